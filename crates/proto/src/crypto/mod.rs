@@ -1,0 +1,1 @@
+//! Relay cryptography and circuit handshakes.

@@ -1,0 +1,1 @@
+//! Flow control between the ends of a circuit.
