@@ -1,10 +1,24 @@
 //! Cells: what travels on a channel (tor-spec, "Cells (messages on channels)").
 //!
 //! Link protocols 4 and 5 only, so a circuit id always has four bytes.
+//!
+//! A channel's bytes become cells in [`frame`], without a copy when a cell lies whole in a chunk.
+//! What a cell says is read by the module of its topic: [`link`] for the channel, [`create`] for
+//! circuits, and [`relay`] for what travels inside a circuit, where [`extend`], [`stream`] and
+//! [`flow`] read the data.
 
 mod command;
+pub mod create;
+pub mod extend;
+pub mod flow;
+pub mod frame;
+pub mod link;
+mod read;
+pub mod relay;
+pub mod stream;
 
 pub use command::Command;
+pub use read::Malformed;
 
 /// A circuit's name on one channel; never zero.
 ///
