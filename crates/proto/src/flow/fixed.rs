@@ -1,12 +1,12 @@
 //! The windows of fixed size: 1000 cells on a circuit, 500 on a stream (tor-spec, "Flow control").
 
-use super::{FlowControl, SendmeContext, Snapshot, StreamControl, Violation};
+use super::{FlowControl, SendmeContext, Snapshot, StreamControl, Violation, every};
 use crate::time::Instant;
 
 /// The largest and usual window of a circuit in cells (`CIRCWINDOW_START`).
 pub const CIRCUIT_WINDOW_CELLS: u16 = 1000;
 /// Cells that one circuit SENDME acknowledges (`CIRCWINDOW_INCREMENT`).
-const CIRCUIT_INCREMENT_CELLS: u16 = 100;
+const CIRCUIT_INCREMENT_CELLS: u32 = 100;
 /// The window of a stream in cells (`STREAMWINDOW_START`).
 const STREAM_WINDOW_CELLS: u16 = 500;
 /// Cells that one stream SENDME acknowledges (`STREAMWINDOW_INCREMENT`).
@@ -18,10 +18,10 @@ const STREAM_INCREMENT_CELLS: u16 = 50;
 /// that the far end could exceed would never have fallen below 901.
 #[derive(Clone, Debug)]
 pub struct Fixed {
-    window_cells: u16,
-    inflight_cells: u16,
-    until_answered_cells: u16,
-    until_sendme_cells: u16,
+    window_cells: u32,
+    inflight_cells: u32,
+    until_answered_cells: u32,
+    until_sendme_cells: u32,
 }
 
 impl Fixed {
@@ -29,7 +29,8 @@ impl Fixed {
     /// parameter `circwindow` may have.
     pub fn new(window_cells: u16) -> Self {
         Fixed {
-            window_cells: window_cells.clamp(CIRCUIT_INCREMENT_CELLS, CIRCUIT_WINDOW_CELLS),
+            window_cells: u32::from(window_cells.min(CIRCUIT_WINDOW_CELLS))
+                .max(CIRCUIT_INCREMENT_CELLS),
             inflight_cells: 0,
             until_answered_cells: CIRCUIT_INCREMENT_CELLS,
             until_sendme_cells: CIRCUIT_INCREMENT_CELLS,
@@ -39,7 +40,7 @@ impl Fixed {
 
 impl FlowControl for Fixed {
     fn room(&self) -> u32 {
-        u32::from(self.window_cells.saturating_sub(self.inflight_cells))
+        self.window_cells.saturating_sub(self.inflight_cells)
     }
 
     fn on_sent(&mut self, _now: Instant) -> bool {
@@ -58,7 +59,7 @@ impl FlowControl for Fixed {
     }
 
     fn pending_max(&self) -> usize {
-        usize::from(self.window_cells / CIRCUIT_INCREMENT_CELLS)
+        (self.window_cells / CIRCUIT_INCREMENT_CELLS) as usize
     }
 
     fn stream_control(&self) -> StreamControl {
@@ -67,9 +68,9 @@ impl FlowControl for Fixed {
 
     fn snapshot(&self) -> Snapshot {
         Snapshot {
-            window_cells: u32::from(self.window_cells),
-            inflight_cells: u32::from(self.inflight_cells),
-            sendme_cells: u32::from(CIRCUIT_INCREMENT_CELLS),
+            window_cells: self.window_cells,
+            inflight_cells: self.inflight_cells,
+            sendme_cells: CIRCUIT_INCREMENT_CELLS,
             ..Snapshot::default()
         }
     }
@@ -129,16 +130,6 @@ impl StreamWindow {
         }
         due
     }
-}
-
-/// Counts down to zero and then starts again at `period`: true once every `period` calls.
-fn every(left: &mut u16, period: u16) -> bool {
-    *left -= 1;
-    let expired = *left == 0;
-    if expired {
-        *left = period;
-    }
-    expired
 }
 
 #[cfg(test)]

@@ -14,9 +14,11 @@
 
 mod digests;
 mod fixed;
+mod vegas;
 
 pub use digests::{Digests, Tag};
 pub use fixed::{CIRCUIT_WINDOW_CELLS, Fixed, StreamWindow};
+pub use vegas::{Path, Vegas, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
 
 use crate::time::{Duration, Instant};
 
@@ -112,12 +114,15 @@ impl core::error::Error for Violation {}
 pub enum Algorithm {
     /// The old windows: at most this many cells in flight (consensus parameter `circwindow`).
     Fixed(u16),
+    /// Proposal 324's Vegas, when the circuit's handshake negotiated congestion control.
+    Vegas(VegasParams),
 }
 
 /// The policy for one end of one circuit.
 pub fn new(algorithm: Algorithm) -> Box<dyn FlowControl + Send> {
     match algorithm {
         Algorithm::Fixed(window_cells) => Box::new(Fixed::new(window_cells)),
+        Algorithm::Vegas(params) => Box::new(Vegas::new(params)),
     }
 }
 
@@ -131,4 +136,14 @@ fn consensus_param(
 ) -> u32 {
     let value = lookup(name).unwrap_or(default);
     value.clamp(*range.start(), *range.end()).unsigned_abs()
+}
+
+/// Counts down to zero and then starts again at `period`: true once every `period` calls.
+fn every(left: &mut u32, period: u32) -> bool {
+    *left = left.saturating_sub(1);
+    let expired = *left == 0;
+    if expired {
+        *left = period;
+    }
+    expired
 }
