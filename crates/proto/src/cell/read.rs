@@ -32,10 +32,6 @@ impl<'a> Reader<'a> {
         Reader(bytes)
     }
 
-    pub(super) fn rest(self) -> &'a [u8] {
-        self.0
-    }
-
     pub(super) fn is_empty(self) -> bool {
         self.0.is_empty()
     }
