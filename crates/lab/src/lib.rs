@@ -1,1 +1,24 @@
-//! See the crate's description; modules follow.
+//! Private Tor networks of real processes on loopback, and what is measured in them.
+//!
+//! [`testnet`] starts stock authorities, stock and Heddle relays and a stock client; [`control`]
+//! and [`socks`] drive the client; [`traffic`] is what flows; [`usage`] is what it costs;
+//! [`figures`] turns samples into figures; [`demo`] is the project's main job, built from these.
+//!
+//! Nothing here outlives its owner: processes die with the process that started them, even when
+//! that one is killed, and so do their files (see [`process`] and [`scratch`]).
+
+pub mod control;
+pub mod demo;
+pub mod error;
+pub mod figures;
+pub mod interrupt;
+pub mod ports;
+pub mod process;
+pub mod scratch;
+pub mod socks;
+pub mod testnet;
+pub mod traffic;
+pub mod usage;
+
+pub use demo::{DemoOptions, demo};
+pub use error::{Error, Result};

@@ -1,0 +1,2 @@
+pub struct DemoOptions;
+pub fn demo(_: &DemoOptions) {}

@@ -1,0 +1,324 @@
+//! A SOCKS5 client (RFC 1928) with user names (RFC 1929), which Tor takes as isolation.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::interrupt;
+
+const VERSION: u8 = 5;
+const NO_AUTHENTICATION: u8 = 0;
+const USER_PASSWORD: u8 = 2;
+/// The version of RFC 1929's own exchange.
+const USER_PASSWORD_VERSION: u8 = 1;
+const CONNECT: u8 = 1;
+/// Tor's extension: look a name up (socks-extensions, section 2).
+const RESOLVE: u8 = 0xF0;
+const ADDRESS_IPV4: u8 = 1;
+const ADDRESS_NAME: u8 = 3;
+const ADDRESS_IPV6: u8 = 4;
+
+/// How long one read may block before Ctrl-C and the deadline are looked at.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// Where a stream is to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An address, given to the exit as it is.
+    Addr(SocketAddr),
+    /// A name of at most 255 bytes that the exit looks up, and a port.
+    Name(String, u16),
+}
+
+impl From<SocketAddr> for Target {
+    fn from(addr: SocketAddr) -> Target {
+        Target::Addr(addr)
+    }
+}
+
+/// The user name and password of a request. Tor puts requests that differ in them on different
+/// circuits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// 1 to 255 bytes.
+    pub username: String,
+    /// 1 to 255 bytes.
+    pub password: String,
+}
+
+/// Opens a stream through the proxy, or fails with the proxy's reply code in words.
+///
+/// The stream comes back without read or write time-outs.
+pub fn connect(
+    proxy: SocketAddr,
+    target: &Target,
+    isolation: Option<&Isolation>,
+    timeout: Duration,
+) -> Result<TcpStream> {
+    let mut dialogue = Dialogue::open(proxy, isolation, timeout)?;
+    dialogue.request(CONNECT, target)?;
+    let stream = dialogue.stream;
+    let reset = stream
+        .set_read_timeout(None)
+        .and_then(|()| stream.set_write_timeout(None));
+    reset.map_err(Error::io("opening a stream through SOCKS"))?;
+    Ok(stream)
+}
+
+/// Looks a name up through the proxy and the exit, without opening a stream.
+pub fn resolve(
+    proxy: SocketAddr,
+    name: &str,
+    isolation: Option<&Isolation>,
+    timeout: Duration,
+) -> Result<IpAddr> {
+    let mut dialogue = Dialogue::open(proxy, isolation, timeout)?;
+    dialogue.request(RESOLVE, &Target::Name(name.to_owned(), 0))
+}
+
+struct Dialogue {
+    stream: TcpStream,
+    start: Instant,
+    timeout: Duration,
+}
+
+impl Dialogue {
+    fn open(
+        proxy: SocketAddr,
+        isolation: Option<&Isolation>,
+        timeout: Duration,
+    ) -> Result<Dialogue> {
+        let doing = "connecting to the SOCKS port";
+        let stream = TcpStream::connect_timeout(&proxy, timeout).map_err(Error::io(doing))?;
+        let ready = stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_read_timeout(Some(SLICE)))
+            .and_then(|()| stream.set_write_timeout(Some(timeout)));
+        ready.map_err(Error::io(doing))?;
+        let mut dialogue = Dialogue {
+            stream,
+            start: Instant::now(),
+            timeout,
+        };
+        dialogue.authenticate(isolation)?;
+        Ok(dialogue)
+    }
+
+    fn authenticate(&mut self, isolation: Option<&Isolation>) -> Result<()> {
+        let method = if isolation.is_some() {
+            USER_PASSWORD
+        } else {
+            NO_AUTHENTICATION
+        };
+        self.send(&[VERSION, 1, method])?;
+        let chosen = self.receive::<2>()?;
+        if chosen != [VERSION, method] {
+            return Err(refused(format!("the authentication method ({chosen:?})")));
+        }
+        let Some(Isolation { username, password }) = isolation else {
+            return Ok(());
+        };
+        let mut message = vec![USER_PASSWORD_VERSION];
+        push_text(&mut message, username)?;
+        push_text(&mut message, password)?;
+        self.send(&message)?;
+        match self.receive::<2>()? {
+            [_, 0] => Ok(()),
+            status => Err(refused(format!("the user name ({status:?})"))),
+        }
+    }
+
+    fn request(&mut self, command: u8, target: &Target) -> Result<IpAddr> {
+        let mut message = vec![VERSION, command, 0];
+        let port = match target {
+            Target::Addr(SocketAddr::V4(addr)) => {
+                message.push(ADDRESS_IPV4);
+                message.extend(addr.ip().octets());
+                addr.port()
+            }
+            Target::Addr(SocketAddr::V6(addr)) => {
+                message.push(ADDRESS_IPV6);
+                message.extend(addr.ip().octets());
+                addr.port()
+            }
+            Target::Name(name, port) => {
+                message.push(ADDRESS_NAME);
+                push_text(&mut message, name)?;
+                *port
+            }
+        };
+        message.extend(port.to_be_bytes());
+        self.send(&message)?;
+        let [_, reply, _, address_type] = self.receive::<4>()?;
+        if reply != 0 {
+            return Err(refused(reply_in_words(reply)));
+        }
+        let address = match address_type {
+            ADDRESS_IPV4 => IpAddr::from(Ipv4Addr::from(self.receive::<4>()?)),
+            ADDRESS_IPV6 => IpAddr::from(Ipv6Addr::from(self.receive::<16>()?)),
+            other => {
+                let sent = format!("an address of type {other}");
+                return Err(Error::Malformed {
+                    by: "the SOCKS port",
+                    sent,
+                });
+            }
+        };
+        self.receive::<2>()?;
+        Ok(address)
+    }
+
+    fn send(&mut self, message: &[u8]) -> Result<()> {
+        self.stream
+            .write_all(message)
+            .map_err(Error::io("writing to the SOCKS port"))
+    }
+
+    /// Reads exactly `N` bytes and not one more: what follows belongs to the stream.
+    fn receive<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        let mut filled = 0;
+        while filled < N {
+            interrupt::check()?;
+            match self.stream.read(&mut bytes[filled..]) {
+                Ok(0) => return Err(refused("the SOCKS connection was closed".into())),
+                Ok(len) => filled += len,
+                Err(error) if is_timeout(&error) && self.start.elapsed() < self.timeout => {}
+                Err(error) if is_timeout(&error) => {
+                    let waiting_for = "the answer of the SOCKS port".into();
+                    return Err(Error::Deadline {
+                        waiting_for,
+                        after: self.timeout,
+                    });
+                }
+                Err(error) => return Err(Error::io("reading from the SOCKS port")(error)),
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Whether a blocking socket call ended because of its time-out (or a signal).
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+fn push_text(message: &mut Vec<u8>, text: &str) -> Result<()> {
+    let len = u8::try_from(text.len()).ok().filter(|len| *len > 0);
+    let len =
+        len.ok_or_else(|| Error::Options(format!("SOCKS takes 1 to 255 bytes, not {text:?}")))?;
+    message.push(len);
+    message.extend(text.as_bytes());
+    Ok(())
+}
+
+fn refused(said: String) -> Error {
+    Error::Refused {
+        by: "the SOCKS port",
+        said,
+    }
+}
+
+/// RFC 1928, section 6; Tor chooses among these by the END reason (connection_edge.c of C Tor).
+fn reply_in_words(reply: u8) -> String {
+    let words = match reply {
+        1 => "general failure",
+        2 => "not allowed",
+        3 => "network unreachable",
+        4 => "host unreachable",
+        5 => "connection refused",
+        6 => "TTL expired",
+        7 => "command not supported",
+        8 => "address type not supported",
+        _ => "unassigned",
+    };
+    format!("reply {reply}, {words}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+    use std::thread;
+
+    /// A proxy that checks what it reads and answers from a script.
+    fn scripted(
+        script: Vec<(&'static [u8], &'static [u8])>,
+    ) -> (SocketAddr, thread::JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let proxy = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            for (expected, answer) in script {
+                let mut got = vec![0; expected.len()];
+                stream.read_exact(&mut got).unwrap();
+                assert_eq!(got, expected);
+                stream.write_all(answer).unwrap();
+            }
+        });
+        (addr, proxy)
+    }
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn a_stream_with_isolation_leaves_its_first_bytes_unread() {
+        let (addr, proxy) = scripted(vec![
+            (&[5, 1, 2], &[5, 2]),
+            (b"\x01\x01u\x02pw", &[1, 0]),
+            (
+                b"\x05\x01\x00\x03\x09localhost\x00\x50",
+                b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00hello",
+            ),
+        ]);
+        let isolation = Isolation {
+            username: "u".into(),
+            password: "pw".into(),
+        };
+        let target = Target::Name("localhost".into(), 80);
+        let mut stream = connect(addr, &target, Some(&isolation), TIMEOUT).unwrap();
+        let mut hello = [0; 5];
+        stream.read_exact(&mut hello).unwrap();
+        assert_eq!(&hello, b"hello");
+        proxy.join().unwrap();
+    }
+
+    #[test]
+    fn a_refusal_is_told_in_words() {
+        let (addr, proxy) = scripted(vec![
+            (&[5, 1, 0], &[5, 0]),
+            (&[5, 1, 0, 1, 127, 0, 0, 1, 0, 9], &[5, 5, 0, 1]),
+        ]);
+        let target = Target::Addr("127.0.0.1:9".parse().unwrap());
+        let error = connect(addr, &target, None, TIMEOUT).unwrap_err();
+        assert!(error.to_string().contains("connection refused"), "{error}");
+        proxy.join().unwrap();
+    }
+
+    #[test]
+    fn a_name_is_resolved() {
+        let (addr, proxy) = scripted(vec![
+            (&[5, 1, 0], &[5, 0]),
+            (
+                b"\x05\xf0\x00\x03\x01n\x00\x00",
+                &[5, 0, 0, 1, 10, 0, 0, 7, 0, 0],
+            ),
+        ]);
+        assert_eq!(
+            resolve(addr, "n", None, TIMEOUT).unwrap(),
+            IpAddr::from([10, 0, 0, 7])
+        );
+        proxy.join().unwrap();
+    }
+
+    #[test]
+    fn silence_ends_at_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target::Name("x".into(), 1);
+        let timeout = Duration::from_millis(300);
+        let error = connect(listener.local_addr().unwrap(), &target, None, timeout).unwrap_err();
+        assert!(matches!(error, Error::Deadline { .. }), "{error}");
+    }
+}

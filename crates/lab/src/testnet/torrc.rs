@@ -1,0 +1,134 @@
+//! The configuration of every kind of node.
+//!
+//! A Heddle relay gets what a stock relay gets, less the control socket.
+
+use std::path::Path;
+
+use super::{NetworkOptions, RelayOptions};
+
+/// What is the same for every node of one network.
+pub(super) struct Shared<'a> {
+    pub(super) options: &'a NetworkOptions,
+    /// The `DirAuthority` lines.
+    pub(super) authorities: Vec<String>,
+    /// Seconds by which voting intervals are shifted against the clock's.
+    pub(super) voting_offset_s: u64,
+}
+
+/// Options of every node.
+fn basics(shared: &Shared, dir: &Path) -> Vec<String> {
+    let mut lines = vec![
+        "TestingTorNetwork 1".to_owned(),
+        format!("DataDirectory {}", dir.join("data").display()),
+        "Log notice stdout".to_owned(),
+        "SafeLogging 0".to_owned(),
+        "ProtocolWarnings 1".to_owned(),
+    ];
+    lines.extend(shared.authorities.iter().cloned());
+    lines
+}
+
+fn control_socket(dir: &Path) -> String {
+    format!("ControlSocket {}", dir.join("control").display())
+}
+
+fn or_port(nickname: &str, port: u16) -> Vec<String> {
+    vec![
+        format!("Nickname {nickname}"),
+        "Address 127.0.0.1".to_owned(),
+        format!("ORPort 127.0.0.1:{port}"),
+        "SocksPort 0".to_owned(),
+        "ContactInfo private test network".to_owned(),
+    ]
+}
+
+/// Voting: the first interval is as short as Tor allows with some room for slow starters.
+fn voting(shared: &Shared) -> Vec<String> {
+    vec![
+        format!(
+            "TestingV3AuthInitialVotingInterval {} seconds",
+            super::start::FIRST_INTERVAL_S
+        ),
+        "TestingV3AuthInitialVoteDelay 2 seconds".to_owned(),
+        "TestingV3AuthInitialDistDelay 2 seconds".to_owned(),
+        format!(
+            "V3AuthVotingInterval {} seconds",
+            shared.options.voting_interval_s
+        ),
+        "V3AuthVoteDelay 2 seconds".to_owned(),
+        "V3AuthDistDelay 2 seconds".to_owned(),
+        format!(
+            "TestingV3AuthVotingStartOffset {} seconds",
+            shared.voting_offset_s
+        ),
+    ]
+}
+
+pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) -> String {
+    let mut lines = basics(shared, &place.dir);
+    lines.push(control_socket(&place.dir));
+    lines.extend(or_port(&place.nickname, place.or_port));
+    lines.extend([
+        format!("DirPort 127.0.0.1:{}", place.dir_port),
+        "AuthoritativeDirectory 1".to_owned(),
+        "V3AuthoritativeDirectory 1".to_owned(),
+        "ExitPolicy reject *:*".to_owned(),
+        "AssumeReachable 1".to_owned(),
+        // With a handful of new relays no threshold means anything.
+        "TestingDirAuthVoteGuard *".to_owned(),
+        "TestingMinExitFlagThreshold 0".to_owned(),
+        "TestingMinFastFlagThreshold 0".to_owned(),
+    ]);
+    lines.extend(voting(shared));
+    lines.extend(shared.options.authority_torrc.iter().cloned());
+    text(&lines)
+}
+
+/// The torrc of a relay of either program; `stock` adds what only stock Tor understands.
+pub(super) fn relay(
+    shared: &Shared,
+    relay: &RelayOptions,
+    dir: &Path,
+    port: u16,
+    stock: bool,
+) -> String {
+    let mut lines = basics(shared, dir);
+    if stock {
+        lines.push(control_socket(dir));
+    }
+    lines.extend(or_port(&relay.nickname, port));
+    // It cannot test its own reachability before there are circuits to do it with.
+    lines.push("AssumeReachable 1".to_owned());
+    let exit: &[&str] = if relay.exit {
+        // Loopback is private, and a policy that accepts only 127.0.0.0/8 does not count as one.
+        &[
+            "ExitRelay 1",
+            "ExitPolicyRejectPrivate 0",
+            "ExitPolicy accept *:*",
+        ]
+    } else {
+        &["ExitRelay 0", "ExitPolicy reject *:*"]
+    };
+    lines.extend(exit.iter().map(|line| (*line).to_owned()));
+    lines.extend(relay.torrc.iter().cloned());
+    text(&lines)
+}
+
+pub(super) fn client(shared: &Shared, dir: &Path, socks_port: u16) -> String {
+    let mut lines = basics(shared, dir);
+    lines.push(control_socket(dir));
+    lines.extend([
+        format!("SocksPort 127.0.0.1:{socks_port}"),
+        // What a client learns and tries out by itself would differ from run to run.
+        "LearnCircuitBuildTimeout 0".to_owned(),
+        "CircuitBuildTimeout 30".to_owned(),
+        "ConfluxEnabled 0".to_owned(),
+        "UseEntryGuards 0".to_owned(),
+    ]);
+    lines.extend(shared.options.client_torrc.iter().cloned());
+    text(&lines)
+}
+
+fn text(lines: &[String]) -> String {
+    lines.join("\n") + "\n"
+}
