@@ -1,0 +1,3 @@
+//! The parts of the `heddle` program that tests and other programs can use.
+
+pub mod torrc;

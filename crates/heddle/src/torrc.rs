@@ -1,0 +1,339 @@
+//! The operator's torrc, as stock Tor reads it.
+//!
+//! 1. `lines` turns files into lines: comments, quotes, continuation, `%include`.
+//! 2. [`Torrc::load`] finds each line's option among stock Tor's names and decides which lines count: the last one of
+//!    a plain option, all of a list's, and what `+Option` and `/Option` add and clear.
+//! 3. `settings` puts the values into [`Options`], and [`Options::validate`] checks them together.
+//!
+//! A torrc that stock Tor takes is taken here. What Heddle does not support is named in one warning for each option;
+//! an unknown name is an error, because a misspelt option must not be lost in silence.
+
+mod lines;
+mod names;
+mod options;
+mod settings;
+mod units;
+mod values;
+
+#[cfg(test)]
+mod stock_tests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+pub use options::{Options, SafeLogging};
+pub use values::{DirAuthority, Log, LogTarget, OrAddress, OrPort, Port, Severity};
+
+use lines::{Command, Line, Place};
+use names::Name;
+use settings::{Lines, Setting};
+
+/// Reads torrc files.
+pub struct Torrc;
+
+/// Something in a torrc that the operator should know and that stops nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    place: Place,
+    option: String,
+    text: String,
+}
+
+/// What is wrong with a torrc: one sentence with its file and line and how to mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TorrcError {
+    place: Place,
+    text: String,
+}
+
+impl Torrc {
+    /// Reads and checks a torrc and everything it includes.
+    pub fn load(path: &Path) -> Result<(Options, Vec<Warning>), TorrcError> {
+        Self::load_layers(&[path])
+    }
+
+    /// Reads several files, each over those before it, such as a system's `--defaults-torrc` and then the operator's
+    /// torrc: a list that a later file sets replaces the earlier one's, unless it is written `+Option`.
+    pub fn load_layers(paths: &[&Path]) -> Result<(Options, Vec<Warning>), TorrcError> {
+        let mut resolved = Resolved::default();
+        for path in paths {
+            resolved.add_layer(lines::read(path)?)?;
+        }
+        let last = Place {
+            file: paths
+                .last()
+                .map_or_else(PathBuf::new, |path| path.to_path_buf()),
+            line: 0,
+        };
+        resolved.finish(&last)
+    }
+}
+
+/// The lines that count, by option.
+#[derive(Default)]
+struct Resolved {
+    /// How many files were added.
+    layer: usize,
+    values: BTreeMap<&'static str, Vec<Value>>,
+    unsupported: BTreeMap<&'static str, Place>,
+    warnings: Vec<Warning>,
+}
+
+/// One value of an option and the number of the layer that set it.
+struct Value {
+    layer: usize,
+    place: Place,
+    text: String,
+}
+
+impl Resolved {
+    fn add_layer(&mut self, lines: Vec<Line>) -> Result<(), TorrcError> {
+        self.layer += 1;
+        for line in lines {
+            if let Some(setting) = self.find_setting(&line)? {
+                self.add_line(setting, line);
+            }
+        }
+        Ok(())
+    }
+
+    /// The setting a line is about; `None` when it has none and a warning says so.
+    fn find_setting(&mut self, line: &Line) -> Result<Option<&'static Setting>, TorrcError> {
+        let written = line.name.as_str();
+        let ours = settings::HEDDLE_SETTINGS.iter();
+        if let Some(setting) = ours
+            .clone()
+            .find(|setting| setting.name.eq_ignore_ascii_case(written))
+        {
+            return Ok(Some(setting));
+        }
+        let name = match names::find(written) {
+            Name::Stock(name) => name,
+            Name::Abbreviation(name) => {
+                self.warn(
+                    line,
+                    name,
+                    format!("`{written}` is short for {name}; write the whole name"),
+                );
+                name
+            }
+            Name::Obsolete(name) => {
+                self.warn(
+                    line,
+                    name,
+                    "this option no longer exists and is ignored; remove it".to_owned(),
+                );
+                return Ok(None);
+            }
+            Name::Unknown(Some(closest)) => {
+                let text = format!("unknown option `{written}`; did you mean {closest}?");
+                return Err(TorrcError::at(&line.place, text));
+            }
+            Name::Unknown(None) => {
+                let text =
+                    format!("unknown option `{written}`; correct its name or remove the line");
+                return Err(TorrcError::at(&line.place, text));
+            }
+        };
+        // `__Option` is an option that a controller does not save.
+        let setting = settings::find(name).or_else(|| settings::find(name.strip_prefix("__")?));
+        if setting.is_none()
+            && line.command != Command::Clear
+            && self.unsupported.insert(name, line.place.clone()).is_none()
+        {
+            self.warn(
+                line,
+                name,
+                "this option is known but not supported, and is ignored".to_owned(),
+            );
+        }
+        Ok(setting)
+    }
+
+    fn add_line(&mut self, setting: &'static Setting, line: Line) {
+        let layer = self.layer;
+        if line.command == Command::Clear {
+            self.values.remove(setting.name);
+            return;
+        }
+        if line.value.is_empty() {
+            match setting.lines {
+                Lines::One => drop(self.values.remove(setting.name)),
+                Lines::All => self.warn(
+                    &line,
+                    setting.name,
+                    "the line has no value and is ignored".to_owned(),
+                ),
+            }
+            return;
+        }
+        let values = self.values.entry(setting.name).or_default();
+        let mut repeated = false;
+        match setting.lines {
+            Lines::One => {
+                repeated = values.iter().any(|value| value.layer == layer);
+                values.clear();
+            }
+            Lines::All if line.command == Command::Set => {
+                values.retain(|value| value.layer == layer)
+            }
+            Lines::All => {}
+        }
+        values.push(Value {
+            layer,
+            place: line.place.clone(),
+            text: line.value.clone(),
+        });
+        if repeated {
+            self.warn(
+                &line,
+                setting.name,
+                "this option is set more than once; only the last line counts".to_owned(),
+            );
+        }
+    }
+
+    fn warn(&mut self, line: &Line, option: &str, text: String) {
+        self.warnings.push(Warning {
+            place: line.place.clone(),
+            option: option.to_owned(),
+            text,
+        });
+    }
+
+    fn finish(mut self, last: &Place) -> Result<(Options, Vec<Warning>), TorrcError> {
+        let mut options = Options::default();
+        let testing = self.values.get("TestingTorNetwork");
+        if testing.is_some_and(|values| values.iter().any(|value| value.text == "1")) {
+            apply_testing_defaults(&mut options);
+        }
+        for (name, values) in &self.values {
+            let our_setting = settings::HEDDLE_SETTINGS
+                .iter()
+                .find(|setting| setting.name == *name);
+            let setting = our_setting
+                .or_else(|| settings::find(name))
+                .expect("values are kept under the names of settings");
+            set_option(setting, values, &mut options, &mut self.warnings)?;
+        }
+        self.raise_default_limits(&mut options);
+        options.validate().map_err(|(name, reason)| {
+            let place = self
+                .values
+                .get(name)
+                .and_then(|values| values.last())
+                .map_or(last, |value| &value.place);
+            TorrcError::at(place, format!("{name}: {reason}"))
+        })?;
+        if options.contact_info.is_none() {
+            self.warnings.push(Warning {
+                place: last.clone(),
+                option: "ContactInfo".to_owned(),
+                text: "it is not set; set it so that you can be told when your relay misbehaves"
+                    .to_owned(),
+            });
+        }
+        Ok((options, self.warnings))
+    }
+
+    /// A relay limit above the default general limit raises that one, unless the operator set it.
+    fn raise_default_limits(&self, options: &mut Options) {
+        let relay_max = options
+            .relay_bandwidth_rate
+            .max(options.relay_bandwidth_burst);
+        if !self.values.contains_key("BandwidthRate") {
+            options.bandwidth_rate = options.bandwidth_rate.max(options.relay_bandwidth_rate);
+        }
+        if !self.values.contains_key("BandwidthBurst") {
+            options.bandwidth_burst = options.bandwidth_burst.max(relay_max);
+        }
+    }
+}
+
+/// Puts an option's values into the options. The first of several equal warnings is enough.
+fn set_option(
+    setting: &Setting,
+    values: &[Value],
+    options: &mut Options,
+    warnings: &mut Vec<Warning>,
+) -> Result<(), TorrcError> {
+    let mut said: Vec<String> = Vec::new();
+    for value in values {
+        let mut texts = Vec::new();
+        (setting.set)(options, &value.text, &mut texts).map_err(|reason| {
+            TorrcError::at(&value.place, format!("{}: {reason}", setting.name))
+        })?;
+        for text in texts {
+            if !said.contains(&text) {
+                said.push(text.clone());
+                warnings.push(Warning {
+                    place: value.place.clone(),
+                    option: setting.name.to_owned(),
+                    text,
+                });
+            }
+        }
+    }
+    let zero = |value: &Value| values::is_port_off(&value.text);
+    if setting.name == "ORPort" && values.iter().any(zero) && !values.iter().all(zero) {
+        let value = values
+            .iter()
+            .find(|value| zero(value))
+            .expect("one was found just now");
+        let text = "ORPort: `ORPort 0` turns off a port that another line sets; remove one of them"
+            .to_owned();
+        return Err(TorrcError::at(&value.place, text));
+    }
+    Ok(())
+}
+
+/// What `TestingTorNetwork 1` changes for a relay (tor(1), "TestingTorNetwork").
+fn apply_testing_defaults(options: &mut Options) {
+    options.dir_allow_private_addresses = true;
+    options.extend_allow_private_addresses = true;
+    options.exit_policy_reject_private = false;
+    options.testing_dir_connection_max_stall_s = 30;
+}
+
+impl TorrcError {
+    fn at(place: &Place, text: String) -> Self {
+        Self {
+            place: place.clone(),
+            text,
+        }
+    }
+}
+
+impl Warning {
+    /// The stock name of the option it is about.
+    pub fn option(&self) -> &str {
+        &self.option
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.place, self.option, self.text)
+    }
+}
+
+impl fmt::Display for TorrcError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.text)
+    }
+}
+
+impl std::error::Error for TorrcError {}
+
+impl fmt::Display for Place {
+    /// `FILE:LINE`, or `FILE` for what concerns the whole file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => write!(f, "{}", self.file.display()),
+            line => write!(f, "{}:{line}", self.file.display()),
+        }
+    }
+}

@@ -1,0 +1,342 @@
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Reads one torrc with a name that errors can show.
+fn load(text: &str) -> Result<(Options, Vec<String>), String> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("torrc");
+    fs::write(&path, text).expect("writing to it");
+    let strip = |text: String| text.replace(&format!("{}/", directory.path().display()), "");
+    Torrc::load(&path)
+        .map(|(options, warnings)| {
+            (
+                options,
+                warnings
+                    .iter()
+                    .map(|warning| strip(warning.to_string()))
+                    .collect(),
+            )
+        })
+        .map_err(|error| strip(error.to_string()))
+}
+
+/// The options of a relay with these lines.
+fn relay(lines: &str) -> Options {
+    let text = format!("ORPort 9001\nContactInfo x\n{lines}\n");
+    load(&text)
+        .unwrap_or_else(|error| panic!("{lines}: {error}"))
+        .0
+}
+
+/// What is said about a relay with these lines, without the name of the file. They begin on line 1.
+fn error(lines: &str) -> String {
+    let text = format!("{lines}\nORPort 9001\nContactInfo x\n");
+    load(&text).expect_err(lines)
+}
+
+fn warnings(lines: &str) -> Vec<String> {
+    let text = format!("{lines}\nORPort 9001\nContactInfo x\n");
+    load(&text)
+        .unwrap_or_else(|error| panic!("{lines}: {error}"))
+        .1
+}
+
+const FULL: &str = r#"
+# A relay with everything in it.
+nickname  heddle1          # names have no case
+ContactInfo "Jane \"J\" <jane AT example dot org>"
+Address 192.0.2.1
+ORPort 443 NoListen
+ORPort 127.0.0.1:9001 NoAdvertise IPv4Only
+ORPort [2001:db8::1]:auto
+DataDirectory /var/lib/heddle
+DirAuthority auth1 orport=5000 no-v2 v3ident=0123456789ABCDEF0123456789abcdef01234567 \
+  # a comment between continued lines
+  127.0.0.1:7000 FFFF FFFF FFFF FFFF FFFF FFFF FFFF FFFF FFFF 0001
+TestingTorNetwork 1
+AssumeReachable 1
+ExitRelay 1
+ExitPolicy accept 192.0.2.0/24:80-90, reject6 [2001:db8::]/32:*
+ExitPolicy reject *:*
+BandwidthRate 10 MBytes
+BandwidthBurst 20 mbit
+RelayBandwidthRate 1 MB
+MaxMemInQueues 1.5 GB
+NumCPU 2
+Log notice stderr
+Log info-notice file /var/log/heddle/info.log
+SafeLogging relay
+User debian-tor
+SocksPort 0
+ServerDNSTestAddresses example.com, example.org
+MyFamily $0000000000000000000000000000000000000001,friend
+ShutdownWaitLength 1 minute
+OutboundBindAddress 192.0.2.1
+OutboundBindAddress [2001:db8::1]
+ConnectionPadding auto
+"#;
+
+#[test]
+fn a_full_torrc_is_read() {
+    let text = FULL.replace("20 mbit", "200 mbit");
+    let (options, warnings) = load(&text).expect("a good torrc");
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(options.nickname, "heddle1");
+    assert_eq!(
+        options.contact_info.as_deref(),
+        Some("Jane \"J\" <jane AT example dot org>")
+    );
+    assert_eq!(options.dir_authority.len(), 1);
+    let authority = &options.dir_authority[0];
+    assert_eq!(authority.nickname.as_deref(), Some("auth1"));
+    assert_eq!(authority.or_port, Some(5000));
+    assert_eq!(authority.dir_address.to_string(), "127.0.0.1:7000");
+    assert_eq!(authority.identity[..2], [0xff, 0xff]);
+    assert_eq!(authority.identity[18..], [0x00, 0x01]);
+    assert_eq!(authority.v3_identity.unwrap()[..3], [0x01, 0x23, 0x45]);
+    assert!(!options.exit_policy_reject_private && options.extend_allow_private_addresses);
+    assert_eq!(options.exit_policy.len(), 3);
+    assert_eq!(
+        (options.bandwidth_rate, options.bandwidth_burst),
+        (10 << 20, 25 << 20)
+    );
+    assert_eq!(options.relay_rate_and_burst(), (1 << 20, 1 << 20));
+    assert_eq!(options.max_mem_in_queues, 3 << 29);
+    assert_eq!(options.num_cpus, 2);
+    let file = LogTarget::File(PathBuf::from("/var/log/heddle/info.log"));
+    assert_eq!(options.log[1].target, file);
+    assert_eq!(
+        (options.log[1].min, options.log[1].max),
+        (Severity::Info, Severity::Notice)
+    );
+    assert_eq!(
+        options.my_family,
+        ["$0000000000000000000000000000000000000001", "friend"]
+    );
+    assert_eq!(options.shutdown_wait_length_s, 60);
+    assert_eq!(options.outbound_bind_address.len(), 2);
+    assert_eq!(options.key_directory(), Path::new("/var/lib/heddle/keys"));
+}
+
+#[test]
+fn a_burst_below_its_rate_is_refused_where_it_stands() {
+    let error = load(FULL).expect_err("20 mbit is 2.5 MB");
+    assert_eq!(
+        error,
+        "torrc:19: BandwidthBurst: it must be at least BandwidthRate; raise it"
+    );
+}
+
+#[test]
+fn an_or_port_without_address_is_of_both_families() {
+    let any = relay("").or_addresses();
+    assert_eq!(any.len(), 2);
+    assert!(
+        any.iter()
+            .all(|address| !address.explicit && address.listen && address.advertise)
+    );
+    let beside = relay("ORPort [2001:db8::1]:9001").or_addresses();
+    let texts: Vec<String> = beside
+        .iter()
+        .map(|address| address.address.to_string())
+        .collect();
+    assert_eq!(texts, ["0.0.0.0", "2001:db8::1"]);
+    assert_eq!(relay("ORPort 9001 IPv4Only").or_addresses().len(), 2);
+}
+
+#[test]
+fn an_exit_policy_follows_its_switches() {
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    assert!(!relay("").is_exit());
+    assert!(
+        !relay("ExitRelay 0\nExitPolicy accept *:*")
+            .exit_policy(&[])
+            .allows(ip("192.0.2.1"), 80)
+    );
+    assert!(
+        relay("ExitRelay 1")
+            .exit_policy(&[])
+            .allows(ip("192.0.2.1"), 80)
+    );
+    assert!(
+        relay("ReducedExitPolicy 1")
+            .exit_policy(&[])
+            .allows(ip("192.0.2.1"), 443)
+    );
+    let own = relay("ExitPolicy accept *:*").exit_policy(&[ip("198.51.100.1")]);
+    assert!(!own.allows(ip("198.51.100.1"), 80) && !own.allows(ip("127.0.0.1"), 80));
+    assert!(!own.allows(ip("2001:db8::1"), 80));
+    assert!(
+        relay("IPv6Exit 1")
+            .exit_policy(&[])
+            .allows(ip("2001:db8::1"), 80)
+    );
+}
+
+#[test]
+fn lines_replace_append_and_clear() {
+    let directory = tempfile::tempdir().unwrap();
+    let (below, above) = (
+        directory.path().join("below"),
+        directory.path().join("above"),
+    );
+    fs::write(
+        &below,
+        "ORPort 9001\nContactInfo x\nLog notice stdout\nNickname a\nMyFamily b\nUser u\n",
+    )
+    .unwrap();
+    fs::write(
+        &above,
+        "+Log info stderr\nNickname c\nMyFamily d\nMyFamily e\n/User\n",
+    )
+    .unwrap();
+    let (options, warnings) = Torrc::load_layers(&[&below, &above]).unwrap();
+    assert_eq!(options.log.len(), 2);
+    assert_eq!(options.nickname, "c");
+    assert_eq!(options.my_family, ["d", "e"]);
+    assert_eq!(options.user, None);
+    assert_eq!(warnings, []);
+}
+
+#[test]
+fn includes_follow_files_directories_and_patterns() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::create_dir(at("d")).unwrap();
+    fs::write(at("d/b"), "Nickname second\n").unwrap();
+    fs::write(at("d/a"), "Nickname first\n").unwrap();
+    fs::write(at("d/.hidden"), "Nonsense\n").unwrap();
+    fs::write(at("one.conf"), "MyFamily one\n").unwrap();
+    fs::write(at("two.conf"), "\n\nMyFamily two\n").unwrap();
+    let main = format!(
+        "ORPort 9001\nContactInfo x\n%include {0}/d\n%include {0}/*.conf\n%include {0}/none*\n",
+        directory.path().display()
+    );
+    fs::write(at("torrc"), main).unwrap();
+    let (options, warnings) = Torrc::load(&at("torrc")).unwrap();
+    assert_eq!(options.nickname, "second");
+    assert_eq!(options.my_family, ["one", "two"]);
+    assert_eq!(warnings.len(), 1, "Nickname is set twice: {warnings:?}");
+
+    fs::write(at("two.conf"), "\n\nMyFamily !\n").unwrap();
+    let error = Torrc::load(&at("torrc")).unwrap_err().to_string();
+    assert!(
+        error.contains("two.conf:3: MyFamily: `!` is not a fingerprint"),
+        "{error}"
+    );
+
+    fs::write(at("loop"), format!("%include {}\n", at("loop").display())).unwrap();
+    let error = Torrc::load(&at("loop")).unwrap_err().to_string();
+    assert!(error.contains("nested more than"), "{error}");
+}
+
+#[test]
+fn every_error_names_its_line_and_the_mend() {
+    let cases = [
+        (
+            "\n\nBandwithRate 1",
+            "torrc:3: unknown option `BandwithRate`; did you mean BandwidthRate?",
+        ),
+        (
+            "Blubber 1",
+            "torrc:1: unknown option `Blubber`; correct its name or remove the line",
+        ),
+        (
+            "HeddleBlubber 1",
+            "torrc:1: unknown option `HeddleBlubber`; correct its name or remove the line",
+        ),
+        (
+            "Nickname a b",
+            "torrc:1: Nickname: `a b` is not a nickname: use 1 to 19 letters and digits",
+        ),
+        (
+            "ExitRelay yes",
+            "torrc:1: ExitRelay: `yes` is none of 0, 1 and auto",
+        ),
+        (
+            "AssumeReachable on",
+            "torrc:1: AssumeReachable: `on` is neither 0 nor 1",
+        ),
+        ("NumCPUs -1", "torrc:1: NumCPUs: `-1` is not a whole number"),
+        (
+            "BandwidthRate 10 KB",
+            "torrc:1: BandwidthRate: 10240 bytes per second is too little for a relay; set at least 76800",
+        ),
+        ("Nickname \"a", "torrc:1: the closing quote is missing"),
+        (
+            "Nickname \"a\" b",
+            "torrc:1: something follows the closing quote; quote the whole value or nothing",
+        ),
+        (
+            "ORPort 0",
+            "torrc:1: ORPort: `ORPort 0` turns off a port that another line sets; remove one of them",
+        ),
+        (
+            "TestingTorNetwork 1",
+            "torrc:1: TestingTorNetwork: a test network needs its own authorities; add DirAuthority lines",
+        ),
+        (
+            "ExitPolicy accept *:0",
+            "torrc:1: ExitPolicy: `accept *:0` is not a rule: the port must be *, a port from 1 to 65535 or a rising \
+             range such as 80-443",
+        ),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(error(lines), expected, "{lines}");
+    }
+    let missing = Torrc::load(Path::new("/nonexistent/torrc"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        missing.starts_with("/nonexistent/torrc: the file cannot be read"),
+        "{missing}"
+    );
+}
+
+#[test]
+fn what_is_not_supported_is_said_once() {
+    let said = warnings(
+        "HiddenServiceDir a\nHiddenServiceDir b\nDirPort 80\nControlPort 0\nNick x\nGroup y\nSocksPort 9050",
+    );
+    let expected = [
+        "torrc:1: HiddenServiceDir: this option is known but not supported, and is ignored",
+        "torrc:5: Nickname: `Nick` is short for Nickname; write the whole name",
+        "torrc:6: Group: this option no longer exists and is ignored; remove it",
+        "torrc:3: DirPort: directories are served through the ORPort only; remove it",
+        "torrc:7: SocksPort: Heddle is a relay only and opens no SOCKS port; set it to 0",
+    ];
+    assert_eq!(said, expected);
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read_without_panic(text in "(([%+/]?(ORPort|Log|Address|DirAuthority|Nick)|.{0,6}) .{0,30}\n){0,6}") {
+        let lines = lines::parse(&text, Path::new("torrc"));
+        if let Ok(lines) = lines {
+            let mut resolved = Resolved::default();
+            let lines = lines.into_iter().filter(|line| line.name != "%include").collect();
+            let place = Place { file: PathBuf::new(), line: 0 };
+            let _ = resolved.add_layer(lines).and_then(|()| resolved.finish(&place));
+        }
+    }
+
+    #[test]
+    fn a_quoted_value_survives(value in "[^\0]{0,40}") {
+        let quoted: String = value.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
+        let lines = lines::parse(&format!("ContactInfo \"{quoted}\" # comment"), Path::new("torrc")).unwrap();
+        prop_assert_eq!(&lines[0].value, &value);
+    }
+
+    #[test]
+    fn a_continued_value_is_joined(parts in prop::collection::vec("[a-z]{1,8}", 1..6)) {
+        let text = format!("Name {}", parts.join("\\\n"));
+        let lines = lines::parse(&text, Path::new("torrc")).unwrap();
+        prop_assert_eq!(lines.len(), 1);
+        prop_assert_eq!(&lines[0].value, &parts.concat());
+    }
+}

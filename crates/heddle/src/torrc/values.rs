@@ -1,0 +1,368 @@
+//! Options whose values have a shape of their own: ports, directory authorities, logs, families.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+use std::path::PathBuf;
+
+/// A port to listen on or to advertise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// This port, at least 1.
+    Fixed(u16),
+    /// Any free port the system picks.
+    Auto,
+}
+
+/// One `ORPort` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrPort {
+    /// The address, or `None` for every address of the families the line is about.
+    pub address: Option<IpAddr>,
+    /// The port.
+    pub port: Port,
+    /// Whether the descriptor may name it (not `NoAdvertise`).
+    pub advertise: bool,
+    /// Whether the relay listens on it (not `NoListen`).
+    pub listen: bool,
+    /// Whether it is about IPv4 (not `IPv6Only`, and no IPv6 address).
+    pub ipv4: bool,
+    /// Whether it is about IPv6 (not `IPv4Only`, and no IPv4 address).
+    pub ipv6: bool,
+}
+
+/// One address of an [`OrPort`]: a line without an address has one for each family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrAddress {
+    /// The address; unspecified (`0.0.0.0` or `::`) when the line named none.
+    pub address: IpAddr,
+    /// The port.
+    pub port: Port,
+    /// Whether the line named the address.
+    pub explicit: bool,
+    /// Whether the descriptor may name it.
+    pub advertise: bool,
+    /// Whether the relay listens on it.
+    pub listen: bool,
+}
+
+impl OrPort {
+    /// Reads `[ADDRESS:]PORT|auto [FLAG…]`; a flag that is not known is a warning, as in stock Tor.
+    /// `None` stands for port 0, which means no port.
+    pub(super) fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Option<Self>, String> {
+        let mut words = text.split_ascii_whitespace();
+        let target = words.next().unwrap_or("");
+        let (address, port) = parse_listen_target(target)?;
+        let Some(port) = port else { return Ok(None) };
+        let mut or_port = Self {
+            address,
+            port,
+            advertise: true,
+            listen: true,
+            ipv4: address.is_none_or(|address| address.is_ipv4()),
+            ipv6: address.is_none_or(|address| address.is_ipv6()),
+        };
+        for flag in words {
+            match flag.to_ascii_lowercase().as_str() {
+                "noadvertise" => or_port.advertise = false,
+                "nolisten" => or_port.listen = false,
+                "ipv4only" => or_port.ipv6 = false,
+                "ipv6only" => or_port.ipv4 = false,
+                _ => warnings.push(format!("the flag `{flag}` is not known and is ignored")),
+            }
+        }
+        if !or_port.advertise && !or_port.listen {
+            return Err(
+                "NoAdvertise and NoListen together leave nothing; remove one of them".to_owned(),
+            );
+        }
+        if !or_port.ipv4 && !or_port.ipv6 {
+            return Err("no address family is left; remove IPv4Only or IPv6Only".to_owned());
+        }
+        Ok(Some(or_port))
+    }
+
+    /// The addresses the line stands for, IPv4 first.
+    pub fn addresses(&self) -> Vec<OrAddress> {
+        let any = [
+            (self.ipv4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            (self.ipv6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+        ];
+        any.into_iter()
+            .filter(|(wanted, _)| *wanted)
+            .map(|(_, any)| OrAddress {
+                address: self.address.unwrap_or(any),
+                port: self.port,
+                explicit: self.address.is_some(),
+                advertise: self.advertise,
+                listen: self.listen,
+            })
+            .collect()
+    }
+}
+
+/// Reads `PORT`, `auto`, `ADDRESS:PORT` or `ADDRESS:auto`. The port is `None` when it is a bare 0.
+fn parse_listen_target(target: &str) -> Result<(Option<IpAddr>, Option<Port>), String> {
+    if target.is_empty() {
+        return Err("a port is missing; write a port, `auto` or ADDRESS:PORT".to_owned());
+    }
+    if target.starts_with("unix:") {
+        return Err("it cannot be a Unix socket; write a port, `auto` or ADDRESS:PORT".to_owned());
+    }
+    if target.eq_ignore_ascii_case("auto") {
+        return Ok((None, Some(Port::Auto)));
+    }
+    if let Ok(port) = target.parse::<u16>() {
+        return Ok((None, (port != 0).then_some(Port::Fixed(port))));
+    }
+    let bad = || {
+        format!(
+            "`{target}` is not a port, `auto` or ADDRESS:PORT (IPv6 addresses stand in brackets)"
+        )
+    };
+    let (host, port) = target.rsplit_once(':').ok_or_else(bad)?;
+    let port = match port.parse::<u16>() {
+        _ if port.eq_ignore_ascii_case("auto") => Port::Auto,
+        Ok(port) if port != 0 => Port::Fixed(port),
+        _ => return Err(bad()),
+    };
+    let address = match host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+    {
+        Some(host) => IpAddr::V6(host.parse().map_err(|_| bad())?),
+        None => match host.parse::<Ipv4Addr>() {
+            Ok(address) => IpAddr::V4(address),
+            Err(_) => resolve(host).ok_or_else(bad)?,
+        },
+    };
+    Ok((Some(address), Some(port)))
+}
+
+/// Looks a host name up, preferring IPv4 as stock Tor does. This happens only while the torrc is read.
+fn resolve(host: &str) -> Option<IpAddr> {
+    if host.is_empty() || host.contains(':') {
+        return None;
+    }
+    let found: Vec<SocketAddr> = (host, 0).to_socket_addrs().ok()?.collect();
+    let preferred = found
+        .iter()
+        .find(|address| address.is_ipv4())
+        .or(found.first());
+    preferred.map(SocketAddr::ip)
+}
+
+/// Whether a `…Port` line that Heddle cannot serve turns the port off.
+pub(super) fn is_port_off(text: &str) -> bool {
+    text.split_ascii_whitespace().next() == Some("0")
+}
+
+/// A directory authority (tor(1), "DirAuthority").
+#[derive(Clone, Debug, PartialEq)]
+pub struct DirAuthority {
+    /// Its name, only for people.
+    pub nickname: Option<String>,
+    /// The address and port of its directory over plain HTTP.
+    pub dir_address: SocketAddrV4,
+    /// Its ORPort, for directory requests through a circuit.
+    pub or_port: Option<u16>,
+    /// Its ORPort over IPv6.
+    pub ipv6_or_address: Option<SocketAddrV6>,
+    /// The SHA-1 of the RSA identity of its relay.
+    pub identity: [u8; 20],
+    /// The SHA-1 of the RSA key that certifies its votes; `None` when it does not vote.
+    pub v3_identity: Option<[u8; 20]>,
+    /// Whether it is an authority for bridges.
+    pub bridge: bool,
+}
+
+impl DirAuthority {
+    /// Reads `[nickname] [flags] address:port fingerprint`.
+    pub(super) fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Self, String> {
+        let mut words = text.split_ascii_whitespace().peekable();
+        let nickname = words.next_if(|word| is_nickname(word)).map(str::to_owned);
+        let mut authority = Self {
+            nickname,
+            dir_address: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+            or_port: None,
+            ipv6_or_address: None,
+            identity: [0; 20],
+            v3_identity: None,
+            bridge: false,
+        };
+        while let Some(flag) = words.next_if(|word| !word.starts_with(|c: char| c.is_ascii_digit()))
+        {
+            authority.set_flag(flag, warnings)?;
+        }
+        let address = words
+            .next()
+            .ok_or("the authority's ADDRESS:PORT is missing")?;
+        authority.dir_address = address
+            .parse()
+            .ok()
+            .filter(|address: &SocketAddrV4| address.port() != 0)
+            .ok_or_else(|| format!("`{address}` is not an IPv4 address with a port"))?;
+        let fingerprint: String = words.collect();
+        authority.identity = parse_hex(&fingerprint).ok_or_else(|| {
+            format!("`{fingerprint}` is not a fingerprint of 40 hexadecimal digits")
+        })?;
+        Ok(authority)
+    }
+
+    fn set_flag(&mut self, flag: &str, warnings: &mut Vec<String>) -> Result<(), String> {
+        let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
+        match name.to_ascii_lowercase().as_str() {
+            "orport" => match value.parse() {
+                Ok(port) if port != 0 => self.or_port = Some(port),
+                _ => return Err(format!("`{flag}` has no port from 1 to 65535")),
+            },
+            "v3ident" => {
+                let identity = parse_hex(value);
+                self.v3_identity =
+                    Some(identity.ok_or_else(|| format!("`{flag}` has no 40 hexadecimal digits"))?);
+            }
+            "ipv6" => {
+                let address = value.parse();
+                self.ipv6_or_address =
+                    Some(address.map_err(|_| format!("`{flag}` has no [ADDRESS]:PORT"))?);
+            }
+            "bridge" => self.bridge = true,
+            // What these say does not concern a relay, or no longer means anything.
+            "weight" | "upload" | "download" | "vote" | "hs" | "no-hs" | "no-v2" => {}
+            _ => warnings.push(format!("the flag `{flag}` is not known and is ignored")),
+        }
+        Ok(())
+    }
+}
+
+/// Twenty bytes as forty hexadecimal digits of either case.
+fn parse_hex(text: &str) -> Option<[u8; 20]> {
+    let digits: Vec<u32> = text
+        .chars()
+        .map(|c| c.to_digit(16))
+        .collect::<Option<_>>()?;
+    if digits.len() != 40 {
+        return None;
+    }
+    let mut bytes = [0; 20];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (pair[0] * 16 + pair[1]) as u8;
+    }
+    Some(bytes)
+}
+
+/// A nickname is 1 to 19 letters and digits (dir-spec, "router").
+pub(super) fn is_nickname(text: &str) -> bool {
+    (1..=19).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Reads one item of `MyFamily`: a fingerprint with or without `$`, which is returned with `$` and in capitals
+/// as descriptors have it, or a nickname.
+pub(super) fn parse_family_member(text: &str) -> Result<String, String> {
+    let bare = text.strip_prefix('$').unwrap_or(text);
+    let fingerprint = bare.split(['=', '~']).next().unwrap_or(bare);
+    if parse_hex(fingerprint).is_some() {
+        return Ok(format!("${}", fingerprint.to_ascii_uppercase()));
+    }
+    if is_nickname(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "`{text}` is not a fingerprint of 40 hexadecimal digits"
+    ))
+}
+
+/// How severe a message is, the least severe first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Details for developers.
+    Debug,
+    /// What happens, in some detail.
+    Info,
+    /// What an operator wants to know.
+    Notice,
+    /// What an operator should look at.
+    Warn,
+    /// What stops the relay.
+    Err,
+}
+
+/// Where messages go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LogTarget {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// The end of a file.
+    File(PathBuf),
+    /// The system's log.
+    Syslog,
+}
+
+/// One `Log` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The least severe messages that are written.
+    pub min: Severity,
+    /// The most severe messages that are written.
+    pub max: Severity,
+    /// Where they go.
+    pub target: LogTarget,
+}
+
+impl Log {
+    /// Reads `min[-max] [stdout|stderr|syslog|file PATH]`; without a target it is standard output.
+    pub(super) fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Self, String> {
+        let mut text = text.trim_start();
+        if let Some(rest) = text.strip_prefix('[') {
+            let (_, rest) = rest
+                .split_once(']')
+                .ok_or("the list of domains has no closing bracket")?;
+            warnings.push(
+                "log domains are not supported; messages of every domain are written".to_owned(),
+            );
+            text = rest.trim_start();
+        }
+        let (levels, rest) = text
+            .split_once(|c: char| c.is_ascii_whitespace())
+            .unwrap_or((text, ""));
+        let (min, max) = levels.split_once('-').unwrap_or((levels, "err"));
+        let (min, max) = (parse_severity(min)?, parse_severity(max)?);
+        let rest = rest.trim();
+        let (word, argument) = rest
+            .split_once(|c: char| c.is_ascii_whitespace())
+            .unwrap_or((rest, ""));
+        let target = match (word.to_ascii_lowercase().as_str(), argument.trim()) {
+            ("" | "stdout", "") => LogTarget::Stdout,
+            ("stderr", "") => LogTarget::Stderr,
+            ("syslog", "") => LogTarget::Syslog,
+            ("file", path) if !path.is_empty() => LogTarget::File(expand_home(path)),
+            _ => {
+                return Err(format!(
+                    "`{rest}` is not stdout, stderr, syslog or `file PATH`"
+                ));
+            }
+        };
+        Ok(Self { min, max, target })
+    }
+}
+
+fn parse_severity(text: &str) -> Result<Severity, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "debug" => Ok(Severity::Debug),
+        "info" => Ok(Severity::Info),
+        "notice" => Ok(Severity::Notice),
+        "warn" => Ok(Severity::Warn),
+        "err" => Ok(Severity::Err),
+        _ => Err(format!(
+            "`{text}` is not a severity; write debug, info, notice, warn or err"
+        )),
+    }
+}
+
+/// A path in which a leading `~/` stands for the home directory.
+pub(super) fn expand_home(path: &str) -> PathBuf {
+    match (path.strip_prefix("~/"), std::env::var_os("HOME")) {
+        (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
+        _ => PathBuf::from(path),
+    }
+}
