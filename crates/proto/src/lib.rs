@@ -3,9 +3,16 @@
 //! Nothing here knows a socket, a clock, a thread or the system's randomness: bytes, time and
 //! seeds come in as arguments, and what is to be done comes out as values.
 
+pub mod bucket;
 pub mod cell;
+pub mod channel;
 pub mod crypto;
 pub mod flow;
+pub mod ids;
+pub mod node;
 pub mod policy;
+pub mod pool;
+pub mod relay;
 pub mod rng;
 pub mod time;
+pub mod work;

@@ -124,6 +124,11 @@ pub const PRIVATE_NETS: [Net; 12] = [
     Net::v6(0, 127),
 ];
 
+/// Whether an address lies in one of [`PRIVATE_NETS`], and so means nothing on the Internet.
+pub fn is_private(ip: IpAddr) -> bool {
+    PRIVATE_NETS.iter().any(|net| net.contains(ip))
+}
+
 /// The ports that the default policy rejects; it accepts all others (tor(1), "ExitPolicy").
 const DEFAULT_REJECTS: [(u16, u16); 10] = [
     (25, 25),

@@ -1,0 +1,185 @@
+//! What the relay knows of a channel: cells come out, cells go in, and how they are isolated.
+//!
+//! A transport implements [`StreamTransport`] and [`Channel`]; the relay calls them and knows no
+//! transport by name.
+
+use crate::cell::{Body, CircId, Command};
+use crate::ids::RelayIds;
+use crate::node::SocketError;
+use crate::rng::Rng;
+use crate::time::{Instant, UnixTime};
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+/// What one circuit's trouble can do to the others on the same channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// What a lost packet holds back.
+    pub ordering: Scope,
+    /// What shares one congestion window.
+    pub congestion: Scope,
+    /// What a reader that stops holds back.
+    pub backpressure: Scope,
+}
+
+/// How far an effect reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    Circuit,
+    Channel,
+}
+
+/// Who opened the channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Initiator,
+    Responder,
+}
+
+/// Whom to dial: a relay of an EXTEND2 cell or of the consensus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The identities that the peer must prove. EXTEND2 may leave out the Ed25519 identity; then
+    /// any is accepted together with the RSA identity.
+    pub rsa: crate::ids::RsaId,
+    pub ed25519: Option<crate::ids::Ed25519Id>,
+    /// Addresses to try, in order; at most four are kept.
+    pub addrs: Vec<SocketAddr>,
+}
+
+/// What a handshake found out about the peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    pub role: Role,
+    /// The identities that the peer proved, or `None` for a client.
+    pub peer: Option<RelayIds>,
+    /// Addresses that the peer says are its own, at most eight (NETINFO).
+    pub peer_addrs: Vec<IpAddr>,
+    /// Our address as the peer sees it (NETINFO).
+    pub our_addr: Option<IpAddr>,
+    /// 4 or 5.
+    pub link_protocol: u16,
+}
+
+/// What comes out of a channel.
+#[derive(Debug)]
+pub enum Incoming<'a> {
+    /// The handshake is over; cells may flow. Once, and before any cell.
+    Opened(Opened),
+    /// A fixed-length cell of a circuit, lent for this call.
+    Cell {
+        circ_id: CircId,
+        command: Command,
+        body: &'a Body,
+    },
+}
+
+/// One channel to one peer. It ends by an error of any of its calls; the relay then closes its
+/// socket and its circuits.
+pub trait Channel: Send {
+    fn isolation(&self) -> Isolation;
+
+    /// Bytes that came from the socket. They are taken whole: the caller drains
+    /// [`Channel::next_incoming`] before the next call, which bounds what is buffered.
+    fn handle_read(&mut self, now: Instant, bytes: &[u8]) -> Result<(), ChannelError>;
+
+    /// The peer closed its side. Before that, a TLS peer says so; a bare FIN is an error.
+    fn handle_eof(&mut self, now: Instant) -> Result<(), ChannelError>;
+
+    /// From now on this many bytes may be sent.
+    fn handle_writable(&mut self, bytes: usize);
+
+    /// A time that [`Channel::poll_timeout`] named has come. Padding and handshake time-outs.
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), ChannelError>;
+
+    /// The wall clock, for certificates and NETINFO.
+    fn handle_wall_clock(&mut self, now: UnixTime);
+
+    /// What came in, one at a time, until `None`.
+    fn next_incoming(&mut self, now: Instant) -> Result<Option<Incoming<'_>>, ChannelError>;
+
+    /// Cells that would leave promptly if sent now.
+    fn capacity(&self) -> usize;
+
+    /// Takes a cell for the wire; at most [`Channel::capacity`] of them.
+    fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body);
+
+    /// A candidate for the id of a circuit that we open, of the half that is ours.
+    fn propose_circ_id(&self, rng: &mut Rng) -> CircId;
+
+    /// Appends what is to be sent now to `out`, at most what is writable; returns whether more waits.
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool;
+
+    /// When [`Channel::handle_timeout`] is to be called.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Says goodbye: what is queued is followed by a TLS close_notify or its like.
+    fn close(&mut self);
+}
+
+/// Makes channels out of byte streams.
+pub trait StreamTransport: Send {
+    /// The transport's name in torrc, plans and metrics.
+    fn name(&self) -> &'static str;
+
+    /// A channel for a peer that connected to us.
+    fn accept(
+        &mut self,
+        now: Instant,
+        wall: UnixTime,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Box<dyn Channel>;
+
+    /// A channel to `target`, over a stream that was just connected to `peer`.
+    fn dial(
+        &mut self,
+        now: Instant,
+        wall: UnixTime,
+        target: &Target,
+        peer: SocketAddr,
+    ) -> Box<dyn Channel>;
+}
+
+/// Why a channel ends, by blame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChannelError {
+    /// The peer broke the protocol.
+    PeerMisbehaved(&'static str),
+    /// The peer speaks nothing that we speak.
+    PeerIncompatible(&'static str),
+    /// The peer is not whom we dialled.
+    WrongIdentity,
+    /// TLS failed; the text is the library's.
+    Tls(String),
+    /// The handshake, or the peer's part in it, took too long.
+    TimedOut,
+    /// The peer closed the channel.
+    PeerClosed,
+    /// The socket broke.
+    Socket(SocketError),
+    /// Nobody needed the channel any more.
+    Idle,
+    /// This relay stops.
+    Shutdown,
+}
+
+impl fmt::Display for ChannelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChannelError::PeerMisbehaved(what) => write!(f, "the peer broke the protocol: {what}"),
+            ChannelError::PeerIncompatible(what) => write!(f, "the peer is incompatible: {what}"),
+            ChannelError::WrongIdentity => {
+                f.write_str("the peer is not the relay that was dialled")
+            }
+            ChannelError::Tls(what) => write!(f, "TLS failed: {what}"),
+            ChannelError::TimedOut => f.write_str("the handshake timed out"),
+            ChannelError::PeerClosed => f.write_str("the peer closed the channel"),
+            ChannelError::Socket(error) => write!(f, "{error}"),
+            ChannelError::Idle => f.write_str("the channel was idle"),
+            ChannelError::Shutdown => f.write_str("this relay stops"),
+        }
+    }
+}
+
+impl core::error::Error for ChannelError {}

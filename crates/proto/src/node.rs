@@ -1,0 +1,207 @@
+//! The seam: the one language that every node and every driver speak.
+//!
+//! A driver is just a caller. It owns sockets, a clock, worker threads and the resolver; a node
+//! owns everything that is decided. The loop is always the same:
+//!
+//! 1. hand one [`Input`] to [`Node::handle_input`];
+//! 2. call [`Node::poll_output`] and do what it says until it says [`Output::Timeout`], which is
+//!    always the last;
+//! 3. wait for the next input, or until that time, and then hand in [`Input::Timeout`].
+//!
+//! Byte streams are credit-based in both directions, so that no queue grows in a driver: a node
+//! sends at most what the last [`Input::Writable`] allowed, and a driver reads only while the last
+//! [`Output::Interest`] says so.
+
+use crate::relay::{Control, Event, ShardMessage};
+use crate::time::{Instant, UnixTime};
+use crate::work::{Job, JobResult};
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+/// A byte stream between a node and its driver.
+///
+/// Who opened the socket names it: the node takes even numbers for those it dials, the driver odd
+/// ones for those it accepts. A number is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId(u64);
+
+impl SocketId {
+    /// The `n`-th socket that the node dialled.
+    pub const fn dialled(n: u64) -> Self {
+        SocketId(n << 1)
+    }
+
+    /// The `n`-th socket that the driver accepted.
+    pub const fn accepted(n: u64) -> Self {
+        SocketId(n << 1 | 1)
+    }
+
+    /// Whether the node dialled it.
+    pub const fn is_dialled(self) -> bool {
+        self.0 & 1 == 0
+    }
+
+    /// The number, for logs and for tables of drivers.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// One question to the resolver; numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResolveId(pub u64);
+
+/// One piece of work for a worker thread; numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// A shard of a relay, counted from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u16);
+
+/// What a driver tells a node.
+#[derive(Debug)]
+pub enum Input {
+    /// The time of the last [`Output::Timeout`] has come.
+    Timeout,
+    /// The wall clock; at the start and then about once a minute.
+    WallClock(UnixTime),
+    /// A peer connected to our ORPort.
+    Accepted {
+        socket: SocketId,
+        local: SocketAddr,
+        peer: SocketAddr,
+    },
+    /// A socket of [`Output::Connect`] is connected.
+    Connected { socket: SocketId, local: SocketAddr },
+    /// The socket could not be connected, or broke. It is gone: no further input names it.
+    Failed {
+        socket: SocketId,
+        error: SocketError,
+    },
+    /// `len` bytes lie at the start of [`Node::recv_buf`].
+    Read { socket: SocketId, len: usize },
+    /// From now on the node may send this many bytes (not: this many more).
+    Writable { socket: SocketId, bytes: usize },
+    /// The peer will send nothing more.
+    Eof { socket: SocketId },
+    /// The answer to [`Output::Resolve`].
+    Resolved {
+        id: ResolveId,
+        answer: Result<Resolution, ResolveError>,
+    },
+    /// The result of [`Output::Compute`].
+    Computed { id: JobId, result: JobResult },
+    /// A message of another shard of this relay.
+    FromShard {
+        from: ShardId,
+        message: ShardMessage,
+    },
+    /// The operator or the control plane wants something.
+    Control(Control),
+}
+
+/// What a node wants of its driver.
+#[derive(Debug)]
+pub enum Output {
+    /// Send the bytes that were appended to the buffer. The driver takes them all: the node kept
+    /// within the last [`Input::Writable`].
+    Send { socket: SocketId },
+    /// Open a TCP connection, from `bind` if given.
+    Connect { socket: SocketId, to: SocketAddr },
+    /// Whether the node wants [`Input::Read`] and [`Input::Writable`] of this socket. A new socket
+    /// has neither until told.
+    Interest {
+        socket: SocketId,
+        read: bool,
+        write: bool,
+    },
+    /// Send a FIN after what was sent.
+    ShutdownWrite { socket: SocketId },
+    /// Send what is pending, then close; no further input names the socket.
+    Close { socket: SocketId },
+    /// Close with a reset, dropping what is pending; no further input names the socket.
+    Abort { socket: SocketId },
+    /// Ask the resolver.
+    Resolve { id: ResolveId, query: Query },
+    /// Run a job on a worker thread. The node bounds how many are under way.
+    Compute { id: JobId, job: Job },
+    /// Hand a message to another shard, in order.
+    ToShard { to: ShardId, message: ShardMessage },
+    /// Something that logs, metrics or tests want to know.
+    Event(Event),
+    /// Nothing more to do until this time or the next input. Always the last output.
+    Timeout(Option<Instant>),
+}
+
+/// Why a socket could not be connected, or broke, as far as END reasons tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketError {
+    Refused,
+    HostUnreachable,
+    NetworkUnreachable,
+    TimedOut,
+    Reset,
+    /// The driver is out of descriptors, ports or memory.
+    ResourceLimit,
+    Other,
+}
+
+impl fmt::Display for SocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SocketError::Refused => "connection refused",
+            SocketError::HostUnreachable => "no route to host",
+            SocketError::NetworkUnreachable => "network unreachable",
+            SocketError::TimedOut => "connection timed out",
+            SocketError::Reset => "connection reset by peer",
+            SocketError::ResourceLimit => "out of sockets or memory",
+            SocketError::Other => "socket error",
+        })
+    }
+}
+
+/// A question to the resolver.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Query {
+    /// The addresses of a name.
+    Forward(String),
+    /// The name of an address.
+    Reverse(IpAddr),
+}
+
+/// What the resolver found; at most [`Resolution::MAX_ANSWERS`] answers, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Addresses, each with its time to live in seconds.
+    Addresses(Vec<(IpAddr, u32)>),
+    /// A name with its time to live in seconds.
+    Name(String, u32),
+}
+
+impl Resolution {
+    /// More answers than this are cut off: they would not fit a RESOLVED cell.
+    pub const MAX_ANSWERS: usize = 16;
+}
+
+/// Why the resolver found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolveError {
+    /// It may work later: time-out, server failure, too many questions.
+    Transient,
+    /// There is no such name.
+    NotFound,
+}
+
+/// A relay's shard, an onion proxy, a traffic source: whatever a driver can run.
+pub trait Node {
+    /// Where the driver puts the bytes of this socket before it says [`Input::Read`]. Its length is
+    /// what may be read at once; never empty while the node is interested in reading.
+    fn recv_buf(&mut self, socket: SocketId) -> &mut [u8];
+
+    /// Takes one input. Outputs wait until they are polled.
+    fn handle_input(&mut self, now: Instant, input: Input);
+
+    /// The next output; bytes to send are appended to `buf`, which the driver empties between calls.
+    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output;
+}

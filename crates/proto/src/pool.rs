@@ -1,0 +1,279 @@
+//! The cell pool: the one place of a shard where cells wait.
+//!
+//! Every cell that waits anywhere in a shard sits in a slot of its pool: in a circuit's queue
+//! towards a channel, or in a stream's queue towards its TCP connection. So the pool's size is the
+//! bound of all that the shard buffers for its circuits, and `MaxMemInQueues` sets it:
+//!
+//! ```text
+//! slots = MaxMemInQueues / shards / SLOT_LEN
+//!       = sum over circuits of (queue forward + queue backward)
+//!       + sum over streams of the queue to the TCP connection
+//!       + free slots
+//! ```
+//!
+//! What else a shard holds per peer is not cells and is bounded where it lies: the TLS buffers of a
+//! channel, the send buffers of the driver.
+
+use crate::cell::{BODY_LEN, Body, Command};
+
+/// One waiting cell.
+struct Slot {
+    body: Body,
+    command: Command,
+    /// Where the data that is still to be sent begins; only a stream's queue uses it.
+    offset: u16,
+    next: u32,
+}
+
+/// Bytes that one cell takes while it waits.
+pub const SLOT_LEN: usize = size_of::<Slot>();
+
+/// Slots are made in blocks, so that growing never copies cells: 128 slots, about 66 KB.
+const BLOCK_SLOTS: usize = 128;
+
+const NONE: u32 = u32::MAX;
+
+/// A cell in the pool, owned by whoever holds this.
+#[derive(Debug)]
+#[must_use = "a slot that is dropped without being freed is lost"]
+pub struct SlotId(u32);
+
+/// Cells in their order. Empty queues take no slot.
+#[derive(Debug)]
+pub struct CellQueue {
+    head: u32,
+    tail: u32,
+    len: u32,
+}
+
+impl Default for CellQueue {
+    fn default() -> Self {
+        CellQueue {
+            head: NONE,
+            tail: NONE,
+            len: 0,
+        }
+    }
+}
+
+impl CellQueue {
+    /// Cells that wait.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Slots for cells, made when first needed and never more than the maximum.
+pub struct CellPool {
+    blocks: Vec<Box<[Slot]>>,
+    free: u32,
+    used: u32,
+    max: u32,
+}
+
+impl CellPool {
+    /// A pool of at most `max_bytes`, rounded up to a whole block.
+    pub fn new(max_bytes: usize) -> Self {
+        let blocks = max_bytes
+            .div_ceil(SLOT_LEN * BLOCK_SLOTS)
+            .clamp(1, (NONE as usize) / BLOCK_SLOTS - 1);
+        CellPool {
+            blocks: Vec::new(),
+            free: NONE,
+            used: 0,
+            max: (blocks * BLOCK_SLOTS) as u32,
+        }
+    }
+
+    /// Slots in use.
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    /// Slots that there can be.
+    pub fn max(&self) -> u32 {
+        self.max
+    }
+
+    /// A slot for a cell of this command, its body still to be written; `None` when the pool is full.
+    pub fn take(&mut self, command: Command) -> Option<SlotId> {
+        if self.free == NONE && !self.grow() {
+            return None;
+        }
+        let id = self.free;
+        let slot = self.slot_mut(id);
+        slot.command = command;
+        slot.offset = 0;
+        self.free = core::mem::replace(&mut slot.next, NONE);
+        self.used += 1;
+        Some(SlotId(id))
+    }
+
+    /// Gives a slot back.
+    pub fn free(&mut self, id: SlotId) {
+        let free = self.free;
+        self.slot_mut(id.0).next = free;
+        self.free = id.0;
+        self.used -= 1;
+    }
+
+    /// The body in a slot.
+    pub fn body(&self, id: &SlotId) -> &Body {
+        &self.slot(id.0).body
+    }
+
+    /// The body in a slot, to be written.
+    pub fn body_mut(&mut self, id: &SlotId) -> &mut Body {
+        &mut self.slot_mut(id.0).body
+    }
+
+    /// The command of the cell in a slot.
+    pub fn command(&self, id: &SlotId) -> Command {
+        self.slot(id.0).command
+    }
+
+    /// Puts a cell at the end of a queue.
+    pub fn push(&mut self, queue: &mut CellQueue, id: SlotId) {
+        match queue.tail {
+            NONE => queue.head = id.0,
+            tail => self.slot_mut(tail).next = id.0,
+        }
+        self.slot_mut(id.0).next = NONE;
+        queue.tail = id.0;
+        queue.len += 1;
+    }
+
+    /// Takes the first cell of a queue.
+    pub fn pop(&mut self, queue: &mut CellQueue) -> Option<SlotId> {
+        if queue.head == NONE {
+            return None;
+        }
+        let id = queue.head;
+        queue.head = self.slot(id).next;
+        if queue.head == NONE {
+            queue.tail = NONE;
+        }
+        queue.len -= 1;
+        Some(SlotId(id))
+    }
+
+    /// Frees every cell of a queue; returns how many there were.
+    pub fn clear(&mut self, queue: &mut CellQueue) -> u32 {
+        let cleared = queue.len;
+        while let Some(id) = self.pop(queue) {
+            self.free(id);
+        }
+        cleared
+    }
+
+    /// The first cell of a stream's queue: its body and where the unsent data begins.
+    pub fn front(&self, queue: &CellQueue) -> Option<(&Body, usize)> {
+        if queue.head == NONE {
+            return None;
+        }
+        let slot = self.slot(queue.head);
+        Some((&slot.body, usize::from(slot.offset)))
+    }
+
+    /// Notes that the data of a queue's first cell is sent up to `offset`.
+    pub fn set_front_offset(&mut self, queue: &CellQueue, offset: usize) {
+        assert!(
+            queue.head != NONE && offset <= BODY_LEN,
+            "an offset lies within the first cell"
+        );
+        self.slot_mut(queue.head).offset = offset as u16;
+    }
+
+    fn grow(&mut self) -> bool {
+        let first = self.blocks.len() * BLOCK_SLOTS;
+        if first >= self.max as usize {
+            return false;
+        }
+        let slot = |index: usize| Slot {
+            body: [0; BODY_LEN],
+            command: Command::PADDING,
+            offset: 0,
+            next: if index + 1 == BLOCK_SLOTS {
+                NONE
+            } else {
+                (first + index + 1) as u32
+            },
+        };
+        self.blocks.push((0..BLOCK_SLOTS).map(slot).collect());
+        self.free = first as u32;
+        true
+    }
+
+    fn slot(&self, id: u32) -> &Slot {
+        &self.blocks[id as usize / BLOCK_SLOTS][id as usize % BLOCK_SLOTS]
+    }
+
+    fn slot_mut(&mut self, id: u32) -> &mut Slot {
+        &mut self.blocks[id as usize / BLOCK_SLOTS][id as usize % BLOCK_SLOTS]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Seed;
+    use std::collections::VecDeque;
+
+    #[test]
+    fn never_more_than_the_maximum() {
+        let mut pool = CellPool::new(1);
+        let slots: Vec<_> = core::iter::from_fn(|| pool.take(Command::RELAY)).collect();
+        assert_eq!(slots.len(), BLOCK_SLOTS);
+        slots.into_iter().for_each(|slot| pool.free(slot));
+        assert_eq!(pool.used(), 0);
+        assert!(pool.take(Command::RELAY).is_some_and(|slot| {
+            pool.free(slot);
+            true
+        }));
+    }
+
+    /// The pool against plain queues of numbers, over random operations.
+    #[test]
+    fn queues_keep_order_and_lose_nothing() {
+        let mut rng = Seed::from_number(3).rng();
+        let mut pool = CellPool::new(1000 * SLOT_LEN);
+        let mut queues: Vec<CellQueue> = (0..5).map(|_| CellQueue::default()).collect();
+        let mut model: Vec<VecDeque<u64>> = vec![VecDeque::new(); 5];
+        for number in 0..50_000u64 {
+            let which = rng.below(5) as usize;
+            match rng.below(100) {
+                0 => {
+                    let cleared = pool.clear(&mut queues[which]);
+                    assert_eq!(cleared as usize, model[which].len());
+                    model[which].clear();
+                }
+                1..55 => {
+                    let Some(slot) = pool.take(Command::RELAY) else {
+                        continue;
+                    };
+                    pool.body_mut(&slot)[..8].copy_from_slice(&number.to_be_bytes());
+                    pool.push(&mut queues[which], slot);
+                    model[which].push_back(number);
+                }
+                _ => {
+                    let popped = pool.pop(&mut queues[which]).map(|slot| {
+                        let body = pool.body(&slot)[..8].try_into().expect("eight bytes");
+                        pool.free(slot);
+                        u64::from_be_bytes(body)
+                    });
+                    assert_eq!(popped, model[which].pop_front());
+                }
+            }
+            assert_eq!(
+                pool.used() as usize,
+                model.iter().map(VecDeque::len).sum::<usize>()
+            );
+            assert!(pool.used() <= pool.max());
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! A circuit as this relay sees it: two lanes, a layer of encryption between them, and perhaps an
+//! end of its own.
+//!
+//! ```text
+//!            prev lane                      next lane
+//!   client ─────────────▶ [ our layer ] ─────────────▶ further hops
+//!          ◀── queue ───                 ─── queue ──▶
+//! ```
+//!
+//! States, in order:
+//!
+//! 1. `Handshaking`: CREATE2 is with a worker. Only DESTROY may come.
+//! 2. `Open` without a next lane: we are the last hop.
+//! 3. `Open` with [`Next::Waiting`]: EXTEND2 came, a channel is being found or dialled.
+//! 4. `Open` with [`Next::Creating`]: CREATE2 is sent, CREATED2 has not come.
+//! 5. `Open` with [`Next::Joined`]: cells pass.
+//!
+//! TRUNCATE or a DESTROY from ahead leads back to 2. A *transit* circuit crosses from another shard
+//! to a channel of this one: it has no layer, begins in 3 and never goes back.
+
+use super::end::End;
+use super::link::LinkKey;
+use crate::cell::{Body, CircId};
+use crate::channel::Target;
+use crate::crypto::onionskin::HandshakeType;
+use crate::crypto::tor1::RelayLayer;
+use crate::node::JobId;
+use crate::pool::CellQueue;
+
+slotmap::new_key_type! {
+    /// A circuit of this shard.
+    pub(super) struct CircuitKey;
+}
+
+/// RELAY_EARLY cells that a circuit may carry away from its client (tor-spec, "Handling
+/// RELAY_EARLY cells").
+pub(super) const RELAY_EARLY_MAX: u8 = 8;
+
+/// One of the two directions in which a circuit leaves us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Side {
+    /// Towards the client.
+    Prev,
+    /// Away from the client.
+    Next,
+}
+
+/// A circuit's place on one link, with the cells that wait to leave there.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub link: LinkKey,
+    pub circ_id: CircId,
+    pub queue: CellQueue,
+    /// Whether the link's ready queue holds this lane.
+    pub ready: bool,
+    /// Cells that the other shard still takes; channels take all that their capacity allows.
+    pub credit: Credit,
+}
+
+/// How many cells a lane may send before it is told more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credit {
+    Unlimited,
+    /// `to_send`: cells that the other shard still takes. `arrived`: cells of the other shard that
+    /// have not left yet. `to_grant`: cells that left and were not reported yet.
+    Cells {
+        to_send: u32,
+        arrived: u32,
+        to_grant: u32,
+    },
+}
+
+impl Credit {
+    pub fn allows(self) -> bool {
+        !matches!(self, Credit::Cells { to_send: 0, .. })
+    }
+}
+
+impl Lane {
+    pub fn new(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
+        Lane {
+            link,
+            circ_id,
+            queue: CellQueue::default(),
+            ready: false,
+            credit,
+        }
+    }
+}
+
+/// The hop after us.
+#[derive(Debug)]
+pub(super) enum Next {
+    None,
+    /// A channel to this relay is being found.
+    Waiting {
+        target: Box<Target>,
+        create2: Box<Body>,
+    },
+    Creating(Lane),
+    Joined(Lane),
+}
+
+/// What a circuit does.
+pub(super) enum State {
+    Handshaking {
+        job: JobId,
+        handshake: HandshakeType,
+    },
+    Open,
+}
+
+pub(super) struct Circuit {
+    pub prev: Lane,
+    pub next: Next,
+    pub state: State,
+    /// Our layer; `None` while handshaking, and for transit circuits.
+    pub layer: Option<Box<RelayLayer>>,
+    /// Whether this circuit crosses from another shard.
+    pub transit: bool,
+    pub early_left: u8,
+    /// Whether the client negotiated congestion control with us.
+    pub congestion_control: bool,
+    /// Our end of the circuit, made when its first stream begins.
+    pub end: Option<Box<End>>,
+}
+
+impl Circuit {
+    pub fn lane(&self, side: Side) -> Option<&Lane> {
+        match (side, &self.next) {
+            (Side::Prev, _) => Some(&self.prev),
+            (Side::Next, Next::Creating(lane) | Next::Joined(lane)) => Some(lane),
+            (Side::Next, Next::None | Next::Waiting { .. }) => None,
+        }
+    }
+
+    pub fn lane_mut(&mut self, side: Side) -> Option<&mut Lane> {
+        match (side, &mut self.next) {
+            (Side::Prev, _) => Some(&mut self.prev),
+            (Side::Next, Next::Creating(lane) | Next::Joined(lane)) => Some(lane),
+            (Side::Next, Next::None | Next::Waiting { .. }) => None,
+        }
+    }
+
+    /// Cells of this circuit that wait on its lanes and in its streams.
+    pub fn queued_cells(&self) -> u32 {
+        let lanes =
+            self.prev.queue.len() + self.lane(Side::Next).map_or(0, |lane| lane.queue.len());
+        lanes + self.end.as_ref().map_or(0, |end| end.queued_cells())
+    }
+}

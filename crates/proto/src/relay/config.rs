@@ -1,0 +1,68 @@
+//! What a shard is told once, at its start.
+
+use crate::bucket::Limit;
+use crate::ids::RelayIds;
+use crate::node::ShardId;
+use crate::policy::ExitPolicy;
+use core::net::IpAddr;
+
+/// A shard's options. Sizes and rates are the shard's part of the relay's.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Who we are.
+    pub ids: RelayIds,
+    /// The addresses that our descriptor names. A circuit to them is a circuit to ourselves.
+    pub addrs: Vec<IpAddr>,
+    /// Where streams may go, or `None` for a relay that is no exit.
+    pub exit_policy: Option<ExitPolicy>,
+    /// Whether streams may go to IPv6 addresses (`IPv6Exit`).
+    pub ipv6_exit: bool,
+    /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
+    /// `TestingTorNetwork` turns on).
+    pub extend_to_private: bool,
+    /// Bytes that waiting cells may take (`MaxMemInQueues`).
+    pub max_queue_bytes: usize,
+    /// `BandwidthRate` and `BandwidthBurst`, on every socket.
+    pub bandwidth: Limit,
+    /// `RelayBandwidthRate` and `RelayBandwidthBurst`, on channels.
+    pub relay_bandwidth: Option<Limit>,
+    /// Whether the limits also hold for private addresses (`CountPrivateBandwidth`).
+    pub count_private_bandwidth: bool,
+    /// This shard, and how many there are.
+    pub shard: ShardId,
+    pub shards: u16,
+    pub limits: Limits,
+}
+
+/// Bounds on what strangers can make a shard hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Circuits of one shard. Above it, CREATE2 is answered by DESTROY (`RESOURCELIMIT`).
+    pub circuits: usize,
+    /// Circuits of one channel, likewise.
+    pub circuits_per_channel: usize,
+    /// Channels of one shard, open or not. Above it, connections are closed as they come.
+    pub channels: usize,
+    /// Onionskins that wait for a worker or are with one.
+    pub onionskins: usize,
+    /// Circuits that wait for one channel to open.
+    pub waiting_per_dial: usize,
+    /// Streams of one circuit.
+    pub streams_per_circuit: usize,
+    /// Streams of one shard, which bounds sockets and questions to the resolver.
+    pub streams: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            circuits: 100_000,
+            circuits_per_channel: 50_000,
+            channels: 16_000,
+            onionskins: 1_000,
+            waiting_per_dial: 1_000,
+            streams_per_circuit: 1_000,
+            streams: 20_000,
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What a shard holds, and the few operations on it that everything else is made of: a cell is
+//! queued on a lane, a link's next cell is taken, a circuit ends.
+//!
+//! Channels themselves are not in here. The shard reads a cell from one and lends it to
+//! [`Core::on_cell`]; later it takes cells with [`Core::pop`] and gives them to the channel. So a
+//! cell that a channel lends can be worked on while everything else is at hand.
+
+use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side, State};
+use super::config::RelayConfig;
+use super::crossing::Crossings;
+use super::dial::Dials;
+use super::link::{Farewell, Link, LinkKey, LinkKind};
+use super::message::{Event, NetworkParams};
+use super::streams::Streams;
+use crate::cell::create::DestroyReason;
+use crate::cell::{Body, CircId, Command};
+use crate::crypto::onionskin::OnionKeys;
+use crate::node::{JobId, Output};
+use crate::pool::{CellPool, SlotId};
+use crate::rng::{Rng, Seed};
+use crate::time::Instant;
+use slotmap::SlotMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`) says less.
+/// A stock exit or client keeps far fewer in flight; more is an attack on our memory.
+const LANE_CELLS_MAX: i32 = 50_000;
+
+pub(super) struct Core {
+    pub config: RelayConfig,
+    /// The time of the input that is being handled.
+    pub now: Instant,
+    pub params: Arc<NetworkParams>,
+    pub keys: Option<Arc<OnionKeys>>,
+    pub rng: Rng,
+    pub job_seed: Seed,
+    pub pool: CellPool,
+    pub circuits: SlotMap<CircuitKey, Circuit>,
+    pub links: SlotMap<LinkKey, Link>,
+    /// Links with output since the shard last flushed; each once, as its `listed` says.
+    pub to_flush: Vec<LinkKey>,
+    /// Outputs other than cells; the driver empties it after each input.
+    pub outputs: VecDeque<Output>,
+    /// Onionskins with workers, at most `Limits::onionskins`.
+    pub jobs: BTreeMap<JobId, CircuitKey>,
+    pub jobs_made: u64,
+    pub dials: Dials,
+    pub crossings: Crossings,
+    pub streams: Streams,
+    pub draining: bool,
+}
+
+/// What a link sends next.
+pub(super) enum Popped {
+    Farewell(Farewell),
+    Cell { circ_id: CircId, slot: SlotId },
+}
+
+impl Core {
+    pub fn new(config: RelayConfig, seed: &Seed) -> Self {
+        let mut core = Core {
+            pool: CellPool::new(config.max_queue_bytes),
+            now: Instant::ZERO,
+            params: Arc::default(),
+            keys: None,
+            rng: seed.child("relay", 0).rng(),
+            job_seed: seed.child("onionskins", 0),
+            circuits: SlotMap::with_key(),
+            links: SlotMap::with_key(),
+            to_flush: Vec::new(),
+            outputs: VecDeque::new(),
+            jobs: BTreeMap::new(),
+            jobs_made: 0,
+            dials: Dials::default(),
+            crossings: Crossings::default(),
+            streams: Streams::default(),
+            draining: false,
+            config,
+        };
+        core.open_crossings();
+        core
+    }
+
+    pub fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// A cell of a circuit came in on `link`.
+    pub fn on_cell(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) {
+        match command {
+            Command::RELAY | Command::RELAY_EARLY => self.on_relay(link, circ_id, command, body),
+            Command::CREATE2 | Command::CREATE_FAST | Command::CREATE => {
+                self.on_create(link, circ_id, command, body)
+            }
+            Command::CREATED2 | Command::CREATED_FAST | Command::CREATED => {
+                self.on_created(link, circ_id, command, body)
+            }
+            Command::DESTROY => self.on_destroy(link, circ_id, DestroyReason::parse(body)),
+            // Unknown commands are ignored (tor-spec, "Cell packet format").
+            _ => {}
+        }
+    }
+
+    /// The circuit that `circ_id` names on `link`, and which of its lanes that is.
+    pub fn find(&self, link: LinkKey, circ_id: CircId) -> Option<(CircuitKey, Side)> {
+        let found = *self.links.get(link)?.lanes.get(&circ_id)?;
+        self.circuits.contains_key(found.0).then_some(found)
+    }
+
+    /// A slot of the pool. A full pool costs the circuit that holds the most cells its life, as in
+    /// stock Tor; `None` when even that freed nothing.
+    pub fn take_slot(&mut self, command: Command) -> Option<SlotId> {
+        if let Some(slot) = self.pool.take(command) {
+            return Some(slot);
+        }
+        self.relieve_pressure();
+        self.pool.take(command)
+    }
+
+    /// Closes the circuit that holds the most cells.
+    fn relieve_pressure(&mut self) {
+        let held = |(key, circuit): (CircuitKey, &Circuit)| (circuit.queued_cells(), key);
+        let Some((cells, heaviest)) = self.circuits.iter().map(held).max() else {
+            return;
+        };
+        self.close_circuit(heaviest, DestroyReason::RESOURCELIMIT);
+        self.event(Event::MemoryPressure { freed_cells: cells });
+    }
+
+    /// Queues a cell on a lane. The circuit may be gone when this returns: a lane that is too long
+    /// ends its circuit.
+    pub fn enqueue(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
+        let lane_max = self.params.get(
+            "circ_max_cell_queue_size",
+            LANE_CELLS_MAX,
+            1000,
+            LANE_CELLS_MAX,
+        );
+        let Some(lane) = self
+            .circuits
+            .get_mut(key)
+            .and_then(|circuit| circuit.lane_mut(side))
+        else {
+            self.pool.free(slot);
+            return;
+        };
+        self.pool.push(&mut lane.queue, slot);
+        if lane.queue.len() > lane_max as u32 {
+            self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+            return;
+        }
+        self.mark_ready(key, side);
+    }
+
+    /// Puts a lane that can send at the end of its link's round, unless it is in it.
+    pub fn mark_ready(&mut self, key: CircuitKey, side: Side) {
+        let Some(lane) = self
+            .circuits
+            .get_mut(key)
+            .and_then(|circuit| circuit.lane_mut(side))
+        else {
+            return;
+        };
+        if lane.ready || lane.queue.is_empty() || !lane.credit.allows() {
+            return;
+        }
+        lane.ready = true;
+        let link = lane.link;
+        if let Some(link) = self.links.get_mut(link) {
+            link.ready.push_back((key, side));
+        }
+        self.list(link);
+    }
+
+    /// Notes that a link has output.
+    pub fn list(&mut self, key: LinkKey) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        if !link.listed {
+            link.listed = true;
+            self.to_flush.push(key);
+        }
+    }
+
+    /// What `link` sends next: every DESTROY first, then one cell of each ready lane in turn. The
+    /// caller frees the slot.
+    pub fn pop(&mut self, link_key: LinkKey) -> Option<Popped> {
+        let link = self.links.get_mut(link_key)?;
+        if let Some(farewell) = link.farewells.pop_front() {
+            link.lanes.remove(&farewell.circ_id);
+            self.note_if_idle(link_key);
+            return Some(Popped::Farewell(farewell));
+        }
+        loop {
+            let (key, side) = self.links.get_mut(link_key)?.ready.pop_front()?;
+            let Some(lane) = self
+                .circuits
+                .get_mut(key)
+                .and_then(|circuit| circuit.lane_mut(side))
+            else {
+                continue;
+            };
+            // A lane that was truncated and led elsewhere since leaves its old place behind.
+            if lane.link != link_key {
+                continue;
+            }
+            lane.ready = false;
+            let Some(slot) = self.pool.pop(&mut lane.queue) else {
+                continue;
+            };
+            if let Credit::Cells { to_send, .. } = &mut lane.credit {
+                *to_send -= 1;
+            }
+            let (circ_id, left) = (lane.circ_id, lane.queue.len());
+            self.mark_ready(key, side);
+            self.on_popped(key, side, left);
+            return Some(Popped::Cell { circ_id, slot });
+        }
+    }
+
+    /// A cell left a lane: whoever supplies the lane may supply more.
+    fn on_popped(&mut self, key: CircuitKey, side: Side, left: u32) {
+        self.grant_opposite(key, side);
+        if side == Side::Prev {
+            self.on_backward_queue(key, left);
+        }
+    }
+
+    /// Makes room for a circuit on a link, under an id of our choice. `None` when the link is full.
+    pub fn open_lane(
+        &mut self,
+        link_key: LinkKey,
+        candidate: &dyn Fn(&mut Rng) -> CircId,
+    ) -> Option<CircId> {
+        // Stock Tor tries 64 times as well; with half the ids taken all fail once in 2^64.
+        const TRIES: usize = 64;
+        let link = self.links.get(link_key)?;
+        if link.lanes.len() >= self.config.limits.circuits_per_channel {
+            return None;
+        }
+        let mut candidates = (0..TRIES).map(|_| candidate(&mut self.rng));
+        candidates.find(|id| !link.lanes.contains_key(id))
+    }
+
+    /// Ends a circuit: DESTROY goes both ways.
+    pub fn close_circuit(&mut self, key: CircuitKey, reason: DestroyReason) {
+        self.end_circuit(key, reason, None);
+    }
+
+    /// Ends a circuit without a word on `silent`, where the end came from.
+    pub fn end_circuit(&mut self, key: CircuitKey, reason: DestroyReason, silent: Option<Side>) {
+        let Some(mut circuit) = self.circuits.remove(key) else {
+            return;
+        };
+        if let State::Handshaking { job, .. } = circuit.state {
+            self.jobs.remove(&job);
+        }
+        if let Some(end) = circuit.end.take() {
+            self.drop_end(key, *end);
+        }
+        if let Next::Waiting { target, .. } = &circuit.next {
+            self.dials.forget(target, key);
+        }
+        if let Next::Creating(lane) | Next::Joined(lane) =
+            core::mem::replace(&mut circuit.next, Next::None)
+        {
+            self.drop_lane(lane, (silent != Some(Side::Next)).then_some(reason));
+        }
+        self.drop_lane(circuit.prev, (silent != Some(Side::Prev)).then_some(reason));
+    }
+
+    /// Gives up a lane and its cells; says DESTROY with `farewell`, or nothing.
+    pub fn drop_lane(&mut self, mut lane: Lane, farewell: Option<DestroyReason>) {
+        self.pool.clear(&mut lane.queue);
+        let Some(link) = self.links.get_mut(lane.link) else {
+            return;
+        };
+        match farewell {
+            Some(reason) => {
+                link.farewells.push_back(Farewell {
+                    circ_id: lane.circ_id,
+                    reason,
+                });
+                self.list(lane.link);
+            }
+            None => {
+                link.lanes.remove(&lane.circ_id);
+                self.note_if_idle(lane.link);
+            }
+        }
+    }
+
+    /// DESTROY came. From behind it ends the circuit; from ahead it leaves the client a circuit
+    /// that ends here, and TRUNCATED says so (tor-spec, "Tearing down circuits").
+    pub fn on_destroy(&mut self, link: LinkKey, circ_id: CircId, reason: DestroyReason) {
+        match self.find(link, circ_id) {
+            Some((key, Side::Prev)) => self.end_circuit(key, reason, Some(Side::Prev)),
+            Some((key, Side::Next)) if self.circuits[key].transit => {
+                self.end_circuit(key, reason, Some(Side::Next))
+            }
+            Some((key, Side::Next)) => self.truncate(key, None, reason),
+            None => {}
+        }
+    }
+
+    /// Every circuit of a link ends, since the link did.
+    pub fn close_link(&mut self, link_key: LinkKey) {
+        let Some(link) = self.links.remove(link_key) else {
+            return;
+        };
+        if let LinkKind::Channel(channel) = &link.kind
+            && let Some(peer) = channel.peer
+        {
+            self.forget_channel(link_key, &peer);
+        }
+        let mut lanes: Vec<_> = link.lanes.into_iter().collect();
+        lanes.sort_unstable_by_key(|(circ_id, _)| *circ_id);
+        for (_, (key, side)) in lanes {
+            if self.circuits.contains_key(key) {
+                self.end_circuit(key, DestroyReason::CHANNEL_CLOSED, Some(side));
+            }
+        }
+    }
+
+    /// Notes when a channel's last circuit leaves, for idle closing.
+    fn note_if_idle(&mut self, link_key: LinkKey) {
+        let now = self.now;
+        let Some(link) = self.links.get_mut(link_key) else {
+            return;
+        };
+        if link.lanes.is_empty()
+            && let Some(channel) = link.channel_mut()
+        {
+            channel.idle_since = now;
+        }
+    }
+}

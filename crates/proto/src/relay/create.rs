@@ -1,0 +1,193 @@
+//! Circuits begin: CREATE2 and CREATE_FAST come in, CREATED2 and CREATED_FAST go out (tor-spec,
+//! "CREATE and CREATED cells").
+//!
+//! 1. CREATE2 comes: limits are checked, the onionskin goes to a worker.
+//! 2. The worker's answer comes: the circuit gets its layer, CREATED2 is queued.
+
+use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, RELAY_EARLY_MAX, Side, State};
+use super::core::Core;
+use super::link::{Farewell, LinkKey};
+use crate::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
+use crate::cell::{Body, CircId, Command};
+use crate::channel::Role;
+use crate::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
+use crate::crypto::tor1::RelayLayer;
+use crate::node::{JobId, Output};
+use crate::work::{Job, JobResult};
+
+/// Bit of a circuit id that tells which side chose it: set by the initiator of the channel.
+const INITIATOR_BIT: u32 = 1 << 31;
+
+impl Core {
+    /// A neighbour asks for a circuit.
+    pub fn on_create(&mut self, link_key: LinkKey, circ_id: CircId, command: Command, body: &Body) {
+        let Some(link) = self.links.get(link_key) else {
+            return;
+        };
+        let Some(channel) = link.channel() else {
+            return;
+        };
+        let theirs = match channel.role {
+            Role::Initiator => 0,
+            Role::Responder => INITIATOR_BIT,
+        };
+        if circ_id.get() & INITIATOR_BIT != theirs {
+            return self.refuse(link_key, circ_id, DestroyReason::PROTOCOL);
+        }
+        if let Some(&(key, _)) = link.lanes.get(&circ_id) {
+            // The id is in use, or its DESTROY has not left yet; stock Tor ends the first and
+            // answers the second.
+            if self.circuits.contains_key(key) {
+                self.close_circuit(key, DestroyReason::PROTOCOL);
+            }
+            return;
+        }
+        match self.admit(link_key, command, body) {
+            Ok((handshake, onionskin)) => {
+                self.start_handshake(link_key, circ_id, handshake, onionskin)
+            }
+            Err(reason) => self.refuse(link_key, circ_id, reason),
+        }
+    }
+
+    /// Whether there is room for one more circuit, and what its handshake is.
+    fn admit<'a>(
+        &self,
+        link_key: LinkKey,
+        command: Command,
+        body: &'a Body,
+    ) -> Result<(HandshakeType, &'a [u8]), DestroyReason> {
+        let limits = &self.config.limits;
+        if self.draining || self.keys.is_none() {
+            return Err(DestroyReason::HIBERNATING);
+        }
+        // Two slots of the pool for each circuit is the least with which it moves.
+        let pool_room = (self.pool.max() / 2) as usize;
+        if self.circuits.len() >= limits.circuits.min(pool_room)
+            || self.links[link_key].lanes.len() >= limits.circuits_per_channel
+            || self.jobs.len() >= limits.onionskins
+        {
+            return Err(DestroyReason::RESOURCELIMIT);
+        }
+        if command == Command::CREATE_FAST {
+            return Ok((HandshakeType::Fast, &body[..FAST_KEY_LEN]));
+        }
+        // TAP, with CREATE or CREATE2, is answered by nobody any more.
+        if command != Command::CREATE2 {
+            return Err(DestroyReason::PROTOCOL);
+        }
+        let create = Create2::parse(body).map_err(|_| DestroyReason::PROTOCOL)?;
+        let handshake =
+            HandshakeType::from_htype(create.htype).map_err(|_| DestroyReason::PROTOCOL)?;
+        Ok((handshake, create.hdata))
+    }
+
+    fn refuse(&mut self, link_key: LinkKey, circ_id: CircId, reason: DestroyReason) {
+        let Some(link) = self.links.get_mut(link_key) else {
+            return;
+        };
+        // The entry keeps the id taken until the DESTROY is sent; past the limit nothing is said,
+        // or a peer that never reads could make us remember refusals without end.
+        if link.lanes.len() < self.config.limits.circuits_per_channel
+            && !link.lanes.contains_key(&circ_id)
+        {
+            link.lanes
+                .insert(circ_id, (CircuitKey::default(), Side::Prev));
+            link.farewells.push_back(Farewell { circ_id, reason });
+            self.list(link_key);
+        }
+    }
+
+    fn start_handshake(
+        &mut self,
+        link: LinkKey,
+        circ_id: CircId,
+        handshake: HandshakeType,
+        onionskin: &[u8],
+    ) {
+        let Some(keys) = self.keys.clone() else {
+            return;
+        };
+        let job = JobId(self.jobs_made);
+        self.jobs_made += 1;
+        let key = self.circuits.insert(Circuit {
+            prev: Lane::new(link, circ_id, Credit::Unlimited),
+            next: Next::None,
+            state: State::Handshaking { job, handshake },
+            layer: None,
+            transit: false,
+            congestion_control: false,
+            early_left: RELAY_EARLY_MAX,
+            end: None,
+        });
+        self.links[link].lanes.insert(circ_id, (key, Side::Prev));
+        self.jobs.insert(job, key);
+        let congestion = self.congestion_offer();
+        let seed = self.job_seed.child("onionskin", job.0);
+        let onionskin = onionskin.to_vec();
+        let job_input = Job::Onionskin {
+            keys,
+            handshake,
+            onionskin,
+            congestion,
+            seed,
+        };
+        self.outputs.push_back(Output::Compute {
+            id: job,
+            job: job_input,
+        });
+    }
+
+    /// Whether we agree to congestion control (proposal 324): unless the consensus turned it off.
+    fn congestion_offer(&self) -> Option<CongestionOffer> {
+        (self.params.get("cc_alg", 2, 0, 3) == 2).then(|| CongestionOffer {
+            sendme_inc: self.params.get("cc_sendme_inc", 31, 1, 254) as u8,
+        })
+    }
+
+    /// A worker is done.
+    pub fn on_computed(&mut self, job: JobId, result: JobResult) {
+        let Some(key) = self.jobs.remove(&job) else {
+            return;
+        };
+        let JobResult::Onionskin(result) = result;
+        match result {
+            Ok(answer) => self.open_circuit(key, answer),
+            Err(_) => self.close_circuit(key, DestroyReason::PROTOCOL),
+        }
+    }
+
+    fn open_circuit(&mut self, key: CircuitKey, answer: Answer) {
+        let Some(State::Handshaking { handshake, .. }) =
+            self.circuits.get(key).map(|circuit| &circuit.state)
+        else {
+            return;
+        };
+        let fast = *handshake == HandshakeType::Fast;
+        let command = if fast {
+            Command::CREATED_FAST
+        } else {
+            Command::CREATED2
+        };
+        let Some(slot) = self.take_slot(command) else {
+            return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+        };
+        let mut bytes = Vec::with_capacity(answer.reply.len() + 2);
+        match fast {
+            true => bytes.extend_from_slice(&answer.reply),
+            false => Created2 {
+                hdata: &answer.reply,
+            }
+            .encode(&mut bytes),
+        }
+        let body = self.pool.body_mut(&slot);
+        body.fill(0);
+        body[..bytes.len()].copy_from_slice(&bytes);
+        if let Some(circuit) = self.circuits.get_mut(key) {
+            circuit.state = State::Open;
+            circuit.layer = Some(Box::new(RelayLayer::new(&answer.keys)));
+            circuit.congestion_control = answer.congestion_control;
+        }
+        self.enqueue(key, Side::Prev, slot);
+    }
+}

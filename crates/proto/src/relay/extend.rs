@@ -1,0 +1,191 @@
+//! Circuits grow: EXTEND2 comes from the client, CREATE2 goes to the next relay, CREATED2 comes
+//! back, EXTENDED2 goes to the client (tor-spec, "EXTEND and EXTENDED cells").
+//!
+//! 1. EXTEND2 comes: it is checked, a channel to its relay is looked for.
+//! 2. There is one: CREATE2 is queued on it. There is none: the circuit waits while one is dialled,
+//!    or while another shard is asked.
+//! 3. CREATED2 comes: the lane is joined and EXTENDED2 goes back.
+
+use super::circuit::{CircuitKey, Credit, Lane, Next, Side};
+use super::core::Core;
+use super::link::{LinkKey, LinkKind};
+use crate::cell::create::{Create2, Created2, DestroyReason};
+use crate::cell::extend::{Extend2, ExtendTarget, Extended2};
+use crate::cell::relay::RelayCommand;
+use crate::cell::{BODY_LEN, Body, CircId, Command};
+use crate::channel::{Role, Target};
+use crate::ids::{Ed25519Id, RsaId};
+use core::net::{IpAddr, SocketAddr};
+
+impl Core {
+    /// The client wants one hop more.
+    pub fn on_extend2(&mut self, key: CircuitKey, command: Command, data: &[u8]) {
+        let extended = self.check_extend(key, command, data);
+        let (target, create2) = match extended {
+            Ok(extend) => extend,
+            Err(reason) => return self.close_circuit(key, reason),
+        };
+        let Some(circuit) = self.circuits.get_mut(key) else {
+            return;
+        };
+        circuit.next = Next::Waiting {
+            target: Box::new(target),
+            create2: Box::new(create2),
+        };
+        self.find_channel(key);
+    }
+
+    fn check_extend(
+        &self,
+        key: CircuitKey,
+        command: Command,
+        data: &[u8],
+    ) -> Result<(Target, Body), DestroyReason> {
+        const REFUSED: DestroyReason = DestroyReason::PROTOCOL;
+        let circuit = self.circuits.get(key).ok_or(REFUSED)?;
+        // "A relay MUST NOT accept EXTEND in anything but RELAY_EARLY"; once a circuit.
+        if command != Command::RELAY_EARLY || !matches!(circuit.next, Next::None) {
+            return Err(REFUSED);
+        }
+        let extend = Extend2::parse(data).map_err(|_| REFUSED)?;
+        let wanted = extend.target().map_err(|_| REFUSED)?;
+        let target = self.check_target(circuit.prev.link, &wanted)?;
+        let mut bytes = Vec::with_capacity(BODY_LEN);
+        Create2 {
+            htype: extend.htype,
+            hdata: extend.hdata,
+        }
+        .encode(&mut bytes);
+        let mut create2 = [0; BODY_LEN];
+        create2
+            .get_mut(..bytes.len())
+            .ok_or(REFUSED)?
+            .copy_from_slice(&bytes);
+        Ok((target, create2))
+    }
+
+    /// Whom a circuit may be extended to: not to ourselves, not back to where it came from, and
+    /// not into private networks.
+    fn check_target(&self, prev: LinkKey, wanted: &ExtendTarget) -> Result<Target, DestroyReason> {
+        let rsa = RsaId(wanted.rsa_id);
+        let ed25519 = wanted.ed25519_id.map(Ed25519Id);
+        let ours = &self.config.ids;
+        let back = self
+            .links
+            .get(prev)
+            .and_then(|link| link.channel())
+            .and_then(|channel| channel.peer);
+        for relay in [Some(*ours), back].into_iter().flatten() {
+            if relay.rsa == rsa || ed25519 == Some(relay.ed25519) {
+                return Err(DestroyReason::PROTOCOL);
+            }
+        }
+        let ipv4 = wanted.ipv4.map(SocketAddr::V4);
+        let ipv6 = wanted.ipv6.map(SocketAddr::V6);
+        let usable = |addr: &SocketAddr| {
+            addr.port() != 0
+                && (self.config.extend_to_private || !crate::policy::is_private(addr.ip()))
+        };
+        let addrs: Vec<_> = ipv4.into_iter().chain(ipv6).filter(usable).collect();
+        match addrs.is_empty() {
+            true => Err(DestroyReason::PROTOCOL),
+            false => Ok(Target {
+                rsa,
+                ed25519,
+                addrs,
+            }),
+        }
+    }
+
+    /// The best open channel to `target`: to the right identities, and either one whose peer names
+    /// the address we are connected to, or one at an address that the client asked for.
+    pub fn channel_to(&self, target: &Target) -> Option<LinkKey> {
+        let asked: Vec<IpAddr> = target.addrs.iter().map(SocketAddr::ip).collect();
+        let usable = |key: &LinkKey| {
+            let channel = self.links.get(*key)?.channel()?;
+            let peer = channel.peer?;
+            let right =
+                peer.rsa == target.rsa && target.ed25519.is_none_or(|id| id == peer.ed25519);
+            let trusted = channel.canonical || asked.contains(&channel.addr.ip());
+            (channel.open && !channel.retired && right && trusted).then_some((
+                !channel.canonical,
+                channel.opened_at,
+                *key,
+            ))
+        };
+        let keys = self.dials.channels_to(&target.rsa);
+        keys.iter().filter_map(usable).min().map(|(_, _, key)| key)
+    }
+
+    /// A link was found for a circuit that waits: CREATE2 goes out.
+    pub fn extend_over(&mut self, key: CircuitKey, link_key: LinkKey) {
+        let Some(circ_id) = self.new_circ_id(link_key) else {
+            return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+        };
+        let Some(slot) = self.take_slot(Command::CREATE2) else {
+            return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+        };
+        let Some(circuit) = self.circuits.get_mut(key) else {
+            return self.pool.free(slot);
+        };
+        let lane = Lane::new(link_key, circ_id, Credit::Unlimited);
+        let Next::Waiting { create2, .. } =
+            core::mem::replace(&mut circuit.next, Next::Creating(lane))
+        else {
+            unreachable!("only a circuit that waits is extended");
+        };
+        self.pool.body_mut(&slot).copy_from_slice(&*create2);
+        self.links[link_key]
+            .lanes
+            .insert(circ_id, (key, Side::Next));
+        self.enqueue(key, Side::Next, slot);
+    }
+
+    /// An unused id of the half that is ours on this link.
+    pub fn new_circ_id(&mut self, link_key: LinkKey) -> Option<CircId> {
+        let ours = match &self.links.get(link_key)?.kind {
+            LinkKind::Channel(channel) => channel.role == Role::Initiator,
+            LinkKind::Shard(other) => self.config.shard < *other,
+        };
+        self.open_lane(link_key, &move |rng| loop {
+            let id = rng.next_u32() >> 1 | if ours { 1 << 31 } else { 0 };
+            if let Some(id) = CircId::new(id) {
+                break id;
+            }
+        })
+    }
+
+    /// The next relay answered our CREATE2.
+    pub fn on_created(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) {
+        let Some((key, Side::Next)) = self.find(link, circ_id) else {
+            return;
+        };
+        let Some(circuit) = self.circuits.get_mut(key) else {
+            return;
+        };
+        let expected = command == Command::CREATED2 && matches!(circuit.next, Next::Creating(_));
+        if !expected {
+            return self.close_circuit(key, DestroyReason::PROTOCOL);
+        }
+        let transit = circuit.transit;
+        if let Next::Creating(lane) = core::mem::replace(&mut circuit.next, Next::None) {
+            circuit.next = Next::Joined(lane);
+        }
+        if transit {
+            let Some(slot) = self.take_slot(command) else {
+                return;
+            };
+            self.pool.body_mut(&slot).copy_from_slice(body);
+            return self.enqueue(key, Side::Prev, slot);
+        }
+        let extended = Created2::parse(body).and_then(|created| Extended2::from_created(&created));
+        match extended {
+            Ok(extended) => {
+                let mut data = Vec::with_capacity(BODY_LEN);
+                extended.encode(&mut data);
+                self.send_relay(key, RelayCommand::EXTENDED2, None, &data);
+            }
+            Err(_) => self.close_circuit(key, DestroyReason::PROTOCOL),
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a shard hears from the control plane and from other shards, and what it reports.
+
+use crate::cell::create::DestroyReason;
+use crate::cell::{Body, CircId, Command};
+use crate::channel::{ChannelError, Role, StreamTransport, Target};
+use crate::crypto::onionskin::OnionKeys;
+use crate::ids::{RelayIds, RsaId};
+use crate::node::ShardId;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The parameters of the consensus, by name (`param-spec`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkParams(pub BTreeMap<String, i32>);
+
+impl NetworkParams {
+    /// A parameter, or `default` when the consensus does not name it; clamped to its range.
+    pub fn get(&self, name: &str, default: i32, min: i32, max: i32) -> i32 {
+        self.0.get(name).copied().unwrap_or(default).clamp(min, max)
+    }
+}
+
+/// What the operator or the control plane wants of a shard.
+pub enum Control {
+    /// A new consensus is in force.
+    Params(Arc<NetworkParams>),
+    /// The circuit keys, at the start and after each rotation.
+    OnionKeys(Arc<OnionKeys>),
+    /// New link certificates: channels from now on are made by this transport.
+    Transport(Box<dyn StreamTransport>),
+    /// Find out whether our ORPort is reachable, by a circuit through `via` to ourselves.
+    ProbeReachability { via: ProbeHop, ourselves: Target },
+    /// Accept nothing new; circuits that exist live on.
+    Drain,
+    /// Destroy every circuit and close every channel.
+    Shutdown,
+}
+
+/// The first hop of a reachability probe: a relay of the consensus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeHop {
+    pub target: Target,
+    pub ntor_key: [u8; 32],
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Control::Params(_) => "Params",
+            Control::OnionKeys(_) => "OnionKeys",
+            Control::Transport(_) => "Transport",
+            Control::ProbeReachability { .. } => "ProbeReachability",
+            Control::Drain => "Drain",
+            Control::Shutdown => "Shutdown",
+        })
+    }
+}
+
+/// What a shard reports. Nothing in it concerns a single circuit or client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A channel to a relay opened (a client's channel is not reported).
+    ChannelOpened {
+        role: Role,
+        peer: RelayIds,
+        addr: SocketAddr,
+    },
+    /// A channel to a relay, or an attempt to open one, ended.
+    ChannelClosed {
+        peer: Option<RelayIds>,
+        addr: SocketAddr,
+        error: ChannelError,
+    },
+    /// A peer told us how it sees our address (NETINFO).
+    OurAddress { ours: IpAddr, by: RelayIds },
+    /// Somebody else's channel to our ORPort carried our own probe.
+    Reachable,
+    /// A reachability probe failed; the control plane may try another relay.
+    ProbeFailed,
+    /// The cell pool was full; the circuit that held the most cells was closed.
+    MemoryPressure { freed_cells: u32 },
+}
+
+/// A message from one shard of a relay to another. Shards trust each other.
+#[derive(Debug)]
+pub enum ShardMessage {
+    /// To the owner of the directory: which shard is to carry circuits to this relay?
+    Ask { request: u64, rsa: RsaId },
+    /// The owner's answer.
+    Answer { request: u64, shard: ShardId },
+    /// To the owner: the sender has a channel to this relay from now on, or none any more.
+    Announce { rsa: RsaId, open: bool },
+    /// A circuit crosses.
+    Crossed(Crossed),
+}
+
+/// What crosses between shards; circuit ids are those of the link between the two.
+#[derive(Debug)]
+pub enum Crossed {
+    /// A circuit goes on at the receiver, which sends CREATE2 to `target`.
+    Create {
+        circ_id: CircId,
+        target: Box<Target>,
+        create2: Box<Body>,
+    },
+    /// Cells, in order.
+    Cells(Vec<CrossedCell>),
+    /// The receiver may send this many cells more.
+    Credit { circ_id: CircId, cells: u32 },
+    /// The circuit ends at the sender.
+    Destroy {
+        circ_id: CircId,
+        reason: DestroyReason,
+    },
+}
+
+/// One cell that crosses.
+pub struct CrossedCell {
+    pub circ_id: CircId,
+    pub command: Command,
+    pub body: Body,
+}
+
+impl fmt::Debug for CrossedCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.circ_id, self.command)
+    }
+}

@@ -1,0 +1,27 @@
+//! The relay: [`Relay`] is one shard of it, a [`Node`](crate::node::Node).
+//!
+//! A cell's way: `shard` reads it from a channel, `core` finds its circuit, `hop` applies the layer
+//! and queues it on a lane, `core` hands it out when its link's turn comes, and `shard` gives it to
+//! the next channel. The other files are what happens less often: circuits begin (`create`) and
+//! grow (`extend`) over channels that are found or dialled (`dial`), or over another shard
+//! (`crossing`); streams begin and end (`streams`, `resolve`) and carry data (`data`).
+
+mod circuit;
+mod config;
+mod core;
+mod create;
+mod crossing;
+mod data;
+mod dial;
+mod end;
+mod extend;
+mod hop;
+mod link;
+mod message;
+mod resolve;
+mod shard;
+mod streams;
+
+pub use config::{Limits, RelayConfig};
+pub use message::{Control, Crossed, CrossedCell, Event, NetworkParams, ProbeHop, ShardMessage};
+pub use shard::Relay;

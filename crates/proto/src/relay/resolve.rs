@@ -1,0 +1,57 @@
+//! RESOLVE and RESOLVED: an exit looks names up for its clients (tor-spec, "Remote hostname lookup").
+
+use super::circuit::CircuitKey;
+use super::core::Core;
+use super::streams::{Asked, clip_ttl_s};
+use crate::cell::relay::{RelayCommand, StreamId};
+use crate::cell::stream::{Answer, Resolve, Resolved};
+use crate::node::{Query, Resolution, ResolveError};
+
+impl Core {
+    pub fn on_resolve(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
+        if self.refuses_stream(key).is_some() {
+            return self.answer_resolve(key, id, Err(ResolveError::NotFound));
+        }
+        let asked = Asked::Resolve {
+            circuit: key,
+            stream: id,
+        };
+        match Resolve::parse(data) {
+            Ok(Resolve::Name(name)) => {
+                self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked);
+            }
+            Ok(Resolve::Reverse(addr)) => {
+                self.ask(Query::Reverse(addr), asked);
+            }
+            Ok(Resolve::Addr(addr)) => {
+                self.answer_resolve(key, id, Ok(Resolution::Addresses(vec![(addr, u32::MAX)])))
+            }
+            Err(_) => self.answer_resolve(key, id, Err(ResolveError::NotFound)),
+        }
+    }
+
+    pub fn answer_resolve(
+        &mut self,
+        key: CircuitKey,
+        id: StreamId,
+        answer: Result<Resolution, ResolveError>,
+    ) {
+        let mut resolved = Resolved::new();
+        match answer {
+            Ok(Resolution::Addresses(addrs)) => {
+                for (addr, ttl_s) in addrs {
+                    resolved.push(Answer::Addr(addr), clip_ttl_s(ttl_s));
+                }
+            }
+            Ok(Resolution::Name(name, ttl_s)) => {
+                resolved.push(Answer::Name(name.into_bytes()), clip_ttl_s(ttl_s));
+            }
+            Err(error) => {
+                resolved = Resolved::error(error == ResolveError::Transient, clip_ttl_s(0))
+            }
+        }
+        let mut data = Vec::new();
+        resolved.encode(&mut data);
+        self.send_relay(key, RelayCommand::RESOLVED, Some(id), &data);
+    }
+}

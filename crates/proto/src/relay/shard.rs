@@ -1,0 +1,478 @@
+//! A shard of a relay, as its driver sees it: sockets in, sockets out.
+//!
+//! Here sockets meet channels, channels meet links, and the operator's rates meet both. What the
+//! cells mean is `core`'s business.
+
+use super::config::RelayConfig;
+use super::core::{Core, Popped};
+use super::link::LinkKey;
+use super::message::{Control, Event};
+use crate::bucket::{Buckets, Direction, Traffic};
+use crate::cell::{BODY_LEN, CELL_LEN, Command};
+use crate::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
+use crate::node::{Input, Node, Output, SocketError, SocketId};
+use crate::rng::Seed;
+use crate::time::{Duration, Instant, UnixTime};
+use core::net::SocketAddr;
+use slotmap::SecondaryMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Bytes that are read from a socket at once.
+const READ_LEN: usize = 64 * 1024;
+/// A rate that is used up is waited for until this many bytes may pass, so that sockets do not wake
+/// up for every byte.
+const THROTTLE_QUANTUM_BYTES: u64 = 4 * CELL_LEN as u64;
+const TICK: Duration = Duration::from_secs(1);
+
+/// A channel and its socket.
+struct Carrier {
+    channel: Box<dyn Channel>,
+    socket: SocketId,
+    /// Bytes the driver takes now.
+    writable: usize,
+    /// What the driver was last told: read, write.
+    interest: (bool, bool),
+    timer: Option<Instant>,
+    /// Whether the operator's rates hold for this peer.
+    limited: bool,
+}
+
+/// One shard of a relay.
+pub struct Relay {
+    core: Core,
+    transport: Box<dyn StreamTransport>,
+    carriers: SecondaryMap<LinkKey, Carrier>,
+    links: BTreeMap<SocketId, LinkKey>,
+    /// When each channel wants to be called; at most one entry a channel.
+    timers: BTreeSet<(Instant, SocketId)>,
+    /// Last words of channels that are gone, each at most what one TLS alert takes.
+    goodbyes: VecDeque<(SocketId, Vec<u8>)>,
+    scratch: Box<[u8]>,
+    wall: UnixTime,
+    buckets: Buckets,
+    /// When rates that were used up allow sockets again.
+    throttled_until: Option<Instant>,
+    next_tick: Instant,
+}
+
+impl Relay {
+    /// A shard. It answers CREATE cells once [`Control::OnionKeys`] has come.
+    pub fn new(config: RelayConfig, transport: Box<dyn StreamTransport>, seed: &Seed) -> Self {
+        let buckets = Buckets::new(Instant::ZERO, config.bandwidth, config.relay_bandwidth);
+        Relay {
+            core: Core::new(config, seed),
+            transport,
+            carriers: SecondaryMap::new(),
+            links: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            goodbyes: VecDeque::new(),
+            scratch: vec![0; READ_LEN].into_boxed_slice(),
+            wall: UnixTime::default(),
+            buckets,
+            throttled_until: None,
+            next_tick: Instant::ZERO + TICK,
+        }
+    }
+
+    /// Cells that wait in this shard.
+    pub fn queued_cells(&self) -> u32 {
+        self.core.pool.used()
+    }
+
+    /// Circuits of this shard, those that cross to another counted in both.
+    pub fn circuits(&self) -> usize {
+        self.core.circuits.len()
+    }
+
+    fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
+        if self.core.draining || self.core.links.len() >= self.core.config.limits.channels {
+            return self.core.outputs.push_back(Output::Abort { socket });
+        }
+        let channel = self.transport.accept(now, self.wall, local, peer);
+        self.add_carrier(socket, channel, Role::Responder, peer);
+    }
+
+    fn on_connected(&mut self, now: Instant, socket: SocketId) {
+        let Some((target, peer)) = self.core.dials.under_way(socket) else {
+            return self.core.on_stream_connected(socket);
+        };
+        let channel = self.transport.dial(now, self.wall, target, peer);
+        self.add_carrier(socket, channel, Role::Initiator, peer);
+    }
+
+    fn add_carrier(
+        &mut self,
+        socket: SocketId,
+        channel: Box<dyn Channel>,
+        role: Role,
+        peer: SocketAddr,
+    ) {
+        let link = self.core.add_channel(socket, role, peer);
+        let limited =
+            self.core.config.count_private_bandwidth || !crate::policy::is_private(peer.ip());
+        let carrier = Carrier {
+            channel,
+            socket,
+            writable: 0,
+            interest: (false, false),
+            timer: None,
+            limited,
+        };
+        self.carriers.insert(link, carrier);
+        self.links.insert(socket, link);
+        self.core.list(link);
+    }
+
+    /// Hands bytes to a channel and works off the cells they complete.
+    fn on_channel_read(&mut self, now: Instant, link: LinkKey, len: usize) {
+        let Some(carrier) = self.carriers.get_mut(link) else {
+            return;
+        };
+        if carrier.limited {
+            self.buckets
+                .take(Direction::Read, Traffic::Relayed, len as u64);
+        }
+        if let Err(error) = carrier.channel.handle_read(now, &self.scratch[..len]) {
+            // What came before the fault still counts; a peer may say why and leave.
+            return self.end_channel(now, link, error);
+        }
+        self.drain_channel(now, link);
+    }
+
+    fn drain_channel(&mut self, now: Instant, link: LinkKey) {
+        loop {
+            let Some(carrier) = self.carriers.get_mut(link) else {
+                return;
+            };
+            match carrier.channel.next_incoming(now) {
+                Ok(Some(Incoming::Cell {
+                    circ_id,
+                    command,
+                    body,
+                })) => self.core.on_cell(link, circ_id, command, body),
+                Ok(Some(Incoming::Opened(opened))) => self.core.on_opened(link, opened),
+                Ok(None) => break,
+                Err(error) => return self.end_channel(now, link, error),
+            }
+        }
+        self.core.list(link);
+    }
+
+    /// A channel ends by a fault of its peer, or since it is not needed.
+    fn end_channel(&mut self, now: Instant, link: LinkKey, error: ChannelError) {
+        let Some(mut carrier) = self.remove_carrier(link) else {
+            return;
+        };
+        carrier.channel.close();
+        carrier.channel.handle_writable(carrier.writable);
+        let mut last_words = Vec::new();
+        carrier.channel.poll_transmit(now, &mut last_words);
+        self.goodbyes.push_back((carrier.socket, last_words));
+        self.forget_link(link, carrier.socket, error);
+    }
+
+    /// A channel's socket is gone.
+    fn on_channel_failed(&mut self, link: LinkKey, error: SocketError) {
+        let Some(carrier) = self.remove_carrier(link) else {
+            return;
+        };
+        self.forget_link(link, carrier.socket, ChannelError::Socket(error));
+    }
+
+    fn remove_carrier(&mut self, link: LinkKey) -> Option<Carrier> {
+        let carrier = self.carriers.remove(link)?;
+        self.links.remove(&carrier.socket);
+        if let Some(at) = carrier.timer {
+            self.timers.remove(&(at, carrier.socket));
+        }
+        Some(carrier)
+    }
+
+    fn forget_link(&mut self, link: LinkKey, socket: SocketId, error: ChannelError) {
+        let channel = self.core.links.get(link).and_then(|link| link.channel());
+        let Some((open, addr, peer)) =
+            channel.map(|channel| (channel.open, channel.addr, channel.peer))
+        else {
+            return;
+        };
+        self.core.close_link(link);
+        if open {
+            if peer.is_some() {
+                self.core.event(Event::ChannelClosed { peer, addr, error });
+            }
+        } else {
+            self.core.on_dial_failed(socket, Some(addr), Some(&error));
+        }
+    }
+
+    fn on_timeout(&mut self, now: Instant) {
+        if self.throttled_until.is_some_and(|until| until <= now) {
+            self.throttled_until = None;
+            let all: Vec<_> = self.carriers.keys().collect();
+            all.into_iter().for_each(|link| self.core.list(link));
+        }
+        while let Some(&(at, socket)) = self.timers.first().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, socket));
+            let Some(&link) = self.links.get(&socket) else {
+                continue;
+            };
+            let Some(carrier) = self.carriers.get_mut(link) else {
+                continue;
+            };
+            carrier.timer = None;
+            match carrier.channel.handle_timeout(now) {
+                Ok(()) => self.core.list(link),
+                Err(error) => self.end_channel(now, link, error),
+            }
+        }
+        if self.next_tick <= now {
+            self.next_tick = now + TICK;
+            self.on_tick(now);
+        }
+    }
+
+    fn on_tick(&mut self, now: Instant) {
+        self.core.drop_late_leftovers();
+        for socket in self.core.on_tick() {
+            match self.links.get(&socket) {
+                Some(&link) => self.end_channel(now, link, ChannelError::Idle),
+                None => self.core.outputs.push_back(Output::Abort { socket }),
+            }
+        }
+    }
+
+    fn on_control(&mut self, now: Instant, control: Control) {
+        match control {
+            Control::Params(params) => self.core.params = params,
+            Control::OnionKeys(keys) => self.core.keys = Some(keys),
+            Control::Transport(transport) => self.transport = transport,
+            Control::ProbeReachability { .. } => self.core.event(Event::ProbeFailed),
+            Control::Drain => self.core.draining = true,
+            Control::Shutdown => {
+                self.core.draining = true;
+                let all: Vec<_> = self.carriers.keys().collect();
+                all.into_iter()
+                    .for_each(|link| self.end_channel(now, link, ChannelError::Shutdown));
+            }
+        }
+    }
+
+    /// Gives a channel the cells that it can send promptly, and its bytes to the driver.
+    fn flush_channel(
+        &mut self,
+        now: Instant,
+        link: LinkKey,
+        out: &mut Vec<u8>,
+    ) -> Option<SocketId> {
+        let carrier = self.carriers.get_mut(link)?;
+        let allowance = match carrier.limited {
+            true => self
+                .buckets
+                .allowance(now, Direction::Write, Traffic::Relayed),
+            false => u64::MAX,
+        };
+        let allowed = carrier
+            .writable
+            .min(usize::try_from(allowance).unwrap_or(usize::MAX));
+        carrier.channel.handle_writable(allowed);
+        while carrier.channel.capacity() > 0 {
+            match self.core.pop(link) {
+                Some(Popped::Cell { circ_id, slot }) => {
+                    carrier.channel.send(
+                        now,
+                        circ_id,
+                        self.core.pool.command(&slot),
+                        self.core.pool.body(&slot),
+                    );
+                    self.core.pool.free(slot);
+                }
+                Some(Popped::Farewell(farewell)) => {
+                    let mut body = [0; BODY_LEN];
+                    body[0] = farewell.reason.0;
+                    carrier
+                        .channel
+                        .send(now, farewell.circ_id, Command::DESTROY, &body);
+                }
+                None => break,
+            }
+        }
+        let more = carrier.channel.poll_transmit(now, out);
+        carrier.writable = carrier.writable.saturating_sub(out.len());
+        if carrier.limited {
+            self.buckets
+                .take(Direction::Write, Traffic::Relayed, out.len() as u64);
+        }
+        let waiting = more
+            || self
+                .core
+                .links
+                .get(link)
+                .is_some_and(|link| link.has_output());
+        let throttled = waiting && allowed < carrier.writable + out.len();
+        self.update_carrier(now, link, waiting && !throttled, throttled);
+        self.carriers.get(link).map(|carrier| carrier.socket)
+    }
+
+    /// Tells the driver what a channel wants of its socket, and sets its timer.
+    fn update_carrier(&mut self, now: Instant, link: LinkKey, waiting: bool, throttled: bool) {
+        let Some(carrier) = self.carriers.get_mut(link) else {
+            return;
+        };
+        let may_read = !carrier.limited
+            || self
+                .buckets
+                .allowance(now, Direction::Read, Traffic::Relayed)
+                > 0;
+        let wanted = (may_read, waiting || carrier.writable < CELL_LEN * 2);
+        let socket = carrier.socket;
+        if wanted != carrier.interest {
+            carrier.interest = wanted;
+            self.core.outputs.push_back(Output::Interest {
+                socket,
+                read: wanted.0,
+                write: wanted.1,
+            });
+        }
+        let timer = carrier.channel.poll_timeout();
+        // A timer that moved on is left where it is; it looks again when it fires.
+        if let Some(at) = timer
+            && carrier.timer.is_none_or(|set| at < set)
+        {
+            if let Some(set) = carrier.timer.replace(at) {
+                self.timers.remove(&(set, socket));
+            }
+            self.timers.insert((at, socket));
+        }
+        if throttled {
+            self.throttle(now, Direction::Write);
+        }
+        if !may_read {
+            self.throttle(now, Direction::Read);
+        }
+    }
+
+    /// Wakes up when a used-up rate allows a few cells again.
+    fn throttle(&mut self, now: Instant, direction: Direction) {
+        let until =
+            self.buckets
+                .next_available(now, direction, Traffic::Relayed, THROTTLE_QUANTUM_BYTES);
+        let until = until.unwrap_or(now + TICK);
+        self.throttled_until = Some(self.throttled_until.map_or(until, |set| set.min(until)));
+    }
+
+    fn next_timeout(&self) -> Instant {
+        let channel = self.timers.first().map(|(at, _)| *at);
+        [channel, self.throttled_until]
+            .into_iter()
+            .flatten()
+            .fold(self.next_tick, Instant::min)
+    }
+}
+
+impl Node for Relay {
+    fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
+        let len = match self
+            .links
+            .get(&socket)
+            .and_then(|link| self.carriers.get(*link))
+        {
+            Some(carrier) if carrier.limited => {
+                let allowance =
+                    self.buckets
+                        .allowance(self.core.now, Direction::Read, Traffic::Relayed);
+                usize::try_from(allowance).unwrap_or(READ_LEN).max(1)
+            }
+            Some(_) => READ_LEN,
+            None => self.core.stream_read_len(socket),
+        };
+        let len = len.min(self.scratch.len());
+        &mut self.scratch[..len]
+    }
+
+    fn handle_input(&mut self, now: Instant, input: Input) {
+        self.core.now = now;
+        match input {
+            Input::Timeout => self.on_timeout(now),
+            Input::WallClock(wall) => {
+                self.wall = wall;
+                self.carriers
+                    .values_mut()
+                    .for_each(|carrier| carrier.channel.handle_wall_clock(wall));
+            }
+            Input::Accepted {
+                socket,
+                local,
+                peer,
+            } => self.on_accepted(now, socket, local, peer),
+            Input::Connected { socket, .. } => self.on_connected(now, socket),
+            Input::Failed { socket, error } => match self.links.get(&socket) {
+                Some(&link) => self.on_channel_failed(link, error),
+                None if self.core.on_dial_failed(socket, None, None) => {}
+                None => self.core.on_stream_failed(socket, error),
+            },
+            Input::Read { socket, len } => match self.links.get(&socket) {
+                Some(&link) => self.on_channel_read(now, link, len),
+                None => self.core.on_stream_read(socket, &self.scratch[..len]),
+            },
+            Input::Writable { socket, bytes } => match self.links.get(&socket) {
+                Some(&link) => {
+                    if let Some(carrier) = self.carriers.get_mut(link) {
+                        carrier.writable = bytes;
+                    }
+                    self.core.list(link);
+                }
+                None => self.core.on_stream_writable(socket, bytes),
+            },
+            Input::Eof { socket } => match self.links.get(&socket) {
+                Some(&link) => {
+                    let Some(carrier) = self.carriers.get_mut(link) else {
+                        return;
+                    };
+                    let error = carrier
+                        .channel
+                        .handle_eof(now)
+                        .err()
+                        .unwrap_or(ChannelError::PeerClosed);
+                    self.end_channel(now, link, error);
+                }
+                None => self.core.on_stream_eof(socket),
+            },
+            Input::Resolved { id, answer } => self.core.on_resolved(id, answer),
+            Input::Computed { id, result } => self.core.on_computed(id, result),
+            Input::FromShard { from, message } => self.core.on_shard_message(from, message),
+            Input::Control(control) => self.on_control(now, control),
+        }
+    }
+
+    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+        self.core.now = now;
+        loop {
+            if let Some(output) = self.core.outputs.pop_front() {
+                return output;
+            }
+            if let Some((socket, last_words)) = self.goodbyes.pop_front() {
+                self.core.outputs.push_back(Output::Close { socket });
+                if !last_words.is_empty() {
+                    buf.extend_from_slice(&last_words);
+                    return Output::Send { socket };
+                }
+            } else if let Some(socket) = self.core.streams.to_flush.pop() {
+                self.core.flush_stream(socket, buf);
+                if !buf.is_empty() {
+                    return Output::Send { socket };
+                }
+            } else if let Some(link) = self.core.to_flush.pop() {
+                if let Some(entry) = self.core.links.get_mut(link) {
+                    entry.listed = false;
+                }
+                match self.flush_channel(now, link, buf) {
+                    Some(socket) if !buf.is_empty() => return Output::Send { socket },
+                    Some(_) => {}
+                    None => self.core.flush_crossing(link),
+                }
+            } else {
+                return Output::Timeout(Some(self.next_timeout()));
+            }
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Streams begin and end at the exit (tor-spec, "Application connections and stream management").
+//!
+//! 1. BEGIN comes: a name goes to the resolver; an address is held against the exit policy at once.
+//! 2. The answer comes: the first address that the policy allows is connected to. The policy is
+//!    only ever asked about addresses, so a name cannot lead around it.
+//! 3. The connection is there: CONNECTED goes out. It failed: END says why.
+//! 4. END comes, or the connection ends: the stream is over. What waits for the connection is still
+//!    written, as a *leftover*, while the stream's id is free again.
+
+use super::circuit::CircuitKey;
+use super::core::Core;
+use super::end::{End, Stream, StreamState};
+use crate::cell::create::DestroyReason;
+use crate::cell::relay::{RelayCommand, StreamId};
+use crate::cell::stream::{Begin, BeginFlags, Connected, End as EndCell, EndReason, Host};
+use crate::node::{Output, Query, Resolution, ResolveError, ResolveId, SocketError, SocketId};
+use crate::pool::CellQueue;
+use crate::time::{Duration, Instant};
+use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+
+/// How long a connection whose stream is over may take for what it is still owed.
+const LEFTOVER_TIMEOUT: Duration = Duration::from_secs(15);
+/// Names live at most this long for a client (proposal 208 keeps clients from caching at all).
+const TTL_MAX_S: u32 = 3600;
+const TTL_MIN_S: u32 = 300;
+
+/// A question to the resolver, and for whom.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Begin {
+        circuit: CircuitKey,
+        stream: StreamId,
+        port: u16,
+        flags: BeginFlags,
+    },
+    Resolve {
+        circuit: CircuitKey,
+        stream: StreamId,
+    },
+}
+
+/// A connection whose stream is over, with what it is still owed.
+pub(super) struct Leftover {
+    pub queue: CellQueue,
+    pub writable: usize,
+    pub deadline: Instant,
+}
+
+/// The shard's tables of streams; each stream and each leftover has at most one entry in each.
+#[derive(Default)]
+pub(super) struct Streams {
+    pub by_socket: BTreeMap<SocketId, (CircuitKey, StreamId)>,
+    pub asked: BTreeMap<ResolveId, Asked>,
+    pub leftovers: BTreeMap<SocketId, Leftover>,
+    /// Streams with data to write since the shard last flushed.
+    pub to_flush: Vec<SocketId>,
+    questions: u64,
+}
+
+impl Streams {
+    fn count(&self) -> usize {
+        self.by_socket.len() + self.asked.len() + self.leftovers.len()
+    }
+}
+
+impl Core {
+    /// A relay cell of a stream that is not DATA.
+    pub fn on_stream_cell(
+        &mut self,
+        key: CircuitKey,
+        id: StreamId,
+        command: RelayCommand,
+        data: &[u8],
+    ) {
+        match command {
+            RelayCommand::BEGIN => self.on_begin(key, id, data),
+            RelayCommand::BEGIN_DIR => self.send_end(key, id, EndReason::NOTDIRECTORY),
+            RelayCommand::RESOLVE => self.on_resolve(key, id, data),
+            RelayCommand::END => self.on_end(key, id),
+            RelayCommand::SENDME => self.on_stream_sendme(key, id),
+            _ => {}
+        }
+    }
+
+    /// Our end of a circuit, made when it is first needed.
+    pub fn end_of(&mut self, key: CircuitKey) -> Option<&mut End> {
+        let circuit = self.circuits.get_mut(key)?;
+        let params = &self.params;
+        Some(
+            circuit
+                .end
+                .get_or_insert_with(|| Box::new(End::new(circuit.congestion_control, params))),
+        )
+    }
+
+    pub fn stream_mut(&mut self, key: CircuitKey, id: StreamId) -> Option<&mut Stream> {
+        self.circuits
+            .get_mut(key)?
+            .end
+            .as_mut()?
+            .streams
+            .get_mut(&id)
+    }
+
+    fn on_begin(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
+        if let Some(reason) = self.refuses_stream(key) {
+            return self.send_end(key, id, reason);
+        }
+        let Some(end) = self.end_of(key) else { return };
+        // A second BEGIN with an id in use is dropped, as stock Tor does.
+        if end.streams.contains_key(&id) {
+            return;
+        }
+        let Ok(begin) = Begin::parse(data) else {
+            return self.send_end(key, id, EndReason::TORPROTOCOL);
+        };
+        let port = begin.port.get();
+        match begin.host {
+            Host::Name(name) => {
+                let asked = Asked::Begin {
+                    circuit: key,
+                    stream: id,
+                    port,
+                    flags: begin.flags,
+                };
+                let question = self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked);
+                self.insert_stream(key, id, StreamState::Resolving(question));
+            }
+            Host::Ipv4(addr) => {
+                self.connect(key, id, &[(addr.into(), TTL_MAX_S)], port, begin.flags)
+            }
+            Host::Ipv6(addr) => {
+                self.connect(key, id, &[(addr.into(), TTL_MAX_S)], port, begin.flags)
+            }
+        }
+    }
+
+    /// Why this circuit may have no stream more.
+    pub fn refuses_stream(&self, key: CircuitKey) -> Option<EndReason> {
+        let circuit = self.circuits.get(key)?;
+        if self.config.exit_policy.is_none() {
+            return Some(EndReason::EXITPOLICY);
+        }
+        // We are nobody's one-hop proxy.
+        let from_relay = self
+            .links
+            .get(circuit.prev.link)
+            .and_then(|link| link.channel())
+            .is_some_and(|channel| channel.peer.is_some());
+        if !from_relay {
+            return Some(EndReason::TORPROTOCOL);
+        }
+        let limits = &self.config.limits;
+        let on_circuit = circuit.end.as_ref().map_or(0, |end| end.streams.len());
+        let full =
+            on_circuit >= limits.streams_per_circuit || self.streams.count() >= limits.streams;
+        full.then_some(EndReason::RESOURCELIMIT)
+    }
+
+    fn insert_stream(&mut self, key: CircuitKey, id: StreamId, state: StreamState) {
+        if let Some(end) = self.end_of(key) {
+            end.streams.insert(id, Stream::new(state));
+        }
+    }
+
+    pub fn ask(&mut self, query: Query, asked: Asked) -> ResolveId {
+        let id = ResolveId(self.streams.questions);
+        self.streams.questions += 1;
+        self.streams.asked.insert(id, asked);
+        self.outputs.push_back(Output::Resolve { id, query });
+        id
+    }
+
+    /// The resolver answered.
+    pub fn on_resolved(&mut self, id: ResolveId, answer: Result<Resolution, ResolveError>) {
+        match self.streams.asked.remove(&id) {
+            Some(Asked::Begin {
+                circuit,
+                stream,
+                port,
+                flags,
+            }) => match answer {
+                Ok(Resolution::Addresses(addrs)) => {
+                    self.connect(circuit, stream, &addrs, port, flags)
+                }
+                Ok(Resolution::Name(..)) | Err(_) => {
+                    self.fail_stream(circuit, stream, EndReason::RESOLVEFAILED.into())
+                }
+            },
+            Some(Asked::Resolve { circuit, stream }) => {
+                self.answer_resolve(circuit, stream, answer)
+            }
+            None => {}
+        }
+    }
+
+    /// Connects a stream to the first address that the client's flags and the exit policy allow.
+    fn connect(
+        &mut self,
+        key: CircuitKey,
+        id: StreamId,
+        addrs: &[(IpAddr, u32)],
+        port: u16,
+        flags: BeginFlags,
+    ) {
+        if !self.circuits.contains_key(key) {
+            return;
+        }
+        let ipv6 = self.config.ipv6_exit && flags.ipv6_ok();
+        let mut wanted: Vec<_> = addrs
+            .iter()
+            .filter(|(addr, _)| {
+                if addr.is_ipv4() {
+                    flags.ipv4_ok()
+                } else {
+                    ipv6
+                }
+            })
+            .collect();
+        wanted.sort_by_key(|(addr, _)| addr.is_ipv6() != flags.ipv6_preferred());
+        let Some(&&(first, first_ttl_s)) = wanted.first() else {
+            return self.fail_stream(key, id, EndReason::RESOLVEFAILED.into());
+        };
+        let allowed = |addr: IpAddr| {
+            self.config
+                .exit_policy
+                .as_ref()
+                .is_some_and(|policy| policy.allows(addr, port))
+        };
+        match wanted.iter().find(|(addr, _)| allowed(*addr)) {
+            Some(&&(addr, ttl_s)) => {
+                let socket = self.dials.new_socket();
+                let addr = SocketAddr::new(addr, port);
+                self.streams.by_socket.insert(socket, (key, id));
+                self.insert_stream_or_move(
+                    key,
+                    id,
+                    StreamState::Connecting {
+                        socket,
+                        addr,
+                        ttl_s,
+                    },
+                );
+                self.outputs.push_back(Output::Connect { socket, to: addr });
+            }
+            None => {
+                let addr = Some((first, clip_ttl_s(first_ttl_s)));
+                self.fail_stream(
+                    key,
+                    id,
+                    EndCell {
+                        reason: EndReason::EXITPOLICY,
+                        addr,
+                    },
+                );
+            }
+        }
+    }
+
+    /// A stream goes from resolving to connecting, with the data that came meanwhile.
+    fn insert_stream_or_move(&mut self, key: CircuitKey, id: StreamId, state: StreamState) {
+        match self.stream_mut(key, id) {
+            Some(stream) => stream.state = state,
+            None => self.insert_stream(key, id, state),
+        }
+    }
+
+    /// A stream's connection is there.
+    pub fn on_stream_connected(&mut self, socket: SocketId) {
+        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else {
+            return;
+        };
+        let Some(stream) = self.stream_mut(key, id) else {
+            return;
+        };
+        let StreamState::Connecting { addr, ttl_s, .. } = stream.state else {
+            return;
+        };
+        stream.state = StreamState::Open(socket);
+        let mut data = Vec::with_capacity(25);
+        Connected {
+            addr: Some((addr.ip(), clip_ttl_s(ttl_s))),
+        }
+        .encode(&mut data);
+        self.send_relay(key, RelayCommand::CONNECTED, Some(id), &data);
+        self.update_interest(key, id);
+    }
+
+    /// A stream's connection could not be made, or broke.
+    pub fn on_stream_failed(&mut self, socket: SocketId, error: SocketError) {
+        if let Some(mut leftover) = self.streams.leftovers.remove(&socket) {
+            self.pool.clear(&mut leftover.queue);
+        }
+        let Some((key, id)) = self.streams.by_socket.remove(&socket) else {
+            return;
+        };
+        if let Some(stream) = self.stream_mut(key, id) {
+            // The driver has closed it already.
+            stream.state = StreamState::Resolving(ResolveId(u64::MAX));
+        }
+        self.fail_stream(key, id, end_reason(error).into());
+    }
+
+    /// The server closed its side: what it sent is on its way, and the stream is over.
+    pub fn on_stream_eof(&mut self, socket: SocketId) {
+        if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
+            self.fail_stream(key, id, EndReason::DONE.into());
+        }
+    }
+
+    /// Ends a stream from our side, if it still is, and tells the client.
+    fn fail_stream(&mut self, key: CircuitKey, id: StreamId, end: EndCell) {
+        self.on_end(key, id);
+        let mut data = Vec::with_capacity(21);
+        end.encode(&mut data);
+        self.send_relay(key, RelayCommand::END, Some(id), &data);
+    }
+
+    fn send_end(&mut self, key: CircuitKey, id: StreamId, reason: EndReason) {
+        self.send_relay(key, RelayCommand::END, Some(id), &[reason.0]);
+    }
+
+    /// A stream is over; what it owes its connection is still written.
+    pub fn on_end(&mut self, key: CircuitKey, id: StreamId) {
+        let Some(end) = self
+            .circuits
+            .get_mut(key)
+            .and_then(|circuit| circuit.end.as_mut())
+        else {
+            return;
+        };
+        if let Some(stream) = end.streams.remove(&id) {
+            self.drop_stream(stream);
+        }
+    }
+
+    /// Our end of a circuit goes with all its streams.
+    pub fn drop_end(&mut self, _key: CircuitKey, end: End) {
+        for (_, stream) in end.streams {
+            self.drop_stream(stream);
+        }
+    }
+
+    fn drop_stream(&mut self, mut stream: Stream) {
+        match stream.state {
+            StreamState::Resolving(question) => {
+                self.streams.asked.remove(&question);
+                self.pool.clear(&mut stream.queue);
+            }
+            StreamState::Connecting { socket, .. } => {
+                self.streams.by_socket.remove(&socket);
+                self.pool.clear(&mut stream.queue);
+                self.outputs.push_back(Output::Abort { socket });
+            }
+            StreamState::Open(socket) => {
+                self.streams.by_socket.remove(&socket);
+                if stream.queue.is_empty() {
+                    return self.outputs.push_back(Output::Close { socket });
+                }
+                let deadline = self.now + LEFTOVER_TIMEOUT;
+                self.outputs.push_back(Output::Interest {
+                    socket,
+                    read: false,
+                    write: true,
+                });
+                self.streams.leftovers.insert(
+                    socket,
+                    Leftover {
+                        queue: stream.queue,
+                        writable: stream.writable,
+                        deadline,
+                    },
+                );
+                self.streams.to_flush.push(socket);
+            }
+        }
+    }
+
+    /// Once a second: connections that do not take what they are owed are closed.
+    pub fn drop_late_leftovers(&mut self) {
+        let late = self
+            .streams
+            .leftovers
+            .iter()
+            .filter(|(_, leftover)| leftover.deadline <= self.now);
+        let late: Vec<SocketId> = late.map(|(socket, _)| *socket).collect();
+        for socket in late {
+            if let Some(mut leftover) = self.streams.leftovers.remove(&socket) {
+                self.pool.clear(&mut leftover.queue);
+                self.outputs.push_back(Output::Abort { socket });
+            }
+        }
+    }
+
+    /// The circuit broke a rule that costs it its life.
+    pub fn punish(&mut self, key: CircuitKey) {
+        self.close_circuit(key, DestroyReason::PROTOCOL);
+    }
+}
+
+/// Clients learn only coarse times to live, as from stock exits (proposal 205).
+pub(super) fn clip_ttl_s(ttl_s: u32) -> u32 {
+    if ttl_s <= TTL_MIN_S {
+        TTL_MIN_S
+    } else {
+        TTL_MAX_S
+    }
+}
+
+fn end_reason(error: SocketError) -> EndReason {
+    match error {
+        SocketError::Refused => EndReason::CONNECTREFUSED,
+        SocketError::HostUnreachable | SocketError::NetworkUnreachable => EndReason::NOROUTE,
+        SocketError::TimedOut => EndReason::TIMEOUT,
+        SocketError::Reset => EndReason::CONNRESET,
+        SocketError::ResourceLimit => EndReason::RESOURCELIMIT,
+        SocketError::Other => EndReason::MISC,
+    }
+}

@@ -1,0 +1,70 @@
+//! Work that is too slow for the data path and runs on a worker thread.
+
+use crate::crypto::onionskin::{
+    self, Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError,
+};
+use crate::rng::Seed;
+use core::fmt;
+use std::sync::Arc;
+
+/// A piece of work. It owns all that it needs, randomness included, so that it gives the same
+/// result on any thread at any time.
+pub enum Job {
+    /// Answer a circuit handshake.
+    Onionskin {
+        keys: Arc<OnionKeys>,
+        handshake: HandshakeType,
+        onionskin: Vec<u8>,
+        congestion: Option<CongestionOffer>,
+        seed: Seed,
+    },
+}
+
+/// What came of a [`Job`].
+pub enum JobResult {
+    Onionskin(Result<Answer, OnionskinError>),
+}
+
+impl Job {
+    /// Does the work.
+    pub fn run(self) -> JobResult {
+        match self {
+            Job::Onionskin {
+                keys,
+                handshake,
+                onionskin,
+                congestion,
+                seed,
+            } => {
+                let mut rng = seed.rng();
+                JobResult::Onionskin(onionskin::answer(
+                    &keys, handshake, &onionskin, congestion, &mut rng,
+                ))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Job::Onionskin { handshake, .. } => write!(f, "Onionskin({handshake:?})"),
+        }
+    }
+}
+
+impl fmt::Debug for JobResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JobResult::Onionskin(result) => write!(
+                f,
+                "Onionskin({})",
+                if result.is_ok() {
+                    "answered"
+                } else {
+                    "refused"
+                }
+            ),
+        }
+    }
+}
