@@ -9,16 +9,18 @@
 //! 2. A circuit SENDME comes in: `Digests::check`, then `on_sendme`.
 //! 3. DATA comes in: `on_received`; if it says so, a SENDME with that cell's digest goes out at
 //!    once, before the data reaches a stream (proposal 324, section 4.1).
-//! 4. Streams are held back by [`StreamWindow`] or by XON and XOFF, whichever
-//!    [`FlowControl::stream_control`] names.
+//! 4. Streams are held back by [`StreamWindow`], or by XON and XOFF ([`DrainWatch`] and
+//!    [`ReadLimit`]), whichever [`FlowControl::stream_control`] names.
 
 mod digests;
 mod fixed;
 mod vegas;
+mod xon_xoff;
 
 pub use digests::{Digests, Tag};
 pub use fixed::{CIRCUIT_WINDOW_CELLS, Fixed, StreamWindow};
 pub use vegas::{Path, Vegas, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
+pub use xon_xoff::{DrainWatch, ReadLimit, Role, Signal, XonXoffParams};
 
 use crate::time::{Duration, Instant};
 
@@ -95,6 +97,11 @@ pub enum Violation {
     WrongDigest,
     /// DATA came beyond the window of its stream.
     WindowExceeded,
+    /// A second XOFF without an XON between. Stock relays ignore it.
+    XoffTwice,
+    /// More XON or XOFF than the data sent can explain. Only origins look; stock ones count the
+    /// cell as junk, Arti closes the circuit.
+    TooManySignals,
 }
 
 impl core::fmt::Display for Violation {
@@ -103,6 +110,8 @@ impl core::fmt::Display for Violation {
             Violation::UnexpectedSendme => "a SENDME though no cell awaits one",
             Violation::WrongDigest => "a SENDME with the digest of another cell",
             Violation::WindowExceeded => "DATA beyond the stream's window",
+            Violation::XoffTwice => "a second XOFF in a row",
+            Violation::TooManySignals => "more XON or XOFF than the data can explain",
         })
     }
 }
@@ -146,4 +155,15 @@ fn every(left: &mut u32, period: u32) -> bool {
         *left = period;
     }
     expired
+}
+
+/// The exponentially weighted moving average over `count` values, with weight 2 / (count + 1) for
+/// the current one; the first value is taken as it is (proposal 324, section 2.1.2).
+fn ewma(current: u64, previous: u64, count: u32) -> u64 {
+    if previous == 0 {
+        return current;
+    }
+    let count = u128::from(count.max(1));
+    let sum = 2 * u128::from(current) + (count - 1) * u128::from(previous);
+    u64::try_from(sum / (count + 1)).unwrap_or(u64::MAX)
 }

@@ -2,6 +2,7 @@
 //! stock relays count in, so that both ends round alike.
 
 use super::VegasParams;
+use crate::flow::ewma;
 use crate::time::{Duration, Instant};
 use std::collections::VecDeque;
 
@@ -120,17 +121,6 @@ fn ewma_count(window: WindowState, params: &VegasParams) -> u32 {
             .min(params.ewma_max_sendmes)
     };
     count.max(2)
-}
-
-/// The exponentially weighted moving average over `count` values, with weight 2 / (count + 1) for
-/// the current one; the first value is taken as it is (proposal 324, section 2.1.2).
-pub(in crate::flow) fn ewma(current: u64, previous: u64, count: u32) -> u64 {
-    if previous == 0 {
-        return current;
-    }
-    let count = u128::from(count.max(1));
-    let sum = 2 * u128::from(current) + (count - 1) * u128::from(previous);
-    u64::try_from(sum / (count + 1)).unwrap_or(u64::MAX)
 }
 
 /// `larger_pct` percent of the larger number and the rest of the smaller.
