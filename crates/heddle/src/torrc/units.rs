@@ -50,7 +50,9 @@ fn parse(text: &str, table: &[(&[&str], u64)], max: u64) -> Option<u64> {
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
     let unit = unit.trim_start().to_ascii_lowercase();
-    let (_, size) = table.iter().find(|(names, _)| names.contains(&unit.as_str()))?;
+    let (_, size) = table
+        .iter()
+        .find(|(names, _)| names.contains(&unit.as_str()))?;
     let value = match number.parse::<u64>() {
         Ok(number) => number.checked_mul(*size)?,
         // Fractions are rounded down; the cast saturates, and what is too large fails below.

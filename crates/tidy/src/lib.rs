@@ -1,0 +1,6 @@
+//! The habits of this repository, as functions that find what breaks them. `tests/tidy.rs` runs them over the tree.
+
+pub mod graph;
+pub mod licence;
+pub mod source;
+pub mod tree;

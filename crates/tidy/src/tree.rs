@@ -1,0 +1,70 @@
+//! The files of the repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A text file of the repository.
+#[derive(Clone, Debug)]
+pub struct File {
+    /// Its path below the root, with forward slashes.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// Directories that are made by builds and runs, or are not ours to check.
+const SKIPPED: &[&str] = &[".git", "target", "corpus", "artifacts", "node_modules"];
+
+/// The root of the repository, two levels above this crate.
+pub fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.expect("a crate lies two levels below the root")
+        .to_owned()
+}
+
+/// All text files below `root`, sorted by path. Files that are not UTF-8 are left out.
+pub fn files(root: &Path) -> Vec<File> {
+    let mut found = Vec::new();
+    let mut directories = vec![root.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let skipped = SKIPPED.iter().any(|name| entry.file_name() == *name);
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if is_directory && !skipped {
+                directories.push(path);
+            } else if let (false, Ok(text)) = (is_directory, fs::read_to_string(&path)) {
+                let path = path
+                    .strip_prefix(root)
+                    .unwrap_or(&path)
+                    .to_string_lossy()
+                    .into_owned();
+                found.push(File { path, text });
+            }
+        }
+    }
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    found
+}
+
+/// The targets of a Markdown file's links into the repository, without their anchors.
+pub fn local_links(text: &str) -> Vec<&str> {
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split([')', '#', ' ']).next())
+        .filter(|target| {
+            !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:")
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_into_the_repository_are_found() {
+        let text = "[a](b.md#c) [d](https://example.org) [e](#f) [g](../h)";
+        assert_eq!(local_links(text), ["b.md", "../h"]);
+    }
+}

@@ -1,0 +1,260 @@
+//! Keeps the repository tidy. Every failure lists all places at once.
+
+use heddle_tidy::graph::Graph;
+use heddle_tidy::tree::{self, File};
+use heddle_tidy::{licence, source};
+
+/// The most lines of a source file without its tests.
+const FILE_LINES_MAX: usize = 600;
+
+/// The most lines of a function.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Files that are longer, with the length they must not pass. Entries only shrink and go away.
+const LONG_FILES: &[(&str, usize)] = &[];
+
+/// Functions that are longer, by file, with the length the longest must not pass. Entries only shrink and go away.
+const LONG_FUNCTIONS: &[(&str, usize)] = &[];
+
+/// Crates without sockets, clocks, threads or the system's randomness.
+const CORE: &[&str] = &["heddle-proto", "heddle-utcp", "heddle-netem"];
+
+/// What the core must not be linked with, however far down.
+const DENIED_IN_CORE: &[&str] = &[
+    "getrandom",
+    "hickory-resolver",
+    "libc",
+    "mio",
+    "polling",
+    "quinn-udp",
+    "rand",
+    "rustix",
+    "signal-hook",
+    "socket2",
+    "tempfile",
+    "time",
+    "tokio",
+];
+
+/// Crates whose source must not call `unwrap`: strangers reach them.
+const NO_UNWRAP: &[&str] = &[
+    "crates/proto/",
+    "crates/transport/",
+    "crates/utcp/",
+    "crates/netem/",
+    "crates/net/",
+    "crates/dir/",
+];
+
+/// The floors of the house, from the top. A crate may use crates of lower floors only.
+const FLOORS: &[(&str, u32)] = &[
+    ("heddle", 4),
+    ("heddle-lab", 3),
+    ("heddle-sim", 2),
+    ("heddle-net", 2),
+    ("heddle-dir", 2),
+    ("heddle-spe", 2),
+    ("heddle-transport", 1),
+    ("heddle-proto", 0),
+    ("heddle-utcp", 0),
+    ("heddle-netem", 0),
+    ("heddle-tidy", 0),
+];
+
+#[test]
+fn files_are_short() {
+    let too_long = |file: &File| {
+        let lines = source::without_tests(&file.text).lines().count();
+        let max = allowance(LONG_FILES, &file.path).unwrap_or(FILE_LINES_MAX);
+        (lines > max).then(|| format!("{}: {lines} lines, at most {max}", file.path))
+    };
+    expect_none(production_files().iter().filter_map(too_long));
+}
+
+#[test]
+fn functions_are_short() {
+    let too_long = |file: &File| {
+        let max = allowance(LONG_FUNCTIONS, &file.path).unwrap_or(FUNCTION_LINES_MAX);
+        let functions = source::functions(source::without_tests(&file.text));
+        let long = functions
+            .into_iter()
+            .filter(move |function| function.lines > max);
+        let path = file.path.clone();
+        long.map(move |function| {
+            format!(
+                "{path}:{}: {} lines, at most {max}",
+                function.line, function.lines
+            )
+        })
+        .collect::<Vec<_>>()
+    };
+    expect_none(production_files().iter().flat_map(too_long));
+}
+
+#[test]
+fn allowances_are_needed() {
+    let files = production_files();
+    let needless = LONG_FILES.iter().filter(|(path, max)| {
+        let file = files.iter().find(|file| file.path == *path);
+        file.is_none_or(|file| source::without_tests(&file.text).lines().count() < *max)
+    });
+    expect_none(
+        needless
+            .map(|(path, max)| format!("{path} no longer has {max} lines; lower its allowance")),
+    );
+}
+
+#[test]
+fn text_is_clean() {
+    let machine_paths = [
+        concat!("/wo", "rk/"),
+        concat!("/tmp", "/ref"),
+        concat!("/ho", "me/"),
+    ];
+    let mut found = Vec::new();
+    for file in tree::files(&tree::root()) {
+        let may_have_tabs = file.path == "Makefile" || file.path.starts_with("docs/research/");
+        for (index, line) in file.text.lines().enumerate() {
+            let place = format!("{}:{}", file.path, index + 1);
+            if line.ends_with([' ', '\t']) && !file.path.ends_with(".md") {
+                found.push(format!("{place}: the line ends in white space"));
+            }
+            if line.contains('\t') && !may_have_tabs {
+                found.push(format!("{place}: a tab"));
+            }
+            if machine_paths.iter().any(|path| line.contains(path)) {
+                found.push(format!("{place}: a path of one machine"));
+            }
+        }
+    }
+    expect_none(found);
+}
+
+#[test]
+fn strangers_cannot_reach_an_unwrap() {
+    let reachable = |file: &&File| NO_UNWRAP.iter().any(|prefix| file.path.starts_with(prefix));
+    let files = production_files();
+    let found = files.iter().filter(reachable).flat_map(|file| {
+        let lines = source::unwraps(source::without_tests(&file.text));
+        lines.into_iter().map(|line| {
+            format!(
+                "{}:{line}: unwrap; say why it holds with expect, or return an error",
+                file.path
+            )
+        })
+    });
+    expect_none(found);
+}
+
+#[test]
+fn the_core_does_no_io() {
+    let graph = Graph::load(&tree::root());
+    let found = CORE.iter().flat_map(|name| {
+        let linked = graph.linked_with(name);
+        let denied = DENIED_IN_CORE
+            .iter()
+            .filter(move |denied| linked.contains(**denied));
+        denied.map(move |denied| format!("{name} is linked with {denied}"))
+    });
+    expect_none(found.collect::<Vec<_>>());
+}
+
+#[test]
+fn dependencies_point_down() {
+    let graph = Graph::load(&tree::root());
+    let floor = |name: &str| {
+        FLOORS
+            .iter()
+            .find(|(member, _)| *member == name)
+            .map(|(_, floor)| *floor)
+    };
+    let mut found = Vec::new();
+    for member in graph.members() {
+        let Some(from) = floor(&member.name) else {
+            found.push(format!("{} has no floor; add it to FLOORS", member.name));
+            continue;
+        };
+        let linked = graph.linked_with(&member.name);
+        let upwards = linked
+            .iter()
+            .filter(|name| floor(name).is_some_and(|to| to >= from));
+        found.extend(
+            upwards.map(|name| format!("{} uses {name}, which is not below it", member.name)),
+        );
+    }
+    expect_none(found);
+}
+
+#[test]
+fn every_dependency_has_a_reason() {
+    let root = tree::root();
+    let document =
+        std::fs::read_to_string(root.join("docs/dependencies.md")).expect("docs/dependencies.md");
+    let graph = Graph::load(&root);
+    let ours: Vec<&str> = graph.members().map(|member| member.name.as_str()).collect();
+    let has_reason = |name: &str| {
+        let row = document
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{name}` |")));
+        row.and_then(|row| row.split('|').nth(2))
+            .is_some_and(|reason| reason.trim().len() > 10)
+    };
+    let mut names: Vec<&String> = graph
+        .members()
+        .flat_map(|member| &member.dependencies)
+        .collect();
+    names.sort();
+    names.dedup();
+    let missing = names
+        .into_iter()
+        .filter(|name| !ours.contains(&name.as_str()) && !has_reason(name));
+    expect_none(missing.map(|name| format!("docs/dependencies.md has no reason for `{name}`")));
+}
+
+#[test]
+fn licences_are_compatible() {
+    let graph = Graph::load(&tree::root());
+    let bad = graph
+        .packages()
+        .filter(|package| !licence::is_allowed(&package.licence));
+    expect_none(bad.map(|package| format!("{}: {:?}", package.name, package.licence)));
+}
+
+#[test]
+fn links_resolve() {
+    let root = tree::root();
+    let mut found = Vec::new();
+    for file in tree::files(&root)
+        .iter()
+        .filter(|file| file.path.ends_with(".md"))
+    {
+        let path = root.join(&file.path);
+        let directory = path.parent().expect("a file lies in a directory");
+        let broken = tree::local_links(&file.text)
+            .into_iter()
+            .filter(|target| !directory.join(target).exists());
+        found.extend(broken.map(|target| format!("{}: {target} does not exist", file.path)));
+    }
+    expect_none(found);
+}
+
+/// The Rust files that are not tests.
+fn production_files() -> Vec<File> {
+    let is_production =
+        |file: &File| file.path.ends_with(".rs") && !source::is_test_file(&file.path);
+    tree::files(&tree::root())
+        .into_iter()
+        .filter(is_production)
+        .collect()
+}
+
+fn allowance(list: &[(&str, usize)], path: &str) -> Option<usize> {
+    list.iter()
+        .find(|(file, _)| *file == path)
+        .map(|(_, max)| *max)
+}
+
+fn expect_none(found: impl IntoIterator<Item = String>) {
+    let found: Vec<String> = found.into_iter().collect();
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
