@@ -11,11 +11,7 @@ use zeroize::ZeroizeOnDrop;
 
 use super::keystream::Keystream;
 use crate::cell::Body;
-
-/// Where a relay cell's `recognized` field is.
-const RECOGNIZED: core::ops::Range<usize> = 1..3;
-/// Where a relay cell's `digest` field is.
-const DIGEST: core::ops::Range<usize> = 5..9;
+use crate::cell::relay::{DIGEST, RECOGNIZED};
 
 /// The whole running digest as of a cell; a SENDME of version 1 proves it to the sender.
 pub type CellDigest = [u8; 20];
