@@ -9,16 +9,18 @@
 //! 2. A circuit SENDME comes in: `Digests::check`, then `on_sendme`.
 //! 3. DATA comes in: `on_received`; if it says so, a SENDME with that cell's digest goes out at
 //!    once, before the data reaches a stream (proposal 324, section 4.1).
-//! 4. Streams are held back by [`StreamWindow`], or by XON and XOFF ([`xon_xoff`]), whichever [`FlowControl::stream_control`] names.
+//! 4. Streams are held back by [`StreamWindow`], or by XON and XOFF ([`DrainWatch`] and
+//!    [`ReadLimit`]), whichever [`FlowControl::stream_control`] names.
 
 mod digests;
 mod fixed;
 mod vegas;
-pub mod xon_xoff;
+mod xon_xoff;
 
 pub use digests::{Digests, Tag};
 pub use fixed::{CIRCUIT_WINDOW_CELLS, Fixed, StreamWindow};
 pub use vegas::{Path, Vegas, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
+pub use xon_xoff::{DrainWatch, ReadLimit, Role, Signal, XonXoffParams};
 
 use crate::time::{Duration, Instant};
 
