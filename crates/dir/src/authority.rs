@@ -1,0 +1,188 @@
+//! `DirAuthority` lines: whom to believe, and where they listen.
+//!
+//! `[nickname] [flag ...] ip:port fingerprint`, with the flags `orport=`, `v3ident=`, `upload=`,
+//! `download=`, `vote=`, `ipv6=`, `weight=`, `bridge` and `no-v2` (tor(1), DirAuthority).
+
+use std::fmt;
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+
+/// A directory authority as the configuration names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirAuthority {
+    /// Its nickname, when the line has one.
+    pub nickname: Option<String>,
+    /// Where its DirPort listens.
+    pub dir_address: SocketAddrV4,
+    /// Its ORPort, on the same IPv4 address.
+    pub or_port: Option<u16>,
+    /// Its ORPort over IPv6.
+    pub ipv6_or_address: Option<SocketAddrV6>,
+    /// The SHA-1 of its RSA relay identity.
+    pub rsa_id: [u8; 20],
+    /// The SHA-1 of its voting identity key; without it, it does not sign consensuses.
+    pub v3_ident: Option<[u8; 20]>,
+    /// Whether it is an authority for bridges only.
+    pub bridge: bool,
+}
+
+/// What is wrong with a `DirAuthority` line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirAuthorityError {
+    problem: &'static str,
+    word: String,
+}
+
+impl fmt::Display for DirAuthorityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let DirAuthorityError { problem, word } = self;
+        write!(f, "DirAuthority: \"{word}\" is not {problem}")
+    }
+}
+
+impl std::error::Error for DirAuthorityError {}
+
+impl DirAuthority {
+    /// Reads the value of a `DirAuthority` line.
+    ///
+    /// ```
+    /// let line = "moria1 orport=9201 v3ident=F533C81CEF0BC0267857C99B2F471ADF249FA232 \
+    ///             128.31.0.39:9231 1A25 C635 8DB9 1342 AA51 720A 5038 B727 4273 2498";
+    /// let authority = heddle_dir::authority::DirAuthority::parse(line).unwrap();
+    /// assert_eq!(authority.or_port, Some(9201));
+    /// ```
+    pub fn parse(line: &str) -> Result<Self, DirAuthorityError> {
+        let mut words = line.split_ascii_whitespace().peekable();
+        // An address starts with a digit, and so may a nickname; only the address has a colon.
+        let nickname = words
+            .next_if(|word| !word.contains(['=', ':']) && is_nickname(word) && !is_flag(word))
+            .map(str::to_owned);
+        let mut authority = DirAuthority {
+            nickname,
+            dir_address: SocketAddrV4::new([0, 0, 0, 0].into(), 0),
+            or_port: None,
+            ipv6_or_address: None,
+            rsa_id: [0; 20],
+            v3_ident: None,
+            bridge: false,
+        };
+        while let Some(flag) = words.next_if(|word| is_flag(word)) {
+            authority.apply_flag(flag)?;
+        }
+        let address = words.next().unwrap_or("");
+        authority.dir_address = match address.parse() {
+            Ok(SocketAddr::V4(address)) if address.port() != 0 => address,
+            _ => return Err(error("an IPv4 address and port", address)),
+        };
+        let fingerprint: String = words.collect();
+        authority.rsa_id = parse_fingerprint(&fingerprint)
+            .ok_or_else(|| error("a fingerprint of 40 hexadecimal digits", &fingerprint))?;
+        Ok(authority)
+    }
+
+    fn apply_flag(&mut self, flag: &str) -> Result<(), DirAuthorityError> {
+        let lower = flag.to_ascii_lowercase();
+        let (name, value) = lower.split_once('=').unwrap_or((lower.as_str(), ""));
+        match name {
+            "bridge" => self.bridge = true,
+            "orport" => {
+                let port = value.parse().ok().filter(|port| *port != 0);
+                self.or_port = Some(port.ok_or_else(|| error("a port", flag))?);
+            }
+            "v3ident" => {
+                let id = parse_fingerprint(value);
+                self.v3_ident =
+                    Some(id.ok_or_else(|| error("an identity of 40 hexadecimal digits", flag))?);
+            }
+            "ipv6" => {
+                let address = value.parse().ok();
+                self.ipv6_or_address =
+                    Some(address.ok_or_else(|| error("an IPv6 address and port", flag))?);
+            }
+            // What concerns other uses of an authority: valid here, and without effect.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn is_flag(word: &str) -> bool {
+    const NAMED: [&str; 7] = [
+        "orport", "v3ident", "ipv6", "weight", "upload", "download", "vote",
+    ];
+    let lower = word.to_ascii_lowercase();
+    match lower.split_once('=') {
+        Some((name, _)) => NAMED.contains(&name),
+        None => matches!(lower.as_str(), "bridge" | "no-v2" | "hs" | "no-hs" | "v1"),
+    }
+}
+
+/// One to nineteen letters and digits (dir-spec, section 2.1.1 "router").
+pub(crate) fn is_nickname(word: &str) -> bool {
+    (1..=19).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn parse_fingerprint(text: &str) -> Option<[u8; 20]> {
+    let mut id = [0; 20];
+    hex::decode_to_slice(text, &mut id).ok()?;
+    Some(id)
+}
+
+fn error(problem: &'static str, word: &str) -> DirAuthorityError {
+    let word = word.chars().take(80).collect();
+    DirAuthorityError { problem, word }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FINGERPRINT: &str = "9695DFC35FFEB861329B9F1AB04C46397020CE31";
+
+    #[test]
+    fn every_part_but_address_and_fingerprint_may_be_absent() {
+        let bare = DirAuthority::parse(&format!("127.0.0.1:7000 {FINGERPRINT}")).unwrap();
+        assert_eq!(bare.nickname, None);
+        assert_eq!(bare.dir_address.to_string(), "127.0.0.1:7000");
+        assert_eq!(hex::encode_upper(bare.rsa_id), FINGERPRINT);
+        assert_eq!(
+            (bare.or_port, bare.v3_ident, bare.bridge),
+            (None, None, false)
+        );
+
+        let line = format!(
+            "test000a orport=5001 no-v2 v3ident={FINGERPRINT} ipv6=[2001:db8::1]:443 \
+             weight=0.5 bridge 10.0.0.1:80 9695 DFC3 5FFE B861 329B 9F1A B04C 4639 7020 CE31"
+        );
+        let full = DirAuthority::parse(&line).unwrap();
+        assert_eq!(full.nickname.as_deref(), Some("test000a"));
+        assert_eq!(full.or_port, Some(5001));
+        assert_eq!(full.v3_ident, Some(full.rsa_id));
+        assert_eq!(
+            full.ipv6_or_address,
+            Some("[2001:db8::1]:443".parse().unwrap())
+        );
+        assert!(full.bridge);
+    }
+
+    #[test]
+    fn a_fault_names_the_word() {
+        for (line, word) in [
+            ("name orport=x 127.0.0.1:80 00", "orport=x"),
+            ("name v3ident=12 127.0.0.1:80 00", "v3ident=12"),
+            ("name 127.0.0.1 00", "127.0.0.1"),
+            ("name 127.0.0.1:80 00", "00"),
+            ("", "\"\""),
+        ] {
+            let error = DirAuthority::parse(line).unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_without_a_panic(line in ".{0,200}") {
+            let _ = DirAuthority::parse(&line);
+        }
+    }
+}

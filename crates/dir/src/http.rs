@@ -1,0 +1,258 @@
+//! Directory requests: HTTP/1.0 over plain TCP, one request per connection, all bounded.
+//!
+//! A directory's DirPort speaks a small part of HTTP (dir-spec, section 5), and so does this: an
+//! answer ends with the connection or with its `Content-Length`, and is never transformed. What
+//! it says is verified by the callers, so the connection need not be.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+use std::{fmt, str};
+
+/// The longest head of an answer, in bytes.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// How much a directory may cost us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// The time for the whole exchange.
+    pub timeout: Duration,
+    /// The longest body of an answer, in bytes.
+    pub body_bytes_max: usize,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpResponse {
+    /// The status code, 200 for success.
+    pub status: u16,
+    /// What the directory says with it; for a refused descriptor, why. Its control characters
+    /// are left out, so that it can be logged.
+    pub reason: String,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum HttpError {
+    /// The connection failed or took too long.
+    Io(io::Error),
+    /// The answer is not HTTP, or is encoded in a way that was not asked for.
+    Malformed(&'static str),
+    /// The answer is longer than the limit.
+    TooLong { bytes_max: usize },
+}
+
+impl fmt::Display for HttpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HttpError::Io(error) => write!(f, "the directory can't be reached: {error}"),
+            HttpError::Malformed(what) => write!(f, "the directory's answer has {what}"),
+            HttpError::TooLong { bytes_max } => {
+                write!(f, "the directory's answer exceeds {bytes_max} bytes")
+            }
+        }
+    }
+}
+
+impl std::error::Error for HttpError {}
+
+impl From<io::Error> for HttpError {
+    fn from(error: io::Error) -> Self {
+        HttpError::Io(error)
+    }
+}
+
+/// Asks the directory at `address` for `path`.
+pub fn get(address: SocketAddr, path: &str, limits: HttpLimits) -> Result<HttpResponse, HttpError> {
+    exchange(address, &format!("GET {path} HTTP/1.0\r\n"), b"", limits)
+}
+
+/// Posts `body` to `path` of the directory at `address`.
+pub fn post(
+    address: SocketAddr,
+    path: &str,
+    body: &[u8],
+    limits: HttpLimits,
+) -> Result<HttpResponse, HttpError> {
+    let head = format!("POST {path} HTTP/1.0\r\nContent-Length: {}\r\n", body.len());
+    exchange(address, &head, body, limits)
+}
+
+fn exchange(
+    address: SocketAddr,
+    head: &str,
+    body: &[u8],
+    limits: HttpLimits,
+) -> Result<HttpResponse, HttpError> {
+    let deadline = Instant::now() + limits.timeout;
+    let mut stream = TcpStream::connect_timeout(&address, limits.timeout)?;
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(remaining(deadline)?))?;
+    let head = format!("{head}Host: {address}\r\nAccept-Encoding: identity\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)?;
+    read_response(&mut stream, deadline, limits.body_bytes_max)
+}
+
+fn read_response(
+    stream: &mut TcpStream,
+    deadline: Instant,
+    body_bytes_max: usize,
+) -> Result<HttpResponse, HttpError> {
+    let mut bytes = Vec::new();
+    let mut head: Option<Head> = None;
+    let mut chunk = [0; 16 * 1024];
+    loop {
+        if head.is_none() {
+            head = parse_head(&bytes)?;
+        }
+        let bytes_max = match &head {
+            Some(head) => head.length + body_bytes_max,
+            None => HEAD_BYTES_MAX,
+        };
+        if bytes.len() > bytes_max {
+            return Err(HttpError::TooLong { bytes_max });
+        }
+        if let Some(head) = head.take_if(|head| head.is_complete(bytes.len())) {
+            return Ok(head.into_response(bytes));
+        }
+        stream.set_read_timeout(Some(remaining(deadline)?))?;
+        match stream.read(&mut chunk)? {
+            0 => break,
+            length => bytes.extend_from_slice(&chunk[..length]),
+        }
+    }
+    match head {
+        Some(head) if head.body_length.is_none() => Ok(head.into_response(bytes)),
+        _ => Err(HttpError::Malformed("no end")),
+    }
+}
+
+fn remaining(deadline: Instant) -> Result<Duration, HttpError> {
+    match deadline.checked_duration_since(Instant::now()) {
+        Some(left) if !left.is_zero() => Ok(left),
+        _ => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    }
+}
+
+/// The head of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The status code.
+    pub status: u16,
+    /// The reason phrase, without control characters.
+    pub reason: String,
+    /// How long the head itself is, with the empty line.
+    pub length: usize,
+    /// `Content-Length`; without it the body ends with the connection.
+    pub body_length: Option<usize>,
+}
+
+impl Head {
+    fn is_complete(&self, bytes: usize) -> bool {
+        self.body_length
+            .is_some_and(|body| bytes >= self.length.saturating_add(body))
+    }
+
+    fn into_response(self, mut bytes: Vec<u8>) -> HttpResponse {
+        bytes.drain(..self.length);
+        if let Some(body_length) = self.body_length {
+            bytes.truncate(body_length);
+        }
+        HttpResponse {
+            status: self.status,
+            reason: self.reason,
+            body: bytes,
+        }
+    }
+}
+
+/// Parses the head at the start of `bytes`; `None` while it is incomplete.
+pub fn parse_head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
+    const END: &[u8] = b"\r\n\r\n";
+    let Some(end) = bytes.windows(END.len()).position(|four| four == END) else {
+        return Ok(None);
+    };
+    let head = str::from_utf8(&bytes[..end]).map_err(|_| HttpError::Malformed("a binary head"))?;
+    let mut lines = head.split("\r\n");
+    let (status, reason) = lines
+        .next()
+        .and_then(parse_status_line)
+        .ok_or(HttpError::Malformed("no status line"))?;
+    let mut body_length = None;
+    for line in lines {
+        let (name, value) = line
+            .split_once(':')
+            .ok_or(HttpError::Malformed("a line that is no header"))?;
+        let value = value.trim();
+        if name.eq_ignore_ascii_case("content-length") {
+            let length = value
+                .parse()
+                .map_err(|_| HttpError::Malformed("a Content-Length that is no number"))?;
+            body_length = Some(length);
+        } else if name.eq_ignore_ascii_case("content-encoding")
+            && !value.eq_ignore_ascii_case("identity")
+        {
+            return Err(HttpError::Malformed("an encoding that was not asked for"));
+        }
+    }
+    Ok(Some(Head {
+        status,
+        reason,
+        length: end + END.len(),
+        body_length,
+    }))
+}
+
+fn parse_status_line(line: &str) -> Option<(u16, String)> {
+    let rest = line.strip_prefix("HTTP/1.")?;
+    let mut words = rest.splitn(3, ' ');
+    words.next()?;
+    let status = words.next().filter(|digits| digits.len() == 3)?;
+    let reason = words.next().unwrap_or("");
+    let reason = reason.chars().filter(|c| !c.is_control()).collect();
+    Some((status.parse().ok()?, reason))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_head_is_parsed_when_it_is_whole() {
+        let text = b"HTTP/1.0 400 Missing TAP key\r\nDate: now\r\ncontent-length: 3\r\n\r\nabc";
+        let head = parse_head(text).unwrap().unwrap();
+        assert_eq!(
+            (head.status, head.reason.as_str()),
+            (400, "Missing TAP key")
+        );
+        assert_eq!((head.body_length, head.length), (Some(3), text.len() - 3));
+        for cut in 0..text.len() - 3 {
+            assert_eq!(parse_head(&text[..cut]).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn other_heads_are_refused() {
+        for text in [
+            "SMTP\r\n\r\n",
+            "HTTP/1.0 20 OK\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nnonsense\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nContent-Length: -1\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nContent-Encoding: deflate\r\n\r\n",
+        ] {
+            assert!(parse_head(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = parse_head(&bytes);
+            let _ = parse_head(&[b"HTTP/1.0 200 ", &bytes[..], b"\r\n\r\n"].concat());
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A `DataDirectory` serves Heddle and stock Tor alike, and keeps its identity between them.
+
+mod stock;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use base64ct::{Base64Unpadded, Encoding};
+use heddle_dir::keys::{
+    DataDirectoryLock, KeyError, KeyOptions, OnionKeyLifetimes, RelayKeys, SigningRenewal,
+};
+use heddle_proto::rng::{Rng, Seed};
+use stock::{Scratch, list_fingerprint};
+
+const DAY_S: u64 = 86_400;
+
+fn now_unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    since.as_secs()
+}
+
+fn rng(number: u64) -> Rng {
+    Seed::from_number(number).rng()
+}
+
+fn load(path: &Path, now_unix_s: u64, seed: u64) -> Result<RelayKeys, KeyError> {
+    RelayKeys::load_or_create(KeyOptions::new(path, "heddle"), now_unix_s, &mut rng(seed))
+}
+
+/// Every file of the key directory with its bytes.
+fn key_files(path: &Path) -> BTreeMap<String, Vec<u8>> {
+    fs::read_dir(path.join("keys"))
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read(entry.path()).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn stock_tor_takes_up_what_heddle_made() {
+    let scratch = Scratch::new("made-by-heddle");
+    let keys = load(scratch.path(), now_unix_s(), 1).unwrap();
+    let before = key_files(scratch.path());
+    assert_eq!(before.len(), 7);
+    assert_eq!(
+        list_fingerprint(scratch.path(), "heddle", "rsa"),
+        keys.fingerprint()
+    );
+    assert_eq!(
+        list_fingerprint(scratch.path(), "heddle", "ed25519"),
+        Base64Unpadded::encode_string(&keys.ed25519_id())
+    );
+    assert_eq!(
+        key_files(scratch.path()),
+        before,
+        "stock tor replaced a key"
+    );
+}
+
+#[test]
+fn heddle_takes_up_what_stock_tor_made() {
+    let scratch = Scratch::new("made-by-stock");
+    let fingerprint = list_fingerprint(scratch.path(), "heddle", "rsa");
+    let ed25519 = list_fingerprint(scratch.path(), "heddle", "ed25519");
+    let before = key_files(scratch.path());
+    let files = ["fingerprint", "fingerprint-ed25519"];
+    let shown = files.map(|name| fs::read(scratch.path().join(name)).unwrap());
+
+    let keys = load(scratch.path(), now_unix_s(), 2).unwrap();
+    assert_eq!(keys.fingerprint(), fingerprint);
+    assert_eq!(Base64Unpadded::encode_string(&keys.ed25519_id()), ed25519);
+    assert_eq!(key_files(scratch.path()), before, "Heddle replaced a key");
+
+    for name in files {
+        fs::remove_file(scratch.path().join(name)).unwrap();
+    }
+    load(scratch.path(), now_unix_s(), 3).unwrap();
+    assert_eq!(
+        files.map(|name| fs::read(scratch.path().join(name)).unwrap()),
+        shown
+    );
+}
+
+#[test]
+fn files_are_private_and_the_directory_is_locked() {
+    let scratch = Scratch::new("private");
+    let data = scratch.path().join("data");
+    let _lock = DataDirectoryLock::take(&data).unwrap();
+    load(&data, now_unix_s(), 4).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&data), 0o700);
+    assert_eq!(mode(&data.join("keys")), 0o700);
+    for name in key_files(&data).keys() {
+        assert_eq!(mode(&data.join("keys").join(name)), 0o600, "{name}");
+    }
+    let error = DataDirectoryLock::take(&data).unwrap_err().to_string();
+    assert!(error.contains("lock is held by another process"), "{error}");
+}
+
+#[test]
+fn the_master_secret_may_be_away() {
+    let scratch = Scratch::new("offline");
+    let now = now_unix_s();
+    let first = load(scratch.path(), now, 5).unwrap();
+    let secret = scratch.path().join("keys/ed25519_master_id_secret_key");
+    let kept = fs::read(&secret).unwrap();
+    fs::remove_file(&secret).unwrap();
+
+    let mut keys = load(scratch.path(), now, 6).unwrap();
+    assert_eq!(keys.ed25519_id(), first.ed25519_id());
+    assert_eq!(
+        list_fingerprint(scratch.path(), "heddle", "ed25519"),
+        Base64Unpadded::encode_string(&keys.ed25519_id())
+    );
+    let lifetimes = OnionKeyLifetimes::default();
+    let renew = |keys: &mut RelayKeys, days| {
+        keys.renew(now + days * DAY_S, lifetimes, &mut rng(7))
+            .map(|renewal| renewal.signing)
+    };
+    assert_eq!(renew(&mut keys, 28).unwrap(), SigningRenewal::NotDue);
+    assert_eq!(
+        renew(&mut keys, 30).unwrap(),
+        SigningRenewal::MasterKeyAbsent
+    );
+    let error = renew(&mut keys, 31).unwrap_err().to_string();
+    assert!(error.contains("tor --keygen"), "{error}");
+    let error = load(scratch.path(), now + 31 * DAY_S, 8).unwrap_err();
+    assert!(matches!(error, KeyError::MasterKeyAbsent { .. }), "{error}");
+
+    fs::write(&secret, kept).unwrap();
+    assert_eq!(renew(&mut keys, 31).unwrap(), SigningRenewal::Renewed);
+    assert_eq!(keys.ed25519_id(), first.ed25519_id());
+    assert!(keys.signing_expires_unix_s() >= now + 61 * DAY_S);
+}
+
+#[test]
+fn onion_keys_rotate_and_the_former_are_kept_a_while() {
+    let scratch = Scratch::new("rotate");
+    let now = 1_700_000_000;
+    let lifetimes = OnionKeyLifetimes::default();
+    let mut keys = load(scratch.path(), now, 9).unwrap();
+    let [first] = &keys.ntor_keys()[..] else {
+        panic!("one key at first")
+    };
+    let first = first.public;
+
+    let renewal = keys
+        .renew(now + 27 * DAY_S, lifetimes, &mut rng(10))
+        .unwrap();
+    assert!(!renewal.onion_rotated && !renewal.onion_expired);
+    let rotated = now + 28 * DAY_S;
+    assert!(
+        keys.renew(rotated, lifetimes, &mut rng(11))
+            .unwrap()
+            .onion_rotated
+    );
+    let publics = |keys: &RelayKeys| -> Vec<[u8; 32]> {
+        keys.ntor_keys().iter().map(|key| key.public).collect()
+    };
+    let second = publics(&keys)[0];
+    assert_eq!(publics(&keys), [second, first]);
+
+    // A restart keeps both keys and the time.
+    let mut keys = load(scratch.path(), rotated + DAY_S, 12).unwrap();
+    assert_eq!(publics(&keys), [second, first]);
+    assert!(scratch.path().join("keys/secret_onion_key.old").exists());
+    let renewal = keys
+        .renew(rotated + 7 * DAY_S, lifetimes, &mut rng(13))
+        .unwrap();
+    assert!(renewal.onion_expired && !renewal.onion_rotated);
+    assert_eq!(publics(&keys), [second]);
+    assert_eq!(key_files(scratch.path()).len(), 7);
+}
+
+#[test]
+fn a_broken_file_is_named_with_what_mends_it() {
+    let scratch = Scratch::new("broken");
+    load(scratch.path(), now_unix_s(), 14).unwrap();
+    for name in key_files(scratch.path()).keys() {
+        let path = scratch.path().join("keys").join(name);
+        let kept = fs::read(&path).unwrap();
+        let mut flipped = kept.clone();
+        flipped[kept.len() / 2] ^= 0xff;
+        for broken in [&kept[..40], &[&kept[..], &[0; 10_000]].concat(), &flipped] {
+            fs::write(&path, broken).unwrap();
+            let Err(error) = load(scratch.path(), now_unix_s(), 15) else {
+                // A signing secret that its certificate does not name is replaced by a new one,
+                // and the master secret is not read before it is needed.
+                assert!(name.ends_with("secret_key"), "{name}");
+                continue;
+            };
+            let error = error.to_string();
+            assert!(
+                error.contains("keys/") && error.ends_with('.'),
+                "{name}: {error}"
+            );
+        }
+        fs::write(&path, kept).unwrap();
+    }
+}

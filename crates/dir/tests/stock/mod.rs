@@ -1,0 +1,146 @@
+//! Stock Tor for the tests: a scratch directory, and an authority of a network of one.
+
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, fs, process};
+
+use heddle_dir::authority::DirAuthority;
+
+/// A directory that is removed with the value.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("heddle-dir-{}-{name}", process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The fingerprint that stock Tor finds, or makes, in `data_directory`; `kind` is `rsa` or
+/// `ed25519`.
+pub fn list_fingerprint(data_directory: &Path, nickname: &str, kind: &str) -> String {
+    let torrc = data_directory.join("torrc");
+    let text = format!(
+        "DataDirectory {}\nNickname {nickname}\nORPort 9\nSocksPort 0\nExitRelay 0\n",
+        data_directory.display()
+    );
+    fs::write(&torrc, text).unwrap();
+    let output = Command::new("tor")
+        .args(["--list-fingerprint", kind, "--quiet"])
+        .args(["--defaults-torrc", "/nonexistent", "-f"])
+        .arg(&torrc)
+        .output()
+        .expect("the tests need stock tor: install the package `tor`");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "tor --list-fingerprint: {text}");
+    let line = text.lines().last().unwrap();
+    line.strip_prefix(nickname).unwrap().replace(' ', "")
+}
+
+/// Two ports of loopback that nobody has now.
+fn free_ports() -> [u16; 2] {
+    let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// A stock authority, alone in its network; ended and removed with the value.
+pub struct Authority {
+    process: Child,
+    pub line: DirAuthority,
+    // Dropped after the process is ended, by the order of the fields.
+    scratch: Scratch,
+}
+
+impl Authority {
+    /// Starts one that votes every ten seconds, and waits until it listens.
+    pub fn start(name: &str) -> Self {
+        let scratch = Scratch::new(name);
+        let data = scratch.path().join("data");
+        let [or_port, dir_port] = free_ports();
+        let v3_ident = generate_voting_keys(&data);
+        let rsa_id = list_fingerprint(&data, "auth", "rsa");
+        let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, dir_port);
+        let line = format!("auth orport={or_port} v3ident={v3_ident} {address} {rsa_id}");
+        let torrc = scratch.path().join("torrc");
+        fs::write(&torrc, authority_torrc(&data, or_port, dir_port, &line)).unwrap();
+        let mut process = Command::new("tor")
+            .args(["--defaults-torrc", "/nonexistent", "-f"])
+            .arg(&torrc)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut log = BufReader::new(process.stdout.take().unwrap()).lines();
+        let opened = log.any(|line| line.unwrap().contains("Opened Directory listener"));
+        assert!(opened, "the authority did not start");
+        // Its later output must have somewhere to go.
+        std::thread::spawn(move || log.for_each(drop));
+        Authority {
+            process,
+            line: DirAuthority::parse(&line).unwrap(),
+            scratch,
+        }
+    }
+
+    pub fn dir_address(&self) -> SocketAddrV4 {
+        self.line.dir_address
+    }
+}
+
+impl Drop for Authority {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn authority_torrc(data: &Path, or_port: u16, dir_port: u16, line: &str) -> String {
+    format!(
+        "DataDirectory {}\nNickname auth\nContactInfo auth@example.com\nSocksPort 0\n\
+         Address 127.0.0.1\nORPort 127.0.0.1:{or_port}\nDirPort 127.0.0.1:{dir_port}\n\
+         DirAuthority {line}\nTestingTorNetwork 1\nAuthoritativeDirectory 1\n\
+         V3AuthoritativeDirectory 1\nAssumeReachable 1\nExitRelay 0\n\
+         TestingV3AuthInitialVotingInterval 10\nTestingV3AuthInitialVoteDelay 2\n\
+         TestingV3AuthInitialDistDelay 2\nV3AuthVotingInterval 10\nV3AuthVoteDelay 2\n\
+         V3AuthDistDelay 2\nTestingAuthDirTimeToLearnReachability 0\n\
+         ConsensusParams heddletest=7 onion-key-rotation-days=14\n\
+         TestingDirAuthVoteExit *\nTestingDirAuthVoteGuard *\nLog notice stdout\n",
+        data.display()
+    )
+}
+
+/// Makes an authority's voting keys with stock Tor's tool, and returns their identity.
+fn generate_voting_keys(data: &Path) -> String {
+    let keys = data.join("keys");
+    fs::create_dir_all(&keys).unwrap();
+    let mut process = Command::new("tor-gencert")
+        .args(["--create-identity-key", "--passphrase-fd", "0", "-m", "12"])
+        .current_dir(&keys)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the tests need tor-gencert, of the package `tor`");
+    process.stdin.take().unwrap().write_all(b"pass\n").unwrap();
+    assert!(process.wait().unwrap().success());
+    let certificate = fs::read_to_string(keys.join("authority_certificate")).unwrap();
+    let line = certificate
+        .lines()
+        .find_map(|line| line.strip_prefix("fingerprint "));
+    line.unwrap().to_owned()
+}
