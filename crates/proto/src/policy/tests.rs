@@ -64,9 +64,9 @@ fn an_exit_protects_private_networks_and_itself() {
     );
 }
 
-/// The expectation is what a stock 0.4.9.11 relay wrote into its descriptor for `ExitRelay 1`.
+/// The expectation is a stock 0.4.9.11 relay's `GETINFO exit-policy/ipv4` with `ExitRelay 1`.
 #[test]
-fn the_default_policy_reads_like_a_stock_descriptor() {
+fn the_default_policy_reads_like_a_stock_one() {
     let policy = ExitPolicy::build(&ExitPolicyOptions::default());
     assert_eq!(
         policy.descriptor_lines(),
