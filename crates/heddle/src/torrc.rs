@@ -62,12 +62,7 @@ impl Torrc {
         for path in paths {
             resolved.add_layer(lines::read(path)?)?;
         }
-        let last = Place {
-            file: paths
-                .last()
-                .map_or_else(PathBuf::new, |path| path.to_path_buf()),
-            line: 0,
-        };
+        let last = Place { file: paths.last().map_or_else(PathBuf::new, |path| path.to_path_buf()), line: 0 };
         resolved.finish(&last)
     }
 }
@@ -104,28 +99,17 @@ impl Resolved {
     fn find_setting(&mut self, line: &Line) -> Result<Option<&'static Setting>, TorrcError> {
         let written = line.name.as_str();
         let ours = settings::HEDDLE_SETTINGS.iter();
-        if let Some(setting) = ours
-            .clone()
-            .find(|setting| setting.name.eq_ignore_ascii_case(written))
-        {
+        if let Some(setting) = ours.clone().find(|setting| setting.name.eq_ignore_ascii_case(written)) {
             return Ok(Some(setting));
         }
         let name = match names::find(written) {
             Name::Stock(name) => name,
             Name::Abbreviation(name) => {
-                self.warn(
-                    line,
-                    name,
-                    format!("`{written}` is short for {name}; write the whole name"),
-                );
+                self.warn(line, name, format!("`{written}` is short for {name}; write the whole name"));
                 name
             }
             Name::Obsolete(name) => {
-                self.warn(
-                    line,
-                    name,
-                    "this option no longer exists and is ignored; remove it".to_owned(),
-                );
+                self.warn(line, name, "this option no longer exists and is ignored; remove it".to_owned());
                 return Ok(None);
             }
             Name::Unknown(Some(closest)) => {
@@ -133,8 +117,7 @@ impl Resolved {
                 return Err(TorrcError::at(&line.place, text));
             }
             Name::Unknown(None) => {
-                let text =
-                    format!("unknown option `{written}`; correct its name or remove the line");
+                let text = format!("unknown option `{written}`; correct its name or remove the line");
                 return Err(TorrcError::at(&line.place, text));
             }
         };
@@ -144,11 +127,7 @@ impl Resolved {
             && line.command != Command::Clear
             && self.unsupported.insert(name, line.place.clone()).is_none()
         {
-            self.warn(
-                line,
-                name,
-                "this option is known but not supported, and is ignored".to_owned(),
-            );
+            self.warn(line, name, "this option is known but not supported, and is ignored".to_owned());
         }
         Ok(setting)
     }
@@ -162,11 +141,9 @@ impl Resolved {
         if line.value.is_empty() {
             match setting.lines {
                 Lines::One => drop(self.values.remove(setting.name)),
-                Lines::All => self.warn(
-                    &line,
-                    setting.name,
-                    "the line has no value and is ignored".to_owned(),
-                ),
+                Lines::All => {
+                    self.warn(&line, setting.name, "the line has no value and is ignored".to_owned())
+                }
             }
             return;
         }
@@ -177,16 +154,10 @@ impl Resolved {
                 repeated = values.iter().any(|value| value.layer == layer);
                 values.clear();
             }
-            Lines::All if line.command == Command::Set => {
-                values.retain(|value| value.layer == layer)
-            }
+            Lines::All if line.command == Command::Set => values.retain(|value| value.layer == layer),
             Lines::All => {}
         }
-        values.push(Value {
-            layer,
-            place: line.place.clone(),
-            text: line.value.clone(),
-        });
+        values.push(Value { layer, place: line.place.clone(), text: line.value.clone() });
         if repeated {
             self.warn(
                 &line,
@@ -197,11 +168,7 @@ impl Resolved {
     }
 
     fn warn(&mut self, line: &Line, option: &str, text: String) {
-        self.warnings.push(Warning {
-            place: line.place.clone(),
-            option: option.to_owned(),
-            text,
-        });
+        self.warnings.push(Warning { place: line.place.clone(), option: option.to_owned(), text });
     }
 
     fn finish(mut self, last: &Place) -> Result<(Options, Vec<Warning>), TorrcError> {
@@ -211,9 +178,7 @@ impl Resolved {
             apply_testing_defaults(&mut options);
         }
         for (name, values) in &self.values {
-            let our_setting = settings::HEDDLE_SETTINGS
-                .iter()
-                .find(|setting| setting.name == *name);
+            let our_setting = settings::HEDDLE_SETTINGS.iter().find(|setting| setting.name == *name);
             let setting = our_setting
                 .or_else(|| settings::find(name))
                 .expect("values are kept under the names of settings");
@@ -221,19 +186,15 @@ impl Resolved {
         }
         self.raise_default_limits(&mut options);
         options.validate().map_err(|(name, reason)| {
-            let place = self
-                .values
-                .get(name)
-                .and_then(|values| values.last())
-                .map_or(last, |value| &value.place);
+            let place =
+                self.values.get(name).and_then(|values| values.last()).map_or(last, |value| &value.place);
             TorrcError::at(place, format!("{name}: {reason}"))
         })?;
         if options.contact_info.is_none() {
             self.warnings.push(Warning {
                 place: last.clone(),
                 option: "ContactInfo".to_owned(),
-                text: "it is not set; set it so that you can be told when your relay misbehaves"
-                    .to_owned(),
+                text: "it is not set; set it so that you can be told when your relay misbehaves".to_owned(),
             });
         }
         Ok((options, self.warnings))
@@ -241,9 +202,7 @@ impl Resolved {
 
     /// A relay limit above the default general limit raises that one, unless the operator set it.
     fn raise_default_limits(&self, options: &mut Options) {
-        let relay_max = options
-            .relay_bandwidth_rate
-            .max(options.relay_bandwidth_burst);
+        let relay_max = options.relay_bandwidth_rate.max(options.relay_bandwidth_burst);
         if !self.values.contains_key("BandwidthRate") {
             options.bandwidth_rate = options.bandwidth_rate.max(options.relay_bandwidth_rate);
         }
@@ -263,28 +222,20 @@ fn set_option(
     let mut said: Vec<String> = Vec::new();
     for value in values {
         let mut texts = Vec::new();
-        (setting.set)(options, &value.text, &mut texts).map_err(|reason| {
-            TorrcError::at(&value.place, format!("{}: {reason}", setting.name))
-        })?;
+        (setting.set)(options, &value.text, &mut texts)
+            .map_err(|reason| TorrcError::at(&value.place, format!("{}: {reason}", setting.name)))?;
         for text in texts {
             if !said.contains(&text) {
                 said.push(text.clone());
-                warnings.push(Warning {
-                    place: value.place.clone(),
-                    option: setting.name.to_owned(),
-                    text,
-                });
+                warnings.push(Warning { place: value.place.clone(), option: setting.name.to_owned(), text });
             }
         }
     }
     let zero = |value: &Value| values::is_port_off(&value.text);
     if setting.name == "ORPort" && values.iter().any(zero) && !values.iter().all(zero) {
-        let value = values
-            .iter()
-            .find(|value| zero(value))
-            .expect("one was found just now");
-        let text = "ORPort: `ORPort 0` turns off a port that another line sets; remove one of them"
-            .to_owned();
+        let value = values.iter().find(|value| zero(value)).expect("one was found just now");
+        let text =
+            "ORPort: `ORPort 0` turns off a port that another line sets; remove one of them".to_owned();
         return Err(TorrcError::at(&value.place, text));
     }
     Ok(())
@@ -300,10 +251,7 @@ fn apply_testing_defaults(options: &mut Options) {
 
 impl TorrcError {
     fn at(place: &Place, text: String) -> Self {
-        Self {
-            place: place.clone(),
-            text,
-        }
+        Self { place: place.clone(), text }
     }
 }
 

@@ -241,11 +241,7 @@ impl ExitPolicy {
             }
         }
         rules.extend_from_slice(&options.rules);
-        rules.extend(if options.reduced {
-            reduced_rules()
-        } else {
-            default_rules()
-        });
+        rules.extend(if options.reduced { reduced_rules() } else { default_rules() });
         Self::from_rules(&rules)
     }
 
@@ -283,11 +279,7 @@ impl ExitPolicy {
     /// The `accept` and `reject` lines of a router descriptor, without line ends. They are about IPv4
     /// only (dir-spec, "accept"); [`Self::ipv6_summary`] has the rest.
     pub fn descriptor_lines(&self) -> Vec<String> {
-        self.rules
-            .iter()
-            .filter(|rule| rule.net.addr.is_ipv4())
-            .map(NetRule::descriptor_line)
-            .collect()
+        self.rules.iter().filter(|rule| rule.net.addr.is_ipv4()).map(NetRule::descriptor_line).collect()
     }
 
     /// The argument of the descriptor's `ipv6-policy` line, such as `accept 80,443`, or `None` when no
@@ -328,12 +320,7 @@ impl Rule {
     }
 
     fn ports(action: Action, pattern: Pattern, port_min: u16, port_max: u16) -> Self {
-        Self {
-            action,
-            pattern,
-            port_min,
-            port_max,
-        }
+        Self { action, pattern, port_min, port_max }
     }
 
     fn expand(&self) -> Vec<NetRule> {
@@ -361,25 +348,16 @@ impl Net {
 
     const fn v4(octets: [u8; 4], prefix_bits: u8) -> Self {
         let [a, b, c, d] = octets;
-        Self {
-            addr: IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
-            prefix_bits,
-        }
+        Self { addr: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), prefix_bits }
     }
 
     const fn v6(first_segment: u16, prefix_bits: u8) -> Self {
-        Self {
-            addr: IpAddr::V6(Ipv6Addr::new(first_segment, 0, 0, 0, 0, 0, 0, 0)),
-            prefix_bits,
-        }
+        Self { addr: IpAddr::V6(Ipv6Addr::new(first_segment, 0, 0, 0, 0, 0, 0, 0)), prefix_bits }
     }
 
     /// The network of one address.
     pub fn host(addr: IpAddr) -> Self {
-        Self {
-            addr,
-            prefix_bits: if addr.is_ipv4() { 32 } else { 128 },
-        }
+        Self { addr, prefix_bits: if addr.is_ipv4() { 32 } else { 128 } }
     }
 
     /// Whether the address is in the network. IPv4-mapped addresses are IPv6 addresses here.
@@ -443,11 +421,7 @@ impl NetRule {
 fn drop_unreachable(rules: &mut Vec<NetRule>) {
     let (mut v4_closed, mut v6_closed) = (false, false);
     rules.retain(|rule| {
-        let closed = if rule.net.addr.is_ipv4() {
-            &mut v4_closed
-        } else {
-            &mut v6_closed
-        };
+        let closed = if rule.net.addr.is_ipv4() { &mut v4_closed } else { &mut v6_closed };
         let reachable = !*closed;
         *closed |= rule.matches_whole_family();
         reachable
@@ -472,11 +446,7 @@ fn drop_covered_by_later(rules: &mut Vec<NetRule>) {
     while index < rules.len() {
         let rule = rules[index];
         let decisive = rules[index + 1..].iter().find(|later| {
-            if later.action == rule.action {
-                later.covers(&rule)
-            } else {
-                later.intersects(&rule)
-            }
+            if later.action == rule.action { later.covers(&rule) } else { later.intersects(&rule) }
         });
         if decisive.is_some_and(|later| later.action == rule.action) {
             rules.remove(index);

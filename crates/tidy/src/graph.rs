@@ -32,29 +32,16 @@ impl Graph {
     pub fn load(root: &Path) -> Self {
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args([
-                "metadata",
-                "--format-version",
-                "1",
-                "--offline",
-                "--filter-platform",
-                &platform,
-            ])
+            .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", &platform])
             .current_dir(root)
             .output()
             .expect("cargo runs, because it runs this test");
-        assert!(
-            output.status.success(),
-            "cargo metadata: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
         Self::parse(&serde_json::from_slice(&output.stdout).expect("cargo writes JSON"))
     }
 
     fn parse(metadata: &Value) -> Self {
-        let members: Vec<&str> = list(&metadata["workspace_members"])
-            .filter_map(Value::as_str)
-            .collect();
+        let members: Vec<&str> = list(&metadata["workspace_members"]).filter_map(Value::as_str).collect();
         let mut packages: BTreeMap<String, Package> = list(&metadata["packages"])
             .map(|package| {
                 let id = text(&package["id"]);
@@ -71,9 +58,8 @@ impl Graph {
             })
             .collect();
         for node in list(&metadata["resolve"]["nodes"]) {
-            let linked = list(&node["deps"]).filter(|dependency| {
-                list(&dependency["dep_kinds"]).any(|kind| kind["kind"].is_null())
-            });
+            let linked = list(&node["deps"])
+                .filter(|dependency| list(&dependency["dep_kinds"]).any(|kind| kind["kind"].is_null()));
             if let Some(package) = packages.get_mut(&text(&node["id"])) {
                 package.linked = linked.map(|dependency| text(&dependency["pkg"])).collect();
             }
@@ -93,10 +79,7 @@ impl Graph {
 
     /// The names of everything a crate of ours is linked with, however far down.
     pub fn linked_with(&self, name: &str) -> BTreeSet<&str> {
-        let mut waiting: Vec<&Package> = self
-            .members()
-            .filter(|package| package.name == name)
-            .collect();
+        let mut waiting: Vec<&Package> = self.members().filter(|package| package.name == name).collect();
         let mut found = BTreeSet::new();
         while let Some(package) = waiting.pop() {
             for dependency in package.linked.iter().filter_map(|id| self.packages.get(id)) {

@@ -23,10 +23,7 @@ const ALLOWED: &[&str] = &[
 
 /// Whether an expression such as `(MIT OR LGPL-2.1) AND ISC` can be met with allowed licences alone.
 pub fn is_allowed(expression: &str) -> bool {
-    let spaced = expression
-        .replace('/', " OR ")
-        .replace('(', " ( ")
-        .replace(')', " ) ");
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
     let mut rest = words.as_slice();
     either(&mut rest) && rest.is_empty()
@@ -82,13 +79,7 @@ mod tests {
         ] {
             assert!(is_allowed(good), "{good}");
         }
-        for bad in [
-            "",
-            "GPL-3.0-only",
-            "MIT AND AGPL-3.0",
-            "(MIT OR ISC) AND GPL-2.0",
-            "MIT ISC",
-        ] {
+        for bad in ["", "GPL-3.0-only", "MIT AND AGPL-3.0", "(MIT OR ISC) AND GPL-2.0", "MIT ISC"] {
             assert!(!is_allowed(bad), "{bad}");
         }
     }

@@ -17,10 +17,7 @@ pub fn is_test_file(path: &str) -> bool {
 /// The part of a file before its test module, which by habit comes last.
 pub fn without_tests(text: &str) -> &str {
     let mut length = 0;
-    for (attribute, module) in text
-        .split_inclusive('\n')
-        .zip(text.split_inclusive('\n').skip(1))
-    {
+    for (attribute, module) in text.split_inclusive('\n').zip(text.split_inclusive('\n').skip(1)) {
         if attribute == "#[cfg(test)]\n" && module.ends_with("mod tests {\n") {
             return &text[..length];
         }
@@ -38,10 +35,7 @@ pub fn functions(text: &str) -> Vec<Function> {
         if !begins_function(line.trim_start()) || line.ends_with('}') {
             continue;
         }
-        let mut after = lines[start..]
-            .iter()
-            .enumerate()
-            .skip(usize::from(!line.ends_with(';')));
+        let mut after = lines[start..].iter().enumerate().skip(usize::from(!line.ends_with(';')));
         let end = after.find(|(_, other)| {
             let at_indent = other.len() > indent
                 && !other[indent..].starts_with(' ')
@@ -51,10 +45,7 @@ pub fn functions(text: &str) -> Vec<Function> {
         if let Some((length, end)) = end
             && end.trim() == "}"
         {
-            found.push(Function {
-                line: start + 1,
-                lines: length + 1,
-            });
+            found.push(Function { line: start + 1, lines: length + 1 });
         }
     }
     found
@@ -62,8 +53,7 @@ pub fn functions(text: &str) -> Vec<Function> {
 
 fn begins_function(line: &str) -> bool {
     let mut words = line.split(' ').skip_while(|word| {
-        word.starts_with("pub")
-            || matches!(*word, "const" | "async" | "unsafe" | "extern" | "\"C\"")
+        word.starts_with("pub") || matches!(*word, "const" | "async" | "unsafe" | "extern" | "\"C\"")
     });
     words.next() == Some("fn")
 }
@@ -71,16 +61,8 @@ fn begins_function(line: &str) -> bool {
 /// The lines, from 1, that call `unwrap` outside comments.
 pub fn unwraps(text: &str) -> Vec<usize> {
     let call = concat!(".unwrap", "()");
-    let code = |line: &str| {
-        line.split("//")
-            .next()
-            .is_some_and(|code| code.contains(call))
-    };
-    text.lines()
-        .enumerate()
-        .filter(|(_, line)| code(line))
-        .map(|(index, _)| index + 1)
-        .collect()
+    let code = |line: &str| line.split("//").next().is_some_and(|code| code.contains(call));
+    text.lines().enumerate().filter(|(_, line)| code(line)).map(|(index, _)| index + 1).collect()
 }
 
 #[cfg(test)]

@@ -18,8 +18,7 @@ const SKIPPED: &[&str] = &[".git", "target", "corpus", "artifacts", "node_module
 /// The root of the repository, two levels above this crate.
 pub fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
-    root.expect("a crate lies two levels below the root")
-        .to_owned()
+    root.expect("a crate lies two levels below the root").to_owned()
 }
 
 /// All text files below `root`, sorted by path. Files that are not UTF-8 are left out.
@@ -34,11 +33,7 @@ pub fn files(root: &Path) -> Vec<File> {
             if is_directory && !skipped {
                 directories.push(path);
             } else if let (false, Ok(text)) = (is_directory, fs::read_to_string(&path)) {
-                let path = path
-                    .strip_prefix(root)
-                    .unwrap_or(&path)
-                    .to_string_lossy()
-                    .into_owned();
+                let path = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
                 found.push(File { path, text });
             }
         }
@@ -52,9 +47,7 @@ pub fn local_links(text: &str) -> Vec<&str> {
     text.split("](")
         .skip(1)
         .filter_map(|rest| rest.split([')', '#', ' ']).next())
-        .filter(|target| {
-            !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:")
-        })
+        .filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
         .collect()
 }
 

@@ -37,14 +37,8 @@ const DENIED_IN_CORE: &[&str] = &[
 ];
 
 /// Crates whose source must not call `unwrap`: strangers reach them.
-const NO_UNWRAP: &[&str] = &[
-    "crates/proto/",
-    "crates/transport/",
-    "crates/utcp/",
-    "crates/netem/",
-    "crates/net/",
-    "crates/dir/",
-];
+const NO_UNWRAP: &[&str] =
+    &["crates/proto/", "crates/transport/", "crates/utcp/", "crates/netem/", "crates/net/", "crates/dir/"];
 
 /// The floors of the house, from the top. A crate may use crates of lower floors only.
 const FLOORS: &[(&str, u32)] = &[
@@ -76,17 +70,10 @@ fn functions_are_short() {
     let too_long = |file: &File| {
         let max = allowance(LONG_FUNCTIONS, &file.path).unwrap_or(FUNCTION_LINES_MAX);
         let functions = source::functions(source::without_tests(&file.text));
-        let long = functions
-            .into_iter()
-            .filter(move |function| function.lines > max);
+        let long = functions.into_iter().filter(move |function| function.lines > max);
         let path = file.path.clone();
-        long.map(move |function| {
-            format!(
-                "{path}:{}: {} lines, at most {max}",
-                function.line, function.lines
-            )
-        })
-        .collect::<Vec<_>>()
+        long.map(move |function| format!("{path}:{}: {} lines, at most {max}", function.line, function.lines))
+            .collect::<Vec<_>>()
     };
     expect_none(production_files().iter().flat_map(too_long));
 }
@@ -98,19 +85,12 @@ fn allowances_are_needed() {
         let file = files.iter().find(|file| file.path == *path);
         file.is_none_or(|file| source::without_tests(&file.text).lines().count() < *max)
     });
-    expect_none(
-        needless
-            .map(|(path, max)| format!("{path} no longer has {max} lines; lower its allowance")),
-    );
+    expect_none(needless.map(|(path, max)| format!("{path} no longer has {max} lines; lower its allowance")));
 }
 
 #[test]
 fn text_is_clean() {
-    let machine_paths = [
-        concat!("/wo", "rk/"),
-        concat!("/tmp", "/ref"),
-        concat!("/ho", "me/"),
-    ];
+    let machine_paths = [concat!("/wo", "rk/"), concat!("/tmp", "/ref"), concat!("/ho", "me/")];
     let mut found = Vec::new();
     for file in tree::files(&tree::root()) {
         let may_have_tabs = file.path == "Makefile" || file.path.starts_with("docs/research/");
@@ -137,10 +117,7 @@ fn strangers_cannot_reach_an_unwrap() {
     let found = files.iter().filter(reachable).flat_map(|file| {
         let lines = source::unwraps(source::without_tests(&file.text));
         lines.into_iter().map(|line| {
-            format!(
-                "{}:{line}: unwrap; say why it holds with expect, or return an error",
-                file.path
-            )
+            format!("{}:{line}: unwrap; say why it holds with expect, or return an error", file.path)
         })
     });
     expect_none(found);
@@ -151,9 +128,7 @@ fn the_core_does_no_io() {
     let graph = Graph::load(&tree::root());
     let found = CORE.iter().flat_map(|name| {
         let linked = graph.linked_with(name);
-        let denied = DENIED_IN_CORE
-            .iter()
-            .filter(move |denied| linked.contains(**denied));
+        let denied = DENIED_IN_CORE.iter().filter(move |denied| linked.contains(**denied));
         denied.map(move |denied| format!("{name} is linked with {denied}"))
     });
     expect_none(found.collect::<Vec<_>>());
@@ -162,12 +137,7 @@ fn the_core_does_no_io() {
 #[test]
 fn dependencies_point_down() {
     let graph = Graph::load(&tree::root());
-    let floor = |name: &str| {
-        FLOORS
-            .iter()
-            .find(|(member, _)| *member == name)
-            .map(|(_, floor)| *floor)
-    };
+    let floor = |name: &str| FLOORS.iter().find(|(member, _)| *member == name).map(|(_, floor)| *floor);
     let mut found = Vec::new();
     for member in graph.members() {
         let Some(from) = floor(&member.name) else {
@@ -175,12 +145,8 @@ fn dependencies_point_down() {
             continue;
         };
         let linked = graph.linked_with(&member.name);
-        let upwards = linked
-            .iter()
-            .filter(|name| floor(name).is_some_and(|to| to >= from));
-        found.extend(
-            upwards.map(|name| format!("{} uses {name}, which is not below it", member.name)),
-        );
+        let upwards = linked.iter().filter(|name| floor(name).is_some_and(|to| to >= from));
+        found.extend(upwards.map(|name| format!("{} uses {name}, which is not below it", member.name)));
     }
     expect_none(found);
 }
@@ -188,35 +154,24 @@ fn dependencies_point_down() {
 #[test]
 fn every_dependency_has_a_reason() {
     let root = tree::root();
-    let document =
-        std::fs::read_to_string(root.join("docs/dependencies.md")).expect("docs/dependencies.md");
+    let document = std::fs::read_to_string(root.join("docs/dependencies.md")).expect("docs/dependencies.md");
     let graph = Graph::load(&root);
     let ours: Vec<&str> = graph.members().map(|member| member.name.as_str()).collect();
     let has_reason = |name: &str| {
-        let row = document
-            .lines()
-            .find(|line| line.starts_with(&format!("| `{name}` |")));
-        row.and_then(|row| row.split('|').nth(2))
-            .is_some_and(|reason| reason.trim().len() > 10)
+        let row = document.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
+        row.and_then(|row| row.split('|').nth(2)).is_some_and(|reason| reason.trim().len() > 10)
     };
-    let mut names: Vec<&String> = graph
-        .members()
-        .flat_map(|member| &member.dependencies)
-        .collect();
+    let mut names: Vec<&String> = graph.members().flat_map(|member| &member.dependencies).collect();
     names.sort();
     names.dedup();
-    let missing = names
-        .into_iter()
-        .filter(|name| !ours.contains(&name.as_str()) && !has_reason(name));
+    let missing = names.into_iter().filter(|name| !ours.contains(&name.as_str()) && !has_reason(name));
     expect_none(missing.map(|name| format!("docs/dependencies.md has no reason for `{name}`")));
 }
 
 #[test]
 fn licences_are_compatible() {
     let graph = Graph::load(&tree::root());
-    let bad = graph
-        .packages()
-        .filter(|package| !licence::is_allowed(&package.licence));
+    let bad = graph.packages().filter(|package| !licence::is_allowed(&package.licence));
     expect_none(bad.map(|package| format!("{}: {:?}", package.name, package.licence)));
 }
 
@@ -224,15 +179,11 @@ fn licences_are_compatible() {
 fn links_resolve() {
     let root = tree::root();
     let mut found = Vec::new();
-    for file in tree::files(&root)
-        .iter()
-        .filter(|file| file.path.ends_with(".md"))
-    {
+    for file in tree::files(&root).iter().filter(|file| file.path.ends_with(".md")) {
         let path = root.join(&file.path);
         let directory = path.parent().expect("a file lies in a directory");
-        let broken = tree::local_links(&file.text)
-            .into_iter()
-            .filter(|target| !directory.join(target).exists());
+        let broken =
+            tree::local_links(&file.text).into_iter().filter(|target| !directory.join(target).exists());
         found.extend(broken.map(|target| format!("{}: {target} does not exist", file.path)));
     }
     expect_none(found);
@@ -240,18 +191,12 @@ fn links_resolve() {
 
 /// The Rust files that are not tests.
 fn production_files() -> Vec<File> {
-    let is_production =
-        |file: &File| file.path.ends_with(".rs") && !source::is_test_file(&file.path);
-    tree::files(&tree::root())
-        .into_iter()
-        .filter(is_production)
-        .collect()
+    let is_production = |file: &File| file.path.ends_with(".rs") && !source::is_test_file(&file.path);
+    tree::files(&tree::root()).into_iter().filter(is_production).collect()
 }
 
 fn allowance(list: &[(&str, usize)], path: &str) -> Option<usize> {
-    list.iter()
-        .find(|(file, _)| *file == path)
-        .map(|(_, max)| *max)
+    list.iter().find(|(file, _)| *file == path).map(|(_, max)| *max)
 }
 
 fn expect_none(found: impl IntoIterator<Item = String>) {

@@ -50,15 +50,9 @@ pub(super) fn read(path: &Path) -> Result<Vec<Line>, TorrcError> {
 }
 
 fn read_into(path: &Path, depth: usize, lines: &mut Vec<Line>) -> Result<(), TorrcError> {
-    let whole_file = Place {
-        file: path.to_owned(),
-        line: 0,
-    };
+    let whole_file = Place { file: path.to_owned(), line: 0 };
     let bytes = fs::read(path).map_err(|error| {
-        TorrcError::at(
-            &whole_file,
-            format!("the file cannot be read ({error}); mend its path or mode"),
-        )
+        TorrcError::at(&whole_file, format!("the file cannot be read ({error}); mend its path or mode"))
     })?;
     // Stock Tor takes bytes as they come and asks for UTF-8 only where it matters, in ContactInfo.
     let text = String::from_utf8_lossy(&bytes);
@@ -92,17 +86,11 @@ fn include(line: &Line, depth: usize, lines: &mut Vec<Line>) -> Result<(), Torrc
     let cannot_read = |path: &Path, error: std::io::Error| {
         TorrcError::at(
             &line.place,
-            format!(
-                "`{}` cannot be included ({error}); mend its path or mode",
-                path.display()
-            ),
+            format!("`{}` cannot be included ({error}); mend its path or mode", path.display()),
         )
     };
     for path in expand_pattern(Path::new(&line.value)) {
-        if !fs::metadata(&path)
-            .map_err(|error| cannot_read(&path, error))?
-            .is_dir()
-        {
+        if !fs::metadata(&path).map_err(|error| cannot_read(&path, error))?.is_dir() {
             read_into(&path, depth + 1, lines)?;
             continue;
         }
@@ -139,10 +127,7 @@ fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
             }
             continue;
         }
-        paths = paths
-            .iter()
-            .flat_map(|parent| matching_children(parent, &text))
-            .collect();
+        paths = paths.iter().flat_map(|parent| matching_children(parent, &text)).collect();
         paths.sort();
     }
     if pattern.to_string_lossy().contains(['*', '?']) {
@@ -152,11 +137,7 @@ fn expand_pattern(pattern: &Path) -> Vec<PathBuf> {
 }
 
 fn matching_children(parent: &Path, pattern: &str) -> Vec<PathBuf> {
-    let listed = if parent.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        parent
-    };
+    let listed = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
     let Ok(entries) = fs::read_dir(listed) else {
         return Vec::new();
     };
@@ -165,8 +146,7 @@ fn matching_children(parent: &Path, pattern: &str) -> Vec<PathBuf> {
         .map(|entry| entry.file_name())
         .filter(|name| {
             let name = name.to_string_lossy();
-            name.starts_with('.') == pattern.starts_with('.')
-                && matches(pattern.as_bytes(), name.as_bytes())
+            name.starts_with('.') == pattern.starts_with('.') && matches(pattern.as_bytes(), name.as_bytes())
         })
         .map(|name| parent.join(name))
         .collect()
@@ -181,10 +161,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
         if pattern.get(p) == Some(&b'*') {
             star = Some((p, n));
             p += 1;
-        } else if pattern
-            .get(p)
-            .is_some_and(|byte| *byte == b'?' || *byte == name[n])
-        {
+        } else if pattern.get(p).is_some_and(|byte| *byte == b'?' || *byte == name[n]) {
             p += 1;
             n += 1;
         } else if let Some((star_p, star_n)) = star {
@@ -203,23 +180,14 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Line>, TorrcError> {
     let mut lines = Vec::new();
     let mut rows = text.split('\n').enumerate();
     while let Some((index, row)) = rows.next() {
-        let place = Place {
-            file: path.to_owned(),
-            line: index + 1,
-        };
+        let place = Place { file: path.to_owned(), line: index + 1 };
         let row = row.trim_start();
         if row.is_empty() || row.starts_with('#') {
             continue;
         }
-        let name_end = row
-            .find(|c: char| c.is_ascii_whitespace() || c == '#')
-            .unwrap_or(row.len());
+        let name_end = row.find(|c: char| c.is_ascii_whitespace() || c == '#').unwrap_or(row.len());
         // A name may be continued on the next line too: a backslash at its end belongs to the value.
-        let name_end = if name_end == row.len() && row.ends_with('\\') {
-            name_end - 1
-        } else {
-            name_end
-        };
+        let name_end = if name_end == row.len() && row.ends_with('\\') { name_end - 1 } else { name_end };
         let (name, rest) = row.split_at(name_end);
         let rest = rest.trim_start();
         let value = if rest.starts_with('"') {
@@ -236,11 +204,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Vec<Line>, TorrcError> {
             place,
             command,
             name: name.to_owned(),
-            value: if command == Command::Clear {
-                String::new()
-            } else {
-                value
-            },
+            value: if command == Command::Clear { String::new() } else { value },
         });
     }
     Ok(lines)
@@ -255,16 +219,8 @@ fn join_continued<'a>(first: &str, rows: &mut impl Iterator<Item = (usize, &'a s
     loop {
         let code = row.split('#').next().unwrap_or("");
         let has_comment = code.len() < row.len();
-        let next_is_joined = if has_comment {
-            continued
-        } else {
-            code.ends_with('\\')
-        };
-        value.push_str(if has_comment {
-            code
-        } else {
-            code.strip_suffix('\\').unwrap_or(code)
-        });
+        let next_is_joined = if has_comment { continued } else { code.ends_with('\\') };
+        value.push_str(if has_comment { code } else { code.strip_suffix('\\').unwrap_or(code) });
         continued |= next_is_joined;
         match rows_if(next_is_joined, rows) {
             Some(next) => row = next,
@@ -274,11 +230,7 @@ fn join_continued<'a>(first: &str, rows: &mut impl Iterator<Item = (usize, &'a s
 }
 
 fn rows_if<'a>(wanted: bool, rows: &mut impl Iterator<Item = (usize, &'a str)>) -> Option<&'a str> {
-    if wanted {
-        rows.next().map(|(_, row)| row)
-    } else {
-        None
-    }
+    if wanted { rows.next().map(|(_, row)| row) } else { None }
 }
 
 /// Undoes a quoted value with C's escapes; only a comment may follow it.
@@ -291,8 +243,7 @@ fn unquote(text: &str) -> Result<String, String> {
                 let tail = after.trim_ascii_start();
                 if !tail.is_empty() && tail[0] != b'#' {
                     return Err(
-                        "something follows the closing quote; quote the whole value or nothing"
-                            .to_owned(),
+                        "something follows the closing quote; quote the whole value or nothing".to_owned()
                     );
                 }
                 return Ok(String::from_utf8_lossy(&bytes).into_owned());
@@ -325,14 +276,8 @@ fn unescape(text: &[u8]) -> Option<(u8, usize)> {
             Some(((digit(1)? * 16 + digit(2)?) as u8, 3))
         }
         b'0'..=b'7' => {
-            let length = text
-                .iter()
-                .take(3)
-                .take_while(|byte| matches!(byte, b'0'..=b'7'))
-                .count();
-            let value = text[..length]
-                .iter()
-                .fold(0u32, |value, byte| value * 8 + u32::from(byte - b'0'));
+            let length = text.iter().take(3).take_while(|byte| matches!(byte, b'0'..=b'7')).count();
+            let value = text[..length].iter().fold(0u32, |value, byte| value * 8 + u32::from(byte - b'0'));
             Some((u8::try_from(value).ok()?, length))
         }
         _ => None,

@@ -179,10 +179,7 @@ const ALIASES: &[(&str, &str)] = &[
     ("NumEntryNodes", "NumEntryGuards"),
     ("ResolvConf", "ServerDNSResolvConfFile"),
     ("SearchDomains", "ServerDNSSearchDomains"),
-    (
-        "ServerDNSAllowBrokenResolvConf",
-        "ServerDNSAllowBrokenConfig",
-    ),
+    ("ServerDNSAllowBrokenResolvConf", "ServerDNSAllowBrokenConfig"),
     ("PreferTunnelledDirConns", "PreferTunneledDirConns"),
     ("BridgeAuthoritativeDirectory", "BridgeAuthoritativeDir"),
     ("VirtualAddrNetwork", "VirtualAddrNetworkIPv4"),
@@ -201,30 +198,12 @@ const ALIASES: &[(&str, &str)] = &[
         "ClientBootstrapConsensusFallbackDownloadSchedule",
         "ClientBootstrapConsensusFallbackDownloadInitialDelay",
     ),
-    (
-        "TestingBridgeDownloadSchedule",
-        "TestingBridgeDownloadInitialDelay",
-    ),
-    (
-        "TestingBridgeBootstrapDownloadSchedule",
-        "TestingBridgeBootstrapDownloadInitialDelay",
-    ),
-    (
-        "TestingClientDownloadSchedule",
-        "TestingClientDownloadInitialDelay",
-    ),
-    (
-        "TestingClientConsensusDownloadSchedule",
-        "TestingClientConsensusDownloadInitialDelay",
-    ),
-    (
-        "TestingServerDownloadSchedule",
-        "TestingServerDownloadInitialDelay",
-    ),
-    (
-        "TestingServerConsensusDownloadSchedule",
-        "TestingServerConsensusDownloadInitialDelay",
-    ),
+    ("TestingBridgeDownloadSchedule", "TestingBridgeDownloadInitialDelay"),
+    ("TestingBridgeBootstrapDownloadSchedule", "TestingBridgeBootstrapDownloadInitialDelay"),
+    ("TestingClientDownloadSchedule", "TestingClientDownloadInitialDelay"),
+    ("TestingClientConsensusDownloadSchedule", "TestingClientConsensusDownloadInitialDelay"),
+    ("TestingServerDownloadSchedule", "TestingServerDownloadInitialDelay"),
+    ("TestingServerConsensusDownloadSchedule", "TestingServerConsensusDownloadInitialDelay"),
 ];
 
 /// What a name in a torrc turned out to be.
@@ -242,10 +221,8 @@ pub(super) enum Name {
 
 /// Finds a name regardless of case, by its aliases and, as stock Tor does, by its beginning.
 pub(super) fn find(name: &str) -> Name {
-    let name = ALIASES
-        .iter()
-        .find(|(alias, _)| alias.eq_ignore_ascii_case(name))
-        .map_or(name, |(_, full)| full);
+    let name =
+        ALIASES.iter().find(|(alias, _)| alias.eq_ignore_ascii_case(name)).map_or(name, |(_, full)| full);
     if let Some(full) = STOCK.iter().find(|full| full.eq_ignore_ascii_case(name)) {
         return Name::Stock(full);
     }

@@ -147,23 +147,17 @@ const DAY_S: u64 = 24 * 3600;
 impl Options {
     /// Where the keys are: `KeyDirectory`, or `keys` in the data directory.
     pub fn key_directory(&self) -> PathBuf {
-        self.key_directory
-            .clone()
-            .unwrap_or_else(|| self.data_directory.join("keys"))
+        self.key_directory.clone().unwrap_or_else(|| self.data_directory.join("keys"))
     }
 
     /// Where directory documents are kept: `CacheDirectory`, or the data directory.
     pub fn cache_directory(&self) -> PathBuf {
-        self.cache_directory
-            .clone()
-            .unwrap_or_else(|| self.data_directory.clone())
+        self.cache_directory.clone().unwrap_or_else(|| self.data_directory.clone())
     }
 
     /// The authorities that are configured instead of the built-in ones; empty when there are none.
     pub fn authorities(&self) -> impl Iterator<Item = &DirAuthority> {
-        self.dir_authority
-            .iter()
-            .chain(&self.alternate_dir_authority)
+        self.dir_authority.iter().chain(&self.alternate_dir_authority)
     }
 
     /// The addresses of all ORPorts without duplicates. An address that was written stands before one that was not:
@@ -175,16 +169,11 @@ impl Options {
                 addresses.push(address);
             }
         }
-        let explicit: Vec<OrAddress> = addresses
-            .iter()
-            .filter(|address| address.explicit)
-            .copied()
-            .collect();
+        let explicit: Vec<OrAddress> = addresses.iter().filter(|address| address.explicit).copied().collect();
         addresses.retain(|address| {
             address.explicit
                 || !explicit.iter().any(|other| {
-                    other.address.is_ipv4() == address.address.is_ipv4()
-                        && other.port == address.port
+                    other.address.is_ipv4() == address.address.is_ipv4() && other.port == address.port
                 })
         });
         addresses
@@ -192,8 +181,7 @@ impl Options {
 
     /// Whether streams may leave here at all.
     pub fn is_exit(&self) -> bool {
-        self.exit_relay
-            .unwrap_or(!self.exit_policy.is_empty() || self.reduced_exit_policy || self.ipv6_exit)
+        self.exit_relay.unwrap_or(!self.exit_policy.is_empty() || self.reduced_exit_policy || self.ipv6_exit)
     }
 
     /// The policy of the relay. `own_addresses` are the addresses it publishes, and with
@@ -235,18 +223,13 @@ impl Options {
     /// Checks what no option shows alone. An error names the option to mend first.
     pub fn validate(&self) -> Result<(), (&'static str, String)> {
         if !is_nickname(&self.nickname) {
-            let reason = format!(
-                "`{}` is not a nickname: use 1 to 19 letters and digits",
-                self.nickname
-            );
+            let reason = format!("`{}` is not a nickname: use 1 to 19 letters and digits", self.nickname);
             return Err(("Nickname", reason));
         }
-        self.validate_or_port()
-            .map_err(|reason| ("ORPort", reason.to_owned()))?;
+        self.validate_or_port().map_err(|reason| ("ORPort", reason.to_owned()))?;
         self.validate_bandwidth()?;
         if self.testing_tor_network && self.authorities().next().is_none() {
-            let reason =
-                "a test network needs its own authorities; add DirAuthority lines".to_owned();
+            let reason = "a test network needs its own authorities; add DirAuthority lines".to_owned();
             return Err(("TestingTorNetwork", reason));
         }
         if self.assume_reachable && self.assume_reachable_ipv6 == Some(false) {
@@ -258,22 +241,15 @@ impl Options {
 
     fn validate_or_port(&self) -> Result<(), &'static str> {
         let addresses = self.or_addresses();
-        let advertised: Vec<&OrAddress> = addresses
-            .iter()
-            .filter(|address| address.advertise)
-            .collect();
+        let advertised: Vec<&OrAddress> = addresses.iter().filter(|address| address.advertise).collect();
         if addresses.is_empty() {
             return Err("a relay needs an ORPort; add one, such as `ORPort 9001`");
         }
         if !addresses.iter().any(|address| address.listen) {
-            return Err(
-                "a port is advertised but none is listened on; add an ORPort without NoListen",
-            );
+            return Err("a port is advertised but none is listened on; add an ORPort without NoListen");
         }
         if advertised.is_empty() {
-            return Err(
-                "a port is listened on but none is advertised; add an ORPort without NoAdvertise",
-            );
+            return Err("a port is listened on but none is advertised; add an ORPort without NoAdvertise");
         }
         if !advertised.iter().any(|address| address.address.is_ipv4()) {
             return Err(
@@ -286,19 +262,13 @@ impl Options {
     fn validate_bandwidth(&self) -> Result<(), (&'static str, String)> {
         let minima = [
             ("BandwidthRate", self.bandwidth_rate, RELAY_RATE_MIN),
-            (
-                "MaxAdvertisedBandwidth",
-                self.max_advertised_bandwidth,
-                RELAY_RATE_MIN / 2,
-            ),
+            ("MaxAdvertisedBandwidth", self.max_advertised_bandwidth, RELAY_RATE_MIN / 2),
         ];
         for (name, rate, min) in minima {
             if rate < min {
                 return Err((
                     name,
-                    format!(
-                        "{rate} bytes per second is too little for a relay; set at least {min}"
-                    ),
+                    format!("{rate} bytes per second is too little for a relay; set at least {min}"),
                 ));
             }
         }
@@ -316,10 +286,7 @@ impl Options {
             ));
         }
         if self.bandwidth_burst < self.bandwidth_rate {
-            return Err((
-                "BandwidthBurst",
-                "it must be at least BandwidthRate; raise it".to_owned(),
-            ));
+            return Err(("BandwidthBurst", "it must be at least BandwidthRate; raise it".to_owned()));
         }
         Ok(())
     }

@@ -30,22 +30,14 @@ const fn one(
     name: &'static str,
     set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
 ) -> Setting {
-    Setting {
-        name,
-        lines: Lines::One,
-        set,
-    }
+    Setting { name, lines: Lines::One, set }
 }
 
 const fn all(
     name: &'static str,
     set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
 ) -> Setting {
-    Setting {
-        name,
-        lines: Lines::All,
-        set,
-    }
+    Setting { name, lines: Lines::All, set }
 }
 
 /// The setting of a stock option, or `None` when Heddle does not support it.
@@ -58,176 +50,77 @@ pub(super) const HEDDLE_SETTINGS: &[Setting] = &[];
 
 const SETTINGS: &[Setting] = &[
     one("Nickname", |o, v, _| put(&mut o.nickname, Ok(v.to_owned()))),
-    one("ContactInfo", |o, v, _| {
-        put(&mut o.contact_info, contact_info(v).map(Some))
-    }),
+    one("ContactInfo", |o, v, _| put(&mut o.contact_info, contact_info(v).map(Some))),
     all("Address", |o, v, _| push(&mut o.address, Ok(v.to_owned()))),
     all("ORPort", |o, v, w| {
         o.or_port.extend(OrPort::parse(v, w)?);
         Ok(())
     }),
-    one("DataDirectory", |o, v, _| {
-        put(&mut o.data_directory, path(v))
-    }),
-    one("KeyDirectory", |o, v, _| {
-        put(&mut o.key_directory, path(v).map(Some))
-    }),
-    one("CacheDirectory", |o, v, _| {
-        put(&mut o.cache_directory, path(v).map(Some))
-    }),
-    all("DirAuthority", |o, v, w| {
-        push(&mut o.dir_authority, DirAuthority::parse(v, w))
-    }),
-    all("AlternateDirAuthority", |o, v, w| {
-        push(&mut o.alternate_dir_authority, DirAuthority::parse(v, w))
-    }),
-    one("TestingTorNetwork", |o, v, _| {
-        put(&mut o.testing_tor_network, flag(v))
-    }),
-    one("DirAllowPrivateAddresses", |o, v, _| {
-        put(&mut o.dir_allow_private_addresses, flag(v))
-    }),
-    one("ExtendAllowPrivateAddresses", |o, v, _| {
-        put(&mut o.extend_allow_private_addresses, flag(v))
-    }),
-    one("SigningKeyLifetime", |o, v, _| {
-        put(&mut o.signing_key_lifetime_s, parse_seconds(v))
-    }),
-    one("TestingLinkCertLifetime", |o, v, _| {
-        put(&mut o.testing_link_cert_lifetime_s, parse_seconds(v))
-    }),
-    one("TestingAuthKeyLifetime", |o, v, _| {
-        put(&mut o.testing_auth_key_lifetime_s, parse_seconds(v))
-    }),
-    one("TestingSigningKeySlop", |o, v, _| {
-        put(&mut o.testing_signing_key_slop_s, parse_seconds(v))
-    }),
-    one("TestingLinkKeySlop", |o, v, _| {
-        put(&mut o.testing_link_key_slop_s, parse_seconds(v))
-    }),
-    one("TestingAuthKeySlop", |o, v, _| {
-        put(&mut o.testing_auth_key_slop_s, parse_seconds(v))
-    }),
+    one("DataDirectory", |o, v, _| put(&mut o.data_directory, path(v))),
+    one("KeyDirectory", |o, v, _| put(&mut o.key_directory, path(v).map(Some))),
+    one("CacheDirectory", |o, v, _| put(&mut o.cache_directory, path(v).map(Some))),
+    all("DirAuthority", |o, v, w| push(&mut o.dir_authority, DirAuthority::parse(v, w))),
+    all("AlternateDirAuthority", |o, v, w| push(&mut o.alternate_dir_authority, DirAuthority::parse(v, w))),
+    one("TestingTorNetwork", |o, v, _| put(&mut o.testing_tor_network, flag(v))),
+    one("DirAllowPrivateAddresses", |o, v, _| put(&mut o.dir_allow_private_addresses, flag(v))),
+    one("ExtendAllowPrivateAddresses", |o, v, _| put(&mut o.extend_allow_private_addresses, flag(v))),
+    one("SigningKeyLifetime", |o, v, _| put(&mut o.signing_key_lifetime_s, parse_seconds(v))),
+    one("TestingLinkCertLifetime", |o, v, _| put(&mut o.testing_link_cert_lifetime_s, parse_seconds(v))),
+    one("TestingAuthKeyLifetime", |o, v, _| put(&mut o.testing_auth_key_lifetime_s, parse_seconds(v))),
+    one("TestingSigningKeySlop", |o, v, _| put(&mut o.testing_signing_key_slop_s, parse_seconds(v))),
+    one("TestingLinkKeySlop", |o, v, _| put(&mut o.testing_link_key_slop_s, parse_seconds(v))),
+    one("TestingAuthKeySlop", |o, v, _| put(&mut o.testing_auth_key_slop_s, parse_seconds(v))),
     one("TestingDirConnectionMaxStall", |o, v, _| {
         put(&mut o.testing_dir_connection_max_stall_s, parse_seconds(v))
     }),
-    one("AssumeReachable", |o, v, _| {
-        put(&mut o.assume_reachable, flag(v))
-    }),
-    one("AssumeReachableIPv6", |o, v, _| {
-        put(&mut o.assume_reachable_ipv6, flag_or_auto(v))
-    }),
+    one("AssumeReachable", |o, v, _| put(&mut o.assume_reachable, flag(v))),
+    one("AssumeReachableIPv6", |o, v, _| put(&mut o.assume_reachable_ipv6, flag_or_auto(v))),
     one("PublishServerDescriptor", publish_server_descriptor),
-    one("ExitRelay", |o, v, _| {
-        put(&mut o.exit_relay, flag_or_auto(v))
-    }),
+    one("ExitRelay", |o, v, _| put(&mut o.exit_relay, flag_or_auto(v))),
     all("ExitPolicy", exit_policy),
-    one("ReducedExitPolicy", |o, v, _| {
-        put(&mut o.reduced_exit_policy, flag(v))
-    }),
-    one("ExitPolicyRejectPrivate", |o, v, _| {
-        put(&mut o.exit_policy_reject_private, flag(v))
-    }),
+    one("ReducedExitPolicy", |o, v, _| put(&mut o.reduced_exit_policy, flag(v))),
+    one("ExitPolicyRejectPrivate", |o, v, _| put(&mut o.exit_policy_reject_private, flag(v))),
     one("ExitPolicyRejectLocalInterfaces", |o, v, _| {
         put(&mut o.exit_policy_reject_local_interfaces, flag(v))
     }),
     one("IPv6Exit", |o, v, _| put(&mut o.ipv6_exit, flag(v))),
-    one("BandwidthRate", |o, v, _| {
-        put(&mut o.bandwidth_rate, bandwidth(v))
-    }),
-    one("BandwidthBurst", |o, v, _| {
-        put(&mut o.bandwidth_burst, bandwidth(v))
-    }),
-    one("RelayBandwidthRate", |o, v, _| {
-        put(&mut o.relay_bandwidth_rate, bandwidth(v))
-    }),
-    one("RelayBandwidthBurst", |o, v, _| {
-        put(&mut o.relay_bandwidth_burst, bandwidth(v))
-    }),
-    one("MaxAdvertisedBandwidth", |o, v, _| {
-        put(&mut o.max_advertised_bandwidth, bandwidth(v))
-    }),
-    one("MaxMemInQueues", |o, v, _| {
-        put(&mut o.max_mem_in_queues, parse_bytes(v))
-    }),
+    one("BandwidthRate", |o, v, _| put(&mut o.bandwidth_rate, bandwidth(v))),
+    one("BandwidthBurst", |o, v, _| put(&mut o.bandwidth_burst, bandwidth(v))),
+    one("RelayBandwidthRate", |o, v, _| put(&mut o.relay_bandwidth_rate, bandwidth(v))),
+    one("RelayBandwidthBurst", |o, v, _| put(&mut o.relay_bandwidth_burst, bandwidth(v))),
+    one("MaxAdvertisedBandwidth", |o, v, _| put(&mut o.max_advertised_bandwidth, bandwidth(v))),
+    one("MaxMemInQueues", |o, v, _| put(&mut o.max_mem_in_queues, parse_bytes(v))),
     one("NumCPUs", |o, v, _| put(&mut o.num_cpus, count(v))),
     all("Log", |o, v, w| push(&mut o.log, Log::parse(v, w))),
-    one("SafeLogging", |o, v, _| {
-        put(&mut o.safe_logging, safe_logging(v))
-    }),
+    one("SafeLogging", |o, v, _| put(&mut o.safe_logging, safe_logging(v))),
     one("RunAsDaemon", |o, v, _| put(&mut o.run_as_daemon, flag(v))),
     one("PidFile", |o, v, _| put(&mut o.pid_file, path(v).map(Some))),
     one("User", |o, v, _| put(&mut o.user, Ok(Some(v.to_owned())))),
-    one("ServerDNSResolvConfFile", |o, v, _| {
-        put(&mut o.server_dns_resolv_conf_file, path(v).map(Some))
-    }),
-    one("ServerDNSSearchDomains", |o, v, _| {
-        put(&mut o.server_dns_search_domains, flag(v))
-    }),
-    one("ServerDNSDetectHijacking", |o, v, _| {
-        put(&mut o.server_dns_detect_hijacking, flag(v))
-    }),
+    one("ServerDNSResolvConfFile", |o, v, _| put(&mut o.server_dns_resolv_conf_file, path(v).map(Some))),
+    one("ServerDNSSearchDomains", |o, v, _| put(&mut o.server_dns_search_domains, flag(v))),
+    one("ServerDNSDetectHijacking", |o, v, _| put(&mut o.server_dns_detect_hijacking, flag(v))),
     one("ServerDNSTestAddresses", |o, v, _| {
-        put(
-            &mut o.server_dns_test_addresses,
-            Ok(items(v).map(str::to_owned).collect()),
-        )
+        put(&mut o.server_dns_test_addresses, Ok(items(v).map(str::to_owned).collect()))
     }),
-    one("ServerDNSAllowBrokenConfig", |o, v, _| {
-        put(&mut o.server_dns_allow_broken_config, flag(v))
-    }),
+    one("ServerDNSAllowBrokenConfig", |o, v, _| put(&mut o.server_dns_allow_broken_config, flag(v))),
     one("ServerDNSAllowNonRFC953Hostnames", |o, v, _| {
         put(&mut o.server_dns_allow_non_rfc953_hostnames, flag(v))
     }),
-    one("ServerDNSRandomizeCase", |o, v, _| {
-        put(&mut o.server_dns_randomize_case, flag(v))
-    }),
+    one("ServerDNSRandomizeCase", |o, v, _| put(&mut o.server_dns_randomize_case, flag(v))),
     all("MyFamily", my_family),
-    one("ShutdownWaitLength", |o, v, _| {
-        put(&mut o.shutdown_wait_length_s, parse_seconds(v))
-    }),
-    all("OutboundBindAddress", |o, v, _| {
-        bind_address(&mut o.outbound_bind_address, v)
-    }),
-    all("OutboundBindAddressOR", |o, v, _| {
-        bind_address(&mut o.outbound_bind_address_or, v)
-    }),
-    all("OutboundBindAddressExit", |o, v, _| {
-        bind_address(&mut o.outbound_bind_address_exit, v)
-    }),
-    one("CircuitPadding", |o, v, _| {
-        put(&mut o.circuit_padding, flag(v))
-    }),
-    one("ReducedCircuitPadding", |o, v, _| {
-        put(&mut o.reduced_circuit_padding, flag(v))
-    }),
-    one("ConnectionPadding", |o, v, _| {
-        put(&mut o.connection_padding, flag_or_auto(v))
-    }),
-    one("ReducedConnectionPadding", |o, v, _| {
-        put(&mut o.reduced_connection_padding, flag(v))
-    }),
+    one("ShutdownWaitLength", |o, v, _| put(&mut o.shutdown_wait_length_s, parse_seconds(v))),
+    all("OutboundBindAddress", |o, v, _| bind_address(&mut o.outbound_bind_address, v)),
+    all("OutboundBindAddressOR", |o, v, _| bind_address(&mut o.outbound_bind_address_or, v)),
+    all("OutboundBindAddressExit", |o, v, _| bind_address(&mut o.outbound_bind_address_exit, v)),
+    one("CircuitPadding", |o, v, _| put(&mut o.circuit_padding, flag(v))),
+    one("ReducedCircuitPadding", |o, v, _| put(&mut o.reduced_circuit_padding, flag(v))),
+    one("ConnectionPadding", |o, v, _| put(&mut o.connection_padding, flag_or_auto(v))),
+    one("ReducedConnectionPadding", |o, v, _| put(&mut o.reduced_connection_padding, flag(v))),
     all("SocksPort", |_, v, w| {
-        port_is_off(
-            v,
-            w,
-            "Heddle is a relay only and opens no SOCKS port; set it to 0",
-        )
+        port_is_off(v, w, "Heddle is a relay only and opens no SOCKS port; set it to 0")
     }),
-    all("ControlPort", |_, v, w| {
-        port_is_off(
-            v,
-            w,
-            "the control port is not supported yet and stays closed",
-        )
-    }),
-    all("DirPort", |_, v, w| {
-        port_is_off(
-            v,
-            w,
-            "directories are served through the ORPort only; remove it",
-        )
-    }),
+    all("ControlPort", |_, v, w| port_is_off(v, w, "the control port is not supported yet and stays closed")),
+    all("DirPort", |_, v, w| port_is_off(v, w, "directories are served through the ORPort only; remove it")),
 ];
 
 fn put<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
@@ -252,9 +145,7 @@ fn flag_or_auto(text: &str) -> Result<Option<bool>, String> {
     if text.eq_ignore_ascii_case("auto") {
         return Ok(None);
     }
-    flag(text)
-        .map(Some)
-        .map_err(|_| format!("`{text}` is none of 0, 1 and auto"))
+    flag(text).map(Some).map_err(|_| format!("`{text}` is none of 0, 1 and auto"))
 }
 
 fn count(text: &str) -> Result<u32, String> {
@@ -281,9 +172,7 @@ fn contact_info(text: &str) -> Result<String, String> {
 fn bandwidth(text: &str) -> Result<u64, String> {
     let rate = parse_bytes(text)?;
     if rate > BANDWIDTH_MAX + 1 {
-        return Err(format!(
-            "`{text}` is more than a descriptor can name; set at most 2 GBytes"
-        ));
+        return Err(format!("`{text}` is more than a descriptor can name; set at most 2 GBytes"));
     }
     Ok(rate.min(BANDWIDTH_MAX))
 }
@@ -299,9 +188,7 @@ fn safe_logging(text: &str) -> Result<SafeLogging, String> {
 
 /// The items of a list separated by commas.
 fn items(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',')
-        .map(str::trim)
-        .filter(|item| !item.is_empty())
+    text.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
 
 fn publish_server_descriptor(
@@ -314,8 +201,9 @@ fn publish_server_descriptor(
         match item.to_ascii_lowercase().as_str() {
             "1" | "v3" => options.publish_server_descriptor = true,
             "0" => {}
-            "bridge" => warnings
-                .push("Heddle is not a bridge and sends nothing to bridge authorities".to_owned()),
+            "bridge" => {
+                warnings.push("Heddle is not a bridge and sends nothing to bridge authorities".to_owned())
+            }
             "v1" | "v2" | "hidserv" => warnings.push(format!("`{item}` has no effect any more")),
             _ => return Err(format!("`{item}` is none of 0, 1 and v3")),
         }
@@ -323,17 +211,11 @@ fn publish_server_descriptor(
     Ok(())
 }
 
-fn exit_policy(
-    options: &mut Options,
-    text: &str,
-    warnings: &mut Vec<String>,
-) -> Result<(), String> {
+fn exit_policy(options: &mut Options, text: &str, warnings: &mut Vec<String>) -> Result<(), String> {
     for item in items(text) {
         match item.parse::<Rule>() {
             Ok(rule) => options.exit_policy.push(rule),
-            Err(error @ RuleError::NotIpv6) => {
-                warnings.push(format!("`{item}` is ignored: {error}"))
-            }
+            Err(error @ RuleError::NotIpv6) => warnings.push(format!("`{item}` is ignored: {error}")),
             Err(error) => return Err(format!("`{item}` is not a rule: {error}")),
         }
     }
@@ -348,20 +230,10 @@ fn my_family(options: &mut Options, text: &str, _: &mut Vec<String>) -> Result<(
 }
 
 fn bind_address(addresses: &mut Vec<IpAddr>, text: &str) -> Result<(), String> {
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(text);
-    let address: IpAddr = bare
-        .parse()
-        .map_err(|_| format!("`{text}` is not an address"))?;
-    if addresses
-        .iter()
-        .any(|other| other.is_ipv4() == address.is_ipv4())
-    {
-        return Err(format!(
-            "`{text}` is the second address of its family; keep one"
-        ));
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+    let address: IpAddr = bare.parse().map_err(|_| format!("`{text}` is not an address"))?;
+    if addresses.iter().any(|other| other.is_ipv4() == address.is_ipv4()) {
+        return Err(format!("`{text}` is the second address of its family; keep one"));
     }
     addresses.push(address);
     Ok(())

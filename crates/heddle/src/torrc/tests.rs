@@ -14,13 +14,7 @@ fn load(text: &str) -> Result<(Options, Vec<String>), String> {
     let strip = |text: String| text.replace(&format!("{}/", directory.path().display()), "");
     Torrc::load(&path)
         .map(|(options, warnings)| {
-            (
-                options,
-                warnings
-                    .iter()
-                    .map(|warning| strip(warning.to_string()))
-                    .collect(),
-            )
+            (options, warnings.iter().map(|warning| strip(warning.to_string())).collect())
         })
         .map_err(|error| strip(error.to_string()))
 }
@@ -28,9 +22,7 @@ fn load(text: &str) -> Result<(Options, Vec<String>), String> {
 /// The options of a relay with these lines.
 fn relay(lines: &str) -> Options {
     let text = format!("ORPort 9001\nContactInfo x\n{lines}\n");
-    load(&text)
-        .unwrap_or_else(|error| panic!("{lines}: {error}"))
-        .0
+    load(&text).unwrap_or_else(|error| panic!("{lines}: {error}")).0
 }
 
 /// What is said about a relay with these lines, without the name of the file. They begin on line 1.
@@ -41,9 +33,7 @@ fn error(lines: &str) -> String {
 
 fn warnings(lines: &str) -> Vec<String> {
     let text = format!("{lines}\nORPort 9001\nContactInfo x\n");
-    load(&text)
-        .unwrap_or_else(|error| panic!("{lines}: {error}"))
-        .1
+    load(&text).unwrap_or_else(|error| panic!("{lines}: {error}")).1
 }
 
 const FULL: &str = r#"
@@ -87,10 +77,7 @@ fn a_full_torrc_is_read() {
     let (options, warnings) = load(&text).expect("a good torrc");
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(options.nickname, "heddle1");
-    assert_eq!(
-        options.contact_info.as_deref(),
-        Some("Jane \"J\" <jane AT example dot org>")
-    );
+    assert_eq!(options.contact_info.as_deref(), Some("Jane \"J\" <jane AT example dot org>"));
     assert_eq!(options.dir_authority.len(), 1);
     let authority = &options.dir_authority[0];
     assert_eq!(authority.nickname.as_deref(), Some("auth1"));
@@ -101,23 +88,14 @@ fn a_full_torrc_is_read() {
     assert_eq!(authority.v3_identity.unwrap()[..3], [0x01, 0x23, 0x45]);
     assert!(!options.exit_policy_reject_private && options.extend_allow_private_addresses);
     assert_eq!(options.exit_policy.len(), 3);
-    assert_eq!(
-        (options.bandwidth_rate, options.bandwidth_burst),
-        (10 << 20, 25 << 20)
-    );
+    assert_eq!((options.bandwidth_rate, options.bandwidth_burst), (10 << 20, 25 << 20));
     assert_eq!(options.relay_rate_and_burst(), (1 << 20, 1 << 20));
     assert_eq!(options.max_mem_in_queues, 3 << 29);
     assert_eq!(options.num_cpus, 2);
     let file = LogTarget::File(PathBuf::from("/var/log/heddle/info.log"));
     assert_eq!(options.log[1].target, file);
-    assert_eq!(
-        (options.log[1].min, options.log[1].max),
-        (Severity::Info, Severity::Notice)
-    );
-    assert_eq!(
-        options.my_family,
-        ["$0000000000000000000000000000000000000001", "friend"]
-    );
+    assert_eq!((options.log[1].min, options.log[1].max), (Severity::Info, Severity::Notice));
+    assert_eq!(options.my_family, ["$0000000000000000000000000000000000000001", "friend"]);
     assert_eq!(options.shutdown_wait_length_s, 60);
     assert_eq!(options.outbound_bind_address.len(), 2);
     assert_eq!(options.key_directory(), Path::new("/var/lib/heddle/keys"));
@@ -126,25 +104,16 @@ fn a_full_torrc_is_read() {
 #[test]
 fn a_burst_below_its_rate_is_refused_where_it_stands() {
     let error = load(FULL).expect_err("20 mbit is 2.5 MB");
-    assert_eq!(
-        error,
-        "torrc:19: BandwidthBurst: it must be at least BandwidthRate; raise it"
-    );
+    assert_eq!(error, "torrc:19: BandwidthBurst: it must be at least BandwidthRate; raise it");
 }
 
 #[test]
 fn an_or_port_without_address_is_of_both_families() {
     let any = relay("").or_addresses();
     assert_eq!(any.len(), 2);
-    assert!(
-        any.iter()
-            .all(|address| !address.explicit && address.listen && address.advertise)
-    );
+    assert!(any.iter().all(|address| !address.explicit && address.listen && address.advertise));
     let beside = relay("ORPort [2001:db8::1]:9001").or_addresses();
-    let texts: Vec<String> = beside
-        .iter()
-        .map(|address| address.address.to_string())
-        .collect();
+    let texts: Vec<String> = beside.iter().map(|address| address.address.to_string()).collect();
     assert_eq!(texts, ["0.0.0.0", "2001:db8::1"]);
     assert_eq!(relay("ORPort 9001 IPv4Only").or_addresses().len(), 2);
 }
@@ -153,48 +122,22 @@ fn an_or_port_without_address_is_of_both_families() {
 fn an_exit_policy_follows_its_switches() {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     assert!(!relay("").is_exit());
-    assert!(
-        !relay("ExitRelay 0\nExitPolicy accept *:*")
-            .exit_policy(&[])
-            .allows(ip("192.0.2.1"), 80)
-    );
-    assert!(
-        relay("ExitRelay 1")
-            .exit_policy(&[])
-            .allows(ip("192.0.2.1"), 80)
-    );
-    assert!(
-        relay("ReducedExitPolicy 1")
-            .exit_policy(&[])
-            .allows(ip("192.0.2.1"), 443)
-    );
+    assert!(!relay("ExitRelay 0\nExitPolicy accept *:*").exit_policy(&[]).allows(ip("192.0.2.1"), 80));
+    assert!(relay("ExitRelay 1").exit_policy(&[]).allows(ip("192.0.2.1"), 80));
+    assert!(relay("ReducedExitPolicy 1").exit_policy(&[]).allows(ip("192.0.2.1"), 443));
     let own = relay("ExitPolicy accept *:*").exit_policy(&[ip("198.51.100.1")]);
     assert!(!own.allows(ip("198.51.100.1"), 80) && !own.allows(ip("127.0.0.1"), 80));
     assert!(!own.allows(ip("2001:db8::1"), 80));
-    assert!(
-        relay("IPv6Exit 1")
-            .exit_policy(&[])
-            .allows(ip("2001:db8::1"), 80)
-    );
+    assert!(relay("IPv6Exit 1").exit_policy(&[]).allows(ip("2001:db8::1"), 80));
 }
 
 #[test]
 fn lines_replace_append_and_clear() {
     let directory = tempfile::tempdir().unwrap();
-    let (below, above) = (
-        directory.path().join("below"),
-        directory.path().join("above"),
-    );
-    fs::write(
-        &below,
-        "ORPort 9001\nContactInfo x\nLog notice stdout\nNickname a\nMyFamily b\nUser u\n",
-    )
-    .unwrap();
-    fs::write(
-        &above,
-        "+Log info stderr\nNickname c\nMyFamily d\nMyFamily e\n/User\n",
-    )
-    .unwrap();
+    let (below, above) = (directory.path().join("below"), directory.path().join("above"));
+    fs::write(&below, "ORPort 9001\nContactInfo x\nLog notice stdout\nNickname a\nMyFamily b\nUser u\n")
+        .unwrap();
+    fs::write(&above, "+Log info stderr\nNickname c\nMyFamily d\nMyFamily e\n/User\n").unwrap();
     let (options, warnings) = Torrc::load_layers(&[&below, &above]).unwrap();
     assert_eq!(options.log.len(), 2);
     assert_eq!(options.nickname, "c");
@@ -225,10 +168,7 @@ fn includes_follow_files_directories_and_patterns() {
 
     fs::write(at("two.conf"), "\n\nMyFamily !\n").unwrap();
     let error = Torrc::load(&at("torrc")).unwrap_err().to_string();
-    assert!(
-        error.contains("two.conf:3: MyFamily: `!` is not a fingerprint"),
-        "{error}"
-    );
+    assert!(error.contains("two.conf:3: MyFamily: `!` is not a fingerprint"), "{error}");
 
     fs::write(at("loop"), format!("%include {}\n", at("loop").display())).unwrap();
     let error = Torrc::load(&at("loop")).unwrap_err().to_string();
@@ -238,30 +178,12 @@ fn includes_follow_files_directories_and_patterns() {
 #[test]
 fn every_error_names_its_line_and_the_mend() {
     let cases = [
-        (
-            "\n\nBandwithRate 1",
-            "torrc:3: unknown option `BandwithRate`; did you mean BandwidthRate?",
-        ),
-        (
-            "Blubber 1",
-            "torrc:1: unknown option `Blubber`; correct its name or remove the line",
-        ),
-        (
-            "HeddleBlubber 1",
-            "torrc:1: unknown option `HeddleBlubber`; correct its name or remove the line",
-        ),
-        (
-            "Nickname a b",
-            "torrc:1: Nickname: `a b` is not a nickname: use 1 to 19 letters and digits",
-        ),
-        (
-            "ExitRelay yes",
-            "torrc:1: ExitRelay: `yes` is none of 0, 1 and auto",
-        ),
-        (
-            "AssumeReachable on",
-            "torrc:1: AssumeReachable: `on` is neither 0 nor 1",
-        ),
+        ("\n\nBandwithRate 1", "torrc:3: unknown option `BandwithRate`; did you mean BandwidthRate?"),
+        ("Blubber 1", "torrc:1: unknown option `Blubber`; correct its name or remove the line"),
+        ("HeddleBlubber 1", "torrc:1: unknown option `HeddleBlubber`; correct its name or remove the line"),
+        ("Nickname a b", "torrc:1: Nickname: `a b` is not a nickname: use 1 to 19 letters and digits"),
+        ("ExitRelay yes", "torrc:1: ExitRelay: `yes` is none of 0, 1 and auto"),
+        ("AssumeReachable on", "torrc:1: AssumeReachable: `on` is neither 0 nor 1"),
         ("NumCPUs -1", "torrc:1: NumCPUs: `-1` is not a whole number"),
         (
             "BandwidthRate 10 KB",
@@ -289,13 +211,8 @@ fn every_error_names_its_line_and_the_mend() {
     for (lines, expected) in cases {
         assert_eq!(error(lines), expected, "{lines}");
     }
-    let missing = Torrc::load(Path::new("/nonexistent/torrc"))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        missing.starts_with("/nonexistent/torrc: the file cannot be read"),
-        "{missing}"
-    );
+    let missing = Torrc::load(Path::new("/nonexistent/torrc")).unwrap_err().to_string();
+    assert!(missing.starts_with("/nonexistent/torrc: the file cannot be read"), "{missing}");
 }
 
 #[test]

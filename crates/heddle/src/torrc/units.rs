@@ -4,10 +4,7 @@
 const BYTES: &[(&[&str], u64)] = &[
     (&["", "b", "byte", "bytes"], 1),
     (&["kb", "kbyte", "kbytes", "kilobyte", "kilobytes"], 1 << 10),
-    (
-        &["m", "mb", "mbyte", "mbytes", "megabyte", "megabytes"],
-        1 << 20,
-    ),
+    (&["m", "mb", "mbyte", "mbytes", "megabyte", "megabytes"], 1 << 20),
     (&["gb", "gbyte", "gbytes", "gigabyte", "gigabytes"], 1 << 30),
     (&["tb", "tbyte", "tbytes", "terabyte", "terabytes"], 1 << 40),
     (&["kbit", "kbits", "kilobit", "kilobits"], 1 << 7),
@@ -31,28 +28,22 @@ const SECONDS_MAX: u64 = i32::MAX as u64;
 /// Reads an amount of memory or bytes per second, such as `16 GB` or `1.5 MBytes`. A bare number is
 /// bytes, and `kbit` and its kin are eighths.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
-    parse(text, BYTES, i64::MAX as u64).ok_or_else(|| {
-        format!("`{text}` is not an amount: write a number and a unit, such as `16 MBytes`")
-    })
+    parse(text, BYTES, i64::MAX as u64)
+        .ok_or_else(|| format!("`{text}` is not an amount: write a number and a unit, such as `16 MBytes`"))
 }
 
 /// Reads a time, such as `90` or `1.5 minutes`, in whole seconds.
 pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
-    parse(text, SECONDS, SECONDS_MAX).ok_or_else(|| {
-        format!("`{text}` is not a time: write a number and a unit, such as `30 seconds`")
-    })
+    parse(text, SECONDS, SECONDS_MAX)
+        .ok_or_else(|| format!("`{text}` is not a time: write a number and a unit, such as `30 seconds`"))
 }
 
 fn parse(text: &str, table: &[(&[&str], u64)], max: u64) -> Option<u64> {
     let text = text.trim();
-    let number_end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
     let unit = unit.trim_start().to_ascii_lowercase();
-    let (_, size) = table
-        .iter()
-        .find(|(names, _)| names.contains(&unit.as_str()))?;
+    let (_, size) = table.iter().find(|(names, _)| names.contains(&unit.as_str()))?;
     let value = match number.parse::<u64>() {
         Ok(number) => number.checked_mul(*size)?,
         // Fractions are rounded down; the cast saturates, and what is too large fails below.
@@ -95,12 +86,7 @@ mod tests {
 
     #[test]
     fn times_have_stock_units() {
-        for (text, seconds) in [
-            ("30", 30),
-            ("2 minutes", 120),
-            ("1Hour", 3600),
-            ("0.5 days", 43_200),
-        ] {
+        for (text, seconds) in [("30", 30), ("2 minutes", 120), ("1Hour", 3600), ("0.5 days", 43_200)] {
             assert_eq!(parse_seconds(text), Ok(seconds), "{text}");
         }
         for text in ["1 fortnight", "100 years", "9999999999", "2 msec"] {

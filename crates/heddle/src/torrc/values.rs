@@ -70,9 +70,7 @@ impl OrPort {
             }
         }
         if !or_port.advertise && !or_port.listen {
-            return Err(
-                "NoAdvertise and NoListen together leave nothing; remove one of them".to_owned(),
-            );
+            return Err("NoAdvertise and NoListen together leave nothing; remove one of them".to_owned());
         }
         if !or_port.ipv4 && !or_port.ipv6 {
             return Err("no address family is left; remove IPv4Only or IPv6Only".to_owned());
@@ -82,10 +80,8 @@ impl OrPort {
 
     /// The addresses the line stands for, IPv4 first.
     pub fn addresses(&self) -> Vec<OrAddress> {
-        let any = [
-            (self.ipv4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            (self.ipv6, IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
-        ];
+        let any =
+            [(self.ipv4, IpAddr::V4(Ipv4Addr::UNSPECIFIED)), (self.ipv6, IpAddr::V6(Ipv6Addr::UNSPECIFIED))];
         any.into_iter()
             .filter(|(wanted, _)| *wanted)
             .map(|(_, any)| OrAddress {
@@ -113,21 +109,15 @@ fn parse_listen_target(target: &str) -> Result<(Option<IpAddr>, Option<Port>), S
     if let Ok(port) = target.parse::<u16>() {
         return Ok((None, (port != 0).then_some(Port::Fixed(port))));
     }
-    let bad = || {
-        format!(
-            "`{target}` is not a port, `auto` or ADDRESS:PORT (IPv6 addresses stand in brackets)"
-        )
-    };
+    let bad =
+        || format!("`{target}` is not a port, `auto` or ADDRESS:PORT (IPv6 addresses stand in brackets)");
     let (host, port) = target.rsplit_once(':').ok_or_else(bad)?;
     let port = match port.parse::<u16>() {
         _ if port.eq_ignore_ascii_case("auto") => Port::Auto,
         Ok(port) if port != 0 => Port::Fixed(port),
         _ => return Err(bad()),
     };
-    let address = match host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-    {
+    let address = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         Some(host) => IpAddr::V6(host.parse().map_err(|_| bad())?),
         None => match host.parse::<Ipv4Addr>() {
             Ok(address) => IpAddr::V4(address),
@@ -143,10 +133,7 @@ fn resolve(host: &str) -> Option<IpAddr> {
         return None;
     }
     let found: Vec<SocketAddr> = (host, 0).to_socket_addrs().ok()?.collect();
-    let preferred = found
-        .iter()
-        .find(|address| address.is_ipv4())
-        .or(found.first());
+    let preferred = found.iter().find(|address| address.is_ipv4()).or(found.first());
     preferred.map(SocketAddr::ip)
 }
 
@@ -188,22 +175,18 @@ impl DirAuthority {
             v3_identity: None,
             bridge: false,
         };
-        while let Some(flag) = words.next_if(|word| !word.starts_with(|c: char| c.is_ascii_digit()))
-        {
+        while let Some(flag) = words.next_if(|word| !word.starts_with(|c: char| c.is_ascii_digit())) {
             authority.set_flag(flag, warnings)?;
         }
-        let address = words
-            .next()
-            .ok_or("the authority's ADDRESS:PORT is missing")?;
+        let address = words.next().ok_or("the authority's ADDRESS:PORT is missing")?;
         authority.dir_address = address
             .parse()
             .ok()
             .filter(|address: &SocketAddrV4| address.port() != 0)
             .ok_or_else(|| format!("`{address}` is not an IPv4 address with a port"))?;
         let fingerprint: String = words.collect();
-        authority.identity = parse_hex(&fingerprint).ok_or_else(|| {
-            format!("`{fingerprint}` is not a fingerprint of 40 hexadecimal digits")
-        })?;
+        authority.identity = parse_hex(&fingerprint)
+            .ok_or_else(|| format!("`{fingerprint}` is not a fingerprint of 40 hexadecimal digits"))?;
         Ok(authority)
     }
 
@@ -221,8 +204,7 @@ impl DirAuthority {
             }
             "ipv6" => {
                 let address = value.parse();
-                self.ipv6_or_address =
-                    Some(address.map_err(|_| format!("`{flag}` has no [ADDRESS]:PORT"))?);
+                self.ipv6_or_address = Some(address.map_err(|_| format!("`{flag}` has no [ADDRESS]:PORT"))?);
             }
             "bridge" => self.bridge = true,
             // What these say does not concern a relay, or no longer means anything.
@@ -235,10 +217,7 @@ impl DirAuthority {
 
 /// Twenty bytes as forty hexadecimal digits of either case.
 fn parse_hex(text: &str) -> Option<[u8; 20]> {
-    let digits: Vec<u32> = text
-        .chars()
-        .map(|c| c.to_digit(16))
-        .collect::<Option<_>>()?;
+    let digits: Vec<u32> = text.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
     if digits.len() != 40 {
         return None;
     }
@@ -265,9 +244,7 @@ pub(super) fn parse_family_member(text: &str) -> Result<String, String> {
     if is_nickname(text) {
         return Ok(text.to_owned());
     }
-    Err(format!(
-        "`{text}` is not a fingerprint of 40 hexadecimal digits"
-    ))
+    Err(format!("`{text}` is not a fingerprint of 40 hexadecimal digits"))
 }
 
 /// How severe a message is, the least severe first.
@@ -314,32 +291,22 @@ impl Log {
     pub(super) fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Self, String> {
         let mut text = text.trim_start();
         if let Some(rest) = text.strip_prefix('[') {
-            let (_, rest) = rest
-                .split_once(']')
-                .ok_or("the list of domains has no closing bracket")?;
-            warnings.push(
-                "log domains are not supported; messages of every domain are written".to_owned(),
-            );
+            let (_, rest) = rest.split_once(']').ok_or("the list of domains has no closing bracket")?;
+            warnings.push("log domains are not supported; messages of every domain are written".to_owned());
             text = rest.trim_start();
         }
-        let (levels, rest) = text
-            .split_once(|c: char| c.is_ascii_whitespace())
-            .unwrap_or((text, ""));
+        let (levels, rest) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
         let (min, max) = levels.split_once('-').unwrap_or((levels, "err"));
         let (min, max) = (parse_severity(min)?, parse_severity(max)?);
         let rest = rest.trim();
-        let (word, argument) = rest
-            .split_once(|c: char| c.is_ascii_whitespace())
-            .unwrap_or((rest, ""));
+        let (word, argument) = rest.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((rest, ""));
         let target = match (word.to_ascii_lowercase().as_str(), argument.trim()) {
             ("" | "stdout", "") => LogTarget::Stdout,
             ("stderr", "") => LogTarget::Stderr,
             ("syslog", "") => LogTarget::Syslog,
             ("file", path) if !path.is_empty() => LogTarget::File(expand_home(path)),
             _ => {
-                return Err(format!(
-                    "`{rest}` is not stdout, stderr, syslog or `file PATH`"
-                ));
+                return Err(format!("`{rest}` is not stdout, stderr, syslog or `file PATH`"));
             }
         };
         Ok(Self { min, max, target })
@@ -353,9 +320,7 @@ fn parse_severity(text: &str) -> Result<Severity, String> {
         "notice" => Ok(Severity::Notice),
         "warn" => Ok(Severity::Warn),
         "err" => Ok(Severity::Err),
-        _ => Err(format!(
-            "`{text}` is not a severity; write debug, info, notice, warn or err"
-        )),
+        _ => Err(format!("`{text}` is not a severity; write debug, info, notice, warn or err")),
     }
 }
 

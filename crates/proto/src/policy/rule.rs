@@ -66,16 +66,9 @@ fn parse_pattern(address: &str, mask: Option<&str>, ipv6_only: bool) -> Result<P
         _ => None,
     };
     if let Some(pattern) = wildcard {
-        return if mask.is_none() {
-            Ok(pattern)
-        } else {
-            Err(RuleError::Mask)
-        };
+        return if mask.is_none() { Ok(pattern) } else { Err(RuleError::Mask) };
     }
-    let bare = address
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'))
-        .unwrap_or(address);
+    let bare = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(address);
     let addr: IpAddr = bare.parse().map_err(|_| RuleError::Address)?;
     let prefix_bits = match mask {
         Some(mask) => parse_mask(mask, addr)?,
@@ -96,11 +89,7 @@ fn parse_mask(mask: &str, addr: IpAddr) -> Result<u8, RuleError> {
             mask.leading_ones() as u8
         }
     };
-    if bits <= Net::host(addr).prefix_bits {
-        Ok(bits)
-    } else {
-        Err(RuleError::Mask)
-    }
+    if bits <= Net::host(addr).prefix_bits { Ok(bits) } else { Err(RuleError::Mask) }
 }
 
 /// No port, `*`, one port or `min-max`.
@@ -120,11 +109,7 @@ fn parse_ports(ports: Option<&str>) -> Result<(u16, u16), RuleError> {
 
 /// `u16::from_str` takes a leading plus sign, which no policy has.
 fn parse_decimal(text: &str) -> Option<u16> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        text.parse().ok()
-    } else {
-        None
-    }
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 /// An inclusive range of ports, written as in a rule.
@@ -132,11 +117,7 @@ pub(super) struct PortRange(pub(super) u16, pub(super) u16);
 
 impl PortRange {
     pub(super) fn summary_text(&self) -> String {
-        if self.0 == self.1 {
-            self.0.to_string()
-        } else {
-            format!("{}-{}", self.0, self.1)
-        }
+        if self.0 == self.1 { self.0.to_string() } else { format!("{}-{}", self.0, self.1) }
     }
 }
 
@@ -185,8 +166,12 @@ impl fmt::Display for RuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Shape => "a rule is `accept` or `reject`, then one `ADDRESS:PORT`",
-            Self::Address => "the address must be *, *4, *6, private, an IPv4 address or a bracketed IPv6 address",
-            Self::Mask => "the mask must be a number of bits that fits the address, and a wildcard takes none",
+            Self::Address => {
+                "the address must be *, *4, *6, private, an IPv4 address or a bracketed IPv6 address"
+            }
+            Self::Mask => {
+                "the mask must be a number of bits that fits the address, and a wildcard takes none"
+            }
             Self::Port => "the port must be *, a port from 1 to 65535 or a rising range such as 80-443",
             Self::NotIpv6 => "accept6 and reject6 are about IPv6 addresses only",
         })

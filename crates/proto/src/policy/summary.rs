@@ -19,17 +19,12 @@ pub(super) fn summarize<'a>(rules: impl Iterator<Item = &'a NetRule>) -> String 
             .filter(|stretch| rule.port_min <= stretch.min && stretch.max <= rule.port_max);
         match rule.action {
             Action::Accept if rule.net.prefix_bits == 0 => {
-                let cutoff = if rule.net.addr.is_ipv4() {
-                    1 << 25
-                } else {
-                    1 << 112
-                };
+                let cutoff = if rule.net.addr.is_ipv4() { 1 << 25 } else { 1 << 112 };
                 inside.for_each(|stretch| stretch.accepted |= stretch.rejected <= cutoff);
             }
             Action::Reject if !PRIVATE_NETS.contains(&rule.net) => {
                 let count = addresses_counted(&rule.net);
-                inside
-                    .for_each(|stretch| stretch.rejected = stretch.rejected.saturating_add(count));
+                inside.for_each(|stretch| stretch.rejected = stretch.rejected.saturating_add(count));
             }
             _ => {}
         }
@@ -57,12 +52,7 @@ fn stretches_of(rules: &[&NetRule]) -> Vec<Stretch> {
     starts.dedup();
     starts
         .windows(2)
-        .map(|pair| Stretch {
-            min: pair[0] as u16,
-            max: (pair[1] - 1) as u16,
-            accepted: false,
-            rejected: 0,
-        })
+        .map(|pair| Stretch { min: pair[0] as u16, max: (pair[1] - 1) as u16, accepted: false, rejected: 0 })
         .collect()
 }
 
@@ -72,9 +62,7 @@ fn addresses_counted(net: &Net) -> u128 {
     match net.addr {
         IpAddr::V4(_) => 1 << (32 - net.prefix_bits),
         IpAddr::V6(_) if net.prefix_bits > 64 => 0,
-        IpAddr::V6(_) => 1u128
-            .checked_shl(128 - u32::from(net.prefix_bits))
-            .unwrap_or(u128::MAX),
+        IpAddr::V6(_) => 1u128.checked_shl(128 - u32::from(net.prefix_bits)).unwrap_or(u128::MAX),
     }
 }
 
@@ -94,20 +82,13 @@ fn write_summary(stretches: &[Stretch]) -> String {
         let end = accepts[..=room].rfind(',').expect("a long list has commas");
         return format!("accept {}", &accepts[..end]);
     }
-    if rejects.len() < accepts.len() {
-        format!("reject {rejects}")
-    } else {
-        format!("accept {accepts}")
-    }
+    if rejects.len() < accepts.len() { format!("reject {rejects}") } else { format!("accept {accepts}") }
 }
 
 /// The stretches with the given answer, neighbours joined, separated by commas.
 fn port_list(stretches: &[Stretch], accepted: bool) -> String {
     let mut ranges: Vec<PortRange> = Vec::new();
-    for stretch in stretches
-        .iter()
-        .filter(|stretch| stretch.accepted == accepted)
-    {
+    for stretch in stretches.iter().filter(|stretch| stretch.accepted == accepted) {
         match ranges.last_mut() {
             Some(last) if last.1 + 1 == stretch.min => last.1 = stretch.max,
             _ => ranges.push(PortRange(stretch.min, stretch.max)),

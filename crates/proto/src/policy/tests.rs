@@ -15,11 +15,7 @@ fn policy(rules: &[&str]) -> ExitPolicy {
 
 #[test]
 fn the_first_rule_that_matches_decides() {
-    let policy = policy(&[
-        "reject 192.0.2.0/24:80",
-        "accept 192.0.2.0/255.255.255.0:*",
-        "accept *6:443",
-    ]);
+    let policy = policy(&["reject 192.0.2.0/24:80", "accept 192.0.2.0/255.255.255.0:*", "accept *6:443"]);
     assert!(!policy.allows(ip("192.0.2.7"), 80));
     assert!(policy.allows(ip("192.0.2.7"), 81));
     assert!(!policy.allows(ip("192.0.3.7"), 81));
@@ -45,15 +41,7 @@ fn an_exit_protects_private_networks_and_itself() {
         ..ExitPolicyOptions::default()
     };
     let policy = ExitPolicy::build(&options);
-    for private in [
-        "127.0.0.1",
-        "10.1.2.3",
-        "172.31.0.1",
-        "::1",
-        "fe80::1",
-        "fd00::1",
-        "198.51.100.1",
-    ] {
+    for private in ["127.0.0.1", "10.1.2.3", "172.31.0.1", "::1", "fe80::1", "fd00::1", "198.51.100.1"] {
         assert!(!policy.allows(ip(private), 25), "{private}");
     }
     assert!(policy.allows(ip("198.51.100.2"), 25));
@@ -112,11 +100,7 @@ const STOCK_REDUCED_PORTS: &str = "\
 /// The expectation is the same stock relay's answer for these options with `Address 192.0.2.5`.
 #[test]
 fn a_reduced_policy_reads_like_a_stock_one() {
-    let rules = [
-        "accept 198.51.100.0/24:80-90",
-        "reject 198.51.100.7:*",
-        "accept6 [2001:db8::]/32:22",
-    ];
+    let rules = ["accept 198.51.100.0/24:80-90", "reject 198.51.100.7:*", "accept6 [2001:db8::]/32:22"];
     let policy = ExitPolicy::build(&ExitPolicyOptions {
         rules: rules.iter().map(|rule| rule.parse().unwrap()).collect(),
         ipv6_exit: true,
@@ -137,19 +121,10 @@ fn a_reduced_policy_reads_like_a_stock_one() {
     ]
     .map(str::to_owned)
     .to_vec();
-    expected.extend(
-        STOCK_REDUCED_PORTS
-            .split(' ')
-            .map(|ports| format!("accept *:{ports}")),
-    );
+    expected.extend(STOCK_REDUCED_PORTS.split(' ').map(|ports| format!("accept *:{ports}")));
     expected.push("reject *:*".to_owned());
     assert_eq!(policy.descriptor_lines(), expected);
-    assert!(
-        policy
-            .ipv6_summary()
-            .unwrap()
-            .starts_with("accept 20-23,43,53,79-81,")
-    );
+    assert!(policy.ipv6_summary().unwrap().starts_with("accept 20-23,43,53,79-81,"));
 }
 
 #[test]
@@ -162,10 +137,7 @@ fn superfluous_rules_are_dropped() {
         "reject *4:*",
         "accept *4:90",
     ]);
-    assert_eq!(
-        redundant.descriptor_lines(),
-        ["reject 192.0.2.0/24:*", "accept *:80", "reject *:*"]
-    );
+    assert_eq!(redundant.descriptor_lines(), ["reject 192.0.2.0/24:*", "accept *:80", "reject *:*"]);
 }
 
 #[test]
@@ -180,9 +152,8 @@ fn a_summary_forgives_small_rejections_only() {
 
 #[test]
 fn a_long_summary_is_cut_between_ports() {
-    let rules: Vec<Rule> = (0..1000)
-        .map(|index| format!("accept *:{}", 20_000 + 2 * index).parse().unwrap())
-        .collect();
+    let rules: Vec<Rule> =
+        (0..1000).map(|index| format!("accept *:{}", 20_000 + 2 * index).parse().unwrap()).collect();
     let summary = ExitPolicy::from_rules(&rules).ipv4_summary();
     assert!(summary.len() <= 1000, "{}", summary.len());
     assert!(summary.starts_with("accept 20000,20002,"));
