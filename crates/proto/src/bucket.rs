@@ -133,16 +133,9 @@ impl Buckets {
     /// Full buckets. Without a limit of its own (`RelayBandwidthRate 0`), relayed traffic is only
     /// held by the global one.
     pub fn new(now: Instant, global: Limit, relayed: Option<Limit>) -> Self {
-        let bucket =
-            |limit: Limit| TokenBucket::new(now, limit.rate_bytes_per_s, limit.burst_bytes);
-        let pair = Pair {
-            global: bucket(global),
-            relayed: relayed.map(bucket),
-        };
-        Buckets {
-            read: pair.clone(),
-            write: pair,
-        }
+        let bucket = |limit: Limit| TokenBucket::new(now, limit.rate_bytes_per_s, limit.burst_bytes);
+        let pair = Pair { global: bucket(global), relayed: relayed.map(bucket) };
+        Buckets { read: pair.clone(), write: pair }
     }
 
     /// Changes the limits from `now` on, as a reload of the configuration does.
@@ -182,10 +175,7 @@ impl Buckets {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
         };
-        let relayed = pair
-            .relayed
-            .as_ref()
-            .filter(|_| traffic == Traffic::Relayed);
+        let relayed = pair.relayed.as_ref().filter(|_| traffic == Traffic::Relayed);
         let first = pair.global.next_available(now, want)?;
         match relayed {
             Some(bucket) => Some(first.max(bucket.next_available(now, want)?)),
@@ -203,10 +193,7 @@ impl Buckets {
 
 impl Pair {
     fn holding_mut(&mut self, traffic: Traffic) -> impl Iterator<Item = &mut TokenBucket> {
-        let relayed = self
-            .relayed
-            .as_mut()
-            .filter(|_| traffic == Traffic::Relayed);
+        let relayed = self.relayed.as_mut().filter(|_| traffic == Traffic::Relayed);
         core::iter::once(&mut self.global).chain(relayed)
     }
 
@@ -218,8 +205,7 @@ impl Pair {
         match (&mut self.relayed, relayed) {
             (Some(bucket), Some(limit)) => set(bucket, limit),
             (bucket, limit) => {
-                *bucket = limit
-                    .map(|limit| TokenBucket::new(now, limit.rate_bytes_per_s, limit.burst_bytes));
+                *bucket = limit.map(|limit| TokenBucket::new(now, limit.rate_bytes_per_s, limit.burst_bytes));
             }
         }
     }
@@ -291,10 +277,7 @@ mod tests {
 
     #[test]
     fn relayed_traffic_is_held_by_the_smaller_limit_and_pays_into_both() {
-        let limit = |rate_bytes_per_s, burst_bytes| Limit {
-            rate_bytes_per_s,
-            burst_bytes,
-        };
+        let limit = |rate_bytes_per_s, burst_bytes| Limit { rate_bytes_per_s, burst_bytes };
         let mut buckets = Buckets::new(at(0), limit(1_000, 1_000), Some(limit(100, 400)));
         let read = Direction::Read;
         assert_eq!(buckets.allowance(at(0), read, Traffic::Relayed), 400);
@@ -303,18 +286,9 @@ mod tests {
         buckets.take(read, Traffic::Own, 100);
         assert_eq!(buckets.allowance(at(0), read, Traffic::Relayed), 0);
         assert_eq!(buckets.allowance(at(0), read, Traffic::Own), 500);
-        assert_eq!(
-            buckets.allowance(at(0), Direction::Write, Traffic::Relayed),
-            400
-        );
-        assert_eq!(
-            buckets.next_available(at(0), read, Traffic::Relayed, 100),
-            Some(at(1_000_000_000))
-        );
-        assert_eq!(
-            buckets.next_available(at(0), read, Traffic::Own, 100),
-            Some(at(0))
-        );
+        assert_eq!(buckets.allowance(at(0), Direction::Write, Traffic::Relayed), 400);
+        assert_eq!(buckets.next_available(at(0), read, Traffic::Relayed, 100), Some(at(1_000_000_000)));
+        assert_eq!(buckets.next_available(at(0), read, Traffic::Own, 100), Some(at(0)));
 
         buckets.set_limits(at(0), limit(1_000, 1_000), None);
         assert_eq!(buckets.allowance(at(0), read, Traffic::Relayed), 500);

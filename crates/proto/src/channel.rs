@@ -67,11 +67,7 @@ pub enum Incoming<'a> {
     /// The handshake is over; cells may flow. Once, and before any cell.
     Opened(Opened),
     /// A fixed-length cell of a circuit, lent for this call.
-    Cell {
-        circ_id: CircId,
-        command: Command,
-        body: &'a Body,
-    },
+    Cell { circ_id: CircId, command: Command, body: &'a Body },
 }
 
 /// One channel to one peer. It ends by an error of any of its calls; the relay then closes its
@@ -132,13 +128,7 @@ pub trait StreamTransport: Send {
     ) -> Box<dyn Channel>;
 
     /// A channel to `target`, over a stream that was just connected to `peer`.
-    fn dial(
-        &mut self,
-        now: Instant,
-        wall: UnixTime,
-        target: &Target,
-        peer: SocketAddr,
-    ) -> Box<dyn Channel>;
+    fn dial(&mut self, now: Instant, wall: UnixTime, target: &Target, peer: SocketAddr) -> Box<dyn Channel>;
 }
 
 /// Why a channel ends, by blame.
@@ -169,9 +159,7 @@ impl fmt::Display for ChannelError {
         match self {
             ChannelError::PeerMisbehaved(what) => write!(f, "the peer broke the protocol: {what}"),
             ChannelError::PeerIncompatible(what) => write!(f, "the peer is incompatible: {what}"),
-            ChannelError::WrongIdentity => {
-                f.write_str("the peer is not the relay that was dialled")
-            }
+            ChannelError::WrongIdentity => f.write_str("the peer is not the relay that was dialled"),
             ChannelError::Tls(what) => write!(f, "TLS failed: {what}"),
             ChannelError::TimedOut => f.write_str("the handshake timed out"),
             ChannelError::PeerClosed => f.write_str("the peer closed the channel"),

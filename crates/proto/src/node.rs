@@ -67,18 +67,11 @@ pub enum Input {
     /// The wall clock; at the start and then about once a minute.
     WallClock(UnixTime),
     /// A peer connected to our ORPort.
-    Accepted {
-        socket: SocketId,
-        local: SocketAddr,
-        peer: SocketAddr,
-    },
+    Accepted { socket: SocketId, local: SocketAddr, peer: SocketAddr },
     /// A socket of [`Output::Connect`] is connected.
     Connected { socket: SocketId, local: SocketAddr },
     /// The socket could not be connected, or broke. It is gone: no further input names it.
-    Failed {
-        socket: SocketId,
-        error: SocketError,
-    },
+    Failed { socket: SocketId, error: SocketError },
     /// `len` bytes lie at the start of [`Node::recv_buf`].
     Read { socket: SocketId, len: usize },
     /// From now on the node may send this many bytes (not: this many more).
@@ -86,17 +79,11 @@ pub enum Input {
     /// The peer will send nothing more.
     Eof { socket: SocketId },
     /// The answer to [`Output::Resolve`].
-    Resolved {
-        id: ResolveId,
-        answer: Result<Resolution, ResolveError>,
-    },
+    Resolved { id: ResolveId, answer: Result<Resolution, ResolveError> },
     /// The result of [`Output::Compute`].
     Computed { id: JobId, result: JobResult },
     /// A message of another shard of this relay.
-    FromShard {
-        from: ShardId,
-        message: ShardMessage,
-    },
+    FromShard { from: ShardId, message: ShardMessage },
     /// The operator or the control plane wants something.
     Control(Control),
 }
@@ -111,11 +98,7 @@ pub enum Output {
     Connect { socket: SocketId, to: SocketAddr },
     /// Whether the node wants [`Input::Read`] and [`Input::Writable`] of this socket. A new socket
     /// has neither until told.
-    Interest {
-        socket: SocketId,
-        read: bool,
-        write: bool,
-    },
+    Interest { socket: SocketId, read: bool, write: bool },
     /// Send a FIN after what was sent.
     ShutdownWrite { socket: SocketId },
     /// Send what is pending, then close; no further input names the socket.

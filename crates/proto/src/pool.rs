@@ -48,11 +48,7 @@ pub struct CellQueue {
 
 impl Default for CellQueue {
     fn default() -> Self {
-        CellQueue {
-            head: NONE,
-            tail: NONE,
-            len: 0,
-        }
+        CellQueue { head: NONE, tail: NONE, len: 0 }
     }
 }
 
@@ -79,15 +75,8 @@ pub struct CellPool {
 impl CellPool {
     /// A pool of at most `max_bytes`, rounded up to a whole block.
     pub fn new(max_bytes: usize) -> Self {
-        let blocks = max_bytes
-            .div_ceil(SLOT_LEN * BLOCK_SLOTS)
-            .clamp(1, (NONE as usize) / BLOCK_SLOTS - 1);
-        CellPool {
-            blocks: Vec::new(),
-            free: NONE,
-            used: 0,
-            max: (blocks * BLOCK_SLOTS) as u32,
-        }
+        let blocks = max_bytes.div_ceil(SLOT_LEN * BLOCK_SLOTS).clamp(1, (NONE as usize) / BLOCK_SLOTS - 1);
+        CellPool { blocks: Vec::new(), free: NONE, used: 0, max: (blocks * BLOCK_SLOTS) as u32 }
     }
 
     /// Slots in use.
@@ -182,10 +171,7 @@ impl CellPool {
 
     /// Notes that the data of a queue's first cell is sent up to `offset`.
     pub fn set_front_offset(&mut self, queue: &CellQueue, offset: usize) {
-        assert!(
-            queue.head != NONE && offset <= BODY_LEN,
-            "an offset lies within the first cell"
-        );
+        assert!(queue.head != NONE && offset <= BODY_LEN, "an offset lies within the first cell");
         self.slot_mut(queue.head).offset = offset as u16;
     }
 
@@ -198,11 +184,7 @@ impl CellPool {
             body: [0; BODY_LEN],
             command: Command::PADDING,
             offset: 0,
-            next: if index + 1 == BLOCK_SLOTS {
-                NONE
-            } else {
-                (first + index + 1) as u32
-            },
+            next: if index + 1 == BLOCK_SLOTS { NONE } else { (first + index + 1) as u32 },
         };
         self.blocks.push((0..BLOCK_SLOTS).map(slot).collect());
         self.free = first as u32;
@@ -269,10 +251,7 @@ mod tests {
                     assert_eq!(popped, model[which].pop_front());
                 }
             }
-            assert_eq!(
-                pool.used() as usize,
-                model.iter().map(VecDeque::len).sum::<usize>()
-            );
+            assert_eq!(pool.used() as usize, model.iter().map(VecDeque::len).sum::<usize>());
             assert!(pool.used() <= pool.max());
         }
     }

@@ -1,8 +1,6 @@
 //! Work that is too slow for the data path and runs on a worker thread.
 
-use crate::crypto::onionskin::{
-    self, Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError,
-};
+use crate::crypto::onionskin::{self, Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError};
 use crate::rng::Seed;
 use core::fmt;
 use std::sync::Arc;
@@ -29,17 +27,9 @@ impl Job {
     /// Does the work.
     pub fn run(self) -> JobResult {
         match self {
-            Job::Onionskin {
-                keys,
-                handshake,
-                onionskin,
-                congestion,
-                seed,
-            } => {
+            Job::Onionskin { keys, handshake, onionskin, congestion, seed } => {
                 let mut rng = seed.rng();
-                JobResult::Onionskin(onionskin::answer(
-                    &keys, handshake, &onionskin, congestion, &mut rng,
-                ))
+                JobResult::Onionskin(onionskin::answer(&keys, handshake, &onionskin, congestion, &mut rng))
             }
         }
     }
@@ -56,15 +46,9 @@ impl fmt::Debug for Job {
 impl fmt::Debug for JobResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            JobResult::Onionskin(result) => write!(
-                f,
-                "Onionskin({})",
-                if result.is_ok() {
-                    "answered"
-                } else {
-                    "refused"
-                }
-            ),
+            JobResult::Onionskin(result) => {
+                write!(f, "Onionskin({})", if result.is_ok() { "answered" } else { "refused" })
+            }
         }
     }
 }

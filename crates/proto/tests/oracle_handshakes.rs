@@ -46,9 +46,7 @@ mod ntor {
         let salt = format!("{PROTOID}:key_extract");
         let info = format!("{PROTOID}:key_expand");
         let mut keys = vec![0; 92];
-        Hkdf::<Sha256>::new(Some(salt.as_bytes()), &secret_input)
-            .expand(info.as_bytes(), &mut keys)
-            .unwrap();
+        Hkdf::<Sha256>::new(Some(salt.as_bytes()), &secret_input).expand(info.as_bytes(), &mut keys).unwrap();
         (auth, keys)
     }
 
@@ -147,9 +145,7 @@ mod ntor_v3 {
 
         fn auth(&self, verify: &[u8], x: &[u8], y: &[u8], mac: &[u8], msg: &[u8]) -> Vec<u8> {
             let msg = encap(msg);
-            let parts = [
-                verify, self.id, &self.b, y, x, mac, &msg, PROTOID, b"Server",
-            ];
+            let parts = [verify, self.id, &self.b, y, x, mac, &msg, PROTOID, b"Server"];
             h("auth_final", &parts.concat())
         }
 
@@ -211,14 +207,7 @@ fn ntor_relay() {
         let x: [u8; 32] = rng.array();
         let onion_key = *keys.ntor_current.public();
         let onionskin = ntor::onionskin(x, &keys.rsa_id, &onion_key);
-        let ours = answer(
-            &keys,
-            HandshakeType::Ntor,
-            &onionskin,
-            Some(OFFER),
-            &mut rng,
-        )
-        .unwrap();
+        let ours = answer(&keys, HandshakeType::Ntor, &onionskin, Some(OFFER), &mut rng).unwrap();
         let theirs = ntor::client(x, &keys.rsa_id, onion_key, &ours.reply).unwrap();
         assert!(ours.keys == material(&theirs));
         assert!(!ours.congestion_control);
@@ -243,21 +232,11 @@ fn ntor_v3_relay() {
     let requests: [&[u8]; 4] = [&[0], &[1, 1, 0], &[1, 9, 2, 1, 1], &[2, 1, 0, 200, 1, 0]];
     for round in 0..ROUNDS {
         let keys = relay_keys(&mut rng);
-        let ends = ntor_v3::Ends {
-            id: &keys.ed25519_id,
-            b: *keys.ntor_current.public(),
-        };
+        let ends = ntor_v3::Ends { id: &keys.ed25519_id, b: *keys.ntor_current.public() };
         let x: [u8; 32] = rng.array();
         let request = requests[round % requests.len()];
         let onionskin = ends.onionskin(x, request);
-        let ours = answer(
-            &keys,
-            HandshakeType::NtorV3,
-            &onionskin,
-            Some(OFFER),
-            &mut rng,
-        )
-        .unwrap();
+        let ours = answer(&keys, HandshakeType::NtorV3, &onionskin, Some(OFFER), &mut rng).unwrap();
         let (message, theirs) = ends.client(x, &onionskin, &ours.reply);
         assert!(ours.keys == material(&theirs));
         let asked = request.get(1) == Some(&1);
@@ -272,13 +251,9 @@ fn ntor_v3_client() {
     let mut rng = Seed::from_number(4).rng();
     for round in 0..ROUNDS {
         let keys = relay_keys(&mut rng);
-        let ends = ntor_v3::Ends {
-            id: &keys.ed25519_id,
-            b: *keys.ntor_current.public(),
-        };
+        let ends = ntor_v3::Ends { id: &keys.ed25519_id, b: *keys.ntor_current.public() };
         let ask = round % 2 == 0;
-        let (client, onionskin) =
-            ClientHandshake::ntor_v3(&keys.ed25519_id, &ends.b, ask, &mut rng).unwrap();
+        let (client, onionskin) = ClientHandshake::ntor_v3(&keys.ed25519_id, &ends.b, ask, &mut rng).unwrap();
         let secret = *keys.ntor_current.secret();
         let message: &[u8] = if ask { &[1, 2, 1, 31] } else { &[0] };
         let (request, reply, theirs) = ends.relay(secret, rng.array(), &onionskin, message);
@@ -298,9 +273,8 @@ fn create_fast() {
         let keys = relay_keys(&mut rng);
         let (client, x) = ClientHandshake::fast(&mut rng);
         let ours = answer(&keys, HandshakeType::Fast, &x, None, &mut rng).unwrap();
-        let stream: Vec<u8> = (0..5_u8)
-            .flat_map(|n| Sha1::digest([&x, &ours.reply[..20], &[n]].concat()))
-            .collect();
+        let stream: Vec<u8> =
+            (0..5_u8).flat_map(|n| Sha1::digest([&x, &ours.reply[..20], &[n]].concat())).collect();
         assert_eq!(ours.reply[20..], stream[..20]);
         let theirs = material(&[&stream[20..92], &stream[..20]].concat());
         assert!(ours.keys == theirs);

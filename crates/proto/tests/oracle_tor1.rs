@@ -26,11 +26,7 @@ struct Direction {
 
 impl Direction {
     fn new(key: &[u8], digest_seed: &[u8]) -> Self {
-        Direction {
-            key: key.try_into().unwrap(),
-            hashed: digest_seed.to_vec(),
-            cells: 0,
-        }
+        Direction { key: key.try_into().unwrap(), hashed: digest_seed.to_vec(), cells: 0 }
     }
 
     fn crypt(&mut self, body: &mut Body) {
@@ -77,10 +73,7 @@ impl Hop {
         let (df, rest) = material.split_at(20);
         let (db, rest) = rest.split_at(20);
         let (kf, rest) = rest.split_at(16);
-        Hop {
-            forward: Direction::new(kf, df),
-            backward: Direction::new(&rest[..16], db),
-        }
+        Hop { forward: Direction::new(kf, df), backward: Direction::new(&rest[..16], db) }
     }
 }
 
@@ -209,38 +202,14 @@ const PAYLOAD_SEED: &[u8] = b"'You mean to tell me that there's a version of Sha
 /// SHA-256 of some cells from the client to the third hop, as C Tor encrypts them: the number of
 /// the cell, and its hash. From the vectors that Arti ships.
 const FORWARD: [(usize, &str); 8] = [
-    (
-        0,
-        "f3cc9a1db3b472b95a5344d4bd9756bf8a1b827b4b65770f4bea3e2486e37ad6",
-    ),
-    (
-        1,
-        "d531b194233f70e76d72e4d5b656099328ae95634401bbb26ae71904b26b65a6",
-    ),
-    (
-        2,
-        "7b3ad754d16c2e10b790fc5ffd51dd4d80df776bd47d1db6ad76fc1b17f1c971",
-    ),
-    (
-        10,
-        "afcc7f1a9728fe1c23a221aafca03d0d1cf351036d3c95b01ed3f724d0c69e25",
-    ),
-    (
-        20,
-        "0828e919c87184df3558c66fb747960dfbd08a504174ee3ff2145aa17743a775",
-    ),
-    (
-        30,
-        "d9eb99e28ee8358ea8cc1b59fe324e4f50706389be5d0672e2e7da800c11cc45",
-    ),
-    (
-        40,
-        "4690cad7853f177cb199da6cc9a8e57c58b441208bde486022df2d4bc16a5951",
-    ),
-    (
-        50,
-        "0ceaabe1dd9fd32184163dcf130543ec24c58f4aa5c3a718a782e01cfa2305fb",
-    ),
+    (0, "f3cc9a1db3b472b95a5344d4bd9756bf8a1b827b4b65770f4bea3e2486e37ad6"),
+    (1, "d531b194233f70e76d72e4d5b656099328ae95634401bbb26ae71904b26b65a6"),
+    (2, "7b3ad754d16c2e10b790fc5ffd51dd4d80df776bd47d1db6ad76fc1b17f1c971"),
+    (10, "afcc7f1a9728fe1c23a221aafca03d0d1cf351036d3c95b01ed3f724d0c69e25"),
+    (20, "0828e919c87184df3558c66fb747960dfbd08a504174ee3ff2145aa17743a775"),
+    (30, "d9eb99e28ee8358ea8cc1b59fe324e4f50706389be5d0672e2e7da800c11cc45"),
+    (40, "4690cad7853f177cb199da6cc9a8e57c58b441208bde486022df2d4bc16a5951"),
+    (50, "0ceaabe1dd9fd32184163dcf130543ec24c58f4aa5c3a718a782e01cfa2305fb"),
 ];
 
 /// The same cells from the third hop to the client, as Arti's relay code (tor-proto 0.47)
@@ -296,11 +265,7 @@ fn forward_cells_are_c_tors() {
         let mut body = plain;
         let sealed = origin.seal(2, &mut body);
         if let Some((_, expected)) = FORWARD.iter().find(|(at, _)| *at == number) {
-            assert_eq!(
-                hex::encode(Sha256::digest(body)),
-                *expected,
-                "cell {number}"
-            );
+            assert_eq!(hex::encode(Sha256::digest(body)), *expected, "cell {number}");
         }
         let (hop, digest, got) = deliver(&mut relays, &body).expect("recognized");
         assert_eq!((hop, digest), (2, sealed));

@@ -30,10 +30,7 @@ pub struct Create2<'a> {
 impl<'a> Create2<'a> {
     pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
-        Ok(Create2 {
-            htype: reader.u16()?,
-            hdata: reader.counted()?,
-        })
+        Ok(Create2 { htype: reader.u16()?, hdata: reader.counted()? })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -51,9 +48,7 @@ pub struct Created2<'a> {
 
 impl<'a> Created2<'a> {
     pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
-        Ok(Created2 {
-            hdata: Reader::new(body).counted()?,
-        })
+        Ok(Created2 { hdata: Reader::new(body).counted()? })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -70,9 +65,7 @@ pub struct CreateFast {
 
 impl CreateFast {
     pub fn parse(body: &[u8]) -> Result<Self, Malformed> {
-        Ok(CreateFast {
-            key_material: Reader::new(body).array()?,
-        })
+        Ok(CreateFast { key_material: Reader::new(body).array()? })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -92,10 +85,7 @@ pub struct CreatedFast {
 impl CreatedFast {
     pub fn parse(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
-        Ok(CreatedFast {
-            key_material: reader.array()?,
-            derivative_key: reader.array()?,
-        })
+        Ok(CreatedFast { key_material: reader.array()?, derivative_key: reader.array()? })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -136,8 +126,7 @@ impl DestroyReason {
 
     /// Reads the body of DESTROY or TRUNCATED. Unknown reasons are kept; none at all is NONE.
     pub fn parse(body: &[u8]) -> Self {
-        body.first()
-            .map_or(Self::NONE, |reason| DestroyReason(*reason))
+        body.first().map_or(Self::NONE, |reason| DestroyReason(*reason))
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {

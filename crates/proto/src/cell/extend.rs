@@ -57,11 +57,7 @@ impl<'a> Extend2<'a> {
         for _ in 0..count {
             specs.push(LinkSpec::parse(&mut reader)?);
         }
-        Ok(Extend2 {
-            specs,
-            htype: reader.u16()?,
-            hdata: reader.counted()?,
-        })
+        Ok(Extend2 { specs, htype: reader.u16()?, hdata: reader.counted()? })
     }
 
     /// # Panics
@@ -95,24 +91,16 @@ impl<'a> Extend2<'a> {
         if ipv4.is_none() && ipv6.is_none() {
             return Err(Malformed::Invalid("EXTEND2 names no address"));
         }
-        let rsa_id = rsa_id
-            .filter(|id| *id != [0; 20])
-            .ok_or(Malformed::Invalid("EXTEND2 names no RSA identity"))?;
-        Ok(ExtendTarget {
-            ipv4,
-            ipv6,
-            rsa_id,
-            ed25519_id: ed25519_id.filter(|id| *id != [0; 32]),
-        })
+        let rsa_id =
+            rsa_id.filter(|id| *id != [0; 20]).ok_or(Malformed::Invalid("EXTEND2 names no RSA identity"))?;
+        Ok(ExtendTarget { ipv4, ipv6, rsa_id, ed25519_id: ed25519_id.filter(|id| *id != [0; 32]) })
     }
 }
 
 fn set_once<T>(slot: &mut Option<T>, id: T) -> Result<(), Malformed> {
     match slot.replace(id) {
         None => Ok(()),
-        Some(_) => Err(Malformed::Invalid(
-            "EXTEND2 names two identities of one kind",
-        )),
+        Some(_) => Err(Malformed::Invalid("EXTEND2 names two identities of one kind")),
     }
 }
 
@@ -122,10 +110,7 @@ impl ExtendTarget {
         let ipv4 = self.ipv4.map(LinkSpec::Ipv4);
         let ed25519_id = self.ed25519_id.map(LinkSpec::Ed25519Id);
         let ipv6 = self.ipv6.map(LinkSpec::Ipv6);
-        [ipv4, Some(LinkSpec::RsaId(self.rsa_id)), ed25519_id, ipv6]
-            .into_iter()
-            .flatten()
-            .collect()
+        [ipv4, Some(LinkSpec::RsaId(self.rsa_id)), ed25519_id, ipv6].into_iter().flatten().collect()
     }
 }
 
@@ -136,25 +121,13 @@ impl<'a> LinkSpec<'a> {
         let value = reader.bytes(usize::from(len))?;
         let mut fields = Reader::new(value);
         let spec = match kind {
-            0 => LinkSpec::Ipv4(SocketAddrV4::new(
-                fields.array::<4>()?.into(),
-                fields.u16()?,
-            )),
-            1 => LinkSpec::Ipv6(SocketAddrV6::new(
-                fields.array::<16>()?.into(),
-                fields.u16()?,
-                0,
-                0,
-            )),
+            0 => LinkSpec::Ipv4(SocketAddrV4::new(fields.array::<4>()?.into(), fields.u16()?)),
+            1 => LinkSpec::Ipv6(SocketAddrV6::new(fields.array::<16>()?.into(), fields.u16()?, 0, 0)),
             2 => LinkSpec::RsaId(fields.array()?),
             3 => LinkSpec::Ed25519Id(fields.array()?),
             _ => return Ok(LinkSpec::Unknown { kind, value }),
         };
-        if fields.is_empty() {
-            Ok(spec)
-        } else {
-            Err(Malformed::Invalid("a link specifier is too long"))
-        }
+        if fields.is_empty() { Ok(spec) } else { Err(Malformed::Invalid("a link specifier is too long")) }
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -178,8 +151,7 @@ impl<'a> LinkSpec<'a> {
                 out.extend_from_slice(id);
             }
             LinkSpec::Unknown { kind, value } => {
-                let len =
-                    u8::try_from(value.len()).expect("a parsed specifier has at most 255 bytes");
+                let len = u8::try_from(value.len()).expect("a parsed specifier has at most 255 bytes");
                 out.extend_from_slice(&[*kind, len]);
                 out.extend_from_slice(value);
             }

@@ -27,9 +27,7 @@ impl Sendme {
             0 => Ok(Sendme::Unauthenticated),
             1 => match reader.counted()?.try_into() {
                 Ok(digest) => Ok(Sendme::Authenticated(digest)),
-                Err(_) => Err(Malformed::Invalid(
-                    "SENDME has a digest of the wrong length",
-                )),
+                Err(_) => Err(Malformed::Invalid("SENDME has a digest of the wrong length")),
             },
             _ => Err(Malformed::Invalid("SENDME has an unknown version")),
         }
@@ -57,9 +55,7 @@ impl Xon {
         if reader.u8()? != 0 {
             return Err(Malformed::Invalid("XON has an unknown version"));
         }
-        Ok(Xon {
-            kbytes_per_s: NonZeroU32::new(reader.u32()?),
-        })
+        Ok(Xon { kbytes_per_s: NonZeroU32::new(reader.u32()?) })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {

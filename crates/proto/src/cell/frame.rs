@@ -62,11 +62,7 @@ pub enum FrameError {
     /// The first cell names a circuit.
     VersionsCircId(u16),
     /// A variable-length body is longer than the channel's state allows.
-    TooLong {
-        command: Command,
-        len: usize,
-        len_max: usize,
-    },
+    TooLong { command: Command, len: usize, len_max: usize },
 }
 
 impl Default for Framer {
@@ -78,12 +74,7 @@ impl Default for Framer {
 impl Framer {
     /// A framer that expects VERSIONS, with the limit [`VAR_BODY_LEN_MAX`].
     pub fn new() -> Self {
-        Framer {
-            versions_seen: false,
-            body_len_max: VAR_BODY_LEN_MAX,
-            held: Vec::new(),
-            lent: false,
-        }
+        Framer { versions_seen: false, body_len_max: VAR_BODY_LEN_MAX, held: Vec::new(), lent: false }
     }
 
     /// Sets the longest body, in bytes, that variable-length cells may have from now on.
@@ -96,10 +87,7 @@ impl Framer {
     /// The caller goes on behind the used bytes until there is no frame; then all of `chunk` is
     /// used, and a cell that has begun in it waits for the next chunk. After an error the channel
     /// is to be closed: the stream has no next cell.
-    pub fn next<'a>(
-        &'a mut self,
-        chunk: &'a [u8],
-    ) -> Result<(usize, Option<Frame<'a>>), FrameError> {
+    pub fn next<'a>(&'a mut self, chunk: &'a [u8]) -> Result<(usize, Option<Frame<'a>>), FrameError> {
         if self.lent {
             self.lent = false;
             self.held.clear();
@@ -121,10 +109,7 @@ impl Framer {
     }
 
     /// Goes on with the cell that an earlier chunk began.
-    fn next_held<'a>(
-        &'a mut self,
-        chunk: &'a [u8],
-    ) -> Result<(usize, Option<Frame<'a>>), FrameError> {
+    fn next_held<'a>(&'a mut self, chunk: &'a [u8]) -> Result<(usize, Option<Frame<'a>>), FrameError> {
         let mut used = 0;
         loop {
             let (wanted, whole) = match self.measure(&self.held)? {
@@ -193,11 +178,7 @@ impl Framer {
     ) -> Result<Measure, FrameError> {
         let len = usize::from(u16::from_be_bytes([header[N - 2], header[N - 1]]));
         if len > self.body_len_max {
-            return Err(FrameError::TooLong {
-                command,
-                len,
-                len_max: self.body_len_max,
-            });
+            return Err(FrameError::TooLong { command, len, len_max: self.body_len_max });
         }
         Ok(Measure::Whole(N + len))
     }
@@ -214,36 +195,18 @@ enum Measure {
 /// The parts of the whole cell `bytes`.
 fn split(bytes: &[u8], versions_seen: bool) -> Frame<'_> {
     if !versions_seen {
-        return Frame {
-            circ_id: None,
-            command: Command::VERSIONS,
-            body: &bytes[FIRST_HEADER_LEN..],
-            bytes,
-        };
+        return Frame { circ_id: None, command: Command::VERSIONS, body: &bytes[FIRST_HEADER_LEN..], bytes };
     }
     let command = Command(bytes[4]);
-    let header_len = if command.is_variable() {
-        VAR_HEADER_LEN
-    } else {
-        CELL_HEADER_LEN
-    };
+    let header_len = if command.is_variable() { VAR_HEADER_LEN } else { CELL_HEADER_LEN };
     let circ_id = CircId::new(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]));
-    Frame {
-        circ_id,
-        command,
-        body: &bytes[header_len..],
-        bytes,
-    }
+    Frame { circ_id, command, body: &bytes[header_len..], bytes }
 }
 
 impl<'a> Frame<'a> {
     /// The body of a fixed-length cell; `None` for variable-length commands.
     pub fn fixed_body(&self) -> Option<&'a Body> {
-        if self.command.is_variable() {
-            None
-        } else {
-            self.body.first_chunk()
-        }
+        if self.command.is_variable() { None } else { self.body.first_chunk() }
     }
 }
 
@@ -256,15 +219,8 @@ impl core::fmt::Display for FrameError {
             FrameError::VersionsCircId(id) => {
                 write!(f, "the first VERSIONS cell names circuit {id}")
             }
-            FrameError::TooLong {
-                command,
-                len,
-                len_max,
-            } => {
-                write!(
-                    f,
-                    "a {command} cell has {len} bytes where {len_max} are allowed"
-                )
+            FrameError::TooLong { command, len, len_max } => {
+                write!(f, "a {command} cell has {len} bytes where {len_max} are allowed")
             }
         }
     }
@@ -278,11 +234,7 @@ impl core::error::Error for FrameError {}
 ///
 /// When `body` is longer than [`BODY_LEN`], which is the caller's mistake.
 pub fn write_fixed(out: &mut Vec<u8>, circ_id: u32, command: Command, body: &[u8]) {
-    assert!(
-        body.len() <= BODY_LEN,
-        "{} bytes do not fit a {command} cell",
-        body.len()
-    );
+    assert!(body.len() <= BODY_LEN, "{} bytes do not fit a {command} cell", body.len());
     out.extend_from_slice(&header(circ_id, command));
     out.extend_from_slice(body);
     out.resize(out.len() + BODY_LEN - body.len(), 0);
@@ -308,10 +260,7 @@ pub fn write_variable(out: &mut Vec<u8>, circ_id: u32, command: Command, body: &
 /// Appends the first cell of a channel, which alone has a two-byte circuit id.
 pub fn write_versions(out: &mut Vec<u8>, versions: &[u16]) {
     out.extend_from_slice(&[0, 0, Command::VERSIONS.0]);
-    let body: Vec<u8> = versions
-        .iter()
-        .flat_map(|version| version.to_be_bytes())
-        .collect();
+    let body: Vec<u8> = versions.iter().flat_map(|version| version.to_be_bytes()).collect();
     super::read::write_counted(out, &body);
 }
 

@@ -22,9 +22,7 @@ impl Versions {
         if !odd.is_empty() {
             return Err(Malformed::Invalid("VERSIONS has an odd number of bytes"));
         }
-        Ok(Versions {
-            list: pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect(),
-        })
+        Ok(Versions { list: pairs.iter().map(|pair| u16::from_be_bytes(*pair)).collect() })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -33,10 +31,7 @@ impl Versions {
 
     /// The highest version that is also in `ours`.
     pub fn best_common(&self, ours: &[u16]) -> Option<u16> {
-        ours.iter()
-            .copied()
-            .filter(|version| self.list.contains(version))
-            .max()
+        ours.iter().copied().filter(|version| self.list.contains(version)).max()
     }
 }
 
@@ -91,10 +86,7 @@ impl<'a> Certs<'a> {
 
     /// The certificate of a type, if it is there.
     pub fn get(&self, cert_type: CertType) -> Option<&'a [u8]> {
-        self.list
-            .iter()
-            .find(|(listed, _)| *listed == cert_type)
-            .map(|(_, cert)| *cert)
+        self.list.iter().find(|(listed, _)| *listed == cert_type).map(|(_, cert)| *cert)
     }
 
     /// # Panics
@@ -155,10 +147,7 @@ pub struct Authenticate<'a> {
 impl<'a> Authenticate<'a> {
     pub fn parse(body: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
-        Ok(Authenticate {
-            auth_type: reader.u16()?,
-            authentication: reader.counted()?,
-        })
+        Ok(Authenticate { auth_type: reader.u16()?, authentication: reader.counted()? })
     }
 
     /// # Panics
@@ -172,23 +161,14 @@ impl<'a> Authenticate<'a> {
     /// The parts of a proof by [`AUTH_ED25519_SHA256_RFC5705`].
     pub fn ed25519(&self) -> Result<Ed25519Auth<'a>, Malformed> {
         if self.auth_type != AUTH_ED25519_SHA256_RFC5705 {
-            return Err(Malformed::Invalid(
-                "AUTHENTICATE uses a method we did not offer",
-            ));
+            return Err(Malformed::Invalid("AUTHENTICATE uses a method we did not offer"));
         }
-        let (signed, signature) = self
-            .authentication
-            .split_last_chunk()
-            .ok_or(Malformed::Truncated)?;
+        let (signed, signature) = self.authentication.split_last_chunk().ok_or(Malformed::Truncated)?;
         if signed.len() < AUTH_SIGNED_LEN {
             return Err(Malformed::Truncated);
         }
         let fields = signed.first_chunk().ok_or(Malformed::Truncated)?;
-        Ok(Ed25519Auth {
-            fields,
-            signed,
-            signature,
-        })
+        Ok(Ed25519Auth { fields, signed, signature })
     }
 }
 
@@ -288,11 +268,7 @@ impl Netinfo {
         for _ in 0..count {
             my_addrs.extend(parse_addr(&mut reader)?);
         }
-        Ok(Netinfo {
-            timestamp_s,
-            other_addr,
-            my_addrs,
-        })
+        Ok(Netinfo { timestamp_s, other_addr, my_addrs })
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -347,19 +323,12 @@ impl PaddingNegotiate {
     pub fn parse(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
         if reader.u8()? != 0 {
-            return Err(Malformed::Invalid(
-                "PADDING_NEGOTIATE has an unknown version",
-            ));
+            return Err(Malformed::Invalid("PADDING_NEGOTIATE has an unknown version"));
         }
         match reader.u8()? {
             1 => Ok(PaddingNegotiate::Stop),
-            2 => Ok(PaddingNegotiate::Start {
-                low_ms: reader.u16()?,
-                high_ms: reader.u16()?,
-            }),
-            _ => Err(Malformed::Invalid(
-                "PADDING_NEGOTIATE has an unknown command",
-            )),
+            2 => Ok(PaddingNegotiate::Start { low_ms: reader.u16()?, high_ms: reader.u16()? }),
+            _ => Err(Malformed::Invalid("PADDING_NEGOTIATE has an unknown command")),
         }
     }
 

@@ -49,9 +49,7 @@ pub enum RelayError {
 /// Reads the header of a decrypted and recognized `body`, and lends its data.
 pub fn parse(body: &Body) -> Result<(RelayHeader, &[u8]), RelayError> {
     let length = u16::from_be_bytes([body[9], body[10]]);
-    let data = body[HEADER_LEN..]
-        .get(..usize::from(length))
-        .ok_or(RelayError::TooLong(length))?;
+    let data = body[HEADER_LEN..].get(..usize::from(length)).ok_or(RelayError::TooLong(length))?;
     let header = RelayHeader {
         command: RelayCommand(body[0]),
         stream_id: StreamId::new(u16::from_be_bytes([body[3], body[4]])),
@@ -73,11 +71,7 @@ pub fn write(
     data: &[u8],
     rng_padding: &mut Rng,
 ) {
-    assert!(
-        data.len() <= DATA_LEN,
-        "{} bytes do not fit a relay cell",
-        data.len()
-    );
+    assert!(data.len() <= DATA_LEN, "{} bytes do not fit a relay cell", data.len());
     body[HEADER_LEN..HEADER_LEN + data.len()].copy_from_slice(data);
     write_around(body, command, stream_id, data.len(), rng_padding);
 }

@@ -23,9 +23,7 @@ pub struct HostName<'a>(&'a str);
 impl<'a> HostName<'a> {
     pub fn new(name: &'a str) -> Option<Self> {
         let fits = (1..=HOST_NAME_LEN_MAX).contains(&name.len());
-        let clean = name
-            .bytes()
-            .all(|byte| byte.is_ascii_graphic() && !b":[]".contains(&byte));
+        let clean = name.bytes().all(|byte| byte.is_ascii_graphic() && !b":[]".contains(&byte));
         (fits && clean).then_some(HostName(name))
     }
 
@@ -48,9 +46,7 @@ impl<'a> Host<'a> {
         if let Ok(addr) = text.parse() {
             return Ok(Host::Ipv4(addr));
         }
-        HostName::new(text)
-            .map(Host::Name)
-            .ok_or(Malformed::Invalid("a host name is not a name"))
+        HostName::new(text).map(Host::Name).ok_or(Malformed::Invalid("a host name is not a name"))
     }
 }
 
@@ -89,36 +85,22 @@ pub struct Begin<'a> {
 
 impl<'a> Begin<'a> {
     pub fn parse(data: &'a [u8]) -> Result<Self, Malformed> {
-        let nul = data
-            .iter()
-            .position(|byte| *byte == 0)
-            .ok_or(Malformed::Truncated)?;
+        let nul = data.iter().position(|byte| *byte == 0).ok_or(Malformed::Truncated)?;
         let (text, behind) = (ascii(&data[..nul])?, &data[nul + 1..]);
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
-                let (addr, port) = rest
-                    .split_once("]:")
-                    .ok_or(Malformed::Invalid("BEGIN has no port"))?;
-                let addr = addr
-                    .parse()
-                    .map_err(|_| Malformed::Invalid("BEGIN has no IPv6 address in brackets"))?;
+                let (addr, port) = rest.split_once("]:").ok_or(Malformed::Invalid("BEGIN has no port"))?;
+                let addr =
+                    addr.parse().map_err(|_| Malformed::Invalid("BEGIN has no IPv6 address in brackets"))?;
                 (Host::Ipv6(addr), port)
             }
             None => {
-                let (host, port) = text
-                    .split_once(':')
-                    .ok_or(Malformed::Invalid("BEGIN has no port"))?;
+                let (host, port) = text.split_once(':').ok_or(Malformed::Invalid("BEGIN has no port"))?;
                 (Host::parse_plain(host)?, port)
             }
         };
-        let flags = behind
-            .first_chunk()
-            .map_or(0, |flags| u32::from_be_bytes(*flags));
-        Ok(Begin {
-            host,
-            port: parse_port(port)?,
-            flags: BeginFlags(flags),
-        })
+        let flags = behind.first_chunk().map_or(0, |flags| u32::from_be_bytes(*flags));
+        Ok(Begin { host, port: parse_port(port)?, flags: BeginFlags(flags) })
     }
 
     /// Names go out in lower case, so that they don't tell clients apart.
@@ -143,15 +125,12 @@ fn parse_port(text: &str) -> Result<NonZeroU16, Malformed> {
 }
 
 fn ascii(bytes: &[u8]) -> Result<&str, Malformed> {
-    let text = core::str::from_utf8(bytes)
-        .ok()
-        .filter(|text| text.is_ascii());
+    let text = core::str::from_utf8(bytes).ok().filter(|text| text.is_ascii());
     text.ok_or(Malformed::Invalid("a host name is not ASCII"))
 }
 
 fn append(out: &mut Vec<u8>, text: core::fmt::Arguments<'_>) {
-    out.write_fmt(text)
-        .expect("writing to a vector cannot fail");
+    out.write_fmt(text).expect("writing to a vector cannot fail");
 }
 
 /// CONNECTED: the stream is open.
@@ -169,26 +148,18 @@ impl Connected {
         }
         let ipv4 = Ipv4Addr::from(reader.array::<4>()?);
         if !ipv4.is_unspecified() {
-            return Ok(Connected {
-                addr: Some((ipv4.into(), parse_ttl(reader))),
-            });
+            return Ok(Connected { addr: Some((ipv4.into(), parse_ttl(reader))) });
         }
         if reader.u8()? != 6 {
-            return Err(Malformed::Invalid(
-                "CONNECTED has an address of an unknown type",
-            ));
+            return Err(Malformed::Invalid("CONNECTED has an address of an unknown type"));
         }
         let ipv6 = IpAddr::from(reader.array::<16>()?);
-        Ok(Connected {
-            addr: Some((ipv6, parse_ttl(reader))),
-        })
+        Ok(Connected { addr: Some((ipv6, parse_ttl(reader))) })
     }
 
     /// An unspecified IPv4 address, which the layout cannot say, goes out as none.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let Some((addr, ttl_s)) = self
-            .addr
-            .filter(|(addr, _)| *addr != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+        let Some((addr, ttl_s)) = self.addr.filter(|(addr, _)| *addr != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
         else {
             return;
         };
@@ -239,10 +210,7 @@ impl End {
             16 | 20 => reader.array::<16>().ok().map(IpAddr::from),
             _ => None,
         };
-        End {
-            reason,
-            addr: addr.map(|addr| (addr, parse_ttl(reader))),
-        }
+        End { reason, addr: addr.map(|addr| (addr, parse_ttl(reader))) }
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -334,18 +302,12 @@ impl<'a> Resolve<'a> {
         }
         let not_reverse = Malformed::Invalid("RESOLVE asks for the name of no address");
         if let Some(labels) = strip_suffix_any_case(text, ".in-addr.arpa") {
-            return parse_in_addr(labels)
-                .map(|addr| Resolve::Reverse(addr.into()))
-                .ok_or(not_reverse);
+            return parse_in_addr(labels).map(|addr| Resolve::Reverse(addr.into())).ok_or(not_reverse);
         }
         if let Some(labels) = strip_suffix_any_case(text, ".ip6.arpa") {
-            return parse_ip6(labels)
-                .map(|addr| Resolve::Reverse(addr.into()))
-                .ok_or(not_reverse);
+            return parse_ip6(labels).map(|addr| Resolve::Reverse(addr.into())).ok_or(not_reverse);
         }
-        HostName::new(text)
-            .map(Resolve::Name)
-            .ok_or(Malformed::Invalid("a host name is not a name"))
+        HostName::new(text).map(Resolve::Name).ok_or(Malformed::Invalid("a host name is not a name"))
     }
 
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -434,18 +396,11 @@ impl Answer {
         let wrong_len = |_| Malformed::Invalid("RESOLVED has an address of the wrong length");
         Ok(match kind {
             Self::NAME => Answer::Name(value.to_vec()),
-            Self::IPV4 => {
-                Answer::Addr(IpAddr::from(<[u8; 4]>::try_from(value).map_err(wrong_len)?))
-            }
-            Self::IPV6 => Answer::Addr(IpAddr::from(
-                <[u8; 16]>::try_from(value).map_err(wrong_len)?,
-            )),
+            Self::IPV4 => Answer::Addr(IpAddr::from(<[u8; 4]>::try_from(value).map_err(wrong_len)?)),
+            Self::IPV6 => Answer::Addr(IpAddr::from(<[u8; 16]>::try_from(value).map_err(wrong_len)?)),
             Self::ERROR_TRANSIENT => Answer::Error { transient: true },
             Self::ERROR => Answer::Error { transient: false },
-            _ => Answer::Unknown {
-                kind,
-                value: value.to_vec(),
-            },
+            _ => Answer::Unknown { kind, value: value.to_vec() },
         })
     }
 
@@ -493,10 +448,7 @@ impl Resolved {
             return false;
         }
         self.len = len;
-        let ipv4_first = self
-            .answers
-            .first()
-            .is_some_and(|(first, _)| first.kind() == Answer::IPV4);
+        let ipv4_first = self.answers.first().is_some_and(|(first, _)| first.kind() == Answer::IPV4);
         if answer.kind() == Answer::IPV4 && !ipv4_first {
             self.answers.insert(0, (answer, ttl_s));
         } else {
@@ -518,9 +470,7 @@ impl Resolved {
             let kind = reader.u8()?;
             let len = reader.u8()?;
             let value = reader.bytes(usize::from(len))?;
-            resolved
-                .answers
-                .push((Answer::parse(kind, value)?, reader.u32()?));
+            resolved.answers.push((Answer::parse(kind, value)?, reader.u32()?));
         }
         resolved.len = data.len();
         Ok(resolved)

@@ -18,20 +18,13 @@ pub struct NtorKeypair {
 impl NtorKeypair {
     /// The pair of a secret key of 32 bytes, clamped or not.
     pub fn from_secret(secret: &[u8; 32]) -> Self {
-        let private = PrivateKey::from_private_key(&X25519, secret)
-            .expect("any 32 bytes are an X25519 secret");
+        let private =
+            PrivateKey::from_private_key(&X25519, secret).expect("any 32 bytes are an X25519 secret");
         let mut public = [0; 32];
         public.copy_from_slice(
-            private
-                .compute_public_key()
-                .expect("every X25519 secret has a public key")
-                .as_ref(),
+            private.compute_public_key().expect("every X25519 secret has a public key").as_ref(),
         );
-        NtorKeypair {
-            private,
-            secret: Zeroizing::new(*secret),
-            public,
-        }
+        NtorKeypair { private, secret: Zeroizing::new(*secret), public }
     }
 
     /// A new pair.
@@ -59,13 +52,9 @@ impl NtorKeypair {
     pub(super) fn agree(&self, peer: &[u8; 32]) -> Option<Zeroizing<[u8; 32]>> {
         let peer = UnparsedPublicKey::new(&X25519, peer);
         let shared = agree(&self.private, peer, (), |shared| {
-            <[u8; 32]>::try_from(shared)
-                .map(Zeroizing::new)
-                .map_err(|_| ())
+            <[u8; 32]>::try_from(shared).map(Zeroizing::new).map_err(|_| ())
         });
-        shared
-            .ok()
-            .filter(|shared| !bool::from(shared.ct_eq(&[0; 32])))
+        shared.ok().filter(|shared| !bool::from(shared.ct_eq(&[0; 32])))
     }
 }
 

@@ -72,15 +72,7 @@ mod tests {
 
     #[test]
     fn malformed_lists_are_rejected() {
-        let malformed: [&[u8]; 7] = [
-            &[],
-            &[1],
-            &[1, 1],
-            &[1, 1, 1],
-            &[2, 1, 0],
-            &[0, 0],
-            &[1, 1, 0, 0],
-        ];
+        let malformed: [&[u8]; 7] = [&[], &[1], &[1, 1], &[1, 1, 1], &[2, 1, 0], &[0, 0], &[1, 1, 0, 0]];
         for message in malformed {
             assert_eq!(Extensions::decode(message), Err(Malformed), "{message:?}");
         }
@@ -92,9 +84,6 @@ mod tests {
         assert_eq!(encode(Some((1, &[]))), [1, 1, 0]);
         let long = [5; 255];
         let message = encode(Some((9, &long)));
-        assert_eq!(
-            Extensions::decode(&message).unwrap().first(9),
-            Some(&long[..])
-        );
+        assert_eq!(Extensions::decode(&message).unwrap().first(9), Some(&long[..]));
     }
 }

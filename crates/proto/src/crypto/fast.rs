@@ -93,9 +93,7 @@ mod tests {
             ),
         ];
         for (x, reply, expected) in vectors {
-            let client = Client {
-                x: hex::decode(x).unwrap().try_into().unwrap(),
-            };
+            let client = Client { x: hex::decode(x).unwrap().try_into().unwrap() };
             let keys = client.finish(&hex::decode(reply).unwrap()).unwrap();
             let mut material = hex::decode(expected).unwrap();
             material.extend_from_slice(keys.nonce());
@@ -113,13 +111,7 @@ mod tests {
         let (client, onionskin) = Client::start(&mut rng);
         (reply, _) = answer(&onionskin, &mut rng).unwrap();
         reply[35] ^= 16;
-        assert_eq!(
-            client.finish(&reply).unwrap_err(),
-            ReplyError::Authentication
-        );
-        assert_eq!(
-            answer(&[0; 19], &mut rng).unwrap_err(),
-            OnionskinError::Length
-        );
+        assert_eq!(client.finish(&reply).unwrap_err(), ReplyError::Authentication);
+        assert_eq!(answer(&[0; 19], &mut rng).unwrap_err(), OnionskinError::Length);
     }
 }

@@ -11,21 +11,14 @@ pub(super) fn kdf_tor<const N: usize>(secret: &[u8]) -> Zeroizing<[u8; N]> {
     const { assert!(N <= SHA1_LEN * 256, "the counter is one byte") }
     let mut out = Zeroizing::new([0; N]);
     for (counter, chunk) in (0..=u8::MAX).zip(out.chunks_mut(SHA1_LEN)) {
-        let block = Sha1::new()
-            .chain_update(secret)
-            .chain_update([counter])
-            .finalize();
+        let block = Sha1::new().chain_update(secret).chain_update([counter]).finalize();
         chunk.copy_from_slice(&block[..chunk.len()]);
     }
     out
 }
 
 /// HKDF with SHA-256 (RFC 5869): the first `N` bytes for `secret` under `salt` and `info`.
-pub(super) fn hkdf_sha256<const N: usize>(
-    salt: &[u8],
-    secret: &[u8],
-    info: &[u8],
-) -> Zeroizing<[u8; N]> {
+pub(super) fn hkdf_sha256<const N: usize>(salt: &[u8], secret: &[u8], info: &[u8]) -> Zeroizing<[u8; N]> {
     const { assert!(N <= 32 * 255, "RFC 5869 ends after 255 blocks") }
     let mut out = Zeroizing::new([0; N]);
     hkdf::Salt::new(hkdf::HKDF_SHA256, salt)
@@ -68,11 +61,7 @@ mod tests {
             ),
         ];
         for (secret, expected) in vectors {
-            assert_eq!(
-                hex::encode(*kdf_tor::<100>(secret.as_bytes())),
-                expected,
-                "{secret:?}"
-            );
+            assert_eq!(hex::encode(*kdf_tor::<100>(secret.as_bytes())), expected, "{secret:?}");
         }
     }
 

@@ -26,11 +26,7 @@ impl Keystream {
         let cipher = UnboundCipherKey::new(&AES_128, key)
             .and_then(|key| StreamingEncryptingKey::less_safe_ctr(key, counter))
             .expect("AES-128 takes any key of 16 bytes");
-        Keystream {
-            cipher,
-            block: [0; BLOCK_LEN],
-            spare: 0,
-        }
+        Keystream { cipher, block: [0; BLOCK_LEN], spare: 0 }
     }
 
     /// Writes `src` with the next 509 bytes of the keystream applied to `dst`.
@@ -61,9 +57,7 @@ impl Keystream {
     }
 
     fn encrypt_blocks(&mut self, src: &[u8], dst: &mut [u8]) {
-        self.cipher
-            .less_safe_update(src, dst)
-            .expect("the output of whole blocks is as long as the input");
+        self.cipher.less_safe_update(src, dst).expect("the output of whole blocks is as long as the input");
     }
 }
 
@@ -95,18 +89,12 @@ mod tests {
             keystream.apply(&[0; BODY_LEN], &mut dst);
             pieces.extend_from_slice(&dst);
         }
-        assert_eq!(
-            hex::encode(&pieces[..16]),
-            "66e94bd4ef8a2c3b884cfa59ca342b2e"
-        );
+        assert_eq!(hex::encode(&pieces[..16]), "66e94bd4ef8a2c3b884cfa59ca342b2e");
 
         let key = UnboundCipherKey::new(&AES_128, &[0; 16]).unwrap();
         let counter = EncryptionContext::Iv128(FixedLength::from([0; BLOCK_LEN]));
         let mut whole = vec![0; 40 * BODY_LEN];
-        aws_lc_rs::cipher::EncryptingKey::ctr(key)
-            .unwrap()
-            .less_safe_encrypt(&mut whole, counter)
-            .unwrap();
+        aws_lc_rs::cipher::EncryptingKey::ctr(key).unwrap().less_safe_encrypt(&mut whole, counter).unwrap();
         assert!(pieces == whole);
     }
 

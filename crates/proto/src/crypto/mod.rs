@@ -17,8 +17,7 @@ pub mod tor1;
 
 pub use curve25519::NtorKeypair;
 pub use onionskin::{
-    Answer, ClientHandshake, CongestionOffer, Established, HandshakeType, OnionKeys,
-    OnionskinError, answer,
+    Answer, ClientHandshake, CongestionOffer, Established, HandshakeType, OnionKeys, OnionskinError, answer,
 };
 pub use tor1::{CircuitKeys, OriginLayers, Recognized, RelayLayer};
 

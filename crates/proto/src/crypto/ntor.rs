@@ -42,17 +42,14 @@ fn answer_with(
     onionskin: &[u8],
     ephemeral: &NtorKeypair,
 ) -> Result<([u8; REPLY_LEN], CircuitKeys), OnionskinError> {
-    let onionskin: &[u8; ONIONSKIN_LEN] =
-        onionskin.try_into().map_err(|_| OnionskinError::Length)?;
+    let onionskin: &[u8; ONIONSKIN_LEN] = onionskin.try_into().map_err(|_| OnionskinError::Length)?;
     let (id, public_keys) = onionskin.split_at(ID_LEN);
     let (onion_key, x) = public_keys.split_at(KEY_LEN);
     let x: &[u8; KEY_LEN] = x.try_into().map_err(|_| OnionskinError::Length)?;
     if !bool::from(id.ct_eq(&keys.rsa_id)) {
         return Err(OnionskinError::UnknownKey);
     }
-    let onion_key = keys
-        .find_ntor(onion_key)
-        .ok_or(OnionskinError::UnknownKey)?;
+    let onion_key = keys.find_ntor(onion_key).ok_or(OnionskinError::UnknownKey)?;
 
     let transcript = Transcript {
         xy: &*ephemeral.agree(x).ok_or(OnionskinError::WeakPoint)?,
@@ -84,11 +81,7 @@ impl Client {
         ephemeral: NtorKeypair,
     ) -> (Self, Vec<u8>) {
         let onionskin = [&id[..], onion_key, ephemeral.public()].concat();
-        let client = Client {
-            id: *id,
-            onion_key: *onion_key,
-            ephemeral,
-        };
+        let client = Client { id: *id, onion_key: *onion_key, ephemeral };
         (client, onionskin)
     }
 
@@ -127,14 +120,7 @@ impl Transcript<'_> {
     fn derive(&self) -> ([u8; 32], CircuitKeys) {
         const SECRET_LEN: usize = 5 * KEY_LEN + ID_LEN + PROTOID.len();
         const AUTH_LEN: usize = 4 * KEY_LEN + ID_LEN + PROTOID.len() + SERVER.len();
-        let Transcript {
-            xy,
-            xb,
-            id,
-            b,
-            x,
-            y,
-        } = self;
+        let Transcript { xy, xb, id, b, x, y } = self;
 
         let secret = concat::<SECRET_LEN>(&[*xy, *xb, *id, *b, *x, *y, PROTOID]);
         let verify = hash(&secret[..], T_VERIFY);

@@ -60,10 +60,7 @@ impl<'a> Relay<'a> {
         onionskin: &[u8],
         verification: &'a [u8],
     ) -> Result<Self, OnionskinError> {
-        let message_len = onionskin
-            .len()
-            .checked_sub(ONIONSKIN_OVERHEAD)
-            .ok_or(OnionskinError::Length)?;
+        let message_len = onionskin.len().checked_sub(ONIONSKIN_OVERHEAD).ok_or(OnionskinError::Length)?;
         let (id, rest) = onionskin.split_at(KEY_LEN);
         let (onion_key, rest) = rest.split_at(KEY_LEN);
         let (x, rest) = rest.split_first_chunk().ok_or(OnionskinError::Length)?;
@@ -72,9 +69,7 @@ impl<'a> Relay<'a> {
         if !bool::from(id.ct_eq(&keys.ed25519_id)) {
             return Err(OnionskinError::UnknownKey);
         }
-        let onion_key = keys
-            .find_ntor(onion_key)
-            .ok_or(OnionskinError::UnknownKey)?;
+        let onion_key = keys.find_ntor(onion_key).ok_or(OnionskinError::UnknownKey)?;
 
         let xb = onion_key.agree(x).ok_or(OnionskinError::WeakPoint)?;
         let first = Phase1::derive(&xb, &keys.ed25519_id, onion_key.public(), x, verification);
@@ -140,13 +135,7 @@ impl Client {
         let encrypted = first.apply(message);
         let mac = first.mac(&encrypted);
         let onionskin = [&id[..], onion_key, ephemeral.public(), &encrypted, &mac].concat();
-        let client = Client {
-            id: *id,
-            onion_key: *onion_key,
-            ephemeral,
-            xb,
-            mac,
-        };
+        let client = Client { id: *id, onion_key: *onion_key, ephemeral, xb, mac };
         Some((client, onionskin))
     }
 
@@ -262,23 +251,11 @@ impl Transcript<'_> {
         let mut material = kdf.finalize_xof();
         let mut enc_key = Zeroizing::new([0; KEY_LEN]);
         material.read(&mut enc_key[..]);
-        Secrets {
-            verify: self.hash_secret_input(T_VERIFY),
-            enc_key,
-            material: KeyMaterial(material),
-        }
+        Secrets { verify: self.hash_secret_input(T_VERIFY), enc_key, material: KeyMaterial(material) }
     }
 
     fn hash_secret_input(&self, tweak: &[u8]) -> Zeroizing<[u8; 32]> {
-        let Transcript {
-            xy,
-            xb,
-            id,
-            b,
-            x,
-            y,
-            ..
-        } = self;
+        let Transcript { xy, xb, id, b, x, y, .. } = self;
         let mut hash = Sha3_256::default();
         encap(&mut hash, tweak);
         for part in [&xy[..], &xb[..], &id[..], &b[..], &x[..], &y[..], PROTOID] {
@@ -289,19 +266,10 @@ impl Transcript<'_> {
     }
 
     fn auth(&self, secrets: &Secrets, encrypted: &[u8]) -> [u8; MAC_LEN] {
-        let Transcript {
-            id, b, x, y, mac, ..
-        } = self;
+        let Transcript { id, b, x, y, mac, .. } = self;
         let mut hash = Sha3_256::default();
         encap(&mut hash, T_AUTH);
-        for part in [
-            &secrets.verify[..],
-            &id[..],
-            &b[..],
-            &y[..],
-            &x[..],
-            &mac[..],
-        ] {
+        for part in [&secrets.verify[..], &id[..], &b[..], &y[..], &x[..], &mac[..]] {
             Update::update(&mut hash, part);
         }
         encap(&mut hash, encrypted);
@@ -388,11 +356,7 @@ mod tests {
         let keys = relay_keys(&mut rng);
         let ephemeral = NtorKeypair::generate(&mut rng);
         let onion_key = keys.ntor_current.public();
-        let (_, onionskin) =
-            Client::start(&keys.ed25519_id, onion_key, b"", b"one", ephemeral).unwrap();
-        assert_eq!(
-            Relay::open(&keys, &onionskin, b"two").err(),
-            Some(OnionskinError::Authentication)
-        );
+        let (_, onionskin) = Client::start(&keys.ed25519_id, onion_key, b"", b"one", ephemeral).unwrap();
+        assert_eq!(Relay::open(&keys, &onionskin, b"two").err(), Some(OnionskinError::Authentication));
     }
 }

@@ -5,9 +5,7 @@
 //! 2. The relay [`answer`]s: a pure function, so that it may run on any thread.
 //! 3. The client finishes with the reply ([`ClientHandshake::finish`]); both hold [`CircuitKeys`].
 
-use super::extensions::{
-    self, CC_FIELD_REQUEST, CC_FIELD_RESPONSE, Extensions, SUBPROTOCOL_REQUEST,
-};
+use super::extensions::{self, CC_FIELD_REQUEST, CC_FIELD_RESPONSE, Extensions, SUBPROTOCOL_REQUEST};
 use super::{CircuitKeys, NtorKeypair, fast, ntor, ntor_v3};
 use crate::rng::Rng;
 
@@ -132,11 +130,7 @@ pub fn answer(
     if onionskin.len() > HANDSHAKE_LEN_MAX {
         return Err(OnionskinError::Length);
     }
-    let plain = |(reply, keys): (Vec<u8>, CircuitKeys)| Answer {
-        reply,
-        keys,
-        congestion_control: false,
-    };
+    let plain = |(reply, keys): (Vec<u8>, CircuitKeys)| Answer { reply, keys, congestion_control: false };
     match handshake {
         HandshakeType::Fast => {
             let (reply, keys) = fast::answer(onionskin, rng)?;
@@ -161,10 +155,7 @@ fn answer_ntor_v3(
     // A relay must destroy the circuit when it lacks any capability on the list, or when the list
     // itself is wrong. None of the capabilities that may be requested exists here, so that every
     // list but the empty one comes to the same end.
-    if request
-        .first(SUBPROTOCOL_REQUEST)
-        .is_some_and(|list| !list.is_empty())
-    {
+    if request.first(SUBPROTOCOL_REQUEST).is_some_and(|list| !list.is_empty()) {
         return Err(OnionskinError::Subprotocol);
     }
     let agreed = congestion.filter(|_| request.first(CC_FIELD_REQUEST).is_some());
@@ -173,11 +164,7 @@ fn answer_ntor_v3(
         None => extensions::encode(None),
     };
     let (reply, material) = relay.reply(&message, &NtorKeypair::generate(rng))?;
-    Ok(Answer {
-        reply,
-        keys: material.circuit_keys(),
-        congestion_control: agreed.is_some(),
-    })
+    Ok(Answer { reply, keys: material.circuit_keys(), congestion_control: agreed.is_some() })
 }
 
 /// A client's handshake between the onionskin and the reply.
@@ -186,10 +173,7 @@ pub struct ClientHandshake(State);
 enum State {
     Fast(fast::Client),
     Ntor(ntor::Client),
-    NtorV3 {
-        client: ntor_v3::Client,
-        asked_congestion_control: bool,
-    },
+    NtorV3 { client: ntor_v3::Client, asked_congestion_control: bool },
 }
 
 /// What a client and a relay have agreed on.
@@ -257,10 +241,7 @@ impl ClientHandshake {
             NtorKeypair::generate(rng),
         )
         .ok_or(ReplyError::WeakPoint)?;
-        let state = State::NtorV3 {
-            client,
-            asked_congestion_control: ask_congestion_control,
-        };
+        let state = State::NtorV3 { client, asked_congestion_control: ask_congestion_control };
         Ok((ClientHandshake(state), onionskin))
     }
 
@@ -279,10 +260,7 @@ impl ClientHandshake {
         let (keys, congestion) = match self.0 {
             State::Fast(client) => (client.finish(reply)?, None),
             State::Ntor(client) => (client.finish(reply)?, None),
-            State::NtorV3 {
-                client,
-                asked_congestion_control,
-            } => {
+            State::NtorV3 { client, asked_congestion_control } => {
                 let (message, material) = client.finish(reply, ntor_v3::CIRCUIT_EXTEND)?;
                 let congestion = congestion_response(&message)?;
                 if congestion.is_some() && !asked_congestion_control {
@@ -339,11 +317,7 @@ pub(super) mod tests {
         (client, onionskin)
     }
 
-    const ALL: [HandshakeType; 3] = [
-        HandshakeType::Fast,
-        HandshakeType::Ntor,
-        HandshakeType::NtorV3,
-    ];
+    const ALL: [HandshakeType; 3] = [HandshakeType::Fast, HandshakeType::Ntor, HandshakeType::NtorV3];
 
     #[test]
     fn only_ntor_and_ntor_v3_have_numbers() {
@@ -382,13 +356,9 @@ pub(super) mod tests {
         let mut rng = Seed::from_number(9).rng();
         let keys = relay_keys(&mut rng);
         for (ask, offer) in [(true, OFFER), (true, None), (false, OFFER), (false, None)] {
-            let (client, onionskin) = ClientHandshake::ntor_v3(
-                &keys.ed25519_id,
-                keys.ntor_current.public(),
-                ask,
-                &mut rng,
-            )
-            .unwrap();
+            let (client, onionskin) =
+                ClientHandshake::ntor_v3(&keys.ed25519_id, keys.ntor_current.public(), ask, &mut rng)
+                    .unwrap();
             let answer = answer(&keys, HandshakeType::NtorV3, &onionskin, offer, &mut rng).unwrap();
             let agreed = offer.filter(|_| ask);
             assert_eq!(answer.congestion_control, agreed.is_some());
@@ -452,17 +422,10 @@ pub(super) mod tests {
 
         let mut rng = Seed::from_number(11).rng();
         let keys = relay_keys(&mut rng);
-        let (client, onionskin) = ClientHandshake::ntor_v3(
-            &keys.ed25519_id,
-            keys.ntor_current.public(),
-            false,
-            &mut rng,
-        )
-        .unwrap();
+        let (client, onionskin) =
+            ClientHandshake::ntor_v3(&keys.ed25519_id, keys.ntor_current.public(), false, &mut rng).unwrap();
         let relay = ntor_v3::Relay::open(&keys, &onionskin, ntor_v3::CIRCUIT_EXTEND).unwrap();
-        let (reply, _) = relay
-            .reply(&[1, 2, 1, 31], &NtorKeypair::generate(&mut rng))
-            .unwrap();
+        let (reply, _) = relay.reply(&[1, 2, 1, 31], &NtorKeypair::generate(&mut rng)).unwrap();
         assert_eq!(client.finish(&reply), Err(ReplyError::Extensions));
     }
 

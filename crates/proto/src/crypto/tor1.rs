@@ -43,9 +43,7 @@ impl CircuitKeys {
     }
 
     fn part<const N: usize>(&self, start: usize) -> &[u8; N] {
-        self.0[start..]
-            .first_chunk()
-            .expect("every part ends within the key material")
+        self.0[start..].first_chunk().expect("every part ends within the key material")
     }
 }
 
@@ -80,10 +78,7 @@ pub struct RelayLayer {
 impl RelayLayer {
     /// The layer at the start of the circuit's life.
     pub fn new(keys: &CircuitKeys) -> Self {
-        RelayLayer {
-            forward: keys.forward(),
-            backward: keys.backward(),
-        }
+        RelayLayer { forward: keys.forward(), backward: keys.backward() }
     }
 
     /// Takes our layer off a cell from the client while moving it from `src` to `dst`.
@@ -172,10 +167,7 @@ struct Direction {
 
 impl Direction {
     fn new(key: &[u8; 16], digest_seed: &[u8; 20]) -> Self {
-        Direction {
-            keystream: Keystream::new(key),
-            digest: Sha1::new_with_prefix(digest_seed),
-        }
+        Direction { keystream: Keystream::new(key), digest: Sha1::new_with_prefix(digest_seed) }
     }
 
     /// Sets `recognized` and `digest` of a plaintext cell and returns the whole digest.
@@ -271,11 +263,7 @@ mod tests {
             let mut body: Body = rng.array();
             let plain = body;
             let sent = send_back(&mut relays, hop, &mut body);
-            assert_eq!(
-                origin.open(&mut body),
-                Some((hop, sent)),
-                "backward, round {round}"
-            );
+            assert_eq!(origin.open(&mut body), Some((hop, sent)), "backward, round {round}");
             assert!(body[9..] == plain[9..]);
         }
     }
@@ -292,10 +280,7 @@ mod tests {
             assert_eq!(deliver(&mut relays, &body), None, "byte {byte}");
             // The relay has not counted the cell that the origin did: a rolled-back digest makes
             // an origin that forgets the cell too agree with it.
-            assert_eq!(
-                relays[0].forward.digest.clone().finalize(),
-                undo.clone().finalize()
-            );
+            assert_eq!(relays[0].forward.digest.clone().finalize(), undo.clone().finalize());
             origin.hops[0].forward.digest = undo;
         }
         let mut body = [7; BODY_LEN];

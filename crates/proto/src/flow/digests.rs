@@ -52,10 +52,7 @@ pub struct Digests {
 impl Digests {
     /// An empty queue for at most `max` tags.
     pub fn new(max: usize) -> Self {
-        Digests {
-            tags: VecDeque::new(),
-            max,
-        }
+        Digests { tags: VecDeque::new(), max }
     }
 
     /// Remembers the tag of a cell that the far end will acknowledge.

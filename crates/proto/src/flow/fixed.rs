@@ -29,8 +29,7 @@ impl Fixed {
     /// parameter `circwindow` may have.
     pub fn new(window_cells: u16) -> Self {
         Fixed {
-            window_cells: u32::from(window_cells.min(CIRCUIT_WINDOW_CELLS))
-                .max(CIRCUIT_INCREMENT_CELLS),
+            window_cells: u32::from(window_cells.min(CIRCUIT_WINDOW_CELLS)).max(CIRCUIT_INCREMENT_CELLS),
             inflight_cells: 0,
             until_answered_cells: CIRCUIT_INCREMENT_CELLS,
             until_sendme_cells: CIRCUIT_INCREMENT_CELLS,
@@ -85,10 +84,7 @@ pub struct StreamWindow {
 
 impl Default for StreamWindow {
     fn default() -> Self {
-        StreamWindow {
-            package_cells: STREAM_WINDOW_CELLS,
-            deliver_cells: STREAM_WINDOW_CELLS,
-        }
+        StreamWindow { package_cells: STREAM_WINDOW_CELLS, deliver_cells: STREAM_WINDOW_CELLS }
     }
 }
 

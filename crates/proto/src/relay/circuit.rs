@@ -78,13 +78,7 @@ impl Credit {
 
 impl Lane {
     pub fn new(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
-        Lane {
-            link,
-            circ_id,
-            queue: CellQueue::default(),
-            ready: false,
-            credit,
-        }
+        Lane { link, circ_id, queue: CellQueue::default(), ready: false, credit }
     }
 }
 
@@ -103,10 +97,7 @@ pub(super) enum Next {
 
 /// What a circuit does.
 pub(super) enum State {
-    Handshaking {
-        job: JobId,
-        handshake: HandshakeType,
-    },
+    Handshaking { job: JobId, handshake: HandshakeType },
     Open,
 }
 
@@ -144,8 +135,7 @@ impl Circuit {
 
     /// Cells of this circuit that wait on its lanes and in its streams.
     pub fn queued_cells(&self) -> u32 {
-        let lanes =
-            self.prev.queue.len() + self.lane(Side::Next).map_or(0, |lane| lane.queue.len());
+        let lanes = self.prev.queue.len() + self.lane(Side::Next).map_or(0, |lane| lane.queue.len());
         lanes + self.end.as_ref().map_or(0, |end| end.queued_cells())
     }
 }

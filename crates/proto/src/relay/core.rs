@@ -11,6 +11,7 @@ use super::crossing::Crossings;
 use super::dial::Dials;
 use super::link::{Farewell, Link, LinkKey, LinkKind};
 use super::message::{Event, NetworkParams};
+use super::rates::Rates;
 use super::streams::Streams;
 use crate::cell::create::DestroyReason;
 use crate::cell::{Body, CircId, Command};
@@ -48,6 +49,7 @@ pub(super) struct Core {
     pub dials: Dials,
     pub crossings: Crossings,
     pub streams: Streams,
+    pub rates: Rates,
     pub draining: bool,
 }
 
@@ -75,6 +77,7 @@ impl Core {
             dials: Dials::default(),
             crossings: Crossings::default(),
             streams: Streams::default(),
+            rates: Rates::new(&config),
             draining: false,
             config,
         };
@@ -131,17 +134,8 @@ impl Core {
     /// Queues a cell on a lane. The circuit may be gone when this returns: a lane that is too long
     /// ends its circuit.
     pub fn enqueue(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
-        let lane_max = self.params.get(
-            "circ_max_cell_queue_size",
-            LANE_CELLS_MAX,
-            1000,
-            LANE_CELLS_MAX,
-        );
-        let Some(lane) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.lane_mut(side))
-        else {
+        let lane_max = self.params.get("circ_max_cell_queue_size", LANE_CELLS_MAX, 1000, LANE_CELLS_MAX);
+        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
             self.pool.free(slot);
             return;
         };
@@ -155,11 +149,7 @@ impl Core {
 
     /// Puts a lane that can send at the end of its link's round, unless it is in it.
     pub fn mark_ready(&mut self, key: CircuitKey, side: Side) {
-        let Some(lane) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.lane_mut(side))
-        else {
+        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
             return;
         };
         if lane.ready || lane.queue.is_empty() || !lane.credit.allows() {
@@ -195,11 +185,7 @@ impl Core {
         }
         loop {
             let (key, side) = self.links.get_mut(link_key)?.ready.pop_front()?;
-            let Some(lane) = self
-                .circuits
-                .get_mut(key)
-                .and_then(|circuit| circuit.lane_mut(side))
-            else {
+            let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
                 continue;
             };
             // A lane that was truncated and led elsewhere since leaves its old place behind.
@@ -229,11 +215,7 @@ impl Core {
     }
 
     /// Makes room for a circuit on a link, under an id of our choice. `None` when the link is full.
-    pub fn open_lane(
-        &mut self,
-        link_key: LinkKey,
-        candidate: &dyn Fn(&mut Rng) -> CircId,
-    ) -> Option<CircId> {
+    pub fn open_lane(&mut self, link_key: LinkKey, candidate: &dyn Fn(&mut Rng) -> CircId) -> Option<CircId> {
         // Stock Tor tries 64 times as well; with half the ids taken all fail once in 2^64.
         const TRIES: usize = 64;
         let link = self.links.get(link_key)?;
@@ -263,9 +245,7 @@ impl Core {
         if let Next::Waiting { target, .. } = &circuit.next {
             self.dials.forget(target, key);
         }
-        if let Next::Creating(lane) | Next::Joined(lane) =
-            core::mem::replace(&mut circuit.next, Next::None)
-        {
+        if let Next::Creating(lane) | Next::Joined(lane) = core::mem::replace(&mut circuit.next, Next::None) {
             self.drop_lane(lane, (silent != Some(Side::Next)).then_some(reason));
         }
         self.drop_lane(circuit.prev, (silent != Some(Side::Prev)).then_some(reason));
@@ -279,10 +259,7 @@ impl Core {
         };
         match farewell {
             Some(reason) => {
-                link.farewells.push_back(Farewell {
-                    circ_id: lane.circ_id,
-                    reason,
-                });
+                link.farewells.push_back(Farewell { circ_id: lane.circ_id, reason });
                 self.list(lane.link);
             }
             None => {

@@ -43,9 +43,7 @@ impl Core {
             return;
         }
         match self.admit(link_key, command, body) {
-            Ok((handshake, onionskin)) => {
-                self.start_handshake(link_key, circ_id, handshake, onionskin)
-            }
+            Ok((handshake, onionskin)) => self.start_handshake(link_key, circ_id, handshake, onionskin),
             Err(reason) => self.refuse(link_key, circ_id, reason),
         }
     }
@@ -77,8 +75,7 @@ impl Core {
             return Err(DestroyReason::PROTOCOL);
         }
         let create = Create2::parse(body).map_err(|_| DestroyReason::PROTOCOL)?;
-        let handshake =
-            HandshakeType::from_htype(create.htype).map_err(|_| DestroyReason::PROTOCOL)?;
+        let handshake = HandshakeType::from_htype(create.htype).map_err(|_| DestroyReason::PROTOCOL)?;
         Ok((handshake, create.hdata))
     }
 
@@ -88,11 +85,8 @@ impl Core {
         };
         // The entry keeps the id taken until the DESTROY is sent; past the limit nothing is said,
         // or a peer that never reads could make us remember refusals without end.
-        if link.lanes.len() < self.config.limits.circuits_per_channel
-            && !link.lanes.contains_key(&circ_id)
-        {
-            link.lanes
-                .insert(circ_id, (CircuitKey::default(), Side::Prev));
+        if link.lanes.len() < self.config.limits.circuits_per_channel && !link.lanes.contains_key(&circ_id) {
+            link.lanes.insert(circ_id, (CircuitKey::default(), Side::Prev));
             link.farewells.push_back(Farewell { circ_id, reason });
             self.list(link_key);
         }
@@ -125,24 +119,14 @@ impl Core {
         let congestion = self.congestion_offer();
         let seed = self.job_seed.child("onionskin", job.0);
         let onionskin = onionskin.to_vec();
-        let job_input = Job::Onionskin {
-            keys,
-            handshake,
-            onionskin,
-            congestion,
-            seed,
-        };
-        self.outputs.push_back(Output::Compute {
-            id: job,
-            job: job_input,
-        });
+        let job_input = Job::Onionskin { keys, handshake, onionskin, congestion, seed };
+        self.outputs.push_back(Output::Compute { id: job, job: job_input });
     }
 
     /// Whether we agree to congestion control (proposal 324): unless the consensus turned it off.
     fn congestion_offer(&self) -> Option<CongestionOffer> {
-        (self.params.get("cc_alg", 2, 0, 3) == 2).then(|| CongestionOffer {
-            sendme_inc: self.params.get("cc_sendme_inc", 31, 1, 254) as u8,
-        })
+        (self.params.get("cc_alg", 2, 0, 3) == 2)
+            .then(|| CongestionOffer { sendme_inc: self.params.get("cc_sendme_inc", 31, 1, 254) as u8 })
     }
 
     /// A worker is done.
@@ -158,27 +142,19 @@ impl Core {
     }
 
     fn open_circuit(&mut self, key: CircuitKey, answer: Answer) {
-        let Some(State::Handshaking { handshake, .. }) =
-            self.circuits.get(key).map(|circuit| &circuit.state)
+        let Some(State::Handshaking { handshake, .. }) = self.circuits.get(key).map(|circuit| &circuit.state)
         else {
             return;
         };
         let fast = *handshake == HandshakeType::Fast;
-        let command = if fast {
-            Command::CREATED_FAST
-        } else {
-            Command::CREATED2
-        };
+        let command = if fast { Command::CREATED_FAST } else { Command::CREATED2 };
         let Some(slot) = self.take_slot(command) else {
             return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         };
         let mut bytes = Vec::with_capacity(answer.reply.len() + 2);
         match fast {
             true => bytes.extend_from_slice(&answer.reply),
-            false => Created2 {
-                hdata: &answer.reply,
-            }
-            .encode(&mut bytes),
+            false => Created2 { hdata: &answer.reply }.encode(&mut bytes),
         }
         let body = self.pool.body_mut(&slot);
         body.fill(0);

@@ -45,14 +45,10 @@ pub(super) struct Crossings {
 impl Core {
     /// Links to all other shards; they stay.
     pub fn open_crossings(&mut self) {
-        let others = (0..self.config.shards)
-            .map(ShardId)
-            .filter(|shard| *shard != self.config.shard);
+        let others = (0..self.config.shards).map(ShardId).filter(|shard| *shard != self.config.shard);
         for shard in others {
             let hash_seed = self.rng.next_u64();
-            let link = self
-                .links
-                .insert(Link::new(LinkKind::Shard(shard), hash_seed));
+            let link = self.links.insert(Link::new(LinkKind::Shard(shard), hash_seed));
             self.crossings.links.insert(shard, link);
         }
     }
@@ -63,9 +59,7 @@ impl Core {
 
     /// Asks which shard is to carry a circuit on.
     pub fn ask_directory(&mut self, key: CircuitKey) {
-        let Some(Next::Waiting { target, .. }) =
-            self.circuits.get(key).map(|circuit| &circuit.next)
-        else {
+        let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
         let rsa = target.rsa;
@@ -85,10 +79,7 @@ impl Core {
     }
 
     fn on_answer(&mut self, key: CircuitKey, shard: ShardId) {
-        if !matches!(
-            self.circuits.get(key).map(|circuit| &circuit.next),
-            Some(Next::Waiting { .. })
-        ) {
+        if !matches!(self.circuits.get(key).map(|circuit| &circuit.next), Some(Next::Waiting { .. })) {
             return;
         }
         match self.crossings.links.get(&shard) {
@@ -125,20 +116,10 @@ impl Core {
             return;
         };
         let lane = Lane::new(link_key, circ_id, new_credit());
-        if let Next::Waiting { target, create2 } =
-            core::mem::replace(&mut circuit.next, Next::Creating(lane))
+        if let Next::Waiting { target, create2 } = core::mem::replace(&mut circuit.next, Next::Creating(lane))
         {
-            self.links[link_key]
-                .lanes
-                .insert(circ_id, (key, Side::Next));
-            self.send_shard(
-                shard,
-                ShardMessage::Crossed(Crossed::Create {
-                    circ_id,
-                    target,
-                    create2,
-                }),
-            );
+            self.links[link_key].lanes.insert(circ_id, (key, Side::Next));
+            self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, target, create2 }));
         }
     }
 
@@ -164,11 +145,7 @@ impl Core {
             return;
         };
         match crossed {
-            Crossed::Create {
-                circ_id,
-                target,
-                create2,
-            } => self.on_transit(link, circ_id, target, create2),
+            Crossed::Create { circ_id, target, create2 } => self.on_transit(link, circ_id, target, create2),
             Crossed::Cells(cells) => {
                 for cell in cells {
                     self.count_arrival(link, cell.circ_id);
@@ -181,13 +158,7 @@ impl Core {
     }
 
     /// Another shard's circuit goes on from here.
-    fn on_transit(
-        &mut self,
-        link: LinkKey,
-        circ_id: CircId,
-        target: Box<Target>,
-        create2: Box<Body>,
-    ) {
+    fn on_transit(&mut self, link: LinkKey, circ_id: CircId, target: Box<Target>, create2: Box<Body>) {
         let key = self.circuits.insert(Circuit {
             prev: Lane::new(link, circ_id, new_credit()),
             next: Next::Waiting { target, create2 },
@@ -199,9 +170,7 @@ impl Core {
             end: None,
         });
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
-        let Some(Next::Waiting { target, .. }) =
-            self.circuits.get(key).map(|circuit| &circuit.next)
-        else {
+        let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
         match self.channel_to(target) {
@@ -217,14 +186,7 @@ impl Core {
     }
 
     fn count_arrival(&mut self, link: LinkKey, circ_id: CircId) {
-        if let Some((
-            _,
-            _,
-            Lane {
-                credit: Credit::Cells { arrived, .. },
-                ..
-            },
-        )) = self.lane_of(link, circ_id)
+        if let Some((_, _, Lane { credit: Credit::Cells { arrived, .. }, .. })) = self.lane_of(link, circ_id)
         {
             *arrived += 1;
         }
@@ -247,17 +209,10 @@ impl Core {
             Side::Prev => Side::Next,
             Side::Next => Side::Prev,
         };
-        let Some(lane) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.lane_mut(opposite))
-        else {
+        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(opposite)) else {
             return;
         };
-        let Credit::Cells {
-            arrived, to_grant, ..
-        } = &mut lane.credit
-        else {
+        let Credit::Cells { arrived, to_grant, .. } = &mut lane.credit else {
             return;
         };
         if *arrived == 0 {
@@ -272,10 +227,7 @@ impl Core {
         let (circ_id, link) = (lane.circ_id, lane.link);
         if let Some(LinkKind::Shard(shard)) = self.links.get(link).map(|link| &link.kind) {
             let shard = *shard;
-            self.send_shard(
-                shard,
-                ShardMessage::Crossed(Crossed::Credit { circ_id, cells }),
-            );
+            self.send_shard(shard, ShardMessage::Crossed(Crossed::Credit { circ_id, cells }));
         }
     }
 
@@ -291,21 +243,14 @@ impl Core {
                 Popped::Cell { circ_id, slot } => {
                     let (command, body) = (self.pool.command(&slot), *self.pool.body(&slot));
                     self.pool.free(slot);
-                    cells.push(CrossedCell {
-                        circ_id,
-                        command,
-                        body,
-                    });
+                    cells.push(CrossedCell { circ_id, command, body });
                     if cells.len() == BATCH_CELLS {
                         self.send_cells(shard, &mut cells);
                     }
                 }
                 // What a lane sent before its end was cleared with it; order among lanes is free.
                 Popped::Farewell(Farewell { circ_id, reason }) => {
-                    self.send_shard(
-                        shard,
-                        ShardMessage::Crossed(Crossed::Destroy { circ_id, reason }),
-                    );
+                    self.send_shard(shard, ShardMessage::Crossed(Crossed::Destroy { circ_id, reason }));
                 }
             }
         }
@@ -321,9 +266,5 @@ impl Core {
 }
 
 fn new_credit() -> Credit {
-    Credit::Cells {
-        to_send: CROSSING_WINDOW_CELLS,
-        arrived: 0,
-        to_grant: 0,
-    }
+    Credit::Cells { to_send: CROSSING_WINDOW_CELLS, arrived: 0, to_grant: 0 }
 }

@@ -1,133 +1,146 @@
 //! DATA and SENDME at the exit, and whose turn it is.
 //!
-//! - A stream's connection is read only while the circuit's window, the stream's window and the
-//!   queue towards the client have room: what is read has a place to go.
-//! - DATA waits in its slot until the connection takes it; the stream's SENDME goes out when it did,
-//!   which is what holds the client back.
+//! - A stream's connection is read only while the circuit's window, the stream's own limit, the
+//!   operator's rates and the queue towards the client have room: what is read has a place to go.
+//! - DATA waits in its slot until the connection takes it. The stream's SENDME goes out when it did,
+//!   or XOFF when it does not: that is what holds the client back.
 
 use super::circuit::CircuitKey;
 use super::core::Core;
-use super::end::{BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, Stream, StreamState};
+use super::end::{BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, Hold, StreamState};
+use crate::bucket::{Direction, Traffic};
 use crate::cell::Command;
-use crate::cell::flow::Sendme;
+use crate::cell::flow::{Sendme, Xoff, Xon};
 use crate::cell::relay::{self, DATA_LEN, HEADER_LEN, RelayCommand, RelayHeader, StreamId};
 use crate::crypto::tor1::CellDigest;
-use crate::flow::{SendmeContext, StreamControl, Violation};
+use crate::flow::{SendmeContext, Signal, Violation};
 use crate::node::{Output, SocketId};
 use crate::pool::{CellPool, CellQueue, SlotId};
 
-/// Cells that one read of a connection makes at most, so that no stream holds up the others.
-const READ_CELLS_MAX: u32 = 32;
-
 impl Core {
     /// DATA from the client.
-    pub fn on_data(
-        &mut self,
-        key: CircuitKey,
-        header: RelayHeader,
-        slot: SlotId,
-        digest: CellDigest,
-    ) {
-        let Some(end) = self.end_of(key) else {
-            return self.pool.free(slot);
-        };
+    pub fn on_data(&mut self, key: CircuitKey, header: RelayHeader, slot: SlotId, digest: CellDigest) {
+        let now = self.now;
+        let Some(end) = self.end_of(key) else { return self.pool.free(slot) };
         // The circuit's SENDME counts cells, whatever becomes of their streams.
         if end.flow.on_received() {
             let mut data = Vec::with_capacity(23);
             Sendme::Authenticated(digest).encode(&mut data);
             self.send_relay(key, RelayCommand::SENDME, None, &data);
         }
-        let xon_xoff = self.uses_xon_xoff(key);
-        let Some(stream) = header.stream_id.and_then(|id| self.stream_mut(key, id)) else {
+        let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut());
+        let stream = end.and_then(|end| end.streams.get_mut(&header.stream_id?));
+        let (Some(stream), Some(id)) = (stream, header.stream_id) else {
             // The stream was over before the client knew.
             return self.pool.free(slot);
         };
-        if !xon_xoff && stream.window.on_received().is_err() {
-            self.pool.free(slot);
-            return self.punish(key);
+        let mut signal = None;
+        match &mut stream.hold {
+            Hold::Windows(window) => {
+                if window.on_received().is_err() {
+                    self.pool.free(slot);
+                    return self.punish(key);
+                }
+            }
+            Hold::Signals(signals) => {
+                signals.queued_bytes += u64::from(header.length);
+                signal = signals.drain.on_queued(now, signals.queued_bytes);
+            }
         }
-        let socket = stream.socket();
-        let mut queue = core::mem::take(&mut stream.queue);
         match header.length {
             0 => self.pool.free(slot),
-            _ => self.pool.push(&mut queue, slot),
+            _ => self.pool.push(&mut stream.queue, slot),
         }
-        if let Some(stream) = header.stream_id.and_then(|id| self.stream_mut(key, id)) {
-            stream.queue = queue;
-        }
-        if let Some(socket) = socket {
+        if let Some(socket) = stream.socket() {
             self.streams.to_flush.push(socket);
         }
+        self.send_signal(key, id, signal);
     }
 
-    fn uses_xon_xoff(&self, key: CircuitKey) -> bool {
-        let end = self
-            .circuits
-            .get(key)
-            .and_then(|circuit| circuit.end.as_ref());
-        end.is_some_and(|end| end.flow.stream_control() == StreamControl::XonXoff)
+    fn send_signal(&mut self, key: CircuitKey, id: StreamId, signal: Option<Signal>) {
+        let mut data = Vec::with_capacity(5);
+        let command = match signal {
+            None => return,
+            Some(Signal::Xoff) => {
+                Xoff.encode(&mut data);
+                RelayCommand::XOFF
+            }
+            Some(Signal::Xon { kbps_ewma }) => {
+                Xon { kbytes_per_s: core::num::NonZeroU32::new(kbps_ewma) }.encode(&mut data);
+                RelayCommand::XON
+            }
+        };
+        self.send_relay(key, command, Some(id), &data);
     }
 
     /// A SENDME for the circuit.
     pub fn on_circuit_sendme(&mut self, key: CircuitKey, data: &[u8]) {
         let now = self.now;
         let min_version = self.params.get("sendme_accept_min_version", 1, 0, 255);
-        let Some(circuit) = self.circuits.get_mut(key) else {
-            return;
-        };
+        let Some(circuit) = self.circuits.get_mut(key) else { return };
         let queued_cells = circuit.prev.queue.len();
-        let Some(end) = circuit.end.as_mut() else {
-            return self.punish(key);
-        };
+        let Some(end) = circuit.end.as_mut() else { return self.punish(key) };
         let checked = match Sendme::parse(data) {
             Ok(Sendme::Authenticated(digest)) => end.digests.check(&digest),
             Ok(Sendme::Unauthenticated) if min_version == 0 => end.digests.check_version_0(),
             _ => Err(Violation::WrongDigest),
         };
-        let context = SendmeContext {
-            channel_blocked: queued_cells > 0,
-            queued_cells,
-        };
+        let context = SendmeContext { channel_blocked: queued_cells > 0, queued_cells };
         match checked.and_then(|()| end.flow.on_sendme(now, context)) {
             Ok(()) => self.update_interests(key),
             Err(_) => self.punish(key),
         }
     }
 
-    /// A SENDME for a stream.
+    /// A SENDME for a stream, which only streams with windows have.
     pub fn on_stream_sendme(&mut self, key: CircuitKey, id: StreamId) {
-        if self.uses_xon_xoff(key) {
-            return self.punish(key);
-        }
-        let Some(stream) = self.stream_mut(key, id) else {
-            return;
+        let Some(stream) = self.stream_mut(key, id) else { return };
+        let accepted = match &mut stream.hold {
+            Hold::Windows(window) => window.on_sendme(),
+            Hold::Signals(_) => Err(Violation::UnexpectedSendme),
         };
-        match stream.window.on_sendme() {
+        match accepted {
             Ok(()) => self.update_interest(key, id),
             Err(_) => self.punish(key),
         }
     }
 
+    /// XON or XOFF for a stream, which only streams without windows have.
+    pub fn on_stream_signal(&mut self, key: CircuitKey, id: StreamId, command: RelayCommand, data: &[u8]) {
+        let now = self.now;
+        let signal = match command {
+            RelayCommand::XON => Xon::parse(data)
+                .map(|xon| Signal::Xon { kbps_ewma: xon.kbytes_per_s.map_or(0, core::num::NonZeroU32::get) }),
+            _ => Xoff::parse(data).map(|_| Signal::Xoff),
+        };
+        let Some(stream) = self.stream_mut(key, id) else { return };
+        let Hold::Signals(signals) = &mut stream.hold else { return self.punish(key) };
+        // Stock relays ignore a signal that comes twice or cannot be read.
+        if let Ok(signal) = signal
+            && signals.limit.on_signal(now, signal).is_ok()
+        {
+            self.update_interest(key, id);
+        }
+    }
+
     /// How many bytes may be read from a stream's connection now.
-    pub fn stream_read_len(&self, socket: SocketId) -> usize {
-        let Some((key, id)) = self.streams.by_socket.get(&socket) else {
-            return 0;
-        };
-        let end = self
-            .circuits
-            .get(*key)
-            .and_then(|circuit| circuit.end.as_ref());
-        let Some((end, stream)) = end.and_then(|end| Some((end, end.streams.get(id)?))) else {
-            return 0;
-        };
-        end.room(stream).min(READ_CELLS_MAX) as usize * DATA_LEN
+    pub fn stream_read_len(&mut self, socket: SocketId) -> usize {
+        let now = self.now;
+        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return 0 };
+        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return 0 };
+        let len = end.read_len(id, now);
+        match end.streams.get(&id).is_some_and(|stream| stream.limited) {
+            true => len.min(self.rates.allowance(now, Direction::Read, Traffic::Own)),
+            false => len,
+        }
     }
 
     /// Bytes came from a stream's connection: they are packaged and queued towards the client.
     pub fn on_stream_read(&mut self, socket: SocketId, bytes: &[u8]) {
-        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else {
-            return;
-        };
+        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return };
+        if self.stream_mut(key, id).is_some_and(|stream| stream.limited) {
+            self.rates.take(Direction::Read, Traffic::Own, bytes.len());
+        }
         for chunk in bytes.chunks(DATA_LEN) {
             if self.package(key, id, chunk).is_none() {
                 return;
@@ -137,13 +150,7 @@ impl Core {
             .circuits
             .get(key)
             .is_some_and(|circuit| circuit.prev.queue.len() >= BACKWARD_QUEUE_HIGH_CELLS);
-        let Some(end) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.end.as_mut())
-        else {
-            return;
-        };
+        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
         if full && !end.held_back || end.flow.room() == 0 {
             end.held_back |= full;
             self.update_interests(key);
@@ -156,24 +163,17 @@ impl Core {
     fn package(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) -> Option<()> {
         let now = self.now;
         let slot = self.take_slot(Command::RELAY)?;
-        relay::write(
-            self.pool.body_mut(&slot),
-            RelayCommand::DATA,
-            Some(id),
-            data,
-            &mut self.rng,
-        );
-        let Some(end) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.end.as_mut())
+        relay::write(self.pool.body_mut(&slot), RelayCommand::DATA, Some(id), data, &mut self.rng);
+        let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut());
+        let Some((stream, flow)) = end.and_then(|end| Some((end.streams.get_mut(&id)?, &mut end.flow)))
         else {
             self.pool.free(slot);
             return None;
         };
-        let acknowledged = end.flow.on_sent(now);
-        if end.flow.stream_control() == StreamControl::Windows {
-            end.streams.get_mut(&id)?.window.on_sent();
+        let acknowledged = flow.on_sent(now);
+        match &mut stream.hold {
+            Hold::Windows(window) => window.on_sent(),
+            Hold::Signals(signals) => signals.limit.on_read(data.len() as u64),
         }
         let digest = self.seal_and_queue(key, slot)?;
         let end = self.circuits.get_mut(key)?.end.as_mut()?;
@@ -188,13 +188,7 @@ impl Core {
         if left > BACKWARD_QUEUE_LOW_CELLS {
             return;
         }
-        let Some(end) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.end.as_mut())
-        else {
-            return;
-        };
+        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
         if core::mem::take(&mut end.held_back) {
             self.update_interests(key);
         }
@@ -202,13 +196,7 @@ impl Core {
 
     /// Tells the driver about every stream of a circuit whose interest changed.
     fn update_interests(&mut self, key: CircuitKey) {
-        let Some(end) = self
-            .circuits
-            .get(key)
-            .and_then(|circuit| circuit.end.as_ref())
-        else {
-            return;
-        };
+        let Some(end) = self.circuits.get(key).and_then(|circuit| circuit.end.as_ref()) else { return };
         let ids: Vec<StreamId> = end.streams.keys().copied().collect();
         ids.into_iter().for_each(|id| self.update_interest(key, id));
     }
@@ -216,31 +204,54 @@ impl Core {
     /// Tells the driver what a stream wants of its connection, if that changed. Writing is asked for
     /// whenever there is no credit, so that data that comes later leaves at once.
     pub fn update_interest(&mut self, key: CircuitKey, id: StreamId) {
-        let Some(end) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.end.as_mut())
-        else {
-            return;
-        };
-        let Some(stream) = end.streams.get(&id) else {
-            return;
-        };
-        let StreamState::Open(socket) = stream.state else {
-            return;
-        };
-        let wanted = (end.room(stream) > 0, stream.writable == 0);
-        if wanted == stream.interest {
-            return;
-        }
-        if let Some(stream) = end.streams.get_mut(&id) {
+        let Some(stream) = self.stream_mut(key, id) else { return };
+        let StreamState::Open(socket) = stream.state else { return };
+        let wanted = (
+            self.stream_read_len(socket) > 0,
+            self.stream_mut(key, id).is_some_and(|stream| stream.writable == 0),
+        );
+        self.wake_for_rate(key, id, socket, wanted.0);
+        let Some(stream) = self.stream_mut(key, id) else { return };
+        if wanted != stream.interest {
             stream.interest = wanted;
+            self.outputs.push_back(Output::Interest { socket, read: wanted.0, write: wanted.1 });
         }
-        self.outputs.push_back(Output::Interest {
-            socket,
-            read: wanted.0,
-            write: wanted.1,
-        });
+    }
+
+    /// A stream that waits for nothing but the rate of its client's last XON is looked at again when
+    /// that allows a cell.
+    fn wake_for_rate(&mut self, key: CircuitKey, id: StreamId, socket: SocketId, may_read: bool) {
+        let now = self.now;
+        let Some(stream) = self.stream_mut(key, id) else { return };
+        let wake = match &stream.hold {
+            Hold::Signals(signals) if !may_read => signals.limit.next_read(now, DATA_LEN as u64),
+            _ => None,
+        };
+        let wake = wake.filter(|at| *at > now);
+        let before = core::mem::replace(&mut stream.wake, wake);
+        if before != wake {
+            before.map(|at| self.streams.wakes.remove(&(at, socket)));
+            wake.map(|at| self.streams.wakes.insert((at, socket)));
+        }
+    }
+
+    /// Streams whose rate allows them to be read again.
+    pub fn wake_streams(&mut self) {
+        while let Some(&(at, socket)) = self.streams.wakes.first().filter(|(at, _)| *at <= self.now) {
+            self.streams.wakes.remove(&(at, socket));
+            if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
+                self.update_interest(key, id);
+            }
+        }
+    }
+
+    /// The operator's rates allow more: every stream looks again.
+    pub fn list_streams(&mut self) {
+        let all: Vec<_> = self.streams.by_socket.iter().map(|(socket, of)| (*socket, *of)).collect();
+        for (socket, (key, id)) in all {
+            self.update_interest(key, id);
+            self.streams.to_flush.push(socket);
+        }
     }
 
     /// A connection takes more.
@@ -248,9 +259,7 @@ impl Core {
         if let Some(leftover) = self.streams.leftovers.get_mut(&socket) {
             leftover.writable = bytes;
         } else if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
-            let Some(stream) = self.stream_mut(key, id) else {
-                return;
-            };
+            let Some(stream) = self.stream_mut(key, id) else { return };
             stream.writable = bytes;
             self.update_interest(key, id);
         }
@@ -260,65 +269,69 @@ impl Core {
     /// Appends what a connection takes now to `out`; afterwards it may have ended.
     pub fn flush_stream(&mut self, socket: SocketId, out: &mut Vec<u8>) {
         if let Some(leftover) = self.streams.leftovers.get_mut(&socket) {
-            drain(
-                &mut self.pool,
-                &mut leftover.queue,
-                &mut leftover.writable,
-                out,
-            );
+            drain(&mut self.pool, &mut leftover.queue, &mut leftover.writable, out);
             if leftover.queue.is_empty() {
                 self.streams.leftovers.remove(&socket);
                 self.outputs.push_back(Output::Close { socket });
             }
             return;
         }
-        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else {
+        let now = self.now;
+        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return };
+        let stream =
+            self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()?.streams.get_mut(&id));
+        let Some(stream) = stream.filter(|stream| matches!(stream.state, StreamState::Open(_))) else {
             return;
         };
-        let Some(end) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.end.as_mut())
-        else {
-            return;
-        };
-        let control = end.flow.stream_control();
-        let Some(stream) = end.streams.get_mut(&id) else {
-            return;
-        };
-        if !matches!(stream.state, StreamState::Open(_)) {
+        if stream.queue.is_empty() {
             return;
         }
-        drain(&mut self.pool, &mut stream.queue, &mut stream.writable, out);
-        let due = match control {
-            StreamControl::Windows => take_sendmes(stream),
-            StreamControl::XonXoff => 0,
-        };
-        for _ in 0..due {
-            self.send_relay(key, RelayCommand::SENDME, Some(id), &[]);
+        let mut allowed = stream.writable;
+        if stream.limited {
+            allowed = allowed.min(self.rates.allowance(now, Direction::Write, Traffic::Own));
         }
+        drain(&mut self.pool, &mut stream.queue, &mut allowed, out);
+        stream.writable -= out.len();
+        if stream.limited {
+            self.rates.take(Direction::Write, Traffic::Own, out.len());
+        }
+        self.on_drained(key, id, out.len() as u64);
         self.update_interest(key, id);
     }
-}
 
-/// SENDMEs that a stream owes its client: none while its data waits for the connection.
-fn take_sendmes(stream: &mut Stream) -> u32 {
-    let mut due = 0;
-    while stream.queue.is_empty() && stream.window.take_sendme() {
-        due += 1;
+    /// A connection took `bytes`: the client may be told to send more.
+    fn on_drained(&mut self, key: CircuitKey, id: StreamId, bytes: u64) {
+        let now = self.now;
+        let Some(stream) = self.stream_mut(key, id) else { return };
+        match &mut stream.hold {
+            // No SENDME while data waits for the connection.
+            Hold::Windows(window) => {
+                let mut due = 0;
+                while stream.queue.is_empty() && window.take_sendme() {
+                    due += 1;
+                }
+                for _ in 0..due {
+                    self.send_relay(key, RelayCommand::SENDME, Some(id), &[]);
+                }
+            }
+            Hold::Signals(signals) => {
+                signals.queued_bytes -= bytes;
+                let signal = signals.drain.on_drained(now, bytes, signals.queued_bytes);
+                self.send_signal(key, id, signal);
+            }
+        }
     }
-    due
 }
 
-/// Moves data from a stream's queue to `out`, as far as the connection's credit goes.
-fn drain(pool: &mut CellPool, queue: &mut CellQueue, writable: &mut usize, out: &mut Vec<u8>) {
+/// Moves data from a stream's queue to `out`, as far as `allowed` bytes go.
+fn drain(pool: &mut CellPool, queue: &mut CellQueue, allowed: &mut usize, out: &mut Vec<u8>) {
     while let Some((body, offset)) = pool.front(queue) {
         let end = HEADER_LEN + usize::from(u16::from_be_bytes([body[9], body[10]]));
         let offset = offset.max(HEADER_LEN);
         let data = &body[offset..end];
-        let len = data.len().min(*writable);
+        let len = data.len().min(*allowed);
         out.extend_from_slice(&data[..len]);
-        *writable -= len;
+        *allowed -= len;
         if offset + len < end {
             return pool.set_front_offset(queue, offset + len);
         }

@@ -86,9 +86,7 @@ impl Dials {
 impl Core {
     /// Finds a link for a circuit that waits for one.
     pub fn find_channel(&mut self, key: CircuitKey) {
-        let Some(Next::Waiting { target, .. }) =
-            self.circuits.get(key).map(|circuit| &circuit.next)
-        else {
+        let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
         match self.channel_to(target) {
@@ -100,9 +98,7 @@ impl Core {
 
     /// Dials the relay that a circuit waits for, unless that is under way already.
     pub fn dial_for(&mut self, key: CircuitKey) {
-        let Some(Next::Waiting { target, .. }) =
-            self.circuits.get(key).map(|circuit| &circuit.next)
-        else {
+        let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
         let target = Target::clone(target);
@@ -164,18 +160,10 @@ impl Core {
         addr: Option<SocketAddr>,
         error: Option<&ChannelError>,
     ) -> bool {
-        let found = self
-            .dials
-            .dials
-            .iter()
-            .find(|(_, dial)| dial.socket == socket);
+        let found = self.dials.dials.iter().find(|(_, dial)| dial.socket == socket);
         let Some((&key, _)) = found else { return false };
         if let (Some(addr), Some(error)) = (addr, error) {
-            self.event(Event::ChannelClosed {
-                peer: None,
-                addr,
-                error: error.clone(),
-            });
+            self.event(Event::ChannelClosed { peer: None, addr, error: error.clone() });
         }
         let reason = match error {
             Some(ChannelError::WrongIdentity) => DestroyReason::OR_IDENTITY,
@@ -200,8 +188,7 @@ impl Core {
             idle_since: self.now,
             retired: false,
         };
-        self.links
-            .insert(Link::new(LinkKind::Channel(channel), hash_seed))
+        self.links.insert(Link::new(LinkKind::Channel(channel), hash_seed))
     }
 
     /// A channel's handshake is over.
@@ -217,23 +204,14 @@ impl Core {
         channel.canonical = opened.peer_addrs.contains(&channel.addr.ip());
         let (socket, role, addr) = (channel.socket, channel.role, channel.addr);
         let Some(peer) = opened.peer else { return };
-        self.dials
-            .channels
-            .entry(peer.rsa)
-            .or_default()
-            .push(link_key);
+        self.dials.channels.entry(peer.rsa).or_default().push(link_key);
         self.announce(peer.rsa, true);
         self.event(Event::ChannelOpened { role, peer, addr });
         if let Some(ours) = opened.our_addr {
             self.event(Event::OurAddress { ours, by: peer });
         }
         self.retire_duplicates(&peer);
-        let dialled = self
-            .dials
-            .dials
-            .iter()
-            .find(|(_, dial)| dial.socket == socket)
-            .map(|(key, _)| *key);
+        let dialled = self.dials.dials.iter().find(|(_, dial)| dial.socket == socket).map(|(key, _)| *key);
         if let Some(dial) = dialled.and_then(|key| self.dials.dials.remove(&key)) {
             for circuit in dial.waiting {
                 self.extend_over(circuit, link_key);
@@ -275,11 +253,7 @@ impl Core {
     /// those that are idle and those that do not open.
     pub fn on_tick(&mut self) -> Vec<SocketId> {
         let now = self.now;
-        let late = self
-            .dials
-            .dials
-            .iter()
-            .filter(|(_, dial)| dial.deadline <= now);
+        let late = self.dials.dials.iter().filter(|(_, dial)| dial.deadline <= now);
         let late: Vec<_> = late.map(|(key, dial)| (*key, dial.socket)).collect();
         let mut closing = Vec::with_capacity(late.len());
         for (key, socket) in late {
@@ -297,8 +271,7 @@ impl Core {
             let spread = Duration::from_secs(channel.socket.get() % 180);
             let unused = now.since(channel.idle_since);
             if idle
-                && (unused >= IDLE_TIMEOUT + spread
-                    || channel.retired && unused >= Duration::from_secs(10))
+                && (unused >= IDLE_TIMEOUT + spread || channel.retired && unused >= Duration::from_secs(10))
             {
                 closing.push(channel.socket);
             }

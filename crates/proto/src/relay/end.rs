@@ -1,16 +1,22 @@
 //! Our end of a circuit: its flow control, and the streams that leave the network here.
 
 use super::message::NetworkParams;
-use crate::cell::relay::StreamId;
-use crate::flow::{self, Algorithm, Digests, FlowControl, Path, StreamWindow, VegasParams};
+use crate::cell::relay::{DATA_LEN, StreamId};
+use crate::flow::{
+    self, Algorithm, Digests, DrainWatch, FlowControl, Path, ReadLimit, Role, StreamControl, StreamWindow,
+    VegasParams, XonXoffParams,
+};
 use crate::node::{ResolveId, SocketId};
 use crate::pool::CellQueue;
+use crate::time::Instant;
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
 
 /// While this many cells wait towards the client, no stream of the circuit is read (tor:
 /// `cell_queue_highwatermark`).
 pub(super) const BACKWARD_QUEUE_HIGH_CELLS: u32 = 128;
+/// Cells that one read of a connection makes at most, so that no stream holds up the others.
+const READ_CELLS_MAX: u32 = 32;
 /// At this many the streams are read again.
 pub(super) const BACKWARD_QUEUE_LOW_CELLS: u32 = 48;
 
@@ -31,7 +37,12 @@ pub(super) struct Stream {
     pub queue: CellQueue,
     /// Bytes that the TCP connection takes now.
     pub writable: usize,
-    pub window: StreamWindow,
+    /// What holds its client and its connection back.
+    pub hold: Hold,
+    /// When a rate allows the connection to be read again, if the shard is to wake up for it.
+    pub wake: Option<Instant>,
+    /// Whether the operator's rates hold for this connection.
+    pub limited: bool,
     /// What the driver was last told: read, write.
     pub interest: (bool, bool),
 }
@@ -42,29 +53,20 @@ pub(super) struct Stream {
 #[derive(Debug)]
 pub(super) enum StreamState {
     Resolving(ResolveId),
-    Connecting {
-        socket: SocketId,
-        addr: SocketAddr,
-        ttl_s: u32,
-    },
+    Connecting { socket: SocketId, addr: SocketAddr, ttl_s: u32 },
     Open(SocketId),
 }
 
 impl End {
     pub fn new(congestion_control: bool, params: &NetworkParams) -> Self {
         let algorithm = match congestion_control {
-            true => Algorithm::Vegas(VegasParams::from_consensus(Path::Exit, &|name| {
-                params.0.get(name).copied()
-            })),
+            true => {
+                Algorithm::Vegas(VegasParams::from_consensus(Path::Exit, &|name| params.0.get(name).copied()))
+            }
             false => Algorithm::Fixed(params.get("circwindow", 1000, 100, 1000) as u16),
         };
         let flow = flow::new(algorithm);
-        End {
-            digests: Digests::new(flow.pending_max()),
-            flow,
-            streams: BTreeMap::new(),
-            held_back: false,
-        }
+        End { digests: Digests::new(flow.pending_max()), flow, streams: BTreeMap::new(), held_back: false }
     }
 
     /// Cells that wait in the streams.
@@ -72,22 +74,62 @@ impl End {
         self.streams.values().map(|stream| stream.queue.len()).sum()
     }
 
-    /// Cells that may be read from this stream's connection now.
-    pub fn room(&self, stream: &Stream) -> u32 {
-        match self.held_back {
+    /// Bytes that may be read from a stream's connection now, as far as this circuit goes.
+    pub fn read_len(&mut self, id: StreamId, now: Instant) -> usize {
+        let cells = match self.held_back {
             true => 0,
-            false => self.flow.room().min(stream.window.room()),
+            false => self.flow.room().min(READ_CELLS_MAX),
+        };
+        match self.streams.get_mut(&id).map(|stream| &mut stream.hold) {
+            Some(Hold::Windows(window)) => cells.min(window.room()) as usize * DATA_LEN,
+            Some(Hold::Signals(signals)) => {
+                let bytes = signals.limit.may_read(now);
+                (cells as usize * DATA_LEN).min(usize::try_from(bytes).unwrap_or(usize::MAX))
+            }
+            None => 0,
+        }
+    }
+
+    /// What holds a new stream of this circuit back.
+    pub fn new_hold(&self, params: &NetworkParams) -> Hold {
+        match self.flow.stream_control() {
+            StreamControl::Windows => Hold::Windows(StreamWindow::default()),
+            StreamControl::XonXoff => {
+                let params = XonXoffParams::from_consensus(&|name| params.0.get(name).copied());
+                let drain = DrainWatch::new(Role::Exit, params);
+                let limit = ReadLimit::new(Role::Exit, params);
+                Hold::Signals(Box::new(Signals { drain, limit, queued_bytes: 0 }))
+            }
         }
     }
 }
 
+/// What holds a stream's client and its connection back.
+pub(super) enum Hold {
+    /// Windows of 500 cells and stream SENDMEs.
+    Windows(StreamWindow),
+    /// XON and XOFF (proposal 324).
+    Signals(Box<Signals>),
+}
+
+pub(super) struct Signals {
+    /// Watches the queue to the connection: tells the client to stop and go.
+    pub drain: DrainWatch,
+    /// Obeys the client: how fast the connection is read.
+    pub limit: ReadLimit,
+    /// Bytes in the queue to the connection.
+    pub queued_bytes: u64,
+}
+
 impl Stream {
-    pub fn new(state: StreamState) -> Self {
+    pub fn new(state: StreamState, hold: Hold) -> Self {
         Stream {
             state,
             queue: CellQueue::default(),
             writable: 0,
-            window: StreamWindow::default(),
+            hold,
+            wake: None,
+            limited: false,
             interest: (false, false),
         }
     }

@@ -28,10 +28,7 @@ impl Core {
         let Some(circuit) = self.circuits.get_mut(key) else {
             return;
         };
-        circuit.next = Next::Waiting {
-            target: Box::new(target),
-            create2: Box::new(create2),
-        };
+        circuit.next = Next::Waiting { target: Box::new(target), create2: Box::new(create2) };
         self.find_channel(key);
     }
 
@@ -51,16 +48,9 @@ impl Core {
         let wanted = extend.target().map_err(|_| REFUSED)?;
         let target = self.check_target(circuit.prev.link, &wanted)?;
         let mut bytes = Vec::with_capacity(BODY_LEN);
-        Create2 {
-            htype: extend.htype,
-            hdata: extend.hdata,
-        }
-        .encode(&mut bytes);
+        Create2 { htype: extend.htype, hdata: extend.hdata }.encode(&mut bytes);
         let mut create2 = [0; BODY_LEN];
-        create2
-            .get_mut(..bytes.len())
-            .ok_or(REFUSED)?
-            .copy_from_slice(&bytes);
+        create2.get_mut(..bytes.len()).ok_or(REFUSED)?.copy_from_slice(&bytes);
         Ok((target, create2))
     }
 
@@ -70,11 +60,7 @@ impl Core {
         let rsa = RsaId(wanted.rsa_id);
         let ed25519 = wanted.ed25519_id.map(Ed25519Id);
         let ours = &self.config.ids;
-        let back = self
-            .links
-            .get(prev)
-            .and_then(|link| link.channel())
-            .and_then(|channel| channel.peer);
+        let back = self.links.get(prev).and_then(|link| link.channel()).and_then(|channel| channel.peer);
         for relay in [Some(*ours), back].into_iter().flatten() {
             if relay.rsa == rsa || ed25519 == Some(relay.ed25519) {
                 return Err(DestroyReason::PROTOCOL);
@@ -83,17 +69,12 @@ impl Core {
         let ipv4 = wanted.ipv4.map(SocketAddr::V4);
         let ipv6 = wanted.ipv6.map(SocketAddr::V6);
         let usable = |addr: &SocketAddr| {
-            addr.port() != 0
-                && (self.config.extend_to_private || !crate::policy::is_private(addr.ip()))
+            addr.port() != 0 && (self.config.extend_to_private || !crate::policy::is_private(addr.ip()))
         };
         let addrs: Vec<_> = ipv4.into_iter().chain(ipv6).filter(usable).collect();
         match addrs.is_empty() {
             true => Err(DestroyReason::PROTOCOL),
-            false => Ok(Target {
-                rsa,
-                ed25519,
-                addrs,
-            }),
+            false => Ok(Target { rsa, ed25519, addrs }),
         }
     }
 
@@ -104,8 +85,7 @@ impl Core {
         let usable = |key: &LinkKey| {
             let channel = self.links.get(*key)?.channel()?;
             let peer = channel.peer?;
-            let right =
-                peer.rsa == target.rsa && target.ed25519.is_none_or(|id| id == peer.ed25519);
+            let right = peer.rsa == target.rsa && target.ed25519.is_none_or(|id| id == peer.ed25519);
             let trusted = channel.canonical || asked.contains(&channel.addr.ip());
             (channel.open && !channel.retired && right && trusted).then_some((
                 !channel.canonical,
@@ -129,15 +109,12 @@ impl Core {
             return self.pool.free(slot);
         };
         let lane = Lane::new(link_key, circ_id, Credit::Unlimited);
-        let Next::Waiting { create2, .. } =
-            core::mem::replace(&mut circuit.next, Next::Creating(lane))
+        let Next::Waiting { create2, .. } = core::mem::replace(&mut circuit.next, Next::Creating(lane))
         else {
             unreachable!("only a circuit that waits is extended");
         };
         self.pool.body_mut(&slot).copy_from_slice(&*create2);
-        self.links[link_key]
-            .lanes
-            .insert(circ_id, (key, Side::Next));
+        self.links[link_key].lanes.insert(circ_id, (key, Side::Next));
         self.enqueue(key, Side::Next, slot);
     }
 

@@ -84,13 +84,7 @@ impl Core {
     }
 
     /// A relay cell for us.
-    fn on_recognized(
-        &mut self,
-        key: CircuitKey,
-        command: Command,
-        slot: SlotId,
-        digest: CellDigest,
-    ) {
+    fn on_recognized(&mut self, key: CircuitKey, command: Command, slot: SlotId, digest: CellDigest) {
         let Ok((header, _)) = relay::parse(self.pool.body(&slot)) else {
             self.pool.free(slot);
             return self.close_circuit(key, DestroyReason::PROTOCOL);
@@ -120,21 +114,12 @@ impl Core {
 
     /// The client wants the circuit to end with us, and names the reason for the relay ahead.
     fn on_truncate(&mut self, key: CircuitKey, data: &[u8]) {
-        self.truncate(
-            key,
-            Some(DestroyReason::parse(data)),
-            DestroyReason::REQUESTED,
-        );
+        self.truncate(key, Some(DestroyReason::parse(data)), DestroyReason::REQUESTED);
     }
 
     /// The circuit ends with us from now on. The next lane hears `farewell`, if it still is there
     /// to hear, and the client hears TRUNCATED.
-    pub fn truncate(
-        &mut self,
-        key: CircuitKey,
-        farewell: Option<DestroyReason>,
-        reason: DestroyReason,
-    ) {
+    pub fn truncate(&mut self, key: CircuitKey, farewell: Option<DestroyReason>, reason: DestroyReason) {
         let Some(circuit) = self.circuits.get_mut(key) else {
             return;
         };
@@ -155,22 +140,13 @@ impl Core {
         data: &[u8],
     ) -> Option<CellDigest> {
         let slot = self.take_slot(Command::RELAY)?;
-        relay::write(
-            self.pool.body_mut(&slot),
-            command,
-            stream,
-            data,
-            &mut self.rng,
-        );
+        relay::write(self.pool.body_mut(&slot), command, stream, data, &mut self.rng);
         self.seal_and_queue(key, slot)
     }
 
     /// Seals a relay cell of ours that stands in `slot`, and queues it towards the client.
     pub fn seal_and_queue(&mut self, key: CircuitKey, slot: SlotId) -> Option<CellDigest> {
-        let layer = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.layer.as_mut());
+        let layer = self.circuits.get_mut(key).and_then(|circuit| circuit.layer.as_mut());
         let Some(layer) = layer else {
             self.pool.free(slot);
             return None;

@@ -62,17 +62,9 @@ impl fmt::Debug for Control {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A channel to a relay opened (a client's channel is not reported).
-    ChannelOpened {
-        role: Role,
-        peer: RelayIds,
-        addr: SocketAddr,
-    },
+    ChannelOpened { role: Role, peer: RelayIds, addr: SocketAddr },
     /// A channel to a relay, or an attempt to open one, ended.
-    ChannelClosed {
-        peer: Option<RelayIds>,
-        addr: SocketAddr,
-        error: ChannelError,
-    },
+    ChannelClosed { peer: Option<RelayIds>, addr: SocketAddr, error: ChannelError },
     /// A peer told us how it sees our address (NETINFO).
     OurAddress { ours: IpAddr, by: RelayIds },
     /// Somebody else's channel to our ORPort carried our own probe.
@@ -100,20 +92,13 @@ pub enum ShardMessage {
 #[derive(Debug)]
 pub enum Crossed {
     /// A circuit goes on at the receiver, which sends CREATE2 to `target`.
-    Create {
-        circ_id: CircId,
-        target: Box<Target>,
-        create2: Box<Body>,
-    },
+    Create { circ_id: CircId, target: Box<Target>, create2: Box<Body> },
     /// Cells, in order.
     Cells(Vec<CrossedCell>),
     /// The receiver may send this many cells more.
     Credit { circ_id: CircId, cells: u32 },
     /// The circuit ends at the sender.
-    Destroy {
-        circ_id: CircId,
-        reason: DestroyReason,
-    },
+    Destroy { circ_id: CircId, reason: DestroyReason },
 }
 
 /// One cell that crosses.

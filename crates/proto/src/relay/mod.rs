@@ -18,6 +18,7 @@ mod extend;
 mod hop;
 mod link;
 mod message;
+mod rates;
 mod resolve;
 mod shard;
 mod streams;

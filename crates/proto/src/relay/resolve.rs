@@ -12,10 +12,7 @@ impl Core {
         if self.refuses_stream(key).is_some() {
             return self.answer_resolve(key, id, Err(ResolveError::NotFound));
         }
-        let asked = Asked::Resolve {
-            circuit: key,
-            stream: id,
-        };
+        let asked = Asked::Resolve { circuit: key, stream: id };
         match Resolve::parse(data) {
             Ok(Resolve::Name(name)) => {
                 self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked);
@@ -46,9 +43,7 @@ impl Core {
             Ok(Resolution::Name(name, ttl_s)) => {
                 resolved.push(Answer::Name(name.into_bytes()), clip_ttl_s(ttl_s));
             }
-            Err(error) => {
-                resolved = Resolved::error(error == ResolveError::Transient, clip_ttl_s(0))
-            }
+            Err(error) => resolved = Resolved::error(error == ResolveError::Transient, clip_ttl_s(0)),
         }
         let mut data = Vec::new();
         resolved.encode(&mut data);

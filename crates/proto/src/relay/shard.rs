@@ -7,7 +7,7 @@ use super::config::RelayConfig;
 use super::core::{Core, Popped};
 use super::link::LinkKey;
 use super::message::{Control, Event};
-use crate::bucket::{Buckets, Direction, Traffic};
+use crate::bucket::{Direction, Traffic};
 use crate::cell::{BODY_LEN, CELL_LEN, Command};
 use crate::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
 use crate::node::{Input, Node, Output, SocketError, SocketId};
@@ -19,9 +19,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes that are read from a socket at once.
 const READ_LEN: usize = 64 * 1024;
-/// A rate that is used up is waited for until this many bytes may pass, so that sockets do not wake
-/// up for every byte.
-const THROTTLE_QUANTUM_BYTES: u64 = 4 * CELL_LEN as u64;
 const TICK: Duration = Duration::from_secs(1);
 
 /// A channel and its socket.
@@ -49,16 +46,12 @@ pub struct Relay {
     goodbyes: VecDeque<(SocketId, Vec<u8>)>,
     scratch: Box<[u8]>,
     wall: UnixTime,
-    buckets: Buckets,
-    /// When rates that were used up allow sockets again.
-    throttled_until: Option<Instant>,
     next_tick: Instant,
 }
 
 impl Relay {
     /// A shard. It answers CREATE cells once [`Control::OnionKeys`] has come.
     pub fn new(config: RelayConfig, transport: Box<dyn StreamTransport>, seed: &Seed) -> Self {
-        let buckets = Buckets::new(Instant::ZERO, config.bandwidth, config.relay_bandwidth);
         Relay {
             core: Core::new(config, seed),
             transport,
@@ -68,8 +61,6 @@ impl Relay {
             goodbyes: VecDeque::new(),
             scratch: vec![0; READ_LEN].into_boxed_slice(),
             wall: UnixTime::default(),
-            buckets,
-            throttled_until: None,
             next_tick: Instant::ZERO + TICK,
         }
     }
@@ -100,24 +91,11 @@ impl Relay {
         self.add_carrier(socket, channel, Role::Initiator, peer);
     }
 
-    fn add_carrier(
-        &mut self,
-        socket: SocketId,
-        channel: Box<dyn Channel>,
-        role: Role,
-        peer: SocketAddr,
-    ) {
+    fn add_carrier(&mut self, socket: SocketId, channel: Box<dyn Channel>, role: Role, peer: SocketAddr) {
         let link = self.core.add_channel(socket, role, peer);
-        let limited =
-            self.core.config.count_private_bandwidth || !crate::policy::is_private(peer.ip());
-        let carrier = Carrier {
-            channel,
-            socket,
-            writable: 0,
-            interest: (false, false),
-            timer: None,
-            limited,
-        };
+        let limited = self.core.config.count_private_bandwidth || !crate::policy::is_private(peer.ip());
+        let carrier =
+            Carrier { channel, socket, writable: 0, interest: (false, false), timer: None, limited };
         self.carriers.insert(link, carrier);
         self.links.insert(socket, link);
         self.core.list(link);
@@ -129,8 +107,7 @@ impl Relay {
             return;
         };
         if carrier.limited {
-            self.buckets
-                .take(Direction::Read, Traffic::Relayed, len as u64);
+            self.core.rates.take(Direction::Read, Traffic::Relayed, len);
         }
         if let Err(error) = carrier.channel.handle_read(now, &self.scratch[..len]) {
             // What came before the fault still counts; a peer may say why and leave.
@@ -145,11 +122,9 @@ impl Relay {
                 return;
             };
             match carrier.channel.next_incoming(now) {
-                Ok(Some(Incoming::Cell {
-                    circ_id,
-                    command,
-                    body,
-                })) => self.core.on_cell(link, circ_id, command, body),
+                Ok(Some(Incoming::Cell { circ_id, command, body })) => {
+                    self.core.on_cell(link, circ_id, command, body)
+                }
                 Ok(Some(Incoming::Opened(opened))) => self.core.on_opened(link, opened),
                 Ok(None) => break,
                 Err(error) => return self.end_channel(now, link, error),
@@ -190,8 +165,7 @@ impl Relay {
 
     fn forget_link(&mut self, link: LinkKey, socket: SocketId, error: ChannelError) {
         let channel = self.core.links.get(link).and_then(|link| link.channel());
-        let Some((open, addr, peer)) =
-            channel.map(|channel| (channel.open, channel.addr, channel.peer))
+        let Some((open, addr, peer)) = channel.map(|channel| (channel.open, channel.addr, channel.peer))
         else {
             return;
         };
@@ -206,11 +180,12 @@ impl Relay {
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        if self.throttled_until.is_some_and(|until| until <= now) {
-            self.throttled_until = None;
+        if self.core.rates.is_due(now) {
             let all: Vec<_> = self.carriers.keys().collect();
             all.into_iter().for_each(|link| self.core.list(link));
+            self.core.list_streams();
         }
+        self.core.wake_streams();
         while let Some(&(at, socket)) = self.timers.first().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, socket));
             let Some(&link) = self.links.get(&socket) else {
@@ -251,29 +226,18 @@ impl Relay {
             Control::Shutdown => {
                 self.core.draining = true;
                 let all: Vec<_> = self.carriers.keys().collect();
-                all.into_iter()
-                    .for_each(|link| self.end_channel(now, link, ChannelError::Shutdown));
+                all.into_iter().for_each(|link| self.end_channel(now, link, ChannelError::Shutdown));
             }
         }
     }
 
     /// Gives a channel the cells that it can send promptly, and its bytes to the driver.
-    fn flush_channel(
-        &mut self,
-        now: Instant,
-        link: LinkKey,
-        out: &mut Vec<u8>,
-    ) -> Option<SocketId> {
+    fn flush_channel(&mut self, now: Instant, link: LinkKey, out: &mut Vec<u8>) -> Option<SocketId> {
         let carrier = self.carriers.get_mut(link)?;
-        let allowance = match carrier.limited {
-            true => self
-                .buckets
-                .allowance(now, Direction::Write, Traffic::Relayed),
-            false => u64::MAX,
-        };
-        let allowed = carrier
-            .writable
-            .min(usize::try_from(allowance).unwrap_or(usize::MAX));
+        let mut allowed = carrier.writable;
+        if carrier.limited {
+            allowed = allowed.min(self.core.rates.allowance(now, Direction::Write, Traffic::Relayed));
+        }
         carrier.channel.handle_writable(allowed);
         while carrier.channel.capacity() > 0 {
             match self.core.pop(link) {
@@ -289,9 +253,7 @@ impl Relay {
                 Some(Popped::Farewell(farewell)) => {
                     let mut body = [0; BODY_LEN];
                     body[0] = farewell.reason.0;
-                    carrier
-                        .channel
-                        .send(now, farewell.circ_id, Command::DESTROY, &body);
+                    carrier.channel.send(now, farewell.circ_id, Command::DESTROY, &body);
                 }
                 None => break,
             }
@@ -299,15 +261,9 @@ impl Relay {
         let more = carrier.channel.poll_transmit(now, out);
         carrier.writable = carrier.writable.saturating_sub(out.len());
         if carrier.limited {
-            self.buckets
-                .take(Direction::Write, Traffic::Relayed, out.len() as u64);
+            self.core.rates.take(Direction::Write, Traffic::Relayed, out.len());
         }
-        let waiting = more
-            || self
-                .core
-                .links
-                .get(link)
-                .is_some_and(|link| link.has_output());
+        let waiting = more || self.core.links.get(link).is_some_and(|link| link.has_output());
         let throttled = waiting && allowed < carrier.writable + out.len();
         self.update_carrier(now, link, waiting && !throttled, throttled);
         self.carriers.get(link).map(|carrier| carrier.socket)
@@ -318,20 +274,13 @@ impl Relay {
         let Some(carrier) = self.carriers.get_mut(link) else {
             return;
         };
-        let may_read = !carrier.limited
-            || self
-                .buckets
-                .allowance(now, Direction::Read, Traffic::Relayed)
-                > 0;
+        let may_read =
+            !carrier.limited || self.core.rates.allowance(now, Direction::Read, Traffic::Relayed) > 0;
         let wanted = (may_read, waiting || carrier.writable < CELL_LEN * 2);
         let socket = carrier.socket;
         if wanted != carrier.interest {
             carrier.interest = wanted;
-            self.core.outputs.push_back(Output::Interest {
-                socket,
-                read: wanted.0,
-                write: wanted.1,
-            });
+            self.core.outputs.push_back(Output::Interest { socket, read: wanted.0, write: wanted.1 });
         }
         let timer = carrier.channel.poll_timeout();
         // A timer that moved on is left where it is; it looks again when it fires.
@@ -344,25 +293,13 @@ impl Relay {
             self.timers.insert((at, socket));
         }
         if throttled {
-            self.throttle(now, Direction::Write);
+            self.core.rates.wait(now, Direction::Write, Traffic::Relayed);
         }
-        if !may_read {
-            self.throttle(now, Direction::Read);
-        }
-    }
-
-    /// Wakes up when a used-up rate allows a few cells again.
-    fn throttle(&mut self, now: Instant, direction: Direction) {
-        let until =
-            self.buckets
-                .next_available(now, direction, Traffic::Relayed, THROTTLE_QUANTUM_BYTES);
-        let until = until.unwrap_or(now + TICK);
-        self.throttled_until = Some(self.throttled_until.map_or(until, |set| set.min(until)));
     }
 
     fn next_timeout(&self) -> Instant {
         let channel = self.timers.first().map(|(at, _)| *at);
-        [channel, self.throttled_until]
+        [channel, self.core.rates.waiting_until(), self.core.streams.wakes.first().map(|(at, _)| *at)]
             .into_iter()
             .flatten()
             .fold(self.next_tick, Instant::min)
@@ -371,16 +308,9 @@ impl Relay {
 
 impl Node for Relay {
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
-        let len = match self
-            .links
-            .get(&socket)
-            .and_then(|link| self.carriers.get(*link))
-        {
+        let len = match self.links.get(&socket).and_then(|link| self.carriers.get(*link)) {
             Some(carrier) if carrier.limited => {
-                let allowance =
-                    self.buckets
-                        .allowance(self.core.now, Direction::Read, Traffic::Relayed);
-                usize::try_from(allowance).unwrap_or(READ_LEN).max(1)
+                self.core.rates.allowance(self.core.now, Direction::Read, Traffic::Relayed).max(1)
             }
             Some(_) => READ_LEN,
             None => self.core.stream_read_len(socket),
@@ -395,15 +325,9 @@ impl Node for Relay {
             Input::Timeout => self.on_timeout(now),
             Input::WallClock(wall) => {
                 self.wall = wall;
-                self.carriers
-                    .values_mut()
-                    .for_each(|carrier| carrier.channel.handle_wall_clock(wall));
+                self.carriers.values_mut().for_each(|carrier| carrier.channel.handle_wall_clock(wall));
             }
-            Input::Accepted {
-                socket,
-                local,
-                peer,
-            } => self.on_accepted(now, socket, local, peer),
+            Input::Accepted { socket, local, peer } => self.on_accepted(now, socket, local, peer),
             Input::Connected { socket, .. } => self.on_connected(now, socket),
             Input::Failed { socket, error } => match self.links.get(&socket) {
                 Some(&link) => self.on_channel_failed(link, error),
@@ -428,11 +352,7 @@ impl Node for Relay {
                     let Some(carrier) = self.carriers.get_mut(link) else {
                         return;
                     };
-                    let error = carrier
-                        .channel
-                        .handle_eof(now)
-                        .err()
-                        .unwrap_or(ChannelError::PeerClosed);
+                    let error = carrier.channel.handle_eof(now).err().unwrap_or(ChannelError::PeerClosed);
                     self.end_channel(now, link, error);
                 }
                 None => self.core.on_stream_eof(socket),

@@ -17,7 +17,7 @@ use crate::node::{Output, Query, Resolution, ResolveError, ResolveId, SocketErro
 use crate::pool::CellQueue;
 use crate::time::{Duration, Instant};
 use core::net::{IpAddr, SocketAddr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a connection whose stream is over may take for what it is still owed.
 const LEFTOVER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -28,16 +28,8 @@ const TTL_MIN_S: u32 = 300;
 /// A question to the resolver, and for whom.
 #[derive(Debug)]
 pub(super) enum Asked {
-    Begin {
-        circuit: CircuitKey,
-        stream: StreamId,
-        port: u16,
-        flags: BeginFlags,
-    },
-    Resolve {
-        circuit: CircuitKey,
-        stream: StreamId,
-    },
+    Begin { circuit: CircuitKey, stream: StreamId, port: u16, flags: BeginFlags },
+    Resolve { circuit: CircuitKey, stream: StreamId },
 }
 
 /// A connection whose stream is over, with what it is still owed.
@@ -55,6 +47,8 @@ pub(super) struct Streams {
     pub leftovers: BTreeMap<SocketId, Leftover>,
     /// Streams with data to write since the shard last flushed.
     pub to_flush: Vec<SocketId>,
+    /// When streams that wait for their client's rate may be read again.
+    pub wakes: BTreeSet<(Instant, SocketId)>,
     questions: u64,
 }
 
@@ -66,19 +60,14 @@ impl Streams {
 
 impl Core {
     /// A relay cell of a stream that is not DATA.
-    pub fn on_stream_cell(
-        &mut self,
-        key: CircuitKey,
-        id: StreamId,
-        command: RelayCommand,
-        data: &[u8],
-    ) {
+    pub fn on_stream_cell(&mut self, key: CircuitKey, id: StreamId, command: RelayCommand, data: &[u8]) {
         match command {
             RelayCommand::BEGIN => self.on_begin(key, id, data),
             RelayCommand::BEGIN_DIR => self.send_end(key, id, EndReason::NOTDIRECTORY),
             RelayCommand::RESOLVE => self.on_resolve(key, id, data),
             RelayCommand::END => self.on_end(key, id),
             RelayCommand::SENDME => self.on_stream_sendme(key, id),
+            RelayCommand::XON | RelayCommand::XOFF => self.on_stream_signal(key, id, command, data),
             _ => {}
         }
     }
@@ -87,20 +76,11 @@ impl Core {
     pub fn end_of(&mut self, key: CircuitKey) -> Option<&mut End> {
         let circuit = self.circuits.get_mut(key)?;
         let params = &self.params;
-        Some(
-            circuit
-                .end
-                .get_or_insert_with(|| Box::new(End::new(circuit.congestion_control, params))),
-        )
+        Some(circuit.end.get_or_insert_with(|| Box::new(End::new(circuit.congestion_control, params))))
     }
 
     pub fn stream_mut(&mut self, key: CircuitKey, id: StreamId) -> Option<&mut Stream> {
-        self.circuits
-            .get_mut(key)?
-            .end
-            .as_mut()?
-            .streams
-            .get_mut(&id)
+        self.circuits.get_mut(key)?.end.as_mut()?.streams.get_mut(&id)
     }
 
     fn on_begin(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
@@ -118,21 +98,12 @@ impl Core {
         let port = begin.port.get();
         match begin.host {
             Host::Name(name) => {
-                let asked = Asked::Begin {
-                    circuit: key,
-                    stream: id,
-                    port,
-                    flags: begin.flags,
-                };
+                let asked = Asked::Begin { circuit: key, stream: id, port, flags: begin.flags };
                 let question = self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked);
                 self.insert_stream(key, id, StreamState::Resolving(question));
             }
-            Host::Ipv4(addr) => {
-                self.connect(key, id, &[(addr.into(), TTL_MAX_S)], port, begin.flags)
-            }
-            Host::Ipv6(addr) => {
-                self.connect(key, id, &[(addr.into(), TTL_MAX_S)], port, begin.flags)
-            }
+            Host::Ipv4(addr) => self.connect(key, id, &[(addr.into(), TTL_MAX_S)], port, begin.flags),
+            Host::Ipv6(addr) => self.connect(key, id, &[(addr.into(), TTL_MAX_S)], port, begin.flags),
         }
     }
 
@@ -153,14 +124,15 @@ impl Core {
         }
         let limits = &self.config.limits;
         let on_circuit = circuit.end.as_ref().map_or(0, |end| end.streams.len());
-        let full =
-            on_circuit >= limits.streams_per_circuit || self.streams.count() >= limits.streams;
+        let full = on_circuit >= limits.streams_per_circuit || self.streams.count() >= limits.streams;
         full.then_some(EndReason::RESOURCELIMIT)
     }
 
     fn insert_stream(&mut self, key: CircuitKey, id: StreamId, state: StreamState) {
+        let params = self.params.clone();
         if let Some(end) = self.end_of(key) {
-            end.streams.insert(id, Stream::new(state));
+            let hold = end.new_hold(&params);
+            end.streams.insert(id, Stream::new(state, hold));
         }
     }
 
@@ -175,22 +147,13 @@ impl Core {
     /// The resolver answered.
     pub fn on_resolved(&mut self, id: ResolveId, answer: Result<Resolution, ResolveError>) {
         match self.streams.asked.remove(&id) {
-            Some(Asked::Begin {
-                circuit,
-                stream,
-                port,
-                flags,
-            }) => match answer {
-                Ok(Resolution::Addresses(addrs)) => {
-                    self.connect(circuit, stream, &addrs, port, flags)
-                }
+            Some(Asked::Begin { circuit, stream, port, flags }) => match answer {
+                Ok(Resolution::Addresses(addrs)) => self.connect(circuit, stream, &addrs, port, flags),
                 Ok(Resolution::Name(..)) | Err(_) => {
                     self.fail_stream(circuit, stream, EndReason::RESOLVEFAILED.into())
                 }
             },
-            Some(Asked::Resolve { circuit, stream }) => {
-                self.answer_resolve(circuit, stream, answer)
-            }
+            Some(Asked::Resolve { circuit, stream }) => self.answer_resolve(circuit, stream, answer),
             None => {}
         }
     }
@@ -208,52 +171,25 @@ impl Core {
             return;
         }
         let ipv6 = self.config.ipv6_exit && flags.ipv6_ok();
-        let mut wanted: Vec<_> = addrs
-            .iter()
-            .filter(|(addr, _)| {
-                if addr.is_ipv4() {
-                    flags.ipv4_ok()
-                } else {
-                    ipv6
-                }
-            })
-            .collect();
+        let mut wanted: Vec<_> =
+            addrs.iter().filter(|(addr, _)| if addr.is_ipv4() { flags.ipv4_ok() } else { ipv6 }).collect();
         wanted.sort_by_key(|(addr, _)| addr.is_ipv6() != flags.ipv6_preferred());
         let Some(&&(first, first_ttl_s)) = wanted.first() else {
             return self.fail_stream(key, id, EndReason::RESOLVEFAILED.into());
         };
-        let allowed = |addr: IpAddr| {
-            self.config
-                .exit_policy
-                .as_ref()
-                .is_some_and(|policy| policy.allows(addr, port))
-        };
+        let allowed =
+            |addr: IpAddr| self.config.exit_policy.as_ref().is_some_and(|policy| policy.allows(addr, port));
         match wanted.iter().find(|(addr, _)| allowed(*addr)) {
             Some(&&(addr, ttl_s)) => {
                 let socket = self.dials.new_socket();
                 let addr = SocketAddr::new(addr, port);
                 self.streams.by_socket.insert(socket, (key, id));
-                self.insert_stream_or_move(
-                    key,
-                    id,
-                    StreamState::Connecting {
-                        socket,
-                        addr,
-                        ttl_s,
-                    },
-                );
+                self.insert_stream_or_move(key, id, StreamState::Connecting { socket, addr, ttl_s });
                 self.outputs.push_back(Output::Connect { socket, to: addr });
             }
             None => {
                 let addr = Some((first, clip_ttl_s(first_ttl_s)));
-                self.fail_stream(
-                    key,
-                    id,
-                    EndCell {
-                        reason: EndReason::EXITPOLICY,
-                        addr,
-                    },
-                );
+                self.fail_stream(key, id, EndCell { reason: EndReason::EXITPOLICY, addr });
             }
         }
     }
@@ -268,6 +204,7 @@ impl Core {
 
     /// A stream's connection is there.
     pub fn on_stream_connected(&mut self, socket: SocketId) {
+        let limits_private = self.config.count_private_bandwidth;
         let Some(&(key, id)) = self.streams.by_socket.get(&socket) else {
             return;
         };
@@ -278,11 +215,9 @@ impl Core {
             return;
         };
         stream.state = StreamState::Open(socket);
+        stream.limited = limits_private || !crate::policy::is_private(addr.ip());
         let mut data = Vec::with_capacity(25);
-        Connected {
-            addr: Some((addr.ip(), clip_ttl_s(ttl_s))),
-        }
-        .encode(&mut data);
+        Connected { addr: Some((addr.ip(), clip_ttl_s(ttl_s))) }.encode(&mut data);
         self.send_relay(key, RelayCommand::CONNECTED, Some(id), &data);
         self.update_interest(key, id);
     }
@@ -323,11 +258,7 @@ impl Core {
 
     /// A stream is over; what it owes its connection is still written.
     pub fn on_end(&mut self, key: CircuitKey, id: StreamId) {
-        let Some(end) = self
-            .circuits
-            .get_mut(key)
-            .and_then(|circuit| circuit.end.as_mut())
-        else {
+        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else {
             return;
         };
         if let Some(stream) = end.streams.remove(&id) {
@@ -343,6 +274,9 @@ impl Core {
     }
 
     fn drop_stream(&mut self, mut stream: Stream) {
+        if let (Some(at), Some(socket)) = (stream.wake, stream.socket()) {
+            self.streams.wakes.remove(&(at, socket));
+        }
         match stream.state {
             StreamState::Resolving(question) => {
                 self.streams.asked.remove(&question);
@@ -359,19 +293,10 @@ impl Core {
                     return self.outputs.push_back(Output::Close { socket });
                 }
                 let deadline = self.now + LEFTOVER_TIMEOUT;
-                self.outputs.push_back(Output::Interest {
-                    socket,
-                    read: false,
-                    write: true,
-                });
-                self.streams.leftovers.insert(
-                    socket,
-                    Leftover {
-                        queue: stream.queue,
-                        writable: stream.writable,
-                        deadline,
-                    },
-                );
+                self.outputs.push_back(Output::Interest { socket, read: false, write: true });
+                self.streams
+                    .leftovers
+                    .insert(socket, Leftover { queue: stream.queue, writable: stream.writable, deadline });
                 self.streams.to_flush.push(socket);
             }
         }
@@ -379,11 +304,7 @@ impl Core {
 
     /// Once a second: connections that do not take what they are owed are closed.
     pub fn drop_late_leftovers(&mut self) {
-        let late = self
-            .streams
-            .leftovers
-            .iter()
-            .filter(|(_, leftover)| leftover.deadline <= self.now);
+        let late = self.streams.leftovers.iter().filter(|(_, leftover)| leftover.deadline <= self.now);
         let late: Vec<SocketId> = late.map(|(socket, _)| *socket).collect();
         for socket in late {
             if let Some(mut leftover) = self.streams.leftovers.remove(&socket) {
@@ -401,11 +322,7 @@ impl Core {
 
 /// Clients learn only coarse times to live, as from stock exits (proposal 205).
 pub(super) fn clip_ttl_s(ttl_s: u32) -> u32 {
-    if ttl_s <= TTL_MIN_S {
-        TTL_MIN_S
-    } else {
-        TTL_MAX_S
-    }
+    if ttl_s <= TTL_MIN_S { TTL_MIN_S } else { TTL_MAX_S }
 }
 
 fn end_reason(error: SocketError) -> EndReason {

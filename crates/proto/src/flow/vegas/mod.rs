@@ -112,10 +112,7 @@ impl Vegas {
 
     /// Between "nearly all in flight" and "less than the percentage", fullness stays what it was.
     fn update_fullness(&mut self) {
-        let gap_cells = self
-            .params
-            .full_gap_sendmes
-            .saturating_mul(self.params.sendme_cells);
+        let gap_cells = self.params.full_gap_sendmes.saturating_mul(self.params.sendme_cells);
         let (inflight, cwnd) = (u64::from(self.inflight_cells), u64::from(self.cwnd_cells));
         if self.inflight_cells.saturating_add(gap_cells) >= self.cwnd_cells {
             self.full = true;
@@ -133,8 +130,7 @@ impl Vegas {
             self.cwnd_cells = self.cwnd_cells.saturating_add(inc_cells);
             // Slow start that grows no faster than the steady state has nothing left to do.
             let per_cwnd = u64::from(inc_cells) * u64::from(self.sendmes_per_cwnd());
-            let steady =
-                u64::from(self.params.cwnd_inc_cells) * u64::from(self.params.cwnd_inc_rate);
+            let steady = u64::from(self.params.cwnd_inc_cells) * u64::from(self.params.cwnd_inc_rate);
             self.slow_start = per_cwnd > steady;
         }
         if self.cwnd_cells >= self.params.ss_max_cells {
@@ -146,10 +142,7 @@ impl Vegas {
     /// What a SENDME adds in slow start (RFC 3742, section 2).
     fn limited_slow_start_cells(&self) -> u32 {
         let sendme = u64::from(self.params.sendme_cells);
-        let (cwnd, cap) = (
-            u64::from(self.cwnd_cells),
-            u64::from(self.params.ss_cap_cells),
-        );
+        let (cwnd, cap) = (u64::from(self.cwnd_cells), u64::from(self.params.ss_cap_cells));
         let inc = if cwnd <= cap {
             (u64::from(self.params.cwnd_inc_ss_pct) * sendme + 50) / 100
         } else {
@@ -177,10 +170,7 @@ impl Vegas {
         if self.slow_start {
             return 1;
         }
-        let cells_per_step = self
-            .params
-            .cwnd_inc_rate
-            .saturating_mul(self.params.sendme_cells);
+        let cells_per_step = self.params.cwnd_inc_rate.saturating_mul(self.params.sendme_cells);
         self.cwnd_cells.saturating_add(cells_per_step / 2) / cells_per_step
     }
 

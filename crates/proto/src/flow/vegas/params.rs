@@ -204,9 +204,7 @@ mod tests {
 
     #[test]
     fn an_exit_may_answer_within_a_factor_of_two() {
-        let accepted: Vec<u8> = (0..=255)
-            .filter(|&n| sendme_inc_acceptable(31, n))
-            .collect();
+        let accepted: Vec<u8> = (0..=255).filter(|&n| sendme_inc_acceptable(31, n)).collect();
         assert_eq!(accepted, (15..=62).collect::<Vec<_>>());
         assert!(!sendme_inc_acceptable(1, 0));
     }

@@ -116,9 +116,7 @@ fn ewma_count(window: WindowState, params: &VegasParams) -> u32 {
         params.ewma_ss_sendmes
     } else {
         let share = u64::from(window.update_rate) * u64::from(params.ewma_cwnd_pct) / 100;
-        u32::try_from(share)
-            .unwrap_or(u32::MAX)
-            .min(params.ewma_max_sendmes)
+        u32::try_from(share).unwrap_or(u32::MAX).min(params.ewma_max_sendmes)
     };
     count.max(2)
 }
@@ -162,14 +160,9 @@ mod tests {
             (1, 1, false, false, false),
         ];
         let mut rtt = Rtt::default();
-        for (row, (ewma_us, new_us, slow_start, broken, refused)) in vectors.into_iter().enumerate()
-        {
+        for (row, (ewma_us, new_us, slow_start, broken, refused)) in vectors.into_iter().enumerate() {
             rtt.ewma_us = ewma_us;
-            assert_eq!(
-                rtt.clock_stalled_or_jumped(new_us, slow_start),
-                refused,
-                "row {row}"
-            );
+            assert_eq!(rtt.clock_stalled_or_jumped(new_us, slow_start), refused, "row {row}");
             assert_eq!(rtt.clock_broken, broken, "row {row}");
         }
     }
@@ -191,11 +184,7 @@ mod tests {
         ];
         let (params, mut rtt) = (VegasParams::default(), Rtt::default());
         for (sent_us, now_us, cwnd, slow_start, ewma_us, min_us) in vectors {
-            let window = WindowState {
-                slow_start,
-                at_min: cwnd == params.cwnd_min_cells,
-                update_rate: 0,
-            };
+            let window = WindowState { slow_start, at_min: cwnd == params.cwnd_min_cells, update_rate: 0 };
             assert!(rtt.measure(at_us(sent_us), at_us(now_us), window, &params));
             assert_eq!((rtt.ewma_us, rtt.min_us), (ewma_us, min_us));
         }

@@ -23,10 +23,7 @@ fn run(rows: &[Row]) {
     {
         flow.rtt.on_sent(at_us(sent_us), 1);
         flow.inflight_cells = inflight;
-        let input = SendmeContext {
-            channel_blocked: blocked == 1,
-            queued_cells: 0,
-        };
+        let input = SendmeContext { channel_blocked: blocked == 1, queued_cells: 0 };
         assert_eq!(flow.on_sendme(at_us(now_us), input), Ok(()));
         let state = flow.snapshot();
         assert_eq!(state.rtt, Some(Duration::from_micros(ewma)), "row {row}");
@@ -94,213 +91,34 @@ fn stock_vector_slow_start_ends_by_a_blocked_channel() {
 #[test]
 fn stock_vector_first_recorded_upload() {
     run(&[
-        (
-            18_258_527, 19_002_938, 0, 83, 744_411, 744_411, 155, 1, 0, 0,
-        ),
-        (
-            18_258_580, 19_254_257, 0, 52, 911_921, 744_411, 186, 1, 1, 0,
-        ),
-        (
-            20_003_224, 20_645_298, 0, 164, 732_023, 732_023, 217, 1, 1, 0,
-        ),
-        (
-            20_003_367, 21_021_444, 0, 133, 922_725, 732_023, 248, 1, 1, 0,
-        ),
-        (
-            20_003_845, 21_265_508, 0, 102, 1_148_683, 732_023, 279, 1, 1, 0,
-        ),
-        (
-            20_003_975, 21_429_157, 0, 71, 1_333_015, 732_023, 310, 1, 0, 0,
-        ),
-        (
-            20_004_309, 21_707_677, 0, 40, 1_579_917, 732_023, 310, 1, 0, 0,
-        ),
+        (18_258_527, 19_002_938, 0, 83, 744_411, 744_411, 155, 1, 0, 0),
+        (18_258_580, 19_254_257, 0, 52, 911_921, 744_411, 186, 1, 1, 0),
+        (20_003_224, 20_645_298, 0, 164, 732_023, 732_023, 217, 1, 1, 0),
+        (20_003_367, 21_021_444, 0, 133, 922_725, 732_023, 248, 1, 1, 0),
+        (20_003_845, 21_265_508, 0, 102, 1_148_683, 732_023, 279, 1, 1, 0),
+        (20_003_975, 21_429_157, 0, 71, 1_333_015, 732_023, 310, 1, 0, 0),
+        (20_004_309, 21_707_677, 0, 40, 1_579_917, 732_023, 310, 1, 0, 0),
     ]);
 }
 
 #[test]
 fn stock_vector_second_recorded_upload() {
     run(&[
-        (
-            358_297_091,
-            358_854_163,
-            0,
-            83,
-            557_072,
-            557_072,
-            155,
-            1,
-            0,
-            0,
-        ),
-        (
-            358_297_649,
-            359_123_845,
-            0,
-            52,
-            736_488,
-            557_072,
-            186,
-            1,
-            1,
-            0,
-        ),
-        (
-            359_492_879,
-            359_995_330,
-            0,
-            186,
-            580_463,
-            557_072,
-            217,
-            1,
-            1,
-            0,
-        ),
-        (
-            359_493_043,
-            360_489_243,
-            0,
-            217,
-            857_621,
-            557_072,
-            248,
-            1,
-            1,
-            0,
-        ),
-        (
-            359_493_232,
-            360_489_673,
-            0,
-            248,
-            950_167,
-            557_072,
-            279,
-            1,
-            1,
-            0,
-        ),
-        (
-            359_493_795,
-            360_489_971,
-            0,
-            279,
-            980_839,
-            557_072,
-            310,
-            1,
-            0,
-            0,
-        ),
-        (
-            359_493_918,
-            360_490_248,
-            0,
-            310,
-            991_166,
-            557_072,
-            341,
-            1,
-            1,
-            0,
-        ),
-        (
-            359_494_029,
-            360_716_465,
-            0,
-            341,
-            1_145_346,
-            557_072,
-            372,
-            1,
-            1,
-            0,
-        ),
-        (
-            359_996_888,
-            360_948_867,
-            0,
-            372,
-            1_016_434,
-            557_072,
-            403,
-            1,
-            1,
-            0,
-        ),
-        (
-            359_996_979,
-            360_949_330,
-            0,
-            403,
-            973_712,
-            557_072,
-            434,
-            1,
-            1,
-            0,
-        ),
-        (
-            360_489_528,
-            361_113_615,
-            0,
-            434,
-            740_628,
-            557_072,
-            465,
-            1,
-            1,
-            0,
-        ),
-        (
-            360_489_656,
-            361_281_604,
-            0,
-            465,
-            774_841,
-            557_072,
-            496,
-            1,
-            1,
-            0,
-        ),
-        (
-            360_489_837,
-            361_500_461,
-            0,
-            496,
-            932_029,
-            557_072,
-            482,
-            0,
-            1,
-            0,
-        ),
-        (
-            360_489_963,
-            361_500_631,
-            0,
-            482,
-            984_455,
-            557_072,
-            482,
-            0,
-            1,
-            0,
-        ),
-        (
-            360_490_117,
-            361_842_481,
-            0,
-            482,
-            1_229_727,
-            557_072,
-            481,
-            0,
-            1,
-            0,
-        ),
+        (358_297_091, 358_854_163, 0, 83, 557_072, 557_072, 155, 1, 0, 0),
+        (358_297_649, 359_123_845, 0, 52, 736_488, 557_072, 186, 1, 1, 0),
+        (359_492_879, 359_995_330, 0, 186, 580_463, 557_072, 217, 1, 1, 0),
+        (359_493_043, 360_489_243, 0, 217, 857_621, 557_072, 248, 1, 1, 0),
+        (359_493_232, 360_489_673, 0, 248, 950_167, 557_072, 279, 1, 1, 0),
+        (359_493_795, 360_489_971, 0, 279, 980_839, 557_072, 310, 1, 0, 0),
+        (359_493_918, 360_490_248, 0, 310, 991_166, 557_072, 341, 1, 1, 0),
+        (359_494_029, 360_716_465, 0, 341, 1_145_346, 557_072, 372, 1, 1, 0),
+        (359_996_888, 360_948_867, 0, 372, 1_016_434, 557_072, 403, 1, 1, 0),
+        (359_996_979, 360_949_330, 0, 403, 973_712, 557_072, 434, 1, 1, 0),
+        (360_489_528, 361_113_615, 0, 434, 740_628, 557_072, 465, 1, 1, 0),
+        (360_489_656, 361_281_604, 0, 465, 774_841, 557_072, 496, 1, 1, 0),
+        (360_489_837, 361_500_461, 0, 496, 932_029, 557_072, 482, 0, 1, 0),
+        (360_489_963, 361_500_631, 0, 482, 984_455, 557_072, 482, 0, 1, 0),
+        (360_490_117, 361_842_481, 0, 482, 1_229_727, 557_072, 481, 0, 1, 0),
     ]);
 }
 
@@ -317,18 +135,12 @@ fn every_31st_cell_is_answered_from_the_first_on() {
 #[test]
 fn a_sendme_for_cells_that_were_never_sent_is_a_violation() {
     let mut flow = Vegas::new(VegasParams::default());
-    assert_eq!(
-        on_sendme(&mut flow, at_us(1)),
-        Err(Violation::UnexpectedSendme)
-    );
+    assert_eq!(on_sendme(&mut flow, at_us(1)), Err(Violation::UnexpectedSendme));
     for _ in 0..61 {
         flow.on_sent(at_us(1));
     }
     assert_eq!(on_sendme(&mut flow, at_us(2)), Ok(()));
-    assert_eq!(
-        on_sendme(&mut flow, at_us(3)),
-        Err(Violation::UnexpectedSendme)
-    );
+    assert_eq!(on_sendme(&mut flow, at_us(3)), Err(Violation::UnexpectedSendme));
     assert_eq!(flow.snapshot().inflight_cells, 30);
 }
 
@@ -342,10 +154,7 @@ fn a_clock_that_stands_still_frees_the_window_but_teaches_nothing() {
     assert_eq!(flow.snapshot().rtt, None);
     assert_eq!((flow.snapshot().window_cells, flow.room()), (124, 31));
     // A blocked channel is a signal even then: the window goes to what is not queued, and gamma.
-    let input = SendmeContext {
-        channel_blocked: true,
-        queued_cells: 1_000,
-    };
+    let input = SendmeContext { channel_blocked: true, queued_cells: 1_000 };
     assert_eq!(flow.on_sendme(at_us(7), input), Ok(()));
     assert_eq!(flow.snapshot().window_cells, 124 + 186);
     assert!(!flow.snapshot().slow_start);
@@ -368,9 +177,7 @@ fn bottleneck(cell_us: u64, delay_us: u64, cells: u32) -> (Vegas, u64) {
             }
             sent += 1;
         }
-        now_us = returning
-            .pop_front()
-            .expect("a full window has a SENDME under way");
+        now_us = returning.pop_front().expect("a full window has a SENDME under way");
         on_sendme(&mut flow, at_us(now_us)).expect("it was awaited");
     }
     (flow, queue_max)
@@ -380,12 +187,7 @@ fn bottleneck(cell_us: u64, delay_us: u64, cells: u32) -> (Vegas, u64) {
 /// cells, whatever the wire.
 #[test]
 fn the_queue_at_a_bottleneck_settles_between_alpha_and_delta() {
-    for (cell_us, delay_us) in [
-        (100, 100_000),
-        (400, 100_000),
-        (1_000, 300_000),
-        (200, 20_000),
-    ] {
+    for (cell_us, delay_us) in [(100, 100_000), (400, 100_000), (1_000, 300_000), (200, 20_000)] {
         let (flow, queue_max) = bottleneck(cell_us, delay_us, 200_000);
         let bdp_cells = delay_us / cell_us;
         let window = u64::from(flow.snapshot().window_cells);
@@ -408,28 +210,19 @@ fn the_same_run_twice_ends_in_the_same_state() {
 fn two_ends_agree_and_never_exceed_the_window() {
     let mut rng = Seed::from_number(2).rng();
     for sendme_cells in [1, 2, 31, 254] {
-        let params = VegasParams {
-            sendme_cells,
-            ..VegasParams::default()
-        };
+        let params = VegasParams { sendme_cells, ..VegasParams::default() };
         let (mut sender, mut receiver) = (Vegas::new(params.clone()), Vegas::new(params));
         let mut digests = Digests::new(sender.pending_max());
         let mut returning = std::collections::VecDeque::new();
         let (mut now_us, mut cell) = (0, 0_u64);
         for _ in 0..50_000 {
             now_us += rng.below(500);
-            if (rng.below(sendme_cells.into()) == 0 || sender.room() == 0) && !returning.is_empty()
-            {
+            if (rng.below(sendme_cells.into()) == 0 || sender.room() == 0) && !returning.is_empty() {
                 let tag: [u8; 20] = returning.pop_front().expect("it is not empty");
                 digests.check(&tag).expect("the oldest");
                 let channel_blocked = rng.below(20) == 0;
-                let input = SendmeContext {
-                    channel_blocked,
-                    queued_cells: rng.next_u32(),
-                };
-                sender
-                    .on_sendme(at_us(now_us), input)
-                    .expect("it was awaited");
+                let input = SendmeContext { channel_blocked, queued_cells: rng.next_u32() };
+                sender.on_sendme(at_us(now_us), input).expect("it was awaited");
             } else if sender.room() > 0 {
                 cell += 1;
                 let mut tag = [0; 20];
@@ -444,10 +237,7 @@ fn two_ends_agree_and_never_exceed_the_window() {
                 assert!(state.inflight_cells <= state.window_cells);
             }
             assert_eq!(digests.len(), returning.len());
-            assert!(
-                sender.room() > 0 || !returning.is_empty(),
-                "blocked for ever"
-            );
+            assert!(sender.room() > 0 || !returning.is_empty(), "blocked for ever");
         }
     }
 }

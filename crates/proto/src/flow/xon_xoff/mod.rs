@@ -70,8 +70,7 @@ impl Default for XonXoffParams {
 impl XonXoffParams {
     /// The parameters of a consensus; see [`VegasParams`](super::VegasParams) about `lookup`.
     pub fn from_consensus(lookup: &dyn Fn(&str) -> Option<i32>) -> Self {
-        let cells =
-            |name: &str, max| u64::from(consensus_param(lookup, name, 500, 1..=max)) * DATA_LEN;
+        let cells = |name: &str, max| u64::from(consensus_param(lookup, name, 500, 1..=max)) * DATA_LEN;
         XonXoffParams {
             xoff_client_bytes: cells("cc_xoff_client", 10_000),
             xoff_exit_bytes: cells("cc_xoff_exit", 10_000),
@@ -183,9 +182,7 @@ impl DrainWatch {
             before => before,
         };
         let kbps = u128::from(carried_bytes) * 1_000_000 / u128::from(elapsed_ns);
-        let kbps = u64::try_from(kbps)
-            .unwrap_or(u64::MAX)
-            .clamp(1, RATE_MAX_KBPS);
+        let kbps = u64::try_from(kbps).unwrap_or(u64::MAX).clamp(1, RATE_MAX_KBPS);
         self.rate_kbps = ewma(kbps, self.rate_kbps, self.params.xon_ewma_count);
         self.drained_before_bytes = self.drained_bytes;
         self.drained_bytes = 0;
@@ -338,11 +335,7 @@ impl SignalCounts {
         if count >= SIGNALS_MAX {
             self.halve();
         }
-        let count = if xoff {
-            &mut self.xoffs
-        } else {
-            &mut self.xons
-        };
+        let count = if xoff { &mut self.xoffs } else { &mut self.xons };
         *count += 1;
         match self.sent_bytes < bytes * *count {
             true => Err(Violation::TooManySignals),

@@ -26,10 +26,7 @@ fn parameters_count_full_cells() {
 fn xoff_goes_out_once_and_xon_when_the_queue_is_empty() {
     let mut watch = watch();
     assert_eq!(watch.on_queued(at_ms(0), XOFF_BYTES), None);
-    assert_eq!(
-        watch.on_queued(at_ms(0), XOFF_BYTES + 1),
-        Some(Signal::Xoff)
-    );
+    assert_eq!(watch.on_queued(at_ms(0), XOFF_BYTES + 1), Some(Signal::Xoff));
     assert_eq!(watch.on_queued(at_ms(1), 2 * XOFF_BYTES), None);
     assert!(watch.xoff_sent());
     // The whole queue leaves at 500 bytes in a millisecond, in steps of 10 ms.
@@ -43,22 +40,14 @@ fn xoff_goes_out_once_and_xon_when_the_queue_is_empty() {
         }
     };
     assert_eq!(left, 0);
-    let Signal::Xon { kbps_ewma } = signal else {
-        panic!("not {signal:?}")
-    };
+    let Signal::Xon { kbps_ewma } = signal else { panic!("not {signal:?}") };
     assert!((490..=510).contains(&kbps_ewma), "{kbps_ewma}");
-    assert_eq!(
-        watch.on_queued(at_ms(ms), XOFF_BYTES + 1),
-        Some(Signal::Xoff)
-    );
+    assert_eq!(watch.on_queued(at_ms(ms), XOFF_BYTES + 1), Some(Signal::Xoff));
 }
 
 #[test]
 fn a_queue_that_empties_before_a_rate_is_known_asks_for_no_limit() {
-    let params = XonXoffParams {
-        xoff_exit_bytes: 1_000,
-        ..XonXoffParams::default()
-    };
+    let params = XonXoffParams { xoff_exit_bytes: 1_000, ..XonXoffParams::default() };
     let mut watch = DrainWatch::new(Role::Exit, params);
     assert_eq!(watch.on_queued(at_ms(0), 1_001), Some(Signal::Xoff));
     let xon = Signal::Xon { kbps_ewma: 0 };
@@ -83,15 +72,7 @@ fn a_slower_edge_is_told_only_when_the_change_is_large() {
     assert_eq!(watch.on_queued(at_ms(600), XOFF_BYTES), None);
     // 249 kB in a second: the smoothed rate falls by half.
     let signal = watch.on_drained(at_ms(1_600), XOFF_BYTES + 1, 1);
-    assert!(
-        matches!(
-            signal,
-            Some(Signal::Xon {
-                kbps_ewma: 400..=500
-            })
-        ),
-        "{signal:?}"
-    );
+    assert!(matches!(signal, Some(Signal::Xon { kbps_ewma: 400..=500 })), "{signal:?}");
 }
 
 #[test]
@@ -113,15 +94,7 @@ fn a_stuck_edge_is_noticed_from_what_queues_up() {
     assert_eq!(watch.on_queued(at_ms(5_000), 240_000), None);
     // The 5 seconds it stood still count as part of the time these bytes took.
     let signal = watch.on_drained(at_ms(5_300), XOFF_BYTES + 1, 1);
-    assert!(
-        matches!(
-            signal,
-            Some(Signal::Xon {
-                kbps_ewma: 300..=400
-            })
-        ),
-        "{signal:?}"
-    );
+    assert!(matches!(signal, Some(Signal::Xon { kbps_ewma: 300..=400 })), "{signal:?}");
 }
 
 #[test]
@@ -131,23 +104,14 @@ fn xoff_stops_reading_and_xon_limits_it() {
     assert_eq!(limit.on_signal(at_ms(0), Signal::Xoff), Ok(()));
     assert_eq!(limit.may_read(at_ms(99)), 0);
     assert_eq!(limit.next_read(at_ms(99), 1), None);
-    assert_eq!(
-        limit.on_signal(at_ms(99), Signal::Xoff),
-        Err(Violation::XoffTwice)
-    );
-    assert_eq!(
-        limit.on_signal(at_ms(100), Signal::Xon { kbps_ewma: 10 }),
-        Ok(())
-    );
+    assert_eq!(limit.on_signal(at_ms(99), Signal::Xoff), Err(Violation::XoffTwice));
+    assert_eq!(limit.on_signal(at_ms(100), Signal::Xon { kbps_ewma: 10 }), Ok(()));
     assert_eq!(limit.may_read(at_ms(100)), 10_000);
     limit.on_read(10_000);
     assert_eq!(limit.may_read(at_ms(100)), 0);
     assert_eq!(limit.next_read(at_ms(100), 500), Some(at_ms(150)));
     assert_eq!(limit.may_read(at_ms(150)), 500);
-    assert_eq!(
-        limit.on_signal(at_ms(150), Signal::Xon { kbps_ewma: 0 }),
-        Ok(())
-    );
+    assert_eq!(limit.on_signal(at_ms(150), Signal::Xon { kbps_ewma: 0 }), Ok(()));
     assert_eq!(limit.may_read(at_ms(150)), u64::MAX);
     assert_eq!(limit.next_read(at_ms(150), 500), Some(at_ms(150)));
 }
@@ -156,9 +120,7 @@ fn xoff_stops_reading_and_xon_limits_it() {
 fn the_rate_of_an_xon_is_kept_over_time() {
     let mut rng = Seed::from_number(3).rng();
     let mut limit = ReadLimit::new(Role::Exit, XonXoffParams::default());
-    limit
-        .on_signal(at_ms(0), Signal::Xon { kbps_ewma: 123 })
-        .expect("an XON is welcome");
+    limit.on_signal(at_ms(0), Signal::Xon { kbps_ewma: 123 }).expect("an XON is welcome");
     let (mut now, mut read) = (at_ms(0), 0);
     while now < at_ms(60_000) {
         let bytes = limit.may_read(now).min(rng.below(4_000));
@@ -167,10 +129,7 @@ fn the_rate_of_an_xon_is_kept_over_time() {
         now += Duration::from_micros(rng.below(20_000));
     }
     let expected = 123_000 * 61;
-    assert!(
-        (expected * 98 / 100..=expected * 102 / 100).contains(&read),
-        "{read}"
-    );
+    assert!((expected * 98 / 100..=expected * 102 / 100).contains(&read), "{read}");
 }
 
 #[test]
@@ -180,10 +139,7 @@ fn an_origin_refuses_signals_that_its_data_cannot_explain() {
     for signal in [Signal::Xoff, xon] {
         let mut limit = origin();
         limit.on_read(XOFF_BYTES - 1);
-        assert_eq!(
-            limit.on_signal(at_ms(0), signal),
-            Err(Violation::TooManySignals)
-        );
+        assert_eq!(limit.on_signal(at_ms(0), signal), Err(Violation::TooManySignals));
         let mut limit = origin();
         limit.on_read(XOFF_BYTES);
         assert_eq!(limit.on_signal(at_ms(0), signal), Ok(()));
@@ -192,10 +148,7 @@ fn an_origin_refuses_signals_that_its_data_cannot_explain() {
     limit.on_read(XOFF_BYTES);
     assert_eq!(limit.on_signal(at_ms(0), Signal::Xoff), Ok(()));
     assert_eq!(limit.on_signal(at_ms(0), xon), Ok(()));
-    assert_eq!(
-        limit.on_signal(at_ms(1), Signal::Xoff),
-        Err(Violation::TooManySignals)
-    );
+    assert_eq!(limit.on_signal(at_ms(1), Signal::Xoff), Err(Violation::TooManySignals));
     // It is obeyed all the same.
     assert_eq!(limit.may_read(at_ms(1)), 0);
 }
@@ -223,11 +176,7 @@ fn an_origin_accepts_every_signal_of_our_own_exit() {
             let told = exit.on_drained(now, drained, queue);
             for signal in [queued, told].into_iter().flatten() {
                 signals += 1;
-                assert_eq!(
-                    origin.on_signal(now, signal),
-                    Ok(()),
-                    "turn {turn}, seed {seed}"
-                );
+                assert_eq!(origin.on_signal(now, signal), Ok(()), "turn {turn}, seed {seed}");
             }
             assert!(queue <= XOFF_BYTES + 498 * 8);
         }

@@ -1,0 +1,43 @@
+//! The fuzz targets of this crate without a fuzzer: the same bodies, on seeded inputs. How to add
+//! one is in `fuzz/README.md`.
+
+#[path = "../../../fuzz/src/extend.rs"]
+mod extend;
+#[path = "../../../fuzz/src/framer.rs"]
+mod framer;
+#[path = "../../../fuzz/src/link.rs"]
+mod link;
+#[path = "../../../fuzz/src/mutate.rs"]
+mod mutate;
+#[path = "../../../fuzz/src/relay.rs"]
+mod relay;
+#[path = "../../../fuzz/src/stream.rs"]
+mod stream;
+
+/// Inputs per target.
+const ROUNDS: u64 = 20_000;
+
+#[test]
+fn extend_stands() {
+    mutate::throw(extend::run, &extend::seeds(), ROUNDS);
+}
+
+#[test]
+fn framer_stands() {
+    mutate::throw(framer::run, &framer::seeds(), ROUNDS);
+}
+
+#[test]
+fn link_stands() {
+    mutate::throw(link::run, &link::seeds(), ROUNDS);
+}
+
+#[test]
+fn relay_stands() {
+    mutate::throw(relay::run, &relay::seeds(), ROUNDS);
+}
+
+#[test]
+fn stream_stands() {
+    mutate::throw(stream::run, &stream::seeds(), ROUNDS);
+}
