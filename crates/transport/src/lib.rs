@@ -1,1 +1,12 @@
-//! See the crate's description; modules follow.
+//! Sans-IO channels between relays: bytes come in and go out as values, and so do cells.
+//!
+//! A transport is one module here and one type that implements
+//! [`StreamTransport`](heddle_proto::channel::StreamTransport). [`link`] is what all of them agree
+//! on: how two relays prove to each other who they are.
+
+pub mod fuzz;
+pub mod link;
+mod padding;
+pub mod tls;
+
+pub use padding::PaddingOptions;

@@ -1,0 +1,379 @@
+//! A TLS channel, from the first byte to the last.
+//!
+//! 1. TLS handshake.
+//! 2. Link handshake ([`crate::link`]).
+//! 3. Open: cells of circuits go through, what concerns the channel itself ends here.
+//! 4. Over: the first error is repeated by every later call.
+
+use super::TlsOptions;
+use super::config::WallClock;
+use super::stream::TlsStream;
+use crate::PaddingOptions;
+use crate::link::{Context, LinkConfig, LinkHandshake};
+use crate::padding::Padding;
+use core::net::SocketAddr;
+use heddle_proto::cell::frame::{Frame, FrameError, Framer, write_fixed};
+use heddle_proto::cell::link::PaddingNegotiate;
+use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
+use heddle_proto::channel::{Channel, ChannelError, Incoming, Isolation, Opened, Role, Scope, Target};
+use heddle_proto::rng::Rng;
+use heddle_proto::time::{Instant, UnixTime};
+use std::sync::Arc;
+
+/// Bytes that may come from a peer before the channel is open, TLS included.
+const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
+/// The longest variable-length cell that we take. The specification allows 65,535 bytes, but the
+/// longest that any relay sends is CERTS with about 3 KB, and a begun cell has to be kept.
+const VAR_BODY_LEN_MAX: usize = 16 * 1024;
+/// The first link protocol with padding negotiation (padding-spec).
+const PADDING_LINK_PROTOCOL: u16 = 5;
+
+/// Which side of a channel we are.
+pub(super) enum Side {
+    Initiator { peer: SocketAddr, target: Target },
+    Responder { peer: SocketAddr },
+}
+
+/// What a transport gives to each of its channels.
+pub(super) struct Setup<'a> {
+    pub(super) now: Instant,
+    pub(super) wall: UnixTime,
+    pub(super) link: Arc<LinkConfig>,
+    pub(super) options: &'a TlsOptions,
+    pub(super) clock: Arc<WallClock>,
+    pub(super) rng: Rng,
+}
+
+/// A channel over TLS; see the module. [`super::TlsTransport`] makes them.
+pub struct TlsChannel {
+    stream: TlsStream,
+    framer: Framer,
+    phase: Phase,
+    link: Arc<LinkConfig>,
+    padding_options: PaddingOptions,
+    role: Role,
+    clock: Arc<WallClock>,
+    wall: UnixTime,
+    rng: Rng,
+    received_bytes: usize,
+    /// When the handshake is given up.
+    deadline: Instant,
+    /// Plaintext that the last call lent out or used up, to be dropped by the next.
+    used_len: usize,
+    /// A cell that straddled two records, lent from here.
+    straddler: Box<Body>,
+}
+
+/// The state, in the order of the protocol.
+enum Phase {
+    Tls(Side),
+    Link(LinkHandshake),
+    Open { padding: Padding, peer_is_client: bool, link_protocol: u16 },
+    Over(ChannelError),
+}
+
+/// A cell of a circuit, and where its body is.
+struct Pulled {
+    circ_id: CircId,
+    command: Command,
+    in_chunk: bool,
+}
+
+/// What [`TlsChannel::pull`] came upon.
+enum Step {
+    Opened(Opened),
+    Cell(Pulled),
+    Nothing,
+}
+
+impl TlsChannel {
+    pub(super) fn new(side: Side, stream: TlsStream, setup: Setup<'_>) -> Self {
+        let Setup { now, wall, link, options, clock, rng } = setup;
+        let mut framer = Framer::new();
+        framer.set_body_len_max(VAR_BODY_LEN_MAX);
+        TlsChannel {
+            stream,
+            framer,
+            role: match side {
+                Side::Initiator { .. } => Role::Initiator,
+                Side::Responder { .. } => Role::Responder,
+            },
+            phase: Phase::Tls(side),
+            link,
+            padding_options: options.padding.clone(),
+            clock,
+            wall,
+            rng,
+            received_bytes: 0,
+            deadline: now + options.handshake_timeout,
+            used_len: 0,
+            straddler: Box::new([0; BODY_LEN]),
+        }
+    }
+
+    /// Runs one step of a call; its error is the end of the channel.
+    fn guard<T>(
+        &mut self,
+        step: impl FnOnce(&mut Self) -> Result<T, ChannelError>,
+    ) -> Result<T, ChannelError> {
+        if let Phase::Over(error) = &self.phase {
+            return Err(error.clone());
+        }
+        step(self).inspect_err(|error| self.phase = Phase::Over(error.clone()))
+    }
+
+    fn receive(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
+        if !matches!(self.phase, Phase::Open { .. }) {
+            self.received_bytes += bytes.len();
+            if self.received_bytes > HANDSHAKE_BYTES_MAX {
+                return Err(ChannelError::PeerMisbehaved("too many bytes before the channel is open"));
+            }
+        }
+        self.drop_used();
+        self.stream.receive(bytes)?;
+        self.on_tls_progress();
+        Ok(())
+    }
+
+    /// Goes from TLS to the link handshake when TLS is done.
+    fn on_tls_progress(&mut self) {
+        let Phase::Tls(side) = &self.phase else {
+            return;
+        };
+        if self.stream.is_handshaking() {
+            return;
+        }
+        let link = self.link.clone();
+        self.phase = Phase::Link(match side {
+            Side::Initiator { peer, target } => {
+                LinkHandshake::initiate(link, target.clone(), *peer, self.stream.gather())
+            }
+            Side::Responder { peer } => LinkHandshake::respond(link, *peer),
+        });
+    }
+
+    fn drop_used(&mut self) {
+        self.stream.consume(core::mem::take(&mut self.used_len));
+    }
+
+    /// Goes through cells until one is for the caller.
+    fn pull(&mut self, now: Instant) -> Result<Step, ChannelError> {
+        loop {
+            self.drop_used();
+            let has_plaintext = self.stream.fill()?;
+            self.on_tls_progress();
+            if !has_plaintext {
+                return Ok(Step::Nothing);
+            }
+            let chunk = self.stream.chunk();
+            let (used, frame) = self.framer.next(chunk).map_err(frame_error)?;
+            self.used_len = used;
+            let Some(frame) = frame else {
+                continue;
+            };
+            match &mut self.phase {
+                Phase::Open { padding, peer_is_client, link_protocol } => {
+                    if let (Some(circ_id), Some(body), true) =
+                        (frame.circ_id, frame.fixed_body(), is_of_circuit(frame.command))
+                    {
+                        padding.on_circuit_cell(frame.command);
+                        let in_chunk = frame.bytes.len() == used;
+                        if !in_chunk {
+                            self.straddler.copy_from_slice(body);
+                        }
+                        return Ok(Step::Cell(Pulled { circ_id, command: frame.command, in_chunk }));
+                    }
+                    let we_are_client = self.link.identity.is_none();
+                    on_channel_cell(frame, padding, *peer_is_client, we_are_client, *link_protocol)?;
+                }
+                _ => {
+                    let (command, circ_id) = (frame.command, frame.circ_id);
+                    let bytes = frame.bytes.to_vec();
+                    let body = &bytes[bytes.len() - frame.body.len()..];
+                    let frame = Frame { circ_id, command, body, bytes: &bytes };
+                    if let Some(opened) = self.on_handshake_cell(now, frame)? {
+                        return Ok(Step::Opened(opened));
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_handshake_cell(&mut self, now: Instant, cell: Frame<'_>) -> Result<Option<Opened>, ChannelError> {
+        let Phase::Link(handshake) = &mut self.phase else {
+            return Err(ChannelError::PeerMisbehaved("a cell before the end of the TLS handshake"));
+        };
+        let mut out = Vec::new();
+        let mut cx = Context { tls: &self.stream, wall: self.wall, rng: &mut self.rng, out: &mut out };
+        let opened = handshake.handle_cell(cell, &mut cx)?;
+        self.stream.gather().append(&mut out);
+        let Some(opened) = opened else {
+            return Ok(None);
+        };
+        let peer_is_client = opened.peer.is_none();
+        let to_client = peer_is_client || self.link.identity.is_none();
+        let is_padded =
+            opened.link_protocol >= PADDING_LINK_PROTOCOL && (to_client || self.padding_options.relays);
+        let padding = Padding::new(self.padding_options.clone(), is_padded, now, self.rng.clone());
+        self.phase = Phase::Open { padding, peer_is_client, link_protocol: opened.link_protocol };
+        Ok(Some(opened))
+    }
+
+    fn on_timeout(&mut self, now: Instant) -> Result<(), ChannelError> {
+        match &mut self.phase {
+            Phase::Open { padding, .. } => {
+                // What waits to be sent tells the same to an observer as padding would.
+                if padding.handle_timeout(now) && self.stream.is_idle() && !self.stream.is_closing() {
+                    write_fixed(self.stream.gather(), 0, Command::PADDING, &[]);
+                }
+                Ok(())
+            }
+            _ if now >= self.deadline => Err(ChannelError::TimedOut),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Channel for TlsChannel {
+    fn isolation(&self) -> Isolation {
+        Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
+    }
+
+    fn handle_read(&mut self, _now: Instant, bytes: &[u8]) -> Result<(), ChannelError> {
+        self.guard(|channel| channel.receive(bytes))
+    }
+
+    fn handle_eof(&mut self, _now: Instant) -> Result<(), ChannelError> {
+        self.guard(|channel| {
+            Err(if channel.stream.peer_closed() {
+                ChannelError::PeerClosed
+            } else {
+                ChannelError::Tls("the stream ended without close_notify".into())
+            })
+        })
+    }
+
+    fn handle_writable(&mut self, bytes: usize) {
+        self.stream.set_writable(bytes);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), ChannelError> {
+        self.guard(|channel| channel.on_timeout(now))
+    }
+
+    fn handle_wall_clock(&mut self, now: UnixTime) {
+        self.wall = now;
+        self.clock.set(now);
+    }
+
+    fn next_incoming(&mut self, now: Instant) -> Result<Option<Incoming<'_>>, ChannelError> {
+        match self.guard(|channel| channel.pull(now))? {
+            Step::Nothing => Ok(None),
+            Step::Opened(opened) => Ok(Some(Incoming::Opened(opened))),
+            Step::Cell(Pulled { circ_id, command, in_chunk }) => {
+                let body = if in_chunk {
+                    self.stream.chunk()[..self.used_len]
+                        .last_chunk()
+                        .expect("a whole fixed-length cell is used, and its body stands last")
+                } else {
+                    &*self.straddler
+                };
+                Ok(Some(Incoming::Cell { circ_id, command, body }))
+            }
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        if matches!(self.phase, Phase::Open { .. }) { self.stream.capacity_cells() } else { 0 }
+    }
+
+    fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) {
+        if let Phase::Open { padding, .. } = &mut self.phase
+            && !self.stream.is_closing()
+        {
+            padding.on_sent(now);
+            padding.on_circuit_cell(command);
+            write_fixed(self.stream.gather(), circ_id.get(), command, body);
+            self.stream.seal_full();
+        }
+    }
+
+    /// "The node that initiated the connection sets its MSB to 1, and the node that received it to
+    /// 0" (tor-spec, "Choosing circuit IDs in create cells").
+    fn propose_circ_id(&self, rng: &mut Rng) -> CircId {
+        const MSB: u32 = 1 << 31;
+        let high = match self.role {
+            Role::Initiator => MSB,
+            Role::Responder => 0,
+        };
+        // Zero is no id; one is as good as any.
+        CircId::new(high | rng.next_u32() & !MSB).or(CircId::new(1)).expect("one is not zero")
+    }
+
+    fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> bool {
+        self.stream.transmit(out)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Tls(_) | Phase::Link(_) => Some(self.deadline),
+            Phase::Open { padding, .. } => Some(padding.deadline()),
+            Phase::Over(_) => None,
+        }
+    }
+
+    fn close(&mut self) {
+        self.stream.close();
+    }
+}
+
+/// Whether cells of this command belong to a circuit, as far as link protocols 4 and 5 know.
+fn is_of_circuit(command: Command) -> bool {
+    matches!(
+        command,
+        Command::CREATE
+            | Command::CREATED
+            | Command::RELAY
+            | Command::DESTROY
+            | Command::CREATE_FAST
+            | Command::CREATED_FAST
+            | Command::RELAY_EARLY
+            | Command::CREATE2
+            | Command::CREATED2
+    )
+}
+
+/// A cell on an open channel that is not for a circuit. What has no meaning is ignored.
+fn on_channel_cell(
+    cell: Frame<'_>,
+    padding: &mut Padding,
+    peer_is_client: bool,
+    we_are_client: bool,
+    link_protocol: u16,
+) -> Result<(), ChannelError> {
+    match cell.command {
+        Command::CERTS | Command::AUTH_CHALLENGE | Command::AUTHENTICATE => {
+            Err(ChannelError::PeerMisbehaved("a cell of the handshake on an open channel"))
+        }
+        // "Clients and bridges MUST reject padding negotiation messages from relays, and close the
+        // channel if they receive one."
+        Command::PADDING_NEGOTIATE if we_are_client => {
+            Err(ChannelError::PeerMisbehaved("a relay wants to negotiate a client's padding"))
+        }
+        Command::PADDING_NEGOTIATE if peer_is_client && link_protocol >= PADDING_LINK_PROTOCOL => {
+            if let Ok(wanted) = PaddingNegotiate::parse(cell.body) {
+                padding.on_negotiate(wanted);
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn frame_error(error: FrameError) -> ChannelError {
+    ChannelError::PeerMisbehaved(match error {
+        FrameError::NotVersions(_) => "the first cell is not VERSIONS",
+        FrameError::VersionsCircId(_) => "the first VERSIONS cell names a circuit",
+        FrameError::TooLong { .. } => "a variable-length cell is too long",
+    })
+}

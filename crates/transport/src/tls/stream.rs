@@ -1,0 +1,249 @@
+//! rustls as a byte stream without a socket: ciphertext in and out, plaintext in and out.
+//!
+//! Copies of a cell that comes in: into rustls' buffer, where it is decrypted in place, and out of
+//! it into a vector per record, from which it is lent. Copies of a cell that goes out: into
+//! `gathered`, into the record where it is encrypted in place, and into the driver's buffer.
+
+use crate::link::TlsBinding;
+use heddle_proto::cell::CELL_LEN;
+use heddle_proto::cell::link::AUTH_EXPORTER_LABEL;
+use heddle_proto::channel::ChannelError;
+use rustls::{ClientConnection, Connection, ServerConnection};
+use std::io::{self, BufRead, Write};
+
+/// Cells per record: as many as fit 16,384 bytes of plaintext.
+pub(super) const RECORD_CELLS: usize = 16_384 / CELL_LEN;
+const RECORD_PLAINTEXT_MAX: usize = RECORD_CELLS * CELL_LEN;
+/// What a record adds, at most: header 5, and nonce 8 and tag 16 of AES-GCM in TLS 1.2.
+const RECORD_OVERHEAD: usize = 5 + 8 + 16;
+/// rustls takes no ciphertext while more plaintext than this waits in it.
+const PLAINTEXT_MAX: usize = 16 * 1024;
+
+pub(super) struct TlsStream {
+    connection: Connection,
+    /// The responder's certificate, if that is us.
+    own_cert_der: Option<Vec<u8>>,
+    /// Ciphertext that came in one read with more plaintext than rustls holds. At most one read.
+    backlog: Vec<u8>,
+    backlog_used: usize,
+    /// Plaintext in rustls.
+    plaintext_len: usize,
+    peer_closed: bool,
+    /// Plaintext of the record to come; at most [`RECORD_PLAINTEXT_MAX`] once open.
+    gathered: Vec<u8>,
+    /// Ciphertext in rustls, at most: bytes of sealed records that were not sent.
+    sealed_len: usize,
+    /// Bytes that may still be sent.
+    writable: usize,
+    closing: bool,
+}
+
+impl TlsStream {
+    pub(super) fn client(connection: ClientConnection) -> Self {
+        Self::new(connection.into(), None)
+    }
+
+    pub(super) fn server(connection: ServerConnection, own_cert_der: Vec<u8>) -> Self {
+        Self::new(connection.into(), Some(own_cert_der))
+    }
+
+    fn new(mut connection: Connection, own_cert_der: Option<Vec<u8>>) -> Self {
+        // What is written is bounded by what may be sent, here and not by rustls.
+        connection.set_buffer_limit(None);
+        TlsStream {
+            connection,
+            own_cert_der,
+            backlog: Vec::new(),
+            backlog_used: 0,
+            plaintext_len: 0,
+            peer_closed: false,
+            gathered: Vec::new(),
+            sealed_len: 0,
+            writable: 0,
+            closing: false,
+        }
+    }
+
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// Takes ciphertext; what rustls cannot hold yet waits until plaintext was consumed.
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
+        let mut rest = bytes;
+        if self.backlog.is_empty() {
+            self.decrypt(&mut rest)?;
+        }
+        self.backlog.extend_from_slice(rest);
+        Ok(())
+    }
+
+    /// Feeds rustls until it holds enough plaintext or `bytes` are empty.
+    fn decrypt(&mut self, bytes: &mut &[u8]) -> Result<(), ChannelError> {
+        while !bytes.is_empty() && self.plaintext_len <= PLAINTEXT_MAX {
+            let taken =
+                self.connection.read_tls(bytes).map_err(|error| ChannelError::Tls(error.to_string()))?;
+            let state = self.connection.process_new_packets().map_err(|error| tls_error(&error))?;
+            self.plaintext_len = state.plaintext_bytes_to_read();
+            self.peer_closed = state.peer_has_closed();
+            if self.peer_closed {
+                // Nothing that follows close_notify counts.
+                *bytes = &[];
+            } else if taken == 0 {
+                return Err(ChannelError::Tls("a record is too long".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that there is plaintext, if it can be had. `Ok(false)` when all was consumed.
+    pub(super) fn fill(&mut self) -> Result<bool, ChannelError> {
+        if self.plaintext_len == 0 && !self.backlog.is_empty() {
+            let backlog = core::mem::take(&mut self.backlog);
+            let mut rest = &backlog[self.backlog_used..];
+            let result = self.decrypt(&mut rest);
+            self.backlog_used = backlog.len() - rest.len();
+            if !rest.is_empty() {
+                self.backlog = backlog;
+            } else {
+                self.backlog_used = 0;
+            }
+            result?;
+        }
+        if self.plaintext_len > 0 {
+            return Ok(true);
+        }
+        if self.peer_closed { Err(ChannelError::PeerClosed) } else { Ok(false) }
+    }
+
+    /// The first plaintext, up to the end of its record; empty when there is none.
+    pub(super) fn chunk(&mut self) -> &[u8] {
+        self.connection.reader().into_first_chunk().unwrap_or_default()
+    }
+
+    /// Drops the first `len` bytes of plaintext, which are at most one chunk.
+    pub(super) fn consume(&mut self, len: usize) {
+        self.connection.reader().consume(len);
+        self.plaintext_len -= len;
+    }
+
+    /// Whether the peer said that it closes.
+    pub(super) fn peer_closed(&self) -> bool {
+        self.peer_closed
+    }
+
+    pub(super) fn set_writable(&mut self, bytes: usize) {
+        self.writable = bytes;
+    }
+
+    /// Whole cells that could be gathered, sealed and sent at once.
+    pub(super) fn capacity_cells(&self) -> usize {
+        let only_handshake = self.connection.wants_write() && self.sealed_len == 0;
+        if self.closing || only_handshake {
+            return 0;
+        }
+        let room = self.writable.saturating_sub(self.sealed_len);
+        let full_record = RECORD_PLAINTEXT_MAX + RECORD_OVERHEAD;
+        let last_record = (room % full_record).saturating_sub(RECORD_OVERHEAD);
+        let plaintext = room / full_record * RECORD_PLAINTEXT_MAX + last_record;
+        plaintext.saturating_sub(self.gathered.len()) / CELL_LEN
+    }
+
+    /// The plaintext to come; [`TlsStream::seal_full`] is to be called after appending.
+    pub(super) fn gather(&mut self) -> &mut Vec<u8> {
+        &mut self.gathered
+    }
+
+    /// Whether anything waits to be sealed or sent.
+    pub(super) fn is_idle(&self) -> bool {
+        self.gathered.is_empty() && !self.connection.wants_write()
+    }
+
+    /// Seals what was gathered when it fills a record.
+    pub(super) fn seal_full(&mut self) {
+        if self.gathered.len() >= RECORD_PLAINTEXT_MAX {
+            self.seal();
+        }
+    }
+
+    fn seal(&mut self) {
+        if self.gathered.is_empty() || self.connection.is_handshaking() {
+            return;
+        }
+        let records = self.gathered.len().div_ceil(RECORD_PLAINTEXT_MAX);
+        // Without a limit rustls takes everything; it fails only after a fatal alert, and then
+        // nothing more is to be said.
+        let _ = self.connection.writer().write_all(&self.gathered);
+        self.sealed_len += self.gathered.len() + records * RECORD_OVERHEAD;
+        self.gathered.clear();
+    }
+
+    /// Appends what may be sent to `out`; returns whether more waits.
+    pub(super) fn transmit(&mut self, out: &mut Vec<u8>) -> bool {
+        self.seal();
+        while self.connection.wants_write() && self.writable > 0 {
+            let mut limited = Limited { out, left: self.writable };
+            let Ok(written) = self.connection.write_tls(&mut limited) else {
+                break;
+            };
+            self.writable -= written;
+            self.sealed_len = self.sealed_len.saturating_sub(written);
+        }
+        if !self.connection.wants_write() {
+            self.sealed_len = 0;
+        }
+        !self.is_idle()
+    }
+
+    /// Sends close_notify after what was gathered, and nothing after it.
+    pub(super) fn close(&mut self) {
+        if !self.closing {
+            self.seal();
+            self.gathered.clear();
+            self.connection.send_close_notify();
+            self.closing = true;
+        }
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+    }
+}
+
+impl TlsBinding for TlsStream {
+    fn responder_cert_der(&self) -> Option<&[u8]> {
+        match &self.own_cert_der {
+            Some(own) => Some(own),
+            None => self.connection.peer_certificates()?.first().map(|cert| cert.as_ref()),
+        }
+    }
+
+    fn export_auth_secret(&self, context: &[u8]) -> Result<[u8; 32], ChannelError> {
+        self.connection
+            .export_keying_material([0; 32], AUTH_EXPORTER_LABEL, Some(context))
+            .map_err(|error| tls_error(&error))
+    }
+}
+
+/// Takes what fits and no more.
+struct Limited<'a> {
+    out: &'a mut Vec<u8>,
+    left: usize,
+}
+
+impl Write for Limited<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let len = bytes.len().min(self.left);
+        self.out.extend_from_slice(&bytes[..len]);
+        self.left -= len;
+        Ok(len)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn tls_error(error: &rustls::Error) -> ChannelError {
+    ChannelError::Tls(error.to_string())
+}

@@ -1,0 +1,95 @@
+//! What the tests share: relays with real keys and certificates, and directories that vanish.
+
+#![allow(dead_code)]
+
+use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
+use heddle_dir::keys::{KeyOptions, RelayKeys};
+use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::rng::Seed;
+use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
+use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+pub mod stock;
+
+/// A time at which the certificates of the tests are valid, in seconds since the epoch.
+pub fn now_unix_s() -> u64 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since_epoch.unwrap().as_secs()
+}
+
+/// A directory that is removed in the end.
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("heddle-transport-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        TempDir(path)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Judges certificates as a relay does.
+pub struct DirVerifier;
+
+impl PeerVerifier for DirVerifier {
+    fn verify_certs(
+        &self,
+        certs: &[(u8, &[u8])],
+        tls_cert_sha256: Option<[u8; 32]>,
+        unix_s: u64,
+    ) -> Result<VerifiedPeer, InvalidPeer> {
+        let peer = verify_peer_certs(certs, tls_cert_sha256.as_ref(), unix_s)
+            .map_err(|_| InvalidPeer("bad certificates"))?;
+        Ok(VerifiedPeer {
+            ids: RelayIds { rsa: RsaId(peer.rsa_id), ed25519: Ed25519Id(peer.ed25519_id) },
+            rsa_key_sha256: peer.rsa_key_sha256,
+            auth_key: peer.auth_key,
+        })
+    }
+}
+
+/// A relay's identity with new keys.
+pub fn relay_identity(seed: u64) -> TlsIdentity {
+    let dir = TempDir::new();
+    let mut rng = Seed::from_number(seed).rng();
+    let options = KeyOptions::new(dir.path(), "heddle");
+    let keys = RelayKeys::load_or_create(options, now_unix_s(), &mut rng).unwrap();
+    let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s(), &mut rng).unwrap());
+    let owned = |side| certs.certs_cell(side).iter().map(|(t, cert)| (*t, cert.to_vec())).collect();
+    let signer = certs.clone();
+    TlsIdentity {
+        link: LinkIdentity {
+            ids: RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) },
+            rsa_key_sha256: certs.rsa_key_sha256(),
+            responder_certs: owned(ChannelSide::Responder),
+            initiator_certs: owned(ChannelSide::Initiator),
+            auth_signer: Arc::new(move |message| signer.sign_authenticate(message)),
+            addrs: vec![[127, 0, 0, 1].into()],
+        },
+        key: TlsKey {
+            private_key_der: certs.tls_key_pkcs8().to_vec().into(),
+            cert_der: certs.tls_cert_der().to_vec(),
+        },
+    }
+}
+
+pub fn transport(options: TlsOptions, identity: Option<TlsIdentity>, seed: u64) -> TlsTransport {
+    let seed = Seed::from_number(seed);
+    TlsTransport::new(options, identity, Arc::new(DirVerifier), seed).unwrap()
+}

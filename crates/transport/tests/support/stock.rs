@@ -1,0 +1,144 @@
+//! A stock tor on loopback, and a blocking driver for one channel.
+
+use super::{TempDir, now_unix_s};
+use base64ct::{Base64Unpadded, Encoding};
+use heddle_proto::channel::{Channel, ChannelError, Incoming, Target};
+use heddle_proto::ids::{Ed25519Id, RsaId};
+use heddle_proto::time::{Instant, UnixTime};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+/// A running stock tor; killed when dropped.
+pub struct Stock {
+    child: Child,
+    log: BufReader<ChildStdout>,
+    /// What was read of its log.
+    pub lines: Vec<String>,
+    _dir: TempDir,
+}
+
+impl Stock {
+    /// Starts `tor` with these lines beside what every test needs.
+    pub fn start(torrc: &str) -> Self {
+        let dir = TempDir::new();
+        let data = dir.path().join("data");
+        let file = dir.path().join("torrc");
+        let common = format!(
+            "DataDirectory {}\nSocksPort 0\nTestingTorNetwork 1\nLog info stdout\nSafeLogging 0\n\
+             DirAuthority none orport=9 v3ident={:040} 127.0.0.1:9 {:040}\n",
+            data.display(),
+            1,
+            2,
+        );
+        std::fs::write(&file, common + torrc).unwrap();
+        let mut child = Command::new("tor")
+            .args(["--defaults-torrc", "/dev/null", "-f"])
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("these tests need stock tor");
+        let log = BufReader::new(child.stdout.take().unwrap());
+        Stock { child, log, lines: Vec::new(), _dir: dir }
+    }
+
+    /// A relay that has nobody to talk to.
+    pub fn relay() -> Self {
+        Self::start(
+            "ORPort 127.0.0.1:auto\nAddress 127.0.0.1\nAssumeReachable 1\nExitRelay 0\n\
+             Nickname stock\nPublishServerDescriptor 0\n",
+        )
+    }
+
+    /// Reads the log up to a line that holds `part`.
+    pub fn wait_for(&mut self, part: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let len = self.log.read_line(&mut line).unwrap();
+            assert!(len > 0, "tor ended without saying {part:?}:\n{}", self.lines.concat());
+            self.lines.push(line.clone());
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    /// Where a relay listens and who it is, once it says so.
+    pub fn target(&mut self) -> (Target, SocketAddr) {
+        let listener = self.wait_for("Opened OR listener connection (ready) on ");
+        let addr: SocketAddr = listener.trim().rsplit(' ').next().unwrap().parse().unwrap();
+        let rsa = last_word(&self.wait_for("identity key fingerprint is"));
+        let ed25519 = last_word(&self.wait_for("identity key ed25519 fingerprint is"));
+        let mut rsa_id = [0; 20];
+        for (byte, digits) in rsa_id.iter_mut().zip(rsa.as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits).unwrap(), 16).unwrap();
+        }
+        let ed25519_id = Base64Unpadded::decode_vec(&ed25519).unwrap().try_into().unwrap();
+        let target = Target { rsa: RsaId(rsa_id), ed25519: Some(Ed25519Id(ed25519_id)), addrs: vec![addr] };
+        self.wait_for("Bootstrapped 0%");
+        (target, addr)
+    }
+}
+
+impl Drop for Stock {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn last_word(line: &str) -> String {
+    line.trim().rsplit(' ').next().unwrap().trim_matches('\'').to_owned()
+}
+
+/// A channel over a blocking socket.
+pub struct Driver {
+    pub channel: Box<dyn Channel>,
+    socket: TcpStream,
+    start: std::time::Instant,
+}
+
+impl Driver {
+    pub fn new(socket: TcpStream, make: impl FnOnce(Instant, UnixTime) -> Box<dyn Channel>) -> Self {
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let start = std::time::Instant::now();
+        let wall = UnixTime { ns: now_unix_s() * 1_000_000_000 };
+        let mut channel = make(Instant::ZERO, wall);
+        channel.handle_writable(1 << 20);
+        Driver { channel, socket, start }
+    }
+
+    pub fn now(&self) -> Instant {
+        Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    pub fn flush(&mut self) {
+        let mut out = Vec::new();
+        while self.channel.poll_transmit(self.now(), &mut out) {}
+        self.socket.write_all(&out).unwrap();
+        self.channel.handle_writable(1 << 20);
+    }
+
+    /// Reads until something comes in that `want` takes.
+    pub fn until<T>(&mut self, mut want: impl FnMut(Incoming<'_>) -> Option<T>) -> Result<T, ChannelError> {
+        loop {
+            let now = self.now();
+            while let Some(incoming) = self.channel.next_incoming(now)? {
+                if let Some(found) = want(incoming) {
+                    self.flush();
+                    return Ok(found);
+                }
+            }
+            self.flush();
+            let mut buf = [0; 16 * 1024];
+            let len = self.socket.read(&mut buf).expect("stock tor answers in time");
+            if len == 0 {
+                self.channel.handle_eof(now)?;
+            }
+            self.channel.handle_read(now, &buf[..len])?;
+        }
+    }
+}
