@@ -1,1 +1,31 @@
-//! See the crate's description; modules follow.
+//! The real driver of a [`Node`](heddle_proto::node::Node): sockets, a clock, worker threads and DNS.
+//!
+//! One [`EventLoop`] runs one node on one thread. Around it:
+//!
+//! - [`LoopHandle`] reaches a loop from other threads, and counts what it did;
+//! - [`Workers`] run what is too slow for the data path;
+//! - [`Resolver`] asks the name servers;
+//! - [`link_shards`] lets the loops of one relay's shards talk to each other;
+//! - [`process`] holds what concerns the whole process: descriptors and signals.
+//!
+//! Linux only: the loop is edge-triggered `epoll`, woken by `eventfd`.
+
+mod clock;
+mod counters;
+mod dns;
+mod event_loop;
+mod mailbox;
+mod options;
+pub mod process;
+mod socket;
+mod sys;
+mod workers;
+
+pub use clock::{monotonic, wall_clock};
+pub use counters::Counters;
+pub use dns::{Resolver, ResolverOptions};
+pub use event_loop::{EventLoop, link_shards};
+pub use mailbox::{CONTROLS_MAX, LoopHandle, NotTaken};
+pub use options::Options;
+pub use sys::listen;
+pub use workers::Workers;

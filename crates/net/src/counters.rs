@@ -1,0 +1,36 @@
+//! What a loop has done so far, for metrics and for tests that hold down system calls.
+
+/// Totals since a loop started. Each names system calls unless it says otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// `epoll_pwait2`: how often the loop looked for work.
+    pub waits: u64,
+    /// Waits that were allowed to sleep, because nothing was left to do.
+    pub sleeps: u64,
+    /// Events that the waits returned (not calls).
+    pub events: u64,
+    /// `epoll_ctl`.
+    pub epoll_ctls: u64,
+    pub accepts: u64,
+    /// Accepts that found the process out of descriptors or memory; accepting paused after each.
+    pub accepts_out_of_resources: u64,
+    pub connects: u64,
+    pub recvs: u64,
+    /// Receives that found nothing.
+    pub recvs_empty: u64,
+    /// Bytes received.
+    pub recv_bytes: u64,
+    pub sends: u64,
+    /// Sends that the kernel cut short or refused because its buffer was full.
+    pub sends_blocked: u64,
+    /// Bytes that the kernel took to send.
+    pub send_bytes: u64,
+    /// Sockets opened, by us or by peers (not calls).
+    pub sockets_opened: u64,
+    /// Sockets closed, whatever the reason (not calls).
+    pub sockets_closed: u64,
+    /// Inputs handed to the node (not calls).
+    pub inputs: u64,
+    /// Jobs run on the loop itself because the workers' queue was full (not calls).
+    pub jobs_inline: u64,
+}

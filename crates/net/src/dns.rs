@@ -1,0 +1,313 @@
+//! DNS for exits, by `hickory-resolver` on a thread of its own.
+
+use crate::mailbox::LoopHandle;
+use heddle_proto::node::{Query, Resolution, ResolveError, ResolveId};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{
+    ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
+};
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use hickory_resolver::system_conf::parse_resolv_conf;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+
+/// The longest name that fits the length byte of a RESOLVED answer (tor-spec, "Remote hostname
+/// lookup").
+const NAME_LEN_MAX: usize = 255;
+
+/// Options of a [`Resolver`].
+#[derive(Clone, Debug)]
+pub struct ResolverOptions {
+    /// Where the name servers, search domains, time-outs and attempts are written
+    /// (ServerDNSResolvConfFile). Default `/etc/resolv.conf`.
+    pub resolv_conf: PathBuf,
+    /// Name servers to ask instead of those of the file, which is then not read. Default none.
+    pub name_servers: Vec<SocketAddr>,
+    /// Look for names in the local search domains too (ServerDNSSearchDomains). Default off: a
+    /// client's name means the same on every exit.
+    pub search_domains: bool,
+    /// Mix the case of questions and expect it back, which makes answers harder to forge
+    /// (ServerDNSRandomizeCase). Default on.
+    pub randomize_case: bool,
+    /// Look into `/etc/hosts` first. Default on.
+    pub hosts_file: bool,
+    /// Ask for IPv6 addresses too. Default on.
+    pub ipv6: bool,
+    /// Questions under way at once, of all shards; more fail at once. Default 1024.
+    pub in_flight_max: usize,
+    /// Answers remembered, until their time to live ends. Default 8192.
+    pub cache_answers_max: u64,
+    /// How long the name servers get for a try. Default: what the file says, or 5 s.
+    pub try_timeout: Option<Duration>,
+    /// How long a question may take with all its tries. Default 20 s.
+    pub query_timeout: Duration,
+}
+
+impl Default for ResolverOptions {
+    fn default() -> Self {
+        ResolverOptions {
+            resolv_conf: PathBuf::from("/etc/resolv.conf"),
+            name_servers: Vec::new(),
+            search_domains: false,
+            randomize_case: true,
+            hosts_file: true,
+            ipv6: true,
+            in_flight_max: 1024,
+            cache_answers_max: 8192,
+            try_timeout: None,
+            query_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+/// Asks the name servers for the loops of all shards. The thread ends with the last clone.
+#[derive(Clone)]
+pub struct Resolver {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    options: ResolverOptions,
+    resolver: Mutex<TokioResolver>,
+    in_flight: Arc<AtomicUsize>,
+    runtime: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Resolver {
+    /// Reads the configuration and starts the thread. Fails when the file cannot be read or names
+    /// no server.
+    pub fn start(options: ResolverOptions) -> io::Result<Self> {
+        let resolver = Mutex::new(build(&options)?);
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = thread::Builder::new().name("dns".into()).spawn(move || {
+            // It ends with an error when the sender is dropped, which is how it is told to end.
+            let _ = runtime.block_on(stopped);
+        })?;
+        let (stop, thread) = (Some(stop), Some(thread));
+        let inner = Inner { options, resolver, in_flight: Arc::default(), runtime: handle, stop, thread };
+        Ok(Resolver { inner: Arc::new(inner) })
+    }
+
+    /// Reads the configuration again and forgets all answers. When it fails, the old one stays.
+    pub fn reload(&self) -> io::Result<()> {
+        let resolver = build(&self.inner.options)?;
+        *self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner) = resolver;
+        Ok(())
+    }
+
+    /// Asks, and has the answer delivered to `to`: always exactly one.
+    pub(crate) fn resolve(&self, id: ResolveId, query: Query, to: &LoopHandle) {
+        let inner = &self.inner;
+        let ticket = Ticket::new(id, to.clone(), inner.in_flight.clone());
+        if inner.in_flight.load(Ordering::Relaxed) > inner.options.in_flight_max {
+            return;
+        }
+        let resolver = inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let options = inner.options.clone();
+        inner.runtime.spawn(async move {
+            let answer = tokio::time::timeout(options.query_timeout, ask(&resolver, query, &options)).await;
+            ticket.answer(answer.unwrap_or(Err(ResolveError::Transient)));
+        });
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // The thread does nothing that could panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A question's right to an answer. Dropped without one, because there are too many, the runtime
+/// ended or the library panicked, it answers that the question failed.
+struct Ticket {
+    id: ResolveId,
+    to: LoopHandle,
+    in_flight: Arc<AtomicUsize>,
+    answer: Result<Resolution, ResolveError>,
+}
+
+impl Ticket {
+    fn new(id: ResolveId, to: LoopHandle, in_flight: Arc<AtomicUsize>) -> Self {
+        in_flight.fetch_add(1, Ordering::Relaxed);
+        Ticket { id, to, in_flight, answer: Err(ResolveError::Transient) }
+    }
+
+    fn answer(mut self, answer: Result<Resolution, ResolveError>) {
+        self.answer = answer;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let answer = std::mem::replace(&mut self.answer, Err(ResolveError::Transient));
+        self.to.resolved(self.id, answer);
+    }
+}
+
+fn build(options: &ResolverOptions) -> io::Result<TokioResolver> {
+    let (mut config, mut opts) = if options.name_servers.is_empty() {
+        parse_resolv_conf(fs::read(&options.resolv_conf)?).map_err(io::Error::other)?
+    } else {
+        let servers = options.name_servers.iter().map(|addr| name_server(*addr)).collect();
+        (ResolverConfig::from_parts(None, Vec::new(), servers), ResolverOpts::default())
+    };
+    if !options.search_domains {
+        config = ResolverConfig::from_parts(None, Vec::new(), config.name_servers().to_vec());
+    }
+    opts.case_randomization = options.randomize_case;
+    opts.use_hosts_file = if options.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
+    opts.cache_size = options.cache_answers_max;
+    opts.max_active_requests = options.in_flight_max;
+    opts.preserve_intermediates = false;
+    if let Some(timeout) = options.try_timeout {
+        opts.timeout = timeout;
+    }
+    let builder =
+        TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(opts);
+    builder.build().map_err(io::Error::other)
+}
+
+fn name_server(addr: SocketAddr) -> NameServerConfig {
+    let mut server = NameServerConfig::udp_and_tcp(addr.ip());
+    for connection in &mut server.connections {
+        let connection: &mut ConnectionConfig = connection;
+        connection.port = addr.port();
+    }
+    server
+}
+
+async fn ask(
+    resolver: &TokioResolver,
+    query: Query,
+    options: &ResolverOptions,
+) -> Result<Resolution, ResolveError> {
+    match query {
+        Query::Forward(name) => {
+            let mut name = Name::from_ascii(name).map_err(|_| ResolveError::NotFound)?;
+            if !options.search_domains {
+                name.set_fqdn(true);
+            }
+            forward(resolver, name, options.ipv6).await
+        }
+        Query::Reverse(ip) => {
+            let found =
+                resolver.lookup(Name::from(ip), RecordType::PTR).await.map_err(|error| meaning(&error))?;
+            let mut names = found.answers().iter().filter_map(|record| match &record.data {
+                RData::PTR(name) => Some((name.0.to_ascii(), record.ttl)),
+                _ => None,
+            });
+            let (name, ttl_secs) = names.next().ok_or(ResolveError::NotFound)?;
+            let name = name.trim_end_matches('.').to_owned();
+            if name.is_empty() || name.len() > NAME_LEN_MAX {
+                return Err(ResolveError::NotFound);
+            }
+            Ok(Resolution::Name(name, ttl_secs))
+        }
+    }
+}
+
+async fn forward(resolver: &TokioResolver, name: Name, ipv6: bool) -> Result<Resolution, ResolveError> {
+    let v4 = resolver.lookup(name.clone(), RecordType::A);
+    let v6 = async {
+        match ipv6 {
+            true => Some(resolver.lookup(name.clone(), RecordType::AAAA).await),
+            false => None,
+        }
+    };
+    let (v4, v6) = tokio::join!(v4, v6);
+    let mut error = ResolveError::NotFound;
+    let mut addresses = |answer: Result<Lookup, NetError>| match answer {
+        Ok(lookup) => addresses_of(&lookup),
+        Err(why) => {
+            if meaning(&why) == ResolveError::Transient {
+                error = ResolveError::Transient;
+            }
+            Vec::new()
+        }
+    };
+    let v4 = addresses(v4);
+    let v6 = v6.map(addresses).unwrap_or_default();
+    match merge(v4, v6) {
+        none if none.is_empty() => Err(error),
+        some => Ok(Resolution::Addresses(some)),
+    }
+}
+
+fn addresses_of(lookup: &Lookup) -> Vec<(IpAddr, u32)> {
+    lookup.answers().iter().filter_map(|record| Some((record.data.ip_addr()?, record.ttl))).collect()
+}
+
+/// IPv4 first; when there are too many, neither family pushes out the other.
+fn merge(mut v4: Vec<(IpAddr, u32)>, mut v6: Vec<(IpAddr, u32)>) -> Vec<(IpAddr, u32)> {
+    let half = Resolution::MAX_ANSWERS / 2;
+    v4.truncate(Resolution::MAX_ANSWERS - v6.len().min(half));
+    v6.truncate(Resolution::MAX_ANSWERS - v4.len());
+    v4.append(&mut v6);
+    v4
+}
+
+/// Only a server's word that there is no such name, or no such address, is final.
+fn meaning(error: &NetError) -> ResolveError {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(none))
+            if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>
+        {
+            ResolveError::NotFound
+        }
+        _ => ResolveError::Transient,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neither_family_pushes_out_the_other() {
+        let v4 = vec![(IpAddr::from([10, 0, 0, 1]), 60); 40];
+        let v6 = vec![(IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]), 60); 40];
+        let count = |n4: usize, n6: usize| {
+            let merged = merge(v4[..n4].to_vec(), v6[..n6].to_vec());
+            let v4_count = merged.iter().filter(|(ip, _)| ip.is_ipv4()).count();
+            (v4_count, merged.len() - v4_count)
+        };
+        assert_eq!(count(40, 40), (8, 8));
+        assert_eq!(count(40, 0), (16, 0));
+        assert_eq!(count(40, 3), (13, 3));
+        assert_eq!(count(2, 40), (2, 14));
+        assert_eq!(count(0, 0), (0, 0));
+    }
+
+    #[test]
+    fn a_configuration_without_servers_is_refused() {
+        let path = std::env::temp_dir().join(format!("heddle-net-resolv-{}", std::process::id()));
+        fs::write(&path, "# nothing\n").unwrap();
+        let options = ResolverOptions { resolv_conf: path.clone(), ..ResolverOptions::default() };
+        assert!(Resolver::start(options.clone()).is_err());
+        fs::write(&path, "nameserver 127.0.0.1\n").unwrap();
+        let resolver = Resolver::start(options).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(resolver.reload().is_err());
+    }
+}

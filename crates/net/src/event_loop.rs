@@ -1,0 +1,344 @@
+//! The loop that runs one node on one thread.
+//!
+//! A turn, in order:
+//!
+//! 1. wait for the kernel or for another thread, until the node's time-out at the latest;
+//! 2. note what the events say, accept connections, take the mail of other threads;
+//! 3. up to [`ROUNDS`] times: one receive per readable socket, credit for writable ones, and all
+//!    outputs of the node, whose bytes are sent once per socket;
+//! 4. the time-out, if it has come.
+//!
+//! Several inputs go in before outputs are polled, so that a wakeup's cells share records and
+//! system calls; [`READ_BATCH_BYTES`] bounds how much a node takes in before it is asked. No socket
+//! is received from twice in between: it stops as soon as its node says so.
+
+mod accept;
+mod events;
+mod outputs;
+
+use crate::clock;
+use crate::counters::Counters;
+use crate::dns::Resolver;
+use crate::mailbox::LoopHandle;
+use crate::options::Options;
+use crate::socket::{Socket, State};
+use crate::sys;
+use crate::workers::{JobQueue, Workers};
+use accept::Acceptor;
+use foldhash::fast::FixedState;
+use heddle_proto::node::{Input, Node, ShardId, SocketId};
+use heddle_proto::relay::Event;
+use heddle_proto::time::Instant;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::time::Duration;
+
+/// Receives per socket in one turn, before the kernel is asked for news.
+const ROUNDS: usize = 4;
+/// Bytes that a node takes in before its outputs are polled.
+const READ_BATCH_BYTES: usize = 256 * 1024;
+/// Events of one wait; the kernel keeps the rest.
+const EVENTS_MAX: usize = 1024;
+/// How often a node hears the wall clock.
+const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
+
+/// What an event is about: a socket's own number, or one of these.
+const TOKEN_WAKE: u64 = u64::MAX;
+/// Listener `n` has the token `TOKEN_LISTENERS - n`.
+const TOKEN_LISTENERS: u64 = u64::MAX - 1;
+const LISTENERS_MAX: usize = 64;
+
+/// Runs a node over real sockets; see the module for what a turn does.
+pub struct EventLoop<N: Node> {
+    node: N,
+    options: Options,
+    inbox: Inbox,
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+    /// Numbers are never used again, so an event of a closed socket finds nothing here.
+    sockets: HashMap<SocketId, Socket, FixedState>,
+    acceptor: Acceptor,
+    /// Sockets to receive from, to give credit to and to flush; each at most once in each.
+    reads: VecDeque<SocketId>,
+    grants: VecDeque<SocketId>,
+    flushes: VecDeque<SocketId>,
+    /// Sockets that the node closed and that still send, and when they are reset; oldest first.
+    closing: VecDeque<(Instant, SocketId)>,
+    /// Inputs that arose while outputs were carried out.
+    inputs: VecDeque<Input>,
+    /// Lent to the node for the bytes that it sends.
+    buf: Vec<u8>,
+    /// Buffers of sockets that sent everything.
+    spare: Vec<Vec<u8>>,
+    /// The time of this turn.
+    now: Instant,
+    timeout: Option<Instant>,
+    wall_clock_due: Instant,
+    jobs: Option<JobQueue>,
+    resolver: Option<Resolver>,
+    shard: ShardId,
+    shards: Vec<LoopHandle>,
+    on_event: Box<dyn FnMut(Event) + Send>,
+    counters: Counters,
+    stopping: bool,
+}
+
+impl<N: Node> EventLoop<N> {
+    /// A loop for `node`. Fails when an option is invalid or the kernel gives no `epoll`.
+    pub fn new(node: N, options: Options) -> io::Result<Self> {
+        options.validate().map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let handle = LoopHandle::new()?;
+        // Edge-triggered, so that the loop never needs to read the eventfd to quieten it.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&epoll, handle.wake_fd(), epoll::EventData::new_u64(TOKEN_WAKE), flags)?;
+        let now = clock::monotonic();
+        Ok(EventLoop {
+            node,
+            options,
+            inbox: Inbox(handle),
+            epoll,
+            events: Vec::with_capacity(EVENTS_MAX),
+            sockets: HashMap::default(),
+            acceptor: Acceptor::default(),
+            reads: VecDeque::new(),
+            grants: VecDeque::new(),
+            flushes: VecDeque::new(),
+            closing: VecDeque::new(),
+            inputs: VecDeque::new(),
+            buf: Vec::new(),
+            spare: Vec::new(),
+            now,
+            timeout: None,
+            wall_clock_due: now,
+            jobs: None,
+            resolver: None,
+            shard: ShardId(0),
+            shards: Vec::new(),
+            on_event: Box::new(|_| {}),
+            counters: Counters { epoll_ctls: 1, ..Counters::default() },
+            stopping: false,
+        })
+    }
+
+    /// Reaches the loop from other threads.
+    pub fn handle(&self) -> LoopHandle {
+        self.inbox.0.clone()
+    }
+
+    /// Runs jobs on these workers. Without, they run on the loop.
+    pub fn set_workers(&mut self, workers: &Workers) {
+        self.jobs = Some(workers.queue());
+    }
+
+    /// Asks this resolver. Without, every question fails.
+    pub fn set_resolver(&mut self, resolver: Resolver) {
+        self.resolver = Some(resolver);
+    }
+
+    /// Calls `on_event` with each event of the node, on the loop's thread: it must not block.
+    pub fn set_on_event(&mut self, on_event: impl FnMut(Event) + Send + 'static) {
+        self.on_event = Box::new(on_event);
+    }
+
+    /// Accepts connections from `listener`, from the first turn on.
+    pub fn add_listener(&mut self, listener: std::net::TcpListener) -> io::Result<()> {
+        if self.acceptor.listeners.len() == LISTENERS_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many listeners"));
+        }
+        listener.set_nonblocking(true)?;
+        sys::prepare(&listener, &self.options)?;
+        self.watch_listener(&listener, self.acceptor.listeners.len())?;
+        let addr = listener.local_addr()?;
+        self.acceptor.listeners.push((listener, addr));
+        Ok(())
+    }
+
+    /// Runs until [`LoopHandle::stop`] and returns the node. Fails when the kernel refuses to wait,
+    /// or when a worker or the resolver panicked.
+    pub fn run(mut self) -> io::Result<N> {
+        self.fire_timers();
+        while !self.stopping {
+            self.turn()?;
+        }
+        self.send_the_rest()?;
+        Ok(self.node)
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        self.wait()?;
+        self.take_events();
+        self.take_mail()?;
+        for _ in 0..ROUNDS {
+            self.hand_in_waiting();
+            self.read_round();
+            self.grant_round();
+            self.settle();
+            if self.reads.is_empty() && self.grants.is_empty() {
+                break;
+            }
+        }
+        self.fire_timers();
+        self.inbox.0.publish(&self.counters);
+        Ok(())
+    }
+
+    /// Waits for events, and sets the time of the turn.
+    fn wait(&mut self) -> io::Result<()> {
+        let is_idle = self.reads.is_empty() && self.grants.is_empty() && self.inputs.is_empty();
+        let timeout = match is_idle {
+            true => self.next_timer().since(clock::monotonic()),
+            false => Duration::ZERO,
+        };
+        self.counters.waits += 1;
+        self.counters.sleeps += u64::from(!timeout.is_zero());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        };
+        self.events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.counters.events += self.events.len() as u64;
+        self.now = clock::monotonic();
+        Ok(())
+    }
+
+    /// The earliest time at which something is due.
+    fn next_timer(&self) -> Instant {
+        let closing = self.closing.front().map(|(due, _)| *due);
+        let timers = [self.timeout, closing, self.acceptor.paused_until];
+        timers.into_iter().flatten().fold(self.wall_clock_due, Instant::min)
+    }
+
+    fn fire_timers(&mut self) {
+        if self.acceptor.paused_until.is_some_and(|due| due <= self.now) {
+            self.resume_accepting();
+        }
+        self.reset_overdue();
+        if self.wall_clock_due <= self.now {
+            self.wall_clock_due = self.now + WALL_CLOCK_PERIOD;
+            self.inputs.push_back(Input::WallClock(clock::wall_clock()));
+        }
+        if self.timeout.is_some_and(|due| due <= self.now) {
+            self.timeout = None;
+            self.inputs.push_back(Input::Timeout);
+        }
+        if !self.inputs.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// Resets the closed sockets whose peers took too long to take what was pending.
+    fn reset_overdue(&mut self) {
+        while let Some(&(due, id)) = self.closing.front() {
+            let is_over = self.sockets.get(&id).is_none_or(|_| due <= self.now);
+            if !is_over {
+                return;
+            }
+            self.closing.pop_front();
+            if let Some(socket) = self.remove(id) {
+                sys::reset_on_close(&socket.fd);
+            }
+        }
+    }
+
+    fn take_mail(&mut self) -> io::Result<()> {
+        let mail = self.inbox.0.take();
+        if let Some(what) = mail.fault {
+            return Err(io::Error::other(what));
+        }
+        self.inputs.extend(mail.inputs);
+        self.stopping |= mail.stop;
+        if mail.close_listeners || mail.stop {
+            self.acceptor = Acceptor::default();
+        }
+        Ok(())
+    }
+
+    /// Hands in what waits, asks the node for its outputs and sends its bytes. Inputs that arise
+    /// from that wait for the next time, so that a node that always causes more cannot hold us here.
+    fn settle(&mut self) {
+        self.hand_in_waiting();
+        self.poll_outputs();
+        self.flush_all();
+    }
+
+    fn hand_in_waiting(&mut self) {
+        while let Some(input) = self.inputs.pop_front() {
+            self.hand_in(input);
+        }
+    }
+
+    fn hand_in(&mut self, input: Input) {
+        self.counters.inputs += 1;
+        self.node.handle_input(self.now, input);
+    }
+
+    /// After the node's last turn: closed sockets still send what is pending.
+    fn send_the_rest(&mut self) -> io::Result<()> {
+        self.inputs.clear();
+        self.reads.clear();
+        self.grants.clear();
+        self.timeout = None;
+        self.reset_overdue();
+        while !self.closing.is_empty() {
+            self.wait()?;
+            self.take_events();
+            self.reads.clear();
+            self.grants.clear();
+            self.inputs.clear();
+            self.flush_all();
+            self.reset_overdue();
+        }
+        self.inbox.0.publish(&self.counters);
+        Ok(())
+    }
+
+    /// Forgets a socket; dropping what this returns closes it.
+    fn remove(&mut self, id: SocketId) -> Option<Socket> {
+        let socket = self.sockets.remove(&id)?;
+        self.counters.sockets_closed += 1;
+        // Its descriptor may be what accepting waits for.
+        if let Some(due) = &mut self.acceptor.paused_until {
+            *due = self.now;
+        }
+        Some(socket)
+    }
+
+    /// A socket broke: the node is told, unless it has closed the socket.
+    fn fail(&mut self, id: SocketId, error: Errno) {
+        if let Some(socket) = self.remove(id)
+            && socket.state != State::Closing
+        {
+            let error = sys::socket_error(error, socket.peer.is_ipv6());
+            self.inputs.push_back(Input::Failed { socket: id, error });
+        }
+    }
+}
+
+/// Lets the loops of one relay's shards, in order, hand messages to each other. At most
+/// `messages_max` wait for a shard, which is the sum of the credits that it gave to the others.
+pub fn link_shards<N: Node>(loops: &mut [EventLoop<N>], messages_max: usize) {
+    let handles: Vec<LoopHandle> = loops.iter().map(EventLoop::handle).collect();
+    for (n, event_loop) in loops.iter_mut().enumerate() {
+        event_loop.inbox.0.allow_shard_messages(messages_max);
+        event_loop.shard = ShardId(u16::try_from(n).expect("a relay has fewer than 65,536 shards"));
+        event_loop.shards.clone_from(&handles);
+    }
+}
+
+/// The loop's end of its mailbox, which takes nothing more when the loop is gone.
+struct Inbox(LoopHandle);
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,113 @@
+//! Accepting connections, and not spinning when there is no room for them.
+
+use super::{EventLoop, TOKEN_LISTENERS};
+use crate::socket::State;
+use crate::sys;
+use heddle_proto::node::{Input, Node, SocketId};
+use heddle_proto::time::Instant;
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+/// Connections accepted from one listener in one turn.
+const BATCH: usize = 64;
+/// How long accepting pauses for want of descriptors or memory, unless one of ours is freed before.
+const PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+pub(super) struct Acceptor {
+    /// Each with the address that it is bound to.
+    pub listeners: Vec<(TcpListener, SocketAddr)>,
+    /// The number of the next connection.
+    next: u64,
+    /// While accepting pauses, the listeners are not watched.
+    pub paused_until: Option<Instant>,
+}
+
+impl<N: Node> EventLoop<N> {
+    pub(super) fn accept_batch(&mut self, n: usize) {
+        for _ in 0..BATCH {
+            if self.acceptor.paused_until.is_some() {
+                return;
+            }
+            let Some((listener, bound)) = self.acceptor.listeners.get(n) else { return };
+            let bound = *bound;
+            self.counters.accepts += 1;
+            match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok((fd, peer)) => self.accepted(fd, peer, bound),
+                Err(Errno::AGAIN) => return,
+                Err(error) if is_of_one_connection(error) => {}
+                Err(_) => self.pause_accepting(),
+            }
+        }
+    }
+
+    fn accepted(&mut self, fd: OwnedFd, peer: Option<SocketAddrAny>, bound: SocketAddr) {
+        let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else { return };
+        let local = match bound.ip().is_unspecified() {
+            true => sys::local_addr(&fd),
+            false => Ok(bound),
+        };
+        // A connection that broke since has no address; it needs no one's attention.
+        let Ok(local) = local else { return };
+        let socket = SocketId::accepted(self.acceptor.next);
+        self.acceptor.next += 1;
+        match self.add_socket(socket, fd, peer, State::Open) {
+            Ok(()) => self.inputs.push_back(Input::Accepted { socket, local, peer }),
+            Err(_) => self.pause_accepting(),
+        }
+    }
+
+    /// Stops watching the listeners: a connection that cannot be accepted would wake us for ever.
+    fn pause_accepting(&mut self) {
+        self.counters.accepts_out_of_resources += 1;
+        self.acceptor.paused_until = Some(self.now + PAUSE);
+        for (listener, _) in &self.acceptor.listeners {
+            self.counters.epoll_ctls += 1;
+            // It cannot fail for a descriptor that is open and watched.
+            let _ = epoll::delete(&self.epoll, listener);
+        }
+    }
+
+    pub(super) fn resume_accepting(&mut self) {
+        self.acceptor.paused_until = None;
+        let listeners = std::mem::take(&mut self.acceptor.listeners);
+        let watched =
+            listeners.iter().enumerate().all(|(n, (listener, _))| self.watch_listener(listener, n).is_ok());
+        self.acceptor.listeners = listeners;
+        if !watched {
+            self.pause_accepting();
+        }
+    }
+
+    /// Level-triggered, since a batch may leave connections behind; and exclusive, since the loops
+    /// of other shards may watch clones of the same listener.
+    pub(super) fn watch_listener(&mut self, listener: impl AsFd, n: usize) -> io::Result<()> {
+        let token = epoll::EventData::new_u64(TOKEN_LISTENERS - n as u64);
+        self.counters.epoll_ctls += 1;
+        epoll::add(&self.epoll, listener, token, epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE)?;
+        Ok(())
+    }
+}
+
+/// Errors that `accept(2)` passes on from the connection, not from the listener.
+fn is_of_one_connection(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::CONNABORTED
+            | Errno::INTR
+            | Errno::PERM
+            | Errno::PROTO
+            | Errno::NOPROTOOPT
+            | Errno::OPNOTSUPP
+            | Errno::NETDOWN
+            | Errno::NETUNREACH
+            | Errno::HOSTDOWN
+            | Errno::HOSTUNREACH
+            | Errno::NONET
+    )
+}

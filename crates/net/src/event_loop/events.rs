@@ -1,0 +1,194 @@
+//! What the kernel says of sockets, and what is read from them.
+
+use super::{EventLoop, LISTENERS_MAX, READ_BATCH_BYTES, TOKEN_LISTENERS, TOKEN_WAKE};
+use crate::socket::{Socket, State};
+use crate::sys;
+use heddle_proto::node::{Input, Node, SocketId};
+use rustix::event::epoll::{self, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::net::SocketAddr;
+
+/// Events after which only an empty receive proves that nothing more is there.
+const READ_UNTIL_EMPTY: EventFlags =
+    EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR).union(EventFlags::PRI);
+
+impl<N: Node> EventLoop<N> {
+    /// Watches a new socket, once for all its life.
+    pub(super) fn add_socket(
+        &mut self,
+        id: SocketId,
+        fd: OwnedFd,
+        peer: SocketAddr,
+        state: State,
+    ) -> Result<(), Errno> {
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::PRI | EventFlags::ET;
+        self.counters.epoll_ctls += 1;
+        epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id.get()), flags)?;
+        self.counters.sockets_opened += 1;
+        let before = self.sockets.insert(id, Socket::new(fd, peer, state));
+        debug_assert!(before.is_none(), "the number of a socket was used again");
+        Ok(())
+    }
+
+    pub(super) fn take_events(&mut self) {
+        for n in 0..self.events.len() {
+            let epoll::Event { flags, data, .. } = self.events[n];
+            let token = data.u64();
+            if token == TOKEN_WAKE {
+                continue;
+            }
+            let listener = TOKEN_LISTENERS - token;
+            match usize::try_from(listener) {
+                Ok(listener) if listener < LISTENERS_MAX => self.accept_batch(listener),
+                _ => self.on_socket_event(socket_id(token), flags),
+            }
+        }
+    }
+
+    fn on_socket_event(&mut self, id: SocketId, flags: EventFlags) {
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        if socket.state == State::Connecting {
+            return self.on_connect_event(id, flags);
+        }
+        if flags.intersects(EventFlags::IN | READ_UNTIL_EMPTY) {
+            socket.readable = true;
+            socket.read_until_empty |= flags.intersects(READ_UNTIL_EMPTY);
+        }
+        if flags.contains(EventFlags::OUT) {
+            socket.writable = true;
+        }
+        if flags.contains(EventFlags::ERR) {
+            // What the peer sent before it broke is still worth reading; but if the node does not
+            // read, nothing else would ever tell it.
+            socket.broken = true;
+            if !socket.want_read || socket.eof || socket.state == State::Closing {
+                return self.fail_broken(id);
+            }
+        }
+        self.queue_if_due(id);
+    }
+
+    fn on_connect_event(&mut self, id: SocketId, flags: EventFlags) {
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        if let Some(error) = sys::take_error(&socket.fd) {
+            return self.fail(id, error);
+        }
+        if !flags.contains(EventFlags::OUT) {
+            return;
+        }
+        match sys::local_addr(&socket.fd) {
+            // A port that nobody listened on met itself: the source port happened to be the same.
+            Ok(local) if local == socket.peer => self.fail(id, Errno::CONNREFUSED),
+            Ok(local) => {
+                socket.state = State::Open;
+                socket.writable = true;
+                socket.readable = flags.intersects(EventFlags::IN | READ_UNTIL_EMPTY);
+                socket.read_until_empty = flags.intersects(READ_UNTIL_EMPTY);
+                self.inputs.push_back(Input::Connected { socket: id, local });
+                self.queue_if_due(id);
+            }
+            Err(error) => self.fail(id, error),
+        }
+    }
+
+    /// Fails a socket with the error that the kernel holds, if it does.
+    pub(super) fn fail_broken(&mut self, id: SocketId) {
+        let error = self.sockets.get(&id).and_then(|socket| sys::take_error(&socket.fd));
+        if let Some(error) = error {
+            self.fail(id, error);
+        }
+    }
+
+    /// Puts a socket into the queues of what can be done for it now.
+    pub(super) fn queue_if_due(&mut self, id: SocketId) {
+        let Some(socket) = self.sockets.get_mut(&id) else { return };
+        if socket.may_read() && !socket.queued.read {
+            socket.queued.read = true;
+            self.reads.push_back(id);
+        }
+        if socket.may_grant(self.options.write_quantum_bytes) && !socket.queued.grant {
+            socket.queued.grant = true;
+            self.grants.push_back(id);
+        }
+        if socket.is_pending() && socket.writable {
+            self.queue_flush(id);
+        }
+    }
+
+    /// Receives once from each socket that has something and whose node wants it.
+    pub(super) fn read_round(&mut self) {
+        let mut unpolled_bytes = 0;
+        for _ in 0..self.reads.len() {
+            let Some(id) = self.reads.pop_front() else { return };
+            unpolled_bytes += self.read(id);
+            if unpolled_bytes >= READ_BATCH_BYTES {
+                self.settle();
+                unpolled_bytes = 0;
+            }
+        }
+    }
+
+    /// Receives once, and returns how many bytes.
+    fn read(&mut self, id: SocketId) -> usize {
+        let Some(socket) = self.sockets.get_mut(&id) else { return 0 };
+        socket.queued.read = false;
+        if !socket.may_read() {
+            return 0;
+        }
+        let buf = self.node.recv_buf(id);
+        // The node lost interest and will say so when it is asked.
+        let received = if buf.is_empty() { Ok(None) } else { socket.recv(buf, &mut self.counters) };
+        match received {
+            Ok(received) => {
+                self.queue_if_due(id);
+                match received {
+                    Some(0) => self.hand_in(Input::Eof { socket: id }),
+                    Some(len) => self.hand_in(Input::Read { socket: id, len }),
+                    None => {}
+                }
+                received.unwrap_or(0)
+            }
+            Err(error) => {
+                self.fail(id, error);
+                0
+            }
+        }
+    }
+
+    /// Gives credit to sockets whose bytes are all with the kernel, once each.
+    pub(super) fn grant_round(&mut self) {
+        let bytes = self.options.write_quantum_bytes;
+        for _ in 0..self.grants.len() {
+            let Some(id) = self.grants.pop_front() else { return };
+            let Some(socket) = self.sockets.get_mut(&id) else { continue };
+            socket.queued.grant = false;
+            if socket.may_grant(bytes) {
+                socket.grant_due = false;
+                socket.credit = bytes;
+                self.hand_in(Input::Writable { socket: id, bytes });
+            }
+        }
+    }
+}
+
+fn socket_id(token: u64) -> SocketId {
+    match token & 1 {
+        0 => SocketId::dialled(token >> 1),
+        _ => SocketId::accepted(token >> 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_id_survives_the_kernel() {
+        for id in
+            [SocketId::dialled(0), SocketId::accepted(0), SocketId::dialled(1 << 40), SocketId::accepted(77)]
+        {
+            assert_eq!(socket_id(id.get()), id);
+        }
+    }
+}

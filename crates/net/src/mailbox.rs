@@ -1,0 +1,210 @@
+//! How other threads reach a loop.
+
+use crate::counters::Counters;
+use heddle_proto::node::{Input, JobId, Resolution, ResolveError, ResolveId, ShardId};
+use heddle_proto::relay::{Control, ShardMessage};
+use heddle_proto::work::JobResult;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Controls that may wait for a loop at once; more are not taken.
+pub const CONTROLS_MAX: usize = 256;
+
+/// Reaches a running [`EventLoop`](crate::EventLoop) from any thread.
+#[derive(Clone)]
+pub struct LoopHandle {
+    mailbox: Arc<Mailbox>,
+}
+
+struct Mailbox {
+    mail: Mutex<Mail>,
+    counters: Mutex<Counters>,
+    /// An `eventfd` that the loop watches edge-triggered, so nobody ever needs to read it.
+    wake: OwnedFd,
+}
+
+/// What waits for a loop. Its inputs are bounded by those who send: controls by [`CONTROLS_MAX`],
+/// answers by the questions that the node has under way, messages of shards by their credits.
+#[derive(Default)]
+pub(crate) struct Mail {
+    pub inputs: VecDeque<Input>,
+    controls: usize,
+    shard_messages: usize,
+    shard_messages_max: usize,
+    pub stop: bool,
+    pub close_listeners: bool,
+    pub fault: Option<&'static str>,
+    closed: bool,
+}
+
+/// Why a loop did not take a control, which is given back.
+#[derive(Debug)]
+pub enum NotTaken {
+    /// [`CONTROLS_MAX`] are waiting already.
+    Full(Control),
+    /// The loop has ended.
+    Stopped(Control),
+}
+
+impl fmt::Display for NotTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NotTaken::Full(_) => "the loop has too many controls waiting",
+            NotTaken::Stopped(_) => "the loop has ended",
+        })
+    }
+}
+
+impl std::error::Error for NotTaken {}
+
+impl LoopHandle {
+    pub(crate) fn new() -> io::Result<Self> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        let mailbox = Mailbox { mail: Mutex::default(), counters: Mutex::default(), wake };
+        Ok(LoopHandle { mailbox: Arc::new(mailbox) })
+    }
+
+    /// Hands the node an [`Input::Control`].
+    pub fn control(&self, control: Control) -> Result<(), NotTaken> {
+        let mut mail = self.mail();
+        if mail.closed {
+            return Err(NotTaken::Stopped(control));
+        }
+        if mail.controls == CONTROLS_MAX {
+            return Err(NotTaken::Full(control));
+        }
+        mail.controls += 1;
+        self.post(mail, Input::Control(control));
+        Ok(())
+    }
+
+    /// Ends the loop: the node is not called again, and what is pending on closed sockets is sent
+    /// as far as [`Options::close_flush_max`](crate::Options::close_flush_max) allows.
+    pub fn stop(&self) {
+        self.mail().stop = true;
+        self.wake();
+    }
+
+    /// Closes the listeners, so that the ports are free for a successor; connections live on.
+    pub fn close_listeners(&self) {
+        self.mail().close_listeners = true;
+        self.wake();
+    }
+
+    /// What the loop did, as of the end of its last turn.
+    pub fn counters(&self) -> Counters {
+        *lock(&self.mailbox.counters)
+    }
+
+    /// Hands over another shard's message.
+    ///
+    /// # Panics
+    ///
+    /// When more wait than the credits between the shards allow: one of them broke its promise, and
+    /// a queue without bound would only hide it.
+    pub(crate) fn shard_message(&self, from: ShardId, message: ShardMessage) {
+        let mut mail = self.mail();
+        if mail.closed {
+            return;
+        }
+        mail.shard_messages += 1;
+        assert!(mail.shard_messages <= mail.shard_messages_max, "shard {from:?} sent more than its credits");
+        self.post(mail, Input::FromShard { from, message });
+    }
+
+    pub(crate) fn allow_shard_messages(&self, max: usize) {
+        self.mail().shard_messages_max = max;
+    }
+
+    pub(crate) fn computed(&self, id: JobId, result: JobResult) {
+        self.post(self.mail(), Input::Computed { id, result });
+    }
+
+    pub(crate) fn resolved(&self, id: ResolveId, answer: Result<Resolution, ResolveError>) {
+        self.post(self.mail(), Input::Resolved { id, answer });
+    }
+
+    /// Ends the loop with an error: a thread that it relies on is gone.
+    pub(crate) fn fault(&self, what: &'static str) {
+        self.mail().fault = Some(what);
+        self.wake();
+    }
+
+    /// Takes all that waits.
+    pub(crate) fn take(&self) -> Mail {
+        let mut mail = self.mail();
+        let shard_messages_max = mail.shard_messages_max;
+        std::mem::replace(&mut *mail, Mail { shard_messages_max, ..Mail::default() })
+    }
+
+    /// Takes nothing more, because the loop has ended.
+    pub(crate) fn close(&self) {
+        *self.mail() = Mail { closed: true, ..Mail::default() };
+    }
+
+    pub(crate) fn publish(&self, counters: &Counters) {
+        *lock(&self.mailbox.counters) = *counters;
+    }
+
+    pub(crate) fn wake_fd(&self) -> &OwnedFd {
+        &self.mailbox.wake
+    }
+
+    /// Only the first input since the loop last looked needs to wake it.
+    fn post(&self, mut mail: MutexGuard<'_, Mail>, input: Input) {
+        if mail.closed {
+            return;
+        }
+        let is_first = mail.inputs.is_empty();
+        mail.inputs.push_back(input);
+        drop(mail);
+        if is_first {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        let one = 1u64.to_ne_bytes();
+        while let Err(error) = rustix::io::write(&self.mailbox.wake, &one) {
+            match error {
+                Errno::INTR => {}
+                // The count of wakes is about to overflow, after 2^64 of them.
+                Errno::AGAIN => drop(rustix::io::read(&self.mailbox.wake, &mut [0; 8])),
+                _ => return,
+            }
+        }
+    }
+
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        lock(&self.mailbox.mail)
+    }
+}
+
+/// What a mutex here guards is valid after every statement, so a panic elsewhere does not spoil it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn controls_are_bounded_and_given_back() {
+        let handle = LoopHandle::new().unwrap();
+        for _ in 0..CONTROLS_MAX {
+            handle.control(Control::Drain).unwrap();
+        }
+        assert!(matches!(handle.control(Control::Shutdown), Err(NotTaken::Full(Control::Shutdown))));
+        assert_eq!(handle.take().inputs.len(), CONTROLS_MAX);
+        handle.control(Control::Drain).unwrap();
+        handle.close();
+        assert!(matches!(handle.control(Control::Drain), Err(NotTaken::Stopped(_))));
+        assert!(handle.take().inputs.is_empty());
+    }
+}

@@ -1,0 +1,71 @@
+//! What concerns the whole process: descriptors and signals.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use signal_hook::iterator::{Handle, Signals};
+use std::io;
+use std::thread::{self, JoinHandle};
+
+pub use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
+
+/// Raises the limit of open descriptors as far as the process may, and returns it (`None` for no
+/// limit). A relay needs one per channel and one per exit stream.
+pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum {
+        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    }
+    Ok(maximum)
+}
+
+/// A thread that hears the signals of the process. Dropping it ends the thread; the signals are then
+/// ignored.
+pub struct SignalThread {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SignalThread {
+    /// Calls `on_signal` with each signal of `signals` that arrives, one at a time. Of equal signals
+    /// that arrive at once, one may stand for all.
+    pub fn start(signals: &[i32], mut on_signal: impl FnMut(i32) + Send + 'static) -> io::Result<Self> {
+        let mut signals = Signals::new(signals)?;
+        let handle = signals.handle();
+        let thread = thread::Builder::new().name("signals".into()).spawn(move || {
+            for signal in signals.forever() {
+                on_signal(signal);
+            }
+        })?;
+        Ok(SignalThread { handle, thread: Some(thread) })
+    }
+}
+
+impl Drop for SignalThread {
+    fn drop(&mut self) {
+        self.handle.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the callback was reported by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn the_descriptor_limit_is_raised_to_what_is_allowed() {
+        let limit = raise_descriptor_limit().unwrap();
+        assert_eq!(getrlimit(Resource::Nofile).current, limit);
+    }
+
+    #[test]
+    fn signals_are_heard() {
+        let (sender, receiver) = mpsc::channel();
+        let thread = SignalThread::start(&[SIGUSR2], move |signal| sender.send(signal).unwrap()).unwrap();
+        signal_hook::low_level::raise(SIGUSR2).unwrap();
+        assert_eq!(receiver.recv().unwrap(), SIGUSR2);
+        drop(thread);
+    }
+}

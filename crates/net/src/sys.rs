@@ -1,0 +1,150 @@
+//! Making sockets, and what the kernel's errors mean.
+
+use crate::options::Options;
+use heddle_proto::node::SocketError;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+/// Connections that wait for us to accept them; the kernel lowers it to net.core.somaxconn.
+const BACKLOG: i32 = 65_535;
+
+/// Opens a listening TCP socket: SO_REUSEADDR, and an IPv6 socket takes IPv6 only, so that an IPv4
+/// socket can listen on the same port. Errors are the kernel's.
+pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    let fd = tcp_socket(addr)?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    if addr.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    net::bind(&fd, &addr)?;
+    net::listen(&fd, BACKLOG)?;
+    Ok(TcpListener::from(fd))
+}
+
+/// Starts to connect; that it is over is told by `epoll`.
+pub(crate) fn connect(to: SocketAddr, options: &Options) -> Result<OwnedFd, Errno> {
+    let fd = tcp_socket(to)?;
+    prepare(&fd, options)?;
+    if let Some(from) = options.outbound_bind(to) {
+        // Without this the kernel picks the source port when binding, and 28,000 connections to
+        // however many relays would use them all up. A kernel that lacks it is only worse off.
+        let _ = set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
+        net::bind(&fd, &from)?;
+    }
+    match net::connect(&fd, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(error) => Err(error),
+    }
+}
+
+/// Sets the options of a connection. On a listener they are inherited by what it accepts, which
+/// saves three system calls per connection.
+pub(crate) fn prepare(fd: impl AsFd, options: &Options) -> Result<(), Errno> {
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    sockopt::set_socket_keepalive(&fd, true)?;
+    if let Some(bytes) = options.notsent_lowat_bytes {
+        // Some sandboxes have no such option; then "writable" means only "room in the send buffer".
+        let _ = set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes);
+    }
+    if options.user_timeout > Duration::ZERO {
+        let ms = u32::try_from(options.user_timeout.as_millis()).unwrap_or(u32::MAX);
+        sockopt::set_tcp_user_timeout(&fd, ms)?;
+    }
+    Ok(())
+}
+
+/// Our own address of a socket.
+pub(crate) fn local_addr(fd: impl AsFd) -> Result<SocketAddr, Errno> {
+    SocketAddr::try_from(net::getsockname(fd)?)
+}
+
+/// The error that the kernel holds for a socket, which this clears.
+pub(crate) fn take_error(fd: impl AsFd) -> Option<Errno> {
+    sockopt::socket_error(fd).unwrap_or_else(Err).err()
+}
+
+/// Makes the coming close a reset that drops what is pending.
+pub(crate) fn reset_on_close(fd: impl AsFd) {
+    // It fails only for a socket that is broken already, and that needs no reset.
+    let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
+}
+
+/// What an error means to a node. `ipv6` is about the peer's address.
+pub(crate) fn socket_error(error: Errno, ipv6: bool) -> SocketError {
+    match error {
+        Errno::CONNREFUSED => SocketError::Refused,
+        Errno::HOSTUNREACH | Errno::HOSTDOWN => SocketError::HostUnreachable,
+        Errno::NETUNREACH | Errno::NETDOWN | Errno::AFNOSUPPORT => SocketError::NetworkUnreachable,
+        // To IPv6 it says that this machine has no address to come from, to IPv4 that all ports
+        // are in use.
+        Errno::ADDRNOTAVAIL if ipv6 => SocketError::NetworkUnreachable,
+        Errno::TIMEDOUT => SocketError::TimedOut,
+        Errno::CONNRESET | Errno::CONNABORTED | Errno::PIPE => SocketError::Reset,
+        _ if is_out_of_resources(error) => SocketError::ResourceLimit,
+        _ => SocketError::Other,
+    }
+}
+
+/// Whether the machine or the process is out of descriptors, ports or memory.
+pub(crate) fn is_out_of_resources(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::AGAIN | Errno::ADDRNOTAVAIL
+    )
+}
+
+fn tcp_socket(addr: SocketAddr) -> Result<OwnedFd, Errno> {
+    let family = if addr.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+}
+
+/// `setsockopt` with an integer, for the two options that `rustix` has no name for.
+fn set_option(fd: impl AsFd, level: i32, name: i32, value: u32) -> Result<(), Errno> {
+    let len = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel reads `len` bytes at
+    // `value`, which lives until the call returns.
+    #[allow(unsafe_code)]
+    let result =
+        unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), len) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpStream;
+
+    #[test]
+    fn accepted_sockets_inherit_the_options() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        prepare(&listener, &Options { user_timeout: Duration::from_millis(1234), ..Options::default() })
+            .unwrap();
+        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepted = net::accept(&listener).unwrap();
+        assert!(sockopt::tcp_nodelay(&accepted).unwrap());
+        assert!(sockopt::socket_keepalive(&accepted).unwrap());
+        assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 1234);
+    }
+
+    #[test]
+    fn ipv4_and_ipv6_listen_on_one_port() {
+        let Ok(v6) = listen("[::]:0".parse().unwrap()) else { return };
+        let port = v6.local_addr().unwrap().port();
+        listen(SocketAddr::from(([0, 0, 0, 0], port))).unwrap();
+    }
+
+    #[test]
+    fn an_address_that_runs_out_is_told_from_one_that_is_missing() {
+        assert_eq!(socket_error(Errno::ADDRNOTAVAIL, true), SocketError::NetworkUnreachable);
+        assert_eq!(socket_error(Errno::ADDRNOTAVAIL, false), SocketError::ResourceLimit);
+    }
+}
