@@ -55,9 +55,11 @@ pub trait FlowControl {
 /// What a policy hears about the circuit's own queue when a SENDME arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendmeContext {
-    /// Whether the channel now refuses the cells of this circuit in the direction we package.
+    /// Whether so many cells of this circuit wait for the channel that its streams are not read.
+    /// Stock relays say so from 256 cells on (`cellq_high`) until only 10 are left (`cellq_low`).
+    /// A few cells that wait are no sign of congestion, and saying so would keep the window small.
     pub channel_blocked: bool,
-    /// Cells of this circuit that wait for that channel.
+    /// Cells of this circuit that wait for the channel it packages to.
     pub queued_cells: u32,
 }
 
