@@ -33,10 +33,7 @@ pub struct CircuitId(pub u32);
 impl CircuitId {
     /// The SOCKS user name that makes an [`Attacher`] put a stream on this circuit.
     pub fn isolation(self) -> Isolation {
-        Isolation {
-            username: format!("{}{self}", attacher::USERNAME_PREFIX),
-            password: "x".into(),
-        }
+        Isolation { username: format!("{}{self}", attacher::USERNAME_PREFIX), password: "x".into() }
     }
 }
 
@@ -80,10 +77,15 @@ pub struct Control {
 }
 
 impl Control {
-    /// Connects to the socket of a Tor that may still be starting, and authenticates.
+    /// Connects to the socket of a Tor that may still be starting, and authenticates. Between tries
+    /// `check` may give up, for instance because the process is gone.
     ///
     /// The socket is only reachable by its owner, so there is no password.
-    pub fn connect(socket: &Path, timeout: Duration) -> Result<Control> {
+    pub fn connect(
+        socket: &Path,
+        timeout: Duration,
+        mut check: impl FnMut() -> Result<()>,
+    ) -> Result<Control> {
         let start = Instant::now();
         let stream = loop {
             interrupt::check()?;
@@ -91,21 +93,15 @@ impl Control {
                 Ok(stream) => break stream,
                 Err(_) if start.elapsed() < timeout => thread::sleep(Duration::from_millis(10)),
                 Err(error) => {
-                    return Err(Error::io(format!("connecting to {}", socket.display()))(
-                        error,
-                    ));
+                    return Err(Error::io(format!("connecting to {}", socket.display()))(error));
                 }
             }
+            check()?;
         };
-        stream
-            .set_read_timeout(Some(SLICE))
-            .map_err(Error::io("setting up a control connection"))?;
+        let ready = stream.set_read_timeout(Some(SLICE));
+        ready.map_err(Error::io("setting up a control connection"))?;
         let reader = BufReader::new(stream);
-        let mut control = Control {
-            reader,
-            partial: Vec::new(),
-            events: VecDeque::new(),
-        };
+        let mut control = Control { reader, partial: Vec::new(), events: VecDeque::new() };
         control.command("AUTHENTICATE")?;
         Ok(control)
     }
@@ -123,17 +119,11 @@ impl Control {
                 Some(message) => {
                     let said = format!("{} {}", message.code, message.lines.join(" / "));
                     let said = format!("{said} (asked: {line})");
-                    return Err(Error::Refused {
-                        by: "the control port",
-                        said,
-                    });
+                    return Err(Error::Refused { by: "the control port", said });
                 }
                 None => {
                     let waiting_for = format!("the control port's answer to {line}");
-                    return Err(Error::Deadline {
-                        waiting_for,
-                        after: ANSWER_TIMEOUT,
-                    });
+                    return Err(Error::Deadline { waiting_for, after: ANSWER_TIMEOUT });
                 }
             }
         }
@@ -142,15 +132,10 @@ impl Control {
     /// The value of one key; several lines are joined by newlines.
     pub fn get_info(&mut self, key: &str) -> Result<String> {
         let lines = self.command(&format!("GETINFO {key}"))?;
-        let value = lines
-            .first()
-            .and_then(|line| line.strip_prefix(key)?.strip_prefix('='));
+        let value = lines.first().and_then(|line| line.strip_prefix(key)?.strip_prefix('='));
         match value {
             Some(value) => Ok(value.trim_start_matches('\n').to_owned()),
-            None => Err(Error::Malformed {
-                by: "the control port",
-                sent: lines.join("\n"),
-            }),
+            None => Err(Error::Malformed { by: "the control port", sent: lines.join("\n") }),
         }
     }
 
@@ -168,8 +153,7 @@ impl Control {
 
     /// Chooses which events arrive from now on, in place of those chosen before.
     pub fn subscribe(&mut self, kinds: &[&str]) -> Result<()> {
-        self.command(&format!("SETEVENTS {}", kinds.join(" ")))
-            .map(drop)
+        self.command(&format!("SETEVENTS {}", kinds.join(" "))).map(drop)
     }
 
     /// The next event, or `None` when none comes in time.
@@ -183,10 +167,7 @@ impl Control {
                 Some(message) if message.is_event() => self.keep(message)?,
                 Some(message) => {
                     let sent = message.lines.join("\n");
-                    return Err(Error::Malformed {
-                        by: "the control port",
-                        sent,
-                    });
+                    return Err(Error::Malformed { by: "the control port", sent });
                 }
                 None => return Ok(None),
             }
@@ -197,13 +178,8 @@ impl Control {
     pub fn launch_circuit(&mut self, path: &[&str]) -> Result<CircuitId> {
         let hops: Vec<String> = path.iter().map(|hop| format!("${hop}")).collect();
         let lines = self.command(&format!("EXTENDCIRCUIT 0 {}", hops.join(",")))?;
-        let id = lines
-            .first()
-            .and_then(|line| line.strip_prefix("EXTENDED ")?.parse().ok());
-        let malformed = || Error::Malformed {
-            by: "the control port",
-            sent: lines.join("\n"),
-        };
+        let id = lines.first().and_then(|line| line.strip_prefix("EXTENDED ")?.parse().ok());
+        let malformed = || Error::Malformed { by: "the control port", sent: lines.join("\n") };
         id.map(CircuitId).ok_or_else(malformed)
     }
 
@@ -219,19 +195,13 @@ impl Control {
     /// subscribed to since before it was launched.
     pub fn wait_built(&mut self, id: CircuitId, timeout: Duration) -> Result<Circuit> {
         let waiting_for = format!("circuit {id} to be built");
-        self.wait_circuit(id, timeout, &waiting_for, |circuit| {
-            match &*circuit.status {
-                "BUILT" => Some(Ok(circuit.clone())),
-                "FAILED" | "CLOSED" => Some(Err(Error::Refused {
-                    by: "the network",
-                    said: format!(
-                        "circuit {id} after {} hops: {}",
-                        circuit.path.len(),
-                        circuit.reason
-                    ),
-                })),
-                _ => None,
-            }
+        self.wait_circuit(id, timeout, &waiting_for, |circuit| match &*circuit.status {
+            "BUILT" => Some(Ok(circuit.clone())),
+            "FAILED" | "CLOSED" => Some(Err(Error::Refused {
+                by: "the network",
+                said: format!("circuit {id} after {} hops: {}", circuit.path.len(), circuit.reason),
+            })),
+            _ => None,
         })?
     }
 
@@ -255,14 +225,9 @@ impl Control {
             let left = end.saturating_duration_since(Instant::now());
             let Some(event) = self.next_event(left)? else {
                 let waiting_for = waiting_for.to_owned();
-                return Err(Error::Deadline {
-                    waiting_for,
-                    after: timeout,
-                });
+                return Err(Error::Deadline { waiting_for, after: timeout });
             };
-            let circuit = (event.kind == "CIRC")
-                .then(|| Circuit::parse(&event.text))
-                .flatten();
+            let circuit = (event.kind == "CIRC").then(|| Circuit::parse(&event.text)).flatten();
             if let Some(result) = circuit.filter(|c| c.id == id).and_then(|c| done(&c)) {
                 return Ok(result);
             }
@@ -305,16 +270,11 @@ impl Control {
 
     fn keep(&mut self, message: Message) -> Result<()> {
         if self.events.len() == EVENTS_MAX {
-            return Err(Error::Options(format!(
-                "nobody read {EVENTS_MAX} control events"
-            )));
+            return Err(Error::Options(format!("nobody read {EVENTS_MAX} control events")));
         }
         let text = message.lines.join("\n");
         let (kind, text) = text.split_once([' ', '\n']).unwrap_or((&text, ""));
-        self.events.push_back(Event {
-            kind: kind.to_owned(),
-            text: text.to_owned(),
-        });
+        self.events.push_back(Event { kind: kind.to_owned(), text: text.to_owned() });
         Ok(())
     }
 
@@ -323,18 +283,11 @@ impl Control {
         let mut lines = Vec::new();
         loop {
             // Once a message has begun, the rest is on its way: its end is worth a longer wait.
-            let end = if lines.is_empty() {
-                end
-            } else {
-                Instant::now() + ANSWER_TIMEOUT
-            };
+            let end = if lines.is_empty() { end } else { Instant::now() + ANSWER_TIMEOUT };
             let Some(line) = self.read_line(end)? else {
                 return Ok(None);
             };
-            let malformed = || Error::Malformed {
-                by: "the control port",
-                sent: line.clone(),
-            };
+            let malformed = || Error::Malformed { by: "the control port", sent: line.clone() };
             let code = line.get(..3).ok_or_else(malformed)?;
             let text = line.get(4..).ok_or_else(malformed)?.to_owned();
             match line.as_bytes()[3] {
@@ -342,10 +295,7 @@ impl Control {
                 b'+' => lines.push(text + &self.read_data()?),
                 b' ' => {
                     lines.push(text);
-                    return Ok(Some(Message {
-                        code: code.to_owned(),
-                        lines,
-                    }));
+                    return Ok(Some(Message { code: code.to_owned(), lines }));
                 }
                 _ => return Err(malformed()),
             }
@@ -358,10 +308,7 @@ impl Control {
         loop {
             let Some(line) = self.read_line(Instant::now() + ANSWER_TIMEOUT)? else {
                 let waiting_for = "the end of the control port's answer".into();
-                return Err(Error::Deadline {
-                    waiting_for,
-                    after: ANSWER_TIMEOUT,
-                });
+                return Err(Error::Deadline { waiting_for, after: ANSWER_TIMEOUT });
             };
             if line == "." {
                 return Ok(data);
@@ -383,10 +330,7 @@ impl Control {
                 }
                 Ok(0) => {
                     let said = "the connection was closed".into();
-                    return Err(Error::Refused {
-                        by: "the control port",
-                        said,
-                    });
+                    return Err(Error::Refused { by: "the control port", said });
                 }
                 Ok(_) => {}
                 Err(error) if is_timeout(&error) && Instant::now() >= end => return Ok(None),
@@ -415,25 +359,14 @@ impl Circuit {
         let id = CircuitId(words.next()?.parse().ok()?);
         let status = words.next()?.to_owned();
         let rest: Vec<&str> = words.collect();
-        let path = rest
-            .first()
-            .filter(|word| word.starts_with('$'))
-            .map_or_else(Vec::new, |path| {
-                path.split(',')
-                    .filter_map(|hop| Some(hop.get(1..41)?.to_owned()))
-                    .collect()
-            });
+        let path = rest.first().filter(|word| word.starts_with('$')).map_or_else(Vec::new, |path| {
+            path.split(',').filter_map(|hop| Some(hop.get(1..41)?.to_owned())).collect()
+        });
         let value = |key| rest.iter().find_map(|word| word.strip_prefix(key));
         let reasons = [value("REASON="), value("REMOTE_REASON=")];
         let reasons: Vec<&str> = reasons.into_iter().flatten().collect();
         let purpose = value("PURPOSE=").unwrap_or_default().to_owned();
-        Some(Circuit {
-            id,
-            status,
-            path,
-            purpose,
-            reason: reasons.join(", remote "),
-        })
+        Some(Circuit { id, status, path, purpose, reason: reasons.join(", remote ") })
     }
 }
 

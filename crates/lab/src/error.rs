@@ -78,20 +78,11 @@ impl fmt::Display for Error {
             Error::MissingProgram { name, hint } => write!(f, "{name} was not found: {hint}"),
             Error::Io { doing, source } => write!(f, "while {doing}: {source}"),
             Error::Deadline { waiting_for, after } => {
-                write!(
-                    f,
-                    "{waiting_for} did not happen within {:.1} s",
-                    after.as_secs_f64()
-                )
+                write!(f, "{waiting_for} did not happen within {:.1} s", after.as_secs_f64())
             }
             Error::Refused { by, said } => write!(f, "{by} refused: {said}"),
             Error::Malformed { by, sent } => write!(f, "{by} sent what it should not: {sent:?}"),
-            Error::Exited {
-                process,
-                status,
-                log,
-                torrc,
-            } => {
+            Error::Exited { process, status, log, torrc } => {
                 write!(
                     f,
                     "{process} ended by itself ({status}); configured by {}; its log ends:\n{log}",

@@ -17,10 +17,7 @@ pub type Labels = BTreeMap<String, String>;
 
 /// Labels from pairs, for call sites.
 pub fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
-    pairs
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// One measured quantity. Fields are finite; a figure without samples is not made.
@@ -97,9 +94,8 @@ pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
 /// A table where few samples make it matter; beyond, the Cornish-Fisher expansion about the normal
 /// quantile (Abramowitz and Stegun 26.7.5), which is within 0.0001 there.
 fn t_975(df: usize) -> f64 {
-    const TABLE: [f64; 10] = [
-        12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
-    ];
+    const TABLE: [f64; 10] =
+        [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281];
     if let Some(t) = df.checked_sub(1).and_then(|row| TABLE.get(row)) {
         return *t;
     }
@@ -121,10 +117,7 @@ impl Samples {
     /// Adds one sample. The unit is that of the figure's first sample.
     pub fn add(&mut self, name: &str, labels: Labels, unit: &str, value: f64) {
         let entry = self.by_figure.entry((name.to_owned(), labels));
-        entry
-            .or_insert_with(|| (unit.to_owned(), Vec::new()))
-            .1
-            .push(value);
+        entry.or_insert_with(|| (unit.to_owned(), Vec::new())).1.push(value);
     }
 
     /// The samples of one figure in the order they came.
@@ -137,9 +130,7 @@ impl Samples {
     pub fn figures(&self) -> Vec<Figure> {
         let figures = self.by_figure.iter();
         figures
-            .filter_map(|((name, labels), (unit, samples))| {
-                Figure::of(name, labels.clone(), unit, samples)
-            })
+            .filter_map(|((name, labels), (unit, samples))| Figure::of(name, labels.clone(), unit, samples))
             .collect()
     }
 }
@@ -172,13 +163,10 @@ impl Summary {
 
 /// The commit of the repository around the working directory (see [`Summary::commit`]).
 pub fn commit() -> String {
-    let described = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=40", "--match="])
-        .output();
+    let described =
+        Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=40", "--match="]).output();
     match described {
-        Ok(output) if output.status.success() => {
-            String::from_utf8_lossy(&output.stdout).trim().to_owned()
-        }
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
         _ => "unknown".to_owned(),
     }
 }
@@ -199,20 +187,10 @@ mod tests {
 
     #[test]
     fn students_t_matches_the_published_table() {
-        for (df, t) in [
-            (1, 12.706),
-            (5, 2.571),
-            (10, 2.228),
-            (11, 2.201),
-            (20, 2.086),
-            (30, 2.042),
-            (120, 1.980),
-        ] {
-            assert!(
-                (t_975(df) - t).abs() < 0.0006,
-                "{df}: {} is not {t}",
-                t_975(df)
-            );
+        for (df, t) in
+            [(1, 12.706), (5, 2.571), (10, 2.228), (11, 2.201), (20, 2.086), (30, 2.042), (120, 1.980)]
+        {
+            assert!((t_975(df) - t).abs() < 0.0006, "{df}: {} is not {t}", t_975(df));
         }
     }
 
@@ -232,39 +210,22 @@ mod tests {
         samples.add("b", labels([("relays", "heddle")]), "ms", 3.0);
         samples.add("b", labels([("relays", "stock")]), "ms", 4.0);
         let figures = samples.figures();
-        let order: Vec<_> = figures
-            .iter()
-            .map(|f| (&*f.name, &*f.labels["relays"], f.n))
-            .collect();
-        assert_eq!(
-            order,
-            [("a", "stock", 1), ("b", "heddle", 1), ("b", "stock", 2)]
-        );
+        let order: Vec<_> = figures.iter().map(|f| (&*f.name, &*f.labels["relays"], f.n)).collect();
+        assert_eq!(order, [("a", "stock", 1), ("b", "heddle", 1), ("b", "stock", 2)]);
     }
 
     #[test]
     fn the_summary_has_the_promised_fields() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("demo/summary.json");
-        let figure = Figure::of(
-            "first_byte_ms",
-            labels([("relays", "stock")]),
-            "ms",
-            &[1.0, 3.0],
-        );
-        let summary = Summary {
-            commit: "c".into(),
-            figures: vec![figure.unwrap()],
-        };
+        let figure = Figure::of("first_byte_ms", labels([("relays", "stock")]), "ms", &[1.0, 3.0]);
+        let summary = Summary { commit: "c".into(), figures: vec![figure.unwrap()] };
         summary.write(&path).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         assert_eq!(json["commit"], "c");
         let figure = &json["figures"][0];
         assert_eq!(figure["labels"]["relays"], "stock");
-        assert_eq!(
-            (&figure["n"], &figure["mean"], &figure["p50"]),
-            (&2.into(), &2.0.into(), &2.0.into())
-        );
+        assert_eq!((&figure["n"], &figure["mean"], &figure["p50"]), (&2.into(), &2.0.into(), &2.0.into()));
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 }

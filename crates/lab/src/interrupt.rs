@@ -35,12 +35,6 @@ pub fn install() -> Result<()> {
 
 /// Fails with [`Error::Interrupted`] once a signal came. Without [`install`] it never does.
 pub fn check() -> Result<()> {
-    let requested = REQUESTED
-        .get()
-        .is_some_and(|flag| flag.load(Ordering::Relaxed));
-    if requested {
-        Err(Error::Interrupted)
-    } else {
-        Ok(())
-    }
+    let requested = REQUESTED.get().is_some_and(|flag| flag.load(Ordering::Relaxed));
+    if requested { Err(Error::Interrupted) } else { Ok(()) }
 }

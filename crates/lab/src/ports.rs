@@ -31,18 +31,11 @@ impl PortBlock {
         for step in 0..BLOCKS {
             let base = FIRST + (start + step) % BLOCKS * BLOCK;
             if let Ok(reservation) = TcpListener::bind((Ipv4Addr::LOCALHOST, base)) {
-                return Ok(PortBlock {
-                    _reservation: reservation,
-                    next: base + 1,
-                    end: base + BLOCK,
-                });
+                return Ok(PortBlock { _reservation: reservation, next: base + 1, end: base + BLOCK });
             }
         }
         let source = io::Error::from(io::ErrorKind::AddrInUse);
-        Err(Error::Io {
-            doing: "looking for free loopback ports".into(),
-            source,
-        })
+        Err(Error::Io { doing: "looking for free loopback ports".into(), source })
     }
 
     /// The next port of the block that can be bound now, for TCP and for UDP.
@@ -56,10 +49,7 @@ impl PortBlock {
                 return Ok(port);
             }
         }
-        Err(Error::Options(format!(
-            "a network has at most {} ports",
-            BLOCK - 1
-        )))
+        Err(Error::Options(format!("a network has at most {} ports", BLOCK - 1)))
     }
 }
 

@@ -55,11 +55,7 @@ impl Process {
         let doing = doing();
         command.stdin(Stdio::null()).stdout(output).stderr(errors);
         let child = spawn_bound(command).map_err(Error::io(doing))?;
-        Ok(Process {
-            name: name.to_owned(),
-            child,
-            log: log.to_owned(),
-        })
+        Ok(Process { name: name.to_owned(), child, log: log.to_owned() })
     }
 
     /// The process id.
@@ -74,9 +70,7 @@ impl Process {
 
     /// How the process ended, or `None` while it runs.
     pub fn exited(&mut self) -> Result<Option<ExitStatus>> {
-        self.child
-            .try_wait()
-            .map_err(Error::io(format!("looking after {}", self.name)))
+        self.child.try_wait().map_err(Error::io(format!("looking after {}", self.name)))
     }
 
     /// Waits for the process to end by itself.
@@ -89,10 +83,7 @@ impl Process {
             }
             if start.elapsed() > timeout {
                 let waiting_for = format!("the end of {}", self.name);
-                return Err(Error::Deadline {
-                    waiting_for,
-                    after: timeout,
-                });
+                return Err(Error::Deadline { waiting_for, after: timeout });
             }
             thread::sleep(EXIT_POLL);
         }
@@ -158,9 +149,7 @@ fn spawn_bound(mut command: Command) -> io::Result<Child> {
     die_with_parent(&mut command);
     let (reply, answer) = sync_channel(1);
     let gone = |_| io::Error::other("the spawning thread is gone");
-    spawner
-        .send(Request { command, reply })
-        .map_err(|_| gone(()))?;
+    spawner.send(Request { command, reply }).map_err(|_| gone(()))?;
     answer.recv().map_err(|_| gone(()))?
 }
 
@@ -190,11 +179,7 @@ fn die_with_parent(command: &mut Command) {
             // The parent may have died between fork and prctl: nobody would send the signal.
             libc::getppid() != parent as libc::pid_t
         };
-        if orphaned {
-            Err(io::ErrorKind::BrokenPipe.into())
-        } else {
-            Ok(())
-        }
+        if orphaned { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     };
     // SAFETY: the hook only makes async-signal-safe calls, as `pre_exec` demands.
     unsafe { command.pre_exec(hook) };

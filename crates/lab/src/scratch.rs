@@ -47,18 +47,12 @@ impl Scratch {
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        Ok(Scratch {
-            dir: Some(dir),
-            sweeper,
-        })
+        Ok(Scratch { dir: Some(dir), sweeper })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        self.dir
-            .as_ref()
-            .expect("only drop takes the directory")
-            .path()
+        self.dir.as_ref().expect("only drop takes the directory").path()
     }
 }
 

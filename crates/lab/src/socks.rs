@@ -59,9 +59,7 @@ pub fn connect(
     let mut dialogue = Dialogue::open(proxy, isolation, timeout)?;
     dialogue.request(CONNECT, target)?;
     let stream = dialogue.stream;
-    let reset = stream
-        .set_read_timeout(None)
-        .and_then(|()| stream.set_write_timeout(None));
+    let reset = stream.set_read_timeout(None).and_then(|()| stream.set_write_timeout(None));
     reset.map_err(Error::io("opening a stream through SOCKS"))?;
     Ok(stream)
 }
@@ -84,11 +82,7 @@ struct Dialogue {
 }
 
 impl Dialogue {
-    fn open(
-        proxy: SocketAddr,
-        isolation: Option<&Isolation>,
-        timeout: Duration,
-    ) -> Result<Dialogue> {
+    fn open(proxy: SocketAddr, isolation: Option<&Isolation>, timeout: Duration) -> Result<Dialogue> {
         let doing = "connecting to the SOCKS port";
         let stream = TcpStream::connect_timeout(&proxy, timeout).map_err(Error::io(doing))?;
         let ready = stream
@@ -96,21 +90,13 @@ impl Dialogue {
             .and_then(|()| stream.set_read_timeout(Some(SLICE)))
             .and_then(|()| stream.set_write_timeout(Some(timeout)));
         ready.map_err(Error::io(doing))?;
-        let mut dialogue = Dialogue {
-            stream,
-            start: Instant::now(),
-            timeout,
-        };
+        let mut dialogue = Dialogue { stream, start: Instant::now(), timeout };
         dialogue.authenticate(isolation)?;
         Ok(dialogue)
     }
 
     fn authenticate(&mut self, isolation: Option<&Isolation>) -> Result<()> {
-        let method = if isolation.is_some() {
-            USER_PASSWORD
-        } else {
-            NO_AUTHENTICATION
-        };
+        let method = if isolation.is_some() { USER_PASSWORD } else { NO_AUTHENTICATION };
         self.send(&[VERSION, 1, method])?;
         let chosen = self.receive::<2>()?;
         if chosen != [VERSION, method] {
@@ -159,10 +145,7 @@ impl Dialogue {
             ADDRESS_IPV6 => IpAddr::from(Ipv6Addr::from(self.receive::<16>()?)),
             other => {
                 let sent = format!("an address of type {other}");
-                return Err(Error::Malformed {
-                    by: "the SOCKS port",
-                    sent,
-                });
+                return Err(Error::Malformed { by: "the SOCKS port", sent });
             }
         };
         self.receive::<2>()?;
@@ -170,9 +153,7 @@ impl Dialogue {
     }
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.stream
-            .write_all(message)
-            .map_err(Error::io("writing to the SOCKS port"))
+        self.stream.write_all(message).map_err(Error::io("writing to the SOCKS port"))
     }
 
     /// Reads exactly `N` bytes and not one more: what follows belongs to the stream.
@@ -187,10 +168,7 @@ impl Dialogue {
                 Err(error) if is_timeout(&error) && self.start.elapsed() < self.timeout => {}
                 Err(error) if is_timeout(&error) => {
                     let waiting_for = "the answer of the SOCKS port".into();
-                    return Err(Error::Deadline {
-                        waiting_for,
-                        after: self.timeout,
-                    });
+                    return Err(Error::Deadline { waiting_for, after: self.timeout });
                 }
                 Err(error) => return Err(Error::io("reading from the SOCKS port")(error)),
             }
@@ -207,18 +185,14 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 
 fn push_text(message: &mut Vec<u8>, text: &str) -> Result<()> {
     let len = u8::try_from(text.len()).ok().filter(|len| *len > 0);
-    let len =
-        len.ok_or_else(|| Error::Options(format!("SOCKS takes 1 to 255 bytes, not {text:?}")))?;
+    let len = len.ok_or_else(|| Error::Options(format!("SOCKS takes 1 to 255 bytes, not {text:?}")))?;
     message.push(len);
     message.extend(text.as_bytes());
     Ok(())
 }
 
 fn refused(said: String) -> Error {
-    Error::Refused {
-        by: "the SOCKS port",
-        said,
-    }
+    Error::Refused { by: "the SOCKS port", said }
 }
 
 /// RFC 1928, section 6; Tor chooses among these by the END reason (connection_edge.c of C Tor).
@@ -244,9 +218,7 @@ mod tests {
     use std::thread;
 
     /// A proxy that checks what it reads and answers from a script.
-    fn scripted(
-        script: Vec<(&'static [u8], &'static [u8])>,
-    ) -> (SocketAddr, thread::JoinHandle<()>) {
+    fn scripted(script: Vec<(&'static [u8], &'static [u8])>) -> (SocketAddr, thread::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let addr = listener.local_addr().unwrap();
         let proxy = thread::spawn(move || {
@@ -268,15 +240,9 @@ mod tests {
         let (addr, proxy) = scripted(vec![
             (&[5, 1, 2], &[5, 2]),
             (b"\x01\x01u\x02pw", &[1, 0]),
-            (
-                b"\x05\x01\x00\x03\x09localhost\x00\x50",
-                b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00hello",
-            ),
+            (b"\x05\x01\x00\x03\x09localhost\x00\x50", b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00hello"),
         ]);
-        let isolation = Isolation {
-            username: "u".into(),
-            password: "pw".into(),
-        };
+        let isolation = Isolation { username: "u".into(), password: "pw".into() };
         let target = Target::Name("localhost".into(), 80);
         let mut stream = connect(addr, &target, Some(&isolation), TIMEOUT).unwrap();
         let mut hello = [0; 5];
@@ -287,10 +253,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_told_in_words() {
-        let (addr, proxy) = scripted(vec![
-            (&[5, 1, 0], &[5, 0]),
-            (&[5, 1, 0, 1, 127, 0, 0, 1, 0, 9], &[5, 5, 0, 1]),
-        ]);
+        let (addr, proxy) =
+            scripted(vec![(&[5, 1, 0], &[5, 0]), (&[5, 1, 0, 1, 127, 0, 0, 1, 0, 9], &[5, 5, 0, 1])]);
         let target = Target::Addr("127.0.0.1:9".parse().unwrap());
         let error = connect(addr, &target, None, TIMEOUT).unwrap_err();
         assert!(error.to_string().contains("connection refused"), "{error}");
@@ -301,15 +265,9 @@ mod tests {
     fn a_name_is_resolved() {
         let (addr, proxy) = scripted(vec![
             (&[5, 1, 0], &[5, 0]),
-            (
-                b"\x05\xf0\x00\x03\x01n\x00\x00",
-                &[5, 0, 0, 1, 10, 0, 0, 7, 0, 0],
-            ),
+            (b"\x05\xf0\x00\x03\x01n\x00\x00", &[5, 0, 0, 1, 10, 0, 0, 7, 0, 0]),
         ]);
-        assert_eq!(
-            resolve(addr, "n", None, TIMEOUT).unwrap(),
-            IpAddr::from([10, 0, 0, 7])
-        );
+        assert_eq!(resolve(addr, "n", None, TIMEOUT).unwrap(), IpAddr::from([10, 0, 0, 7]));
         proxy.join().unwrap();
     }
 

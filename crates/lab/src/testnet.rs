@@ -67,12 +67,7 @@ impl RelayOptions {
 
     /// A relay of either program that does not exit.
     pub fn new(nickname: &str, program: Program) -> RelayOptions {
-        RelayOptions {
-            nickname: nickname.to_owned(),
-            program,
-            exit: false,
-            torrc: Vec::new(),
-        }
+        RelayOptions { nickname: nickname.to_owned(), program, exit: false, torrc: Vec::new() }
     }
 
     /// The same relay as an exit.
@@ -132,7 +127,8 @@ impl NetworkOptions {
             return wrong("a network needs an authority".into());
         }
         let interval = self.voting_interval_s;
-        if interval < 20 || 1800 % interval != 0 || interval % start::FIRST_INTERVAL_S != 0 {
+        let whole = interval.is_multiple_of(start::FIRST_INTERVAL_S);
+        if interval < 20 || !1800_u32.is_multiple_of(interval) || !whole {
             return wrong(format!("the voting interval cannot be {interval} s"));
         }
         let mut nicknames: Vec<&str> = Vec::new();
@@ -147,15 +143,10 @@ impl NetworkOptions {
             }
             nicknames.push(name);
         }
-        let heddle = self
-            .relays
-            .iter()
-            .any(|relay| relay.program == Program::Heddle);
+        let heddle = self.relays.iter().any(|relay| relay.program == Program::Heddle);
         match &self.heddle {
             None if heddle => wrong("Heddle relays need the Heddle program".into()),
-            Some(path) if heddle && !path.is_file() => {
-                wrong(format!("{} is not a program", path.display()))
-            }
+            Some(path) if heddle && !path.is_file() => wrong(format!("{} is not a program", path.display())),
             _ => Ok(()),
         }
     }
@@ -211,19 +202,13 @@ pub struct Relay {
 
 impl Network {
     /// Starts a network and waits until its client could build a circuit over every relay.
-    pub fn start(
-        options: &NetworkOptions,
-        on_progress: &mut dyn FnMut(&Progress),
-    ) -> Result<Network> {
+    pub fn start(options: &NetworkOptions, on_progress: &mut dyn FnMut(&Progress)) -> Result<Network> {
         start::start(options, on_progress)
     }
 
     /// A relay by its nickname.
     pub fn relay(&self, nickname: &str) -> Result<&Relay> {
-        let found = self
-            .relays
-            .iter()
-            .find(|relay| relay.node.nickname == nickname);
+        let found = self.relays.iter().find(|relay| relay.node.nickname == nickname);
         found.ok_or_else(|| Error::Options(format!("no relay is called {nickname}")))
     }
 
@@ -234,10 +219,7 @@ impl Network {
 
     /// The fingerprints of the relays with these nicknames, for [`Control::build_circuit`].
     pub fn path(&self, nicknames: &[&str]) -> Result<Vec<&str>> {
-        nicknames
-            .iter()
-            .map(|name| Ok(self.relay(name)?.fingerprint()))
-            .collect()
+        nicknames.iter().map(|name| Ok(self.relay(name)?.fingerprint())).collect()
     }
 
     /// The client's SOCKS port.
@@ -279,15 +261,8 @@ impl Network {
 
     /// Lines of stock Tor's logs that complain about somebody else's protocol.
     pub fn protocol_warnings(&self) -> Vec<String> {
-        let stock = self
-            .relays
-            .iter()
-            .filter(|relay| relay.program == Program::Stock);
-        let nodes = self
-            .authorities
-            .iter()
-            .chain(stock.map(|relay| &relay.node))
-            .chain([&self.client]);
+        let stock = self.relays.iter().filter(|relay| relay.program == Program::Stock);
+        let nodes = self.authorities.iter().chain(stock.map(|relay| &relay.node)).chain([&self.client]);
         let mut warnings = Vec::new();
         for node in nodes {
             let log = std::fs::read_to_string(node.lock().log()).unwrap_or_default();
@@ -356,10 +331,7 @@ impl Relay {
 
     /// Waits for its process to end by itself; whether it ended well.
     pub fn wait_exit(&self, timeout: Duration) -> Result<bool> {
-        self.node
-            .lock()
-            .wait_exit(timeout)
-            .map(|status| status.success())
+        self.node.lock().wait_exit(timeout).map(|status| status.success())
     }
 
     /// Starts it again with its keys, after a kill or an end. It says nothing about when the relay
@@ -367,10 +339,7 @@ impl Relay {
     pub fn restart(&self) -> Result<()> {
         let mut process = self.node.lock();
         process.kill();
-        *process = self
-            .node
-            .command
-            .start(&self.node.nickname, &self.node.dir)?;
+        *process = self.node.command.start(&self.node.nickname, &self.node.dir)?;
         Ok(())
     }
 
@@ -378,9 +347,7 @@ impl Relay {
     pub fn control(&self) -> Result<Control> {
         match self.program {
             Program::Stock => self.node.control(),
-            Program::Heddle => Err(Error::Options(
-                "Heddle relays have no control socket".into(),
-            )),
+            Program::Heddle => Err(Error::Options("Heddle relays have no control socket".into())),
         }
     }
 }
@@ -396,7 +363,7 @@ impl Node {
     }
 
     fn control(&self) -> Result<Control> {
-        Control::connect(&self.control_socket(), CONTROL_TIMEOUT)
+        Control::connect(&self.control_socket(), CONTROL_TIMEOUT, || self.check())
     }
 
     fn check(&self) -> Result<()> {
@@ -426,10 +393,7 @@ mod tests {
     use super::*;
 
     fn options(relays: Vec<RelayOptions>) -> NetworkOptions {
-        NetworkOptions {
-            relays,
-            ..NetworkOptions::default()
-        }
+        NetworkOptions { relays, ..NetworkOptions::default() }
     }
 
     #[test]
@@ -439,20 +403,9 @@ mod tests {
         let twice = vec![RelayOptions::stock("a"), RelayOptions::stock("a")];
         assert!(refused(options(twice)).contains("two relays"));
         assert!(refused(options(vec![RelayOptions::heddle("h")])).contains("Heddle program"));
-        assert!(
-            refused(NetworkOptions {
-                authorities: 0,
-                ..options(vec![])
-            })
-            .contains("authority")
-        );
-        let odd = NetworkOptions {
-            voting_interval_s: 35,
-            ..options(vec![])
-        };
+        assert!(refused(NetworkOptions { authorities: 0, ..options(vec![]) }).contains("authority"));
+        let odd = NetworkOptions { voting_interval_s: 35, ..options(vec![]) };
         assert!(refused(odd).contains("35 s"));
-        options(vec![RelayOptions::stock("a").exit()])
-            .validate()
-            .unwrap();
+        options(vec![RelayOptions::stock("a").exit()]).validate().unwrap();
     }
 }

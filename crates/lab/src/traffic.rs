@@ -1,1 +1,362 @@
-//! t
+//! What flows through a network under test, and how it is timed.
+//!
+//! [`Server`] serves files of any size whose content, and so whose SHA-256, follows from a seed; it
+//! takes uploads and answers with their SHA-256; it echoes. [`download`], [`upload`] and [`echo`]
+//! are its clients and work on any open stream, through SOCKS or not. Requests and answers look like
+//! HTTP/1.0, so that `curl` can ask too:
+//!
+//! ```text
+//! GET /bytes/<seed>/<length>        the content
+//! PUT /sha256, Content-Length: n    the hexadecimal SHA-256 of the body
+//! ECHO                              every byte comes back
+//! ```
+
+mod server;
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use rand_chacha::ChaCha8Rng;
+use rand_core::{RngCore, SeedableRng};
+use sha2::{Digest, Sha256};
+
+pub use server::Server;
+
+use crate::error::{Error, Result};
+use crate::interrupt;
+use crate::socks::is_timeout;
+
+/// How much is read or written at once.
+const CHUNK: usize = 64 * 1024;
+/// How long one read or write may block before Ctrl-C and the deadline are looked at.
+const SLICE: Duration = Duration::from_millis(200);
+/// The longest line and the most lines of a request's or answer's head.
+const HEAD_MAX: usize = 4096;
+
+/// A file that is never stored: the first `len` bytes of ChaCha8's stream for `seed`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Chooses the bytes.
+    pub seed: u64,
+    /// How many.
+    pub len: u64,
+}
+
+impl Content {
+    /// The SHA-256 of the content.
+    pub fn sha256(self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        self.for_each_chunk(|chunk| {
+            hash.update(chunk);
+            Ok(())
+        })
+        .expect("hashing does not fail");
+        hash.finalize().into()
+    }
+
+    /// Hands the content over in order, in pieces of at most 64 KiB.
+    fn for_each_chunk(self, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
+        let mut chunk = vec![0; CHUNK];
+        let mut left = self.len;
+        while left > 0 {
+            rng.fill_bytes(&mut chunk);
+            let len = left.min(CHUNK as u64);
+            each(&chunk[..len as usize])?;
+            left -= len;
+        }
+        Ok(())
+    }
+}
+
+/// One timed transfer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Transfer {
+    /// Application bytes, without heads.
+    pub bytes: u64,
+    /// From the given start to the first byte of the answer, in milliseconds.
+    pub first_byte_ms: f64,
+    /// From the given start to the last byte of the answer, in seconds.
+    pub seconds: f64,
+    /// Whether every byte arrived and was the right one.
+    pub sha256_ok: bool,
+}
+
+impl Transfer {
+    /// Megabytes (10^6 bytes) per second over the whole transfer.
+    pub fn mb_s(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.seconds
+    }
+}
+
+/// Downloads `content` over a fresh stream to a [`Server`]. Times count from `start`, so that a
+/// caller may include the opening of the stream. `sha256` is the content's, known beforehand.
+/// `on_bytes` is told after every read how many bytes have come.
+pub fn download(
+    stream: TcpStream,
+    content: Content,
+    sha256: [u8; 32],
+    start: Instant,
+    timeout: Duration,
+    on_bytes: &mut dyn FnMut(u64),
+) -> Result<Transfer> {
+    let mut peer = Peer::new(stream, timeout)?;
+    peer.send(format!("GET /bytes/{}/{} HTTP/1.0\r\n\r\n", content.seed, content.len).as_bytes())?;
+    let (head, mut body) = peer.receive_head()?;
+    let first_byte_ms = start.elapsed().as_secs_f64() * 1e3;
+    let announced = content_length(&head);
+    let mut hash = Sha256::new();
+    let mut bytes = body.len() as u64;
+    hash.update(&body);
+    body.resize(CHUNK, 0);
+    while bytes < content.len {
+        match peer.receive(&mut body)? {
+            0 => break,
+            len => {
+                hash.update(&body[..len]);
+                bytes += len as u64;
+                on_bytes(bytes);
+            }
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let right = <[u8; 32]>::from(hash.finalize()) == sha256;
+    let sha256_ok = right && announced == Some(content.len);
+    Ok(Transfer { bytes, first_byte_ms, seconds, sha256_ok })
+}
+
+/// Uploads `content` over a fresh stream to a [`Server`] and compares the server's hash with
+/// `sha256`.
+pub fn upload(
+    stream: TcpStream,
+    content: Content,
+    sha256: [u8; 32],
+    start: Instant,
+    timeout: Duration,
+) -> Result<Transfer> {
+    let mut peer = Peer::new(stream, timeout)?;
+    peer.send(format!("PUT /sha256 HTTP/1.0\r\nContent-Length: {}\r\n\r\n", content.len).as_bytes())?;
+    let mut failed = None;
+    let sent = content.for_each_chunk(|chunk| {
+        peer.send(chunk).map_err(|error| {
+            failed = Some(error);
+            io::ErrorKind::Other.into()
+        })
+    });
+    if let (Err(_), Some(error)) = (sent, failed) {
+        return Err(error);
+    }
+    let (_, mut body) = peer.receive_head()?;
+    let first_byte_ms = start.elapsed().as_secs_f64() * 1e3;
+    let mut rest = [0; 64];
+    while body.len() < 64 {
+        match peer.receive(&mut rest)? {
+            0 => break,
+            len => body.extend(&rest[..len]),
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    let sha256_ok = body == hex(&sha256).as_bytes();
+    Ok(Transfer { bytes: content.len, first_byte_ms, seconds, sha256_ok })
+}
+
+/// A stream to a [`Server`] whose bytes come back.
+#[derive(Debug)]
+pub struct Echo(Peer);
+
+impl Echo {
+    /// Asks for an echo over a fresh stream.
+    pub fn new(stream: TcpStream, timeout: Duration) -> Result<Echo> {
+        let mut peer = Peer::new(stream, timeout)?;
+        peer.send(b"ECHO\r\n\r\n")?;
+        Ok(Echo(peer))
+    }
+
+    /// Sends `message` and returns how long it took to come back, or an error when something else
+    /// did. The message must fit into the buffers on the way: keep it below 64 KiB.
+    pub fn round_trip(&mut self, message: &[u8]) -> Result<Duration> {
+        let start = Instant::now();
+        self.0.start = start;
+        self.0.send(message)?;
+        let mut back = vec![0; message.len()];
+        let mut filled = 0;
+        while filled < back.len() {
+            match self.0.receive(&mut back[filled..])? {
+                0 => return Err(closed("the echo")),
+                len => filled += len,
+            }
+        }
+        if back != message {
+            return Err(Error::Malformed { by: "the echo", sent: "other bytes".into() });
+        }
+        Ok(start.elapsed())
+    }
+}
+
+fn closed(by: &'static str) -> Error {
+    Error::Refused { by, said: "the stream was closed".into() }
+}
+
+/// A stream with a deadline.
+#[derive(Debug)]
+struct Peer {
+    stream: TcpStream,
+    start: Instant,
+    timeout: Duration,
+}
+
+impl Peer {
+    fn new(stream: TcpStream, timeout: Duration) -> Result<Peer> {
+        let ready = stream
+            .set_read_timeout(Some(SLICE))
+            .and_then(|()| stream.set_write_timeout(Some(SLICE)))
+            .and_then(|()| stream.set_nodelay(true));
+        ready.map_err(Error::io("preparing a stream"))?;
+        Ok(Peer { stream, start: Instant::now(), timeout })
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let written = self.stream.write(bytes);
+            let len = self.progress("sending over a stream", written)?;
+            bytes = &bytes[len..];
+        }
+        Ok(())
+    }
+
+    /// Reads what there is; 0 is the end. Waits at most until the deadline.
+    fn receive(&mut self, buf: &mut [u8]) -> Result<usize> {
+        loop {
+            let read = self.stream.read(buf);
+            let end = matches!(read, Ok(0));
+            match self.progress("receiving over a stream", read)? {
+                0 if !end => {}
+                len => return Ok(len),
+            }
+        }
+    }
+
+    /// The bytes moved, 0 when the slice passed without any, or why to give up.
+    fn progress(&self, doing: &str, moved: io::Result<usize>) -> Result<usize> {
+        interrupt::check()?;
+        match moved {
+            Ok(len) => Ok(len),
+            Err(error) if !is_timeout(&error) => Err(Error::io(doing)(error)),
+            Err(_) if self.start.elapsed() < self.timeout => Ok(0),
+            Err(_) => {
+                let waiting_for = format!("progress while {doing}");
+                Err(Error::Deadline { waiting_for, after: self.timeout })
+            }
+        }
+    }
+
+    /// Reads an answer's head, and what came with it of the body.
+    fn receive_head(&mut self) -> Result<(String, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        let mut chunk = [0; HEAD_MAX];
+        loop {
+            if let Some((head, body)) = split_head(&bytes) {
+                return Ok((head, body));
+            }
+            let len = self.receive(&mut chunk)?;
+            if len == 0 || bytes.len() >= HEAD_MAX {
+                return Err(closed("the file server"));
+            }
+            bytes.extend(&chunk[..len]);
+        }
+    }
+}
+
+/// Splits a head from what follows its empty line, once that line is there.
+fn split_head(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
+    let at = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
+    Some((String::from_utf8_lossy(&bytes[..at]).into_owned(), bytes[at + 4..].to_vec()))
+}
+
+fn content_length(head: &str) -> Option<u64> {
+    let fields = head.lines().filter_map(|line| line.split_once(':'));
+    let mut lengths = fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    lengths.next()?.1.trim().parse().ok()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+
+    fn connect(server: &Server) -> TcpStream {
+        TcpStream::connect(server.addr()).unwrap()
+    }
+
+    #[test]
+    fn content_follows_from_its_seed() {
+        let content = Content { seed: 1, len: 100_001 };
+        assert_eq!(content.sha256(), content.sha256());
+        assert_ne!(content.sha256(), Content { seed: 2, ..content }.sha256());
+        let empty = Content { seed: 1, len: 0 };
+        assert_eq!(hex(&empty.sha256()), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    }
+
+    #[test]
+    fn downloads_are_checked() {
+        let server = Server::start().unwrap();
+        let content = Content { seed: 3, len: 300_000 };
+        let fetch =
+            |sha256| download(connect(&server), content, sha256, Instant::now(), TIMEOUT, &mut |_| ());
+        let good = fetch(content.sha256()).unwrap();
+        assert!(good.sha256_ok && good.bytes == 300_000 && good.first_byte_ms <= good.seconds * 1e3);
+        assert!(!fetch([0; 32]).unwrap().sha256_ok);
+    }
+
+    #[test]
+    fn uploads_are_checked() {
+        let server = Server::start().unwrap();
+        let content = Content { seed: 4, len: 300_000 };
+        let put = |sha256| upload(connect(&server), content, sha256, Instant::now(), TIMEOUT);
+        assert!(put(content.sha256()).unwrap().sha256_ok);
+        assert!(!put([0; 32]).unwrap().sha256_ok);
+    }
+
+    #[test]
+    fn echoes_come_back() {
+        let server = Server::start().unwrap();
+        let mut echo = Echo::new(connect(&server), TIMEOUT).unwrap();
+        for message in [&b"a"[..], &[7; 5000]] {
+            echo.round_trip(message).unwrap();
+        }
+    }
+
+    #[test]
+    fn nonsense_is_answered_with_an_error_and_harms_nobody() {
+        let server = Server::start().unwrap();
+        for request in ["GET /bytes/1 HTTP/1.0\r\n\r\n", "PUT /sha256\r\n\r\n", "\r\n\r\n", "x"] {
+            let mut stream = connect(&server);
+            stream.write_all(request.as_bytes()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.is_empty() || answer.contains("400"), "{request:?} got {answer:?}");
+        }
+        let content = Content { seed: 5, len: 10 };
+        let after =
+            download(connect(&server), content, content.sha256(), Instant::now(), TIMEOUT, &mut |_| ());
+        assert!(after.unwrap().sha256_ok);
+    }
+
+    #[test]
+    fn a_server_ends_while_it_serves() {
+        let server = Server::start().unwrap();
+        let mut stream = connect(&server);
+        stream.write_all(b"GET /bytes/1/100000000000 HTTP/1.0\r\n\r\n").unwrap();
+        stream.read_exact(&mut [0; 1000]).unwrap();
+        drop(server);
+        let mut sink = vec![0; CHUNK];
+        while stream.read(&mut sink).is_ok_and(|len| len > 0) {}
+    }
+}

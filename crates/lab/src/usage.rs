@@ -40,10 +40,7 @@ fn parse(stat: &str, status: &str) -> Option<Usage> {
         // A process that has exited and is not waited for has no memory left.
         None => 0,
     };
-    Some(Usage {
-        cpu_s: (utime + stime) as f64 / TICKS_PER_S,
-        rss_bytes: rss_kib * 1024,
-    })
+    Some(Usage { cpu_s: (utime + stime) as f64 / TICKS_PER_S, rss_bytes: rss_kib * 1024 })
 }
 
 #[cfg(test)]
@@ -54,13 +51,7 @@ mod tests {
     fn names_may_hold_anything() {
         let stat = "7 (a) b (c) ) S 1 7 7 0 -1 4194560 9 0 0 0 150 25 0 0 20 0 1 0 5 6 7 8";
         let usage = parse(stat, "Name:\tx\nVmRSS:\t    2048 kB\n").unwrap();
-        assert_eq!(
-            usage,
-            Usage {
-                cpu_s: 1.75,
-                rss_bytes: 2048 * 1024
-            }
-        );
+        assert_eq!(usage, Usage { cpu_s: 1.75, rss_bytes: 2048 * 1024 });
         assert_eq!(parse("7 (a", ""), None);
     }
 
@@ -71,7 +62,7 @@ mod tests {
         let mut spin = 0u64;
         let after = loop {
             spin = std::hint::black_box(spin + 1);
-            if spin % 100_000 == 0 {
+            if spin.is_multiple_of(100_000) {
                 let now = of(std::process::id()).unwrap();
                 if now.cpu_s > before.cpu_s {
                     break now;

@@ -31,17 +31,14 @@ pub struct Attacher {
 impl Attacher {
     /// Takes over the streams of the Tor with this control socket.
     pub fn start(socket: &Path, timeout: Duration) -> Result<Attacher> {
-        let mut control = Control::connect(socket, timeout)?;
+        let mut control = Control::connect(socket, timeout, || Ok(()))?;
         control.subscribe(&["STREAM"])?;
         control.set_conf(&[("__LeaveStreamsUnattached", Some("1"))])?;
         let stop = Arc::new(AtomicBool::new(false));
         let seen = Arc::clone(&stop);
         // An error means that Tor is gone or the run is interrupted: its streams end by that too.
         let attach = move || drop(attach_until(&seen, &mut control));
-        Ok(Attacher {
-            stop,
-            thread: Some(thread::spawn(attach)),
-        })
+        Ok(Attacher { stop, thread: Some(thread::spawn(attach)) })
     }
 }
 
@@ -116,11 +113,7 @@ impl Waiting {
         let name = words.find_map(|word| word.strip_prefix("SOCKS_USERNAME="));
         let number = name.and_then(|name| name.trim_matches('"').strip_prefix(USERNAME_PREFIX));
         let wants = number.and_then(|number| number.parse().ok()).map(CircuitId);
-        Some(Waiting {
-            id,
-            wants,
-            detached: status == "DETACHED",
-        })
+        Some(Waiting { id, wants, detached: status == "DETACHED" })
     }
 }
 
@@ -129,10 +122,7 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Option<Waiting> {
-        Waiting::parse(&Event {
-            kind: "STREAM".into(),
-            text: text.into(),
-        })
+        Waiting::parse(&Event { kind: "STREAM".into(), text: text.into() })
     }
 
     #[test]

@@ -24,7 +24,7 @@ fn scripted(script: Vec<&'static str>) -> (tempfile::TempDir, PathBuf) {
 
 fn connect(script: Vec<&'static str>) -> (tempfile::TempDir, Control) {
     let (dir, path) = scripted(script);
-    let control = Control::connect(&path, Duration::from_secs(5)).unwrap();
+    let control = Control::connect(&path, Duration::from_secs(5), || Ok(())).unwrap();
     (dir, control)
 }
 
@@ -64,9 +64,7 @@ fn a_circuit_that_fails_says_where_and_why() {
         "250 EXTENDED 9\r\n650 CIRC 9 EXTENDED $0123456789012345678901234567890123456789~g\r\n\
          650 CIRC 9 FAILED $0123456789012345678901234567890123456789~g PURPOSE=GENERAL REASON=DESTROYED REMOTE_REASON=CONNECTFAILED\r\n",
     ]);
-    let error = control
-        .build_circuit(&["A", "B"], Duration::from_secs(5))
-        .unwrap_err();
+    let error = control.build_circuit(&["A", "B"], Duration::from_secs(5)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "the network refused: circuit 9 after 1 hops: DESTROYED, remote CONNECTFAILED"
@@ -77,8 +75,7 @@ fn a_circuit_that_fails_says_where_and_why() {
 fn circuit_lines_are_read() {
     let a = "A".repeat(40);
     let b = "B".repeat(40);
-    let line =
-        format!("3 BUILT ${a}~x,${b}~y BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL TIME_CREATED=z");
+    let line = format!("3 BUILT ${a}~x,${b}~y BUILD_FLAGS=NEED_CAPACITY PURPOSE=GENERAL TIME_CREATED=z");
     let circuit = Circuit::parse(&line).unwrap();
     assert_eq!(circuit.path, [a, b]);
     assert_eq!((&*circuit.status, &*circuit.purpose), ("BUILT", "GENERAL"));

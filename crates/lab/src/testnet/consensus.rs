@@ -17,9 +17,7 @@ pub struct Listing {
 impl Listing {
     /// Whether a client may build circuits over it.
     pub fn usable(&self) -> bool {
-        ["Running", "Valid"]
-            .iter()
-            .all(|wanted| self.flags.iter().any(|flag| flag == wanted))
+        ["Running", "Valid"].iter().all(|wanted| self.flags.iter().any(|flag| flag == wanted))
     }
 }
 
@@ -36,11 +34,7 @@ fn parse(text: &str) -> Vec<Listing> {
             Some("r") => {
                 let nickname = words.next().unwrap_or_default().to_owned();
                 let fingerprint = words.next().and_then(hex_of_base64).unwrap_or_default();
-                listings.push(Listing {
-                    nickname,
-                    fingerprint,
-                    flags: Vec::new(),
-                });
+                listings.push(Listing { nickname, fingerprint, flags: Vec::new() });
             }
             Some("s") => {
                 let flags = words.map(str::to_owned).collect();
@@ -88,14 +82,8 @@ mod tests {
                     s Exit Fast Running Valid\nw Bandwidth=0\nr bad !! x\ns Valid";
         let listings = parse(text);
         assert_eq!(listings[0].nickname, "exit1");
-        assert_eq!(
-            listings[0].fingerprint,
-            "000102030405060708090A0B0C0D0E0F10111213"
-        );
+        assert_eq!(listings[0].fingerprint, "000102030405060708090A0B0C0D0E0F10111213");
         assert!(listings[0].usable());
-        assert_eq!(
-            (&*listings[1].fingerprint, listings[1].usable()),
-            ("", false)
-        );
+        assert_eq!((&*listings[1].fingerprint, listings[1].usable()), ("", false));
     }
 }

@@ -34,10 +34,7 @@ struct Starting<'a> {
     no_defaults: PathBuf,
 }
 
-pub(super) fn start(
-    options: &NetworkOptions,
-    on_progress: &mut dyn FnMut(&Progress),
-) -> Result<Network> {
+pub(super) fn start(options: &NetworkOptions, on_progress: &mut dyn FnMut(&Progress)) -> Result<Network> {
     options.validate()?;
     let stock = Stock::find(options.tor.as_deref())?;
     let scratch = Scratch::new()?;
@@ -45,16 +42,7 @@ pub(super) fn start(
     fs::write(&no_defaults, "").map_err(Error::io("writing an empty torrc-defaults"))?;
     let ports = PortBlock::reserve()?;
     let begun = Instant::now();
-    Starting {
-        options,
-        on_progress,
-        begun,
-        scratch,
-        ports,
-        stock,
-        no_defaults,
-    }
-    .run()
+    Starting { options, on_progress, begun, scratch, ports, stock, no_defaults }.run()
 }
 
 impl Starting<'_> {
@@ -63,11 +51,8 @@ impl Starting<'_> {
         let authorities = self.authority_keys()?;
         let shared = Shared {
             options: self.options,
-            authorities: authorities
-                .iter()
-                .map(Authority::dir_authority_line)
-                .collect(),
-            voting_offset_s: voting_offset_s(self.options.voting_interval_s),
+            authorities: authorities.iter().map(Authority::dir_authority_line).collect(),
+            voting_offset_s: voting_offset_s(),
         };
 
         self.step("starting the authorities");
@@ -79,11 +64,7 @@ impl Starting<'_> {
 
         self.step("starting the relays");
         let relays = self.start_relays(&shared)?;
-        let nodes: Vec<&Node> = relays
-            .iter()
-            .map(|(node, _)| node)
-            .chain(&authorities)
-            .collect();
+        let nodes: Vec<&Node> = relays.iter().map(|(node, _)| node).chain(&authorities).collect();
         let listings = self.wait_consensus(&mut control, &nodes)?;
 
         self.step("starting the client");
@@ -102,11 +83,7 @@ impl Starting<'_> {
     }
 
     fn step(&mut self, step: &str) {
-        let progress = Progress {
-            step,
-            elapsed: self.begun.elapsed(),
-            expected: EXPECTED,
-        };
+        let progress = Progress { step, elapsed: self.begun.elapsed(), expected: EXPECTED };
         (self.on_progress)(&progress);
     }
 
@@ -116,10 +93,7 @@ impl Starting<'_> {
         if self.begun.elapsed() <= after {
             return Ok(());
         }
-        Err(Error::Deadline {
-            waiting_for: waiting_for(),
-            after,
-        })
+        Err(Error::Deadline { waiting_for: waiting_for(), after })
     }
 
     fn authority_keys(&mut self) -> Result<Vec<Authority>> {
@@ -128,12 +102,7 @@ impl Starting<'_> {
             let nickname = format!("auth{index}");
             let dir = self.scratch.path().join(&nickname);
             let (or_port, dir_port) = (self.ports.take()?, self.ports.take()?);
-            places.push(Place {
-                nickname,
-                dir,
-                or_port,
-                dir_port,
-            });
+            places.push(Place { nickname, dir, or_port, dir_port });
         }
         authority::make_all(&self.stock, places)
     }
@@ -167,44 +136,24 @@ impl Starting<'_> {
         self.start_node("client", Program::Stock, &dir, &torrc)
     }
 
-    fn start_node(
-        &self,
-        nickname: &str,
-        program: Program,
-        dir: &Path,
-        torrc: &str,
-    ) -> Result<Node> {
+    fn start_node(&self, nickname: &str, program: Program, dir: &Path, torrc: &str) -> Result<Node> {
         let path = dir.join("torrc");
         fs::write(&path, torrc).map_err(Error::io(format!("writing {}", path.display())))?;
         let path = path.display().to_string();
         let command = match program {
             Program::Stock => NodeCommand {
                 program: self.stock.tor.clone(),
-                arguments: [
-                    "--defaults-torrc",
-                    &self.no_defaults.display().to_string(),
-                    "-f",
-                    &path,
-                ]
-                .map(str::to_owned)
-                .to_vec(),
+                arguments: ["--defaults-torrc", &self.no_defaults.display().to_string(), "-f", &path]
+                    .map(str::to_owned)
+                    .to_vec(),
             },
             Program::Heddle => NodeCommand {
-                program: self
-                    .options
-                    .heddle
-                    .clone()
-                    .expect("validate() asked for it"),
+                program: self.options.heddle.clone().expect("validate() asked for it"),
                 arguments: ["relay", "-f", &path].map(str::to_owned).to_vec(),
             },
         };
         let process = Mutex::new(command.start(nickname, dir)?);
-        Ok(Node {
-            nickname: nickname.to_owned(),
-            command,
-            dir: dir.to_owned(),
-            process,
-        })
+        Ok(Node { nickname: nickname.to_owned(), command, dir: dir.to_owned(), process })
     }
 
     /// Waits for a consensus that lists every relay as usable.
@@ -212,12 +161,7 @@ impl Starting<'_> {
         control.subscribe(&["NEWCONSENSUS"])?;
         loop {
             let listings = consensus::listings(control)?;
-            let missing: Vec<&str> = self
-                .options
-                .relays
-                .iter()
-                .map(|relay| &*relay.nickname)
-                .collect();
+            let missing: Vec<&str> = self.options.relays.iter().map(|relay| &*relay.nickname).collect();
             let missing = without_usable(missing, &listings);
             if missing.is_empty() && !listings.is_empty() {
                 return Ok(listings);
@@ -243,9 +187,7 @@ impl Starting<'_> {
             let phase = control.get_info("status/bootstrap-phase")?;
             let bootstrapped = phase.contains("PROGRESS=100");
             let unknown = relays.iter().find(|relay| {
-                control
-                    .get_info(&format!("md/id/{}", relay.fingerprint))
-                    .map_or(true, |md| md.is_empty())
+                control.get_info(&format!("md/id/{}", relay.fingerprint)).map_or(true, |md| md.is_empty())
             });
             if bootstrapped && unknown.is_none() {
                 return Ok(());
@@ -263,37 +205,21 @@ fn finish(options: &NetworkOptions, nodes: Vec<(Node, u16)>, listings: &[Listing
     let relays = options.relays.iter().zip(nodes);
     relays
         .map(|(relay, (node, or_port))| {
-            let listing = listings
-                .iter()
-                .find(|listing| listing.nickname == relay.nickname);
-            let fingerprint = listing
-                .expect("the consensus lists every relay")
-                .fingerprint
-                .clone();
-            Relay {
-                node,
-                program: relay.program,
-                or_port,
-                fingerprint,
-            }
+            let listing = listings.iter().find(|listing| listing.nickname == relay.nickname);
+            let fingerprint = listing.expect("the consensus lists every relay").fingerprint.clone();
+            Relay { node, program: relay.program, or_port, fingerprint }
         })
         .collect()
 }
 
 /// Those of the nicknames that no usable entry has.
 fn without_usable<'a>(nicknames: Vec<&'a str>, listings: &[Listing]) -> Vec<&'a str> {
-    let usable = |name: &str| {
-        listings
-            .iter()
-            .any(|entry| entry.nickname == name && entry.usable())
-    };
+    let usable = |name: &str| listings.iter().any(|entry| entry.nickname == name && entry.usable());
     nicknames.into_iter().filter(|name| !usable(name)).collect()
 }
 
-/// The offset that lets a voting interval begin now.
-fn voting_offset_s(interval_s: u32) -> u64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    now.as_secs() % u64::from(interval_s)
+/// The offset that lets a first voting interval begin now. Tor takes none longer than that interval.
+fn voting_offset_s() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.as_secs() % u64::from(FIRST_INTERVAL_S)
 }

@@ -45,22 +45,13 @@ fn or_port(nickname: &str, port: u16) -> Vec<String> {
 /// Voting: the first interval is as short as Tor allows with some room for slow starters.
 fn voting(shared: &Shared) -> Vec<String> {
     vec![
-        format!(
-            "TestingV3AuthInitialVotingInterval {} seconds",
-            super::start::FIRST_INTERVAL_S
-        ),
+        format!("TestingV3AuthInitialVotingInterval {} seconds", super::start::FIRST_INTERVAL_S),
         "TestingV3AuthInitialVoteDelay 2 seconds".to_owned(),
         "TestingV3AuthInitialDistDelay 2 seconds".to_owned(),
-        format!(
-            "V3AuthVotingInterval {} seconds",
-            shared.options.voting_interval_s
-        ),
+        format!("V3AuthVotingInterval {} seconds", shared.options.voting_interval_s),
         "V3AuthVoteDelay 2 seconds".to_owned(),
         "V3AuthDistDelay 2 seconds".to_owned(),
-        format!(
-            "TestingV3AuthVotingStartOffset {} seconds",
-            shared.voting_offset_s
-        ),
+        format!("TestingV3AuthVotingStartOffset {} seconds", shared.voting_offset_s),
     ]
 }
 
@@ -76,8 +67,8 @@ pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) ->
         "AssumeReachable 1".to_owned(),
         // With a handful of new relays no threshold means anything.
         "TestingDirAuthVoteGuard *".to_owned(),
-        "TestingMinExitFlagThreshold 0".to_owned(),
-        "TestingMinFastFlagThreshold 0".to_owned(),
+        // Rounded down to 0 kB/s: relays that have carried nothing yet are Fast all the same.
+        "AuthDirFastGuarantee 1 bytes".to_owned(),
     ]);
     lines.extend(voting(shared));
     lines.extend(shared.options.authority_torrc.iter().cloned());
@@ -85,13 +76,7 @@ pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) ->
 }
 
 /// The torrc of a relay of either program; `stock` adds what only stock Tor understands.
-pub(super) fn relay(
-    shared: &Shared,
-    relay: &RelayOptions,
-    dir: &Path,
-    port: u16,
-    stock: bool,
-) -> String {
+pub(super) fn relay(shared: &Shared, relay: &RelayOptions, dir: &Path, port: u16, stock: bool) -> String {
     let mut lines = basics(shared, dir);
     if stock {
         lines.push(control_socket(dir));
@@ -101,11 +86,7 @@ pub(super) fn relay(
     lines.push("AssumeReachable 1".to_owned());
     let exit: &[&str] = if relay.exit {
         // Loopback is private, and a policy that accepts only 127.0.0.0/8 does not count as one.
-        &[
-            "ExitRelay 1",
-            "ExitPolicyRejectPrivate 0",
-            "ExitPolicy accept *:*",
-        ]
+        &["ExitRelay 1", "ExitPolicyRejectPrivate 0", "ExitPolicy accept *:*"]
     } else {
         &["ExitRelay 0", "ExitPolicy reject *:*"]
     };
@@ -123,7 +104,6 @@ pub(super) fn client(shared: &Shared, dir: &Path, socks_port: u16) -> String {
         "LearnCircuitBuildTimeout 0".to_owned(),
         "CircuitBuildTimeout 30".to_owned(),
         "ConfluxEnabled 0".to_owned(),
-        "UseEntryGuards 0".to_owned(),
     ]);
     lines.extend(shared.options.client_torrc.iter().cloned());
     text(&lines)

@@ -1,0 +1,195 @@
+//! The server side: a thread per stream, at most [`STREAMS_MAX`] of them.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+
+use sha2::{Digest, Sha256};
+
+use super::{CHUNK, Content, HEAD_MAX, SLICE, content_length, hex, split_head};
+use crate::error::{Error, Result};
+use crate::socks::is_timeout;
+
+/// Streams served at once; what comes beyond is closed at once.
+const STREAMS_MAX: usize = 1024;
+
+/// A file server on loopback. Dropping it stops it and its streams.
+#[derive(Debug)]
+pub struct Server {
+    addr: SocketAddr,
+    state: Arc<State>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: AtomicBool,
+    streams: AtomicUsize,
+}
+
+impl Server {
+    /// Starts a server on a port of the system's choice on 127.0.0.1.
+    pub fn start() -> Result<Server> {
+        let doing = "starting a file server";
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io(doing))?;
+        let addr = listener.local_addr().map_err(Error::io(doing))?;
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        let acceptor = thread::spawn(move || accept(&listener, &shared));
+        Ok(Server { addr, state, acceptor: Some(acceptor) })
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// How many streams it serves now.
+    pub fn streams(&self) -> usize {
+        self.state.streams.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Ordering::Relaxed);
+        // Wakes the acceptor; its streams notice within a slice.
+        drop(TcpStream::connect(self.addr));
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, state: &Arc<State>) {
+    for stream in listener.incoming() {
+        if state.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        if state.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
+            state.streams.fetch_sub(1, Ordering::Relaxed);
+            continue;
+        }
+        let state = Arc::clone(state);
+        thread::spawn(move || {
+            // A stream that breaks is its client's to notice.
+            let _ = Serving { stream, state: &state }.run();
+            state.streams.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+struct Serving<'a> {
+    stream: TcpStream,
+    state: &'a State,
+}
+
+impl Serving<'_> {
+    fn run(mut self) -> io::Result<()> {
+        self.stream.set_read_timeout(Some(SLICE))?;
+        self.stream.set_write_timeout(Some(SLICE))?;
+        self.stream.set_nodelay(true)?;
+        let mut bytes = Vec::new();
+        let mut chunk = [0; HEAD_MAX];
+        let (head, rest) = loop {
+            if let Some(split) = split_head(&bytes) {
+                break split;
+            }
+            match self.receive(&mut chunk)? {
+                0 => return Ok(()),
+                _ if bytes.len() >= HEAD_MAX => return self.refuse(),
+                len => bytes.extend(&chunk[..len]),
+            }
+        };
+        let request = head.lines().next().unwrap_or_default();
+        match request.split(' ').collect::<Vec<_>>()[..] {
+            ["GET", path, ..] => match content_of(path) {
+                Some(content) => self.serve(content),
+                None => self.refuse(),
+            },
+            ["PUT", "/sha256", ..] => match content_length(&head) {
+                Some(len) => self.hash(&rest, len),
+                None => self.refuse(),
+            },
+            ["ECHO"] => self.echo(rest),
+            _ => self.refuse(),
+        }
+    }
+
+    fn refuse(&mut self) -> io::Result<()> {
+        self.send(b"HTTP/1.0 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+    }
+
+    fn serve(&mut self, content: Content) -> io::Result<()> {
+        let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", content.len);
+        self.send(head.as_bytes())?;
+        content.for_each_chunk(|chunk| self.send(chunk))
+    }
+
+    fn hash(&mut self, beginning: &[u8], len: u64) -> io::Result<()> {
+        let mut hash = Sha256::new();
+        hash.update(beginning);
+        let mut left = len.saturating_sub(beginning.len() as u64);
+        let mut chunk = vec![0; CHUNK];
+        while left > 0 {
+            match self.receive(&mut chunk)? {
+                0 => return Ok(()),
+                len => {
+                    hash.update(&chunk[..len]);
+                    left = left.saturating_sub(len as u64);
+                }
+            }
+        }
+        let answer = format!("HTTP/1.0 200 OK\r\nContent-Length: 64\r\n\r\n{}", hex(&hash.finalize()));
+        self.send(answer.as_bytes())
+    }
+
+    fn echo(&mut self, mut beginning: Vec<u8>) -> io::Result<()> {
+        self.send(&beginning)?;
+        beginning.resize(CHUNK, 0);
+        loop {
+            match self.receive(&mut beginning)? {
+                0 => return Ok(()),
+                len => self.send(&beginning[..len])?,
+            }
+        }
+    }
+
+    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(len) => bytes = &bytes[len..],
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(error),
+            }
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        loop {
+            self.check()?;
+            match self.stream.read(buf) {
+                Err(error) if is_timeout(&error) => {}
+                read => return read,
+            }
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.state.stop.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::Interrupted.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Reads `/bytes/<seed>/<length>`.
+fn content_of(path: &str) -> Option<Content> {
+    let (seed, len) = path.strip_prefix("/bytes/")?.split_once('/')?;
+    Some(Content { seed: seed.parse().ok()?, len: len.parse().ok()? })
+}
