@@ -1,0 +1,34 @@
+//! The bodies of the fuzz targets: plain functions that take any bytes and must not panic.
+//!
+//! Each module has `run`, the body, and `seeds`, valid inputs to start from. README.md says how to
+//! add one.
+
+pub mod extend;
+pub mod framer;
+pub mod link;
+pub mod mutate;
+pub mod relay;
+pub mod stream;
+
+/// A target: its name, which is also its binary's, its body and its seeds.
+pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
+
+/// Every target there is.
+pub const TARGETS: &[Target] = &[
+    ("extend", extend::run, extend::seeds),
+    ("framer", framer::run, framer::seeds),
+    ("link", link::run, link::seeds),
+    ("relay", relay::run, relay::seeds),
+    ("stream", stream::run, stream::seeds),
+];
+
+/// Runs the body of the target `name` on `data`.
+///
+/// # Panics
+///
+/// When there is no such target, or the body found a fault.
+pub fn run(name: &str, data: &[u8]) {
+    let target = TARGETS.iter().find(|(listed, ..)| *listed == name);
+    let (_, body, _) = target.expect("every binary's name is in TARGETS");
+    body(data);
+}
