@@ -90,13 +90,11 @@ impl DirAuthority {
             }
             "v3ident" => {
                 let id = parse_fingerprint(value);
-                self.v3_ident =
-                    Some(id.ok_or_else(|| error("an identity of 40 hexadecimal digits", flag))?);
+                self.v3_ident = Some(id.ok_or_else(|| error("an identity of 40 hexadecimal digits", flag))?);
             }
             "ipv6" => {
                 let address = value.parse().ok();
-                self.ipv6_or_address =
-                    Some(address.ok_or_else(|| error("an IPv6 address and port", flag))?);
+                self.ipv6_or_address = Some(address.ok_or_else(|| error("an IPv6 address and port", flag))?);
             }
             // What concerns other uses of an authority: valid here, and without effect.
             _ => {}
@@ -106,9 +104,7 @@ impl DirAuthority {
 }
 
 fn is_flag(word: &str) -> bool {
-    const NAMED: [&str; 7] = [
-        "orport", "v3ident", "ipv6", "weight", "upload", "download", "vote",
-    ];
+    const NAMED: [&str; 7] = ["orport", "v3ident", "ipv6", "weight", "upload", "download", "vote"];
     let lower = word.to_ascii_lowercase();
     match lower.split_once('=') {
         Some((name, _)) => NAMED.contains(&name),
@@ -145,10 +141,7 @@ mod tests {
         assert_eq!(bare.nickname, None);
         assert_eq!(bare.dir_address.to_string(), "127.0.0.1:7000");
         assert_eq!(hex::encode_upper(bare.rsa_id), FINGERPRINT);
-        assert_eq!(
-            (bare.or_port, bare.v3_ident, bare.bridge),
-            (None, None, false)
-        );
+        assert_eq!((bare.or_port, bare.v3_ident, bare.bridge), (None, None, false));
 
         let line = format!(
             "test000a orport=5001 no-v2 v3ident={FINGERPRINT} ipv6=[2001:db8::1]:443 \
@@ -158,10 +151,7 @@ mod tests {
         assert_eq!(full.nickname.as_deref(), Some("test000a"));
         assert_eq!(full.or_port, Some(5001));
         assert_eq!(full.v3_ident, Some(full.rsa_id));
-        assert_eq!(
-            full.ipv6_or_address,
-            Some("[2001:db8::1]:443".parse().unwrap())
-        );
+        assert_eq!(full.ipv6_or_address, Some("[2001:db8::1]:443".parse().unwrap()));
         assert!(full.bridge);
     }
 

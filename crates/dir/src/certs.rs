@@ -132,12 +132,7 @@ impl ChannelCerts {
             ChannelSide::Responder => (5, &self.link_cert),
             ChannelSide::Initiator => (6, &self.auth_cert),
         };
-        [
-            (2, &self.rsa_id_cert),
-            (4, &self.signing_cert),
-            channel,
-            (7, &self.crosscert),
-        ]
+        [(2, &self.rsa_id_cert), (4, &self.signing_cert), channel, (7, &self.crosscert)]
     }
 
     /// The X.509 certificate for TLS, in DER.
@@ -190,22 +185,15 @@ fn sign(
 fn create_link_key(now_unix_s: u64, rng: &mut Rng) -> Result<TlsKeyAndCert, KeyError> {
     let issuer = random_hostname(rng, "com");
     let subject = random_hostname(rng, "net");
-    TlsKeyAndCert::create(
-        &mut Entropy(rng),
-        iso_time::to_system_time(now_unix_s),
-        &issuer,
-        &subject,
-    )
-    .map_err(|_| failed("the TLS link key"))
+    TlsKeyAndCert::create(&mut Entropy(rng), iso_time::to_system_time(now_unix_s), &issuer, &subject)
+        .map_err(|_| failed("the TLS link key"))
 }
 
 /// `www.` and 8 to 20 letters and digits of base 32, and the top-level domain.
 fn random_hostname(rng: &mut Rng, top_level: &str) -> String {
     const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let length = 8 + rng.below(13);
-    let name: String = (0..length)
-        .map(|_| char::from(BASE32[(rng.next_u32() % 32) as usize]))
-        .collect();
+    let name: String = (0..length).map(|_| char::from(BASE32[(rng.next_u32() % 32) as usize])).collect();
     format!("www.{name}.{top_level}")
 }
 

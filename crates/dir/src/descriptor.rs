@@ -116,10 +116,9 @@ impl fmt::Display for DescriptorError {
                 "the descriptor has {bytes} bytes and authorities take {DESCRIPTOR_BYTES_MAX}: \
                  shorten the exit policy or the family"
             ),
-            DescriptorError::Crypto { what } => write!(
-                f,
-                "{what} could not be made: this is a bug in Heddle; please report it"
-            ),
+            DescriptorError::Crypto { what } => {
+                write!(f, "{what} could not be made: this is a bug in Heddle; please report it")
+            }
         }
     }
 }
@@ -184,10 +183,7 @@ pub fn sign_descriptor(
     if text.len() > DESCRIPTOR_BYTES_MAX {
         return Err(DescriptorError::TooLong { bytes: text.len() });
     }
-    Ok(RouterDescriptor {
-        text,
-        published_unix_s: now_unix_s,
-    })
+    Ok(RouterDescriptor { text, published_unix_s: now_unix_s })
 }
 
 /// Who and where the relay is.
@@ -205,27 +201,14 @@ fn write_head(text: &mut String, options: &DescriptorOptions, keys: &RelayKeys, 
     let master = Base64Unpadded::encode_string(&keys.ed25519_id());
     item(text, format_args!("master-key-ed25519 {master}"));
     if let Some(address) = options.ipv6_or_address {
-        item(
-            text,
-            format_args!("or-address [{}]:{}", address.ip(), address.port()),
-        );
+        item(text, format_args!("or-address [{}]:{}", address.ip(), address.port()));
     }
     item(text, format_args!("platform {}", options.platform));
     item(text, format_args!("proto {}", options.protocols));
-    item(
-        text,
-        format_args!("published {}", iso_time::format(now_unix_s)),
-    );
-    item(
-        text,
-        format_args!("fingerprint {}", in_fours(&keys.fingerprint())),
-    );
+    item(text, format_args!("published {}", iso_time::format(now_unix_s)));
+    item(text, format_args!("fingerprint {}", in_fours(&keys.fingerprint())));
     item(text, format_args!("uptime {}", options.uptime_s));
-    let Bandwidth {
-        rate,
-        burst,
-        observed,
-    } = options.bandwidth;
+    let Bandwidth { rate, burst, observed } = options.bandwidth;
     item(text, format_args!("bandwidth {rate} {burst} {observed}"));
 }
 
@@ -282,10 +265,7 @@ fn write_services(text: &mut String, options: &DescriptorOptions) {
 fn write_signatures(text: &mut String, keys: &RelayKeys) -> Result<(), DescriptorError> {
     // The keyword and its space are signed too, the signature and the newline are not.
     text.push_str("router-sig-ed25519 ");
-    let digest = Sha256::new()
-        .chain_update(SIGNATURE_PREFIX)
-        .chain_update(text.as_bytes())
-        .finalize();
+    let digest = Sha256::new().chain_update(SIGNATURE_PREFIX).chain_update(text.as_bytes()).finalize();
     let signature = keys.signing_key().sign(&digest).to_bytes();
     text.push_str(&Base64Unpadded::encode_string(&signature));
     text.push('\n');
@@ -298,16 +278,10 @@ fn write_signatures(text: &mut String, keys: &RelayKeys) -> Result<(), Descripto
 
 /// The ntor key, as an Ed25519 key, signs the identity; with the sign that the conversion lost
 /// (dir-spec, section 2.1.1 "ntor-onion-key-crosscert").
-fn certify_by_ntor_key(
-    keys: &RelayKeys,
-    now_unix_s: u64,
-) -> Result<(u8, Vec<u8>), DescriptorError> {
-    let failed = || DescriptorError::Crypto {
-        what: "the ntor onion key's certificate",
-    };
+fn certify_by_ntor_key(keys: &RelayKeys, now_unix_s: u64) -> Result<(u8, Vec<u8>), DescriptorError> {
+    let failed = || DescriptorError::Crypto { what: "the ntor onion key's certificate" };
     let secret = curve25519::StaticSecret::from(*current_ntor_key(keys).secret);
-    let (signer, sign_bit) =
-        keymanip::convert_curve25519_to_ed25519_private(&secret).ok_or_else(failed)?;
+    let (signer, sign_bit) = keymanip::convert_curve25519_to_ed25519_private(&secret).ok_or_else(failed)?;
     let cert = Ed25519Cert::builder()
         .cert_type(CertType::NTOR_CC_IDENTITY)
         .cert_key(CertifiedKey::Ed25519(keys.ed25519_id().into()))
@@ -322,9 +296,7 @@ fn current_ntor_key(keys: &RelayKeys) -> crate::keys::NtorKey {
 }
 
 fn rsa_sign(key: &rsa::KeyPair, message: &[u8]) -> Result<Vec<u8>, DescriptorError> {
-    key.sign(message).map_err(|_| DescriptorError::Crypto {
-        what: "an RSA signature",
-    })
+    key.sign(message).map_err(|_| DescriptorError::Crypto { what: "an RSA signature" })
 }
 
 fn item(text: &mut String, line: fmt::Arguments<'_>) {
@@ -359,9 +331,7 @@ fn is_family_member(word: &str) -> bool {
     let Some((digits, name)) = rest.split_at_checked(40) else {
         return false;
     };
-    let named = name
-        .strip_prefix(['=', '~'])
-        .map_or(name.is_empty(), is_nickname);
+    let named = name.strip_prefix(['=', '~']).map_or(name.is_empty(), is_nickname);
     named && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 

@@ -47,11 +47,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -68,10 +64,7 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
 /// writing by its group, and everything by others. A group may be left to read.
 pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
     const TOO_MUCH: u32 = 0o027;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let mode = fs::metadata(path)?.permissions().mode();
     if mode & TOO_MUCH != 0 {
         fs::set_permissions(path, fs::Permissions::from_mode(mode & 0o7777 & !TOO_MUCH))?;

@@ -152,8 +152,7 @@ pub struct Head {
 
 impl Head {
     fn is_complete(&self, bytes: usize) -> bool {
-        self.body_length
-            .is_some_and(|body| bytes >= self.length.saturating_add(body))
+        self.body_length.is_some_and(|body| bytes >= self.length.saturating_add(body))
     }
 
     fn into_response(self, mut bytes: Vec<u8>) -> HttpResponse {
@@ -161,11 +160,7 @@ impl Head {
         if let Some(body_length) = self.body_length {
             bytes.truncate(body_length);
         }
-        HttpResponse {
-            status: self.status,
-            reason: self.reason,
-            body: bytes,
-        }
+        HttpResponse { status: self.status, reason: self.reason, body: bytes }
     }
 }
 
@@ -177,33 +172,21 @@ pub fn parse_head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     };
     let head = str::from_utf8(&bytes[..end]).map_err(|_| HttpError::Malformed("a binary head"))?;
     let mut lines = head.split("\r\n");
-    let (status, reason) = lines
-        .next()
-        .and_then(parse_status_line)
-        .ok_or(HttpError::Malformed("no status line"))?;
+    let (status, reason) =
+        lines.next().and_then(parse_status_line).ok_or(HttpError::Malformed("no status line"))?;
     let mut body_length = None;
     for line in lines {
-        let (name, value) = line
-            .split_once(':')
-            .ok_or(HttpError::Malformed("a line that is no header"))?;
+        let (name, value) = line.split_once(':').ok_or(HttpError::Malformed("a line that is no header"))?;
         let value = value.trim();
         if name.eq_ignore_ascii_case("content-length") {
-            let length = value
-                .parse()
-                .map_err(|_| HttpError::Malformed("a Content-Length that is no number"))?;
+            let length =
+                value.parse().map_err(|_| HttpError::Malformed("a Content-Length that is no number"))?;
             body_length = Some(length);
-        } else if name.eq_ignore_ascii_case("content-encoding")
-            && !value.eq_ignore_ascii_case("identity")
-        {
+        } else if name.eq_ignore_ascii_case("content-encoding") && !value.eq_ignore_ascii_case("identity") {
             return Err(HttpError::Malformed("an encoding that was not asked for"));
         }
     }
-    Ok(Some(Head {
-        status,
-        reason,
-        length: end + END.len(),
-        body_length,
-    }))
+    Ok(Some(Head { status, reason, length: end + END.len(), body_length }))
 }
 
 fn parse_status_line(line: &str) -> Option<(u16, String)> {
@@ -225,10 +208,7 @@ mod tests {
     fn a_head_is_parsed_when_it_is_whole() {
         let text = b"HTTP/1.0 400 Missing TAP key\r\nDate: now\r\ncontent-length: 3\r\n\r\nabc";
         let head = parse_head(text).unwrap().unwrap();
-        assert_eq!(
-            (head.status, head.reason.as_str()),
-            (400, "Missing TAP key")
-        );
+        assert_eq!((head.status, head.reason.as_str()), (400, "Missing TAP key"));
         assert_eq!((head.body_length, head.length), (Some(3), text.len() - 3));
         for cut in 0..text.len() - 3 {
             assert_eq!(parse_head(&text[..cut]).unwrap(), None);

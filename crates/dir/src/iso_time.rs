@@ -17,8 +17,7 @@ const LATEST_UNIX_S: u64 = 253_402_300_799;
 pub(crate) fn format(unix_s: u64) -> String {
     let seconds = i64::try_from(unix_s.min(LATEST_UNIX_S)).expect("it is below 2^38");
     let at = OffsetDateTime::from_unix_timestamp(seconds).expect("the year is at most 9999");
-    at.format(FORMAT)
-        .expect("every field of the format is present")
+    at.format(FORMAT).expect("every field of the format is present")
 }
 
 /// Reads a time; `None` when it is malformed or before 1970.
@@ -34,8 +33,7 @@ pub(crate) fn to_system_time(unix_s: u64) -> SystemTime {
 
 /// The standard library's time in seconds since 1970, zero for anything earlier.
 pub(crate) fn from_system_time(at: SystemTime) -> u64 {
-    at.duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
+    at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]
@@ -57,13 +55,7 @@ mod tests {
 
     #[test]
     fn malformed_times_are_refused() {
-        for text in [
-            "",
-            "2023-11-14",
-            "2023-13-14 22:13:20",
-            "2023-11-14T22:13:20",
-            "1969-12-31 23:59:59",
-        ] {
+        for text in ["", "2023-11-14", "2023-13-14 22:13:20", "2023-11-14T22:13:20", "1969-12-31 23:59:59"] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

@@ -105,11 +105,7 @@ pub struct Renewal {
 
 impl RelayKeys {
     /// Reads the keys, makes those that are missing, and writes the fingerprint files.
-    pub fn load_or_create(
-        options: KeyOptions,
-        now_unix_s: u64,
-        rng: &mut Rng,
-    ) -> Result<Self, KeyError> {
+    pub fn load_or_create(options: KeyOptions, now_unix_s: u64, rng: &mut Rng) -> Result<Self, KeyError> {
         let directory = options.keys();
         for path in [&options.data_directory, &directory] {
             disk::create_private_dir(path).map_err(|source| KeyError::write(path, source))?;
@@ -118,12 +114,7 @@ impl RelayKeys {
         let ed25519 = Ed25519Keys::load_or_create(&directory, &options, now_unix_s, rng)?;
         let state = options.data_directory.join("state");
         let onion = OnionKeys::load_or_create(&directory, &state, now_unix_s, rng)?;
-        let keys = RelayKeys {
-            options,
-            rsa_identity,
-            ed25519,
-            onion,
-        };
+        let keys = RelayKeys { options, rsa_identity, ed25519, onion };
         keys.write_fingerprints()?;
         Ok(keys)
     }
@@ -136,29 +127,16 @@ impl RelayKeys {
         rng: &mut Rng,
     ) -> Result<Renewal, KeyError> {
         let directory = self.options.keys();
-        let signing = self
-            .ed25519
-            .renew(&directory, &self.options, now_unix_s, rng)?;
+        let signing = self.ed25519.renew(&directory, &self.options, now_unix_s, rng)?;
         let state = self.options.data_directory.join("state");
-        let onion_rotated = self
-            .onion
-            .rotate_if_due(&directory, &state, now_unix_s, lifetimes, rng)?;
-        let onion_expired = self
-            .onion
-            .expire_if_due(&directory, now_unix_s, lifetimes)?;
-        Ok(Renewal {
-            signing,
-            onion_rotated,
-            onion_expired,
-        })
+        let onion_rotated = self.onion.rotate_if_due(&directory, &state, now_unix_s, lifetimes, rng)?;
+        let onion_expired = self.onion.expire_if_due(&directory, now_unix_s, lifetimes)?;
+        Ok(Renewal { signing, onion_rotated, onion_expired })
     }
 
     /// The RSA identity: the SHA-1 digest of the key's DER encoding (tor-spec, section 1.1).
     pub fn rsa_id(&self) -> [u8; 20] {
-        self.rsa_identity
-            .to_public_key()
-            .to_rsa_identity()
-            .to_bytes()
+        self.rsa_identity.to_public_key().to_rsa_identity().to_bytes()
     }
 
     /// The RSA identity in capital hexadecimal digits, as operators know it.
@@ -200,16 +178,12 @@ impl RelayKeys {
     /// Writes the two fingerprint files unless they say the same already.
     fn write_fingerprints(&self) -> Result<(), KeyError> {
         let ed25519 = Base64Unpadded::encode_string(&self.ed25519_id());
-        for (name, id) in [
-            ("fingerprint", self.fingerprint()),
-            ("fingerprint-ed25519", ed25519),
-        ] {
+        for (name, id) in [("fingerprint", self.fingerprint()), ("fingerprint-ed25519", ed25519)] {
             let path = self.options.data_directory.join(name);
             let line = format!("{} {id}\n", self.options.nickname);
             let known = disk::read(&path, line.len()).ok().flatten();
             if known.is_none_or(|known| known[..] != *line.as_bytes()) {
-                disk::write(&path, line.as_bytes())
-                    .map_err(|source| KeyError::write(&path, source))?;
+                disk::write(&path, line.as_bytes()).map_err(|source| KeyError::write(&path, source))?;
             }
         }
         Ok(())
@@ -225,8 +199,7 @@ pub struct DataDirectoryLock {
 impl DataDirectoryLock {
     /// Takes the lock, or says that another process has it. It is given up when dropped.
     pub fn take(data_directory: &Path) -> Result<Self, KeyError> {
-        disk::create_private_dir(data_directory)
-            .map_err(|source| KeyError::write(data_directory, source))?;
+        disk::create_private_dir(data_directory).map_err(|source| KeyError::write(data_directory, source))?;
         let path = data_directory.join("lock");
         let file = OpenOptions::new()
             .write(true)

@@ -11,6 +11,7 @@
 
 pub mod authority;
 pub mod certs;
+pub mod consensus;
 pub mod descriptor;
 pub mod http;
 pub mod keys;

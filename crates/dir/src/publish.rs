@@ -26,10 +26,7 @@ const LEAST_S: u64 = 60;
 const RETRY_FIRST_S: u64 = 60;
 const RETRY_MOST_S: u64 = 3600;
 
-const LIMITS: HttpLimits = HttpLimits {
-    timeout: Duration::from_secs(60),
-    body_bytes_max: 64 * 1024,
-};
+const LIMITS: HttpLimits = HttpLimits { timeout: Duration::from_secs(60), body_bytes_max: 64 * 1024 };
 
 /// What decides whether to publish, as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +98,8 @@ impl PublishSchedule {
 
     /// A descriptor was posted as of `view`; `accepted` tells whether any authority took it.
     pub fn on_published(&mut self, view: &PublishView, accepted: bool) {
-        self.last = Some(Published {
-            at_unix_s: view.now_unix_s,
-            observed_bandwidth: view.observed_bandwidth,
-        });
+        self.last =
+            Some(Published { at_unix_s: view.now_unix_s, observed_bandwidth: view.observed_bandwidth });
         self.changed = false;
         self.failures = if accepted { 0 } else { self.failures + 1 };
     }
@@ -132,9 +127,7 @@ impl PublishSchedule {
         }
         match view.listing {
             Some(Listing::Unlisted) if age_s >= UNLISTED_S => Some(PublishReason::Unlisted),
-            Some(Listing::Stale { since_unix_s })
-                if age_s >= UNLISTED_S && since_unix_s > last.at_unix_s =>
-            {
+            Some(Listing::Stale { since_unix_s }) if age_s >= UNLISTED_S && since_unix_s > last.at_unix_s => {
                 Some(PublishReason::Stale)
             }
             _ => None,
@@ -149,10 +142,7 @@ impl PublishSchedule {
 
 impl Published {
     fn bandwidth_changed(&self, view: &PublishView) -> bool {
-        let (was, is) = (
-            u64::from(self.observed_bandwidth),
-            u64::from(view.observed_bandwidth),
-        );
+        let (was, is) = (u64::from(self.observed_bandwidth), u64::from(view.observed_bandwidth));
         is > was * 2 || is < was / 2 || (is == 0) != (was == 0)
     }
 }
@@ -253,23 +243,14 @@ mod tests {
     #[test]
     fn a_consensus_without_us_is_answered_after_ninety_minutes() {
         let schedule = published();
-        let with = |after_s, listing| PublishView {
-            listing,
-            ..view(after_s)
-        };
+        let with = |after_s, listing| PublishView { listing, ..view(after_s) };
         let stale = |since_unix_s| Some(Listing::Stale { since_unix_s });
         let poll = |after_s, listing| schedule.poll(&with(after_s, listing));
         assert_eq!(poll(UNLISTED_S, None), None);
         assert_eq!(poll(UNLISTED_S - 1, Some(Listing::Unlisted)), None);
-        assert_eq!(
-            poll(UNLISTED_S, Some(Listing::Unlisted)),
-            Some(PublishReason::Unlisted)
-        );
+        assert_eq!(poll(UNLISTED_S, Some(Listing::Unlisted)), Some(PublishReason::Unlisted));
         assert_eq!(poll(UNLISTED_S, stale(START)), None);
-        assert_eq!(
-            poll(UNLISTED_S, stale(START + 1)),
-            Some(PublishReason::Stale)
-        );
+        assert_eq!(poll(UNLISTED_S, stale(START + 1)), Some(PublishReason::Stale));
     }
 
     #[test]
@@ -279,10 +260,7 @@ mod tests {
         for wait_s in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
             schedule.on_published(&view(at_s), false);
             assert_eq!(schedule.poll(&view(at_s + wait_s - 1)), None);
-            assert_eq!(
-                schedule.poll(&view(at_s + wait_s)),
-                Some(PublishReason::Retry)
-            );
+            assert_eq!(schedule.poll(&view(at_s + wait_s)), Some(PublishReason::Retry));
             at_s += wait_s;
         }
         schedule.on_published(&view(at_s), true);

@@ -51,32 +51,14 @@ fn an_initiator_is_known_when_its_key_signs() {
     let peer = verify_peer_certs(&cell, None, NOW).unwrap();
     let auth_key = peer.auth_key.unwrap();
     let signature = certs.sign_authenticate(b"AUTH0003");
-    assert!(verify_authenticate_signature(
-        &auth_key,
-        b"AUTH0003",
-        &signature
-    ));
-    assert!(!verify_authenticate_signature(
-        &auth_key,
-        b"AUTH0004",
-        &signature
-    ));
-    assert!(!verify_authenticate_signature(
-        &[2; 32],
-        b"AUTH0003",
-        &signature
-    ));
+    assert!(verify_authenticate_signature(&auth_key, b"AUTH0003", &signature));
+    assert!(!verify_authenticate_signature(&auth_key, b"AUTH0004", &signature));
+    assert!(!verify_authenticate_signature(&[2; 32], b"AUTH0003", &signature));
     // Each side must show its own kind of certificate.
     let responder = certs.certs_cell(ChannelSide::Responder);
-    assert_eq!(
-        verify_peer_certs(&responder, None, NOW),
-        Err(CertError::Missing(6))
-    );
+    assert_eq!(verify_peer_certs(&responder, None, NOW), Err(CertError::Missing(6)));
     let digest = certs.tls_cert_sha256();
-    assert_eq!(
-        verify_peer_certs(&cell, Some(&digest), NOW),
-        Err(CertError::Missing(5))
-    );
+    assert_eq!(verify_peer_certs(&cell, Some(&digest), NOW), Err(CertError::Missing(5)));
 }
 
 #[test]

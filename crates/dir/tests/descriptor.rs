@@ -16,10 +16,7 @@ use stock::{Authority, Scratch};
 use tor_checkable::{SelfSigned, TimeBound};
 use tor_netdoc::doc::routerdesc::RouterDesc;
 
-const LIMITS: HttpLimits = HttpLimits {
-    timeout: Duration::from_secs(10),
-    body_bytes_max: 1 << 20,
-};
+const LIMITS: HttpLimits = HttpLimits { timeout: Duration::from_secs(10), body_bytes_max: 1 << 20 };
 
 fn now_unix_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -28,12 +25,7 @@ fn now_unix_s() -> u64 {
 
 fn keys(scratch: &Scratch) -> RelayKeys {
     let mut rng = Seed::from_number(1).rng();
-    RelayKeys::load_or_create(
-        KeyOptions::new(scratch.path(), "heddle"),
-        now_unix_s(),
-        &mut rng,
-    )
-    .unwrap()
+    RelayKeys::load_or_create(KeyOptions::new(scratch.path(), "heddle"), now_unix_s(), &mut rng).unwrap()
 }
 
 fn options() -> DescriptorOptions {
@@ -48,11 +40,7 @@ fn options() -> DescriptorOptions {
                     LinkAuth=3 Microdesc=2 Relay=2-4"
             .to_owned(),
         uptime_s: 12,
-        bandwidth: Bandwidth {
-            rate: 1_073_741_824,
-            burst: 1_073_741_824,
-            observed: 0,
-        },
+        bandwidth: Bandwidth { rate: 1_073_741_824, burst: 1_073_741_824, observed: 0 },
         contact: Some("Tor Operator <nobody@example.com>".to_owned()),
         family: vec!["$9695DFC35FFEB861329B9F1AB04C46397020CE31".to_owned()],
         hibernating: false,
@@ -109,16 +97,10 @@ fn a_stock_authority_says_why_it_refuses() {
     let scratch = Scratch::new("refused");
     let authority = Authority::start("refusing-authority");
     let keys = keys(&scratch);
-    let old = DescriptorOptions {
-        platform: "Tor 0.2.4.1 on Linux".to_owned(),
-        ..options()
-    };
+    let old = DescriptorOptions { platform: "Tor 0.2.4.1 on Linux".to_owned(), ..options() };
     let descriptor = sign_descriptor(&old, &keys, now_unix_s()).unwrap();
     match post(&authority, &descriptor) {
-        PostOutcome::Refused {
-            status: 400,
-            reason,
-        } => {
+        PostOutcome::Refused { status: 400, reason } => {
             assert!(reason.contains("Please upgrade"), "{reason}");
         }
         outcome => panic!("{outcome:?}"),
@@ -139,10 +121,7 @@ fn another_implementation_verifies_it() {
         .unwrap();
     assert_eq!(parsed.rsa_identity().to_bytes(), keys.rsa_id());
     assert_eq!(parsed.ed_identity().as_bytes(), keys.ed25519_id());
-    assert_eq!(
-        parsed.ntor_onion_key().to_bytes(),
-        keys.ntor_keys()[0].public
-    );
+    assert_eq!(parsed.ntor_onion_key().to_bytes(), keys.ntor_keys()[0].public);
 }
 
 #[test]

@@ -48,19 +48,12 @@ fn stock_tor_takes_up_what_heddle_made() {
     let keys = load(scratch.path(), now_unix_s(), 1).unwrap();
     let before = key_files(scratch.path());
     assert_eq!(before.len(), 7);
-    assert_eq!(
-        list_fingerprint(scratch.path(), "heddle", "rsa"),
-        keys.fingerprint()
-    );
+    assert_eq!(list_fingerprint(scratch.path(), "heddle", "rsa"), keys.fingerprint());
     assert_eq!(
         list_fingerprint(scratch.path(), "heddle", "ed25519"),
         Base64Unpadded::encode_string(&keys.ed25519_id())
     );
-    assert_eq!(
-        key_files(scratch.path()),
-        before,
-        "stock tor replaced a key"
-    );
+    assert_eq!(key_files(scratch.path()), before, "stock tor replaced a key");
 }
 
 #[test]
@@ -81,10 +74,7 @@ fn heddle_takes_up_what_stock_tor_made() {
         fs::remove_file(scratch.path().join(name)).unwrap();
     }
     load(scratch.path(), now_unix_s(), 3).unwrap();
-    assert_eq!(
-        files.map(|name| fs::read(scratch.path().join(name)).unwrap()),
-        shown
-    );
+    assert_eq!(files.map(|name| fs::read(scratch.path().join(name)).unwrap()), shown);
 }
 
 #[test]
@@ -120,14 +110,10 @@ fn the_master_secret_may_be_away() {
     );
     let lifetimes = OnionKeyLifetimes::default();
     let renew = |keys: &mut RelayKeys, days| {
-        keys.renew(now + days * DAY_S, lifetimes, &mut rng(7))
-            .map(|renewal| renewal.signing)
+        keys.renew(now + days * DAY_S, lifetimes, &mut rng(7)).map(|renewal| renewal.signing)
     };
     assert_eq!(renew(&mut keys, 28).unwrap(), SigningRenewal::NotDue);
-    assert_eq!(
-        renew(&mut keys, 30).unwrap(),
-        SigningRenewal::MasterKeyAbsent
-    );
+    assert_eq!(renew(&mut keys, 30).unwrap(), SigningRenewal::MasterKeyAbsent);
     let error = renew(&mut keys, 31).unwrap_err().to_string();
     assert!(error.contains("tor --keygen"), "{error}");
     let error = load(scratch.path(), now + 31 * DAY_S, 8).unwrap_err();
@@ -145,24 +131,15 @@ fn onion_keys_rotate_and_the_former_are_kept_a_while() {
     let now = 1_700_000_000;
     let lifetimes = OnionKeyLifetimes::default();
     let mut keys = load(scratch.path(), now, 9).unwrap();
-    let [first] = &keys.ntor_keys()[..] else {
-        panic!("one key at first")
-    };
+    let [first] = &keys.ntor_keys()[..] else { panic!("one key at first") };
     let first = first.public;
 
-    let renewal = keys
-        .renew(now + 27 * DAY_S, lifetimes, &mut rng(10))
-        .unwrap();
+    let renewal = keys.renew(now + 27 * DAY_S, lifetimes, &mut rng(10)).unwrap();
     assert!(!renewal.onion_rotated && !renewal.onion_expired);
     let rotated = now + 28 * DAY_S;
-    assert!(
-        keys.renew(rotated, lifetimes, &mut rng(11))
-            .unwrap()
-            .onion_rotated
-    );
-    let publics = |keys: &RelayKeys| -> Vec<[u8; 32]> {
-        keys.ntor_keys().iter().map(|key| key.public).collect()
-    };
+    assert!(keys.renew(rotated, lifetimes, &mut rng(11)).unwrap().onion_rotated);
+    let publics =
+        |keys: &RelayKeys| -> Vec<[u8; 32]> { keys.ntor_keys().iter().map(|key| key.public).collect() };
     let second = publics(&keys)[0];
     assert_eq!(publics(&keys), [second, first]);
 
@@ -170,9 +147,7 @@ fn onion_keys_rotate_and_the_former_are_kept_a_while() {
     let mut keys = load(scratch.path(), rotated + DAY_S, 12).unwrap();
     assert_eq!(publics(&keys), [second, first]);
     assert!(scratch.path().join("keys/secret_onion_key.old").exists());
-    let renewal = keys
-        .renew(rotated + 7 * DAY_S, lifetimes, &mut rng(13))
-        .unwrap();
+    let renewal = keys.renew(rotated + 7 * DAY_S, lifetimes, &mut rng(13)).unwrap();
     assert!(renewal.onion_expired && !renewal.onion_rotated);
     assert_eq!(publics(&keys), [second]);
     assert_eq!(key_files(scratch.path()).len(), 7);
@@ -196,10 +171,7 @@ fn a_broken_file_is_named_with_what_mends_it() {
                 continue;
             };
             let error = error.to_string();
-            assert!(
-                error.contains("keys/") && error.ends_with('.'),
-                "{name}: {error}"
-            );
+            assert!(error.contains("keys/") && error.ends_with('.'), "{name}: {error}");
         }
         fs::write(&path, kept).unwrap();
     }

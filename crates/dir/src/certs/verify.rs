@@ -66,10 +66,7 @@ impl fmt::Display for CertError {
                 return f.write_str("the peer's RSA identity key is not one that Tor uses");
             }
         };
-        write!(
-            f,
-            "the peer's CERTS cell {problem} certificate of type {cert_type}"
-        )
+        write!(f, "the peer's CERTS cell {problem} certificate of type {cert_type}")
     }
 }
 
@@ -107,14 +104,9 @@ pub fn verify_peer_certs(
 }
 
 /// Whether `signature` over `message` was made by the AUTHENTICATE key `auth_key`.
-pub fn verify_authenticate_signature(
-    auth_key: &[u8; 32],
-    message: &[u8],
-    signature: &[u8; 64],
-) -> bool {
+pub fn verify_authenticate_signature(auth_key: &[u8; 32], message: &[u8], signature: &[u8; 64]) -> bool {
     let signature = ed25519::Signature::from_bytes(signature);
-    ed25519::PublicKey::from_bytes(auth_key)
-        .is_ok_and(|key| key.verify(message, &signature).is_ok())
+    ed25519::PublicKey::from_bytes(auth_key).is_ok_and(|key| key.verify(message, &signature).is_ok())
 }
 
 /// "A CERTS cell may have no more than one certificate of each CertType." Types that nobody
@@ -129,10 +121,7 @@ fn refuse_duplicates(certs: &[(u8, &[u8])]) -> Result<(), CertError> {
 }
 
 fn optional<'a>(certs: &[(u8, &'a [u8])], cert_type: u8) -> Option<&'a [u8]> {
-    certs
-        .iter()
-        .find(|(kind, _)| *kind == cert_type)
-        .map(|(_, cert)| *cert)
+    certs.iter().find(|(kind, _)| *kind == cert_type).map(|(_, cert)| *cert)
 }
 
 fn required<'a>(certs: &[(u8, &'a [u8])], cert_type: u8) -> Result<&'a [u8], CertError> {
@@ -169,9 +158,7 @@ fn verify_link(
 ) -> Result<(), CertError> {
     let cert = decode(cert, 5, CertType::SIGNING_V_TLS_CERT)?;
     match verify_signed_by(cert, 5, signing, now_unix_s)? {
-        CertifiedKey::X509Sha256Digest(digest) if bool::from(digest.ct_eq(tls_cert_sha256)) => {
-            Ok(())
-        }
+        CertifiedKey::X509Sha256Digest(digest) if bool::from(digest.ct_eq(tls_cert_sha256)) => Ok(()),
         CertifiedKey::X509Sha256Digest(_) => Err(CertError::WrongSubject(5)),
         _ => Err(CertError::Malformed(5)),
     }
@@ -227,14 +214,8 @@ fn verify_rsa_identity(cert: &[u8], now_unix_s: u64) -> Result<PublicKey, CertEr
     if now < validity.not_before.to_unix_duration() || now > validity.not_after.to_unix_duration() {
         return Err(CertError::Untimely(2));
     }
-    let signed = cert
-        .tbs_certificate
-        .to_der()
-        .map_err(|_| CertError::Malformed(2))?;
-    let signature = cert
-        .signature
-        .as_bytes()
-        .and_then(|bytes| Signature::try_from(bytes).ok());
+    let signed = cert.tbs_certificate.to_der().map_err(|_| CertError::Malformed(2))?;
+    let signature = cert.signature.as_bytes().and_then(|bytes| Signature::try_from(bytes).ok());
     let (Some(signature), SHA256_WITH_RSA) = (signature, cert.signature_algorithm.oid) else {
         return Err(CertError::Malformed(2));
     };

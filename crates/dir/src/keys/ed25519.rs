@@ -26,26 +26,10 @@ const MASTER_PUBLIC_FILE: &str = "ed25519_master_id_public_key";
 const SIGNING_SECRET_FILE: &str = "ed25519_signing_secret_key";
 const SIGNING_CERT_FILE: &str = "ed25519_signing_cert";
 
-const MASTER_SECRET: Tagged = Tagged {
-    kind: "ed25519v1-secret",
-    tag: "type0",
-    body_length: (64, 64),
-};
-const MASTER_PUBLIC: Tagged = Tagged {
-    kind: "ed25519v1-public",
-    tag: "type0",
-    body_length: (32, 32),
-};
-const SIGNING_SECRET: Tagged = Tagged {
-    kind: "ed25519v1-secret",
-    tag: "type4",
-    body_length: (64, 64),
-};
-const SIGNING_CERT: Tagged = Tagged {
-    kind: "ed25519v1-cert",
-    tag: "type4",
-    body_length: (104, 256),
-};
+const MASTER_SECRET: Tagged = Tagged { kind: "ed25519v1-secret", tag: "type0", body_length: (64, 64) };
+const MASTER_PUBLIC: Tagged = Tagged { kind: "ed25519v1-public", tag: "type0", body_length: (32, 32) };
+const SIGNING_SECRET: Tagged = Tagged { kind: "ed25519v1-secret", tag: "type4", body_length: (64, 64) };
+const SIGNING_CERT: Tagged = Tagged { kind: "ed25519v1-cert", tag: "type4", body_length: (104, 256) };
 
 /// How long before the end of its certificate a signing key is replaced.
 const RENEW_BEFORE_S: u64 = DAY_S;
@@ -133,8 +117,8 @@ impl Ed25519Keys {
         let (Some(secret), Some(cert)) = (secret, cert) else {
             return Ok(None);
         };
-        let signing = keypair(&secret)
-            .ok_or_else(|| KeyError::malformed(&secret_path, "an Ed25519 secret key"))?;
+        let signing =
+            keypair(&secret).ok_or_else(|| KeyError::malformed(&secret_path, "an Ed25519 secret key"))?;
         let parsed = SigningCert::parse(&cert)
             .ok_or_else(|| KeyError::malformed(&cert_path, "a certificate for a signing key"))?;
         if parsed.signing != *signing.public().as_bytes() {
@@ -172,20 +156,12 @@ impl Ed25519Keys {
             .cert_key(CertifiedKey::Ed25519((*signing.public()).into()))
             .signing_key((*master.public()).into())
             .encode_and_sign(master)
-            .map_err(|_| KeyError::Crypto {
-                what: "the certificate of the signing key",
-            })?
+            .map_err(|_| KeyError::Crypto { what: "the certificate of the signing key" })?
             .into();
         let signing_expires_unix_s = SigningCert::parse(&cert)
-            .ok_or(KeyError::Crypto {
-                what: "the certificate of the signing key",
-            })?
+            .ok_or(KeyError::Crypto { what: "the certificate of the signing key" })?
             .expires_unix_s;
-        store_body(
-            &directory.join(SIGNING_SECRET_FILE),
-            &SIGNING_SECRET,
-            &secret[..],
-        )?;
+        store_body(&directory.join(SIGNING_SECRET_FILE), &SIGNING_SECRET, &secret[..])?;
         store_body(&directory.join(SIGNING_CERT_FILE), &SIGNING_CERT, &cert)?;
         Ok(Ed25519Keys {
             identity: *master.public().as_bytes(),
@@ -209,11 +185,7 @@ impl SigningCert {
         if cert.peek_cert_type() != CertType::IDENTITY_V_SIGNING {
             return None;
         }
-        let cert = cert
-            .should_have_signing_key()
-            .ok()?
-            .check_signature()
-            .ok()?;
+        let cert = cert.should_have_signing_key().ok()?.check_signature().ok()?;
         let cert = cert.dangerously_assume_timely();
         Some(SigningCert {
             identity: (*cert.signing_key()?).into(),
@@ -224,10 +196,7 @@ impl SigningCert {
 }
 
 /// The master secret, `None` when it is not on this machine.
-fn load_master_secret(
-    directory: &Path,
-    options: &KeyOptions,
-) -> Result<Option<ExpandedKeypair>, KeyError> {
+fn load_master_secret(directory: &Path, options: &KeyOptions) -> Result<Option<ExpandedKeypair>, KeyError> {
     if options.offline_master_key {
         return Ok(None);
     }
@@ -235,8 +204,7 @@ fn load_master_secret(
     let Some(secret) = read_body(&path, &MASTER_SECRET)? else {
         return Ok(None);
     };
-    let master =
-        keypair(&secret).ok_or_else(|| KeyError::malformed(&path, "an Ed25519 secret key"))?;
+    let master = keypair(&secret).ok_or_else(|| KeyError::malformed(&path, "an Ed25519 secret key"))?;
     match load_master_public(directory)? {
         Some(known) if known != *master.public().as_bytes() => {
             Err(mismatch(directory, MASTER_SECRET_FILE, MASTER_PUBLIC_FILE))
@@ -250,11 +218,7 @@ fn load_master_secret(
 }
 
 /// Makes a new identity, unless there is a sign of an old one.
-fn create_master(
-    directory: &Path,
-    options: &KeyOptions,
-    rng: &mut Rng,
-) -> Result<ExpandedKeypair, KeyError> {
+fn create_master(directory: &Path, options: &KeyOptions, rng: &mut Rng) -> Result<ExpandedKeypair, KeyError> {
     let encrypted = directory.join(MASTER_ENCRYPTED_FILE);
     if encrypted.exists() {
         return Err(KeyError::MasterKeyEncrypted { path: encrypted });
@@ -264,11 +228,7 @@ fn create_master(
     }
     let secret = generate_secret(rng);
     let master = keypair(&secret[..]).expect("a generated secret has 64 bytes");
-    store_body(
-        &directory.join(MASTER_SECRET_FILE),
-        &MASTER_SECRET,
-        &secret[..],
-    )?;
+    store_body(&directory.join(MASTER_SECRET_FILE), &MASTER_SECRET, &secret[..])?;
     store_master_public(directory, master.public().as_bytes())?;
     Ok(master)
 }
@@ -300,8 +260,7 @@ fn keypair(secret: &[u8]) -> Option<ExpandedKeypair> {
 }
 
 fn read_body(path: &Path, format: &Tagged) -> Result<Option<Zeroizing<Vec<u8>>>, KeyError> {
-    let file =
-        disk::read(path, format.file_bytes_max()).map_err(|source| KeyError::read(path, source))?;
+    let file = disk::read(path, format.file_bytes_max()).map_err(|source| KeyError::read(path, source))?;
     let Some(file) = file else { return Ok(None) };
     let body = format
         .parse(&file)
@@ -314,14 +273,9 @@ fn store_body(path: &Path, format: &Tagged, body: &[u8]) -> Result<(), KeyError>
 }
 
 fn no_master(directory: &Path) -> KeyError {
-    KeyError::MasterKeyAbsent {
-        path: directory.join(MASTER_SECRET_FILE),
-    }
+    KeyError::MasterKeyAbsent { path: directory.join(MASTER_SECRET_FILE) }
 }
 
 fn mismatch(directory: &Path, one: &str, other: &str) -> KeyError {
-    KeyError::Mismatch {
-        path: directory.join(one),
-        with: directory.join(other),
-    }
+    KeyError::Mismatch { path: directory.join(one), with: directory.join(other) }
 }

@@ -11,10 +11,7 @@ pub enum KeyError {
     /// A file or directory can't be written.
     Write { path: PathBuf, source: io::Error },
     /// A file does not hold what its name says.
-    Malformed {
-        path: PathBuf,
-        expected: &'static str,
-    },
+    Malformed { path: PathBuf, expected: &'static str },
     /// Two files belong to different identities.
     Mismatch { path: PathBuf, with: PathBuf },
     /// A new signing key is needed, and the master identity's secret to sign it is not here.
@@ -90,10 +87,7 @@ impl fmt::Display for KeyError {
                 path.display()
             ),
             KeyError::Crypto { what } => {
-                write!(
-                    f,
-                    "{what} could not be made: this is a bug in Heddle; please report it."
-                )
+                write!(f, "{what} could not be made: this is a bug in Heddle; please report it.")
             }
         }
     }

@@ -22,11 +22,7 @@ const NTOR_FILE: &str = "secret_onion_key_ntor";
 const NTOR_OLD_FILE: &str = "secret_onion_key_ntor.old";
 
 /// The secret and then the public key.
-const NTOR: Tagged = Tagged {
-    kind: "c25519v1",
-    tag: "onion",
-    body_length: (64, 64),
-};
+const NTOR: Tagged = Tagged { kind: "c25519v1", tag: "onion", body_length: (64, 64) };
 
 /// How long onion keys are current, and how long they are answered after that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +48,7 @@ impl OnionKeyLifetimes {
         };
         let rotation_days = days("onion-key-rotation-days", 28, 90);
         let grace_days = days("onion-key-grace-period-days", 7, rotation_days.into());
-        OnionKeyLifetimes {
-            rotation_days,
-            grace_days,
-        }
+        OnionKeyLifetimes { rotation_days, grace_days }
     }
 }
 
@@ -88,8 +81,7 @@ impl NtorKey {
 
     /// The key in the file `path`, `None` when there is none.
     fn load(path: &Path) -> Result<Option<Self>, KeyError> {
-        let file = disk::read(path, NTOR.file_bytes_max())
-            .map_err(|source| KeyError::read(path, source))?;
+        let file = disk::read(path, NTOR.file_bytes_max()).map_err(|source| KeyError::read(path, source))?;
         let Some(file) = file else { return Ok(None) };
         Self::parse(&file)
             .map(Some)
@@ -139,8 +131,8 @@ impl OnionKeys {
                 key
             }
         };
-        let former_ntor = NtorKey::load(&directory.join(NTOR_OLD_FILE))?
-            .filter(|former| former.public != ntor.public);
+        let former_ntor =
+            NtorKey::load(&directory.join(NTOR_OLD_FILE))?.filter(|former| former.public != ntor.public);
         // A time in the future would keep the keys from ever being rotated.
         let set_unix_s = match state::read(state)?.filter(|rotated| *rotated <= now_unix_s) {
             Some(rotated) => rotated,
@@ -149,11 +141,7 @@ impl OnionKeys {
                 now_unix_s
             }
         };
-        Ok(OnionKeys {
-            current: OnionKeyPair { tap, ntor },
-            former_ntor,
-            set_unix_s,
-        })
+        Ok(OnionKeys { current: OnionKeyPair { tap, ntor }, former_ntor, set_unix_s })
     }
 
     /// The ntor keys to answer with, the current one first.
@@ -175,10 +163,7 @@ impl OnionKeys {
         if self.age_s(now_unix_s) < u64::from(lifetimes.rotation_days) * DAY_S {
             return Ok(false);
         }
-        let next = OnionKeyPair {
-            tap: rsa_file::generate(rng)?,
-            ntor: NtorKey::generate(rng),
-        };
+        let next = OnionKeyPair { tap: rsa_file::generate(rng)?, ntor: NtorKey::generate(rng) };
         // The former keys are on the disk before the current ones are replaced, so that a crash
         // between loses neither.
         rsa_file::store(&directory.join(TAP_OLD_FILE), &self.current.tap)?;

@@ -25,9 +25,7 @@ pub(super) fn load_or_create(path: &Path, rng: &mut Rng) -> Result<KeyPair, KeyE
 
 /// Reads the key in `path`, `None` when there is none.
 pub(super) fn load(path: &Path) -> Result<Option<KeyPair>, KeyError> {
-    let Some(file) =
-        disk::read(path, FILE_BYTES_MAX).map_err(|source| KeyError::read(path, source))?
-    else {
+    let Some(file) = disk::read(path, FILE_BYTES_MAX).map_err(|source| KeyError::read(path, source))? else {
         return Ok(None);
     };
     // Stock Tor ends these files with a zero byte.
@@ -44,9 +42,7 @@ pub(super) fn load(path: &Path) -> Result<Option<KeyPair>, KeyError> {
 
 /// A new key. This takes some tenths of a second.
 pub(super) fn generate(rng: &mut Rng) -> Result<KeyPair, KeyError> {
-    KeyPair::generate(&mut Entropy(rng)).map_err(|_| KeyError::Crypto {
-        what: "an RSA-1024 key",
-    })
+    KeyPair::generate(&mut Entropy(rng)).map_err(|_| KeyError::Crypto { what: "an RSA-1024 key" })
 }
 
 /// Writes `key` to `path`.
@@ -54,8 +50,6 @@ pub(super) fn store(path: &Path, key: &KeyPair) -> Result<(), KeyError> {
     let pem = key
         .as_key()
         .to_pkcs1_pem(LineEnding::LF)
-        .map_err(|_| KeyError::Crypto {
-            what: "the PEM text of an RSA key",
-        })?;
+        .map_err(|_| KeyError::Crypto { what: "the PEM text of an RSA key" })?;
     disk::write(path, pem.as_bytes()).map_err(|source| KeyError::write(path, source))
 }

@@ -39,9 +39,7 @@ pub(super) fn write(path: &Path, rotated_unix_s: u64) -> Result<(), KeyError> {
 
 fn read_text(path: &Path) -> Result<String, KeyError> {
     let file = disk::read(path, FILE_BYTES_MAX).map_err(|source| KeyError::read(path, source))?;
-    Ok(file.map_or_else(String::new, |bytes| {
-        String::from_utf8_lossy(&bytes).into_owned()
-    }))
+    Ok(file.map_or_else(String::new, |bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 #[cfg(test)]

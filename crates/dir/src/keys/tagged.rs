@@ -50,11 +50,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SECRET: Tagged = Tagged {
-        kind: "ed25519v1-secret",
-        tag: "type0",
-        body_length: (64, 64),
-    };
+    const SECRET: Tagged = Tagged { kind: "ed25519v1-secret", tag: "type0", body_length: (64, 64) };
 
     #[test]
     fn the_header_is_stock_tors() {
@@ -67,10 +63,7 @@ mod tests {
     #[test]
     fn another_type_tag_or_length_is_refused() {
         let file = SECRET.encode(&[7; 64]);
-        let other = Tagged {
-            tag: "type4",
-            ..SECRET
-        };
+        let other = Tagged { tag: "type4", ..SECRET };
         assert_eq!(other.parse(&file), None);
         assert_eq!(SECRET.parse(&file[..95]), None);
         assert_eq!(SECRET.parse(&[&file[..], &[0]].concat()), None);

@@ -5,9 +5,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::{env, fs, process};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
 
+use base64ct::{Base64Unpadded, Encoding};
 use heddle_dir::authority::DirAuthority;
 
 /// A directory that is removed with the value.
@@ -62,6 +65,7 @@ fn free_ports() -> [u16; 2] {
 /// A stock authority, alone in its network; ended and removed with the value.
 pub struct Authority {
     process: Child,
+    log: mpsc::Receiver<String>,
     pub line: DirAuthority,
     // Dropped after the process is ended, by the order of the fields.
     scratch: Scratch,
@@ -85,16 +89,31 @@ impl Authority {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut log = BufReader::new(process.stdout.take().unwrap()).lines();
-        let opened = log.any(|line| line.unwrap().contains("Opened Directory listener"));
-        assert!(opened, "the authority did not start");
-        // Its later output must have somewhere to go.
-        std::thread::spawn(move || log.for_each(drop));
-        Authority {
-            process,
-            line: DirAuthority::parse(&line).unwrap(),
-            scratch,
+        let log = read_lines(process.stdout.take().unwrap());
+        let authority = Authority { process, log, line: DirAuthority::parse(&line).unwrap(), scratch };
+        authority.wait_for_log("Opened Directory listener");
+        authority
+    }
+
+    /// Waits until the authority logs a line with `text`.
+    pub fn wait_for_log(&self, text: &str) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.log.recv_timeout(left) {
+                Ok(line) if line.contains(text) => return,
+                Ok(_) => {}
+                Err(error) => panic!("the authority did not log {text:?}: {error}"),
+            }
         }
+    }
+
+    /// Its Ed25519 identity, from the file that it keeps for its operator.
+    pub fn ed25519_id(&self) -> [u8; 32] {
+        let path = self.scratch.path().join("data/fingerprint-ed25519");
+        let line = fs::read_to_string(path).unwrap();
+        let id = line.trim().split(' ').next_back().unwrap();
+        Base64Unpadded::decode_vec(id).unwrap().try_into().unwrap()
     }
 
     pub fn dir_address(&self) -> SocketAddrV4 {
@@ -109,17 +128,29 @@ impl Drop for Authority {
     }
 }
 
+/// The lines of `output`, read by a thread of its own so that the writer never blocks.
+fn read_lines(output: ChildStdout) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // Once the test is over nobody listens, and the output is only drained.
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
+
 fn authority_torrc(data: &Path, or_port: u16, dir_port: u16, line: &str) -> String {
     format!(
         "DataDirectory {}\nNickname auth\nContactInfo auth@example.com\nSocksPort 0\n\
          Address 127.0.0.1\nORPort 127.0.0.1:{or_port}\nDirPort 127.0.0.1:{dir_port}\n\
          DirAuthority {line}\nTestingTorNetwork 1\nAuthoritativeDirectory 1\n\
-         V3AuthoritativeDirectory 1\nAssumeReachable 1\nExitRelay 0\n\
+         V3AuthoritativeDirectory 1\nAuthDirTestReachability 0\nExitRelay 0\n\
          TestingV3AuthInitialVotingInterval 10\nTestingV3AuthInitialVoteDelay 2\n\
          TestingV3AuthInitialDistDelay 2\nV3AuthVotingInterval 10\nV3AuthVoteDelay 2\n\
          V3AuthDistDelay 2\nTestingAuthDirTimeToLearnReachability 0\n\
          ConsensusParams heddletest=7 onion-key-rotation-days=14\n\
-         TestingDirAuthVoteExit *\nTestingDirAuthVoteGuard *\nLog notice stdout\n",
+         Log notice stdout\n",
         data.display()
     )
 }
@@ -139,8 +170,6 @@ fn generate_voting_keys(data: &Path) -> String {
     process.stdin.take().unwrap().write_all(b"pass\n").unwrap();
     assert!(process.wait().unwrap().success());
     let certificate = fs::read_to_string(keys.join("authority_certificate")).unwrap();
-    let line = certificate
-        .lines()
-        .find_map(|line| line.strip_prefix("fingerprint "));
+    let line = certificate.lines().find_map(|line| line.strip_prefix("fingerprint "));
     line.unwrap().to_owned()
 }

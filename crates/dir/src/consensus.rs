@@ -1,0 +1,245 @@
+//! The consensus: what the authorities agree on about the network.
+//!
+//! Relays follow the `microdesc` flavour (dir-spec, section 3.9.2). This file turns its text
+//! into [`Consensus`] after checking the authorities' signatures; [`client`] fetches and keeps
+//! it.
+
+pub mod client;
+mod documents;
+pub mod schedule;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+
+use tor_checkable::{ExternallySigned, TimeBound};
+use tor_llcrypto::pk::rsa::RsaIdentity;
+use tor_netdoc::doc::netstatus::{MdConsensus, MdRouterStatus, UnvalidatedMdConsensus};
+use tor_netdoc::types::relay_flags::RelayFlag;
+
+pub use documents::{AuthorityCerts, Microdesc, Microdescs};
+
+use crate::authority::DirAuthority;
+use crate::iso_time;
+use crate::keys::DAY_S;
+use crate::publish::Listing;
+
+/// The longest consensus that is read, in bytes; the public network's has about 3 million.
+pub const CONSENSUS_BYTES_MAX: usize = 16 << 20;
+
+/// For how long after its end a consensus is still better than none (dir-spec, section 5.1).
+const REASONABLY_LIVE_S: u64 = DAY_S;
+
+/// A verified consensus.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Consensus {
+    /// From when it holds, in seconds since 1970.
+    pub valid_after_unix_s: u64,
+    /// Until when there is no newer one.
+    pub fresh_until_unix_s: u64,
+    /// Until when it holds.
+    pub valid_until_unix_s: u64,
+    /// The network parameters (param-spec).
+    pub params: BTreeMap<String, i32>,
+    /// The relays that are running, in order of their RSA identities.
+    pub relays: Vec<Relay>,
+}
+
+/// A relay as a consensus lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relay {
+    /// Its nickname, which proves nothing.
+    pub nickname: String,
+    /// The SHA-1 of its RSA identity key.
+    pub rsa_id: [u8; 20],
+    /// Its Ed25519 identity; `None` until its microdescriptor is known.
+    pub ed25519_id: Option<[u8; 32]>,
+    /// Its ntor onion key; `None` until its microdescriptor is known.
+    pub ntor_onion_key: Option<[u8; 32]>,
+    /// The SHA-256 of its microdescriptor.
+    pub microdesc_digest: [u8; 32],
+    /// Its ORPorts, the one over IPv4 first.
+    pub or_addresses: Vec<SocketAddr>,
+    /// Its flags.
+    pub flags: RelayFlags,
+    /// Its subprotocol versions, `Link=4-5 Relay=2-4` for instance.
+    pub protocols: String,
+}
+
+/// The flags that a consensus gives a relay (dir-spec, section 3.4.2). Those listed are running
+/// and valid by being listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "they are flags by name")]
+pub struct RelayFlags {
+    /// It is a directory authority.
+    pub authority: bool,
+    /// It must not be used as an exit.
+    pub bad_exit: bool,
+    /// It lets many ports out.
+    pub exit: bool,
+    /// It carries high-bandwidth circuits.
+    pub fast: bool,
+    /// It is fit to be a client's entry.
+    pub guard: bool,
+    /// It keeps onion service descriptors.
+    pub hs_dir: bool,
+    /// It is fit for long-lived circuits.
+    pub stable: bool,
+    /// The authorities want a new descriptor from it.
+    pub stale_desc: bool,
+    /// It answers directory requests.
+    pub v2_dir: bool,
+}
+
+/// Why a text is not a consensus to believe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConsensusError {
+    /// It is no microdesc consensus; the parser says why.
+    Malformed(String),
+    /// These authorities' certificates are needed to check it, by their voting identities.
+    CertsMissing(Vec<[u8; 20]>),
+    /// It is not signed by more than half of the authorities.
+    Unsigned,
+}
+
+impl fmt::Display for ConsensusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConsensusError::Malformed(problem) => write!(f, "the consensus is malformed: {problem}"),
+            ConsensusError::CertsMissing(ids) => {
+                write!(f, "the certificates of {} authorities are needed to check the consensus", ids.len())
+            }
+            ConsensusError::Unsigned => {
+                f.write_str("fewer than half of the authorities have signed the consensus")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ConsensusError {}
+
+impl Consensus {
+    /// Parses `text`, and checks that more than half of the voting `authorities` have signed it.
+    /// Its times are left for [`Consensus::is_live`] to judge.
+    pub fn parse(
+        text: &str,
+        authorities: &[DirAuthority],
+        certs: &AuthorityCerts,
+    ) -> Result<Self, ConsensusError> {
+        let (_, _, unchecked) =
+            MdConsensus::parse(text).map_err(|error| ConsensusError::Malformed(error.to_string()))?;
+        let voters: Vec<RsaIdentity> =
+            authorities.iter().filter_map(|authority| authority.v3_ident).map(RsaIdentity::from).collect();
+        let unverified = unchecked.dangerously_assume_timely().set_n_authorities(voters.len());
+        let consensus = verify(unverified, &voters, certs)?;
+        Ok(Self::from_parsed(&consensus))
+    }
+
+    fn from_parsed(consensus: &MdConsensus) -> Self {
+        let lifetime = consensus.lifetime();
+        let mut relays: Vec<Relay> = consensus.relays().iter().map(Relay::from_parsed).collect();
+        relays.sort_by_key(|relay| relay.rsa_id);
+        let params = consensus.params().iter();
+        Consensus {
+            valid_after_unix_s: iso_time::from_system_time(lifetime.valid_after()),
+            fresh_until_unix_s: iso_time::from_system_time(lifetime.fresh_until()),
+            valid_until_unix_s: iso_time::from_system_time(lifetime.valid_until()),
+            // Gathered into an ordered map, so the hash map's order does not get out.
+            params: params.map(|(name, value)| (name.clone(), *value)).collect(),
+            relays,
+        }
+    }
+
+    /// Whether it holds now.
+    pub fn is_live(&self, now_unix_s: u64) -> bool {
+        (self.valid_after_unix_s..=self.valid_until_unix_s).contains(&now_unix_s)
+    }
+
+    /// Whether it holds or ended less than a day ago, so that it may serve for want of another.
+    pub fn is_reasonably_live(&self, now_unix_s: u64) -> bool {
+        let end = self.valid_until_unix_s.saturating_add(REASONABLY_LIVE_S);
+        now_unix_s <= end
+    }
+
+    /// The relay with the RSA identity `rsa_id`.
+    pub fn relay(&self, rsa_id: &[u8; 20]) -> Option<&Relay> {
+        let index = self.relays.binary_search_by_key(rsa_id, |relay| relay.rsa_id).ok()?;
+        self.relays.get(index)
+    }
+
+    /// Whether it lists a relay with both identities. A relay whose microdescriptor is not known
+    /// yet counts by its RSA identity alone.
+    pub fn contains(&self, rsa_id: &[u8; 20], ed25519_id: &[u8; 32]) -> bool {
+        self.relay(rsa_id).is_some_and(|relay| relay.ed25519_id.is_none_or(|known| known == *ed25519_id))
+    }
+
+    /// How it lists the relay `rsa_id`, for [`crate::publish::PublishSchedule`].
+    pub fn listing(&self, rsa_id: &[u8; 20]) -> Listing {
+        match self.relay(rsa_id) {
+            None => Listing::Unlisted,
+            Some(relay) if relay.flags.stale_desc => Listing::Stale { since_unix_s: self.valid_after_unix_s },
+            Some(_) => Listing::Listed,
+        }
+    }
+
+    /// Fills in what the microdescriptors say of the relays.
+    pub fn apply_microdescs(&mut self, microdescs: &Microdescs) {
+        for relay in &mut self.relays {
+            if let Some(microdesc) = microdescs.get(&relay.microdesc_digest) {
+                relay.ed25519_id = Some(microdesc.ed25519_id);
+                relay.ntor_onion_key = Some(microdesc.ntor_onion_key);
+            }
+        }
+    }
+}
+
+impl Relay {
+    fn from_parsed(status: &MdRouterStatus) -> Self {
+        let has = |flag| status.flags().contains(flag);
+        Relay {
+            nickname: status.nickname().to_owned(),
+            rsa_id: status.rsa_identity().to_bytes(),
+            ed25519_id: None,
+            ntor_onion_key: None,
+            microdesc_digest: *status.md_digest(),
+            or_addresses: status.addrs().collect(),
+            flags: RelayFlags {
+                authority: has(RelayFlag::Authority),
+                bad_exit: has(RelayFlag::BadExit),
+                exit: has(RelayFlag::Exit),
+                fast: has(RelayFlag::Fast),
+                guard: has(RelayFlag::Guard),
+                hs_dir: has(RelayFlag::HSDir),
+                stable: has(RelayFlag::Stable),
+                stale_desc: has(RelayFlag::StaleDesc),
+                v2_dir: has(RelayFlag::V2Dir),
+            },
+            protocols: status.protovers().to_string(),
+        }
+    }
+}
+
+/// Checks the signatures of `unverified` by the authorities `voters`.
+fn verify(
+    unverified: UnvalidatedMdConsensus,
+    voters: &[RsaIdentity],
+    certs: &AuthorityCerts,
+) -> Result<MdConsensus, ConsensusError> {
+    let voters: Vec<&RsaIdentity> = voters.iter().collect();
+    if !unverified.authorities_are_correct(&voters) {
+        return Err(ConsensusError::Unsigned);
+    }
+    // Only our authorities' certificates may count; others are never put into `certs`, and
+    // are left out here once more.
+    let trusted = certs.of(&voters);
+    if unverified.key_is_correct(&trusted).is_err() {
+        let missing = unverified
+            .signing_cert_ids()
+            .filter(|id| voters.contains(&&id.id_fingerprint))
+            .filter(|id| !trusted.iter().any(|cert| cert.key_ids() == *id))
+            .map(|id| id.id_fingerprint.to_bytes())
+            .collect();
+        return Err(ConsensusError::CertsMissing(missing));
+    }
+    unverified.check_signature(&trusted).map_err(|_| ConsensusError::Unsigned)
+}

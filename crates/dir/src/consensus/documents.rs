@@ -1,0 +1,140 @@
+//! The documents that a consensus leans on: the authorities' certificates, which say what keys
+//! sign it, and the relays' microdescriptors (dir-spec, sections 3.1 and 3.3).
+
+use std::collections::BTreeMap;
+
+use tor_checkable::{SelfSigned, TimeBound};
+use tor_llcrypto::pk::rsa::RsaIdentity;
+use tor_netdoc::AllowAnnotations;
+use tor_netdoc::doc::authcert::AuthCert;
+use tor_netdoc::doc::microdesc::MicrodescReader;
+
+use crate::authority::DirAuthority;
+use crate::iso_time;
+
+/// The longest list of certificates that is read, in bytes.
+pub const CERTS_BYTES_MAX: usize = 1 << 20;
+
+/// The longest microdescriptor that is kept, in bytes. They have some hundreds, or some
+/// thousands with a large family.
+const MICRODESC_BYTES_MAX: usize = 64 << 10;
+
+/// How many certificates of one authority are kept: at a change of keys there are two.
+const CERTS_OF_ONE_MAX: usize = 4;
+
+/// The certificates of the authorities' signing keys, verified.
+#[derive(Clone, Default)]
+pub struct AuthorityCerts(Vec<Cert>);
+
+#[derive(Clone)]
+struct Cert {
+    parsed: AuthCert,
+    text: String,
+}
+
+impl AuthorityCerts {
+    /// Takes those certificates from `text` that belong to `authorities`, are well signed and
+    /// hold now; others are passed over. Those that hold no longer are forgotten. Returns how
+    /// many were new.
+    pub fn add(&mut self, text: &str, authorities: &[DirAuthority], now_unix_s: u64) -> usize {
+        let now = iso_time::to_system_time(now_unix_s);
+        self.0.retain(|cert| cert.parsed.expires() >= now);
+        let Ok(certs) = AuthCert::parse_multiple(text) else {
+            return 0;
+        };
+        let before = self.0.len();
+        for unchecked in certs.flatten() {
+            let Some(text) = unchecked.within(text).map(str::to_owned) else {
+                continue;
+            };
+            let checked = unchecked.check_signature().ok();
+            let Some(parsed) = checked.and_then(|cert| cert.if_valid_at(&now).ok()) else {
+                continue;
+            };
+            if self.wants(&parsed, authorities) {
+                self.0.push(Cert { parsed, text });
+            }
+        }
+        self.0.len() - before
+    }
+
+    /// The texts of all, as stock Tor's `cached-certs` has them.
+    pub fn to_text(&self) -> String {
+        self.0.iter().map(|cert| cert.text.as_str()).collect()
+    }
+
+    /// The certificates of `voters`.
+    pub(super) fn of(&self, voters: &[&RsaIdentity]) -> Vec<AuthCert> {
+        self.0
+            .iter()
+            .filter(|cert| voters.contains(&cert.parsed.id_fingerprint()))
+            .map(|cert| cert.parsed.clone())
+            .collect()
+    }
+
+    fn wants(&self, cert: &AuthCert, authorities: &[DirAuthority]) -> bool {
+        let identity = cert.id_fingerprint().to_bytes();
+        let ours = authorities.iter().any(|authority| authority.v3_ident == Some(identity));
+        let of_same = self.0.iter().filter(|known| known.parsed.id_fingerprint() == cert.id_fingerprint());
+        let known = self.0.iter().any(|known| known.parsed.key_ids() == cert.key_ids());
+        ours && !known && of_same.count() < CERTS_OF_ONE_MAX
+    }
+}
+
+/// What a microdescriptor says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Microdesc {
+    /// The relay's Ed25519 identity.
+    pub ed25519_id: [u8; 32],
+    /// Its ntor onion key.
+    pub ntor_onion_key: [u8; 32],
+    text: String,
+}
+
+/// Microdescriptors by their SHA-256.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Microdescs(BTreeMap<[u8; 32], Microdesc>);
+
+impl Microdescs {
+    /// Takes those microdescriptors from `text`, with or without annotations, whose digest
+    /// `wanted` wants. Malformed ones are passed over. Returns how many were taken.
+    pub fn add(&mut self, text: &str, wanted: impl Fn(&[u8; 32]) -> bool) -> usize {
+        let Ok(reader) = MicrodescReader::new(text, &AllowAnnotations::AnnotationsAllowed) else {
+            return 0;
+        };
+        let mut taken = 0;
+        for annotated in reader.flatten() {
+            let digest = *annotated.md().digest();
+            let body = annotated.within(text).unwrap_or_default();
+            let fits = (1..=MICRODESC_BYTES_MAX).contains(&body.len());
+            if !fits || self.0.contains_key(&digest) || !wanted(&digest) {
+                continue;
+            }
+            let microdesc = Microdesc {
+                ed25519_id: (*annotated.md().ed25519_id()).into(),
+                ntor_onion_key: annotated.md().ntor_key().to_bytes(),
+                text: body.to_owned(),
+            };
+            self.0.insert(digest, microdesc);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// The microdescriptor whose SHA-256 is `digest`.
+    pub fn get(&self, digest: &[u8; 32]) -> Option<&Microdesc> {
+        self.0.get(digest)
+    }
+
+    /// Forgets those that `wanted` does not want.
+    pub fn retain(&mut self, wanted: impl Fn(&[u8; 32]) -> bool) {
+        self.0.retain(|digest, _| wanted(digest));
+    }
+
+    /// All of them as stock Tor's `cached-microdescs` has them, each with the time at which a
+    /// consensus listed it last.
+    pub fn to_text(&self, last_listed_unix_s: u64) -> String {
+        let annotation = format!("@last-listed {}\n", iso_time::format(last_listed_unix_s));
+        self.0.values().flat_map(|microdesc| [annotation.as_str(), &microdesc.text]).collect()
+    }
+}

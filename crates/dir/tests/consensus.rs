@@ -1,0 +1,102 @@
+//! The consensus of a stock authority is fetched, verified and kept, and lists our relay.
+
+mod stock;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use heddle_dir::consensus::client::{DirectoryClient, FetchError};
+use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
+use heddle_dir::keys::{KeyOptions, OnionKeyLifetimes, RelayKeys};
+use heddle_dir::publish::{Listing, PostOutcome, post_descriptor};
+use heddle_proto::rng::Seed;
+use stock::{Authority, Scratch};
+
+const PROTOCOLS: &str = "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 \
+                         Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-4";
+
+fn now_unix_s() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    since.as_secs()
+}
+
+/// Publishes a relay to `authority`, and returns its keys.
+fn publish_relay(scratch: &Scratch, authority: &Authority) -> RelayKeys {
+    let mut rng = Seed::from_number(1).rng();
+    let options = KeyOptions::new(scratch.path(), "heddle");
+    let keys = RelayKeys::load_or_create(options, now_unix_s(), &mut rng).unwrap();
+    let options = DescriptorOptions {
+        nickname: "heddle".to_owned(),
+        ipv4: [127, 0, 0, 1].into(),
+        or_port: 9001,
+        dir_port: 0,
+        ipv6_or_address: None,
+        platform: "Heddle 0.1.0 on Linux".to_owned(),
+        protocols: PROTOCOLS.to_owned(),
+        uptime_s: 0,
+        bandwidth: Bandwidth { rate: 1 << 30, burst: 1 << 30, observed: 0 },
+        contact: None,
+        family: vec![],
+        hibernating: false,
+        hidden_service_dir: false,
+        tunnelled_dir_server: false,
+        exit_policy: vec![],
+        ipv6_policy: None,
+    };
+    let descriptor = sign_descriptor(&options, &keys, now_unix_s()).unwrap();
+    let authorities = [authority.line.clone()];
+    let outcomes = post_descriptor(&descriptor, &authorities);
+    assert!(matches!(outcomes[0].1, PostOutcome::Accepted), "{outcomes:?}");
+    keys
+}
+
+#[test]
+fn it_is_followed_and_lists_our_relay() {
+    let scratch = Scratch::new("consensus");
+    let authority = Authority::start("consensus-authority");
+    let keys = publish_relay(&scratch, &authority);
+    authority.wait_for_log("Published microdesc consensus");
+
+    let mut rng = Seed::from_number(2).rng();
+    let authorities = vec![authority.line.clone()];
+    let mut client = DirectoryClient::new(scratch.path(), authorities.clone(), now_unix_s(), &mut rng);
+    assert!(client.consensus().is_none());
+    assert!(client.is_due(now_unix_s()));
+    while !lists(&client, &keys) {
+        match client.fetch(now_unix_s(), &mut rng) {
+            Ok(()) if lists(&client, &keys) => {}
+            // It has not voted since our relay was published, or is about to publish.
+            Ok(()) | Err(FetchError::NotNewer | FetchError::Refused { status: 404, .. }) => {
+                authority.wait_for_log("Published microdesc consensus");
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    let consensus = client.consensus().unwrap();
+    assert!(consensus.is_live(now_unix_s()));
+    assert_eq!(consensus.params.get("heddletest"), Some(&7));
+    assert_eq!(OnionKeyLifetimes::from_params(&consensus.params).rotation_days, 14);
+    let relay = consensus.relay(&keys.rsa_id()).unwrap();
+    assert_eq!(relay.nickname, "heddle");
+    assert_eq!(relay.ed25519_id, Some(keys.ed25519_id()));
+    assert_eq!(relay.ntor_onion_key, Some(keys.ntor_keys()[0].public));
+    assert_eq!(relay.or_addresses, ["127.0.0.1:9001".parse().unwrap()]);
+    assert_eq!(relay.protocols, PROTOCOLS);
+    assert!(!relay.flags.authority);
+    assert_eq!(consensus.listing(&keys.rsa_id()), Listing::Listed);
+    assert_eq!(consensus.listing(&[0; 20]), Listing::Unlisted);
+    assert!(consensus.contains(&keys.rsa_id(), &keys.ed25519_id()));
+    assert!(!consensus.contains(&keys.rsa_id(), &[0; 32]));
+    let authority_relay = consensus.relay(&authority.line.rsa_id).unwrap();
+    assert!(authority_relay.flags.authority);
+
+    // A restart needs no authority.
+    let kept = consensus.clone();
+    drop(authority);
+    let restarted = DirectoryClient::new(scratch.path(), authorities, now_unix_s(), &mut rng);
+    assert_eq!(restarted.consensus(), Some(&kept));
+}
+
+fn lists(client: &DirectoryClient, keys: &RelayKeys) -> bool {
+    client.consensus().is_some_and(|consensus| consensus.relay(&keys.rsa_id()).is_some())
+}
