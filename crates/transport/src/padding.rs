@@ -82,9 +82,13 @@ impl Padding {
     }
 
     /// "If another cell is sent for any reason before this timer expires, the timer is reset to a
-    /// new random value." The value is drawn when the timer is next looked at, not per cell.
+    /// new random value."
     pub(crate) fn on_sent(&mut self, now: Instant) {
-        self.last_sent = now;
+        // Cells of one moment share a draw.
+        if now != self.last_sent {
+            self.last_sent = now;
+            self.draw();
+        }
     }
 
     /// What a client wants of us, within what the consensus allows.

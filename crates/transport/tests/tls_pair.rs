@@ -1,0 +1,364 @@
+//! Two TLS channels back to back in memory, and what happens when the bytes between them suffer.
+
+mod support;
+
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::channel::{Channel, ChannelError, Incoming, Opened, Role, StreamTransport, Target};
+use heddle_proto::ids::RelayIds;
+use heddle_proto::rng::{Rng, Seed};
+use heddle_proto::time::{Duration, Instant, UnixTime};
+use heddle_transport::tls::{TlsIdentity, TlsOptions};
+use proptest::prelude::*;
+use std::net::SocketAddr;
+use std::sync::OnceLock;
+
+const INITIATOR: usize = 0;
+const RESPONDER: usize = 1;
+
+/// Keys take a while to make, so all tests share two relays.
+fn relays() -> &'static [TlsIdentity; 2] {
+    static RELAYS: OnceLock<[TlsIdentity; 2]> = OnceLock::new();
+    RELAYS.get_or_init(|| [support::relay_identity(1), support::relay_identity(2)])
+}
+
+fn ids(relay: usize) -> RelayIds {
+    relays()[relay].link.ids
+}
+
+/// What came out of a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Got {
+    Opened(Opened),
+    Cell(u32, Command, Box<Body>),
+}
+
+struct Pair {
+    channels: [Box<dyn Channel>; 2],
+    got: [Vec<Got>; 2],
+    now: Instant,
+    /// Bytes per read.
+    read_len: usize,
+    /// Bytes per write.
+    writable: usize,
+}
+
+struct Setup {
+    options: [TlsOptions; 2],
+    initiator_is_relay: bool,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Setup { options: [TlsOptions::default(), TlsOptions::default()], initiator_is_relay: true }
+    }
+}
+
+impl Pair {
+    fn new(setup: Setup) -> Self {
+        let addr: SocketAddr = "127.0.0.1:9001".parse().unwrap();
+        let wall = UnixTime { ns: support::now_unix_s() * 1_000_000_000 };
+        let [ours, theirs] = setup.options;
+        let identity = setup.initiator_is_relay.then(|| relays()[INITIATOR].clone());
+        let mut dialler = support::transport(ours, identity, 1);
+        let mut listener = support::transport(theirs, Some(relays()[RESPONDER].clone()), 2);
+        let target =
+            Target { rsa: ids(RESPONDER).rsa, ed25519: Some(ids(RESPONDER).ed25519), addrs: vec![addr] };
+        Pair {
+            channels: [
+                dialler.dial(Instant::ZERO, wall, &target, addr),
+                listener.accept(Instant::ZERO, wall, addr, addr),
+            ],
+            got: [Vec::new(), Vec::new()],
+            now: Instant::ZERO,
+            read_len: 16 * 1024,
+            writable: 64 * 1024,
+        }
+    }
+
+    fn open(setup: Setup) -> Self {
+        let mut pair = Self::new(setup);
+        pair.run().unwrap();
+        assert!(pair.got.iter().all(|got| matches!(got[..], [Got::Opened(_)])));
+        pair.got = [Vec::new(), Vec::new()];
+        pair
+    }
+
+    /// What one side sends now.
+    fn transmit(&mut self, from: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.channels[from].handle_writable(self.writable);
+        self.channels[from].poll_transmit(self.now, &mut out);
+        assert!(out.len() <= self.writable);
+        out
+    }
+
+    fn receive(&mut self, to: usize, bytes: &[u8]) -> Result<(), ChannelError> {
+        for read in bytes.chunks(self.read_len) {
+            self.channels[to].handle_read(self.now, read)?;
+            while let Some(incoming) = self.channels[to].next_incoming(self.now)? {
+                self.got[to].push(match incoming {
+                    Incoming::Opened(opened) => Got::Opened(opened),
+                    Incoming::Cell { circ_id, command, body } => {
+                        Got::Cell(circ_id.get(), command, Box::new(*body))
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves bytes until nobody has any to send.
+    fn run(&mut self) -> Result<(), ChannelError> {
+        loop {
+            let mut moved = false;
+            for from in [INITIATOR, RESPONDER] {
+                let bytes = self.transmit(from);
+                moved |= !bytes.is_empty();
+                self.receive(1 - from, &bytes)?;
+            }
+            if !moved {
+                return Ok(());
+            }
+        }
+    }
+
+    fn send(&mut self, from: usize, circ_id: u32, command: Command, body: &Body) {
+        let circ_id = CircId::new(circ_id).unwrap();
+        self.channels[from].send(self.now, circ_id, command, body);
+    }
+}
+
+fn body(rng: &mut Rng) -> Box<Body> {
+    Box::new(rng.array())
+}
+
+fn link4() -> TlsOptions {
+    TlsOptions { link_protocols: vec![4], ..TlsOptions::default() }
+}
+
+fn tls12() -> TlsOptions {
+    TlsOptions { tls13: false, ..TlsOptions::default() }
+}
+
+#[test]
+fn channels_open_over_both_tls_versions_and_both_link_protocols() {
+    for (ours, theirs, link_protocol) in [
+        (TlsOptions::default(), TlsOptions::default(), 5),
+        (tls12(), TlsOptions::default(), 5),
+        (TlsOptions::default(), tls12(), 5),
+        (link4(), TlsOptions::default(), 4),
+        (TlsOptions::default(), link4(), 4),
+    ] {
+        for initiator_is_relay in [false, true] {
+            let options = [ours.clone(), theirs.clone()];
+            let mut pair = Pair::new(Setup { options, initiator_is_relay });
+            pair.run().unwrap();
+            let localhost = Some([127, 0, 0, 1].into());
+            let initiator = Opened {
+                role: Role::Initiator,
+                peer: Some(ids(RESPONDER)),
+                peer_addrs: vec![[127, 0, 0, 1].into()],
+                our_addr: localhost,
+                link_protocol,
+            };
+            let responder = Opened {
+                role: Role::Responder,
+                peer: initiator_is_relay.then(|| ids(INITIATOR)),
+                peer_addrs: if initiator_is_relay { initiator.peer_addrs.clone() } else { vec![] },
+                our_addr: localhost,
+                link_protocol,
+            };
+            assert_eq!(pair.got, [vec![Got::Opened(initiator)], vec![Got::Opened(responder)]]);
+        }
+    }
+}
+
+#[test]
+fn cells_arrive_whole_and_in_order_however_the_bytes_are_cut() {
+    let mut rng = Seed::from_number(4).rng();
+    for (options, read_len, writable) in [
+        (TlsOptions::default(), 1, 1 << 20),
+        (TlsOptions::default(), 700, 4000),
+        (tls12(), 64 * 1024, 1 << 20),
+        (TlsOptions::default(), 1 << 20, 1 << 20),
+    ] {
+        let mut pair = Pair::open(Setup { options: [options, TlsOptions::default()], ..Setup::default() });
+        (pair.read_len, pair.writable) = (read_len, writable);
+        let mut sent = Vec::new();
+        for _ in 0..20 {
+            pair.channels[INITIATOR].handle_writable(writable);
+            for _ in 0..pair.channels[INITIATOR].capacity().min(150) {
+                let body = body(&mut rng);
+                pair.send(INITIATOR, 9, Command::RELAY, &body);
+                sent.push(Got::Cell(9, Command::RELAY, body));
+            }
+            pair.run().unwrap();
+        }
+        assert!(sent.len() >= 140);
+        assert!(pair.got[RESPONDER] == sent, "read {read_len}, written {writable}");
+    }
+}
+
+#[test]
+fn capacity_is_what_fits_and_full_records_carry_31_cells() {
+    for options in [TlsOptions::default(), tls12()] {
+        let mut pair = Pair::open(Setup { options: [options, TlsOptions::default()], ..Setup::default() });
+        for writable in [0, 100, 542, 543, 5000, 16_000, 40_000, 70_000] {
+            let channel = &mut pair.channels[INITIATOR];
+            channel.handle_writable(writable);
+            let capacity = channel.capacity();
+            assert!(capacity >= writable.saturating_sub(5 * 29) / 514, "{capacity} in {writable}");
+            for left in (0..capacity).rev() {
+                channel.send(Instant::ZERO, CircId::new(1).unwrap(), Command::RELAY, &[1; 509]);
+                assert_eq!(channel.capacity(), left);
+            }
+            let mut out = Vec::new();
+            assert!(!channel.poll_transmit(Instant::ZERO, &mut out), "everything left at once");
+            assert!(out.len() <= writable);
+            let records = count_records(&out);
+            assert_eq!(records, capacity.div_ceil(31), "{capacity} cells");
+            pair.receive(RESPONDER, &out).unwrap();
+        }
+    }
+}
+
+fn count_records(mut bytes: &[u8]) -> usize {
+    let mut records = 0;
+    while let [23, 3, 3, high, low, ..] = bytes {
+        bytes = &bytes[5 + usize::from(u16::from_be_bytes([*high, *low]))..];
+        records += 1;
+    }
+    assert!(bytes.is_empty());
+    records
+}
+
+#[test]
+fn closing_says_goodbye_after_what_was_sent() {
+    let mut pair = Pair::open(Setup::default());
+    pair.send(INITIATOR, 5, Command::DESTROY, &[9; 509]);
+    pair.channels[INITIATOR].close();
+    pair.send(INITIATOR, 5, Command::RELAY, &[9; 509]);
+    assert_eq!(pair.channels[INITIATOR].capacity(), 0);
+    let bytes = pair.transmit(INITIATOR);
+    assert_eq!(pair.receive(RESPONDER, &bytes), Err(ChannelError::PeerClosed));
+    assert_eq!(pair.got[RESPONDER], [Got::Cell(5, Command::DESTROY, Box::new([9; 509]))]);
+    assert_eq!(pair.channels[RESPONDER].handle_eof(pair.now), Err(ChannelError::PeerClosed));
+}
+
+#[test]
+fn a_stream_that_just_ends_is_an_error() {
+    let mut pair = Pair::open(Setup::default());
+    let error = pair.channels[RESPONDER].handle_eof(pair.now).unwrap_err();
+    assert!(matches!(error, ChannelError::Tls(_)), "{error}");
+    assert_eq!(pair.channels[RESPONDER].handle_read(pair.now, &[1]), Err(error));
+}
+
+#[test]
+fn a_handshake_that_stalls_times_out() {
+    let mut pair = Pair::new(Setup::default());
+    let deadline = Instant::ZERO + Duration::from_secs(60);
+    for channel in &mut pair.channels {
+        assert_eq!(channel.poll_timeout(), Some(deadline));
+        assert_eq!(channel.handle_timeout(deadline - Duration::from_nanos(1)), Ok(()));
+        assert_eq!(channel.handle_timeout(deadline), Err(ChannelError::TimedOut));
+        assert_eq!(channel.poll_timeout(), None);
+    }
+}
+
+#[test]
+fn a_client_is_padded_once_its_circuits_extend_and_relays_are_not() {
+    for initiator_is_relay in [false, true] {
+        let mut pair = Pair::open(Setup { initiator_is_relay, ..Setup::default() });
+        pair.send(INITIATOR, 1 << 31, Command::RELAY_EARLY, &[0; 509]);
+        pair.run().unwrap();
+        let due = [INITIATOR, RESPONDER].map(|side| pair.channels[side].poll_timeout().unwrap());
+        for (side, due) in due.into_iter().enumerate() {
+            let seconds = due.since(pair.now).as_secs();
+            assert_eq!(seconds, if initiator_is_relay { 300 } else { seconds.clamp(1, 9) });
+            pair.channels[side].handle_timeout(due).unwrap();
+            let bytes = pair.transmit(side);
+            assert_eq!(bytes.len(), 514 + 22, "one padding cell in a record of TLS 1.3");
+            assert!(pair.channels[side].poll_timeout() > Some(due));
+        }
+    }
+}
+
+#[test]
+fn circuit_ids_belong_to_the_side_that_proposes_them() {
+    let pair = Pair::new(Setup::default());
+    let mut rng = Seed::from_number(1).rng();
+    for _ in 0..100 {
+        let [initiator, responder] =
+            pair.channels.each_ref().map(|channel| channel.propose_circ_id(&mut rng).get());
+        assert!(initiator >= 1 << 31 && responder < 1 << 31);
+    }
+}
+
+#[test]
+fn a_client_accepts_nothing() {
+    let mut transport = support::transport(TlsOptions::default(), None, 1);
+    let addr: SocketAddr = "127.0.0.1:1".parse().unwrap();
+    let mut channel = transport.accept(Instant::ZERO, UnixTime { ns: 0 }, addr, addr);
+    assert_eq!(channel.poll_timeout(), Some(Instant::ZERO));
+    assert!(channel.handle_timeout(Instant::ZERO).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    /// Neither side panics, and neither hears anything that was not said. (A changed record version
+    /// is the one thing that TLS does not mind.)
+    #[test]
+    fn a_flipped_bit_changes_nothing_that_is_heard(
+        at in 0..24_000usize,
+        bit in 0..8u8,
+        is_open in any::<bool>(),
+    ) {
+        let setup = Setup { options: [tls12(), TlsOptions::default()], ..Setup::default() };
+        let setup = if at % 2 == 0 { setup } else { Setup::default() };
+        let at = at / 2;
+        let mut honest = Pair::new(Setup::default());
+        let mut pair = Pair::new(setup);
+        honest.run().unwrap();
+        if is_open {
+            pair.run().unwrap();
+            for _ in 0..20 {
+                for side in [INITIATOR, RESPONDER] {
+                    pair.send(side, 1, Command::RELAY, &[3; 509]);
+                    honest.send(side, 1, Command::RELAY, &[3; 509]);
+                }
+            }
+            honest.run().unwrap();
+        }
+        let mut sent = 0;
+        let mut moved = true;
+        let mut result = Ok(());
+        while moved && result.is_ok() {
+            moved = false;
+            for from in [INITIATOR, RESPONDER] {
+                let mut bytes = pair.transmit(from);
+                moved |= !bytes.is_empty();
+                if (sent..sent + bytes.len()).contains(&at) {
+                    bytes[at - sent] ^= 1 << bit;
+                }
+                sent += bytes.len();
+                result = result.and(pair.receive(1 - from, &bytes));
+            }
+        }
+        for side in [INITIATOR, RESPONDER] {
+            prop_assert!(honest.got[side].starts_with(&pair.got[side]));
+        }
+    }
+
+    #[test]
+    fn random_bytes_break_neither_side(bytes in proptest::collection::vec(any::<u8>(), 0..2000), side in 0..2usize) {
+        let mut pair = Pair::new(Setup::default());
+        let hello = pair.transmit(INITIATOR);
+        if side == RESPONDER && bytes.len() % 2 == 0 {
+            pair.receive(RESPONDER, &hello).unwrap();
+        }
+        let _ = pair.receive(side, &bytes);
+        pair.transmit(side);
+        prop_assert!(pair.got[side].is_empty());
+    }
+}
