@@ -58,7 +58,6 @@ pub struct EventLoop<N: Node> {
     options: Options,
     inbox: Inbox,
     epoll: OwnedFd,
-    events: Vec<epoll::Event>,
     /// Numbers are never used again, so an event of a closed socket finds nothing here.
     sockets: HashMap<SocketId, Socket, FixedState>,
     acceptor: Acceptor,
@@ -102,7 +101,6 @@ impl<N: Node> EventLoop<N> {
             options,
             inbox: Inbox(handle),
             epoll,
-            events: Vec::with_capacity(EVENTS_MAX),
             sockets: HashMap::default(),
             acceptor: Acceptor::default(),
             reads: VecDeque::new(),
@@ -161,17 +159,19 @@ impl<N: Node> EventLoop<N> {
     /// Runs until [`LoopHandle::stop`] and returns the node. Fails when the kernel refuses to wait,
     /// or when a worker or the resolver panicked.
     pub fn run(mut self) -> io::Result<N> {
+        // Not a field, since an event may be a pointer to the compiler, which ties it to a thread.
+        let mut events = Vec::with_capacity(EVENTS_MAX);
         self.fire_timers();
         while !self.stopping {
-            self.turn()?;
+            self.turn(&mut events)?;
         }
-        self.send_the_rest()?;
+        self.send_the_rest(&mut events)?;
         Ok(self.node)
     }
 
-    fn turn(&mut self) -> io::Result<()> {
-        self.wait()?;
-        self.take_events();
+    fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        self.wait(events)?;
+        self.take_events(events);
         self.take_mail()?;
         for _ in 0..ROUNDS {
             self.hand_in_waiting();
@@ -188,7 +188,7 @@ impl<N: Node> EventLoop<N> {
     }
 
     /// Waits for events, and sets the time of the turn.
-    fn wait(&mut self) -> io::Result<()> {
+    fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let is_idle = self.reads.is_empty() && self.grants.is_empty() && self.inputs.is_empty();
         let timeout = match is_idle {
             true => self.next_timer().since(clock::monotonic()),
@@ -200,12 +200,12 @@ impl<N: Node> EventLoop<N> {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        self.events.clear();
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), Some(&timeout)) {
+        events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        self.counters.events += self.events.len() as u64;
+        self.counters.events += events.len() as u64;
         self.now = clock::monotonic();
         Ok(())
     }
@@ -282,15 +282,15 @@ impl<N: Node> EventLoop<N> {
     }
 
     /// After the node's last turn: closed sockets still send what is pending.
-    fn send_the_rest(&mut self) -> io::Result<()> {
+    fn send_the_rest(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         self.inputs.clear();
         self.reads.clear();
         self.grants.clear();
         self.timeout = None;
         self.reset_overdue();
         while !self.closing.is_empty() {
-            self.wait()?;
-            self.take_events();
+            self.wait(events)?;
+            self.take_events(events);
             self.reads.clear();
             self.grants.clear();
             self.inputs.clear();

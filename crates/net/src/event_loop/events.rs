@@ -31,9 +31,8 @@ impl<N: Node> EventLoop<N> {
         Ok(())
     }
 
-    pub(super) fn take_events(&mut self) {
-        for n in 0..self.events.len() {
-            let epoll::Event { flags, data, .. } = self.events[n];
+    pub(super) fn take_events(&mut self, events: &[epoll::Event]) {
+        for &epoll::Event { flags, data, .. } in events {
             let token = data.u64();
             if token == TOKEN_WAKE {
                 continue;

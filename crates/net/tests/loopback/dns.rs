@@ -1,0 +1,236 @@
+//! The resolver against a name server of its own.
+
+use crate::nodes::Strings;
+use heddle_net::{Options, Resolver, ResolverOptions};
+use heddle_proto::node::{Input, Output, Query, Resolution, ResolveError, ResolveId};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+const TYPE_A: u16 = 1;
+const TYPE_PTR: u16 = 12;
+const TYPE_AAAA: u16 = 28;
+const SERVFAIL: u8 = 2;
+const NXDOMAIN: u8 = 3;
+
+/// Answers a handful of names on loopback until it is dropped.
+struct NameServer {
+    addr: SocketAddr,
+    thread: Option<JoinHandle<usize>>,
+}
+
+/// Records of one type: their data and their time to live in seconds.
+enum Reply {
+    Records(Vec<(Vec<u8>, u32)>),
+    Code(u8),
+    Silence,
+}
+
+fn reply(name: &str, rtype: u16) -> Reply {
+    let v4 = |last| Ipv4Addr::new(192, 0, 2, last).octets().to_vec();
+    let v6 = |last| Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last).octets().to_vec();
+    match (name, rtype) {
+        ("both.test", TYPE_A) => Reply::Records(vec![(v4(1), 300), (v4(2), 200)]),
+        ("both.test", TYPE_AAAA) => Reply::Records(vec![(v6(1), 100)]),
+        ("v4.test", TYPE_A) => Reply::Records(vec![(v4(3), 60)]),
+        ("half.test", TYPE_A) => Reply::Records(vec![(v4(4), 60)]),
+        ("half.test", _) => Reply::Silence,
+        ("many.test", TYPE_A) => Reply::Records((0..25).map(|n| (v4(n), 60)).collect()),
+        ("v4.test" | "empty.test" | "many.test", _) => Reply::Records(Vec::new()),
+        ("1.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Records(vec![(b"\x04host\x04test\x00".to_vec(), 77)]),
+        ("broken.test", _) => Reply::Code(SERVFAIL),
+        ("silent.test", _) => Reply::Silence,
+        _ => Reply::Code(NXDOMAIN),
+    }
+}
+
+impl NameServer {
+    fn start() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = socket.local_addr().unwrap();
+        let thread = thread::spawn(move || {
+            let mut questions = 0;
+            let mut packet = [0; 1500];
+            loop {
+                let (len, from) = socket.recv_from(&mut packet).unwrap();
+                if len == 0 {
+                    return questions;
+                }
+                questions += 1;
+                if let Some(answer) = answer(&packet[..len]) {
+                    socket.send_to(&answer, from).unwrap();
+                }
+            }
+        });
+        NameServer { addr, thread: Some(thread) }
+    }
+
+    /// Ends the server and returns how often it was asked.
+    fn stop(mut self) -> usize {
+        self.end().unwrap()
+    }
+
+    fn end(&mut self) -> Option<usize> {
+        let thread = self.thread.take()?;
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[], self.addr).unwrap();
+        Some(thread.join().unwrap())
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The answer to a question (RFC 1035, section 4): its header, the question as it came, records.
+fn answer(query: &[u8]) -> Option<Vec<u8>> {
+    let mut labels = Vec::new();
+    let mut at = 12;
+    while query[at] != 0 {
+        let len = usize::from(query[at]);
+        labels.push(String::from_utf8(query[at + 1..][..len].to_vec()).unwrap().to_lowercase());
+        at += 1 + len;
+    }
+    let rtype = u16::from_be_bytes([query[at + 1], query[at + 2]]);
+    let question = &query[12..at + 5];
+    let (code, records) = match reply(&labels.join("."), rtype) {
+        Reply::Records(records) => (0, records),
+        Reply::Code(code) => (code, Vec::new()),
+        Reply::Silence => return None,
+    };
+    let mut packet = vec![query[0], query[1], 0x81, 0x80 | code, 0, 1, 0, records.len() as u8, 0, 0, 0, 0];
+    packet.extend(question);
+    for (data, ttl) in records {
+        packet.extend([0xc0, 12]);
+        packet.extend(rtype.to_be_bytes());
+        packet.extend(1u16.to_be_bytes());
+        packet.extend(ttl.to_be_bytes());
+        packet.extend((data.len() as u16).to_be_bytes());
+        packet.extend(data);
+    }
+    Some(packet)
+}
+
+fn start(server: &NameServer, change: impl FnOnce(&mut ResolverOptions)) -> Strings {
+    let mut options = ResolverOptions {
+        name_servers: vec![server.addr],
+        hosts_file: false,
+        try_timeout: Some(Duration::from_millis(50)),
+        ..ResolverOptions::default()
+    };
+    change(&mut options);
+    let resolver = Resolver::start(options).unwrap();
+    Strings::start_with(Options::default(), |event_loop| event_loop.set_resolver(resolver))
+}
+
+fn ask(strings: &Strings, query: Query) -> Result<Resolution, ResolveError> {
+    strings.output(Output::Resolve { id: ResolveId(9), query });
+    match strings.next().input {
+        Input::Resolved { id: ResolveId(9), answer } => answer,
+        other => panic!("told {other:?}"),
+    }
+}
+
+fn forward(strings: &Strings, name: &str) -> Result<Resolution, ResolveError> {
+    ask(strings, Query::Forward(name.into()))
+}
+
+#[test]
+fn names_resolve_to_the_addresses_of_both_families() {
+    let server = NameServer::start();
+    let strings = start(&server, |_| {});
+    let v4 = |last| IpAddr::from([192, 0, 2, last]);
+    let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
+    let mut found = match forward(&strings, "both.test") {
+        Ok(Resolution::Addresses(found)) => found,
+        other => panic!("{other:?}"),
+    };
+    found.sort();
+    assert_eq!(found, [(v4(1), 300), (v4(2), 200), (v6, 100)]);
+    assert_eq!(forward(&strings, "V4.Test."), Ok(Resolution::Addresses(vec![(v4(3), 60)])));
+    match forward(&strings, "many.test") {
+        Ok(Resolution::Addresses(found)) => assert_eq!(found.len(), Resolution::MAX_ANSWERS),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn one_family_is_enough_when_the_other_stays_silent() {
+    let server = NameServer::start();
+    let strings = start(&server, |_| {});
+    assert_eq!(
+        forward(&strings, "half.test"),
+        Ok(Resolution::Addresses(vec![(IpAddr::from([192, 0, 2, 4]), 60)]))
+    );
+}
+
+#[test]
+fn addresses_resolve_to_names() {
+    let server = NameServer::start();
+    let strings = start(&server, |_| {});
+    let known = Query::Reverse(IpAddr::from([192, 0, 2, 1]));
+    assert_eq!(ask(&strings, known), Ok(Resolution::Name("host.test".into(), 77)));
+    let unknown = Query::Reverse("2001:db8::9".parse().unwrap());
+    assert_eq!(ask(&strings, unknown), Err(ResolveError::NotFound));
+}
+
+#[test]
+fn what_is_final_is_told_from_what_may_work_later() {
+    let server = NameServer::start();
+    let strings = start(&server, |_| {});
+    for (name, error) in [
+        ("missing.test", ResolveError::NotFound),
+        ("empty.test", ResolveError::NotFound),
+        ("broken.test", ResolveError::Transient),
+        ("silent.test", ResolveError::Transient),
+        ("not a name\u{e9}", ResolveError::NotFound),
+        (&"a".repeat(64), ResolveError::NotFound),
+        ("", ResolveError::NotFound),
+    ] {
+        assert_eq!(forward(&strings, name), Err(error), "{name:?}");
+    }
+}
+
+#[test]
+fn answers_are_remembered() {
+    let server = NameServer::start();
+    let strings = start(&server, |options| options.ipv6 = false);
+    for _ in 0..5 {
+        forward(&strings, "v4.test").unwrap();
+    }
+    strings.running.stop();
+    assert_eq!(server.stop(), 1);
+}
+
+#[test]
+fn too_many_questions_fail_at_once_and_the_rest_are_answered() {
+    let server = NameServer::start();
+    let strings = start(&server, |options| options.in_flight_max = 1);
+    // Both are asked in one turn, and the first cannot be answered before its time-out.
+    let query = |name: &str| Query::Forward(name.into());
+    strings.say(
+        ["silent.test", "both.test"].into_iter().zip([1, 2]).map(|(name, id)| {
+            crate::nodes::Say::Do(Output::Resolve { id: ResolveId(id), query: query(name) })
+        }),
+    );
+    match strings.next().input {
+        Input::Resolved { id, answer } => {
+            assert_eq!((id, answer), (ResolveId(2), Err(ResolveError::Transient)))
+        }
+        other => panic!("told {other:?}"),
+    }
+    match strings.next().input {
+        Input::Resolved { id, answer } => {
+            assert_eq!((id, answer), (ResolveId(1), Err(ResolveError::Transient)))
+        }
+        other => panic!("told {other:?}"),
+    }
+    forward(&strings, "both.test").unwrap();
+}
+
+#[test]
+fn without_a_resolver_every_question_fails() {
+    let strings = Strings::start();
+    assert_eq!(forward(&strings, "both.test"), Err(ResolveError::Transient));
+}

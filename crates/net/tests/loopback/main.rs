@@ -1,0 +1,7 @@
+//! The event loop over real sockets on loopback, with small nodes.
+
+mod data;
+mod dns;
+mod life;
+mod nodes;
+mod threads;

@@ -1,0 +1,112 @@
+//! Time, other threads, and the way in and out of a loop.
+
+use crate::nodes::{Say, Strings};
+use heddle_net::{NotTaken, Options, Workers, monotonic};
+use heddle_proto::crypto::NtorKeypair;
+use heddle_proto::crypto::onionskin::{HandshakeType, OnionKeys};
+use heddle_proto::node::{Input, JobId, Output};
+use heddle_proto::relay::{Control, Event};
+use heddle_proto::rng::Seed;
+use heddle_proto::time::Duration;
+use heddle_proto::work::{Job, JobResult};
+use std::collections::BTreeSet;
+use std::net::TcpStream;
+use std::sync::{Arc, mpsc};
+
+#[test]
+fn the_wall_clock_comes_first() {
+    let strings = Strings::start();
+    assert!(matches!(strings.next_of_all().input, Input::WallClock(_)));
+}
+
+#[test]
+fn a_time_out_comes_once_and_never_early() {
+    let strings = Strings::start();
+    for wait in [Duration::ZERO, Duration::from_micros(300), Duration::from_millis(15)] {
+        let due = monotonic() + wait;
+        strings.output(Output::Timeout(Some(due)));
+        let told = strings.next();
+        assert!(matches!(told.input, Input::Timeout), "told {told:?}");
+        assert!(told.now >= due);
+    }
+    // Nothing but a call comes after the last time-out.
+    strings.running.handle.control(Control::Drain).unwrap();
+    while !matches!(strings.next_of_all().input, Input::Control(_)) {}
+}
+
+#[test]
+fn a_stopped_loop_returns_its_node_and_takes_no_more() {
+    let strings = Strings::start();
+    let handle = strings.running.handle.clone();
+    strings.running.stop();
+    assert_eq!(handle.control(Control::Drain), Err(NotTaken::Stopped));
+}
+
+#[test]
+fn closing_the_listeners_frees_the_port_and_keeps_the_connections() {
+    let strings = Strings::start();
+    let addr = strings.running.addr;
+    let _client = TcpStream::connect(addr).unwrap();
+    let socket = strings.expect_accepted();
+    strings.running.handle.close_listeners();
+    strings.interest(socket, false, true);
+    strings.expect_writable(socket);
+    assert!(TcpStream::connect(addr).is_err());
+}
+
+#[test]
+fn events_reach_the_callback() {
+    let (sender, events) = mpsc::channel();
+    let strings = Strings::start_with(Options::default(), |event_loop| {
+        event_loop.set_on_event(move |event| sender.send(event).unwrap());
+    });
+    strings.output(Output::Event(Event::Reachable));
+    assert_eq!(events.recv().unwrap(), Event::Reachable);
+}
+
+fn job(number: u64) -> Job {
+    let secret = |n| NtorKeypair::from_secret(&[n; 32]);
+    let keys =
+        OnionKeys { rsa_id: [1; 20], ed25519_id: [2; 32], ntor_current: secret(3), ntor_previous: None };
+    Job::Onionskin {
+        keys: Arc::new(keys),
+        handshake: HandshakeType::Fast,
+        onionskin: vec![4; 20],
+        congestion: None,
+        seed: Seed::from_number(number),
+    }
+}
+
+fn expect_all_computed(strings: &Strings, count: u64) {
+    strings.say((0..count).map(|n| Say::Do(Output::Compute { id: JobId(n), job: job(n) })));
+    let mut done = BTreeSet::new();
+    for _ in 0..count {
+        match strings.next().input {
+            Input::Computed { id, result: JobResult::Onionskin(answer) } => {
+                assert!(done.insert(id), "a job was answered twice");
+                answer.unwrap();
+            }
+            other => panic!("told {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn workers_answer_every_job() {
+    let workers = Workers::start(2, 1000).unwrap();
+    let strings = Strings::start_with(Options::default(), |event_loop| event_loop.set_workers(&workers));
+    expect_all_computed(&strings, 200);
+    let handle = strings.running.handle.clone();
+    strings.running.stop();
+    assert_eq!(handle.counters().jobs_inline, 0);
+}
+
+#[test]
+fn jobs_that_do_not_fit_run_on_the_loop() {
+    let workers = Workers::start(1, 0).unwrap();
+    let strings = Strings::start_with(Options::default(), |event_loop| event_loop.set_workers(&workers));
+    expect_all_computed(&strings, 20);
+    let handle = strings.running.handle.clone();
+    strings.running.stop();
+    assert_eq!(handle.counters().jobs_inline, 20);
+}
