@@ -10,6 +10,7 @@ pub mod crypto;
 pub mod flow;
 pub mod ids;
 pub mod node;
+pub mod origin;
 pub mod policy;
 pub mod pool;
 pub mod relay;

@@ -126,6 +126,11 @@ impl OriginLayers {
         self.hops.push(RelayLayer::new(keys));
     }
 
+    /// Drops every hop behind the first `hops`.
+    pub fn truncate(&mut self, hops: usize) {
+        self.hops.truncate(hops);
+    }
+
     /// How many hops there are.
     pub fn hops(&self) -> usize {
         self.hops.len()

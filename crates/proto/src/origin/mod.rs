@@ -1,0 +1,15 @@
+//! The client's end of circuits.
+//!
+//! [`OriginCircuit`] builds one circuit, hop by hop, and carries its streams. It knows no channel:
+//! its owner moves the cells. An onion proxy owns many, a relay owns one while it finds out whether
+//! it can be reached.
+
+mod circuit;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+pub use circuit::{
+    Closed, Handshake, Hop, OUT_CELLS_HIGH, OriginCell, OriginCircuit, OriginError, OriginEvent,
+};
+pub use streams::STREAM_BUFFER_MAX_BYTES;
