@@ -1,13 +1,17 @@
 //! Directory requests: HTTP/1.0 over plain TCP, one request per connection, all bounded.
 //!
 //! A directory's DirPort speaks a small part of HTTP (dir-spec, section 5), and so does this: an
-//! answer ends with the connection or with its `Content-Length`, and is never transformed. What
+//! answer ends with the connection or with its `Content-Length`, and is plain or deflated. What
 //! it says is verified by the callers, so the connection need not be.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use std::{fmt, str};
+
+use flate2::read::ZlibDecoder;
+
+use crate::iso_time;
 
 /// The longest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -17,7 +21,7 @@ const HEAD_BYTES_MAX: usize = 16 * 1024;
 pub struct HttpLimits {
     /// The time for the whole exchange.
     pub timeout: Duration,
-    /// The longest body of an answer, in bytes.
+    /// The longest body of an answer, in bytes, before and after it is inflated.
     pub body_bytes_max: usize,
 }
 
@@ -64,9 +68,19 @@ impl From<io::Error> for HttpError {
     }
 }
 
-/// Asks the directory at `address` for `path`.
-pub fn get(address: SocketAddr, path: &str, limits: HttpLimits) -> Result<HttpResponse, HttpError> {
-    exchange(address, &format!("GET {path} HTTP/1.0\r\n"), b"", limits)
+/// Asks the directory at `address` for `path`. When `newer_than_unix_s` is given, a directory
+/// that has nothing newer may answer with status 304 and no body.
+pub fn get(
+    address: SocketAddr,
+    path: &str,
+    newer_than_unix_s: Option<u64>,
+    limits: HttpLimits,
+) -> Result<HttpResponse, HttpError> {
+    let mut head = format!("GET {path} HTTP/1.0\r\nAccept-Encoding: deflate, identity\r\n");
+    if let Some(unix_s) = newer_than_unix_s {
+        head.push_str(&format!("If-Modified-Since: {}\r\n", iso_time::format_http(unix_s)));
+    }
+    exchange(address, &head, b"", limits)
 }
 
 /// Posts `body` to `path` of the directory at `address`.
@@ -90,23 +104,35 @@ fn exchange(
     let mut stream = TcpStream::connect_timeout(&address, limits.timeout)?;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(remaining(deadline)?))?;
-    let head = format!("{head}Host: {address}\r\nAccept-Encoding: identity\r\n\r\n");
+    let head = format!("{head}Host: {address}\r\n\r\n");
     stream.write_all(head.as_bytes())?;
     stream.write_all(body)?;
-    read_response(&mut stream, deadline, limits.body_bytes_max)
+    let (head, body) = read_response(&mut stream, deadline, limits.body_bytes_max)?;
+    let body = match head.encoding {
+        Encoding::Identity => body,
+        Encoding::Deflate => inflate(&body, limits.body_bytes_max)?,
+    };
+    Ok(HttpResponse { status: head.status, reason: head.reason, body })
 }
 
+/// Reads an answer as it is sent: its head and its body.
 fn read_response(
     stream: &mut TcpStream,
     deadline: Instant,
     body_bytes_max: usize,
-) -> Result<HttpResponse, HttpError> {
+) -> Result<(Head, Vec<u8>), HttpError> {
     let mut bytes = Vec::new();
     let mut head: Option<Head> = None;
     let mut chunk = [0; 16 * 1024];
     loop {
         if head.is_none() {
             head = parse_head(&bytes)?;
+            if head.as_ref().and_then(|head| head.body_length) > Some(body_bytes_max) {
+                return Err(HttpError::TooLong { bytes_max: body_bytes_max });
+            }
+        }
+        if let Some(head) = head.take_if(|head| head.is_complete(bytes.len())) {
+            return Ok(head.take_body(bytes));
         }
         let bytes_max = match &head {
             Some(head) => head.length + body_bytes_max,
@@ -115,9 +141,6 @@ fn read_response(
         if bytes.len() > bytes_max {
             return Err(HttpError::TooLong { bytes_max });
         }
-        if let Some(head) = head.take_if(|head| head.is_complete(bytes.len())) {
-            return Ok(head.into_response(bytes));
-        }
         stream.set_read_timeout(Some(remaining(deadline)?))?;
         match stream.read(&mut chunk)? {
             0 => break,
@@ -125,7 +148,7 @@ fn read_response(
         }
     }
     match head {
-        Some(head) if head.body_length.is_none() => Ok(head.into_response(bytes)),
+        Some(head) if head.body_length.is_none() => Ok(head.take_body(bytes)),
         _ => Err(HttpError::Malformed("no end")),
     }
 }
@@ -148,6 +171,17 @@ pub struct Head {
     pub length: usize,
     /// `Content-Length`; without it the body ends with the connection.
     pub body_length: Option<usize>,
+    /// `Content-Encoding`.
+    pub encoding: Encoding,
+}
+
+/// How the body is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// As it is.
+    Identity,
+    /// As a zlib stream.
+    Deflate,
 }
 
 impl Head {
@@ -155,13 +189,27 @@ impl Head {
         self.body_length.is_some_and(|body| bytes >= self.length.saturating_add(body))
     }
 
-    fn into_response(self, mut bytes: Vec<u8>) -> HttpResponse {
+    fn take_body(self, mut bytes: Vec<u8>) -> (Head, Vec<u8>) {
         bytes.drain(..self.length);
         if let Some(body_length) = self.body_length {
             bytes.truncate(body_length);
         }
-        HttpResponse { status: self.status, reason: self.reason, body: bytes }
+        (self, bytes)
     }
+}
+
+/// Inflates a zlib stream, which is what directories call `deflate`, to at most `bytes_max`.
+pub fn inflate(deflated: &[u8], bytes_max: usize) -> Result<Vec<u8>, HttpError> {
+    let mut bytes = Vec::new();
+    let limit = bytes_max as u64 + 1;
+    ZlibDecoder::new(deflated)
+        .take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(|_| HttpError::Malformed("a body that can't be inflated"))?;
+    if bytes.len() > bytes_max {
+        return Err(HttpError::TooLong { bytes_max });
+    }
+    Ok(bytes)
 }
 
 /// Parses the head at the start of `bytes`; `None` while it is incomplete.
@@ -175,6 +223,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
     let (status, reason) =
         lines.next().and_then(parse_status_line).ok_or(HttpError::Malformed("no status line"))?;
     let mut body_length = None;
+    let mut encoding = Encoding::Identity;
     for line in lines {
         let (name, value) = line.split_once(':').ok_or(HttpError::Malformed("a line that is no header"))?;
         let value = value.trim();
@@ -182,11 +231,15 @@ pub fn parse_head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
             let length =
                 value.parse().map_err(|_| HttpError::Malformed("a Content-Length that is no number"))?;
             body_length = Some(length);
-        } else if name.eq_ignore_ascii_case("content-encoding") && !value.eq_ignore_ascii_case("identity") {
-            return Err(HttpError::Malformed("an encoding that was not asked for"));
+        } else if name.eq_ignore_ascii_case("content-encoding") {
+            encoding = match value.to_ascii_lowercase().as_str() {
+                "identity" => Encoding::Identity,
+                "deflate" => Encoding::Deflate,
+                _ => return Err(HttpError::Malformed("an encoding that was not asked for")),
+            };
         }
     }
-    Ok(Some(Head { status, reason, length: end + END.len(), body_length }))
+    Ok(Some(Head { status, reason, length: end + END.len(), body_length, encoding }))
 }
 
 fn parse_status_line(line: &str) -> Option<(u16, String)> {
@@ -222,9 +275,62 @@ mod tests {
             "HTTP/1.0 20 OK\r\n\r\n",
             "HTTP/1.0 200 OK\r\nnonsense\r\n\r\n",
             "HTTP/1.0 200 OK\r\nContent-Length: -1\r\n\r\n",
-            "HTTP/1.0 200 OK\r\nContent-Encoding: deflate\r\n\r\n",
+            "HTTP/1.0 200 OK\r\nContent-Encoding: gzip\r\n\r\n",
         ] {
             assert!(parse_head(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_inflated_to_its_limit_and_not_beyond() {
+        use flate2::{Compression, write::ZlibEncoder};
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&[7; 100_000]).unwrap();
+        let deflated = encoder.finish().unwrap();
+        assert_eq!(inflate(&deflated, 100_000).unwrap(), [7; 100_000]);
+        let limit = inflate(&deflated, 99_999).unwrap_err();
+        assert!(matches!(limit, HttpError::TooLong { bytes_max: 99_999 }), "{limit}");
+        assert!(inflate(&deflated[..deflated.len() / 2], 100_000).is_err());
+        assert!(inflate(b"plain", 100_000).is_err());
+    }
+
+    /// A directory that gives one answer, and what it was asked.
+    fn answer(text: &'static str) -> (SocketAddr, std::thread::JoinHandle<String>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            let mut byte = [0];
+            while !asked.ends_with(b"\r\n\r\n") {
+                stream.read_exact(&mut byte).unwrap();
+                asked.extend(byte);
+            }
+            // The asker may hang up early, having read enough.
+            let _ = stream.write_all(text.as_bytes());
+            String::from_utf8(asked).unwrap()
+        });
+        (address, asked)
+    }
+
+    #[test]
+    fn an_exchange_ends_as_the_answer_says() {
+        let limits = HttpLimits { timeout: Duration::from_secs(10), body_bytes_max: 3 };
+        for (text, body) in [
+            ("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabcd", Some("abc")),
+            ("HTTP/1.0 200 OK\r\n\r\nabc", Some("abc")),
+            ("HTTP/1.0 200 OK\r\n\r\nabcd", None),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nabcd", None),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nab", None),
+            ("HTTP/1.0 200 OK\r\n", None),
+            ("", None),
+        ] {
+            let (address, asked) = answer(text);
+            let result = get(address, "/tor/x", Some(1_700_000_000), limits);
+            assert_eq!(result.ok().map(|response| response.body), body.map(Vec::from), "{text}");
+            let asked = asked.join().unwrap();
+            assert!(asked.starts_with("GET /tor/x HTTP/1.0\r\n"));
+            assert!(asked.contains("If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n"), "{asked}");
         }
     }
 
@@ -232,6 +338,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = parse_head(&bytes);
+            let _ = inflate(&bytes, 1000);
             let _ = parse_head(&[b"HTTP/1.0 200 ", &bytes[..], b"\r\n\r\n"].concat());
         }
     }

@@ -1,5 +1,5 @@
 //! Times as directory documents and the state file write them: `YYYY-MM-DD HH:MM:SS`, in UTC
-//! (dir-spec, section 1.2).
+//! (dir-spec, section 1.2); and as HTTP does.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,14 +10,26 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 const FORMAT: &[BorrowedFormatItem<'static>] =
     format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
 
+const HTTP_FORMAT: &[BorrowedFormatItem<'static>] =
+    format_description!("[weekday repr:short], [day] [month repr:short] [year] [hour]:[minute]:[second] GMT");
+
 /// The latest second that four digits of year can hold, the end of 9999.
 const LATEST_UNIX_S: u64 = 253_402_300_799;
 
 /// Writes `unix_s`; a time after the year 9999 is written as the end of that year.
 pub(crate) fn format(unix_s: u64) -> String {
+    format_as(unix_s, FORMAT)
+}
+
+/// Writes `unix_s` for an HTTP header, `Tue, 14 Nov 2023 22:13:20 GMT` for instance.
+pub(crate) fn format_http(unix_s: u64) -> String {
+    format_as(unix_s, HTTP_FORMAT)
+}
+
+fn format_as(unix_s: u64, format: &[BorrowedFormatItem<'static>]) -> String {
     let seconds = i64::try_from(unix_s.min(LATEST_UNIX_S)).expect("it is below 2^38");
     let at = OffsetDateTime::from_unix_timestamp(seconds).expect("the year is at most 9999");
-    at.format(FORMAT).expect("every field of the format is present")
+    at.format(format).expect("every field of the format is present")
 }
 
 /// Reads a time; `None` when it is malformed or before 1970.

@@ -12,6 +12,7 @@
 
 use std::net::SocketAddr;
 use std::time::Duration;
+use std::{panic, thread};
 
 use crate::authority::DirAuthority;
 use crate::descriptor::RouterDescriptor;
@@ -168,21 +169,30 @@ impl PostOutcome {
     }
 }
 
-/// Posts `descriptor` to every authority but those for bridges, one after the other; each takes
-/// up to a minute. The outcomes come in the order of `authorities`.
+/// Posts `descriptor` to every authority but those for bridges, to all at the same time; it
+/// takes a minute at most. The outcomes come in the order of `authorities`.
 pub fn post_descriptor<'a>(
     descriptor: &RouterDescriptor,
     authorities: &'a [DirAuthority],
 ) -> Vec<(&'a DirAuthority, PostOutcome)> {
-    authorities
-        .iter()
-        .filter(|authority| !authority.bridge)
-        .map(|authority| {
-            let address = SocketAddr::V4(authority.dir_address);
-            let result = http::post(address, "/tor/", descriptor.text.as_bytes(), LIMITS);
-            (authority, PostOutcome::from_result(result))
-        })
-        .collect()
+    let body = descriptor.text.as_bytes();
+    thread::scope(|scope| {
+        let posts: Vec<_> = authorities
+            .iter()
+            .filter(|authority| !authority.bridge)
+            .map(|authority| {
+                let address = SocketAddr::V4(authority.dir_address);
+                (authority, scope.spawn(move || http::post(address, "/tor/", body, LIMITS)))
+            })
+            .collect();
+        posts
+            .into_iter()
+            .map(|(authority, post)| {
+                let result = post.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+                (authority, PostOutcome::from_result(result))
+            })
+            .collect()
+    })
 }
 
 #[cfg(test)]

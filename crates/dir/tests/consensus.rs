@@ -87,8 +87,6 @@ fn it_is_followed_and_lists_our_relay() {
     assert_eq!(consensus.listing(&[0; 20]), Listing::Unlisted);
     assert!(consensus.contains(&keys.rsa_id(), &keys.ed25519_id()));
     assert!(!consensus.contains(&keys.rsa_id(), &[0; 32]));
-    let authority_relay = consensus.relay(&authority.line.rsa_id).unwrap();
-    assert!(authority_relay.flags.authority);
 
     // A restart needs no authority.
     let kept = consensus.clone();

@@ -69,7 +69,7 @@ fn a_stock_authority_takes_it_and_shows_it() {
 
     let address = SocketAddr::V4(authority.dir_address());
     let path = format!("/tor/server/fp/{}", keys.fingerprint());
-    let response = http::get(address, &path, LIMITS).unwrap();
+    let response = http::get(address, &path, None, LIMITS).unwrap();
     assert_eq!(response.status, 200);
     assert_eq!(String::from_utf8(response.body).unwrap(), descriptor.text);
 

@@ -195,17 +195,18 @@ impl DirectoryClient {
         now_unix_s: u64,
     ) -> Result<(String, Consensus), FetchError> {
         let path = "/tor/status-vote/current/consensus-microdesc";
-        let text = get_text(address, path, CONSENSUS_BYTES_MAX)?;
+        let known_unix_s = self.consensus.as_ref().map(|known| known.valid_after_unix_s);
+        let text = get_text(address, path, known_unix_s, CONSENSUS_BYTES_MAX)?;
         let consensus = match Consensus::parse(&text, &self.authorities, &self.certs) {
             Err(ConsensusError::CertsMissing(_)) => {
-                let certs = get_text(address, "/tor/keys/all", CERTS_BYTES_MAX)?;
+                let certs = get_text(address, "/tor/keys/all", None, CERTS_BYTES_MAX)?;
                 self.certs.add(&certs, &self.authorities, now_unix_s);
                 Consensus::parse(&text, &self.authorities, &self.certs)?
             }
             parsed => parsed?,
         };
-        let known = self.consensus.as_ref().map_or(0, |c| c.valid_after_unix_s);
-        if consensus.valid_after_unix_s <= known || !consensus.is_reasonably_live(now_unix_s) {
+        let is_newer = known_unix_s.is_none_or(|known| consensus.valid_after_unix_s > known);
+        if !is_newer || !consensus.is_reasonably_live(now_unix_s) {
             return Err(FetchError::NotNewer);
         }
         Ok((text, consensus))
@@ -224,7 +225,7 @@ impl DirectoryClient {
                 let digests: Vec<String> =
                     some.iter().map(|digest| Base64Unpadded::encode_string(*digest)).collect();
                 let path = format!("/tor/micro/d/{}", digests.join("-"));
-                let Ok(text) = get_text(*address, &path, MICRODESCS_ANSWER_BYTES_MAX) else {
+                let Ok(text) = get_text(*address, &path, None, MICRODESCS_ANSWER_BYTES_MAX) else {
                     break;
                 };
                 self.microdescs.add(&text, |digest| some.contains(&digest));
@@ -276,11 +277,17 @@ impl DirectoryClient {
     }
 }
 
-fn get_text(address: SocketAddr, path: &str, body_bytes_max: usize) -> Result<String, FetchError> {
+fn get_text(
+    address: SocketAddr,
+    path: &str,
+    newer_than_unix_s: Option<u64>,
+    body_bytes_max: usize,
+) -> Result<String, FetchError> {
     let limits = HttpLimits { timeout: TIMEOUT, body_bytes_max };
-    let response = http::get(address, path, limits)?;
-    if response.status != 200 {
-        return Err(FetchError::Refused { status: response.status, reason: response.reason });
+    let response = http::get(address, path, newer_than_unix_s, limits)?;
+    match response.status {
+        200 => String::from_utf8(response.body).map_err(|_| FetchError::NotText),
+        304 => Err(FetchError::NotNewer),
+        status => Err(FetchError::Refused { status, reason: response.reason }),
     }
-    String::from_utf8(response.body).map_err(|_| FetchError::NotText)
 }
