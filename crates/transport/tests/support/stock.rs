@@ -2,6 +2,7 @@
 
 use super::{TempDir, now_unix_s};
 use base64ct::{Base64Unpadded, Encoding};
+use heddle_proto::cell::{self, CircId};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Target};
 use heddle_proto::ids::{Ed25519Id, RsaId};
 use heddle_proto::time::{Instant, UnixTime};
@@ -26,7 +27,7 @@ impl Stock {
         let data = dir.path().join("data");
         let file = dir.path().join("torrc");
         let common = format!(
-            "DataDirectory {}\nSocksPort 0\nTestingTorNetwork 1\nLog info stdout\nSafeLogging 0\n\
+            "DataDirectory {}\nTestingTorNetwork 1\nLog info stdout\nSafeLogging 0\n\
              DirAuthority none orport=9 v3ident={:040} 127.0.0.1:9 {:040}\n",
             data.display(),
             1,
@@ -48,7 +49,7 @@ impl Stock {
     /// A relay that has nobody to talk to.
     pub fn relay() -> Self {
         Self::start(
-            "ORPort 127.0.0.1:auto\nAddress 127.0.0.1\nAssumeReachable 1\nExitRelay 0\n\
+            "SocksPort 0\nORPort 127.0.0.1:auto\nAddress 127.0.0.1\nAssumeReachable 1\nExitRelay 0\n\
              Nickname stock\nPublishServerDescriptor 0\n",
         )
     }
@@ -113,6 +114,14 @@ impl Driver {
 
     pub fn now(&self) -> Instant {
         Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// Sends a cell, its body filled up with zeros.
+    pub fn send(&mut self, circ_id: CircId, command: cell::Command, body: &[u8]) {
+        let mut padded = [0; cell::BODY_LEN];
+        padded[..body.len()].copy_from_slice(body);
+        self.channel.send(self.now(), circ_id, command, &padded);
+        self.flush();
     }
 
     pub fn flush(&mut self) {
