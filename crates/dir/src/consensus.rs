@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 
 use tor_checkable::{ExternallySigned, TimeBound};
 use tor_llcrypto::pk::rsa::RsaIdentity;
-use tor_netdoc::doc::netstatus::{MdConsensus, MdRouterStatus, UnvalidatedMdConsensus};
+use tor_netdoc::doc::netstatus::{MdConsensus, MdRouterStatus, ProtoStatus, UnvalidatedMdConsensus};
 use tor_netdoc::types::relay_flags::RelayFlag;
 
 pub use documents::{AuthorityCerts, Microdesc, Microdescs};
@@ -31,7 +31,7 @@ pub const CONSENSUS_BYTES_MAX: usize = 16 << 20;
 const REASONABLY_LIVE_S: u64 = DAY_S;
 
 /// A verified consensus.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Consensus {
     /// From when it holds, in seconds since 1970.
     pub valid_after_unix_s: u64,
@@ -43,6 +43,16 @@ pub struct Consensus {
     pub params: BTreeMap<String, i32>,
     /// The relays that are running, in order of their RSA identities.
     pub relays: Vec<Relay>,
+    relay_protocols: ProtoStatus,
+}
+
+/// Subprotocols that the authorities want of relays and this one lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProtocolsMissing {
+    /// Whether they are required, so that the relay must stop; otherwise they are recommended.
+    pub required: bool,
+    /// A sentence that names them.
+    pub explanation: String,
 }
 
 /// A relay as a consensus lists it.
@@ -147,7 +157,17 @@ impl Consensus {
             // Gathered into an ordered map, so the hash map's order does not get out.
             params: params.map(|(name, value)| (name.clone(), *value)).collect(),
             relays,
+            relay_protocols: consensus.relay_protocol_status().clone(),
         }
+    }
+
+    /// What a relay that speaks the subprotocols `supported` lacks, if anything (tor-spec,
+    /// section 9; dir-spec, section 3.4.1 "required-relay-protocols").
+    pub fn missing_protocols(&self, supported: &str) -> Option<ProtocolsMissing> {
+        // A malformed list supports nothing.
+        let supported = supported.parse().unwrap_or_default();
+        let missing = self.relay_protocols.check_protocols(&supported).err()?;
+        Some(ProtocolsMissing { required: missing.should_shutdown(), explanation: missing.to_string() })
     }
 
     /// Whether it holds now.

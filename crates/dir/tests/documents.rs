@@ -9,9 +9,9 @@ use proptest::prelude::*;
 const CONSENSUS: &str = include_str!("fixtures/microdesc-consensus");
 const CERTS: &str = include_str!("fixtures/certs");
 const MICRODESCS: &str = include_str!("fixtures/microdescs");
-const V3_IDENT: &str = "067426C2F8A56228477371E4359867A9D89B8CC5";
-/// 2026-11-20 19:12:10, when the consensus became valid.
-const NOW: u64 = 1_795_201_930;
+const V3_IDENT: &str = "3A1CEB849C2532E1BF0FF86900CF217296106DE4";
+/// 2026-11-20 19:22:20, when the consensus became valid.
+const NOW: u64 = 1_795_202_540;
 const YEAR_S: u64 = 366 * 86_400;
 
 fn authority(v3_ident: &str) -> DirAuthority {
@@ -52,6 +52,18 @@ fn a_signed_consensus_says_what_it_says() {
     assert!(ours.flags.fast && ours.flags.stable && !ours.flags.guard);
     assert!(auths.flags.authority && auths.flags.hs_dir && auths.flags.v2_dir);
     assert!(consensus.contains(&ours.rsa_id, &[0; 32]), "its key is not known yet");
+}
+
+#[test]
+fn a_relay_learns_what_it_lacks() {
+    let consensus = consensus();
+    let required = "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 Link=4-5 \
+                    LinkAuth=3 Microdesc=2 Relay=2-4";
+    assert_eq!(consensus.missing_protocols(required), None);
+    for supported in [&required.replace("Relay=2-4", "Relay=2-3"), "", "nonsense"] {
+        let missing = consensus.missing_protocols(supported).unwrap();
+        assert!(missing.required && missing.explanation.contains("Relay="), "{missing:?}");
+    }
 }
 
 #[test]

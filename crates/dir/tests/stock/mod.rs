@@ -149,6 +149,7 @@ fn authority_torrc(data: &Path, or_port: u16, dir_port: u16, line: &str) -> Stri
          TestingV3AuthInitialVotingInterval 10\nTestingV3AuthInitialVoteDelay 2\n\
          TestingV3AuthInitialDistDelay 2\nV3AuthVotingInterval 10\nV3AuthVoteDelay 2\n\
          V3AuthDistDelay 2\nTestingAuthDirTimeToLearnReachability 0\n\
+         VersioningAuthoritativeDirectory 1\nRecommendedVersions 0.4.9.11\n\
          ConsensusParams heddletest=7 onion-key-rotation-days=14\n\
          Log notice stdout\n",
         data.display()
