@@ -79,7 +79,7 @@ pub struct Resolver {
 }
 
 struct Inner {
-    options: ResolverOptions,
+    options: Arc<ResolverOptions>,
     resolver: Mutex<TokioResolver>,
     in_flight: Arc<AtomicUsize>,
     runtime: Handle,
@@ -100,6 +100,7 @@ impl Resolver {
             let _ = runtime.block_on(stopped);
         })?;
         let (stop, thread) = (Some(stop), Some(thread));
+        let options = Arc::new(options);
         let inner = Inner { options, resolver, in_flight: Arc::default(), runtime: handle, stop, thread };
         Ok(Resolver { inner: Arc::new(inner) })
     }

@@ -109,9 +109,9 @@ impl Socket {
             && (self.credit < quantum || self.grant_due)
     }
 
-    /// Whether bytes wait to be sent.
+    /// Whether bytes or a FIN wait to be sent.
     pub fn is_pending(&self) -> bool {
-        !self.out.is_empty()
+        !self.out.is_empty() || self.fin == Fin::Wanted
     }
 
     /// Receives once. `Ok(None)` says that there is nothing at the moment, `Ok(Some(0))` is the

@@ -1,10 +1,10 @@
 //! How sockets begin and end.
 
 use crate::nodes::{Say, Strings};
-use heddle_net::Options;
+use heddle_net::{Options, listen};
 use heddle_proto::node::{Input, Output, SocketError, SocketId};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{self, AddressFamily, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, SendFlags, SocketType, sockopt};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -150,6 +150,72 @@ fn a_reset_is_noticed_while_the_node_reads() {
     strings.interest(socket, true, false);
     reset(client);
     expect_failed(&strings, socket, SocketError::Reset);
+}
+
+#[test]
+fn bytes_behind_urgent_data_are_read_at_once() {
+    let strings = Strings::start();
+    let (client, socket) = connect(&strings);
+    for (bytes, flags) in [("abc", SendFlags::empty()), ("!", SendFlags::OOB), ("def", SendFlags::empty())] {
+        net::send(&client, bytes.as_bytes(), flags).unwrap();
+    }
+    strings.interest(socket, true, false);
+    // The urgent byte itself is no part of the stream.
+    assert_eq!(strings.expect_bytes(socket, 6), b"abcdef");
+}
+
+#[test]
+fn a_fin_may_be_ordered_before_the_connection_is_there() {
+    let strings = Strings::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = SocketId::dialled(0);
+    let to = listener.local_addr().unwrap();
+    strings.say([Say::Do(Output::Connect { socket, to }), Say::Do(Output::ShutdownWrite { socket })]);
+    let (mut peer, _) = listener.accept().unwrap();
+    assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_listener_on_every_address_tells_which_one_was_called() {
+    let listener = listen("0.0.0.0:0".parse().unwrap()).unwrap();
+    let addr = SocketAddr::from(([127, 0, 0, 9], listener.local_addr().unwrap().port()));
+    let strings = Strings::start_with(Options::default(), |event_loop| {
+        event_loop.add_listener(listener).unwrap();
+    });
+    let client = TcpStream::connect(addr).unwrap();
+    match strings.next().input {
+        Input::Accepted { local, peer, .. } => {
+            assert_eq!((local, peer), (addr, client.local_addr().unwrap()))
+        }
+        other => panic!("told {other:?}"),
+    }
+}
+
+#[test]
+fn ipv6_works_like_ipv4() {
+    // Not every machine has IPv6.
+    let Ok(listener) = listen("[::1]:0".parse().unwrap()) else { return };
+    let addr = listener.local_addr().unwrap();
+    let strings = Strings::start_with(Options::default(), |event_loop| {
+        event_loop.add_listener(listener).unwrap();
+    });
+    let dialled = dial(&strings, addr);
+    let (mut locals, mut peers) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        match strings.next().input {
+            Input::Connected { socket, local } => {
+                assert_eq!(socket, dialled);
+                peers.push(local);
+            }
+            Input::Accepted { local, peer, .. } => {
+                locals.push(local);
+                peers.push(peer);
+            }
+            other => panic!("told {other:?}"),
+        }
+    }
+    assert_eq!(locals, [addr]);
+    assert_eq!(peers[0], peers[1]);
 }
 
 /// Hands over bytes until the kernel takes no more, and returns how many there are.
