@@ -87,7 +87,8 @@ pub struct TlsTransport {
 
 impl TlsTransport {
     /// A relay's transport with an identity, a client's without. Fails when rustls refuses the key
-    /// or the versions.
+    /// or the versions. `seed` must serve this transport alone: AUTH_CHALLENGE comes of it, and
+    /// "responders MUST generate every challenge independently".
     pub fn new(
         options: TlsOptions,
         identity: Option<TlsIdentity>,

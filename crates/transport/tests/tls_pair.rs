@@ -246,11 +246,68 @@ fn closing_says_goodbye_after_what_was_sent() {
 }
 
 #[test]
-fn a_stream_that_just_ends_is_an_error() {
+fn a_stream_that_just_ends_ends_the_channel() {
     let mut pair = Pair::open(Setup::default());
-    let error = pair.channels[RESPONDER].handle_eof(pair.now).unwrap_err();
-    assert!(matches!(error, ChannelError::Tls(_)), "{error}");
-    assert_eq!(pair.channels[RESPONDER].handle_read(pair.now, &[1]), Err(error));
+    assert_eq!(pair.channels[RESPONDER].handle_eof(pair.now), Err(ChannelError::PeerClosed));
+    assert_eq!(pair.channels[RESPONDER].handle_read(pair.now, &[1]), Err(ChannelError::PeerClosed));
+}
+
+#[test]
+fn cells_of_a_full_record_are_lent_where_they_were_decrypted() {
+    let mut pair = Pair::open(Setup::default());
+    for _ in 0..31 {
+        pair.send(INITIATOR, 1, Command::RELAY, &[1; 509]);
+    }
+    let bytes = pair.transmit(INITIATOR);
+    let channel = &mut pair.channels[RESPONDER];
+    channel.handle_read(Instant::ZERO, &bytes).unwrap();
+    let mut addresses = Vec::new();
+    while let Some(Incoming::Cell { body, .. }) = channel.next_incoming(Instant::ZERO).unwrap() {
+        addresses.push(body.as_ptr().addr());
+    }
+    assert_eq!(addresses.len(), 31);
+    assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] == 514), "{addresses:x?}");
+}
+
+/// A variable-length cell as long as a fixed-length one.
+const VARIABLE: [u8; 509] = {
+    let mut body = [0; 509];
+    [body[0], body[1]] = 507u16.to_be_bytes();
+    body
+};
+
+#[test]
+fn what_concerns_the_channel_ends_in_it() {
+    for ignored in [0, 7, 8, 12, 13, 100, 128, 132, 200].map(Command) {
+        let mut pair = Pair::open(Setup::default());
+        pair.send(INITIATOR, 1, ignored, &VARIABLE);
+        pair.send(INITIATOR, 1, Command::DESTROY, &[0; 509]);
+        pair.run().unwrap();
+        assert_eq!(pair.got[RESPONDER], [Got::Cell(1, Command::DESTROY, Box::new([0; 509]))], "{ignored}");
+    }
+    for forbidden in [Command::CERTS, Command::AUTH_CHALLENGE, Command::AUTHENTICATE] {
+        let mut pair = Pair::open(Setup::default());
+        pair.send(INITIATOR, 1, forbidden, &VARIABLE);
+        assert!(matches!(pair.run(), Err(ChannelError::PeerMisbehaved(_))), "{forbidden}");
+    }
+    let mut pair = Pair::open(Setup::default());
+    pair.send(INITIATOR, 1, Command::VPADDING, &[255; 509]);
+    let error = ChannelError::PeerMisbehaved("a variable-length cell is too long");
+    assert_eq!(pair.run(), Err(error));
+}
+
+#[test]
+fn a_client_may_stop_padding_but_a_relay_may_not_negotiate_it_with_a_client() {
+    let mut stop = [0; 509];
+    stop[1] = 1;
+    let mut pair = Pair::open(Setup { initiator_is_relay: false, ..Setup::default() });
+    pair.send(INITIATOR, 1, Command::RELAY_EARLY, &[0; 509]);
+    pair.send(INITIATOR, 1, Command::PADDING_NEGOTIATE, &stop);
+    pair.run().unwrap();
+    let keepalive = Instant::ZERO + Duration::from_secs(300);
+    assert_eq!(pair.channels[RESPONDER].poll_timeout(), Some(keepalive));
+    pair.send(RESPONDER, 1, Command::PADDING_NEGOTIATE, &stop);
+    assert!(matches!(pair.run(), Err(ChannelError::PeerMisbehaved(_))));
 }
 
 #[test]

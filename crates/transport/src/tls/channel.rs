@@ -224,6 +224,7 @@ impl TlsChannel {
             Phase::Open { padding, .. } => {
                 // What waits to be sent tells the same to an observer as padding would.
                 if padding.handle_timeout(now) && self.stream.is_idle() && !self.stream.is_closing() {
+                    self.stream.shrink();
                     write_fixed(self.stream.gather(), 0, Command::PADDING, &[]);
                 }
                 Ok(())
@@ -243,14 +244,10 @@ impl Channel for TlsChannel {
         self.guard(|channel| channel.receive(bytes))
     }
 
+    /// Stock relays leave without close_notify, so a bare FIN is an ordinary end. Whoever could
+    /// forge it could as well forge a reset, and circuits die of either.
     fn handle_eof(&mut self, _now: Instant) -> Result<(), ChannelError> {
-        self.guard(|channel| {
-            Err(if channel.stream.peer_closed() {
-                ChannelError::PeerClosed
-            } else {
-                ChannelError::Tls("the stream ended without close_notify".into())
-            })
-        })
+        self.guard(|_| Err(ChannelError::PeerClosed))
     }
 
     fn handle_writable(&mut self, bytes: usize) {

@@ -127,11 +127,6 @@ impl TlsStream {
         self.plaintext_len -= len;
     }
 
-    /// Whether the peer said that it closes.
-    pub(super) fn peer_closed(&self) -> bool {
-        self.peer_closed
-    }
-
     pub(super) fn set_writable(&mut self, bytes: usize) {
         self.writable = bytes;
     }
@@ -157,6 +152,11 @@ impl TlsStream {
     /// Whether anything waits to be sealed or sent.
     pub(super) fn is_idle(&self) -> bool {
         self.gathered.is_empty() && !self.connection.wants_write()
+    }
+
+    /// Gives back the memory of an idle channel.
+    pub(super) fn shrink(&mut self) {
+        self.gathered.shrink_to_fit();
     }
 
     /// Seals what was gathered when it fills a record.
