@@ -1,3 +1,6 @@
 //! The parts of the `heddle` program that tests and other programs can use.
 
+pub mod cli;
+pub mod logging;
+pub mod relay;
 pub mod torrc;

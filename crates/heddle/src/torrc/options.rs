@@ -75,6 +75,8 @@ pub struct Options {
     pub relay_bandwidth_rate: u64,
     /// The most relayed traffic that may pass at once in bytes; 0 means [`Self::bandwidth_burst`].
     pub relay_bandwidth_burst: u64,
+    /// `CountPrivateBandwidth`: whether the rates also hold for private addresses.
+    pub count_private_bandwidth: bool,
     /// The most that the descriptor claims, in bytes per second.
     pub max_advertised_bandwidth: u64,
     /// The most memory that queues may take, in bytes; 0 lets the relay choose by the machine's memory.
@@ -327,6 +329,7 @@ impl Default for Options {
             bandwidth_burst: 1 << 30,
             relay_bandwidth_rate: 0,
             relay_bandwidth_burst: 0,
+            count_private_bandwidth: false,
             max_advertised_bandwidth: 1 << 30,
             max_mem_in_queues: 0,
             num_cpus: 0,

@@ -87,6 +87,7 @@ const SETTINGS: &[Setting] = &[
     one("BandwidthRate", |o, v, _| put(&mut o.bandwidth_rate, bandwidth(v))),
     one("BandwidthBurst", |o, v, _| put(&mut o.bandwidth_burst, bandwidth(v))),
     one("RelayBandwidthRate", |o, v, _| put(&mut o.relay_bandwidth_rate, bandwidth(v))),
+    one("CountPrivateBandwidth", |o, v, _| put(&mut o.count_private_bandwidth, flag(v))),
     one("RelayBandwidthBurst", |o, v, _| put(&mut o.relay_bandwidth_burst, bandwidth(v))),
     one("MaxAdvertisedBandwidth", |o, v, _| put(&mut o.max_advertised_bandwidth, bandwidth(v))),
     one("MaxMemInQueues", |o, v, _| put(&mut o.max_mem_in_queues, parse_bytes(v))),

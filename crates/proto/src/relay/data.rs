@@ -85,7 +85,7 @@ impl Core {
             Ok(Sendme::Unauthenticated) if min_version == 0 => end.digests.check_version_0(),
             _ => Err(Violation::WrongDigest),
         };
-        let context = SendmeContext { channel_blocked: queued_cells > 0, queued_cells };
+        let context = SendmeContext { channel_blocked: end.held_back, queued_cells };
         match checked.and_then(|()| end.flow.on_sendme(now, context)) {
             Ok(()) => self.update_interests(key),
             Err(_) => self.punish(key),

@@ -1,0 +1,97 @@
+//! Which addresses the relay listens on, and which it tells others.
+
+use crate::torrc::{OrAddress, Options, Port};
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+
+/// The relay's ORPorts, bound.
+pub struct Listeners {
+    sockets: Vec<TcpListener>,
+    advertised: Vec<SocketAddr>,
+}
+
+impl Listeners {
+    /// Binds every ORPort and finds the addresses that the descriptor will name.
+    pub fn bind(options: &Options) -> Result<Self, Box<dyn Error>> {
+        let mut listeners = Listeners { sockets: Vec::new(), advertised: Vec::new() };
+        for or_address in options.or_addresses() {
+            let port = listeners.bind_one(&or_address)?;
+            if or_address.advertise {
+                listeners.advertise(options, &or_address, port)?;
+            }
+        }
+        Ok(listeners)
+    }
+
+    fn bind_one(&mut self, or_address: &OrAddress) -> Result<u16, String> {
+        let port = match or_address.port {
+            Port::Fixed(port) => port,
+            Port::Auto => 0,
+        };
+        if !or_address.listen {
+            return Ok(port);
+        }
+        let addr = SocketAddr::new(or_address.address, port);
+        let bound = heddle_net::listen(addr).and_then(|socket| Ok((socket.local_addr()?.port(), socket)));
+        match bound {
+            Ok((port, socket)) => {
+                self.sockets.push(socket);
+                Ok(port)
+            }
+            // A machine without IPv6 still has its IPv4 port.
+            Err(error) if addr.is_ipv6() && !or_address.explicit => {
+                log::info!("Not listening on {addr}: {error}");
+                Ok(port)
+            }
+            Err(error) => Err(format!("ORPort {addr} cannot be opened: {error}; choose another or free it")),
+        }
+    }
+
+    fn advertise(&mut self, options: &Options, or_address: &OrAddress, port: u16) -> Result<(), String> {
+        let ipv4 = or_address.address.is_ipv4();
+        let known = match or_address.address.is_unspecified() {
+            false => Some(or_address.address),
+            true => configured(options, ipv4).or_else(|| guessed(options, ipv4)),
+        };
+        match known {
+            Some(address) => self.advertised.push(SocketAddr::new(address, port)),
+            None if ipv4 => {
+                return Err("the relay's IPv4 address is not known; add a line such as `Address 192.0.2.1`".into());
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// What the descriptor names, IPv4 first.
+    pub fn advertised(&self) -> Vec<SocketAddr> {
+        let mut advertised = self.advertised.clone();
+        advertised.sort_by_key(SocketAddr::is_ipv6);
+        advertised
+    }
+
+    pub fn into_sockets(self) -> Vec<TcpListener> {
+        self.sockets
+    }
+}
+
+/// The address of a family that an `Address` line names.
+fn configured(options: &Options, ipv4: bool) -> Option<IpAddr> {
+    let addresses = options.address.iter().filter_map(|text| text.trim_matches(['[', ']']).parse().ok());
+    addresses.into_iter().find(|address: &IpAddr| address.is_ipv4() == ipv4)
+}
+
+/// The address that the system would send to a directory authority from. Nothing is sent.
+fn guessed(options: &Options, ipv4: bool) -> Option<IpAddr> {
+    let authority = options.authorities().find_map(|authority| {
+        let addr = match ipv4 {
+            true => Some(SocketAddr::V4(authority.dir_address)),
+            false => authority.ipv6_or_address.map(SocketAddr::V6),
+        };
+        addr
+    })?;
+    let any: IpAddr = if ipv4 { [0, 0, 0, 0].into() } else { [0; 16].into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(authority).ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
+}

@@ -1,0 +1,56 @@
+//! The relay's keys as its TLS channels need them, and the judge of its peers' certificates.
+
+use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
+use heddle_dir::keys::RelayKeys;
+use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::rng::Seed;
+use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
+use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsSetupError, TlsTransport};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Channels that show these certificates.
+pub fn transport(
+    keys: &RelayKeys,
+    certs: &Arc<ChannelCerts>,
+    advertised: &[SocketAddr],
+    seed: Seed,
+) -> Result<TlsTransport, TlsSetupError> {
+    let cell = |side| certs.certs_cell(side).into_iter().map(|(kind, cert)| (kind, cert.to_vec())).collect();
+    let signer = certs.clone();
+    let link = LinkIdentity {
+        ids: RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) },
+        rsa_key_sha256: certs.rsa_key_sha256(),
+        responder_certs: cell(ChannelSide::Responder),
+        initiator_certs: cell(ChannelSide::Initiator),
+        auth_signer: Arc::new(move |message: &[u8]| signer.sign_authenticate(message)),
+        addrs: advertised.iter().map(SocketAddr::ip).collect(),
+    };
+    let key = TlsKey {
+        private_key_der: Zeroizing::new(certs.tls_key_pkcs8().to_vec()),
+        cert_der: certs.tls_cert_der().to_vec(),
+    };
+    TlsTransport::new(TlsOptions::default(), Some(TlsIdentity { link, key }), Arc::new(Judge), seed)
+}
+
+/// Judges certificates as the control plane does.
+#[derive(Debug)]
+pub struct Judge;
+
+impl PeerVerifier for Judge {
+    fn verify_certs(
+        &self,
+        certs: &[(u8, &[u8])],
+        tls_cert_sha256: Option<[u8; 32]>,
+        unix_s: u64,
+    ) -> Result<VerifiedPeer, InvalidPeer> {
+        let peer = verify_peer_certs(certs, tls_cert_sha256.as_ref(), unix_s)
+            .map_err(|_| InvalidPeer("its certificates prove nothing"))?;
+        Ok(VerifiedPeer {
+            ids: RelayIds { rsa: RsaId(peer.rsa_id), ed25519: Ed25519Id(peer.ed25519_id) },
+            rsa_key_sha256: peer.rsa_key_sha256,
+            auth_key: peer.auth_key,
+        })
+    }
+}

@@ -1,0 +1,275 @@
+//! `heddle relay`: from a torrc to a running relay.
+//!
+//! Threads: one event loop per shard, workers for onionskins, one for the resolver, one for the
+//! control plane (keys, consensus, descriptor), and this one, which hears signals and waits.
+
+mod address;
+mod bandwidth;
+mod control_plane;
+mod link_identity;
+
+use crate::logging;
+use crate::torrc::{Options, Torrc, Warning};
+use address::Listeners;
+use control_plane::{ControlPlane, Shards};
+use heddle_dir::certs::ChannelCerts;
+use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
+use heddle_net::process::{SIGHUP, SIGINT, SIGTERM, SignalThread, raise_descriptor_limit};
+use heddle_net::{EventLoop, LoopHandle, Resolver, ResolverOptions, Workers, wall_clock};
+use heddle_proto::bucket::Limit;
+use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::node::ShardId;
+use heddle_proto::relay::{Control, Limits, Relay, RelayConfig};
+use heddle_proto::rng::{Rng, Seed};
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Onionskins that may wait for a worker, of all shards.
+const TASKS_MAX: usize = 4096;
+/// Events of the shards that may wait for the control plane; more are dropped, they are only news.
+const EVENTS_MAX: usize = 4096;
+
+type Failure = Box<dyn Error>;
+
+/// What the main thread waits for.
+enum Message {
+    Signal(i32),
+    LoopEnded(Result<(), String>),
+}
+
+/// Reads the torrc and says what is wrong with it.
+pub fn verify_config(layers: &[PathBuf]) -> Result<(), Failure> {
+    let (_, warnings) = load(layers)?;
+    for warning in warnings {
+        println!("{warning}");
+    }
+    println!("Configuration was valid");
+    Ok(())
+}
+
+/// Prints the nickname and the fingerprint, as `tor --list-fingerprint` does.
+pub fn list_fingerprint(layers: &[PathBuf]) -> Result<(), Failure> {
+    let (options, _) = load(layers)?;
+    let keys = RelayKeys::load_or_create(key_options(&options), wall_clock().as_secs(), &mut system_rng()?)?;
+    println!("{} {}", options.nickname, keys.fingerprint());
+    Ok(())
+}
+
+fn load(layers: &[PathBuf]) -> Result<(Options, Vec<Warning>), Failure> {
+    let layers: Vec<&Path> = layers.iter().map(PathBuf::as_path).collect();
+    Ok(Torrc::load_layers(&layers)?)
+}
+
+fn key_options(options: &Options) -> KeyOptions {
+    KeyOptions {
+        key_directory: options.key_directory.clone(),
+        signing_key_lifetime_s: options.signing_key_lifetime_s,
+        ..KeyOptions::new(&options.data_directory, &options.nickname)
+    }
+}
+
+fn system_seed() -> Result<Seed, Failure> {
+    let mut bytes = [0; 32];
+    heddle_net::process::fill_random(&mut bytes)?;
+    Ok(Seed::from_bytes(bytes))
+}
+
+fn system_rng() -> Result<Rng, Failure> {
+    Ok(system_seed()?.rng())
+}
+
+/// Runs the relay until a signal stops it.
+pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
+    let (options, warnings) = load(layers)?;
+    logging::start(&options.log)?;
+    log::info!("Heddle {} starts", env!("CARGO_PKG_VERSION"));
+    warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    raise_descriptor_limit()?;
+    let seed = system_seed()?;
+    let now_unix_s = wall_clock().as_secs();
+    let keys = RelayKeys::load_or_create(key_options(&options), now_unix_s, &mut seed.child("keys", 0).rng())?;
+    let _lock = DataDirectoryLock::take(&options.data_directory)?;
+    log::info!("Our fingerprint is {} {}", options.nickname, keys.fingerprint());
+    let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut seed.child("certs", 0).rng())?);
+    let listeners = Listeners::bind(&options)?;
+    write_pid_file(&options)?;
+    let running = start(&options, keys, certs, listeners, &seed)?;
+    let result = wait(&options, &running);
+    drop(running.signals);
+    if let Some(path) = &options.pid_file {
+        let _ = std::fs::remove_file(path);
+    }
+    result
+}
+
+struct Running {
+    messages: Receiver<Message>,
+    handles: Vec<LoopHandle>,
+    resolver: Option<Resolver>,
+    signals: SignalThread,
+    loops: Vec<JoinHandle<()>>,
+}
+
+fn start(
+    options: &Options,
+    keys: RelayKeys,
+    certs: Arc<ChannelCerts>,
+    listeners: Listeners,
+    seed: &Seed,
+) -> Result<Running, Failure> {
+    let config = relay_config(options, &keys, &listeners);
+    let advertised = listeners.advertised();
+    let transport = link_identity::transport(&keys, &certs, &advertised, seed.child("tls", 0))?;
+    let relay = Relay::new(config, Box::new(transport), &seed.child("shard", 0));
+    let workers = Workers::start_per_core(TASKS_MAX)?;
+    let mut event_loop = EventLoop::new(relay, net_options(options))?;
+    event_loop.set_workers(&workers);
+    let resolver = start_resolver(options);
+    if let Some(resolver) = &resolver {
+        event_loop.set_resolver(resolver.clone());
+    }
+    for listener in listeners.into_sockets() {
+        event_loop.add_listener(listener)?;
+    }
+    let (events, events_rx) = mpsc::sync_channel(EVENTS_MAX);
+    event_loop.set_on_event(move |event| drop(events.try_send(event)));
+    let (sender, messages) = mpsc::sync_channel(16);
+    let handles = vec![event_loop.handle()];
+    let loops = vec![spawn_loop(event_loop, sender.clone())?];
+    let signals = SignalThread::start(&[SIGINT, SIGTERM, SIGHUP], move |signal| {
+        drop(sender.send(Message::Signal(signal)));
+    })?;
+    let shards = Shards { handles: handles.clone(), events: events_rx };
+    ControlPlane::start(options.clone(), keys, certs, advertised, shards, seed.child("control", 0))?;
+    Ok(Running { messages, handles, resolver, signals, loops })
+}
+
+fn spawn_loop(event_loop: EventLoop<Relay>, ended: SyncSender<Message>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("shard 0".into()).spawn(move || {
+        let result = event_loop.run().map(drop).map_err(|error| error.to_string());
+        drop(ended.send(Message::LoopEnded(result)));
+    })
+}
+
+fn start_resolver(options: &Options) -> Option<Resolver> {
+    if !options.is_exit() {
+        return None;
+    }
+    let defaults = ResolverOptions::default();
+    let resolver = Resolver::start(ResolverOptions {
+        resolv_conf: options.server_dns_resolv_conf_file.clone().unwrap_or(defaults.resolv_conf),
+        search_domains: options.server_dns_search_domains,
+        randomize_case: options.server_dns_randomize_case,
+        ipv6: options.ipv6_exit,
+        ..ResolverOptions::default()
+    });
+    resolver
+        .inspect_err(|error| log::warn!("No name can be resolved for clients: {error}"))
+        .ok()
+}
+
+fn net_options(options: &Options) -> heddle_net::Options {
+    let bind = options.outbound_bind_address_or.iter().chain(&options.outbound_bind_address);
+    let mut net = heddle_net::Options::default();
+    for address in bind {
+        match address {
+            std::net::IpAddr::V4(address) => net.outbound_bind_v4 = net.outbound_bind_v4.or(Some(*address)),
+            std::net::IpAddr::V6(address) => net.outbound_bind_v6 = net.outbound_bind_v6.or(Some(*address)),
+        }
+    }
+    net
+}
+
+fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> RelayConfig {
+    let addrs: Vec<_> = listeners.advertised().iter().map(|addr| addr.ip()).collect();
+    let exit_policy = options.exit_policy(&addrs);
+    let (relay_rate, relay_burst) = options.relay_rate_and_burst();
+    RelayConfig {
+        ids: RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) },
+        addrs,
+        exit_policy: (!exit_policy.rejects_all()).then_some(exit_policy),
+        ipv6_exit: options.ipv6_exit,
+        extend_to_private: options.extend_allow_private_addresses,
+        max_queue_bytes: max_queue_bytes(options),
+        bandwidth: Limit {
+            rate_bytes_per_s: options.bandwidth_rate,
+            burst_bytes: options.bandwidth_burst,
+        },
+        relay_bandwidth: Some(Limit { rate_bytes_per_s: relay_rate, burst_bytes: relay_burst }),
+        count_private_bandwidth: options.count_private_bandwidth,
+        shard: ShardId(0),
+        shards: 1,
+        limits: Limits::default(),
+    }
+}
+
+/// `MaxMemInQueues`, or what stock Tor takes without it: two fifths of the memory, within limits.
+fn max_queue_bytes(options: &Options) -> usize {
+    const MIN: u64 = 256 << 20;
+    const MAX: u64 = 8 << 30;
+    let bytes = match options.max_mem_in_queues {
+        0 => heddle_net::process::total_memory_bytes().map_or(MIN, |total| (total / 5 * 2).clamp(MIN, MAX)),
+        chosen => chosen,
+    };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn write_pid_file(options: &Options) -> Result<(), Failure> {
+    let Some(path) = &options.pid_file else { return Ok(()) };
+    std::fs::write(path, format!("{}\n", std::process::id()))
+        .map_err(|error| format!("PidFile {} cannot be written: {error}", path.display()).into())
+}
+
+/// Hears signals until the relay has ended.
+fn wait(options: &Options, running: &Running) -> Result<(), Failure> {
+    let mut stop_at: Option<Instant> = None;
+    loop {
+        let patience = stop_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let message = match patience {
+            Some(patience) => running.messages.recv_timeout(patience),
+            None => running.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        match message {
+            Ok(Message::Signal(SIGHUP)) => reload(running),
+            Ok(Message::Signal(SIGINT)) if stop_at.is_none() => {
+                log::info!("Interrupted: no new circuits; stopping in {} s", options.shutdown_wait_length_s);
+                for handle in &running.handles {
+                    handle.close_listeners();
+                    drop(handle.control(Control::Drain));
+                }
+                stop_at = Some(Instant::now() + Duration::from_secs(options.shutdown_wait_length_s));
+            }
+            Ok(Message::Signal(_)) | Err(RecvTimeoutError::Timeout) => {
+                log::info!("Stopping");
+                return stop(running);
+            }
+            Ok(Message::LoopEnded(Err(error))) => return Err(format!("the event loop ended: {error}").into()),
+            Ok(Message::LoopEnded(Ok(()))) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+fn stop(running: &Running) -> Result<(), Failure> {
+    for handle in &running.handles {
+        drop(handle.control(Control::Shutdown));
+        handle.stop();
+    }
+    // Loops end within the time that closed sockets may take; then the process goes with its threads.
+    let _ = running.messages.recv_timeout(Duration::from_secs(2));
+    let _ = running.loops.iter().all(JoinHandle::is_finished);
+    Ok(())
+}
+
+fn reload(running: &Running) {
+    logging::reopen();
+    if let Some(resolver) = &running.resolver
+        && let Err(error) = resolver.reload()
+    {
+        log::warn!("The name servers stay as they were: {error}");
+    }
+    log::info!("Log files and name servers are read again; other options need a restart");
+}
