@@ -23,7 +23,7 @@ use crate::mailbox::LoopHandle;
 use crate::options::Options;
 use crate::socket::{Socket, State};
 use crate::sys;
-use crate::workers::{JobQueue, Workers};
+use crate::workers::Workers;
 use accept::Acceptor;
 use foldhash::fast::FixedState;
 use heddle_proto::node::{Input, Node, ShardId, SocketId};
@@ -77,7 +77,7 @@ pub struct EventLoop<N: Node> {
     now: Instant,
     timeout: Option<Instant>,
     wall_clock_due: Instant,
-    jobs: Option<JobQueue>,
+    workers: Option<Workers>,
     resolver: Option<Resolver>,
     shard: ShardId,
     shards: Vec<LoopHandle>,
@@ -113,7 +113,7 @@ impl<N: Node> EventLoop<N> {
             now,
             timeout: None,
             wall_clock_due: now,
-            jobs: None,
+            workers: None,
             resolver: None,
             shard: ShardId(0),
             shards: Vec::new(),
@@ -130,7 +130,7 @@ impl<N: Node> EventLoop<N> {
 
     /// Runs jobs on these workers. Without, they run on the loop.
     pub fn set_workers(&mut self, workers: &Workers) {
-        self.jobs = Some(workers.queue());
+        self.workers = Some(workers.clone());
     }
 
     /// Asks this resolver. Without, every question fails.

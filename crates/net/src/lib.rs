@@ -6,7 +6,7 @@
 //! - [`Workers`] run what is too slow for the data path;
 //! - [`Resolver`] asks the name servers;
 //! - [`link_shards`] lets the loops of one relay's shards talk to each other;
-//! - [`process`] holds what concerns the whole process: descriptors and signals.
+//! - [`process`] holds what concerns the whole process: descriptors, memory, randomness and signals.
 //!
 //! Linux only: the loop is edge-triggered `epoll`, woken by `eventfd`.
 

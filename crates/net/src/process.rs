@@ -1,4 +1,4 @@
-//! What concerns the whole process: descriptors and signals.
+//! What concerns the whole process: descriptors, memory, randomness and signals.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::iterator::{Handle, Signals};

@@ -8,16 +8,21 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// A pool of threads that run [`Job`]s; the loops of all shards share it. Dropping it waits for the
-/// jobs that run and forgets those that wait.
+/// A pool of threads that run [`Job`]s; the loops of all shards share it. The last clone's drop waits
+/// for the jobs that run, forgets those that wait, and ends the threads.
+#[derive(Clone)]
 pub struct Workers {
+    pool: Arc<Pool>,
+}
+
+struct Pool {
     queue: JobQueue,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The way into the pool.
+/// Where jobs wait for a thread.
 #[derive(Clone)]
-pub(crate) struct JobQueue {
+struct JobQueue {
     shared: Arc<Shared>,
 }
 
@@ -44,14 +49,13 @@ impl Workers {
     /// not fit runs on the loop that wants it, which slows that loop instead of growing the queue.
     pub fn start(threads: usize, tasks_max: usize) -> io::Result<Self> {
         let shared = Shared { state: Mutex::default(), changed: Condvar::new(), tasks_max };
-        let mut workers = Workers { queue: JobQueue { shared: Arc::new(shared) }, threads: Vec::new() };
+        let mut pool = Pool { queue: JobQueue { shared: Arc::new(shared) }, threads: Vec::new() };
         for n in 0..threads.max(1) {
-            let queue = workers.queue.clone();
-            workers
-                .threads
+            let queue = pool.queue.clone();
+            pool.threads
                 .push(thread::Builder::new().name(format!("worker {n}")).spawn(move || queue.work())?);
         }
-        Ok(workers)
+        Ok(Workers { pool: Arc::new(pool) })
     }
 
     /// One thread per core.
@@ -59,12 +63,13 @@ impl Workers {
         Self::start(thread::available_parallelism().map_or(1, usize::from), tasks_max)
     }
 
-    pub(crate) fn queue(&self) -> JobQueue {
-        self.queue.clone()
+    /// Queues a job whose result goes to `reply`, or gives it back when the queue is full.
+    pub(crate) fn submit(&self, id: JobId, job: Job, reply: &LoopHandle) -> Result<(), Job> {
+        self.pool.queue.push(Task { id, job, reply: reply.clone() }).map_err(|task| task.job)
     }
 }
 
-impl Drop for Workers {
+impl Drop for Pool {
     fn drop(&mut self) {
         let mut state = self.queue.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.stopped = true;
@@ -79,13 +84,12 @@ impl Drop for Workers {
 }
 
 impl JobQueue {
-    /// Queues a job whose result goes to `reply`, or gives it back when the queue is full.
-    pub fn submit(&self, id: JobId, job: Job, reply: &LoopHandle) -> Result<(), Job> {
+    fn push(&self, task: Task) -> Result<(), Task> {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.stopped || state.tasks.len() >= self.shared.tasks_max {
-            return Err(job);
+        if state.tasks.len() >= self.shared.tasks_max {
+            return Err(task);
         }
-        state.tasks.push_back(Task { id, job, reply: reply.clone() });
+        state.tasks.push_back(task);
         drop(state);
         self.shared.changed.notify_one();
         Ok(())

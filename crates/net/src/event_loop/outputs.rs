@@ -154,8 +154,8 @@ impl<N: Node> EventLoop<N> {
     }
 
     fn compute(&mut self, id: JobId, job: Job) {
-        let left = match &self.jobs {
-            Some(jobs) => jobs.submit(id, job, &self.inbox.0).err(),
+        let left = match &self.workers {
+            Some(workers) => workers.submit(id, job, &self.inbox.0).err(),
             None => Some(job),
         };
         if let Some(job) = left {

@@ -95,6 +95,8 @@ fn expect_all_computed(strings: &Strings, count: u64) {
 fn workers_answer_every_job() {
     let workers = Workers::start(2, 1000).unwrap();
     let strings = Strings::start_with(Options::default(), |event_loop| event_loop.set_workers(&workers));
+    // The loop keeps the threads alive.
+    drop(workers);
     expect_all_computed(&strings, 200);
     let handle = strings.running.handle.clone();
     strings.running.stop();
