@@ -121,7 +121,7 @@ fn a_slow_reader_holds_back_the_writer_and_memory_stays_bounded() {
 }
 
 #[test]
-fn a_round_trip_costs_two_waits_one_receive_and_one_send() {
+fn a_round_trip_costs_one_wait_one_receive_and_one_send() {
     const TRIPS: u64 = 200;
     let echo = Running::start(Relay::new(None));
     let mut client = TcpStream::connect(echo.addr).unwrap();
