@@ -8,7 +8,7 @@
 //!    3 hours after the last time;
 //! 4. a consensus does not list it, or calls its descriptor stale, but no sooner than 90
 //!    minutes after the last time;
-//! 5. no authority took the last one: then again after a minute, two, four, to an hour.
+//! 5. no authority took the last one: then again after 5 seconds, 10, 20, to an hour.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const BANDWIDTH_S: u64 = 3 * 3600;
 const UNLISTED_S: u64 = 90 * 60;
 /// Changes come in bursts (a reload changes several options); one descriptor tells them all.
 const LEAST_S: u64 = 60;
-const RETRY_FIRST_S: u64 = 60;
+const RETRY_FIRST_S: u64 = 5;
 const RETRY_MOST_S: u64 = 3600;
 
 const LIMITS: HttpLimits = HttpLimits { timeout: Duration::from_secs(60), body_bytes_max: 64 * 1024 };
@@ -105,7 +105,7 @@ impl PublishSchedule {
         self.failures = if accepted { 0 } else { self.failures + 1 };
     }
 
-    /// Whether to publish now, and why. To be asked about once a minute.
+    /// Whether to publish now, and why. To be asked every few seconds.
     pub fn poll(&self, view: &PublishView) -> Option<PublishReason> {
         let Some(last) = self.last else {
             return Some(PublishReason::First);
@@ -136,7 +136,7 @@ impl PublishSchedule {
     }
 
     fn retry_s(&self) -> u64 {
-        let doublings = (self.failures - 1).min(6);
+        let doublings = (self.failures - 1).min(10);
         (RETRY_FIRST_S << doublings).min(RETRY_MOST_S)
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     fn refusals_are_retried_ever_more_slowly() {
         let mut schedule = PublishSchedule::new();
         let mut at_s = 0;
-        for wait_s in [60, 120, 240, 480, 960, 1920, 3600, 3600] {
+        for wait_s in [5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 3600, 3600] {
             schedule.on_published(&view(at_s), false);
             assert_eq!(schedule.poll(&view(at_s + wait_s - 1)), None);
             assert_eq!(schedule.poll(&view(at_s + wait_s)), Some(PublishReason::Retry));
