@@ -11,6 +11,7 @@ use super::crossing::Crossings;
 use super::dial::Dials;
 use super::link::{Farewell, Link, LinkKey, LinkKind};
 use super::message::{Event, NetworkParams};
+use super::probe::Probe;
 use super::rates::Rates;
 use super::streams::Streams;
 use crate::cell::create::DestroyReason;
@@ -50,6 +51,7 @@ pub(super) struct Core {
     pub crossings: Crossings,
     pub streams: Streams,
     pub rates: Rates,
+    pub probe: Option<Probe>,
     pub draining: bool,
 }
 
@@ -78,6 +80,7 @@ impl Core {
             crossings: Crossings::default(),
             streams: Streams::default(),
             rates: Rates::new(&config),
+            probe: None,
             draining: false,
             config,
         };

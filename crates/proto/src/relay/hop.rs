@@ -26,7 +26,7 @@ impl Core {
     }
 
     /// A cell on its way from the client.
-    fn on_forward(&mut self, key: CircuitKey, command: Command, body: &Body) {
+    pub fn on_forward(&mut self, key: CircuitKey, command: Command, body: &Body) {
         let Some(slot) = self.take_slot(command) else {
             return;
         };

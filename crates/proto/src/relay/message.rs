@@ -30,15 +30,16 @@ pub enum Control {
     OnionKeys(Arc<OnionKeys>),
     /// New link certificates: channels from now on are made by this transport.
     Transport(Box<dyn StreamTransport>),
-    /// Find out whether our ORPort is reachable, by a circuit through `via` to ourselves.
-    ProbeReachability { via: ProbeHop, ourselves: Target },
+    /// Find out whether our ORPort is reachable, by a circuit through `via` to ourselves. At least
+    /// two different relays: none extends a circuit back to where it came from.
+    ProbeReachability { via: Vec<ProbeHop>, ourselves: Target },
     /// Accept nothing new; circuits that exist live on.
     Drain,
     /// Destroy every circuit and close every channel.
     Shutdown,
 }
 
-/// The first hop of a reachability probe: a relay of the consensus.
+/// A hop of a reachability probe: a relay of the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeHop {
     pub target: Target,

@@ -4,7 +4,8 @@
 //! and queues it on a lane, `core` hands it out when its link's turn comes, and `shard` gives it to
 //! the next channel. The other files are what happens less often: circuits begin (`create`) and
 //! grow (`extend`) over channels that are found or dialled (`dial`), or over another shard
-//! (`crossing`); streams begin and end (`streams`, `resolve`) and carry data (`data`).
+//! (`crossing`); streams begin and end (`streams`, `resolve`) and carry data (`data`). `probe`
+//! is the one circuit that begins here.
 
 mod circuit;
 mod config;
@@ -18,6 +19,7 @@ mod extend;
 mod hop;
 mod link;
 mod message;
+mod probe;
 mod rates;
 mod resolve;
 mod shard;

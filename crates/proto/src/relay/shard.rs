@@ -221,7 +221,7 @@ impl Relay {
             Control::Params(params) => self.core.params = params,
             Control::OnionKeys(keys) => self.core.keys = Some(keys),
             Control::Transport(transport) => self.transport = transport,
-            Control::ProbeReachability { .. } => self.core.event(Event::ProbeFailed),
+            Control::ProbeReachability { via, ourselves } => self.core.start_probe(via, ourselves),
             Control::Drain => self.core.draining = true,
             Control::Shutdown => {
                 self.core.draining = true;
@@ -366,6 +366,7 @@ impl Node for Relay {
 
     fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
         self.core.now = now;
+        self.core.advance_probe();
         loop {
             if let Some(output) = self.core.outputs.pop_front() {
                 return output;
