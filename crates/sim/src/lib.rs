@@ -1,1 +1,36 @@
-//! See the crate's description; modules follow.
+//! The discrete-event driver: many nodes, one thread, virtual time.
+//!
+//! A [`Simulation`] runs [`Node`](heddle_proto::node::Node)s, the very code that production runs,
+//! over emulated byte streams. There is no socket, no clock and no thread: an event queue hands
+//! each node its inputs and does what its outputs say. Two runs with one seed do the same things at
+//! the same times, and [`Simulation::trace_hash`] proves it.
+//!
+//! 1. Hosts are added, each with its addresses and one node for each of its shards.
+//! 2. Wires between hosts are given latency, jitter, rate and loss; the rest have the default ones.
+//! 3. Time passes ([`Simulation::run_for`], [`Simulation::run_until`], or steps given as data,
+//!    [`Simulation::play`]), and in between the test speaks with its nodes ([`Simulation::with`]).
+//!
+//! # The order of events
+//!
+//! Events are total in their order: first by virtual time, then by the order in which they were
+//! scheduled. A node takes one input at a time, and all that it wants done is scheduled before the
+//! next event, so nothing depends on anything but the seed.
+//!
+//! # The model of TCP
+//!
+//! It is coarse on purpose, until a user-level TCP takes its place: see [`Wire`].
+
+mod connection;
+mod internet;
+mod outputs;
+mod queue;
+mod simulation;
+mod steps;
+mod trace;
+mod wire;
+
+pub use internet::{Internet, Service, pattern};
+pub use simulation::{AnyNode, Host, HostId, Options, Simulation};
+pub use steps::Step;
+pub use trace::TraceHash;
+pub use wire::Wire;

@@ -1,0 +1,189 @@
+//! The servers behind the exits.
+
+use heddle_proto::node::{Input, Node, Output, SocketId};
+use heddle_proto::time::Instant;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bytes that a server reads at once.
+const READ_BYTES: usize = 64 * 1024;
+
+/// What a server does with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Sends back what it reads.
+    Echo,
+    /// Reads a length, eight bytes, big-endian; sends as many bytes of [`pattern`] and closes.
+    Source,
+    /// Reads a length likewise and then so many bytes; sends their SHA-256 and waits for the end.
+    Digest,
+    /// Accepts and never reads.
+    Stall,
+}
+
+/// The byte at this place of what [`Service::Source`] sends.
+pub fn pattern(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+struct Visitor {
+    service: Service,
+    /// The eight bytes of a length, as far as they have come.
+    length: Vec<u8>,
+    /// Bytes that are still to be sent or read, after a length.
+    left: u64,
+    /// Where in the pattern the next byte stands.
+    offset: u64,
+    hash: Sha256,
+    /// Bytes of an echo or a digest; at most one read.
+    pending: Vec<u8>,
+    writable: usize,
+    interest: (bool, bool),
+    /// Whether to close once nothing is left to be sent.
+    closing: bool,
+}
+
+/// A host of servers, one service for each port it listens at.
+pub struct Internet {
+    services: BTreeMap<u16, Service>,
+    visitors: BTreeMap<SocketId, Visitor>,
+    dirty: Vec<SocketId>,
+    outputs: VecDeque<Output>,
+    buf: Vec<u8>,
+    /// Bytes read from all visitors.
+    pub received_bytes: u64,
+}
+
+impl Internet {
+    /// Servers at these ports.
+    pub fn new(services: &[(u16, Service)]) -> Self {
+        Internet {
+            services: services.iter().copied().collect(),
+            visitors: BTreeMap::new(),
+            dirty: Vec::new(),
+            outputs: VecDeque::new(),
+            buf: vec![0; READ_BYTES],
+            received_bytes: 0,
+        }
+    }
+
+    /// The ports that are listened at.
+    pub fn ports(&self) -> Vec<u16> {
+        self.services.keys().copied().collect()
+    }
+
+    /// Connections that are open.
+    pub fn visitors(&self) -> usize {
+        self.visitors.len()
+    }
+
+    fn on_read(&mut self, socket: SocketId, len: usize) {
+        let Some(visitor) = self.visitors.get_mut(&socket) else { return };
+        self.received_bytes += len as u64;
+        let mut bytes = &self.buf[..len];
+        if visitor.service == Service::Echo {
+            visitor.pending.extend_from_slice(bytes);
+            return;
+        }
+        if visitor.length.len() < 8 {
+            let taken = bytes.len().min(8 - visitor.length.len());
+            visitor.length.extend_from_slice(&bytes[..taken]);
+            bytes = &bytes[taken..];
+            let Ok(length) = <[u8; 8]>::try_from(&visitor.length[..]) else { return };
+            visitor.left = u64::from_be_bytes(length);
+            visitor.closing = visitor.service == Service::Source;
+        }
+        if visitor.service == Service::Digest && visitor.left > 0 {
+            visitor.hash.update(bytes);
+            visitor.left = visitor.left.saturating_sub(bytes.len() as u64);
+            if visitor.left == 0 {
+                visitor.pending = visitor.hash.finalize_reset().to_vec();
+            }
+        }
+    }
+
+    /// Appends what a visitor can be sent now, and says what is wanted of its socket.
+    fn flush(&mut self, socket: SocketId, out: &mut Vec<u8>) {
+        let Some(visitor) = self.visitors.get_mut(&socket) else { return };
+        let len = visitor.pending.len().min(visitor.writable);
+        out.extend(visitor.pending.drain(..len));
+        let sourcing = visitor.service == Service::Source;
+        if sourcing {
+            let len = visitor.left.min((visitor.writable - len) as u64);
+            out.extend((visitor.offset..visitor.offset + len).map(pattern));
+            visitor.offset += len;
+            visitor.left -= len;
+        }
+        visitor.writable -= out.len();
+        let waiting = !visitor.pending.is_empty() || sourcing && visitor.left > 0;
+        if visitor.closing && !waiting {
+            self.visitors.remove(&socket);
+            return self.outputs.push_back(Output::Close { socket });
+        }
+        let read = visitor.service != Service::Stall && visitor.pending.is_empty() && !visitor.closing;
+        let wanted = (read, waiting || visitor.writable == 0);
+        if wanted != visitor.interest {
+            visitor.interest = wanted;
+            self.outputs.push_back(Output::Interest { socket, read: wanted.0, write: wanted.1 });
+        }
+    }
+}
+
+impl Node for Internet {
+    fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
+        &mut self.buf
+    }
+
+    fn handle_input(&mut self, _: Instant, input: Input) {
+        match input {
+            Input::Accepted { socket, local, .. } => {
+                let visitor = Visitor {
+                    service: self.services[&local.port()],
+                    length: Vec::new(),
+                    left: 0,
+                    offset: 0,
+                    hash: Sha256::new(),
+                    pending: Vec::new(),
+                    writable: 0,
+                    interest: (false, false),
+                    closing: false,
+                };
+                self.visitors.insert(socket, visitor);
+                self.dirty.push(socket);
+            }
+            Input::Read { socket, len } => {
+                self.on_read(socket, len);
+                self.dirty.push(socket);
+            }
+            Input::Writable { socket, bytes } => {
+                if let Some(visitor) = self.visitors.get_mut(&socket) {
+                    visitor.writable = bytes;
+                }
+                self.dirty.push(socket);
+            }
+            Input::Eof { socket } => {
+                if let Some(visitor) = self.visitors.get_mut(&socket) {
+                    visitor.closing = true;
+                }
+                self.dirty.push(socket);
+            }
+            Input::Failed { socket, .. } => {
+                self.visitors.remove(&socket);
+            }
+            _ => {}
+        }
+    }
+
+    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output {
+        loop {
+            if let Some(socket) = self.dirty.pop() {
+                self.flush(socket, buf);
+                if !buf.is_empty() {
+                    return Output::Send { socket };
+                }
+            } else {
+                return self.outputs.pop_front().unwrap_or(Output::Timeout(None));
+            }
+        }
+    }
+}

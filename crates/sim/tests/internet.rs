@@ -1,0 +1,202 @@
+//! The driver itself: connections, order, flow control and repeatability, without any relay.
+
+use core::net::{IpAddr, SocketAddr};
+use heddle_proto::node::{Input, Node, Output, SocketError, SocketId};
+use heddle_proto::time::{Duration, Instant};
+use heddle_sim::{Host, HostId, Internet, Options, Service, Simulation, TraceHash, Wire, pattern};
+use std::collections::VecDeque;
+
+/// One connection that sends, reads and closes as it is told.
+struct Client {
+    to_send: VecDeque<u8>,
+    received: Vec<u8>,
+    reading: bool,
+    writable: usize,
+    open: bool,
+    failed: Option<SocketError>,
+    eof_at: Option<Instant>,
+    connected_at: Option<Instant>,
+    /// To be sent a FIN after everything.
+    half_close: bool,
+    outputs: VecDeque<Output>,
+    buf: Vec<u8>,
+}
+
+const SOCKET: SocketId = SocketId::dialled(0);
+
+impl Client {
+    fn new(to: SocketAddr, to_send: Vec<u8>) -> Self {
+        Client {
+            to_send: to_send.into(),
+            received: Vec::new(),
+            reading: true,
+            writable: 0,
+            open: false,
+            failed: None,
+            eof_at: None,
+            connected_at: None,
+            half_close: false,
+            outputs: VecDeque::from([Output::Connect { socket: SOCKET, to }]),
+            buf: vec![0; 5000],
+        }
+    }
+
+    fn set_reading(&mut self, reading: bool) {
+        self.reading = reading;
+        self.outputs.push_back(Output::Interest { socket: SOCKET, read: reading, write: true });
+    }
+}
+
+impl Node for Client {
+    fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
+        &mut self.buf
+    }
+
+    fn handle_input(&mut self, now: Instant, input: Input) {
+        match input {
+            Input::Connected { .. } => {
+                self.open = true;
+                self.connected_at = Some(now);
+                self.set_reading(self.reading);
+            }
+            Input::Read { len, .. } => self.received.extend_from_slice(&self.buf[..len]),
+            Input::Writable { bytes, .. } => self.writable = bytes,
+            Input::Eof { .. } => self.eof_at = Some(now),
+            Input::Failed { error, .. } => {
+                self.failed = Some(error);
+                self.open = false;
+            }
+            _ => {}
+        }
+    }
+
+    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output {
+        if let Some(output) = self.outputs.pop_front() {
+            return output;
+        }
+        let len = self.to_send.len().min(self.writable);
+        if self.open && len > 0 {
+            buf.extend(self.to_send.drain(..len));
+            self.writable -= len;
+            if self.half_close && self.to_send.is_empty() {
+                self.outputs.push_back(Output::ShutdownWrite { socket: SOCKET });
+            }
+            return Output::Send { socket: SOCKET };
+        }
+        Output::Timeout(None)
+    }
+}
+
+const SERVER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1));
+const CLIENT: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(198, 51, 100, 1));
+
+fn world(seed: u64, wire: Wire, port: u16, to_send: Vec<u8>) -> (Simulation, HostId, HostId) {
+    let mut sim = Simulation::new(seed, Options { default_wire: wire, ..Options::default() });
+    let services = [(7, Service::Echo), (19, Service::Source), (9, Service::Digest), (1, Service::Stall)];
+    let internet = Internet::new(&services);
+    let ports = internet.ports();
+    let server =
+        sim.add_host(Host { addrs: vec![SERVER], ports, nodes: vec![Box::new(internet)], plain: true });
+    let client = Client::new((SERVER, port).into(), to_send);
+    let client =
+        sim.add_host(Host { addrs: vec![CLIENT], ports: vec![], nodes: vec![Box::new(client)], plain: true });
+    (sim, server, client)
+}
+
+fn client<R>(sim: &mut Simulation, id: HostId, speak: impl FnOnce(&mut Client) -> R) -> R {
+    sim.with(id, 0, |client: &mut Client, _| speak(client))
+}
+
+fn download(seed: u64, wire: Wire, len: u64) -> (Duration, TraceHash) {
+    let (mut sim, _, id) = world(seed, wire, 19, len.to_be_bytes().to_vec());
+    let done = sim.run_until(Duration::from_secs(600), |sim| client(sim, id, |c| c.eof_at.is_some()));
+    assert!(done, "the download ends");
+    client(&mut sim, id, |c| {
+        assert_eq!(c.received.len() as u64, len);
+        assert!(c.received.iter().enumerate().all(|(offset, byte)| *byte == pattern(offset as u64)));
+    });
+    (sim.now().since(Instant::ZERO), sim.trace_hash())
+}
+
+#[test]
+fn a_connection_takes_a_round_trip_and_a_download_the_rate() {
+    let wire = Wire { rate_bytes_per_s: Some(1_000_000), ..Wire::default() };
+    let (mut sim, _, id) = world(1, wire, 7, vec![]);
+    sim.run_for(Duration::from_secs(1));
+    let connected_at = client(&mut sim, id, |c| c.connected_at);
+    assert_eq!(connected_at, Some(Instant::from_nanos(20_000_000)));
+
+    // 1,000,000 bytes in 691 segments with 78 bytes of headers each, and two round trips.
+    let (took, _) = download(1, wire, 1_000_000);
+    assert!((1.09..1.12).contains(&took.as_secs_f64()), "{took:?}");
+}
+
+#[test]
+fn one_seed_makes_one_trace() {
+    let wire = Wire { loss_ppm: 20_000, jitter: Duration::from_millis(3), ..Wire::default() };
+    let (took, hash) = download(1, wire, 300_000);
+    assert_eq!(download(1, wire, 300_000), (took, hash));
+    assert_ne!(download(2, wire, 300_000).1, hash);
+    let (undisturbed, _) = download(1, Wire::default(), 300_000);
+    assert!(took > 2 * undisturbed, "losses cost time: {took:?}, {undisturbed:?}");
+}
+
+#[test]
+fn a_window_bounds_what_is_under_way() {
+    let wire = Wire { window_bytes: 20_000, ..Wire::default() };
+    // A window each 20 ms.
+    let (took, _) = download(1, wire, 1_000_000);
+    assert!((0.98..1.1).contains(&took.as_secs_f64()), "{took:?}");
+}
+
+#[test]
+fn who_does_not_read_holds_the_sender_back() {
+    let (mut sim, _, id) = world(1, Wire::default(), 1, vec![5; 1_000_000]);
+    sim.run_for(Duration::from_secs(60));
+    let left = client(&mut sim, id, |c| c.to_send.len());
+    assert_eq!(left, 1_000_000 - Wire::default().window_bytes);
+}
+
+#[test]
+fn an_echo_comes_back_and_a_half_closed_stream_ends() {
+    let sent: Vec<u8> = (0..200_000).map(pattern).collect();
+    let (mut sim, server, id) = world(1, Wire::default(), 7, sent.clone());
+    client(&mut sim, id, |c| c.half_close = true);
+    sim.run_for(Duration::from_secs(10));
+    let received = client(&mut sim, id, |c| std::mem::take(&mut c.received));
+    assert!(received == sent);
+    assert!(client(&mut sim, id, |c| c.eof_at.is_some()));
+    assert_eq!(sim.with(server, 0, |server: &mut Internet, _| server.visitors()), 0);
+}
+
+#[test]
+fn connections_are_refused_reset_and_lead_nowhere() {
+    let (mut sim, _, id) = world(1, Wire::default(), 80, vec![]);
+    sim.run_for(Duration::from_secs(1));
+    assert_eq!(client(&mut sim, id, |c| c.failed), Some(SocketError::Refused));
+
+    let (mut sim, server, id) = world(1, Wire::default(), 7, vec![1]);
+    sim.run_for(Duration::from_secs(1));
+    sim.kill(server);
+    sim.run_for(Duration::from_secs(1));
+    assert_eq!(client(&mut sim, id, |c| c.failed), Some(SocketError::Reset));
+
+    let mut sim = Simulation::new(1, Options::default());
+    let nowhere = Client::new(([203, 0, 113, 1], 80).into(), vec![]);
+    let nodes: Vec<Box<dyn heddle_sim::AnyNode>> = vec![Box::new(nowhere)];
+    let id = sim.add_host(Host { addrs: vec![CLIENT], ports: vec![], nodes, plain: true });
+    sim.run_for(Duration::from_secs(1));
+    assert_eq!(client(&mut sim, id, |c| c.failed), Some(SocketError::HostUnreachable));
+}
+
+#[test]
+fn a_reader_that_pauses_gets_everything_later() {
+    let (mut sim, _, id) = world(1, Wire::default(), 19, 1_000_000u64.to_be_bytes().to_vec());
+    client(&mut sim, id, |c| c.reading = false);
+    sim.run_for(Duration::from_secs(10));
+    assert_eq!(client(&mut sim, id, |c| c.received.len()), 0);
+    client(&mut sim, id, |c| c.set_reading(true));
+    sim.run_for(Duration::from_secs(10));
+    assert_eq!(client(&mut sim, id, |c| c.received.len()), 1_000_000);
+    assert!(client(&mut sim, id, |c| c.eof_at.is_some()));
+}
