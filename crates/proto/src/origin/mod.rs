@@ -1,10 +1,12 @@
 //! The client's end of circuits.
 //!
 //! [`OriginCircuit`] builds one circuit, hop by hop, and carries its streams. It knows no channel:
-//! its owner moves the cells. An onion proxy owns many, a relay owns one while it finds out whether
+//! its owner moves the cells. [`OnionProxy`] owns many, a relay owns one while it finds out whether
 //! it can be reached.
 
 mod circuit;
+mod exchange;
+mod proxy;
 mod streams;
 #[cfg(test)]
 mod tests;
@@ -12,4 +14,6 @@ mod tests;
 pub use circuit::{
     Closed, Handshake, Hop, OUT_CELLS_HIGH, OriginCell, OriginCircuit, OriginError, OriginEvent,
 };
+pub use exchange::{Destination, Exchange, ExchangeState, ExchangeStatus};
+pub use proxy::{CircuitNumber, ExchangeNumber, OnionProxy, ProxyEvent};
 pub use streams::STREAM_BUFFER_MAX_BYTES;
