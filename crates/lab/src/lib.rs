@@ -1,7 +1,8 @@
 //! Private Tor networks of real processes on loopback, and what is measured in them.
 //!
 //! [`testnet`] starts stock authorities, stock and Heddle relays and a stock client; [`control`]
-//! and [`socks`] drive the client; [`traffic`] is what flows; [`usage`] is what it costs;
+//! and [`socks`] drive the client; [`traffic`] is what flows; [`usage`] is what it costs
+//! and [`sockets`] who is connected to whom;
 //! [`figures`] turns samples into figures; [`demo`] is the project's main job, built from these.
 //!
 //! Nothing here outlives its owner: processes die with the process that started them, even when
@@ -15,6 +16,7 @@ pub mod interrupt;
 pub mod ports;
 pub mod process;
 pub mod scratch;
+pub mod sockets;
 pub mod socks;
 pub mod testnet;
 pub mod traffic;

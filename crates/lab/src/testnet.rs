@@ -50,7 +50,7 @@ pub struct RelayOptions {
     pub program: Program,
     /// Whether it exits, to any address including loopback.
     pub exit: bool,
-    /// Lines added to its torrc.
+    /// Lines added to its torrc. Lines of `ExitPolicy` go before what `exit` says.
     pub torrc: Vec<String>,
 }
 

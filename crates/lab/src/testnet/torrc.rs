@@ -84,6 +84,8 @@ pub(super) fn relay(shared: &Shared, relay: &RelayOptions, dir: &Path, port: u16
     lines.extend(or_port(&relay.nickname, port));
     // It cannot test its own reachability before there are circuits to do it with.
     lines.push("AssumeReachable 1".to_owned());
+    // Of most options the last line counts, of a policy the first that fits: both are the relay's.
+    lines.extend(relay.torrc.iter().cloned());
     let exit: &[&str] = if relay.exit {
         // Loopback is private, and a policy that accepts only 127.0.0.0/8 does not count as one.
         &["ExitRelay 1", "ExitPolicyRejectPrivate 0", "ExitPolicy accept *:*"]
@@ -91,7 +93,6 @@ pub(super) fn relay(shared: &Shared, relay: &RelayOptions, dir: &Path, port: u16
         &["ExitRelay 0", "ExitPolicy reject *:*"]
     };
     lines.extend(exit.iter().map(|line| (*line).to_owned()));
-    lines.extend(relay.torrc.iter().cloned());
     text(&lines)
 }
 
