@@ -1,0 +1,318 @@
+//! A small network: relays with real keys and TLS, a client, and the servers behind the exits.
+
+#![allow(dead_code)]
+
+use core::net::{IpAddr, Ipv4Addr};
+use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
+use heddle_dir::keys::{KeyOptions, RelayKeys};
+use heddle_proto::bucket::Limit;
+use heddle_proto::channel::Target;
+use heddle_proto::crypto::{NtorKeypair, OnionKeys};
+use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::node::ShardId;
+use heddle_proto::origin::{
+    CircuitNumber, Destination, Exchange, ExchangeNumber, ExchangeStatus, Handshake, Hop, OnionProxy,
+    ProxyEvent,
+};
+use heddle_proto::policy::ExitPolicy;
+use heddle_proto::relay::{Control, Limits, NetworkParams, Relay, RelayConfig};
+use heddle_proto::rng::Seed;
+use heddle_proto::time::Duration;
+use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
+use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
+use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
+use std::sync::{Arc, Mutex};
+
+pub const OR_PORT: u16 = 9001;
+pub const ECHO: u16 = 7;
+pub const SOURCE: u16 = 19;
+pub const DIGEST: u16 = 9;
+pub const STALL: u16 = 1;
+/// Where the servers are.
+pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));
+pub const SERVER_NAME: &str = "server.example";
+
+/// A relay of the network.
+#[derive(Clone)]
+pub struct RelayHost {
+    pub host: HostId,
+    pub hop: Hop,
+}
+
+/// The network; the last relay is the exit.
+pub struct Net {
+    pub sim: Simulation,
+    pub relays: Vec<RelayHost>,
+    pub client: HostId,
+    pub server: HostId,
+}
+
+/// What a network is like.
+#[derive(Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub wire: Wire,
+    /// The shards of each relay.
+    pub shards: Vec<usize>,
+    pub max_queue_bytes: usize,
+    pub params: NetworkParams,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan {
+            seed: 1,
+            wire: Wire::default(),
+            shards: vec![1, 1, 1],
+            max_queue_bytes: 16 << 20,
+            params: NetworkParams::default(),
+        }
+    }
+}
+
+impl Net {
+    pub fn new(plan: &Plan) -> Self {
+        let mut sim = Simulation::new(plan.seed, Options { default_wire: plan.wire, ..Options::default() });
+        let relays: Vec<RelayHost> = plan
+            .shards
+            .iter()
+            .enumerate()
+            .map(|(index, shards)| add_relay(&mut sim, plan, index, *shards))
+            .collect();
+        let services = [
+            (ECHO, Service::Echo),
+            (SOURCE, Service::Source),
+            (DIGEST, Service::Digest),
+            (STALL, Service::Stall),
+        ];
+        let internet = Internet::new(&services);
+        let ports = internet.ports();
+        let server =
+            sim.add_host(Host { addrs: vec![SERVER], ports, nodes: vec![Box::new(internet)], plain: true });
+        sim.add_name(SERVER_NAME, &[SERVER]);
+        let client = add_client(&mut sim, 0);
+        Net { sim, relays, client, server }
+    }
+
+    /// A path over these relays; the last hop is asked for congestion control if wanted.
+    pub fn path(&self, relays: &[usize], congestion_control: bool) -> Vec<(Hop, Handshake)> {
+        let last = relays.len() - 1;
+        let handshake = |place| match place {
+            _ if place == last && congestion_control => Handshake::NtorV3 { congestion_control },
+            0 => Handshake::Ntor,
+            _ => Handshake::NtorV3 { congestion_control: false },
+        };
+        relays.iter().enumerate().map(|(n, relay)| (self.relays[*relay].hop.clone(), handshake(n))).collect()
+    }
+
+    pub fn proxy<R>(&mut self, speak: impl FnOnce(&mut OnionProxy) -> R) -> R {
+        self.sim.with(self.client, 0, |proxy: &mut OnionProxy, _| speak(proxy))
+    }
+
+    /// Asks for a circuit and waits until it is built.
+    pub fn build(&mut self, relays: &[usize], congestion_control: bool) -> CircuitNumber {
+        let path = self.path(relays, congestion_control);
+        let number = self.proxy(|proxy| proxy.build(path)).expect("the path has relays");
+        self.await_event(ProxyEvent::Built(number));
+        number
+    }
+
+    /// Waits for an event of the proxy; others are dropped.
+    pub fn await_event(&mut self, wanted: ProxyEvent) {
+        let client = self.client;
+        let mut seen = Vec::new();
+        let came = self.sim.run_until(Duration::from_secs(120), |sim| {
+            seen.extend(sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.take_events()));
+            seen.contains(&wanted)
+        });
+        assert!(came, "{wanted:?} did not come, but {seen:?}");
+    }
+
+    pub fn begin(&mut self, circuit: CircuitNumber, exchange: Exchange) -> ExchangeNumber {
+        let client = self.client;
+        let begun =
+            self.sim.with(client, 0, |proxy: &mut OnionProxy, now| proxy.begin(now, circuit, exchange));
+        begun.expect("a built circuit takes streams")
+    }
+
+    pub fn status(&mut self, exchange: ExchangeNumber) -> ExchangeStatus {
+        self.proxy(|proxy| proxy.status(exchange)).expect("the exchange was begun")
+    }
+
+    /// Lets time pass until an exchange is as wanted.
+    pub fn await_status(
+        &mut self,
+        exchange: ExchangeNumber,
+        time_max: Duration,
+        wanted: impl Fn(&ExchangeStatus) -> bool,
+    ) -> ExchangeStatus {
+        let client = self.client;
+        let came = self.sim.run_until(time_max, |sim| {
+            let status = sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.status(exchange));
+            status.is_some_and(|status| wanted(&status))
+        });
+        let status = self.status(exchange);
+        assert!(came, "after {time_max:?}: {status:?}");
+        self.sim.note(&status);
+        status
+    }
+
+    /// Cells that wait in all shards of a relay.
+    pub fn queued_cells(&mut self, relay: usize) -> u32 {
+        let host = self.relays[relay].host;
+        self.sim.with(host, 0, |relay: &mut Relay, _| relay.queued_cells())
+    }
+
+    pub fn circuits(&mut self, relay: usize, shard: usize) -> usize {
+        let host = self.relays[relay].host;
+        self.sim.with(host, shard, |relay: &mut Relay, _| relay.circuits())
+    }
+}
+
+/// Reads so many bytes.
+pub fn download(bytes: u64) -> Exchange {
+    Exchange {
+        to: Destination::Addr(SERVER),
+        port: SOURCE,
+        head: bytes.to_be_bytes().to_vec(),
+        body_bytes: 0,
+        body: pattern,
+        reading: true,
+    }
+}
+
+/// Sends so many bytes and reads their hash.
+pub fn upload(bytes: u64) -> Exchange {
+    Exchange {
+        to: Destination::Name(SERVER_NAME.to_owned()),
+        port: DIGEST,
+        body_bytes: bytes,
+        ..download(bytes)
+    }
+}
+
+/// The SHA-256 of what a download or an upload of so many bytes carries.
+pub fn pattern_sha256(bytes: u64) -> [u8; 32] {
+    use sha2::{Digest, Sha256};
+    Sha256::digest((0..bytes).map(pattern).collect::<Vec<u8>>()).into()
+}
+
+fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> RelayHost {
+    let identity = identity(index);
+    let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
+    let seed = sim.seed().child("relay", index as u64);
+    let is_exit = index + 1 == plan.shards.len();
+    let node = |shard: usize| -> Box<dyn AnyNode> {
+        let seed = seed.child("shard", shard as u64);
+        let mut tls = identity.tls.clone();
+        tls.link.addrs = vec![addr];
+        let transport = transport(Some(tls), &seed);
+        let config = RelayConfig {
+            ids: identity.tls.link.ids,
+            addrs: vec![addr],
+            exit_policy: is_exit
+                .then(|| ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule of the grammar")])),
+            ipv6_exit: false,
+            extend_to_private: true,
+            max_queue_bytes: plan.max_queue_bytes,
+            bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
+            relay_bandwidth: None,
+            count_private_bandwidth: false,
+            shard: ShardId(shard as u16),
+            shards: shards as u16,
+            limits: Limits::default(),
+        };
+        Box::new(Relay::new(config, Box::new(transport), &seed))
+    };
+    let nodes = (0..shards).map(node).collect();
+    let host = sim.add_host(Host { addrs: vec![addr], ports: vec![OR_PORT], nodes, plain: false });
+    let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
+    let ids = identity.tls.link.ids;
+    let hop = Hop {
+        target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
+        ntor_key: *onion.public(),
+    };
+    let keys = Arc::new(OnionKeys {
+        rsa_id: ids.rsa.0,
+        ed25519_id: ids.ed25519.0,
+        ntor_current: onion,
+        ntor_previous: None,
+    });
+    for shard in 0..shards {
+        sim.control(host, shard, Control::OnionKeys(keys.clone()));
+        sim.control(host, shard, Control::Params(Arc::new(plan.params.clone())));
+    }
+    RelayHost { host, hop }
+}
+
+/// Adds an onion proxy.
+pub fn add_client(sim: &mut Simulation, index: u8) -> HostId {
+    let seed = sim.seed().child("client", index.into());
+    let proxy = OnionProxy::new(Box::new(transport(None, &seed)), Arc::default(), &seed);
+    let addrs = vec![IpAddr::V4(Ipv4Addr::new(172, 16, 0, index + 1))];
+    sim.add_host(Host { addrs, ports: vec![], nodes: vec![Box::new(proxy)], plain: false })
+}
+
+pub fn transport(identity: Option<TlsIdentity>, seed: &Seed) -> TlsTransport {
+    let seed = seed.child("tls", 0);
+    TlsTransport::new(TlsOptions::default(), identity, Arc::new(Judge), seed).expect("the keys are good")
+}
+
+/// Keys and certificates, made once in a process: RSA takes its time.
+#[derive(Clone)]
+struct Identity {
+    tls: TlsIdentity,
+}
+
+fn identity(index: usize) -> Identity {
+    static MADE: Mutex<Vec<Option<Identity>>> = Mutex::new(Vec::new());
+    let mut made = MADE.lock().expect("no test fails while it makes keys");
+    if made.len() <= index {
+        made.resize(index + 1, None);
+    }
+    made[index].get_or_insert_with(|| make_identity(index as u64)).clone()
+}
+
+fn make_identity(index: u64) -> Identity {
+    let dir = tempfile::tempdir().expect("a directory for keys");
+    let mut rng = Seed::from_number(index).child("identity", index).rng();
+    let unix_s = Options::default().wall.as_secs();
+    let options = KeyOptions::new(dir.path(), "heddle");
+    let keys = RelayKeys::load_or_create(options, unix_s, &mut rng).expect("keys are made");
+    let certs = Arc::new(ChannelCerts::create(&keys, unix_s, &mut rng).expect("certificates are made"));
+    let owned = |side| certs.certs_cell(side).iter().map(|(kind, cert)| (*kind, cert.to_vec())).collect();
+    let signer = certs.clone();
+    let link = LinkIdentity {
+        ids: RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) },
+        rsa_key_sha256: certs.rsa_key_sha256(),
+        responder_certs: owned(ChannelSide::Responder),
+        initiator_certs: owned(ChannelSide::Initiator),
+        auth_signer: Arc::new(move |message: &[u8]| signer.sign_authenticate(message)),
+        addrs: vec![],
+    };
+    let key = TlsKey {
+        private_key_der: certs.tls_key_pkcs8().to_vec().into(),
+        cert_der: certs.tls_cert_der().to_vec(),
+    };
+    Identity { tls: TlsIdentity { link, key } }
+}
+
+/// Judges certificates as a relay does.
+struct Judge;
+
+impl PeerVerifier for Judge {
+    fn verify_certs(
+        &self,
+        certs: &[(u8, &[u8])],
+        tls_cert_sha256: Option<[u8; 32]>,
+        unix_s: u64,
+    ) -> Result<VerifiedPeer, InvalidPeer> {
+        let peer = verify_peer_certs(certs, tls_cert_sha256.as_ref(), unix_s)
+            .map_err(|_| InvalidPeer("bad certificates"))?;
+        Ok(VerifiedPeer {
+            ids: RelayIds { rsa: RsaId(peer.rsa_id), ed25519: Ed25519Id(peer.ed25519_id) },
+            rsa_key_sha256: peer.rsa_key_sha256,
+            auth_key: peer.auth_key,
+        })
+    }
+}
