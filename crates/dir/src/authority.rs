@@ -4,7 +4,7 @@
 //! `download=`, `vote=`, `ipv6=`, `weight=`, `bridge` and `no-v2` (tor(1), DirAuthority).
 
 use std::fmt;
-use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{SocketAddrV4, SocketAddrV6};
 
 /// A directory authority as the configuration names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,27 +35,27 @@ pub struct DirAuthorityError {
 impl fmt::Display for DirAuthorityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let DirAuthorityError { problem, word } = self;
-        write!(f, "DirAuthority: \"{word}\" is not {problem}")
+        write!(f, "`{word}` is not {problem}")
     }
 }
 
 impl std::error::Error for DirAuthorityError {}
 
 impl DirAuthority {
-    /// Reads the value of a `DirAuthority` line.
+    /// Reads the value of a `DirAuthority` line. As in stock Tor, a flag that is not known or has no
+    /// good value is a warning, while the addresses and the fingerprint must be right.
     ///
     /// ```
     /// let line = "moria1 orport=9201 v3ident=F533C81CEF0BC0267857C99B2F471ADF249FA232 \
     ///             128.31.0.39:9231 1A25 C635 8DB9 1342 AA51 720A 5038 B727 4273 2498";
-    /// let authority = heddle_dir::authority::DirAuthority::parse(line).unwrap();
+    /// let mut warnings = Vec::new();
+    /// let authority = heddle_dir::authority::DirAuthority::parse(line, &mut warnings).unwrap();
     /// assert_eq!(authority.or_port, Some(9201));
+    /// assert!(warnings.is_empty());
     /// ```
-    pub fn parse(line: &str) -> Result<Self, DirAuthorityError> {
+    pub fn parse(line: &str, warnings: &mut Vec<String>) -> Result<Self, DirAuthorityError> {
         let mut words = line.split_ascii_whitespace().peekable();
-        // An address starts with a digit, and so may a nickname; only the address has a colon.
-        let nickname = words
-            .next_if(|word| !word.contains(['=', ':']) && is_nickname(word) && !is_flag(word))
-            .map(str::to_owned);
+        let nickname = words.next_if(|word| is_nickname(word)).map(str::to_owned);
         let mut authority = DirAuthority {
             nickname,
             dir_address: SocketAddrV4::new([0, 0, 0, 0].into(), 0),
@@ -65,59 +65,53 @@ impl DirAuthority {
             v3_ident: None,
             bridge: false,
         };
-        while let Some(flag) = words.next_if(|word| is_flag(word)) {
-            authority.apply_flag(flag)?;
+        while let Some(flag) = words.next_if(|word| !word.starts_with(|c: char| c.is_ascii_digit())) {
+            authority.set_flag(flag, warnings)?;
         }
         let address = words.next().unwrap_or("");
-        authority.dir_address = match address.parse() {
-            Ok(SocketAddr::V4(address)) if address.port() != 0 => address,
-            _ => return Err(error("an IPv4 address and port", address)),
-        };
+        authority.dir_address = address
+            .parse()
+            .ok()
+            .filter(|address: &SocketAddrV4| address.port() != 0)
+            .ok_or_else(|| error("an IPv4 address with a port", address))?;
         let fingerprint: String = words.collect();
         authority.rsa_id = parse_fingerprint(&fingerprint)
             .ok_or_else(|| error("a fingerprint of 40 hexadecimal digits", &fingerprint))?;
         Ok(authority)
     }
 
-    fn apply_flag(&mut self, flag: &str) -> Result<(), DirAuthorityError> {
-        let lower = flag.to_ascii_lowercase();
-        let (name, value) = lower.split_once('=').unwrap_or((lower.as_str(), ""));
-        match name {
-            "bridge" => self.bridge = true,
-            "orport" => {
-                let port = value.parse().ok().filter(|port| *port != 0);
-                self.or_port = Some(port.ok_or_else(|| error("a port", flag))?);
-            }
-            "v3ident" => {
-                let id = parse_fingerprint(value);
-                self.v3_ident = Some(id.ok_or_else(|| error("an identity of 40 hexadecimal digits", flag))?);
-            }
+    fn set_flag(&mut self, flag: &str, warnings: &mut Vec<String>) -> Result<(), DirAuthorityError> {
+        let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
+        let mut ignore = |why: &str| warnings.push(format!("the flag `{flag}` {why} and is ignored"));
+        match name.to_ascii_lowercase().as_str() {
+            "orport" => match value.parse() {
+                Ok(port) if port != 0 => self.or_port = Some(port),
+                _ => ignore("has no port from 1 to 65535"),
+            },
+            "v3ident" => match parse_fingerprint(value) {
+                Some(identity) => self.v3_ident = Some(identity),
+                None => ignore("has no 40 hexadecimal digits"),
+            },
             "ipv6" => {
                 let address = value.parse().ok();
-                self.ipv6_or_address = Some(address.ok_or_else(|| error("an IPv6 address and port", flag))?);
+                self.ipv6_or_address = Some(address.ok_or_else(|| error("an [ADDRESS]:PORT", flag))?);
             }
-            // What concerns other uses of an authority: valid here, and without effect.
-            _ => {}
+            "bridge" => self.bridge = true,
+            // What these say does not concern a relay, or no longer means anything.
+            "weight" | "upload" | "download" | "vote" | "hs" | "no-hs" | "no-v2" => {}
+            _ => ignore("is not known"),
         }
         Ok(())
     }
 }
 
-fn is_flag(word: &str) -> bool {
-    const NAMED: [&str; 7] = ["orport", "v3ident", "ipv6", "weight", "upload", "download", "vote"];
-    let lower = word.to_ascii_lowercase();
-    match lower.split_once('=') {
-        Some((name, _)) => NAMED.contains(&name),
-        None => matches!(lower.as_str(), "bridge" | "no-v2" | "hs" | "no-hs" | "v1"),
-    }
-}
-
 /// One to nineteen letters and digits (dir-spec, section 2.1.1 "router").
-pub(crate) fn is_nickname(word: &str) -> bool {
+pub fn is_nickname(word: &str) -> bool {
     (1..=19).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-fn parse_fingerprint(text: &str) -> Option<[u8; 20]> {
+/// Reads the SHA-1 of a key as forty hexadecimal digits of either case.
+pub fn parse_fingerprint(text: &str) -> Option<[u8; 20]> {
     let mut id = [0; 20];
     hex::decode_to_slice(text, &mut id).ok()?;
     Some(id)
@@ -135,9 +129,17 @@ mod tests {
 
     const FINGERPRINT: &str = "9695DFC35FFEB861329B9F1AB04C46397020CE31";
 
+    /// The authority of a line without faults.
+    fn parse(line: &str) -> DirAuthority {
+        let mut warnings = Vec::new();
+        let authority = DirAuthority::parse(line, &mut warnings).unwrap();
+        assert_eq!(warnings, Vec::<String>::new());
+        authority
+    }
+
     #[test]
     fn every_part_but_address_and_fingerprint_may_be_absent() {
-        let bare = DirAuthority::parse(&format!("127.0.0.1:7000 {FINGERPRINT}")).unwrap();
+        let bare = parse(&format!("127.0.0.1:7000 {FINGERPRINT}"));
         assert_eq!(bare.nickname, None);
         assert_eq!(bare.dir_address.to_string(), "127.0.0.1:7000");
         assert_eq!(hex::encode_upper(bare.rsa_id), FINGERPRINT);
@@ -147,7 +149,7 @@ mod tests {
             "test000a orport=5001 no-v2 v3ident={FINGERPRINT} ipv6=[2001:db8::1]:443 \
              weight=0.5 bridge 10.0.0.1:80 9695 DFC3 5FFE B861 329B 9F1A B04C 4639 7020 CE31"
         );
-        let full = DirAuthority::parse(&line).unwrap();
+        let full = parse(&line);
         assert_eq!(full.nickname.as_deref(), Some("test000a"));
         assert_eq!(full.or_port, Some(5001));
         assert_eq!(full.v3_ident, Some(full.rsa_id));
@@ -158,21 +160,32 @@ mod tests {
     #[test]
     fn a_fault_names_the_word() {
         for (line, word) in [
-            ("name orport=x 127.0.0.1:80 00", "orport=x"),
-            ("name v3ident=12 127.0.0.1:80 00", "v3ident=12"),
+            ("name ipv6=127.0.0.1:80 127.0.0.1:80 00", "ipv6=127.0.0.1:80"),
             ("name 127.0.0.1 00", "127.0.0.1"),
+            ("name 127.0.0.1:0 00", "127.0.0.1:0"),
             ("name 127.0.0.1:80 00", "00"),
-            ("", "\"\""),
+            ("", "``"),
         ] {
-            let error = DirAuthority::parse(line).unwrap_err().to_string();
+            let error = DirAuthority::parse(line, &mut Vec::new()).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn a_bad_flag_is_told_and_ignored() {
+        let line = format!("bridge orport=x v3ident=12 blubber vote=1 127.0.0.1:80 {FINGERPRINT}");
+        let mut warnings = Vec::new();
+        let authority = DirAuthority::parse(&line, &mut warnings).unwrap();
+        assert_eq!(authority.nickname.as_deref(), Some("bridge"));
+        assert_eq!((authority.or_port, authority.v3_ident, authority.bridge), (None, None, false));
+        let told: Vec<&str> = warnings.iter().filter_map(|warning| warning.split('`').nth(1)).collect();
+        assert_eq!(told, ["orport=x", "v3ident=12", "blubber"]);
     }
 
     proptest! {
         #[test]
         fn any_line_is_read_without_a_panic(line in ".{0,200}") {
-            let _ = DirAuthority::parse(&line);
+            let _ = DirAuthority::parse(&line, &mut Vec::new());
         }
     }
 }

@@ -16,7 +16,7 @@ const YEAR_S: u64 = 366 * 86_400;
 
 fn authority(v3_ident: &str) -> DirAuthority {
     let line = format!("auth v3ident={v3_ident} 127.0.0.1:9 {}", "0".repeat(40));
-    DirAuthority::parse(&line).unwrap()
+    DirAuthority::parse(&line, &mut Vec::new()).unwrap()
 }
 
 fn authorities() -> Vec<DirAuthority> {

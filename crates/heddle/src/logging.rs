@@ -94,7 +94,8 @@ impl log::Log for Logger {
             return;
         }
         let (severity, name) = severity(record.level());
-        let form = format_description!("[month repr:short] [day] [hour]:[minute]:[second].[subsecond digits:3]");
+        let form =
+            format_description!("[month repr:short] [day] [hour]:[minute]:[second].[subsecond digits:3]");
         let now = OffsetDateTime::now_utc().format(form).unwrap_or_default();
         let line = format!("{now} [{name}] {}\n", record.args());
         let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);

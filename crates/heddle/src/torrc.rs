@@ -25,7 +25,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use options::{Options, SafeLogging};
-pub use values::{DirAuthority, Log, LogTarget, OrAddress, OrPort, Port, Severity};
+pub use values::{Log, LogTarget, OrAddress, OrPort, Port, Severity};
 
 use lines::{Command, Line, Place};
 use names::Name;

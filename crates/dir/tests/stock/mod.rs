@@ -90,7 +90,8 @@ impl Authority {
             .spawn()
             .unwrap();
         let log = read_lines(process.stdout.take().unwrap());
-        let authority = Authority { process, log, line: DirAuthority::parse(&line).unwrap(), scratch };
+        let line = DirAuthority::parse(&line, &mut Vec::new()).unwrap();
+        let authority = Authority { process, log, line, scratch };
         authority.wait_for_log("Opened Directory listener");
         authority
     }

@@ -1,6 +1,6 @@
 //! Which addresses the relay listens on, and which it tells others.
 
-use crate::torrc::{OrAddress, Options, Port};
+use crate::torrc::{Options, OrAddress, Port};
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
@@ -56,7 +56,9 @@ impl Listeners {
         match known {
             Some(address) => self.advertised.push(SocketAddr::new(address, port)),
             None if ipv4 => {
-                return Err("the relay's IPv4 address is not known; add a line such as `Address 192.0.2.1`".into());
+                return Err(
+                    "the relay's IPv4 address is not known; add a line such as `Address 192.0.2.1`".into()
+                );
             }
             None => {}
         }
@@ -83,12 +85,9 @@ fn configured(options: &Options, ipv4: bool) -> Option<IpAddr> {
 
 /// The address that the system would send to a directory authority from. Nothing is sent.
 fn guessed(options: &Options, ipv4: bool) -> Option<IpAddr> {
-    let authority = options.authorities().find_map(|authority| {
-        let addr = match ipv4 {
-            true => Some(SocketAddr::V4(authority.dir_address)),
-            false => authority.ipv6_or_address.map(SocketAddr::V6),
-        };
-        addr
+    let authority = options.authorities().find_map(|authority| match ipv4 {
+        true => Some(SocketAddr::V4(authority.dir_address)),
+        false => authority.ipv6_or_address.map(SocketAddr::V6),
     })?;
     let any: IpAddr = if ipv4 { [0, 0, 0, 0].into() } else { [0; 16].into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;

@@ -95,7 +95,7 @@ impl ControlPlane {
     ) -> Result<JoinHandle<()>, Failure> {
         let now_unix_s = wall_clock().as_secs();
         let mut rng = seed.child("directory", 0).rng();
-        let authorities: Vec<DirAuthority> = options.authorities().map(to_authority).collect();
+        let authorities: Vec<DirAuthority> = options.authorities().cloned().collect();
         let client =
             DirectoryClient::new(options.cache_directory(), authorities.clone(), now_unix_s, &mut rng);
         let plane = ControlPlane {
@@ -237,7 +237,7 @@ impl ControlPlane {
         };
         log::debug!("Probing our ORPort over {} and {}", path[0].target.rsa, path[1].target.rsa);
         if let Some(handle) = self.shards.handles.first() {
-            drop(handle.control(Control::ProbeReachability { via: path, ourselves }));
+            let _ = handle.control(Control::ProbeReachability { via: path, ourselves });
         }
     }
 
@@ -259,7 +259,8 @@ impl ControlPlane {
             Ok(descriptor) => {
                 let outcomes = post_descriptor(&descriptor, &self.authorities);
                 outcomes.iter().for_each(|(authority, outcome)| log_outcome(authority, outcome));
-                let accepted = outcomes.iter().filter(|(_, outcome)| matches!(outcome, PostOutcome::Accepted));
+                let accepted =
+                    outcomes.iter().filter(|(_, outcome)| matches!(outcome, PostOutcome::Accepted));
                 accepted.count()
             }
             Err(error) => {
@@ -339,17 +340,4 @@ fn pick_path(consensus: &Consensus, ours: &RelayKeys, rng: &mut Rng) -> Option<V
         (chosen < hops.len()).then(|| hops.swap_remove(chosen))
     };
     Some(vec![take()?, take()?])
-}
-
-/// The torrc's authority as the directory client knows it.
-fn to_authority(authority: &crate::torrc::DirAuthority) -> DirAuthority {
-    DirAuthority {
-        nickname: authority.nickname.clone(),
-        dir_address: authority.dir_address,
-        or_port: authority.or_port,
-        rsa_id: authority.identity,
-        v3_ident: authority.v3_identity,
-        ipv6_or_address: authority.ipv6_or_address,
-        bridge: authority.bridge,
-    }
 }

@@ -23,8 +23,8 @@ use heddle_proto::relay::{Control, Limits, Relay, RelayConfig};
 use heddle_proto::rng::{Rng, Seed};
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -91,7 +91,8 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     raise_descriptor_limit()?;
     let seed = system_seed()?;
     let now_unix_s = wall_clock().as_secs();
-    let keys = RelayKeys::load_or_create(key_options(&options), now_unix_s, &mut seed.child("keys", 0).rng())?;
+    let keys =
+        RelayKeys::load_or_create(key_options(&options), now_unix_s, &mut seed.child("keys", 0).rng())?;
     let _lock = DataDirectoryLock::take(&options.data_directory)?;
     log::info!("Our fingerprint is {} {}", options.nickname, keys.fingerprint());
     let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut seed.child("certs", 0).rng())?);
@@ -167,9 +168,7 @@ fn start_resolver(options: &Options) -> Option<Resolver> {
         ipv6: options.ipv6_exit,
         ..ResolverOptions::default()
     });
-    resolver
-        .inspect_err(|error| log::warn!("No name can be resolved for clients: {error}"))
-        .ok()
+    resolver.inspect_err(|error| log::warn!("No name can be resolved for clients: {error}")).ok()
 }
 
 fn net_options(options: &Options) -> heddle_net::Options {
@@ -195,10 +194,7 @@ fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> R
         ipv6_exit: options.ipv6_exit,
         extend_to_private: options.extend_allow_private_addresses,
         max_queue_bytes: max_queue_bytes(options),
-        bandwidth: Limit {
-            rate_bytes_per_s: options.bandwidth_rate,
-            burst_bytes: options.bandwidth_burst,
-        },
+        bandwidth: Limit { rate_bytes_per_s: options.bandwidth_rate, burst_bytes: options.bandwidth_burst },
         relay_bandwidth: Some(Limit { rate_bytes_per_s: relay_rate, burst_bytes: relay_burst }),
         count_private_bandwidth: options.count_private_bandwidth,
         shard: ShardId(0),
@@ -239,7 +235,7 @@ fn wait(options: &Options, running: &Running) -> Result<(), Failure> {
                 log::info!("Interrupted: no new circuits; stopping in {} s", options.shutdown_wait_length_s);
                 for handle in &running.handles {
                     handle.close_listeners();
-                    drop(handle.control(Control::Drain));
+                    let _ = handle.control(Control::Drain);
                 }
                 stop_at = Some(Instant::now() + Duration::from_secs(options.shutdown_wait_length_s));
             }
@@ -255,7 +251,7 @@ fn wait(options: &Options, running: &Running) -> Result<(), Failure> {
 
 fn stop(running: &Running) -> Result<(), Failure> {
     for handle in &running.handles {
-        drop(handle.control(Control::Shutdown));
+        let _ = handle.control(Control::Shutdown);
         handle.stop();
     }
     // Loops end within the time that closed sockets may take; then the process goes with its threads.

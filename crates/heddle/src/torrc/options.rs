@@ -3,9 +3,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use heddle_dir::authority::{DirAuthority, is_nickname};
 use heddle_proto::policy::{ExitPolicy, ExitPolicyOptions, Rule};
 
-use super::values::{DirAuthority, Log, OrAddress, OrPort, is_nickname};
+use super::values::{Log, OrAddress, OrPort};
 
 /// The options of a relay. Each field is named like the stock option it comes from; see tor(1) for what stock Tor
 /// makes of it. `Default` is stock Tor's default.

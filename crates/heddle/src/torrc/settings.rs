@@ -3,11 +3,12 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use heddle_dir::authority::DirAuthority;
 use heddle_proto::policy::{Rule, RuleError};
 
 use super::options::{BANDWIDTH_MAX, Options, SafeLogging};
 use super::units::{parse_bytes, parse_seconds};
-use super::values::{self, DirAuthority, Log, OrPort};
+use super::values::{self, Log, OrPort};
 
 /// How many lines of an option count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +60,8 @@ const SETTINGS: &[Setting] = &[
     one("DataDirectory", |o, v, _| put(&mut o.data_directory, path(v))),
     one("KeyDirectory", |o, v, _| put(&mut o.key_directory, path(v).map(Some))),
     one("CacheDirectory", |o, v, _| put(&mut o.cache_directory, path(v).map(Some))),
-    all("DirAuthority", |o, v, w| push(&mut o.dir_authority, DirAuthority::parse(v, w))),
-    all("AlternateDirAuthority", |o, v, w| push(&mut o.alternate_dir_authority, DirAuthority::parse(v, w))),
+    all("DirAuthority", |o, v, w| push(&mut o.dir_authority, authority(v, w))),
+    all("AlternateDirAuthority", |o, v, w| push(&mut o.alternate_dir_authority, authority(v, w))),
     one("TestingTorNetwork", |o, v, _| put(&mut o.testing_tor_network, flag(v))),
     one("DirAllowPrivateAddresses", |o, v, _| put(&mut o.dir_allow_private_addresses, flag(v))),
     one("ExtendAllowPrivateAddresses", |o, v, _| put(&mut o.extend_allow_private_addresses, flag(v))),
@@ -185,6 +186,10 @@ fn safe_logging(text: &str) -> Result<SafeLogging, String> {
         "relay" => Ok(SafeLogging::Relay),
         _ => Err(format!("`{text}` is none of 0, 1 and relay")),
     }
+}
+
+fn authority(text: &str, warnings: &mut Vec<String>) -> Result<DirAuthority, String> {
+    DirAuthority::parse(text, warnings).map_err(|error| error.to_string())
 }
 
 /// The items of a list separated by commas.

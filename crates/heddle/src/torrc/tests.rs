@@ -83,9 +83,9 @@ fn a_full_torrc_is_read() {
     assert_eq!(authority.nickname.as_deref(), Some("auth1"));
     assert_eq!(authority.or_port, Some(5000));
     assert_eq!(authority.dir_address.to_string(), "127.0.0.1:7000");
-    assert_eq!(authority.identity[..2], [0xff, 0xff]);
-    assert_eq!(authority.identity[18..], [0x00, 0x01]);
-    assert_eq!(authority.v3_identity.unwrap()[..3], [0x01, 0x23, 0x45]);
+    assert_eq!(authority.rsa_id[..2], [0xff, 0xff]);
+    assert_eq!(authority.rsa_id[18..], [0x00, 0x01]);
+    assert_eq!(authority.v3_ident.unwrap()[..3], [0x01, 0x23, 0x45]);
     assert!(!options.exit_policy_reject_private && options.extend_allow_private_addresses);
     assert_eq!(options.exit_policy.len(), 3);
     assert_eq!((options.bandwidth_rate, options.bandwidth_burst), (10 << 20, 25 << 20));

@@ -1,7 +1,9 @@
-//! Options whose values have a shape of their own: ports, directory authorities, logs, families.
+//! Options whose values have a shape of their own: ports, logs, families.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
+
+use heddle_dir::authority::{is_nickname, parse_fingerprint};
 
 /// A port to listen on or to advertise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,103 +144,12 @@ pub(super) fn is_port_off(text: &str) -> bool {
     text.split_ascii_whitespace().next() == Some("0")
 }
 
-/// A directory authority (tor(1), "DirAuthority").
-#[derive(Clone, Debug, PartialEq)]
-pub struct DirAuthority {
-    /// Its name, only for people.
-    pub nickname: Option<String>,
-    /// The address and port of its directory over plain HTTP.
-    pub dir_address: SocketAddrV4,
-    /// Its ORPort, for directory requests through a circuit.
-    pub or_port: Option<u16>,
-    /// Its ORPort over IPv6.
-    pub ipv6_or_address: Option<SocketAddrV6>,
-    /// The SHA-1 of the RSA identity of its relay.
-    pub identity: [u8; 20],
-    /// The SHA-1 of the RSA key that certifies its votes; `None` when it does not vote.
-    pub v3_identity: Option<[u8; 20]>,
-    /// Whether it is an authority for bridges.
-    pub bridge: bool,
-}
-
-impl DirAuthority {
-    /// Reads `[nickname] [flags] address:port fingerprint`.
-    pub(super) fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Self, String> {
-        let mut words = text.split_ascii_whitespace().peekable();
-        let nickname = words.next_if(|word| is_nickname(word)).map(str::to_owned);
-        let mut authority = Self {
-            nickname,
-            dir_address: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
-            or_port: None,
-            ipv6_or_address: None,
-            identity: [0; 20],
-            v3_identity: None,
-            bridge: false,
-        };
-        while let Some(flag) = words.next_if(|word| !word.starts_with(|c: char| c.is_ascii_digit())) {
-            authority.set_flag(flag, warnings)?;
-        }
-        let address = words.next().ok_or("the authority's ADDRESS:PORT is missing")?;
-        authority.dir_address = address
-            .parse()
-            .ok()
-            .filter(|address: &SocketAddrV4| address.port() != 0)
-            .ok_or_else(|| format!("`{address}` is not an IPv4 address with a port"))?;
-        let fingerprint: String = words.collect();
-        authority.identity = parse_hex(&fingerprint)
-            .ok_or_else(|| format!("`{fingerprint}` is not a fingerprint of 40 hexadecimal digits"))?;
-        Ok(authority)
-    }
-
-    fn set_flag(&mut self, flag: &str, warnings: &mut Vec<String>) -> Result<(), String> {
-        let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
-        match name.to_ascii_lowercase().as_str() {
-            "orport" => match value.parse() {
-                Ok(port) if port != 0 => self.or_port = Some(port),
-                _ => return Err(format!("`{flag}` has no port from 1 to 65535")),
-            },
-            "v3ident" => {
-                let identity = parse_hex(value);
-                self.v3_identity =
-                    Some(identity.ok_or_else(|| format!("`{flag}` has no 40 hexadecimal digits"))?);
-            }
-            "ipv6" => {
-                let address = value.parse();
-                self.ipv6_or_address = Some(address.map_err(|_| format!("`{flag}` has no [ADDRESS]:PORT"))?);
-            }
-            "bridge" => self.bridge = true,
-            // What these say does not concern a relay, or no longer means anything.
-            "weight" | "upload" | "download" | "vote" | "hs" | "no-hs" | "no-v2" => {}
-            _ => warnings.push(format!("the flag `{flag}` is not known and is ignored")),
-        }
-        Ok(())
-    }
-}
-
-/// Twenty bytes as forty hexadecimal digits of either case.
-fn parse_hex(text: &str) -> Option<[u8; 20]> {
-    let digits: Vec<u32> = text.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
-    if digits.len() != 40 {
-        return None;
-    }
-    let mut bytes = [0; 20];
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = (pair[0] * 16 + pair[1]) as u8;
-    }
-    Some(bytes)
-}
-
-/// A nickname is 1 to 19 letters and digits (dir-spec, "router").
-pub(super) fn is_nickname(text: &str) -> bool {
-    (1..=19).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
-}
-
 /// Reads one item of `MyFamily`: a fingerprint with or without `$`, which is returned with `$` and in capitals
 /// as descriptors have it, or a nickname.
 pub(super) fn parse_family_member(text: &str) -> Result<String, String> {
     let bare = text.strip_prefix('$').unwrap_or(text);
     let fingerprint = bare.split(['=', '~']).next().unwrap_or(bare);
-    if parse_hex(fingerprint).is_some() {
+    if parse_fingerprint(fingerprint).is_some() {
         return Ok(format!("${}", fingerprint.to_ascii_uppercase()));
     }
     if is_nickname(text) {
