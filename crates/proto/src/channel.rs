@@ -79,7 +79,8 @@ pub trait Channel: Send {
     /// [`Channel::next_incoming`] before the next call, which bounds what is buffered.
     fn handle_read(&mut self, now: Instant, bytes: &[u8]) -> Result<(), ChannelError>;
 
-    /// The peer closed its side. Before that, a TLS peer says so; a bare FIN is an error.
+    /// The peer sent a FIN, which ends the channel: [`ChannelError::PeerClosed`]. C tor leaves without
+    /// a close_notify, so a bare FIN is an ordinary end and no fault.
     fn handle_eof(&mut self, now: Instant) -> Result<(), ChannelError>;
 
     /// From now on this many bytes may be sent.

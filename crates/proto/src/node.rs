@@ -11,6 +11,10 @@
 //! Byte streams are credit-based in both directions, so that no queue grows in a driver: a node
 //! sends at most what the last [`Input::Writable`] allowed, and a driver reads only while the last
 //! [`Output::Interest`] says so.
+//!
+//! A socket that fails is gone for the driver before the node hears of it, and several inputs may go
+//! in before outputs are polled. So an output may name a socket that has already failed: drivers do
+//! nothing then.
 
 use crate::relay::{Control, Event, ShardMessage};
 use crate::time::{Instant, UnixTime};
@@ -94,7 +98,8 @@ pub enum Output {
     /// Send the bytes that were appended to the buffer. The driver takes them all: the node kept
     /// within the last [`Input::Writable`].
     Send { socket: SocketId },
-    /// Open a TCP connection, from `bind` if given.
+    /// Open a TCP connection. [`Output::Interest`] and [`Output::ShutdownWrite`] may follow at once:
+    /// the driver keeps them until the socket is connected.
     Connect { socket: SocketId, to: SocketAddr },
     /// Whether the node wants [`Input::Read`] and [`Input::Writable`] of this socket. A new socket
     /// has neither until told.
@@ -179,7 +184,8 @@ pub enum ResolveError {
 /// A relay's shard, an onion proxy, a traffic source: whatever a driver can run.
 pub trait Node {
     /// Where the driver puts the bytes of this socket before it says [`Input::Read`]. Its length is
-    /// what may be read at once; never empty while the node is interested in reading.
+    /// what may be read at once. It is empty only between losing interest in reading and saying so:
+    /// then the driver reads nothing.
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8];
 
     /// Takes one input. Outputs wait until they are polled.

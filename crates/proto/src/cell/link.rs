@@ -105,7 +105,8 @@ impl<'a> Certs<'a> {
 pub const AUTH_RSA_SHA256_TLSSECRET: u16 = 1;
 /// AUTHENTICATE by Ed25519 and the TLS exporter: the method in use.
 pub const AUTH_ED25519_SHA256_RFC5705: u16 = 3;
-/// The TLS exporter's label for TLSSECRETS; its context is the initiator's Ed25519 identity.
+/// The TLS exporter's label for TLSSECRETS. Its context is CID, the SHA-256 of the initiator's RSA
+/// identity key: tor-spec names the Ed25519 identity, but stock relays use CID.
 pub const AUTH_EXPORTER_LABEL: &[u8] = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
 
 /// AUTH_CHALLENGE: what the initiator has to answer, and how it may.
