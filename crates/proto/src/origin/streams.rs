@@ -7,7 +7,7 @@
 //! 3. [`OriginCircuit::end_stream`], or END from the far end, is its end.
 
 use super::circuit::{Fault, OUT_CELLS_HIGH, OriginCircuit, OriginError, OriginEvent};
-use crate::cell::flow::{Sendme, Xoff, Xon};
+use crate::cell::flow::Sendme;
 use crate::cell::relay::{DATA_LEN, RelayCommand, StreamId};
 use crate::cell::stream::{Begin, Connected, End as EndCell, EndReason, Resolve, Resolved};
 use crate::crypto::tor1::CellDigest;
@@ -16,7 +16,6 @@ use crate::flow::{
     Snapshot, StreamControl, StreamWindow, VegasParams, XonXoffParams,
 };
 use crate::time::Instant;
-use core::num::NonZeroU32;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that may wait in one stream's buffer. A far end that obeys windows never sends a tenth of
@@ -227,18 +226,9 @@ impl OriginCircuit {
     }
 
     fn send_signal(&mut self, id: StreamId, signal: Option<Signal>) {
+        let Some(signal) = signal else { return };
         let mut data = Vec::with_capacity(5);
-        let command = match signal {
-            None => return,
-            Some(Signal::Xoff) => {
-                Xoff.encode(&mut data);
-                RelayCommand::XOFF
-            }
-            Some(Signal::Xon { kbps_ewma }) => {
-                Xon { kbytes_per_s: NonZeroU32::new(kbps_ewma) }.encode(&mut data);
-                RelayCommand::XON
-            }
-        };
+        let command = signal.encode(&mut data);
         self.send_to_end(command, Some(id), &data);
     }
 
@@ -331,12 +321,7 @@ impl OriginCircuit {
                 let Hold::Signals(signals) = &mut stream.hold else {
                     return Err("XON or XOFF though windows were agreed on");
                 };
-                let signal = match command {
-                    RelayCommand::XOFF => Xoff::parse(data).map(|_| Signal::Xoff),
-                    _ => Xon::parse(data)
-                        .map(|xon| Signal::Xon { kbps_ewma: xon.kbytes_per_s.map_or(0, NonZeroU32::get) }),
-                };
-                let signal = signal.map_err(|_| "malformed XON or XOFF")?;
+                let signal = Signal::parse(command, data).map_err(|_| "malformed XON or XOFF")?;
                 signals.1.on_signal(now, signal).map_err(|_| "more XON or XOFF than data can explain")?;
             }
             (RelayCommand::CONNECTED | RelayCommand::RESOLVED, _) => return Err("an answer out of place"),

@@ -117,6 +117,20 @@ pub(super) struct Circuit {
 }
 
 impl Circuit {
+    /// A circuit that only moves cells: `create2` is what its next relay will be asked with.
+    pub fn transit(prev: Lane, target: Box<Target>, create2: Box<Body>) -> Self {
+        Circuit {
+            prev,
+            next: Next::Waiting { target, create2 },
+            state: State::Open,
+            layer: None,
+            transit: true,
+            early_left: 0,
+            congestion_control: false,
+            end: None,
+        }
+    }
+
     pub fn lane(&self, side: Side) -> Option<&Lane> {
         match (side, &self.next) {
             (Side::Prev, _) => Some(&self.prev),

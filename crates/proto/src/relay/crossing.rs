@@ -10,7 +10,7 @@
 //! 4. Each side sends at most [`CROSSING_WINDOW_CELLS`] cells on a lane before it is granted more,
 //!    so a ring of (lanes × window) cells never overflows and never holds back another lane.
 
-use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side, State};
+use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::core::{Core, Popped};
 use super::link::{Farewell, Link, LinkKey, LinkKind};
 use super::message::{Crossed, CrossedCell, ShardMessage};
@@ -159,16 +159,8 @@ impl Core {
 
     /// Another shard's circuit goes on from here.
     fn on_transit(&mut self, link: LinkKey, circ_id: CircId, target: Box<Target>, create2: Box<Body>) {
-        let key = self.circuits.insert(Circuit {
-            prev: Lane::new(link, circ_id, new_credit()),
-            next: Next::Waiting { target, create2 },
-            state: State::Open,
-            layer: None,
-            transit: true,
-            congestion_control: false,
-            early_left: 0,
-            end: None,
-        });
+        let prev = Lane::new(link, circ_id, new_credit());
+        let key = self.circuits.insert(Circuit::transit(prev, target, create2));
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
         let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;

@@ -10,7 +10,7 @@ use super::core::Core;
 use super::end::{BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, Hold, StreamState};
 use crate::bucket::{Direction, Traffic};
 use crate::cell::Command;
-use crate::cell::flow::{Sendme, Xoff, Xon};
+use crate::cell::flow::Sendme;
 use crate::cell::relay::{self, DATA_LEN, HEADER_LEN, RelayCommand, RelayHeader, StreamId};
 use crate::crypto::tor1::CellDigest;
 use crate::flow::{SendmeContext, Signal, Violation};
@@ -58,18 +58,9 @@ impl Core {
     }
 
     fn send_signal(&mut self, key: CircuitKey, id: StreamId, signal: Option<Signal>) {
+        let Some(signal) = signal else { return };
         let mut data = Vec::with_capacity(5);
-        let command = match signal {
-            None => return,
-            Some(Signal::Xoff) => {
-                Xoff.encode(&mut data);
-                RelayCommand::XOFF
-            }
-            Some(Signal::Xon { kbps_ewma }) => {
-                Xon { kbytes_per_s: core::num::NonZeroU32::new(kbps_ewma) }.encode(&mut data);
-                RelayCommand::XON
-            }
-        };
+        let command = signal.encode(&mut data);
         self.send_relay(key, command, Some(id), &data);
     }
 
@@ -108,11 +99,7 @@ impl Core {
     /// XON or XOFF for a stream, which only streams without windows have.
     pub fn on_stream_signal(&mut self, key: CircuitKey, id: StreamId, command: RelayCommand, data: &[u8]) {
         let now = self.now;
-        let signal = match command {
-            RelayCommand::XON => Xon::parse(data)
-                .map(|xon| Signal::Xon { kbps_ewma: xon.kbytes_per_s.map_or(0, core::num::NonZeroU32::get) }),
-            _ => Xoff::parse(data).map(|_| Signal::Xoff),
-        };
+        let signal = Signal::parse(command, data);
         let Some(stream) = self.stream_mut(key, id) else { return };
         let Hold::Signals(signals) = &mut stream.hold else { return self.punish(key) };
         // Stock relays ignore a signal that comes twice or cannot be read.

@@ -11,7 +11,7 @@
 //! In this shard the probe is a transit circuit whose previous lane leads to no link: what is
 //! queued there is for us.
 
-use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, State};
+use super::circuit::{Circuit, CircuitKey, Credit, Lane};
 use super::core::Core;
 use super::link::{Link, LinkKey};
 use super::message::{Event, ProbeHop};
@@ -69,17 +69,9 @@ impl Core {
         let mut origin = OriginCircuit::new(self.params.clone(), rng);
         origin.create(&first, Handshake::Ntor).ok()?;
         let create2 = Box::new(origin.poll_cell()?.body);
-        let key = self.circuits.insert(Circuit {
-            // No link has this key.
-            prev: Lane::new(LinkKey::default(), CircId::new(1)?, Credit::Unlimited),
-            next: Next::Waiting { target: Box::new(first.target), create2 },
-            state: State::Open,
-            layer: None,
-            transit: true,
-            congestion_control: false,
-            early_left: 0,
-            end: None,
-        });
+        // No link has this key.
+        let prev = Lane::new(LinkKey::default(), CircId::new(1)?, Credit::Unlimited);
+        let key = self.circuits.insert(Circuit::transit(prev, Box::new(first.target), create2));
         Some(Probe { key, origin, hops, last, deadline: self.now + PROBE_TIMEOUT })
     }
 

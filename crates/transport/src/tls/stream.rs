@@ -4,6 +4,7 @@
 //! it into a vector per record, from which it is lent. Copies of a cell that goes out: into
 //! `gathered`, into the record where it is encrypted in place, and into the driver's buffer.
 
+use super::tls_error;
 use crate::link::TlsBinding;
 use heddle_proto::cell::CELL_LEN;
 use heddle_proto::cell::link::AUTH_EXPORTER_LABEL;
@@ -242,8 +243,4 @@ impl Write for Limited<'_> {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-fn tls_error(error: &rustls::Error) -> ChannelError {
-    ChannelError::Tls(error.to_string())
 }

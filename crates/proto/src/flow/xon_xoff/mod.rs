@@ -12,7 +12,11 @@ mod tests;
 
 use super::{Violation, consensus_param, ewma};
 use crate::bucket::TokenBucket;
+use crate::cell::Malformed;
+use crate::cell::flow::{Xoff, Xon};
+use crate::cell::relay::RelayCommand;
 use crate::time::Instant;
+use core::num::NonZeroU32;
 
 /// Bytes of data in a full DATA cell (`RELAY_PAYLOAD_SIZE`).
 const DATA_LEN: u64 = 498;
@@ -32,6 +36,33 @@ pub enum Signal {
         /// In 1000 bytes per second, as on the wire; zero means without limit.
         kbps_ewma: u32,
     },
+}
+
+impl Signal {
+    /// Reads the data of an XON or XOFF message, whichever `command` says.
+    pub fn parse(command: RelayCommand, data: &[u8]) -> Result<Self, Malformed> {
+        match command {
+            RelayCommand::XOFF => Xoff::parse(data).map(|_| Signal::Xoff),
+            _ => {
+                let xon = Xon::parse(data)?;
+                Ok(Signal::Xon { kbps_ewma: xon.kbytes_per_s.map_or(0, NonZeroU32::get) })
+            }
+        }
+    }
+
+    /// The command of the message that carries it, whose data is appended to `out`: at most 5 bytes.
+    pub fn encode(self, out: &mut Vec<u8>) -> RelayCommand {
+        match self {
+            Signal::Xoff => {
+                Xoff.encode(out);
+                RelayCommand::XOFF
+            }
+            Signal::Xon { kbps_ewma } => {
+                Xon { kbytes_per_s: NonZeroU32::new(kbps_ewma) }.encode(out);
+                RelayCommand::XON
+            }
+        }
+    }
 }
 
 /// Which end of a stream this is.
