@@ -15,6 +15,8 @@ const USER_PASSWORD_VERSION: u8 = 1;
 const CONNECT: u8 = 1;
 /// Tor's extension: look a name up (socks-extensions, section 2).
 const RESOLVE: u8 = 0xF0;
+/// Tor's extension: look the name of an address up.
+const RESOLVE_PTR: u8 = 0xF1;
 const ADDRESS_IPV4: u8 = 1;
 const ADDRESS_NAME: u8 = 3;
 const ADDRESS_IPV6: u8 = 4;
@@ -72,7 +74,32 @@ pub fn resolve(
     timeout: Duration,
 ) -> Result<IpAddr> {
     let mut dialogue = Dialogue::open(proxy, isolation, timeout)?;
-    dialogue.request(RESOLVE, &Target::Name(name.to_owned(), 0))
+    match dialogue.request(RESOLVE, &Target::Name(name.to_owned(), 0))? {
+        Bound::Addr(addr) => Ok(addr),
+        Bound::Name(name) => Err(Error::Malformed { by: "the SOCKS port", sent: format!("the name {name}") }),
+    }
+}
+
+/// Looks the name of an address up through the proxy and the exit.
+pub fn resolve_ptr(
+    proxy: SocketAddr,
+    addr: IpAddr,
+    isolation: Option<&Isolation>,
+    timeout: Duration,
+) -> Result<String> {
+    let mut dialogue = Dialogue::open(proxy, isolation, timeout)?;
+    match dialogue.request(RESOLVE_PTR, &Target::Addr(SocketAddr::new(addr, 0)))? {
+        Bound::Name(name) => Ok(name),
+        Bound::Addr(addr) => {
+            Err(Error::Malformed { by: "the SOCKS port", sent: format!("the address {addr}") })
+        }
+    }
+}
+
+/// What a positive reply names.
+enum Bound {
+    Addr(IpAddr),
+    Name(String),
 }
 
 struct Dialogue {
@@ -115,7 +142,7 @@ impl Dialogue {
         }
     }
 
-    fn request(&mut self, command: u8, target: &Target) -> Result<IpAddr> {
+    fn request(&mut self, command: u8, target: &Target) -> Result<Bound> {
         let mut message = vec![VERSION, command, 0];
         let port = match target {
             Target::Addr(SocketAddr::V4(addr)) => {
@@ -140,16 +167,21 @@ impl Dialogue {
         if reply != 0 {
             return Err(refused(reply_in_words(reply)));
         }
-        let address = match address_type {
-            ADDRESS_IPV4 => IpAddr::from(Ipv4Addr::from(self.receive::<4>()?)),
-            ADDRESS_IPV6 => IpAddr::from(Ipv6Addr::from(self.receive::<16>()?)),
+        let bound = match address_type {
+            ADDRESS_IPV4 => Bound::Addr(Ipv4Addr::from(self.receive::<4>()?).into()),
+            ADDRESS_IPV6 => Bound::Addr(Ipv6Addr::from(self.receive::<16>()?).into()),
+            ADDRESS_NAME => {
+                let [len] = self.receive::<1>()?;
+                let name = (0..len).map(|_| Ok(self.receive::<1>()?[0])).collect::<Result<Vec<u8>>>()?;
+                Bound::Name(String::from_utf8_lossy(&name).into_owned())
+            }
             other => {
                 let sent = format!("an address of type {other}");
                 return Err(Error::Malformed { by: "the SOCKS port", sent });
             }
         };
         self.receive::<2>()?;
-        Ok(address)
+        Ok(bound)
     }
 
     fn send(&mut self, message: &[u8]) -> Result<()> {
@@ -268,6 +300,16 @@ mod tests {
             (b"\x05\xf0\x00\x03\x01n\x00\x00", &[5, 0, 0, 1, 10, 0, 0, 7, 0, 0]),
         ]);
         assert_eq!(resolve(addr, "n", None, TIMEOUT).unwrap(), IpAddr::from([10, 0, 0, 7]));
+        proxy.join().unwrap();
+    }
+
+    #[test]
+    fn the_name_of_an_address_is_resolved() {
+        let (addr, proxy) = scripted(vec![
+            (&[5, 1, 0], &[5, 0]),
+            (b"\x05\xf1\x00\x01\x0a\x00\x00\x07\x00\x00", b"\x05\x00\x00\x03\x04name\x00\x00"),
+        ]);
+        assert_eq!(resolve_ptr(addr, [10, 0, 0, 7].into(), None, TIMEOUT).unwrap(), "name");
         proxy.join().unwrap();
     }
 

@@ -1,7 +1,7 @@
 //! The server side: a thread per stream, at most [`STREAMS_MAX`] of them.
 
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -32,8 +32,13 @@ struct State {
 impl Server {
     /// Starts a server on a port of the system's choice on 127.0.0.1.
     pub fn start() -> Result<Server> {
+        Server::start_on(Ipv4Addr::LOCALHOST.into())
+    }
+
+    /// Starts a server on a port of the system's choice on one of this machine's addresses.
+    pub fn start_on(address: IpAddr) -> Result<Server> {
         let doing = "starting a file server";
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io(doing))?;
+        let listener = TcpListener::bind((address, 0)).map_err(Error::io(doing))?;
         let addr = listener.local_addr().map_err(Error::io(doing))?;
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
