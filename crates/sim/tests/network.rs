@@ -3,11 +3,11 @@
 mod support;
 
 use heddle_proto::cell::stream::EndReason;
-use heddle_proto::origin::ExchangeState;
+use heddle_proto::origin::{Exchange, ExchangeState, OnionProxy};
 use heddle_proto::relay::{Control, Event, ProbeHop};
 use heddle_proto::time::Duration;
 use heddle_sim::{TraceHash, Wire};
-use support::{Net, Plan, download, pattern_sha256, upload};
+use support::{Net, Plan, SOURCE, STALL, download, pattern_sha256, upload};
 
 const MB: u64 = 1_000_000;
 const LONG: Duration = Duration::from_secs(600);
@@ -58,9 +58,9 @@ fn one_seed_makes_one_trace() {
     assert_ne!(run(2), hash);
 }
 
-#[test]
-fn a_relay_finds_itself_reachable() {
-    let mut net = Net::new(&Plan::default());
+/// What relay 0 reports of a probe over relays 1 and 2.
+fn probe(plan: &Plan) -> (Net, Vec<Event>) {
+    let mut net = Net::new(plan);
     let hop = |relay: usize| {
         let hop = &net.relays[relay].hop;
         ProbeHop { target: hop.target.clone(), ntor_key: hop.ntor_key }
@@ -69,10 +69,138 @@ fn a_relay_finds_itself_reachable() {
     let host = net.relays[0].host;
     net.sim.run_for(Duration::from_secs(1));
     net.sim.control(host, 0, Control::ProbeReachability { via, ourselves });
-    net.sim.run_for(Duration::from_secs(5));
-    let events: Vec<_> =
-        net.sim.events().iter().filter(|event| event.1 == host).map(|event| &event.2).collect();
-    assert!(events.contains(&&Event::Reachable), "{events:?}");
-    assert!(!events.contains(&&Event::ProbeFailed), "{events:?}");
+    net.sim.run_for(Duration::from_secs(40));
+    let of_probes = |event: &Event| matches!(event, Event::Reachable | Event::ProbeFailed);
+    let events = net.sim.events().iter().filter(|(_, of, event)| *of == host && of_probes(event));
+    let events = events.map(|(_, _, event)| event.clone()).collect();
     assert_eq!(net.circuits(0, 0), 0);
+    (net, events)
+}
+
+#[test]
+fn a_relay_finds_out_whether_it_can_be_reached() {
+    assert_eq!(probe(&Plan::default()).1, [Event::Reachable]);
+    assert_eq!(probe(&Plan { shards: vec![2, 2, 1], ..Plan::default() }).1, [Event::Reachable]);
+    assert_eq!(probe(&Plan { unreachable: Some(0), ..Plan::default() }).1, [Event::ProbeFailed]);
+    assert_eq!(probe(&Plan { unreachable: Some(1), ..Plan::default() }).1, [Event::ProbeFailed]);
+}
+
+#[test]
+fn a_circuit_that_comes_back_over_our_own_channel_proves_nothing() {
+    let (mut net, events) = probe(&Plan::default());
+    assert_eq!(events, [Event::Reachable]);
+    let host = net.relays[0].host;
+    let hop = |relay: usize| {
+        let hop = &net.relays[relay].hop;
+        ProbeHop { target: hop.target.clone(), ntor_key: hop.ntor_key }
+    };
+    // The first probe has dialled relay 1, which has no reason to dial us now.
+    let (via, ourselves) = (vec![hop(2), hop(1)], net.relays[0].hop.target.clone());
+    net.sim.control(host, 0, Control::ProbeReachability { via, ourselves });
+    net.sim.run_for(Duration::from_secs(5));
+    assert_eq!(net.sim.events().last().map(|(_, _, event)| event), Some(&Event::ProbeFailed));
+}
+
+#[test]
+fn a_relay_of_two_shards_carries_circuits_across_them() {
+    // Shards take connections in turn, so that a relay's channels lie in both.
+    for shards in [vec![1, 2, 1], vec![2, 2, 2]] {
+        let mut net = Net::new(&Plan { shards: shards.clone(), ..Plan::default() });
+        let circuits: Vec<_> = (0..4)
+            .map(|number| net.build(if number % 2 == 0 { &[0, 1, 2] } else { &[1, 0, 2] }, number > 1))
+            .collect();
+        let downs: Vec<_> = circuits.iter().map(|circuit| net.begin(*circuit, download(MB / 2))).collect();
+        let ups: Vec<_> = circuits.iter().map(|circuit| net.begin(*circuit, upload(MB / 2))).collect();
+        for down in downs {
+            let status = net.await_status(down, LONG, is_over);
+            assert_eq!(status.received_sha256, pattern_sha256(MB / 2), "{shards:?}");
+        }
+        for up in ups {
+            let status = net.await_status(up, LONG, |status| status.received_bytes == 32);
+            assert_eq!(status.received_head, pattern_sha256(MB / 2), "{shards:?}");
+        }
+        // Four circuits pass each relay; those that cross count in both shards. At the exit, the
+        // third relay, none does.
+        let doubled: Vec<usize> = (0..2).filter(|relay| shards[*relay] == 2).collect();
+        let counted = doubled.iter().map(|relay| net.circuits(*relay, 0) + net.circuits(*relay, 1));
+        let crossing = counted.sum::<usize>() - 4 * doubled.len();
+        assert!(crossing > 0, "{shards:?}: no circuit crosses");
+        for circuit in circuits {
+            net.proxy(|proxy| proxy.close_circuit(circuit));
+        }
+        net.sim.run_for(Duration::from_secs(2));
+        for (relay, shards) in shards.iter().enumerate() {
+            for shard in 0..*shards {
+                assert_eq!(net.circuits(relay, shard), 0, "{shards:?}");
+            }
+            assert_eq!(net.queued_cells(relay), 0, "{shards:?}");
+        }
+    }
+}
+
+#[test]
+fn a_killed_relay_ends_its_circuits_and_no_others() {
+    let mut net = Net::new(&Plan { shards: vec![1, 1, 1, 1], ..Plan::default() });
+    let doomed = net.build(&[0, 1, 3], true);
+    let spared = net.build(&[0, 2, 3], false);
+    let lost = net.begin(doomed, download(20 * MB));
+    let kept = net.begin(spared, download(3 * MB));
+    net.await_status(lost, LONG, |status| status.received_bytes > MB);
+    let middle = net.relays[1].host;
+    net.sim.kill(middle);
+    let killed_at = net.sim.now();
+    let status = net.await_status(lost, LONG, is_over);
+    assert!(matches!(status.state, ExchangeState::Lost(Some(_))), "{status:?}");
+    let noticed_ms = status.ended_at.map(|at| at.since(killed_at).as_millis());
+    assert!(noticed_ms.is_some_and(|ms| ms < 100), "{noticed_ms:?}");
+    let status = net.await_status(kept, LONG, is_over);
+    assert_eq!(status.received_sha256, pattern_sha256(3 * MB));
+    // A new circuit over the dead relay is refused, the others stand.
+    let path = net.path(&[0, 1, 3], false);
+    net.proxy(|proxy| proxy.build(path));
+    net.sim.run_for(Duration::from_secs(60));
+    assert!(net.proxy(|proxy| proxy.has_circuit(spared)));
+    assert_eq!(net.circuits(0, 0), 1);
+}
+
+#[test]
+fn a_server_that_stops_reading_holds_up_its_stream_alone() {
+    for congestion_control in [false, true] {
+        let mut net = Net::new(&Plan::default());
+        let circuit = net.build(&[0, 1, 2], congestion_control);
+        let stalled = net.begin(circuit, Exchange { port: STALL, ..upload(50 * MB) });
+        net.sim.run_for(Duration::from_secs(20));
+        let status = net.status(stalled);
+        // The exit holds one window, or what came until XOFF did; the rest waits with us.
+        assert!(status.sent_bytes < 2 * MB, "{status:?}");
+        let queued: u32 = (0..3).map(|relay| net.queued_cells(relay)).sum();
+        assert!(queued < 4_000, "{queued} cells wait");
+        net.sim.run_for(Duration::from_secs(20));
+        assert_eq!(net.status(stalled).sent_bytes, status.sent_bytes);
+
+        for exchange in [download(MB), upload(MB)] {
+            let wanted = if exchange.port == SOURCE { MB } else { 32 };
+            let other = net.begin(circuit, exchange);
+            net.await_status(other, LONG, |status| status.received_bytes == wanted);
+        }
+    }
+}
+
+#[test]
+fn a_client_that_stops_reading_holds_up_its_stream_alone() {
+    for congestion_control in [false, true] {
+        let mut net = Net::new(&Plan::default());
+        let circuit = net.build(&[0, 1, 2], congestion_control);
+        let stalled = net.begin(circuit, Exchange { reading: false, ..download(4 * MB) });
+        net.sim.run_for(Duration::from_secs(20));
+        assert_eq!(net.status(stalled).received_bytes, 0);
+        let queued: u32 = (0..3).map(|relay| net.queued_cells(relay)).sum();
+        assert!(queued < 500, "{queued} cells wait");
+        let other = net.begin(circuit, download(MB));
+        net.await_status(other, LONG, is_over);
+        let client = net.client;
+        net.sim.with(client, 0, |proxy: &mut OnionProxy, now| proxy.set_reading(now, stalled, true));
+        let status = net.await_status(stalled, LONG, is_over);
+        assert_eq!(status.received_sha256, pattern_sha256(4 * MB));
+    }
 }

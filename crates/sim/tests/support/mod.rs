@@ -56,6 +56,8 @@ pub struct Plan {
     pub shards: Vec<usize>,
     pub max_queue_bytes: usize,
     pub params: NetworkParams,
+    /// A relay whose ORPort nobody can connect to.
+    pub unreachable: Option<usize>,
 }
 
 impl Default for Plan {
@@ -66,6 +68,7 @@ impl Default for Plan {
             shards: vec![1, 1, 1],
             max_queue_bytes: 16 << 20,
             params: NetworkParams::default(),
+            unreachable: None,
         }
     }
 }
@@ -225,7 +228,8 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
         Box::new(Relay::new(config, Box::new(transport), &seed))
     };
     let nodes = (0..shards).map(node).collect();
-    let host = sim.add_host(Host { addrs: vec![addr], ports: vec![OR_PORT], nodes, plain: false });
+    let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
+    let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, plain: false });
     let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
     let ids = identity.tls.link.ids;
     let hop = Hop {
