@@ -72,6 +72,7 @@ impl Starting<'_> {
         let client = self.start_client(&shared, socks_port)?;
         let relays = finish(self.options, relays, &listings);
         self.wait_client(&client, &relays)?;
+        self.wait_stock_relays(&relays)?;
         Ok(Network {
             authorities,
             relays,
@@ -197,6 +198,22 @@ impl Starting<'_> {
             self.check_time(|| format!("the client's bootstrap ({phase})"))?;
             control.next_event(SLICE)?;
         }
+    }
+
+    /// Waits until every stock relay knows the network: until then, an exit takes its neighbours for
+    /// strangers and refuses their streams.
+    fn wait_stock_relays(&mut self, relays: &[Relay]) -> Result<()> {
+        for relay in relays.iter().filter(|relay| relay.program == Program::Stock) {
+            let mut control = relay.control()?;
+            control.subscribe(&["NEWCONSENSUS", "NEWDESC"])?;
+            while control.get_info("status/enough-dir-info")? != "1" {
+                self.step("waiting for the stock relays to know the network");
+                relay.node.check()?;
+                self.check_time(|| format!("enough of the directory at {}", relay.node.nickname))?;
+                control.next_event(SLICE)?;
+            }
+        }
+        Ok(())
     }
 }
 
