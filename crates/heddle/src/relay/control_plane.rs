@@ -24,6 +24,7 @@ use heddle_proto::crypto::{NtorKeypair, OnionKeys};
 use heddle_proto::ids::{Ed25519Id, RsaId};
 use heddle_proto::relay::{Control, Event, NetworkParams, ProbeHop};
 use heddle_proto::rng::{Rng, Seed};
+use heddle_transport::PaddingOptions;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -81,6 +82,9 @@ pub struct ControlPlane {
     probed_at: Option<Instant>,
     renewed_unix_s: u64,
     transports_made: u64,
+    padding: PaddingOptions,
+    /// What the network asks of relays and we lack, as it was last logged.
+    missing: Option<String>,
 }
 
 impl ControlPlane {
@@ -98,7 +102,7 @@ impl ControlPlane {
         let authorities: Vec<DirAuthority> = options.authorities().cloned().collect();
         let client =
             DirectoryClient::new(options.cache_directory(), authorities.clone(), now_unix_s, &mut rng);
-        let plane = ControlPlane {
+        let mut plane = ControlPlane {
             reachable: options.assume_reachable,
             options,
             advertised,
@@ -115,6 +119,8 @@ impl ControlPlane {
             probed_at: None,
             renewed_unix_s: now_unix_s,
             transports_made: 0,
+            padding: PaddingOptions::default(),
+            missing: None,
         };
         plane.tell_onion_keys();
         plane.tell_params();
@@ -163,16 +169,35 @@ impl ControlPlane {
             Ok(()) => {
                 let relays = self.client.consensus().map_or(0, |consensus| consensus.relays.len());
                 log::info!("A new consensus lists {relays} relays");
+                self.tell_missing();
                 self.tell_params();
             }
             Err(error) => log::debug!("No newer consensus: {error}"),
         }
     }
 
-    fn tell_params(&self) {
+    /// Says what the network recommends or requires of relays and Heddle does not have yet. Stock Tor
+    /// stops when it is too old for the network; Heddle is not too old, and goes on with what it has.
+    fn tell_missing(&mut self) {
+        let missing = self.client.consensus().and_then(|consensus| consensus.missing_protocols(PROTOCOLS));
+        let missing = missing.map(|missing| missing.explanation);
+        if missing != self.missing {
+            if let Some(explanation) = &missing {
+                log::info!("Not all that the network asks of relays is implemented: {explanation}");
+            }
+            self.missing = missing;
+        }
+    }
+
+    fn tell_params(&mut self) {
         let params = self.client.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
         let params = Arc::new(NetworkParams(params));
         self.shards.tell(|| Control::Params(params.clone()));
+        let padding = link_identity::padding(&params);
+        if padding != self.padding {
+            self.padding = padding;
+            self.replace_transports();
+        }
     }
 
     fn tell_onion_keys(&self) {
@@ -212,12 +237,18 @@ impl ControlPlane {
             Ok(certs) => self.certs = Arc::new(certs),
             Err(error) => return log::error!("Link certificates could not be renewed: {error}"),
         }
+        self.replace_transports();
+    }
+
+    /// Channels from now on are made anew; those that are open go on as they are.
+    fn replace_transports(&mut self) {
         for handle in &self.shards.handles {
             self.transports_made += 1;
             let seed = self.seed.child("tls", self.transports_made);
-            match link_identity::transport(&self.keys, &self.certs, &self.advertised, seed) {
+            let padding = self.padding.clone();
+            match link_identity::transport(&self.keys, &self.certs, &self.advertised, padding, seed) {
                 Ok(transport) => drop(handle.control(Control::Transport(Box::new(transport)))),
-                Err(error) => log::error!("Link certificates are not used: {error}"),
+                Err(error) => log::error!("New channels are made as before: {error}"),
             }
         }
     }

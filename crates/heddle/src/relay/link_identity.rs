@@ -3,7 +3,9 @@
 use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
 use heddle_dir::keys::RelayKeys;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::relay::NetworkParams;
 use heddle_proto::rng::Seed;
+use heddle_transport::PaddingOptions;
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsSetupError, TlsTransport};
 use std::net::SocketAddr;
@@ -15,6 +17,7 @@ pub fn transport(
     keys: &RelayKeys,
     certs: &Arc<ChannelCerts>,
     advertised: &[SocketAddr],
+    padding: PaddingOptions,
     seed: Seed,
 ) -> Result<TlsTransport, TlsSetupError> {
     let cell = |side| certs.certs_cell(side).into_iter().map(|(kind, cert)| (kind, cert.to_vec())).collect();
@@ -31,7 +34,8 @@ pub fn transport(
         private_key_der: Zeroizing::new(certs.tls_key_pkcs8().to_vec()),
         cert_der: certs.tls_cert_der().to_vec(),
     };
-    TlsTransport::new(TlsOptions::default(), Some(TlsIdentity { link, key }), Arc::new(Judge), seed)
+    let options = TlsOptions { padding, ..TlsOptions::default() };
+    TlsTransport::new(options, Some(TlsIdentity { link, key }), Arc::new(Judge), seed)
 }
 
 /// Judges certificates as the control plane does.
@@ -52,5 +56,19 @@ impl PeerVerifier for Judge {
             rsa_key_sha256: peer.rsa_key_sha256,
             auth_key: peer.auth_key,
         })
+    }
+}
+
+/// What the consensus says about padding channels (param-spec).
+pub fn padding(params: &NetworkParams) -> PaddingOptions {
+    const IDLE_MAX_MS: i32 = 60_000;
+    let low = params.get("nf_ito_low", 1500, 0, IDLE_MAX_MS);
+    let high = params.get("nf_ito_high", 9500, low, IDLE_MAX_MS);
+    PaddingOptions {
+        idle_low_ms: low.unsigned_abs(),
+        idle_high_ms: high.unsigned_abs(),
+        before_usage: params.get("nf_pad_before_usage", 1, 0, 1) == 1,
+        relays: params.get("nf_pad_relays", 0, 0, 1) == 1,
+        ..PaddingOptions::default()
     }
 }

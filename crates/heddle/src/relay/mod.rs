@@ -21,6 +21,7 @@ use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::node::ShardId;
 use heddle_proto::relay::{Control, Limits, Relay, RelayConfig};
 use heddle_proto::rng::{Rng, Seed};
+use heddle_transport::PaddingOptions;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,7 +125,13 @@ fn start(
 ) -> Result<Running, Failure> {
     let config = relay_config(options, &keys, &listeners);
     let advertised = listeners.advertised();
-    let transport = link_identity::transport(&keys, &certs, &advertised, seed.child("tls", 0))?;
+    let transport = link_identity::transport(
+        &keys,
+        &certs,
+        &advertised,
+        PaddingOptions::default(),
+        seed.child("tls", 0),
+    )?;
     let relay = Relay::new(config, Box::new(transport), &seed.child("shard", 0));
     let workers = Workers::start_per_core(TASKS_MAX)?;
     let mut event_loop = EventLoop::new(relay, net_options(options))?;
