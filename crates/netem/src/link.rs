@@ -1,0 +1,111 @@
+//! A rate with the queue in front of it: a host's attachment, or the head of a wire.
+
+use crate::codel::Codel;
+use crate::options::{LinkOptions, Rate};
+use crate::stats::{DropReason, LinkStats};
+use crate::time::Time;
+use crate::transit::Transit;
+use crate::waiting::Waiting;
+
+/// A server of packets: one at a time, each for as long as its bits take.
+///
+/// It holds at most the queue's bounds and one packet more.
+#[derive(Debug)]
+pub(crate) struct Link<P> {
+    rate: Rate,
+    framing_bytes: u64,
+    waiting: Waiting<Transit<P>>,
+    codel: Option<Codel>,
+    /// The packet that is being put on the link, and when it is done.
+    serving: Option<(Transit<P>, Time)>,
+    /// What was left of the last nanosecond of the busy period, in bits times 10⁹, so that no rounding adds up.
+    remainder: u64,
+    stats: LinkStats,
+}
+
+impl<P> Link<P> {
+    pub(crate) fn new(options: &LinkOptions) -> Self {
+        Link {
+            rate: options.rate,
+            framing_bytes: options.framing_bytes,
+            waiting: Waiting::new(options.queue.packets_max, options.queue.bytes_max),
+            codel: options.queue.codel.as_ref().map(Codel::new),
+            serving: None,
+            remainder: 0,
+            stats: LinkStats::default(),
+        }
+    }
+
+    /// Takes a packet. Gives it back when it passes at once, because the rate is unlimited and nothing waits.
+    pub(crate) fn offer(&mut self, now: Time, packet: Transit<P>) -> Option<Transit<P>> {
+        self.stats.packets_in += 1;
+        let bytes = packet.len_bytes + self.framing_bytes;
+        if self.rate == Rate::Unlimited && self.serving.is_none() {
+            self.on_passed(bytes);
+            return Some(packet);
+        }
+        if self.waiting.push(now, packet, bytes).is_err() {
+            self.stats.drops.count(DropReason::QueueFull);
+        } else if self.serving.is_none() {
+            self.serve_next(now);
+        }
+        None
+    }
+
+    /// When the packet that is being put on the link is done.
+    pub(crate) fn next_time(&self) -> Option<Time> {
+        self.serving.as_ref().map(|(_, done)| *done)
+    }
+
+    /// Takes the packet that is done at `now`, which is `next_time`, and goes on with the next.
+    pub(crate) fn finish(&mut self, now: Time) -> Option<Transit<P>> {
+        let (packet, _) = self.serving.take()?;
+        self.on_passed(packet.len_bytes + self.framing_bytes);
+        self.serve_next(now);
+        Some(packet)
+    }
+
+    /// From the next packet on, another rate.
+    pub(crate) fn set_rate(&mut self, rate: Rate) {
+        self.rate = rate;
+        self.remainder = 0;
+    }
+
+    pub(crate) fn stats(&self) -> LinkStats {
+        LinkStats { queue: self.waiting.stats, ..self.stats }
+    }
+
+    /// Packets that wait or are being put on the link.
+    pub(crate) fn inside(&self) -> u64 {
+        self.waiting.stats.packets + u64::from(self.serving.is_some())
+    }
+
+    fn serve_next(&mut self, now: Time) {
+        let next = match &mut self.codel {
+            Some(codel) => codel.dequeue(now, &mut self.waiting, &mut self.stats.drops),
+            None => self.waiting.pop(now),
+        };
+        let Some((mut packet, sojourn_ns)) = next else {
+            self.remainder = 0;
+            return;
+        };
+        self.waiting.stats.on_sojourn(sojourn_ns);
+        packet.queued_ns += sojourn_ns;
+        let done = now.plus_ns(self.service_ns(packet.len_bytes + self.framing_bytes));
+        self.serving = Some((packet, done));
+    }
+
+    /// How long `bytes` take, in whole nanoseconds; the rest is carried over to the next packet.
+    fn service_ns(&mut self, bytes: u64) -> u64 {
+        let Rate::BitsPerS(rate) = self.rate else { return 0 };
+        // At most (16 MiB + 64 KiB) · 8 · 10⁹ + 10¹⁵, which is below 2⁶⁴.
+        let work = bytes * 8 * 1_000_000_000 + self.remainder;
+        self.remainder = work % rate;
+        work / rate
+    }
+
+    fn on_passed(&mut self, bytes: u64) {
+        self.stats.packets_out += 1;
+        self.stats.bytes_out += bytes;
+    }
+}

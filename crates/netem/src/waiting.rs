@@ -1,0 +1,48 @@
+//! Packets that wait: first in first out, within bounds.
+
+use crate::stats::QueueStats;
+use crate::time::Time;
+use std::collections::VecDeque;
+
+/// A bounded queue with its statistics.
+#[derive(Debug)]
+pub(crate) struct Waiting<P> {
+    packets: VecDeque<Waiter<P>>,
+    packets_max: u64,
+    bytes_max: u64,
+    pub stats: QueueStats,
+    /// The longest packet that ever joined, with framing.
+    pub packet_bytes_most: u64,
+}
+
+#[derive(Debug)]
+struct Waiter<P> {
+    packet: P,
+    bytes: u64,
+    since: Time,
+}
+
+impl<P> Waiting<P> {
+    pub(crate) fn new(packets_max: u64, bytes_max: u64) -> Self {
+        let stats = QueueStats::default();
+        Waiting { packets: VecDeque::new(), packets_max, bytes_max, stats, packet_bytes_most: 0 }
+    }
+
+    /// Lets a packet join, or gives it back when it does not fit.
+    pub(crate) fn push(&mut self, now: Time, packet: P, bytes: u64) -> Result<(), P> {
+        if self.stats.packets >= self.packets_max || self.stats.bytes + bytes > self.bytes_max {
+            return Err(packet);
+        }
+        self.stats.on_enter(now, bytes);
+        self.packet_bytes_most = self.packet_bytes_most.max(bytes);
+        self.packets.push_back(Waiter { packet, bytes, since: now });
+        Ok(())
+    }
+
+    /// The packet that waited longest, and for how many nanoseconds.
+    pub(crate) fn pop(&mut self, now: Time) -> Option<(P, u64)> {
+        let waiter = self.packets.pop_front()?;
+        self.stats.on_leave(now, waiter.bytes);
+        Some((waiter.packet, now.ns_since(waiter.since)))
+    }
+}
