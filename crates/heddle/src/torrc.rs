@@ -31,6 +31,8 @@ use lines::{Command, Line, Place};
 use names::Name;
 use settings::{Lines, Setting};
 
+const NOT_SUPPORTED: &str = "this option is known but not supported, and is ignored";
+
 /// Reads torrc files.
 pub struct Torrc;
 
@@ -127,7 +129,7 @@ impl Resolved {
             && line.command != Command::Clear
             && self.unsupported.insert(name, line.place.clone()).is_none()
         {
-            self.warn(line, name, "this option is known but not supported, and is ignored".to_owned());
+            self.warn(line, name, NOT_SUPPORTED.to_owned());
         }
         Ok(setting)
     }
@@ -212,13 +214,15 @@ impl Resolved {
     }
 }
 
-/// Puts an option's values into the options. The first of several equal warnings is enough.
+/// Puts an option's values into the options. The first of several equal warnings is enough. A value
+/// that nothing heeds is a warning too, unless it is the default.
 fn set_option(
     setting: &Setting,
     values: &[Value],
     options: &mut Options,
     warnings: &mut Vec<Warning>,
 ) -> Result<(), TorrcError> {
+    let before = options.clone();
     let mut said: Vec<String> = Vec::new();
     for value in values {
         let mut texts = Vec::new();
@@ -230,6 +234,13 @@ fn set_option(
                 warnings.push(Warning { place: value.place.clone(), option: setting.name.to_owned(), text });
             }
         }
+    }
+    if let (false, Some(value), true) = (setting.has_effect(), values.last(), *options != before) {
+        warnings.push(Warning {
+            place: value.place.clone(),
+            option: setting.name.to_owned(),
+            text: NOT_SUPPORTED.to_owned(),
+        });
     }
     let zero = |value: &Value| values::is_port_off(&value.text);
     if setting.name == "ORPort" && values.iter().any(zero) && !values.iter().all(zero) {

@@ -125,6 +125,38 @@ const SETTINGS: &[Setting] = &[
     all("DirPort", |_, v, w| port_is_off(v, w, "directories are served through the ORPort only; remove it")),
 ];
 
+/// Options whose values are read and checked, but change nothing.
+const WITHOUT_EFFECT: &[&str] = &[
+    "AssumeReachableIPv6",
+    "CircuitPadding",
+    "ConnectionPadding",
+    "DirAllowPrivateAddresses",
+    "NumCPUs",
+    "OutboundBindAddressExit",
+    "ReducedCircuitPadding",
+    "ReducedConnectionPadding",
+    "RunAsDaemon",
+    "SafeLogging",
+    "ServerDNSAllowBrokenConfig",
+    "ServerDNSAllowNonRFC953Hostnames",
+    "ServerDNSDetectHijacking",
+    "ServerDNSTestAddresses",
+    "TestingAuthKeyLifetime",
+    "TestingAuthKeySlop",
+    "TestingDirConnectionMaxStall",
+    "TestingLinkCertLifetime",
+    "TestingLinkKeySlop",
+    "TestingSigningKeySlop",
+    "User",
+];
+
+impl Setting {
+    /// Whether a relay does anything with the value.
+    pub(super) fn has_effect(&self) -> bool {
+        !WITHOUT_EFFECT.contains(&self.name)
+    }
+}
+
 fn put<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
     *field = value?;
     Ok(())
