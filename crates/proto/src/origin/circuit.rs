@@ -158,8 +158,8 @@ pub struct OriginCircuit {
     /// At most [`OUT_CELLS_MAX`].
     out: VecDeque<OriginCell>,
     pub(super) events: VecDeque<OriginEvent>,
-    /// What the last hop and we agreed about congestion control: cells per SENDME.
-    pub(super) sendme_inc: Option<u8>,
+    /// What each hop and we agreed about congestion control: cells per SENDME, or windows.
+    sendme_incs: Vec<Option<u8>>,
     /// Flow control with the last hop, made when the first stream begins.
     pub(super) end: Option<End>,
     pub(super) params: Arc<NetworkParams>,
@@ -177,7 +177,7 @@ impl OriginCircuit {
             closed: false,
             out: VecDeque::new(),
             events: VecDeque::new(),
-            sendme_inc: None,
+            sendme_incs: Vec::new(),
             end: None,
             params,
             rng,
@@ -264,8 +264,9 @@ impl OriginCircuit {
         }
     }
 
-    /// Asks hop number `hops` (the first is 1) to end the circuit with itself; the streams end at
-    /// once. [`OriginEvent::Truncated`] says when that is done.
+    /// Asks hop number `hops` (the first is 1) to end the circuit with itself. The streams of a
+    /// later hop end at once; those of that hop go on, if it is the last already.
+    /// [`OriginEvent::Truncated`] says when that is done.
     pub fn truncate(&mut self, hops: usize) -> Result<(), OriginError> {
         if self.closed {
             return Err(OriginError::Closed);
@@ -273,7 +274,9 @@ impl OriginCircuit {
         if hops == 0 || hops > self.hops() || self.truncating.is_some() {
             return Err(OriginError::State);
         }
-        self.end = None;
+        if hops < self.hops() {
+            self.end = None;
+        }
         self.joining = None;
         self.truncating = Some(hops - 1);
         self.send_as(Command::RELAY, hops - 1, RelayCommand::TRUNCATE, None, &[DestroyReason::NONE.0]);
@@ -355,14 +358,13 @@ impl OriginCircuit {
         debug_assert!(reply.len() <= CREATED2_HDATA_LEN_MAX, "no cell holds more");
         let client = self.joining.take().ok_or("an answer to no handshake")?;
         let established = client.finish(reply).map_err(|_| "a handshake that does not fit")?;
-        self.sendme_inc = None;
         if let Some(offer) = established.congestion {
             let ours = VegasParams::from_consensus(crate::flow::Path::Exit, &|name| self.param(name));
             if !sendme_inc_acceptable(ours.sendme_cells as u8, offer.sendme_inc) {
                 return Err("an unacceptable number of cells per SENDME");
             }
-            self.sendme_inc = Some(offer.sendme_inc);
         }
+        self.sendme_incs.push(established.congestion.map(|offer| offer.sendme_inc));
         self.layers.add_hop(&established.keys);
         self.events.push_back(OriginEvent::Joined { hops: self.hops() });
         Ok(())
@@ -375,7 +377,7 @@ impl OriginCircuit {
         match (header.command, header.stream_id) {
             (RelayCommand::TRUNCATED, None) => self.on_truncated(hop, DestroyReason::parse(data)),
             // What was sent before the hops heard of the circuit's new end.
-            _ if self.truncating.is_some() => Ok(()),
+            _ if self.truncating.is_some_and(|last| hop > last || self.end.is_none()) => Ok(()),
             (RelayCommand::EXTENDED2, None) => {
                 if hop + 1 != self.hops() {
                     return Err("EXTENDED2 from the wrong hop");
@@ -394,7 +396,7 @@ impl OriginCircuit {
         if self.truncating == Some(hop) {
             self.truncating = None;
             self.layers.truncate(hops);
-            self.sendme_inc = None;
+            self.sendme_incs.truncate(hops);
             self.events.push_back(OriginEvent::Truncated { hops, reason });
         } else {
             // Stock clients give the whole circuit up as well.
@@ -418,6 +420,11 @@ impl OriginCircuit {
             (command, Some(id)) => self.on_stream_cell(now, command, id, data),
             _ => Ok(()),
         }
+    }
+
+    /// Cells per SENDME, if the last hop agreed to congestion control.
+    pub(super) fn sendme_inc(&self) -> Option<u8> {
+        self.sendme_incs.last().copied().flatten()
     }
 
     pub(super) fn param(&self, name: &str) -> Option<i32> {

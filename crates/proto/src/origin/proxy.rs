@@ -46,6 +46,9 @@ pub enum ProxyEvent {
     Connected(ExchangeNumber),
     /// The far end ended a stream.
     Ended(ExchangeNumber, EndReason),
+    /// An answer to what was asked of [`OnionProxy::circuit_mut`]: [`OriginEvent::Truncated`] or
+    /// [`OriginEvent::Resolved`].
+    Answered(CircuitNumber, OriginEvent),
 }
 
 /// A channel to a guard.
@@ -196,12 +199,29 @@ impl OnionProxy {
         Some(&mut circuit.origin)
     }
 
+    /// Ends a circuit with hop number `hops`, and the streams of later hops.
+    pub fn truncate(&mut self, number: CircuitNumber, hops: usize) -> Result<(), OriginError> {
+        let circuit = self.circuits.get_mut(&number).ok_or(OriginError::Closed)?;
+        let shorter = hops < circuit.origin.hops();
+        circuit.origin.truncate(hops)?;
+        self.dirty.insert(circuit.guard);
+        circuit.path.clear();
+        if shorter {
+            self.lose_streams(number, None);
+        }
+        Ok(())
+    }
+
     /// Ends a circuit.
     pub fn close_circuit(&mut self, number: CircuitNumber) {
         let Some(circuit) = self.circuits.get_mut(&number) else { return };
         circuit.origin.close();
         self.dirty.insert(circuit.guard);
+        let unknown_to_guard = circuit.circ_id.is_none();
         self.lose_streams(number, None);
+        if unknown_to_guard {
+            self.circuits.remove(&number);
+        }
     }
 
     /// Opens a stream at the last hop of a circuit.
@@ -268,6 +288,9 @@ impl OnionProxy {
     }
 
     fn lose_streams(&mut self, number: CircuitNumber, why: Option<Closed>) {
+        if let Some(circuit) = self.circuits.get_mut(&number) {
+            circuit.streams.clear();
+        }
         for (_, running) in self.exchanges.values_mut().filter(|(of, _)| *of == number) {
             running.on_over(self.now, ExchangeState::Lost(why));
         }
@@ -321,7 +344,10 @@ impl OnionProxy {
     fn on_event(&mut self, now: Instant, number: CircuitNumber, event: OriginEvent) {
         match event {
             OriginEvent::Joined { .. } => self.grow(number),
-            OriginEvent::Truncated { .. } | OriginEvent::Resolved { .. } => {}
+            OriginEvent::Truncated { .. } => {
+                self.event(ProxyEvent::Answered(number, event));
+            }
+            OriginEvent::Resolved { .. } => self.event(ProxyEvent::Answered(number, event)),
             OriginEvent::Closed(why) => {
                 self.lose_streams(number, Some(why));
                 self.event(ProxyEvent::CircuitClosed(number, why));

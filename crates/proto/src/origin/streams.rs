@@ -58,7 +58,7 @@ struct Stream {
 impl End {
     fn new(circuit: &OriginCircuit, first_id: u16) -> Self {
         let lookup = |name: &str| circuit.param(name);
-        let algorithm = match circuit.sendme_inc {
+        let algorithm = match circuit.sendme_inc() {
             Some(sendme_inc) => {
                 let params = VegasParams::from_consensus(Path::Exit, &lookup);
                 Algorithm::Vegas(VegasParams { sendme_cells: sendme_inc.into(), ..params })

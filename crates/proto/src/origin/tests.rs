@@ -248,6 +248,21 @@ fn a_truncated_circuit_can_grow_again() {
 }
 
 #[test]
+fn streams_outlive_a_truncation_that_cuts_nothing() {
+    let (mut circuit, mut path) = built(Handshake::Ntor, CC);
+    let id = begin(&mut circuit, &mut path);
+    circuit.truncate(3).unwrap();
+    let data = path.send(2, RelayCommand::DATA, Some(id), b"still here");
+    circuit.handle_cell(NOW, Command::RELAY, &data);
+    assert_eq!(circuit.poll_event(), Some(OriginEvent::Readable { stream: id }));
+    let body = path.send(2, RelayCommand::TRUNCATED, None, &[DestroyReason::REQUESTED.0]);
+    circuit.handle_cell(NOW, Command::RELAY, &body);
+    assert!(matches!(circuit.poll_event(), Some(OriginEvent::Truncated { hops: 3, .. })));
+    assert_eq!(circuit.readable(id), 10);
+    assert_eq!(circuit.send(NOW, id, b"and here"), 8);
+}
+
+#[test]
 fn a_lost_hop_and_destroy_end_the_circuit() {
     let (mut circuit, mut path) = built(Handshake::Ntor, Handshake::Ntor);
     let reason = DestroyReason::CHANNEL_CLOSED;
