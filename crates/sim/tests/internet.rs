@@ -3,7 +3,7 @@
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::node::{Input, Node, Output, SocketError, SocketId};
 use heddle_proto::time::{Duration, Instant};
-use heddle_sim::{Host, HostId, Internet, Options, Service, Simulation, TraceHash, Wire, pattern};
+use heddle_sim::{Host, HostId, Internet, Options, Service, Simulation, Step, TraceHash, Wire, pattern};
 use std::collections::VecDeque;
 
 /// One connection that sends, reads and closes as it is told.
@@ -199,4 +199,26 @@ fn a_reader_that_pauses_gets_everything_later() {
     sim.run_for(Duration::from_secs(10));
     assert_eq!(client(&mut sim, id, |c| c.received.len()), 1_000_000);
     assert!(client(&mut sim, id, |c| c.eof_at.is_some()));
+}
+
+#[test]
+fn a_scenario_is_a_list_of_steps() {
+    let (mut sim, server, id) = world(1, Wire::default(), 19, 5_000_000u64.to_be_bytes().to_vec());
+    let received = move |sim: &mut Simulation| client(sim, id, |c| c.received.len());
+    let slow = Wire { rate_bytes_per_s: Some(10_000), ..Wire::default() };
+    sim.play([
+        Step::Until {
+            what: "the first megabyte",
+            time_max: Duration::from_secs(5),
+            holds: Box::new(move |sim| received(sim) >= 1_000_000),
+        },
+        Step::Conditions { between: (server, id), wire: slow },
+        Step::Run(Duration::from_secs(60)),
+        Step::Check(Box::new(move |sim| assert!(received(sim) < 2_000_000))),
+        Step::Kill(server),
+        Step::Run(Duration::from_secs(1)),
+        Step::Check(Box::new(move |sim| {
+            assert_eq!(client(sim, id, |c| c.failed), Some(SocketError::Reset));
+        })),
+    ]);
 }

@@ -45,6 +45,8 @@ pub struct Net {
     pub relays: Vec<RelayHost>,
     pub client: HostId,
     pub server: HostId,
+    /// The shards of each relay.
+    pub shards: Vec<usize>,
 }
 
 /// What a network is like.
@@ -94,7 +96,7 @@ impl Net {
             sim.add_host(Host { addrs: vec![SERVER], ports, nodes: vec![Box::new(internet)], plain: true });
         sim.add_name(SERVER_NAME, &[SERVER]);
         let client = add_client(&mut sim, 0);
-        Net { sim, relays, client, server }
+        Net { sim, relays, client, server, shards: plan.shards.clone() }
     }
 
     /// A path over these relays; the last hop is asked for congestion control if wanted.
@@ -163,7 +165,8 @@ impl Net {
     /// Cells that wait in all shards of a relay.
     pub fn queued_cells(&mut self, relay: usize) -> u32 {
         let host = self.relays[relay].host;
-        self.sim.with(host, 0, |relay: &mut Relay, _| relay.queued_cells())
+        let queued = |shard| self.sim.with(host, shard, |relay: &mut Relay, _| relay.queued_cells());
+        (0..self.shards[relay]).map(queued).sum()
     }
 
     pub fn circuits(&mut self, relay: usize, shard: usize) -> usize {

@@ -1,0 +1,179 @@
+//! Whatever happens at random to circuits and streams, nothing is left when they are over.
+
+mod support;
+
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::origin::{
+    CircuitNumber, Closed, Exchange, ExchangeNumber, Handshake, OnionProxy, ProxyEvent,
+};
+use heddle_proto::relay::Relay;
+use heddle_proto::rng::Rng;
+use heddle_proto::time::Duration;
+use heddle_sim::{HostId, Internet, TraceHash, Wire};
+use std::collections::BTreeSet;
+use support::{ECHO, Net, Plan, STALL, download, upload};
+
+struct Chaos {
+    net: Net,
+    rng: Rng,
+    circuits: Vec<CircuitNumber>,
+    exchanges: Vec<ExchangeNumber>,
+    killed: Option<usize>,
+    /// Circuits that were extended to any relay at all, which may be one that must refuse.
+    odd: BTreeSet<CircuitNumber>,
+}
+
+impl Chaos {
+    fn new(seed: u64) -> Self {
+        let mut rng = heddle_proto::rng::Seed::from_number(seed).child("chaos", 0).rng();
+        let wire = Wire {
+            latency: Duration::from_millis(1 + rng.below(30)),
+            jitter: Duration::from_millis(rng.below(5)),
+            loss_ppm: rng.below(3) as u32 * 3_000,
+            rate_bytes_per_s: (rng.below(2) == 0).then_some(2_000_000),
+            window_bytes: 16_000 << rng.below(5),
+        };
+        let shards = (0..5).map(|_| 1 + rng.below(3) as usize).collect();
+        let max_queue_bytes = if rng.below(4) == 0 { 100_000 } else { 4 << 20 };
+        let net = Net::new(&Plan { seed, wire, shards, max_queue_bytes, ..Plan::default() });
+        Chaos { net, rng, circuits: Vec::new(), exchanges: Vec::new(), killed: None, odd: BTreeSet::new() }
+    }
+
+    fn pick<T: Copy>(&mut self, list: fn(&Self) -> &Vec<T>) -> Option<T> {
+        let index = self.rng.below(list(self).len() as u64) as usize;
+        list(self).get(index).copied()
+    }
+
+    /// A path of up to four relays; the exit comes last, or not at all.
+    fn path(&mut self) -> Vec<usize> {
+        let mut others = vec![0, 1, 2, 3];
+        let len = 1 + self.rng.below(3) as usize;
+        let mut path: Vec<usize> =
+            (0..len).map(|_| others.remove(self.rng.below(others.len() as u64) as usize)).collect();
+        path.extend((self.rng.below(5) > 0).then_some(4));
+        path
+    }
+
+    fn act(&mut self) {
+        match self.rng.below(20) {
+            0..4 => {
+                let path = self.path();
+                let path = self.net.path(&path, self.rng.below(2) == 0);
+                self.circuits.extend(self.net.proxy(|proxy| proxy.build(path)));
+            }
+            4..10 => self.begin(),
+            10..12 => {
+                let Some(id) = self.pick(|chaos| &chaos.exchanges) else { return };
+                self.proxy(|proxy, now| proxy.end(now, id));
+            }
+            12..15 => {
+                let Some(id) = self.pick(|chaos| &chaos.exchanges) else { return };
+                let reading = self.rng.below(2) == 0;
+                self.proxy(|proxy, now| proxy.set_reading(now, id, reading));
+            }
+            15 => {
+                let Some(circuit) = self.pick(|chaos| &chaos.circuits) else { return };
+                self.proxy(|proxy, _| proxy.close_circuit(circuit));
+            }
+            16 => {
+                let Some(circuit) = self.pick(|chaos| &chaos.circuits) else { return };
+                let hops = 1 + self.rng.below(3) as usize;
+                // Not every circuit is long enough, or still there.
+                let _ = self.proxy(|proxy, _| proxy.truncate(circuit, hops));
+            }
+            17 => {
+                let Some(circuit) = self.pick(|chaos| &chaos.circuits) else { return };
+                self.odd.insert(circuit);
+                let relay = self.rng.below(5) as usize;
+                let hop = self.net.relays[relay].hop.clone();
+                self.proxy(|proxy, _| {
+                    proxy.circuit_mut(circuit).map(|circuit| circuit.extend(&hop, Handshake::Ntor))
+                });
+            }
+            18 if self.killed.is_none() && self.rng.below(20) == 0 => {
+                let relay = self.rng.below(4) as usize;
+                self.net.sim.kill(self.net.relays[relay].host);
+                self.killed = Some(relay);
+            }
+            _ => {
+                let pause = Duration::from_millis(1 << self.rng.below(12));
+                self.net.sim.run_for(pause);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        let Some(circuit) = self.pick(|chaos| &chaos.circuits) else { return };
+        let bytes = self.rng.below(1_000_000);
+        let exchange = match self.rng.below(4) {
+            0 => download(bytes),
+            1 => upload(bytes),
+            2 => Exchange { port: STALL, ..upload(bytes) },
+            _ => Exchange { port: ECHO, ..upload(bytes) },
+        };
+        let begun = self.proxy(|proxy, now| proxy.begin(now, circuit, exchange));
+        self.exchanges.extend(begun);
+    }
+
+    fn proxy<R>(&mut self, speak: impl FnOnce(&mut OnionProxy, heddle_proto::time::Instant) -> R) -> R {
+        self.net.sim.with(self.net.client, 0, speak)
+    }
+
+    /// Ends all circuits; nothing of them may be left anywhere, and nobody may have blamed anybody.
+    fn finish(mut self, seed: u64) -> TraceHash {
+        for event in self.proxy(|proxy, _| proxy.take_events()) {
+            let ProxyEvent::CircuitClosed(number, why) = event else { continue };
+            let blamed = match why {
+                Closed::Misbehaved(_) => true,
+                Closed::Destroyed(reason) | Closed::Truncated { reason, .. } => {
+                    reason == DestroyReason::PROTOCOL && !self.odd.contains(&number)
+                }
+            };
+            assert!(!blamed, "seed {seed}: {number:?}: {why}");
+        }
+        for circuit in std::mem::take(&mut self.circuits) {
+            self.proxy(|proxy, _| proxy.close_circuit(circuit));
+        }
+        self.net.sim.run_for(Duration::from_secs(90));
+        let killed = self.killed;
+        for relay in (0..5).filter(|relay| killed != Some(*relay)) {
+            for shard in 0..self.net.shards[relay] {
+                let left = self.shard(self.net.relays[relay].host, shard);
+                assert_eq!(left, (0, 0), "seed {seed}: circuits and cells of relay {relay}, shard {shard}");
+            }
+        }
+        let server = self.net.server;
+        let visitors = self.net.sim.with(server, 0, |server: &mut Internet, _| server.visitors());
+        // Who is never read from never learns that the other side left.
+        assert!(visitors <= 1_000, "seed {seed}: {visitors} connections are left");
+        self.net.sim.trace_hash()
+    }
+
+    fn shard(&mut self, host: HostId, shard: usize) -> (usize, u32) {
+        self.net.sim.with(host, shard, |relay: &mut Relay, _| (relay.circuits(), relay.queued_cells()))
+    }
+}
+
+fn run(seed: u64) -> TraceHash {
+    let mut chaos = Chaos::new(seed);
+    for _ in 0..300 {
+        chaos.act();
+    }
+    chaos.finish(seed)
+}
+
+#[test]
+fn nothing_is_left_in_the_end() {
+    let seeds = match std::env::var("HEDDLE_CHAOS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()) {
+        Some(seeds) => seeds,
+        None => 8,
+    };
+    for seed in 0..seeds {
+        run(seed);
+    }
+}
+
+#[test]
+fn chaos_repeats() {
+    assert_eq!(run(77), run(77));
+}
