@@ -68,6 +68,7 @@ fn load(layers: &[PathBuf]) -> Result<(Options, Vec<Warning>), Failure> {
 fn key_options(options: &Options) -> KeyOptions {
     KeyOptions {
         key_directory: options.key_directory.clone(),
+        offline_master_key: options.offline_master_key,
         signing_key_lifetime_s: options.signing_key_lifetime_s,
         ..KeyOptions::new(&options.data_directory, &options.nickname)
     }
@@ -92,9 +93,9 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     raise_descriptor_limit()?;
     let seed = system_seed()?;
     let now_unix_s = wall_clock().as_secs();
+    let _lock = DataDirectoryLock::take(&options.data_directory)?;
     let keys =
         RelayKeys::load_or_create(key_options(&options), now_unix_s, &mut seed.child("keys", 0).rng())?;
-    let _lock = DataDirectoryLock::take(&options.data_directory)?;
     log::info!("Our fingerprint is {} {}", options.nickname, keys.fingerprint());
     let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut seed.child("certs", 0).rng())?);
     let listeners = Listeners::bind(&options)?;

@@ -36,6 +36,8 @@ pub struct Options {
     pub dir_allow_private_addresses: bool,
     /// Whether circuits may be extended to private addresses.
     pub extend_allow_private_addresses: bool,
+    /// Whether the master identity's secret is kept elsewhere: it is neither read nor made.
+    pub offline_master_key: bool,
     /// How long a signing key is valid, in seconds.
     pub signing_key_lifetime_s: u64,
     /// How long an Ed25519 link certificate is valid, in seconds.
@@ -310,6 +312,7 @@ impl Default for Options {
             testing_tor_network: false,
             dir_allow_private_addresses: false,
             extend_allow_private_addresses: false,
+            offline_master_key: false,
             signing_key_lifetime_s: 30 * DAY_S,
             testing_link_cert_lifetime_s: 2 * DAY_S,
             testing_auth_key_lifetime_s: 2 * DAY_S,

@@ -65,6 +65,7 @@ const SETTINGS: &[Setting] = &[
     one("TestingTorNetwork", |o, v, _| put(&mut o.testing_tor_network, flag(v))),
     one("DirAllowPrivateAddresses", |o, v, _| put(&mut o.dir_allow_private_addresses, flag(v))),
     one("ExtendAllowPrivateAddresses", |o, v, _| put(&mut o.extend_allow_private_addresses, flag(v))),
+    one("OfflineMasterKey", |o, v, _| put(&mut o.offline_master_key, flag(v))),
     one("SigningKeyLifetime", |o, v, _| put(&mut o.signing_key_lifetime_s, parse_seconds(v))),
     one("TestingLinkCertLifetime", |o, v, _| put(&mut o.testing_link_cert_lifetime_s, parse_seconds(v))),
     one("TestingAuthKeyLifetime", |o, v, _| put(&mut o.testing_auth_key_lifetime_s, parse_seconds(v))),
