@@ -242,7 +242,8 @@ fn random_relay_cells_close_their_circuits() {
     let (mut net, host) = attack(Attack::RandomCircuits, 1);
     let (over, destroyed) = hostile(&mut net, host, |hostile| (hostile.over, hostile.destroyed));
     assert!(!over, "the channel lives");
-    assert!(destroyed > 100, "{destroyed} circuits were destroyed");
+    // There are twenty ids; each is used for a circuit, and used again once that was destroyed.
+    assert!(destroyed >= 20, "{destroyed} circuits were destroyed");
 }
 
 #[test]
