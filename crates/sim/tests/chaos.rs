@@ -164,11 +164,8 @@ fn run(seed: u64) -> TraceHash {
 
 #[test]
 fn nothing_is_left_in_the_end() {
-    let seeds = match std::env::var("HEDDLE_CHAOS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()) {
-        Some(seeds) => seeds,
-        None => 8,
-    };
-    for seed in 0..seeds {
+    // More are a matter of patience: some hundred found nothing that these do not.
+    for seed in 0..8 {
         run(seed);
     }
 }
