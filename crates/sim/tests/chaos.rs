@@ -164,7 +164,7 @@ fn run(seed: u64) -> TraceHash {
 
 #[test]
 fn nothing_is_left_in_the_end() {
-    // More are a matter of patience: some hundred found nothing that these do not.
+    // Each takes a second or two, so that these are few.
     for seed in 0..8 {
         run(seed);
     }
