@@ -15,7 +15,7 @@
 //! 4. `Open` with [`Next::Creating`]: CREATE2 is sent, CREATED2 has not come.
 //! 5. `Open` with [`Next::Joined`]: cells pass.
 //!
-//! TRUNCATE or a DESTROY from ahead leads back to 2. A *transit* circuit crosses from another shard
+//! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard
 //! to a channel of this one: it has no layer, begins in 3 and never goes back.
 
 use super::end::End;
@@ -24,7 +24,6 @@ use crate::cell::{Body, CircId};
 use crate::channel::Target;
 use crate::crypto::onionskin::HandshakeType;
 use crate::crypto::tor1::RelayLayer;
-use crate::node::JobId;
 use crate::pool::CellQueue;
 
 slotmap::new_key_type! {
@@ -97,7 +96,7 @@ pub(super) enum Next {
 
 /// What a circuit does.
 pub(super) enum State {
-    Handshaking { job: JobId, handshake: HandshakeType },
+    Handshaking { handshake: HandshakeType },
     Open,
 }
 

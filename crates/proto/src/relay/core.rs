@@ -5,11 +5,11 @@
 //! [`Core::on_cell`]; later it takes cells with [`Core::pop`] and gives them to the channel. So a
 //! cell that a channel lends can be worked on while everything else is at hand.
 
-use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side, State};
+use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::config::RelayConfig;
 use super::crossing::Crossings;
 use super::dial::Dials;
-use super::link::{Farewell, Link, LinkKey, LinkKind};
+use super::link::{Farewell, Link, LinkKey, LinkKind, Turn};
 use super::message::{Event, NetworkParams};
 use super::probe::Probe;
 use super::rates::Rates;
@@ -28,12 +28,17 @@ use std::sync::Arc;
 /// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`) says less.
 /// A stock exit or client keeps far fewer in flight; more is an attack on our memory.
 const LANE_CELLS_MAX: i32 = 50_000;
+/// Turns of lanes that are over may stand in a link's round up to this many, beside two for each
+/// lane that the link has; then they are swept out.
+const STALE_TURNS_MAX: usize = 64;
 
 pub(super) struct Core {
     pub config: RelayConfig,
     /// The time of the input that is being handled.
     pub now: Instant,
     pub params: Arc<NetworkParams>,
+    /// Cells that may wait on one lane.
+    pub lane_cells_max: u32,
     pub keys: Option<Arc<OnionKeys>>,
     pub rng: Rng,
     pub job_seed: Seed,
@@ -44,7 +49,8 @@ pub(super) struct Core {
     pub to_flush: Vec<LinkKey>,
     /// Outputs other than cells; the driver empties it after each input.
     pub outputs: VecDeque<Output>,
-    /// Onionskins with workers, at most `Limits::onionskins`.
+    /// Onionskins with workers, at most `Limits::onionskins`. One whose circuit is gone counts until
+    /// its worker is done.
     pub jobs: BTreeMap<JobId, CircuitKey>,
     pub jobs_made: u64,
     pub dials: Dials,
@@ -67,6 +73,7 @@ impl Core {
             pool: CellPool::new(config.max_queue_bytes),
             now: Instant::ZERO,
             params: Arc::default(),
+            lane_cells_max: LANE_CELLS_MAX as u32,
             keys: None,
             rng: seed.child("relay", 0).rng(),
             job_seed: seed.child("onionskins", 0),
@@ -86,6 +93,12 @@ impl Core {
         };
         core.open_crossings();
         core
+    }
+
+    pub fn set_params(&mut self, params: Arc<NetworkParams>) {
+        let lane_cells_max = params.get("circ_max_cell_queue_size", LANE_CELLS_MAX, 1000, LANE_CELLS_MAX);
+        self.lane_cells_max = lane_cells_max.unsigned_abs();
+        self.params = params;
     }
 
     pub fn event(&mut self, event: Event) {
@@ -114,8 +127,9 @@ impl Core {
         self.circuits.contains_key(found.0).then_some(found)
     }
 
-    /// A slot of the pool. A full pool costs the circuit that holds the most cells its life, as in
-    /// stock Tor; `None` when even that freed nothing.
+    /// A slot of the pool. A full pool costs whoever holds the most cells its life: a circuit, as in
+    /// stock Tor, or a connection that is owed data by a stream that is over. `None` when even that
+    /// freed nothing.
     pub fn take_slot(&mut self, command: Command) -> Option<SlotId> {
         if let Some(slot) = self.pool.take(command) {
             return Some(slot);
@@ -124,26 +138,35 @@ impl Core {
         self.pool.take(command)
     }
 
-    /// Closes the circuit that holds the most cells.
+    /// Ends what holds the most cells. All of them are freed: what a circuit owes its connections is
+    /// not left over.
     fn relieve_pressure(&mut self) {
         let held = |(key, circuit): (CircuitKey, &Circuit)| (circuit.queued_cells(), key);
-        let Some((cells, heaviest)) = self.circuits.iter().map(held).max() else {
-            return;
+        let (cells, heaviest) = self.circuits.iter().map(held).max().unwrap_or_default();
+        let freed_cells = match self.streams.heaviest_leftover() {
+            Some((left_over, socket)) if left_over > cells => {
+                self.abort_leftover(socket);
+                left_over
+            }
+            _ => {
+                let end = self.circuits.get_mut(heaviest).and_then(|circuit| circuit.end.take());
+                end.into_iter().for_each(|end| self.abort_streams(*end));
+                self.close_circuit(heaviest, DestroyReason::RESOURCELIMIT);
+                cells
+            }
         };
-        self.close_circuit(heaviest, DestroyReason::RESOURCELIMIT);
-        self.event(Event::MemoryPressure { freed_cells: cells });
+        self.event(Event::MemoryPressure { freed_cells });
     }
 
     /// Queues a cell on a lane. The circuit may be gone when this returns: a lane that is too long
     /// ends its circuit.
     pub fn enqueue(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
-        let lane_max = self.params.get("circ_max_cell_queue_size", LANE_CELLS_MAX, 1000, LANE_CELLS_MAX);
         let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
             self.pool.free(slot);
             return;
         };
         self.pool.push(&mut lane.queue, slot);
-        if lane.queue.len() > lane_max as u32 {
+        if lane.queue.len() > self.lane_cells_max {
             self.close_circuit(key, DestroyReason::RESOURCELIMIT);
             return;
         }
@@ -159,9 +182,9 @@ impl Core {
             return;
         }
         lane.ready = true;
-        let link = lane.link;
+        let (link, circ_id) = (lane.link, lane.circ_id);
         if let Some(link) = self.links.get_mut(link) {
-            link.ready.push_back((key, side));
+            link.ready.push_back(Turn { circuit: key, side, circ_id });
         }
         self.list(link);
     }
@@ -187,12 +210,13 @@ impl Core {
             return Some(Popped::Farewell(farewell));
         }
         loop {
-            let (key, side) = self.links.get_mut(link_key)?.ready.pop_front()?;
+            let turn = self.links.get_mut(link_key)?.ready.pop_front()?;
+            let Turn { circuit: key, side, circ_id } = turn;
             let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
                 continue;
             };
-            // A lane that was truncated and led elsewhere since leaves its old place behind.
-            if lane.link != link_key {
+            // A lane that is over leaves its old turn behind.
+            if lane.link != link_key || lane.circ_id != circ_id {
                 continue;
             }
             lane.ready = false;
@@ -202,7 +226,7 @@ impl Core {
             if let Credit::Cells { to_send, .. } = &mut lane.credit {
                 *to_send -= 1;
             }
-            let (circ_id, left) = (lane.circ_id, lane.queue.len());
+            let left = lane.queue.len();
             self.mark_ready(key, side);
             self.on_popped(key, side, left);
             return Some(Popped::Cell { circ_id, slot });
@@ -239,11 +263,8 @@ impl Core {
         let Some(mut circuit) = self.circuits.remove(key) else {
             return;
         };
-        if let State::Handshaking { job, .. } = circuit.state {
-            self.jobs.remove(&job);
-        }
         if let Some(end) = circuit.end.take() {
-            self.drop_end(key, *end);
+            self.drop_end(*end);
         }
         if let Next::Waiting { target, .. } = &circuit.next {
             self.dials.forget(target, key);
@@ -260,8 +281,18 @@ impl Core {
         let Some(link) = self.links.get_mut(lane.link) else {
             return;
         };
+        if link.ready.len() > link.lanes.len() * 2 + STALE_TURNS_MAX {
+            let lane_link = lane.link;
+            let circuits = &self.circuits;
+            link.ready.retain(|turn| {
+                let lane = circuits.get(turn.circuit).and_then(|circuit| circuit.lane(turn.side));
+                lane.is_some_and(|other| other.link == lane_link && other.circ_id == turn.circ_id)
+            });
+        }
         match farewell {
             Some(reason) => {
+                // From now on the id leads nowhere, whatever becomes of the circuit.
+                link.lanes.insert(lane.circ_id, (CircuitKey::default(), Side::Prev));
                 link.farewells.push_back(Farewell { circ_id: lane.circ_id, reason });
                 self.list(lane.link);
             }
@@ -272,16 +303,14 @@ impl Core {
         }
     }
 
-    /// DESTROY came. From behind it ends the circuit; from ahead it leaves the client a circuit
-    /// that ends here, and TRUNCATED says so (tor-spec, "Tearing down circuits").
+    /// DESTROY came. From behind or from ahead, it ends the circuit and goes on: "relays now
+    /// propagate DESTROY cells in either direction" (tor-spec, "Tearing down circuits"). What a peer
+    /// gives as its reason stays here, or reasons would be a side channel.
     pub fn on_destroy(&mut self, link: LinkKey, circ_id: CircId, reason: DestroyReason) {
-        match self.find(link, circ_id) {
-            Some((key, Side::Prev)) => self.end_circuit(key, reason, Some(Side::Prev)),
-            Some((key, Side::Next)) if self.circuits[key].transit => {
-                self.end_circuit(key, reason, Some(Side::Next))
-            }
-            Some((key, Side::Next)) => self.truncate(key, None, reason),
-            None => {}
+        let from_shard = self.links.get(link).is_some_and(|link| link.channel().is_none());
+        let reason = if from_shard { reason } else { DestroyReason::DESTROYED };
+        if let Some((key, side)) = self.find(link, circ_id) {
+            self.end_circuit(key, reason, Some(side));
         }
     }
 

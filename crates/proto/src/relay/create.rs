@@ -34,12 +34,8 @@ impl Core {
         if circ_id.get() & INITIATOR_BIT != theirs {
             return self.refuse(link_key, circ_id, DestroyReason::PROTOCOL);
         }
-        if let Some(&(key, _)) = link.lanes.get(&circ_id) {
-            // The id is in use, or its DESTROY has not left yet; stock Tor ends the first and
-            // answers the second.
-            if self.circuits.contains_key(key) {
-                self.close_circuit(key, DestroyReason::PROTOCOL);
-            }
+        // The id is in use, or its DESTROY has not left yet: dropped, as by stock Tor.
+        if link.lanes.contains_key(&circ_id) {
             return;
         }
         match self.admit(link_key, command, body) {
@@ -107,7 +103,7 @@ impl Core {
         let key = self.circuits.insert(Circuit {
             prev: Lane::new(link, circ_id, Credit::Unlimited),
             next: Next::None,
-            state: State::Handshaking { job, handshake },
+            state: State::Handshaking { handshake },
             layer: None,
             transit: false,
             congestion_control: false,
@@ -142,7 +138,7 @@ impl Core {
     }
 
     fn open_circuit(&mut self, key: CircuitKey, answer: Answer) {
-        let Some(State::Handshaking { handshake, .. }) = self.circuits.get(key).map(|circuit| &circuit.state)
+        let Some(State::Handshaking { handshake }) = self.circuits.get(key).map(|circuit| &circuit.state)
         else {
             return;
         };

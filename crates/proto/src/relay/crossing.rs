@@ -19,6 +19,7 @@ use crate::cell::{Body, CircId};
 use crate::channel::Target;
 use crate::ids::RsaId;
 use crate::node::{Output, ShardId};
+use slotmap::SecondaryMap;
 use std::collections::BTreeMap;
 
 /// Cells that may be under way on one lane of a crossing, in each direction.
@@ -37,8 +38,11 @@ pub(super) struct Crossings {
     /// Which shard has, or is dialling, a channel to a relay. Only the owner's is filled; it has
     /// an entry for each channel and each dial of the relay.
     directory: BTreeMap<RsaId, ShardId>,
-    /// Questions to the owner: at most one for each circuit that waits.
-    asked: BTreeMap<u64, CircuitKey>,
+    /// Questions to the owner that it has not answered yet.
+    asked: BTreeMap<u64, (CircuitKey, RsaId)>,
+    /// The question of each circuit that counts: its last, since a circuit may be truncated and
+    /// extended to another relay before the answer comes.
+    latest: SecondaryMap<CircuitKey, u64>,
     questions: u64,
 }
 
@@ -69,13 +73,32 @@ impl Core {
         }
         let request = self.crossings.questions;
         self.crossings.questions += 1;
-        self.crossings.asked.insert(request, key);
+        self.crossings.asked.insert(request, (key, rsa));
+        self.crossings.latest.insert(key, request);
         self.send_shard(OWNER, ShardMessage::Ask { request, rsa });
     }
 
     /// The shard that has a channel to a relay, or that is to dial it: the asking one.
     fn look_up(&mut self, asking: ShardId, rsa: RsaId) -> ShardId {
         *self.crossings.directory.entry(rsa).or_insert(asking)
+    }
+
+    fn on_directory_answer(&mut self, request: u64, key: CircuitKey, rsa: RsaId, shard: ShardId) {
+        if self.crossings.latest.get(key) == Some(&request) {
+            self.crossings.latest.remove(key);
+            self.on_answer(key, shard);
+        }
+        // The owner believes that this shard dials now. If nobody waits any more, it does not.
+        if shard == self.config.shard {
+            self.release(rsa);
+        }
+    }
+
+    /// Takes this shard out of the directory unless it has a channel to a relay or is dialling.
+    pub fn release(&mut self, rsa: RsaId) {
+        if self.dials.channels_to(&rsa).is_empty() && !self.dials.is_dialling(rsa) {
+            self.announce(rsa, false);
+        }
     }
 
     fn on_answer(&mut self, key: CircuitKey, shard: ShardId) {
@@ -131,8 +154,8 @@ impl Core {
                 self.send_shard(from, ShardMessage::Answer { request, shard });
             }
             ShardMessage::Answer { request, shard } => {
-                if let Some(key) = self.crossings.asked.remove(&request) {
-                    self.on_answer(key, shard);
+                if let Some((key, rsa)) = self.crossings.asked.remove(&request) {
+                    self.on_directory_answer(request, key, rsa, shard);
                 }
             }
             ShardMessage::Announce { rsa, open } => self.on_announce(from, rsa, open),

@@ -77,8 +77,10 @@ impl Core {
             _ => Err(Violation::WrongDigest),
         };
         let context = SendmeContext { channel_blocked: end.held_back, queued_cells };
+        let was_full = end.flow.room() == 0;
         match checked.and_then(|()| end.flow.on_sendme(now, context)) {
-            Ok(()) => self.update_interests(key),
+            Ok(()) if was_full != (end.flow.room() == 0) => self.update_interests(key),
+            Ok(()) => {}
             Err(_) => self.punish(key),
         }
     }
@@ -239,6 +241,7 @@ impl Core {
             self.update_interest(key, id);
             self.streams.to_flush.push(socket);
         }
+        self.streams.to_flush.extend(self.streams.leftovers.keys());
     }
 
     /// A connection takes more.
@@ -256,7 +259,15 @@ impl Core {
     /// Appends what a connection takes now to `out`; afterwards it may have ended.
     pub fn flush_stream(&mut self, socket: SocketId, out: &mut Vec<u8>) {
         if let Some(leftover) = self.streams.leftovers.get_mut(&socket) {
-            drain(&mut self.pool, &mut leftover.queue, &mut leftover.writable, out);
+            let mut allowed = leftover.writable;
+            if leftover.limited {
+                allowed = allowed.min(self.rates.allowance(self.now, Direction::Write, Traffic::Own));
+            }
+            drain(&mut self.pool, &mut leftover.queue, &mut allowed, out);
+            leftover.writable -= out.len();
+            if leftover.limited {
+                self.rates.take(Direction::Write, Traffic::Own, out.len());
+            }
             if leftover.queue.is_empty() {
                 self.streams.leftovers.remove(&socket);
                 self.outputs.push_back(Output::Close { socket });

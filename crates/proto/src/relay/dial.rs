@@ -42,15 +42,18 @@ struct Dial {
     next_addr: usize,
     /// At most `Limits::waiting_per_dial`.
     waiting: Vec<CircuitKey>,
-    socket: SocketId,
+    /// The socket of the address that is being tried.
+    socket: Option<SocketId>,
     deadline: Instant,
 }
 
 /// Dials under way, and open channels by identity.
 #[derive(Debug, Default)]
 pub(super) struct Dials {
-    /// At most one for each circuit that waits.
+    /// Together with the links at most `Limits::channels`. A dial goes on when nobody waits any more.
     dials: BTreeMap<DialKey, Dial>,
+    /// The dials by their sockets.
+    sockets: BTreeMap<SocketId, DialKey>,
     channels: BTreeMap<RsaId, Vec<LinkKey>>,
     sockets_made: u64,
 }
@@ -77,9 +80,21 @@ impl Dials {
 
     /// The relay that `socket` is being dialled to, and at which address.
     pub fn under_way(&self, socket: SocketId) -> Option<(&Target, SocketAddr)> {
-        let dial = self.dials.values().find(|dial| dial.socket == socket)?;
+        let dial = self.dials.get(self.sockets.get(&socket)?)?;
         let addr = dial.target.addrs.get(dial.next_addr.checked_sub(1)?)?;
         Some((&dial.target, *addr))
+    }
+
+    /// Whether a relay is being dialled, whichever Ed25519 identity it is to have.
+    pub fn is_dialling(&self, rsa: RsaId) -> bool {
+        let last = Some(Ed25519Id([u8::MAX; 32]));
+        self.dials.range((rsa, None)..=(rsa, last)).next().is_some()
+    }
+
+    fn remove(&mut self, key: &DialKey) -> Option<Dial> {
+        let dial = self.dials.remove(key)?;
+        dial.socket.map(|socket| self.sockets.remove(&socket));
+        Some(dial)
     }
 }
 
@@ -108,20 +123,15 @@ impl Core {
             }
             return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         }
-        if self.links.len() >= self.config.limits.channels {
-            return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+        if self.links.len() + self.dials.dials.len() >= self.config.limits.channels {
+            self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+            return self.release(target.rsa);
         }
         self.start_dial(target, vec![key]);
     }
 
     fn start_dial(&mut self, target: Target, waiting: Vec<CircuitKey>) {
-        let dial = Dial {
-            next_addr: 0,
-            waiting,
-            socket: SocketId::dialled(0),
-            deadline: self.now + DIAL_TIMEOUT,
-            target,
-        };
+        let dial = Dial { next_addr: 0, waiting, socket: None, deadline: self.now + DIAL_TIMEOUT, target };
         let key = dial_key(&dial.target);
         self.dials.dials.insert(key, dial);
         self.try_next_addr(key, DestroyReason::CONNECTFAILED);
@@ -136,7 +146,10 @@ impl Core {
         match dial.target.addrs.get(dial.next_addr) {
             Some(&to) => {
                 dial.next_addr += 1;
-                dial.socket = socket;
+                if let Some(before) = dial.socket.replace(socket) {
+                    self.dials.sockets.remove(&before);
+                }
+                self.dials.sockets.insert(socket, key);
                 self.outputs.push_back(Output::Connect { socket, to });
             }
             None => self.give_up_dial(key, reason),
@@ -144,10 +157,10 @@ impl Core {
     }
 
     fn give_up_dial(&mut self, key: DialKey, reason: DestroyReason) {
-        let Some(dial) = self.dials.dials.remove(&key) else {
+        let Some(dial) = self.dials.remove(&key) else {
             return;
         };
-        self.announce(dial.target.rsa, false);
+        self.release(dial.target.rsa);
         for circuit in dial.waiting {
             self.close_circuit(circuit, reason);
         }
@@ -160,8 +173,7 @@ impl Core {
         addr: Option<SocketAddr>,
         error: Option<&ChannelError>,
     ) -> bool {
-        let found = self.dials.dials.iter().find(|(_, dial)| dial.socket == socket);
-        let Some((&key, _)) = found else { return false };
+        let Some(&key) = self.dials.sockets.get(&socket) else { return false };
         if let (Some(addr), Some(error)) = (addr, error) {
             self.event(Event::ChannelClosed { peer: None, addr, error: error.clone() });
         }
@@ -211,8 +223,8 @@ impl Core {
             self.event(Event::OurAddress { ours, by: peer });
         }
         self.retire_duplicates(&peer);
-        let dialled = self.dials.dials.iter().find(|(_, dial)| dial.socket == socket).map(|(key, _)| *key);
-        if let Some(dial) = dialled.and_then(|key| self.dials.dials.remove(&key)) {
+        let dialled = self.dials.sockets.get(&socket).copied();
+        if let Some(dial) = dialled.and_then(|key| self.dials.remove(&key)) {
             for circuit in dial.waiting {
                 self.extend_over(circuit, link_key);
             }
@@ -245,8 +257,16 @@ impl Core {
         channels.retain(|key| *key != link_key);
         if channels.is_empty() {
             self.dials.channels.remove(&peer.rsa);
-            self.announce(peer.rsa, false);
+            self.release(peer.rsa);
         }
+    }
+
+    /// Gives up all dials; returns their sockets.
+    pub fn give_up_dials(&mut self) -> Vec<SocketId> {
+        let keys: Vec<_> = self.dials.dials.keys().copied().collect();
+        let sockets = self.dials.sockets.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.give_up_dial(key, DestroyReason::CONNECTFAILED));
+        sockets
     }
 
     /// Once a second: dials that took too long end; returns the sockets of channels to be closed,
@@ -258,7 +278,7 @@ impl Core {
         let mut closing = Vec::with_capacity(late.len());
         for (key, socket) in late {
             self.give_up_dial(key, DestroyReason::CONNECTFAILED);
-            closing.push(socket);
+            closing.extend(socket);
         }
         for (_, link) in &mut self.links {
             let idle = link.lanes.is_empty();

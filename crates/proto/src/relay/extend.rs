@@ -150,7 +150,7 @@ impl Core {
         }
         if transit {
             let Some(slot) = self.take_slot(command) else {
-                return;
+                return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
             };
             self.pool.body_mut(&slot).copy_from_slice(body);
             return self.enqueue(key, Side::Prev, slot);

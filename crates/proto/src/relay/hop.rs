@@ -28,7 +28,7 @@ impl Core {
     /// A cell on its way from the client.
     pub fn on_forward(&mut self, key: CircuitKey, command: Command, body: &Body) {
         let Some(slot) = self.take_slot(command) else {
-            return;
+            return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         };
         // The full pool may have cost just this circuit its life.
         let Some(circuit) = self.circuits.get_mut(key) else {
@@ -71,7 +71,7 @@ impl Core {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         }
         let Some(slot) = self.take_slot(command) else {
-            return;
+            return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         };
         let Some(circuit) = self.circuits.get_mut(key) else {
             return self.pool.free(slot);
@@ -112,23 +112,19 @@ impl Core {
         }
     }
 
-    /// The client wants the circuit to end with us, and names the reason for the relay ahead.
+    /// The client wants the circuit to end with us from now on, and names the reason for the relay
+    /// ahead.
     fn on_truncate(&mut self, key: CircuitKey, data: &[u8]) {
-        self.truncate(key, Some(DestroyReason::parse(data)), DestroyReason::REQUESTED);
-    }
-
-    /// The circuit ends with us from now on. The next lane hears `farewell`, if it still is there
-    /// to hear, and the client hears TRUNCATED.
-    pub fn truncate(&mut self, key: CircuitKey, farewell: Option<DestroyReason>, reason: DestroyReason) {
+        let farewell = DestroyReason::parse(data);
         let Some(circuit) = self.circuits.get_mut(key) else {
             return;
         };
         match core::mem::replace(&mut circuit.next, Next::None) {
             Next::None => {}
             Next::Waiting { target, .. } => self.dials.forget(&target, key),
-            Next::Creating(lane) | Next::Joined(lane) => self.drop_lane(lane, farewell),
+            Next::Creating(lane) | Next::Joined(lane) => self.drop_lane(lane, Some(farewell)),
         }
-        self.send_relay(key, RelayCommand::TRUNCATED, None, &[reason.0]);
+        self.send_relay(key, RelayCommand::TRUNCATED, None, &[DestroyReason::REQUESTED.0]);
     }
 
     /// Sends a relay cell of ours to the client. `None` when the circuit did not survive it.

@@ -50,15 +50,25 @@ pub(super) struct Farewell {
     pub reason: DestroyReason,
 }
 
+/// A lane's turn to send a cell.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    pub circuit: CircuitKey,
+    pub side: Side,
+    /// The lane's id, since a circuit that was truncated may have another lane by now.
+    pub circ_id: CircId,
+}
+
 /// The lanes of a link, and whose turn it is.
 #[derive(Debug)]
 pub(super) struct Link {
     pub kind: LinkKind,
-    /// At most `Limits::circuits_per_channel` entries, each with at most one place in `ready` or
-    /// one in `farewells`. Never iterated in an order that matters.
+    /// At most `Limits::circuits_per_channel` entries, each with at most one place in `farewells`;
+    /// then its circuit is the null key. Never iterated in an order that matters.
     pub lanes: HashMap<CircId, (CircuitKey, Side), FixedState>,
-    /// Lanes with queued cells and credit, in the order of round robin.
-    pub ready: VecDeque<(CircuitKey, Side)>,
+    /// Lanes with queued cells and credit, in the order of round robin. Turns of lanes that are over
+    /// are skipped, and swept out before they are many.
+    pub ready: VecDeque<Turn>,
     /// DESTROY cells, which overtake all others.
     pub farewells: VecDeque<Farewell>,
     /// Whether the relay's list of links to flush holds this one.

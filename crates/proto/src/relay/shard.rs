@@ -25,8 +25,9 @@ const TICK: Duration = Duration::from_secs(1);
 struct Carrier {
     channel: Box<dyn Channel>,
     socket: SocketId,
-    /// Bytes the driver takes now.
+    /// Bytes the driver takes now, and what that was when it last said so.
     writable: usize,
+    granted: usize,
     /// What the driver was last told: read, write.
     interest: (bool, bool),
     timer: Option<Instant>,
@@ -94,8 +95,15 @@ impl Relay {
     fn add_carrier(&mut self, socket: SocketId, channel: Box<dyn Channel>, role: Role, peer: SocketAddr) {
         let link = self.core.add_channel(socket, role, peer);
         let limited = self.core.config.count_private_bandwidth || !crate::policy::is_private(peer.ip());
-        let carrier =
-            Carrier { channel, socket, writable: 0, interest: (false, false), timer: None, limited };
+        let carrier = Carrier {
+            channel,
+            socket,
+            writable: 0,
+            granted: 0,
+            interest: (false, false),
+            timer: None,
+            limited,
+        };
         self.carriers.insert(link, carrier);
         self.links.insert(socket, link);
         self.core.list(link);
@@ -110,7 +118,6 @@ impl Relay {
             self.core.rates.take(Direction::Read, Traffic::Relayed, len);
         }
         if let Err(error) = carrier.channel.handle_read(now, &self.scratch[..len]) {
-            // What came before the fault still counts; a peer may say why and leave.
             return self.end_channel(now, link, error);
         }
         self.drain_channel(now, link);
@@ -218,13 +225,16 @@ impl Relay {
 
     fn on_control(&mut self, now: Instant, control: Control) {
         match control {
-            Control::Params(params) => self.core.params = params,
+            Control::Params(params) => self.core.set_params(params),
             Control::OnionKeys(keys) => self.core.keys = Some(keys),
             Control::Transport(transport) => self.transport = transport,
             Control::ProbeReachability { via, ourselves } => self.core.start_probe(via, ourselves),
             Control::Drain => self.core.draining = true,
             Control::Shutdown => {
                 self.core.draining = true;
+                let dialled = self.core.give_up_dials();
+                let connecting = dialled.into_iter().filter(|socket| !self.links.contains_key(socket));
+                self.core.outputs.extend(connecting.map(|socket| Output::Abort { socket }));
                 let all: Vec<_> = self.carriers.keys().collect();
                 all.into_iter().for_each(|link| self.end_channel(now, link, ChannelError::Shutdown));
             }
@@ -276,7 +286,9 @@ impl Relay {
         };
         let may_read =
             !carrier.limited || self.core.rates.allowance(now, Direction::Read, Traffic::Relayed) > 0;
-        let wanted = (may_read, waiting || carrier.writable < CELL_LEN * 2);
+        // Credit is asked for again early, or a burst that meets the small rest costs two sends.
+        let low = (carrier.granted / 2).max(CELL_LEN * 2);
+        let wanted = (may_read, waiting || carrier.writable < low);
         let socket = carrier.socket;
         if wanted != carrier.interest {
             carrier.interest = wanted;
@@ -313,7 +325,8 @@ impl Node for Relay {
                 self.core.rates.allowance(self.core.now, Direction::Read, Traffic::Relayed).max(1)
             }
             Some(_) => READ_LEN,
-            None => self.core.stream_read_len(socket),
+            // Another socket may have used up the rate since interest was shown.
+            None => self.core.stream_read_len(socket).max(1),
         };
         let len = len.min(self.scratch.len());
         &mut self.scratch[..len]
@@ -341,7 +354,7 @@ impl Node for Relay {
             Input::Writable { socket, bytes } => match self.links.get(&socket) {
                 Some(&link) => {
                     if let Some(carrier) = self.carriers.get_mut(link) {
-                        carrier.writable = bytes;
+                        (carrier.writable, carrier.granted) = (bytes, bytes);
                     }
                     self.core.list(link);
                 }

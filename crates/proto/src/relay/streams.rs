@@ -25,9 +25,11 @@ const LEFTOVER_TIMEOUT: Duration = Duration::from_secs(15);
 const TTL_MAX_S: u32 = 3600;
 const TTL_MIN_S: u32 = 300;
 
-/// A question to the resolver, and for whom.
+/// A question to the resolver, and for whom. One whose stream or circuit is gone counts until it is
+/// answered, since the resolver is still at work for it.
 #[derive(Debug)]
 pub(super) enum Asked {
+    Nobody,
     Begin { circuit: CircuitKey, stream: StreamId, port: u16, flags: BeginFlags },
     Resolve { circuit: CircuitKey, stream: StreamId },
 }
@@ -36,6 +38,8 @@ pub(super) enum Asked {
 pub(super) struct Leftover {
     pub queue: CellQueue,
     pub writable: usize,
+    /// Whether the operator's rates hold for this connection.
+    pub limited: bool,
     pub deadline: Instant,
 }
 
@@ -53,8 +57,14 @@ pub(super) struct Streams {
 }
 
 impl Streams {
+    /// Sockets and questions: a stream is one of both at a time.
     fn count(&self) -> usize {
         self.by_socket.len() + self.asked.len() + self.leftovers.len()
+    }
+
+    /// The leftover that holds the most cells, and how many.
+    pub fn heaviest_leftover(&self) -> Option<(u32, SocketId)> {
+        self.leftovers.iter().map(|(socket, leftover)| (leftover.queue.len(), *socket)).max()
     }
 }
 
@@ -102,8 +112,9 @@ impl Core {
                 let question = self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked);
                 self.insert_stream(key, id, StreamState::Resolving(question));
             }
-            Host::Ipv4(addr) => self.connect(key, id, &[(addr.into(), TTL_MAX_S)], port, begin.flags),
-            Host::Ipv6(addr) => self.connect(key, id, &[(addr.into(), TTL_MAX_S)], port, begin.flags),
+            Host::Ipv4(addr) => self.connect_first(key, id, &[(addr.into(), TTL_MAX_S)], port),
+            // The flags choose among a name's addresses; one that is asked for needs no choice.
+            Host::Ipv6(addr) => self.connect_first(key, id, &[(addr.into(), TTL_MAX_S)], port),
         }
     }
 
@@ -153,12 +164,15 @@ impl Core {
                     self.fail_stream(circuit, stream, EndReason::RESOLVEFAILED.into())
                 }
             },
-            Some(Asked::Resolve { circuit, stream }) => self.answer_resolve(circuit, stream, answer),
-            None => {}
+            Some(Asked::Resolve { circuit, stream }) if self.circuits.contains_key(circuit) => {
+                self.answer_resolve(circuit, stream, answer)
+            }
+            Some(Asked::Resolve { .. } | Asked::Nobody) | None => {}
         }
     }
 
-    /// Connects a stream to the first address that the client's flags and the exit policy allow.
+    /// Connects a stream to the best address of a name that the client's flags and the exit policy
+    /// allow.
     fn connect(
         &mut self,
         key: CircuitKey,
@@ -167,20 +181,25 @@ impl Core {
         port: u16,
         flags: BeginFlags,
     ) {
-        if !self.circuits.contains_key(key) {
-            return;
-        }
         let ipv6 = self.config.ipv6_exit && flags.ipv6_ok();
-        let mut wanted: Vec<_> =
-            addrs.iter().filter(|(addr, _)| if addr.is_ipv4() { flags.ipv4_ok() } else { ipv6 }).collect();
+        let wanted = addrs.iter().filter(|(addr, _)| if addr.is_ipv4() { flags.ipv4_ok() } else { ipv6 });
+        let mut wanted: Vec<_> = wanted.copied().collect();
         wanted.sort_by_key(|(addr, _)| addr.is_ipv6() != flags.ipv6_preferred());
-        let Some(&&(first, first_ttl_s)) = wanted.first() else {
+        self.connect_first(key, id, &wanted, port);
+    }
+
+    /// Connects a stream to the first address that the exit policy allows.
+    fn connect_first(&mut self, key: CircuitKey, id: StreamId, addrs: &[(IpAddr, u32)], port: u16) {
+        let Some(&(first, first_ttl_s)) = addrs.first() else {
             return self.fail_stream(key, id, EndReason::RESOLVEFAILED.into());
         };
-        let allowed =
-            |addr: IpAddr| self.config.exit_policy.as_ref().is_some_and(|policy| policy.allows(addr, port));
-        match wanted.iter().find(|(addr, _)| allowed(*addr)) {
-            Some(&&(addr, ttl_s)) => {
+        let allowed = |addr: IpAddr| {
+            let policy = self.config.exit_policy.as_ref();
+            (addr.is_ipv4() || self.config.ipv6_exit)
+                && policy.is_some_and(|policy| policy.allows(addr, port))
+        };
+        match addrs.iter().find(|(addr, _)| allowed(*addr)) {
+            Some(&(addr, ttl_s)) => {
                 let socket = self.dials.new_socket();
                 let addr = SocketAddr::new(addr, port);
                 self.streams.by_socket.insert(socket, (key, id));
@@ -231,8 +250,10 @@ impl Core {
             return;
         };
         if let Some(stream) = self.stream_mut(key, id) {
+            let wake = stream.wake.take();
             // The driver has closed it already.
             stream.state = StreamState::Resolving(ResolveId(u64::MAX));
+            wake.map(|at| self.streams.wakes.remove(&(at, socket)));
         }
         self.fail_stream(key, id, end_reason(error).into());
     }
@@ -267,9 +288,26 @@ impl Core {
     }
 
     /// Our end of a circuit goes with all its streams.
-    pub fn drop_end(&mut self, _key: CircuitKey, end: End) {
+    pub fn drop_end(&mut self, end: End) {
         for (_, stream) in end.streams {
             self.drop_stream(stream);
+        }
+    }
+
+    /// Our end of a circuit goes with all its streams and what they owe.
+    pub fn abort_streams(&mut self, end: End) {
+        for (_, stream) in end.streams {
+            let socket = stream.socket().filter(|_| !stream.queue.is_empty());
+            self.drop_stream(stream);
+            socket.into_iter().for_each(|socket| self.abort_leftover(socket));
+        }
+    }
+
+    /// A connection does not get what it is still owed.
+    pub fn abort_leftover(&mut self, socket: SocketId) {
+        if let Some(mut leftover) = self.streams.leftovers.remove(&socket) {
+            self.pool.clear(&mut leftover.queue);
+            self.outputs.push_back(Output::Abort { socket });
         }
     }
 
@@ -279,7 +317,9 @@ impl Core {
         }
         match stream.state {
             StreamState::Resolving(question) => {
-                self.streams.asked.remove(&question);
+                if let Some(asked) = self.streams.asked.get_mut(&question) {
+                    *asked = Asked::Nobody;
+                }
                 self.pool.clear(&mut stream.queue);
             }
             StreamState::Connecting { socket, .. } => {
@@ -294,9 +334,8 @@ impl Core {
                 }
                 let deadline = self.now + LEFTOVER_TIMEOUT;
                 self.outputs.push_back(Output::Interest { socket, read: false, write: true });
-                self.streams
-                    .leftovers
-                    .insert(socket, Leftover { queue: stream.queue, writable: stream.writable, deadline });
+                let Stream { queue, writable, limited, .. } = stream;
+                self.streams.leftovers.insert(socket, Leftover { queue, writable, limited, deadline });
                 self.streams.to_flush.push(socket);
             }
         }
@@ -306,12 +345,7 @@ impl Core {
     pub fn drop_late_leftovers(&mut self) {
         let late = self.streams.leftovers.iter().filter(|(_, leftover)| leftover.deadline <= self.now);
         let late: Vec<SocketId> = late.map(|(socket, _)| *socket).collect();
-        for socket in late {
-            if let Some(mut leftover) = self.streams.leftovers.remove(&socket) {
-                self.pool.clear(&mut leftover.queue);
-                self.outputs.push_back(Output::Abort { socket });
-            }
-        }
+        late.into_iter().for_each(|socket| self.abort_leftover(socket));
     }
 
     /// The circuit broke a rule that costs it its life.

@@ -1,0 +1,543 @@
+//! A driver for the shards of one relay that only does as it is told, and holds them to the
+//! contract of [`heddle_proto::node`].
+//!
+//! - Nothing is sent beyond what the last `Writable` allowed, and no socket is named once it is gone.
+//! - `Timeout` comes last: polled again, a shard only repeats it.
+//! - On a lane between two shards at most a window of cells is under way.
+
+use super::plain::{CLIENT_LINE, PlainTransport, ids, relay_line};
+use heddle_proto::bucket::Limit;
+use heddle_proto::cell::frame::{Framer, write_fixed, write_versions};
+use heddle_proto::cell::{CircId, Command};
+use heddle_proto::crypto::NtorKeypair;
+use heddle_proto::crypto::onionskin::OnionKeys;
+use heddle_proto::node::{Input, Node, Output, Query, Resolution, ResolveError, ResolveId, ShardId};
+use heddle_proto::node::{JobId, SocketError, SocketId};
+use heddle_proto::policy::ExitPolicy;
+use heddle_proto::relay::{Control, Crossed, Event, Limits, Relay, RelayConfig, ShardMessage};
+use heddle_proto::rng::Seed;
+use heddle_proto::time::{Duration, Instant};
+use heddle_proto::work::Job;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+/// The number of the relay under test, and of its ORPort's address.
+pub const OURS: u8 = 100;
+/// Cells that may be under way on one lane between two shards.
+const CROSSING_WINDOW_CELLS: i64 = 64;
+/// Credit that a willing socket gives.
+const QUANTUM: usize = 64 * 1024;
+
+/// A public address of the test host of that number.
+pub fn host(number: u8) -> IpAddr {
+    Ipv4Addr::new(198, 51, 101, number).into()
+}
+
+/// The ORPort of the test relay of that number.
+pub fn or_port(number: u8) -> SocketAddr {
+    SocketAddr::new(host(number), 9001)
+}
+
+/// The circuit keys of the test relay of that number.
+pub fn onion_keys(number: u8) -> OnionKeys {
+    OnionKeys {
+        rsa_id: ids(number).rsa.0,
+        ed25519_id: ids(number).ed25519.0,
+        ntor_current: NtorKeypair::from_secret(&[number; 32]),
+        ntor_previous: None,
+    }
+}
+
+/// An exit for everything, without limits that a test would feel.
+pub fn config() -> RelayConfig {
+    let no_limit = Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 };
+    RelayConfig {
+        ids: ids(OURS),
+        addrs: vec![host(OURS)],
+        exit_policy: Some(ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule")])),
+        ipv6_exit: true,
+        extend_to_private: false,
+        max_queue_bytes: 64 << 20,
+        bandwidth: no_limit,
+        relay_bandwidth: None,
+        count_private_bandwidth: false,
+        shard: ShardId(0),
+        shards: 1,
+        limits: Limits::default(),
+    }
+}
+
+/// A socket of a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Sock {
+    pub shard: usize,
+    pub id: SocketId,
+}
+
+/// How a socket ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    Closed,
+    Aborted,
+    Failed,
+}
+
+#[derive(Default)]
+struct Socket {
+    connected: bool,
+    read: bool,
+    write: bool,
+    credit: usize,
+    /// Whether the socket takes bytes at once.
+    willing: bool,
+    /// What the far end sent and the shard has not read yet, and whether a FIN stands behind it.
+    inbound: VecDeque<u8>,
+    eof: bool,
+    /// What the shard sent and the test has not taken yet.
+    outbound: Vec<u8>,
+    framer: Option<Framer>,
+}
+
+pub struct Shard {
+    pub relay: Relay,
+    sockets: BTreeMap<SocketId, Socket>,
+    gone: BTreeMap<SocketId, Gone>,
+    /// Sockets that the relay wants connected, oldest first.
+    pub connects: VecDeque<(SocketId, SocketAddr)>,
+    pub resolves: VecDeque<(ResolveId, Query)>,
+    pub jobs: VecDeque<(JobId, Job)>,
+    pub events: Vec<Event>,
+    timeout: Option<Instant>,
+    accepted: u64,
+}
+
+/// A cell as a peer sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pub circ_id: CircId,
+    pub command: Command,
+    pub body: Vec<u8>,
+}
+
+pub struct Bench {
+    pub now: Instant,
+    pub shards: Vec<Shard>,
+    /// Whether onionskins are answered as they come.
+    pub working: bool,
+    /// Messages between shards, by sender and receiver.
+    mail: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
+    /// Whether that mail is delivered as it comes.
+    pub delivering: bool,
+    /// Cells under way by sender, receiver and circuit.
+    under_way: BTreeMap<(usize, usize, CircId), i64>,
+    dead_lanes: BTreeSet<(usize, usize, CircId)>,
+}
+
+impl Bench {
+    pub fn new(config: RelayConfig) -> Self {
+        Self::with_seed(config, 1)
+    }
+
+    pub fn with_seed(config: RelayConfig, seed: u64) -> Self {
+        let seed = Seed::from_number(seed);
+        let shard = |number: u16| {
+            let config = RelayConfig { shard: ShardId(number), ..config.clone() };
+            let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS) });
+            Shard {
+                relay: Relay::new(config, transport, &seed.child("shard", u64::from(number))),
+                sockets: BTreeMap::new(),
+                gone: BTreeMap::new(),
+                connects: VecDeque::new(),
+                resolves: VecDeque::new(),
+                jobs: VecDeque::new(),
+                events: Vec::new(),
+                timeout: None,
+                accepted: 0,
+            }
+        };
+        let mut bench = Bench {
+            now: Instant::ZERO,
+            shards: (0..config.shards).map(shard).collect(),
+            working: true,
+            mail: BTreeMap::new(),
+            delivering: true,
+            under_way: BTreeMap::new(),
+            dead_lanes: BTreeSet::new(),
+        };
+        let keys = Arc::new(onion_keys(OURS));
+        for shard in 0..bench.shards.len() {
+            bench.control(shard, Control::OnionKeys(keys.clone()));
+        }
+        bench
+    }
+
+    /// The consensus has these parameters.
+    pub fn set_params(&mut self, params: &[(&str, i32)]) {
+        let params = params.iter().map(|(name, value)| (String::from(*name), *value)).collect();
+        let params = Arc::new(heddle_proto::relay::NetworkParams(params));
+        for shard in 0..self.shards.len() {
+            self.control(shard, Control::Params(params.clone()));
+        }
+    }
+
+    pub fn control(&mut self, shard: usize, control: Control) {
+        self.input(shard, Input::Control(control));
+    }
+
+    /// Hands in one input and does what follows.
+    pub fn input(&mut self, shard: usize, input: Input) {
+        self.shards[shard].relay.handle_input(self.now, input);
+        self.settle();
+    }
+
+    /// A connection to the ORPort, on which nothing was said yet.
+    pub fn accept(&mut self, shard: usize, from: SocketAddr) -> Sock {
+        let entry = &mut self.shards[shard];
+        let id = SocketId::accepted(entry.accepted);
+        entry.accepted += 1;
+        entry.sockets.insert(id, Socket { connected: true, willing: true, ..Socket::default() });
+        self.input(shard, Input::Accepted { socket: id, local: or_port(OURS), peer: from });
+        Sock { shard, id }
+    }
+
+    /// A channel from the test relay of that number.
+    pub fn relay_channel(&mut self, shard: usize, number: u8) -> Sock {
+        let sock = self.accept(shard, or_port(number));
+        self.write(sock, &relay_line(number, host(number)));
+        sock
+    }
+
+    /// A channel from a client.
+    pub fn client_channel(&mut self, shard: usize) -> Sock {
+        let sock = self.accept(shard, SocketAddr::new(host(250), 50_000));
+        self.write(sock, CLIENT_LINE);
+        sock
+    }
+
+    /// The oldest socket that a shard wants connected is, and to where.
+    pub fn connect_next(&mut self, shard: usize) -> (Sock, SocketAddr) {
+        let (id, to) = self.shards[shard].connects.pop_front().expect("a socket to be connected");
+        self.connect(Sock { shard, id });
+        (Sock { shard, id }, to)
+    }
+
+    pub fn connect(&mut self, sock: Sock) {
+        let socket = self.socket(sock);
+        socket.connected = true;
+        self.input(sock.shard, Input::Connected { socket: sock.id, local: or_port(OURS) });
+    }
+
+    /// A dialled channel opens, to the test relay of that number.
+    pub fn answer_dial(&mut self, shard: usize, number: u8) -> Sock {
+        let (sock, _) = self.connect_next(shard);
+        self.write(sock, &relay_line(number, host(number)));
+        sock
+    }
+
+    /// A socket breaks, or is not connected.
+    pub fn fail(&mut self, sock: Sock, error: SocketError) {
+        let shard = &mut self.shards[sock.shard];
+        shard.sockets.remove(&sock.id).expect("the socket is not gone yet");
+        shard.gone.insert(sock.id, Gone::Failed);
+        shard.connects.retain(|(id, _)| *id != sock.id);
+        self.input(sock.shard, Input::Failed { socket: sock.id, error });
+    }
+
+    /// The oldest question is answered; returns it.
+    pub fn resolve_next(&mut self, shard: usize, answer: Result<Resolution, ResolveError>) -> Query {
+        let (id, query) = self.shards[shard].resolves.pop_front().expect("a question");
+        self.input(shard, Input::Resolved { id, answer });
+        query
+    }
+
+    /// The oldest onionskin is answered.
+    pub fn work_next(&mut self, shard: usize) {
+        let (id, job) = self.shards[shard].jobs.pop_front().expect("an onionskin");
+        self.input(shard, Input::Computed { id, result: job.run() });
+    }
+
+    /// The far end sends bytes.
+    pub fn write(&mut self, sock: Sock, bytes: &[u8]) {
+        self.socket(sock).inbound.extend(bytes);
+        self.settle();
+    }
+
+    /// The far end sends a FIN.
+    pub fn finish(&mut self, sock: Sock) {
+        self.socket(sock).eof = true;
+        self.settle();
+    }
+
+    /// The far end of a channel sends a cell.
+    pub fn send(&mut self, sock: Sock, circ_id: CircId, command: Command, body: &[u8]) {
+        let mut bytes = Vec::new();
+        write_fixed(&mut bytes, circ_id.get(), command, body);
+        self.write(sock, &bytes);
+    }
+
+    /// Takes what the shard sent on a socket.
+    pub fn received(&mut self, sock: Sock) -> Vec<u8> {
+        core::mem::take(&mut self.socket(sock).outbound)
+    }
+
+    /// Takes the cells that came on a channel.
+    pub fn cells(&mut self, sock: Sock) -> Vec<Cell> {
+        let socket = self.socket(sock);
+        let bytes = core::mem::take(&mut socket.outbound);
+        let mut rest = &bytes[..];
+        if socket.framer.is_none() {
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return Vec::new() };
+            rest = &rest[end + 1..];
+            let mut versions = Vec::new();
+            write_versions(&mut versions, &[5]);
+            socket.framer.insert(Framer::new()).next(&versions).expect("VERSIONS comes first");
+        }
+        let framer = socket.framer.as_mut().expect("there is one by now");
+        let mut cells = Vec::new();
+        loop {
+            let (used, frame) = framer.next(rest).expect("the relay sends cells");
+            rest = &rest[used..];
+            let Some(frame) = frame else { return cells };
+            let circ_id = frame.circ_id.expect("only cells of circuits are sent");
+            cells.push(Cell { circ_id, command: frame.command, body: frame.body.to_vec() });
+        }
+    }
+
+    /// Whether a socket takes bytes at once.
+    pub fn set_willing(&mut self, sock: Sock, willing: bool) {
+        self.socket(sock).willing = willing;
+        self.settle();
+    }
+
+    /// An unwilling socket takes so many bytes.
+    pub fn grant(&mut self, sock: Sock, bytes: usize) {
+        self.socket(sock).credit = bytes;
+        self.input(sock.shard, Input::Writable { socket: sock.id, bytes });
+    }
+
+    /// Whether a shard wants to read a socket.
+    pub fn is_read(&mut self, sock: Sock) -> bool {
+        self.socket(sock).read
+    }
+
+    /// Bytes that a shard has not read yet.
+    pub fn unread(&mut self, sock: Sock) -> usize {
+        self.socket(sock).inbound.len()
+    }
+
+    pub fn gone(&self, sock: Sock) -> Option<Gone> {
+        self.shards[sock.shard].gone.get(&sock.id).copied()
+    }
+
+    /// Sockets that are not gone.
+    pub fn sockets(&self, shard: usize) -> Vec<Sock> {
+        self.shards[shard].sockets.keys().map(|id| Sock { shard, id: *id }).collect()
+    }
+
+    /// The sockets that are connected.
+    pub fn connected(&self, shard: usize) -> Vec<Sock> {
+        let sockets = self.shards[shard].sockets.iter().filter(|(_, socket)| socket.connected);
+        sockets.map(|(id, _)| Sock { shard, id: *id }).collect()
+    }
+
+    fn socket(&mut self, sock: Sock) -> &mut Socket {
+        let shard = &mut self.shards[sock.shard];
+        shard.sockets.get_mut(&sock.id).unwrap_or_else(|| panic!("{sock:?}: {:?}", shard.gone.get(&sock.id)))
+    }
+
+    /// Cells that wait in all shards.
+    pub fn queued_cells(&self) -> u32 {
+        self.shards.iter().map(|shard| shard.relay.queued_cells()).sum()
+    }
+
+    pub fn circuits(&self) -> usize {
+        self.shards.iter().map(|shard| shard.relay.circuits()).sum()
+    }
+
+    /// Time passes; timers fire when they are due.
+    pub fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some((at, shard)) = self.next_timer().filter(|(at, _)| *at <= until) {
+            self.now = self.now.max(at);
+            self.input(shard, Input::Timeout);
+        }
+        self.now = until;
+        self.settle();
+    }
+
+    fn next_timer(&self) -> Option<(Instant, usize)> {
+        let timers = self.shards.iter().enumerate();
+        timers.filter_map(|(index, shard)| Some((shard.timeout?, index))).min()
+    }
+
+    /// Does all that can be done without the test.
+    pub fn settle(&mut self) {
+        loop {
+            for shard in 0..self.shards.len() {
+                self.poll(shard);
+            }
+            let more = (self.working && self.work()) | (self.delivering && self.deliver());
+            if !more && !self.move_bytes() {
+                return;
+            }
+        }
+    }
+
+    fn work(&mut self) -> bool {
+        let mut worked = false;
+        for shard in &mut self.shards {
+            while let Some((id, job)) = shard.jobs.pop_front() {
+                shard.relay.handle_input(self.now, Input::Computed { id, result: job.run() });
+                worked = true;
+            }
+        }
+        worked
+    }
+
+    /// Delivers one message between each two shards.
+    pub fn deliver(&mut self) -> bool {
+        let mut delivered = false;
+        for ((from, to), mail) in &mut self.mail {
+            let Some(message) = mail.pop_front() else { continue };
+            let from = ShardId(*from as u16);
+            self.shards[*to].relay.handle_input(self.now, Input::FromShard { from, message });
+            delivered = true;
+        }
+        delivered
+    }
+
+    /// Moves bytes where interest and willingness allow it: one step of every socket.
+    fn move_bytes(&mut self) -> bool {
+        let mut moved = false;
+        for index in 0..self.shards.len() {
+            for sock in self.connected(index) {
+                moved |= self.move_bytes_of(sock);
+            }
+        }
+        moved
+    }
+
+    fn move_bytes_of(&mut self, sock: Sock) -> bool {
+        let (now, id) = (self.now, sock.id);
+        let Shard { relay, sockets, .. } = &mut self.shards[sock.shard];
+        let Some(socket) = sockets.get_mut(&id) else { return false };
+        if socket.write && socket.willing && socket.credit < QUANTUM {
+            socket.credit = QUANTUM;
+            let input = Input::Writable { socket: id, bytes: QUANTUM };
+            relay.handle_input(now, input);
+            self.poll(sock.shard);
+            return true;
+        }
+        if !socket.read {
+            return false;
+        }
+        if socket.inbound.is_empty() {
+            if core::mem::take(&mut socket.eof) {
+                socket.read = false;
+                relay.handle_input(now, Input::Eof { socket: id });
+                self.poll(sock.shard);
+                return true;
+            }
+            return false;
+        }
+        let buf = relay.recv_buf(id);
+        assert!(!buf.is_empty(), "{sock:?} is to be read into nothing");
+        let len = buf.len().min(socket.inbound.len());
+        buf.iter_mut().zip(socket.inbound.drain(..len)).for_each(|(to, byte)| *to = byte);
+        relay.handle_input(now, Input::Read { socket: id, len });
+        self.poll(sock.shard);
+        true
+    }
+
+    /// Does what a shard wants.
+    fn poll(&mut self, index: usize) {
+        let mut buf = Vec::new();
+        loop {
+            buf.clear();
+            let output = self.shards[index].relay.poll_output(self.now, &mut buf);
+            if !matches!(output, Output::Send { .. }) {
+                assert!(buf.is_empty(), "bytes come with Send only");
+            }
+            if let Output::Timeout(at) = output {
+                let again = self.shards[index].relay.poll_output(self.now, &mut buf);
+                assert!(
+                    matches!(again, Output::Timeout(same) if same == at),
+                    "Timeout comes last: {again:?}"
+                );
+                assert!(at.is_none_or(|at| at > self.now), "a timer that is due at once would fire for ever");
+                self.shards[index].timeout = at;
+                return;
+            }
+            self.obey(index, output, &buf);
+        }
+    }
+
+    fn obey(&mut self, index: usize, output: Output, buf: &[u8]) {
+        let shard = &mut self.shards[index];
+        match output {
+            Output::Send { socket } => {
+                let entry = shard.sockets.get_mut(&socket).expect("only living sockets are sent to");
+                assert!(entry.connected && !buf.is_empty());
+                assert!(buf.len() <= entry.credit, "{} bytes are sent on {}", buf.len(), entry.credit);
+                entry.credit -= buf.len();
+                entry.outbound.extend_from_slice(buf);
+            }
+            Output::Connect { socket, to } => {
+                assert!(socket.is_dialled() && !shard.gone.contains_key(&socket));
+                let before = shard.sockets.insert(socket, Socket { willing: true, ..Socket::default() });
+                assert!(before.is_none(), "a socket's number is never used again");
+                shard.connects.push_back((socket, to));
+            }
+            Output::Interest { socket, read, write } => {
+                let entry = shard.sockets.get_mut(&socket).expect("only living sockets are of interest");
+                assert!(entry.connected);
+                (entry.read, entry.write) = (read, write);
+            }
+            Output::ShutdownWrite { socket } => assert!(shard.sockets.contains_key(&socket)),
+            Output::Close { socket } => Self::end(shard, socket, Gone::Closed),
+            Output::Abort { socket } => Self::end(shard, socket, Gone::Aborted),
+            Output::Resolve { id, query } => shard.resolves.push_back((id, query)),
+            Output::Compute { id, job } => shard.jobs.push_back((id, job)),
+            Output::ToShard { to, message } => self.post(index, usize::from(to.0), message),
+            Output::Event(event) => shard.events.push(event),
+            Output::Timeout(_) => unreachable!("handled by the caller"),
+        }
+    }
+
+    fn end(shard: &mut Shard, socket: SocketId, how: Gone) {
+        let entry = shard.sockets.remove(&socket).expect("only living sockets are ended");
+        shard.gone.insert(socket, how);
+        shard.connects.retain(|(id, _)| *id != socket);
+        drop(entry);
+    }
+
+    fn post(&mut self, from: usize, to: usize, message: ShardMessage) {
+        assert!(from != to && to < self.shards.len());
+        match &message {
+            ShardMessage::Crossed(Crossed::Cells(cells)) => {
+                for cell in cells {
+                    let lane = (from, to, cell.circ_id);
+                    let under_way = self.under_way.entry(lane).or_default();
+                    *under_way += 1;
+                    let dead = self.dead_lanes.contains(&lane);
+                    assert!(dead || *under_way <= CROSSING_WINDOW_CELLS, "{lane:?}: {under_way} cells");
+                }
+            }
+            ShardMessage::Crossed(Crossed::Credit { circ_id, cells }) => {
+                *self.under_way.entry((to, from, *circ_id)).or_default() -= i64::from(*cells);
+            }
+            ShardMessage::Crossed(Crossed::Create { circ_id, .. }) => {
+                for lane in [(from, to, *circ_id), (to, from, *circ_id)] {
+                    self.under_way.remove(&lane);
+                    self.dead_lanes.remove(&lane);
+                }
+            }
+            ShardMessage::Crossed(Crossed::Destroy { circ_id, .. }) => {
+                self.dead_lanes.extend([(from, to, *circ_id), (to, from, *circ_id)]);
+            }
+            _ => {}
+        }
+        self.mail.entry((from, to)).or_default().push_back(message);
+    }
+}

@@ -1,0 +1,13 @@
+//! The relay, one behaviour a test, over a transport without cryptography and under a driver that
+//! holds it to its contract. Expectations are those of tor-spec and of stock tor 0.4.8.
+
+mod bench;
+mod circuits;
+mod client;
+mod extend;
+mod flow;
+mod plain;
+mod random;
+mod rates;
+mod shards;
+mod streams;
