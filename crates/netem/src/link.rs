@@ -20,6 +20,8 @@ pub(crate) struct Link<P> {
     serving: Option<(Transit<P>, Time)>,
     /// What was left of the last nanosecond of the busy period, in bits times 10⁹, so that no rounding adds up.
     remainder: u64,
+    /// When the last packet was done. A packet that joins an idle link in that very nanosecond goes on with the remainder.
+    last_done: Time,
     stats: LinkStats,
 }
 
@@ -32,6 +34,7 @@ impl<P> Link<P> {
             codel: options.queue.codel.as_ref().map(Codel::new),
             serving: None,
             remainder: 0,
+            last_done: Time::ZERO,
             stats: LinkStats::default(),
         }
     }
@@ -47,6 +50,9 @@ impl<P> Link<P> {
         if self.waiting.push(now, packet, bytes).is_err() {
             self.stats.drops.count(DropReason::QueueFull);
         } else if self.serving.is_none() {
+            if now > self.last_done {
+                self.remainder = 0;
+            }
             self.serve_next(now);
         }
         None
@@ -60,6 +66,7 @@ impl<P> Link<P> {
     /// Takes the packet that is done at `now`, which is `next_time`, and goes on with the next.
     pub(crate) fn finish(&mut self, now: Time) -> Option<Transit<P>> {
         let (packet, _) = self.serving.take()?;
+        self.last_done = now;
         self.on_passed(packet.len_bytes + self.framing_bytes);
         self.serve_next(now);
         Some(packet)
@@ -85,10 +92,7 @@ impl<P> Link<P> {
             Some(codel) => codel.dequeue(now, &mut self.waiting, &mut self.stats.drops),
             None => self.waiting.pop(now),
         };
-        let Some((mut packet, sojourn_ns)) = next else {
-            self.remainder = 0;
-            return;
-        };
+        let Some((mut packet, sojourn_ns)) = next else { return };
         self.waiting.stats.on_sojourn(sojourn_ns);
         packet.queued_ns += sojourn_ns;
         let done = now.plus_ns(self.service_ns(packet.len_bytes + self.framing_bytes));

@@ -1,0 +1,164 @@
+//! Rates are exact, queues are bounded, and what shares a link shares its rate.
+
+mod one_wire;
+
+use heddle_netem::{
+    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, LinkOptions, QueueOptions, Rate, Seed,
+    Step, Time, Topology, TopologyOptions,
+};
+use one_wire::{A, B, MS, Numbered, S, carry, drain, evenly, host, numbers, topology, wire};
+
+fn rated(bits_per_s: u64) -> DirectionOptions {
+    DirectionOptions { rate: Rate::BitsPerS(bits_per_s), ..DirectionOptions::default() }
+}
+
+fn queue(packets_max: u64, bytes_max: u64) -> QueueOptions {
+    QueueOptions { packets_max, bytes_max, codel: None }
+}
+
+#[test]
+fn no_rounding_adds_up() {
+    // Rates whose packets take no whole number of nanoseconds; lengths that vary.
+    for rate in [3, 56_000, 9_999_991, 10_000_000, 299_999_977, 40_000_000_007] {
+        let direction = DirectionOptions { queue: queue(100_000, 1 << 30), ..rated(rate) };
+        let lengths: Vec<usize> = (0..50_000).map(|number| 1 + number * 7919 % 1500).collect();
+        let mut topology = topology(direction, 1);
+        let arrived = carry(&mut topology, lengths.iter().map(|bytes| (0, *bytes)));
+        let mut bits = 0u128;
+        for (delivery, bytes) in arrived.iter().zip(&lengths) {
+            bits += *bytes as u128 * 8;
+            assert_eq!(u128::from(delivery.at.as_nanos()), bits * 1_000_000_000 / u128::from(rate));
+        }
+        assert_eq!(arrived.len(), lengths.len());
+    }
+}
+
+#[test]
+fn goodput_is_the_rate_without_framing() {
+    // What FACTS of the kernel measure too: full TCP segments over Ethernet at 10 Mbit/s carry 9.56 Mbit/s.
+    let direction = DirectionOptions { framing_bytes: 14, ..rated(10_000_000) };
+    let mut topology = topology(direction, 1);
+    let arrived = carry(&mut topology, (0..100_000).map(|number| (number * MS, 1500)));
+    let seconds = arrived.last().expect("packets").at.as_nanos() as f64 / S as f64;
+    let payload_mbit = arrived.len() as f64 * 1448.0 * 8.0 / seconds / 1e6;
+    assert!((payload_mbit / 9.564 - 1.0).abs() < 0.001, "{payload_mbit}");
+}
+
+#[test]
+fn an_idle_link_saves_nothing_up() {
+    let mut topology = topology(rated(8_000_000), 1);
+    let arrived = carry(&mut topology, evenly(100, 5 * MS));
+    assert!(
+        arrived.iter().all(|delivery| delivery.at.ns_since(delivery.sent) == MS && delivery.queued_ns == 0)
+    );
+}
+
+#[test]
+fn a_full_queue_drops_its_tail() {
+    let by_packets = DirectionOptions { queue: queue(10, 1 << 20), ..rated(8_000_000) };
+    let by_bytes = DirectionOptions { queue: queue(1000, 10_999), ..rated(8_000_000) };
+    for direction in [by_packets, by_bytes] {
+        let mut topology = topology(direction, 1);
+        // One is on the link at once, ten wait, the others find no room.
+        let arrived = carry(&mut topology, (0..50).map(|_| (0, 1000)));
+        assert_eq!(numbers(&arrived), (0..11).collect::<Vec<u64>>());
+        let stats = topology.direction_stats(A, B).expect("a wire");
+        assert_eq!(stats.drops.get(DropReason::QueueFull), 39);
+        assert_eq!((stats.queue.packets_most, stats.queue.bytes_most), (10, 10_000));
+        assert_eq!((stats.queue.sojourns, stats.queue.sojourn_most_ns), (11, 10 * MS));
+        assert_eq!(stats.queue.sojourn_mean_ns(), 5.0 * MS as f64);
+        // Ten wait for the first millisecond, nine for the next, and so on.
+        assert_eq!(stats.queue.packets_mean(Time::from_nanos(11 * MS)), 5.0);
+        assert!(arrived.iter().all(|delivery| delivery.queued_ns == delivery.packet.number * MS));
+    }
+}
+
+#[test]
+fn a_rate_changes_from_the_next_packet_on() {
+    let schedule = vec![
+        Step { at_ns: 1500 * MS / 1000, rate: Some(Rate::BitsPerS(16_000_000)), ..Step::default() },
+        Step { at_ns: 3 * MS, rate: Some(Rate::Unlimited), ..Step::default() },
+    ];
+    let mut topology = topology(DirectionOptions { schedule, ..rated(8_000_000) }, 1);
+    let arrived = carry(&mut topology, (0..8).map(|_| (0, 1000)));
+    let at_us: Vec<u64> = arrived.iter().map(|delivery| delivery.at.as_nanos() / 1000).collect();
+    assert_eq!(at_us, [1000, 2000, 2500, 3000, 3000, 3000, 3000, 3000]);
+}
+
+#[test]
+fn wires_share_their_hosts_links() {
+    let limited = LinkOptions { rate: Rate::BitsPerS(8_000_000), ..LinkOptions::default() };
+    let options = TopologyOptions {
+        hosts: vec![
+            HostOptions { up: limited.clone(), ..host("a") },
+            host("b"),
+            host("c"),
+            HostOptions { down: limited, ..host("d") },
+        ],
+        default_wire: Some(DirectionOptions::default()),
+        ..TopologyOptions::default()
+    };
+    // From a to b and c in turn, then from b and c to d in turn: each time one link of 1000 bytes per millisecond.
+    for pairs in [[(0, 1), (0, 2)], [(1, 3), (2, 3)]] {
+        let mut topology = Topology::new(&options, &Seed::from_number(1)).expect("good options");
+        for number in 0..20 {
+            let (from, to) = pairs[number as usize % 2];
+            let packet = Numbered { number, bytes: 1000, flipped: Vec::new() };
+            let now = Time::from_nanos(number);
+            assert_eq!(topology.poll(now), None);
+            topology.send(now, HostId(from), HostId(to), packet).expect("a wire");
+        }
+        let arrived = drain(&mut topology);
+        assert_eq!(numbers(&arrived), (0..20).collect::<Vec<u64>>());
+        assert!(arrived.iter().all(|delivery| delivery.at.as_nanos() == (delivery.packet.number + 1) * MS));
+    }
+}
+
+#[test]
+fn a_downlink_adds_to_the_wire() {
+    let slow = LinkOptions { rate: Rate::BitsPerS(4_000_000), ..LinkOptions::default() };
+    let options = TopologyOptions {
+        hosts: vec![host("a"), HostOptions { down: slow, ..host("b") }],
+        wires: vec![wire("a", "b", DirectionOptions { delay_ns: 50 * MS, ..rated(8_000_000) })],
+        default_wire: None,
+    };
+    let mut topology = Topology::new(&options, &Seed::from_number(1)).expect("good options");
+    let arrived = carry(&mut topology, (0..3).map(|_| (0, 1000)));
+    let at_ms: Vec<u64> = arrived.iter().map(|delivery| delivery.at.as_nanos() / MS).collect();
+    assert_eq!(at_ms, [53, 55, 57]);
+}
+
+fn with_codel() -> DirectionOptions {
+    let codel = Some(CodelOptions::default());
+    DirectionOptions {
+        queue: QueueOptions { packets_max: 10_000, bytes_max: 1 << 30, codel },
+        ..rated(8_000_000)
+    }
+}
+
+fn codel_drops(topology: &Topology<Numbered>) -> u64 {
+    topology.direction_stats(A, B).expect("a wire").drops.get(DropReason::Codel)
+}
+
+#[test]
+fn codel_lets_a_short_burst_pass() {
+    // 90 packets drain in 90 ms, which is less than an interval of delay above the target.
+    let mut topology = topology(with_codel(), 1);
+    assert_eq!(carry(&mut topology, (0..90).map(|_| (0, 1000))).len(), 90);
+    assert_eq!(codel_drops(&topology), 0);
+}
+
+#[test]
+fn codel_ends_a_standing_queue_that_a_drop_tail_queue_keeps() {
+    // A source at the link's rate behind a burst of 100 packets: without drops it waits 99 ms for ever.
+    let source = || (0..100).map(|_| (0, 1000)).chain((1..20_000).map(|number| (number * MS, 1000)));
+    let mut kept = topology(DirectionOptions { queue: queue(10_000, 1 << 30), ..rated(8_000_000) }, 1);
+    let last = carry(&mut kept, source()).pop().expect("packets");
+    assert_eq!(last.queued_ns, 99 * MS);
+
+    let mut controlled = topology(with_codel(), 1);
+    let last = carry(&mut controlled, source()).pop().expect("packets");
+    assert!(last.queued_ns <= 5 * MS, "{} ns", last.queued_ns);
+    // It drops no more than what stood in the queue.
+    assert!((90..=100).contains(&codel_drops(&controlled)), "{}", codel_drops(&controlled));
+}
