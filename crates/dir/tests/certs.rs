@@ -119,25 +119,26 @@ fn rustls_serves_with_the_link_certificate() {
         .unwrap();
 }
 
+#[test]
+fn every_changed_bit_is_noticed() {
+    let (_, certs) = relay();
+    let digest = certs.tls_cert_sha256();
+    let cell = certs.certs_cell(ChannelSide::Responder);
+    for index in 0..cell.len() {
+        let (kind, original) = cell[index];
+        for at in 0..original.len() * 8 {
+            let mut changed = original.to_vec();
+            changed[at / 8] ^= 1 << (at % 8);
+            let mut mixed = cell;
+            mixed[index].1 = &changed;
+            let result = verify_peer_certs(&mixed, Some(&digest), NOW);
+            assert!(result.is_err(), "bit {} of byte {} of type {kind}", at % 8, at / 8);
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-
-    #[test]
-    fn a_changed_byte_is_noticed(place in any::<prop::sample::Index>(), bit in 0..8_u8) {
-        let (_, certs) = relay();
-        let digest = certs.tls_cert_sha256();
-        let cell = certs.certs_cell(ChannelSide::Responder);
-        let total: usize = cell.iter().map(|(_, cert)| cert.len()).sum();
-        let mut at = place.index(total);
-        let mut copies = cell.map(|(kind, cert)| (kind, cert.to_vec()));
-        let changed = copies.iter_mut().find_map(|(_, cert)| match at < cert.len() {
-            true => Some(&mut cert[at]),
-            false => { at -= cert.len(); None }
-        });
-        *changed.unwrap() ^= 1 << bit;
-        let changed = copies.each_ref().map(|(kind, cert)| (*kind, &cert[..]));
-        prop_assert!(verify_peer_certs(&changed, Some(&digest), NOW).is_err());
-    }
 
     #[test]
     fn any_bytes_are_refused_without_a_panic(

@@ -214,6 +214,11 @@ fn verify_rsa_identity(cert: &[u8], now_unix_s: u64) -> Result<PublicKey, CertEr
     if now < validity.not_before.to_unix_duration() || now > validity.not_after.to_unix_duration() {
         return Err(CertError::Untimely(2));
     }
+    // The outer algorithm is not signed; it "MUST contain the same algorithm identifier" (RFC 5280,
+    // section 4.1.1.2), or one certificate could be written in several ways.
+    if cert.signature_algorithm != cert.tbs_certificate.signature {
+        return Err(CertError::Malformed(2));
+    }
     let signed = cert.tbs_certificate.to_der().map_err(|_| CertError::Malformed(2))?;
     let signature = cert.signature.as_bytes().and_then(|bytes| Signature::try_from(bytes).ok());
     let (Some(signature), SHA256_WITH_RSA) = (signature, cert.signature_algorithm.oid) else {
