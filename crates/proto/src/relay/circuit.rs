@@ -22,7 +22,7 @@ use super::end::End;
 use super::link::LinkKey;
 use crate::cell::{Body, CircId};
 use crate::channel::Target;
-use crate::crypto::onionskin::HandshakeType;
+use crate::crypto::onionskin::{CongestionOffer, HandshakeType};
 use crate::crypto::tor1::RelayLayer;
 use crate::pool::CellQueue;
 
@@ -109,8 +109,8 @@ pub(super) struct Circuit {
     /// Whether this circuit crosses from another shard.
     pub transit: bool,
     pub early_left: u8,
-    /// Whether the client negotiated congestion control with us.
-    pub congestion_control: bool,
+    /// The congestion control that the client and we agreed on; while handshaking, what we offer.
+    pub congestion: Option<CongestionOffer>,
     /// Our end of the circuit, made when its first stream begins.
     pub end: Option<Box<End>>,
 }
@@ -125,7 +125,7 @@ impl Circuit {
             layer: None,
             transit: true,
             early_left: 0,
-            congestion_control: false,
+            congestion: None,
             end: None,
         }
     }

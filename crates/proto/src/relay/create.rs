@@ -100,19 +100,19 @@ impl Core {
         };
         let job = JobId(self.jobs_made);
         self.jobs_made += 1;
+        let congestion = self.congestion_offer();
         let key = self.circuits.insert(Circuit {
             prev: Lane::new(link, circ_id, Credit::Unlimited),
             next: Next::None,
             state: State::Handshaking { handshake },
             layer: None,
             transit: false,
-            congestion_control: false,
+            congestion,
             early_left: RELAY_EARLY_MAX,
             end: None,
         });
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
         self.jobs.insert(job, key);
-        let congestion = self.congestion_offer();
         let seed = self.job_seed.child("onionskin", job.0);
         let onionskin = onionskin.to_vec();
         let job_input = Job::Onionskin { keys, handshake, onionskin, congestion, seed };
@@ -158,7 +158,7 @@ impl Core {
         if let Some(circuit) = self.circuits.get_mut(key) {
             circuit.state = State::Open;
             circuit.layer = Some(Box::new(RelayLayer::new(&answer.keys)));
-            circuit.congestion_control = answer.congestion_control;
+            circuit.congestion = circuit.congestion.filter(|_| answer.congestion_control);
         }
         self.enqueue(key, Side::Prev, slot);
     }

@@ -2,6 +2,7 @@
 
 use super::message::NetworkParams;
 use crate::cell::relay::{DATA_LEN, StreamId};
+use crate::crypto::onionskin::CongestionOffer;
 use crate::flow::{
     self, Algorithm, Digests, DrainWatch, FlowControl, Path, ReadLimit, Role, StreamControl, StreamWindow,
     VegasParams, XonXoffParams,
@@ -58,12 +59,15 @@ pub(super) enum StreamState {
 }
 
 impl End {
-    pub fn new(congestion_control: bool, params: &NetworkParams) -> Self {
-        let algorithm = match congestion_control {
-            true => {
-                Algorithm::Vegas(VegasParams::from_consensus(Path::Exit, &|name| params.0.get(name).copied()))
+    /// `congestion` is what the handshake agreed on: the consensus may say otherwise by now.
+    pub fn new(congestion: Option<CongestionOffer>, params: &NetworkParams) -> Self {
+        let algorithm = match congestion {
+            Some(offer) => {
+                let lookup = |name: &str| params.0.get(name).copied();
+                let vegas = VegasParams::from_consensus(Path::Exit, &lookup);
+                Algorithm::Vegas(VegasParams { sendme_cells: offer.sendme_inc.into(), ..vegas })
             }
-            false => Algorithm::Fixed(params.get("circwindow", 1000, 100, 1000) as u16),
+            None => Algorithm::Fixed(params.get("circwindow", 1000, 100, 1000) as u16),
         };
         let flow = flow::new(algorithm);
         End { digests: Digests::new(flow.pending_max()), flow, streams: BTreeMap::new(), held_back: false }

@@ -86,7 +86,7 @@ impl Core {
     pub fn end_of(&mut self, key: CircuitKey) -> Option<&mut End> {
         let circuit = self.circuits.get_mut(key)?;
         let params = &self.params;
-        Some(circuit.end.get_or_insert_with(|| Box::new(End::new(circuit.congestion_control, params))))
+        Some(circuit.end.get_or_insert_with(|| Box::new(End::new(circuit.congestion, params))))
     }
 
     pub fn stream_mut(&mut self, key: CircuitKey, id: StreamId) -> Option<&mut Stream> {
