@@ -94,3 +94,117 @@ impl Codel {
         at.plus_ns((self.interval_ns as f64 / libm::sqrt(self.count as f64)) as u64)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// A queue that always holds packets of 100 bytes and whose head always waited `sojourn_ns`, served every
+    /// `service_ns`. Gives the times of the drops, in nanoseconds.
+    struct Bench {
+        codel: Codel,
+        drops: Drops,
+        now_ns: u64,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let codel = Codel::new(&CodelOptions { target_ns: 5 * MS, interval_ns: 100 * MS });
+            Bench { codel, drops: Drops::default(), now_ns: 1_000 * MS }
+        }
+
+        fn serve(&mut self, until_ns: u64, service_ns: u64, sojourn_ns: u64, left: u64) -> Vec<u64> {
+            let mut dropped = Vec::new();
+            while self.now_ns < until_ns {
+                let mut waiting = Waiting::new(1000, 1 << 20);
+                for _ in 0..=left {
+                    waiting.push(Time::from_nanos(self.now_ns - sojourn_ns), (), 100).expect("room");
+                }
+                let before = self.drops.total();
+                self.codel.dequeue(Time::from_nanos(self.now_ns), &mut waiting, &mut self.drops);
+                dropped.extend((before..self.drops.total()).map(|_| self.now_ns));
+                self.now_ns += service_ns;
+            }
+            dropped
+        }
+
+        /// Enters the dropping state, stays in it until `drops` packets are gone, and leaves it.
+        fn cycle(&mut self, drops: usize) {
+            let mut dropped = 0;
+            while dropped < drops {
+                dropped += self.serve(self.now_ns + MS, MS, 10 * MS, 50).len();
+            }
+            self.serve(self.now_ns + MS, MS, MS, 50);
+        }
+    }
+
+    #[test]
+    fn below_the_target_nothing_is_dropped() {
+        assert_eq!(Bench::new().serve(100_000 * MS, MS, 5 * MS - 1, 50), []);
+    }
+
+    #[test]
+    fn one_longest_packet_behind_is_not_a_queue() {
+        assert_eq!(Bench::new().serve(100_000 * MS, MS, 1000 * MS, 1), []);
+        assert_ne!(Bench::new().serve(100_000 * MS, MS, 1000 * MS, 2), []);
+    }
+
+    #[test]
+    fn drops_begin_after_an_interval_and_follow_the_square_root() {
+        let service_ns = MS / 100;
+        let dropped = Bench::new().serve(4_000 * MS, service_ns, 5 * MS, 50);
+        assert_eq!(dropped[0], 1_100 * MS);
+        let mut expected = dropped[0] as f64;
+        for (number, at_ns) in dropped.iter().enumerate().skip(1) {
+            expected += 100.0 * MS as f64 / (number as f64).sqrt();
+            // A drop waits for the next packet that leaves, and each of them is rounded down to a nanosecond.
+            assert!((-250.0..=service_ns as f64).contains(&(*at_ns as f64 - expected)), "drop {number}");
+        }
+        // The sum of 1 / √n up to N is about 2 √N: 2900 ms hold about (2900 / 200)² drops.
+        assert!((200..=240).contains(&dropped.len()), "{}", dropped.len());
+    }
+
+    #[test]
+    fn an_interval_with_one_good_packet_begins_anew() {
+        let mut bench = Bench::new();
+        for _ in 0..50 {
+            assert_eq!(bench.serve(bench.now_ns + 99 * MS, MS, 10 * MS, 50), []);
+            assert_eq!(bench.serve(bench.now_ns + MS, MS, MS, 50), []);
+        }
+    }
+
+    #[test]
+    fn a_slow_link_makes_up_for_drops_that_were_due() {
+        // Served every 400 ms, several drops are due each time; they are made one after the other.
+        let dropped = Bench::new().serve(20_000 * MS, 400 * MS, 500 * MS, 100);
+        assert!(dropped.windows(3).any(|times| times[0] == times[2]));
+    }
+
+    #[test]
+    fn soon_again_it_goes_on_near_the_last_rate() {
+        let mut bench = Bench::new();
+        bench.cycle(20);
+        let dropped = bench.serve(bench.now_ns + 400 * MS, MS / 10, 10 * MS, 50);
+        // The last cycle went from a count of 1 to 20, so the state is entered at 19: after 100 ms / √19, not 100 ms.
+        let gap_ms = (dropped[1] - dropped[0]) as f64 / MS as f64;
+        assert!((gap_ms - 100.0 / 19f64.sqrt()).abs() <= 0.1, "{gap_ms}");
+    }
+
+    #[test]
+    fn much_later_it_begins_at_one() {
+        let mut bench = Bench::new();
+        bench.cycle(20);
+        bench.serve(bench.now_ns + 1_700 * MS, MS, MS, 50);
+        let dropped = bench.serve(bench.now_ns + 400 * MS, MS / 10, 10 * MS, 50);
+        assert_eq!(dropped[1] - dropped[0], 100 * MS);
+    }
+
+    #[test]
+    fn an_empty_queue_gives_nothing() {
+        let mut bench = Bench::new();
+        let mut waiting = Waiting::<()>::new(1, 1);
+        assert_eq!(bench.codel.dequeue(Time::ZERO, &mut waiting, &mut bench.drops), None);
+    }
+}
