@@ -110,6 +110,10 @@ impl Waiting {
         if !matches!(status, "NEW" | "NEWRESOLVE" | "DETACHED") {
             return None;
         }
+        // Tor's own fetches of directories wait for nobody; attaching them again would end them.
+        if words.clone().any(|word| word == "CLIENT_PROTOCOL=UNKNOWN") {
+            return None;
+        }
         let name = words.find_map(|word| word.strip_prefix("SOCKS_USERNAME="));
         let number = name.and_then(|name| name.trim_matches('"').strip_prefix(USERNAME_PREFIX));
         let wants = number.and_then(|number| number.parse().ok()).map(CircuitId);
@@ -133,6 +137,8 @@ mod tests {
         assert_eq!(parse(plain).unwrap().request(), "ATTACHSTREAM 13 0");
         let refused = r#"12 DETACHED 7 127.0.0.1:80 REASON=END SOCKS_USERNAME="circuit-7""#;
         assert_eq!(parse(refused).unwrap().request(), "CLOSESTREAM 12 1");
+        let own = "14 NEW 0 127.0.0.1.$A.exit:80 PURPOSE=DIR_FETCH CLIENT_PROTOCOL=UNKNOWN";
+        assert_eq!(parse(own), None);
         assert_eq!(parse("13 SUCCEEDED 7 127.0.0.1:80"), None);
         assert_eq!(CircuitId(7).isolation().username, "circuit-7");
     }

@@ -1,6 +1,6 @@
 //! The configuration of every kind of node.
 //!
-//! A Heddle relay gets what a stock relay gets, less the control socket.
+//! A Heddle relay gets what a stock relay gets, less what only stock Tor knows.
 
 use std::path::Path;
 
@@ -32,6 +32,12 @@ fn control_socket(dir: &Path) -> String {
     format!("ControlSocket {}", dir.join("control").display())
 }
 
+/// What a stock relay or authority gets and a Heddle relay has no use for: a control socket, and no
+/// circuits of its own, which would open channels by chance.
+fn stock_only(dir: &Path) -> [String; 2] {
+    [control_socket(dir), "__DisablePredictedCircuits 1".to_owned()]
+}
+
 fn or_port(nickname: &str, port: u16) -> Vec<String> {
     vec![
         format!("Nickname {nickname}"),
@@ -57,7 +63,7 @@ fn voting(shared: &Shared) -> Vec<String> {
 
 pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) -> String {
     let mut lines = basics(shared, &place.dir);
-    lines.push(control_socket(&place.dir));
+    lines.extend(stock_only(&place.dir));
     lines.extend(or_port(&place.nickname, place.or_port));
     lines.extend([
         format!("DirPort 127.0.0.1:{}", place.dir_port),
@@ -79,7 +85,7 @@ pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) ->
 pub(super) fn relay(shared: &Shared, relay: &RelayOptions, dir: &Path, port: u16, stock: bool) -> String {
     let mut lines = basics(shared, dir);
     if stock {
-        lines.push(control_socket(dir));
+        lines.extend(stock_only(dir));
     }
     lines.extend(or_port(&relay.nickname, port));
     // It cannot test its own reachability before there are circuits to do it with.

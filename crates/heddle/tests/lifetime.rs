@@ -1,0 +1,198 @@
+//! A Heddle relay's life in a network: listed, limited, reloaded, drained, stopped, killed and back.
+//!
+//! Every test has a relay of its own to do it to.
+
+mod support;
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_lab::control::CircuitId;
+use heddle_lab::process::Signal;
+use heddle_lab::testnet::{NetworkOptions, Relay, RelayOptions};
+use heddle_lab::traffic::{self, Content, Transfer};
+use support::{Lab, TIMEOUT, eventually};
+
+/// What the slow relay may carry: its RelayBandwidthRate and RelayBandwidthBurst.
+const RATE_BYTES_PER_S: f64 = 1048576.0;
+const BURST_BYTES: f64 = 1048576.0;
+
+fn lab() -> &'static Lab {
+    static LAB: OnceLock<Lab> = OnceLock::new();
+    LAB.get_or_init(|| {
+        let relays = vec![
+            RelayOptions::stock("stockguard"),
+            RelayOptions::stock("stockexit").exit(),
+            RelayOptions::heddle("heddlemiddle"),
+            RelayOptions::heddle("heddleexit").exit(),
+            RelayOptions::heddle("victim"),
+            RelayOptions::heddle("phoenix"),
+            RelayOptions::heddle("stopped"),
+            RelayOptions::heddle("drained").line("ShutdownWaitLength 4 seconds"),
+            RelayOptions::heddle("slow")
+                .line("RelayBandwidthRate 1 MBytes")
+                .line("RelayBandwidthBurst 1 MBytes")
+                .line("CountPrivateBandwidth 1"),
+        ];
+        Lab::start(NetworkOptions { relays, ..NetworkOptions::default() })
+    })
+}
+
+fn relay(nickname: &str) -> &'static Relay {
+    lab().network.relay(nickname).unwrap()
+}
+
+/// A circuit with this relay in its middle.
+fn circuit_over(nickname: &str) -> CircuitId {
+    lab().circuit(&["stockguard", nickname, "stockexit"])
+}
+
+/// Whether a circuit over this relay can be built now.
+fn can_build_over(nickname: &str) -> bool {
+    let network = &lab().network;
+    let path = network.path(&["stockguard", nickname, "stockexit"]).unwrap();
+    network.control().unwrap().build_circuit(&path, TIMEOUT).is_ok()
+}
+
+fn log_of(nickname: &str) -> String {
+    fs::read_to_string(relay(nickname).dir().join("log")).unwrap()
+}
+
+#[test]
+fn three_consensuses_in_a_row_list_every_heddle_relay() {
+    let lab = lab();
+    let mut control = lab.network.authority_control(0).unwrap();
+    control.subscribe(&["NEWCONSENSUS"]).unwrap();
+    for _ in 0..3 {
+        control.next_event(TIMEOUT).unwrap().expect("authorities vote every 20 s");
+        for authority in 0..3 {
+            let listings = lab.network.consensus(authority).unwrap();
+            for nickname in ["heddlemiddle", "heddleexit", "slow"] {
+                let listing = listings.iter().find(|entry| entry.nickname == nickname);
+                assert!(listing.is_some_and(|entry| entry.usable()), "{nickname}: {listing:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_restart_keeps_the_identity() {
+    let lab = lab();
+    circuit_over("phoenix");
+    let keys = relay("phoenix").dir().join("data/keys");
+    let ed25519 = || fs::read(keys.join("ed25519_master_id_public_key")).unwrap();
+    let before = ed25519();
+    relay("phoenix").kill();
+    relay("phoenix").restart().unwrap();
+    // A guard that tries too early remembers for a minute that it could not connect.
+    let or_port = (Ipv4Addr::LOCALHOST, relay("phoenix").or_port());
+    eventually("the restarted relay", || TcpStream::connect(or_port).is_ok());
+    eventually("a circuit over the restarted relay", || can_build_over("phoenix"));
+    // The path names both identities, and the guard checks them.
+    lab.both_ways(circuit_over("phoenix"), Content { seed: 1, len: 100_000 });
+    assert_eq!(ed25519(), before);
+    let fingerprint = format!("Our fingerprint is phoenix {}", relay("phoenix").fingerprint());
+    assert_eq!(log_of("phoenix").matches(&fingerprint).count(), 2);
+    let mut control = lab.network.authority_control(0).unwrap();
+    control.subscribe(&["NEWCONSENSUS"]).unwrap();
+    eventually("the authorities to take its descriptor again", || {
+        log_of("phoenix").matches("3 authorities took it").count() >= 2
+    });
+    control.next_event(TIMEOUT).unwrap().expect("authorities vote every 20 s");
+    let listings = lab.network.consensus(0).unwrap();
+    let listing = listings.iter().find(|entry| entry.nickname == "phoenix");
+    assert!(listing.is_some_and(|entry| entry.usable()), "{listing:?}");
+}
+
+#[test]
+fn killing_a_relay_ends_its_streams_at_once_and_no_others() {
+    let lab = lab();
+    let doomed = circuit_over("victim");
+    let bystander = lab.circuit(&["stockguard", "heddlemiddle", "heddleexit"]);
+    let mut echo = lab.echo(bystander);
+    let flowing = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let transfer = scope.spawn(|| {
+            let stream = lab.stream(Some(doomed), &lab.target()).unwrap();
+            // More than can be through before the relay is dead.
+            let content = Content { seed: 1, len: 2_000_000_000 };
+            let mut on_bytes = |bytes| flowing.store(bytes > 1_000_000, Ordering::Relaxed);
+            let transfer =
+                traffic::download(stream, content, [0; 32], Instant::now(), TIMEOUT, &mut on_bytes);
+            (transfer, Instant::now())
+        });
+        eventually("bytes to flow", || flowing.load(Ordering::Relaxed));
+        echo.round_trip(b"before").unwrap();
+        relay("victim").kill();
+        let killed = Instant::now();
+        let (transfer, ended) = transfer.join().unwrap();
+        // The stream breaks or ends too soon.
+        assert!(transfer.is_err() || !transfer.unwrap().sha256_ok);
+        assert!(ended.saturating_duration_since(killed) < Duration::from_secs(5));
+    });
+    echo.round_trip(b"after").unwrap();
+    lab.both_ways(bystander, Content { seed: 2, len: 1_000_000 });
+}
+
+#[test]
+fn term_stops_a_relay_at_once() {
+    let lab = lab();
+    let circuit = circuit_over("stopped");
+    let mut control = lab.network.control().unwrap();
+    control.subscribe(&["CIRC"]).unwrap();
+    relay("stopped").signal(Signal::Term).unwrap();
+    assert!(relay("stopped").wait_exit(Duration::from_secs(5)).unwrap(), "{}", log_of("stopped"));
+    control.wait_closed(circuit, TIMEOUT).unwrap();
+}
+
+#[test]
+fn int_lets_circuits_finish() {
+    let lab = lab();
+    let mut echo = lab.echo(circuit_over("drained"));
+    relay("drained").signal(Signal::Int).unwrap();
+    let signalled = Instant::now();
+    eventually("new circuits to be refused", || !can_build_over("drained"));
+    echo.round_trip(b"still there").unwrap();
+    assert!(signalled.elapsed() < Duration::from_secs(4), "the machine is too slow to tell");
+    assert!(relay("drained").wait_exit(Duration::from_secs(15)).unwrap(), "{}", log_of("drained"));
+    assert!(signalled.elapsed() >= Duration::from_secs(4));
+}
+
+#[test]
+fn hup_costs_no_circuit() {
+    let lab = lab();
+    let mut echo = lab.echo(lab.circuit(&["stockguard", "heddlemiddle", "heddleexit"]));
+    relay("heddlemiddle").signal(Signal::Hup).unwrap();
+    relay("heddleexit").signal(Signal::Hup).unwrap();
+    for nickname in ["heddlemiddle", "heddleexit"] {
+        eventually("the reload", || log_of(nickname).contains("are read again"));
+    }
+    echo.round_trip(b"still there").unwrap();
+}
+
+#[test]
+fn a_relay_keeps_to_its_rate_and_uses_it() {
+    let lab = lab();
+    let circuit = circuit_over("slow");
+    let content = Content { seed: 3, len: 8 << 20 };
+    let down = lab.download(Some(circuit), content).unwrap();
+    keeps_to_its_rate("down", down);
+    let up = lab.upload(Some(circuit), content).unwrap();
+    keeps_to_its_rate("up", up);
+    lab.close(circuit);
+}
+
+fn keeps_to_its_rate(way: &str, transfer: Transfer) {
+    assert!(transfer.sha256_ok);
+    // What the relay read and wrote is at least the cells; TLS comes on top.
+    let cells = transfer.bytes.div_ceil(498);
+    let carried = cells as f64 * 514.0;
+    let allowed = RATE_BYTES_PER_S * transfer.seconds + BURST_BYTES;
+    println!("{way}: {carried} bytes in {} s, {allowed} allowed", transfer.seconds);
+    assert!(carried <= allowed * 1.02, "{way}: {carried} bytes carried, {allowed} allowed");
+    assert!(carried >= 0.9 * RATE_BYTES_PER_S * transfer.seconds, "{way}: {carried} of {allowed} bytes");
+}
