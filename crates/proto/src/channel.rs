@@ -75,9 +75,9 @@ pub enum Incoming<'a> {
 pub trait Channel: Send {
     fn isolation(&self) -> Isolation;
 
-    /// Bytes that came from the socket. They are taken whole: the caller drains
-    /// [`Channel::next_incoming`] before the next call, which bounds what is buffered.
-    fn handle_read(&mut self, now: Instant, bytes: &[u8]) -> Result<(), ChannelError>;
+    /// Bytes that came from the socket. Returns how many were taken, at least one of them: the rest
+    /// is given again once [`Channel::next_incoming`] is drained, which bounds what is buffered.
+    fn handle_read(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, ChannelError>;
 
     /// The peer sent a FIN, which ends the channel: [`ChannelError::PeerClosed`]. C tor leaves without
     /// a close_notify, so a bare FIN is an ordinary end and no fault.

@@ -159,17 +159,25 @@ impl Node for Hostile {
             Input::Eof { .. } | Input::Failed { .. } => self.over = true,
             Input::Read { len, .. } => {
                 let Some(mut channel) = self.channel.take() else { return };
-                if channel.handle_read(now, &self.buf[..len]).is_err() {
-                    self.over = true;
-                }
-                while let Ok(Some(incoming)) = channel.next_incoming(now) {
-                    match incoming {
-                        Incoming::Opened(_) => {
-                            self.open = true;
-                            let read = self.attack != Attack::NeverReads;
-                            self.outputs.push_back(Output::Interest { socket: SOCKET, read, write: true });
+                let mut used = 0;
+                while used < len && !self.over {
+                    match channel.handle_read(now, &self.buf[used..len]) {
+                        Ok(taken) => used += taken,
+                        Err(_) => self.over = true,
+                    }
+                    while let Ok(Some(incoming)) = channel.next_incoming(now) {
+                        match incoming {
+                            Incoming::Opened(_) => {
+                                self.open = true;
+                                let read = self.attack != Attack::NeverReads;
+                                self.outputs.push_back(Output::Interest {
+                                    socket: SOCKET,
+                                    read,
+                                    write: true,
+                                });
+                            }
+                            Incoming::Cell { circ_id, command, .. } => self.on_cell(circ_id, command),
                         }
-                        Incoming::Cell { circ_id, command, .. } => self.on_cell(circ_id, command),
                     }
                 }
                 self.channel = Some(channel);

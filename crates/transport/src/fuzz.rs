@@ -64,11 +64,14 @@ pub fn tls_initiator(bytes: &[u8]) {
     let mut channel = transport.dial(Instant::ZERO, UnixTime { ns: 0 }, &target, plain::ADDR);
     channel.handle_writable(1 << 16);
     channel.poll_transmit(Instant::ZERO, &mut Vec::new());
-    for read in bytes.chunks(1 + bytes.len() / 3) {
-        if channel.handle_read(Instant::ZERO, read).is_err() {
-            break;
+    'reads: for mut read in bytes.chunks(1 + bytes.len() / 3) {
+        while !read.is_empty() {
+            let Ok(taken) = channel.handle_read(Instant::ZERO, read) else {
+                break 'reads;
+            };
+            read = &read[taken..];
+            assert!(!matches!(channel.next_incoming(Instant::ZERO), Ok(Some(_))));
         }
-        assert!(!matches!(channel.next_incoming(Instant::ZERO), Ok(Some(_))));
     }
     channel.poll_transmit(Instant::ZERO, &mut Vec::new());
 }

@@ -304,12 +304,20 @@ impl OnionProxy {
     }
 
     fn on_read(&mut self, now: Instant, socket: SocketId, len: usize) {
-        let Some(channel) = self.guards.get_mut(&socket).and_then(|guard| guard.channel.as_mut()) else {
-            return;
-        };
-        if let Err(error) = channel.handle_read(now, &self.scratch[..len]) {
-            return self.end_channel(socket, error, Some(Output::Close { socket }));
+        let mut used = 0;
+        while used < len {
+            let Some(channel) = self.guards.get_mut(&socket).and_then(|guard| guard.channel.as_mut()) else {
+                return;
+            };
+            match channel.handle_read(now, &self.scratch[used..len]) {
+                Ok(taken) => used += taken,
+                Err(error) => return self.end_channel(socket, error, Some(Output::Close { socket })),
+            }
+            self.drain_channel(now, socket);
         }
+    }
+
+    fn drain_channel(&mut self, now: Instant, socket: SocketId) {
         loop {
             let Some(guard) = self.guards.get_mut(&socket) else { return };
             let Some(channel) = &mut guard.channel else { return };

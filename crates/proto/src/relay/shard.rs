@@ -5,6 +5,7 @@
 
 use super::config::RelayConfig;
 use super::core::{Core, Popped};
+use super::held::Held;
 use super::link::LinkKey;
 use super::message::{Control, Event};
 use crate::bucket::{Direction, Traffic};
@@ -71,6 +72,11 @@ impl Relay {
         self.core.pool.used()
     }
 
+    /// What this shard holds, counted afresh; it takes a look at every circuit.
+    pub fn held(&self) -> Held {
+        Held { channels: self.carriers.len(), ..self.core.held() }
+    }
+
     /// Circuits of this shard, those that cross to another counted in both.
     pub fn circuits(&self) -> usize {
         self.core.circuits.len()
@@ -117,12 +123,20 @@ impl Relay {
         if carrier.limited {
             self.core.rates.take(Direction::Read, Traffic::Relayed, len);
         }
-        if let Err(error) = carrier.channel.handle_read(now, &self.scratch[..len]) {
-            return self.end_channel(now, link, error);
+        let mut used = 0;
+        while used < len {
+            let Some(carrier) = self.carriers.get_mut(link) else {
+                return;
+            };
+            match carrier.channel.handle_read(now, &self.scratch[used..len]) {
+                Ok(taken) => used += taken,
+                Err(error) => return self.end_channel(now, link, error),
+            }
+            self.drain_channel(now, link);
         }
-        self.drain_channel(now, link);
     }
 
+    /// Works off what a channel has for us.
     fn drain_channel(&mut self, now: Instant, link: LinkKey) {
         loop {
             let Some(carrier) = self.carriers.get_mut(link) else {

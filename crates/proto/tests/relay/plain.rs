@@ -12,6 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 
 /// The longest statement of who one is.
 const LINE_LEN_MAX: usize = 100;
+/// Bytes that a channel takes at once.
+const READ_LEN_MAX: usize = 10_000;
 
 /// The identities of the test relay of that number.
 pub fn ids(number: u8) -> RelayIds {
@@ -116,10 +118,10 @@ impl Channel for PlainChannel {
         Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
     }
 
-    fn handle_read(&mut self, _: Instant, bytes: &[u8]) -> Result<(), ChannelError> {
+    fn handle_read(&mut self, _: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
         assert!(self.incoming.len() - self.used_len <= LINE_LEN_MAX, "the caller drains what came");
         self.incoming.extend_from_slice(bytes);
-        Ok(())
+        Ok(bytes.len())
     }
 
     fn handle_eof(&mut self, _: Instant) -> Result<(), ChannelError> {

@@ -122,17 +122,17 @@ impl TlsChannel {
         step(self).inspect_err(|error| self.phase = Phase::Over(error.clone()))
     }
 
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
+    fn receive(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
+        self.drop_used();
+        let taken = self.stream.receive(bytes)?;
         if !matches!(self.phase, Phase::Open { .. }) {
-            self.received_bytes += bytes.len();
+            self.received_bytes += taken;
             if self.received_bytes > HANDSHAKE_BYTES_MAX {
                 return Err(ChannelError::PeerMisbehaved("too many bytes before the channel is open"));
             }
         }
-        self.drop_used();
-        self.stream.receive(bytes)?;
         self.on_tls_progress();
-        Ok(())
+        Ok(taken)
     }
 
     /// Goes from TLS to the link handshake when TLS is done.
@@ -160,7 +160,7 @@ impl TlsChannel {
     fn pull(&mut self, now: Instant) -> Result<Step, ChannelError> {
         loop {
             self.drop_used();
-            let has_plaintext = self.stream.fill()?;
+            let has_plaintext = self.stream.has_plaintext()?;
             self.on_tls_progress();
             if !has_plaintext {
                 return Ok(Step::Nothing);
@@ -240,7 +240,7 @@ impl Channel for TlsChannel {
         Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
     }
 
-    fn handle_read(&mut self, _now: Instant, bytes: &[u8]) -> Result<(), ChannelError> {
+    fn handle_read(&mut self, _now: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
         self.guard(|channel| channel.receive(bytes))
     }
 

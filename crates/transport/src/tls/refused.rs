@@ -17,7 +17,7 @@ impl Channel for Refused {
         Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
     }
 
-    fn handle_read(&mut self, _now: Instant, _bytes: &[u8]) -> Result<(), ChannelError> {
+    fn handle_read(&mut self, _now: Instant, _bytes: &[u8]) -> Result<usize, ChannelError> {
         Err(self.error.clone())
     }
 

@@ -24,10 +24,7 @@ pub(super) struct TlsStream {
     connection: Connection,
     /// The responder's certificate, if that is us.
     own_cert_der: Option<Vec<u8>>,
-    /// Ciphertext that came in one read with more plaintext than rustls holds. At most one read.
-    backlog: Vec<u8>,
-    backlog_used: usize,
-    /// Plaintext in rustls.
+    /// Plaintext in rustls: at most [`PLAINTEXT_MAX`] and a record.
     plaintext_len: usize,
     peer_closed: bool,
     /// Plaintext of the record to come; at most [`RECORD_PLAINTEXT_MAX`] once open.
@@ -54,8 +51,6 @@ impl TlsStream {
         TlsStream {
             connection,
             own_cert_der,
-            backlog: Vec::new(),
-            backlog_used: 0,
             plaintext_len: 0,
             peer_closed: false,
             gathered: Vec::new(),
@@ -69,48 +64,27 @@ impl TlsStream {
         self.connection.is_handshaking()
     }
 
-    /// Takes ciphertext; what rustls cannot hold yet waits until plaintext was consumed.
-    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<(), ChannelError> {
+    /// Takes ciphertext until enough plaintext waits to be consumed; returns how much was taken.
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
         let mut rest = bytes;
-        if self.backlog.is_empty() {
-            self.decrypt(&mut rest)?;
-        }
-        self.backlog.extend_from_slice(rest);
-        Ok(())
-    }
-
-    /// Feeds rustls until it holds enough plaintext or `bytes` are empty.
-    fn decrypt(&mut self, bytes: &mut &[u8]) -> Result<(), ChannelError> {
-        while !bytes.is_empty() && self.plaintext_len <= PLAINTEXT_MAX {
+        while !rest.is_empty() && self.plaintext_len <= PLAINTEXT_MAX {
             let taken =
-                self.connection.read_tls(bytes).map_err(|error| ChannelError::Tls(error.to_string()))?;
+                self.connection.read_tls(&mut rest).map_err(|error| ChannelError::Tls(error.to_string()))?;
             let state = self.connection.process_new_packets().map_err(|error| tls_error(&error))?;
             self.plaintext_len = state.plaintext_bytes_to_read();
             self.peer_closed = state.peer_has_closed();
             if self.peer_closed {
                 // Nothing that follows close_notify counts.
-                *bytes = &[];
+                rest = &[];
             } else if taken == 0 {
                 return Err(ChannelError::Tls("a record is too long".into()));
             }
         }
-        Ok(())
+        Ok(bytes.len() - rest.len())
     }
 
-    /// Makes sure that there is plaintext, if it can be had. `Ok(false)` when all was consumed.
-    pub(super) fn fill(&mut self) -> Result<bool, ChannelError> {
-        if self.plaintext_len == 0 && !self.backlog.is_empty() {
-            let backlog = core::mem::take(&mut self.backlog);
-            let mut rest = &backlog[self.backlog_used..];
-            let result = self.decrypt(&mut rest);
-            self.backlog_used = backlog.len() - rest.len();
-            if !rest.is_empty() {
-                self.backlog = backlog;
-            } else {
-                self.backlog_used = 0;
-            }
-            result?;
-        }
+    /// Whether there is plaintext. Fails when there is none and there will be none.
+    pub(super) fn has_plaintext(&self) -> Result<bool, ChannelError> {
         if self.plaintext_len > 0 {
             return Ok(true);
         }

@@ -147,7 +147,7 @@ impl Driver {
             if len == 0 {
                 self.channel.handle_eof(now)?;
             }
-            self.channel.handle_read(now, &buf[..len])?;
+            assert_eq!(self.channel.handle_read(now, &buf[..len])?, len, "less than a record waits");
         }
     }
 }
