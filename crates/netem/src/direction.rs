@@ -52,10 +52,9 @@ impl<P: Packet> Direction<P> {
         }
     }
 
-    /// The longest packet it takes at `now`, without framing.
-    pub(crate) fn mtu_bytes(&mut self, now: Time) -> u64 {
-        self.make_changes(now);
-        self.mtu_bytes
+    /// The longest packet that it will take at `now`, without framing. Makes no changes: `now` may lie ahead.
+    pub(crate) fn mtu_bytes(&self, now: Time) -> u64 {
+        mtu_bytes(self.mtu_bytes, &self.schedule[self.steps_made..], now)
     }
 
     /// Takes a packet that begins its way at `now`.
@@ -187,4 +186,10 @@ impl<P: Packet> Direction<P> {
             }
         }
     }
+}
+
+/// The MTU at `now`, when it is `mtu_bytes` before these steps.
+pub(crate) fn mtu_bytes(mtu_bytes: u64, steps: &[Step], now: Time) -> u64 {
+    let due = steps.iter().take_while(|step| step.at_ns <= now.as_nanos());
+    due.filter_map(|step| step.mtu_bytes).last().unwrap_or(mtu_bytes)
 }

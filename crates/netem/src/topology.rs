@@ -6,7 +6,7 @@
 //! 4. `poll` delivers it.
 
 use crate::agenda::Agenda;
-use crate::direction::Direction;
+use crate::direction::{self, Direction};
 use crate::link::Link;
 use crate::options::{DirectionOptions, TopologyOptions};
 use crate::seed::Seed;
@@ -131,9 +131,13 @@ impl<P: Packet> Topology<P> {
     /// # Errors
     ///
     /// When there is no such host or no wire between them.
-    pub fn mtu_bytes(&mut self, now: Time, from: HostId, to: HostId) -> Result<u64, SendError> {
-        let direction = self.direction(from, to)?;
-        Ok(self.directions[direction as usize].mtu_bytes(now))
+    pub fn mtu_bytes(&self, now: Time, from: HostId, to: HostId) -> Result<u64, SendError> {
+        let host = self.hosts.get(from.0 as usize).ok_or(SendError::NoHost(from))?;
+        if let Some(direction) = host.directions.get(&to) {
+            return Ok(self.directions[*direction as usize].mtu_bytes(now));
+        }
+        let options = self.default_for(from, to)?;
+        Ok(direction::mtu_bytes(options.mtu_bytes, &options.schedule, now))
     }
 
     /// Sends a packet at `now`. A time before one that was named already counts as that one.
@@ -245,13 +249,17 @@ impl<P: Packet> Topology<P> {
         if let Some(direction) = host.directions.get(&to) {
             return Ok(*direction);
         }
+        let options = self.default_for(from, to)?.clone();
+        Ok(self.add_direction(from, to, &options))
+    }
+
+    /// The options of a direction that does not exist yet.
+    fn default_for(&self, from: HostId, to: HostId) -> Result<&DirectionOptions, SendError> {
         if to.0 as usize >= self.hosts.len() {
             return Err(SendError::NoHost(to));
         }
-        match self.default_wire.clone() {
-            Some(options) if from != to => Ok(self.add_direction(from, to, &options)),
-            _ => Err(SendError::NoWire(from, to)),
-        }
+        let options = self.default_wire.as_ref().filter(|_| from != to);
+        options.ok_or(SendError::NoWire(from, to))
     }
 
     /// Makes a direction. Its seed depends on the names of its ends only.

@@ -115,6 +115,28 @@ fn the_mtu_is_the_longest_packet() {
 }
 
 #[test]
+fn a_driver_can_ask_for_the_mtu_ahead() {
+    let mtu = |at_ns, mtu_bytes| Step { at_ns, mtu_bytes: Some(mtu_bytes), ..Step::default() };
+    let schedule =
+        vec![mtu(S, 600), Step { at_ns: 2 * S, down: Some(true), ..Step::default() }, mtu(3 * S, 700)];
+    let direction = DirectionOptions { mtu_bytes: 500, schedule, ..DirectionOptions::default() };
+    let mut by_default = one_wire::options(direction.clone());
+    by_default.wires.clear();
+    by_default.default_wire = Some(direction.clone());
+    let seed = heddle_netem::Seed::from_number(1);
+    let by_default = heddle_netem::Topology::<Numbered>::new(&by_default, &seed).expect("good options");
+    let mut declared = topology(direction, 1);
+    for topology in [&by_default, &declared] {
+        let ahead = [0, S, 2 * S, 3 * S].map(|at_ns| topology.mtu_bytes(Time::from_nanos(at_ns), A, B));
+        assert_eq!(ahead, [Ok(500), Ok(600), Ok(600), Ok(700)]);
+        assert_eq!(topology.mtu_bytes(Time::ZERO, A, A), Err(SendError::NoWire(A, A)));
+        assert_eq!(topology.mtu_bytes(Time::ZERO, A, HostId(2)), Err(SendError::NoHost(HostId(2))));
+    }
+    assert_eq!(carry(&mut declared, evenly(1, 1)).len(), 0);
+    assert_eq!(drops(&declared, DropReason::TooBig), 1);
+}
+
+#[test]
 fn what_cannot_be_sent_says_why() {
     let rate = Rate::BitsPerS(8_000_000);
     let mut topology = topology(DirectionOptions { rate, ..DirectionOptions::default() }, 1);

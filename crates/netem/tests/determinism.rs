@@ -146,3 +146,15 @@ fn at_one_time_elements_act_in_their_order() {
     // The wire from c was declared first.
     assert_eq!(one_wire::numbers(&drain(&mut topology)), [1, 3, 0, 2]);
 }
+
+#[test]
+fn more_corruption_leaves_what_was_corrupted_before() {
+    let flipped = |corrupt| {
+        let arrived =
+            carry(&mut topology(DirectionOptions { corrupt, ..Default::default() }, 1), evenly(5000, 1));
+        arrived.into_iter().map(|delivery| delivery.packet.flipped).collect::<Vec<_>>()
+    };
+    let (few, many) = (flipped(0.1), flipped(0.2));
+    assert!(few.iter().zip(&many).all(|(one, other)| one.is_empty() || one == other));
+    assert!(few.iter().any(|flipped| !flipped.is_empty()));
+}

@@ -230,3 +230,38 @@ fn the_two_directions_are_independent() {
     }
     assert_uncorrelated(&outcomes[0], &outcomes[1]);
 }
+
+#[test]
+fn the_effects_on_a_packet_are_independent() {
+    let direction = DirectionOptions {
+        delay_ns: 100 * MS,
+        jitter: Jitter::Uniform { spread_ns: 20 * MS },
+        loss: Loss::Bernoulli { probability: 0.3 },
+        reorder: Some(Reorder { probability: 0.3, hold_ns: S }),
+        duplicate: 0.3,
+        corrupt: 0.3,
+        ..DirectionOptions::default()
+    };
+    let arrived = carry(&mut topology(direction, 14), evenly(300_000, 10 * S));
+    let (copies, originals): (Vec<_>, Vec<_>) = arrived.into_iter().partition(|delivery| delivery.copy);
+    let delays = delays_ms(&originals);
+    let held: Vec<f64> = delays.iter().map(|delay| f64::from(*delay > 1000.0)).collect();
+    let jitter: Vec<f64> =
+        delays.iter().zip(&held).map(|(delay, held)| delay - 100.0 - 1000.0 * held).collect();
+    let corrupted: Vec<f64> = originals.iter().map(|delivery| f64::from(delivery.corrupted)).collect();
+    let copied: std::collections::BTreeSet<u64> = numbers(&copies).into_iter().collect();
+    let duplicated: Vec<f64> =
+        numbers(&originals).iter().map(|number| f64::from(copied.contains(number))).collect();
+    let place =
+        |delivery: &heddle_netem::Delivery<one_wire::Numbered>| delivery.packet.flipped.first().copied();
+    let places: Vec<f64> = originals.iter().map(|delivery| place(delivery).unwrap_or(4000) as f64).collect();
+    let effects = [&held, &jitter, &corrupted, &duplicated, &places];
+    for (number, one) in effects.iter().enumerate().filter(|(number, _)| *number != 4) {
+        effects[number + 1..].iter().for_each(|other| assert_uncorrelated(one, other));
+    }
+    // What is left by the loss is what was drawn, so the loss did not choose.
+    for share in [&held, &corrupted, &duplicated] {
+        assert_binomial(share.iter().sum::<f64>() as usize, share.len(), 0.3);
+    }
+    assert_distribution(jitter, |x| (x + 20.0) / 40.0);
+}
