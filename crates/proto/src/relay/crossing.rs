@@ -46,6 +46,13 @@ pub(super) struct Crossings {
     questions: u64,
 }
 
+impl Crossings {
+    /// Relays that the directory names.
+    pub fn directory_len(&self) -> usize {
+        self.directory.len()
+    }
+}
+
 impl Core {
     /// Links to all other shards; they stay.
     pub fn open_crossings(&mut self) {

@@ -91,6 +91,11 @@ impl Dials {
         self.dials.range((rsa, None)..=(rsa, last)).next().is_some()
     }
 
+    /// Relays that are being dialled.
+    pub fn count(&self) -> usize {
+        self.dials.len()
+    }
+
     fn remove(&mut self, key: &DialKey) -> Option<Dial> {
         let dial = self.dials.remove(key)?;
         dial.socket.map(|socket| self.sockets.remove(&socket));

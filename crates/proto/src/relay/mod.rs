@@ -16,6 +16,7 @@ mod data;
 mod dial;
 mod end;
 mod extend;
+mod held;
 mod hop;
 mod link;
 mod message;
@@ -26,5 +27,6 @@ mod shard;
 mod streams;
 
 pub use config::{Limits, RelayConfig};
+pub use held::Held;
 pub use message::{Control, Crossed, CrossedCell, Event, NetworkParams, ProbeHop, ShardMessage};
 pub use shard::Relay;

@@ -110,6 +110,8 @@ pub struct Shard {
     pub events: Vec<Event>,
     timeout: Option<Instant>,
     accepted: u64,
+    /// Where each dialled socket was to lead.
+    dialled: BTreeMap<SocketId, SocketAddr>,
 }
 
 /// A cell as a peer sees it.
@@ -154,6 +156,7 @@ impl Bench {
                 events: Vec::new(),
                 timeout: None,
                 accepted: 0,
+                dialled: BTreeMap::new(),
             }
         };
         let mut bench = Bench {
@@ -330,6 +333,12 @@ impl Bench {
         self.shards[sock.shard].gone.get(&sock.id).copied()
     }
 
+    /// Where a dialled socket was to lead; nowhere for others.
+    pub fn dialled_to(&self, sock: Sock) -> SocketAddr {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.shards[sock.shard].dialled.get(&sock.id).copied().unwrap_or(nowhere)
+    }
+
     /// Sockets that are not gone.
     pub fn sockets(&self, shard: usize) -> Vec<Sock> {
         self.shards[shard].sockets.keys().map(|id| Sock { shard, id: *id }).collect()
@@ -361,6 +370,8 @@ impl Bench {
         while let Some((at, shard)) = self.next_timer().filter(|(at, _)| *at <= until) {
             self.now = self.now.max(at);
             self.input(shard, Input::Timeout);
+            let next = self.shards[shard].timeout;
+            assert!(next.is_none_or(|at| at > self.now), "a timer that is due again would fire for ever");
         }
         self.now = until;
         self.settle();
@@ -465,7 +476,6 @@ impl Bench {
                     matches!(again, Output::Timeout(same) if same == at),
                     "Timeout comes last: {again:?}"
                 );
-                assert!(at.is_none_or(|at| at > self.now), "a timer that is due at once would fire for ever");
                 self.shards[index].timeout = at;
                 return;
             }
@@ -488,6 +498,7 @@ impl Bench {
                 let before = shard.sockets.insert(socket, Socket { willing: true, ..Socket::default() });
                 assert!(before.is_none(), "a socket's number is never used again");
                 shard.connects.push_back((socket, to));
+                shard.dialled.insert(socket, to);
             }
             Output::Interest { socket, read, write } => {
                 let entry = shard.sockets.get_mut(&socket).expect("only living sockets are of interest");

@@ -258,16 +258,20 @@ impl Hop {
 
     /// The hop that a CREATE2 makes, and CREATED2.
     pub fn accept(sock: Sock, number: u8, cell: &Cell) -> (Self, Vec<u8>) {
+        Hop::try_accept(sock, number, cell).expect("a good onionskin")
+    }
+
+    /// The same, for CREATE2 that may be anything.
+    pub fn try_accept(sock: Sock, number: u8, cell: &Cell) -> Option<(Self, Vec<u8>)> {
         assert_eq!(cell.command, Command::CREATE2);
-        let create2 = Create2::parse(&cell.body).expect("a CREATE2");
-        let kind = HandshakeType::from_htype(create2.htype).expect("a known type");
+        let create2 = Create2::parse(&cell.body).ok()?;
+        let kind = HandshakeType::from_htype(create2.htype).ok()?;
         let mut rng = Seed::from_number(u64::from(number)).rng();
-        let answer = onionskin::answer(&onion_keys(number), kind, create2.hdata, None, &mut rng);
-        let answer = answer.expect("a good onionskin");
+        let answer = onionskin::answer(&onion_keys(number), kind, create2.hdata, None, &mut rng).ok()?;
         let mut body = Vec::new();
         Created2 { hdata: &answer.reply }.encode(&mut body);
         let keys: &CircuitKeys = &answer.keys;
-        (Hop { sock, circ_id: cell.circ_id, layer: RelayLayer::new(keys), rng }, body)
+        Some((Hop { sock, circ_id: cell.circ_id, layer: RelayLayer::new(keys), rng }, body))
     }
 
     /// Sends a relay cell towards the client.

@@ -1,1 +1,416 @@
-//! To come.
+//! Streams at the exit: they begin, carry data and end; names are looked up.
+
+use super::bench::{Bench, Gone, Sock, config, host};
+use super::client::{Client, Got, Kind, NTOR_V3_CC, theirs};
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::relay::RelayCommand;
+use heddle_proto::cell::stream::{Answer, Connected, End, EndReason, Resolve, Resolved};
+use heddle_proto::node::{Query, Resolution, ResolveError, SocketError};
+use heddle_proto::policy::{ExitPolicy, Rule};
+use heddle_proto::relay::{Limits, RelayConfig};
+use heddle_proto::time::Duration;
+use std::net::{IpAddr, SocketAddr};
+
+const IPV6_OK: u32 = 1;
+const IPV4_NOT_OK: u32 = 2;
+const IPV6_PREFERRED: u32 = 4;
+
+fn policy(rules: &[&str]) -> Option<ExitPolicy> {
+    let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().expect("a rule")).collect();
+    Some(ExitPolicy::from_rules(&rules))
+}
+
+/// A circuit of one hop whose channel is a relay's.
+fn exit_with(config: RelayConfig, kind: Kind) -> (Bench, Client) {
+    let mut bench = Bench::new(config);
+    let sock = bench.relay_channel(0, 1);
+    let client = Client::create(&mut bench, sock, theirs(1), kind);
+    (bench, client)
+}
+
+fn exit() -> (Bench, Client) {
+    exit_with(config(), Kind::Ntor)
+}
+
+/// The reason of an END.
+fn reason(got: &Got) -> EndReason {
+    assert_eq!(got.command, RelayCommand::END, "{got:?}");
+    End::parse(&got.data).reason
+}
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn addrs(texts: &[&str]) -> Result<Resolution, ResolveError> {
+    Ok(Resolution::Addresses(texts.iter().map(|text| (addr(text), 60)).collect()))
+}
+
+#[test]
+fn connected_names_the_address() {
+    for (to, address) in [("203.0.114.7:80", "203.0.114.7"), ("[2a00:1::7]:443", "2a00:1::7")] {
+        let (mut bench, mut client) = exit();
+        client.begin(&mut bench, 9, to);
+        let (_, connected) = bench.connect_next(0);
+        assert_eq!(connected.ip(), addr(address));
+        let got = client.got_one(&mut bench);
+        assert_eq!((got.command, got.stream), (RelayCommand::CONNECTED, 9));
+        let connected = Connected::parse(&got.data).expect("well written");
+        assert_eq!(connected.addr, Some((addr(address), 3600)));
+    }
+}
+
+#[test]
+fn data_goes_both_ways() {
+    let (mut bench, mut client) = exit();
+    let server = client.connect(&mut bench, 3);
+    client.send(&mut bench, RelayCommand::DATA, 3, b"GET /");
+    client.send(&mut bench, RelayCommand::DATA, 3, b"");
+    client.send(&mut bench, RelayCommand::DATA, 3, &[b'x'; 498]);
+    assert_eq!(bench.received(server), [&b"GET /"[..], &[b'x'; 498]].concat());
+    let page: Vec<u8> = (0..5000_u32).map(|at| at as u8).collect();
+    bench.write(server, &page);
+    let got = client.got(&mut bench);
+    assert!(got.iter().all(|got| got.command == RelayCommand::DATA && got.stream == 3));
+    assert_eq!(got.iter().flat_map(|got| got.data.clone()).collect::<Vec<u8>>(), page);
+    bench.finish(server);
+    assert_eq!(reason(&client.got_one(&mut bench)), EndReason::DONE);
+    assert_eq!(bench.gone(server), Some(Gone::Closed));
+}
+
+#[test]
+fn data_that_comes_before_connected_waits() {
+    let (mut bench, mut client) = exit();
+    client.begin(&mut bench, 3, "www.example:80");
+    client.send(&mut bench, RelayCommand::DATA, 3, b"while resolving ");
+    bench.resolve_next(0, addrs(&["203.0.114.7"]));
+    client.send(&mut bench, RelayCommand::DATA, 3, b"while connecting");
+    let (server, _) = bench.connect_next(0);
+    assert_eq!(bench.received(server), b"while resolving while connecting");
+    assert_eq!(client.got_one(&mut bench).command, RelayCommand::CONNECTED);
+}
+
+/// What BEGIN comes to: connecting to that address, or END with that reason.
+fn begin(
+    config: RelayConfig,
+    to: &str,
+    flags: u32,
+    answer: Option<Result<Resolution, ResolveError>>,
+) -> Result<IpAddr, EndReason> {
+    let (mut bench, mut client) = exit_with(config, Kind::Ntor);
+    client.begin_with(&mut bench, 3, to, flags);
+    if let Some(answer) = answer {
+        bench.resolve_next(0, answer);
+    }
+    match bench.shards[0].connects.front() {
+        Some((_, to)) => Ok(to.ip()),
+        None => Err(reason(&client.got_one(&mut bench))),
+    }
+}
+
+#[test]
+fn the_policy_decides_about_addresses() {
+    let web_only =
+        || RelayConfig { exit_policy: policy(&["reject 203.0.114.8:*", "accept *:80"]), ..config() };
+    let none = || RelayConfig { exit_policy: None, ..config() };
+    let refused = Err(EndReason::EXITPOLICY);
+    assert_eq!(begin(web_only(), "203.0.114.7:80", 0, None), Ok(addr("203.0.114.7")));
+    assert_eq!(begin(web_only(), "203.0.114.7:81", 0, None), refused);
+    assert_eq!(begin(web_only(), "203.0.114.8:80", 0, None), refused);
+    assert_eq!(begin(web_only(), "a.example:80", 0, Some(addrs(&["203.0.114.8"]))), refused);
+    assert_eq!(begin(none(), "203.0.114.7:80", 0, None), refused);
+    assert_eq!(begin(none(), "a.example:80", 0, None), refused);
+}
+
+#[test]
+fn a_refusal_names_the_address() {
+    let (mut bench, mut client) =
+        exit_with(RelayConfig { exit_policy: policy(&["reject *:*"]), ..config() }, Kind::Ntor);
+    client.begin(&mut bench, 3, "a.example:80");
+    bench.resolve_next(0, addrs(&["203.0.114.8"]));
+    let got = client.got_one(&mut bench);
+    assert_eq!(End::parse(&got.data).addr, Some((addr("203.0.114.8"), 300)));
+}
+
+#[test]
+fn flags_choose_among_a_names_addresses() {
+    let both = || Some(addrs(&["203.0.114.7", "2a00:1::7"]));
+    let (v4, v6) = (Ok(addr("203.0.114.7")), Ok(addr("2a00:1::7")));
+    assert_eq!(begin(config(), "a.example:80", 0, both()), v4);
+    assert_eq!(begin(config(), "a.example:80", IPV6_OK, both()), v4);
+    assert_eq!(begin(config(), "a.example:80", IPV6_OK | IPV6_PREFERRED, both()), v6);
+    assert_eq!(begin(config(), "a.example:80", IPV6_OK | IPV4_NOT_OK, both()), v6);
+    let failed = Err(EndReason::RESOLVEFAILED);
+    assert_eq!(begin(config(), "a.example:80", 0, Some(addrs(&["2a00:1::7"]))), failed);
+    // An exit without IPv6.
+    let v4_only = || RelayConfig { ipv6_exit: false, ..config() };
+    assert_eq!(begin(v4_only(), "a.example:80", IPV6_OK | IPV6_PREFERRED, both()), v4);
+    assert_eq!(begin(v4_only(), "[2a00:1::7]:80", IPV6_OK, None), Err(EndReason::EXITPOLICY));
+    // An address that is asked for needs no flag.
+    assert_eq!(begin(config(), "[2a00:1::7]:80", 0, None), v6);
+}
+
+#[test]
+fn names_that_cannot_be_resolved() {
+    for answer in [
+        Err(ResolveError::NotFound),
+        Err(ResolveError::Transient),
+        Ok(Resolution::Name(String::from("x"), 1)),
+    ] {
+        assert_eq!(begin(config(), "a.example:80", 0, Some(answer)), Err(EndReason::RESOLVEFAILED));
+    }
+}
+
+#[test]
+fn names_are_asked_for_in_lower_case() {
+    let (mut bench, mut client) = exit();
+    client.send(&mut bench, RelayCommand::BEGIN, 3, b"WwW.Example:80\0");
+    assert_eq!(bench.resolve_next(0, addrs(&["203.0.114.7"])), Query::Forward(String::from("www.example")));
+}
+
+#[test]
+fn begins_that_are_malformed() {
+    let (mut bench, mut client) = exit();
+    for data in [
+        &b""[..],
+        b"a.example:80",
+        b"a.example\0",
+        b"a.example:0\0",
+        b"a.example:65536\0",
+        b"\xff:80\0",
+        b":80\0",
+    ] {
+        client.send(&mut bench, RelayCommand::BEGIN, 3, data);
+        assert_eq!(reason(&client.got_one(&mut bench)), EndReason::TORPROTOCOL, "{data:?}");
+    }
+}
+
+#[test]
+fn nobodys_one_hop_proxy() {
+    let mut bench = Bench::new(config());
+    let sock = bench.client_channel(0);
+    let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    client.begin(&mut bench, 3, "203.0.114.7:80");
+    assert_eq!(reason(&client.got_one(&mut bench)), EndReason::TORPROTOCOL);
+    client.send(&mut bench, RelayCommand::RESOLVE, 4, b"a.example\0");
+    assert_eq!(client.got_one(&mut bench).command, RelayCommand::RESOLVED);
+    assert_eq!((bench.shards[0].connects.len(), bench.shards[0].resolves.len()), (0, 0));
+}
+
+#[test]
+fn begin_dir_finds_no_directory() {
+    let (mut bench, mut client) = exit();
+    client.send(&mut bench, RelayCommand::BEGIN_DIR, 3, &[]);
+    assert_eq!(reason(&client.got_one(&mut bench)), EndReason::NOTDIRECTORY);
+}
+
+#[test]
+fn streams_are_limited() {
+    for limits in
+        [Limits { streams_per_circuit: 2, ..Limits::default() }, Limits { streams: 2, ..Limits::default() }]
+    {
+        let (mut bench, mut client) = exit_with(RelayConfig { limits, ..config() }, Kind::Ntor);
+        client.begin(&mut bench, 1, "203.0.114.7:80");
+        client.begin(&mut bench, 2, "a.example:80");
+        client.begin(&mut bench, 3, "203.0.114.7:80");
+        let got = client.got_one(&mut bench);
+        assert_eq!((got.stream, reason(&got)), (3, EndReason::RESOURCELIMIT));
+        client.send(&mut bench, RelayCommand::END, 1, &[6]);
+        client.begin(&mut bench, 3, "203.0.114.7:80");
+        assert_eq!(client.got(&mut bench), []);
+    }
+}
+
+/// Ending a stream does not end its question, so that nobody can ask without end.
+#[test]
+fn a_question_counts_until_it_is_answered() {
+    let limits = Limits { streams: 5, ..Limits::default() };
+    let (mut bench, mut client) = exit_with(RelayConfig { limits, ..config() }, Kind::Ntor);
+    for _ in 0..50 {
+        client.begin(&mut bench, 1, "a.example:80");
+        client.send(&mut bench, RelayCommand::END, 1, &[6]);
+    }
+    assert_eq!(bench.shards[0].resolves.len(), 5);
+    client.got(&mut bench);
+    // A late answer does not reach a new stream of the same id.
+    client.send(&mut bench, RelayCommand::RESOLVE, 9, b"127.0.0.1\0");
+    bench.resolve_next(0, addrs(&["203.0.114.7"]));
+    client.begin(&mut bench, 1, "b.example:80");
+    for _ in 0..4 {
+        bench.resolve_next(0, addrs(&["203.0.114.7"]));
+    }
+    assert_eq!(bench.shards[0].connects.len(), 0);
+    bench.resolve_next(0, addrs(&["203.0.114.9"]));
+    assert_eq!(bench.connect_next(0).1, SocketAddr::from(([203, 0, 114, 9], 80)));
+}
+
+#[test]
+fn begin_with_an_id_in_use_is_dropped() {
+    let (mut bench, mut client) = exit();
+    let server = client.connect(&mut bench, 3);
+    client.begin(&mut bench, 3, "203.0.114.8:80");
+    assert_eq!(client.got(&mut bench), []);
+    client.send(&mut bench, RelayCommand::DATA, 3, b"still here");
+    assert_eq!(bench.received(server), b"still here");
+}
+
+#[test]
+fn each_error_has_its_reason() {
+    let cases = [
+        (SocketError::Refused, EndReason::CONNECTREFUSED),
+        (SocketError::HostUnreachable, EndReason::NOROUTE),
+        (SocketError::NetworkUnreachable, EndReason::NOROUTE),
+        (SocketError::TimedOut, EndReason::TIMEOUT),
+        (SocketError::Reset, EndReason::CONNRESET),
+        (SocketError::ResourceLimit, EndReason::RESOURCELIMIT),
+        (SocketError::Other, EndReason::MISC),
+    ];
+    for (error, expected) in cases {
+        let (mut bench, mut client) = exit();
+        client.begin(&mut bench, 3, "203.0.114.7:80");
+        let (id, _) = bench.shards[0].connects[0];
+        bench.fail(Sock { shard: 0, id }, error);
+        assert_eq!(reason(&client.got_one(&mut bench)), expected, "connecting");
+        let server = client.connect(&mut bench, 3);
+        client.send(&mut bench, RelayCommand::DATA, 3, b"x");
+        bench.fail(server, error);
+        assert_eq!(reason(&client.got_one(&mut bench)), expected, "open");
+        assert_eq!(bench.queued_cells(), 0);
+    }
+}
+
+#[test]
+fn end_closes_the_connection_whatever_its_state() {
+    let (mut bench, mut client) = exit();
+    client.begin(&mut bench, 1, "a.example:80");
+    client.send(&mut bench, RelayCommand::DATA, 1, b"x");
+    client.send(&mut bench, RelayCommand::END, 1, &[6]);
+    bench.resolve_next(0, addrs(&["203.0.114.7"]));
+    assert_eq!(bench.shards[0].connects.len(), 0);
+    client.begin(&mut bench, 1, "203.0.114.7:80");
+    let (id, _) = bench.shards[0].connects[0];
+    client.send(&mut bench, RelayCommand::END, 1, &[6]);
+    assert_eq!(bench.gone(Sock { shard: 0, id }), Some(Gone::Aborted));
+    let server = client.connect(&mut bench, 1);
+    client.send(&mut bench, RelayCommand::END, 1, &[6]);
+    assert_eq!(bench.gone(server), Some(Gone::Closed));
+    assert_eq!((client.got(&mut bench), bench.queued_cells()), (Vec::new(), 0));
+}
+
+#[test]
+fn what_a_connection_is_owed_is_written_after_the_end() {
+    let (mut bench, mut client) = exit();
+    let server = client.connect(&mut bench, 3);
+    bench.set_willing(server, false);
+    bench.grant(server, 0);
+    client.send(&mut bench, RelayCommand::DATA, 3, b"last ");
+    client.send(&mut bench, RelayCommand::DATA, 3, b"words");
+    client.send(&mut bench, RelayCommand::END, 3, &[6]);
+    assert_eq!((bench.gone(server), bench.queued_cells()), (None, 2));
+    // Its id is free again.
+    client.connect(&mut bench, 3);
+    bench.grant(server, 7);
+    assert_eq!(bench.received(server), b"last wo");
+    let shard = &bench.shards[0].relay;
+    assert_eq!((shard.held().leftover_cells, bench.gone(server)), (1, None));
+    bench.grant(server, 7);
+    assert_eq!((bench.gone(server), bench.queued_cells()), (Some(Gone::Closed), 0));
+}
+
+#[test]
+fn a_connection_that_takes_nothing_is_aborted_in_the_end() {
+    let (mut bench, mut client) = exit();
+    let server = client.connect(&mut bench, 3);
+    bench.set_willing(server, false);
+    bench.grant(server, 0);
+    client.send(&mut bench, RelayCommand::DATA, 3, b"last words");
+    bench.send(client.sock, client.circ_id, heddle_proto::cell::Command::DESTROY, &[0]);
+    bench.pass(Duration::from_secs(14));
+    assert_eq!((bench.gone(server), bench.queued_cells()), (None, 1));
+    bench.pass(Duration::from_secs(3));
+    assert_eq!((bench.gone(server), bench.queued_cells()), (Some(Gone::Aborted), 0));
+}
+
+/// Leftovers cost no circuit its life: the heaviest of them goes first.
+#[test]
+fn memory_pressure_ends_what_is_left_over_first() {
+    let config = RelayConfig { max_queue_bytes: 100_000, ..config() };
+    let (mut bench, mut client) = exit_with(config, NTOR_V3_CC);
+    for (stream, cells) in [(1, 150), (2, 100)] {
+        let server = client.connect(&mut bench, stream);
+        bench.set_willing(server, false);
+        bench.grant(server, 0);
+        for _ in 0..cells {
+            client.send(&mut bench, RelayCommand::DATA, stream, &[1; 498]);
+        }
+        client.send(&mut bench, RelayCommand::END, stream, &[6]);
+        client.got(&mut bench);
+    }
+    assert_eq!(bench.queued_cells(), 250);
+    let server = client.connect(&mut bench, 3);
+    bench.set_willing(server, false);
+    bench.grant(server, 0);
+    for _ in 0..7 {
+        client.send(&mut bench, RelayCommand::DATA, 3, &[1; 498]);
+    }
+    assert_eq!((bench.queued_cells(), bench.circuits()), (107, 1));
+    assert_eq!(client.destroyed(&mut bench), None);
+}
+
+/// What the heaviest circuit owes its connections is freed with it.
+#[test]
+fn memory_pressure_frees_what_waits_in_streams() {
+    let config = RelayConfig { max_queue_bytes: 100_000, ..config() };
+    let (mut bench, mut client) = exit_with(config, NTOR_V3_CC);
+    let server = client.connect(&mut bench, 1);
+    bench.set_willing(server, false);
+    bench.grant(server, 0);
+    for _ in 0..257 {
+        if bench.circuits() > 0 {
+            client.send(&mut bench, RelayCommand::DATA, 1, &[1; 498]);
+            client.got(&mut bench);
+        }
+    }
+    assert_eq!((bench.queued_cells(), bench.circuits()), (0, 0));
+    assert_eq!(bench.gone(server), Some(Gone::Aborted));
+    assert_eq!(client.destroyed(&mut bench), Some(DestroyReason::RESOURCELIMIT));
+}
+
+#[test]
+fn resolve_is_answered() {
+    let (mut bench, mut client) = exit();
+    let mut ask = |data: &[u8], answer: Option<Result<Resolution, ResolveError>>| {
+        client.send(&mut bench, RelayCommand::RESOLVE, 4, data);
+        let query = answer.map(|answer| bench.resolve_next(0, answer));
+        let got = client.got_one(&mut bench);
+        assert_eq!((got.command, got.stream), (RelayCommand::RESOLVED, 4));
+        (query, Resolved::parse(&got.data).expect("well written").answers().to_vec())
+    };
+    let (query, answers) = ask(b"A.Example\0", Some(addrs(&["2a00:1::7", "203.0.114.7"])));
+    assert_eq!(query, Some(Query::Forward(String::from("a.example"))));
+    assert_eq!(answers, [(Answer::Addr(addr("203.0.114.7")), 300), (Answer::Addr(addr("2a00:1::7")), 300)]);
+
+    let mut reverse = Vec::new();
+    Resolve::Reverse(host(7)).encode(&mut reverse);
+    let name = Ok(Resolution::Name(String::from("a.example"), 100_000));
+    let (query, answers) = ask(&reverse, Some(name));
+    assert_eq!(query, Some(Query::Reverse(host(7))));
+    assert_eq!(answers, [(Answer::Name(b"a.example".to_vec()), 3600)]);
+
+    assert_eq!(ask(b"203.0.114.7\0", None).1, [(Answer::Addr(addr("203.0.114.7")), 3600)]);
+    for (error, transient) in [(ResolveError::Transient, true), (ResolveError::NotFound, false)] {
+        assert_eq!(ask(b"a.example\0", Some(Err(error))).1, [(Answer::Error { transient }, 300)]);
+    }
+    assert_eq!(ask(b"1.2.in-addr.arpa\0", None).1, [(Answer::Error { transient: false }, 300)]);
+}
+
+#[test]
+fn an_answer_for_a_circuit_that_is_gone_goes_nowhere() {
+    let (mut bench, mut client) = exit();
+    client.send(&mut bench, RelayCommand::RESOLVE, 4, b"a.example\0");
+    client.begin(&mut bench, 5, "a.example:80");
+    bench.send(client.sock, client.circ_id, heddle_proto::cell::Command::DESTROY, &[0]);
+    bench.resolve_next(0, addrs(&["203.0.114.7"]));
+    bench.resolve_next(0, addrs(&["203.0.114.7"]));
+    assert_eq!((bench.cells(client.sock).len(), bench.shards[0].connects.len()), (0, 0));
+}

@@ -1,0 +1,57 @@
+//! What a shard holds, for metrics and for tests that nothing is left behind.
+
+use super::core::Core;
+use super::link::Link;
+
+/// Counts of what a shard holds at the moment, each taken where the things lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Slots of the cell pool in use: always the sum of the two counts of cells below.
+    pub slots: u32,
+    /// Cells that wait in circuits, towards channels and towards connections.
+    pub circuit_cells: u32,
+    /// Cells that wait for connections whose streams are over.
+    pub leftover_cells: u32,
+    /// Circuits, those that cross from another shard included.
+    pub circuits: usize,
+    /// Channels, open or not.
+    pub channels: usize,
+    /// Circuit ids in use on channels and between shards, also those whose DESTROY waits.
+    pub circ_ids: usize,
+    /// Turns to send that lanes stand in line for, or stood before they were over.
+    pub turns: usize,
+    /// Relays that are being dialled.
+    pub dials: usize,
+    /// Connections of streams, and those of streams that are over and still owed data.
+    pub connections: usize,
+    /// Questions that the resolver has not answered.
+    pub questions: usize,
+    /// Onionskins that workers have not answered.
+    pub onionskins: usize,
+    /// Streams that wake up by a timer.
+    pub wakes: usize,
+    /// Relays that this shard's directory of channels names.
+    pub directory: usize,
+}
+
+impl Core {
+    /// Channels, which only the shard can tell, are left at zero.
+    pub fn held(&self) -> Held {
+        let links = |count: fn(&Link) -> usize| self.links.values().map(count).sum();
+        Held {
+            slots: self.pool.used(),
+            circuit_cells: self.circuits.values().map(|circuit| circuit.queued_cells()).sum(),
+            leftover_cells: self.streams.leftovers.values().map(|leftover| leftover.queue.len()).sum(),
+            circuits: self.circuits.len(),
+            channels: 0,
+            circ_ids: links(|link| link.lanes.len()),
+            turns: links(|link| link.ready.len()),
+            dials: self.dials.count(),
+            connections: self.streams.by_socket.len() + self.streams.leftovers.len(),
+            questions: self.streams.asked.len(),
+            onionskins: self.jobs.len(),
+            wakes: self.streams.wakes.len(),
+            directory: self.crossings.directory_len(),
+        }
+    }
+}
