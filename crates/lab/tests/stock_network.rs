@@ -57,7 +57,7 @@ fn every_relay_is_listed_for_every_use() {
     for relay in lab().network.relays() {
         let listing = listings.iter().find(|entry| entry.nickname == relay.nickname()).unwrap();
         assert_eq!(listing.fingerprint, relay.fingerprint());
-        for flag in ["Running", "Valid", "Fast", "Guard", "V2Dir"] {
+        for flag in ["Running", "Valid", "Fast", "Stable", "Guard", "V2Dir"] {
             assert!(listing.flags.iter().any(|f| f == flag), "{listing:?} lacks {flag}");
         }
     }

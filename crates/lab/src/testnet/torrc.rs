@@ -75,6 +75,9 @@ pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) ->
         "TestingDirAuthVoteGuard *".to_owned(),
         // Rounded down to 0 kB/s: relays that have carried nothing yet are Fast all the same.
         "AuthDirFastGuarantee 1 bytes".to_owned(),
+        // Otherwise the younger half of the network is not Stable, and no guard for clients.
+        "AuthDirVoteStableGuaranteeMinUptime 0 seconds".to_owned(),
+        "AuthDirVoteStableGuaranteeMTBF 0 seconds".to_owned(),
     ]);
     lines.extend(voting(shared));
     lines.extend(shared.options.authority_torrc.iter().cloned());
