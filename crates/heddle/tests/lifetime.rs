@@ -63,7 +63,7 @@ fn log_of(nickname: &str) -> String {
 }
 
 #[test]
-fn three_consensuses_in_a_row_list_every_heddle_relay() {
+fn a_consensus_lists_every_heddle_relay_three_times_in_a_row() {
     let lab = lab();
     let mut control = lab.network.authority_control(0).unwrap();
     control.subscribe(&["NEWCONSENSUS"]).unwrap();

@@ -12,8 +12,8 @@ use support::Lab;
 fn a_relay_publishes_once_it_has_reached_itself() {
     let relays = vec![
         RelayOptions::stock("stockguard"),
-        RelayOptions::stock("stockexit").exit(),
-        RelayOptions::heddle("heddlemiddle"),
+        RelayOptions::stock("stockmiddle"),
+        RelayOptions::heddle("heddleexit").exit(),
         RelayOptions::heddle("finder").line("AssumeReachable 0"),
     ];
     // The network is up when the last of them is listed, which cannot be before it is published.
@@ -22,7 +22,7 @@ fn a_relay_publishes_once_it_has_reached_itself() {
     let reached = log.find("ORPort is reachable").unwrap_or_else(|| panic!("{log}"));
     let published = log.find("Published our descriptor").unwrap_or_else(|| panic!("{log}"));
     assert!(reached < published, "{log}");
-    let circuit = lab.circuit(&["stockguard", "finder", "stockexit"]);
+    let circuit = lab.circuit(&["stockguard", "finder", "heddleexit"]);
     lab.both_ways(circuit, Content { seed: 1, len: 100_000 });
     lab.check();
 }
