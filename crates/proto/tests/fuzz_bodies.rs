@@ -11,11 +11,15 @@ mod link;
 mod mutate;
 #[path = "../../../fuzz/src/relay.rs"]
 mod relay;
+#[path = "../../../fuzz/src/shards.rs"]
+mod shards;
 #[path = "../../../fuzz/src/stream.rs"]
 mod stream;
 
 /// Inputs per target.
 const ROUNDS: u64 = 20_000;
+/// Inputs for a whole relay, of which each takes milliseconds.
+const ROUNDS_SHARDS: u64 = 150;
 
 #[test]
 fn extend_stands() {
@@ -35,6 +39,11 @@ fn link_stands() {
 #[test]
 fn relay_stands() {
     mutate::throw(relay::run, &relay::seeds(), ROUNDS);
+}
+
+#[test]
+fn shards_stand() {
+    mutate::throw(shards::run, &shards::seeds(), ROUNDS_SHARDS);
 }
 
 #[test]

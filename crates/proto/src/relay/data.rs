@@ -103,8 +103,8 @@ impl Core {
         let now = self.now;
         let signal = Signal::parse(command, data);
         let Some(stream) = self.stream_mut(key, id) else { return };
-        let Hold::Signals(signals) = &mut stream.hold else { return self.punish(key) };
-        // Stock relays ignore a signal that comes twice or cannot be read.
+        // Stock relays ignore a signal that comes twice, cannot be read, or is for a stream with windows.
+        let Hold::Signals(signals) = &mut stream.hold else { return };
         if let Ok(signal) = signal
             && signals.limit.on_signal(now, signal).is_ok()
         {

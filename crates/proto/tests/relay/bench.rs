@@ -324,6 +324,11 @@ impl Bench {
         self.socket(sock).read
     }
 
+    /// Whether a shard asks for credit on a socket.
+    pub fn is_write_wanted(&mut self, sock: Sock) -> bool {
+        self.socket(sock).write
+    }
+
     /// Bytes that a shard has not read yet.
     pub fn unread(&mut self, sock: Sock) -> usize {
         self.socket(sock).inbound.len()

@@ -11,3 +11,4 @@ mod random;
 mod rates;
 mod shards;
 mod streams;
+mod world;

@@ -118,10 +118,12 @@ impl Channel for PlainChannel {
         Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
     }
 
+    /// Takes only a few cells' worth, as a transport may.
     fn handle_read(&mut self, _: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
         assert!(self.incoming.len() - self.used_len <= LINE_LEN_MAX, "the caller drains what came");
-        self.incoming.extend_from_slice(bytes);
-        Ok(bytes.len())
+        let taken = bytes.len().min(READ_LEN_MAX);
+        self.incoming.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
     }
 
     fn handle_eof(&mut self, _: Instant) -> Result<(), ChannelError> {
