@@ -64,6 +64,12 @@ fn many_streams_share_a_circuit_at_once() {
 }
 
 #[test]
+fn stalled_streams_hold_up_no_other() {
+    let (lab, _shared) = (lab(), CHOICE.read().unwrap());
+    support::stalled_streams_hold_up_no_other(lab, &["heddleguard", "heddlemiddle", "heddleexit"]);
+}
+
+#[test]
 fn streams_end_while_the_other_side_sends() {
     let (lab, _shared) = (lab(), CHOICE.read().unwrap());
     support::half_closed_streams(lab, &["heddleguard", "stockmiddle", "heddleexit"]);

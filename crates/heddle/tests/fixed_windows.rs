@@ -31,6 +31,11 @@ fn eight_circuits_carry_files_at_once() {
 }
 
 #[test]
+fn stalled_streams_hold_up_no_other() {
+    support::stalled_streams_hold_up_no_other(lab(), &["heddleguard", "heddlemiddle", "heddleexit"]);
+}
+
+#[test]
 fn streams_end_while_the_other_side_sends() {
     support::half_closed_streams(lab(), &["heddleguard", "stockmiddle", "heddleexit"]);
 }

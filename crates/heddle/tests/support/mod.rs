@@ -8,8 +8,9 @@
 
 use std::env;
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -192,6 +193,51 @@ pub fn half_closed_streams(lab: &Lab, path: &[&str]) {
         stream.read_exact(&mut chunk).unwrap();
     }
     lab.both_ways(circuit, Content { seed: 9, len: 2_000_000 });
+    lab.close(circuit);
+    lab.check();
+}
+
+/// A download that is not read and an upload that is not taken, while their circuit's other streams
+/// go on. Afterwards both arrive whole.
+pub fn stalled_streams_hold_up_no_other(lab: &Lab, path: &[&str]) {
+    let circuit = lab.circuit(path);
+    let content = Content { seed: 10, len: 30_000_000 };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut uploading = lab.stream(Some(circuit), &Target::Addr(listener.local_addr().unwrap())).unwrap();
+    let mut taker = listener.accept().unwrap().0;
+    let pattern: Vec<u8> = (0..=250).cycle().take(251 * 100).collect();
+    thread::scope(|scope| {
+        let (stalls, stalled) = mpsc::channel::<()>();
+        let (resume, resumed) = mpsc::channel::<()>();
+        let download = scope.spawn(move || {
+            let stream = lab.stream(Some(circuit), &lab.target()).unwrap();
+            traffic::download(stream, content, content.sha256(), Instant::now(), TIMEOUT, &mut |_| {
+                // The first bytes have come. It goes on when the other end is dropped.
+                let _ = stalls.send(());
+                let _ = resumed.recv();
+            })
+        });
+        scope.spawn(|| {
+            for _ in 0..1000 {
+                uploading.write_all(&pattern).unwrap();
+            }
+            uploading.shutdown(Shutdown::Write).unwrap();
+        });
+        stalled.recv_timeout(TIMEOUT).unwrap();
+        let mut echo = lab.echo(circuit);
+        for _ in 0..20 {
+            echo.round_trip(b"still there").unwrap();
+        }
+        lab.both_ways(circuit, Content { seed: 11, len: 3_000_000 });
+        drop(resume);
+        assert!(download.join().unwrap().unwrap().sha256_ok);
+        let mut chunk = vec![0; pattern.len()];
+        for _ in 0..1000 {
+            taker.read_exact(&mut chunk).unwrap();
+            assert!(chunk == pattern);
+        }
+        assert_eq!(taker.read(&mut chunk).unwrap(), 0);
+    });
     lab.close(circuit);
     lab.check();
 }
