@@ -9,11 +9,22 @@
 //! GET /bytes/<seed>/<length>        the content
 //! PUT /sha256, Content-Length: n    the hexadecimal SHA-256 of the body
 //! ECHO                              every byte comes back
+//! CLOCK                             one reading of the monotonic clock, then the end
+//! CLOCKS <bytes per second or 0>    readings until the client leaves
+//! PLAY, Content-Length and Upload   a script of bursts to send, while so many bytes come
 //! ```
 
+mod clock;
+pub mod fetch;
+mod peer;
+mod report;
+mod route;
+mod script;
 mod server;
+mod stop;
+pub mod timing;
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -21,18 +32,17 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
 
+pub use report::{Ended, Event, Identity, Report};
+pub use route::{Failures, Route, parse_target};
+pub use script::Burst;
 pub use server::Server;
+pub use stop::Stop;
 
 use crate::error::{Error, Result};
-use crate::interrupt;
-use crate::socks::is_timeout;
+use peer::{Peer, closed, content_length, hex};
 
 /// How much is read or written at once.
 const CHUNK: usize = 64 * 1024;
-/// How long one read or write may block before Ctrl-C and the deadline are looked at.
-const SLICE: Duration = Duration::from_millis(200);
-/// The longest line and the most lines of a request's or answer's head.
-const HEAD_MAX: usize = 4096;
 
 /// A file that is never stored: the first `len` bytes of ChaCha8's stream for `seed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,8 +186,7 @@ impl Echo {
     /// Sends `message` and returns how long it took to come back, or an error when something else
     /// did. The message must fit into the buffers on the way: keep it below 64 KiB.
     pub fn round_trip(&mut self, message: &[u8]) -> Result<Duration> {
-        let start = Instant::now();
-        self.0.start = start;
+        let start = self.0.begin();
         self.0.send(message)?;
         let mut back = vec![0; message.len()];
         let mut filled = 0;
@@ -194,99 +203,10 @@ impl Echo {
     }
 }
 
-fn closed(by: &'static str) -> Error {
-    Error::Refused { by, said: "the stream was closed".into() }
-}
-
-/// A stream with a deadline.
-#[derive(Debug)]
-struct Peer {
-    stream: TcpStream,
-    start: Instant,
-    timeout: Duration,
-}
-
-impl Peer {
-    fn new(stream: TcpStream, timeout: Duration) -> Result<Peer> {
-        let ready = stream
-            .set_read_timeout(Some(SLICE))
-            .and_then(|()| stream.set_write_timeout(Some(SLICE)))
-            .and_then(|()| stream.set_nodelay(true));
-        ready.map_err(Error::io("preparing a stream"))?;
-        Ok(Peer { stream, start: Instant::now(), timeout })
-    }
-
-    fn send(&mut self, mut bytes: &[u8]) -> Result<()> {
-        while !bytes.is_empty() {
-            let written = self.stream.write(bytes);
-            let len = self.progress("sending over a stream", written)?;
-            bytes = &bytes[len..];
-        }
-        Ok(())
-    }
-
-    /// Reads what there is; 0 is the end. Waits at most until the deadline.
-    fn receive(&mut self, buf: &mut [u8]) -> Result<usize> {
-        loop {
-            let read = self.stream.read(buf);
-            let end = matches!(read, Ok(0));
-            match self.progress("receiving over a stream", read)? {
-                0 if !end => {}
-                len => return Ok(len),
-            }
-        }
-    }
-
-    /// The bytes moved, 0 when the slice passed without any, or why to give up.
-    fn progress(&self, doing: &str, moved: io::Result<usize>) -> Result<usize> {
-        interrupt::check()?;
-        match moved {
-            Ok(len) => Ok(len),
-            Err(error) if !is_timeout(&error) => Err(Error::io(doing)(error)),
-            Err(_) if self.start.elapsed() < self.timeout => Ok(0),
-            Err(_) => {
-                let waiting_for = format!("progress while {doing}");
-                Err(Error::Deadline { waiting_for, after: self.timeout })
-            }
-        }
-    }
-
-    /// Reads an answer's head, and what came with it of the body.
-    fn receive_head(&mut self) -> Result<(String, Vec<u8>)> {
-        let mut bytes = Vec::new();
-        let mut chunk = [0; HEAD_MAX];
-        loop {
-            if let Some((head, body)) = split_head(&bytes) {
-                return Ok((head, body));
-            }
-            let len = self.receive(&mut chunk)?;
-            if len == 0 || bytes.len() >= HEAD_MAX {
-                return Err(closed("the file server"));
-            }
-            bytes.extend(&chunk[..len]);
-        }
-    }
-}
-
-/// Splits a head from what follows its empty line, once that line is there.
-fn split_head(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
-    let at = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
-    Some((String::from_utf8_lossy(&bytes[..at]).into_owned(), bytes[at + 4..].to_vec()))
-}
-
-fn content_length(head: &str) -> Option<u64> {
-    let fields = head.lines().filter_map(|line| line.split_once(':'));
-    let mut lengths = fields.filter(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    lengths.next()?.1.trim().parse().ok()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{Read, Write};
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 

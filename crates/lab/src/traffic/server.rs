@@ -1,14 +1,20 @@
 //! The server side: a thread per stream, at most [`STREAMS_MAX`] of them.
 
+mod clock;
+mod play;
+
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sha2::{Digest, Sha256};
 
-use super::{CHUNK, Content, HEAD_MAX, SLICE, content_length, hex, split_head};
+use super::peer::{HEAD_MAX, SLICE, content_length, hex, number_field, split_head};
+use super::{CHUNK, Content};
 use crate::error::{Error, Result};
 use crate::socks::is_timeout;
 
@@ -37,8 +43,16 @@ impl Server {
 
     /// Starts a server on a port of the system's choice on one of this machine's addresses.
     pub fn start_on(address: IpAddr) -> Result<Server> {
-        let doing = "starting a file server";
-        let listener = TcpListener::bind((address, 0)).map_err(Error::io(doing))?;
+        Server::start_at(SocketAddr::new(address, 0))
+    }
+
+    /// Starts a server on an address and port; port 0 leaves the choice to the system.
+    pub fn start_at(addr: SocketAddr) -> Result<Server> {
+        let doing = format!("starting a file server on {addr}");
+        let doing = doing.as_str();
+        let listener = TcpListener::bind(addr).map_err(Error::io(doing))?;
+        // The acceptor waits with `poll`, whose time-out lets it notice the end in any namespace.
+        listener.set_nonblocking(true).map_err(Error::io(doing))?;
         let addr = listener.local_addr().map_err(Error::io(doing))?;
         let state = Arc::new(State::default());
         let shared = Arc::clone(&state);
@@ -60,8 +74,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.state.stop.store(true, Ordering::Relaxed);
-        // Wakes the acceptor; its streams notice within a slice.
-        drop(TcpStream::connect(self.addr));
+        // The acceptor and its streams notice within a slice.
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
@@ -69,11 +82,13 @@ impl Drop for Server {
 }
 
 fn accept(listener: &TcpListener, state: &Arc<State>) {
-    for stream in listener.incoming() {
-        if state.stop.load(Ordering::Relaxed) {
-            return;
+    while !state.stop.load(Ordering::Relaxed) {
+        let mut polled = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+        let slice = Timespec { tv_sec: 0, tv_nsec: SLICE.subsec_nanos().into() };
+        if !poll(&mut polled, Some(&slice)).is_ok_and(|ready| ready > 0) {
+            continue;
         }
-        let Ok(stream) = stream else { continue };
+        let Ok((stream, _)) = listener.accept() else { continue };
         if state.streams.fetch_add(1, Ordering::Relaxed) >= STREAMS_MAX {
             state.streams.fetch_sub(1, Ordering::Relaxed);
             continue;
@@ -120,6 +135,15 @@ impl Serving<'_> {
                 None => self.refuse(),
             },
             ["ECHO"] => self.echo(rest),
+            ["CLOCK"] => self.tell_time(),
+            ["CLOCKS", limit] => match limit.parse() {
+                Ok(bytes_per_s) => self.stream_time(bytes_per_s),
+                Err(_) => self.refuse(),
+            },
+            ["PLAY"] => match (content_length(&head), number_field(&head, "upload")) {
+                (Some(script_bytes), Some(upload_bytes)) => self.play(rest, script_bytes, upload_bytes),
+                _ => self.refuse(),
+            },
             _ => self.refuse(),
         }
     }

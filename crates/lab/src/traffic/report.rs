@@ -1,0 +1,221 @@
+//! What a traffic program says while it runs and when it ends.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::route::{Failures, Stage, kind};
+use super::stop::Stop;
+use crate::error::Error;
+use crate::figures::{Figure, Labels, Samples};
+
+/// Something that happened. Serialised it is one line of JSON with its kind as `event`.
+/// Times `t_s` are seconds since the program began.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A server listens.
+    Listening {
+        /// On this address and port.
+        addr: String,
+    },
+    /// The measurement begins: the bulk stream is steady, or it is not and the wait was over.
+    Measuring {
+        /// When.
+        t_s: f64,
+        /// Whether the stream was steady.
+        steady: bool,
+    },
+    /// What one second of a bulk stream brought.
+    Second {
+        /// The end of the second.
+        t_s: f64,
+        /// Whether it counts: false before the measurement begins.
+        measured: bool,
+        /// Received in it, in units of 1000 bytes per second.
+        throughput_kb_s: f64,
+        /// Mean age of the readings that came in it; absent when none came.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        delay_ms: Option<f64>,
+        /// Mean one-way latency of the probes that ended in it; absent when none did.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        latency_ms: Option<f64>,
+    },
+    /// One probe.
+    Probe {
+        /// Its end.
+        t_s: f64,
+        /// Whether it counts.
+        measured: bool,
+        /// From the request for a stream to the stream.
+        open_ms: f64,
+        /// From the server's reading of the clock to its arrival: the thesis' latency.
+        latency_ms: f64,
+        /// From the request over the stream to the answer: one cell each way.
+        echo_ms: f64,
+    },
+    /// One download.
+    Fetch {
+        /// Its end.
+        t_s: f64,
+        /// Its size.
+        bytes: u64,
+        /// From the request for a stream to the stream.
+        open_ms: f64,
+        /// From the request for a stream to the first byte of the answer.
+        first_byte_ms: f64,
+        /// From the request for a stream to the last byte of the answer.
+        download_s: f64,
+    },
+    /// One stream of a Markov model.
+    Stream {
+        /// Its end.
+        t_s: f64,
+        /// Which flow it belongs to, from 0.
+        flow: u64,
+        /// Which stream of the flow it is, from 0.
+        stream: u64,
+        /// Payload from client to server.
+        up_bytes: u64,
+        /// Payload from server to client.
+        down_bytes: u64,
+        /// From the request for a stream to the stream.
+        open_ms: f64,
+        /// From the request for a stream to the first byte from the server.
+        first_byte_ms: f64,
+        /// From the request for a stream to its end.
+        stream_s: f64,
+    },
+    /// Something failed; the program goes on.
+    Failure {
+        /// When.
+        t_s: f64,
+        /// Its kind, as the report counts it.
+        kind: String,
+        /// The error in full.
+        error: String,
+    },
+}
+
+/// How a program came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// It did what it was asked to.
+    Complete,
+    /// Somebody stopped it: the report covers what was done until then.
+    Interrupted,
+}
+
+/// What a program found. Serialised it is the last line, with `event` = `summary`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename = "summary")]
+pub struct Report {
+    /// Which program: `timing`, `web`, `bulk` or `markov`.
+    pub program: String,
+    /// What names this client; with the seed it chooses every random number.
+    pub label: String,
+    /// The seed.
+    pub seed: u64,
+    /// How it ended.
+    pub ended: Ended,
+    /// How long it ran, in seconds.
+    pub seconds: f64,
+    /// For a timing client with a bulk stream: when that became steady, in seconds, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steady_after_s: Option<f64>,
+    /// How often what failed.
+    pub failures: Failures,
+    /// What was measured.
+    pub figures: Vec<Figure>,
+}
+
+/// Who a client is: what its random numbers follow from, and how its figures are labelled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// A name that differs between the clients of an experiment.
+    pub label: String,
+    /// The experiment's seed.
+    pub seed: u64,
+    /// Labels of every figure.
+    pub labels: Labels,
+}
+
+/// Collects what becomes a report, and passes events on.
+pub(super) struct Journal<'a> {
+    program: String,
+    identity: Identity,
+    begun: Instant,
+    samples: Samples,
+    failures: Failures,
+    /// See [`Report::steady_after_s`].
+    pub(super) steady_after_s: Option<f64>,
+    on_event: &'a mut dyn FnMut(&Event),
+}
+
+impl<'a> Journal<'a> {
+    pub(super) fn new(
+        program: &str,
+        identity: &Identity,
+        on_event: &'a mut dyn FnMut(&Event),
+    ) -> Journal<'a> {
+        Journal {
+            program: program.to_owned(),
+            identity: identity.clone(),
+            begun: Instant::now(),
+            samples: Samples::default(),
+            failures: BTreeMap::new(),
+            steady_after_s: None,
+            on_event,
+        }
+    }
+
+    /// When the program began.
+    pub(super) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Seconds since then.
+    pub(super) fn t_s(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+
+    pub(super) fn say(&mut self, event: &Event) {
+        (self.on_event)(event);
+    }
+
+    /// Adds one sample; the unit is the last word of the name, as figures are named.
+    pub(super) fn sample(&mut self, name: &str, unit: &str, value: f64) {
+        self.samples.add(name, self.identity.labels.clone(), unit, value);
+    }
+
+    /// Counts a failure. That somebody stopped the program is none.
+    pub(super) fn failed(&mut self, stage: Stage, error: &Error) {
+        if matches!(error, Error::Interrupted) {
+            return;
+        }
+        let kind = kind(stage, error);
+        *self.failures.entry(kind.clone()).or_default() += 1;
+        let event = Event::Failure { t_s: self.t_s(), kind, error: error.to_string() };
+        self.say(&event);
+    }
+
+    /// Counts something left out.
+    pub(super) fn left_out(&mut self, kind: &str) {
+        *self.failures.entry(kind.to_owned()).or_default() += 1;
+    }
+
+    pub(super) fn finish(self, stop: &Stop) -> Report {
+        Report {
+            program: self.program,
+            label: self.identity.label,
+            seed: self.identity.seed,
+            ended: if stop.is_asked() { Ended::Interrupted } else { Ended::Complete },
+            seconds: self.begun.elapsed().as_secs_f64(),
+            steady_after_s: self.steady_after_s,
+            failures: self.failures,
+            figures: self.samples.figures(),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+use super::*;
+use crate::figures::Figure;
+use crate::traffic::{Ended, Server};
+
+fn options(server: &Server) -> TimingOptions {
+    let identity = Identity { label: "t".into(), seed: 1, ..Identity::default() };
+    TimingOptions {
+        duration: Duration::from_secs(2),
+        warmup_max: Duration::from_secs(1),
+        probe_pause: Some(Duration::from_millis(20)),
+        ..TimingOptions::new(Route::direct(server.addr().into()), identity)
+    }
+}
+
+fn figure<'a>(report: &'a Report, name: &str) -> &'a Figure {
+    let found = report.figures.iter().find(|figure| figure.name == name);
+    found.unwrap_or_else(|| panic!("{name} is not among {:?}", report.figures))
+}
+
+#[test]
+fn throughput_and_latency_beside_each_other() {
+    let server = Server::start().unwrap();
+    let mut events = Vec::new();
+    let options = TimingOptions { bulk_limit_b_s: 400_000, ..options(&server) };
+    let report = run_timing(&options, &Stop::default(), &mut |event| events.push(event.clone())).unwrap();
+    assert_eq!((report.ended, report.failures.len()), (Ended::Complete, 0));
+    // The server holds its rate, up to one burst in a second and a late tick.
+    let throughput = figure(&report, "throughput_kb_s");
+    assert_eq!(throughput.n, 2);
+    assert!((300.0..500.0).contains(&throughput.mean), "{throughput:?}");
+    assert!(figure(&report, "delay_ms").p50 < 100.0);
+    let latency = figure(&report, "latency_ms");
+    assert!(latency.n > 10 && latency.p50 <= figure(&report, "echo_ms").p50, "{latency:?}");
+    let seconds = events.iter().filter(|event| matches!(event, Event::Second { measured: true, .. }));
+    assert_eq!(seconds.count(), 2);
+    let begun = events.iter().position(|event| matches!(event, Event::Measuring { .. })).unwrap();
+    let early = events[..begun].iter().all(|event| match event {
+        Event::Second { measured, .. } | Event::Probe { measured, .. } => !measured,
+        _ => true,
+    });
+    assert!(early);
+}
+
+#[test]
+fn probes_alone_begin_at_once() {
+    let server = Server::start().unwrap();
+    let options = TimingOptions { bulk: false, duration: Duration::from_secs(1), ..options(&server) };
+    let report = run_timing(&options, &Stop::default(), &mut |_| ()).unwrap();
+    let names: Vec<&str> = report.figures.iter().map(|figure| figure.name.as_str()).collect();
+    assert_eq!(names, ["echo_ms", "latency_ms", "open_ms"]);
+    assert!(figure(&report, "echo_ms").n > 5);
+}
+
+#[test]
+fn an_unlimited_stream_is_fast_and_a_stop_ends_it() {
+    let server = Server::start().unwrap();
+    let options = TimingOptions { probe_pause: None, duration: Duration::from_secs(600), ..options(&server) };
+    let stop = Stop::default();
+    let report = run_timing(&options, &stop, &mut |event| {
+        if matches!(event, Event::Second { measured: true, .. }) {
+            stop.ask();
+        }
+    });
+    let report = report.unwrap();
+    assert_eq!((report.ended, figure(&report, "throughput_kb_s").n), (Ended::Interrupted, 1));
+    assert!(figure(&report, "throughput_kb_s").mean > 5_000.0, "{report:?}");
+}
+
+#[test]
+fn a_server_that_goes_is_counted_and_its_seconds_are_zero() {
+    let server = Server::start().unwrap();
+    let options = options(&server);
+    drop(server);
+    let report = run_timing(&options, &Stop::default(), &mut |_| ()).unwrap();
+    assert!(report.failures["open: connection refused"] > 3, "{report:?}");
+    assert_eq!(figure(&report, "throughput_kb_s").mean, 0.0);
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let server = Server::start().unwrap();
+    for wrong in [
+        TimingOptions { bulk: false, probe_pause: None, ..options(&server) },
+        TimingOptions { duration: Duration::from_millis(999), ..options(&server) },
+    ] {
+        assert!(run_timing(&wrong, &Stop::default(), &mut |_| ()).is_err());
+    }
+}
