@@ -3,23 +3,33 @@
 //! Each module has `run`, the body, and `seeds`, valid inputs to start from. README.md says how to
 //! add one.
 
+pub mod directory;
 pub mod extend;
 pub mod framer;
+pub mod handshake;
 pub mod link;
 pub mod mutate;
 pub mod relay;
+pub mod shards;
 pub mod stream;
+pub mod tls;
+pub mod torrc;
 
 /// A target: its name, which is also its binary's, its body and its seeds.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 
 /// Every target there is.
 pub const TARGETS: &[Target] = &[
+    ("directory", directory::run, directory::seeds),
     ("extend", extend::run, extend::seeds),
     ("framer", framer::run, framer::seeds),
+    ("handshake", handshake::run, handshake::seeds),
     ("link", link::run, link::seeds),
     ("relay", relay::run, relay::seeds),
+    ("shards", shards::run, shards::seeds),
     ("stream", stream::run, stream::seeds),
+    ("tls", tls::run, tls::seeds),
+    ("torrc", torrc::run, torrc::seeds),
 ];
 
 /// Runs the body of the target `name` on `data`.

@@ -1,0 +1,22 @@
+//! The fuzz targets of this crate without a fuzzer: the same bodies, on seeded inputs. How to add
+//! one is in `fuzz/README.md`.
+
+#[path = "../../../fuzz/src/handshake.rs"]
+mod handshake;
+#[path = "../../../fuzz/src/mutate.rs"]
+mod mutate;
+#[path = "../../../fuzz/src/tls.rs"]
+mod tls;
+
+/// Inputs per target.
+const ROUNDS: u64 = 20_000;
+
+#[test]
+fn handshake_stands() {
+    mutate::throw(handshake::run, &handshake::seeds(), ROUNDS);
+}
+
+#[test]
+fn tls_stands() {
+    mutate::throw(tls::run, &tls::seeds(), ROUNDS);
+}
