@@ -1,10 +1,12 @@
 //! The command line.
 
+use crate::emulate::{self, EmulateArgs};
 use crate::relay;
 use clap::{Args, Parser, Subcommand};
 use heddle_lab::demo::{self, Arm, DemoOptions, Position};
 use std::error::Error;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// An onion relay, a drop-in peer of stock Tor, in which every circuit has its own flow.
@@ -23,6 +25,9 @@ enum Command {
     /// Downloads a file over three Heddle relays and over three stock ones, side by side.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
+    /// Runs programs in hosts that are joined by emulated wires.
+    #[command(after_help = emulate::EXAMPLES)]
+    Emulate(EmulateArgs),
 }
 
 const RELAY_EXAMPLES: &str = "\
@@ -80,8 +85,8 @@ struct DemoArgs {
     out: PathBuf,
 }
 
-/// Reads the command line and does what it says.
-pub fn run() -> Result<(), Box<dyn Error>> {
+/// Reads the command line, does what it says, and tells what to exit with.
+pub fn run() -> Result<ExitCode, Box<dyn Error>> {
     match Cli::parse().command {
         Command::Relay(args) => {
             let mut layers = Vec::new();
@@ -104,6 +109,7 @@ pub fn run() -> Result<(), Box<dyn Error>> {
             };
             demo::demo(&options)?;
         }
+        Command::Emulate(args) => return Ok(emulate::emulate(args)?),
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }

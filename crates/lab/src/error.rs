@@ -20,6 +20,8 @@ pub enum Error {
         /// How to get it.
         hint: &'static str,
     },
+    /// The machine, or this user on it, cannot do what was asked for: what is missing, and how to get it.
+    Lacking(String),
     /// The system refused something.
     Io {
         /// What was being done, to be read after "while".
@@ -89,7 +91,7 @@ impl fmt::Display for Error {
                     torrc.display()
                 )
             }
-            Error::Options(what) => write!(f, "{what}"),
+            Error::Lacking(what) | Error::Options(what) => write!(f, "{what}"),
         }
     }
 }

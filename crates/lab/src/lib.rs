@@ -3,6 +3,7 @@
 //! [`testnet`] starts stock authorities, stock and Heddle relays and a stock client; [`control`]
 //! and [`socks`] drive the client; [`traffic`] is what flows; [`usage`] is what it costs
 //! and [`sockets`] who is connected to whom;
+//! [`emulator`] is a network of wires between hosts of their own on one machine;
 //! [`figures`] turns samples into figures; [`demo`] is the project's main job, built from these.
 //!
 //! Nothing here outlives its owner: processes die with the process that started them, even when
@@ -10,6 +11,7 @@
 
 pub mod control;
 pub mod demo;
+pub mod emulator;
 pub mod error;
 pub mod figures;
 pub mod interrupt;

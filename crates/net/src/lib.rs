@@ -8,6 +8,8 @@
 //! - [`link_shards`] lets the loops of one relay's shards talk to each other;
 //! - [`process`] holds what concerns the whole process: descriptors, memory, randomness and signals.
 //!
+//! For emulated networks there are [`namespace`], [`netlink`] and [`tun`], and [`realtime`] for who drives them.
+//!
 //! Linux only: the loop is edge-triggered `epoll`, woken by `eventfd`.
 
 mod clock;
@@ -15,10 +17,14 @@ mod counters;
 mod dns;
 mod event_loop;
 mod mailbox;
+pub mod namespace;
+pub mod netlink;
 mod options;
 pub mod process;
+pub mod realtime;
 mod socket;
 mod sys;
+pub mod tun;
 mod workers;
 
 pub use clock::{monotonic, wall_clock};

@@ -1,0 +1,290 @@
+//! Emulated wires between hosts on one machine, with real kernels and real programs.
+//!
+//! Each host is a network namespace whose only device is a TUN; one thread moves packets between those devices over the
+//! wires of `heddle-netem`. [`NetworkOptions`] describe a network, [`Emulation`] is one, [`Summary`] tells how it went
+//! and whether the emulator kept up.
+//!
+//! A packet's way: a host's kernel hands it over unsegmented (`hosts`), it is stamped and cut into what a wire would
+//! carry (`offload`), meets its fate (`heddle-netem`), and is given to the other host's kernel when it is due (`engine`).
+//!
+//! Nothing has a name outside the program and nothing outlives it: namespaces and devices are held by descriptors, and
+//! programs are in a process namespace that ends with the emulator (`cage`).
+//!
+//! Budget: about 40 000 packets per second in all on two cores that also run the programs. Beyond, a run says that it is
+//! invalid.
+
+mod cage;
+mod engine;
+mod histogram;
+mod hosts;
+mod offload;
+mod options;
+mod packet;
+mod pcapng;
+mod summary;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::process::{Command, ExitStatus};
+use std::sync::mpsc::sync_channel;
+use std::thread::{self, JoinHandle};
+
+use heddle_net::namespace::{self, Privilege};
+use heddle_netem::{HostId, Seed, Topology};
+
+pub use cage::Program;
+pub use histogram::Times;
+pub use options::{EmulatedHostOptions, KernelOptions, LatenessOptions, NetworkOptions, RunOptions};
+pub use summary::{HostSummary, Summary, WireSummary};
+
+use crate::error::{Error, Result};
+use crate::process::Signal;
+use cage::Cage;
+use engine::{Engine, Stop};
+use hosts::Host;
+use pcapng::Captures;
+
+/// A network that exists, until this is dropped.
+#[derive(Debug)]
+pub struct Emulation {
+    /// Dropped first: programs end before their network does.
+    cage: Cage,
+    hosts: Vec<Host>,
+    stop: Stop,
+    engine: Option<JoinHandle<(Engine, io::Result<()>)>>,
+    options: NetworkOptions,
+    seed: u64,
+    notes: Vec<String>,
+}
+
+impl Emulation {
+    /// Makes the hosts and starts to move packets.
+    ///
+    /// A program that is not root moves into a user namespace for that, which it can only while it has one thread; see
+    /// [`namespace::gain_privilege`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lacking`] says what the machine does not allow, [`Error::Options`] what is wrong with the options.
+    pub fn start(options: &NetworkOptions, run: &RunOptions) -> Result<Emulation> {
+        options.check()?;
+        let privilege = namespace::gain_privilege().map_err(|error| no_privilege(&error))?;
+        let (hosts, devices): (Vec<_>, Vec<_>) = hosts::make(options, &run.tun_device)?.into_iter().unzip();
+        let topology = Topology::new(&options.topology(), &Seed::from_number(run.seed));
+        let topology = topology.map_err(|error| Error::Options(error.to_string()))?;
+        let captures = run.captures.as_ref().map(|dir| {
+            let names: Vec<String> = hosts.iter().map(|host| host.name.clone()).collect();
+            let wires: Vec<_> = topology.directions().collect();
+            let doing = format!("making captures in {}", dir.display());
+            Captures::create(dir, &wires, &names).map_err(Error::io(doing))
+        });
+        let captures = captures.transpose()?;
+        let cage = Cage::new().map_err(|error| no_cage(&error))?;
+        let starting = || Error::io("starting the emulator");
+        let stop = Stop::new().map_err(starting())?;
+        let engine = Engine::new(topology, devices, homes(&hosts), captures, stop.clone());
+        let (engine, realtime) = start_engine(engine.map_err(starting())?).map_err(starting())?;
+        let notes = notes(privilege, realtime, &hosts);
+        let engine = Some(engine);
+        Ok(Emulation { cage, hosts, stop, engine, options: options.clone(), seed: run.seed, notes })
+    }
+
+    /// The addresses of a host, or `None` when there is none of this name.
+    pub fn addresses(&self, host: &str) -> Option<&[IpAddr]> {
+        self.find(host).ok().map(|host| host.addresses.as_slice())
+    }
+
+    /// What the machine did not allow, which may make the emulator late but not wrong.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Has `command` run in a host when it is spawned, by whatever means. It finds the address of every host in its
+    /// environment, as `HEDDLE_` and the host's name in capitals.
+    pub fn enter(&self, host: &str, command: &mut Command) -> Result<()> {
+        let host = self.find(host)?;
+        for other in &self.hosts {
+            if let Some(address) = other.addresses.first() {
+                command.env(variable(&other.name), address.to_string());
+            }
+        }
+        host.namespace
+            .enter_on_exec(command)
+            .map_err(Error::io(format!("entering the namespace of {}", host.name)))
+    }
+
+    /// Starts a program in a host. It and all that it starts end with the emulation at the latest.
+    pub fn spawn(&mut self, host: &str, command: Command) -> Result<Program> {
+        self.start_program(host, command, false)
+    }
+
+    /// The same for the one program that shall have the terminal: it stays in our process group, and Ctrl-C reaches it.
+    pub fn spawn_in_foreground(&mut self, host: &str, command: Command) -> Result<Program> {
+        self.start_program(host, command, true)
+    }
+
+    fn start_program(&mut self, host: &str, mut command: Command, in_foreground: bool) -> Result<Program> {
+        self.enter(host, &mut command)?;
+        let doing = format!("starting {} in {host}", command.get_program().display());
+        self.cage.spawn(command, in_foreground).map_err(Error::io(doing))
+    }
+
+    /// Sends a signal to a program and its process group. One that has ended gets none.
+    pub fn signal(&mut self, program: Program, signal: Signal) -> Result<()> {
+        self.cage.signal(program, signal).map_err(Error::io("signalling a program"))
+    }
+
+    /// How a program ended, or `None` while it runs.
+    pub fn exited(&mut self, program: Program) -> Result<Option<ExitStatus>> {
+        self.cage.exited(program).map_err(Error::io("looking after a program"))
+    }
+
+    /// The process id of a program.
+    pub fn pid(&self, program: Program) -> u32 {
+        self.cage.pid(program)
+    }
+
+    /// Whether packets move. When they do not, [`stop`](Self::stop) says why.
+    pub fn is_running(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| !engine.is_finished())
+    }
+
+    /// Ends the programs and the network, and tells how it went.
+    ///
+    /// # Errors
+    ///
+    /// When packets ceased to move before, and when captures could not be written.
+    pub fn stop(mut self) -> Result<Summary> {
+        let emulating = || Error::io("emulating");
+        self.stop.request();
+        let ended = self.engine.take().map(JoinHandle::join);
+        let panicked = || emulating()(io::Error::other("the thread that moves packets panicked"));
+        let (mut engine, result) = ended.and_then(thread::Result::ok).ok_or_else(panicked)?;
+        result.map_err(emulating())?;
+        let captures_missed = match &mut engine.captures {
+            Some(captures) => {
+                captures.finish().map_err(Error::io("writing captures"))?;
+                captures.missed
+            }
+            None => 0,
+        };
+        self.summary(&engine, captures_missed)
+    }
+
+    fn summary(&self, engine: &Engine, captures_missed: u64) -> Result<Summary> {
+        let mut hosts = Vec::new();
+        for (number, host) in self.hosts.iter().enumerate() {
+            let id = HostId(number as u32);
+            let doing = format!("reading the counts of {}", host.name);
+            hosts.push(HostSummary {
+                name: host.name.clone(),
+                addresses: host.addresses.clone(),
+                congestion_control: host.congestion_control[0].clone(),
+                tcp_rmem: self.options.kernel.tcp_rmem,
+                tcp_wmem: self.options.kernel.tcp_wmem,
+                device_drops: hosts::device_drops(host).map_err(Error::io(doing))?,
+                up_drops: summary::link_drops(engine.topology.up_stats(id)),
+                down_drops: summary::link_drops(engine.topology.down_stats(id)),
+            });
+        }
+        let (tally, totals) = (&engine.tally, engine.topology.totals());
+        let reasons = summary::faults(tally, &self.options.lateness, &hosts);
+        Ok(Summary {
+            valid: reasons.is_empty(),
+            reasons,
+            seed: self.seed,
+            duration_s: engine.elapsed_s(),
+            notes: self.notes.clone(),
+            lateness: tally.lateness.times(),
+            unattended: tally.unattended.times(),
+            packets_sent: totals.sent,
+            packets_delivered: totals.delivered,
+            packets_unrouted: tally.unrouted,
+            packets_refused: tally.malformed + tally.refused,
+            captures_missed,
+            hosts,
+            wires: summary::wires(&engine.topology),
+        })
+    }
+
+    fn find(&self, name: &str) -> Result<&Host> {
+        let host = self.hosts.iter().find(|host| host.name == name);
+        host.ok_or_else(|| Error::Options(format!("there is no host {name:?}")))
+    }
+}
+
+impl Drop for Emulation {
+    fn drop(&mut self) {
+        self.stop.request();
+        if let Some(engine) = self.engine.take() {
+            // Its panic was reported by its own thread.
+            let _ = engine.join();
+        }
+    }
+}
+
+type EngineThread = JoinHandle<(Engine, io::Result<()>)>;
+
+/// Starts the engine's thread. Returns whether that runs before all others.
+fn start_engine(mut engine: Engine) -> io::Result<(EngineThread, io::Result<()>)> {
+    let (send, realtime) = sync_channel(1);
+    let work = move || {
+        let result = engine.run(|realtime| {
+            // Whoever started the thread waits for this.
+            let _ = send.send(realtime);
+        });
+        (engine, result)
+    };
+    let thread = thread::Builder::new().name("wires".into()).spawn(work)?;
+    let realtime = realtime.recv().map_err(io::Error::other)?;
+    Ok((thread, realtime))
+}
+
+fn homes(hosts: &[Host]) -> BTreeMap<IpAddr, HostId> {
+    let of = |(number, host): (u32, &Host)| {
+        let addresses = host.addresses.clone();
+        addresses.into_iter().map(move |address| (address, HostId(number)))
+    };
+    (0..).zip(hosts).flat_map(of).collect()
+}
+
+fn notes(privilege: Privilege, realtime: io::Result<()>, hosts: &[Host]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if privilege == Privilege::UserNamespace {
+        notes.push("runs without root, in a user namespace".to_owned());
+    }
+    if let Err(error) = realtime {
+        notes.push(format!(
+            "packets may be late: the emulator does not run before other programs ({error}); it needs CAP_SYS_NICE, or \
+             an rtprio limit of 10 in /etc/security/limits.conf"
+        ));
+    }
+    for host in hosts {
+        let [wires, within] = &host.congestion_control;
+        if wires != within {
+            let name = &host.name;
+            notes.push(format!(
+                "{name}: TCP uses {wires} over wires but {within} from {name} to itself: {wires} is not in the first \
+                 namespace's net.ipv4.tcp_allowed_congestion_control"
+            ));
+        }
+    }
+    notes
+}
+
+fn variable(host: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    format!("HEDDLE_{}", host.chars().map(plain).collect::<String>())
+}
+
+fn no_privilege(error: &io::Error) -> Error {
+    Error::Lacking(format!(
+        "the system gives this user no user namespace ({error}); run it as root, or allow them (sysctls \
+         user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
+    ))
+}
+
+fn no_cage(error: &io::Error) -> Error {
+    Error::Lacking(format!("the system makes no process namespace ({error}); it needs CAP_SYS_ADMIN"))
+}

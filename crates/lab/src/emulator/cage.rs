@@ -1,0 +1,139 @@
+//! The programs in the hosts, none of which outlives the emulator.
+//!
+//! They share a process namespace. Its process 1 is a shell that waits for the end of its input, which only the emulator
+//! holds open: when the emulator ends, however it ends, so does that shell, and then the kernel kills every process of
+//! the namespace, also those that programs started and left to themselves.
+
+use std::io::{self, PipeWriter};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use heddle_net::namespace;
+use rustix::process::{self, Pid};
+
+use crate::process::Signal;
+
+/// Reads until the end of the input and takes no notice of signals.
+const FIRST: &str = "trap '' HUP INT QUIT TERM; while read -r _; do :; done";
+
+/// A program in the cage, by the order in which they were started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Program(usize);
+
+/// The programs, and the thread that starts them.
+#[derive(Debug)]
+pub(super) struct Cage {
+    requests: Option<SyncSender<Request>>,
+    spawner: Option<JoinHandle<()>>,
+    first: Child,
+    /// Held open for as long as the cage shall last.
+    input: Option<PipeWriter>,
+    programs: Vec<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    /// Whether it and what it starts form a process group, and not one with the emulator.
+    has_own_group: bool,
+}
+
+struct Request {
+    command: Command,
+    reply: SyncSender<io::Result<Child>>,
+}
+
+impl Cage {
+    pub(super) fn new() -> io::Result<Cage> {
+        let (send, requests) = sync_channel::<Request>(0);
+        let (ready, started) = sync_channel(1);
+        let (output, input) = io::pipe()?;
+        // A thread's children go into the namespace that it made, so one thread starts them all.
+        let spawner = thread::Builder::new().name("programs".into()).spawn(move || {
+            let first = namespace::contain_children().and_then(|()| start_first(output.into()));
+            if ready.send(first).is_err() {
+                return;
+            }
+            while let Ok(Request { mut command, reply }) = requests.recv() {
+                // Whoever asks waits for the answer.
+                let _ = reply.send(command.spawn());
+            }
+        })?;
+        let first = started.recv().map_err(io::Error::other)??;
+        Ok(Cage {
+            requests: Some(send),
+            spawner: Some(spawner),
+            first,
+            input: Some(input),
+            programs: Vec::new(),
+        })
+    }
+
+    /// Starts a program, in the emulator's process group if it shall have the terminal.
+    pub(super) fn spawn(&mut self, mut command: Command, in_foreground: bool) -> io::Result<Program> {
+        if !in_foreground {
+            command.process_group(0);
+        }
+        let (reply, answer) = sync_channel(1);
+        let requests = self.requests.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
+        requests.send(Request { command, reply }).map_err(io::Error::other)?;
+        let child = answer.recv().map_err(io::Error::other)??;
+        self.programs.push(Running { child, has_own_group: !in_foreground });
+        Ok(Program(self.programs.len() - 1))
+    }
+
+    /// How a program ended, or `None` while it runs.
+    pub(super) fn exited(&mut self, program: Program) -> io::Result<Option<ExitStatus>> {
+        self.programs[program.0].child.try_wait()
+    }
+
+    /// A program's process id outside the cage.
+    pub(super) fn pid(&self, program: Program) -> u32 {
+        self.programs[program.0].child.id()
+    }
+
+    /// Sends a signal to a program, and to its process group if that is its own. One that has ended gets none.
+    pub(super) fn signal(&mut self, program: Program, signal: Signal) -> io::Result<()> {
+        let Running { child, has_own_group } = &mut self.programs[program.0];
+        let signal = match signal {
+            Signal::Hup => process::Signal::HUP,
+            Signal::Int => process::Signal::INT,
+            Signal::Term => process::Signal::TERM,
+            Signal::Stop => process::Signal::STOP,
+            Signal::Cont => process::Signal::CONT,
+        };
+        // While the child is not waited for, its id cannot belong to another process.
+        if child.try_wait()?.is_none() {
+            let pid = Pid::from_child(child);
+            let send = if *has_own_group { process::kill_process_group } else { process::kill_process };
+            send(pid, signal)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Cage {
+    fn drop(&mut self) {
+        self.input = None;
+        self.requests = None;
+        // These fail only for what has ended already. The first process goes last: the kernel lets it end only after
+        // all others of its namespace were waited for.
+        let _ = self.first.kill();
+        for Running { child, .. } in &mut self.programs {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = self.first.wait();
+        if let Some(spawner) = self.spawner.take() {
+            let _ = spawner.join();
+        }
+    }
+}
+
+fn start_first(input: Stdio) -> io::Result<Child> {
+    let mut command = Command::new("sh");
+    command.args(["-c", FIRST]).stdin(input).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    command.spawn()
+}

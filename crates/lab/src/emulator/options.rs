@@ -1,0 +1,206 @@
+//! An emulated network as people write it down.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use heddle_netem::{DirectionOptions, HostOptions, LinkOptions, TopologyOptions, WireOptions, units};
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+
+/// Hosts beyond this have no automatic address left.
+const HOSTS_MAX: usize = 60_000;
+
+/// Hosts, the wires between them, and what their kernels are set to.
+///
+/// In TOML: `[[host]]` and `[[wire]]` and perhaps `[default_wire]`, with what `heddle-netem` knows about them; and
+/// perhaps `[kernel]` and `[lateness]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkOptions {
+    /// The hosts.
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<EmulatedHostOptions>,
+    /// The wires, at most one between two hosts.
+    #[serde(default, rename = "wire")]
+    pub wires: Vec<WireOptions>,
+    /// The wire of every pair of hosts that has none of its own. Default: such hosts cannot reach each other.
+    #[serde(default)]
+    pub default_wire: Option<DirectionOptions>,
+    /// What every host's kernel is set to.
+    #[serde(default)]
+    pub kernel: KernelOptions,
+    /// How late packets may be before the run says that it is invalid.
+    #[serde(default)]
+    pub lateness: LatenessOptions,
+}
+
+/// A host: a kernel's network of its own, with one device for all its wires.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmulatedHostOptions {
+    /// The name, unique among the hosts.
+    pub name: String,
+    /// What all that it sends passes first.
+    #[serde(default)]
+    pub up: LinkOptions,
+    /// What all that it receives passes last.
+    #[serde(default)]
+    pub down: LinkOptions,
+    /// Its addresses, each of one host only. Default: one of 10.0.0.0/16, by its place among the hosts.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+    /// What TCP uses towards every other host. Default: that of `[kernel]`.
+    #[serde(default)]
+    pub congestion_control: Option<String>,
+    /// Command lines for `sh` that run in it from the beginning. Default: none.
+    #[serde(default)]
+    pub run: Vec<String>,
+}
+
+/// What every host's kernel is set to, so that a run does not depend on the machine's own settings.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KernelOptions {
+    /// What TCP uses, unless a program asks for something else. Default: `cubic`.
+    pub congestion_control: String,
+    /// The least, first and most memory of a TCP socket for what it received, in bytes. Default: Linux' own,
+    /// 4096, 131 072 and 6 291 456.
+    pub tcp_rmem: [u32; 3],
+    /// The same for what it sends. Default: Linux' own, 4096, 16 384 and 4 194 304.
+    pub tcp_wmem: [u32; 3],
+    /// More settings below `net.`, such as `"net.ipv4.tcp_no_metrics_save" = "1"`. Default: none.
+    pub sysctl: BTreeMap<String, String>,
+    /// How many of a host's packets, of up to 64 KiB, wait for the emulator before the kernel drops more. Default:
+    /// 10 000.
+    pub device_packets: u32,
+}
+
+impl Default for KernelOptions {
+    fn default() -> Self {
+        KernelOptions {
+            congestion_control: "cubic".to_owned(),
+            tcp_rmem: [4096, 131_072, 6_291_456],
+            tcp_wmem: [4096, 16_384, 4_194_304],
+            sysctl: BTreeMap::new(),
+            device_packets: 10_000,
+        }
+    }
+}
+
+/// How late the emulator may be before its own delay counts as the network's.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LatenessOptions {
+    /// At the 99th percentile. Default: 1 ms.
+    #[serde(rename = "p99", deserialize_with = "duration_ns")]
+    pub p99_max_ns: u64,
+    /// Ever. Default: 50 ms.
+    #[serde(rename = "max", deserialize_with = "duration_ns")]
+    pub most_max_ns: u64,
+}
+
+impl Default for LatenessOptions {
+    fn default() -> Self {
+        LatenessOptions { p99_max_ns: 1_000_000, most_max_ns: 50_000_000 }
+    }
+}
+
+/// What is not part of the network itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunOptions {
+    /// The root of all that chance does to packets.
+    pub seed: u64,
+    /// Where captures go; `None` makes none.
+    pub captures: Option<PathBuf>,
+    /// What opens TUN devices.
+    pub tun_device: PathBuf,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        RunOptions { seed: 1, captures: None, tun_device: PathBuf::from("/dev/net/tun") }
+    }
+}
+
+impl NetworkOptions {
+    /// Reads a network from a TOML file.
+    pub fn read(path: &Path) -> Result<NetworkOptions> {
+        let text = fs::read_to_string(path).map_err(Error::io(format!("reading {}", path.display())))?;
+        NetworkOptions::parse(&text).map_err(|error| Error::Options(format!("{}: {error}", path.display())))
+    }
+
+    /// Reads a network from TOML.
+    pub fn parse(text: &str) -> Result<NetworkOptions> {
+        let options: NetworkOptions =
+            toml::from_str(text).map_err(|error| Error::Options(error.to_string()))?;
+        options.check()?;
+        Ok(options)
+    }
+
+    /// The first fault that the wires' own checks do not find.
+    pub fn check(&self) -> Result<()> {
+        let fault = |what: String| Err(Error::Options(what));
+        self.topology().validate().or_else(|error| fault(error.to_string()))?;
+        if self.hosts.is_empty() || self.hosts.len() > HOSTS_MAX {
+            return fault(format!("{} hosts; possible is from 1 to {HOSTS_MAX}", self.hosts.len()));
+        }
+        let mut taken = BTreeSet::new();
+        for address in self.addresses().into_iter().flatten() {
+            if !taken.insert(address) {
+                return fault(format!("{address} belongs to two hosts"));
+            }
+            if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
+                return fault(format!("{address} cannot be a host's address"));
+            }
+        }
+        for name in self.kernel.sysctl.keys() {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+            if !name.starts_with("net.") || !name.chars().all(plain) || name.contains("..") {
+                return fault(format!("kernel: sysctl: {name:?} is no setting below net."));
+            }
+        }
+        Ok(())
+    }
+
+    /// The part that `heddle-netem` emulates.
+    pub fn topology(&self) -> TopologyOptions {
+        let host = |host: &EmulatedHostOptions| HostOptions {
+            name: host.name.clone(),
+            up: host.up.clone(),
+            down: host.down.clone(),
+        };
+        TopologyOptions {
+            hosts: self.hosts.iter().map(host).collect(),
+            wires: self.wires.clone(),
+            default_wire: self.default_wire.clone(),
+        }
+    }
+
+    /// The addresses of each host, its own or the automatic one.
+    pub fn addresses(&self) -> Vec<Vec<IpAddr>> {
+        let of = |(place, host): (usize, &EmulatedHostOptions)| {
+            let [_, _, high, low] = (place as u32 + 1).to_be_bytes();
+            let automatic = || vec![Ipv4Addr::new(10, 0, high, low).into()];
+            if host.addresses.is_empty() { automatic() } else { host.addresses.clone() }
+        };
+        self.hosts.iter().enumerate().map(of).collect()
+    }
+}
+
+fn duration_ns<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
+    let text = String::deserialize(from)?;
+    units::duration_ns(&text).map_err(serde::de::Error::custom)
+}
+
+/// Where a setting such as `net.ipv4.tcp_rmem` is written.
+pub(super) fn sysctl_path(name: &str) -> PathBuf {
+    Path::new("/proc/sys").join(name.replace('.', "/"))
+}
+
+/// Writes a setting of the calling thread's network namespace.
+pub(super) fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
+    fs::write(sysctl_path(name), value)
+}

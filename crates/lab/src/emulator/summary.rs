@@ -1,0 +1,192 @@
+//! What a run was like, for people and for programs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use heddle_netem::{DropReason, Drops, LinkStats, Topology};
+use serde::Serialize;
+
+use super::engine::Tally;
+use super::histogram::{Histogram, Times};
+use super::options::LatenessOptions;
+
+/// What a run was like.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Whether the emulator kept up, so that what programs saw was the network and not the emulator.
+    pub valid: bool,
+    /// Why not.
+    pub reasons: Vec<String>,
+    /// The seed of all that chance did.
+    pub seed: u64,
+    /// How long the wires existed.
+    pub duration_s: f64,
+    /// What the machine did not allow, which may make the emulator late but not wrong.
+    pub notes: Vec<String>,
+    /// How late packets were given to their hosts.
+    pub lateness: Times,
+    /// How long the devices were not looked at: what came in then was stamped up to this much too late.
+    pub unattended: Times,
+    /// Packets that were put on wires, after segmentation.
+    pub packets_sent: u64,
+    /// Packets that were given to their hosts.
+    pub packets_delivered: u64,
+    /// Packets to an address that no host has or no wire leads to.
+    pub packets_unrouted: u64,
+    /// What hosts sent that was no packet, and packets that their kernel did not take.
+    pub packets_refused: u64,
+    /// Packets that are missing in the captures.
+    pub captures_missed: u64,
+    /// The hosts.
+    pub hosts: Vec<HostSummary>,
+    /// Each direction of each wire.
+    pub wires: Vec<WireSummary>,
+}
+
+/// One host.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HostSummary {
+    /// Its name.
+    pub name: String,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// What TCP uses towards other hosts.
+    pub congestion_control: String,
+    /// The least, first and most memory of a TCP socket for what it received, in bytes.
+    pub tcp_rmem: [u32; 3],
+    /// The same for what it sends.
+    pub tcp_wmem: [u32; 3],
+    /// Packets that the kernel dropped because the emulator did not read them in time.
+    pub device_drops: u64,
+    /// What its uplink dropped, by reason.
+    pub up_drops: BTreeMap<&'static str, u64>,
+    /// What its downlink dropped, by reason.
+    pub down_drops: BTreeMap<&'static str, u64>,
+}
+
+/// One direction of a wire.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WireSummary {
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// Packets that entered it.
+    pub packets_in: u64,
+    /// Packets that arrived.
+    pub packets_out: u64,
+    /// Bytes that arrived, with their IP headers.
+    pub bytes_out: u64,
+    /// Copies that it made.
+    pub duplicated: u64,
+    /// Packets in which it flipped a bit.
+    pub corrupted: u64,
+    /// The most packets that waited in its queue.
+    pub queue_packets_most: u64,
+    /// What it dropped, by reason; only reasons that occurred.
+    pub drops: BTreeMap<&'static str, u64>,
+}
+
+/// The reasons for which the emulator's own doing shows in what programs saw.
+pub(super) fn faults(tally: &Tally, limits: &LatenessOptions, hosts: &[HostSummary]) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let mut compare = |what: &str, times: &Histogram| {
+        let (p99_ns, most_ns) = (times.quantile_ns(0.99), times.most_ns());
+        let ms = |ns: u64| ns as f64 / 1e6;
+        if p99_ns > limits.p99_max_ns {
+            let (p99, allowed) = (ms(p99_ns), ms(limits.p99_max_ns));
+            reasons
+                .push(format!("{what} by {p99:.3} ms at the 99th percentile, at most {allowed} ms is valid"));
+        }
+        if most_ns > limits.most_max_ns {
+            let (most, allowed) = (ms(most_ns), ms(limits.most_max_ns));
+            reasons.push(format!("{what} by {most:.3} ms once, at most {allowed} ms is valid"));
+        }
+    };
+    compare("packets were delivered late", &tally.lateness);
+    compare("what hosts sent was taken late", &tally.unattended);
+    for host in hosts.iter().filter(|host| host.device_drops > 0) {
+        let (name, drops) = (&host.name, host.device_drops);
+        reasons.push(format!("{drops} packets that {name} sent were never taken"));
+    }
+    reasons
+}
+
+/// The directions of a topology.
+pub(super) fn wires(topology: &Topology<Vec<u8>>) -> Vec<WireSummary> {
+    let name = |host| topology.host_name(host).unwrap_or_default().to_owned();
+    let of = |(from, to)| {
+        let stats = topology.direction_stats(from, to)?;
+        Some(WireSummary {
+            from: name(from),
+            to: name(to),
+            packets_in: stats.packets_in,
+            packets_out: stats.packets_out,
+            bytes_out: stats.bytes_out,
+            duplicated: stats.duplicated,
+            corrupted: stats.corrupted,
+            queue_packets_most: stats.queue.packets_most,
+            drops: by_reason(&stats.drops),
+        })
+    };
+    topology.directions().filter_map(of).collect()
+}
+
+/// What a host's attachment dropped.
+pub(super) fn link_drops(stats: Option<LinkStats>) -> BTreeMap<&'static str, u64> {
+    stats.map(|stats| by_reason(&stats.drops)).unwrap_or_default()
+}
+
+fn by_reason(drops: &Drops) -> BTreeMap<&'static str, u64> {
+    let reasons = DropReason::ALL.into_iter().map(|reason| (reason.name(), drops.get(reason)));
+    reasons.filter(|(_, count)| *count > 0).collect()
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "emulated for {:.1} s with seed {}", self.duration_s, self.seed)?;
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        for wire in &self.wires {
+            let WireSummary { from, to, packets_in, packets_out, bytes_out, drops, .. } = wire;
+            write!(f, "{from} -> {to}: {packets_in} packets in, {packets_out} out ({bytes_out} bytes)")?;
+            write_drops(f, "dropped", drops)?;
+            writeln!(f)?;
+        }
+        for host in &self.hosts {
+            if !host.up_drops.is_empty() || !host.down_drops.is_empty() {
+                write!(f, "{}:", host.name)?;
+                write_drops(f, "up dropped", &host.up_drops)?;
+                write_drops(f, "down dropped", &host.down_drops)?;
+                writeln!(f)?;
+            }
+        }
+        if self.packets_unrouted > 0 {
+            writeln!(f, "{} packets to nowhere", self.packets_unrouted)?;
+        }
+        if self.captures_missed > 0 {
+            writeln!(f, "{} packets are missing in the captures", self.captures_missed)?;
+        }
+        write_times(f, "lateness", &self.lateness)?;
+        write_times(f, "unattended", &self.unattended)?;
+        for reason in &self.reasons {
+            writeln!(f, "INVALID: {reason}")?;
+        }
+        Ok(())
+    }
+}
+
+fn write_drops(f: &mut fmt::Formatter<'_>, what: &str, drops: &BTreeMap<&'static str, u64>) -> fmt::Result {
+    if drops.is_empty() {
+        return Ok(());
+    }
+    let each: Vec<String> = drops.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    write!(f, "; {what}: {}", each.join(", "))
+}
+
+fn write_times(f: &mut fmt::Formatter<'_>, what: &str, times: &Times) -> fmt::Result {
+    let Times { p50_us, p99_us, max_us, .. } = times;
+    writeln!(f, "{what}: median {p50_us:.0} us, p99 {p99_us:.0} us, most {max_us:.0} us")
+}
