@@ -50,7 +50,8 @@ pub struct RelayOptions {
     pub program: Program,
     /// Whether it exits, to any address including loopback.
     pub exit: bool,
-    /// Lines added to its torrc. Lines of `ExitPolicy` go before what `exit` says.
+    /// Lines added to its torrc. Lines of `ExitPolicy` go before what `exit` says; lines of `ORPort`
+    /// go in place of the network's own, and then [`Relay::or_port`] is nobody's.
     pub torrc: Vec<String>,
 }
 

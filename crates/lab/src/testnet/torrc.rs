@@ -90,7 +90,11 @@ pub(super) fn relay(shared: &Shared, relay: &RelayOptions, dir: &Path, port: u16
     if stock {
         lines.extend(stock_only(dir));
     }
-    lines.extend(or_port(&relay.nickname, port));
+    let mut identity = or_port(&relay.nickname, port);
+    if relay.torrc.iter().any(|line| line.starts_with("ORPort ")) {
+        identity.retain(|line| !line.starts_with("ORPort "));
+    }
+    lines.extend(identity);
     // It cannot test its own reachability before there are circuits to do it with.
     lines.push("AssumeReachable 1".to_owned());
     // Of most options the last line counts, of a policy the first that fits: both are the relay's.
