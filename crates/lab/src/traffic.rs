@@ -16,6 +16,7 @@
 
 mod clock;
 pub mod fetch;
+pub mod markov;
 mod peer;
 mod report;
 mod route;

@@ -38,6 +38,11 @@ impl Peer {
         Peer { stop: Some(stop.clone()), ..self }
     }
 
+    /// The same peer with another time-out.
+    pub(super) fn patient_for(self, timeout: Duration) -> Peer {
+        Peer { timeout, ..self }
+    }
+
     /// Another handle of the same stream, with a deadline of its own.
     pub(super) fn try_clone(&self) -> Result<Peer> {
         let stream = self.stream.try_clone().map_err(Error::io("sharing a stream"))?;

@@ -82,8 +82,10 @@ pub enum Event {
         down_bytes: u64,
         /// From the request for a stream to the stream.
         open_ms: f64,
-        /// From the request for a stream to the first byte from the server.
-        first_byte_ms: f64,
+        /// From the request for a stream to the first byte from the server, without the pause that
+        /// the script has before it; absent when the script brings nothing.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        first_byte_ms: Option<f64>,
         /// From the request for a stream to its end.
         stream_s: f64,
     },
