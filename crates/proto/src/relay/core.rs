@@ -46,7 +46,7 @@ pub(super) struct Core {
     pub circuits: SlotMap<CircuitKey, Circuit>,
     pub links: SlotMap<LinkKey, Link>,
     /// Links with output since the shard last flushed; each once, as its `listed` says.
-    pub to_flush: Vec<LinkKey>,
+    pub to_flush: VecDeque<LinkKey>,
     /// Outputs other than cells; the driver empties it after each input.
     pub outputs: VecDeque<Output>,
     /// Onionskins with workers, at most `Limits::onionskins`. One whose circuit is gone counts until
@@ -79,7 +79,7 @@ impl Core {
             job_seed: seed.child("onionskins", 0),
             circuits: SlotMap::with_key(),
             links: SlotMap::with_key(),
-            to_flush: Vec::new(),
+            to_flush: VecDeque::new(),
             outputs: VecDeque::new(),
             jobs: BTreeMap::new(),
             jobs_made: 0,
@@ -196,7 +196,7 @@ impl Core {
         };
         if !link.listed {
             link.listed = true;
-            self.to_flush.push(key);
+            self.to_flush.push_back(key);
         }
     }
 

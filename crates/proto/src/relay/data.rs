@@ -52,7 +52,7 @@ impl Core {
             _ => self.pool.push(&mut stream.queue, slot),
         }
         if let Some(socket) = stream.socket() {
-            self.streams.to_flush.push(socket);
+            self.streams.to_flush.push_back(socket);
         }
         self.send_signal(key, id, signal);
     }
@@ -119,7 +119,7 @@ impl Core {
         let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return 0 };
         let len = end.read_len(id, now);
         match end.streams.get(&id).is_some_and(|stream| stream.limited) {
-            true => len.min(self.rates.allowance(now, Direction::Read, Traffic::Own)),
+            true => len.min(self.rates.share(now, Direction::Read, Traffic::Own)),
             false => len,
         }
     }
@@ -236,10 +236,12 @@ impl Core {
 
     /// The operator's rates allow more: every stream looks again.
     pub fn list_streams(&mut self) {
-        let all: Vec<_> = self.streams.by_socket.iter().map(|(socket, of)| (*socket, *of)).collect();
+        let mut all: Vec<_> = self.streams.by_socket.iter().map(|(socket, of)| (*socket, *of)).collect();
+        let first = self.rates.rounds % all.len().max(1);
+        all.rotate_left(first);
         for (socket, (key, id)) in all {
             self.update_interest(key, id);
-            self.streams.to_flush.push(socket);
+            self.streams.to_flush.push_back(socket);
         }
         self.streams.to_flush.extend(self.streams.leftovers.keys());
     }
@@ -253,7 +255,7 @@ impl Core {
             stream.writable = bytes;
             self.update_interest(key, id);
         }
-        self.streams.to_flush.push(socket);
+        self.streams.to_flush.push_back(socket);
     }
 
     /// Appends what a connection takes now to `out`; afterwards it may have ended.
@@ -261,12 +263,15 @@ impl Core {
         if let Some(leftover) = self.streams.leftovers.get_mut(&socket) {
             let mut allowed = leftover.writable;
             if leftover.limited {
-                allowed = allowed.min(self.rates.allowance(self.now, Direction::Write, Traffic::Own));
+                allowed = allowed.min(self.rates.share(self.now, Direction::Write, Traffic::Own));
             }
             drain(&mut self.pool, &mut leftover.queue, &mut allowed, out);
             leftover.writable -= out.len();
             if leftover.limited {
                 self.rates.take(Direction::Write, Traffic::Own, out.len());
+            }
+            if leftover.writable > 0 && !leftover.queue.is_empty() && !out.is_empty() {
+                self.streams.to_flush.push_back(socket);
             }
             if leftover.queue.is_empty() {
                 self.streams.leftovers.remove(&socket);
@@ -286,10 +291,14 @@ impl Core {
         }
         let mut allowed = stream.writable;
         if stream.limited {
-            allowed = allowed.min(self.rates.allowance(now, Direction::Write, Traffic::Own));
+            allowed = allowed.min(self.rates.share(now, Direction::Write, Traffic::Own));
         }
         drain(&mut self.pool, &mut stream.queue, &mut allowed, out);
         stream.writable -= out.len();
+        if stream.writable > 0 && !stream.queue.is_empty() && !out.is_empty() {
+            // It took its share, and goes on after the others.
+            self.streams.to_flush.push_back(socket);
+        }
         if stream.limited {
             self.rates.take(Direction::Write, Traffic::Own, out.len());
         }

@@ -202,7 +202,9 @@ impl Relay {
 
     fn on_timeout(&mut self, now: Instant) {
         if self.core.rates.is_due(now) {
-            let all: Vec<_> = self.carriers.keys().collect();
+            let mut all: Vec<_> = self.carriers.keys().collect();
+            let first = self.core.rates.rounds % all.len().max(1);
+            all.rotate_left(first);
             all.into_iter().for_each(|link| self.core.list(link));
             self.core.list_streams();
         }
@@ -260,7 +262,7 @@ impl Relay {
         let carrier = self.carriers.get_mut(link)?;
         let mut allowed = carrier.writable;
         if carrier.limited {
-            allowed = allowed.min(self.core.rates.allowance(now, Direction::Write, Traffic::Relayed));
+            allowed = allowed.min(self.core.rates.share(now, Direction::Write, Traffic::Relayed));
         }
         carrier.channel.handle_writable(allowed);
         while carrier.channel.capacity() > 0 {
@@ -289,7 +291,12 @@ impl Relay {
         }
         let waiting = more || self.core.links.get(link).is_some_and(|link| link.has_output());
         let throttled = waiting && allowed < carrier.writable + out.len();
-        self.update_carrier(now, link, waiting && !throttled, throttled);
+        let share_taken = throttled && !out.is_empty();
+        if share_taken {
+            // The others come first; whether anything is left is seen then.
+            self.core.list(link);
+        }
+        self.update_carrier(now, link, waiting && !throttled, throttled && !share_taken);
         self.carriers.get(link).map(|carrier| carrier.socket)
     }
 
@@ -336,7 +343,7 @@ impl Node for Relay {
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
         let len = match self.links.get(&socket).and_then(|link| self.carriers.get(*link)) {
             Some(carrier) if carrier.limited => {
-                self.core.rates.allowance(self.core.now, Direction::Read, Traffic::Relayed).max(1)
+                self.core.rates.share(self.core.now, Direction::Read, Traffic::Relayed).max(1)
             }
             Some(_) => READ_LEN,
             // Another socket may have used up the rate since interest was shown.
@@ -404,12 +411,12 @@ impl Node for Relay {
                     buf.extend_from_slice(&last_words);
                     return Output::Send { socket };
                 }
-            } else if let Some(socket) = self.core.streams.to_flush.pop() {
+            } else if let Some(socket) = self.core.streams.to_flush.pop_front() {
                 self.core.flush_stream(socket, buf);
                 if !buf.is_empty() {
                     return Output::Send { socket };
                 }
-            } else if let Some(link) = self.core.to_flush.pop() {
+            } else if let Some(link) = self.core.to_flush.pop_front() {
                 if let Some(entry) = self.core.links.get_mut(link) {
                     entry.listed = false;
                 }

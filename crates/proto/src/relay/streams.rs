@@ -17,7 +17,7 @@ use crate::node::{Output, Query, Resolution, ResolveError, ResolveId, SocketErro
 use crate::pool::CellQueue;
 use crate::time::{Duration, Instant};
 use core::net::{IpAddr, SocketAddr};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long a connection whose stream is over may take for what it is still owed.
 const LEFTOVER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -50,7 +50,7 @@ pub(super) struct Streams {
     pub asked: BTreeMap<ResolveId, Asked>,
     pub leftovers: BTreeMap<SocketId, Leftover>,
     /// Streams with data to write since the shard last flushed.
-    pub to_flush: Vec<SocketId>,
+    pub to_flush: VecDeque<SocketId>,
     /// When streams that wait for their client's rate may be read again.
     pub wakes: BTreeSet<(Instant, SocketId)>,
     questions: u64,
@@ -336,7 +336,7 @@ impl Core {
                 self.outputs.push_back(Output::Interest { socket, read: false, write: true });
                 let Stream { queue, writable, limited, .. } = stream;
                 self.streams.leftovers.insert(socket, Leftover { queue, writable, limited, deadline });
-                self.streams.to_flush.push(socket);
+                self.streams.to_flush.push_back(socket);
             }
         }
     }

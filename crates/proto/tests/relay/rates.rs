@@ -178,3 +178,39 @@ fn streams_are_held_to_the_rate() {
     }
     assert_passed(received, limit, Duration::from_secs(8));
 }
+
+/// Whoever has much to say does not keep the others from their share.
+#[test]
+fn channels_share_the_rate() {
+    let limit = limit(200_000, 200_000);
+    let mut bench = Bench::new(RelayConfig { bandwidth: limit, ..config() });
+    let socks: Vec<Sock> = (1..=4).map(|number| bench.relay_channel(0, number)).collect();
+    for sock in &socks {
+        bench.write(*sock, &vec![0; 2_000_000]);
+    }
+    bench.pass(Duration::from_secs(8));
+    for sock in &socks {
+        let read = 2_000_000 - bench.unread(*sock);
+        // The first could use what was saved up before the others came.
+        assert!((390_000..610_000).contains(&read), "{read} bytes of 1,800,000 were read");
+    }
+
+    let mut bench = Bench::new(RelayConfig { bandwidth: limit, extend_to_private: true, ..config() });
+    let mut circuits = Vec::new();
+    for _ in 0..4 {
+        let sock = bench.client_channel(0);
+        circuits.push(from_private(&mut bench, sock, 1));
+    }
+    bench.pass(Duration::from_secs(10));
+    for (client, hop) in &mut circuits {
+        bench.received(client.sock);
+        for _ in 0..3000 {
+            hop.send(&mut bench, RelayCommand::DROP, 0, &[]);
+        }
+    }
+    bench.pass(Duration::from_secs(8));
+    for (client, _) in &circuits {
+        let sent = bench.received(client.sock).len();
+        assert!((300_000..610_000).contains(&sent), "{sent} bytes of 1,800,000 were sent");
+    }
+}
