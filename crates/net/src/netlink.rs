@@ -5,12 +5,13 @@ use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 // From linux/netlink.h, linux/rtnetlink.h, linux/if_link.h and linux/if_addr.h.
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST: u16 = 0x1;
 const NLM_F_ACK: u16 = 0x4;
+const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const RTM_NEWLINK: u16 = 16;
@@ -29,9 +30,13 @@ const RTA_METRICS: u16 = 8;
 const RTAX_MTU: u16 = 2;
 const RTAX_CC_ALGO: u16 = 16;
 const RT_TABLE_MAIN: u8 = 254;
+const RT_TABLE_LOCAL: u8 = 255;
+const RTPROT_KERNEL: u8 = 2;
 const RTPROT_STATIC: u8 = 4;
 const RT_SCOPE_LINK: u8 = 253;
+const RT_SCOPE_HOST: u8 = 254;
 const RTN_UNICAST: u8 = 1;
+const RTN_LOCAL: u8 = 2;
 
 const HEADER_BYTES: usize = 16;
 
@@ -51,7 +56,7 @@ impl Device {
     pub const LOOPBACK: Device = Device(1);
 }
 
-/// A route to one address.
+/// A route to one neighbour.
 #[derive(Clone, Debug)]
 pub struct Route<'a> {
     /// Where it leads.
@@ -106,20 +111,32 @@ impl Netlink {
     ///
     /// The kernel's; EINVAL when it does not have the congestion control.
     pub fn add_route(&mut self, device: Device, route: &Route<'_>) -> io::Result<()> {
-        let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL);
-        let (family, bits) = (family(route.to), bits(route.to));
-        let kind = [family, bits, 0, 0, RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST];
-        message.bytes.extend(kind);
-        message.bytes.extend(0u32.to_ne_bytes());
-        message.address(RTA_DST, route.to);
-        message.address(RTA_PREFSRC, route.from);
-        message.attribute(RTA_OIF, &device.0.to_ne_bytes());
+        let kind = [RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST];
+        let bits = bits(route.to);
+        let mut message = Message::route(NLM_F_EXCL, bits, kind, device, route.to, route.from);
         message.nested(RTA_METRICS, |metrics| {
             metrics.attribute(RTAX_MTU, &route.mtu_bytes.to_ne_bytes());
             if let Some(algorithm) = route.congestion_control {
-                metrics.attribute(RTAX_CC_ALGO, &[algorithm.as_bytes(), b"\0"].concat());
+                metrics.text(RTAX_CC_ALGO, algorithm);
             }
         });
+        self.request(message)
+    }
+
+    /// Sets what TCP uses from the namespace to itself: replaces the route to the `bits` first bits of `to`, an IPv4
+    /// address of its own, that the kernel made when the device got it.
+    pub fn set_local_congestion_control(
+        &mut self,
+        device: Device,
+        to: Ipv4Addr,
+        bits: u8,
+        algorithm: &str,
+    ) -> io::Result<()> {
+        let kind = [RT_TABLE_LOCAL, RTPROT_KERNEL, RT_SCOPE_HOST, RTN_LOCAL];
+        let mask = u32::MAX.checked_shl(32u32.saturating_sub(bits.into())).unwrap_or(0);
+        let network = Ipv4Addr::from_bits(to.to_bits() & mask);
+        let mut message = Message::route(NLM_F_REPLACE, bits, kind, device, network.into(), to.into());
+        message.nested(RTA_METRICS, |metrics| metrics.text(RTAX_CC_ALGO, algorithm));
         self.request(message)
     }
 
@@ -168,6 +185,22 @@ impl Message {
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&(flags | NLM_F_REQUEST | NLM_F_ACK).to_ne_bytes());
         Message { bytes }
+    }
+
+    /// `kind` is the table, who made the route, how far it leads and its type.
+    fn route(flag: u16, bits: u8, kind: [u8; 4], device: Device, to: IpAddr, from: IpAddr) -> Message {
+        let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE | flag);
+        message.bytes.extend([family(to), bits, 0, 0]);
+        message.bytes.extend(kind);
+        message.bytes.extend(0u32.to_ne_bytes());
+        message.address(RTA_DST, to);
+        message.address(RTA_PREFSRC, from);
+        message.attribute(RTA_OIF, &device.0.to_ne_bytes());
+        message
+    }
+
+    fn text(&mut self, kind: u16, value: &str) {
+        self.attribute(kind, &[value.as_bytes(), b"\0"].concat());
     }
 
     fn attribute(&mut self, kind: u16, value: &[u8]) {

@@ -4,8 +4,8 @@
 //! 2. It sleeps until the next packet is due or a host sends.
 //! 3. What a host sent is stamped, cut into packets, and put on the wire to whoever has the destination's address.
 //!
-//! Bounds: what is inside is bounded by the wires' own options; at most [`FRAMES_PER_TURN`] frames are read from a
-//! device before the others have their turn.
+//! Bounds: what is inside is bounded by the wires' own options; at most [`FRAMES_PER_TURN`] frames or about
+//! [`BYTES_PER_TURN`] are read from a device before the others have their turn.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,6 +27,7 @@ use super::packet;
 use super::pcapng::{Captures, Place};
 
 const FRAMES_PER_TURN: usize = 16;
+const BYTES_PER_TURN: usize = 64 << 10;
 const EVENTS_MAX: usize = 64;
 /// The token of the descriptor that says stop; hosts have their numbers.
 const STOP: u64 = u64::MAX;
@@ -167,8 +168,13 @@ impl Engine {
 
     /// Takes what a host sent. Every frame is stamped when it is read.
     fn read_host(&mut self, from: HostId, frame: &mut [u8]) -> io::Result<()> {
+        let mut bytes = 0;
         for _ in 0..FRAMES_PER_TURN {
+            if bytes >= BYTES_PER_TURN {
+                break;
+            }
             let Some(len) = self.ports[from.0 as usize].device.read(frame)? else { return Ok(()) };
+            bytes += len;
             let now = self.deliver_due();
             let Engine { topology, captures, tally, homes, clock, .. } = self;
             let mut put_on_wire = |packet: Vec<u8>| {
@@ -223,10 +229,10 @@ impl Engine {
         let (clock, tally) = (self.clock, &mut self.tally);
         for host in reached {
             let Port { device, arrivals } = &mut self.ports[host.0 as usize];
-            arrivals.write(device, &mut |written| {
-                let late_ns = clock.now().ns_since(Time::from_nanos(written.due_ns));
-                tally.lateness.add(late_ns, written.packets);
-                tally.refused += if written.taken { 0 } else { written.packets };
+            arrivals.hand_over(&mut |together| {
+                tally.refused += if device.write(together.parts).is_ok() { 0 } else { together.packets };
+                let late_ns = clock.now().ns_since(Time::from_nanos(together.due_ns));
+                tally.lateness.add(late_ns, together.packets);
             });
         }
     }

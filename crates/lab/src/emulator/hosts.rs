@@ -3,19 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use heddle_net::namespace::Namespace;
 use heddle_net::netlink::{Device, Netlink, Route};
 use heddle_net::tun::Tun;
 
-use super::options::{KernelOptions, NetworkOptions, set_sysctl};
+use super::options::{KernelOptions, NetworkOptions, set_sysctl, sysctl_path};
 use crate::error::{Error, Result};
 
 /// The name of every host's device.
 pub(super) const DEVICE: &str = "wire0";
-const CONGESTION_CONTROL: &str = "net.ipv4.tcp_congestion_control";
 
 /// A host that exists.
 #[derive(Debug)]
@@ -23,8 +22,8 @@ pub(super) struct Host {
     pub name: String,
     pub addresses: Vec<IpAddr>,
     pub namespace: Namespace,
-    /// What TCP uses towards other hosts, and within the host.
-    pub congestion_control: [String; 2],
+    /// What TCP uses.
+    pub congestion_control: String,
 }
 
 /// What one host's kernel is told.
@@ -81,25 +80,25 @@ fn neighbours(options: &NetworkOptions) -> Vec<BTreeMap<usize, u64>> {
 
 fn make_host(plan: &Plan<'_>, tun_device: &Path) -> Result<(Host, Tun)> {
     let namespace = Namespace::new().map_err(|error| no_namespace(&error))?;
-    let set_up = || -> Result<(Tun, String)> {
-        let within = set_kernel(plan)?;
+    let set_up = || -> Result<Tun> {
+        set_kernel(plan)?;
         let tun = Tun::open(tun_device, DEVICE).map_err(|error| no_tun(tun_device, &error))?;
         set_device(plan)?;
-        Ok((tun, within))
+        Ok(tun)
     };
     let entered = namespace.run(set_up);
-    let (tun, within) = entered.map_err(Error::io(format!("entering the namespace of {}", plan.name)))??;
+    let tun = entered.map_err(Error::io(format!("entering the namespace of {}", plan.name)))??;
     let host = Host {
         name: plan.name.to_owned(),
         addresses: plan.addresses.to_vec(),
         namespace,
-        congestion_control: [plan.congestion_control.to_owned(), within],
+        congestion_control: plan.congestion_control.to_owned(),
     };
     Ok((host, tun))
 }
 
-/// Pins the settings of the calling thread's namespace. Returns what TCP uses within the host.
-fn set_kernel(plan: &Plan<'_>) -> Result<String> {
+/// Pins the settings of the calling thread's namespace.
+fn set_kernel(plan: &Plan<'_>) -> Result<()> {
     let set = |name: &str, value: &str| {
         let doing = format!("setting {name} of {} to {value:?}", plan.name);
         set_sysctl(name, value).map_err(Error::io(doing))
@@ -112,18 +111,13 @@ fn set_kernel(plan: &Plan<'_>) -> Result<String> {
         let _ = set_sysctl("net.ipv6.conf.all.disable_ipv6", "1");
         let _ = set_sysctl("net.ipv6.conf.default.disable_ipv6", "1");
     }
-    // The kernel refuses this for algorithms that the first namespace does not allow to others. The routes carry it
-    // nevertheless; only connections from a host to itself then use something else.
-    let _ = set_sysctl(CONGESTION_CONTROL, plan.congestion_control);
+    // The kernel refuses this for algorithms that the first namespace does not allow to others; what counts is what the
+    // routes say.
+    let _ = set_sysctl("net.ipv4.tcp_congestion_control", plan.congestion_control);
     for (name, value) in &plan.kernel.sysctl {
         set(name, value)?;
     }
-    Ok(read_congestion_control("tcp_congestion_control"))
-}
-
-fn read_congestion_control(file: &str) -> String {
-    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{file}"));
-    text.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+    Ok(())
 }
 
 /// Gives the calling thread's namespace its addresses and routes.
@@ -140,6 +134,7 @@ fn set_device(plan: &Plan<'_>) -> Result<()> {
         netlink.add_address(device, *address).map_err(doing(&format!("adding the address {address}")))?;
     }
     netlink.up(device).map_err(doing("bringing up the device"))?;
+    set_local_routes(plan, &mut netlink, device)?;
     for (addresses, mtu_bytes) in &plan.neighbours {
         for to in *addresses {
             // A host that has no address of this family cannot reach it.
@@ -153,6 +148,23 @@ fn set_device(plan: &Plan<'_>) -> Result<()> {
             };
             netlink.add_route(device, &route).map_err(|error| no_route(plan, *to, error))?;
         }
+    }
+    Ok(())
+}
+
+/// Has connections of the host to itself use the congestion control too. Over IPv6 they keep the kernel's default.
+fn set_local_routes(plan: &Plan<'_>, netlink: &mut Netlink, device: Device) -> Result<()> {
+    let mut own =
+        vec![(Device::LOOPBACK, Ipv4Addr::LOCALHOST, 8), (Device::LOOPBACK, Ipv4Addr::LOCALHOST, 32)];
+    for address in plan.addresses {
+        if let IpAddr::V4(address) = address {
+            own.push((device, *address, 32));
+        }
+    }
+    for (device, address, bits) in own {
+        netlink
+            .set_local_congestion_control(device, address, bits, plan.congestion_control)
+            .map_err(|error| no_route(plan, address.into(), error))?;
     }
     Ok(())
 }
@@ -184,7 +196,8 @@ fn no_tun(device: &Path, error: &io::Error) -> Error {
 
 fn no_route(plan: &Plan<'_>, to: IpAddr, error: io::Error) -> Error {
     let wanted = plan.congestion_control;
-    let available = read_congestion_control("tcp_available_congestion_control");
+    let available = fs::read_to_string(sysctl_path("net.ipv4.tcp_available_congestion_control"));
+    let available = available.unwrap_or_default().trim().to_owned();
     if error.kind() == io::ErrorKind::InvalidInput && !available.split(' ').any(|known| known == wanted) {
         return Error::Lacking(format!(
             "the kernel has not loaded the congestion control {wanted:?} (modprobe tcp_{wanted}), only: {available}"

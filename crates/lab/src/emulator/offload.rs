@@ -6,7 +6,7 @@
 
 use std::io::IoSlice;
 
-use heddle_net::tun::{HEADER_BYTES, Tun};
+use heddle_net::tun::HEADER_BYTES;
 
 use super::packet::{self, TCP, UDP};
 
@@ -172,15 +172,15 @@ struct Arrival {
     due_ns: u64,
 }
 
-/// What was written to a device at once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Written {
-    /// When its packets were due.
-    pub due_ns: u64,
-    /// How many they were.
+/// What goes into a kernel at once.
+#[derive(Debug)]
+pub(super) struct Together<'a> {
+    /// The header and the packet.
+    pub parts: &'a [IoSlice<'a>],
+    /// How many packets of the wire that is.
     pub packets: u64,
-    /// Whether the kernel took them.
-    pub taken: bool,
+    /// When the first of them was due.
+    pub due_ns: u64,
 }
 
 impl Arrivals {
@@ -194,8 +194,8 @@ impl Arrivals {
         self.packets.is_empty()
     }
 
-    /// Gives everything to the device. `each` is called right after each write with what was written.
-    pub(super) fn write(&mut self, device: &Tun, each: &mut impl FnMut(Written)) {
+    /// Hands everything over to `give`, put together where possible.
+    pub(super) fn hand_over(&mut self, give: &mut impl FnMut(Together<'_>)) {
         let mut rest = self.packets.as_mut_slice();
         while !rest.is_empty() {
             let (together, others) = rest.split_at_mut(run_length(rest));
@@ -206,10 +206,8 @@ impl Arrivals {
                 let from = if number == 0 { 0 } else { arrival.data_start.unwrap_or(0) };
                 parts[number + 1] = IoSlice::new(&arrival.packet[from..]);
             }
-            let mut written =
-                Written { due_ns: together[0].due_ns, packets: together.len() as u64, taken: true };
-            written.taken = device.write(&parts[..=together.len()]).is_ok();
-            each(written);
+            let parts = &parts[..=together.len()];
+            give(Together { parts, packets: together.len() as u64, due_ns: together[0].due_ns });
             rest = others;
         }
         self.packets.clear();
@@ -220,12 +218,12 @@ impl Arrivals {
 fn tcp_data_start(packet: &[u8]) -> Option<usize> {
     let start = match packet.first()? {
         // No options, no fragment.
-        0x45 if packet::u16_at(packet, 6)? & 0x3fff == 0 && packet[9] == TCP => 20,
+        0x45 if packet::u16_at(packet, 6)? & 0x3fff == 0 && *packet.get(9)? == TCP => 20,
         first if first >> 4 == 6 && *packet.get(6)? == TCP => 40,
         _ => return None,
     };
     let data_start = start + 4 * usize::from(packet.get(start + 12)? >> 4);
-    let is_plain = packet[start + 13] & !PSH == ACK;
+    let is_plain = packet.get(start + 13)? & !PSH == ACK;
     let is_whole = packet::declared_bytes(packet) == Some(packet.len());
     (is_plain && is_whole && data_start >= start + 20 && data_start < packet.len()).then_some(data_start)
 }
@@ -311,5 +309,182 @@ fn set_merged_lengths(packet: &mut [u8], start: usize, total_bytes: usize) {
         packet::set_ipv4_checksum(packet, start);
     } else {
         packet::set_u16(packet, 4, (total_bytes - start) as u16);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A TCP packet as a kernel hands it over: the sum of the pseudo header stands in its checksum field.
+    fn unsegmented(ipv6: bool, options: &[u8], flags: u8, data: &[u8]) -> Vec<u8> {
+        let start = if ipv6 { 40 } else { 20 };
+        let bytes = start + 20 + options.len() + data.len();
+        let mut packet = vec![0; start];
+        if ipv6 {
+            packet[0] = 0x60;
+            packet::set_u16(&mut packet, 4, (bytes - 40) as u16);
+            packet[6..8].copy_from_slice(&[TCP, 64]);
+            packet[8..40].copy_from_slice(&[7; 32]);
+        } else {
+            packet[..20]
+                .copy_from_slice(&[69, 0, 0, 0, 255, 255, 64, 0, 64, TCP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+            packet::set_u16(&mut packet, 2, bytes as u16);
+            packet::set_ipv4_checksum(&mut packet, 20);
+        }
+        packet.extend([0, 80, 1, 0, 0xff, 0xff, 0xf0, 0, 0, 0, 0, 9]);
+        packet.extend([(5 + options.len() as u8 / 4) << 4, flags, 16, 0, 0, 0, 0, 0]);
+        packet.extend(options);
+        packet.extend(data);
+        packet::begin_checksum(&mut packet, bytes - start, start + TCP_CHECKSUM, TCP);
+        packet
+    }
+
+    fn frame(packet: &[u8], segment_bytes: u16) -> Vec<u8> {
+        let start = tcp_start(packet);
+        let header = Header {
+            needs_checksum: true,
+            gso: if start == 20 { GSO_TCPV4 } else { GSO_TCPV6 },
+            header_bytes: (start + 4 * usize::from(packet[start + 12] >> 4)) as u16,
+            segment_bytes,
+            checksum_start: start as u16,
+            checksum_offset: TCP_CHECKSUM as u16,
+        };
+        [&header.write()[..], packet].concat()
+    }
+
+    fn cut(frame: &[u8]) -> Vec<Vec<u8>> {
+        let mut packets = Vec::new();
+        segment(frame, &mut |packet| packets.push(packet)).unwrap();
+        packets
+    }
+
+    /// The checksums of a packet by the definition, with the sums of 16-bit words.
+    fn has_good_checksums(packet: &[u8], protocol: u8) -> bool {
+        let add = |bytes: &[u8]| -> u64 {
+            bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(*pair.get(1).unwrap_or(&0))).sum()
+        };
+        let start = tcp_start(packet);
+        let addresses = if start == 20 { &packet[12..20] } else { &packet[8..40] };
+        let whole =
+            add(addresses) + u64::from(protocol) + (packet.len() - start) as u64 + add(&packet[start..]);
+        let folds_to_ones = |sum: u64| sum > 0 && sum % 0xffff == 0;
+        folds_to_ones(whole) && (start == 40 || folds_to_ones(add(&packet[..20])))
+    }
+
+    /// What a kernel would get for these packets arriving together.
+    fn put_together(packets: Vec<Vec<u8>>, corrupted: bool) -> Vec<Vec<u8>> {
+        let mut arrivals = Arrivals::default();
+        packets.into_iter().for_each(|packet| arrivals.push(packet, corrupted, 0));
+        let mut frames = Vec::new();
+        arrivals.hand_over(&mut |together| {
+            frames.push(together.parts.iter().flat_map(|part| part.to_vec()).collect());
+        });
+        frames
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_has_good_checksums_and_is_put_together_again(
+            ipv6 in any::<bool>(),
+            options in prop::sample::select(vec![0, 12, 40]),
+            segment_bytes in 500u16..1461,
+            data in prop::collection::vec(any::<u8>(), 1..20_000),
+            push in any::<bool>(),
+        ) {
+            let flags = if push { ACK | PSH } else { ACK };
+            let packet = unsegmented(ipv6, &vec![1; options], flags, &data);
+            let handed_over = frame(&packet, segment_bytes);
+            let packets = cut(&handed_over);
+            prop_assert_eq!(packets.len(), data.len().div_ceil(segment_bytes.into()));
+            for segment in &packets {
+                prop_assert!(has_good_checksums(segment, TCP));
+                prop_assert_eq!(packet::declared_bytes(segment), Some(segment.len()));
+            }
+            let alone = packets.len() == 1;
+            let whole = put_together(packets, false);
+            prop_assert_eq!(whole.len(), 1);
+            if !alone {
+                prop_assert_eq!(&whole[0], &handed_over);
+            }
+        }
+
+        #[test]
+        fn no_frame_makes_it_panic(
+            mut frame in prop::collection::vec(any::<u8>(), 0..120),
+            gso in prop::sample::select(vec![GSO_NONE, GSO_TCPV4, GSO_UDP]),
+            start in 0u8..60,
+        ) {
+            if frame.len() > HEADER_BYTES + 9 {
+                frame[1] = gso;
+                frame[6..8].copy_from_slice(&[start, 0]);
+                frame[HEADER_BYTES] = 0x45;
+                frame[HEADER_BYTES + 6..HEADER_BYTES + 8].fill(0);
+                frame[HEADER_BYTES + 9] = TCP;
+            }
+            let _ = segment(&frame, &mut |packet| {
+                let _ = (packet::destination(&packet), put_together(vec![packet.clone(), packet], false));
+            });
+        }
+    }
+
+    #[test]
+    fn what_is_not_contiguous_or_differs_stays_apart() {
+        let packets = cut(&frame(&unsegmented(false, &[], ACK, &[5; 4000]), 1000));
+        assert_eq!(put_together(packets.clone(), false).len(), 1);
+        assert_eq!(put_together(packets.clone(), true).len(), 4);
+        let lost: Vec<_> =
+            packets.iter().enumerate().filter(|(n, _)| *n != 1).map(|(_, p)| p.clone()).collect();
+        assert_eq!(put_together(lost, false).len(), 2);
+        for (at, what) in [
+            (1, "type of service"),
+            (8, "time to live"),
+            (21, "port"),
+            (31, "acknowledgement"),
+            (35, "window"),
+        ] {
+            let mut changed = packets.clone();
+            changed[2][at] ^= 4;
+            assert_eq!(put_together(changed, false).len(), 3, "{what}");
+        }
+        let twice = [packets.clone(), packets].concat();
+        assert_eq!(put_together(twice, false).len(), 2);
+    }
+
+    #[test]
+    fn only_the_last_segment_ends_the_data_and_only_the_first_answers_congestion() {
+        let packets = cut(&frame(&unsegmented(false, &[], ACK | PSH | FIN | CWR, &[5; 3000]), 1000));
+        let flags: Vec<u8> = packets.iter().map(|packet| packet[33]).collect();
+        assert_eq!(flags, [ACK | CWR, ACK, ACK | PSH | FIN]);
+        assert_eq!(packets.iter().map(|p| packet::u16_at(p, 4).unwrap()).collect::<Vec<_>>(), [0xffff, 0, 1]);
+        let sequence = |p: &Vec<u8>| packet::u32_at(p, 24).unwrap();
+        assert_eq!(packets.iter().map(sequence).collect::<Vec<_>>(), [0xffff_f000, 0xffff_f3e8, 0xffff_f7d0]);
+    }
+
+    #[test]
+    fn datagrams_are_cut_and_a_lone_checksum_is_finished() {
+        let mut packet = vec![69, 0, 0, 0, 0, 1, 64, 0, 64, UDP, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        packet.extend([0, 7, 0, 9, 0, 0, 0, 0]);
+        packet.extend([3; 250]);
+        let mut header = Header {
+            needs_checksum: true,
+            gso: GSO_UDP,
+            header_bytes: 28,
+            segment_bytes: 100,
+            checksum_start: 20,
+            checksum_offset: 6,
+        };
+        let datagrams = cut(&[&header.write()[..], &packet].concat());
+        assert_eq!(datagrams.iter().map(Vec::len).collect::<Vec<_>>(), [128, 128, 78]);
+        assert!(datagrams.iter().all(|datagram| has_good_checksums(datagram, UDP)));
+        assert_eq!(packet::u16_at(&datagrams[2], 24), Some(58));
+
+        header.gso = GSO_NONE;
+        packet::set_ip_header(&mut packet, 20, 0);
+        packet::set_u16(&mut packet, 24, 258);
+        packet::begin_checksum(&mut packet, 258, 26, UDP);
+        let whole = cut(&[&header.write()[..], &packet].concat());
+        assert!(whole.len() == 1 && has_good_checksums(&whole[0], UDP));
     }
 }
