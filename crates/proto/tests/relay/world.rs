@@ -3,6 +3,7 @@
 use super::bench::{Bench, Sock, config, host, or_port};
 use super::client::{Client, Got, Hop, Kind, NTOR_V3_CC};
 use super::plain::{CLIENT_LINE, relay_line};
+use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::Created2;
 use heddle_proto::cell::extend::Extended2;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
@@ -81,7 +82,11 @@ fn small_config(shards: u16) -> RelayConfig {
 /// Does up to `steps` things, then ends everything and looks whether something is left.
 pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
     let seed = choices.below(256) as u64;
-    let bench = Bench::with_seed(small_config(shards), seed);
+    let mut config = small_config(shards);
+    if choices.below(3) == 0 {
+        config.bandwidth = Limit { rate_bytes_per_s: 50_000, burst_bytes: 100_000 };
+    }
+    let bench = Bench::with_seed(config, seed);
     let mut world =
         World { bench, choices, channels: Vec::new(), circuits: Vec::new(), hops: Vec::new(), next_id: 0 };
     for _ in 0..steps {
