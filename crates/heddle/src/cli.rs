@@ -1,7 +1,9 @@
 //! The command line.
 
 use crate::emulate::{self, EmulateArgs};
+use crate::lab_cli::{self, LabArgs};
 use crate::relay;
+use crate::traffic::{self, TrafficArgs};
 use clap::{Args, Parser, Subcommand};
 use heddle_lab::demo::{self, Arm, DemoOptions, Position};
 use std::error::Error;
@@ -25,9 +27,15 @@ enum Command {
     /// Downloads a file over three Heddle relays and over three stock ones, side by side.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
+    /// Runs experiments over emulated wires and draws their reports.
+    #[command(after_help = lab_cli::EXAMPLES)]
+    Lab(LabArgs),
     /// Runs programs in hosts that are joined by emulated wires.
     #[command(after_help = emulate::EXAMPLES)]
     Emulate(EmulateArgs),
+    /// Makes traffic for a network under test, and times it.
+    #[command(after_help = traffic::EXAMPLES)]
+    Traffic(TrafficArgs),
 }
 
 const RELAY_EXAMPLES: &str = "\
@@ -109,7 +117,9 @@ pub fn run() -> Result<ExitCode, Box<dyn Error>> {
             };
             demo::demo(&options)?;
         }
+        Command::Lab(args) => return lab_cli::run(args),
         Command::Emulate(args) => return Ok(emulate::emulate(args)?),
+        Command::Traffic(args) => return Ok(traffic::traffic(args)?),
     }
     Ok(ExitCode::SUCCESS)
 }

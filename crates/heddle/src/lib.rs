@@ -2,6 +2,8 @@
 
 pub mod cli;
 pub mod emulate;
+pub mod lab_cli;
 pub mod logging;
 pub mod relay;
 pub mod torrc;
+pub mod traffic;

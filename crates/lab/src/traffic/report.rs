@@ -100,6 +100,13 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// One line of JSON, without the line's end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("an event is made of numbers and text")
+    }
+}
+
 /// How a program came to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -131,6 +138,13 @@ pub struct Report {
     pub failures: Failures,
     /// What was measured.
     pub figures: Vec<Figure>,
+}
+
+impl Report {
+    /// One line of JSON, without the line's end.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a report is made of numbers, text and maps of text")
+    }
 }
 
 /// Who a client is: what its random numbers follow from, and how its figures are labelled.

@@ -29,7 +29,7 @@ impl Stop {
     }
 
     /// Sleeps until then, and says whether it could: `false` when somebody asked for the end.
-    pub(super) fn sleep_until(&self, then: Instant) -> bool {
+    pub fn sleep_until(&self, then: Instant) -> bool {
         while !self.is_asked() {
             let left = then.saturating_duration_since(Instant::now());
             if left.is_zero() {
