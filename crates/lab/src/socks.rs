@@ -58,7 +58,19 @@ pub fn connect(
     isolation: Option<&Isolation>,
     timeout: Duration,
 ) -> Result<TcpStream> {
-    let mut dialogue = Dialogue::open(proxy, isolation, timeout)?;
+    connect_unless(proxy, target, isolation, timeout, &|| false)
+}
+
+/// Opens a stream as [`connect`] does, or fails with [`Error::Interrupted`] soon after `stopped`
+/// has become true.
+pub fn connect_unless(
+    proxy: SocketAddr,
+    target: &Target,
+    isolation: Option<&Isolation>,
+    timeout: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<TcpStream> {
+    let mut dialogue = Dialogue::open(proxy, isolation, timeout, stopped)?;
     dialogue.request(CONNECT, target)?;
     let stream = dialogue.stream;
     let reset = stream.set_read_timeout(None).and_then(|()| stream.set_write_timeout(None));
@@ -73,7 +85,7 @@ pub fn resolve(
     isolation: Option<&Isolation>,
     timeout: Duration,
 ) -> Result<IpAddr> {
-    let mut dialogue = Dialogue::open(proxy, isolation, timeout)?;
+    let mut dialogue = Dialogue::open(proxy, isolation, timeout, &|| false)?;
     match dialogue.request(RESOLVE, &Target::Name(name.to_owned(), 0))? {
         Bound::Addr(addr) => Ok(addr),
         Bound::Name(name) => Err(Error::Malformed { by: "the SOCKS port", sent: format!("the name {name}") }),
@@ -87,7 +99,7 @@ pub fn resolve_ptr(
     isolation: Option<&Isolation>,
     timeout: Duration,
 ) -> Result<String> {
-    let mut dialogue = Dialogue::open(proxy, isolation, timeout)?;
+    let mut dialogue = Dialogue::open(proxy, isolation, timeout, &|| false)?;
     match dialogue.request(RESOLVE_PTR, &Target::Addr(SocketAddr::new(addr, 0)))? {
         Bound::Name(name) => Ok(name),
         Bound::Addr(addr) => {
@@ -102,14 +114,20 @@ enum Bound {
     Name(String),
 }
 
-struct Dialogue {
+struct Dialogue<'a> {
     stream: TcpStream,
     start: Instant,
     timeout: Duration,
+    stopped: &'a dyn Fn() -> bool,
 }
 
-impl Dialogue {
-    fn open(proxy: SocketAddr, isolation: Option<&Isolation>, timeout: Duration) -> Result<Dialogue> {
+impl<'a> Dialogue<'a> {
+    fn open(
+        proxy: SocketAddr,
+        isolation: Option<&Isolation>,
+        timeout: Duration,
+        stopped: &'a dyn Fn() -> bool,
+    ) -> Result<Dialogue<'a>> {
         let doing = "connecting to the SOCKS port";
         let stream = TcpStream::connect_timeout(&proxy, timeout).map_err(Error::io(doing))?;
         let ready = stream
@@ -117,7 +135,7 @@ impl Dialogue {
             .and_then(|()| stream.set_read_timeout(Some(SLICE)))
             .and_then(|()| stream.set_write_timeout(Some(timeout)));
         ready.map_err(Error::io(doing))?;
-        let mut dialogue = Dialogue { stream, start: Instant::now(), timeout };
+        let mut dialogue = Dialogue { stream, start: Instant::now(), timeout, stopped };
         dialogue.authenticate(isolation)?;
         Ok(dialogue)
     }
@@ -194,6 +212,9 @@ impl Dialogue {
         let mut filled = 0;
         while filled < N {
             interrupt::check()?;
+            if (self.stopped)() {
+                return Err(Error::Interrupted);
+            }
             match self.stream.read(&mut bytes[filled..]) {
                 Ok(0) => return Err(refused("the SOCKS connection was closed".into())),
                 Ok(len) => filled += len,
@@ -320,5 +341,8 @@ mod tests {
         let timeout = Duration::from_millis(300);
         let error = connect(listener.local_addr().unwrap(), &target, None, timeout).unwrap_err();
         assert!(matches!(error, Error::Deadline { .. }), "{error}");
+        let long = Duration::from_secs(3600);
+        let stopped = connect_unless(listener.local_addr().unwrap(), &target, None, long, &|| true);
+        assert!(matches!(stopped, Err(Error::Interrupted)), "{stopped:?}");
     }
 }

@@ -256,7 +256,24 @@ mod tests {
     #[test]
     fn nonsense_is_answered_with_an_error_and_harms_nobody() {
         let server = Server::start().unwrap();
-        for request in ["GET /bytes/1 HTTP/1.0\r\n\r\n", "PUT /sha256\r\n\r\n", "\r\n\r\n", "x"] {
+        let play = |script: &str, upload: &str| {
+            format!("PLAY\r\nContent-Length: {script}\r\nUpload: {upload}\r\n\r\nxxxx")
+        };
+        let requests = [
+            "GET /bytes/1 HTTP/1.0\r\n\r\n".into(),
+            "PUT /sha256\r\n\r\n".into(),
+            "CLOCKS\r\n\r\n".into(),
+            "CLOCKS -1\r\n\r\n".into(),
+            "\r\n\r\n".into(),
+            "x".into(),
+            play("7", "0"),
+            play("8", "0"),
+            play("8", ""),
+            play("160008", "0"),
+            play("18446744073709551608", "18446744073709551615"),
+            play("0", "18446744073709551615"),
+        ];
+        for request in requests {
             let mut stream = connect(&server);
             stream.write_all(request.as_bytes()).unwrap();
             stream.shutdown(std::net::Shutdown::Write).unwrap();

@@ -33,10 +33,12 @@ impl Route {
         Route { proxy: Some(proxy), ..self }
     }
 
-    /// Opens a stream to the server.
-    pub fn open(&self) -> Result<TcpStream> {
+    /// Opens a stream to the server, or fails soon after somebody asked for the end.
+    pub fn open(&self, stop: &Stop) -> Result<TcpStream> {
         if let Some(proxy) = self.proxy {
-            return socks::connect(proxy, &self.server, self.isolation.as_ref(), self.timeout);
+            let stopped = || stop.is_asked();
+            let isolation = self.isolation.as_ref();
+            return socks::connect_unless(proxy, &self.server, isolation, self.timeout, &stopped);
         }
         let doing = || "connecting to the server".to_owned();
         let addr = match &self.server {
@@ -51,7 +53,7 @@ impl Route {
 
     /// Opens a stream and gives it the route's time-out, which then counts anew.
     pub(super) fn open_peer(&self, stop: &Stop) -> Result<Peer> {
-        Ok(Peer::new(self.open()?, self.timeout)?.stopped_by(stop))
+        Ok(Peer::new(self.open(stop)?, self.timeout)?.stopped_by(stop))
     }
 }
 

@@ -12,8 +12,8 @@ const SLICE: Duration = Duration::from_millis(50);
 
 /// Asks a traffic program to end soon and to report what it has. Copies share one wish.
 ///
-/// Transfers notice within a fifth of a second; the opening of a stream through a SOCKS port ends
-/// with its time-out at the latest.
+/// What goes on over a stream or with a SOCKS port notices within a fifth of a second; only a direct
+/// connection to a host that does not answer ends no sooner than its time-out.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
