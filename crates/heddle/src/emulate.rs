@@ -57,7 +57,7 @@ pub struct EmulateArgs {
     /// Write a capture of each wire there.
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Stop after that time.
+    /// Stop after that time, with the exit code 0.
     #[arg(long, value_name = "SECONDS")]
     duration: Option<f64>,
     /// Print the summary as one line of JSON, the last one on the standard output.

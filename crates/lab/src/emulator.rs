@@ -48,7 +48,6 @@ use pcapng::Captures;
 /// A network that exists, until this is dropped.
 #[derive(Debug)]
 pub struct Emulation {
-    /// Dropped first: programs end before their network does.
     cage: Cage,
     hosts: Vec<Host>,
     stop: Stop,
@@ -121,6 +120,12 @@ impl Emulation {
         host.namespace.run(work).map_err(Error::io(format!("entering the namespace of {}", host.name)))
     }
 
+    /// Calls `work` on a thread inside a host. A socket that it makes stays in the host wherever it is used afterwards.
+    pub fn inside<T: Send>(&self, host: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
+        let host = self.find(host)?;
+        host.namespace.run(work).map_err(Error::io(format!("entering the namespace of {}", host.name)))
+    }
+
     /// Starts a program in a host. It and all that it starts end with the emulation at the latest.
     pub fn spawn(&mut self, host: &str, command: Command) -> Result<Program> {
         self.start_program(host, command, false)
@@ -188,8 +193,6 @@ impl Emulation {
                 name: host.name.clone(),
                 addresses: host.addresses.clone(),
                 congestion_control: host.congestion_control.clone(),
-                tcp_rmem: self.options.kernel.tcp_rmem,
-                tcp_wmem: self.options.kernel.tcp_wmem,
                 device_drops: hosts::device_drops(host).map_err(Error::io(doing))?,
                 up_drops: summary::link_drops(engine.topology.up_stats(id)),
                 down_drops: summary::link_drops(engine.topology.down_stats(id)),
@@ -210,6 +213,7 @@ impl Emulation {
             packets_unrouted: tally.unrouted,
             packets_refused: tally.malformed + tally.refused,
             captures_missed,
+            kernel: self.options.kernel.clone(),
             hosts,
             wires: summary::wires(&engine.topology),
         })
@@ -276,6 +280,11 @@ fn variable(host: &str) -> String {
 }
 
 fn no_privilege(error: &io::Error) -> Error {
+    if error.kind() == io::ErrorKind::InvalidInput {
+        return Error::Lacking(
+            "without root, the emulator can only be started while the program has one thread".to_owned(),
+        );
+    }
     Error::Lacking(format!(
         "the system gives this user no user namespace ({error}); run it as root, or allow them (sysctls \
          user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"

@@ -369,7 +369,7 @@ mod tests {
         let addresses = if start == 20 { &packet[12..20] } else { &packet[8..40] };
         let whole =
             add(addresses) + u64::from(protocol) + (packet.len() - start) as u64 + add(&packet[start..]);
-        let folds_to_ones = |sum: u64| sum > 0 && sum % 0xffff == 0;
+        let folds_to_ones = |sum: u64| sum > 0 && sum.is_multiple_of(0xffff);
         folds_to_ones(whole) && (start == 40 || folds_to_ones(add(&packet[..20])))
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use heddle_netem::{DirectionOptions, HostOptions, LinkOptions, TopologyOptions, WireOptions, units};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -61,7 +61,7 @@ pub struct EmulatedHostOptions {
 }
 
 /// What every host's kernel is set to, so that a run does not depend on the machine's own settings.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KernelOptions {
     /// What TCP uses, unless a program asks for something else. Default: `cubic`.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::engine::Tally;
 use super::histogram::{Histogram, Times};
-use super::options::LatenessOptions;
+use super::options::{KernelOptions, LatenessOptions};
 
 /// What a run was like.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,6 +38,8 @@ pub struct Summary {
     pub packets_refused: u64,
     /// Packets that are missing in the captures.
     pub captures_missed: u64,
+    /// What every host's kernel was set to.
+    pub kernel: KernelOptions,
     /// The hosts.
     pub hosts: Vec<HostSummary>,
     /// Each direction of each wire.
@@ -51,12 +53,8 @@ pub struct HostSummary {
     pub name: String,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
-    /// What TCP uses towards other hosts.
+    /// What TCP uses, unless a program asks for something else.
     pub congestion_control: String,
-    /// The least, first and most memory of a TCP socket for what it received, in bytes.
-    pub tcp_rmem: [u32; 3],
-    /// The same for what it sends.
-    pub tcp_wmem: [u32; 3],
     /// Packets that the kernel dropped because the emulator did not read them in time.
     pub device_drops: u64,
     /// What its uplink dropped, by reason.
