@@ -22,6 +22,9 @@ use heddle_lab::traffic::{self, Content, Echo, Server, Transfer};
 
 /// How long anything may take that usually takes a moment.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
+/// What a relay may use while the two stalled streams stand still, most of it its program: far less
+/// than the streams have to send.
+const HELD_BACK_RSS_BYTES_MAX: u64 = 50_000_000;
 /// The programs in guard, middle and exit position, in every arrangement.
 pub const PROGRAMS: [Program; 2] = [Program::Stock, Program::Heddle];
 
@@ -229,6 +232,11 @@ pub fn stalled_streams_hold_up_no_other(lab: &Lab, path: &[&str]) {
             echo.round_trip(b"still there").unwrap();
         }
         lab.both_ways(circuit, Content { seed: 11, len: 3_000_000 });
+        for relay in lab.network.relays().iter().filter(|relay| relay.program() == Program::Heddle) {
+            let rss_bytes = relay.usage().unwrap().rss_bytes;
+            println!("{}: {rss_bytes} bytes", relay.nickname());
+            assert!(rss_bytes < HELD_BACK_RSS_BYTES_MAX, "{}: {rss_bytes} bytes", relay.nickname());
+        }
         drop(resume);
         assert!(download.join().unwrap().unwrap().sha256_ok);
         let mut chunk = vec![0; pattern.len()];
