@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
@@ -21,7 +21,7 @@ pub fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
 }
 
 /// One measured quantity. Fields are finite; a figure without samples is not made.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// What was measured; the unit stands last in the name as well.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct Figure {
     /// Their mean.
     pub mean: f64,
     /// Bounds of the mean's 95 % interval; absent for a single sample.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95: Option<[f64; 2]>,
     /// The median.
     pub p50: f64,

@@ -4,7 +4,8 @@
 //! and [`socks`] drive the client; [`traffic`] is what flows; [`usage`] is what it costs
 //! and [`sockets`] who is connected to whom;
 //! [`emulator`] is a network of wires between hosts of their own on one machine;
-//! [`figures`] turns samples into figures; [`demo`] is the project's main job, built from these.
+//! [`figures`] turns samples into figures; [`plan`] runs experiments and [`report`] draws them;
+//! [`demo`] is the project's main job, built from these.
 //!
 //! Nothing here outlives its owner: processes die with the process that started them, even when
 //! that one is killed, and so do their files (see [`process`] and [`scratch`]).
@@ -15,8 +16,10 @@ pub mod emulator;
 pub mod error;
 pub mod figures;
 pub mod interrupt;
+pub mod plan;
 pub mod ports;
 pub mod process;
+pub mod report;
 pub mod scratch;
 pub mod sockets;
 pub mod socks;

@@ -1,0 +1,225 @@
+//! `heddle lab`: experiments over emulated wires, and their reports.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use heddle_lab::plan::{self, Plan, RunOptions, Summary};
+use heddle_lab::report;
+use serde_json::{Value, json};
+
+/// Examples for `heddle lab --help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  heddle lab list                                    the plans that ship
+  heddle lab run calibrate --out results/calibrate   run one; see results/calibrate/report.html
+  heddle lab run calibrate --runs 10 --set probes=1000 --out results/long
+  heddle lab run my-plan.toml --out results/mine     a plan of your own
+  heddle lab report results/a results/b --out both.html
+
+A run makes hosts and wires on this machine and takes them away again, also after Ctrl-C. It needs root,
+or unprivileged user namespaces and /dev/net/tun; it says what is missing. It ends with 0 when its result is
+valid, with 2 when it is not, and with 1 when it could not be made.";
+
+#[derive(Debug, Args)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Lists the plans that ship.
+    List {
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shows a plan.
+    Show {
+        /// A plan's name, or a TOML file.
+        plan: String,
+        /// Changes a value that the plan lets be set.
+        #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+        set: Vec<(String, String)>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Runs a plan.
+    Run(RunArgs),
+    /// Draws the report of one run anew, or of several side by side.
+    Report {
+        /// Directories that runs wrote.
+        #[arg(required = true, value_name = "DIR")]
+        dirs: Vec<PathBuf>,
+        /// The report. Default: report.html in the directory; several runs need a name.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+        /// Prints the summaries as JSON instead of as text.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// A plan's name, or a TOML file.
+    plan: String,
+    /// What hosts and wires are made of.
+    #[arg(long, value_enum, default_value_t = Backend::Emu)]
+    backend: Backend,
+    /// How many runs. Default: as the plan says.
+    #[arg(long)]
+    runs: Option<usize>,
+    /// The seed of the first run. Default: the plan's.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Changes a value that the plan lets be set.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+    /// A directory for the results.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Prints the summary as JSON instead of as text.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Backend {
+    /// Network namespaces of this machine and emulated wires between them.
+    Emu,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(key, _)| !key.is_empty());
+    pair.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .ok_or_else(|| format!("{text:?} is not of the form KEY=VALUE"))
+}
+
+/// Does what the arguments say.
+pub fn run(args: LabArgs) -> Result<ExitCode, Box<dyn Error>> {
+    match args.command {
+        Command::List { json } => list(json)?,
+        Command::Show { plan, set, json } => show(&plan, &set.into_iter().collect(), json)?,
+        Command::Run(args) => return run_plan(args),
+        Command::Report { dirs, out, json } => draw(&dirs, out, json)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn list(json: bool) -> Result<(), Box<dyn Error>> {
+    let mut plans = Vec::new();
+    for shipped in plan::shipped() {
+        plans.push(Plan::load(shipped.name, &BTreeMap::new())?.plan);
+    }
+    if json {
+        return print_json(&plans.iter().map(describe).collect());
+    }
+    let width = plans.iter().map(|plan| plan.name.len()).max().unwrap_or(0);
+    for plan in &plans {
+        let Plan { name, title, budget, runs, .. } = plan;
+        println!("{name:width$}  {title} ({runs} runs, at most {})", minutes(*budget));
+    }
+    Ok(())
+}
+
+fn show(name: &str, set: &BTreeMap<String, String>, json: bool) -> Result<(), Box<dyn Error>> {
+    let loaded = Plan::load(name, set)?;
+    if json {
+        return print_json(&describe(&loaded.plan));
+    }
+    print!("{}", loaded.text);
+    Ok(())
+}
+
+/// What a program may want to know about a plan.
+fn describe(plan: &Plan) -> Value {
+    let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.as_ref().name.as_str()).collect();
+    json!({
+        "name": plan.name,
+        "title": plan.title,
+        "about": plan.about,
+        "source": plan.source,
+        "runs": plan.runs,
+        "seed": plan.seed,
+        "budget_s": plan.budget.as_secs_f64(),
+        "run_s": plan::estimate(plan).as_secs_f64(),
+        "set": plan.set,
+        "arms": arms,
+    })
+}
+
+fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let Backend::Emu = args.backend;
+    let options = RunOptions {
+        loaded: Plan::load(&args.plan, &args.set.into_iter().collect())?,
+        runs: args.runs,
+        seed: args.seed,
+        out: args.out,
+        command: command_line(),
+    };
+    let summary = plan::run(&options).inspect_err(|_| {
+        if options.out.join("report.html").exists() {
+            eprintln!("heddle: what was measured before is in {}", options.out.display());
+        }
+    })?;
+    print_results(std::slice::from_ref(&options.out), args.json)?;
+    if !args.json {
+        println!("{} written", options.out.join("report.html").display());
+    }
+    Ok(if summary.valid { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+fn draw(dirs: &[PathBuf], out: Option<PathBuf>, json: bool) -> Result<(), Box<dyn Error>> {
+    let out = match (out, dirs) {
+        (Some(out), _) => out,
+        (None, [dir]) => dir.join("report.html"),
+        (None, _) => return Err("the report of several runs needs --out FILE".into()),
+    };
+    report::write(dirs, &out)?;
+    print_results(dirs, json)?;
+    if !json {
+        println!("{} written", out.display());
+    }
+    Ok(())
+}
+
+fn print_results(dirs: &[PathBuf], json: bool) -> Result<(), Box<dyn Error>> {
+    let stored = dirs.iter().map(|dir| report::Stored::read(dir)).collect::<Result<Vec<_>, _>>()?;
+    if json {
+        let summaries: Vec<&Summary> = stored.iter().map(|stored| &stored.summary).collect();
+        return print_json(&serde_json::to_value(summaries)?);
+    }
+    let results: Vec<_> = stored.iter().map(report::Stored::results).collect();
+    print!("{}", report::text(&results));
+    Ok(())
+}
+
+fn print_json(value: &Value) -> Result<(), Box<dyn Error>> {
+    println!("{}", serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// The command as it would be typed again.
+fn command_line() -> String {
+    let mut arguments = std::env::args();
+    let program = arguments.next().unwrap_or_default();
+    let name =
+        Path::new(&program).file_name().map_or(program.clone(), |name| name.to_string_lossy().into_owned());
+    let quoted = arguments.map(|argument| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:".contains(c);
+        let is_plain = !argument.is_empty() && argument.chars().all(plain);
+        if is_plain { argument } else { format!("'{}'", argument.replace('\'', "'\\''")) }
+    });
+    std::iter::once(name).chain(quoted).collect::<Vec<_>>().join(" ")
+}
+
+fn minutes(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
+}

@@ -1,0 +1,233 @@
+//! Experiments as files: a plan says what is measured, a run measures it, a report shows it.
+//!
+//! 1. [`Plan::load`] reads a plan that ships ([`shipped`]) or a TOML file of the same form, and puts the values of
+//!    `--set` into it.
+//! 2. [`run`] makes the plan's runs: in each, every arm once, all under that run's seed, in an order that rotates from
+//!    run to run.
+//! 3. What was measured goes to `summary.json`, `samples.json` and `plan.toml` in the output directory, also when the
+//!    run was interrupted or turned out invalid; [`crate::report`] draws them.
+//!
+//! A commented plan to copy is `plans/calibrate.toml`.
+
+mod cases;
+mod conditions;
+mod parse;
+mod run;
+mod samples;
+mod summary;
+mod wires;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use heddle_netem::DirectionOptions;
+use serde::Deserialize;
+use toml::Spanned;
+
+use crate::figures::Labels;
+
+pub use conditions::{Conditions, Noise};
+pub use parse::{Loaded, Shipped, shipped};
+pub use run::{RunOptions, estimate, run};
+pub use samples::{RunSamples, Series};
+pub(crate) use summary::write_whole;
+pub use summary::{Check, Summary};
+
+/// An experiment. Durations and rates are texts with units, such as `"50 ms"`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Its name in lists and results: letters, digits and hyphens.
+    pub name: String,
+    /// One line.
+    pub title: String,
+    /// What is measured and how, for the report's first page.
+    pub about: String,
+    /// Where the experiment comes from: a paper and its section. Default: nowhere.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// The time that [`runs`](Self::runs) runs may take. More runs get more in proportion.
+    #[serde(deserialize_with = "parse::duration")]
+    pub budget: Duration,
+    /// How many runs are made unless the command line says otherwise.
+    pub runs: usize,
+    /// The seed of the first run; each further run's is one higher. Default: 1.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// What `--set` may change, with the values it has otherwise. `${key}` anywhere in the plan stands for the value.
+    #[serde(default)]
+    pub set: std::collections::BTreeMap<String, String>,
+    /// What is measured in each run.
+    #[serde(rename = "arm")]
+    pub arms: Vec<Spanned<Arm>>,
+    /// Values from elsewhere that stand beside ours. Default: none.
+    #[serde(default, rename = "known")]
+    pub known: Vec<Spanned<Known>>,
+    /// Figures made of two others, paired by run. Default: none.
+    #[serde(default, rename = "compare")]
+    pub compare: Vec<Spanned<Compare>>,
+    /// Plots for the report, besides the intervals of every figure. Default: none.
+    #[serde(default, rename = "plot")]
+    pub plots: Vec<Spanned<Plot>>,
+}
+
+/// What has the emulated network for itself: its cases run at the same time, arms one after the other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// Unique in the plan.
+    pub name: String,
+    /// Labels of all its figures. Default: none.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Makes each run twice under one seed and compares what became of every probe: gives the figures
+    /// `repeated_loss_differences` (probes that only one of the two lost) and `repeated_delay_difference_ms`.
+    /// Default: no.
+    #[serde(default)]
+    pub repeat: bool,
+    /// What flows, each over a wire of its own between two hosts of its own.
+    #[serde(rename = "case")]
+    pub cases: Vec<Spanned<Case>>,
+}
+
+/// Something that flows over one wire. Exactly one of `bulk` and `probe` is there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Labels of its figures, besides those of its arm; together unique in the plan.
+    pub labels: Labels,
+    /// The wire from the sending host.
+    pub wire: DirectionOptions,
+    /// The wire back. Default: like `wire`.
+    #[serde(default)]
+    pub back: Option<DirectionOptions>,
+    /// Kernel TCP as fast as it goes.
+    #[serde(default)]
+    pub bulk: Option<Bulk>,
+    /// Single datagrams.
+    #[serde(default)]
+    pub probe: Option<Probe>,
+}
+
+/// One TCP connection that sends all the time. Gives `goodput_mbit_s`, one sample a run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bulk {
+    /// The kernel's name of the sender's congestion control.
+    pub congestion_control: String,
+    /// From the connection's opening to the end.
+    #[serde(deserialize_with = "parse::duration")]
+    pub duration: Duration,
+    /// What of it does not count, because the connection is still speeding up. Default: 0 s.
+    #[serde(default, deserialize_with = "parse::duration")]
+    pub warm_up: Duration,
+}
+
+/// Numbered datagrams one way. Gives `delay_ms`, a sample for each that arrived, and `loss_pct`, a sample for each
+/// thousand that were sent (fewer at the end do not count).
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Probe {
+    /// How many, at most a million.
+    pub count: usize,
+    /// From one to the next, at least 100 µs.
+    #[serde(deserialize_with = "parse::duration")]
+    pub interval: Duration,
+    /// Length of an IP packet, from 44 to 1500.
+    #[serde(default = "probe_bytes")]
+    pub bytes: usize,
+}
+
+/// A value known from elsewhere. With a bound it is a requirement: a run that misses it is invalid.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// The figure's name.
+    pub figure: String,
+    /// The figure's labels; all of them.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Which of the figure's numbers it is about. Default: the mean.
+    #[serde(default)]
+    pub statistic: Statistic,
+    /// The value, in the figure's unit.
+    pub value: f64,
+    /// Who says so.
+    pub source: String,
+    /// The largest difference in percent of the value. Default: no bound.
+    #[serde(default)]
+    pub within_pct: Option<f64>,
+    /// The largest difference in the figure's unit. Default: no bound.
+    #[serde(default)]
+    pub within: Option<f64>,
+    /// Whether the value must lie in the 99.9 % interval of the mean over all samples of all runs (normal
+    /// approximation): right where samples are independent draws. Default: no.
+    #[serde(default)]
+    pub within_interval: bool,
+}
+
+/// One of a figure's numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Statistic {
+    /// The mean of the runs' means.
+    #[default]
+    Mean,
+    /// The median of all samples.
+    P50,
+    /// The 90th percentile of all samples.
+    P90,
+    /// The 99th percentile of all samples.
+    P99,
+}
+
+/// A figure made, run by run, of what two arms of that run measured.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compare {
+    /// The figure that is compared.
+    pub figure: String,
+    /// The label in which the two differ.
+    pub label: String,
+    /// The label's value in what the others are compared with.
+    pub base: String,
+    /// The new figure's name.
+    pub name: String,
+    /// What it is.
+    pub kind: Comparison,
+}
+
+/// How two means of a run become one number. `a` is what is compared and `b` what it is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comparison {
+    /// `a / b`.
+    Ratio,
+    /// `a - b`, in the figure's unit.
+    Difference,
+    /// `100 (1 - a / b)`: by how many percent it is less.
+    LossPct,
+}
+
+/// A plot of the distribution of one figure: a curve for each set of labels.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plot {
+    /// What stands above it.
+    pub title: String,
+    /// The figure.
+    pub figure: String,
+    /// Labels that a curve must have to be in it. Default: all curves are.
+    #[serde(default)]
+    pub only: Labels,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn probe_bytes() -> usize {
+    100
+}

@@ -1,0 +1,106 @@
+//! On what machine a run was made, and how quiet that was.
+
+use std::fs;
+
+use serde::{Deserialize, Serialize};
+
+/// The machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Conditions {
+    /// The processor's own name.
+    pub processor: String,
+    /// How many of them the program may use.
+    pub cores: usize,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The version of this program.
+    pub heddle: String,
+}
+
+/// What else was going on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Noise {
+    /// The system's load, averaged over a minute, before the first run. Zero where the system does not tell.
+    pub load_before: f64,
+    /// The same after the last run.
+    pub load_after: f64,
+    /// The share of the processors' time that was taken by a host of this machine, in percent.
+    pub stolen_pct: f64,
+}
+
+impl Conditions {
+    /// This machine.
+    pub fn now() -> Conditions {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let processor = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Conditions {
+            processor: processor.map_or("unknown", |(_, name)| name).to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.trim().to_owned(),
+            heddle: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// A reading from which [`Noise`] is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Quiet {
+    load: f64,
+    ticks: Option<Ticks>,
+}
+
+/// Ticks of all processors since the system started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ticks {
+    all: u64,
+    stolen: u64,
+}
+
+impl Quiet {
+    pub(super) fn now() -> Quiet {
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0);
+        let ticks = fs::read_to_string("/proc/stat").ok().and_then(|stat| parse_ticks(&stat));
+        Quiet { load, ticks }
+    }
+
+    /// What happened since.
+    pub(super) fn until_now(self) -> Noise {
+        let now = Quiet::now();
+        let stolen = self.ticks.zip(now.ticks).map_or(0.0, |(before, after)| {
+            let all = after.all.saturating_sub(before.all).max(1);
+            100.0 * after.stolen.saturating_sub(before.stolen) as f64 / all as f64
+        });
+        Noise { load_before: self.load, load_after: now.load, stolen_pct: stolen }
+    }
+}
+
+/// Reads the first line of `/proc/stat` (proc_stat(5)): the eighth number is stolen time, the two after it are in
+/// earlier ones already.
+fn parse_ticks(stat: &str) -> Option<Ticks> {
+    let numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+    let numbers: Vec<u64> = numbers.map_while(|number| number.parse().ok()).take(8).collect();
+    Some(Ticks { all: numbers.iter().sum(), stolen: *numbers.get(7)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_read() {
+        let stat = "cpu  10 20 30 40 50 60 70 80 5 6\ncpu0 1 2\n";
+        assert_eq!(parse_ticks(stat), Some(Ticks { all: 360, stolen: 80 }));
+        assert_eq!(parse_ticks("cpu  1 2"), None);
+        assert_eq!(parse_ticks(""), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_kernel() {
+        let conditions = Conditions::now();
+        assert!(conditions.cores >= 1 && !conditions.kernel.is_empty());
+        let noise = Quiet::now().until_now();
+        assert!((0.0..=100.0).contains(&noise.stolen_pct));
+    }
+}

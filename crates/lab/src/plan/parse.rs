@@ -1,0 +1,255 @@
+//! From the text of a plan to a plan that can be run, or one sentence about what is wrong with it and where.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use heddle_netem::{HostOptions, TopologyOptions, WireOptions, units};
+use serde::{Deserialize, Deserializer};
+
+use super::{Arm, Case, Plan};
+use crate::error::{Error, Result};
+
+/// A plan that comes with the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Shipped {
+    /// Its name.
+    pub name: &'static str,
+    /// Its text.
+    pub text: &'static str,
+}
+
+/// Every plan that ships, in the order of lists. A new one is a file and a line here.
+const SHIPPED: &[Shipped] =
+    &[Shipped { name: "calibrate", text: include_str!("../../plans/calibrate.toml") }];
+
+/// Every plan that ships.
+pub fn shipped() -> &'static [Shipped] {
+    SHIPPED
+}
+
+/// The most probes of a case.
+const PROBES_MAX: usize = 1_000_000;
+const PROBE_BYTES: std::ops::RangeInclusive<usize> = 44..=1500;
+const PROBE_INTERVAL_MIN: Duration = Duration::from_micros(100);
+const RUNS_MAX: usize = 10_000;
+/// The most cases of an arm: each has two hosts.
+const CASES_MAX: usize = 500;
+
+/// A plan and the text it was read from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The plan.
+    pub plan: Plan,
+    /// Its text, with the values of `--set` in place.
+    pub text: String,
+    /// What `--set` changed.
+    pub set: BTreeMap<String, String>,
+}
+
+impl Plan {
+    /// Reads the plan that ships under this name, or else the file of this name. `set` are the values of `--set`.
+    ///
+    /// # Errors
+    ///
+    /// One sentence, with the file and the line where there is one.
+    pub fn load(name: &str, set: &BTreeMap<String, String>) -> Result<Loaded> {
+        if let Some(shipped) = SHIPPED.iter().find(|shipped| shipped.name == name) {
+            return parse(&format!("{name}.toml"), shipped.text, set);
+        }
+        if !name.ends_with(".toml") {
+            let names: Vec<&str> = SHIPPED.iter().map(|shipped| shipped.name).collect();
+            let names = names.join(", ");
+            return Err(Error::Options(format!(
+                "there is no plan {name:?}; the plans are {names}, and a file's name ends in .toml"
+            )));
+        }
+        let text = fs::read_to_string(Path::new(name)).map_err(Error::io(format!("reading {name}")))?;
+        parse(name, &text, set)
+    }
+}
+
+/// Reads a plan from its text. `file` is for messages.
+pub(super) fn parse(file: &str, text: &str, set: &BTreeMap<String, String>) -> Result<Loaded> {
+    let source = Source { file, text };
+    let text = substitute(source, set)?;
+    let source = Source { file, text: &text };
+    let plan: Plan = toml::from_str(&text).map_err(|error| source.toml_error(&error))?;
+    check(&plan, source)?;
+    Ok(Loaded { plan, text, set: set.clone() })
+}
+
+/// Reads a duration such as `"50 ms"`.
+pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Duration, D::Error> {
+    let text = String::deserialize(from)?;
+    units::duration_ns(&text).map(Duration::from_nanos).map_err(serde::de::Error::custom)
+}
+
+/// A plan's text, for messages that name a line of it.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    /// An error at a byte of the text.
+    fn error(self, at: usize, what: impl std::fmt::Display) -> Error {
+        let before = self.text.as_bytes().get(..at).unwrap_or(self.text.as_bytes());
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        Error::Options(format!("{}:{line}: {what}", self.file))
+    }
+
+    fn toml_error(self, error: &toml::de::Error) -> Error {
+        let at = error.span().map_or(0, |span| span.start);
+        self.error(at, error.message().trim().replace('\n', "; "))
+    }
+}
+
+/// Replaces `${key}` by the value of `--set` or the plan's own. Lines stay where they are.
+fn substitute(source: Source<'_>, set: &BTreeMap<String, String>) -> Result<String> {
+    #[derive(Deserialize)]
+    struct Head {
+        #[serde(default)]
+        set: BTreeMap<String, String>,
+    }
+    // Before the values are known, anything that is a number and a part of a text will do.
+    let draft = replace_keys(source, |_| Some("0"))?;
+    let head: Head = toml::from_str(&draft).map_err(|error| source.toml_error(&error))?;
+    let mut values = head.set;
+    let known: Vec<String> = values.keys().cloned().collect();
+    for (key, value) in set {
+        if value.contains(['"', '\\', '$']) || value.contains(char::is_control) {
+            return Err(Error::Options(format!("--set {key}: {value:?} has characters that no value has")));
+        }
+        let slot = values.get_mut(key).ok_or_else(|| {
+            let known = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+            Error::Options(format!("--set {key}: the plan has no such value; it lets you set {known}"))
+        })?;
+        slot.clone_from(value);
+    }
+    replace_keys(source, |key| values.get(key).map(String::as_str))
+}
+
+/// The text with every `${key}` replaced.
+fn replace_keys<'a>(source: Source<'_>, value: impl Fn(&str) -> Option<&'a str>) -> Result<String> {
+    let mut text = String::new();
+    let mut rest = source.text;
+    while let Some(start) = rest.find("${") {
+        let at = source.text.len() - rest.len() + start;
+        let inside = &rest[start + 2..];
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let end = inside.find(|c| !plain(c)).unwrap_or(inside.len());
+        let (key, after) = inside.split_at(end);
+        let after = after
+            .strip_prefix('}')
+            .ok_or_else(|| source.error(at, "`${` without a name and `}` after it"))?;
+        text.push_str(&rest[..start]);
+        text.push_str(value(key).ok_or_else(|| source.error(at, format!("[set] has no value {key:?}")))?);
+        rest = after;
+    }
+    text.push_str(rest);
+    Ok(text)
+}
+
+/// The first fault that the form alone does not show.
+fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if plan.name.is_empty() || !plan.name.chars().all(plain) {
+        return Err(
+            source.error(0, format!("the name {:?} has more than letters, digits and hyphens", plan.name))
+        );
+    }
+    if !(1..=RUNS_MAX).contains(&plan.runs) {
+        return Err(source.error(0, format!("{} runs; possible is from 1 to {RUNS_MAX}", plan.runs)));
+    }
+    if plan.budget.is_zero() {
+        return Err(source.error(0, "the budget is no time at all"));
+    }
+    if plan.arms.is_empty() {
+        return Err(source.error(0, "there is no [[arm]]"));
+    }
+    let mut names = BTreeSet::new();
+    let mut labels = BTreeSet::new();
+    for arm in &plan.arms {
+        let at = arm.span().start;
+        let arm = arm.as_ref();
+        if !names.insert(&arm.name) {
+            return Err(source.error(at, format!("arm {:?} is there twice", arm.name)));
+        }
+        if arm.cases.is_empty() || arm.cases.len() > CASES_MAX {
+            return Err(source.error(
+                at,
+                format!(
+                    "arm {:?} has {} cases; possible is from 1 to {CASES_MAX}",
+                    arm.name,
+                    arm.cases.len()
+                ),
+            ));
+        }
+        for case in &arm.cases {
+            let at = case.span().start;
+            check_case(case.as_ref()).map_err(|what| source.error(at, what))?;
+            if !labels.insert(case_labels(arm, case.as_ref())) {
+                return Err(source.error(at, "another case has the same labels"));
+            }
+        }
+    }
+    for known in &plan.known {
+        let bounds = known.as_ref().within_pct.iter().chain(&known.as_ref().within);
+        if !known.as_ref().value.is_finite()
+            || bounds.clone().any(|bound| !(*bound >= 0.0 && bound.is_finite()))
+        {
+            return Err(source.error(
+                known.span().start,
+                "a known value and its bounds are finite numbers, bounds at least 0",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_case(case: &Case) -> std::result::Result<(), String> {
+    match (&case.bulk, &case.probe) {
+        (Some(bulk), None) => {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+            if bulk.congestion_control.is_empty() || !bulk.congestion_control.chars().all(plain) {
+                return Err(format!("{:?} is no congestion control", bulk.congestion_control));
+            }
+            if bulk.warm_up >= bulk.duration {
+                return Err("the warm-up leaves nothing of the duration".into());
+            }
+        }
+        (None, Some(probe)) => {
+            if !(1..=PROBES_MAX).contains(&probe.count) {
+                return Err(format!("{} probes; possible is from 1 to {PROBES_MAX}", probe.count));
+            }
+            if probe.interval < PROBE_INTERVAL_MIN {
+                return Err("probes need an interval of at least 100 µs".into());
+            }
+            if !PROBE_BYTES.contains(&probe.bytes) {
+                return Err(format!("probes of {} bytes; possible is from 44 to 1500", probe.bytes));
+            }
+        }
+        _ => return Err("a case has either `bulk` or `probe`".into()),
+    }
+    let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+    let wire = WireOptions {
+        from: "sender".into(),
+        to: "receiver".into(),
+        there: case.wire.clone(),
+        back: case.back.clone(),
+    };
+    let topology = TopologyOptions {
+        hosts: vec![host("sender"), host("receiver")],
+        wires: vec![wire],
+        default_wire: None,
+    };
+    topology.validate().map_err(|error| error.to_string())
+}
+
+/// The labels of everything a case measures.
+pub(super) fn case_labels(arm: &Arm, case: &Case) -> crate::figures::Labels {
+    arm.labels.iter().chain(&case.labels).map(|(name, value)| (name.clone(), value.clone())).collect()
+}

@@ -1,0 +1,231 @@
+//! Makes a plan's runs and writes what they measured.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::cases::{self, Outcome};
+use super::conditions::Quiet;
+use super::summary::{self, Summary, write_json, write_whole};
+use super::wires::{Backend, Emulator};
+use super::{Arm, Conditions, Loaded, Plan, RunSamples, parse};
+use crate::error::{Error, Result};
+use crate::{figures, interrupt, report};
+
+/// What the coming and going of an arm's hosts takes, for the estimate of the time left.
+const SETUP_ESTIMATE: Duration = Duration::from_secs(1);
+
+/// What is run and where its results go.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The plan.
+    pub loaded: Loaded,
+    /// How many runs. Default: as the plan says.
+    pub runs: Option<usize>,
+    /// The seed of the first run. Default: the plan's.
+    pub seed: Option<u64>,
+    /// A directory for the results, made if it is not there. It must not hold results already.
+    pub out: PathBuf,
+    /// The command as typed, for the report.
+    pub command: String,
+}
+
+/// One experiment under way.
+struct Running<'a> {
+    plan: &'a Plan,
+    backend: &'a mut dyn Backend,
+    samples: RunSamples,
+    reasons: Vec<String>,
+    noise: BTreeMap<String, BTreeMap<String, f64>>,
+    screen: Screen,
+}
+
+/// Runs a plan over emulated wires and writes results and report into the output directory: after an error or Ctrl-C
+/// those of the runs that were complete. A program that is not root must have one thread only when it calls this.
+///
+/// # Errors
+///
+/// [`Error::Interrupted`] by Ctrl-C, [`Error::Lacking`] where the machine has no emulated wires. A result that must not
+/// be trusted is no error: see [`Summary::valid`].
+pub fn run(options: &RunOptions) -> Result<Summary> {
+    interrupt::install()?;
+    run_with(options, &mut Emulator)
+}
+
+/// Runs a plan with what `backend` makes, and writes results and report into the output directory: after an error or
+/// Ctrl-C those of the runs that were complete.
+pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Result<Summary> {
+    let plan = &options.loaded.plan;
+    let runs = options.runs.unwrap_or(plan.runs);
+    let seed = options.seed.unwrap_or(plan.seed);
+    let last_seed = seed.checked_add(runs as u64);
+    if runs == 0 || last_seed.is_none() {
+        return Err(Error::Options(format!("{runs} runs from seed {seed} on are not possible")));
+    }
+    prepare(&options.out)?;
+    let begun = Instant::now();
+    let quiet = Quiet::now();
+    let budget = plan.budget.mul_f64((runs as f64 / plan.runs as f64).max(1.0));
+    let backend_name = backend.name().to_owned();
+    let screen = Screen::new(begun, estimate(plan) * runs as u32);
+    let mut running = Running {
+        plan,
+        backend,
+        samples: RunSamples::default(),
+        reasons: Vec::new(),
+        noise: BTreeMap::new(),
+        screen,
+    };
+    let (done, result) = running.all_runs(runs, seed, begun + budget);
+    running.screen.end();
+    let Running { samples, mut reasons, noise, .. } = running;
+    if let Err(error) = &result {
+        reasons.push(format!("run {} of {runs} was not completed: {error}", done + 1));
+    }
+    let checks = summary::checks(plan, &samples);
+    reasons.extend(checks.iter().filter_map(summary::Check::complaint));
+    let summary = Summary {
+        plan: plan.name.clone(),
+        set: options.loaded.set.clone(),
+        backend: backend_name,
+        commit: figures::commit(),
+        command: options.command.clone(),
+        conditions: Conditions::now(),
+        seeds: (seed..).take(done).collect(),
+        runs_wanted: runs,
+        seconds: begun.elapsed().as_secs_f64(),
+        noise: quiet.until_now(),
+        backend_noise: noise,
+        valid: reasons.is_empty(),
+        reasons,
+        figures: samples.figures(),
+        checks,
+    };
+    write(&options.out, &options.loaded, &summary, &samples)?;
+    result.map(|()| summary)
+}
+
+impl Running<'_> {
+    /// Makes the runs. Returns how many were completed, and why not all when that was not for want of time.
+    fn all_runs(&mut self, runs: usize, seed: u64, end: Instant) -> (usize, Result<()>) {
+        let mut longest = Duration::ZERO;
+        for run in 0..runs {
+            let start = Instant::now();
+            // A run that would not be finished in time is not begun; one is needed in any case.
+            if run > 0 && start + longest > end {
+                return (run, Ok(()));
+            }
+            if let Err(error) = self.one_run(run, runs, seed + run as u64) {
+                // Half a run has no pairs; but of the very first, half is better than nothing.
+                if run > 0 {
+                    self.samples.forget_run(run);
+                }
+                return (run, Err(error));
+            }
+            longest = longest.max(start.elapsed());
+        }
+        (runs, Ok(()))
+    }
+
+    fn one_run(&mut self, run: usize, runs: usize, seed: u64) -> Result<()> {
+        let count = self.plan.arms.len();
+        for place in 0..count {
+            let arm = self.plan.arms[(place + run) % count].as_ref();
+            let step = format!("run {} of {runs}: {}", run + 1, arm.name);
+            let outcomes = self.arm(arm, seed, &step)?;
+            for (case, outcome) in arm.cases.iter().zip(&outcomes) {
+                let labels = parse::case_labels(arm, case.as_ref());
+                for (name, unit, values) in cases::samples(outcome) {
+                    self.samples.add(run, name, &labels, unit, &values);
+                }
+            }
+            if arm.repeat {
+                let again = self.arm(arm, seed, &format!("{step}, again"))?;
+                for ((case, first), second) in arm.cases.iter().zip(&outcomes).zip(&again) {
+                    let labels = parse::case_labels(arm, case.as_ref());
+                    for (name, (unit, values)) in cases::differences(first, second) {
+                        self.samples.add(run, name, &labels, unit, &values);
+                    }
+                }
+            }
+        }
+        self.samples.compare(self.plan, run);
+        Ok(())
+    }
+
+    /// One arm of a run, from nothing to nothing.
+    fn arm(&mut self, arm: &Arm, seed: u64, step: &str) -> Result<Vec<Outcome>> {
+        interrupt::check()?;
+        self.screen.show(step);
+        let wires = self.backend.start(arm, seed)?;
+        let outcomes = cases::run_all(arm, wires.as_ref(), &mut || self.screen.show(step));
+        let conduct = wires.finish()?;
+        let outcomes = outcomes?;
+        self.reasons.extend(conduct.reasons.iter().map(|reason| format!("{step}: {reason}")));
+        let worst = self.noise.entry(arm.name.clone()).or_default();
+        for (name, value) in conduct.noise {
+            let slot = worst.entry(name).or_insert(value);
+            *slot = slot.max(value);
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Makes the output directory and refuses one that holds results.
+fn prepare(out: &Path) -> Result<()> {
+    fs::create_dir_all(out).map_err(Error::io(format!("making {}", out.display())))?;
+    if out.join("summary.json").exists() {
+        let out = out.display();
+        return Err(Error::Options(format!("{out} holds the results of a run; choose another directory")));
+    }
+    Ok(())
+}
+
+fn write(out: &Path, loaded: &Loaded, summary: &Summary, samples: &RunSamples) -> Result<()> {
+    write_whole(&out.join("plan.toml"), loaded.text.as_bytes())?;
+    write_json(&out.join("samples.json"), samples, false)?;
+    write_json(&out.join("summary.json"), summary, true)?;
+    let page = report::page(&[report::Results { plan: &loaded.plan, summary, samples }]);
+    write_whole(&out.join("report.html"), page.as_bytes())
+}
+
+/// How long one run of a plan takes.
+pub fn estimate(plan: &Plan) -> Duration {
+    let of = |arm: &Arm| (cases::duration(arm) + SETUP_ESTIMATE) * (1 + u32::from(arm.repeat));
+    plan.arms.iter().map(|arm| of(arm.as_ref())).sum()
+}
+
+/// One line of progress on standard error: rewritten on a terminal, one line per step elsewhere.
+struct Screen {
+    begun: Instant,
+    expected: Duration,
+    terminal: bool,
+    last: String,
+}
+
+impl Screen {
+    fn new(begun: Instant, expected: Duration) -> Screen {
+        Screen { begun, expected, terminal: io::stderr().is_terminal(), last: String::new() }
+    }
+
+    fn show(&mut self, step: &str) {
+        let elapsed = self.begun.elapsed();
+        let left = self.expected.saturating_sub(elapsed).as_secs();
+        let line = format_args!("[{:>3} s, about {left:>3} s left] {step}", elapsed.as_secs());
+        // Progress is a courtesy: a terminal that is gone must not end the run.
+        let _ = match self.terminal {
+            true => write!(io::stderr(), "\r\x1b[K{line}"),
+            false if self.last != step => writeln!(io::stderr(), "{line}"),
+            false => Ok(()),
+        };
+        step.clone_into(&mut self.last);
+    }
+
+    fn end(&mut self) {
+        if self.terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What a run leaves behind as `summary.json`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Conditions, Known, Noise, Plan, RunSamples, Series, Statistic};
+use crate::error::{Error, Result};
+use crate::figures::{self, Figure, Labels};
+
+/// The bounds of a normal distribution's middle 99.9 %, in standard deviations.
+const Z_999: f64 = 3.290_527;
+
+/// The result of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The plan's name.
+    pub plan: String,
+    /// What `--set` changed in it.
+    pub set: BTreeMap<String, String>,
+    /// What the hosts and wires were made of.
+    pub backend: String,
+    /// The commit that was checked out (see [`figures::commit`]).
+    pub commit: String,
+    /// The command that made it, as typed.
+    pub command: String,
+    /// On what machine.
+    pub conditions: Conditions,
+    /// The seeds of the runs that are in the figures.
+    pub seeds: Vec<u64>,
+    /// How many runs there should have been.
+    pub runs_wanted: usize,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// How quiet the machine was.
+    pub noise: Noise,
+    /// What the backend says about itself, by arm: the worst of all runs.
+    pub backend_noise: BTreeMap<String, BTreeMap<String, f64>>,
+    /// Whether the figures may be trusted.
+    pub valid: bool,
+    /// Why not.
+    pub reasons: Vec<String>,
+    /// What was measured.
+    pub figures: Vec<Figure>,
+    /// Ours beside what was known.
+    pub checks: Vec<Check>,
+}
+
+/// A value known from elsewhere and ours.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// The figure's name.
+    pub figure: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// Which of its numbers.
+    pub statistic: Statistic,
+    /// The unit of both values.
+    pub unit: String,
+    /// The known value.
+    pub known: f64,
+    /// Who says so.
+    pub source: String,
+    /// Ours; absent when it was not measured.
+    pub ours: Option<f64>,
+    /// The bounds in which ours had to be; absent when nothing was demanded.
+    pub bounds: Option<[f64; 2]>,
+    /// Whether it was; absent when nothing was demanded.
+    pub holds: Option<bool>,
+}
+
+impl Statistic {
+    /// The number of a figure that this is.
+    pub fn of(self, figure: &Figure) -> f64 {
+        match self {
+            Statistic::Mean => figure.mean,
+            Statistic::P50 => figure.p50,
+            Statistic::P90 => figure.p90,
+            Statistic::P99 => figure.p99,
+        }
+    }
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Statistic::Mean => "mean",
+            Statistic::P50 => "p50",
+            Statistic::P90 => "p90",
+            Statistic::P99 => "p99",
+        }
+    }
+}
+
+/// Every known value of the plan beside ours.
+pub(super) fn checks(plan: &Plan, samples: &RunSamples) -> Vec<Check> {
+    let check = |known: &Known| {
+        let series = samples.series(&known.figure, &known.labels);
+        let figure = series.and_then(Series::figure);
+        let ours = figure.as_ref().map(|figure| known.statistic.of(figure));
+        let bounds = bounds(known, series);
+        let demanded = known.within_interval || known.within.is_some() || known.within_pct.is_some();
+        let holds = || ours.zip(bounds).is_some_and(|(ours, [low, high])| low <= ours && ours <= high);
+        Check {
+            figure: known.figure.clone(),
+            labels: known.labels.clone(),
+            statistic: known.statistic,
+            unit: figure.map(|figure| figure.unit).unwrap_or_default(),
+            known: known.value,
+            source: known.source.clone(),
+            ours,
+            bounds,
+            holds: demanded.then(holds),
+        }
+    };
+    plan.known.iter().map(|known| check(known.as_ref())).collect()
+}
+
+/// The bounds in which our value must be: the narrowest of those demanded.
+fn bounds(known: &Known, series: Option<&Series>) -> Option<[f64; 2]> {
+    let percent = known.within_pct.map(|percent| known.value.abs() * percent / 100.0);
+    let interval = series.filter(|_| known.within_interval).and_then(half_interval);
+    let half = [percent, known.within, interval].into_iter().flatten().reduce(f64::min)?;
+    Some([known.value - half, known.value + half])
+}
+
+/// Half of the 99.9 % interval of the mean of independent samples.
+fn half_interval(series: &Series) -> Option<f64> {
+    let samples = series.all();
+    let mean = figures::mean(&samples)?;
+    let n = samples.len() as f64;
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    (n > 1.0).then(|| Z_999 * (squares / (n - 1.0) / n).sqrt())
+}
+
+impl Check {
+    /// The reason for which it makes a run invalid, if it does.
+    pub(super) fn complaint(&self) -> Option<String> {
+        if self.holds != Some(false) {
+            return None;
+        }
+        let labels: Vec<String> = self.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let what = format!("{} of {} ({})", self.statistic.name(), self.figure, labels.join(", "));
+        Some(match (self.ours, self.bounds) {
+            (Some(ours), Some([low, high])) => {
+                format!("the {what} is {ours:.4} {}, not from {low:.4} to {high:.4}", self.unit)
+            }
+            _ => format!("the {what} was not measured"),
+        })
+    }
+}
+
+impl Summary {
+    /// Reads `summary.json` of a run's directory.
+    pub fn read(dir: &Path) -> Result<Summary> {
+        read_json(&dir.join("summary.json"))
+    }
+}
+
+impl RunSamples {
+    /// Reads `samples.json` of a run's directory.
+    pub fn read(dir: &Path) -> Result<RunSamples> {
+        read_json(&dir.join("samples.json"))
+    }
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read(path).map_err(Error::io(format!("reading {}", path.display())))?;
+    serde_json::from_slice(&text).map_err(|error| Error::Options(format!("{}: {error}", path.display())))
+}
+
+/// Writes a file that appears whole or not at all.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".part");
+    let written = fs::write(&draft, bytes).and_then(|()| fs::rename(&draft, path));
+    written.map_err(Error::io(format!("writing {}", path.display())))
+}
+
+/// Writes a value as JSON, for people to read when it is small.
+pub(super) fn write_json(path: &Path, value: &impl Serialize, pretty: bool) -> Result<()> {
+    let json = if pretty { serde_json::to_vec_pretty(value) } else { serde_json::to_vec(value) };
+    let mut json = json.map_err(|error| Error::Options(format!("{}: {error}", path.display())))?;
+    json.push(b'\n');
+    write_whole(path, &json)
+}

@@ -1,0 +1,298 @@
+//! Plans with bad input, statistics run by run, and whole runs over a loopback that stands in for wires.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use super::parse::parse;
+use super::run::run_with;
+use super::wires::{Backend, Conduct, End, Wires};
+use super::*;
+use crate::error::{Error, Result};
+use crate::figures::labels;
+
+/// The smallest plan with everything in it; the wires do nothing, because the loopback has none.
+const SMALL: &str = r#"
+name = "small"
+title = "Small & <quick>"
+about = "A plan for tests."
+budget = "1 min"
+runs = 2
+seed = 7
+
+[set]
+probes = "2000"
+
+[[arm]]
+name = "bulk"
+labels = { transport = "plain" }
+
+[[arm.case]]
+labels = { cc = "reno" }
+wire = {}
+bulk = { congestion_control = "reno", duration = "0.4 s", warm_up = "0.1 s" }
+
+[[arm]]
+name = "probe"
+repeat = true
+
+[[arm.case]]
+labels = { transport = "plain" }
+wire = {}
+probe = { count = ${probes}, interval = "100 us" }
+
+[[known]]
+figure = "delay_ms"
+labels = { transport = "plain" }
+value = 0.0
+within = 1000.0
+source = "a loopback is quick"
+
+[[plot]]
+title = "Delay"
+figure = "delay_ms"
+"#;
+
+fn small(changes: &[(&str, &str)]) -> Result<Loaded> {
+    let text = changes.iter().fold(SMALL.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    });
+    parse("small.toml", &text, &BTreeMap::new())
+}
+
+fn set(key: &str, value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(key.to_owned(), value.to_owned())])
+}
+
+#[test]
+fn every_shipped_plan_is_a_plan_and_keeps_its_budget() {
+    for shipped in shipped() {
+        let loaded = Plan::load(shipped.name, &BTreeMap::new()).unwrap();
+        let plan = &loaded.plan;
+        assert_eq!(plan.name, shipped.name);
+        assert!(estimate(plan) * plan.runs as u32 <= plan.budget, "{}", plan.name);
+        assert!(plan.budget <= Duration::from_secs(20 * 60), "{}", plan.name);
+        // What is stored with the results is a plan again, and the same.
+        let again = parse("again.toml", &loaded.text, &BTreeMap::new()).unwrap();
+        assert_eq!(again.text, loaded.text);
+    }
+}
+
+#[test]
+fn bad_plans_are_refused_with_one_sentence_and_the_line() {
+    for (change, line, what) in [
+        (("name = \"small\"", "nam = \"small\""), 2, "nam"),
+        (("name = \"small\"", "name = \"a b\""), 1, "letters, digits and hyphens"),
+        (("runs = 2", "runs = 0"), 1, "0 runs"),
+        (("runs = 2", "runs = \"two\""), 6, "expected usize"),
+        (("\"1 min\"", "\"60\""), 5, "no unit"),
+        (("cc = \"reno\" }", "cc = \"reno\""), 18, "missing comma"),
+        (("wire = {}", "wire = { rate = \"10\" }"), 18, "no unit"),
+        (("wire = {}", "wire = { rat = \"10 Mbit/s\" }"), 18, "rat"),
+        (("wire = {}", "wire = { loss = { bernoulli = { probability = \"101 %\" } } }"), 16, "1.01"),
+        (("\"0.4 s\"", "\"0.1 s\""), 16, "warm-up leaves nothing"),
+        (("congestion_control = \"reno\"", "congestion_control = \"../x\""), 16, "no congestion control"),
+        (("bulk = {", "probe = { count = 5, interval = \"1 ms\" }\nbulk = {"), 16, "either"),
+        (("\"100 us\"", "\"99 us\""), 25, "at least 100 µs"),
+        (("${probes}", "0"), 25, "0 probes"),
+        (("${probes}", "${prob}"), 28, "no value \"prob\""),
+        (("${probes}", "${probes"), 28, "`}`"),
+        (("interval = \"100 us\"", "interval = \"100 us\", bytes = 43"), 25, "43 bytes"),
+        (("name = \"probe\"", "name = \"bulk\""), 21, "there twice"),
+        (("labels = { cc = \"reno\" }", "labels = {}"), 25, "same labels"),
+        (("within = 1000.0", "within = -1.0"), 30, "finite"),
+    ] {
+        let error = small(&[change]).unwrap_err().to_string();
+        let place = format!("small.toml:{line}: ");
+        assert!(error.starts_with(&place) && error.contains(what), "{change:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn values_are_set_by_name_only() {
+    let loaded = parse("small.toml", SMALL, &set("probes", "3000")).unwrap();
+    assert_eq!(loaded.plan.arms[1].as_ref().cases[0].as_ref().probe.as_ref().unwrap().count, 3000);
+    let refused = |key, value| parse("small.toml", SMALL, &set(key, value)).unwrap_err().to_string();
+    assert!(refused("probe", "1").contains("it lets you set probes"));
+    assert!(refused("probes", "1 }\n[[arm]]").contains("--set probes"));
+    assert!(refused("probes", "\"").contains("--set probes"));
+    assert!(refused("probes", "many").starts_with("small.toml:28: "));
+    let missing = Plan::load("nonesuch", &BTreeMap::new()).unwrap_err().to_string();
+    assert!(missing.contains("calibrate") && missing.contains(".toml"), "{missing}");
+    let missing = Plan::load("nonesuch.toml", &BTreeMap::new()).unwrap_err();
+    assert!(matches!(missing, Error::Io { .. }));
+}
+
+#[test]
+fn a_mean_is_that_of_the_runs_and_quantiles_are_those_of_all_samples() {
+    let mut samples = RunSamples::default();
+    let arm = labels([("transport", "stock")]);
+    samples.add(0, "delay_ms", &arm, "ms", &[1.0; 98]);
+    samples.add(1, "delay_ms", &arm, "ms", &[3.0, 5.0, f64::NAN, f64::INFINITY]);
+    let figures = samples.figures();
+    let figure = &figures[0];
+    // Means 1 and 4; for one degree of freedom t is 12.7062, and half of the difference is the standard error.
+    assert_eq!((figures.len(), figure.n, figure.mean, figure.p50), (1, 100, 2.5, 1.0));
+    let [low, high] = figure.ci95.unwrap();
+    assert!((low - (2.5 - 12.7062 * 1.5)).abs() < 1e-9 && (high - (2.5 + 12.7062 * 1.5)).abs() < 1e-9);
+    samples.forget_run(1);
+    assert_eq!(samples.figures()[0].ci95, None);
+    samples.forget_run(0);
+    assert!(samples.all().is_empty());
+}
+
+#[test]
+fn comparisons_are_paired_by_run() {
+    let compare = |name: &str, kind: &str| {
+        format!(
+            "[[compare]]\nfigure = \"rate\"\nlabel = \"transport\"\nbase = \"stock\"\nname = \"{name}\"\nkind = \"{kind}\"\n"
+        )
+    };
+    let all = [compare("ratio", "ratio"), compare("more", "difference"), compare("less_pct", "loss_pct")];
+    let loaded = parse("small.toml", &format!("{SMALL}{}", all.concat()), &BTreeMap::new()).unwrap();
+    let mut samples = RunSamples::default();
+    for (run, (stock, tls)) in [(10.0, 20.0), (20.0, 30.0)].into_iter().enumerate() {
+        for (transport, value) in [("stock", stock), ("tls", tls)] {
+            let labels = labels([("transport", transport), ("wire", "shared")]);
+            samples.add(run, "rate", &labels, "MB/s", &[value]);
+        }
+        // It has no partner, and one without the label is nobody's.
+        samples.add(run, "rate", &labels([("transport", "tls"), ("wire", "none")]), "MB/s", &[1.0]);
+        samples.add(run, "rate", &labels([("wire", "shared")]), "MB/s", &[1.0]);
+        samples.compare(&loaded.plan, run);
+    }
+    let tls = labels([("transport", "tls"), ("wire", "shared")]);
+    let of = |name: &str| samples.series(name, &tls).unwrap().all();
+    assert_eq!(
+        (of("ratio"), of("more"), of("less_pct")),
+        (vec![2.0, 1.5], vec![10.0; 2], vec![-100.0, -50.0])
+    );
+    assert_eq!(samples.all().iter().filter(|series| series.name == "ratio").count(), 1);
+}
+
+/// Sockets on this machine's loopback, without any wire. For tests only: it shows that plans are run, not that wires
+/// are right.
+struct Loopback {
+    /// The arm, and the seed that it was started with.
+    started: Vec<(String, u64)>,
+    /// How many arms go well before one fails; `None` fails never.
+    fails_after: Option<usize>,
+}
+
+struct LoopbackSockets(Vec<Option<String>>);
+
+impl Backend for Loopback {
+    fn name(&self) -> &'static str {
+        "loopback"
+    }
+
+    fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>> {
+        if self.fails_after == Some(self.started.len()) {
+            return Err(Error::Interrupted);
+        }
+        self.started.push((arm.name.clone(), seed));
+        let control = |case: &toml::Spanned<Case>| {
+            case.as_ref().bulk.as_ref().map(|bulk| bulk.congestion_control.clone())
+        };
+        Ok(Box::new(LoopbackSockets(arm.cases.iter().map(control).collect())))
+    }
+}
+
+impl Wires for LoopbackSockets {
+    fn listen(&self, _case: usize) -> Result<TcpListener> {
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io("listening"))
+    }
+
+    fn connect(&self, case: usize, to: SocketAddr) -> Result<TcpStream> {
+        let stream = TcpStream::connect(to).map_err(Error::io("connecting"))?;
+        if let Some(control) = &self.0[case] {
+            rustix::net::sockopt::set_tcp_congestion(&stream, control).unwrap();
+        }
+        Ok(stream)
+    }
+
+    fn datagrams(&self, _case: usize, _end: End) -> Result<UdpSocket> {
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::io("binding"))
+    }
+
+    fn finish(self: Box<Self>) -> Result<Conduct> {
+        Ok(Conduct { reasons: Vec::new(), noise: BTreeMap::from([("lateness".to_owned(), 1.5)]) })
+    }
+}
+
+fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
+    RunOptions { loaded, runs: None, seed: None, out: out.to_owned(), command: "heddle lab".to_owned() }
+}
+
+#[test]
+fn arms_alternate_and_are_paired_by_seed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut backend = Loopback { started: Vec::new(), fails_after: None };
+    let summary = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap();
+    let started: Vec<(&str, u64)> = backend.started.iter().map(|(arm, seed)| (&**arm, *seed)).collect();
+    let again = ("probe", 8);
+    assert_eq!(started, [("bulk", 7), ("probe", 7), ("probe", 7), again, again, ("bulk", 8)]);
+    assert!(summary.valid, "{:?}", summary.reasons);
+    assert_eq!((&*summary.backend, &*summary.seeds, summary.runs_wanted), ("loopback", &[7, 8][..], 2));
+    assert_eq!(summary.backend_noise["probe"]["lateness"], 1.5);
+    let figure = |name: &str| summary.figures.iter().find(|figure| figure.name == name).unwrap();
+    assert_eq!((figure("delay_ms").n, figure("loss_pct").n), (4000, 4));
+    assert_eq!((figure("loss_pct").mean, figure("repeated_loss_differences").mean), (0.0, 0.0));
+    let goodput = figure("goodput_mbit_s");
+    assert!(goodput.mean > 1.0 && goodput.labels == labels([("cc", "reno"), ("transport", "plain")]));
+    // What was written reads back, to the last digit but one.
+    let stored = crate::report::Stored::read(dir.path()).unwrap();
+    let counts = |figures: &[crate::figures::Figure]| -> Vec<(String, Labels, usize)> {
+        figures.iter().map(|figure| (figure.name.clone(), figure.labels.clone(), figure.n)).collect()
+    };
+    assert_eq!(counts(&stored.summary.figures), counts(&summary.figures));
+    assert_eq!(counts(&stored.samples.figures()), counts(&summary.figures));
+    assert_eq!((&stored.summary.seeds, &stored.summary.checks.len()), (&summary.seeds, &1));
+    assert!(dir.path().join("report.html").is_file());
+    let refused = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
+    assert!(refused.to_string().contains("another directory"));
+}
+
+#[test]
+fn an_interrupted_run_leaves_what_was_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    // The second run has its probes and not its bulk connection.
+    let mut backend = Loopback { started: Vec::new(), fails_after: Some(5) };
+    let error = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
+    assert!(matches!(error, Error::Interrupted));
+    let summary = Summary::read(dir.path()).unwrap();
+    assert!(!summary.valid && summary.reasons[0].contains("run 2 of 2"), "{:?}", summary.reasons);
+    assert_eq!(summary.seeds, [7]);
+    assert!(summary.figures.iter().all(|figure| figure.ci95.is_none()));
+    let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(names.count(), 4);
+}
+
+#[test]
+fn a_value_outside_its_bounds_makes_a_run_invalid() {
+    let dir = tempfile::tempdir().unwrap();
+    let never = small(&[("value = 0.0", "value = 5000.0"), ("runs = 2", "runs = 1")]).unwrap();
+    let mut backend = Loopback { started: Vec::new(), fails_after: None };
+    let summary = run_with(&options(never, dir.path()), &mut backend).unwrap();
+    assert!(!summary.valid && summary.reasons[0].contains("delay_ms"), "{:?}", summary.reasons);
+    assert_eq!(summary.checks[0].holds, Some(false));
+}
+
+#[test]
+fn an_interval_is_demanded_of_all_samples() {
+    let known = "[[known]]\nfigure = \"x\"\nvalue = 1.0\nwithin_interval = true\nsource = \"chance\"\n";
+    let loaded = parse("small.toml", &format!("{SMALL}{known}"), &BTreeMap::new()).unwrap();
+    let holds = |offset: f64| {
+        let mut samples = RunSamples::default();
+        // Mean 1 + offset, standard deviation 1.0005 and 1000 samples: the interval is 0.1041 to each side.
+        let values: Vec<f64> = (0..1000).map(|n| f64::from(n % 2 * 2) + offset).collect();
+        samples.add(0, "x", &Labels::new(), "1", &values);
+        summary::checks(&loaded.plan, &samples)[1].holds
+    };
+    assert_eq!(
+        [holds(0.10), holds(-0.10), holds(0.11), holds(-0.11)].map(Option::unwrap),
+        [true, true, false, false]
+    );
+    assert_eq!(summary::checks(&loaded.plan, &RunSamples::default())[1].holds, Some(false));
+}

@@ -1,0 +1,153 @@
+//! What carries a plan's cases: hosts with wires between them, and sockets on the hosts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use heddle_netem::WireOptions;
+
+use super::Arm;
+use crate::emulator::{EmulatedHostOptions, Emulation, NetworkOptions, RunOptions};
+use crate::error::{Error, Result};
+
+/// Makes the hosts and wires of an arm.
+pub(super) trait Backend {
+    /// Its name in results.
+    fn name(&self) -> &'static str;
+
+    /// Two hosts and a wire for each case of `arm`. `seed` decides all that chance does to packets.
+    fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>>;
+}
+
+/// Which end of a case's wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Where data comes from.
+    Sender,
+    /// Where it goes.
+    Receiver,
+}
+
+/// Hosts and wires that are up. Dropping them takes them away.
+pub(super) trait Wires: Sync {
+    /// A listening socket on the receiver's host of the case with this place.
+    fn listen(&self, case: usize) -> Result<TcpListener>;
+
+    /// A connection from the sender's host, with the congestion control that the case asks for.
+    fn connect(&self, case: usize, to: SocketAddr) -> Result<TcpStream>;
+
+    /// A bound UDP socket on one of the two hosts.
+    fn datagrams(&self, case: usize, end: End) -> Result<UdpSocket>;
+
+    /// Takes everything away and says how it went.
+    fn finish(self: Box<Self>) -> Result<Conduct>;
+}
+
+/// How well a backend did what it should.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Conduct {
+    /// Why its work must not be trusted; none when it may be.
+    pub(super) reasons: Vec<String>,
+    /// What it measured of itself; more is worse.
+    pub(super) noise: BTreeMap<String, f64>,
+}
+
+/// Hosts that are network namespaces of this machine, joined by emulated wires: the backend `emu`.
+#[derive(Debug)]
+pub(super) struct Emulator;
+
+/// The hosts of an arm.
+struct Emulated {
+    emulation: Emulation,
+    /// The names of all hosts, two for each case.
+    hosts: Vec<String>,
+    /// The address of each case's receiver.
+    receivers: Vec<IpAddr>,
+}
+
+impl Backend for Emulator {
+    fn name(&self) -> &'static str {
+        "emu"
+    }
+
+    fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>> {
+        let options = network(arm);
+        let run = RunOptions { seed, ..RunOptions::default() };
+        let hosts = options.hosts.iter().map(|host| host.name.clone()).collect();
+        let receivers = options.addresses().into_iter().skip(1).step_by(2);
+        let receivers = receivers.map(|addresses| addresses[0]).collect();
+        Ok(Box::new(Emulated { emulation: Emulation::start(&options, &run)?, hosts, receivers }))
+    }
+}
+
+/// Two hosts for each case, the sender first, and the wire between them.
+fn network(arm: &Arm) -> NetworkOptions {
+    let mut options = NetworkOptions::default();
+    for (place, case) in arm.cases.iter().enumerate() {
+        let case = case.as_ref();
+        let [from, to] = [End::Sender, End::Receiver].map(|end| host_name(arm, place, end));
+        for name in [&from, &to] {
+            options.hosts.push(EmulatedHostOptions {
+                name: name.clone(),
+                congestion_control: case.bulk.as_ref().map(|bulk| bulk.congestion_control.clone()),
+                ..EmulatedHostOptions::default()
+            });
+        }
+        options.wires.push(WireOptions { from, to, there: case.wire.clone(), back: case.back.clone() });
+    }
+    options
+}
+
+/// Hosts' names label the seeds of their wires: no two arms share one.
+fn host_name(arm: &Arm, place: usize, end: End) -> String {
+    let end = match end {
+        End::Sender => "sender",
+        End::Receiver => "receiver",
+    };
+    format!("{}-{place}-{end}", arm.name)
+}
+
+impl Wires for Emulated {
+    fn listen(&self, case: usize) -> Result<TcpListener> {
+        let address = SocketAddr::new(self.receivers[case], 0);
+        self.on(case, End::Receiver, "listening", || TcpListener::bind(address))
+    }
+
+    fn connect(&self, case: usize, to: SocketAddr) -> Result<TcpStream> {
+        self.on(case, End::Sender, "connecting", || TcpStream::connect(to))
+    }
+
+    fn datagrams(&self, case: usize, end: End) -> Result<UdpSocket> {
+        let address = match end {
+            End::Sender => Ipv4Addr::UNSPECIFIED.into(),
+            End::Receiver => self.receivers[case],
+        };
+        self.on(case, end, "opening a UDP socket", || UdpSocket::bind((address, 0)))
+    }
+
+    fn finish(self: Box<Self>) -> Result<Conduct> {
+        let summary = self.emulation.stop()?;
+        let noise = [
+            ("lateness p99 in µs", summary.lateness.p99_us),
+            ("lateness at most in µs", summary.lateness.max_us),
+            ("unattended p99 in µs", summary.unattended.p99_us),
+            ("unattended at most in µs", summary.unattended.max_us),
+        ];
+        let noise = noise.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Ok(Conduct { reasons: summary.reasons, noise })
+    }
+}
+
+impl Emulated {
+    /// Makes a socket on a host; it stays there.
+    fn on<T: Send>(
+        &self,
+        case: usize,
+        end: End,
+        doing: &str,
+        make: impl FnOnce() -> io::Result<T> + Send,
+    ) -> Result<T> {
+        let host = &self.hosts[2 * case + usize::from(end == End::Receiver)];
+        self.emulation.run_in(host, make)?.map_err(Error::io(doing))
+    }
+}

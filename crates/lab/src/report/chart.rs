@@ -1,0 +1,307 @@
+//! Plots as SVG. Colours come from the page's style sheet, so that they follow the reader's scheme.
+
+use std::fmt::Write;
+
+use super::page::escape;
+
+/// How many series have a colour and a dash pattern of their own; further ones begin anew.
+pub(super) const SERIES_STYLES: usize = 8;
+
+const WIDTH: f64 = 760.0;
+/// Room for labels on the left of a chart of intervals.
+const LABELS: f64 = 300.0;
+const ROW: f64 = 22.0;
+const AXIS: f64 = 46.0;
+const RIGHT: f64 = 24.0;
+const PLOT_HEIGHT: f64 = 280.0;
+const TICKS: f64 = 6.0;
+
+/// A row of a chart of intervals.
+pub(super) struct Row {
+    pub(super) label: String,
+    pub(super) mean: f64,
+    pub(super) ci95: Option<[f64; 2]>,
+    /// The value from elsewhere.
+    pub(super) known: Option<f64>,
+    /// Which run directory, for the colour.
+    pub(super) series: usize,
+}
+
+/// A point of a distribution function with its confidence band.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) p: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+/// A distribution function.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(super) struct Curve {
+    pub(super) label: String,
+    pub(super) n: usize,
+    pub(super) points: Vec<Point>,
+}
+
+/// The most points of a curve.
+const POINTS_MAX: usize = 200;
+/// Where the axis of a distribution ends: the tail beyond would press everything else together.
+pub(super) const TAIL: f64 = 0.995;
+
+impl Curve {
+    /// The empirical distribution of samples, with the 95 % band of Dvoretzky, Kiefer, Wolfowitz and Massart. `None`
+    /// without samples.
+    pub(super) fn of(label: String, mut samples: Vec<f64>) -> Option<Curve> {
+        samples.sort_by(f64::total_cmp);
+        let n = samples.len();
+        let half = ((2.0_f64 / 0.05).ln() / (2.0 * n as f64)).sqrt();
+        let step = (n / POINTS_MAX).max(1);
+        let point = |(rank, x): (usize, &f64)| {
+            let p = (rank + 1) as f64 / n as f64;
+            Point { x: *x, p, low: (p - half).max(0.0), high: (p + half).min(1.0) }
+        };
+        let mut points: Vec<Point> = samples.iter().enumerate().step_by(step).map(point).collect();
+        points.push(samples.last().map(|x| point((n - 1, x)))?);
+        Some(Curve { label, n, points })
+    }
+
+    fn quantile(&self, q: f64) -> f64 {
+        let found = self.points.iter().find(|point| point.p >= q).or(self.points.last());
+        found.map_or(0.0, |point| point.x)
+    }
+}
+
+/// A value axis with round numbers on it.
+struct Axis {
+    low: f64,
+    high: f64,
+    step: f64,
+    start_px: f64,
+    length_px: f64,
+}
+
+impl Axis {
+    /// An axis over all values, with ends on round numbers.
+    fn over(values: impl Iterator<Item = f64>, start_px: f64, length_px: f64) -> Axis {
+        let (low, high) = values
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
+        // Near zero the zero belongs to it.
+        let low = if low > 0.0 && low < high / 2.0 { 0.0 } else { low };
+        let spread = if high > low { high - low } else { high.abs().max(1.0) };
+        let step = round_step(spread / TICKS);
+        let (low, high) = ((low / step).floor() * step, (high / step).ceil() * step);
+        let high = if high > low { high } else { low + step };
+        Axis { low, high, step, start_px, length_px }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let share = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        self.start_px + share * self.length_px
+    }
+
+    /// The round numbers and what they are called.
+    fn ticks(&self) -> Vec<(f64, String)> {
+        let count = ((self.high - self.low) / self.step).round() as usize;
+        let decimals = (-self.step.log10().floor()).max(0.0) as usize;
+        (0..=count)
+            .map(|number| self.low + number as f64 * self.step)
+            .map(|value| (value, format!("{value:.decimals$}")))
+            .collect()
+    }
+
+    /// Grid lines and numbers of a horizontal axis between two heights, with the unit under it.
+    fn draw(&self, svg: &mut String, top: f64, bottom: f64, unit: &str) {
+        for (value, name) in self.ticks() {
+            let x = self.at(value);
+            put(
+                svg,
+                format_args!(
+                    r#"<line class="grid" x1="{x:.1}" x2="{x:.1}" y1="{top:.1}" y2="{bottom:.1}"/>"#
+                ),
+            );
+            put(
+                svg,
+                format_args!(
+                    r#"<text class="tick" text-anchor="middle" x="{x:.1}" y="{:.1}">{name}</text>"#,
+                    bottom + 16.0
+                ),
+            );
+        }
+        let x = self.start_px + self.length_px / 2.0;
+        put(
+            svg,
+            format_args!(
+                r#"<text class="tick" text-anchor="middle" x="{x:.1}" y="{:.1}">{}</text>"#,
+                bottom + 34.0,
+                escape(unit)
+            ),
+        );
+    }
+}
+
+/// The round number (1, 2 or 5 times a power of ten) at or above `raw`, which is positive.
+fn round_step(raw: f64) -> f64 {
+    let power = 10_f64.powf(raw.log10().floor());
+    let round = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= raw * 0.999_999);
+    round.unwrap_or(10.0) * power
+}
+
+/// Means with their intervals, one under the other; a diamond is a known value.
+pub(super) fn intervals(title: &str, unit: &str, rows: &[Row]) -> String {
+    let values =
+        rows.iter().flat_map(|row| row.ci95.into_iter().flatten().chain([row.mean]).chain(row.known));
+    let axis = Axis::over(values, LABELS, WIDTH - LABELS - RIGHT);
+    let bottom = 8.0 + ROW * rows.len() as f64;
+    let mut svg = open(title, bottom + AXIS);
+    axis.draw(&mut svg, 8.0, bottom, unit);
+    for (number, row) in rows.iter().enumerate() {
+        let y = 8.0 + ROW * (number as f64 + 0.5);
+        let style = row.series % SERIES_STYLES;
+        put(
+            &mut svg,
+            format_args!(
+                r#"<text text-anchor="end" x="{:.1}" y="{:.1}">{}</text>"#,
+                LABELS - 10.0,
+                y + 4.0,
+                escape(&row.label)
+            ),
+        );
+        if let Some([low, high]) = row.ci95 {
+            let (low, high) = (axis.at(low), axis.at(high));
+            put(
+                &mut svg,
+                format_args!(
+                    r#"<line class="interval s{style}" x1="{low:.1}" x2="{high:.1}" y1="{y:.1}" y2="{y:.1}"/>"#
+                ),
+            );
+        }
+        put(
+            &mut svg,
+            format_args!(r#"<circle class="dot f{style}" cx="{:.1}" cy="{y:.1}" r="4"/>"#, axis.at(row.mean)),
+        );
+        if let Some(known) = row.known {
+            let x = axis.at(known);
+            put(
+                &mut svg,
+                format_args!(r#"<path class="known" d="M{x:.1} {:.1}l6 6l-6 6l-6 -6z"/>"#, y - 6.0),
+            );
+        }
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// Distribution functions with their bands, and what each curve is.
+pub(super) fn distributions(title: &str, unit: &str, curves: &[Curve]) -> String {
+    let left = 48.0;
+    let ends = curves.iter().flat_map(|curve| [curve.quantile(0.0), curve.quantile(TAIL)]);
+    let axis = Axis::over(ends, left, WIDTH - left - RIGHT);
+    let (top, bottom) = (8.0, 8.0 + PLOT_HEIGHT);
+    let legend = 18.0 * curves.len() as f64;
+    let mut svg = open(title, bottom + AXIS + legend);
+    axis.draw(&mut svg, top, bottom, unit);
+    let y = |p: f64| bottom - p * PLOT_HEIGHT;
+    for p in [0.0, 0.25, 0.5, 0.75, 1.0] {
+        let y = y(p);
+        put(
+            &mut svg,
+            format_args!(
+                r#"<line class="grid" x1="{left:.1}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/>"#,
+                WIDTH - RIGHT
+            ),
+        );
+        put(
+            &mut svg,
+            format_args!(
+                r#"<text class="tick" text-anchor="end" x="{:.1}" y="{:.1}">{p}</text>"#,
+                left - 6.0,
+                y + 4.0
+            ),
+        );
+    }
+    for (number, curve) in curves.iter().enumerate() {
+        let style = number % SERIES_STYLES;
+        let shown: Vec<&Point> = curve.points.iter().filter(|point| point.x <= axis.high).collect();
+        let band = shown
+            .iter()
+            .map(|point| (point.x, point.high))
+            .chain(shown.iter().rev().map(|point| (point.x, point.low)));
+        put(&mut svg, format_args!(r#"<path class="band f{style}" d="{}z"/>"#, path(band, &axis, y)));
+        let line = path(shown.iter().map(|point| (point.x, point.p)), &axis, y);
+        put(&mut svg, format_args!(r#"<path class="curve s{style}" d="{line}"/>"#));
+        let at = bottom + AXIS + 18.0 * number as f64;
+        put(
+            &mut svg,
+            format_args!(
+                r#"<line class="curve s{style}" x1="{left:.1}" x2="{:.1}" y1="{at:.1}" y2="{at:.1}"/>"#,
+                left + 34.0
+            ),
+        );
+        put(
+            &mut svg,
+            format_args!(
+                r#"<text x="{:.1}" y="{:.1}">{} (n = {})</text>"#,
+                left + 42.0,
+                at + 4.0,
+                escape(&curve.label),
+                curve.n
+            ),
+        );
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+fn path(points: impl Iterator<Item = (f64, f64)>, axis: &Axis, y: impl Fn(f64) -> f64) -> String {
+    let mut path = String::new();
+    for (number, (x, p)) in points.enumerate() {
+        let command = if number == 0 { 'M' } else { 'L' };
+        put(&mut path, format_args!("{command}{:.1} {:.1}", axis.at(x), y(p)));
+    }
+    if path.is_empty() { "M0 0".to_owned() } else { path }
+}
+
+fn open(title: &str, height: f64) -> String {
+    let title = escape(title);
+    format!(
+        r#"<svg role="img" aria-label="{title}" viewBox="0 0 {WIDTH} {height:.0}"><title>{title}</title>"#
+    )
+}
+
+fn put(svg: &mut String, what: std::fmt::Arguments<'_>) {
+    svg.write_fmt(what).expect("a string takes everything");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_have_round_numbers() {
+        let ticks = |values: &[f64]| -> Vec<String> {
+            Axis::over(values.iter().copied(), 0.0, 1.0).ticks().into_iter().map(|(_, name)| name).collect()
+        };
+        assert_eq!(ticks(&[1.25, 9.5]), ["0", "2", "4", "6", "8", "10"]);
+        assert_eq!(ticks(&[50.01, 50.23]), ["50.00", "50.05", "50.10", "50.15", "50.20", "50.25"]);
+        assert_eq!(ticks(&[0.0]), ["0.0", "0.2"]);
+        assert_eq!(ticks(&[]).len(), 6);
+        assert_eq!(ticks(&[-3.0, 3.0]).first().map(String::as_str), Some("-3"));
+    }
+
+    #[test]
+    fn a_distribution_ends_at_one_and_its_band_narrows() {
+        let curve = |n: usize| Curve::of("a".into(), (0..n).map(|x| x as f64).collect()).unwrap();
+        let (small, large) = (curve(10), curve(100_000));
+        assert_eq!(small.points.last().unwrap().p, 1.0);
+        assert!(large.points.len() <= POINTS_MAX + 1);
+        let width = |curve: &Curve| {
+            curve.points[curve.points.len() / 2].high - curve.points[curve.points.len() / 2].low
+        };
+        // Massart: half of the band is sqrt(ln(2 / 0.05) / 2n), 0.0043 at 100 000.
+        assert!((width(&large) - 0.0086).abs() < 0.0001 && width(&small) > 0.5);
+        assert!((large.quantile(0.5) - 50_000.0).abs() < 1000.0);
+        assert!(Curve::of("none".into(), Vec::new()).is_none());
+    }
+}

@@ -1,0 +1,320 @@
+//! The report as HTML.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::Results;
+use super::chart::{self, Curve, Row, TAIL};
+use crate::figures::{Figure, Labels};
+use crate::plan::{Check, Statistic};
+
+const STYLE: &str = include_str!("style.css");
+
+/// The report of these results as one HTML document; the first are named A, B and so on when they are several.
+pub fn page(results: &[Results<'_>]) -> String {
+    let title = results.first().map_or("No results", |first| &*first.plan.title);
+    let title = escape(title);
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<section class=\"first\">\n<h1>{title}</h1>\n"
+    );
+    for (number, result) in results.iter().enumerate() {
+        if results.len() > 1 {
+            html += &format!("<h2>{}</h2>\n", run_name(number));
+        }
+        html += &first_page(result);
+    }
+    html += "</section>\n";
+    html += &known_values(results);
+    html += &figures(results);
+    html += &distributions(results);
+    html += "</body>\n</html>\n";
+    html
+}
+
+/// What a run is called when there are several.
+fn run_name(number: usize) -> String {
+    match u8::try_from(number).ok().filter(|number| *number < 26) {
+        Some(number) => format!("Run {}", char::from(b'A' + number)),
+        None => format!("Run {}", number + 1),
+    }
+}
+
+/// Whether to believe a run, and all that one needs to make it again.
+fn first_page(result: &Results<'_>) -> String {
+    let summary = result.summary;
+    let mut html = match summary.valid {
+        true => "<div class=\"verdict\"><strong>Valid.</strong></div>\n".to_owned(),
+        false => {
+            let reasons = summary.reasons.iter().map(|reason| format!("<li>{}</li>", escape(reason)));
+            format!(
+                "<div class=\"verdict bad\"><strong>Not valid: do not trust these figures.</strong><ul>{}</ul></div>\n",
+                reasons.collect::<String>()
+            )
+        }
+    };
+    html += &format!("<p>{}</p>\n<table>\n", escape(&result.plan.about));
+    let conditions = &summary.conditions;
+    let noise = &summary.noise;
+    let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
+    let set: Vec<String> = summary.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let own_noise = summary.backend_noise.iter().flat_map(|(arm, noise)| {
+        noise.iter().map(move |(name, value)| format!("{arm}: {name} {}", number(*value)))
+    });
+    let lines = [
+        ("Plan", summary.plan.clone()),
+        ("Source", result.plan.source.clone().unwrap_or_default()),
+        ("Command", summary.command.clone()),
+        ("Set", set.join(", ")),
+        ("Commit", summary.commit.clone()),
+        ("Program", format!("heddle {}", conditions.heddle)),
+        ("Seeds", format!("{} ({} of {} runs)", seeds.join(", "), seeds.len(), summary.runs_wanted)),
+        ("Backend", summary.backend.clone()),
+        (
+            "Machine",
+            format!("{}, {} cores, Linux {}", conditions.processor, conditions.cores, conditions.kernel),
+        ),
+        (
+            "Noise",
+            format!(
+                "load {} before and {} after, {} % of the processors' time stolen",
+                noise.load_before,
+                noise.load_after,
+                number(noise.stolen_pct)
+            ),
+        ),
+        ("Backend's own noise", own_noise.collect::<Vec<_>>().join("; ")),
+        ("Time", format!("{:.0} s", summary.seconds)),
+    ];
+    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        let value = escape(value);
+        let value = if *name == "Command" { format!("<code>{value}</code>") } else { value };
+        html += &format!("<tr><th>{name}</th><td>{value}</td></tr>\n");
+    }
+    html + "</table>\n"
+}
+
+/// The values from elsewhere beside ours.
+fn known_values(results: &[Results<'_>]) -> String {
+    let rows: Vec<(usize, &Check)> = numbered(results)
+        .flat_map(|(number, result)| result.summary.checks.iter().map(move |check| (number, check)))
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let several = results.len() > 1;
+    let mut html = "<h2>Beside what is known</h2>\n<div class=\"wide\"><table>\n<tr>".to_owned();
+    html += if several { "<th>run</th>" } else { "" };
+    html += "<th>figure</th><th>labels</th><th>source</th><th class=\"n\">known</th><th class=\"n\">ours</th><th class=\"n\">demanded</th><th></th></tr>\n";
+    for (number_of_run, check) in rows {
+        html += "<tr>";
+        if several {
+            html += &format!("<td>{}</td>", run_name(number_of_run));
+        }
+        let ours = check.ours.map_or("not measured".to_owned(), number);
+        let bounds =
+            check.bounds.map_or(String::new(), |[low, high]| format!("{} – {}", number(low), number(high)));
+        let verdict = match check.holds {
+            Some(true) => "<span class=\"holds\">holds</span>",
+            Some(false) => "<span class=\"fails\">does not hold</span>",
+            None => "",
+        };
+        html += &format!(
+            "<td>{} ({})</td><td>{}</td><td>{}</td><td class=\"n\">{} {}</td><td class=\"n\">{ours}</td><td class=\"n\">{bounds}</td><td>{verdict}</td></tr>\n",
+            escape(&check.figure),
+            check.statistic.name(),
+            escape(&join(&check.labels)),
+            escape(&check.source),
+            number(check.known),
+            escape(&check.unit),
+        );
+    }
+    html + "</table></div>\n"
+}
+
+/// One figure of one of the runs.
+struct Found<'a> {
+    run: usize,
+    figure: &'a Figure,
+    known: Option<f64>,
+}
+
+/// Every figure: a chart of intervals and a table for each name.
+fn figures(results: &[Results<'_>]) -> String {
+    let all = numbered(results).flat_map(|(run, result)| {
+        result.summary.figures.iter().map(move |figure| Found {
+            run,
+            figure,
+            known: known_mean(result, figure),
+        })
+    });
+    let mut all: Vec<Found<'_>> = all.collect();
+    // Runs of the same figure stand under each other.
+    all.sort_by(|a, b| {
+        (&a.figure.name, &a.figure.labels, a.run).cmp(&(&b.figure.name, &b.figure.labels, b.run))
+    });
+    let names: BTreeSet<&str> = all.iter().map(|found| &*found.figure.name).collect();
+    let mut html = "<h2>Figures</h2>\n<p class=\"soft\">Means of the runs' means with the 95 % interval of Student's t over runs; \
+                    quantiles over all samples. A diamond is a known value.</p>\n"
+        .to_owned();
+    for name in names {
+        let group: Vec<&Found<'_>> = all.iter().filter(|found| found.figure.name == name).collect();
+        html += &figure_group(name, &group, results.len() > 1);
+    }
+    html
+}
+
+fn figure_group(name: &str, group: &[&Found<'_>], several: bool) -> String {
+    let names = short_names(group.iter().map(|found| &found.figure.labels));
+    let label = |(found, name): (&&Found<'_>, &String)| match several {
+        true => format!("{name} · {}", run_name(found.run)),
+        false => name.clone(),
+    };
+    let labels: Vec<String> = group.iter().zip(&names).map(label).collect();
+    let rows: Vec<Row> = group
+        .iter()
+        .zip(&labels)
+        .map(|(found, label)| Row {
+            label: label.clone(),
+            mean: found.figure.mean,
+            ci95: found.figure.ci95,
+            known: found.known,
+            series: found.run,
+        })
+        .collect();
+    let unit = group.first().map_or("", |found| &*found.figure.unit);
+    let mut html = format!(
+        "<h3>{}</h3>\n<figure>{}</figure>\n<div class=\"wide\"><table>\n",
+        escape(name),
+        chart::intervals(name, unit, &rows)
+    );
+    html += &format!(
+        "<tr><th></th><th class=\"n\">n</th><th class=\"n\">mean ({})</th><th class=\"n\">95 % interval</th><th class=\"n\">p50</th><th class=\"n\">p90</th><th class=\"n\">p99</th></tr>\n",
+        escape(unit)
+    );
+    for (found, label) in group.iter().zip(&labels) {
+        let figure = found.figure;
+        let interval = figure
+            .ci95
+            .map_or("one run".to_owned(), |[low, high]| format!("{} – {}", number(low), number(high)));
+        html += &format!(
+            "<tr><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{interval}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td></tr>\n",
+            escape(label),
+            figure.n,
+            number(figure.mean),
+            number(figure.p50),
+            number(figure.p90),
+            number(figure.p99)
+        );
+    }
+    let figures: Vec<&Figure> = group.iter().map(|found| found.figure).collect();
+    html + "</table></div>\n" + &data(&figures)
+}
+
+/// The known mean of a figure, if the plan has one.
+fn known_mean(result: &Results<'_>, figure: &Figure) -> Option<f64> {
+    let about = |check: &&Check| {
+        check.statistic == Statistic::Mean && check.figure == figure.name && check.labels == figure.labels
+    };
+    result.summary.checks.iter().find(about).map(|check| check.known)
+}
+
+/// The plots of distributions that the first plan asks for.
+fn distributions(results: &[Results<'_>]) -> String {
+    let Some(first) = results.first().filter(|first| !first.plan.plots.is_empty()) else {
+        return String::new();
+    };
+    let mut html = "<h2>Distributions</h2>\n".to_owned();
+    for plot in &first.plan.plots {
+        let plot = plot.as_ref();
+        let wanted = |labels: &Labels| plot.only.iter().all(|(name, value)| labels.get(name) == Some(value));
+        let found: Vec<_> = numbered(results)
+            .flat_map(|(run, result)| result.samples.all().iter().map(move |series| (run, series)))
+            .filter(|(_, series)| series.name == plot.figure && wanted(&series.labels))
+            .collect();
+        let names = short_names(found.iter().map(|(_, series)| &series.labels));
+        let curves: Vec<Curve> = found
+            .iter()
+            .zip(names)
+            .filter_map(|((run, series), name)| {
+                let label = if results.len() > 1 { format!("{name} · {}", run_name(*run)) } else { name };
+                Curve::of(label, series.all())
+            })
+            .collect();
+        let unit = found.first().map_or("", |(_, series)| &*series.unit);
+        let title = escape(&plot.title);
+        if curves.is_empty() {
+            html += &format!("<h3>{title}</h3>\n<p class=\"soft\">Nothing of it was measured.</p>\n");
+            continue;
+        }
+        html += &format!(
+            "<h3>{title}</h3>\n<figure>{}<figcaption>Share of samples at or below a value, with the 95 % band of Dvoretzky, Kiefer, \
+             Wolfowitz and Massart for independent samples. The axis ends where {} % of every curve are shown.</figcaption></figure>\n{}",
+            chart::distributions(&plot.title, unit, &curves),
+            100.0 * TAIL,
+            data(&curves)
+        );
+    }
+    html
+}
+
+/// The data of a plot, folded up under it.
+fn data(data: &impl Serialize) -> String {
+    let json = serde_json::to_string(data).unwrap_or_default();
+    format!("<details><summary>Data of this plot (JSON)</summary><pre>{}</pre></details>\n", escape(&json))
+}
+
+fn numbered<'a, 'b>(results: &'a [Results<'b>]) -> impl Iterator<Item = (usize, &'a Results<'b>)> {
+    results.iter().enumerate()
+}
+
+/// The values of those labels that are not the same in all, or of all labels when there is one set only.
+pub(super) fn short_names<'a>(all: impl Iterator<Item = &'a Labels>) -> Vec<String> {
+    let all: Vec<&Labels> = all.collect();
+    let varies = |name: &str, value: &str| {
+        all.iter().any(|labels| labels.get(name).is_none_or(|other| other != value))
+    };
+    let short = |labels: &&Labels| {
+        let kept: Labels = labels
+            .iter()
+            .filter(|(name, value)| varies(name, value))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        if kept.is_empty() { join(labels) } else { join(&kept) }
+    };
+    all.iter().map(short).collect()
+}
+
+/// Labels as text.
+pub(super) fn join(labels: &Labels) -> String {
+    let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    if pairs.is_empty() { "all".to_owned() } else { pairs.join(", ") }
+}
+
+/// A number with four significant digits.
+pub(super) fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let decimals = (3.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
+    format!("{value:.decimals$}")
+}
+
+/// Text as it stands in HTML, in content and in quoted attributes.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped += "&amp;",
+            '<' => escaped += "&lt;",
+            '>' => escaped += "&gt;",
+            '"' => escaped += "&quot;",
+            // No XML has them.
+            c if c.is_control() && c != '\n' => escaped.push(' '),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}

@@ -1,0 +1,155 @@
+//! Reports are well-formed, complete and need nothing else.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::figures::{Labels, labels};
+use crate::plan::{Check, Conditions, Noise, Statistic};
+
+fn stored(transports: &[&str]) -> Stored {
+    let plan = Plan::load("calibrate", &BTreeMap::new()).unwrap().plan;
+    let mut samples = RunSamples::default();
+    for (place, transport) in transports.iter().enumerate() {
+        for run in 0..3 {
+            let values: Vec<f64> =
+                (0..500).map(|n| 50.0 + f64::from(n + run) / 100.0 + place as f64).collect();
+            let labels = labels([("transport", transport), ("wire", "delay")]);
+            samples.add(run as usize, "delay_ms", &labels, "ms", &values);
+        }
+    }
+    let check = Check {
+        figure: "delay_ms".into(),
+        labels: labels([("transport", "stock"), ("wire", "delay")]),
+        statistic: Statistic::Mean,
+        unit: "ms".into(),
+        known: 50.0,
+        source: "\"Tom & Jerry\" <1940>".into(),
+        ours: None,
+        bounds: Some([49.0, 51.0]),
+        holds: Some(false),
+    };
+    let summary = Summary {
+        plan: "calibrate".into(),
+        set: BTreeMap::from([("probes".to_owned(), "9".to_owned())]),
+        backend: "emu".into(),
+        commit: "0123abcd".into(),
+        command: "heddle lab run calibrate --set 'a<b'".into(),
+        conditions: Conditions::default(),
+        seeds: vec![4, 5, 6],
+        runs_wanted: 3,
+        seconds: 1.0,
+        noise: Noise::default(),
+        backend_noise: BTreeMap::new(),
+        valid: false,
+        reasons: vec!["packets were <late> & lost".into()],
+        figures: samples.figures(),
+        checks: vec![check],
+    };
+    Stored { plan, summary, samples }
+}
+
+/// Checks that every tag is closed in order, that attributes are quoted and that `&` only begins what HTML knows.
+/// Returns the names of all elements.
+fn elements(html: &str) -> Vec<String> {
+    let html = html.strip_prefix("<!DOCTYPE html>\n").expect("a document type");
+    let (mut open, mut names) = (Vec::new(), Vec::new());
+    let mut rest = html;
+    while let Some(start) = rest.find('<') {
+        let (text, tag) = rest.split_at(start);
+        assert!(!text.contains('>') || open.last().is_some_and(|name| name == "style"), "{text}");
+        for after in text.split('&').skip(1) {
+            assert!(["amp;", "lt;", "gt;", "quot;"].iter().any(|name| after.starts_with(name)), "{after}");
+        }
+        let end = tag.find('>').expect("a tag ends");
+        let inside = &tag[1..end];
+        rest = &tag[end + 1..];
+        if let Some(name) = inside.strip_prefix('/') {
+            assert_eq!(open.pop().as_deref(), Some(name));
+            continue;
+        }
+        let (name, attributes) = inside.split_once(' ').unwrap_or((inside.trim_end_matches('/'), ""));
+        let attributes = attributes.trim_end_matches('/');
+        assert_eq!(attributes.matches('"').count(), 2 * attributes.matches("=\"").count(), "{inside}");
+        names.push(name.to_owned());
+        if !inside.ends_with('/') {
+            open.push(name.to_owned());
+        }
+    }
+    assert!(open.is_empty(), "{open:?} are not closed");
+    names
+}
+
+#[test]
+fn a_report_is_well_formed_and_says_everything() {
+    let stored = stored(&["stock", "tls"]);
+    let html = page(&[stored.results()]);
+    let elements = elements(&html);
+    let count = |name: &str| elements.iter().filter(|element| *element == name).count();
+    assert_eq!((count("svg"), count("details"), count("h1")), (2, 2, 1));
+    for said in [
+        "Not valid",
+        "packets were &lt;late&gt; &amp; lost",
+        "&quot;Tom &amp; Jerry&quot; &lt;1940&gt;",
+        "does not hold",
+        "not measured",
+        "0123abcd",
+        "4, 5, 6 (3 of 3 runs)",
+        "heddle lab run calibrate --set 'a&lt;b'",
+        "probes=9",
+        "transport=stock",
+    ] {
+        assert!(html.contains(said), "{said}");
+    }
+}
+
+#[test]
+fn a_report_follows_the_readers_scheme_and_loads_nothing() {
+    let html = page(&[stored(&["stock"]).results()]);
+    assert!(
+        html.contains("color-scheme: light dark") && html.contains("@media (prefers-color-scheme: dark)")
+    );
+    assert!(html.contains("@media print"));
+    for loads in ["http:", "https:", "url(", "@import", "<script", "<link", "<img", "src="] {
+        assert!(!html.contains(loads), "{loads}");
+    }
+    // Every colour is a variable that each scheme sets.
+    let variables = html.split("var(--").skip(1).map(|after| after.split_once(')').unwrap().0);
+    for variable in variables {
+        assert!(html.matches(&format!("--{variable}: ")).count() >= 2, "{variable}");
+    }
+}
+
+#[test]
+fn several_runs_stand_side_by_side() {
+    let (a, b) = (stored(&["stock"]), stored(&["stock"]));
+    let html = page(&[a.results(), b.results()]);
+    elements(&html);
+    assert!(html.contains("Run A") && html.contains("wire=delay · Run B"));
+    elements(&page(&[]));
+    let text = text(&[a.results(), b.results()]);
+    assert_eq!(text.matches("NOT VALID").count(), 2);
+    assert!(text.contains("delay_ms (transport=stock, wire=delay)"));
+}
+
+#[test]
+fn plot_data_is_json() {
+    let html = page(&[stored(&["stock", "tls"]).results()]);
+    let data = html.split("<pre>").skip(1).map(|after| after.split_once("</pre>").unwrap().0);
+    let data: Vec<serde_json::Value> =
+        data.map(|json| serde_json::from_str(&json.replace("&quot;", "\"")).unwrap()).collect();
+    assert_eq!(data[0][0]["labels"]["transport"], "stock");
+    assert_eq!((&data[1][1]["label"], &data[1][1]["n"]), (&"transport=tls".into(), &1500.into()));
+}
+
+#[test]
+fn names_show_what_differs() {
+    let all = [labels([("a", "1"), ("b", "2")]), labels([("a", "1"), ("b", "3")])];
+    assert_eq!(page::short_names(all.iter()), ["b=2", "b=3"]);
+    assert_eq!(page::short_names(all[..1].iter()), ["a=1, b=2"]);
+    assert_eq!(page::short_names([Labels::new()].iter()), ["all"]);
+    let number = |value| page::number(value);
+    assert_eq!(
+        [number(0.0), number(9.5612), number(0.012_345), number(-123_456.7)],
+        ["0", "9.561", "0.01235", "-123457"]
+    );
+}

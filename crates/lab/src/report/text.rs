@@ -1,0 +1,51 @@
+//! The report as a table for terminals.
+
+use std::fmt::Write;
+
+use super::Results;
+use super::page::{join, number};
+
+/// Every figure of some results, one line each, and whether to trust them.
+pub fn text(results: &[Results<'_>]) -> String {
+    let mut text = String::new();
+    let mut put =
+        |line: std::fmt::Arguments<'_>| writeln!(text, "{line}").expect("a string takes everything");
+    for result in results {
+        let summary = result.summary;
+        put(format_args!("{} ({}), seeds {:?}", summary.plan, summary.commit, summary.seeds));
+        let names =
+            summary.figures.iter().map(|figure| format!("{} ({})", figure.name, join(&figure.labels)));
+        let names: Vec<String> = names.collect();
+        let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+        for (figure, name) in summary.figures.iter().zip(&names) {
+            let interval = figure.ci95.map(|[low, high]| format!(" [{}, {}]", number(low), number(high)));
+            put(format_args!(
+                "  {name:width$}  {:>9}{} {}  p50 {}, p99 {}, n {}",
+                number(figure.mean),
+                interval.unwrap_or_default(),
+                figure.unit,
+                number(figure.p50),
+                number(figure.p99),
+                figure.n
+            ));
+        }
+        for check in summary.checks.iter().filter(|check| check.holds == Some(true)) {
+            let ours = check.ours.map(number).unwrap_or_default();
+            let [low, high] = check.bounds.unwrap_or_default();
+            put(format_args!(
+                "  holds: {} of {} ({}) is {ours} {}, demanded {} to {}",
+                check.statistic.name(),
+                check.figure,
+                join(&check.labels),
+                check.unit,
+                number(low),
+                number(high)
+            ));
+        }
+        match summary.valid {
+            true => put(format_args!("  valid")),
+            false => put(format_args!("  NOT VALID:\n    {}", summary.reasons.join("\n    "))),
+        }
+    }
+    text
+}
