@@ -222,8 +222,9 @@ fn a_wire_of_50_ms_takes_100_ms_there_and_back() {
     let (result, summary) = network.run("ping", &[]);
     let mut times = numbers(&result);
     times.sort_by(f64::total_cmp);
-    // Less is impossible; more is the programs' own time and what the emulator was late.
-    assert!(times[0] >= 100.0 && times[times.len() / 2] < 102.0, "{times:?}");
+    // Less is impossible. What is more of the fastest is the emulator's; others may have waited for a busy machine.
+    assert!(times[0] >= 100.0 && times[0] < 101.0, "{times:?}, {summary}");
+    assert!(summary["lateness"]["p50_us"].as_f64().unwrap() < 500.0, "{summary}");
     assert_eq!(summary["wires"][0]["packets_out"], 25, "{summary}");
     assert_eq!(summary["hosts"][0]["device_drops"], 0);
     network.assert_nothing_is_left();
