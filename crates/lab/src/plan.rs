@@ -73,7 +73,7 @@ pub struct Plan {
     pub plots: Vec<Spanned<Plot>>,
 }
 
-/// What has the emulated network for itself: its cases run at the same time, arms one after the other.
+/// What has the emulated network for itself: its flows run at the same time, arms one after the other.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
@@ -98,6 +98,10 @@ pub struct Arm {
 pub struct Case {
     /// Labels of its figures, besides those of its arm; together unique in the plan.
     pub labels: Labels,
+    /// How many such flows there are at the same time, each over a wire of its own: the samples are those of all. What
+    /// chance makes vary needs several. Default: 1.
+    #[serde(default = "one_flow")]
+    pub copies: usize,
     /// The wire from the sending host.
     pub wire: DirectionOptions,
     /// The wire back. Default: like `wire`.
@@ -222,6 +226,17 @@ pub struct Plot {
     /// Labels that a curve must have to be in it. Default: all curves are.
     #[serde(default)]
     pub only: Labels,
+}
+
+impl Arm {
+    /// What flows: each case as often as it has copies.
+    pub(crate) fn flows(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().map(Spanned::as_ref).flat_map(|case| std::iter::repeat_n(case, case.copies))
+    }
+}
+
+fn one_flow() -> usize {
+    1
 }
 
 fn one() -> u64 {

@@ -34,8 +34,8 @@ const PROBES_MAX: usize = 1_000_000;
 const PROBE_BYTES: std::ops::RangeInclusive<usize> = 44..=1500;
 const PROBE_INTERVAL_MIN: Duration = Duration::from_micros(100);
 const RUNS_MAX: usize = 10_000;
-/// The most cases of an arm: each has two hosts.
-const CASES_MAX: usize = 500;
+/// The most flows of an arm: each has two hosts.
+const FLOWS_MAX: usize = 500;
 
 /// A plan and the text it was read from.
 #[derive(Clone, Debug)]
@@ -178,15 +178,11 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
         if !names.insert(&arm.name) {
             return Err(source.error(at, format!("arm {:?} is there twice", arm.name)));
         }
-        if arm.cases.is_empty() || arm.cases.len() > CASES_MAX {
-            return Err(source.error(
-                at,
-                format!(
-                    "arm {:?} has {} cases; possible is from 1 to {CASES_MAX}",
-                    arm.name,
-                    arm.cases.len()
-                ),
-            ));
+        let copies = arm.cases.iter().map(|case| case.as_ref().copies);
+        let flows = copies.fold(0, usize::saturating_add);
+        if !(1..=FLOWS_MAX).contains(&flows) {
+            let what = format!("arm {:?} has {flows} flows; possible is from 1 to {FLOWS_MAX}", arm.name);
+            return Err(source.error(at, what));
         }
         for case in &arm.cases {
             let at = case.span().start;

@@ -135,16 +135,16 @@ impl Running<'_> {
             let arm = self.plan.arms[(place + run) % count].as_ref();
             let step = format!("run {} of {runs}: {}", run + 1, arm.name);
             let outcomes = self.arm(arm, seed, &step)?;
-            for (case, outcome) in arm.cases.iter().zip(&outcomes) {
-                let labels = parse::case_labels(arm, case.as_ref());
+            for (case, outcome) in arm.flows().zip(&outcomes) {
+                let labels = parse::case_labels(arm, case);
                 for (name, unit, values) in cases::samples(outcome) {
                     self.samples.add(run, name, &labels, unit, &values);
                 }
             }
             if arm.repeat {
                 let again = self.arm(arm, seed, &format!("{step}, again"))?;
-                for ((case, first), second) in arm.cases.iter().zip(&outcomes).zip(&again) {
-                    let labels = parse::case_labels(arm, case.as_ref());
+                for ((case, first), second) in arm.flows().zip(&outcomes).zip(&again) {
+                    let labels = parse::case_labels(arm, case);
                     for (name, (unit, values)) in cases::differences(first, second) {
                         self.samples.add(run, name, &labels, unit, &values);
                     }

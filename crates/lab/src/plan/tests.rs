@@ -28,6 +28,7 @@ labels = { transport = "plain" }
 
 [[arm.case]]
 labels = { cc = "reno" }
+copies = 2
 wire = {}
 bulk = { congestion_control = "reno", duration = "0.4 s", warm_up = "0.1 s" }
 
@@ -87,20 +88,20 @@ fn bad_plans_are_refused_with_one_sentence_and_the_line() {
         (("runs = 2", "runs = \"two\""), 6, "expected usize"),
         (("\"1 min\"", "\"60\""), 5, "no unit"),
         (("cc = \"reno\" }", "cc = \"reno\""), 18, "missing comma"),
-        (("wire = {}", "wire = { rate = \"10\" }"), 18, "no unit"),
-        (("wire = {}", "wire = { rat = \"10 Mbit/s\" }"), 18, "rat"),
+        (("wire = {}", "wire = { rate = \"10\" }"), 19, "no unit"),
+        (("wire = {}", "wire = { rat = \"10 Mbit/s\" }"), 19, "rat"),
         (("wire = {}", "wire = { loss = { bernoulli = { probability = \"101 %\" } } }"), 16, "1.01"),
         (("\"0.4 s\"", "\"0.1 s\""), 16, "warm-up leaves nothing"),
         (("congestion_control = \"reno\"", "congestion_control = \"../x\""), 16, "no congestion control"),
         (("bulk = {", "probe = { count = 5, interval = \"1 ms\" }\nbulk = {"), 16, "either"),
-        (("\"100 us\"", "\"99 us\""), 25, "at least 100 µs"),
-        (("${probes}", "0"), 25, "0 probes"),
-        (("${probes}", "${prob}"), 28, "no value \"prob\""),
-        (("${probes}", "${probes"), 28, "`}`"),
-        (("interval = \"100 us\"", "interval = \"100 us\", bytes = 43"), 25, "43 bytes"),
-        (("name = \"probe\"", "name = \"bulk\""), 21, "there twice"),
-        (("labels = { cc = \"reno\" }", "labels = {}"), 25, "same labels"),
-        (("within = 1000.0", "within = -1.0"), 30, "finite"),
+        (("\"100 us\"", "\"99 us\""), 26, "at least 100 µs"),
+        (("${probes}", "0"), 26, "0 probes"),
+        (("${probes}", "${prob}"), 29, "no value \"prob\""),
+        (("${probes}", "${probes"), 29, "`}`"),
+        (("interval = \"100 us\"", "interval = \"100 us\", bytes = 43"), 26, "43 bytes"),
+        (("name = \"probe\"", "name = \"bulk\""), 22, "there twice"),
+        (("labels = { cc = \"reno\" }", "labels = {}"), 26, "same labels"),
+        (("within = 1000.0", "within = -1.0"), 31, "finite"),
     ] {
         let error = small(&[change]).unwrap_err().to_string();
         let place = format!("small.toml:{line}: ");
@@ -117,7 +118,7 @@ fn values_are_set_by_name_only() {
     assert!(refused("probe", "1").contains("it lets you set probes"));
     assert!(refused("probes", "1 }\n[[arm]]").contains("--set probes"));
     assert!(refused("probes", "\"").contains("--set probes"));
-    assert!(refused("probes", "many").starts_with("small.toml:28: "));
+    assert!(refused("probes", "many").starts_with("small.toml:29: "));
     let missing = Plan::load("nonesuch", &BTreeMap::new()).unwrap_err().to_string();
     assert!(missing.contains("calibrate") && missing.contains(".toml"), "{missing}");
     let missing = Plan::load("nonesuch.toml", &BTreeMap::new()).unwrap_err();
@@ -192,10 +193,8 @@ impl Backend for Loopback {
             return Err(Error::Interrupted);
         }
         self.started.push((arm.name.clone(), seed));
-        let control = |case: &toml::Spanned<Case>| {
-            case.as_ref().bulk.as_ref().map(|bulk| bulk.congestion_control.clone())
-        };
-        Ok(Box::new(LoopbackSockets(arm.cases.iter().map(control).collect())))
+        let control = |case: &Case| case.bulk.as_ref().map(|bulk| bulk.congestion_control.clone());
+        Ok(Box::new(LoopbackSockets(arm.flows().map(control).collect())))
     }
 }
 
@@ -240,7 +239,11 @@ fn arms_alternate_and_are_paired_by_seed() {
     assert_eq!((figure("delay_ms").n, figure("loss_pct").n), (4000, 4));
     assert_eq!((figure("loss_pct").mean, figure("repeated_loss_differences").mean), (0.0, 0.0));
     let goodput = figure("goodput_mbit_s");
-    assert!(goodput.mean > 1.0 && goodput.labels == labels([("cc", "reno"), ("transport", "plain")]));
+    assert!(
+        goodput.n == 4
+            && goodput.mean > 1.0
+            && goodput.labels == labels([("cc", "reno"), ("transport", "plain")])
+    );
     // What was written reads back, to the last digit but one.
     let stored = crate::report::Stored::read(dir.path()).unwrap();
     let counts = |figures: &[crate::figures::Figure]| -> Vec<(String, Labels, usize)> {

@@ -15,11 +15,11 @@ pub(super) trait Backend {
     /// Its name in results.
     fn name(&self) -> &'static str;
 
-    /// Two hosts and a wire for each case of `arm`. `seed` decides all that chance does to packets.
+    /// Two hosts and a wire for each flow of `arm`. `seed` decides all that chance does to packets.
     fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>>;
 }
 
-/// Which end of a case's wire.
+/// Which end of a flow's wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// Where data comes from.
@@ -30,14 +30,14 @@ pub(super) enum End {
 
 /// Hosts and wires that are up. Dropping them takes them away.
 pub(super) trait Wires: Sync {
-    /// A listening socket on the receiver's host of the case with this place.
-    fn listen(&self, case: usize) -> Result<TcpListener>;
+    /// A listening socket on the receiver's host of the flow with this place.
+    fn listen(&self, flow: usize) -> Result<TcpListener>;
 
     /// A connection from the sender's host, with the congestion control that the case asks for.
-    fn connect(&self, case: usize, to: SocketAddr) -> Result<TcpStream>;
+    fn connect(&self, flow: usize, to: SocketAddr) -> Result<TcpStream>;
 
     /// A bound UDP socket on one of the two hosts.
-    fn datagrams(&self, case: usize, end: End) -> Result<UdpSocket>;
+    fn datagrams(&self, flow: usize, end: End) -> Result<UdpSocket>;
 
     /// Takes everything away and says how it went.
     fn finish(self: Box<Self>) -> Result<Conduct>;
@@ -59,9 +59,9 @@ pub(super) struct Emulator;
 /// The hosts of an arm.
 struct Emulated {
     emulation: Emulation,
-    /// The names of all hosts, two for each case.
+    /// The names of all hosts, two for each flow.
     hosts: Vec<String>,
-    /// The address of each case's receiver.
+    /// The address of each flow's receiver.
     receivers: Vec<IpAddr>,
 }
 
@@ -80,11 +80,10 @@ impl Backend for Emulator {
     }
 }
 
-/// Two hosts for each case, the sender first, and the wire between them.
+/// Two hosts for each flow, the sender first, and the wire between them.
 fn network(arm: &Arm) -> NetworkOptions {
     let mut options = NetworkOptions::default();
-    for (place, case) in arm.cases.iter().enumerate() {
-        let case = case.as_ref();
+    for (place, case) in arm.flows().enumerate() {
         let [from, to] = [End::Sender, End::Receiver].map(|end| host_name(arm, place, end));
         for name in [&from, &to] {
             options.hosts.push(EmulatedHostOptions {
@@ -108,21 +107,21 @@ fn host_name(arm: &Arm, place: usize, end: End) -> String {
 }
 
 impl Wires for Emulated {
-    fn listen(&self, case: usize) -> Result<TcpListener> {
-        let address = SocketAddr::new(self.receivers[case], 0);
-        self.on(case, End::Receiver, "listening", || TcpListener::bind(address))
+    fn listen(&self, flow: usize) -> Result<TcpListener> {
+        let address = SocketAddr::new(self.receivers[flow], 0);
+        self.on(flow, End::Receiver, "listening", || TcpListener::bind(address))
     }
 
-    fn connect(&self, case: usize, to: SocketAddr) -> Result<TcpStream> {
-        self.on(case, End::Sender, "connecting", || TcpStream::connect(to))
+    fn connect(&self, flow: usize, to: SocketAddr) -> Result<TcpStream> {
+        self.on(flow, End::Sender, "connecting", || TcpStream::connect(to))
     }
 
-    fn datagrams(&self, case: usize, end: End) -> Result<UdpSocket> {
+    fn datagrams(&self, flow: usize, end: End) -> Result<UdpSocket> {
         let address = match end {
             End::Sender => Ipv4Addr::UNSPECIFIED.into(),
-            End::Receiver => self.receivers[case],
+            End::Receiver => self.receivers[flow],
         };
-        self.on(case, end, "opening a UDP socket", || UdpSocket::bind((address, 0)))
+        self.on(flow, end, "opening a UDP socket", || UdpSocket::bind((address, 0)))
     }
 
     fn finish(self: Box<Self>) -> Result<Conduct> {
@@ -142,12 +141,12 @@ impl Emulated {
     /// Makes a socket on a host; it stays there.
     fn on<T: Send>(
         &self,
-        case: usize,
+        flow: usize,
         end: End,
         doing: &str,
         make: impl FnOnce() -> io::Result<T> + Send,
     ) -> Result<T> {
-        let host = &self.hosts[2 * case + usize::from(end == End::Receiver)];
-        self.emulation.run_in(host, make)?.map_err(Error::io(doing))
+        let host = &self.hosts[2 * flow + usize::from(end == End::Receiver)];
+        self.emulation.inside(host, make)?.map_err(Error::io(doing))
     }
 }
