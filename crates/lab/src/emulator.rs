@@ -113,13 +113,6 @@ impl Emulation {
             .map_err(Error::io(format!("entering the namespace of {}", host.name)))
     }
 
-    /// Calls `work` on a thread inside a host and waits for it. Sockets that it opens are the host's, wherever they are
-    /// used after that.
-    pub fn run_in<T: Send>(&self, host: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
-        let host = self.find(host)?;
-        host.namespace.run(work).map_err(Error::io(format!("entering the namespace of {}", host.name)))
-    }
-
     /// Calls `work` on a thread inside a host. A socket that it makes stays in the host wherever it is used afterwards.
     pub fn inside<T: Send>(&self, host: &str, work: impl FnOnce() -> T + Send) -> Result<T> {
         let host = self.find(host)?;
@@ -208,6 +201,7 @@ impl Emulation {
             notes: self.notes.clone(),
             lateness: tally.lateness.times(),
             unattended: tally.unattended.times(),
+            cpu_s: tally.cpu_ns as f64 / 1e9,
             packets_sent: totals.sent,
             packets_delivered: totals.delivered,
             packets_unrouted: tally.unrouted,

@@ -28,6 +28,8 @@ pub struct Summary {
     pub lateness: Times,
     /// How long the devices were not looked at: what came in then was stamped up to this much too late.
     pub unattended: Times,
+    /// CPU time of the thread that moves packets.
+    pub cpu_s: f64,
     /// Packets that were put on wires, after segmentation.
     pub packets_sent: u64,
     /// Packets that were given to their hosts.
@@ -167,6 +169,8 @@ impl fmt::Display for Summary {
         if self.captures_missed > 0 {
             writeln!(f, "{} packets are missing in the captures", self.captures_missed)?;
         }
+        let (packets, cpu_s) = (self.packets_sent, self.cpu_s);
+        writeln!(f, "moved {packets} packets in {cpu_s:.2} s of CPU time")?;
         write_times(f, "lateness", &self.lateness)?;
         write_times(f, "unattended", &self.unattended)?;
         for reason in &self.reasons {
