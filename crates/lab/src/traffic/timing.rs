@@ -53,7 +53,7 @@ pub struct TimingOptions {
     pub bulk: bool,
     /// The rate at which the server sends the bulk stream, in bytes per second; 0 is no limit.
     pub bulk_limit_b_s: u64,
-    /// The mean pause from one probe to the next; `None` is no probes.
+    /// The mean pause from the end of a probe to the beginning of the next; `None` is no probes.
     pub probe_pause: Option<Duration>,
     /// How long the measurement takes, in whole seconds, at least one.
     pub duration: Duration,

@@ -34,15 +34,13 @@ impl Serving<'_> {
         sockopt::set_socket_send_buffer_size(&self.stream, SEND_BUFFER)?;
         self.stream.set_nodelay(bytes_per_s > 0)?;
         self.stream.set_nonblocking(true)?;
-        let start = Instant::now();
+        let mut pace = Pace::new(bytes_per_s);
         let mut reading = [0; READING_BYTES];
         let mut sent: u64 = 0;
         loop {
             self.check()?;
-            let due = start.elapsed().as_secs_f64() * bytes_per_s as f64;
-            if bytes_per_s > 0 && sent as f64 > due {
-                let wait_s = (sent as f64 - due) / bytes_per_s as f64;
-                thread::sleep(SLICE.min(Duration::from_secs_f64(wait_s.min(1.0))));
+            if let Some(wait) = pace.wait() {
+                thread::sleep(wait.min(SLICE));
                 continue;
             }
             if !self.is_writable()? {
@@ -61,6 +59,7 @@ impl Serving<'_> {
             match self.stream.write(&burst) {
                 Ok(len) => {
                     sent += len as u64;
+                    pace.sent(len);
                     if len > carried {
                         reading = fresh;
                     }
@@ -80,5 +79,37 @@ impl Serving<'_> {
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+/// Holds a stream to its rate. What a stall kept back is made up for a tenth of a second at most.
+struct Pace {
+    bytes_per_s: f64,
+    /// Bytes that may be sent; negative after a burst.
+    credit: f64,
+    at: Instant,
+}
+
+impl Pace {
+    /// Zero is no limit.
+    fn new(bytes_per_s: u64) -> Pace {
+        Pace { bytes_per_s: bytes_per_s as f64, credit: 0.0, at: Instant::now() }
+    }
+
+    /// How long to wait before the next burst, if at all.
+    fn wait(&mut self) -> Option<Duration> {
+        if self.bytes_per_s == 0.0 {
+            return None;
+        }
+        let now = Instant::now();
+        let earned = (now - self.at).as_secs_f64() * self.bytes_per_s;
+        self.at = now;
+        self.credit = (self.credit + earned).min(self.bytes_per_s / 10.0);
+        // No wait is longer than a second, so that the end of the server is noticed in any case.
+        (self.credit < 0.0).then(|| Duration::from_secs_f64((-self.credit / self.bytes_per_s).min(1.0)))
+    }
+
+    fn sent(&mut self, len: usize) {
+        self.credit -= len as f64;
     }
 }
