@@ -282,6 +282,16 @@ fn a_seed_decides_what_is_lost() {
 }
 
 #[test]
+fn a_run_that_was_late_says_so() {
+    let network = Network::new("[lateness]\np99 = \"1 ns\"", "echo");
+    let (_, summary) = network.run("ping", &[]);
+    assert_eq!(summary["valid"], false, "{summary}");
+    let reasons = summary["reasons"].as_array().unwrap();
+    assert!(reasons.iter().all(|reason| reason.as_str().unwrap().contains("99th percentile")), "{summary}");
+    assert_eq!(reasons.len(), 2, "{summary}");
+}
+
+#[test]
 fn the_command_decides_the_exit_code() {
     let network = Network::new("", "echo");
     for (script, code) in [("exit 7", 7), ("kill -TERM $$", 143), ("exit 0", 0)] {

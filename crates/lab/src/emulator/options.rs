@@ -204,3 +204,54 @@ pub(super) fn sysctl_path(name: &str) -> PathBuf {
 pub(super) fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     fs::write(sysctl_path(name), value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: &str = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\n[[wire]]\nfrom = 'a'\nto = 'b'\n";
+
+    #[test]
+    fn what_is_not_said_has_the_documented_default() {
+        let options = NetworkOptions::parse(TWO).unwrap();
+        assert_eq!(options.kernel.congestion_control, "cubic");
+        assert_eq!(options.lateness, LatenessOptions { p99_max_ns: 1_000_000, most_max_ns: 50_000_000 });
+        let addresses: Vec<IpAddr> = options.addresses().concat();
+        assert_eq!(addresses, ["10.0.0.1", "10.0.0.2"].map(|address| address.parse::<IpAddr>().unwrap()));
+    }
+
+    #[test]
+    fn everything_can_be_said() {
+        let rest = r#"
+            [kernel]
+            congestion_control = "reno"
+            tcp_rmem = [4096, 8192, 65536]
+            sysctl = { "net.ipv4.tcp_no_metrics_save" = "1" }
+            [lateness]
+            p99 = "0.2 ms"
+            max = "5 ms"
+            [default_wire]
+            delay = "1 ms""#;
+        let options = NetworkOptions::parse(&format!("{TWO}{rest}")).unwrap();
+        assert_eq!((options.lateness.p99_max_ns, options.kernel.tcp_rmem[2]), (200_000, 65_536));
+        assert_eq!(options.default_wire.unwrap().delay_ns, 1_000_000);
+    }
+
+    #[test]
+    fn faults_are_said() {
+        let cases = [
+            ("", "0 hosts"),
+            ("[[host]]\nname = 'a'\ncolour = 'red'", "colour"),
+            ("[[host]]\nname = 'a'\naddresses = ['10.0.0.2']\n[[host]]\nname = 'b'", "belongs to two hosts"),
+            ("[[host]]\nname = 'a'\naddresses = ['127.0.0.1']", "cannot be a host's address"),
+            ("[[host]]\nname = 'a'\n[[wire]]\nfrom = 'a'\nto = 'c'", "c"),
+            ("[[host]]\nname = 'a'\n[kernel.sysctl]\n'kernel.panic' = '1'", "no setting below net."),
+            ("[[host]]\nname = 'a'\n[kernel.sysctl]\n'net.../x' = '1'", "no setting below net."),
+            ("[[host]]\nname = 'a'\n[lateness]\nmax = '5'", "5"),
+        ];
+        for (toml, said) in cases {
+            let error = NetworkOptions::parse(toml).unwrap_err().to_string();
+            assert!(error.contains(said), "{toml}: {error}");
+        }
+    }
+}
