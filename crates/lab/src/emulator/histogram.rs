@@ -14,7 +14,7 @@ pub(super) struct Histogram {
     most_ns: u64,
 }
 
-/// What a [`Histogram`] tells, in microseconds.
+/// What a histogram tells, in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Times {
     /// How many were counted.
