@@ -11,15 +11,17 @@
 
 mod authority;
 mod consensus;
+mod places;
 mod start;
 mod torrc;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 pub use consensus::Listing;
+pub use places::{Loopback, Places};
 
 use crate::control::Control;
 use crate::error::{Error, Result};
@@ -94,9 +96,11 @@ pub struct NetworkOptions {
     pub authorities: usize,
     /// The relays.
     pub relays: Vec<RelayOptions>,
+    /// How many clients, at least one. They are called `client`, `client1`, `client2` and so on.
+    pub clients: usize,
     /// Lines added to every authority's torrc, such as `ConsensusParams cc_alg=0`.
     pub authority_torrc: Vec<String>,
-    /// Lines added to the client's torrc.
+    /// Lines added to every client's torrc.
     pub client_torrc: Vec<String>,
     /// Seconds from one consensus to the next after the first: a divisor of 1800 that 10 divides,
     /// at least 20.
@@ -112,6 +116,7 @@ impl Default for NetworkOptions {
             heddle: None,
             authorities: 3,
             relays: Vec::new(),
+            clients: 1,
             authority_torrc: Vec::new(),
             client_torrc: Vec::new(),
             voting_interval_s: 20,
@@ -124,8 +129,8 @@ impl NetworkOptions {
     /// Fails with what is wrong with the options.
     pub fn validate(&self) -> Result<()> {
         let wrong = |what: String| Err(Error::Options(what));
-        if self.authorities == 0 {
-            return wrong("a network needs an authority".into());
+        if self.authorities == 0 || self.clients == 0 {
+            return wrong("a network needs an authority and a client".into());
         }
         let interval = self.voting_interval_s;
         let whole = interval.is_multiple_of(start::FIRST_INTERVAL_S);
@@ -170,8 +175,8 @@ pub struct Network {
     // Processes end before their directory goes: fields are dropped in this order.
     authorities: Vec<Node>,
     relays: Vec<Relay>,
-    client: Node,
-    socks: SocketAddr,
+    client: Client,
+    more_clients: Vec<Client>,
     _ports: crate::ports::PortBlock,
     scratch: Scratch,
 }
@@ -182,6 +187,7 @@ pub(crate) struct Node {
     nickname: String,
     command: NodeCommand,
     dir: PathBuf,
+    address: IpAddr,
     process: Mutex<Process>,
 }
 
@@ -190,6 +196,13 @@ pub(crate) struct Node {
 struct NodeCommand {
     program: PathBuf,
     arguments: Vec<String>,
+}
+
+/// A client of a running network.
+#[derive(Debug)]
+pub struct Client {
+    node: Node,
+    socks: SocketAddr,
 }
 
 /// A relay of a running network.
@@ -204,7 +217,16 @@ pub struct Relay {
 impl Network {
     /// Starts a network and waits until its client could build a circuit over every relay.
     pub fn start(options: &NetworkOptions, on_progress: &mut dyn FnMut(&Progress)) -> Result<Network> {
-        start::start(options, on_progress)
+        Network::start_at(options, &Loopback, on_progress)
+    }
+
+    /// The same with every process at a place of its own.
+    pub fn start_at(
+        options: &NetworkOptions,
+        places: &dyn Places,
+        on_progress: &mut dyn FnMut(&Progress),
+    ) -> Result<Network> {
+        start::start(options, places, on_progress)
     }
 
     /// A relay by its nickname.
@@ -223,19 +245,24 @@ impl Network {
         nicknames.iter().map(|name| Ok(self.relay(name)?.fingerprint())).collect()
     }
 
-    /// The client's SOCKS port.
+    /// The first client's SOCKS port.
     pub fn socks(&self) -> SocketAddr {
-        self.socks
+        self.client.socks
     }
 
-    /// The client's control socket.
+    /// The first client's control socket.
     pub fn control_socket(&self) -> PathBuf {
         self.client.control_socket()
     }
 
-    /// A new connection to the client's control socket.
+    /// A new connection to the first client's control socket.
     pub fn control(&self) -> Result<Control> {
         self.client.control()
+    }
+
+    /// All clients, the first one first.
+    pub fn clients(&self) -> impl Iterator<Item = &Client> {
+        [&self.client].into_iter().chain(&self.more_clients)
     }
 
     /// A new connection to the control socket of the authority with this index.
@@ -250,9 +277,9 @@ impl Network {
         consensus::listings(&mut self.authority_control(authority)?)
     }
 
-    /// The process id of the client.
+    /// The process id of the first client.
     pub fn client_pid(&self) -> u32 {
-        self.client.lock().pid()
+        self.client.node.lock().pid()
     }
 
     /// Where the network keeps its files; for reading logs while it runs.
@@ -263,7 +290,8 @@ impl Network {
     /// Lines of stock Tor's logs that complain about somebody else's protocol.
     pub fn protocol_warnings(&self) -> Vec<String> {
         let stock = self.relays.iter().filter(|relay| relay.program == Program::Stock);
-        let nodes = self.authorities.iter().chain(stock.map(|relay| &relay.node)).chain([&self.client]);
+        let clients = self.clients().map(|client| &client.node);
+        let nodes = self.authorities.iter().chain(stock.map(|relay| &relay.node)).chain(clients);
         let mut warnings = Vec::new();
         for node in nodes {
             let log = std::fs::read_to_string(node.lock().log()).unwrap_or_default();
@@ -275,7 +303,8 @@ impl Network {
     /// Fails when a process has ended by itself.
     pub fn check(&self) -> Result<()> {
         let relays = self.relays.iter().map(|relay| &relay.node);
-        let mut nodes = self.authorities.iter().chain(relays).chain([&self.client]);
+        let mut nodes =
+            self.authorities.iter().chain(relays).chain(self.clients().map(|client| &client.node));
         nodes.try_for_each(Node::check)
     }
 }
@@ -345,11 +374,14 @@ impl Relay {
     }
 
     /// Starts it again with its keys, after a kill or an end. It says nothing about when the relay
-    /// is ready: connect to its ORPort or build a circuit.
+    /// is ready: connect to its ORPort or build a circuit. Only relays on loopback can do this.
     pub fn restart(&self) -> Result<()> {
+        if !self.node.address.is_loopback() {
+            return Err(Error::Options("only relays on loopback can be started again".into()));
+        }
         let mut process = self.node.lock();
         process.kill();
-        *process = self.node.command.start(&self.node.nickname, &self.node.dir)?;
+        *process = self.node.command.start(&self.node.nickname, &self.node.dir, &Loopback)?;
         Ok(())
     }
 
@@ -359,6 +391,23 @@ impl Relay {
             Program::Stock => self.node.control(),
             Program::Heddle => Err(Error::Options("Heddle relays have no control socket".into())),
         }
+    }
+}
+
+impl Client {
+    /// Its SOCKS port. It is on the loopback of the client's own place.
+    pub fn socks(&self) -> SocketAddr {
+        self.socks
+    }
+
+    /// Its control socket.
+    pub fn control_socket(&self) -> PathBuf {
+        self.node.control_socket()
+    }
+
+    /// A new connection to its control socket.
+    pub fn control(&self) -> Result<Control> {
+        self.node.control()
     }
 }
 
@@ -391,9 +440,10 @@ impl Node {
 }
 
 impl NodeCommand {
-    fn start(&self, nickname: &str, dir: &Path) -> Result<Process> {
+    fn start(&self, nickname: &str, dir: &Path, places: &dyn Places) -> Result<Process> {
         let mut command = std::process::Command::new(&self.program);
         command.args(&self.arguments).current_dir(dir);
+        places.enter(nickname, &mut command)?;
         Process::spawn(nickname, command, &dir.join("log"))
     }
 }

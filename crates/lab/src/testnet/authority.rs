@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::{env, thread};
@@ -47,6 +48,7 @@ pub(super) struct Authority {
     pub(super) nickname: String,
     /// Holds `torrc`, `log`, `control` and `data`.
     pub(super) dir: PathBuf,
+    pub(super) address: IpAddr,
     pub(super) or_port: u16,
     pub(super) dir_port: u16,
     /// SHA-1 of the long-term authority key, upper-case hexadecimal.
@@ -58,9 +60,9 @@ pub(super) struct Authority {
 impl Authority {
     /// The torrc line by which everybody knows this authority.
     pub(super) fn dir_authority_line(&self) -> String {
-        let Authority { nickname, or_port, dir_port, v3_ident, fingerprint, .. } = self;
+        let Authority { nickname, address, or_port, dir_port, v3_ident, fingerprint, .. } = self;
         format!(
-            "DirAuthority {nickname} orport={or_port} v3ident={v3_ident} 127.0.0.1:{dir_port} {fingerprint}"
+            "DirAuthority {nickname} orport={or_port} v3ident={v3_ident} {address}:{dir_port} {fingerprint}"
         )
     }
 }
@@ -69,6 +71,7 @@ impl Authority {
 pub(super) struct Place {
     pub(super) nickname: String,
     pub(super) dir: PathBuf,
+    pub(super) address: IpAddr,
     pub(super) or_port: u16,
     pub(super) dir_port: u16,
 }
@@ -84,14 +87,14 @@ pub(super) fn make_all(stock: &Stock, places: Vec<Place>) -> Result<Vec<Authorit
 }
 
 fn make(stock: &Stock, place: Place) -> Result<Authority> {
-    let Place { nickname, dir, or_port, dir_port } = place;
+    let Place { nickname, dir, address, or_port, dir_port } = place;
     let data = dir.join("data");
     let keys = data.join("keys");
     make_private_dir(&keys)?;
     let mut gencert = Command::new(&stock.gencert);
     gencert
         .args(["--create-identity-key", "--passphrase-fd", "0", "-m", "12"])
-        .args(["-a", &format!("127.0.0.1:{dir_port}")])
+        .args(["-a", &format!("{address}:{dir_port}")])
         .args(["-i", "authority_identity_key", "-s", "authority_signing_key"])
         .args(["-c", "authority_certificate"])
         .current_dir(&keys);
@@ -114,7 +117,7 @@ fn make(stock: &Stock, place: Place) -> Result<Authority> {
     let fingerprint = listed.lines().find_map(|line| line.strip_prefix(&format!("{nickname} ")));
     let malformed = || Error::Malformed { by: "tor --list-fingerprint", sent: listed.clone() };
     let fingerprint = fingerprint.ok_or_else(malformed)?.replace(' ', "");
-    Ok(Authority { nickname, dir, or_port, dir_port, v3_ident, fingerprint })
+    Ok(Authority { nickname, dir, address, or_port, dir_port, v3_ident, fingerprint })
 }
 
 /// Makes a directory, and those above it, that only the owner can enter, as Tor demands.
@@ -150,6 +153,7 @@ fn run(mut command: Command, input: &[u8]) -> Result<Output> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn a_missing_tor_says_how_to_get_it() {
@@ -163,6 +167,7 @@ mod tests {
         let place = Place {
             nickname: "auth0".into(),
             dir: dir.path().join("auth0"),
+            address: Ipv4Addr::LOCALHOST.into(),
             or_port: 10_001,
             dir_port: 10_002,
         };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::authority::{self, Authority, Place, Stock};
 use super::consensus::{self, Listing};
 use super::torrc::{self, Shared};
-use super::{Network, NetworkOptions, Node, NodeCommand, Program, Progress, Relay};
+use super::{Client, Network, NetworkOptions, Node, NodeCommand, Places, Program, Progress, Relay};
 use crate::control::Control;
 use crate::error::{Error, Result};
 use crate::ports::PortBlock;
@@ -25,6 +25,7 @@ const SLICE: Duration = Duration::from_secs(1);
 /// One start under way: what it needs at every step.
 struct Starting<'a> {
     options: &'a NetworkOptions,
+    places: &'a dyn Places,
     on_progress: &'a mut dyn FnMut(&Progress),
     begun: Instant,
     scratch: Scratch,
@@ -34,7 +35,11 @@ struct Starting<'a> {
     no_defaults: PathBuf,
 }
 
-pub(super) fn start(options: &NetworkOptions, on_progress: &mut dyn FnMut(&Progress)) -> Result<Network> {
+pub(super) fn start(
+    options: &NetworkOptions,
+    places: &dyn Places,
+    on_progress: &mut dyn FnMut(&Progress),
+) -> Result<Network> {
     options.validate()?;
     let stock = Stock::find(options.tor.as_deref())?;
     let scratch = Scratch::new()?;
@@ -42,7 +47,7 @@ pub(super) fn start(options: &NetworkOptions, on_progress: &mut dyn FnMut(&Progr
     fs::write(&no_defaults, "").map_err(Error::io("writing an empty torrc-defaults"))?;
     let ports = PortBlock::reserve()?;
     let begun = Instant::now();
-    Starting { options, on_progress, begun, scratch, ports, stock, no_defaults }.run()
+    Starting { options, places, on_progress, begun, scratch, ports, stock, no_defaults }.run()
 }
 
 impl Starting<'_> {
@@ -68,19 +73,16 @@ impl Starting<'_> {
         let listings = self.wait_consensus(&mut control, &nodes)?;
 
         self.step("starting the client");
-        let socks_port = self.ports.take()?;
-        let client = self.start_client(&shared, socks_port)?;
+        let client = self.start_client(&shared, "client")?;
+        let more_clients = (1..self.options.clients)
+            .map(|number| self.start_client(&shared, &format!("client{number}")))
+            .collect::<Result<Vec<_>>>()?;
         let relays = finish(self.options, relays, &listings);
-        self.wait_client(&client, &relays)?;
+        for client in [&client].into_iter().chain(&more_clients) {
+            self.wait_client(&client.node, &relays)?;
+        }
         self.wait_stock_relays(&relays)?;
-        Ok(Network {
-            authorities,
-            relays,
-            client,
-            socks: SocketAddr::from((Ipv4Addr::LOCALHOST, socks_port)),
-            _ports: self.ports,
-            scratch: self.scratch,
-        })
+        Ok(Network { authorities, relays, client, more_clients, _ports: self.ports, scratch: self.scratch })
     }
 
     fn step(&mut self, step: &str) {
@@ -103,7 +105,8 @@ impl Starting<'_> {
             let nickname = format!("auth{index}");
             let dir = self.scratch.path().join(&nickname);
             let (or_port, dir_port) = (self.ports.take()?, self.ports.take()?);
-            places.push(Place { nickname, dir, or_port, dir_port });
+            let address = self.places.address(&nickname)?;
+            places.push(Place { nickname, dir, address, or_port, dir_port });
         }
         authority::make_all(&self.stock, places)
     }
@@ -123,18 +126,20 @@ impl Starting<'_> {
             authority::make_private_dir(&dir.join("data"))?;
             let port = self.ports.take()?;
             let stock = options.program == Program::Stock;
-            let torrc = torrc::relay(shared, options, &dir, port, stock);
+            let addr = SocketAddr::new(self.places.address(&options.nickname)?, port);
+            let torrc = torrc::relay(shared, options, &dir, addr, stock);
             let node = self.start_node(&options.nickname, options.program, &dir, &torrc)?;
             relays.push((node, port));
         }
         Ok(relays)
     }
 
-    fn start_client(&self, shared: &Shared, socks_port: u16) -> Result<Node> {
-        let dir = self.scratch.path().join("client");
+    fn start_client(&mut self, shared: &Shared, nickname: &str) -> Result<Client> {
+        let dir = self.scratch.path().join(nickname);
         authority::make_private_dir(&dir.join("data"))?;
-        let torrc = torrc::client(shared, &dir, socks_port);
-        self.start_node("client", Program::Stock, &dir, &torrc)
+        let socks = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.take()?));
+        let torrc = torrc::client(shared, &dir, socks.port());
+        Ok(Client { node: self.start_node(nickname, Program::Stock, &dir, &torrc)?, socks })
     }
 
     fn start_node(&self, nickname: &str, program: Program, dir: &Path, torrc: &str) -> Result<Node> {
@@ -153,8 +158,9 @@ impl Starting<'_> {
                 arguments: ["relay", "-f", &path].map(str::to_owned).to_vec(),
             },
         };
-        let process = Mutex::new(command.start(nickname, dir)?);
-        Ok(Node { nickname: nickname.to_owned(), command, dir: dir.to_owned(), process })
+        let process = Mutex::new(command.start(nickname, dir, self.places)?);
+        let address = self.places.address(nickname)?;
+        Ok(Node { nickname: nickname.to_owned(), command, dir: dir.to_owned(), address, process })
     }
 
     /// Waits for a consensus that lists every relay as usable.

@@ -2,6 +2,7 @@
 //!
 //! A Heddle relay gets what a stock relay gets, less what only stock Tor knows.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::{NetworkOptions, RelayOptions};
@@ -38,11 +39,11 @@ fn stock_only(dir: &Path) -> [String; 2] {
     [control_socket(dir), "__DisablePredictedCircuits 1".to_owned()]
 }
 
-fn or_port(nickname: &str, port: u16) -> Vec<String> {
+fn or_port(nickname: &str, addr: SocketAddr) -> Vec<String> {
     vec![
         format!("Nickname {nickname}"),
-        "Address 127.0.0.1".to_owned(),
-        format!("ORPort 127.0.0.1:{port}"),
+        format!("Address {}", addr.ip()),
+        format!("ORPort {addr}"),
         "SocksPort 0".to_owned(),
         "ContactInfo private test network".to_owned(),
     ]
@@ -64,9 +65,9 @@ fn voting(shared: &Shared) -> Vec<String> {
 pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) -> String {
     let mut lines = basics(shared, &place.dir);
     lines.extend(stock_only(&place.dir));
-    lines.extend(or_port(&place.nickname, place.or_port));
+    lines.extend(or_port(&place.nickname, SocketAddr::new(place.address, place.or_port)));
     lines.extend([
-        format!("DirPort 127.0.0.1:{}", place.dir_port),
+        format!("DirPort {}", SocketAddr::new(place.address, place.dir_port)),
         "AuthoritativeDirectory 1".to_owned(),
         "V3AuthoritativeDirectory 1".to_owned(),
         "ExitPolicy reject *:*".to_owned(),
@@ -85,12 +86,18 @@ pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) ->
 }
 
 /// The torrc of a relay of either program; `stock` adds what only stock Tor understands.
-pub(super) fn relay(shared: &Shared, relay: &RelayOptions, dir: &Path, port: u16, stock: bool) -> String {
+pub(super) fn relay(
+    shared: &Shared,
+    relay: &RelayOptions,
+    dir: &Path,
+    addr: SocketAddr,
+    stock: bool,
+) -> String {
     let mut lines = basics(shared, dir);
     if stock {
         lines.extend(stock_only(dir));
     }
-    let mut identity = or_port(&relay.nickname, port);
+    let mut identity = or_port(&relay.nickname, addr);
     if relay.torrc.iter().any(|line| line.starts_with("ORPort ")) {
         identity.retain(|line| !line.starts_with("ORPort "));
     }
