@@ -60,12 +60,19 @@ fn every_program_speaks_through_an_onion_proxy() {
         let path = network.path(&["guard", "middle", "exit"]).unwrap();
         network.control().unwrap().build_circuit(&path, TIMEOUT).unwrap()
     };
-    // Each client has a circuit, as each client of the papers has an onion proxy. It is built when the
-    // client begins: Tor may drop circuits that nobody has used when a new consensus comes.
-    let route = || Route {
-        isolation: Some(circuit().isolation()),
-        timeout: TIMEOUT,
-        ..Route::direct(server.addr().into()).through(network.socks())
+    // Each client has a circuit, as each client of the papers has an onion proxy. Tor may give up a
+    // circuit that nobody has used, so each is used at once.
+    let route = || {
+        let begun = Instant::now();
+        loop {
+            let isolation = Some(circuit().isolation());
+            let direct = Route { isolation, timeout: TIMEOUT, ..Route::direct(server.addr().into()) };
+            let route = direct.through(network.socks());
+            match route.open(&Stop::default()) {
+                Ok(_) => return route,
+                Err(error) => assert!(begun.elapsed() < TIMEOUT, "{error}"),
+            }
+        }
     };
     let stop = Stop::default();
 
