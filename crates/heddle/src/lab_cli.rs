@@ -162,6 +162,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         seed: args.seed,
         out: args.out,
         command: command_line(),
+        heddle: std::env::current_exe()?,
     };
     let summary = plan::run(&options).inspect_err(|_| {
         if options.out.join("report.html").exists() {

@@ -9,6 +9,7 @@
 //!
 //! A commented plan to copy is `plans/calibrate.toml`.
 
+mod beside_bulk;
 mod cases;
 mod conditions;
 mod parse;
@@ -87,9 +88,47 @@ pub struct Arm {
     /// Default: no.
     #[serde(default)]
     pub repeat: bool,
-    /// What flows, each over a wire of its own between two hosts of its own.
-    #[serde(rename = "case")]
+    /// What flows, each over a wire of its own between two hosts of its own. Default: nothing.
+    #[serde(default, rename = "case")]
     pub cases: Vec<Spanned<Case>>,
+    /// Delay beside bulk traffic in a private Tor network, instead of cases. Default: none.
+    #[serde(default)]
+    pub beside_bulk: Option<BesideBulk>,
+}
+
+/// Experiment 11 of Reardon's thesis: the delay of a circuit, first by itself and then beside the bulk traffic of another
+/// circuit over the same three relays, each with an onion proxy of its own.
+///
+/// Gives `base_delay_ms` and `delay_ms` (a sample for each probe: a cell to the server and one back), `throughput_kb_s`
+/// (a sample for each second), `delay_excess_ms`, `delay_over_base`, and by `position` `relay_cpu_s` (while there was
+/// bulk traffic) and `relay_memory_mb`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BesideBulk {
+    /// What the relays are, and how they talk to each other.
+    pub transport: Transport,
+    /// The wires between the clients and the guard, the guard and the middle, the middle and the exit.
+    pub wire: DirectionOptions,
+    /// How long the delay is measured without other traffic, in whole seconds.
+    #[serde(deserialize_with = "parse::duration")]
+    pub base: Duration,
+    /// How long it is measured beside bulk traffic, in whole seconds.
+    #[serde(deserialize_with = "parse::duration")]
+    pub duration: Duration,
+    /// The most that the server sends, in 1000 bytes per second, lest bulk traffic outrun the emulator; 0 is no limit.
+    /// Default: 0.
+    #[serde(default)]
+    pub bulk_limit_kb_s: u64,
+}
+
+/// What the relays of a private network are, and how they talk to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Stock `tor`.
+    Stock,
+    /// Heddle relays with stock Tor's own link protocol.
+    Tls,
 }
 
 /// Something that flows over one wire. Exactly one of `bulk` and `probe` is there.

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use heddle_netem::{HostOptions, TopologyOptions, WireOptions, units};
+use heddle_netem::{DirectionOptions, HostOptions, TopologyOptions, WireOptions, units};
 use serde::{Deserialize, Deserializer};
 
-use super::{Arm, Case, Plan};
+use super::{Arm, BesideBulk, Case, Plan};
 use crate::error::{Error, Result};
 
 /// A plan that comes with the program.
@@ -21,8 +21,10 @@ pub struct Shipped {
 }
 
 /// Every plan that ships, in the order of lists. A new one is a file and a line here.
-const SHIPPED: &[Shipped] =
-    &[Shipped { name: "calibrate", text: include_str!("../../plans/calibrate.toml") }];
+const SHIPPED: &[Shipped] = &[
+    Shipped { name: "calibrate", text: include_str!("../../plans/calibrate.toml") },
+    Shipped { name: "thesis-exp11", text: include_str!("../../plans/thesis-exp11.toml") },
+];
 
 /// Every plan that ships.
 pub fn shipped() -> &'static [Shipped] {
@@ -33,6 +35,7 @@ pub fn shipped() -> &'static [Shipped] {
 const PROBES_MAX: usize = 1_000_000;
 const PROBE_BYTES: std::ops::RangeInclusive<usize> = 44..=1500;
 const PROBE_INTERVAL_MIN: Duration = Duration::from_micros(100);
+const SECOND: Duration = Duration::from_secs(1);
 const RUNS_MAX: usize = 10_000;
 /// The most flows of an arm: each has two hosts.
 const FLOWS_MAX: usize = 500;
@@ -180,6 +183,10 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
         }
         let copies = arm.cases.iter().map(|case| case.as_ref().copies);
         let flows = copies.fold(0, usize::saturating_add);
+        if let Some(beside_bulk) = &arm.beside_bulk {
+            check_beside_bulk(arm, beside_bulk).map_err(|what| source.error(at, what))?;
+            continue;
+        }
         if !(1..=FLOWS_MAX).contains(&flows) {
             let what = format!("arm {:?} has {flows} flows; possible is from 1 to {FLOWS_MAX}", arm.name);
             return Err(source.error(at, what));
@@ -206,6 +213,16 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
     Ok(())
 }
 
+fn check_beside_bulk(arm: &Arm, options: &BesideBulk) -> std::result::Result<(), String> {
+    if !arm.cases.is_empty() || arm.repeat {
+        return Err("an arm with `beside_bulk` has no cases and is not repeated".into());
+    }
+    if options.base < SECOND || options.duration < SECOND {
+        return Err("delays are measured for at least a second".into());
+    }
+    check_wire(&options.wire, None)
+}
+
 fn check_case(case: &Case) -> std::result::Result<(), String> {
     match (&case.bulk, &case.probe) {
         (Some(bulk), None) => {
@@ -230,12 +247,16 @@ fn check_case(case: &Case) -> std::result::Result<(), String> {
         }
         _ => return Err("a case has either `bulk` or `probe`".into()),
     }
+    check_wire(&case.wire, case.back.as_ref())
+}
+
+fn check_wire(there: &DirectionOptions, back: Option<&DirectionOptions>) -> std::result::Result<(), String> {
     let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
     let wire = WireOptions {
         from: "sender".into(),
         to: "receiver".into(),
-        there: case.wire.clone(),
-        back: case.back.clone(),
+        there: there.clone(),
+        back: back.cloned(),
     };
     let topology = TopologyOptions {
         hosts: vec![host("sender"), host("receiver")],

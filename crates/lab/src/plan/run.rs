@@ -6,11 +6,12 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::beside_bulk;
 use super::cases::{self, Outcome};
 use super::conditions::Quiet;
 use super::summary::{self, Summary, write_json, write_whole};
-use super::wires::{Backend, Emulator};
-use super::{Arm, Conditions, Loaded, Plan, RunSamples, parse};
+use super::wires::{Backend, Conduct, Emulator};
+use super::{Arm, BesideBulk, Conditions, Loaded, Plan, RunSamples, parse};
 use crate::error::{Error, Result};
 use crate::{figures, interrupt, report};
 
@@ -30,11 +31,14 @@ pub struct RunOptions {
     pub out: PathBuf,
     /// The command as typed, for the report.
     pub command: String,
+    /// The Heddle program, for Heddle relays.
+    pub heddle: PathBuf,
 }
 
 /// One experiment under way.
 struct Running<'a> {
     plan: &'a Plan,
+    heddle: &'a Path,
     backend: &'a mut dyn Backend,
     samples: RunSamples,
     reasons: Vec<String>,
@@ -72,6 +76,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
     let screen = Screen::new(begun, estimate(plan) * runs as u32);
     let mut running = Running {
         plan,
+        heddle: &options.heddle,
         backend,
         samples: RunSamples::default(),
         reasons: Vec::new(),
@@ -134,6 +139,10 @@ impl Running<'_> {
         for place in 0..count {
             let arm = self.plan.arms[(place + run) % count].as_ref();
             let step = format!("run {} of {runs}: {}", run + 1, arm.name);
+            if let Some(options) = &arm.beside_bulk {
+                self.beside_bulk(arm, options, run, seed, &step)?;
+                continue;
+            }
             let outcomes = self.arm(arm, seed, &step)?;
             for (case, outcome) in arm.flows().zip(&outcomes) {
                 let labels = parse::case_labels(arm, case);
@@ -163,13 +172,40 @@ impl Running<'_> {
         let outcomes = cases::run_all(arm, wires.as_ref(), &mut || self.screen.show(step));
         let conduct = wires.finish()?;
         let outcomes = outcomes?;
+        self.note(arm, conduct, step);
+        Ok(outcomes)
+    }
+
+    /// The same for an arm with a Tor network.
+    fn beside_bulk(
+        &mut self,
+        arm: &Arm,
+        options: &BesideBulk,
+        run: usize,
+        seed: u64,
+        step: &str,
+    ) -> Result<()> {
+        if !self.backend.has_hosts() {
+            return Err(Error::Options(format!("the backend {} has no hosts for Tor", self.backend.name())));
+        }
+        let mut on_step = |what: &str| self.screen.show(&format!("{step}: {what}"));
+        let measured = beside_bulk::run(arm, options, seed, self.heddle, &mut on_step)?;
+        for sampled in measured.samples {
+            let labels = arm.labels.clone().into_iter().chain(sampled.labels).collect();
+            self.samples.add(run, sampled.name, &labels, sampled.unit, &sampled.values);
+        }
+        self.note(arm, measured.conduct, step);
+        Ok(())
+    }
+
+    /// Remembers how well the backend did.
+    fn note(&mut self, arm: &Arm, conduct: Conduct, step: &str) {
         self.reasons.extend(conduct.reasons.iter().map(|reason| format!("{step}: {reason}")));
         let worst = self.noise.entry(arm.name.clone()).or_default();
         for (name, value) in conduct.noise {
             let slot = worst.entry(name).or_insert(value);
             *slot = slot.max(value);
         }
-        Ok(outcomes)
     }
 }
 
@@ -193,7 +229,10 @@ fn write(out: &Path, loaded: &Loaded, summary: &Summary, samples: &RunSamples) -
 
 /// How long one run of a plan takes.
 pub fn estimate(plan: &Plan) -> Duration {
-    let of = |arm: &Arm| (cases::duration(arm) + SETUP_ESTIMATE) * (1 + u32::from(arm.repeat));
+    let of = |arm: &Arm| match &arm.beside_bulk {
+        Some(options) => options.base + options.duration + beside_bulk::OVERHEAD_ESTIMATE,
+        None => (cases::duration(arm) + SETUP_ESTIMATE) * (1 + u32::from(arm.repeat)),
+    };
     plan.arms.iter().map(|arm| of(arm.as_ref())).sum()
 }
 

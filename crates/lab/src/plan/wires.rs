@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use heddle_netem::WireOptions;
 
 use super::Arm;
-use crate::emulator::{EmulatedHostOptions, Emulation, NetworkOptions, RunOptions};
+use crate::emulator::{EmulatedHostOptions, Emulation, NetworkOptions, RunOptions, Summary};
 use crate::error::{Error, Result};
 
 /// Makes the hosts and wires of an arm.
@@ -17,6 +17,9 @@ pub(super) trait Backend {
 
     /// Two hosts and a wire for each flow of `arm`. `seed` decides all that chance does to packets.
     fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>>;
+
+    /// Whether it has hosts that are networks of their own, which Tor networks need.
+    fn has_hosts(&self) -> bool;
 }
 
 /// Which end of a flow's wire.
@@ -78,6 +81,10 @@ impl Backend for Emulator {
         let receivers = receivers.map(|addresses| addresses[0]).collect();
         Ok(Box::new(Emulated { emulation: Emulation::start(&options, &run)?, hosts, receivers }))
     }
+
+    fn has_hosts(&self) -> bool {
+        true
+    }
 }
 
 /// Two hosts for each flow, the sender first, and the wire between them.
@@ -125,16 +132,20 @@ impl Wires for Emulated {
     }
 
     fn finish(self: Box<Self>) -> Result<Conduct> {
-        let summary = self.emulation.stop()?;
-        let noise = [
-            ("lateness p99 in µs", summary.lateness.p99_us),
-            ("lateness at most in µs", summary.lateness.max_us),
-            ("unattended p99 in µs", summary.unattended.p99_us),
-            ("unattended at most in µs", summary.unattended.max_us),
-        ];
-        let noise = noise.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-        Ok(Conduct { reasons: summary.reasons, noise })
+        Ok(conduct(self.emulation.stop()?))
     }
+}
+
+/// What an emulation says about itself.
+pub(super) fn conduct(summary: Summary) -> Conduct {
+    let noise = [
+        ("lateness p99 in µs", summary.lateness.p99_us),
+        ("lateness at most in µs", summary.lateness.max_us),
+        ("unattended p99 in µs", summary.unattended.p99_us),
+        ("unattended at most in µs", summary.unattended.max_us),
+    ];
+    let noise = noise.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Conduct { reasons: summary.reasons, noise }
 }
 
 impl Emulated {
