@@ -59,7 +59,7 @@ pub fn run(options: &RunOptions) -> Result<Summary> {
 }
 
 /// Runs a plan with what `backend` makes, and writes results and report into the output directory: after an error or
-/// Ctrl-C those of the runs that were complete.
+/// Ctrl-C those of the runs that were complete, and none when an error came before anything was measured.
 pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Result<Summary> {
     let plan = &options.loaded.plan;
     let runs = options.runs.unwrap_or(plan.runs);
@@ -86,7 +86,12 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
     let (done, result) = running.all_runs(runs, seed, begun + budget);
     running.screen.end();
     let Running { samples, mut reasons, noise, .. } = running;
-    if let Err(error) = &result {
+    let failure = match result.err() {
+        // Where nothing can be run, there is nothing to report.
+        Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
+        failure => failure,
+    };
+    if let Some(error) = &failure {
         reasons.push(format!("run {} of {runs} was not completed: {error}", done + 1));
     }
     let checks = summary::checks(plan, &samples);
@@ -109,7 +114,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         checks,
     };
     write(&options.out, &options.loaded, &summary, &samples)?;
-    result.map(|()| summary)
+    failure.map_or(Ok(summary), Err)
 }
 
 impl Running<'_> {

@@ -190,7 +190,8 @@ impl Backend for Loopback {
 
     fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>> {
         if self.fails_after == Some(self.started.len()) {
-            return Err(Error::Interrupted);
+            let lacking = || Error::Lacking("there are no wires".into());
+            return Err(if self.started.is_empty() { lacking() } else { Error::Interrupted });
         }
         self.started.push((arm.name.clone(), seed));
         let control = |case: &Case| case.bulk.as_ref().map(|bulk| bulk.congestion_control.clone());
@@ -276,6 +277,15 @@ fn an_interrupted_run_leaves_what_was_complete() {
     assert!(summary.figures.iter().all(|figure| figure.ci95.is_none()));
     let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.count(), 4);
+}
+
+#[test]
+fn where_nothing_can_be_run_nothing_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut backend = Loopback { started: Vec::new(), fails_after: Some(0) };
+    let error = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
+    assert!(matches!(error, Error::Lacking(_)));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
