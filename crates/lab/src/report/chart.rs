@@ -223,7 +223,7 @@ pub(super) fn distributions(title: &str, unit: &str, curves: &[Curve]) -> String
     }
     for (number, curve) in curves.iter().enumerate() {
         let style = number % SERIES_STYLES;
-        let shown: Vec<&Point> = curve.points.iter().filter(|point| point.x <= axis.high).collect();
+        let shown = steps(curve.points.iter().filter(|point| point.x <= axis.high));
         let band = shown
             .iter()
             .map(|point| (point.x, point.high))
@@ -252,6 +252,16 @@ pub(super) fn distributions(title: &str, unit: &str, curves: &[Curve]) -> String
     }
     svg.push_str("</svg>");
     svg
+}
+
+/// The corners of a distribution function: it rises at its points and is level between them.
+fn steps<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Point> {
+    let mut corners: Vec<Point> = Vec::new();
+    for point in points {
+        let before = corners.last().map_or(Point { p: 0.0, low: 0.0, ..*point }, |last| *last);
+        corners.extend([Point { x: point.x, ..before }, *point]);
+    }
+    corners
 }
 
 fn path(points: impl Iterator<Item = (f64, f64)>, axis: &Axis, y: impl Fn(f64) -> f64) -> String {
