@@ -1,6 +1,6 @@
 //! Makes a plan's runs and writes what they measured.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -43,6 +43,7 @@ struct Running<'a> {
     samples: RunSamples,
     reasons: Vec<String>,
     noise: BTreeMap<String, BTreeMap<String, f64>>,
+    settings: BTreeMap<String, BTreeSet<String>>,
     screen: Screen,
 }
 
@@ -81,11 +82,12 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         samples: RunSamples::default(),
         reasons: Vec::new(),
         noise: BTreeMap::new(),
+        settings: BTreeMap::new(),
         screen,
     };
     let (done, result) = running.all_runs(runs, seed, begun + budget);
     running.screen.end();
-    let Running { samples, mut reasons, noise, .. } = running;
+    let Running { samples, mut reasons, noise, settings, .. } = running;
     let failure = match result.err() {
         // Where nothing can be run, there is nothing to report.
         Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
@@ -108,6 +110,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         seconds: begun.elapsed().as_secs_f64(),
         noise: quiet.until_now(),
         backend_noise: noise,
+        settings,
         valid: reasons.is_empty(),
         reasons,
         figures: samples.figures(),
@@ -206,6 +209,7 @@ impl Running<'_> {
     /// Remembers how well the backend did.
     fn note(&mut self, arm: &Arm, conduct: Conduct, step: &str) {
         self.reasons.extend(conduct.reasons.iter().map(|reason| format!("{step}: {reason}")));
+        self.settings.entry(arm.name.clone()).or_default().extend(conduct.settings);
         let worst = self.noise.entry(arm.name.clone()).or_default();
         for (name, value) in conduct.noise {
             let slot = worst.entry(name).or_insert(value);

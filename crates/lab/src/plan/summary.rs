@@ -1,6 +1,6 @@
 //! What a run leaves behind as `summary.json`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -39,6 +39,9 @@ pub struct Summary {
     pub noise: Noise,
     /// What the backend says about itself, by arm: the worst of all runs.
     pub backend_noise: BTreeMap<String, BTreeMap<String, f64>>,
+    /// What the hosts were set to, by arm: congestion controls, socket memory in bytes (least, first and most), and what
+    /// the machine did not allow.
+    pub settings: BTreeMap<String, BTreeSet<String>>,
     /// Whether the figures may be trusted.
     pub valid: bool,
     /// Why not.

@@ -221,7 +221,11 @@ impl Wires for LoopbackSockets {
     }
 
     fn finish(self: Box<Self>) -> Result<Conduct> {
-        Ok(Conduct { reasons: Vec::new(), noise: BTreeMap::from([("lateness".to_owned(), 1.5)]) })
+        Ok(Conduct {
+            noise: BTreeMap::from([("lateness".to_owned(), 1.5)]),
+            settings: ["no wires".to_owned()].into(),
+            ..Conduct::default()
+        })
     }
 }
 
@@ -247,6 +251,7 @@ fn arms_alternate_and_are_paired_by_seed() {
     assert!(summary.valid, "{:?}", summary.reasons);
     assert_eq!((&*summary.backend, &*summary.seeds, summary.runs_wanted), ("loopback", &[7, 8][..], 2));
     assert_eq!(summary.backend_noise["probe"]["lateness"], 1.5);
+    assert!(summary.settings["probe"].contains("no wires"));
     let figure = |name: &str| summary.figures.iter().find(|figure| figure.name == name).unwrap();
     assert_eq!((figure("delay_ms").n, figure("loss_pct").n), (4000, 4));
     assert_eq!((figure("loss_pct").mean, figure("repeated_loss_differences").mean), (0.0, 0.0));

@@ -1,13 +1,13 @@
 //! What carries a plan's cases: hosts with wires between them, and sockets on the hosts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use heddle_netem::WireOptions;
 
 use super::Arm;
-use crate::emulator::{EmulatedHostOptions, Emulation, NetworkOptions, RunOptions, Summary};
+use crate::emulator::{EmulatedHostOptions, Emulation, KernelOptions, NetworkOptions, RunOptions, Summary};
 use crate::error::{Error, Result};
 
 /// Makes the hosts and wires of an arm.
@@ -53,6 +53,8 @@ pub(super) struct Conduct {
     pub(super) reasons: Vec<String>,
     /// What it measured of itself; more is worse.
     pub(super) noise: BTreeMap<String, f64>,
+    /// What the hosts were set to, and what the machine did not allow.
+    pub(super) settings: BTreeSet<String>,
 }
 
 /// Hosts that are network namespaces of this machine, joined by emulated wires: the backend `emu`.
@@ -145,7 +147,13 @@ pub(super) fn conduct(summary: Summary) -> Conduct {
         ("unattended at most in µs", summary.unattended.max_us),
     ];
     let noise = noise.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    Conduct { reasons: summary.reasons, noise }
+    let KernelOptions { tcp_rmem, tcp_wmem, sysctl, .. } = &summary.kernel;
+    let more = sysctl.iter().map(|(name, value)| format!("{name} {value}"));
+    let used: BTreeSet<&str> = summary.hosts.iter().map(|host| host.congestion_control.as_str()).collect();
+    let used = used.into_iter().map(|name| format!("congestion control {name}"));
+    let memory = [format!("tcp_rmem {tcp_rmem:?}"), format!("tcp_wmem {tcp_wmem:?}")];
+    let settings = used.chain(memory).chain(more).chain(summary.notes).collect();
+    Conduct { reasons: summary.reasons, noise, settings }
 }
 
 impl Emulated {

@@ -63,6 +63,10 @@ fn first_page(result: &Results<'_>) -> String {
     let own_noise = summary.backend_noise.iter().flat_map(|(arm, noise)| {
         noise.iter().map(move |(name, value)| format!("{arm}: {name} {}", number(*value)))
     });
+    let settings = summary.settings.iter().map(|(arm, settings)| {
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        format!("{arm}: {}", settings.join(", "))
+    });
     let lines = [
         ("Plan", summary.plan.clone()),
         ("Source", result.plan.source.clone().unwrap_or_default()),
@@ -86,6 +90,7 @@ fn first_page(result: &Results<'_>) -> String {
             ),
         ),
         ("Backend's own noise", own_noise.collect::<Vec<_>>().join("; ")),
+        ("Hosts", settings.collect::<Vec<_>>().join("; ")),
         ("Time", format!("{:.0} s", summary.seconds)),
     ];
     for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {

@@ -40,6 +40,7 @@ fn stored(transports: &[&str]) -> Stored {
         seconds: 1.0,
         noise: Noise::default(),
         backend_noise: BTreeMap::new(),
+        settings: BTreeMap::from([("probes".to_owned(), ["congestion control reno".to_owned()].into())]),
         valid: false,
         reasons: vec!["packets were <late> & lost".into()],
         figures: samples.figures(),
@@ -96,6 +97,7 @@ fn a_report_is_well_formed_and_says_everything() {
         "4, 5, 6 (3 of 3 runs)",
         "heddle lab run calibrate --set 'a&lt;b'",
         "probes=9",
+        "probes: congestion control reno",
         "transport=stock",
     ] {
         assert!(html.contains(said), "{said}");
