@@ -45,7 +45,7 @@ impl Conditions {
 
 /// A reading from which [`Noise`] is made.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Quiet {
+pub(crate) struct Quiet {
     load: f64,
     ticks: Option<Ticks>,
 }
@@ -58,7 +58,7 @@ struct Ticks {
 }
 
 impl Quiet {
-    pub(super) fn now() -> Quiet {
+    pub(crate) fn now() -> Quiet {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0);
         let ticks = fs::read_to_string("/proc/stat").ok().and_then(|stat| parse_ticks(&stat));
@@ -66,7 +66,7 @@ impl Quiet {
     }
 
     /// What happened since.
-    pub(super) fn until_now(self) -> Noise {
+    pub(crate) fn until_now(self) -> Noise {
         let now = Quiet::now();
         let stolen = self.ticks.zip(now.ticks).map_or(0.0, |(before, after)| {
             let all = after.all.saturating_sub(before.all).max(1);

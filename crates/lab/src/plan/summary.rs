@@ -15,7 +15,7 @@ use crate::figures::{self, Figure, Labels};
 const Z_999: f64 = 3.290_527;
 
 /// The result of an experiment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     /// The plan's name.
     pub plan: String,

@@ -48,13 +48,13 @@ pub(super) trait Wires: Sync {
 
 /// How well a backend did what it should.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Conduct {
+pub(crate) struct Conduct {
     /// Why its work must not be trusted; none when it may be.
-    pub(super) reasons: Vec<String>,
+    pub(crate) reasons: Vec<String>,
     /// What it measured of itself; more is worse.
-    pub(super) noise: BTreeMap<String, f64>,
+    pub(crate) noise: BTreeMap<String, f64>,
     /// What the hosts were set to, and what the machine did not allow.
-    pub(super) settings: BTreeSet<String>,
+    pub(crate) settings: BTreeSet<String>,
 }
 
 /// Hosts that are network namespaces of this machine, joined by emulated wires: the backend `emu`.
@@ -139,7 +139,7 @@ impl Wires for Emulated {
 }
 
 /// What an emulation says about itself.
-pub(super) fn conduct(summary: Summary) -> Conduct {
+pub(crate) fn conduct(summary: Summary) -> Conduct {
     let noise = [
         ("lateness p99 in µs", summary.lateness.p99_us),
         ("lateness at most in µs", summary.lateness.max_us),
