@@ -68,6 +68,8 @@ pub enum Incoming<'a> {
     Opened(Opened),
     /// A fixed-length cell of a circuit, lent for this call.
     Cell { circ_id: CircId, command: Command, body: &'a Body },
+    /// A VPADDING cell of circuit 0 on a channel whose peer proved to be a relay: padding, or an offer (`docs/pair.md`).
+    Vpadding { body: &'a [u8] },
 }
 
 /// One channel to one peer. It ends by an error of any of its calls; the relay then closes its
@@ -107,12 +109,23 @@ pub trait Channel: Send {
     /// Appends what is to be sent now to `out`, at most what is writable; returns whether more waits.
     fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool;
 
+    /// Queues a VPADDING cell of circuit 0, which stock Tor drops at any length without a word. At most
+    /// [`VPADDING_LEN_MAX`] bytes, and only on an open channel.
+    fn send_vpadding(&mut self, now: Instant, body: &[u8]);
+
+    /// Fills `out` from the exporter of the channel's TLS session (RFC 8446, section 7.5), so that both ends get the same
+    /// secret that nobody else has. Returns whether it could: TLS 1.3 only.
+    fn export_secret(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> bool;
+
     /// When [`Channel::handle_timeout`] is to be called.
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// Says goodbye: what is queued is followed by a TLS close_notify or its like.
     fn close(&mut self);
 }
+
+/// The longest VPADDING cell that we send, or read.
+pub const VPADDING_LEN_MAX: usize = 2048;
 
 /// Makes channels out of byte streams.
 pub trait StreamTransport: Send {

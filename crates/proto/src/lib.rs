@@ -7,6 +7,7 @@ pub mod bucket;
 pub mod cell;
 pub mod channel;
 pub mod crypto;
+pub mod endpoint;
 pub mod flow;
 pub mod ids;
 pub mod node;

@@ -16,6 +16,7 @@
 //! in before outputs are polled. So an output may name a socket that has already failed: drivers do
 //! nothing then.
 
+use crate::endpoint::{Datagrams, Transmit};
 use crate::relay::{Control, Event, ShardMessage};
 use crate::time::{Instant, UnixTime};
 use crate::work::{Job, JobResult};
@@ -59,6 +60,10 @@ pub struct ResolveId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
+/// A UDP port of a node, counted from zero. The driver opens a node's ports before its first input, and they stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u8);
+
 /// A shard of a relay, counted from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
@@ -82,6 +87,8 @@ pub enum Input {
     Writable { socket: SocketId, bytes: usize },
     /// The peer will send nothing more.
     Eof { socket: SocketId },
+    /// Datagrams came to a port. They are always drained from the socket, whatever the node does with them.
+    Datagrams { port: PortId, datagrams: Datagrams },
     /// The answer to [`Output::Resolve`].
     Resolved { id: ResolveId, answer: Result<Resolution, ResolveError> },
     /// The result of [`Output::Compute`].
@@ -98,6 +105,9 @@ pub enum Output {
     /// Send the bytes that were appended to the buffer. The driver takes them all: the node kept
     /// within the last [`Input::Writable`].
     Send { socket: SocketId },
+    /// Send the bytes that were appended to the buffer as datagrams. What the system does not take at once is lost,
+    /// as it may be anywhere on the way.
+    Datagrams { port: PortId, transmit: Transmit },
     /// Open a TCP connection. [`Output::Interest`] and [`Output::ShutdownWrite`] may follow at once:
     /// the driver keeps them until the socket is connected.
     Connect { socket: SocketId, to: SocketAddr },

@@ -177,6 +177,7 @@ impl Node for Hostile {
                                 });
                             }
                             Incoming::Cell { circ_id, command, .. } => self.on_cell(circ_id, command),
+                            Incoming::Vpadding { .. } => {}
                         }
                     }
                 }

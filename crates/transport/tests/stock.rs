@@ -27,14 +27,14 @@ fn dial(options: TlsOptions, identity: Option<TlsIdentity>, target: &Target, add
 fn opened(driver: &mut Driver) -> Result<Opened, ChannelError> {
     driver.until(|incoming| match incoming {
         Incoming::Opened(opened) => Some(opened),
-        Incoming::Cell { .. } => None,
+        Incoming::Cell { .. } | Incoming::Vpadding { .. } => None,
     })
 }
 
 fn next_cell(driver: &mut Driver) -> (CircId, Command, Box<Body>) {
     let cell = driver.until(|incoming| match incoming {
         Incoming::Cell { circ_id, command, body } => Some((circ_id, command, Box::new(*body))),
-        Incoming::Opened(_) => None,
+        Incoming::Opened(_) | Incoming::Vpadding { .. } => None,
     });
     cell.unwrap()
 }

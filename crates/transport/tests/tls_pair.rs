@@ -3,7 +3,9 @@
 mod support;
 
 use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::channel::{Channel, ChannelError, Incoming, Opened, Role, StreamTransport, Target};
+use heddle_proto::channel::{
+    Channel, ChannelError, Incoming, Opened, Role, StreamTransport, Target, VPADDING_LEN_MAX,
+};
 use heddle_proto::ids::RelayIds;
 use heddle_proto::rng::{Rng, Seed};
 use heddle_proto::time::{Duration, Instant, UnixTime};
@@ -30,6 +32,7 @@ fn ids(relay: usize) -> RelayIds {
 enum Got {
     Opened(Opened),
     Cell(u32, Command, Box<Body>),
+    Vpadding(Vec<u8>),
 }
 
 struct Pair {
@@ -100,6 +103,7 @@ impl Pair {
                 while let Some(incoming) = self.channels[to].next_incoming(self.now)? {
                     self.got[to].push(match incoming {
                         Incoming::Opened(opened) => Got::Opened(opened),
+                        Incoming::Vpadding { body } => Got::Vpadding(body.to_vec()),
                         Incoming::Cell { circ_id, command, body } => {
                             Got::Cell(circ_id.get(), command, Box::new(*body))
                         }
@@ -297,6 +301,46 @@ fn what_concerns_the_channel_ends_in_it() {
     pair.send(INITIATOR, 1, Command::VPADDING, &[255; 509]);
     let error = ChannelError::PeerMisbehaved("a variable-length cell is too long");
     assert_eq!(pair.run(), Err(error));
+}
+
+#[test]
+fn vpadding_goes_both_ways_between_relays_up_to_its_length() {
+    let mut pair = Pair::open(Setup::default());
+    let now = pair.now;
+    for (from, to) in [(INITIATOR, RESPONDER), (RESPONDER, INITIATOR)] {
+        pair.channels[from].send_vpadding(now, &[7; VPADDING_LEN_MAX + 1]);
+        pair.channels[from].send_vpadding(now, b"offer");
+        pair.run().unwrap();
+        assert_eq!(
+            pair.got[to],
+            [Got::Vpadding(vec![7; VPADDING_LEN_MAX]), Got::Vpadding(b"offer".to_vec())]
+        );
+        pair.got[to].clear();
+    }
+}
+
+#[test]
+fn a_clients_vpadding_is_padding() {
+    let mut pair = Pair::open(Setup { initiator_is_relay: false, ..Setup::default() });
+    let now = pair.now;
+    pair.channels[INITIATOR].send_vpadding(now, b"offer");
+    pair.send(INITIATOR, 1, Command::DESTROY, &[0; 509]);
+    pair.run().unwrap();
+    assert_eq!(pair.got[RESPONDER], [Got::Cell(1, Command::DESTROY, Box::new([0; 509]))]);
+}
+
+#[test]
+fn both_ends_export_the_same_secret_and_other_contexts_give_others() {
+    let pair = Pair::open(Setup::default());
+    let export = |end: usize, label: &[u8], context: &[u8]| {
+        let mut secret = [0; 64];
+        assert!(pair.channels[end].export_secret(label, context, &mut secret));
+        secret
+    };
+    let secret = export(INITIATOR, b"label", b"context");
+    assert_eq!(secret, export(RESPONDER, b"label", b"context"));
+    assert_ne!(secret, export(RESPONDER, b"label", b"other"));
+    assert_ne!(secret, export(RESPONDER, b"other", b"context"));
 }
 
 #[test]

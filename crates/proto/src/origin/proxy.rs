@@ -334,6 +334,8 @@ impl OnionProxy {
                         self.on_cell(now, number, command, &body);
                     }
                 }
+                // A relay's offer is for relays.
+                Ok(Some(Incoming::Vpadding { .. })) => {}
                 Ok(None) => break,
                 Err(error) => return self.end_channel(socket, error, Some(Output::Close { socket })),
             }

@@ -147,6 +147,7 @@ impl Relay {
                     self.core.on_cell(link, circ_id, command, body)
                 }
                 Ok(Some(Incoming::Opened(opened))) => self.core.on_opened(link, opened),
+                Ok(Some(Incoming::Vpadding { .. })) => {}
                 Ok(None) => break,
                 Err(error) => return self.end_channel(now, link, error),
             }
@@ -391,6 +392,7 @@ impl Node for Relay {
                 }
                 None => self.core.on_stream_eof(socket),
             },
+            Input::Datagrams { .. } => {}
             Input::Resolved { id, answer } => self.core.on_resolved(id, answer),
             Input::Computed { id, result } => self.core.on_computed(id, result),
             Input::FromShard { from, message } => self.core.on_shard_message(from, message),

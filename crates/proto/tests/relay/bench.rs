@@ -516,6 +516,7 @@ impl Bench {
             Output::Resolve { id, query } => shard.resolves.push_back((id, query)),
             Output::Compute { id, job } => shard.jobs.push_back((id, job)),
             Output::ToShard { to, message } => self.post(index, usize::from(to.0), message),
+            Output::Datagrams { .. } => unreachable!("these relays have no ports"),
             Output::Event(event) => shard.events.push(event),
             Output::Timeout(_) => unreachable!("handled by the caller"),
         }

@@ -1,6 +1,6 @@
 //! A transport without cryptography: a line that states who one is, then cells as they are.
 
-use heddle_proto::cell::frame::{Framer, write_fixed, write_versions};
+use heddle_proto::cell::frame::{Framer, write_fixed, write_variable, write_versions};
 use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{
     Channel, ChannelError, Incoming, Isolation, Opened, Role, Scope, StreamTransport, Target,
@@ -175,6 +175,14 @@ impl Channel for PlainChannel {
     fn send(&mut self, _: Instant, circ_id: CircId, command: Command, body: &Body) {
         assert!(self.capacity() > 0, "at most the capacity is sent");
         write_fixed(&mut self.outgoing, circ_id.get(), command, body);
+    }
+
+    fn send_vpadding(&mut self, _: Instant, body: &[u8]) {
+        write_variable(&mut self.outgoing, 0, Command::VPADDING, body);
+    }
+
+    fn export_secret(&self, _: &[u8], _: &[u8], _: &mut [u8]) -> bool {
+        false
     }
 
     fn propose_circ_id(&self, rng: &mut Rng) -> CircId {

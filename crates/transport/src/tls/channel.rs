@@ -12,10 +12,12 @@ use crate::PaddingOptions;
 use crate::link::{Context, LinkConfig, LinkHandshake};
 use crate::padding::Padding;
 use core::net::SocketAddr;
-use heddle_proto::cell::frame::{Frame, FrameError, Framer, write_fixed};
+use heddle_proto::cell::frame::{Frame, FrameError, Framer, write_fixed, write_variable};
 use heddle_proto::cell::link::PaddingNegotiate;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
-use heddle_proto::channel::{Channel, ChannelError, Incoming, Isolation, Opened, Role, Scope, Target};
+use heddle_proto::channel::{
+    Channel, ChannelError, Incoming, Isolation, Opened, Role, Scope, Target, VPADDING_LEN_MAX,
+};
 use heddle_proto::rng::Rng;
 use heddle_proto::time::{Instant, UnixTime};
 use std::sync::Arc;
@@ -62,6 +64,8 @@ pub struct TlsChannel {
     used_len: usize,
     /// A cell that straddled two records, lent from here.
     straddler: Box<Body>,
+    /// The VPADDING cell that was lent last; at most [`VPADDING_LEN_MAX`] bytes.
+    vpadding: Vec<u8>,
 }
 
 /// The state, in the order of the protocol.
@@ -83,6 +87,7 @@ struct Pulled {
 enum Step {
     Opened(Opened),
     Cell(Pulled),
+    Vpadding,
     Nothing,
 }
 
@@ -108,6 +113,7 @@ impl TlsChannel {
             deadline: now + options.handshake_timeout,
             used_len: 0,
             straddler: Box::new([0; BODY_LEN]),
+            vpadding: Vec::new(),
         }
     }
 
@@ -182,6 +188,12 @@ impl TlsChannel {
                             self.straddler.copy_from_slice(body);
                         }
                         return Ok(Step::Cell(Pulled { circ_id, command: frame.command, in_chunk }));
+                    }
+                    let is_vpadding = frame.command == Command::VPADDING && frame.circ_id.is_none();
+                    if is_vpadding && !*peer_is_client && frame.body.len() <= VPADDING_LEN_MAX {
+                        self.vpadding.clear();
+                        self.vpadding.extend_from_slice(frame.body);
+                        return Ok(Step::Vpadding);
                     }
                     let we_are_client = self.link.identity.is_none();
                     on_channel_cell(frame, padding, *peer_is_client, we_are_client, *link_protocol)?;
@@ -267,6 +279,7 @@ impl Channel for TlsChannel {
         match self.guard(|channel| channel.pull(now))? {
             Step::Nothing => Ok(None),
             Step::Opened(opened) => Ok(Some(Incoming::Opened(opened))),
+            Step::Vpadding => Ok(Some(Incoming::Vpadding { body: &self.vpadding })),
             Step::Cell(Pulled { circ_id, command, in_chunk }) => {
                 let body = if in_chunk {
                     self.stream.chunk()[..self.used_len]
@@ -293,6 +306,21 @@ impl Channel for TlsChannel {
             write_fixed(self.stream.gather(), circ_id.get(), command, body);
             self.stream.seal_full();
         }
+    }
+
+    fn send_vpadding(&mut self, now: Instant, body: &[u8]) {
+        let body = &body[..body.len().min(VPADDING_LEN_MAX)];
+        if let Phase::Open { padding, .. } = &mut self.phase
+            && !self.stream.is_closing()
+        {
+            padding.on_sent(now);
+            write_variable(self.stream.gather(), 0, Command::VPADDING, body);
+            self.stream.seal_full();
+        }
+    }
+
+    fn export_secret(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> bool {
+        matches!(self.phase, Phase::Open { .. }) && self.stream.export_secret(label, context, out)
     }
 
     /// "The node that initiated the connection sets its MSB to 1, and the node that received it to

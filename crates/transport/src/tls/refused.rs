@@ -43,6 +43,12 @@ impl Channel for Refused {
 
     fn send(&mut self, _now: Instant, _circ_id: CircId, _command: Command, _body: &Body) {}
 
+    fn send_vpadding(&mut self, _now: Instant, _body: &[u8]) {}
+
+    fn export_secret(&self, _label: &[u8], _context: &[u8], _out: &mut [u8]) -> bool {
+        false
+    }
+
     fn propose_circ_id(&self, _rng: &mut Rng) -> CircId {
         CircId::new(1).expect("one is not zero")
     }

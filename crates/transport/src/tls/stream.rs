@@ -9,7 +9,7 @@ use crate::link::TlsBinding;
 use heddle_proto::cell::CELL_LEN;
 use heddle_proto::cell::link::AUTH_EXPORTER_LABEL;
 use heddle_proto::channel::ChannelError;
-use rustls::{ClientConnection, Connection, ServerConnection};
+use rustls::{ClientConnection, Connection, ProtocolVersion, ServerConnection};
 use std::io::{self, BufRead, Write};
 
 /// Cells per record: as many as fit 16,384 bytes of plaintext.
@@ -178,6 +178,12 @@ impl TlsStream {
             self.connection.send_close_notify();
             self.closing = true;
         }
+    }
+
+    /// Fills `out` from the exporter; false unless the session is TLS 1.3.
+    pub(super) fn export_secret(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> bool {
+        self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
+            && self.connection.export_keying_material(out, label, Some(context)).is_ok()
     }
 
     pub(super) fn is_closing(&self) -> bool {

@@ -1,0 +1,233 @@
+//! What the relay knows of transports over datagrams: an endpoint makes connections, a connection carries flows.
+//!
+//! ```text
+//!   Endpoint      one for each transport and shard; owns a UDP port
+//!     └ connection   one for each pair of relays; dialled by one side, awaited by the other
+//!         └ flow        one circuit's ordered lane, with an acknowledgement, a window and an end of its own
+//! ```
+//!
+//! A flow is named by a [`CircId`] that never goes over the wire: whoever opens the flow picks one of its own half
+//! (the dialler those with the highest bit), as on a TLS channel, and the endpoint at the other end picks one of that
+//! same half. So the relay finds circuits by `(link, circuit id)` whatever the link is made of.
+//!
+//! What a connection must do is in `docs/pair.md`. An endpoint answers no stranger: a datagram that belongs to no
+//! connection, or that comes from another address than the connection's peer, is dropped without a word.
+
+use crate::cell::{Body, CircId, Command};
+use crate::channel::{Isolation, Role};
+use crate::time::Instant;
+use bytes::BytesMut;
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+use zeroize::Zeroizing;
+
+/// A connection of an endpoint. Numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// Datagrams of one sender that came together: `data` is cut every `stride` bytes, the last may be shorter.
+#[derive(Debug)]
+pub struct Datagrams {
+    pub from: SocketAddr,
+    /// The address that they were sent to, when the system tells.
+    pub to: Option<IpAddr>,
+    /// The two bits of explicit congestion notification (RFC 3168).
+    pub ecn: u8,
+    /// Length of each datagram, at least one.
+    pub stride: usize,
+    pub data: BytesMut,
+}
+
+/// Where bytes that an endpoint appended to a buffer go: they are cut every `stride` bytes, the last may be shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    pub to: SocketAddr,
+    /// The address to send from; the system chooses when there is none.
+    pub from: Option<IpAddr>,
+    pub ecn: u8,
+    pub stride: usize,
+}
+
+/// How a new connection comes to be. Everything in it was agreed over an authenticated TLS channel.
+#[derive(Debug)]
+pub struct ConnectionOptions {
+    /// The initiator dials, the responder waits to be dialled.
+    pub role: Role,
+    /// Our address on the TLS channel, which datagrams are sent from.
+    pub local: Option<IpAddr>,
+    /// The peer's address on the TLS channel, and the port of its offer. Datagrams are taken from this address only; a
+    /// dialler's port may differ, since a translator of addresses may have changed it.
+    pub peer: SocketAddr,
+    /// The Ed25519 public key of the peer's offer, which it proves to have.
+    pub peer_key: [u8; 32],
+    pub secrets: PairSecrets,
+    /// Flows that the peer may have open at once, of those it opens.
+    pub flows_max: u32,
+}
+
+/// What is derived from the TLS channel's exporter for one connection.
+pub struct PairSecrets {
+    /// The dialler's one-use id, by which its first datagram is known.
+    pub token: [u8; 20],
+    /// The first bytes that the dialler sends on the connection, and those that the other side sends. Nothing else is
+    /// believed before they came.
+    pub dialler_proof: Zeroizing<[u8; 32]>,
+    pub listener_proof: Zeroizing<[u8; 32]>,
+}
+
+impl fmt::Debug for PairSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PairSecrets")
+    }
+}
+
+/// What became of a connection or one of its flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectionEvent {
+    /// Both proofs were right: flows may be opened. Once, and before anything else.
+    Ready,
+    /// From now on so many more flows may be opened (not: so many more than before).
+    FlowRoom(u32),
+    /// A flow that was blocked takes cells again.
+    Writable(CircId),
+    /// [`Endpoint::capacity`] rose from zero.
+    Capacity,
+    /// The connection is over, and with it its flows, without a word for each.
+    Ended(ConnectionError),
+}
+
+/// Why a connection ended, by blame. These are also the reasons of metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectionError {
+    /// Nobody answered the dialler, or the dialler did not come.
+    NoAnswer,
+    /// The peer did not prove what its offer said.
+    WrongProof,
+    /// Three probes in a row were not acknowledged.
+    PathDead,
+    /// The peer broke the protocol.
+    PeerMisbehaved(String),
+    /// The peer closed it.
+    PeerClosed,
+    /// We closed it.
+    Closed,
+}
+
+impl ConnectionError {
+    /// One word for metrics.
+    pub fn label(&self) -> &'static str {
+        match self {
+            ConnectionError::NoAnswer => "no_answer",
+            ConnectionError::WrongProof => "wrong_proof",
+            ConnectionError::PathDead => "path_dead",
+            ConnectionError::PeerMisbehaved(_) => "misbehaved",
+            ConnectionError::PeerClosed => "peer_closed",
+            ConnectionError::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for ConnectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectionError::NoAnswer => f.write_str("nobody answered"),
+            ConnectionError::WrongProof => f.write_str("the peer is not whom the channel vouched for"),
+            ConnectionError::PathDead => f.write_str("the path is dead"),
+            ConnectionError::PeerMisbehaved(what) => write!(f, "the peer broke the protocol: {what}"),
+            ConnectionError::PeerClosed => f.write_str("the peer closed the connection"),
+            ConnectionError::Closed => f.write_str("we closed the connection"),
+        }
+    }
+}
+
+impl core::error::Error for ConnectionError {}
+
+/// Whether a flow takes another cell now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowState {
+    Open,
+    /// Not before [`ConnectionEvent::Writable`].
+    Blocked,
+}
+
+/// A cell that a flow lends.
+#[derive(Debug)]
+pub struct FlowCell<'a> {
+    pub conn: ConnId,
+    pub circ_id: CircId,
+    pub command: Command,
+    pub body: &'a Body,
+}
+
+/// What a connection has done, for metrics and for the lab.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionStats {
+    pub rtt_ns: u64,
+    pub window_bytes: u64,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+    pub lost_packets: u64,
+    pub sent_packets: u64,
+    /// Cells taken by [`Endpoint::send`] that the peer has not acknowledged, or whose bytes have not left yet.
+    pub queued_cells: u64,
+}
+
+/// A transport over datagrams, with all its connections: quic, tcp-dtls and the like.
+pub trait Endpoint: Send {
+    /// The transport's name in torrc, plans and metrics.
+    fn name(&self) -> &'static str;
+
+    fn isolation(&self) -> Isolation;
+
+    /// The Ed25519 public key that our offers name.
+    fn public_key(&self) -> [u8; 32];
+
+    /// Proves another key on connections from now on; those that exist live on.
+    fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>);
+
+    /// Dials, or gets ready to be dialled. It ends with [`ConnectionEvent::Ready`] or [`ConnectionEvent::Ended`] within
+    /// 30 seconds.
+    fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId;
+
+    /// Ends a connection; a last word may still be sent to the peer. [`ConnectionEvent::Ended`] does not follow.
+    fn close(&mut self, now: Instant, conn: ConnId);
+
+    /// Datagrams that came to our port, from anybody.
+    fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams);
+
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// When [`Endpoint::handle_timeout`] is to be called. Asked when nothing is left to be sent.
+    fn poll_timeout(&mut self) -> Option<Instant>;
+
+    /// Appends datagrams to `out`. `max_bytes` is what the operator's rates allow now: what exceeds it waits, by less
+    /// than one call's worth.
+    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// What became of connections, one at a time, until `None`.
+    fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)>;
+
+    /// The next cell of a flow that is not held, in turn among flows, until `None`. A flow that the peer reset gives
+    /// DESTROY with the peer's reason as its last cell; then its name is free.
+    fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>>;
+
+    /// Whether a flow's cells are to wait. What the peer may send meanwhile is bounded by the flow's window.
+    fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool);
+
+    /// Cells that would leave the connection promptly if sent now, whichever flow they are of.
+    fn capacity(&self, conn: ConnId) -> usize;
+
+    /// Takes a cell for a flow that is open, at most [`Endpoint::capacity`] of them. The first cell of a name of our half
+    /// opens the flow, for which there must be room ([`ConnectionEvent::FlowRoom`]). DESTROY resets the flow in both
+    /// directions, discards what it has queued, and frees its name; it may be sent at any time, without capacity.
+    fn send(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        circ_id: CircId,
+        command: Command,
+        body: &Body,
+    ) -> FlowState;
+
+    fn stats(&self, conn: ConnId) -> ConnectionStats;
+}
