@@ -14,6 +14,9 @@ pub struct Options {
     /// not sent yet. Less keeps cells where the scheduler can still choose, more costs fewer
     /// wakeups. `None` leaves the kernel's default, a whole send buffer. Default 32 KiB.
     pub notsent_lowat_bytes: Option<u32>,
+    /// TCP_NODELAY: small writes leave at once. Without it the kernel holds them back while earlier ones are
+    /// unacknowledged (Nagle's algorithm, RFC 896), as it does for stock Tor. Default true.
+    pub tcp_nodelay: bool,
     /// TCP_USER_TIMEOUT: a connection fails when sent data stays unacknowledged for so long. Zero
     /// leaves it to the kernel's retransmissions (about 15 minutes). Default zero, as stock.
     pub user_timeout: Duration,
@@ -30,6 +33,7 @@ impl Default for Options {
         Options {
             write_quantum_bytes: 32 * 1024,
             notsent_lowat_bytes: Some(32 * 1024),
+            tcp_nodelay: true,
             user_timeout: Duration::ZERO,
             close_flush_max: Duration::from_secs(15),
             outbound_bind_v4: None,

@@ -44,7 +44,7 @@ pub(crate) fn connect(to: SocketAddr, options: &Options) -> Result<OwnedFd, Errn
 /// Sets the options of a connection. On a listener they are inherited by what it accepts, which
 /// saves three system calls per connection.
 pub(crate) fn prepare(fd: impl AsFd, options: &Options) -> Result<(), Errno> {
-    sockopt::set_tcp_nodelay(&fd, true)?;
+    sockopt::set_tcp_nodelay(&fd, options.tcp_nodelay)?;
     sockopt::set_socket_keepalive(&fd, true)?;
     if let Some(bytes) = options.notsent_lowat_bytes {
         // Some sandboxes have no such option; then "writable" means only "room in the send buffer".
@@ -133,6 +133,19 @@ mod tests {
         assert!(sockopt::tcp_nodelay(&accepted).unwrap());
         assert!(sockopt::socket_keepalive(&accepted).unwrap());
         assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 1234);
+    }
+
+    #[test]
+    fn small_writes_are_held_back_on_request_only() {
+        for tcp_nodelay in [true, false] {
+            let options = Options { tcp_nodelay, ..Options::default() };
+            let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+            prepare(&listener, &options).unwrap();
+            let dialled = connect(listener.local_addr().unwrap(), &options).unwrap();
+            let accepted = net::accept(&listener).unwrap();
+            assert_eq!(sockopt::tcp_nodelay(&dialled).unwrap(), tcp_nodelay);
+            assert_eq!(sockopt::tcp_nodelay(&accepted).unwrap(), tcp_nodelay);
+        }
     }
 
     #[test]

@@ -181,7 +181,8 @@ fn start_resolver(options: &Options) -> Option<Resolver> {
 
 fn net_options(options: &Options) -> heddle_net::Options {
     let bind = options.outbound_bind_address_or.iter().chain(&options.outbound_bind_address);
-    let mut net = heddle_net::Options::default();
+    let mut net =
+        heddle_net::Options { tcp_nodelay: options.heddle_tcp_no_delay, ..heddle_net::Options::default() };
     for address in bind {
         match address {
             std::net::IpAddr::V4(address) => net.outbound_bind_v4 = net.outbound_bind_v4.or(Some(*address)),

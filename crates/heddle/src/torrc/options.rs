@@ -128,6 +128,9 @@ pub struct Options {
     pub connection_padding: Option<bool>,
     /// Whether connections are closed early and padded less.
     pub reduced_connection_padding: bool,
+    /// `HeddleTCPNoDelay`: whether small writes to TCP connections leave at once. Stock Tor leaves Nagle's algorithm
+    /// on, so experiments turn this off to tell its part of a gain apart.
+    pub heddle_tcp_no_delay: bool,
 }
 
 /// How careful messages are with addresses.
@@ -358,6 +361,7 @@ impl Default for Options {
             reduced_circuit_padding: false,
             connection_padding: None,
             reduced_connection_padding: false,
+            heddle_tcp_no_delay: true,
         }
     }
 }

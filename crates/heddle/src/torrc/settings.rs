@@ -47,7 +47,8 @@ pub(super) fn find(name: &str) -> Option<&'static Setting> {
 }
 
 /// Options beginning with `Heddle`, which stock Tor does not know. A new one is one line here.
-pub(super) const HEDDLE_SETTINGS: &[Setting] = &[];
+pub(super) const HEDDLE_SETTINGS: &[Setting] =
+    &[one("HeddleTCPNoDelay", |o, v, _| put(&mut o.heddle_tcp_no_delay, flag(v)))];
 
 const SETTINGS: &[Setting] = &[
     one("Nickname", |o, v, _| put(&mut o.nickname, Ok(v.to_owned()))),

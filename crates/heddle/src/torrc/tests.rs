@@ -134,6 +134,13 @@ fn an_exit_policy_follows_its_switches() {
 }
 
 #[test]
+fn options_of_our_own_are_read_in_any_case() {
+    assert!(relay("").heddle_tcp_no_delay);
+    assert!(!relay("heddletcpnodelay 0").heddle_tcp_no_delay);
+    assert_eq!(warnings("HeddleTCPNoDelay 0"), Vec::<String>::new());
+}
+
+#[test]
 fn lines_replace_append_and_clear() {
     let directory = tempfile::tempdir().unwrap();
     let (below, above) = (directory.path().join("below"), directory.path().join("above"));
@@ -186,6 +193,7 @@ fn every_error_names_its_line_and_the_mend() {
         ("Nickname a b", "torrc:1: Nickname: `a b` is not a nickname: use 1 to 19 letters and digits"),
         ("ExitRelay yes", "torrc:1: ExitRelay: `yes` is none of 0, 1 and auto"),
         ("AssumeReachable on", "torrc:1: AssumeReachable: `on` is neither 0 nor 1"),
+        ("HeddleTCPNoDelay maybe", "torrc:1: HeddleTCPNoDelay: `maybe` is neither 0 nor 1"),
         ("NumCPUs -1", "torrc:1: NumCPUs: `-1` is not a whole number"),
         (
             "BandwidthRate 10 KB",
