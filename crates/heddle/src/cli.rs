@@ -1,15 +1,14 @@
 //! The command line.
 
+use crate::demo_cli::{self, DemoArgs};
 use crate::emulate::{self, EmulateArgs};
 use crate::lab_cli::{self, LabArgs};
 use crate::relay;
 use crate::traffic::{self, TrafficArgs};
 use clap::{Args, Parser, Subcommand};
-use heddle_lab::demo::{self, Arm, DemoOptions, Position};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// An onion relay, a drop-in peer of stock Tor, in which every circuit has its own flow.
 #[derive(Debug, Parser)]
@@ -24,8 +23,8 @@ enum Command {
     /// Runs a relay from an operator's own torrc.
     #[command(after_help = RELAY_EXAMPLES)]
     Relay(RelayArgs),
-    /// Downloads a file over three Heddle relays and over three stock ones, side by side.
-    #[command(after_help = DEMO_EXAMPLES)]
+    /// Browses beside a bulk download over three Heddle relays and over three stock ones, side by side.
+    #[command(after_help = demo_cli::EXAMPLES)]
     Demo(DemoArgs),
     /// Runs experiments over emulated wires and draws their reports.
     #[command(after_help = lab_cli::EXAMPLES)]
@@ -49,15 +48,6 @@ Signals:
   TERM   stop at once
   HUP    read the name servers again and open the log files anew";
 
-const DEMO_EXAMPLES: &str = "\
-Examples:
-  heddle demo                       the whole comparison, at most three minutes
-  heddle demo --heddle middle       only the middle relay is Heddle's in the first arm
-  heddle demo --megabytes 20 --arms heddle
-
-It starts three stock authorities, the relays and one stock client on loopback addresses, and leaves
-nothing behind but summary.json.";
-
 #[derive(Debug, Args)]
 struct RelayArgs {
     /// The torrc.
@@ -74,25 +64,6 @@ struct RelayArgs {
     list_fingerprint: bool,
 }
 
-#[derive(Debug, Args)]
-struct DemoArgs {
-    /// The positions at which the first arm has Heddle relays.
-    #[arg(long, value_delimiter = ',', default_value = "guard,middle,exit", value_name = "POSITIONS")]
-    heddle: Vec<Position>,
-    /// What is compared.
-    #[arg(long, value_delimiter = ',', default_value = "heddle,stock", value_name = "ARMS")]
-    arms: Vec<Arm>,
-    /// Size of the download.
-    #[arg(long, default_value_t = 100)]
-    megabytes: u64,
-    /// Time for all of it.
-    #[arg(long, default_value_t = 175, value_name = "SECONDS")]
-    budget: u64,
-    /// Where summary.json goes.
-    #[arg(long, default_value = "target/demo", value_name = "DIR")]
-    out: PathBuf,
-}
-
 /// Reads the command line, does what it says, and tells what to exit with.
 pub fn run() -> Result<ExitCode, Box<dyn Error>> {
     match Cli::parse().command {
@@ -106,17 +77,7 @@ pub fn run() -> Result<ExitCode, Box<dyn Error>> {
                 (false, false) => relay::run(&layers)?,
             }
         }
-        Command::Demo(args) => {
-            let options = DemoOptions {
-                arms: args.arms,
-                heddle_positions: args.heddle,
-                download_bytes: args.megabytes * 1_000_000,
-                budget: Duration::from_secs(args.budget),
-                out_dir: args.out,
-                ..DemoOptions::default()
-            };
-            demo::demo(&options)?;
-        }
+        Command::Demo(args) => return demo_cli::run(args),
         Command::Lab(args) => return lab_cli::run(args),
         Command::Emulate(args) => return Ok(emulate::emulate(args)?),
         Command::Traffic(args) => return Ok(traffic::traffic(args)?),

@@ -207,7 +207,7 @@ fn print_json(value: &Value) -> Result<(), Box<dyn Error>> {
 }
 
 /// The command as it would be typed again.
-fn command_line() -> String {
+pub fn command_line() -> String {
     let mut arguments = std::env::args();
     let program = arguments.next().unwrap_or_default();
     let name =

@@ -1,6 +1,7 @@
 //! The parts of the `heddle` program that tests and other programs can use.
 
 pub mod cli;
+pub mod demo_cli;
 pub mod emulate;
 pub mod lab_cli;
 pub mod logging;

@@ -1,28 +1,36 @@
-//! The project's main job: the same download over Heddle relays and over stock ones, side by side.
+//! The project's main job: browsing and a bulk download over Heddle relays and over stock ones, side by side.
 //!
-//! 1. A private network comes up with every relay that any arm needs.
-//! 2. In each round, each arm builds a circuit over its three relays, fetches a few single bytes for
-//!    the time to the first byte, then one large file. Arms take turns at going first.
+//! 1. A private network comes up with every relay that any arm needs, on hosts that emulated wires join (`wires`). Where
+//!    the machine has no such wires, or on request, everything is on loopback (`loopback`).
+//! 2. In each round, each arm has its turn over its three relays. Arms take turns at going first (`rounds`).
 //! 3. Rounds follow each other as long as they fit into the time.
-//! 4. The results are printed and written as `summary.json`.
+//! 4. The results are printed and written as `summary.json` and `report.html` (`results`).
 //!
-//! Everything between client and server runs on this machine, so it is the machine that is shared,
-//! and with it the noise: compare the arms of one run, not the figures of two.
+//! Everything between client and server runs on this machine, so it is the machine that is shared, and with it the noise:
+//! compare the arms of one run, not the figures of two.
 
+mod loopback;
+mod network;
 mod report;
+mod results;
+mod rounds;
+mod screen;
+mod wires;
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::str::FromStr;
+use std::time::Duration;
 
-use crate::control::{Attacher, Control};
 use crate::error::{Error, Result};
-use crate::figures::{self, Samples, Summary, labels};
 use crate::interrupt;
-use crate::socks::{self, Target};
-use crate::testnet::{Network, NetworkOptions, Program, RelayOptions};
-use crate::traffic::{self, Content, Server, Transfer};
+use crate::plan::Summary;
+use crate::testnet::{Program, RelayOptions};
+
+use rounds::Rounds;
 
 /// Where on a circuit a relay stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +57,7 @@ impl Position {
     }
 }
 
-impl std::str::FromStr for Position {
+impl FromStr for Position {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Position, String> {
@@ -58,7 +66,13 @@ impl std::str::FromStr for Position {
     }
 }
 
-/// Which relays a download goes over.
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which relays are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Arm {
     /// Heddle relays in the positions of [`DemoOptions::heddle_positions`], stock ones elsewhere.
@@ -67,7 +81,7 @@ pub enum Arm {
     Stock,
 }
 
-impl std::str::FromStr for Arm {
+impl FromStr for Arm {
     type Err = String;
 
     fn from_str(name: &str) -> std::result::Result<Arm, String> {
@@ -75,6 +89,33 @@ impl std::str::FromStr for Arm {
             "heddle" => Ok(Arm::Heddle),
             "stock" => Ok(Arm::Stock),
             _ => Err(format!("{name:?} is not heddle or stock")),
+        }
+    }
+}
+
+/// What joins the processes of the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wires {
+    /// Each relay and each client is on a host of its own, and wires that delay and lose are between them: a bulk client
+    /// and a browsing client share an arm's relays.
+    Emulated,
+    /// All are on this machine's loopback: one client downloads one file.
+    Loopback,
+}
+
+impl Wires {
+    /// The name in `summary.json`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wires::Emulated => "emulated",
+            Wires::Loopback => "loopback",
+        }
+    }
+
+    fn download_bytes(self) -> u64 {
+        match self {
+            Wires::Emulated => 2_000_000,
+            Wires::Loopback => 100_000_000,
         }
     }
 }
@@ -88,14 +129,24 @@ pub struct DemoOptions {
     pub arms: Vec<Arm>,
     /// Where Heddle relays stand in the arm [`Arm::Heddle`]; at least one position.
     pub heddle_positions: Vec<Position>,
-    /// Size of the large download in bytes.
-    pub download_bytes: u64,
+    /// What joins the processes. Where the machine has no emulated wires, loopback is taken.
+    pub wires: Wires,
+    /// Hosts and wires as for `heddle emulate`, with the hosts of `demo/network.toml`. Default: that file.
+    pub network: Option<PathBuf>,
+    /// Size of a bulk download in bytes. Default: 2 MB on emulated wires, 100 MB on loopback.
+    pub download_bytes: Option<u64>,
+    /// Size of a web page in bytes; there are pages on emulated wires only.
+    pub page_bytes: u64,
     /// Most rounds; fewer are made when time is short, but at least one.
     pub rounds_max: usize,
+    /// Decides all that chance does to packets.
+    pub seed: u64,
     /// Time for all of it. A run that cannot make one round in it fails.
     pub budget: Duration,
-    /// Where `summary.json` goes.
+    /// Where `summary.json` and `report.html` go.
     pub out_dir: PathBuf,
+    /// The command as typed, for the report.
+    pub command: String,
 }
 
 impl Default for DemoOptions {
@@ -104,10 +155,15 @@ impl Default for DemoOptions {
             heddle: std::env::current_exe().unwrap_or_default(),
             arms: vec![Arm::Heddle, Arm::Stock],
             heddle_positions: Position::ALL.to_vec(),
-            download_bytes: 100_000_000,
+            wires: Wires::Emulated,
+            network: None,
+            download_bytes: None,
+            page_bytes: 300_000,
             rounds_max: 5,
+            seed: 1,
             budget: Duration::from_secs(175),
             out_dir: PathBuf::from("target/demo"),
+            command: "heddle demo".to_owned(),
         }
     }
 }
@@ -125,8 +181,11 @@ impl DemoOptions {
         if self.arms.contains(&Arm::Heddle) && self.heddle_positions.is_empty() {
             return wrong("an arm without a Heddle relay is not a Heddle arm");
         }
-        if self.download_bytes == 0 || self.rounds_max == 0 {
+        if self.download_bytes == Some(0) || self.page_bytes == 0 || self.rounds_max == 0 {
             return wrong("the demo needs something to download");
+        }
+        if self.wires == Wires::Loopback && self.network.is_some() {
+            return wrong("loopback has no hosts and wires");
         }
         Ok(())
     }
@@ -149,91 +208,27 @@ impl DemoOptions {
             _ => format!("heddle-{}", heddle.join("-")),
         }
     }
-}
 
-/// Fetches of a single byte in each round.
-const SMALL_FETCHES: usize = 10;
-/// Time kept for the orderly end.
-const RESERVE: Duration = Duration::from_secs(3);
-/// How long a circuit may take to be built.
-const BUILD_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long the start of a stream and a single byte may take.
-const SMALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Least time between two drawings of the progress of one step.
-const REDRAW: Duration = Duration::from_millis(250);
-/// Chooses the downloaded bytes; any would do.
-const SEED: u64 = 0x6865_6464_6c65;
-
-/// Runs the demo, printing progress to standard error and results to standard output, and writes
-/// `summary.json`. A download with the wrong content is an error, after everything is written.
-///
-/// Ctrl-C ends it with [`Error::Interrupted`], without processes or files left.
-pub fn demo(options: &DemoOptions) -> Result<Summary> {
-    options.validate()?;
-    interrupt::install()?;
-    let begun = Instant::now();
-    let mut screen = Screen::new(begun, options.budget);
-    let run = measure(options, begun, &mut screen);
-    screen.end();
-    let samples = run?;
-    let summary = Summary { commit: figures::commit(), figures: samples.figures() };
-    let path = options.out_dir.join("summary.json");
-    summary.write(&path)?;
-    let names: Vec<String> = options.arms.iter().map(|arm| options.arm_name(*arm)).collect();
-    print!("{}", report::text(&summary, &samples, &names));
-    println!("\n{} written after {:.0} s", path.display(), begun.elapsed().as_secs_f64());
-    let failed = names
-        .iter()
-        .any(|name| samples.of("sha256_ok", &labels([("relays", name)])).iter().any(|ok| *ok != 1.0));
-    match failed {
-        true => Err(Error::Malformed { by: "a relay", sent: "bytes with the wrong SHA-256".into() }),
-        false => Ok(summary),
+    /// The nicknames of an arm's relays, from guard to exit.
+    fn path(&self, arm: Arm) -> [String; 3] {
+        Position::ALL.map(|position| nickname(self.program(arm, position), position))
     }
-}
 
-/// Starts the network, makes the rounds and stops everything.
-fn measure(options: &DemoOptions, begun: Instant, screen: &mut Screen) -> Result<Samples> {
-    let network = NetworkOptions {
-        heddle: Some(options.heddle.clone()),
-        relays: relays(options),
-        startup_timeout: options.budget / 2,
-        ..NetworkOptions::default()
-    };
-    let network = Network::start(&network, &mut |progress| screen.show(progress.step))?;
-    let server = Server::start()?;
-    let attacher = Attacher::start(&network.control_socket(), SMALL_TIMEOUT)?;
-    let content = Content { seed: SEED, len: options.download_bytes };
-    let sha256 = content.sha256();
-    let mut demo = Demo {
-        options,
-        control: network.control()?,
-        network: &network,
-        server: &server,
-        content,
-        sha256,
-        samples: Samples::default(),
-        deadline: begun + options.budget.saturating_sub(RESERVE),
-    };
-    demo.rounds(screen)?;
-    // Streams end before the circuits' keeper does.
-    drop(attacher);
-    Ok(demo.samples)
-}
-
-/// Every relay that an arm needs, once.
-fn relays(options: &DemoOptions) -> Vec<RelayOptions> {
-    let mut relays: Vec<RelayOptions> = Vec::new();
-    for arm in &options.arms {
-        for position in Position::ALL {
-            let program = options.program(*arm, position);
-            let nickname = nickname(program, position);
-            if !relays.iter().any(|relay| relay.nickname == nickname) {
-                let relay = RelayOptions::new(&nickname, program);
-                relays.push(if position == Position::Exit { relay.exit() } else { relay });
+    /// Every relay that an arm needs, once.
+    fn relays(&self) -> Vec<RelayOptions> {
+        let mut relays: Vec<RelayOptions> = Vec::new();
+        for arm in &self.arms {
+            for position in Position::ALL {
+                let program = self.program(*arm, position);
+                let nickname = nickname(program, position);
+                if !relays.iter().any(|relay| relay.nickname == nickname) {
+                    let relay = RelayOptions::new(&nickname, program);
+                    relays.push(if position == Position::Exit { relay.exit() } else { relay });
+                }
             }
         }
+        relays
     }
-    relays
 }
 
 fn nickname(program: Program, position: Position) -> String {
@@ -244,154 +239,27 @@ fn nickname(program: Program, position: Position) -> String {
     format!("{program}{}", position.name())
 }
 
-struct Demo<'a> {
-    options: &'a DemoOptions,
-    network: &'a Network,
-    server: &'a Server,
-    control: Control,
-    content: Content,
-    sha256: [u8; 32],
-    samples: Samples,
-    deadline: Instant,
-}
-
-impl Demo<'_> {
-    fn rounds(&mut self, screen: &mut Screen) -> Result<()> {
-        let mut longest = Duration::ZERO;
-        for round in 0..self.options.rounds_max {
-            let start = Instant::now();
-            // A round that would not be finished in time is not begun; one is needed in any case.
-            if round > 0 && start + longest.mul_f64(1.2) > self.deadline {
-                break;
+/// Runs the demo, printing progress to standard error and results to standard output, and writes `summary.json` and
+/// `report.html`. A transfer with the wrong content is an error, after everything is written. A program that is not root
+/// must have one thread only when it calls this, or gets no emulated wires.
+///
+/// Ctrl-C ends it with [`Error::Interrupted`], without processes left, and with the results of the rounds that were
+/// complete.
+pub fn demo(options: &DemoOptions) -> Result<Summary> {
+    options.validate()?;
+    interrupt::install()?;
+    results::forget(&options.out_dir)?;
+    let mut rounds = Rounds::new(options);
+    let result = match options.wires {
+        Wires::Loopback => loopback::measure(&mut rounds),
+        Wires::Emulated => match wires::measure(&mut rounds) {
+            Err(Error::Lacking(what)) => {
+                rounds.fall_back(what);
+                loopback::measure(&mut rounds)
             }
-            let mut arms = self.options.arms.clone();
-            let count = arms.len();
-            arms.rotate_left(round % count);
-            for arm in arms {
-                let name = self.options.arm_name(arm);
-                let step = format!("round {}: {name}", round + 1);
-                screen.show(&step);
-                self.arm(arm, &name, &mut |bytes| screen.show_bytes(&step, bytes))?;
-                self.network.check()?;
-            }
-            longest = longest.max(start.elapsed());
-        }
-        Ok(())
-    }
-
-    /// One arm's part of a round: a circuit, the small fetches, the large one.
-    fn arm(&mut self, arm: Arm, name: &str, on_bytes: &mut dyn FnMut(u64)) -> Result<()> {
-        let programs = Position::ALL.map(|position| self.options.program(arm, position));
-        let mut relays = Vec::new();
-        for (program, position) in programs.into_iter().zip(Position::ALL) {
-            relays.push((position, self.network.relay(&nickname(program, position))?));
-        }
-        let path: Vec<&str> = relays.iter().map(|(_, relay)| relay.fingerprint()).collect();
-        let circuit = self.control.build_circuit(&path, BUILD_TIMEOUT)?;
-
-        let arm_labels = labels([("relays", name)]);
-        let isolation = circuit.isolation();
-        let target = Target::Addr(self.server.addr());
-        let mut fetch = |content: Content, sha256, timeout| -> Result<Transfer> {
-            let start = Instant::now();
-            let stream = socks::connect(self.network.socks(), &target, Some(&isolation), SMALL_TIMEOUT)?;
-            traffic::download(stream, content, sha256, start, timeout, on_bytes)
-        };
-        let byte = Content { seed: SEED, len: 1 };
-        let byte_sha256 = byte.sha256();
-        for _ in 0..SMALL_FETCHES {
-            let transfer = fetch(byte, byte_sha256, SMALL_TIMEOUT)?;
-            self.samples.add("first_byte_ms", arm_labels.clone(), "ms", transfer.first_byte_ms);
-            let ok = f64::from(u8::from(transfer.sha256_ok));
-            self.samples.add("sha256_ok", arm_labels.clone(), "1", ok);
-        }
-
-        let before = relays.iter().map(|(_, relay)| relay.usage());
-        let before: Vec<_> = before.collect::<Result<_>>()?;
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        let transfer = fetch(self.content, self.sha256, left)?;
-        self.samples.add("download_mb_s", arm_labels.clone(), "MB/s", transfer.mb_s());
-        self.samples.add("sha256_ok", arm_labels, "1", f64::from(u8::from(transfer.sha256_ok)));
-        for ((position, relay), before) in relays.iter().zip(before) {
-            let cpu_s = relay.usage()?.cpu_s - before.cpu_s;
-            let labels = labels([("relays", name), ("position", position.name())]);
-            let per_gb = cpu_s / (transfer.bytes as f64 / 1e9);
-            self.samples.add("relay_cpu_s_per_gb", labels, "CPU-s/GB", per_gb);
-        }
-        match self.control.close_circuit(circuit) {
-            Ok(()) | Err(Error::Refused { .. }) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// One line of progress on standard error: rewritten on a terminal, one line per step elsewhere.
-struct Screen {
-    begun: Instant,
-    budget: Duration,
-    terminal: bool,
-    last: String,
-    drawn: Instant,
-}
-
-impl Screen {
-    fn new(begun: Instant, budget: Duration) -> Screen {
-        let terminal = io::stderr().is_terminal();
-        Screen { begun, budget, terminal, last: String::new(), drawn: begun }
-    }
-
-    fn show(&mut self, step: &str) {
-        let elapsed = self.begun.elapsed();
-        let left = self.budget.saturating_sub(elapsed).as_secs();
-        let line = format_args!("[{:>3} s, at most {left:>3} s left] {step}", elapsed.as_secs());
-        // Progress is a courtesy: a terminal that is gone must not end the run.
-        let _ = match self.terminal {
-            true => write!(io::stderr(), "\r\x1b[K{line}"),
-            false if self.last != step => writeln!(io::stderr(), "{line}"),
-            false => Ok(()),
-        };
-        self.last = step.to_owned();
-        self.drawn = Instant::now();
-    }
-
-    /// Shows how far a download has come, where lines can be rewritten, a few times a second.
-    fn show_bytes(&mut self, step: &str, bytes: u64) {
-        if self.terminal && self.drawn.elapsed() > REDRAW {
-            self.show(&format!("{step}, {} MB", bytes / 1_000_000));
-        }
-    }
-
-    fn end(&mut self) {
-        if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K");
-        }
-    }
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arms_say_what_they_are() {
-        let mut options = DemoOptions::default();
-        assert_eq!(options.arm_name(Arm::Heddle), "heddle");
-        assert_eq!(options.arm_name(Arm::Stock), "stock");
-        options.heddle_positions = vec!["middle".parse().unwrap()];
-        assert_eq!(options.arm_name(Arm::Heddle), "heddle-middle");
-        let names: Vec<_> = relays(&options).into_iter().map(|relay| relay.nickname).collect();
-        assert_eq!(names, ["stockguard", "heddlemiddle", "stockexit", "stockmiddle"]);
-        options.heddle_positions.clear();
-        assert!(options.validate().is_err());
-        options.arms = vec![Arm::Stock];
-        options.validate().unwrap();
-        options.arms = vec![Arm::Stock, Arm::Stock];
-        assert!(options.validate().is_err());
-    }
+            result => result,
+        },
+    };
+    rounds.screen.end();
+    results::finish(rounds, result)
 }

@@ -29,12 +29,14 @@ use toml::Spanned;
 
 use crate::figures::Labels;
 
+pub(crate) use conditions::Quiet;
 pub use conditions::{Conditions, Noise};
 pub use parse::{Loaded, Shipped, shipped};
 pub use run::{RunOptions, estimate, run};
 pub use samples::{RunSamples, Series};
 pub(crate) use summary::write_whole;
 pub use summary::{Check, Summary};
+pub(crate) use wires::{Conduct, conduct};
 
 /// An experiment. Durations and rates are texts with units, such as `"50 ms"`.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,0 +1,94 @@
+//! The hosts of the demo, and which process is on which.
+
+use std::net::IpAddr;
+use std::process::Command;
+
+use heddle_netem::WireOptions;
+
+use super::{DemoOptions, Position};
+use crate::emulator::{Emulation, NetworkOptions};
+use crate::error::{Error, Result};
+use crate::testnet::{Places, RelayOptions};
+
+/// The network that the demo has unless the options name another.
+const DEFAULT: &str = include_str!("network.toml");
+/// The host of the browsing client.
+pub(super) const WEB: &str = "web";
+/// The host of the bulk client.
+pub(super) const BULK: &str = "bulk";
+/// The host of the server.
+pub(super) const SERVER: &str = "server";
+/// The host of all authorities.
+const AUTHORITIES: &str = "authorities";
+
+/// Hosts and wires with a copy of `guard`, `middle` and `exit` for each relay.
+pub(super) fn hosts(options: &DemoOptions) -> Result<NetworkOptions> {
+    let described = match &options.network {
+        Some(path) => NetworkOptions::read(path)?,
+        None => NetworkOptions::parse(DEFAULT)?,
+    };
+    for name in [WEB, BULK, SERVER, AUTHORITIES].into_iter().chain(Position::ALL.map(Position::name)) {
+        let host = described.hosts.iter().find(|host| host.name == name);
+        let host = host.ok_or_else(|| Error::Options(format!("the demo's network needs a host {name:?}")))?;
+        if Position::ALL.iter().any(|position| position.name() == name) && !host.addresses.is_empty() {
+            return Err(Error::Options(format!("the host {name:?} is copied and cannot have addresses")));
+        }
+    }
+    let relays = options.relays();
+    let copies = |name: &str| copies(name, &relays);
+    let mut network = NetworkOptions { hosts: Vec::new(), wires: Vec::new(), ..described.clone() };
+    for host in &described.hosts {
+        for name in copies(&host.name) {
+            let mut host = host.clone();
+            host.name = name;
+            network.hosts.push(host);
+        }
+    }
+    for wire in &described.wires {
+        for from in copies(&wire.from) {
+            let wires =
+                copies(&wire.to).into_iter().map(|to| WireOptions { from: from.clone(), to, ..wire.clone() });
+            network.wires.extend(wires);
+        }
+    }
+    Ok(network)
+}
+
+/// The hosts that are made of a described one.
+fn copies(name: &str, relays: &[RelayOptions]) -> Vec<String> {
+    if Position::ALL.iter().all(|position| position.name() != name) {
+        return vec![name.to_owned()];
+    }
+    let nicknames = relays.iter().map(|relay| &relay.nickname);
+    nicknames.filter(|nickname| nickname.ends_with(name)).cloned().collect()
+}
+
+/// The processes of a Tor network on the hosts of an emulation.
+#[derive(Debug)]
+pub(super) struct Placed<'a>(pub(super) &'a Emulation);
+
+/// The host of a node; relays' hosts are called like them.
+fn host(nickname: &str) -> &str {
+    match nickname {
+        "client" => WEB,
+        "client1" => BULK,
+        _ if nickname.starts_with("auth") => AUTHORITIES,
+        relay => relay,
+    }
+}
+
+impl Places for Placed<'_> {
+    fn address(&self, nickname: &str) -> Result<IpAddr> {
+        address(self.0, host(nickname))
+    }
+
+    fn enter(&self, nickname: &str, command: &mut Command) -> Result<()> {
+        self.0.enter(host(nickname), command)
+    }
+}
+
+/// The first address of a host.
+pub(super) fn address(emulation: &Emulation, host: &str) -> Result<IpAddr> {
+    let addresses = emulation.addresses(host).unwrap_or_default();
+    addresses.first().copied().ok_or_else(|| Error::Options(format!("there is no host {host:?}")))
+}
