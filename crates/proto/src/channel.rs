@@ -168,6 +168,23 @@ pub enum ChannelError {
     Shutdown,
 }
 
+impl ChannelError {
+    /// One word for metrics.
+    pub fn label(&self) -> &'static str {
+        match self {
+            ChannelError::PeerMisbehaved(_) => "misbehaved",
+            ChannelError::PeerIncompatible(_) => "incompatible",
+            ChannelError::WrongIdentity => "wrong_identity",
+            ChannelError::Tls(_) => "tls",
+            ChannelError::TimedOut => "timed_out",
+            ChannelError::PeerClosed => "peer_closed",
+            ChannelError::Socket(_) => "socket",
+            ChannelError::Idle => "idle",
+            ChannelError::Shutdown => "shutdown",
+        }
+    }
+}
+
 impl fmt::Display for ChannelError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -23,6 +23,8 @@ struct Slot {
     /// Where the data that is still to be sent begins; only a stream's queue uses it.
     offset: u16,
     next: u32,
+    /// When the cell was queued, in microseconds of a clock that wraps.
+    queued_us: u32,
 }
 
 /// Bytes that one cell takes while it waits.
@@ -69,6 +71,7 @@ pub struct CellPool {
     blocks: Vec<Box<[Slot]>>,
     free: u32,
     used: u32,
+    used_max: u32,
     max: u32,
 }
 
@@ -76,12 +79,17 @@ impl CellPool {
     /// A pool of at most `max_bytes`, rounded up to a whole block.
     pub fn new(max_bytes: usize) -> Self {
         let blocks = max_bytes.div_ceil(SLOT_LEN * BLOCK_SLOTS).clamp(1, (NONE as usize) / BLOCK_SLOTS - 1);
-        CellPool { blocks: Vec::new(), free: NONE, used: 0, max: (blocks * BLOCK_SLOTS) as u32 }
+        CellPool { blocks: Vec::new(), free: NONE, used: 0, used_max: 0, max: (blocks * BLOCK_SLOTS) as u32 }
     }
 
     /// Slots in use.
     pub fn used(&self) -> u32 {
         self.used
+    }
+
+    /// The most slots that were ever in use.
+    pub fn used_max(&self) -> u32 {
+        self.used_max
     }
 
     /// Slots that there can be.
@@ -100,6 +108,7 @@ impl CellPool {
         slot.offset = 0;
         self.free = core::mem::replace(&mut slot.next, NONE);
         self.used += 1;
+        self.used_max = self.used_max.max(self.used);
         Some(SlotId(id))
     }
 
@@ -124,6 +133,16 @@ impl CellPool {
     /// The command of the cell in a slot.
     pub fn command(&self, id: &SlotId) -> Command {
         self.slot(id.0).command
+    }
+
+    /// Notes when a cell was queued.
+    pub fn set_queued_us(&mut self, id: &SlotId, queued_us: u32) {
+        self.slot_mut(id.0).queued_us = queued_us;
+    }
+
+    /// When a cell was queued, as it was noted.
+    pub fn queued_us(&self, id: &SlotId) -> u32 {
+        self.slot(id.0).queued_us
     }
 
     /// Puts a cell at the end of a queue.
@@ -185,6 +204,7 @@ impl CellPool {
             command: Command::PADDING,
             offset: 0,
             next: if index + 1 == BLOCK_SLOTS { NONE } else { (first + index + 1) as u32 },
+            queued_us: 0,
         };
         self.blocks.push((0..BLOCK_SLOTS).map(slot).collect());
         self.free = first as u32;

@@ -206,6 +206,7 @@ fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> R
         bandwidth: Limit { rate_bytes_per_s: options.bandwidth_rate, burst_bytes: options.bandwidth_burst },
         relay_bandwidth: Some(Limit { rate_bytes_per_s: relay_rate, burst_bytes: relay_burst }),
         count_private_bandwidth: options.count_private_bandwidth,
+        scheduler: heddle_proto::relay::Scheduler::RoundRobin,
         shard: ShardId(0),
         shards: 1,
         limits: Limits::default(),

@@ -12,7 +12,8 @@
 //! 1. `Handshaking`: CREATE2 is with a worker. Only DESTROY may come.
 //! 2. `Open` without a next lane: we are the last hop.
 //! 3. `Open` with [`Next::Waiting`]: EXTEND2 came, a channel is being found or dialled.
-//! 4. `Open` with [`Next::Creating`]: CREATE2 is sent, CREATED2 has not come.
+//! 4. `Open` with [`Next::Creating`]: CREATE2 is queued or sent, CREATED2 has not come. A flow that breaks now leads
+//!    back to 3, once, for a channel.
 //! 5. `Open` with [`Next::Joined`]: cells pass.
 //!
 //! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard
@@ -20,8 +21,9 @@
 
 use super::end::End;
 use super::link::LinkKey;
-use crate::cell::{Body, CircId};
-use crate::channel::Target;
+use super::message::Wanted;
+use super::scheduler::Activity;
+use crate::cell::CircId;
 use crate::crypto::onionskin::{CongestionOffer, HandshakeType};
 use crate::crypto::tor1::RelayLayer;
 use crate::pool::CellQueue;
@@ -44,6 +46,15 @@ pub(super) enum Side {
     Next,
 }
 
+impl Side {
+    pub fn opposite(self) -> Side {
+        match self {
+            Side::Prev => Side::Next,
+            Side::Next => Side::Prev,
+        }
+    }
+}
+
 /// A circuit's place on one link, with the cells that wait to leave there.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -52,14 +63,23 @@ pub(super) struct Lane {
     pub queue: CellQueue,
     /// Whether the link's ready queue holds this lane.
     pub ready: bool,
-    /// Cells that the other shard still takes; channels take all that their capacity allows.
+    /// What the lane itself may send; channels take all that their capacity allows.
     pub credit: Credit,
+    /// What the link's scheduler remembers of this lane.
+    pub activity: Activity,
 }
 
 /// How many cells a lane may send before it is told more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Credit {
     Unlimited,
+    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: it is not read,
+    /// since too many of its cells wait in the circuit's other lane.
+    Flow {
+        begun: bool,
+        blocked: bool,
+        held: bool,
+    },
     /// `to_send`: cells that the other shard still takes. `arrived`: cells of the other shard that
     /// have not left yet. `to_grant`: cells that left and were not reported yet.
     Cells {
@@ -71,13 +91,20 @@ pub(super) enum Credit {
 
 impl Credit {
     pub fn allows(self) -> bool {
-        !matches!(self, Credit::Cells { to_send: 0, .. })
+        !matches!(self, Credit::Cells { to_send: 0, .. } | Credit::Flow { blocked: true, .. })
     }
 }
 
 impl Lane {
     pub fn new(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
-        Lane { link, circ_id, queue: CellQueue::default(), ready: false, credit }
+        Lane {
+            link,
+            circ_id,
+            queue: CellQueue::default(),
+            ready: false,
+            credit,
+            activity: Activity::default(),
+        }
     }
 }
 
@@ -86,11 +113,12 @@ impl Lane {
 pub(super) enum Next {
     None,
     /// A channel to this relay is being found.
-    Waiting {
-        target: Box<Target>,
-        create2: Box<Body>,
+    Waiting(Box<Wanted>),
+    Creating {
+        lane: Lane,
+        /// What goes over TLS if this flow breaks before it answers.
+        again: Option<Box<Wanted>>,
     },
-    Creating(Lane),
     Joined(Lane),
 }
 
@@ -116,11 +144,11 @@ pub(super) struct Circuit {
 }
 
 impl Circuit {
-    /// A circuit that only moves cells: `create2` is what its next relay will be asked with.
-    pub fn transit(prev: Lane, target: Box<Target>, create2: Box<Body>) -> Self {
+    /// A circuit that only moves cells.
+    pub fn transit(prev: Lane, wanted: Box<Wanted>) -> Self {
         Circuit {
             prev,
-            next: Next::Waiting { target, create2 },
+            next: Next::Waiting(wanted),
             state: State::Open,
             layer: None,
             transit: true,
@@ -133,16 +161,16 @@ impl Circuit {
     pub fn lane(&self, side: Side) -> Option<&Lane> {
         match (side, &self.next) {
             (Side::Prev, _) => Some(&self.prev),
-            (Side::Next, Next::Creating(lane) | Next::Joined(lane)) => Some(lane),
-            (Side::Next, Next::None | Next::Waiting { .. }) => None,
+            (Side::Next, Next::Creating { lane, .. } | Next::Joined(lane)) => Some(lane),
+            (Side::Next, Next::None | Next::Waiting(_)) => None,
         }
     }
 
     pub fn lane_mut(&mut self, side: Side) -> Option<&mut Lane> {
         match (side, &mut self.next) {
             (Side::Prev, _) => Some(&mut self.prev),
-            (Side::Next, Next::Creating(lane) | Next::Joined(lane)) => Some(lane),
-            (Side::Next, Next::None | Next::Waiting { .. }) => None,
+            (Side::Next, Next::Creating { lane, .. } | Next::Joined(lane)) => Some(lane),
+            (Side::Next, Next::None | Next::Waiting(_)) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a shard is told once, at its start.
 
+use super::scheduler::Scheduler;
 use crate::bucket::Limit;
 use crate::ids::RelayIds;
 use crate::node::ShardId;
@@ -28,6 +29,8 @@ pub struct RelayConfig {
     pub relay_bandwidth: Option<Limit>,
     /// Whether the limits also hold for private addresses (`CountPrivateBandwidth`).
     pub count_private_bandwidth: bool,
+    /// Which circuit of a link sends next.
+    pub scheduler: Scheduler,
     /// This shard, and how many there are.
     pub shard: ShardId,
     pub shards: u16,

@@ -9,10 +9,12 @@ use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::config::RelayConfig;
 use super::crossing::Crossings;
 use super::dial::Dials;
+use super::flows::{Flows, HELD_QUEUE_HIGH_CELLS, HELD_QUEUE_LOW_CELLS};
 use super::link::{Farewell, Link, LinkKey, LinkKind, Turn};
 use super::message::{Event, NetworkParams};
 use super::probe::Probe;
 use super::rates::Rates;
+use super::stats::{Meter, micros};
 use super::streams::Streams;
 use crate::cell::create::DestroyReason;
 use crate::cell::{Body, CircId, Command};
@@ -21,6 +23,7 @@ use crate::node::{JobId, Output};
 use crate::pool::{CellPool, SlotId};
 use crate::rng::{Rng, Seed};
 use crate::time::Instant;
+use core::net::IpAddr;
 use slotmap::SlotMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -58,6 +61,8 @@ pub(super) struct Core {
     pub streams: Streams,
     pub rates: Rates,
     pub probe: Option<Probe>,
+    pub flows: Flows,
+    pub meter: Meter,
     pub draining: bool,
 }
 
@@ -88,6 +93,8 @@ impl Core {
             streams: Streams::default(),
             rates: Rates::new(&config),
             probe: None,
+            flows: Flows::default(),
+            meter: Meter::default(),
             draining: false,
             config,
         };
@@ -108,7 +115,7 @@ impl Core {
     /// A cell of a circuit came in on `link`.
     pub fn on_cell(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) {
         match command {
-            Command::RELAY | Command::RELAY_EARLY => self.on_relay(link, circ_id, command, body),
+            Command::RELAY | Command::RELAY_EARLY => drop(self.on_relay(link, circ_id, command, body)),
             Command::CREATE2 | Command::CREATE_FAST | Command::CREATE => {
                 self.on_create(link, circ_id, command, body)
             }
@@ -165,10 +172,16 @@ impl Core {
             self.pool.free(slot);
             return;
         };
+        self.pool.set_queued_us(&slot, micros(self.now));
         self.pool.push(&mut lane.queue, slot);
-        if lane.queue.len() > self.lane_cells_max {
+        let len = lane.queue.len();
+        self.meter.queue_cells_max = self.meter.queue_cells_max.max(len);
+        if len > self.lane_cells_max {
             self.close_circuit(key, DestroyReason::RESOURCELIMIT);
             return;
+        }
+        if len >= HELD_QUEUE_HIGH_CELLS {
+            self.hold_supply(key, side.opposite(), len);
         }
         self.mark_ready(key, side);
     }
@@ -182,9 +195,9 @@ impl Core {
             return;
         }
         lane.ready = true;
-        let (link, circ_id) = (lane.link, lane.circ_id);
+        let (now, link, circ_id, activity) = (self.now, lane.link, lane.circ_id, lane.activity);
         if let Some(link) = self.links.get_mut(link) {
-            link.ready.push_back(Turn { circuit: key, side, circ_id });
+            link.ready.push(now, Turn { circuit: key, side, circ_id }, activity);
         }
         self.list(link);
     }
@@ -200,8 +213,18 @@ impl Core {
         }
     }
 
-    /// What `link` sends next: every DESTROY first, then one cell of each ready lane in turn. The
-    /// caller frees the slot.
+    /// Whether a DESTROY waits on `link`.
+    pub fn has_farewell(&self, link: LinkKey) -> bool {
+        self.links.get(link).is_some_and(|link| !link.farewells.is_empty())
+    }
+
+    /// Whether the operator's rates hold for a neighbour at this address.
+    pub fn is_limited(&self, addr: IpAddr) -> bool {
+        self.config.count_private_bandwidth || !crate::policy::is_private(addr)
+    }
+
+    /// What `link` sends next: every DESTROY first, then the cell of the lane whose turn it is. The caller frees the
+    /// slot.
     pub fn pop(&mut self, link_key: LinkKey) -> Option<Popped> {
         let link = self.links.get_mut(link_key)?;
         if let Some(farewell) = link.farewells.pop_front() {
@@ -210,7 +233,9 @@ impl Core {
             return Some(Popped::Farewell(farewell));
         }
         loop {
-            let turn = self.links.get_mut(link_key)?.ready.pop_front()?;
+            let now = self.now;
+            let scheduler = &mut self.links.get_mut(link_key)?.ready;
+            let turn = scheduler.pop(now)?;
             let Turn { circuit: key, side, circ_id } = turn;
             let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
                 continue;
@@ -220,12 +245,18 @@ impl Core {
                 continue;
             }
             lane.ready = false;
+            if !lane.credit.allows() {
+                continue;
+            }
             let Some(slot) = self.pool.pop(&mut lane.queue) else {
                 continue;
             };
+            scheduler.charge(now, &mut lane.activity);
             if let Credit::Cells { to_send, .. } = &mut lane.credit {
                 *to_send -= 1;
             }
+            let waited_us = micros(now).wrapping_sub(self.pool.queued_us(&slot));
+            self.meter.queue_delay.record_us(waited_us);
             let left = lane.queue.len();
             self.mark_ready(key, side);
             self.on_popped(key, side, left);
@@ -235,7 +266,10 @@ impl Core {
 
     /// A cell left a lane: whoever supplies the lane may supply more.
     fn on_popped(&mut self, key: CircuitKey, side: Side, left: u32) {
-        self.grant_opposite(key, side);
+        self.grant(key, side.opposite());
+        if left <= HELD_QUEUE_LOW_CELLS {
+            self.release_supply(key, side.opposite());
+        }
         if side == Side::Prev {
             self.on_backward_queue(key, left);
         }
@@ -266,10 +300,12 @@ impl Core {
         if let Some(end) = circuit.end.take() {
             self.drop_end(*end);
         }
-        if let Next::Waiting { target, .. } = &circuit.next {
-            self.dials.forget(target, key);
+        if let Next::Waiting(wanted) = &circuit.next {
+            self.dials.forget(&wanted.target, key);
         }
-        if let Next::Creating(lane) | Next::Joined(lane) = core::mem::replace(&mut circuit.next, Next::None) {
+        if let Next::Creating { lane, .. } | Next::Joined(lane) =
+            core::mem::replace(&mut circuit.next, Next::None)
+        {
             self.drop_lane(lane, (silent != Some(Side::Next)).then_some(reason));
         }
         self.drop_lane(circuit.prev, (silent != Some(Side::Prev)).then_some(reason));
@@ -284,10 +320,16 @@ impl Core {
         if link.ready.len() > link.lanes.len() * 2 + STALE_TURNS_MAX {
             let lane_link = lane.link;
             let circuits = &self.circuits;
-            link.ready.retain(|turn| {
+            link.ready.retain(&|turn| {
                 let lane = circuits.get(turn.circuit).and_then(|circuit| circuit.lane(turn.side));
                 lane.is_some_and(|other| other.link == lane_link && other.circ_id == turn.circ_id)
             });
+        }
+        if let (Credit::Flow { begun: false, .. }, LinkKind::Flows(flows)) = (lane.credit, &mut link.kind) {
+            // The flow was never opened, so there is nothing to end.
+            flows.opening -= 1;
+            link.lanes.remove(&lane.circ_id);
+            return self.note_if_idle(lane.link);
         }
         match farewell {
             Some(reason) => {
@@ -307,7 +349,7 @@ impl Core {
     /// propagate DESTROY cells in either direction" (tor-spec, "Tearing down circuits"). What a peer
     /// gives as its reason stays here, or reasons would be a side channel.
     pub fn on_destroy(&mut self, link: LinkKey, circ_id: CircId, reason: DestroyReason) {
-        let from_shard = self.links.get(link).is_some_and(|link| link.channel().is_none());
+        let from_shard = self.links.get(link).is_some_and(|link| matches!(link.kind, LinkKind::Shard(_)));
         let reason = if from_shard { reason } else { DestroyReason::DESTROYED };
         if let Some((key, side)) = self.find(link, circ_id) {
             self.end_circuit(key, reason, Some(side));
@@ -319,15 +361,16 @@ impl Core {
         let Some(link) = self.links.remove(link_key) else {
             return;
         };
-        if let LinkKind::Channel(channel) = &link.kind
-            && let Some(peer) = channel.peer
-        {
-            self.forget_channel(link_key, &peer);
+        match (&link.kind, link.peer()) {
+            (LinkKind::Channel(_), Some(peer)) => self.forget_channel(link_key, &peer),
+            (LinkKind::Flows(_), Some(peer)) => self.forget_flow_link(link_key, &peer),
+            _ => {}
         }
         let mut lanes: Vec<_> = link.lanes.into_iter().collect();
         lanes.sort_unstable_by_key(|(circ_id, _)| *circ_id);
         for (_, (key, side)) in lanes {
-            if self.circuits.contains_key(key) {
+            let goes_on = side == Side::Next && self.extend_again(key);
+            if !goes_on && self.circuits.contains_key(key) {
                 self.end_circuit(key, DestroyReason::CHANNEL_CLOSED, Some(side));
             }
         }
@@ -339,10 +382,12 @@ impl Core {
         let Some(link) = self.links.get_mut(link_key) else {
             return;
         };
-        if link.lanes.is_empty()
-            && let Some(channel) = link.channel_mut()
-        {
-            channel.idle_since = now;
+        if link.lanes.is_empty() {
+            match &mut link.kind {
+                LinkKind::Channel(channel) => channel.idle_since = now,
+                LinkKind::Flows(flows) => flows.idle_since = now,
+                LinkKind::Shard(_) => {}
+            }
         }
     }
 }

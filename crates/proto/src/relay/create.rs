@@ -4,7 +4,7 @@
 //! 1. CREATE2 comes: limits are checked, the onionskin goes to a worker.
 //! 2. The worker's answer comes: the circuit gets its layer, CREATED2 is queued.
 
-use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, RELAY_EARLY_MAX, Side, State};
+use super::circuit::{Circuit, CircuitKey, Lane, Next, RELAY_EARLY_MAX, Side, State};
 use super::core::Core;
 use super::link::{Farewell, LinkKey};
 use crate::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
@@ -24,12 +24,10 @@ impl Core {
         let Some(link) = self.links.get(link_key) else {
             return;
         };
-        let Some(channel) = link.channel() else {
-            return;
-        };
-        let theirs = match channel.role {
-            Role::Initiator => 0,
-            Role::Responder => INITIATOR_BIT,
+        let theirs = match link.role() {
+            Some(Role::Initiator) => 0,
+            Some(Role::Responder) => INITIATOR_BIT,
+            None => return,
         };
         if circ_id.get() & INITIATOR_BIT != theirs {
             return self.refuse(link_key, circ_id, DestroyReason::PROTOCOL);
@@ -101,8 +99,9 @@ impl Core {
         let job = JobId(self.jobs_made);
         self.jobs_made += 1;
         let congestion = self.congestion_offer();
+        let credit = self.links[link].credit_of_begun();
         let key = self.circuits.insert(Circuit {
-            prev: Lane::new(link, circ_id, Credit::Unlimited),
+            prev: Lane::new(link, circ_id, credit),
             next: Next::None,
             state: State::Handshaking { handshake },
             layer: None,

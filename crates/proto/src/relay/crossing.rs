@@ -12,11 +12,10 @@
 
 use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::core::{Core, Popped};
-use super::link::{Farewell, Link, LinkKey, LinkKind};
-use super::message::{Crossed, CrossedCell, ShardMessage};
+use super::link::{Farewell, LinkKey, LinkKind};
+use super::message::{Crossed, CrossedCell, ShardMessage, Wanted};
+use crate::cell::CircId;
 use crate::cell::create::DestroyReason;
-use crate::cell::{Body, CircId};
-use crate::channel::Target;
 use crate::ids::RsaId;
 use crate::node::{Output, ShardId};
 use slotmap::SecondaryMap;
@@ -56,10 +55,10 @@ impl Crossings {
 impl Core {
     /// Links to all other shards; they stay.
     pub fn open_crossings(&mut self) {
-        let others = (0..self.config.shards).map(ShardId).filter(|shard| *shard != self.config.shard);
-        for shard in others {
+        let ours = self.config.shard;
+        for shard in (0..self.config.shards).map(ShardId).filter(|shard| *shard != ours) {
             let hash_seed = self.rng.next_u64();
-            let link = self.links.insert(Link::new(LinkKind::Shard(shard), hash_seed));
+            let link = self.insert_link(LinkKind::Shard(shard), hash_seed);
             self.crossings.links.insert(shard, link);
         }
     }
@@ -70,10 +69,10 @@ impl Core {
 
     /// Asks which shard is to carry a circuit on.
     pub fn ask_directory(&mut self, key: CircuitKey) {
-        let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
+        let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
-        let rsa = target.rsa;
+        let rsa = wanted.target.rsa;
         if self.config.shard == OWNER {
             let shard = self.look_up(OWNER, rsa);
             return self.on_answer(key, shard);
@@ -101,15 +100,18 @@ impl Core {
         }
     }
 
-    /// Takes this shard out of the directory unless it has a channel to a relay or is dialling.
+    /// Takes this shard out of the directory unless it has a channel or flows to a relay, or is dialling.
     pub fn release(&mut self, rsa: RsaId) {
-        if self.dials.channels_to(&rsa).is_empty() && !self.dials.is_dialling(rsa) {
+        if self.dials.channels_to(&rsa).is_empty()
+            && !self.dials.is_dialling(rsa)
+            && self.flows.links_to(&rsa).is_empty()
+        {
             self.announce(rsa, false);
         }
     }
 
     fn on_answer(&mut self, key: CircuitKey, shard: ShardId) {
-        if !matches!(self.circuits.get(key).map(|circuit| &circuit.next), Some(Next::Waiting { .. })) {
+        if !matches!(self.circuits.get(key).map(|circuit| &circuit.next), Some(Next::Waiting(_))) {
             return;
         }
         match self.crossings.links.get(&shard) {
@@ -146,10 +148,10 @@ impl Core {
             return;
         };
         let lane = Lane::new(link_key, circ_id, new_credit());
-        if let Next::Waiting { target, create2 } = core::mem::replace(&mut circuit.next, Next::Creating(lane))
-        {
+        let creating = Next::Creating { lane, again: None };
+        if let Next::Waiting(wanted) = core::mem::replace(&mut circuit.next, creating) {
             self.links[link_key].lanes.insert(circ_id, (key, Side::Next));
-            self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, target, create2 }));
+            self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, wanted }));
         }
     }
 
@@ -175,7 +177,7 @@ impl Core {
             return;
         };
         match crossed {
-            Crossed::Create { circ_id, target, create2 } => self.on_transit(link, circ_id, target, create2),
+            Crossed::Create { circ_id, wanted } => self.on_transit(link, circ_id, wanted),
             Crossed::Cells(cells) => {
                 for cell in cells {
                     self.count_arrival(link, cell.circ_id);
@@ -188,15 +190,15 @@ impl Core {
     }
 
     /// Another shard's circuit goes on from here.
-    fn on_transit(&mut self, link: LinkKey, circ_id: CircId, target: Box<Target>, create2: Box<Body>) {
+    fn on_transit(&mut self, link: LinkKey, circ_id: CircId, wanted: Box<Wanted>) {
         let prev = Lane::new(link, circ_id, new_credit());
-        let key = self.circuits.insert(Circuit::transit(prev, target, create2));
+        let key = self.circuits.insert(Circuit::transit(prev, wanted));
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
-        let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
+        let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
-        match self.channel_to(target) {
-            Some(channel) => self.extend_over(key, channel),
+        match self.link_to(wanted) {
+            Some(link) => self.extend_over(key, link),
             None => self.dial_for(key),
         }
     }
@@ -224,14 +226,9 @@ impl Core {
         self.mark_ready(key, side);
     }
 
-    /// A cell left on lane `left` of a circuit: if it came from another shard, that shard may send
-    /// one more.
-    pub fn grant_opposite(&mut self, key: CircuitKey, left: Side) {
-        let opposite = match left {
-            Side::Prev => Side::Next,
-            Side::Next => Side::Prev,
-        };
-        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(opposite)) else {
+    /// A cell left on a circuit's other lane: if it came from another shard over `lane`, that shard may send one more.
+    pub fn grant(&mut self, key: CircuitKey, side: Side) {
+        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
             return;
         };
         let Credit::Cells { arrived, to_grant, .. } = &mut lane.credit else {

@@ -11,6 +11,8 @@ use super::circuit::{CircuitKey, Next};
 use super::core::Core;
 use super::link::{ChannelLink, Link, LinkKey, LinkKind};
 use super::message::Event;
+use super::scheduler;
+use super::stats::CHANNELS;
 use crate::cell::create::DestroyReason;
 use crate::channel::{ChannelError, Opened, Role, Target};
 use crate::ids::{Ed25519Id, RelayIds, RsaId};
@@ -106,10 +108,10 @@ impl Dials {
 impl Core {
     /// Finds a link for a circuit that waits for one.
     pub fn find_channel(&mut self, key: CircuitKey) {
-        let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
+        let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
-        match self.channel_to(target) {
+        match self.link_to(wanted) {
             Some(link) => self.extend_over(key, link),
             None if self.config.shards > 1 => self.ask_directory(key),
             None => self.dial_for(key),
@@ -118,10 +120,10 @@ impl Core {
 
     /// Dials the relay that a circuit waits for, unless that is under way already.
     pub fn dial_for(&mut self, key: CircuitKey) {
-        let Some(Next::Waiting { target, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
+        let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
-        let target = Target::clone(target);
+        let target = wanted.target.clone();
         if let Some(dial) = self.dials.dials.get_mut(&dial_key(&target)) {
             if dial.waiting.len() < self.config.limits.waiting_per_dial {
                 return dial.waiting.push(key);
@@ -205,7 +207,12 @@ impl Core {
             idle_since: self.now,
             retired: false,
         };
-        self.links.insert(Link::new(LinkKind::Channel(channel), hash_seed))
+        self.insert_link(LinkKind::Channel(channel), hash_seed)
+    }
+
+    /// A link without lanes, served as the operator chose.
+    pub fn insert_link(&mut self, kind: LinkKind, hash_seed: u64) -> LinkKey {
+        self.links.insert(Link::new(kind, scheduler::new(self.config.scheduler), hash_seed))
     }
 
     /// A channel's handshake is over.
@@ -222,6 +229,7 @@ impl Core {
         let (socket, role, addr) = (channel.socket, channel.role, channel.addr);
         let Some(peer) = opened.peer else { return };
         self.dials.channels.entry(peer.rsa).or_default().push(link_key);
+        self.meter.transports[CHANNELS].links_opened += 1;
         self.announce(peer.rsa, true);
         self.event(Event::ChannelOpened { role, peer, addr });
         if let Some(ours) = opened.our_addr {

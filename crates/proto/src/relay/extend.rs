@@ -9,6 +9,7 @@
 use super::circuit::{CircuitKey, Credit, Lane, Next, Side};
 use super::core::Core;
 use super::link::{LinkKey, LinkKind};
+use super::message::Wanted;
 use crate::cell::create::{Create2, Created2, DestroyReason};
 use crate::cell::extend::{Extend2, ExtendTarget, Extended2};
 use crate::cell::relay::RelayCommand;
@@ -21,23 +22,18 @@ impl Core {
     /// The client wants one hop more.
     pub fn on_extend2(&mut self, key: CircuitKey, command: Command, data: &[u8]) {
         let extended = self.check_extend(key, command, data);
-        let (target, create2) = match extended {
-            Ok(extend) => extend,
+        let wanted = match extended {
+            Ok(wanted) => wanted,
             Err(reason) => return self.close_circuit(key, reason),
         };
         let Some(circuit) = self.circuits.get_mut(key) else {
             return;
         };
-        circuit.next = Next::Waiting { target: Box::new(target), create2: Box::new(create2) };
+        circuit.next = Next::Waiting(Box::new(wanted));
         self.find_channel(key);
     }
 
-    fn check_extend(
-        &self,
-        key: CircuitKey,
-        command: Command,
-        data: &[u8],
-    ) -> Result<(Target, Body), DestroyReason> {
+    fn check_extend(&self, key: CircuitKey, command: Command, data: &[u8]) -> Result<Wanted, DestroyReason> {
         const REFUSED: DestroyReason = DestroyReason::PROTOCOL;
         let circuit = self.circuits.get(key).ok_or(REFUSED)?;
         // "A relay MUST NOT accept EXTEND in anything but RELAY_EARLY"; once a circuit.
@@ -51,7 +47,7 @@ impl Core {
         Create2 { htype: extend.htype, hdata: extend.hdata }.encode(&mut bytes);
         let mut create2 = [0; BODY_LEN];
         create2.get_mut(..bytes.len()).ok_or(REFUSED)?.copy_from_slice(&bytes);
-        Ok((target, create2))
+        Ok(Wanted { target, create2, over_channel: false })
     }
 
     /// Whom a circuit may be extended to: not to ourselves, not back to where it came from, and
@@ -60,7 +56,7 @@ impl Core {
         let rsa = RsaId(wanted.rsa_id);
         let ed25519 = wanted.ed25519_id.map(Ed25519Id);
         let ours = &self.config.ids;
-        let back = self.links.get(prev).and_then(|link| link.channel()).and_then(|channel| channel.peer);
+        let back = self.links.get(prev).and_then(|link| link.peer());
         for relay in [Some(*ours), back].into_iter().flatten() {
             if relay.rsa == rsa || ed25519 == Some(relay.ed25519) {
                 return Err(DestroyReason::PROTOCOL);
@@ -108,13 +104,21 @@ impl Core {
         let Some(circuit) = self.circuits.get_mut(key) else {
             return self.pool.free(slot);
         };
-        let lane = Lane::new(link_key, circ_id, Credit::Unlimited);
-        let Next::Waiting { create2, .. } = core::mem::replace(&mut circuit.next, Next::Creating(lane))
-        else {
+        let Next::Waiting(mut wanted) = core::mem::replace(&mut circuit.next, Next::None) else {
             unreachable!("only a circuit that waits is extended");
         };
-        self.pool.body_mut(&slot).copy_from_slice(&*create2);
-        self.links[link_key].lanes.insert(circ_id, (key, Side::Next));
+        self.pool.body_mut(&slot).copy_from_slice(&wanted.create2);
+        let link = &mut self.links[link_key];
+        link.lanes.insert(circ_id, (key, Side::Next));
+        let (credit, again) = match &mut link.kind {
+            LinkKind::Flows(flows) => {
+                flows.opening += 1;
+                wanted.over_channel = true;
+                (Credit::Flow { begun: false, blocked: false, held: false }, Some(wanted))
+            }
+            LinkKind::Channel(_) | LinkKind::Shard(_) => (Credit::Unlimited, None),
+        };
+        circuit.next = Next::Creating { lane: Lane::new(link_key, circ_id, credit), again };
         self.enqueue(key, Side::Next, slot);
     }
 
@@ -122,6 +126,7 @@ impl Core {
     pub fn new_circ_id(&mut self, link_key: LinkKey) -> Option<CircId> {
         let ours = match &self.links.get(link_key)?.kind {
             LinkKind::Channel(channel) => channel.role == Role::Initiator,
+            LinkKind::Flows(flows) => flows.role == Role::Initiator,
             LinkKind::Shard(other) => self.config.shard < *other,
         };
         self.open_lane(link_key, &move |rng| loop {
@@ -140,12 +145,12 @@ impl Core {
         let Some(circuit) = self.circuits.get_mut(key) else {
             return;
         };
-        let expected = command == Command::CREATED2 && matches!(circuit.next, Next::Creating(_));
+        let expected = command == Command::CREATED2 && matches!(circuit.next, Next::Creating { .. });
         if !expected {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         }
         let transit = circuit.transit;
-        if let Next::Creating(lane) = core::mem::replace(&mut circuit.next, Next::None) {
+        if let Next::Creating { lane, .. } = core::mem::replace(&mut circuit.next, Next::None) {
             circuit.next = Next::Joined(lane);
         }
         if transit {

@@ -16,13 +16,14 @@ use crate::crypto::tor1::{CellDigest, Recognized};
 use crate::pool::SlotId;
 
 impl Core {
-    pub fn on_relay(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) {
+    /// A relay cell came in. False when there is no such circuit: the cell was on its way when that was closed.
+    pub fn on_relay(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) -> bool {
         match self.find(link, circ_id) {
             Some((key, Side::Prev)) => self.on_forward(key, command, body),
             Some((key, Side::Next)) => self.on_backward(key, command, body),
-            // Cells that were on their way when the circuit was closed.
-            None => {}
+            None => return false,
         }
+        true
     }
 
     /// A cell on its way from the client.
@@ -121,8 +122,8 @@ impl Core {
         };
         match core::mem::replace(&mut circuit.next, Next::None) {
             Next::None => {}
-            Next::Waiting { target, .. } => self.dials.forget(&target, key),
-            Next::Creating(lane) | Next::Joined(lane) => self.drop_lane(lane, Some(farewell)),
+            Next::Waiting(wanted) => self.dials.forget(&wanted.target, key),
+            Next::Creating { lane, .. } | Next::Joined(lane) => self.drop_lane(lane, Some(farewell)),
         }
         self.send_relay(key, RelayCommand::TRUNCATED, None, &[DestroyReason::REQUESTED.0]);
     }

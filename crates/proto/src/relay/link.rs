@@ -1,9 +1,13 @@
-//! Where lanes lead: a channel to a neighbour, or the crossing to another shard of this relay.
+//! Where lanes lead: a channel to a neighbour, a connection with a flow for each lane, or the crossing to another
+//! shard of this relay.
 
-use super::circuit::{CircuitKey, Side};
+use super::circuit::{CircuitKey, Credit, Side};
+use super::scheduler::CircuitScheduler;
+use super::stats::CHANNELS;
 use crate::cell::CircId;
 use crate::cell::create::DestroyReason;
 use crate::channel::Role;
+use crate::endpoint::ConnId;
 use crate::ids::RelayIds;
 use crate::node::{ShardId, SocketId};
 use crate::time::Instant;
@@ -20,6 +24,7 @@ slotmap::new_key_type! {
 #[derive(Debug)]
 pub(super) enum LinkKind {
     Channel(ChannelLink),
+    Flows(FlowLink),
     /// Another shard of this relay.
     Shard(ShardId),
 }
@@ -41,6 +46,30 @@ pub(super) struct ChannelLink {
     pub idle_since: Instant,
     /// Takes no new circuits: a better channel to the same relay exists, or it is too old.
     pub retired: bool,
+}
+
+/// What the relay knows of a connection whose lanes are flows; it is ready as long as the link exists.
+#[derive(Debug)]
+pub(super) struct FlowLink {
+    /// The endpoint's place among the shard's ports, and its name for the connection.
+    pub port: usize,
+    pub conn: ConnId,
+    pub role: Role,
+    pub peer: RelayIds,
+    /// Where the channel that vouched for it is connected to, and whether the peer itself names that address.
+    pub addr: SocketAddr,
+    pub canonical: bool,
+    pub opened_at: Instant,
+    /// When the last circuit left.
+    pub idle_since: Instant,
+    /// Flows that we may open, as the endpoint said, less those opened since.
+    pub room: u32,
+    /// Of these, as many are for circuits whose CREATE2 has not left.
+    pub opening: u32,
+    /// Takes no new circuits of ours.
+    pub draining: bool,
+    /// Whether the operator's rates hold for this peer.
+    pub limited: bool,
 }
 
 /// A destroyed circuit's last word on a link. Its id stays taken until the word is sent.
@@ -66,9 +95,9 @@ pub(super) struct Link {
     /// At most `Limits::circuits_per_channel` entries, each with at most one place in `farewells`;
     /// then its circuit is the null key. Never iterated in an order that matters.
     pub lanes: HashMap<CircId, (CircuitKey, Side), FixedState>,
-    /// Lanes with queued cells and credit, in the order of round robin. Turns of lanes that are over
-    /// are skipped, and swept out before they are many.
-    pub ready: VecDeque<Turn>,
+    /// Lanes with queued cells and credit. Turns of lanes that are over are skipped, and swept out before they are
+    /// many.
+    pub ready: Box<dyn CircuitScheduler>,
     /// DESTROY cells, which overtake all others.
     pub farewells: VecDeque<Farewell>,
     /// Whether the relay's list of links to flush holds this one.
@@ -76,11 +105,11 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub fn new(kind: LinkKind, hash_seed: u64) -> Self {
+    pub fn new(kind: LinkKind, ready: Box<dyn CircuitScheduler>, hash_seed: u64) -> Self {
         Link {
             kind,
             lanes: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
-            ready: VecDeque::new(),
+            ready,
             farewells: VecDeque::new(),
             listed: false,
         }
@@ -89,19 +118,68 @@ impl Link {
     pub fn channel(&self) -> Option<&ChannelLink> {
         match &self.kind {
             LinkKind::Channel(channel) => Some(channel),
-            LinkKind::Shard(_) => None,
+            LinkKind::Flows(_) | LinkKind::Shard(_) => None,
         }
     }
 
     pub fn channel_mut(&mut self) -> Option<&mut ChannelLink> {
         match &mut self.kind {
             LinkKind::Channel(channel) => Some(channel),
+            LinkKind::Flows(_) | LinkKind::Shard(_) => None,
+        }
+    }
+
+    pub fn flows(&self) -> Option<&FlowLink> {
+        match &self.kind {
+            LinkKind::Flows(flows) => Some(flows),
+            LinkKind::Channel(_) | LinkKind::Shard(_) => None,
+        }
+    }
+
+    pub fn flows_mut(&mut self) -> Option<&mut FlowLink> {
+        match &mut self.kind {
+            LinkKind::Flows(flows) => Some(flows),
+            LinkKind::Channel(_) | LinkKind::Shard(_) => None,
+        }
+    }
+
+    /// Who opened it; neither did with another shard.
+    pub fn role(&self) -> Option<Role> {
+        match &self.kind {
+            LinkKind::Channel(channel) => Some(channel.role),
+            LinkKind::Flows(flows) => Some(flows.role),
             LinkKind::Shard(_) => None,
+        }
+    }
+
+    /// The relay at the other end, if one proved to be there.
+    pub fn peer(&self) -> Option<RelayIds> {
+        match &self.kind {
+            LinkKind::Channel(channel) => channel.peer,
+            LinkKind::Flows(flows) => Some(flows.peer),
+            LinkKind::Shard(_) => None,
+        }
+    }
+
+    /// Its place in the counts by transport.
+    pub fn transport(&self) -> Option<usize> {
+        match &self.kind {
+            LinkKind::Channel(_) => Some(CHANNELS),
+            LinkKind::Flows(flows) => Some(flows.port + 1),
+            LinkKind::Shard(_) => None,
+        }
+    }
+
+    /// The credit of a lane that the peer began.
+    pub fn credit_of_begun(&self) -> Credit {
+        match &self.kind {
+            LinkKind::Flows(_) => Credit::Flow { begun: true, blocked: false, held: false },
+            LinkKind::Channel(_) | LinkKind::Shard(_) => Credit::Unlimited,
         }
     }
 
     /// Whether something waits to leave here.
     pub fn has_output(&self) -> bool {
-        !self.ready.is_empty() || !self.farewells.is_empty()
+        self.ready.len() > 0 || !self.farewells.is_empty()
     }
 }

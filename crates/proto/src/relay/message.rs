@@ -1,5 +1,6 @@
 //! What a shard hears from the control plane and from other shards, and what it reports.
 
+use super::stats::RelayStats;
 use crate::cell::create::DestroyReason;
 use crate::cell::{Body, CircId, Command};
 use crate::channel::{ChannelError, Role, StreamTransport, Target};
@@ -33,6 +34,8 @@ pub enum Control {
     /// Find out whether our ORPort is reachable, by a circuit through `via` to ourselves. At least
     /// two different relays: none extends a circuit back to where it came from.
     ProbeReachability { via: Vec<ProbeHop>, ourselves: Target },
+    /// Say what was done and what waits: [`Event::Stats`] follows.
+    Stats,
     /// Accept nothing new; circuits that exist live on.
     Drain,
     /// Destroy every circuit and close every channel.
@@ -53,6 +56,7 @@ impl fmt::Debug for Control {
             Control::OnionKeys(_) => "OnionKeys",
             Control::Transport(_) => "Transport",
             Control::ProbeReachability { .. } => "ProbeReachability",
+            Control::Stats => "Stats",
             Control::Drain => "Drain",
             Control::Shutdown => "Shutdown",
         })
@@ -74,6 +78,8 @@ pub enum Event {
     ProbeFailed,
     /// The cell pool was full; the circuit that held the most cells was closed.
     MemoryPressure { freed_cells: u32 },
+    /// The answer to [`Control::Stats`].
+    Stats(Box<RelayStats>),
 }
 
 /// A message from one shard of a relay to another. Shards trust each other.
@@ -92,14 +98,30 @@ pub enum ShardMessage {
 /// What crosses between shards; circuit ids are those of the link between the two.
 #[derive(Debug)]
 pub enum Crossed {
-    /// A circuit goes on at the receiver, which sends CREATE2 to `target`.
-    Create { circ_id: CircId, target: Box<Target>, create2: Box<Body> },
+    /// A circuit goes on at the receiver, which sends CREATE2.
+    Create { circ_id: CircId, wanted: Box<Wanted> },
     /// Cells, in order.
     Cells(Vec<CrossedCell>),
     /// The receiver may send this many cells more.
     Credit { circ_id: CircId, cells: u32 },
     /// The circuit ends at the sender.
     Destroy { circ_id: CircId, reason: DestroyReason },
+}
+
+/// The hop that a circuit is to get.
+#[derive(Clone)]
+pub struct Wanted {
+    pub target: Target,
+    /// What it is asked with: the body of a CREATE2 cell.
+    pub create2: Body,
+    /// Whether a flow has failed this circuit already: then it goes over a channel.
+    pub over_channel: bool,
+}
+
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.target)
+    }
 }
 
 /// One cell that crosses.

@@ -14,7 +14,7 @@
 use super::circuit::{Circuit, CircuitKey, Credit, Lane};
 use super::core::Core;
 use super::link::{Link, LinkKey};
-use super::message::{Event, ProbeHop};
+use super::message::{Event, ProbeHop, Wanted};
 use crate::cell::CircId;
 use crate::cell::create::DestroyReason;
 use crate::channel::{Role, Target};
@@ -68,10 +68,11 @@ impl Core {
         let rng = Seed::from_bytes(self.rng.array()).rng();
         let mut origin = OriginCircuit::new(self.params.clone(), rng);
         origin.create(&first, Handshake::Ntor).ok()?;
-        let create2 = Box::new(origin.poll_cell()?.body);
+        let create2 = origin.poll_cell()?.body;
         // No link has this key.
         let prev = Lane::new(LinkKey::default(), CircId::new(1)?, Credit::Unlimited);
-        let key = self.circuits.insert(Circuit::transit(prev, Box::new(first.target), create2));
+        let wanted = Box::new(Wanted { target: first.target, create2, over_channel: false });
+        let key = self.circuits.insert(Circuit::transit(prev, wanted));
         Some(Probe { key, origin, hops, last, deadline: self.now + PROBE_TIMEOUT })
     }
 

@@ -6,12 +6,15 @@
 use super::config::RelayConfig;
 use super::core::{Core, Popped};
 use super::held::Held;
-use super::link::LinkKey;
+use super::link::{LinkKey, LinkKind};
 use super::message::{Control, Event};
+use super::ports::Ports;
+use super::stats::{CHANNELS, Meter, RelayStats};
 use crate::bucket::{Direction, Traffic};
 use crate::cell::{BODY_LEN, CELL_LEN, Command};
 use crate::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
-use crate::node::{Input, Node, Output, SocketError, SocketId};
+use crate::endpoint::Endpoint;
+use crate::node::{Input, Node, Output, PortId, SocketError, SocketId};
 use crate::rng::Seed;
 use crate::time::{Duration, Instant, UnixTime};
 use core::net::SocketAddr;
@@ -38,8 +41,9 @@ struct Carrier {
 
 /// One shard of a relay.
 pub struct Relay {
-    core: Core,
+    pub(super) core: Core,
     transport: Box<dyn StreamTransport>,
+    pub(super) ports: Ports,
     carriers: SecondaryMap<LinkKey, Carrier>,
     links: BTreeMap<SocketId, LinkKey>,
     /// When each channel wants to be called; at most one entry a channel.
@@ -54,9 +58,24 @@ pub struct Relay {
 impl Relay {
     /// A shard. It answers CREATE cells once [`Control::OnionKeys`] has come.
     pub fn new(config: RelayConfig, transport: Box<dyn StreamTransport>, seed: &Seed) -> Self {
+        Self::with_endpoints(config, transport, Vec::new(), seed)
+    }
+
+    /// A shard that forms pairs. Each endpoint comes with its port and with the UDP port that is offered to peers for
+    /// it: where datagrams reach this very shard. The first endpoint is preferred.
+    pub fn with_endpoints(
+        config: RelayConfig,
+        transport: Box<dyn StreamTransport>,
+        endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)>,
+        seed: &Seed,
+    ) -> Self {
+        let mut core = Core::new(config, seed);
+        let names = endpoints.iter().map(|(_, _, endpoint)| endpoint.name());
+        core.meter = Meter::new([transport.name()].into_iter().chain(names));
         Relay {
-            core: Core::new(config, seed),
+            core,
             transport,
+            ports: Ports::new(endpoints),
             carriers: SecondaryMap::new(),
             links: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -75,6 +94,11 @@ impl Relay {
     /// What this shard holds, counted afresh; it takes a look at every circuit.
     pub fn held(&self) -> Held {
         Held { channels: self.carriers.len(), ..self.core.held() }
+    }
+
+    /// What this shard has done and what waits in it. It takes a look at every circuit.
+    pub fn stats(&self) -> RelayStats {
+        self.core.stats()
     }
 
     /// Circuits of this shard, those that cross to another counted in both.
@@ -100,7 +124,7 @@ impl Relay {
 
     fn add_carrier(&mut self, socket: SocketId, channel: Box<dyn Channel>, role: Role, peer: SocketAddr) {
         let link = self.core.add_channel(socket, role, peer);
-        let limited = self.core.config.count_private_bandwidth || !crate::policy::is_private(peer.ip());
+        let limited = self.core.is_limited(peer.ip());
         let carrier = Carrier {
             channel,
             socket,
@@ -144,6 +168,7 @@ impl Relay {
             };
             match carrier.channel.next_incoming(now) {
                 Ok(Some(Incoming::Cell { circ_id, command, body })) => {
+                    self.core.meter.transports[CHANNELS].cells_in += 1;
                     self.core.on_cell(link, circ_id, command, body)
                 }
                 Ok(Some(Incoming::Opened(opened))) => self.core.on_opened(link, opened),
@@ -194,6 +219,7 @@ impl Relay {
         self.core.close_link(link);
         if open {
             if peer.is_some() {
+                self.core.meter.on_ended(CHANNELS, error.label());
                 self.core.event(Event::ChannelClosed { peer, addr, error });
             }
         } else {
@@ -203,12 +229,14 @@ impl Relay {
 
     fn on_timeout(&mut self, now: Instant) {
         if self.core.rates.is_due(now) {
-            let mut all: Vec<_> = self.carriers.keys().collect();
+            let mut all: Vec<_> = self.core.links.keys().collect();
             let first = self.core.rates.rounds % all.len().max(1);
             all.rotate_left(first);
             all.into_iter().for_each(|link| self.core.list(link));
             self.core.list_streams();
+            self.ports.stir_all();
         }
+        self.ports.handle_timeout(now);
         self.core.wake_streams();
         while let Some(&(at, socket)) = self.timers.first().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, socket));
@@ -246,6 +274,10 @@ impl Relay {
             Control::OnionKeys(keys) => self.core.keys = Some(keys),
             Control::Transport(transport) => self.transport = transport,
             Control::ProbeReachability { via, ourselves } => self.core.start_probe(via, ourselves),
+            Control::Stats => {
+                let stats = Box::new(self.core.stats());
+                self.core.event(Event::Stats(stats));
+            }
             Control::Drain => self.core.draining = true,
             Control::Shutdown => {
                 self.core.draining = true;
@@ -276,6 +308,7 @@ impl Relay {
                         self.core.pool.body(&slot),
                     );
                     self.core.pool.free(slot);
+                    self.core.meter.transports[CHANNELS].cells_out += 1;
                 }
                 Some(Popped::Farewell(farewell)) => {
                     let mut body = [0; BODY_LEN];
@@ -331,12 +364,17 @@ impl Relay {
         }
     }
 
-    fn next_timeout(&self) -> Instant {
+    fn next_timeout(&mut self) -> Instant {
         let channel = self.timers.first().map(|(at, _)| *at);
-        [channel, self.core.rates.waiting_until(), self.core.streams.wakes.first().map(|(at, _)| *at)]
-            .into_iter()
-            .flatten()
-            .fold(self.next_tick, Instant::min)
+        [
+            channel,
+            self.ports.poll_timeout(),
+            self.core.rates.waiting_until(),
+            self.core.streams.wakes.first().map(|(at, _)| *at),
+        ]
+        .into_iter()
+        .flatten()
+        .fold(self.next_tick, Instant::min)
     }
 }
 
@@ -392,7 +430,9 @@ impl Node for Relay {
                 }
                 None => self.core.on_stream_eof(socket),
             },
-            Input::Datagrams { .. } => {}
+            Input::Datagrams { port, datagrams } => {
+                self.ports.on_datagrams(&mut self.core, now, port, datagrams)
+            }
             Input::Resolved { id, answer } => self.core.on_resolved(id, answer),
             Input::Computed { id, result } => self.core.on_computed(id, result),
             Input::FromShard { from, message } => self.core.on_shard_message(from, message),
@@ -404,6 +444,7 @@ impl Node for Relay {
         self.core.now = now;
         self.core.advance_probe();
         loop {
+            self.ports.apply_holds(&mut self.core);
             if let Some(output) = self.core.outputs.pop_front() {
                 return output;
             }
@@ -422,11 +463,20 @@ impl Node for Relay {
                 if let Some(entry) = self.core.links.get_mut(link) {
                     entry.listed = false;
                 }
-                match self.flush_channel(now, link, buf) {
-                    Some(socket) if !buf.is_empty() => return Output::Send { socket },
-                    Some(_) => {}
-                    None => self.core.flush_crossing(link),
+                match self.core.links.get(link).map(|link| &link.kind) {
+                    Some(LinkKind::Channel(_)) => {
+                        if let Some(socket) = self.flush_channel(now, link, buf).filter(|_| !buf.is_empty()) {
+                            return Output::Send { socket };
+                        }
+                    }
+                    Some(LinkKind::Flows(_)) => self.ports.flush_link(&mut self.core, now, link),
+                    Some(LinkKind::Shard(_)) => self.core.flush_crossing(link),
+                    None => {}
                 }
+            } else if let Some(output) = self.ports.transmit(&mut self.core, now, buf) {
+                return output;
+            } else if let Some(port) = self.ports.next_stirred() {
+                self.drain_port(now, port);
             } else {
                 return Output::Timeout(Some(self.next_timeout()));
             }

@@ -125,11 +125,7 @@ impl Core {
             return Some(EndReason::EXITPOLICY);
         }
         // We are nobody's one-hop proxy.
-        let from_relay = self
-            .links
-            .get(circuit.prev.link)
-            .and_then(|link| link.channel())
-            .is_some_and(|channel| channel.peer.is_some());
+        let from_relay = self.links.get(circuit.prev.link).is_some_and(|link| link.peer().is_some());
         if !from_relay {
             return Some(EndReason::TORPROTOCOL);
         }

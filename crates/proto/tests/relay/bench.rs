@@ -62,6 +62,7 @@ pub fn config() -> RelayConfig {
         bandwidth: no_limit,
         relay_bandwidth: None,
         count_private_bandwidth: false,
+        scheduler: heddle_proto::relay::Scheduler::RoundRobin,
         shard: ShardId(0),
         shards: 1,
         limits: Limits::default(),

@@ -224,6 +224,7 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
             bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
             relay_bandwidth: None,
             count_private_bandwidth: false,
+            scheduler: heddle_proto::relay::Scheduler::RoundRobin,
             shard: ShardId(shard as u16),
             shards: shards as u16,
             limits: Limits::default(),

@@ -1,0 +1,31 @@
+//! One cell of each lane in turn.
+
+use super::{Activity, CircuitScheduler};
+use crate::relay::link::Turn;
+use crate::time::Instant;
+use std::collections::VecDeque;
+
+#[derive(Debug, Default)]
+pub(super) struct RoundRobin {
+    turns: VecDeque<Turn>,
+}
+
+impl CircuitScheduler for RoundRobin {
+    fn push(&mut self, _: Instant, turn: Turn, _: Activity) {
+        self.turns.push_back(turn);
+    }
+
+    fn pop(&mut self, _: Instant) -> Option<Turn> {
+        self.turns.pop_front()
+    }
+
+    fn charge(&mut self, _: Instant, _: &mut Activity) {}
+
+    fn len(&self) -> usize {
+        self.turns.len()
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(&Turn) -> bool) {
+        self.turns.retain(|turn| keep(turn));
+    }
+}

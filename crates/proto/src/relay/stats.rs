@@ -1,0 +1,188 @@
+//! What a shard has done and what waits in it, for metrics and for the lab. Nothing concerns a single circuit or client.
+
+use super::circuit::Side;
+use super::core::Core;
+use crate::time::{Duration, Instant};
+use std::collections::BTreeMap;
+
+/// What a shard has done since its start, and what it holds now. The shards' sum is the relay's ([`RelayStats::add`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RelayStats {
+    /// Channels first, then each endpoint in the order of its ports.
+    pub transports: Vec<TransportStats>,
+    /// Circuits to a relay that we are one of a pair with, or try to be, that went over TLS, by why.
+    pub fallbacks: BTreeMap<&'static str, u64>,
+    /// How long cells waited in lanes.
+    pub queue_delay: DelayHistogram,
+    /// Cells that wait in lanes now, and in the longest of them.
+    pub queue_cells: u64,
+    pub queue_cells_longest: u64,
+    /// The most cells that ever waited in one lane; and in one lane whose supply is a flow, which is held back.
+    pub queue_cells_max: u64,
+    pub held_queue_cells_max: u64,
+    /// Slots of the cell pool: in use, in use at most since the start, and how many there can be.
+    pub pool_slots: u64,
+    pub pool_slots_used_max: u64,
+    pub pool_slots_max: u64,
+    /// Circuits, those that cross between shards counted in both.
+    pub circuits: u64,
+}
+
+/// What went over one transport.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransportStats {
+    /// As in torrc and plans.
+    pub name: &'static str,
+    pub cells_in: u64,
+    pub cells_out: u64,
+    /// Bytes of datagrams, without the headers of IP and UDP. Zero for channels.
+    pub received_bytes: u64,
+    pub sent_bytes: u64,
+    /// Channels that are open, or connections that are ready: pairs.
+    pub links: u64,
+    /// Circuits' lanes on them: flows.
+    pub lanes: u64,
+    /// Channels that opened to relays, or connections that became ready.
+    pub links_opened: u64,
+    /// How channels to relays and connections ended, by one word for the reason.
+    pub links_ended: BTreeMap<&'static str, u64>,
+}
+
+/// Time spent waiting, in classes that double.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DelayHistogram {
+    /// The `n`-th counts waits below 2ⁿ µs that the one before does not count; the last counts all that are longer.
+    pub counts: [u64; DelayHistogram::CLASSES],
+    pub sum_us: u64,
+}
+
+impl DelayHistogram {
+    /// The last but one ends at 2²² µs, about 4 seconds.
+    pub const CLASSES: usize = 24;
+
+    /// Notes a wait.
+    pub fn record_us(&mut self, delay_us: u32) {
+        let class = (u32::BITS - delay_us.leading_zeros()) as usize;
+        self.counts[class.min(Self::CLASSES - 1)] += 1;
+        self.sum_us += u64::from(delay_us);
+    }
+
+    /// Waits of the `n`-th class are shorter than this; there is no bound for the last.
+    pub fn bound(class: usize) -> Option<Duration> {
+        (class + 1 < Self::CLASSES).then(|| Duration::from_micros(1 << class))
+    }
+
+    fn add(&mut self, other: &DelayHistogram) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.sum_us += other.sum_us;
+    }
+}
+
+impl RelayStats {
+    /// Takes in what another shard of the same relay reports.
+    pub fn add(&mut self, other: &RelayStats) {
+        for theirs in &other.transports {
+            match self.transports.iter_mut().find(|ours| ours.name == theirs.name) {
+                Some(ours) => ours.add(theirs),
+                None => self.transports.push(theirs.clone()),
+            }
+        }
+        add_counts(&mut self.fallbacks, &other.fallbacks);
+        self.queue_delay.add(&other.queue_delay);
+        self.queue_cells += other.queue_cells;
+        self.queue_cells_longest = self.queue_cells_longest.max(other.queue_cells_longest);
+        self.queue_cells_max = self.queue_cells_max.max(other.queue_cells_max);
+        self.held_queue_cells_max = self.held_queue_cells_max.max(other.held_queue_cells_max);
+        self.pool_slots += other.pool_slots;
+        self.pool_slots_used_max += other.pool_slots_used_max;
+        self.pool_slots_max += other.pool_slots_max;
+        self.circuits += other.circuits;
+    }
+}
+
+impl TransportStats {
+    fn add(&mut self, other: &TransportStats) {
+        self.cells_in += other.cells_in;
+        self.cells_out += other.cells_out;
+        self.received_bytes += other.received_bytes;
+        self.sent_bytes += other.sent_bytes;
+        self.links += other.links;
+        self.lanes += other.lanes;
+        self.links_opened += other.links_opened;
+        add_counts(&mut self.links_ended, &other.links_ended);
+    }
+}
+
+fn add_counts(ours: &mut BTreeMap<&'static str, u64>, theirs: &BTreeMap<&'static str, u64>) {
+    for (reason, count) in theirs {
+        *ours.entry(reason).or_default() += count;
+    }
+}
+
+/// The shard's own counts, kept as things happen.
+#[derive(Debug, Default)]
+pub(super) struct Meter {
+    /// Of channels, then of each endpoint.
+    pub transports: Vec<TransportStats>,
+    pub fallbacks: BTreeMap<&'static str, u64>,
+    pub queue_delay: DelayHistogram,
+    pub queue_cells_max: u32,
+    pub held_queue_cells_max: u32,
+}
+
+/// The place of channels in [`Meter::transports`]; the `n`-th endpoint's is `n + 1`.
+pub(super) const CHANNELS: usize = 0;
+
+impl Meter {
+    pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
+        let transports = names.into_iter().map(|name| TransportStats { name, ..TransportStats::default() });
+        Meter { transports: transports.collect(), ..Meter::default() }
+    }
+
+    /// A channel to a relay, or a connection, is over.
+    pub fn on_ended(&mut self, transport: usize, reason: &'static str) {
+        *self.transports[transport].links_ended.entry(reason).or_default() += 1;
+    }
+
+    /// A circuit goes over TLS where a flow was wanted.
+    pub fn on_fallback(&mut self, reason: &'static str) {
+        *self.fallbacks.entry(reason).or_default() += 1;
+    }
+}
+
+/// A clock for waits that are shorter than an hour.
+pub(super) fn micros(now: Instant) -> u32 {
+    (now.as_nanos() / 1_000) as u32
+}
+
+impl Core {
+    /// What the shard did and holds; it takes a look at every circuit and link.
+    pub fn stats(&self) -> RelayStats {
+        let mut stats = RelayStats {
+            transports: self.meter.transports.clone(),
+            fallbacks: self.meter.fallbacks.clone(),
+            queue_delay: self.meter.queue_delay.clone(),
+            queue_cells_max: self.meter.queue_cells_max.into(),
+            held_queue_cells_max: self.meter.held_queue_cells_max.into(),
+            pool_slots: self.pool.used().into(),
+            pool_slots_used_max: self.pool.used_max().into(),
+            pool_slots_max: self.pool.max().into(),
+            circuits: self.circuits.len() as u64,
+            ..RelayStats::default()
+        };
+        let lanes =
+            self.circuits.values().flat_map(|circuit| [Some(&circuit.prev), circuit.lane(Side::Next)]);
+        for cells in lanes.flatten().map(|lane| u64::from(lane.queue.len())) {
+            stats.queue_cells += cells;
+            stats.queue_cells_longest = stats.queue_cells_longest.max(cells);
+        }
+        for link in self.links.values() {
+            let open = link.channel().is_none_or(|channel| channel.open);
+            if let Some(transport) = link.transport().filter(|_| open) {
+                stats.transports[transport].links += 1;
+                stats.transports[transport].lanes += link.lanes.len() as u64;
+            }
+        }
+        stats
+    }
+}
