@@ -12,6 +12,7 @@ pub mod flow;
 pub mod ids;
 pub mod node;
 pub mod origin;
+pub mod pair;
 pub mod policy;
 pub mod pool;
 pub mod relay;

@@ -1,0 +1,591 @@
+//! The state machine of one peer: its channels, and for each transport one `Track`. The diagram is in `docs/pair.md`.
+//!
+//! 1. A channel opens to a peer that the consensus lists: our offer goes out, once. The peer's comes, before or after.
+//!    From then on the channel *vouches*, and its time is cut into slots of 30 s. Each slot has a token of its own.
+//! 2. The initiator of the channel that won duplicate resolution dials: in the first slot at once, in later ones ten
+//!    seconds after their beginning. The responder of any vouching channel listens for each slot's token. So the two
+//!    clocks may differ by ten seconds, and the sides may disagree about which channel won.
+//! 3. A connection that is ready is *live*: new circuits use it. The one before it drains, and is closed when it was
+//!    without flows for ten seconds.
+//! 4. A try that failed is followed by another in the next slot, the third by a wait that doubles.
+//!
+//! What happens only changes facts; `settle` then looks at all facts and does what they call for. So races need no code
+//! of their own: whatever the order, the same facts lead to the same state.
+
+use super::answers::Answers;
+use super::back_off::BackOff;
+use super::offer::{Offer, OfferDigest, OfferError, OfferedTransport, TransportId};
+use super::secrets::Purpose;
+use super::{AttemptId, ConnKey, Context, Fallback, OpenRequest, Over, Own, PairInput, PairOutput};
+use crate::channel::Role;
+use crate::endpoint::{ConnId, ConnectionError};
+use crate::node::SocketId;
+use crate::time::{Duration, Instant};
+use std::collections::BTreeMap;
+
+/// How long a token is good.
+const SLOT: Duration = Duration::from_secs(30);
+/// When within a slot, but the first, the dialler begins, and until when it may.
+const DIAL_FROM: Duration = Duration::from_secs(10);
+const DIAL_UNTIL: Duration = Duration::from_secs(20);
+/// The wait after the third failure, and the longest one.
+const RETRY_FIRST: Duration = Duration::from_secs(120);
+const RETRY_LONGEST: Duration = Duration::from_secs(3600);
+/// A connection that lived so long was no failure.
+const STEADY: Duration = Duration::from_secs(600);
+/// A connection takes new circuits for a week, as a TLS channel does.
+const CONNECTION_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How long circuits keep to TLS after flows served them worse.
+const TLS_PERIOD: Duration = Duration::from_secs(3600);
+/// A draining connection without flows is closed after this time: a CREATE2 of the peer may be on its way.
+const DRAIN_LINGER: Duration = Duration::from_secs(10);
+/// A live connection without flows and without any channel is closed after this time.
+const IDLE_MAX: Duration = Duration::from_secs(180);
+/// The wait after the third TLS dial that led to nothing, and the longest one.
+const REDIAL_FIRST: Duration = Duration::from_secs(4);
+const REDIAL_LONGEST: Duration = Duration::from_secs(256);
+/// Between TLS dials in any case.
+const REDIAL_MIN: Duration = Duration::from_secs(1);
+/// Channels to one peer that take part; further ones carry no offers.
+const CHANNELS_MAX: usize = 8;
+/// Draining connections of a transport. While there are so many, no other is tried.
+const DRAINING_MAX: usize = 3;
+
+pub(super) struct Pair {
+    listed: bool,
+    /// At most `CHANNELS_MAX`.
+    channels: BTreeMap<SocketId, Channel>,
+    winner: Option<SocketId>,
+    /// When the last channel closed.
+    alone_since: Instant,
+    redial: BackOff,
+    redial_at: Instant,
+    tls_answers: Answers,
+    /// One for each transport that we offer.
+    tracks: Vec<Track>,
+    timeout: Option<Instant>,
+}
+
+struct Channel {
+    role: Role,
+    exporter: bool,
+    /// The digest of our offer and the key in it.
+    sent: Option<(OfferDigest, [u8; 32])>,
+    received: Option<(OfferDigest, Offer)>,
+    /// When both offers were known.
+    vouches_since: Option<Instant>,
+}
+
+/// A channel that vouches for connections of a transport.
+struct Voucher {
+    channel: SocketId,
+    role: Role,
+    since: Instant,
+    theirs: OfferedTransport,
+    /// Digests and keys, the initiator's first.
+    offers: [OfferDigest; 2],
+    keys: [[u8; 32]; 2],
+}
+
+impl Voucher {
+    fn peer_key(&self) -> [u8; 32] {
+        self.keys[usize::from(self.role == Role::Initiator)]
+    }
+
+    fn slot_start(&self, slot: u64) -> Instant {
+        self.since + SLOT.saturating_mul(u32::try_from(slot).unwrap_or(u32::MAX))
+    }
+
+    fn slot_at(&self, now: Instant) -> u64 {
+        now.since(self.since).as_secs() / SLOT.as_secs()
+    }
+
+    /// The first time from `not_before` on at which a slot that is not below `slot_min` may be dialled, and that slot.
+    fn dial_time(&self, slot_min: u64, not_before: Instant) -> (Instant, u64) {
+        let opens = |slot| self.slot_start(slot) + if slot == 0 { Duration::ZERO } else { DIAL_FROM };
+        let slot = slot_min.max(self.slot_at(not_before));
+        let slot = if not_before < self.slot_start(slot) + DIAL_UNTIL { slot } else { slot + 1 };
+        (opens(slot).max(not_before), slot)
+    }
+}
+
+/// One transport's connections to the peer.
+struct Track {
+    transport: TransportId,
+    flows_max: u32,
+    /// One dial, and for each channel the listening of this slot and of the one before.
+    attempts: Vec<Attempt>,
+    /// The first slot of each channel that was not tried yet.
+    slots: BTreeMap<SocketId, u64>,
+    live: Option<Live>,
+    /// At most `DRAINING_MAX`.
+    draining: Vec<Live>,
+    back_off: BackOff,
+    /// The peer's key of the last dial: failures with an older one do not count.
+    dialled_key: Option<[u8; 32]>,
+    answers: Answers,
+    /// Until when circuits keep to TLS.
+    tls_until: Instant,
+    /// What was said last of [`PairOutput::UseFlows`].
+    in_use: Option<ConnId>,
+}
+
+#[derive(Clone, Copy)]
+struct Attempt {
+    id: AttemptId,
+    conn: Option<ConnId>,
+    channel: SocketId,
+    role: Role,
+    peer_key: [u8; 32],
+    /// Whether its failure is worth counting: nobody may dial us later than in the first slot.
+    expected: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Live {
+    conn: ConnId,
+    channel: SocketId,
+    role: Role,
+    peer_key: [u8; 32],
+    ready_at: Instant,
+    /// Since when it has no flows.
+    unused_since: Option<Instant>,
+}
+
+/// Collects the earliest of several times.
+struct Earliest(Option<Instant>);
+
+impl Earliest {
+    /// Whether a time has come; it is remembered when not.
+    fn due(&mut self, now: Instant, at: Instant) -> bool {
+        if at > now {
+            self.0 = Some(self.0.map_or(at, |other| other.min(at)));
+        }
+        at <= now
+    }
+}
+
+impl Pair {
+    pub fn new(own: &Own) -> Self {
+        let tracks = own.offer.transports.iter().map(Track::new).collect();
+        Pair {
+            listed: false,
+            channels: BTreeMap::new(),
+            winner: None,
+            alone_since: Instant::ZERO,
+            redial: BackOff::new(REDIAL_FIRST, REDIAL_LONGEST),
+            redial_at: Instant::ZERO,
+            tls_answers: Answers::default(),
+            tracks,
+            timeout: None,
+        }
+    }
+
+    /// When the pair does something by itself.
+    pub fn timeout(&self) -> Option<Instant> {
+        self.timeout
+    }
+
+    /// Whether the pair can be forgotten, once no time-out is left.
+    pub fn is_over(&self) -> bool {
+        self.channels.is_empty() && self.tracks.iter().all(Track::is_over)
+    }
+
+    pub fn in_use(&self, transport: TransportId) -> Option<ConnKey> {
+        let track = self.tracks.iter().find(|track| track.transport == transport)?;
+        track.in_use.map(|conn| track.key(conn))
+    }
+
+    pub fn uses_flows(&self) -> bool {
+        self.tracks.iter().any(|track| track.in_use.is_some())
+    }
+
+    pub fn transport_of(&self, attempt: AttemptId) -> Option<TransportId> {
+        let has = |track: &&Track| track.attempts.iter().any(|other| other.id == attempt);
+        self.tracks.iter().find(has).map(|track| track.transport)
+    }
+
+    pub fn handle(&mut self, context: &mut Context<'_>, input: PairInput<'_>) {
+        match input {
+            PairInput::ChannelOpened { channel, role, listed, exporter } => {
+                self.listed = listed;
+                self.redial.forget();
+                if self.channels.len() < CHANNELS_MAX {
+                    let opened = Channel { role, exporter, sent: None, received: None, vouches_since: None };
+                    self.channels.insert(channel, opened);
+                }
+            }
+            PairInput::ChannelClosed { channel } => self.on_channel_closed(context.now, channel),
+            PairInput::Winner(winner) => self.winner = winner,
+            PairInput::Listed(listed) => self.listed = listed,
+            PairInput::Vpadding { channel, body } => self.on_vpadding(context, channel, body),
+            PairInput::Opened { attempt, conn } => self.on_opened(attempt, conn),
+            PairInput::NotOpened { attempt } => self.on_not_opened(context, attempt),
+            PairInput::Ready { conn } => self.on_ready(context, conn),
+            PairInput::Ended { conn, error } => {
+                if let Some(track) = self.track(conn) {
+                    track.on_ended(context, conn.conn, error);
+                }
+            }
+            PairInput::Occupied { conn } => self.set_unused(conn, None),
+            PairInput::Drained { conn } => self.set_unused(conn, Some(context.now)),
+            PairInput::Created { over, answered } => self.on_created(context, over, answered),
+            PairInput::Timeout => {}
+        }
+        self.settle(context);
+    }
+
+    fn track(&mut self, conn: ConnKey) -> Option<&mut Track> {
+        self.tracks.iter_mut().find(|track| track.transport == conn.transport)
+    }
+
+    fn on_channel_closed(&mut self, now: Instant, channel: SocketId) {
+        if self.channels.remove(&channel).is_none() {
+            return;
+        }
+        if self.winner == Some(channel) {
+            self.winner = None;
+        }
+        for track in &mut self.tracks {
+            track.slots.remove(&channel);
+        }
+        self.alone_since = now;
+        self.redial_at = now + REDIAL_MIN;
+    }
+
+    fn on_vpadding(&mut self, context: &mut Context<'_>, channel: SocketId, body: &[u8]) {
+        let offer = match Offer::parse(body) {
+            Ok(offer) => offer,
+            Err(error) => return context.refuse_offer(error),
+        };
+        let Some(channel) = self.channels.get_mut(&channel) else { return };
+        // One offer per channel: a second would change the keys under connections in the making.
+        if channel.received.is_some() {
+            return context.refuse_offer(OfferError::TooLong);
+        }
+        context.counters.offers_received += 1;
+        channel.received = Some((OfferDigest::of(body), offer));
+    }
+
+    fn on_opened(&mut self, attempt: AttemptId, conn: ConnId) {
+        let mut attempts = self.tracks.iter_mut().flat_map(|track| &mut track.attempts);
+        if let Some(attempt) = attempts.find(|other| other.id == attempt) {
+            attempt.conn = Some(conn);
+        }
+    }
+
+    fn on_not_opened(&mut self, context: &mut Context<'_>, attempt: AttemptId) {
+        for track in &mut self.tracks {
+            if let Some(at) = track.attempts.iter().position(|other| other.id == attempt) {
+                track.attempts.remove(at);
+                track.back_off.on_failure(context.now);
+                context.fall_back(track.transport, Fallback::NoSecrets);
+            }
+        }
+    }
+
+    fn on_ready(&mut self, context: &mut Context<'_>, conn: ConnKey) {
+        let winner = self.winner;
+        if let Some(track) = self.track(conn) {
+            track.on_ready(context, conn.conn, winner);
+        }
+    }
+
+    fn set_unused(&mut self, conn: ConnKey, since: Option<Instant>) {
+        let Some(track) = self.track(conn) else { return };
+        let mut known = track.live.iter_mut().chain(&mut track.draining);
+        if let Some(live) = known.find(|live| live.conn == conn.conn) {
+            live.unused_since = since;
+        }
+    }
+
+    fn on_created(&mut self, context: &mut Context<'_>, over: Over, answered: bool) {
+        let Over::Flow(conn) = over else { return self.tls_answers.count(answered) };
+        let tls_answers = self.tls_answers;
+        let Some(track) = self.track(conn) else { return };
+        track.answers.count(answered);
+        if track.answers.worse_than(&tls_answers) {
+            track.answers = Answers::default();
+            track.tls_until = context.now + TLS_PERIOD;
+            context.fall_back(track.transport, Fallback::WorseThanTls);
+        }
+    }
+
+    /// Does what the facts call for, and finds the time at which they call for more.
+    fn settle(&mut self, context: &mut Context<'_>) {
+        self.exchange_offers(context);
+        let mut earliest = Earliest(None);
+        for track in &mut self.tracks {
+            let voucher = |(id, channel): (&SocketId, &Channel)| {
+                channel.voucher(*id, track.transport, context.own).filter(|_| self.listed)
+            };
+            let vouchers: Vec<_> = self.channels.iter().filter_map(voucher).collect();
+            track.drain(context, &mut earliest, self.channels.is_empty().then_some(self.alone_since));
+            track.dial(context, &mut earliest, &vouchers, &self.channels, self.winner);
+            track.listen(context, &mut earliest, &vouchers, &self.channels);
+            track.announce(context, &mut earliest);
+            // What failed in the past is remembered while it matters.
+            earliest.due(context.now, track.back_off.not_before());
+        }
+        self.redial(context, &mut earliest);
+        self.timeout = earliest.0;
+    }
+
+    fn exchange_offers(&mut self, context: &mut Context<'_>) {
+        for (&id, channel) in &mut self.channels {
+            if self.listed && channel.exporter && channel.sent.is_none() {
+                channel.sent = Some((context.own.digest, context.own.offer.key));
+                context.counters.offers_sent += 1;
+                let body = context.own.body.clone();
+                context.outputs.push(PairOutput::SendOffer { channel: id, body });
+            }
+            if channel.sent.is_some() && channel.received.is_some() && channel.vouches_since.is_none() {
+                channel.vouches_since = Some(context.now);
+            }
+        }
+    }
+
+    /// The dialler of a connection that still has flows also dials TLS when no channel is left.
+    fn redial(&mut self, context: &mut Context<'_>, earliest: &mut Earliest) {
+        let needs = |live: &Live| live.role == Role::Initiator && live.unused_since.is_none();
+        let mut conns = self.tracks.iter().flat_map(|track| track.live.iter().chain(&track.draining));
+        if self.channels.is_empty() && conns.any(needs) && earliest.due(context.now, self.redial_at) {
+            self.redial.on_failure(context.now);
+            self.redial_at = self.redial.not_before().max(context.now + REDIAL_MIN);
+            earliest.due(context.now, self.redial_at);
+            context.outputs.push(PairOutput::DialTls);
+        }
+    }
+}
+
+impl Channel {
+    fn voucher(&self, channel: SocketId, transport: TransportId, own: &Own) -> Option<Voucher> {
+        let (our_digest, our_key) = self.sent?;
+        let (their_digest, theirs) = self.received.as_ref()?;
+        // A key that was replaced can no longer be proven.
+        if our_key != own.offer.key {
+            return None;
+        }
+        let (mut offers, mut keys) = ([our_digest, *their_digest], [our_key, theirs.key]);
+        if self.role == Role::Responder {
+            offers.reverse();
+            keys.reverse();
+        }
+        let (since, theirs) = (self.vouches_since?, *theirs.transport(transport)?);
+        Some(Voucher { channel, role: self.role, since, theirs, offers, keys })
+    }
+}
+
+impl Track {
+    fn new(own: &OfferedTransport) -> Self {
+        Track {
+            transport: own.id,
+            flows_max: own.flows_max,
+            attempts: Vec::new(),
+            slots: BTreeMap::new(),
+            live: None,
+            draining: Vec::new(),
+            back_off: BackOff::new(RETRY_FIRST, RETRY_LONGEST),
+            dialled_key: None,
+            answers: Answers::default(),
+            tls_until: Instant::ZERO,
+            in_use: None,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.attempts.is_empty() && self.live.is_none() && self.draining.is_empty()
+    }
+
+    fn key(&self, conn: ConnId) -> ConnKey {
+        ConnKey { transport: self.transport, conn }
+    }
+
+    fn take_attempt(&mut self, conn: ConnId) -> Option<Attempt> {
+        let at = self.attempts.iter().position(|attempt| attempt.conn == Some(conn))?;
+        Some(self.attempts.remove(at))
+    }
+
+    fn on_ready(&mut self, context: &mut Context<'_>, conn: ConnId, winner: Option<SocketId>) {
+        let Some(Attempt { channel, role, peer_key, .. }) = self.take_attempt(conn) else { return };
+        context.counters.ready += 1;
+        let now = context.now;
+        let mut drains = Some(Live { conn, channel, role, peer_key, ready_at: now, unused_since: Some(now) });
+        let has_winners = self.live.is_some_and(|live| Some(live.channel) == winner);
+        if !has_winners || Some(channel) == winner {
+            std::mem::swap(&mut self.live, &mut drains);
+        }
+        let Some(mut drains) = drains else { return };
+        drains.unused_since = drains.unused_since.map(|_| now);
+        if self.draining.len() < DRAINING_MAX {
+            return self.draining.push(drains);
+        }
+        // The newcomer goes: the others may carry circuits.
+        if drains.conn != conn {
+            self.live = Some(drains);
+        }
+        context.outputs.push(PairOutput::Close { conn: self.key(conn) });
+        context.fall_back(self.transport, Fallback::Crowded);
+    }
+
+    fn on_ended(&mut self, context: &mut Context<'_>, conn: ConnId, error: &ConnectionError) {
+        let now = context.now;
+        self.draining.retain(|live| live.conn != conn);
+        if let Some(live) = self.live.take_if(|live| live.conn == conn) {
+            if now.since(live.ready_at) >= STEADY {
+                self.back_off.forget();
+            }
+            self.back_off.on_failure(now);
+        } else if let Some(attempt) = self.take_attempt(conn) {
+            if attempt.role == Role::Initiator {
+                self.back_off.on_failure(now);
+            }
+            if !attempt.expected && *error == ConnectionError::NoAnswer {
+                return;
+            }
+        } else {
+            return;
+        }
+        let reason = match error {
+            ConnectionError::NoAnswer => Fallback::NoAnswer,
+            ConnectionError::WrongProof => Fallback::WrongProof,
+            ConnectionError::PathDead => Fallback::PathDead,
+            ConnectionError::PeerMisbehaved(_) => Fallback::Misbehaved,
+            ConnectionError::PeerClosed | ConnectionError::Closed => Fallback::PeerClosed,
+        };
+        context.fall_back(self.transport, reason);
+    }
+
+    /// A connection that is old, or that nobody needs, makes way.
+    fn drain(&mut self, context: &mut Context<'_>, earliest: &mut Earliest, alone_since: Option<Instant>) {
+        let now = context.now;
+        if let Some(live) = self.live {
+            let unneeded = alone_since.zip(live.unused_since).map(|(alone, unused)| alone.max(unused));
+            let idle = unneeded.is_some_and(|since| earliest.due(now, since + IDLE_MAX));
+            let old = earliest.due(now, live.ready_at + CONNECTION_AGE_MAX);
+            if (idle || old) && self.draining.len() < DRAINING_MAX {
+                self.live = None;
+                self.draining.push(Live { unused_since: live.unused_since.map(|_| now), ..live });
+            }
+        }
+        let (transport, outputs) = (self.transport, &mut context.outputs);
+        self.draining.retain(|live| {
+            let over = live.unused_since.is_some_and(|since| earliest.due(now, since + DRAIN_LINGER));
+            if over {
+                outputs.push(PairOutput::Close { conn: ConnKey { transport, conn: live.conn } });
+            }
+            !over
+        });
+    }
+
+    /// Whether what is live serves a channel: it came from that channel, or from one that is gone while the peer's key
+    /// is still the same. A peer with another key may have been started anew, and know of no connection.
+    fn serves(&self, voucher: &Voucher, channels: &BTreeMap<SocketId, Channel>) -> bool {
+        self.live.is_some_and(|live| {
+            let orphan = !channels.contains_key(&live.channel) && live.peer_key == voucher.peer_key();
+            live.channel == voucher.channel || orphan
+        })
+    }
+
+    fn dial(
+        &mut self,
+        context: &mut Context<'_>,
+        earliest: &mut Earliest,
+        vouchers: &[Voucher],
+        channels: &BTreeMap<SocketId, Channel>,
+        winner: Option<SocketId>,
+    ) {
+        let Some(voucher) = vouchers.iter().find(|voucher| Some(voucher.channel) == winner) else { return };
+        self.give_up_losers(context, voucher, channels);
+        let dialling = self.attempts.iter().any(|attempt| attempt.role == Role::Initiator);
+        let crowded = self.draining.len() >= DRAINING_MAX;
+        if voucher.role == Role::Responder || dialling || crowded || self.serves(voucher, channels) {
+            return;
+        }
+        if self.dialled_key != Some(voucher.peer_key()) {
+            self.back_off.forget();
+        }
+        let slot_min = self.slots.get(&voucher.channel).copied().unwrap_or(0);
+        let (at, slot) = voucher.dial_time(slot_min, self.back_off.not_before().max(context.now));
+        if earliest.due(context.now, at) {
+            self.dialled_key = Some(voucher.peer_key());
+            context.counters.dials += 1;
+            self.open(context, voucher, slot, true);
+        }
+    }
+
+    /// Dials over channels that lost to `winner` end. A channel that is gone did not lose.
+    fn give_up_losers(
+        &mut self,
+        context: &mut Context<'_>,
+        winner: &Voucher,
+        channels: &BTreeMap<SocketId, Channel>,
+    ) {
+        let (transport, outputs) = (self.transport, &mut context.outputs);
+        self.attempts.retain(|attempt| {
+            let lost = attempt.role == Role::Initiator
+                && attempt.channel != winner.channel
+                && channels.contains_key(&attempt.channel);
+            if let Some(conn) = attempt.conn.filter(|_| lost) {
+                outputs.push(PairOutput::Close { conn: ConnKey { transport, conn } });
+            }
+            !lost
+        });
+    }
+
+    fn listen(
+        &mut self,
+        context: &mut Context<'_>,
+        earliest: &mut Earliest,
+        vouchers: &[Voucher],
+        channels: &BTreeMap<SocketId, Channel>,
+    ) {
+        let crowded = self.draining.len() >= DRAINING_MAX;
+        for voucher in vouchers.iter().filter(|voucher| voucher.role == Role::Responder && !crowded) {
+            let slot = voucher.slot_at(context.now);
+            let serves = self.serves(voucher, channels);
+            // A channel's first slot is listened to in any case: the peer may have lost what is live here.
+            if serves && slot > 0 {
+                continue;
+            }
+            let slot_min = self.slots.get(&voucher.channel).copied().unwrap_or(0);
+            if slot >= slot_min {
+                context.counters.listens += 1;
+                self.open(context, voucher, slot, slot == 0 && !serves);
+            }
+            earliest.due(context.now, voucher.slot_start(slot + 1));
+        }
+    }
+
+    fn open(&mut self, context: &mut Context<'_>, voucher: &Voucher, slot: u64, expected: bool) {
+        let (id, role, channel) = (context.new_attempt(), voucher.role, voucher.channel);
+        let peer_key = voucher.peer_key();
+        self.slots.insert(channel, slot + 1);
+        self.attempts.push(Attempt { id, conn: None, channel, role, peer_key, expected });
+        let (transport, offers, keys) = (self.transport, voucher.offers, voucher.keys);
+        context.outputs.push(PairOutput::Open(OpenRequest {
+            attempt: id,
+            role,
+            channel,
+            peer_port: voucher.theirs.port,
+            peer_key,
+            flows_max: self.flows_max,
+            purpose: Purpose { transport, slot, offers, keys },
+        }));
+    }
+
+    /// Says which connection new circuits may use, when that changed.
+    fn announce(&mut self, context: &mut Context<'_>, earliest: &mut Earliest) {
+        let open = earliest.due(context.now, self.tls_until);
+        let young = |live: &Live| context.now.since(live.ready_at) < CONNECTION_AGE_MAX;
+        let in_use = self.live.filter(|live| open && young(live)).map(|live| live.conn);
+        if in_use == self.in_use {
+            return;
+        }
+        self.in_use = in_use;
+        context.outputs.push(match in_use {
+            Some(conn) => PairOutput::UseFlows { conn: self.key(conn) },
+            None => PairOutput::UseTls { transport: self.transport },
+        });
+    }
+}
