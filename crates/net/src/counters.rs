@@ -25,6 +25,22 @@ pub struct Counters {
     pub sends_blocked: u64,
     /// Bytes that the kernel took to send.
     pub send_bytes: u64,
+    /// Receives from UDP ports.
+    pub datagram_recvs: u64,
+    /// Datagrams received (not calls).
+    pub datagrams_received: u64,
+    /// Bytes of datagrams received.
+    pub datagram_recv_bytes: u64,
+    /// Sends from UDP ports.
+    pub datagram_sends: u64,
+    /// Datagrams that the kernel took to send (not calls).
+    pub datagrams_sent: u64,
+    /// Bytes of datagrams that the kernel took to send.
+    pub datagram_send_bytes: u64,
+    /// Sends from UDP ports that the kernel had no room for.
+    pub datagram_sends_blocked: u64,
+    /// Datagrams that were not sent, because too many waited already or the kernel refused them (not calls).
+    pub datagrams_dropped: u64,
     /// Sockets opened, by us or by peers (not calls).
     pub sockets_opened: u64,
     /// Sockets closed, whatever the reason (not calls).

@@ -15,20 +15,23 @@
 mod accept;
 mod events;
 mod outputs;
+mod ports;
 
 use crate::clock;
 use crate::counters::Counters;
 use crate::dns::Resolver;
 use crate::mailbox::LoopHandle;
 use crate::options::Options;
+use crate::port::PortInfo;
 use crate::socket::{Socket, State};
 use crate::sys;
 use crate::workers::Workers;
 use accept::Acceptor;
 use foldhash::fast::FixedState;
-use heddle_proto::node::{Input, Node, ShardId, SocketId};
+use heddle_proto::node::{Input, Node, PortId, ShardId, SocketId};
 use heddle_proto::relay::Event;
 use heddle_proto::time::Instant;
+use ports::Ports;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -51,6 +54,9 @@ const TOKEN_WAKE: u64 = u64::MAX;
 /// Listener `n` has the token `TOKEN_LISTENERS - n`.
 const TOKEN_LISTENERS: u64 = u64::MAX - 1;
 const LISTENERS_MAX: usize = 64;
+/// Port `n` has the token `TOKEN_PORTS - n`.
+const TOKEN_PORTS: u64 = TOKEN_LISTENERS - LISTENERS_MAX as u64;
+const PORTS_MAX: usize = 16;
 
 /// Runs a node over real sockets; see the module for what a turn does.
 pub struct EventLoop<N: Node> {
@@ -61,6 +67,7 @@ pub struct EventLoop<N: Node> {
     /// Numbers are never used again, so an event of a closed socket finds nothing here.
     sockets: HashMap<SocketId, Socket, FixedState>,
     acceptor: Acceptor,
+    ports: Ports,
     /// Sockets to receive from, to give credit to and to flush; each at most once in each.
     reads: VecDeque<SocketId>,
     grants: VecDeque<SocketId>,
@@ -103,6 +110,7 @@ impl<N: Node> EventLoop<N> {
             epoll,
             sockets: HashMap::default(),
             acceptor: Acceptor::default(),
+            ports: Ports::default(),
             reads: VecDeque::new(),
             grants: VecDeque::new(),
             flushes: VecDeque::new(),
@@ -156,6 +164,16 @@ impl<N: Node> EventLoop<N> {
         Ok(())
     }
 
+    /// Gives the node a UDP port, from the first turn on; the first is `PortId(0)`.
+    pub fn add_port(&mut self, socket: std::net::UdpSocket) -> io::Result<PortId> {
+        self.add_udp_port(socket)
+    }
+
+    /// What became of a port of [`Self::add_port`].
+    pub fn port_info(&self, port: PortId) -> Option<PortInfo> {
+        self.ports.info(port)
+    }
+
     /// Runs until [`LoopHandle::stop`] and returns the node. Fails when the kernel refuses to wait,
     /// or when a worker or the resolver panicked.
     pub fn run(mut self) -> io::Result<N> {
@@ -175,10 +193,11 @@ impl<N: Node> EventLoop<N> {
         self.take_mail()?;
         for _ in 0..ROUNDS {
             self.hand_in_waiting();
+            self.port_round();
             self.read_round();
             self.grant_round();
             self.settle();
-            if self.reads.is_empty() && self.grants.is_empty() {
+            if self.reads.is_empty() && self.grants.is_empty() && self.ports.readable.is_empty() {
                 break;
             }
         }
@@ -189,7 +208,10 @@ impl<N: Node> EventLoop<N> {
 
     /// Waits for events, and sets the time of the turn.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let is_idle = self.reads.is_empty() && self.grants.is_empty() && self.inputs.is_empty();
+        let is_idle = self.reads.is_empty()
+            && self.grants.is_empty()
+            && self.ports.readable.is_empty()
+            && self.inputs.is_empty();
         let timeout = match is_idle {
             true => self.next_timer().since(clock::monotonic()),
             false => Duration::ZERO,
@@ -286,6 +308,7 @@ impl<N: Node> EventLoop<N> {
         self.inputs.clear();
         self.reads.clear();
         self.grants.clear();
+        self.ports = Ports::default();
         self.timeout = None;
         self.reset_overdue();
         while !self.closing.is_empty() {

@@ -17,6 +17,9 @@ pub struct Options {
     /// TCP_NODELAY: small writes leave at once. Without it the kernel holds them back while earlier ones are
     /// unacknowledged (Nagle's algorithm, RFC 896), as it does for stock Tor. Default true.
     pub tcp_nodelay: bool,
+    /// Whether UDP ports use what the kernel has: segmentation and coalescing, ECN, addresses, no fragmentation.
+    /// Without, a port has no special socket options and sends and receives datagrams one by one. Default true.
+    pub udp_offload: bool,
     /// TCP_USER_TIMEOUT: a connection fails when sent data stays unacknowledged for so long. Zero
     /// leaves it to the kernel's retransmissions (about 15 minutes). Default zero, as stock.
     pub user_timeout: Duration,
@@ -34,6 +37,7 @@ impl Default for Options {
             write_quantum_bytes: 32 * 1024,
             notsent_lowat_bytes: Some(32 * 1024),
             tcp_nodelay: true,
+            udp_offload: true,
             user_timeout: Duration::ZERO,
             close_flush_max: Duration::from_secs(15),
             outbound_bind_v4: None,

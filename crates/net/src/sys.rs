@@ -103,8 +103,8 @@ fn tcp_socket(addr: SocketAddr) -> Result<OwnedFd, Errno> {
     net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
 }
 
-/// `setsockopt` with an integer, for the two options that `rustix` has no name for.
-fn set_option(fd: impl AsFd, level: i32, name: i32, value: u32) -> Result<(), Errno> {
+/// `setsockopt` with an integer, for the few options that `rustix` has no name for.
+pub(crate) fn set_option(fd: impl AsFd, level: i32, name: i32, value: u32) -> Result<(), Errno> {
     let len = size_of::<u32>() as libc::socklen_t;
     // SAFETY: the descriptor is open while it is borrowed, and the kernel reads `len` bytes at
     // `value`, which lives until the call returns.

@@ -105,8 +105,8 @@ pub enum Output {
     /// Send the bytes that were appended to the buffer. The driver takes them all: the node kept
     /// within the last [`Input::Writable`].
     Send { socket: SocketId },
-    /// Send the bytes that were appended to the buffer as datagrams. What the system does not take at once is lost,
-    /// as it may be anywhere on the way.
+    /// Send the bytes that were appended to the buffer as datagrams. What the system has no room for waits in the
+    /// driver, up to a bound, and is lost beyond it, as it may be anywhere on the way.
     Datagrams { port: PortId, transmit: Transmit },
     /// Open a TCP connection. [`Output::Interest`] and [`Output::ShutdownWrite`] may follow at once:
     /// the driver keeps them until the socket is connected.

@@ -1,6 +1,8 @@
 //! What the kernel says of sockets, and what is read from them.
 
-use super::{EventLoop, LISTENERS_MAX, READ_BATCH_BYTES, TOKEN_LISTENERS, TOKEN_WAKE};
+use super::{
+    EventLoop, LISTENERS_MAX, PORTS_MAX, READ_BATCH_BYTES, TOKEN_LISTENERS, TOKEN_PORTS, TOKEN_WAKE,
+};
 use crate::socket::{Socket, State};
 use crate::sys;
 use heddle_proto::node::{Input, Node, SocketId};
@@ -37,9 +39,10 @@ impl<N: Node> EventLoop<N> {
             if token == TOKEN_WAKE {
                 continue;
             }
-            let listener = TOKEN_LISTENERS - token;
-            match usize::try_from(listener) {
-                Ok(listener) if listener < LISTENERS_MAX => self.accept_batch(listener),
+            let (listener, port) = (TOKEN_LISTENERS - token, TOKEN_PORTS.wrapping_sub(token));
+            match (usize::try_from(listener), usize::try_from(port)) {
+                (Ok(listener), _) if listener < LISTENERS_MAX => self.accept_batch(listener),
+                (_, Ok(port)) if port < PORTS_MAX => self.on_port_event(port, flags),
                 _ => self.on_socket_event(socket_id(token), flags),
             }
         }

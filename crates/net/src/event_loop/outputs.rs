@@ -55,8 +55,7 @@ impl<N: Node> EventLoop<N> {
                     self.shards.get(usize::from(to.0)).expect("a node names only shards of its relay");
                 shard.shard_message(self.shard, message);
             }
-            // No node of this driver has a port yet.
-            Output::Datagrams { .. } => self.buf.clear(),
+            Output::Datagrams { port, transmit } => self.send_datagrams(port, transmit),
             Output::Event(event) => (self.on_event)(event),
             Output::Timeout(due) => self.timeout = due,
         }

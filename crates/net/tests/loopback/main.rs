@@ -1,6 +1,7 @@
 //! The event loop over real sockets on loopback, with small nodes.
 
 mod data;
+mod datagrams;
 mod dns;
 mod life;
 mod nodes;

@@ -1,7 +1,8 @@
 //! Small nodes to drive: one that a test plays by hand, and some that run by themselves.
 
 use heddle_net::{EventLoop, LoopHandle, Options, listen};
-use heddle_proto::node::{Input, Node, Output, SocketId};
+use heddle_proto::endpoint::Transmit;
+use heddle_proto::node::{Input, Node, Output, PortId, SocketId};
 use heddle_proto::relay::Control;
 use heddle_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
@@ -50,6 +51,7 @@ impl<N: Node + Send + 'static> Running<N> {
 pub enum Say {
     Do(Output),
     Send(SocketId, Vec<u8>),
+    Datagrams(PortId, Transmit, Vec<u8>),
 }
 
 /// What a puppet was told, with the bytes of a read.
@@ -192,6 +194,10 @@ impl Node for Puppet {
                 Some(Say::Send(socket, bytes)) => {
                     buf.extend(bytes);
                     return Output::Send { socket };
+                }
+                Some(Say::Datagrams(port, transmit, bytes)) => {
+                    buf.extend(bytes);
+                    return Output::Datagrams { port, transmit };
                 }
                 None => return Output::Timeout(self.timeout),
             }

@@ -1,0 +1,98 @@
+//! UDP ports of a node.
+//!
+//! They are edge-triggered like sockets, and always drained, whatever the node does with what came: a port has one
+//! receive in each round, before the sockets have theirs, and its bytes count for the same batch.
+
+use super::{EventLoop, PORTS_MAX, READ_BATCH_BYTES, TOKEN_PORTS};
+use crate::port::{Port, PortInfo, RecvBuffer};
+use heddle_proto::endpoint::Transmit;
+use heddle_proto::node::{Input, Node, PortId};
+use rustix::event::epoll::{self, EventFlags};
+use std::collections::VecDeque;
+use std::io;
+use std::net::UdpSocket;
+
+#[derive(Default)]
+pub(super) struct Ports {
+    all: Vec<Port>,
+    /// Ports to receive from, each at most once.
+    pub readable: VecDeque<usize>,
+    /// Made with the first port.
+    buffer: Option<RecvBuffer>,
+}
+
+impl Ports {
+    pub fn info(&self, port: PortId) -> Option<PortInfo> {
+        self.all.get(usize::from(port.0)).map(Port::info)
+    }
+
+    /// Puts a port that may have something into the queue.
+    fn queue(&mut self, n: usize) {
+        if let Some(port) = self.all.get_mut(n)
+            && port.readable
+            && !port.queued
+        {
+            port.queued = true;
+            self.readable.push_back(n);
+        }
+    }
+}
+
+impl<N: Node> EventLoop<N> {
+    pub(super) fn add_udp_port(&mut self, socket: UdpSocket) -> io::Result<PortId> {
+        let n = self.ports.all.len();
+        let id = u8::try_from(n).ok().filter(|_| n < PORTS_MAX);
+        let id = id.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many UDP ports"))?;
+        let port = Port::new(socket, self.options.udp_offload)?;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+        self.counters.epoll_ctls += 1;
+        epoll::add(&self.epoll, port.socket(), epoll::EventData::new_u64(TOKEN_PORTS - n as u64), flags)?;
+        self.ports.buffer.get_or_insert_with(RecvBuffer::new);
+        self.ports.all.push(port);
+        self.ports.queue(n);
+        Ok(PortId(id))
+    }
+
+    pub(super) fn on_port_event(&mut self, n: usize, flags: EventFlags) {
+        let Some(port) = self.ports.all.get_mut(n) else { return };
+        if flags.intersects(EventFlags::IN | EventFlags::ERR) {
+            port.readable = true;
+        }
+        if flags.contains(EventFlags::OUT) {
+            port.writable = true;
+            port.flush(&mut self.counters);
+        }
+        self.ports.queue(n);
+    }
+
+    /// Receives once from each port that has something.
+    pub(super) fn port_round(&mut self) {
+        let mut unpolled_bytes = 0;
+        for _ in 0..self.ports.readable.len() {
+            let Some(n) = self.ports.readable.pop_front() else { return };
+            let (Some(port), Some(buffer)) = (self.ports.all.get_mut(n), &mut self.ports.buffer) else {
+                continue;
+            };
+            port.queued = false;
+            let (node, now, mut inputs) = (&mut self.node, self.now, 0);
+            let id = PortId(n as u8);
+            unpolled_bytes += port.recv(buffer, &mut self.counters, |datagrams| {
+                inputs += 1;
+                node.handle_input(now, Input::Datagrams { port: id, datagrams });
+            });
+            self.counters.inputs += inputs;
+            self.ports.queue(n);
+            if unpolled_bytes >= READ_BATCH_BYTES {
+                self.settle();
+                unpolled_bytes = 0;
+            }
+        }
+    }
+
+    pub(super) fn send_datagrams(&mut self, port: PortId, transmit: Transmit) {
+        match self.ports.all.get_mut(usize::from(port.0)) {
+            Some(port) => port.send(transmit, &mut self.buf, &mut self.counters),
+            None => self.buf.clear(),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! UDP ports, with and without the kernel's help.
+
+use crate::nodes::{Running, Say, Strings};
+use heddle_net::{EventLoop, Options, PortInfo, bind_udp};
+use heddle_proto::endpoint::{Datagrams, Transmit};
+use heddle_proto::node::{Input, Node, Output, PortId, SocketId};
+use heddle_proto::time::Instant;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+const OFFLOAD: [bool; 2] = [true, false];
+
+fn options(udp_offload: bool) -> Options {
+    Options { udp_offload, ..Options::default() }
+}
+
+/// A puppet with a port at this address.
+fn puppet(options: Options, ip: Option<IpAddr>) -> (Strings, PortInfo) {
+    let mut info = None;
+    let strings = Strings::start_with(options, |event_loop| {
+        let port = event_loop.add_port(bind_udp(ip, 0).unwrap()).unwrap();
+        assert_eq!(port, PortId(0));
+        info = event_loop.port_info(port);
+    });
+    (strings, info.unwrap())
+}
+
+fn loopback() -> Option<IpAddr> {
+    Some(Ipv4Addr::LOCALHOST.into())
+}
+
+fn expect_datagrams(strings: &Strings) -> Datagrams {
+    match strings.next().input {
+        Input::Datagrams { port, datagrams } => {
+            assert_eq!(port, PortId(0));
+            datagrams
+        }
+        other => panic!("told {other:?}"),
+    }
+}
+
+fn peer() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket
+}
+
+/// Sends back what comes, to where it came from and from where it was sent to.
+struct Echo {
+    came: VecDeque<Datagrams>,
+    datagrams: u64,
+}
+
+impl Echo {
+    fn start(udp_offload: bool, ip: Option<IpAddr>) -> (Running<Echo>, SocketAddr) {
+        let mut local = None;
+        let echo = Echo { came: VecDeque::new(), datagrams: 0 };
+        let running = Running::start_with(echo, options(udp_offload), |event_loop: &mut EventLoop<Echo>| {
+            let port = event_loop.add_port(bind_udp(ip, 0).unwrap()).unwrap();
+            local = event_loop.port_info(port).map(|info| info.local);
+        });
+        (running, local.unwrap())
+    }
+}
+
+impl Node for Echo {
+    fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
+        &mut []
+    }
+
+    fn handle_input(&mut self, _: Instant, input: Input) {
+        if let Input::Datagrams { datagrams, .. } = input {
+            self.datagrams += datagrams.data.len().div_ceil(datagrams.stride) as u64;
+            self.came.push_back(datagrams);
+        }
+    }
+
+    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output {
+        let Some(came) = self.came.pop_front() else { return Output::Timeout(None) };
+        buf.extend_from_slice(&came.data);
+        let transmit = Transmit { to: came.from, from: came.to, ecn: came.ecn, stride: came.stride };
+        Output::Datagrams { port: PortId(0), transmit }
+    }
+}
+
+#[test]
+fn datagrams_come_back_as_they_went() {
+    for udp_offload in OFFLOAD {
+        let (echo, addr) = Echo::start(udp_offload, loopback());
+        let peer = peer();
+        let mut buf = [0; 2000];
+        for len in [1, 2, 511, 1200, 1350, 2000] {
+            let sent: Vec<u8> = (0..len).map(|n| (n * 7 + len) as u8).collect();
+            peer.send_to(&sent, addr).unwrap();
+            let (came, from) = peer.recv_from(&mut buf).unwrap();
+            assert_eq!((&buf[..came], from), (&sent[..], addr));
+        }
+        let counters = echo.handle.counters();
+        assert_eq!((counters.datagrams_dropped, counters.recv_bytes), (0, 0));
+        assert_eq!(echo.stop().datagrams, 6);
+    }
+}
+
+#[test]
+fn a_burst_is_cut_where_its_stride_says() {
+    for udp_offload in OFFLOAD {
+        let (strings, info) = puppet(options(udp_offload), loopback());
+        assert_eq!(info.offload, udp_offload);
+        assert!(info.recv_buffer_bytes > 100_000 && info.send_buffer_bytes > 100_000, "{info:?}");
+        let peer = peer();
+        let transmit = |stride| Transmit { to: peer.local_addr().unwrap(), from: None, ecn: 0, stride };
+        // More than one segmented send may carry, and a last one that is shorter.
+        let bytes: Vec<u8> = (0..70_000).map(|n| (n / 1200) as u8).collect();
+        let mut buf = vec![0; 65_536];
+        for stride in [1200, 30_000] {
+            strings.say([Say::Datagrams(PortId(0), transmit(stride), bytes.clone())]);
+            for (n, sent) in bytes.chunks(stride).enumerate() {
+                let (came, from) = peer.recv_from(&mut buf).unwrap();
+                assert!(&buf[..came] == sent, "stride {stride}, datagram {n}: {came} bytes");
+                assert_eq!(from, info.local);
+            }
+        }
+        assert_eq!(strings.running.handle.counters().datagrams_dropped, 0);
+    }
+}
+
+#[test]
+fn a_port_is_drained_however_much_comes() {
+    for udp_offload in OFFLOAD {
+        let (strings, info) = puppet(options(udp_offload), loopback());
+        let peer = peer();
+        for round in 0..20_u32 {
+            // Half of the least buffer a system gives, so that none is lost.
+            for n in 0..32_u32 {
+                let mut datagram = [0; 1000];
+                datagram[..4].copy_from_slice(&(round * 32 + n).to_be_bytes());
+                peer.send_to(&datagram, info.local).unwrap();
+            }
+            let mut next = round * 32;
+            while next < (round + 1) * 32 {
+                let came = expect_datagrams(&strings);
+                assert_eq!(came.from, peer.local_addr().unwrap());
+                for datagram in came.data.chunks(came.stride) {
+                    assert_eq!((datagram.len(), &datagram[..4]), (1000, &next.to_be_bytes()[..]));
+                    next += 1;
+                }
+            }
+        }
+        assert_eq!(strings.running.handle.counters().datagrams_received, 640);
+    }
+}
+
+#[test]
+fn a_coalesced_burst_comes_as_one() {
+    let (receiver, info) = puppet(options(true), loopback());
+    let (sender, from) = puppet(options(true), loopback());
+    if !(info.offload && from.offload) {
+        return;
+    }
+    let transmit = Transmit { to: info.local, from: None, ecn: 0, stride: 1000 };
+    sender.say([Say::Datagrams(PortId(0), transmit, vec![3; 20_500])]);
+    let came = expect_datagrams(&receiver);
+    assert_eq!((came.from, came.stride, came.data.len()), (from.local, 1000, 20_500));
+    let (sends, recvs) = (sender.running.handle.counters(), receiver.running.handle.counters());
+    assert_eq!((sends.datagram_sends, sends.datagrams_sent), (1, 21));
+    assert!(recvs.datagram_recvs <= 2, "{recvs:?}");
+}
+
+#[test]
+fn congestion_marks_and_addresses_go_both_ways() {
+    let (receiver, info) = puppet(options(true), None);
+    let (sender, _) = puppet(options(true), loopback());
+    if !info.offload {
+        return;
+    }
+    let to = SocketAddr::from((Ipv4Addr::LOCALHOST, info.local.port()));
+    for ecn in [0b10, 0b01, 0b11, 0] {
+        let transmit = Transmit { to, from: loopback(), ecn, stride: 100 };
+        sender.say([Say::Datagrams(PortId(0), transmit, vec![1; 100])]);
+        let came = expect_datagrams(&receiver);
+        assert_eq!((came.ecn, came.to), (ecn, loopback()));
+        assert!(came.from.is_ipv4(), "a port of both families tells IPv4 as IPv4");
+    }
+}
+
+#[test]
+fn an_answer_comes_from_the_address_that_was_asked() {
+    // A port of every address, of both families where there is IPv6.
+    let (_echo, addr) = Echo::start(true, None);
+    for asked in [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 5)] {
+        let peer = peer();
+        let asked = SocketAddr::from((asked, addr.port()));
+        peer.send_to(b"who?", asked).unwrap();
+        let (_, from) = peer.recv_from(&mut [0; 10]).unwrap();
+        assert_eq!(from, asked);
+    }
+    if addr.is_ipv6()
+        && let Ok(peer) = UdpSocket::bind("[::1]:0")
+    {
+        peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        peer.send_to(b"who?", ("::1", addr.port())).unwrap();
+        assert_eq!(peer.recv_from(&mut [0; 10]).unwrap().1.ip(), "::1".parse::<IpAddr>().unwrap());
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_lost_and_counted() {
+    for udp_offload in OFFLOAD {
+        let (strings, info) = puppet(options(udp_offload), loopback());
+        let peer = peer();
+        let transmit = |to, stride| Transmit { to, from: None, ecn: 0, stride };
+        strings.say([
+            // Longer than any datagram; a port that is not there; an address of no route from loopback.
+            Say::Datagrams(PortId(0), transmit(info.local, 70_000), vec![0; 70_000]),
+            Say::Datagrams(PortId(1), transmit(info.local, 10), vec![0; 10]),
+            Say::Datagrams(PortId(0), transmit("[::1]:9".parse().unwrap(), 10), vec![0; 10]),
+            Say::Datagrams(PortId(0), transmit(peer.local_addr().unwrap(), 10), b"still here".to_vec()),
+        ]);
+        let mut buf = [0; 20];
+        assert_eq!(peer.recv_from(&mut buf).unwrap().0, 10);
+        strings.output(Output::Timeout(None));
+        let mut counters = strings.running.handle.counters();
+        while counters.datagrams_sent == 0 {
+            counters = strings.running.handle.counters();
+        }
+        assert_eq!((counters.datagrams_sent, counters.datagrams_dropped), (1, 2));
+    }
+}
+
+#[test]
+fn sockets_are_served_beside_a_flood_of_datagrams() {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let over = AtomicBool::new(false);
+    let mut port = None;
+    let relay = Running::start_with(crate::nodes::Relay::new(None), options(true), |event_loop| {
+        let id = event_loop.add_port(bind_udp(loopback(), 0).unwrap()).unwrap();
+        port = event_loop.port_info(id);
+    });
+    let to = port.unwrap().local;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            while !over.load(Ordering::Relaxed) {
+                let _ = socket.send_to(&[0; 1200], to);
+            }
+        });
+        let mut client = TcpStream::connect(relay.addr).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        for n in 0..200_u8 {
+            client.write_all(&[n; 100]).unwrap();
+            let mut back = [0; 100];
+            client.read_exact(&mut back).unwrap();
+            assert_eq!(back, [n; 100]);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(relay.handle.counters().datagrams_received > 0);
+}
