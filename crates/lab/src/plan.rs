@@ -7,15 +7,16 @@
 //! 3. What was measured goes to `summary.json`, `samples.json` and `plan.toml` in the output directory, also when the
 //!    run was interrupted or turned out invalid; [`crate::report`] draws them.
 //!
-//! A commented plan to copy is `plans/calibrate.toml`.
+//! Commented plans to copy are `plans/calibrate.toml`, for what flows over single wires, and `plans/thesis-exp11.toml`,
+//! for private Tor networks.
 
-mod beside_bulk;
 mod cases;
 mod conditions;
 mod parse;
 mod run;
 mod samples;
 mod summary;
+mod tor;
 mod wires;
 
 #[cfg(test)]
@@ -36,6 +37,7 @@ pub use run::{RunOptions, estimate, run};
 pub use samples::{RunSamples, Series};
 pub(crate) use summary::write_whole;
 pub use summary::{Check, Summary};
+pub use tor::{Client, Phase, Relay, Tor, TorArm, Traffic, Transport, WireGroup, WirePair};
 pub(crate) use wires::{Conduct, conduct};
 
 /// An experiment. Durations and rates are texts with units, such as `"50 ms"`.
@@ -62,6 +64,9 @@ pub struct Plan {
     /// What `--set` may change, with the values it has otherwise. `${key}` anywhere in the plan stands for the value.
     #[serde(default)]
     pub set: std::collections::BTreeMap<String, String>,
+    /// The private Tor network that arms with `tor` run. Default: none.
+    #[serde(default)]
+    pub tor: Option<Spanned<Tor>>,
     /// What is measured in each run.
     #[serde(rename = "arm")]
     pub arms: Vec<Spanned<Arm>>,
@@ -93,44 +98,9 @@ pub struct Arm {
     /// What flows, each over a wire of its own between two hosts of its own. Default: nothing.
     #[serde(default, rename = "case")]
     pub cases: Vec<Spanned<Case>>,
-    /// Delay beside bulk traffic in a private Tor network, instead of cases. Default: none.
+    /// Runs the plan's network with a transport of the arm's choice, instead of cases. Default: does not.
     #[serde(default)]
-    pub beside_bulk: Option<BesideBulk>,
-}
-
-/// Experiment 11 of Reardon's thesis: the delay of a circuit, first by itself and then beside the bulk traffic of another
-/// circuit over the same three relays, each with an onion proxy of its own.
-///
-/// Gives `base_delay_ms` and `delay_ms` (a sample for each probe: a cell to the server and one back), `throughput_kb_s`
-/// (a sample for each second), `delay_excess_ms`, `delay_over_base`, and by `position` `relay_cpu_s` (while there was
-/// bulk traffic) and `relay_memory_mb`.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BesideBulk {
-    /// What the relays are, and how they talk to each other.
-    pub transport: Transport,
-    /// The wires between the clients and the guard, the guard and the middle, the middle and the exit.
-    pub wire: DirectionOptions,
-    /// How long the delay is measured without other traffic, in whole seconds.
-    #[serde(deserialize_with = "parse::duration")]
-    pub base: Duration,
-    /// How long it is measured beside bulk traffic, in whole seconds.
-    #[serde(deserialize_with = "parse::duration")]
-    pub duration: Duration,
-    /// The most that the server sends, in 1000 bytes per second, lest bulk traffic outrun the emulator; 0 is no limit.
-    /// Default: 0.
-    #[serde(default)]
-    pub bulk_limit_kb_s: u64,
-}
-
-/// What the relays of a private network are, and how they talk to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// Stock `tor`.
-    Stock,
-    /// Heddle relays with stock Tor's own link protocol.
-    Tls,
+    pub tor: Option<TorArm>,
 }
 
 /// Something that flows over one wire. Exactly one of `bulk` and `probe` is there.
@@ -228,16 +198,22 @@ pub enum Statistic {
     P99,
 }
 
-/// A figure made, run by run, of what two arms of that run measured.
+/// A figure made, run by run, of two others of that run: either of those that differ in a label, or of two with the same
+/// labels and different names.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compare {
     /// The figure that is compared.
     pub figure: String,
-    /// The label in which the two differ.
-    pub label: String,
+    /// The label in which the two differ. Default: none, and then `to` is there.
+    #[serde(default)]
+    pub label: Option<String>,
     /// The label's value in what the others are compared with.
-    pub base: String,
+    #[serde(default)]
+    pub base: Option<String>,
+    /// The figure with the same labels with which it is compared. Default: none, and then `label` and `base` are there.
+    #[serde(default)]
+    pub to: Option<String>,
     /// The new figure's name.
     pub name: String,
     /// What it is.

@@ -11,10 +11,11 @@
 //! ECHO                              every byte comes back
 //! CLOCK                             one reading of the monotonic clock, then the end
 //! CLOCKS <bytes per second or 0>    readings until the client leaves
+//! SINK <number>                     bytes until the client leaves, counted by number
 //! PLAY, Content-Length and Upload   a script of bursts to send, while so many bytes come
 //! ```
 //!
-//! The programs of an experiment are [`timing`], [`fetch`] and [`markov`]. Each is a function that
+//! The programs of an experiment are [`timing`], [`fetch`], [`upload`] and [`markov`]. Each is a function that
 //! blocks: it takes options, a [`Stop`] with which another thread may end it, and a listener for
 //! [`Event`]s, and returns a [`Report`]. The threads it starts are those of its caller's network
 //! namespace. `heddle traffic` runs the same functions.
@@ -29,6 +30,7 @@ mod script;
 mod server;
 mod stop;
 pub mod timing;
+pub mod upload;
 
 use std::io;
 use std::net::TcpStream;
@@ -269,6 +271,8 @@ mod tests {
             "PUT /sha256\r\n\r\n".into(),
             "CLOCKS\r\n\r\n".into(),
             "CLOCKS -1\r\n\r\n".into(),
+            "SINK 64\r\n\r\n".into(),
+            "SINK -1\r\n\r\n".into(),
             "\r\n\r\n".into(),
             "x".into(),
             play("7", "0"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use heddle_netem::{DirectionOptions, HostOptions, TopologyOptions, WireOptions, units};
 use serde::{Deserialize, Deserializer};
 
-use super::{Arm, BesideBulk, Case, Plan};
+use super::{Arm, Case, Compare, Plan, TorArm, tor};
 use crate::error::{Error, Result};
 
 /// A plan that comes with the program.
@@ -35,7 +35,6 @@ pub fn shipped() -> &'static [Shipped] {
 const PROBES_MAX: usize = 1_000_000;
 const PROBE_BYTES: std::ops::RangeInclusive<usize> = 44..=1500;
 const PROBE_INTERVAL_MIN: Duration = Duration::from_micros(100);
-const SECOND: Duration = Duration::from_secs(1);
 const RUNS_MAX: usize = 10_000;
 /// The most flows of an arm: each has two hosts.
 const FLOWS_MAX: usize = 500;
@@ -87,6 +86,26 @@ pub(super) fn parse(file: &str, text: &str, set: &BTreeMap<String, String>) -> R
 pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     units::duration_ns(&text).map(Duration::from_nanos).map_err(serde::de::Error::custom)
+}
+
+/// Reads the least and the greatest of two durations.
+pub(super) fn durations<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[Duration; 2], D::Error> {
+    let both = both(from, units::duration_ns)?;
+    Ok(both.map(Duration::from_nanos))
+}
+
+/// Reads the least and the greatest of two sizes such as `"300 KiB"`, in bytes.
+pub(super) fn sizes_bytes<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[u64; 2], D::Error> {
+    both(from, units::size_bytes)
+}
+
+fn both<'de, D: Deserializer<'de>, E: std::fmt::Display>(
+    from: D,
+    read: impl Fn(&str) -> std::result::Result<u64, E>,
+) -> std::result::Result<[u64; 2], D::Error> {
+    let [least, greatest] = <[String; 2]>::deserialize(from)?;
+    let read = |text: String| read(&text).map_err(serde::de::Error::custom);
+    Ok([read(least)?, read(greatest)?])
 }
 
 /// A plan's text, for messages that name a line of it.
@@ -173,6 +192,10 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
     if plan.arms.is_empty() {
         return Err(source.error(0, "there is no [[arm]]"));
     }
+    if let Some(network) = &plan.tor {
+        let start = network.span().start;
+        tor::check(network.as_ref()).map_err(|(at, what)| source.error(at.unwrap_or(start), what))?;
+    }
     let mut names = BTreeSet::new();
     let mut labels = BTreeSet::new();
     for arm in &plan.arms {
@@ -183,8 +206,8 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
         }
         let copies = arm.cases.iter().map(|case| case.as_ref().copies);
         let flows = copies.fold(0, usize::saturating_add);
-        if let Some(beside_bulk) = &arm.beside_bulk {
-            check_beside_bulk(arm, beside_bulk).map_err(|what| source.error(at, what))?;
+        if let Some(options) = &arm.tor {
+            check_tor_arm(plan, arm, options).map_err(|what| source.error(at, what))?;
             continue;
         }
         if !(1..=FLOWS_MAX).contains(&flows) {
@@ -210,17 +233,27 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
             ));
         }
     }
+    for compare in &plan.compare {
+        check_compare(compare.as_ref()).map_err(|what| source.error(compare.span().start, what))?;
+    }
     Ok(())
 }
 
-fn check_beside_bulk(arm: &Arm, options: &BesideBulk) -> std::result::Result<(), String> {
+fn check_tor_arm(plan: &Plan, arm: &Arm, options: &TorArm) -> std::result::Result<(), String> {
     if !arm.cases.is_empty() || arm.repeat {
-        return Err("an arm with `beside_bulk` has no cases and is not repeated".into());
+        return Err("an arm with `tor` has no cases and is not repeated".into());
     }
-    if options.base < SECOND || options.duration < SECOND {
-        return Err("delays are measured for at least a second".into());
+    let network = plan.tor.as_ref().ok_or("the plan has no network: [tor] is missing")?;
+    tor::check_arm(network.as_ref(), options)
+}
+
+fn check_compare(compare: &Compare) -> std::result::Result<(), String> {
+    let by_label = compare.label.is_some() && compare.base.is_some();
+    let by_figure = compare.to.is_some() && compare.label.is_none() && compare.base.is_none();
+    match (by_label && compare.to.is_none()) || by_figure {
+        true => Ok(()),
+        false => Err("a comparison has either `label` and `base`, or `to`".into()),
     }
-    check_wire(&options.wire, None)
 }
 
 fn check_case(case: &Case) -> std::result::Result<(), String> {

@@ -6,12 +6,11 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::beside_bulk;
 use super::cases::{self, Outcome};
 use super::conditions::Quiet;
 use super::summary::{self, Summary, write_json, write_whole};
 use super::wires::{Backend, Conduct, Emulator};
-use super::{Arm, BesideBulk, Conditions, Loaded, Plan, RunSamples, parse};
+use super::{Arm, Conditions, Loaded, Plan, RunSamples, TorArm, parse, tor};
 use crate::error::{Error, Result};
 use crate::{figures, interrupt, report};
 
@@ -147,8 +146,8 @@ impl Running<'_> {
         for place in 0..count {
             let arm = self.plan.arms[(place + run) % count].as_ref();
             let step = format!("run {} of {runs}: {}", run + 1, arm.name);
-            if let Some(options) = &arm.beside_bulk {
-                self.beside_bulk(arm, options, run, seed, &step)?;
+            if let Some(options) = &arm.tor {
+                self.tor(arm, options, run, seed, &step)?;
                 continue;
             }
             let outcomes = self.arm(arm, seed, &step)?;
@@ -185,22 +184,17 @@ impl Running<'_> {
     }
 
     /// The same for an arm with a Tor network.
-    fn beside_bulk(
-        &mut self,
-        arm: &Arm,
-        options: &BesideBulk,
-        run: usize,
-        seed: u64,
-        step: &str,
-    ) -> Result<()> {
+    fn tor(&mut self, arm: &Arm, options: &TorArm, run: usize, seed: u64, step: &str) -> Result<()> {
         if !self.backend.has_hosts() {
             return Err(Error::Options(format!("the backend {} has no hosts for Tor", self.backend.name())));
         }
+        let network =
+            self.plan.tor.as_ref().ok_or_else(|| Error::Options("the plan has no network".into()))?;
         let mut on_step = |what: &str| self.screen.show(&format!("{step}: {what}"));
-        let measured = beside_bulk::run(arm, options, seed, self.heddle, &mut on_step)?;
+        let measured = tor::run(network.as_ref(), options, seed, self.heddle, &mut on_step)?;
         for sampled in measured.samples {
             let labels = arm.labels.clone().into_iter().chain(sampled.labels).collect();
-            self.samples.add(run, sampled.name, &labels, sampled.unit, &sampled.values);
+            self.samples.add(run, &sampled.name, &labels, sampled.unit, &sampled.values);
         }
         self.note(arm, measured.conduct, step);
         Ok(())
@@ -238,9 +232,9 @@ fn write(out: &Path, loaded: &Loaded, summary: &Summary, samples: &RunSamples) -
 
 /// How long one run of a plan takes.
 pub fn estimate(plan: &Plan) -> Duration {
-    let of = |arm: &Arm| match &arm.beside_bulk {
-        Some(options) => options.base + options.duration + beside_bulk::OVERHEAD_ESTIMATE,
-        None => (cases::duration(arm) + SETUP_ESTIMATE) * (1 + u32::from(arm.repeat)),
+    let of = |arm: &Arm| match (&arm.tor, &plan.tor) {
+        (Some(_), Some(network)) => network.as_ref().duration(),
+        _ => (cases::duration(arm) + SETUP_ESTIMATE) * (1 + u32::from(arm.repeat)),
     };
     plan.arms.iter().map(|arm| of(arm.as_ref())).sum()
 }

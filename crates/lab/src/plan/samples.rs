@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Comparison, Plan};
+use super::{Compare, Comparison, Plan};
 use crate::figures::{self, Figure, Labels};
 
 /// The samples of one figure.
@@ -100,13 +100,9 @@ impl RunSamples {
             let compare = compare.as_ref();
             let mut paired = Vec::new();
             for series in self.series.iter().filter(|series| series.name == compare.figure) {
-                let mut base = series.labels.clone();
-                let value = base.insert(compare.label.clone(), compare.base.clone());
-                if value.is_none() || value.as_ref() == Some(&compare.base) {
-                    continue;
-                }
+                let Some((figure, labels)) = base(compare, series) else { continue };
                 let mean = |series: &Series| series.runs.get(&run).and_then(|run| figures::mean(run));
-                let base = self.series(&compare.figure, &base).and_then(mean);
+                let base = self.series(figure, &labels).and_then(mean);
                 if let (Some(a), Some(b)) = (mean(series), base) {
                     let (unit, value) = match compare.kind {
                         Comparison::Ratio => ("1", a / b),
@@ -121,4 +117,15 @@ impl RunSamples {
             }
         }
     }
+}
+
+/// The figure and labels with which a series is compared, if it is.
+fn base<'a>(compare: &'a Compare, series: &Series) -> Option<(&'a str, Labels)> {
+    if let Some(to) = &compare.to {
+        return Some((to, series.labels.clone()));
+    }
+    let (label, base) = (compare.label.as_ref()?, compare.base.as_ref()?);
+    let mut labels = series.labels.clone();
+    let value = labels.insert(label.clone(), base.clone())?;
+    (value != *base).then_some((&compare.figure, labels))
 }

@@ -102,6 +102,7 @@ fn bad_plans_are_refused_with_one_sentence_and_the_line() {
         (("name = \"probe\"", "name = \"bulk\""), 22, "there twice"),
         (("labels = { cc = \"reno\" }", "labels = {}"), 26, "same labels"),
         (("within = 1000.0", "within = -1.0"), 31, "finite"),
+        (("[[plot]]", "[[compare]]\nfigure = \"x\"\nname = \"y\"\nkind = \"ratio\"\n[[plot]]"), 38, "either"),
     ] {
         let error = small(&[change]).unwrap_err().to_string();
         let place = format!("small.toml:{line}: ");
@@ -170,6 +171,20 @@ fn comparisons_are_paired_by_run() {
         (vec![2.0, 1.5], vec![10.0; 2], vec![-100.0, -50.0])
     );
     assert_eq!(samples.all().iter().filter(|series| series.name == "ratio").count(), 1);
+}
+
+#[test]
+fn figures_of_two_names_are_compared_where_their_labels_are_the_same() {
+    let compare = "[[compare]]\nfigure = \"delay_ms\"\nto = \"base_delay_ms\"\nname = \"excess_ms\"\nkind = \"difference\"\n";
+    let loaded = parse("small.toml", &format!("{SMALL}{compare}"), &BTreeMap::new()).unwrap();
+    let mut samples = RunSamples::default();
+    let (stock, tls) = (labels([("transport", "stock")]), labels([("transport", "tls")]));
+    samples.add(0, "base_delay_ms", &stock, "ms", &[300.0]);
+    samples.add(0, "delay_ms", &stock, "ms", &[400.0, 420.0]);
+    samples.add(0, "delay_ms", &tls, "ms", &[1.0]);
+    samples.compare(&loaded.plan, 0);
+    assert_eq!(samples.series("excess_ms", &stock).unwrap().all(), [110.0]);
+    assert_eq!(samples.series("excess_ms", &tls), None);
 }
 
 /// Sockets on this machine's loopback, without any wire. For tests only: it shows that plans are run, not that wires

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,6 +20,8 @@ use crate::socks::is_timeout;
 
 /// Streams served at once; what comes beyond is closed at once.
 const STREAMS_MAX: usize = 1024;
+/// Clients whose uploads are counted apart.
+const SINKS: usize = 64;
 
 /// A file server on loopback. Dropping it stops it and its streams.
 #[derive(Debug)]
@@ -29,10 +31,12 @@ pub struct Server {
     acceptor: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     stop: AtomicBool,
     streams: AtomicUsize,
+    /// Bytes discarded for each client that uploads.
+    sunk: [AtomicU64; SINKS],
 }
 
 impl Server {
@@ -54,7 +58,11 @@ impl Server {
         // The acceptor waits with `poll`, whose time-out lets it notice the end in any namespace.
         listener.set_nonblocking(true).map_err(Error::io(doing))?;
         let addr = listener.local_addr().map_err(Error::io(doing))?;
-        let state = Arc::new(State::default());
+        let state = Arc::new(State {
+            stop: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+            sunk: [const { AtomicU64::new(0) }; SINKS],
+        });
         let shared = Arc::clone(&state);
         let acceptor = thread::spawn(move || accept(&listener, &shared));
         Ok(Server { addr, state, acceptor: Some(acceptor) })
@@ -68,6 +76,11 @@ impl Server {
     /// How many streams it serves now.
     pub fn streams(&self) -> usize {
         self.state.streams.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes came from the uploading client with this number; `None` when there is no such number.
+    pub fn sunk(&self, number: usize) -> Option<u64> {
+        Some(self.state.sunk.get(number)?.load(Ordering::Relaxed))
     }
 }
 
@@ -140,6 +153,10 @@ impl Serving<'_> {
                 Ok(bytes_per_s) => self.stream_time(bytes_per_s),
                 Err(_) => self.refuse(),
             },
+            ["SINK", number] => match number.parse() {
+                Ok(number) if number < SINKS => self.sink(number, rest.len()),
+                _ => self.refuse(),
+            },
             ["PLAY"] => match (content_length(&head), number_field(&head, "upload")) {
                 (Some(script_bytes), Some(upload_bytes)) => self.play(rest, script_bytes, upload_bytes),
                 _ => self.refuse(),
@@ -184,6 +201,19 @@ impl Serving<'_> {
                 0 => return Ok(()),
                 len => self.send(&beginning[..len])?,
             }
+        }
+    }
+
+    /// Counts and forgets whatever comes.
+    fn sink(&mut self, number: usize, early_bytes: usize) -> io::Result<()> {
+        let sunk = &self.state.sunk[number];
+        sunk.fetch_add(early_bytes as u64, Ordering::Relaxed);
+        let mut chunk = vec![0; CHUNK];
+        loop {
+            match self.receive(&mut chunk)? {
+                0 => return Ok(()),
+                len => sunk.fetch_add(len as u64, Ordering::Relaxed),
+            };
         }
     }
 

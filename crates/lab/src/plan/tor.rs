@@ -1,0 +1,344 @@
+//! Experiments with a private Tor network: what a plan says about them.
+//!
+//! A plan has one network, `[tor]`: relays, clients, and the wires between their hosts. Each arm with `[arm.tor]` brings
+//! it up once in each run, with the transport that the arm names, and goes through the network's phases in their order:
+//!
+//! 1. Every client of the phase builds a circuit over its path. Circuits of the phase before are closed, so that no
+//!    phase inherits the windows of another one; the connections between relays stay.
+//! 2. Clients that stream begin, and the phase waits until they are steady.
+//! 3. The other clients begin. After the warm-up everything counts until the phase's duration is over.
+//!
+//! Clients, relays, authorities and the server are each on a host of their own, but for the server, which is on the
+//! host of the exit that a client uses unless the plan gives it one.
+
+mod check;
+mod circuits;
+mod network;
+mod phase;
+mod programs;
+mod streams;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use heddle_netem::DirectionOptions;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::parse;
+use super::wires::{self, Conduct};
+use crate::emulator::{Emulation, RunOptions};
+use crate::error::Result;
+use crate::figures::Labels;
+use crate::testnet::{Network, Program};
+
+pub(super) use check::{check, check_arm};
+
+/// What the network's coming up usually takes.
+const STARTUP_ESTIMATE: Duration = Duration::from_secs(40);
+/// What new circuits and the wait for steady streams usually take in a phase.
+const PHASE_ESTIMATE: Duration = Duration::from_secs(9);
+
+/// The private Tor network of a plan, in TOML `[tor]`.
+///
+/// Every phase gives, labelled with the labels of arm and phase besides those that are named here:
+///
+/// | figure | a sample is | labels |
+/// |---|---|---|
+/// | `throughput_kb_s` | what all streaming clients with the same labels got together in a second, in 1000 bytes | client's |
+/// | `circuit_throughput_kb_s` | the mean of one streaming client over the phase | client's |
+/// | `slowest_throughput_kb_s` | the least of those means | client's |
+/// | `open_ms` | the opening of a stream, for a probe or a download | client's |
+/// | `latency_ms` | a probe's answer, one way from the server to the client | client's |
+/// | `echo_ms` | a probe and its answer, one cell each | client's |
+/// | `first_byte_ms` | a download's first byte, from the request for a stream on | client's |
+/// | `download_s`, `download_kb_s` | a download, from the request for a stream on | client's |
+/// | `failures` | how many probes, downloads or streams of one client failed | client's |
+/// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |
+/// | `relay_memory_mb` | a relay's resident memory at the end of the phase | `relay` |
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tor {
+    /// The relays, besides three stock authorities.
+    #[serde(rename = "relay")]
+    pub relays: Vec<Spanned<Relay>>,
+    /// The wires between hosts, in groups. Default: every wire is like `default_wire`.
+    #[serde(default, rename = "wire")]
+    pub wires: Vec<Spanned<WireGroup>>,
+    /// The wire of each pair of hosts that no group names. Directories and descriptors go over such wires. Default: a
+    /// delay of 1 ms and nothing else.
+    #[serde(default = "default_wire")]
+    pub default_wire: DirectionOptions,
+    /// Stock onion proxies, each with one circuit and one traffic program.
+    #[serde(rename = "client")]
+    pub clients: Vec<Spanned<Client>>,
+    /// What happens, in this order.
+    #[serde(rename = "phase")]
+    pub phases: Vec<Spanned<Phase>>,
+    /// The name of a host of the server's own, for wires to it. Default: it is on the host of each client's exit.
+    #[serde(default)]
+    pub server: Option<String>,
+    /// Lines for every authority's torrc, such as `ConsensusParams cc_alg=0`. Default: none.
+    #[serde(default)]
+    pub authority_torrc: Vec<String>,
+    /// Lines for every client's torrc. Default: none.
+    #[serde(default)]
+    pub client_torrc: Vec<String>,
+}
+
+/// A relay and its host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relay {
+    /// Its nickname and its host's name: 1 to 19 letters and digits.
+    pub name: String,
+    /// Whether it exits. Default: no.
+    #[serde(default)]
+    pub exit: bool,
+    /// What it is, whatever the arm says. Default: what the arm says.
+    #[serde(default)]
+    pub transport: Option<Transport>,
+    /// Lines for its torrc, such as `RelayBandwidthRate 128 KBytes`. Default: none.
+    #[serde(default)]
+    pub torrc: Vec<String>,
+}
+
+/// What the relays of a network are, and how they talk to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Stock `tor`.
+    Stock,
+    /// Heddle relays with stock Tor's own link protocol.
+    Tls,
+}
+
+impl Transport {
+    /// What runs such a relay, and the lines of its torrc that choose the transport.
+    fn relay(self) -> (Program, &'static [&'static str]) {
+        match self {
+            Transport::Stock => (Program::Stock, &[]),
+            Transport::Tls => (Program::Heddle, &[]),
+        }
+    }
+}
+
+/// Wires that are alike, each with chance of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WireGroup {
+    /// The name by which arms change it.
+    pub name: String,
+    /// The pairs of hosts that they join.
+    pub between: Vec<[String; 2]>,
+    /// The direction from the first host of a pair to the second.
+    pub there: DirectionOptions,
+    /// The direction from the second to the first. Default: like `there`.
+    #[serde(default)]
+    pub back: Option<DirectionOptions>,
+}
+
+/// An onion proxy on a host of its own, and what it is used for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Client {
+    /// Its host's name.
+    pub name: String,
+    /// The relays of its circuit, guard first.
+    pub path: Vec<String>,
+    /// What it does.
+    pub program: Traffic,
+    /// Labels of its figures: clients with the same ones share their figures. Default: none.
+    #[serde(default)]
+    pub labels: Labels,
+}
+
+/// A client's traffic program. In TOML `{ probe = { pause = "200 ms" } }`, `{ bulk = {} }` and so on.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Traffic {
+    /// One-cell questions about the server's clock, each over a stream of its own.
+    Probe {
+        /// The mean of the exponential pause from one to the next.
+        #[serde(deserialize_with = "parse::duration")]
+        pause: Duration,
+    },
+    /// A stream from the server without end.
+    Bulk {
+        /// The most that the server sends, in 1000 bytes per second, lest a stream outrun the emulator; 0 is no limit.
+        /// Default: 0.
+        #[serde(default)]
+        limit_kb_s: u64,
+    },
+    /// A stream to the server without end. What counts is what reached the server.
+    Upload {},
+    /// Downloads with pauses between them. Both are uniform between their bounds.
+    Fetch {
+        /// Least and greatest size.
+        #[serde(deserialize_with = "parse::sizes_bytes")]
+        size: [u64; 2],
+        /// Shortest and longest pause from the end of one to the beginning of the next.
+        #[serde(deserialize_with = "parse::durations")]
+        pause: [Duration; 2],
+    },
+}
+
+impl Traffic {
+    /// Whether it has the one stream without end that must be steady before anything counts.
+    fn streams(&self) -> bool {
+        matches!(self, Traffic::Bulk { .. } | Traffic::Upload {})
+    }
+}
+
+/// A part of an experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Its name in progress.
+    pub name: String,
+    /// Labels of its figures. Default: none.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Who does something. Default: every client.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// The longest wait for streams to be steady. Default: 15 s.
+    #[serde(default = "steady_max", deserialize_with = "parse::duration")]
+    pub steady_max: Duration,
+    /// What does not count of what follows. Default: 0 s.
+    #[serde(default, deserialize_with = "parse::duration")]
+    pub warm_up: Duration,
+    /// How long everything counts, at least a second. A download that began before the end is waited for.
+    #[serde(deserialize_with = "parse::duration")]
+    pub duration: Duration,
+    /// Which figures are kept, and under which names. Default: all, under their own.
+    #[serde(default)]
+    pub figures: BTreeMap<String, String>,
+    /// Whether a client that gets nothing is a result. Otherwise the run is invalid. Default: no.
+    #[serde(default)]
+    pub may_fail: bool,
+}
+
+/// How an arm runs the plan's network, in TOML `[arm.tor]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TorArm {
+    /// What its relays are.
+    pub transport: Transport,
+    /// `false` has Heddle's relays hold back small writes as stock Tor does (Nagle's algorithm). Default: `true`.
+    #[serde(default = "yes")]
+    pub nodelay: bool,
+    /// Lines for every relay's torrc. Default: none.
+    #[serde(default)]
+    pub relay_torrc: Vec<String>,
+    /// Lines for every authority's torrc, after the network's own. Default: none.
+    #[serde(default)]
+    pub authority_torrc: Vec<String>,
+    /// Lines for every client's torrc, after the network's own. Default: none.
+    #[serde(default)]
+    pub client_torrc: Vec<String>,
+    /// What groups of wires are instead, by name. Default: as the network says.
+    #[serde(default)]
+    pub wires: BTreeMap<String, WirePair>,
+}
+
+/// Both directions of a wire.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WirePair {
+    /// From the first host of a pair to the second.
+    pub there: DirectionOptions,
+    /// From the second to the first. Default: like `there`.
+    #[serde(default)]
+    pub back: Option<DirectionOptions>,
+}
+
+impl Tor {
+    /// How long an arm takes.
+    pub(super) fn duration(&self) -> Duration {
+        let phases = self.phases.iter().map(Spanned::as_ref);
+        phases.map(|phase| PHASE_ESTIMATE + phase.warm_up + phase.duration).sum::<Duration>()
+            + STARTUP_ESTIMATE
+    }
+}
+
+impl Phase {
+    /// Whether a client does something in it.
+    fn has(&self, client: &Client) -> bool {
+        self.clients.is_empty() || self.clients.contains(&client.name)
+    }
+}
+
+/// What one run of an arm measured.
+pub(super) struct Measured {
+    pub(super) samples: Vec<Sampled>,
+    pub(super) conduct: Conduct,
+}
+
+/// The samples of one figure, with its labels beyond the arm's.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Sampled {
+    pub(super) name: String,
+    pub(super) labels: Labels,
+    pub(super) unit: &'static str,
+    pub(super) values: Vec<f64>,
+}
+
+/// Runs an arm once. `heddle` is the Heddle program.
+pub(super) fn run(
+    tor: &Tor,
+    options: &TorArm,
+    seed: u64,
+    heddle: &Path,
+    on_step: &mut dyn FnMut(&str),
+) -> Result<Measured> {
+    let emulation =
+        Emulation::start(&network::hosts(tor, options), &RunOptions { seed, ..RunOptions::default() })?;
+    let (samples, reasons) = measure(tor, options, seed, heddle, &emulation, on_step)?;
+    let mut conduct = wires::conduct(emulation.stop()?);
+    conduct.reasons.extend(reasons);
+    Ok(Measured { samples, conduct })
+}
+
+/// Brings the network up and goes through its phases. Returns what they measured, and what was wrong with it.
+fn measure(
+    tor: &Tor,
+    options: &TorArm,
+    seed: u64,
+    heddle: &Path,
+    emulation: &Emulation,
+    on_step: &mut dyn FnMut(&str),
+) -> Result<(Vec<Sampled>, Vec<String>)> {
+    let places = network::Placed::new(tor, emulation);
+    let network = network::options(tor, options, heddle);
+    let network = Network::start_at(&network, &places, &mut |progress| on_step(progress.step))?;
+    let servers = network::servers(tor, emulation)?;
+    let keepers = circuits::keepers(&network)?;
+    let stage = phase::Stage { tor, seed, emulation, network: &network, servers: &servers };
+    let (mut samples, mut reasons) = (Vec::new(), Vec::new());
+    for phase in &tor.phases {
+        let (sampled, faults) = stage.play(phase.as_ref(), on_step)?;
+        samples.extend(sampled);
+        reasons.extend(faults);
+    }
+    // Streams end before their circuits' keepers do.
+    drop(servers);
+    drop(keepers);
+    Ok((samples, reasons))
+}
+
+fn default_wire() -> DirectionOptions {
+    DirectionOptions { delay_ns: 1_000_000, ..DirectionOptions::default() }
+}
+
+fn steady_max() -> Duration {
+    Duration::from_secs(15)
+}
+
+fn yes() -> bool {
+    true
+}

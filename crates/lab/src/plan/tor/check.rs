@@ -1,0 +1,160 @@
+//! The first fault of a plan's network that its form alone does not show, and where it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use heddle_netem::DirectionOptions;
+
+use super::network::{AUTHORITIES, host_names, hosts};
+use super::{Client, Phase, Relay, Tor, TorArm, Traffic, WireGroup};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Longest nickname (dir-spec 2.1.1).
+const NAME_MAX: usize = 19;
+/// The most hosts: more processes than this are not a small network any more.
+const HOSTS_MAX: usize = 60;
+/// Shortest and longest path of a circuit.
+const HOPS: std::ops::RangeInclusive<usize> = 1..=8;
+/// The longest line for a torrc.
+const LINE_MAX: usize = 1000;
+
+/// A byte of the plan's text, or none when the fault has no place of its own, and one sentence.
+pub(in crate::plan) type Fault = (Option<usize>, String);
+
+/// The first fault of the network itself.
+pub(in crate::plan) fn check(tor: &Tor) -> Result<(), Fault> {
+    let general = |what: String| (None, what);
+    let names = host_names(tor);
+    if names.len() > HOSTS_MAX {
+        return Err(general(format!("{} hosts; possible are {HOSTS_MAX}", names.len())));
+    }
+    let mut taken = BTreeSet::new();
+    if let Some(name) = names.iter().find(|name| !taken.insert(**name)) {
+        return Err(general(format!("two hosts are called {name:?}")));
+    }
+    if tor.relays.is_empty() || tor.clients.is_empty() || tor.phases.is_empty() {
+        return Err(general("[tor] needs at least one relay, one client and one phase".into()));
+    }
+    check_lines(tor.authority_torrc.iter().chain(&tor.client_torrc)).map_err(general)?;
+    for relay in &tor.relays {
+        check_relay(relay.as_ref()).map_err(|what| (Some(relay.span().start), what))?;
+    }
+    let (mut groups, mut pairs) = (BTreeSet::new(), BTreeSet::new());
+    for group in &tor.wires {
+        let at = |what: String| (Some(group.span().start), what);
+        if !groups.insert(&group.as_ref().name) {
+            return Err(at(format!("wires {:?} are there twice", group.as_ref().name)));
+        }
+        check_group(group.as_ref(), &taken, &mut pairs).map_err(at)?;
+    }
+    check_direction(&tor.default_wire).map_err(|what| general(format!("default_wire: {what}")))?;
+    let exits: BTreeMap<&str, bool> =
+        tor.relays.iter().map(|relay| (&*relay.as_ref().name, relay.as_ref().exit)).collect();
+    for client in &tor.clients {
+        check_client(client.as_ref(), &exits).map_err(|what| (Some(client.span().start), what))?;
+    }
+    let clients: BTreeSet<&str> = tor.clients.iter().map(|client| &*client.as_ref().name).collect();
+    for phase in &tor.phases {
+        check_phase(phase.as_ref(), &clients).map_err(|what| (Some(phase.span().start), what))?;
+    }
+    Ok(())
+}
+
+/// The first fault of an arm that runs the network. The network itself has none.
+pub(in crate::plan) fn check_arm(tor: &Tor, arm: &TorArm) -> Result<(), String> {
+    check_lines(arm.relay_torrc.iter().chain(&arm.authority_torrc).chain(&arm.client_torrc))?;
+    let groups: BTreeSet<&str> = tor.wires.iter().map(|group| &*group.as_ref().name).collect();
+    for (name, pair) in &arm.wires {
+        if !groups.contains(&**name) {
+            return Err(format!("the network has no wires {name:?}"));
+        }
+        check_direction(&pair.there)?;
+        pair.back.iter().try_for_each(check_direction)?;
+    }
+    hosts(tor, arm).check().map_err(|error| error.to_string())
+}
+
+/// Checks a group of wires. `pairs` are those that have a wire already.
+fn check_group<'a>(
+    group: &'a WireGroup,
+    hosts: &BTreeSet<&str>,
+    pairs: &mut BTreeSet<[&'a str; 2]>,
+) -> Result<(), String> {
+    for [from, to] in &group.between {
+        if let Some(host) = [from, to].into_iter().find(|host| !hosts.contains(&***host)) {
+            return Err(format!("there is no host {host:?}"));
+        }
+        if !pairs.insert(if from < to { [from, to] } else { [to, from] }) {
+            return Err(format!("{from:?} and {to:?} have a wire already"));
+        }
+    }
+    check_direction(&group.there)?;
+    group.back.iter().try_for_each(check_direction)
+}
+
+fn check_direction(direction: &DirectionOptions) -> Result<(), String> {
+    direction.validate().map_err(|error| error.to_string())
+}
+
+fn check_relay(relay: &Relay) -> Result<(), String> {
+    let Relay { name, torrc, .. } = relay;
+    if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Err(format!("{name:?} is no name for a relay: that has 1 to {NAME_MAX} letters and digits"));
+    }
+    // The network's own names for its other processes.
+    if ["auth", "client"].iter().any(|taken| name.starts_with(taken)) {
+        return Err(format!("a relay cannot be called {name:?}: that is for authorities and clients"));
+    }
+    check_lines(torrc.iter())
+}
+
+fn check_lines<'a>(mut lines: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let bad = |line: &&String| line.is_empty() || line.len() > LINE_MAX || line.contains(char::is_control);
+    match lines.find(bad) {
+        Some(line) => Err(format!("{line:?} is no line for a torrc")),
+        None => Ok(()),
+    }
+}
+
+fn check_client(client: &Client, exits: &BTreeMap<&str, bool>) -> Result<(), String> {
+    let Client { name, path, program, .. } = client;
+    if name == AUTHORITIES {
+        return Err(format!("a client cannot be called {name:?}"));
+    }
+    if !HOPS.contains(&path.len()) {
+        return Err(format!(
+            "a path of {} relays; possible is from {} to {}",
+            path.len(),
+            HOPS.start(),
+            HOPS.end()
+        ));
+    }
+    if let Some(hop) = path.iter().find(|hop| !exits.contains_key(&***hop)) {
+        return Err(format!("the path has {hop:?}, which is no relay"));
+    }
+    if path.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err("the path has the same relay twice in a row".into());
+    }
+    if !path.last().and_then(|last| exits.get(&**last)).is_some_and(|exit| *exit) {
+        return Err("the path does not end at an exit".into());
+    }
+    match *program {
+        Traffic::Fetch { size: [least, most], pause: [shortest, longest] }
+            if least > most || shortest > longest =>
+        {
+            Err("sizes and pauses go from the least to the greatest".into())
+        }
+        Traffic::Fetch { size: [_, u64::MAX], .. } => Err("nobody can download that much".into()),
+        _ => Ok(()),
+    }
+}
+
+fn check_phase(phase: &Phase, clients: &BTreeSet<&str>) -> Result<(), String> {
+    if phase.duration < SECOND {
+        return Err("a phase is measured for at least a second".into());
+    }
+    match phase.clients.iter().find(|client| !clients.contains(&***client)) {
+        Some(client) => Err(format!("there is no client {client:?}")),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,53 @@
+//! The circuits of a phase: one for each client, over the path that the plan fixes.
+
+use std::thread;
+use std::time::Duration;
+
+use super::Client as Options;
+use crate::control::{Attacher, CircuitId};
+use crate::error::{Error, Result};
+use crate::testnet::{Client, Network};
+
+/// How long a circuit or a stream may take to open.
+pub(super) const OPEN_MAX: Duration = Duration::from_secs(30);
+
+/// What puts each client's streams on its circuit, for as long as they live.
+pub(super) fn keepers(network: &Network) -> Result<Vec<Attacher>> {
+    network.clients().map(|client| Attacher::start(&client.control_socket(), OPEN_MAX)).collect()
+}
+
+/// A circuit that is open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Open<'a> {
+    pub(super) client: &'a Client,
+    pub(super) id: CircuitId,
+}
+
+/// Builds a circuit for each of these clients, all at the same time.
+pub(super) fn build<'a>(network: &'a Network, clients: &[(&Options, &'a Client)]) -> Result<Vec<Open<'a>>> {
+    thread::scope(|scope| {
+        let building: Vec<_> = clients
+            .iter()
+            .map(|(options, client)| scope.spawn(move || build_one(network, options, client)))
+            .collect();
+        let panicked = || Err(Error::Options("the building of a circuit panicked".into()));
+        building.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
+    })
+}
+
+fn build_one<'a>(network: &Network, options: &Options, client: &'a Client) -> Result<Open<'a>> {
+    let path: Vec<&str> = options.path.iter().map(String::as_str).collect();
+    let id = client.control()?.build_circuit(&network.path(&path)?, OPEN_MAX)?;
+    Ok(Open { client, id })
+}
+
+/// Closes circuits. One that is gone already is no fault: an experiment may be about that.
+pub(super) fn close(circuits: &[Open<'_>]) -> Result<()> {
+    for circuit in circuits {
+        match circuit.client.control()?.close_circuit(circuit.id) {
+            Ok(()) | Err(Error::Refused { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! The hosts, wires, processes and servers of a plan's network.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use heddle_netem::WireOptions;
+use toml::Spanned;
+
+use super::{Client, Relay, Tor, TorArm};
+use crate::emulator::{EmulatedHostOptions, Emulation, NetworkOptions as Hosts};
+use crate::error::{Error, Result};
+use crate::testnet::{NetworkOptions, Places, Program, RelayOptions};
+use crate::traffic::Server;
+
+/// The host of all authorities.
+pub(super) const AUTHORITIES: &str = "authorities";
+/// How long the network may take to come up.
+const STARTUP_MAX: Duration = Duration::from_secs(180);
+/// Has a Heddle relay leave Nagle's algorithm on.
+const NAGLE: &str = "HeddleTCPNoDelay 0";
+/// Circuits that a phase uses must not grow too old for new streams meanwhile.
+const CLIENT_TORRC: &str = "MaxCircuitDirtiness 2 hours";
+
+/// The hosts and wires of a network.
+pub(super) fn hosts(tor: &Tor, arm: &TorArm) -> Hosts {
+    let names = host_names(tor).into_iter();
+    let hosts = names.map(|name| EmulatedHostOptions { name: name.to_owned(), ..Default::default() });
+    let mut wires = Vec::new();
+    for group in tor.wires.iter().map(Spanned::as_ref) {
+        let (there, back) = match arm.wires.get(&group.name) {
+            Some(pair) => (&pair.there, &pair.back),
+            None => (&group.there, &group.back),
+        };
+        wires.extend(group.between.iter().map(|[from, to]| WireOptions {
+            from: from.clone(),
+            to: to.clone(),
+            there: there.clone(),
+            back: back.clone(),
+        }));
+    }
+    Hosts { hosts: hosts.collect(), wires, default_wire: Some(tor.default_wire.clone()), ..Hosts::default() }
+}
+
+/// The names of all hosts: the authorities', the server's if it has one, relays' and clients'.
+pub(super) fn host_names(tor: &Tor) -> Vec<&str> {
+    let relays = tor.relays.iter().map(|relay| &*relay.as_ref().name);
+    let clients = tor.clients.iter().map(|client| &*client.as_ref().name);
+    [AUTHORITIES].into_iter().chain(tor.server.as_deref()).chain(relays).chain(clients).collect()
+}
+
+/// The processes of the network on the hosts of an emulation.
+#[derive(Debug)]
+pub(super) struct Placed<'a> {
+    tor: &'a Tor,
+    emulation: &'a Emulation,
+}
+
+impl<'a> Placed<'a> {
+    pub(super) fn new(tor: &'a Tor, emulation: &'a Emulation) -> Placed<'a> {
+        Placed { tor, emulation }
+    }
+
+    /// The host of a node. A network calls its clients `client`, `client1` and so on, and its authorities `auth0` and
+    /// so on; relays have the names of their hosts.
+    fn host<'b>(&'b self, nickname: &'b str) -> &'b str {
+        let relays = self.tor.relays.iter().map(Spanned::as_ref);
+        if relays.into_iter().any(|relay| relay.name == nickname) {
+            return nickname;
+        }
+        let number = nickname.strip_prefix("client").and_then(|number| match number {
+            "" => Some(0),
+            number => number.parse::<usize>().ok(),
+        });
+        match number.and_then(|number| self.tor.clients.get(number)) {
+            Some(client) => &client.as_ref().name,
+            None => AUTHORITIES,
+        }
+    }
+}
+
+impl Places for Placed<'_> {
+    fn address(&self, nickname: &str) -> Result<IpAddr> {
+        address(self.emulation, self.host(nickname))
+    }
+
+    fn enter(&self, nickname: &str, command: &mut Command) -> Result<()> {
+        self.emulation.enter(self.host(nickname), command)
+    }
+}
+
+fn address(emulation: &Emulation, host: &str) -> Result<IpAddr> {
+    let addresses = emulation.addresses(host).unwrap_or_default();
+    addresses.first().copied().ok_or_else(|| Error::Options(format!("{host} has no address")))
+}
+
+/// The processes of a network.
+pub(super) fn options(tor: &Tor, arm: &TorArm, heddle: &Path) -> NetworkOptions {
+    let all = |ours: &[String], arms: &[String]| [ours, arms].concat();
+    let mut client_torrc = vec![CLIENT_TORRC.to_owned()];
+    client_torrc.extend(all(&tor.client_torrc, &arm.client_torrc));
+    NetworkOptions {
+        heddle: Some(heddle.to_owned()),
+        relays: tor.relays.iter().map(|options| relay(options.as_ref(), arm)).collect(),
+        clients: tor.clients.len(),
+        authority_torrc: all(&tor.authority_torrc, &arm.authority_torrc),
+        client_torrc,
+        startup_timeout: STARTUP_MAX,
+        ..NetworkOptions::default()
+    }
+}
+
+fn relay(options: &Relay, arm: &TorArm) -> RelayOptions {
+    let (program, lines) = options.transport.unwrap_or(arm.transport).relay();
+    let mut torrc: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+    if program == Program::Heddle && !arm.nodelay {
+        torrc.push(NAGLE.to_owned());
+    }
+    torrc.extend(arm.relay_torrc.iter().chain(&options.torrc).cloned());
+    RelayOptions { nickname: options.name.clone(), program, exit: options.exit, torrc }
+}
+
+/// The servers of an experiment, by the host that they are on.
+#[derive(Debug)]
+pub(super) struct Servers(BTreeMap<String, Server>);
+
+/// Starts a server on the host of every exit that a client uses, or the one on its own host.
+pub(super) fn servers(tor: &Tor, emulation: &Emulation) -> Result<Servers> {
+    let mut servers = BTreeMap::new();
+    if let Some(host) = &tor.server {
+        let address = address(emulation, host)?;
+        servers.insert(host.clone(), emulation.inside(host, || Server::start_on(address))??);
+        return Ok(Servers(servers));
+    }
+    let exits: BTreeSet<&String> =
+        tor.clients.iter().filter_map(|client| client.as_ref().path.last()).collect();
+    for exit in exits {
+        servers.insert(exit.clone(), emulation.inside(exit, Server::start)??);
+    }
+    Ok(Servers(servers))
+}
+
+impl Servers {
+    /// The server of a client.
+    pub(super) fn of(&self, tor: &Tor, client: &Client) -> Result<&Server> {
+        let host = tor.server.as_ref().or(client.path.last());
+        let missing = || Error::Options(format!("client {} has no server", client.name));
+        host.and_then(|host| self.0.get(host)).ok_or_else(missing)
+    }
+}

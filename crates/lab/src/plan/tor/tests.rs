@@ -1,0 +1,144 @@
+//! Plans with a network: bad input, and what the shipped ones make of hosts, wires and relays.
+
+use std::collections::BTreeMap;
+
+use heddle_netem::Rate;
+
+use super::*;
+use crate::plan::parse::parse;
+use crate::plan::{Loaded, Plan};
+
+const SMALL: &str = r#"
+name = "small"
+title = "Small"
+about = "A plan for tests."
+budget = "10 min"
+runs = 1
+
+[tor]
+relay = [
+    { name = "guard" },
+    { name = "middle", transport = "stock", torrc = ["RelayBandwidthRate 128 KBytes"] },
+    { name = "exit", exit = true },
+]
+
+[[tor.wire]]
+name = "path"
+between = [["web", "guard"], ["guard", "middle"]]
+there = { delay = "50 ms" }
+
+[[tor.client]]
+name = "web"
+path = ["guard", "middle", "exit"]
+program = { fetch = { size = ["100 KiB", "300 KiB"], pause = ["0 s", "1 s"] } }
+
+[[tor.client]]
+name = "up"
+path = ["guard", "middle", "exit"]
+program = { upload = {} }
+
+[[tor.phase]]
+name = "all"
+duration = "5 s"
+
+[[arm]]
+name = "tls"
+tor = { transport = "tls", nodelay = false, relay_torrc = ["Log debug stdout"] }
+"#;
+
+fn small(change: (&str, &str)) -> Result<Loaded> {
+    assert!(SMALL.contains(change.0), "{}", change.0);
+    parse("small.toml", &SMALL.replacen(change.0, change.1, 1), &BTreeMap::new())
+}
+
+fn network_of(plan: &Plan) -> (&Tor, &TorArm) {
+    let arm = plan.arms[0].as_ref().tor.as_ref().unwrap();
+    (plan.tor.as_ref().unwrap().as_ref(), arm)
+}
+
+#[test]
+fn bad_networks_are_refused_with_one_sentence_and_the_line() {
+    for (change, line, what) in [
+        (("\"exit\", exit = true", "\"exit\", exits = true"), 12, "exits"),
+        (("exit = true", "exit = false"), 20, "does not end at an exit"),
+        (("{ name = \"guard\" }", "{ name = \"gu ard\" }"), 10, "no name for a relay"),
+        (("{ name = \"guard\" }", "{ name = \"client7\" }"), 10, "authorities and clients"),
+        (("{ name = \"guard\" }", "{ name = \"middle\" }"), 8, "two hosts are called \"middle\""),
+        (("{ name = \"guard\" }", "{ name = \"authorities\" }"), 8, "two hosts are called"),
+        (("128 KBytes", "128\\nExitRelay 1"), 11, "no line for a torrc"),
+        (("transport = \"stock\"", "transport = \"stocks\""), 11, "stocks"),
+        (("\"50 ms\"", "\"50\""), 18, "no unit"),
+        (("delay = \"50 ms\"", "duplicate = \"150 %\""), 15, "1.5"),
+        (("[\"web\", \"guard\"], [", "[\"web\"], ["), 17, "array of length 2"),
+        (("[\"web\", \"guard\"]", "[\"wob\", \"guard\"]"), 15, "no host \"wob\""),
+        (("[\"guard\", \"middle\"]]", "[\"guard\", \"web\"]]"), 15, "have a wire already"),
+        (("\"middle\", \"exit\"]", "\"mid\", \"exit\"]"), 20, "\"mid\", which is no relay"),
+        (("\"middle\", \"exit\"]", "\"guard\", \"exit\"]"), 20, "twice in a row"),
+        (("[\"guard\", \"middle\", \"exit\"]", "[]"), 20, "a path of 0 relays"),
+        (("\"300 KiB\"", "\"30 KiB\""), 20, "least to the greatest"),
+        (("\"100 KiB\", ", ""), 23, "array of length 2"),
+        (("upload = {}", "uploads = {}"), 28, "uploads"),
+        (("upload = {}", "upload = { size = 1 }"), 28, "size"),
+        (("\"5 s\"", "\"0.5 s\""), 30, "at least a second"),
+        (("duration = \"5 s\"", "duration = \"5 s\"\nclients = [\"wib\"]"), 30, "no client \"wib\""),
+        (("[[tor.phase]]", "[[tor.phases]]"), 30, "phase"),
+        (("nodelay = false", "nodelay = 0"), 36, "boolean"),
+        (("nodelay = false", "wires = { paths = { there = {} } }"), 34, "no wires \"paths\""),
+        (("\"Log debug stdout\"", "\"\""), 34, "no line for a torrc"),
+        (("[[arm]]", "[[arm]]\nrepeat = true"), 34, "is not repeated"),
+    ] {
+        let error = small(change).unwrap_err().to_string();
+        let place = format!("small.toml:{line}: ");
+        assert!(error.starts_with(&place) && error.contains(what), "{change:?}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    let (start, rest) = SMALL.split_once("[tor]").unwrap();
+    let (_, arms) = rest.split_once("[[arm]]").unwrap();
+    let error = parse("small.toml", &format!("{start}[[arm]]{arms}"), &BTreeMap::new()).unwrap_err();
+    assert!(error.to_string().contains("[tor] is missing"), "{error}");
+}
+
+#[test]
+fn relays_are_what_the_arm_says_unless_they_say_it_themselves() {
+    let loaded = small(("small", "small")).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let options = network::options(tor, arm, Path::new("heddle"));
+    let relays: Vec<_> =
+        options.relays.iter().map(|relay| (&*relay.nickname, relay.program, relay.exit)).collect();
+    let (stock, heddle) = (Program::Stock, Program::Heddle);
+    assert_eq!(relays, [("guard", heddle, false), ("middle", stock, false), ("exit", heddle, true)]);
+    assert_eq!(options.relays[0].torrc, ["HeddleTCPNoDelay 0", "Log debug stdout"]);
+    assert_eq!(options.relays[1].torrc, ["Log debug stdout", "RelayBandwidthRate 128 KBytes"]);
+    assert_eq!(options.clients, 2);
+}
+
+#[test]
+fn arms_change_wires_by_the_name_of_their_group() {
+    let wires = "wires = { path = { there = { rate = \"1 Mbit/s\" } } }";
+    let loaded = small(("nodelay = false", wires)).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let hosts = network::hosts(tor, arm);
+    let names: Vec<&str> = hosts.hosts.iter().map(|host| &*host.name).collect();
+    assert_eq!(names, ["authorities", "guard", "middle", "exit", "web", "up"]);
+    assert_eq!(hosts.wires.len(), 2);
+    assert!(hosts.wires.iter().all(|wire| wire.there.rate == Rate::BitsPerS(1_000_000)));
+    assert!(hosts.wires.iter().all(|wire| wire.there.delay_ns == 0 && wire.back.is_none()));
+    assert_eq!(hosts.default_wire.unwrap().delay_ns, 1_000_000);
+}
+
+#[test]
+fn figures_that_a_phase_names_are_kept_under_the_new_name() {
+    let figures = "duration = \"5 s\"\nlabels = { part = \"a\" }\nfigures = { open_ms = \"opening_ms\" }";
+    let loaded = small(("duration = \"5 s\"", figures)).unwrap();
+    let (tor, _) = network_of(&loaded.plan);
+    let sampled = |name: &str| Sampled {
+        name: name.to_owned(),
+        labels: crate::figures::labels([("client", "web")]),
+        unit: "ms",
+        values: vec![1.0],
+    };
+    let phase = tor.phases[0].as_ref();
+    let kept = phase::keep(phase, vec![sampled("open_ms"), sampled("echo_ms")]);
+    let labels = crate::figures::labels([("client", "web"), ("part", "a")]);
+    assert_eq!(kept, [Sampled { name: "opening_ms".into(), labels, unit: "ms", values: vec![1.0] }]);
+}
