@@ -7,6 +7,7 @@
 pub mod fuzz;
 pub mod link;
 mod padding;
+pub mod quic;
 pub mod tls;
 
 pub use padding::PaddingOptions;

@@ -1,0 +1,642 @@
+//! QUIC between upgraded relays: one connection for each pair of relays, one stream for each circuit.
+//!
+//! Circuits are isolated from each other: a lost packet holds back only the circuits whose cells it carried, and a circuit
+//! that nobody reads takes its own window and no more. They share one congestion window, whose controller can stand for
+//! as many connections as there are busy circuits.
+//!
+//! A cell on a flow is its command and its body, 510 bytes. DESTROY is RESET_STREAM and STOP_SENDING with Tor's reason as
+//! the code; it overtakes data. Neither circuit ids nor anything else that is per circuit can be seen on the wire.
+//!
+//! The port is silent. A datagram is looked at only when it comes from the address of a peer and carries an id of ours or
+//! a token that a dialler was given over TLS; whatever quinn-proto would answer to anything else is dropped.
+
+mod connection;
+mod crypto;
+mod flow;
+mod flows;
+mod gauge;
+mod ids;
+mod options;
+
+pub use options::{CongestionControl, InvalidOptions, QuicOptions};
+
+use bytes::BytesMut;
+use connection::{Clock, Connection, Parts};
+use core::fmt;
+use core::net::IpAddr;
+use crypto::{KEY_LEN, OurKey};
+use flow::Lent;
+use gauge::Gauge;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::channel::{Isolation, Role, Scope};
+use heddle_proto::endpoint::{
+    ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
+    FlowCell, FlowState, Transmit,
+};
+use heddle_proto::rng::Seed;
+use heddle_proto::time::Instant;
+use ids::Ids;
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use quinn_proto::{
+    ClientConfig, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, Incoming, NoneTokenStore,
+    ServerConfig,
+};
+use slotmap::{Key, KeyData, SlotMap};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Bytes of a token.
+const TOKEN_LEN: usize = 20;
+
+slotmap::new_key_type! {
+    struct LinkKey;
+}
+
+impl LinkKey {
+    fn conn(self) -> ConnId {
+        ConnId(self.data().as_ffi())
+    }
+
+    fn of(conn: ConnId) -> Self {
+        KeyData::from_ffi(conn.0).into()
+    }
+}
+
+/// A connection's place in the endpoint.
+struct Link {
+    stage: Stage,
+    /// Where its datagrams come from.
+    peer: IpAddr,
+    /// The token that its dialler's first datagram carries, while that may still come.
+    token: Option<[u8; TOKEN_LEN]>,
+    /// Its entry among the timers.
+    timer: Option<Instant>,
+    is_dirty: bool,
+    is_readable: bool,
+    is_noisy: bool,
+}
+
+enum Stage {
+    /// The dialler has not come.
+    Waiting {
+        options: Box<ConnectionOptions>,
+        deadline: Instant,
+    },
+    Live(Box<Connection>),
+    /// It ended before there was a connection, and the relay has not heard so.
+    Failed(ConnectionError),
+}
+
+/// All connections of one UDP port; see the module.
+pub struct QuicEndpoint {
+    options: QuicOptions,
+    clock: Clock,
+    key: OurKey,
+    ids: Ids,
+    token_key: aws_lc_rs::hkdf::Prk,
+    quinn: quinn_proto::Endpoint,
+    links: SlotMap<LinkKey, Link>,
+    by_handle: Vec<Option<LinkKey>>,
+    tokens: BTreeMap<[u8; TOKEN_LEN], LinkKey>,
+    /// How many connections there are with each address.
+    peers: BTreeMap<IpAddr, usize>,
+    timers: BTreeSet<(Instant, LinkKey)>,
+    /// Links that may have something to send, to lend, or to say.
+    dirty: VecDeque<LinkKey>,
+    readable: VecDeque<LinkKey>,
+    noisy: VecDeque<LinkKey>,
+    lent: Lent,
+    scratch: Vec<u8>,
+    strangers: u64,
+}
+
+impl QuicEndpoint {
+    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone.
+    pub fn new(
+        options: QuicOptions,
+        secret: &Zeroizing<[u8; 32]>,
+        seed: &Seed,
+    ) -> Result<Self, QuicSetupError> {
+        options.validate().map_err(|why| QuicSetupError(why.to_string()))?;
+        let key = OurKey::new(secret).map_err(|why| QuicSetupError(why.to_string()))?;
+        let ids = Ids::new(&seed.child("ids", 0));
+        let secret_of = |label| seed.child(label, 0).rng().array::<KEY_LEN>();
+        let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &secret_of("reset"));
+        let token_key =
+            aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]).extract(&secret_of("token"));
+        let mut config = EndpointConfig::new(Arc::new(reset_key));
+        let maker = ids.clone();
+        config
+            .cid_generator(move || Box::new(maker.clone()))
+            .supported_versions(vec![1])
+            .grease_quic_bit(false)
+            .rng_seed(Some(secret_of("quinn")));
+        config
+            .max_udp_payload_size(options.datagram_bytes_max)
+            .map_err(|why| QuicSetupError(why.to_string()))?;
+        // Accepts nobody: each connection brings a configuration with its peer's key.
+        let nobody = server_config(&key, [0; KEY_LEN], token_key.clone())?;
+        let quinn = quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(nobody)), true, None);
+        Ok(QuicEndpoint {
+            clock: Clock { anchor: options.anchor },
+            options,
+            key,
+            ids,
+            token_key,
+            quinn,
+            links: SlotMap::with_key(),
+            by_handle: Vec::new(),
+            tokens: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            dirty: VecDeque::new(),
+            readable: VecDeque::new(),
+            noisy: VecDeque::new(),
+            lent: Lent::new(),
+            scratch: Vec::new(),
+            strangers: 0,
+        })
+    }
+
+    /// Datagrams that were dropped because nobody of ours could have sent them.
+    pub fn stranger_datagrams(&self) -> u64 {
+        self.strangers
+    }
+
+    fn dial(
+        &mut self,
+        now: Instant,
+        key: LinkKey,
+        options: ConnectionOptions,
+    ) -> Result<(), ConnectionError> {
+        let setup =
+            |why: &dyn fmt::Display| ConnectionError::PeerMisbehaved(format!("it cannot be dialled: {why}"));
+        let tls = crypto::client(&self.key, options.peer_key).map_err(|why| setup(&why))?;
+        let tls = QuicClientConfig::try_from(tls).map_err(|why| setup(&why))?;
+        let gauge = Arc::new(Gauge::new(self.options.anchor));
+        let token = options.secrets.token;
+        let mut config = ClientConfig::new(Arc::new(tls));
+        config
+            .transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)))
+            .token_store(Arc::new(NoneTokenStore))
+            .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));
+        // The name is not sent.
+        let connected = self.quinn.connect(self.clock.std(now), config, options.peer, "heddle");
+        let (handle, quinn) = connected.map_err(|why| setup(&why))?;
+        let parts = Parts { handle, quinn, gauge, deadline: now + self.options.dial_timeout };
+        self.go_live(now, key, parts, options);
+        Ok(())
+    }
+
+    /// The dialler came: its token was right and so was its address.
+    fn accept(&mut self, now: Instant, incoming: Incoming) {
+        let key = <&[u8; TOKEN_LEN]>::try_from(&incoming.orig_dst_cid()[..])
+            .ok()
+            .and_then(|token| self.tokens.get(token).copied());
+        let Some(link) = key.and_then(|key| self.links.get_mut(key)) else {
+            self.quinn.ignore(incoming);
+            return;
+        };
+        let (Some(key), Stage::Waiting { options, deadline }) = (key, &link.stage) else {
+            self.quinn.ignore(incoming);
+            return;
+        };
+        let gauge = Arc::new(Gauge::new(self.options.anchor));
+        let Ok(mut config) = server_config(&self.key, options.peer_key, self.token_key.clone()) else {
+            self.quinn.ignore(incoming);
+            return;
+        };
+        config.transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)));
+        let deadline = *deadline;
+        self.scratch.clear();
+        let accepted =
+            self.quinn.accept(incoming, self.clock.std(now), &mut self.scratch, Some(Arc::new(config)));
+        // What does not decrypt came from somebody who guessed the token off the wire: the dialler may still come.
+        let Ok((handle, quinn)) = accepted else {
+            return;
+        };
+        let failed = Stage::Failed(ConnectionError::NoAnswer);
+        let Stage::Waiting { options, .. } = core::mem::replace(&mut link.stage, failed) else {
+            return;
+        };
+        self.go_live(now, key, Parts { handle, quinn, gauge, deadline }, *options);
+    }
+
+    fn go_live(&mut self, now: Instant, key: LinkKey, parts: Parts, options: ConnectionOptions) {
+        let handle = parts.handle.0;
+        if self.by_handle.len() <= handle {
+            self.by_handle.resize(handle + 1, None);
+        }
+        self.by_handle[handle] = Some(key);
+        let connection = Connection::new(now, parts, options, &self.options);
+        if let Some(link) = self.links.get_mut(key) {
+            link.stage = Stage::Live(Box::new(connection));
+        }
+        self.after(now, key);
+    }
+
+    /// Hands one datagram to its connection, or drops it.
+    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &[u8]) -> Option<LinkKey> {
+        if !self.is_known(from, datagram) {
+            self.strangers += 1;
+            return None;
+        }
+        // A copy, so that what a flow keeps does not keep all datagrams that the system gave us together.
+        let data = BytesMut::from(datagram);
+        let ecn = EcnCodepoint::from_bits(from.ecn);
+        self.scratch.clear();
+        let event =
+            self.quinn.handle(self.clock.std(now), from.from, from.to, ecn, data, &mut self.scratch)?;
+        match event {
+            DatagramEvent::ConnectionEvent(handle, event) => {
+                let key = self.by_handle.get(handle.0).copied().flatten()?;
+                if let Some(connection) = self.live(key) {
+                    connection.handle_event(now, event);
+                }
+                Some(key)
+            }
+            DatagramEvent::NewConnection(incoming) => {
+                self.accept(now, incoming);
+                None
+            }
+            // The port is silent.
+            DatagramEvent::Response(_) => None,
+        }
+    }
+
+    /// Whether a peer of ours may have sent it.
+    fn is_known(&self, from: &Datagrams, datagram: &[u8]) -> bool {
+        let address = from.from.ip().to_canonical();
+        let Some(head) = ids::head(datagram).filter(|_| self.peers.contains_key(&address)) else {
+            return false;
+        };
+        if let Ok(token) = <&[u8; TOKEN_LEN]>::try_from(head.to) {
+            let link = self.tokens.get(token).and_then(|key| self.links.get(*key));
+            return head.is_initial && link.is_some_and(|link| link.peer == address);
+        }
+        self.ids.is_ours(head.to)
+    }
+
+    fn live(&mut self, key: LinkKey) -> Option<&mut Connection> {
+        match &mut self.links.get_mut(key)?.stage {
+            Stage::Live(connection) => Some(connection),
+            Stage::Waiting { .. } | Stage::Failed(_) => None,
+        }
+    }
+
+    /// Notes what a connection may want after it was touched.
+    fn after(&mut self, now: Instant, key: LinkKey) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        if let Stage::Live(connection) = &mut link.stage {
+            connection.on_quinn_events(now);
+            connection.settle(&mut self.quinn);
+            if connection.has_readable() && !core::mem::replace(&mut link.is_readable, true) {
+                self.readable.push_back(key);
+            }
+            if !core::mem::replace(&mut link.is_dirty, true) {
+                self.dirty.push_back(key);
+            }
+        }
+        if !core::mem::replace(&mut link.is_noisy, true) {
+            self.noisy.push_back(key);
+        }
+    }
+
+    /// Nothing is left to be sent: sets the timer, or forgets a connection of which nothing is left at all.
+    fn rest(&mut self, key: LinkKey) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        let Stage::Live(connection) = &mut link.stage else {
+            return;
+        };
+        connection.settle(&mut self.quinn);
+        if connection.is_gone() {
+            self.forget(key);
+            return;
+        }
+        let timer = connection.poll_timeout();
+        // A timer that is too early costs a look; moving it with every packet would cost more.
+        if timer.is_some_and(|at| link.timer.is_none_or(|set| at < set)) {
+            self.set_timer(key, timer);
+        }
+    }
+
+    fn set_timer(&mut self, key: LinkKey, timer: Option<Instant>) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        if let Some(old) = core::mem::replace(&mut link.timer, timer) {
+            self.timers.remove(&(old, key));
+        }
+        if let Some(new) = timer {
+            self.timers.insert((new, key));
+        }
+    }
+
+    fn on_timer(&mut self, now: Instant, key: LinkKey) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        match &mut link.stage {
+            Stage::Live(connection) => {
+                connection.handle_timeout(now);
+                self.after(now, key);
+            }
+            Stage::Waiting { .. } => {
+                link.stage = Stage::Failed(ConnectionError::NoAnswer);
+                self.after(now, key);
+            }
+            Stage::Failed(_) => {}
+        }
+    }
+
+    fn forget(&mut self, key: LinkKey) {
+        self.set_timer(key, None);
+        self.spend_token(key);
+        let Some(link) = self.links.remove(key) else {
+            return;
+        };
+        if let Stage::Live(connection) = &link.stage {
+            self.by_handle[connection.handle.0] = None;
+        }
+        if let Some(count) = self.peers.get_mut(&link.peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.peers.remove(&link.peer);
+            }
+        }
+    }
+
+    /// The next event of a link, and whether the link is to be forgotten after it.
+    fn event_of(&mut self, key: LinkKey) -> Option<ConnectionEvent> {
+        let link = self.links.get_mut(key)?;
+        let event = match &mut link.stage {
+            Stage::Live(connection) => connection.poll_event(),
+            Stage::Failed(error) => Some(ConnectionEvent::Ended(error.clone())),
+            Stage::Waiting { .. } => None,
+        };
+        if matches!(event, Some(ConnectionEvent::Ready | ConnectionEvent::Ended(_))) {
+            self.spend_token(key);
+        }
+        if matches!(self.links[key].stage, Stage::Failed(_)) {
+            self.forget(key);
+        }
+        event
+    }
+
+    /// The token was used, or never will be.
+    fn spend_token(&mut self, key: LinkKey) {
+        if let Some(token) = self.links.get_mut(key).and_then(|link| link.token.take()) {
+            self.tokens.remove(&token);
+        }
+    }
+}
+
+impl Endpoint for QuicEndpoint {
+    fn name(&self) -> &'static str {
+        "quic"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation { ordering: Scope::Circuit, congestion: Scope::Channel, backpressure: Scope::Circuit }
+    }
+
+    fn public_key(&self) -> [u8; 32] {
+        self.key.public()
+    }
+
+    fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
+        // Every seed makes a key, so there is nothing to keep the old one for.
+        if let Ok(key) = OurKey::new(secret) {
+            self.key = key;
+        }
+    }
+
+    fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {
+        let (role, token, peer) = (options.role, options.secrets.token, options.peer.ip().to_canonical());
+        let deadline = now + self.options.listen_timeout;
+        let is_free = role == Role::Initiator || !self.tokens.contains_key(&token);
+        let stage = match role {
+            Role::Responder if is_free => Stage::Waiting { options: Box::new(options), deadline },
+            Role::Responder => Stage::Failed(ConnectionError::NoAnswer),
+            Role::Initiator => {
+                let key = self.insert(Stage::Failed(ConnectionError::NoAnswer), peer, None);
+                if let Err(error) = self.dial(now, key, options) {
+                    self.links[key].stage = Stage::Failed(error);
+                    self.after(now, key);
+                }
+                return key.conn();
+            }
+        };
+        let key = self.insert(stage, peer, is_free.then_some(token));
+        self.set_timer(key, Some(deadline));
+        self.after(now, key);
+        key.conn()
+    }
+
+    fn close(&mut self, now: Instant, conn: ConnId) {
+        let key = LinkKey::of(conn);
+        match self.links.get_mut(key).map(|link| &mut link.stage) {
+            Some(Stage::Live(connection)) => {
+                connection.close(now);
+                self.spend_token(key);
+                self.after(now, key);
+            }
+            Some(_) => self.forget(key),
+            None => {}
+        }
+    }
+
+    fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
+        let mut last = None;
+        for datagram in datagrams.data.chunks(datagrams.stride.max(1)) {
+            let touched = self.handle_datagram(now, &datagrams, datagram);
+            if touched.is_some() && touched != last {
+                if let Some(key) = last {
+                    self.after(now, key);
+                }
+                last = touched;
+            }
+        }
+        if let Some(key) = last {
+            self.after(now, key);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, key));
+            if let Some(link) = self.links.get_mut(key) {
+                link.timer = None;
+            }
+            self.on_timer(now, key);
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
+        while let Some(&key) = self.dirty.front() {
+            let batch_max = self.options.batch_datagrams_max;
+            // quinn-proto wants an empty buffer.
+            let is_empty = out.is_empty();
+            let mut scratch = core::mem::take(&mut self.scratch);
+            scratch.clear();
+            let transmit = self.live(key).and_then(|connection| {
+                let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
+                connection.poll_transmit(now, datagrams, if is_empty { out } else { &mut scratch })
+            });
+            out.extend_from_slice(&scratch);
+            self.scratch = scratch;
+            if transmit.is_some() {
+                self.dirty.rotate_left(1);
+                return transmit;
+            }
+            self.dirty.pop_front();
+            if let Some(link) = self.links.get_mut(key) {
+                link.is_dirty = false;
+            }
+            self.rest(key);
+        }
+        None
+    }
+
+    fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
+        let _ = now;
+        while let Some(&key) = self.noisy.front() {
+            if let Some(event) = self.event_of(key) {
+                return Some((key.conn(), event));
+            }
+            self.noisy.pop_front();
+            let Some(link) = self.links.get_mut(key) else {
+                continue;
+            };
+            link.is_noisy = false;
+            if matches!(&link.stage, Stage::Live(connection) if connection.is_gone()) {
+                self.forget(key);
+            }
+        }
+        None
+    }
+
+    fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
+        let mut found = None;
+        while let Some(&key) = self.readable.front() {
+            let cell = match self.links.get_mut(key).map(|link| &mut link.stage) {
+                Some(Stage::Live(connection)) => connection.next_cell(&mut self.lent),
+                _ => None,
+            };
+            if let Some(cell) = cell {
+                found = Some((key, cell));
+                break;
+            }
+            self.readable.pop_front();
+            if let Some(link) = self.links.get_mut(key) {
+                link.is_readable = false;
+            }
+            self.after(now, key);
+        }
+        let (key, (circ_id, command)) = found?;
+        Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
+    }
+
+    fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
+        let key = LinkKey::of(conn);
+        let Some(connection) = self.live(key) else {
+            return;
+        };
+        connection.hold(circ_id, hold);
+        let is_readable = connection.has_readable();
+        if let Some(link) = self.links.get_mut(key).filter(|_| is_readable)
+            && !core::mem::replace(&mut link.is_readable, true)
+        {
+            self.readable.push_back(key);
+        }
+    }
+
+    fn capacity(&self, conn: ConnId) -> usize {
+        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
+            Some(Stage::Live(connection)) => connection.capacity(),
+            _ => 0,
+        }
+    }
+
+    fn send(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        circ_id: CircId,
+        command: Command,
+        body: &Body,
+    ) -> FlowState {
+        let key = LinkKey::of(conn);
+        let Some(connection) = self.live(key) else {
+            return FlowState::Open;
+        };
+        let state = connection.send(now, circ_id, command, body);
+        if let Some(link) = self.links.get_mut(key)
+            && !core::mem::replace(&mut link.is_dirty, true)
+        {
+            self.dirty.push_back(key);
+        }
+        state
+    }
+
+    fn stats(&self, conn: ConnId) -> ConnectionStats {
+        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
+            Some(Stage::Live(connection)) => connection.stats(),
+            _ => ConnectionStats::default(),
+        }
+    }
+}
+
+impl QuicEndpoint {
+    fn insert(&mut self, stage: Stage, peer: IpAddr, token: Option<[u8; TOKEN_LEN]>) -> LinkKey {
+        let link =
+            Link { stage, peer, token, timer: None, is_dirty: false, is_readable: false, is_noisy: false };
+        let key = self.links.insert(link);
+        if let Some(token) = token {
+            self.tokens.insert(token, key);
+        }
+        *self.peers.entry(peer).or_default() += 1;
+        key
+    }
+}
+
+/// A listener's part, which accepts `peer` alone.
+fn server_config(
+    ours: &OurKey,
+    peer: [u8; KEY_LEN],
+    token_key: aws_lc_rs::hkdf::Prk,
+) -> Result<ServerConfig, QuicSetupError> {
+    let tls = crypto::server(ours, peer).map_err(|why| QuicSetupError(why.to_string()))?;
+    let tls = QuicServerConfig::try_from(tls)
+        .map_err(|why: NoInitialCipherSuite| QuicSetupError(why.to_string()))?;
+    let mut config = ServerConfig::new(Arc::new(tls), Arc::new(token_key));
+    config.migration(false).max_incoming(1);
+    Ok(config)
+}
+
+impl fmt::Debug for QuicEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuicEndpoint").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The endpoint cannot be set up as it was asked; our own fault.
+#[derive(Debug)]
+pub struct QuicSetupError(String);
+
+impl fmt::Display for QuicSetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QUIC cannot be set up: {}", self.0)
+    }
+}
+
+impl core::error::Error for QuicSetupError {}

@@ -1,0 +1,496 @@
+//! One connection, from its first datagram to its last.
+//!
+//! ```text
+//!                 TLS is done       the peer's proof is right
+//!   Handshaking ─────────────▶ Proving ─────────────────────▶ Open
+//!        │                       │                              │
+//!        └── no answer, a wrong ─┴─ key or proof, a fault, ─────┴─▶ Over ──▶ drained, then forgotten
+//!                                   a dead path, CONNECTION_CLOSE
+//! ```
+//!
+//! 1. Each side opens one unidirectional stream and sends its proof on it, 32 bytes and no more.
+//! 2. Nothing else is believed before the peer's proof is right: flows that came already stay with quinn-proto.
+//! 3. While open, an acknowledgement that does not come is asked for by PINGs of ours besides quinn-proto's own probes. A
+//!    path is dead after three probe time-outs without one (1 + 2 + 4 of them, since each waits twice as long).
+
+use super::flow::{FLOW_CELL_LEN, Lent};
+use super::flows::{Flows, Limits};
+use super::gauge::Gauge;
+use super::options::QuicOptions;
+use bytes::Bytes;
+use core::net::IpAddr;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{
+    ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState, Transmit,
+};
+use heddle_proto::time::{Duration, Instant};
+use quinn_proto::{ConnectionHandle, Dir, Event, StreamEvent, StreamId, TransportErrorCode, VarInt};
+use std::sync::Arc;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+/// Bytes of a proof.
+const PROOF_LEN: usize = 32;
+
+/// What a packet spends besides cells, generously: headers, tag, and the frame's own. What is guessed too much makes the
+/// batch a little smaller until quinn-proto has nothing left, which sets the count right.
+const PACKET_OVERHEAD: usize = 44;
+
+/// Cells that may wait in quinn-proto, at least and at most: what leaves in one go when packets are paced.
+const BATCH_CELLS_MIN: usize = 24;
+const BATCH_CELLS_MAX: usize = 160;
+
+/// Between two looks at how many circuits share the connection.
+const EPOCH_MIN: Duration = Duration::from_millis(100);
+
+/// A probe of ours is sent no sooner than this after the last.
+const PROBE_MIN: Duration = Duration::from_secs(1);
+
+/// Codes of CONNECTION_CLOSE. The peer reads nothing into them; captures and logs may.
+const CLOSE_DONE: u32 = 0;
+const CLOSE_FAULT: u32 = 1;
+
+/// Our time and quinn-proto's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub(super) anchor: std::time::Instant,
+}
+
+impl Clock {
+    pub(super) fn std(self, at: Instant) -> std::time::Instant {
+        self.anchor + Duration::from_nanos(at.as_nanos())
+    }
+
+    fn ours(self, at: std::time::Instant) -> Instant {
+        Instant::ZERO + at.saturating_duration_since(self.anchor)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Handshaking,
+    Proving,
+    Open,
+    Over,
+}
+
+/// Times of the options that a connection lives by.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    keep_alive: Duration,
+    path_dead_min: Duration,
+}
+
+pub(super) struct Connection {
+    pub(super) handle: ConnectionHandle,
+    quinn: quinn_proto::Connection,
+    gauge: Arc<Gauge>,
+    clock: Clock,
+    state: State,
+    local: Option<IpAddr>,
+    /// When it is given up unless it is open by then.
+    deadline: Instant,
+    times: Times,
+    our_proof: Zeroizing<[u8; PROOF_LEN]>,
+    their_proof: Zeroizing<[u8; PROOF_LEN]>,
+    /// The stream of the peer's proof and what came on it.
+    proof_stream: Option<StreamId>,
+    proof: Vec<u8>,
+    flows: Flows,
+    /// Bytes of cells that quinn-proto has not sent, about.
+    unsent: usize,
+    /// Whether capacity was used up, so that the relay waits to hear of more.
+    is_full: bool,
+    epoch_since: Instant,
+    heard_at: Instant,
+    probed_at: Instant,
+    notices: Notices,
+}
+
+/// Events that the relay has not seen. What they say is looked up when they are polled.
+#[derive(Default)]
+struct Notices {
+    ready: bool,
+    room: bool,
+    capacity: bool,
+    ended: Option<ConnectionError>,
+}
+
+/// What a new connection is made of.
+pub(super) struct Parts {
+    pub(super) handle: ConnectionHandle,
+    pub(super) quinn: quinn_proto::Connection,
+    pub(super) gauge: Arc<Gauge>,
+    pub(super) deadline: Instant,
+}
+
+impl Connection {
+    pub(super) fn new(now: Instant, parts: Parts, options: ConnectionOptions, quic: &QuicOptions) -> Self {
+        let secrets = options.secrets;
+        let (our_proof, their_proof) = match options.role {
+            Role::Initiator => (secrets.dialler_proof, secrets.listener_proof),
+            Role::Responder => (secrets.listener_proof, secrets.dialler_proof),
+        };
+        let limits = Limits {
+            flows_first: quic.flows_first,
+            flows_max: options.flows_max,
+            first_cell_timeout: quic.first_cell_timeout,
+        };
+        Connection {
+            handle: parts.handle,
+            quinn: parts.quinn,
+            gauge: parts.gauge,
+            clock: Clock { anchor: quic.anchor },
+            state: State::Handshaking,
+            local: options.local,
+            deadline: parts.deadline,
+            times: Times { keep_alive: quic.keep_alive, path_dead_min: quic.path_dead_min },
+            our_proof,
+            their_proof,
+            proof_stream: None,
+            proof: Vec::with_capacity(PROOF_LEN),
+            flows: Flows::new(options.role, &limits),
+            unsent: 0,
+            is_full: false,
+            epoch_since: now,
+            heard_at: now,
+            probed_at: now,
+            notices: Notices::default(),
+        }
+    }
+
+    pub(super) fn handle_event(&mut self, now: Instant, event: quinn_proto::ConnectionEvent) {
+        self.heard_at = now;
+        self.quinn.handle_event(event);
+    }
+
+    /// Passes on what the endpoint must know, and what it answers.
+    pub(super) fn settle(&mut self, endpoint: &mut quinn_proto::Endpoint) {
+        while let Some(event) = self.quinn.poll_endpoint_events() {
+            if let Some(answer) = endpoint.handle_event(self.handle, event) {
+                self.quinn.handle_event(answer);
+            }
+        }
+    }
+
+    /// Whether nothing is left of it: quinn-proto has forgotten it, and the relay knows that it is over.
+    pub(super) fn is_gone(&self) -> bool {
+        self.quinn.is_drained() && self.notices.ended.is_none()
+    }
+
+    /// Works off what quinn-proto has to say.
+    pub(super) fn on_quinn_events(&mut self, now: Instant) {
+        while let Some(event) = self.quinn.poll() {
+            match event {
+                Event::Connected => self.on_connected(now),
+                Event::ConnectionLost { reason } => self.on_lost(&reason),
+                Event::Stream(event) => self.on_stream_event(now, event),
+                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
+            }
+        }
+        self.unsent += usize::try_from(self.gauge.take_lost_bytes()).unwrap_or(usize::MAX / 2);
+    }
+
+    fn on_connected(&mut self, now: Instant) {
+        self.state = State::Proving;
+        let stream = self.quinn.streams().open(Dir::Uni);
+        let written =
+            stream.and_then(|stream| self.quinn.send_stream(stream).write(&self.our_proof[..]).ok());
+        if written != Some(PROOF_LEN) {
+            self.fault(now, "it permits no stream for a proof");
+        }
+    }
+
+    fn on_stream_event(&mut self, now: Instant, event: StreamEvent) {
+        match event {
+            StreamEvent::Opened { dir: Dir::Uni } => {
+                if let Some(stream) = self.quinn.streams().accept(Dir::Uni) {
+                    self.proof_stream = Some(stream);
+                    self.read_proof(now);
+                }
+            }
+            StreamEvent::Readable { id } if id.dir() == Dir::Uni => self.read_proof(now),
+            StreamEvent::Stopped { id, .. } if id.dir() == Dir::Uni => {
+                self.fault(now, "it does not want our proof");
+            }
+            // What comes before the proof is looked at when the proof has come.
+            _ if self.state != State::Open => {}
+            StreamEvent::Opened { dir: Dir::Bi } => self.flows.accept(now, &mut self.quinn),
+            StreamEvent::Readable { id } => self.flows.on_readable(&mut self.quinn, id),
+            StreamEvent::Writable { id } => self.unsent += self.flows.on_writable(&mut self.quinn, id),
+            StreamEvent::Stopped { id, error_code } => {
+                self.flows.on_stopped(&mut self.quinn, id, error_code);
+            }
+            StreamEvent::Available { dir: Dir::Bi } => {
+                self.notices.room |= self.flows.take_free(&mut self.quinn);
+            }
+            StreamEvent::Available { dir: Dir::Uni } | StreamEvent::Finished { .. } => {}
+        }
+    }
+
+    /// Reads the peer's proof; the connection opens when it is right.
+    fn read_proof(&mut self, now: Instant) {
+        let Some(id) = self.proof_stream else {
+            return;
+        };
+        let mut stream = self.quinn.recv_stream(id);
+        let mut is_finished = false;
+        if let Ok(mut chunks) = stream.read(true) {
+            // One byte more than a proof has is enough to know better.
+            while let Ok(chunk) = chunks.next(PROOF_LEN + 1 - self.proof.len()) {
+                match chunk {
+                    Some(chunk) if self.proof.len() <= PROOF_LEN => {
+                        self.proof.extend_from_slice(&chunk.bytes)
+                    }
+                    Some(_) => break,
+                    None => {
+                        is_finished = true;
+                        break;
+                    }
+                }
+                if self.proof.len() > PROOF_LEN {
+                    break;
+                }
+            }
+            let _ = chunks.finalize();
+        }
+        if self.proof.len() > PROOF_LEN || is_finished {
+            self.fault(now, "there is more or less than a proof on the proof's stream");
+        } else if self.proof.len() == PROOF_LEN && self.state == State::Proving {
+            if bool::from(self.proof.ct_eq(&self.their_proof[..])) {
+                self.open(now);
+            } else {
+                self.give_up(now, ConnectionError::WrongProof);
+            }
+        }
+    }
+
+    fn open(&mut self, now: Instant) {
+        self.state = State::Open;
+        (self.epoch_since, self.probed_at) = (now, now);
+        self.notices.ready = true;
+        self.flows.take_free(&mut self.quinn);
+        self.notices.room = true;
+        self.flows.accept(now, &mut self.quinn);
+    }
+
+    fn on_lost(&mut self, reason: &quinn_proto::ConnectionError) {
+        use quinn_proto::ConnectionError as Lost;
+        let error = match reason {
+            Lost::TransportError(error) if self.state == State::Handshaking && is_crypto(error.code) => {
+                ConnectionError::WrongProof
+            }
+            Lost::TransportError(error) => ConnectionError::PeerMisbehaved(error.to_string()),
+            Lost::VersionMismatch | Lost::CidsExhausted => {
+                ConnectionError::PeerMisbehaved(reason.to_string())
+            }
+            Lost::ConnectionClosed(_) | Lost::ApplicationClosed(_) | Lost::Reset => {
+                ConnectionError::PeerClosed
+            }
+            Lost::TimedOut => ConnectionError::PathDead,
+            Lost::LocallyClosed => ConnectionError::Closed,
+        };
+        self.end(error);
+    }
+
+    fn fault(&mut self, now: Instant, what: &str) {
+        self.give_up(now, ConnectionError::PeerMisbehaved(what.to_owned()));
+    }
+
+    /// Ends it for a fault of the peer or of the path. CONNECTION_CLOSE tells the peer, if it is there.
+    fn give_up(&mut self, now: Instant, error: ConnectionError) {
+        self.quinn.close(self.clock.std(now), VarInt::from_u32(CLOSE_FAULT), Bytes::new());
+        self.end(error);
+    }
+
+    fn end(&mut self, error: ConnectionError) {
+        if self.state != State::Over {
+            self.state = State::Over;
+            self.flows.clear();
+            self.notices = Notices { ended: Some(error), ..Notices::default() };
+        }
+    }
+
+    /// Ends it without an event.
+    pub(super) fn close(&mut self, now: Instant) {
+        self.quinn.close(self.clock.std(now), VarInt::from_u32(CLOSE_DONE), Bytes::new());
+        self.end(ConnectionError::Closed);
+        self.notices = Notices::default();
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        let notices = &mut self.notices;
+        if core::mem::take(&mut notices.ready) {
+            return Some(ConnectionEvent::Ready);
+        }
+        if core::mem::take(&mut notices.room) {
+            return Some(ConnectionEvent::FlowRoom(self.flows.room()));
+        }
+        if core::mem::take(&mut notices.capacity) {
+            return Some(ConnectionEvent::Capacity);
+        }
+        let writable = self.flows.poll_writable().map(ConnectionEvent::Writable);
+        writable.or_else(|| self.notices.ended.take().map(ConnectionEvent::Ended))
+    }
+
+    pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
+        let quinn = self.quinn.poll_timeout().map(|at| self.clock.ours(at));
+        let ours = match self.state {
+            State::Handshaking | State::Proving => Some(self.deadline),
+            State::Open => {
+                let (probe, death) = self.probe_and_death();
+                [Some(probe), death, self.flows.poll_timeout()].into_iter().flatten().min()
+            }
+            State::Over => None,
+        };
+        [quinn, ours].into_iter().flatten().min()
+    }
+
+    /// When the path is to be probed, and when it is dead.
+    fn probe_and_death(&self) -> (Instant, Option<Instant>) {
+        let Some(since_ns) = self.gauge.waiting_since_ns() else {
+            return (self.heard_at.max(self.probed_at) + self.times.keep_alive, None);
+        };
+        let since = Instant::from_nanos(since_ns);
+        let timeout = self.gauge.probe_timeout().unwrap_or(PROBE_MIN);
+        let probe = since.max(self.probed_at) + timeout.max(PROBE_MIN);
+        (probe, Some(since + (7 * timeout).max(self.times.path_dead_min)))
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.quinn.poll_timeout().is_some_and(|at| self.clock.ours(at) <= now) {
+            self.quinn.handle_timeout(self.clock.std(now));
+        }
+        self.on_quinn_events(now);
+        match self.state {
+            State::Handshaking | State::Proving if self.deadline <= now => {
+                self.give_up(now, ConnectionError::NoAnswer);
+            }
+            State::Open => {
+                self.flows.handle_timeout(now, &mut self.quinn);
+                let (probe, death) = self.probe_and_death();
+                if death.is_some_and(|at| at <= now) {
+                    self.give_up(now, ConnectionError::PathDead);
+                } else if probe <= now {
+                    self.probed_at = now;
+                    self.quinn.ping();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes the next batch of datagrams into `out`, which is empty.
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        datagrams_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        self.gauge.take_asked();
+        let transmit = self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out);
+        let Some(transmit) = transmit else {
+            // Nothing asked for the window, so nothing is left that would need it.
+            if !self.gauge.take_asked() {
+                self.unsent = 0;
+            }
+            self.note_capacity();
+            return None;
+        };
+        let stride = transmit.segment_size.unwrap_or(transmit.size).max(1);
+        let overhead = transmit.size.div_ceil(stride) * PACKET_OVERHEAD;
+        self.unsent = self.unsent.saturating_sub(transmit.size.saturating_sub(overhead));
+        self.note_capacity();
+        Some(Transmit {
+            to: transmit.destination,
+            from: transmit.src_ip.or(self.local),
+            ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
+            stride,
+        })
+    }
+
+    /// Bytes of one datagram at most.
+    pub(super) fn datagram_bytes(&self) -> usize {
+        usize::from(self.quinn.current_mtu())
+    }
+
+    pub(super) fn has_readable(&self) -> bool {
+        self.state == State::Open && self.flows.has_readable()
+    }
+
+    pub(super) fn next_cell(&mut self, lent: &mut Lent) -> Option<(CircId, Command)> {
+        if self.state != State::Open {
+            return None;
+        }
+        self.flows.next_cell(&mut self.quinn, lent)
+    }
+
+    pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
+        self.flows.hold(circ_id, hold);
+    }
+
+    /// Cells that quinn-proto may be given now.
+    pub(super) fn capacity(&self) -> usize {
+        if self.state != State::Open {
+            return 0;
+        }
+        self.batch_bytes().saturating_sub(self.unsent) / FLOW_CELL_LEN
+    }
+
+    /// What leaves in one go: two milliseconds' worth, as quinn-proto's pacing has it.
+    fn batch_bytes(&self) -> usize {
+        const BURST_NS: u128 = 2_000_000;
+        let window = u128::from(self.quinn.congestion_state().metrics().congestion_window);
+        let burst = window * BURST_NS / self.quinn.rtt().as_nanos().max(1);
+        let burst_cells = usize::try_from(burst).unwrap_or(usize::MAX) / FLOW_CELL_LEN;
+        burst_cells.clamp(BATCH_CELLS_MIN, BATCH_CELLS_MAX) * FLOW_CELL_LEN
+    }
+
+    /// Tells the relay of room once there is some worth its while.
+    fn note_capacity(&mut self) {
+        if self.is_full && self.capacity() >= BATCH_CELLS_MIN / 2 {
+            self.is_full = false;
+            self.notices.capacity = true;
+        }
+    }
+
+    pub(super) fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
+        if self.state != State::Open {
+            return FlowState::Open;
+        }
+        let (state, written) = self.flows.send(&mut self.quinn, circ_id, command, body);
+        self.unsent += written;
+        self.is_full |= self.capacity() == 0;
+        self.count_circuits(now);
+        state
+    }
+
+    /// Tells the controller, from time to time, how many circuits it stands for.
+    fn count_circuits(&mut self, now: Instant) {
+        if now.since(self.epoch_since) >= EPOCH_MIN.max(self.quinn.rtt()) {
+            self.epoch_since = now;
+            if let Some(flows) = self.flows.next_epoch() {
+                self.gauge.set_flows_256(flows);
+            }
+        }
+    }
+
+    pub(super) fn stats(&self) -> ConnectionStats {
+        let stats = self.quinn.stats();
+        ConnectionStats {
+            rtt_ns: u64::try_from(stats.path.rtt.as_nanos()).unwrap_or(u64::MAX),
+            window_bytes: stats.path.cwnd,
+            sent_bytes: stats.udp_tx.bytes,
+            received_bytes: stats.udp_rx.bytes,
+            lost_packets: stats.path.lost_packets,
+            sent_packets: stats.path.sent_packets,
+            queued_cells: self.gauge.in_flight().saturating_add(self.unsent as u64) / FLOW_CELL_LEN as u64,
+        }
+    }
+}
+
+/// Whether TLS is what failed (RFC 9001, section 4.8): the peer showed another key, or spoke another protocol.
+fn is_crypto(code: TransportErrorCode) -> bool {
+    (0x100..0x200).contains(&u64::from(code))
+}

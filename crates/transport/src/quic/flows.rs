@@ -1,0 +1,419 @@
+//! All flows of a connection: whose turn it is, what they are called, and how they begin and end.
+//!
+//! ```text
+//!             first cell CREATE2              DESTROY from either side
+//!   Unborn ────────────────────────▶ Open ────────────────────────────▶ Ended ──▶ (its name is free)
+//!     │ nothing for 10 s, any other cell,      FIN, any cell that no        once the relay was told,
+//!     ▼ a reset                                flow carries                 or at once if it asked for it
+//!   (reset, the relay hears nothing)
+//! ```
+
+use super::flow::{FLOW_CELL_LEN, Flow, Lent, Read, Stage};
+use bytes::{BufMut, Bytes, BytesMut};
+use foldhash::fast::FixedState;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::FlowState;
+use heddle_proto::time::{Duration, Instant};
+use quinn_proto::{Connection, Dir, StreamId, VarInt};
+use slotmap::SlotMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+slotmap::new_key_type! {
+    /// A flow of this connection.
+    struct FlowKey;
+}
+
+/// Cells that a flow may lend before it is the next one's turn.
+const TURN_CELLS: u32 = 16;
+
+/// Cells that are put together in one allocation.
+const BLOCK_CELLS: usize = 16;
+
+/// The highest bit of a circuit id, which those of the dialler's flows have.
+const HIGHEST_BIT: u32 = 1 << 31;
+
+pub(super) struct Flows {
+    role: Role,
+    flows: SlotMap<FlowKey, Flow>,
+    by_circ_id: HashMap<CircId, FlowKey, FixedState>,
+    by_stream: HashMap<StreamId, FlowKey, FixedState>,
+    /// Streams that the peer permits and that carry no flow yet, in order.
+    free: VecDeque<StreamId>,
+    readable: VecDeque<FlowKey>,
+    ended: VecDeque<Farewell>,
+    writable: VecDeque<CircId>,
+    /// Flows of the peer whose first cell has not come, by when it is due.
+    unborn: BTreeSet<(Instant, StreamId)>,
+    first_cell_timeout: Duration,
+    /// The number of the peer's last flow, from which its name comes.
+    last_number: u32,
+    /// Flows of the peer, and how many it may have now and at most.
+    theirs: u32,
+    permitted: u32,
+    flows_max: u32,
+    /// Where cells to be written are put together.
+    block: BytesMut,
+    shares: Shares,
+}
+
+/// A DESTROY that the relay has not seen.
+#[derive(Clone, Copy, Debug)]
+struct Farewell {
+    circ_id: CircId,
+    reason: u8,
+}
+
+/// Limits of one connection's flows.
+pub(super) struct Limits {
+    pub(super) flows_first: u32,
+    pub(super) flows_max: u32,
+    pub(super) first_cell_timeout: Duration,
+}
+
+impl Flows {
+    pub(super) fn new(role: Role, limits: &Limits) -> Self {
+        Flows {
+            role,
+            flows: SlotMap::with_key(),
+            by_circ_id: HashMap::with_hasher(FixedState::with_seed(0)),
+            by_stream: HashMap::with_hasher(FixedState::with_seed(0)),
+            free: VecDeque::new(),
+            readable: VecDeque::new(),
+            ended: VecDeque::new(),
+            writable: VecDeque::new(),
+            unborn: BTreeSet::new(),
+            first_cell_timeout: limits.first_cell_timeout,
+            last_number: 0,
+            theirs: 0,
+            permitted: limits.flows_first.min(limits.flows_max),
+            flows_max: limits.flows_max,
+            block: BytesMut::new(),
+            shares: Shares::default(),
+        }
+    }
+
+    /// Takes all streams that the peer permits. Returns whether there are more than before.
+    pub(super) fn take_free(&mut self, quinn: &mut Connection) -> bool {
+        let before = self.free.len();
+        while let Some(stream) = quinn.streams().open(Dir::Bi) {
+            self.free.push_back(stream);
+        }
+        self.free.len() > before
+    }
+
+    /// Flows that may be opened now.
+    pub(super) fn room(&self) -> u32 {
+        u32::try_from(self.free.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Takes the flows that the peer opened.
+    pub(super) fn accept(&mut self, now: Instant, quinn: &mut Connection) {
+        while let Some(stream) = quinn.streams().accept(Dir::Bi) {
+            let circ_id = self.their_next_name();
+            let due = now + self.first_cell_timeout;
+            let key = self.insert(Flow::new(circ_id, stream, Stage::Unborn { due }));
+            self.unborn.insert((due, stream));
+            self.theirs += 1;
+            self.note_readable(quinn, key);
+        }
+        if self.permitted < self.flows_max && self.theirs >= self.permitted - self.permitted / 4 {
+            self.permitted = self.permitted.saturating_mul(2).min(self.flows_max);
+            quinn.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(self.permitted));
+        }
+    }
+
+    fn their_next_name(&mut self) -> CircId {
+        let half = if self.role == Role::Responder { HIGHEST_BIT } else { 0 };
+        loop {
+            self.last_number = (self.last_number + 1) & !HIGHEST_BIT;
+            let name = CircId::new(self.last_number | half);
+            if let Some(name) = name.filter(|name| !self.by_circ_id.contains_key(name)) {
+                return name;
+            }
+        }
+    }
+
+    fn is_our_half(&self, circ_id: CircId) -> bool {
+        (circ_id.get() & HIGHEST_BIT != 0) == (self.role == Role::Initiator)
+    }
+
+    fn insert(&mut self, flow: Flow) -> FlowKey {
+        let (circ_id, stream) = (flow.circ_id, flow.stream);
+        let key = self.flows.insert(flow);
+        self.by_circ_id.insert(circ_id, key);
+        self.by_stream.insert(stream, key);
+        key
+    }
+
+    fn remove(&mut self, key: FlowKey) {
+        if let Some(flow) = self.flows.remove(key) {
+            self.by_circ_id.remove(&flow.circ_id);
+            self.by_stream.remove(&flow.stream);
+        }
+    }
+
+    pub(super) fn on_readable(&mut self, quinn: &mut Connection, stream: StreamId) {
+        if let Some(&key) = self.by_stream.get(&stream) {
+            self.note_readable(quinn, key);
+        }
+    }
+
+    /// Gives a flow its turn, unless the peer reset it: that overtakes what nobody reads.
+    fn note_readable(&mut self, quinn: &mut Connection, key: FlowKey) {
+        let flow = &mut self.flows[key];
+        if flow.stage == Stage::Ended {
+            return;
+        }
+        if let Ok(Some(code)) = quinn.recv_stream(flow.stream).received_reset() {
+            self.end(quinn, key, reason_of(code));
+        } else if !flow.is_held && !flow.is_queued {
+            flow.is_queued = true;
+            self.readable.push_back(key);
+        }
+    }
+
+    /// The peer wants no more cells of a flow, which is half of a reset; the other half is on its way.
+    pub(super) fn on_stopped(&mut self, quinn: &mut Connection, stream: StreamId, code: VarInt) {
+        if let Some(&key) = self.by_stream.get(&stream) {
+            self.end(quinn, key, reason_of(code));
+        }
+    }
+
+    /// Writes what waited for the stream's window. Returns the bytes written.
+    pub(super) fn on_writable(&mut self, quinn: &mut Connection, stream: StreamId) -> usize {
+        let Some(flow) = self.by_stream.get(&stream).and_then(|key| self.flows.get_mut(*key)) else {
+            return 0;
+        };
+        let was_blocked = !flow.unwritten.is_empty();
+        let written = flow.write_rest(quinn);
+        if was_blocked && flow.unwritten.is_empty() {
+            self.writable.push_back(flow.circ_id);
+        }
+        written
+    }
+
+    /// The next flow that takes cells again, if it still exists.
+    pub(super) fn poll_writable(&mut self) -> Option<CircId> {
+        while let Some(circ_id) = self.writable.pop_front() {
+            if self.by_circ_id.contains_key(&circ_id) {
+                return Some(circ_id);
+            }
+        }
+        None
+    }
+
+    pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
+        let Some(&key) = self.by_circ_id.get(&circ_id) else {
+            return;
+        };
+        let flow = &mut self.flows[key];
+        flow.is_held = hold;
+        if !hold && !flow.is_queued && flow.stage != Stage::Ended {
+            flow.is_queued = true;
+            self.readable.push_back(key);
+        }
+    }
+
+    /// Whether [`Flows::next_cell`] may have something.
+    pub(super) fn has_readable(&self) -> bool {
+        !self.ended.is_empty() || !self.readable.is_empty()
+    }
+
+    /// Lends the next cell: ends of circuits first, then flows in turn.
+    pub(super) fn next_cell(&mut self, quinn: &mut Connection, lent: &mut Lent) -> Option<(CircId, Command)> {
+        loop {
+            if let Some(Farewell { circ_id, reason }) = self.ended.pop_front() {
+                if let Some(&key) = self.by_circ_id.get(&circ_id) {
+                    self.remove(key);
+                }
+                lent.destroy(reason);
+                return Some((circ_id, Command::DESTROY));
+            }
+            let key = *self.readable.front()?;
+            let Some(flow) = self.flows.get_mut(key).filter(|flow| flow.stage != Stage::Ended) else {
+                self.readable.pop_front();
+                continue;
+            };
+            let read = if flow.is_held { Read::Empty } else { flow.read(quinn, lent) };
+            match read {
+                Read::Cell(command) if flow.takes(command) => {
+                    let circ_id = flow.circ_id;
+                    self.end_of_turn(key);
+                    return Some((circ_id, command));
+                }
+                Read::Cell(_) | Read::Fault => self.end(quinn, key, DestroyReason::PROTOCOL.0),
+                Read::Empty => {
+                    flow.is_queued = false;
+                    flow.turn_cells = 0;
+                    self.readable.pop_front();
+                }
+            }
+        }
+    }
+
+    fn end_of_turn(&mut self, key: FlowKey) {
+        let flow = &mut self.flows[key];
+        if let Stage::Unborn { due } = flow.stage {
+            self.unborn.remove(&(due, flow.stream));
+            flow.stage = Stage::Open;
+        }
+        flow.turn_cells += 1;
+        if flow.turn_cells == TURN_CELLS {
+            flow.turn_cells = 0;
+            self.readable.rotate_left(1);
+        }
+    }
+
+    /// Takes a cell, and opens a flow for it if it is the first of a name of our half. Returns the bytes that were given to
+    /// quinn.
+    pub(super) fn send(
+        &mut self,
+        quinn: &mut Connection,
+        circ_id: CircId,
+        command: Command,
+        body: &Body,
+    ) -> (FlowState, usize) {
+        let key = match self.by_circ_id.get(&circ_id) {
+            Some(&key) if command == Command::DESTROY => {
+                self.destroy(quinn, key, body[0]);
+                return (FlowState::Open, 0);
+            }
+            Some(&key) => key,
+            // The flow has ended and the relay has been told.
+            None if command == Command::DESTROY || !self.is_our_half(circ_id) => return (FlowState::Open, 0),
+            None => {
+                let Some(stream) = self.free.pop_front() else {
+                    let reason = DestroyReason::RESOURCELIMIT.0;
+                    self.ended.push_back(Farewell { circ_id, reason });
+                    return (FlowState::Open, 0);
+                };
+                self.insert(Flow::new(circ_id, stream, Stage::Open))
+            }
+        };
+        let cell = self.put_together(command, body);
+        let flow = &mut self.flows[key];
+        if flow.stage == Stage::Ended {
+            return (FlowState::Open, 0);
+        }
+        let written = flow.write(quinn, cell);
+        self.shares.count(flow);
+        let state = if flow.unwritten.is_empty() { FlowState::Open } else { FlowState::Blocked };
+        (state, written)
+    }
+
+    fn put_together(&mut self, command: Command, body: &Body) -> Bytes {
+        if self.block.capacity() < FLOW_CELL_LEN {
+            self.block = BytesMut::with_capacity(BLOCK_CELLS * FLOW_CELL_LEN);
+        }
+        self.block.put_u8(command.0);
+        self.block.put_slice(body);
+        self.block.split().freeze()
+    }
+
+    /// The relay ends a flow, and needs not be told.
+    fn destroy(&mut self, quinn: &mut Connection, key: FlowKey, reason: u8) {
+        let flow = &mut self.flows[key];
+        if flow.stage == Stage::Ended {
+            let circ_id = flow.circ_id;
+            self.ended.retain(|farewell| farewell.circ_id != circ_id);
+        } else {
+            flow.reset(quinn, reason);
+            self.theirs -= u32::from(flow.is_theirs);
+        }
+        self.remove(key);
+    }
+
+    /// The peer ends a flow, or breaks its rules. The relay is told if it knows the flow.
+    fn end(&mut self, quinn: &mut Connection, key: FlowKey, reason: u8) {
+        let flow = &mut self.flows[key];
+        if flow.stage == Stage::Ended {
+            return;
+        }
+        flow.reset(quinn, reason);
+        self.theirs -= u32::from(flow.is_theirs);
+        if let Stage::Unborn { due } = flow.stage {
+            self.unborn.remove(&(due, flow.stream));
+            self.remove(key);
+        } else {
+            flow.stage = Stage::Ended;
+            self.ended.push_back(Farewell { circ_id: flow.circ_id, reason });
+        }
+    }
+
+    /// When a flow's first cell is overdue.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.unborn.first().map(|(due, _)| *due)
+    }
+
+    /// Resets the flows whose first cell did not come in time.
+    pub(super) fn handle_timeout(&mut self, now: Instant, quinn: &mut Connection) {
+        while let Some(&(_, stream)) = self.unborn.first().filter(|(due, _)| *due <= now) {
+            match self.by_stream.get(&stream) {
+                Some(&key) => self.end(quinn, key, DestroyReason::PROTOCOL.0),
+                None => drop(self.unborn.pop_first()),
+            }
+        }
+    }
+
+    /// Circuits that had a real part in what was sent since the last call, times 256; see [`Shares`].
+    pub(super) fn next_epoch(&mut self) -> Option<u32> {
+        self.shares.next_epoch()
+    }
+
+    /// Forgets everything; the connection is over.
+    pub(super) fn clear(&mut self) {
+        self.flows.clear();
+        self.by_circ_id.clear();
+        self.by_stream.clear();
+        self.readable.clear();
+        self.free.clear();
+        self.ended.clear();
+        self.writable.clear();
+        self.unborn.clear();
+    }
+}
+
+impl Flow {
+    /// Whether a cell of this command may come now.
+    fn takes(&self, command: Command) -> bool {
+        match self.stage {
+            Stage::Unborn { .. } => command == Command::CREATE2,
+            _ => matches!(command, Command::CREATED2 | Command::RELAY | Command::RELAY_EARLY),
+        }
+    }
+}
+
+/// A reset's code as a reason of DESTROY; codes that are none say nothing.
+fn reason_of(code: VarInt) -> u8 {
+    u8::try_from(code.into_inner()).unwrap_or(DestroyReason::NONE.0)
+}
+
+/// How many circuits share the connection: the number of equal shares that would be as uneven as those of the last epoch,
+/// (Σx)² / Σx². A circuit with a cell now and then beside six downloads leaves it at six.
+#[derive(Debug, Default)]
+struct Shares {
+    epoch: u64,
+    sum: u64,
+    sum_of_squares: u64,
+}
+
+impl Shares {
+    fn count(&mut self, flow: &mut Flow) {
+        if flow.epoch != self.epoch {
+            flow.epoch = self.epoch;
+            flow.epoch_cells = 0;
+        }
+        self.sum += 1;
+        self.sum_of_squares += 2 * flow.epoch_cells + 1;
+        flow.epoch_cells += 1;
+    }
+
+    fn next_epoch(&mut self) -> Option<u32> {
+        let (sum, squares) = (u128::from(self.sum), u128::from(self.sum_of_squares));
+        self.epoch += 1;
+        (self.sum, self.sum_of_squares) = (0, 0);
+        (squares > 0).then(|| u32::try_from(sum * sum * 256 / squares).unwrap_or(u32::MAX))
+    }
+}

@@ -1,0 +1,199 @@
+//! What quinn-proto keeps to itself and a connection must know: bytes in flight, when the peer last acknowledged
+//! something, and whether anything wanted to leave.
+//!
+//! Every controller is wrapped in [`Gauged`], which passes each call on and takes notes in a [`Gauge`] that the
+//! connection reads. A controller of ours reads from it how many circuits it stands for.
+
+use core::any::Any;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Shares of a flow in [`Gauge::flows_256`].
+pub(super) const ONE_FLOW: u32 = 256;
+
+/// The notes. Times are nanoseconds after the anchor. The connection and its controller are called by one thread, so no
+/// order between the fields is needed; they are atomic because quinn wants controllers to be `Sync`.
+#[derive(Debug)]
+pub(super) struct Gauge {
+    anchor: Instant,
+    /// Bytes of packets that await an acknowledgement. Packets that only acknowledge count until the next
+    /// acknowledgement comes.
+    in_flight: AtomicU64,
+    /// Since when something has been in flight without any acknowledgement; `NEVER` when nothing is.
+    waiting_since_ns: AtomicU64,
+    lost_bytes: AtomicU64,
+    /// Times that the window was asked for, which quinn does when something wants to leave.
+    asked: AtomicU32,
+    smoothed_rtt_ns: AtomicU64,
+    rtt_deviation_ns: AtomicU64,
+    /// Circuits that the connection stands for now, times [`ONE_FLOW`].
+    flows_256: AtomicU32,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Gauge {
+    pub(super) fn new(anchor: Instant) -> Self {
+        Gauge {
+            anchor,
+            in_flight: AtomicU64::new(0),
+            waiting_since_ns: AtomicU64::new(NEVER),
+            lost_bytes: AtomicU64::new(0),
+            asked: AtomicU32::new(0),
+            smoothed_rtt_ns: AtomicU64::new(0),
+            rtt_deviation_ns: AtomicU64::new(0),
+            flows_256: AtomicU32::new(ONE_FLOW),
+        }
+    }
+
+    /// Since when the peer owes us an acknowledgement.
+    pub(super) fn waiting_since_ns(&self) -> Option<u64> {
+        Some(self.waiting_since_ns.load(Relaxed)).filter(|since| *since != NEVER)
+    }
+
+    /// Bytes of packets that await an acknowledgement.
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight.load(Relaxed)
+    }
+
+    /// Bytes found lost since this was last called.
+    pub(super) fn take_lost_bytes(&self) -> u64 {
+        self.lost_bytes.swap(0, Relaxed)
+    }
+
+    /// Whether something wanted to leave since this was last called.
+    pub(super) fn take_asked(&self) -> bool {
+        self.asked.swap(0, Relaxed) > 0
+    }
+
+    /// How long a probe waits for its acknowledgement (RFC 9002, section 6.2.1), or `None` before the first sample.
+    pub(super) fn probe_timeout(&self) -> Option<Duration> {
+        /// What a peer may put an acknowledgement off by; quinn's default, and ours.
+        const ACK_DELAY_MAX_NS: u64 = 25_000_000;
+        const GRANULARITY_NS: u64 = 1_000_000;
+        let smoothed = self.smoothed_rtt_ns.load(Relaxed);
+        let deviation = self.rtt_deviation_ns.load(Relaxed);
+        let timeout = smoothed + (4 * deviation).max(GRANULARITY_NS) + ACK_DELAY_MAX_NS;
+        (smoothed > 0).then(|| Duration::from_nanos(timeout))
+    }
+
+    pub(super) fn set_flows_256(&self, flows: u32) {
+        self.flows_256.store(flows.max(ONE_FLOW), Relaxed);
+    }
+
+    /// Circuits that the connection stands for, at least one.
+    pub(super) fn flows(&self) -> f64 {
+        f64::from(self.flows_256.load(Relaxed)) / f64::from(ONE_FLOW)
+    }
+
+    fn ns(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.anchor).as_nanos()).unwrap_or(NEVER - 1)
+    }
+
+    fn on_sent(&self, now: Instant, bytes: u64) {
+        if self.in_flight.fetch_add(bytes, Relaxed) == 0 {
+            self.waiting_since_ns.store(self.ns(now), Relaxed);
+        }
+    }
+
+    fn on_end_acks(&self, now: Instant, in_flight: u64) {
+        self.in_flight.store(in_flight, Relaxed);
+        let waiting_since = if in_flight == 0 { NEVER } else { self.ns(now) };
+        self.waiting_since_ns.store(waiting_since, Relaxed);
+    }
+
+    fn on_lost(&self, bytes: u64) {
+        self.lost_bytes.fetch_add(bytes, Relaxed);
+        let in_flight = self.in_flight.load(Relaxed);
+        self.in_flight.store(in_flight.saturating_sub(bytes), Relaxed);
+    }
+
+    fn on_rtt(&self, sample: Duration) {
+        let sample = u64::try_from(sample.as_nanos()).unwrap_or(NEVER / 16).min(NEVER / 16);
+        let smoothed = self.smoothed_rtt_ns.load(Relaxed);
+        if smoothed == 0 {
+            self.smoothed_rtt_ns.store(sample.max(1), Relaxed);
+            self.rtt_deviation_ns.store(sample / 2, Relaxed);
+            return;
+        }
+        let deviation = self.rtt_deviation_ns.load(Relaxed);
+        self.rtt_deviation_ns.store((3 * deviation + smoothed.abs_diff(sample)) / 4, Relaxed);
+        self.smoothed_rtt_ns.store((7 * smoothed + sample) / 8, Relaxed);
+    }
+}
+
+/// A controller with a gauge.
+struct Gauged {
+    controller: Box<dyn Controller>,
+    gauge: Arc<Gauge>,
+    /// When the newest acknowledged packet of the batch was sent: one sample of the round trip for each batch.
+    newest_sent: Option<Instant>,
+}
+
+impl Controller for Gauged {
+    fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
+        self.gauge.on_sent(now, bytes);
+        self.controller.on_sent(now, bytes, last_packet_number);
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, app_limited: bool, rtt: &RttEstimator) {
+        self.newest_sent = self.newest_sent.max(Some(sent));
+        self.controller.on_ack(now, sent, bytes, app_limited, rtt);
+    }
+
+    fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
+        if let Some(sent) = self.newest_sent.take() {
+            self.gauge.on_rtt(now.saturating_duration_since(sent));
+        }
+        self.gauge.on_end_acks(now, in_flight);
+        self.controller.on_end_acks(now, in_flight, app_limited, largest);
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
+        self.gauge.on_lost(lost_bytes);
+        self.controller.on_congestion_event(now, sent, is_persistent, lost_bytes);
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.controller.on_mtu_update(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.gauge.asked.fetch_add(1, Relaxed);
+        self.controller.window()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        self.controller.metrics()
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        let controller = self.controller.clone_box();
+        Box::new(Gauged { controller, gauge: self.gauge.clone(), newest_sent: self.newest_sent })
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.controller.initial_window()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Makes the controllers of one connection, which share its gauge.
+pub(super) struct GaugedFactory {
+    pub(super) factory: Arc<dyn ControllerFactory + Send + Sync>,
+    pub(super) gauge: Arc<Gauge>,
+}
+
+impl ControllerFactory for GaugedFactory {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let controller = self.factory.clone().build(now, current_mtu);
+        Box::new(Gauged { controller, gauge: self.gauge.clone(), newest_sent: None })
+    }
+}

@@ -1,0 +1,151 @@
+//! What may be chosen about QUIC, and how quinn-proto is told.
+
+use super::gauge::{Gauge, GaugedFactory};
+use core::fmt;
+use core::time::Duration;
+use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
+use quinn_proto::{MtuDiscoveryConfig, TransportConfig, VarInt};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// How a connection's sending rate follows what the path bears.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CongestionControl {
+    /// CUBIC of quinn-proto (RFC 8312): one connection gets what one TCP connection would, however many circuits it carries.
+    #[default]
+    Cubic,
+    /// BBR of quinn-proto. It draws the system's randomness, so runs of one seed differ.
+    Bbr,
+}
+
+/// What may be chosen about an endpoint of QUIC.
+#[derive(Clone, Debug)]
+pub struct QuicOptions {
+    /// The instant of the system's clock that [`heddle_proto::time::Instant::ZERO`] stands for. quinn-proto wants the
+    /// system's type, which only a driver can make.
+    pub anchor: Instant,
+    pub congestion: CongestionControl,
+    /// Bytes that a peer may send on one flow beyond what was read: what a circuit's reader that stops leaves here. Less
+    /// than the bandwidth-delay product of a circuit slows that circuit.
+    pub stream_receive_window_bytes: u32,
+    /// The longest datagram that is tried, without headers of UDP and IP. Paths are found out from 1200 upwards.
+    pub datagram_bytes_max: u16,
+    /// The most datagrams in one [`heddle_proto::endpoint::Transmit`]; one where the system cannot cut them.
+    pub batch_datagrams_max: usize,
+    /// The round trip that is assumed before the first is measured.
+    pub initial_rtt: Duration,
+    /// How long a dialler waits for the peer, and for its proof.
+    pub dial_timeout: Duration,
+    /// How long a listener waits for the dialler, and for its proof.
+    pub listen_timeout: Duration,
+    /// A silent path is probed this often.
+    pub keep_alive: Duration,
+    /// A path is dead when nothing was acknowledged for three probe time-outs, and for this long: a relay that was
+    /// stopped for a moment loses no circuits.
+    pub path_dead_min: Duration,
+    /// A flow whose first cell does not come is reset after this.
+    pub first_cell_timeout: Duration,
+    /// Packets that must overtake one before it counts as lost, and the share of a round trip that must pass
+    /// (RFC 9002, section 6.1). Higher values bear more reordering and find losses later.
+    pub packet_threshold: u32,
+    pub time_threshold: f32,
+    /// Flows that a peer may open at first. The number doubles as they are used, up to the connection's own limit, since
+    /// memory is spent on each flow that is permitted.
+    pub flows_first: u32,
+}
+
+impl QuicOptions {
+    /// The defaults, with the driver's anchor.
+    pub fn new(anchor: Instant) -> Self {
+        QuicOptions {
+            anchor,
+            congestion: CongestionControl::default(),
+            stream_receive_window_bytes: 256 * 1024,
+            datagram_bytes_max: 1452,
+            batch_datagrams_max: 32,
+            initial_rtt: Duration::from_millis(200),
+            dial_timeout: Duration::from_secs(10),
+            listen_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(15),
+            path_dead_min: Duration::from_secs(3),
+            first_cell_timeout: Duration::from_secs(10),
+            packet_threshold: 32,
+            time_threshold: 1.25,
+            flows_first: 64,
+        }
+    }
+
+    /// For systems that cut no batches, and paths that carry no more than 1350 bytes.
+    pub fn plain(anchor: Instant) -> Self {
+        QuicOptions { datagram_bytes_max: 1350, batch_datagrams_max: 1, ..QuicOptions::new(anchor) }
+    }
+
+    /// Says what cannot be done as it is asked.
+    pub fn validate(&self) -> Result<(), InvalidOptions> {
+        if !(1200..=65_527).contains(&self.datagram_bytes_max) {
+            return Err(InvalidOptions("a datagram has 1200 to 65527 bytes"));
+        }
+        if !(1..=64).contains(&self.batch_datagrams_max) {
+            return Err(InvalidOptions("a batch has 1 to 64 datagrams"));
+        }
+        if self.stream_receive_window_bytes < 4096 {
+            return Err(InvalidOptions("a flow's window has at least 4096 bytes"));
+        }
+        let timeouts = [self.initial_rtt, self.dial_timeout, self.listen_timeout, self.keep_alive];
+        if timeouts.contains(&Duration::ZERO) {
+            return Err(InvalidOptions("times are not zero"));
+        }
+        if self.packet_threshold < 3 || self.time_threshold.is_nan() || self.time_threshold < 1.0 {
+            return Err(InvalidOptions(
+                "losses are told from reordering by 3 packets and one round trip at least",
+            ));
+        }
+        if self.flows_first == 0 {
+            return Err(InvalidOptions("a peer may open at least one flow"));
+        }
+        Ok(())
+    }
+
+    /// How one connection is to behave. `flows_max` bounds what its peer opens.
+    pub(super) fn transport(&self, gauge: &Arc<Gauge>, flows_max: u32) -> TransportConfig {
+        let factory: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
+            CongestionControl::Cubic => Arc::new(CubicConfig::default()),
+            CongestionControl::Bbr => Arc::new(BbrConfig::default()),
+        };
+        let mut discovery = MtuDiscoveryConfig::default();
+        discovery.upper_bound(self.datagram_bytes_max);
+        let mut config = TransportConfig::default();
+        config
+            .max_concurrent_bidi_streams(VarInt::from_u32(self.flows_first.min(flows_max)))
+            .max_concurrent_uni_streams(VarInt::from_u32(1))
+            // The connection itself probes and gives up, by acknowledgements instead of any packet that comes.
+            .max_idle_timeout(None)
+            .keep_alive_interval(None)
+            .stream_receive_window(VarInt::from_u32(self.stream_receive_window_bytes))
+            // A limit here would let one flow that is not read hold up all others.
+            .receive_window(VarInt::MAX)
+            // What is written leaves at once or was counted by the connection's capacity.
+            .send_window(u64::MAX)
+            .packet_threshold(self.packet_threshold)
+            .time_threshold(self.time_threshold)
+            .initial_rtt(self.initial_rtt)
+            .mtu_discovery_config(Some(discovery))
+            .allow_spin(false)
+            .datagram_receive_buffer_size(None)
+            .enable_segmentation_offload(self.batch_datagrams_max > 1)
+            .congestion_controller_factory(Arc::new(GaugedFactory { factory, gauge: gauge.clone() }));
+        config
+    }
+}
+
+/// Why options are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidOptions(&'static str);
+
+impl fmt::Display for InvalidOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl core::error::Error for InvalidOptions {}

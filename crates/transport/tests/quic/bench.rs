@@ -1,0 +1,269 @@
+//! Endpoints on emulated wires in virtual time.
+
+use bytes::BytesMut;
+use core::net::SocketAddr;
+use core::time::Duration;
+use heddle_netem::{
+    DirectionOptions, HostId, HostOptions, Packet, Seed as NetSeed, Time, Topology, TopologyOptions,
+    WireOptions,
+};
+use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{
+    ConnId, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, PairSecrets, Transmit,
+};
+use heddle_proto::rng::Seed;
+use heddle_proto::time::Instant;
+use heddle_transport::quic::{QuicEndpoint, QuicOptions};
+use zeroize::Zeroizing;
+
+pub const MS: u64 = 1_000_000;
+pub const S: u64 = 1_000 * MS;
+
+/// A datagram on a wire.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub from: SocketAddr,
+    pub ecn: u8,
+    pub data: Vec<u8>,
+}
+
+impl Packet for Sent {
+    fn len_bytes(&self) -> usize {
+        self.data.len() + 28
+    }
+
+    fn flip_bit(&mut self, bit: usize) {
+        if let Some(byte) = self.data.get_mut((bit / 8).saturating_sub(28)) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+}
+
+/// A cell that came out of an endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Got {
+    pub conn: ConnId,
+    pub circ_id: CircId,
+    pub command: Command,
+    pub number: u32,
+}
+
+/// One endpoint with what came out of it.
+pub struct End {
+    pub quic: QuicEndpoint,
+    pub addr: SocketAddr,
+    pub events: Vec<(ConnId, ConnectionEvent)>,
+    pub cells: Vec<Got>,
+    /// Whether cells are taken out at all.
+    pub reads: bool,
+}
+
+/// What a test does at each step, after events and cells were taken out.
+pub trait Script {
+    fn step(&mut self, now: Instant, ends: &mut [End]);
+}
+
+impl Script for () {
+    fn step(&mut self, _now: Instant, _ends: &mut [End]) {}
+}
+
+impl<F: FnMut(Instant, &mut [End])> Script for F {
+    fn step(&mut self, now: Instant, ends: &mut [End]) {
+        self(now, ends);
+    }
+}
+
+pub struct Bench {
+    pub now: Instant,
+    pub ends: Vec<End>,
+    pub wires: Topology<Sent>,
+    /// Every datagram that was put on a wire, when recording.
+    pub record: Option<Vec<Sent>>,
+}
+
+pub fn addr(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host as u8 + 1], 9000 + host as u16))
+}
+
+/// A wire that only delays, by so much one way.
+pub fn delay(delay_ns: u64) -> DirectionOptions {
+    DirectionOptions { delay_ns, ..DirectionOptions::default() }
+}
+
+/// The anchor of tests. Nothing depends on which instant it is.
+#[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
+pub fn anchor() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
+pub fn options() -> QuicOptions {
+    QuicOptions::new(anchor())
+}
+
+pub fn secret(host: usize) -> Zeroizing<[u8; 32]> {
+    Zeroizing::new([host as u8 + 1; 32])
+}
+
+impl Bench {
+    /// Two hosts with a wire like `there` in both directions.
+    pub fn pair(there: DirectionOptions, options: &QuicOptions) -> Self {
+        let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+        let wires = TopologyOptions {
+            hosts: vec![host("a"), host("b")],
+            wires: vec![WireOptions { from: "a".to_owned(), to: "b".to_owned(), there, back: None }],
+            default_wire: None,
+        };
+        Bench::new(&wires, options, 1)
+    }
+
+    pub fn new(wires: &TopologyOptions, options: &QuicOptions, seed: u64) -> Self {
+        let ends = (0..wires.hosts.len())
+            .map(|host| {
+                let seed = Seed::from_number(seed).child("host", host as u64);
+                let quic = QuicEndpoint::new(options.clone(), &secret(host), &seed).expect("good options");
+                End { quic, addr: addr(host), events: Vec::new(), cells: Vec::new(), reads: true }
+            })
+            .collect();
+        let wires = Topology::new(wires, &NetSeed::from_number(seed)).expect("good options");
+        Bench { now: Instant::ZERO, ends, wires, record: None }
+    }
+
+    /// What `from` would open a connection to `to` with.
+    pub fn connection(&self, from: usize, to: usize, role: Role) -> ConnectionOptions {
+        let listener = if role == Role::Initiator { to } else { from };
+        ConnectionOptions {
+            role,
+            local: Some(self.ends[from].addr.ip()),
+            peer: self.ends[to].addr,
+            peer_key: self.ends[to].quic.public_key(),
+            secrets: secrets(listener as u8),
+            flows_max: 1000,
+        }
+    }
+
+    /// Opens a connection that `dialler` dials; returns its names at the dialler's and at the listener's.
+    pub fn open(&mut self, dialler: usize, listener: usize) -> (ConnId, ConnId) {
+        let there = self.connection(listener, dialler, Role::Responder);
+        let here = self.connection(dialler, listener, Role::Initiator);
+        let theirs = self.ends[listener].quic.open(self.now, there);
+        let ours = self.ends[dialler].quic.open(self.now, here);
+        (ours, theirs)
+    }
+
+    /// Opens a connection and waits until it is ready.
+    pub fn open_ready(&mut self) -> (ConnId, ConnId) {
+        let (a, b) = self.open(0, 1);
+        self.run_for(2 * S, &mut ());
+        for (end, conn) in [(0, a), (1, b)] {
+            assert_eq!(self.ends[end].events.first(), Some(&(conn, ConnectionEvent::Ready)), "end {end}");
+            self.ends[end].events.clear();
+        }
+        (a, b)
+    }
+
+    pub fn run_for(&mut self, ns: u64, script: &mut impl Script) {
+        self.run_until(self.now + Duration::from_nanos(ns), script);
+    }
+
+    /// Lets time pass.
+    pub fn run_until(&mut self, end: Instant, script: &mut impl Script) {
+        loop {
+            self.pump(script);
+            let wire = self.wires.next_time().map(|at| Instant::from_nanos(at.as_nanos()));
+            let timers = self.ends.iter_mut().filter_map(|end| end.quic.poll_timeout());
+            let Some(next) = timers.chain(wire).min().filter(|next| *next <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(next);
+            while let Some(delivery) = self.wires.poll(Time::from_nanos(self.now.as_nanos())) {
+                let HostId(host) = delivery.to;
+                self.deliver(host as usize, delivery.packet);
+            }
+            for end in &mut self.ends {
+                end.quic.handle_timeout(self.now);
+            }
+        }
+    }
+
+    /// Hands a datagram to an endpoint.
+    pub fn deliver(&mut self, host: usize, sent: Sent) {
+        let end = &mut self.ends[host];
+        let stride = sent.data.len().max(1);
+        let to = Some(end.addr.ip());
+        let data = BytesMut::from(&sent.data[..]);
+        end.quic.handle_datagrams(self.now, Datagrams { from: sent.from, to, ecn: sent.ecn, stride, data });
+    }
+
+    fn pump(&mut self, script: &mut impl Script) {
+        loop {
+            for end in &mut self.ends {
+                while let Some(event) = end.quic.poll_event(self.now) {
+                    end.events.push(event);
+                }
+                while end.reads
+                    && let Some(cell) = end.quic.next_incoming(self.now)
+                {
+                    let (number, _) = cell.body.split_first_chunk::<4>().expect("a body is longer");
+                    let number = u32::from_be_bytes(*number);
+                    let got = Got { conn: cell.conn, circ_id: cell.circ_id, command: cell.command, number };
+                    end.cells.push(got);
+                }
+            }
+            script.step(self.now, &mut self.ends);
+            let mut moved = false;
+            for host in 0..self.ends.len() {
+                moved |= self.transmit(host);
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn transmit(&mut self, host: usize) -> bool {
+        let mut out = Vec::new();
+        let mut moved = false;
+        while let Some(Transmit { to, from, ecn, stride }) =
+            self.ends[host].quic.poll_transmit(self.now, 1 << 16, &mut out)
+        {
+            moved = true;
+            assert_eq!(from, Some(self.ends[host].addr.ip()));
+            let target = (0..self.ends.len()).find(|host| addr(*host) == to).expect("an endpoint's address");
+            for data in out.chunks(stride) {
+                let sent = Sent { from: self.ends[host].addr, ecn, data: data.to_vec() };
+                if let Some(record) = &mut self.record {
+                    record.push(sent.clone());
+                }
+                let (from, to) = (HostId(host as _), HostId(target as _));
+                self.wires.send(Time::from_nanos(self.now.as_nanos()), from, to, sent).expect("a wire");
+            }
+            out.clear();
+        }
+        moved
+    }
+}
+
+pub fn secrets(which: u8) -> PairSecrets {
+    PairSecrets {
+        token: [which | 0x80; 20],
+        dialler_proof: Zeroizing::new([which | 0x40; 32]),
+        listener_proof: Zeroizing::new([which | 0x20; 32]),
+    }
+}
+
+pub fn body(number: u32) -> Body {
+    let mut body = [0; BODY_LEN];
+    body[..4].copy_from_slice(&number.to_be_bytes());
+    body
+}
+
+/// A circuit id of the dialler's half.
+pub fn dialled(number: u32) -> CircId {
+    CircId::new(number | 1 << 31).expect("not zero")
+}
+
+pub fn awaited(number: u32) -> CircId {
+    CircId::new(number).expect("not zero")
+}

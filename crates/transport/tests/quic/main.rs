@@ -1,0 +1,4 @@
+//! The `quic` transport: two endpoints on emulated wires, in virtual time.
+
+mod bench;
+mod flows;
