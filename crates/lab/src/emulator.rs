@@ -15,6 +15,7 @@
 
 mod cage;
 mod engine;
+mod hands;
 mod histogram;
 mod hosts;
 mod offload;
@@ -25,10 +26,9 @@ mod summary;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::process::{Command, ExitStatus};
-use std::sync::mpsc::sync_channel;
-use std::thread::{self, JoinHandle};
 
 use heddle_net::namespace::{self, Privilege};
 use heddle_netem::{HostId, Seed, Topology};
@@ -41,17 +41,17 @@ pub use summary::{HostSummary, Summary, WireSummary};
 use crate::error::{Error, Result};
 use crate::process::Signal;
 use cage::Cage;
-use engine::{Engine, Stop};
+use engine::Engine;
+use hands::Hands;
 use hosts::Host;
 use pcapng::Captures;
 
 /// A network that exists, until this is dropped.
 #[derive(Debug)]
 pub struct Emulation {
+    hands: Hands,
     cage: Cage,
     hosts: Vec<Host>,
-    stop: Stop,
-    engine: Option<JoinHandle<(Engine, io::Result<()>)>>,
     options: NetworkOptions,
     seed: u64,
     notes: Vec<String>,
@@ -80,13 +80,10 @@ impl Emulation {
         });
         let captures = captures.transpose()?;
         let cage = Cage::new().map_err(|error| no_cage(&error))?;
-        let starting = || Error::io("starting the emulator");
-        let stop = Stop::new().map_err(starting())?;
-        let engine = Engine::new(topology, devices, homes(&hosts), captures, stop.clone());
-        let (engine, realtime) = start_engine(engine.map_err(starting())?).map_err(starting())?;
+        let engine = Engine::new(topology, devices, homes(&hosts), captures);
+        let (hands, realtime) = Hands::start(engine).map_err(Error::io("starting the emulator"))?;
         let notes = notes(privilege, realtime);
-        let engine = Some(engine);
-        Ok(Emulation { cage, hosts, stop, engine, options: options.clone(), seed: run.seed, notes })
+        Ok(Emulation { hands, cage, hosts, options: options.clone(), seed: run.seed, notes })
     }
 
     /// The addresses of a host, or `None` when there is none of this name.
@@ -152,7 +149,7 @@ impl Emulation {
 
     /// Whether packets move. When they do not, [`stop`](Self::stop) says why.
     pub fn is_running(&self) -> bool {
-        self.engine.as_ref().is_some_and(|engine| !engine.is_finished())
+        self.hands.are_working()
     }
 
     /// Ends the programs and the network, and tells how it went.
@@ -161,12 +158,7 @@ impl Emulation {
     ///
     /// When packets ceased to move before, and when captures could not be written.
     pub fn stop(mut self) -> Result<Summary> {
-        let emulating = || Error::io("emulating");
-        self.stop.request();
-        let ended = self.engine.take().map(JoinHandle::join);
-        let panicked = || emulating()(io::Error::other("the thread that moves packets panicked"));
-        let (mut engine, result) = ended.and_then(thread::Result::ok).ok_or_else(panicked)?;
-        result.map_err(emulating())?;
+        let mut engine = self.hands.stop().map_err(Error::io("emulating"))?;
         let captures_missed = match &mut engine.captures {
             Some(captures) => {
                 captures.finish().map_err(Error::io("writing captures"))?;
@@ -174,10 +166,6 @@ impl Emulation {
             }
             None => 0,
         };
-        self.summary(&engine, captures_missed)
-    }
-
-    fn summary(&self, engine: &Engine, captures_missed: u64) -> Result<Summary> {
         let mut hosts = Vec::new();
         for (number, host) in self.hosts.iter().enumerate() {
             let id = HostId(number as u32);
@@ -198,9 +186,11 @@ impl Emulation {
             reasons,
             seed: self.seed,
             duration_s: engine.elapsed_s(),
-            notes: self.notes.clone(),
+            notes: mem::take(&mut self.notes),
             lateness: tally.lateness.times(),
             unattended: tally.unattended.times(),
+            oversleeping: tally.oversleeping.times(),
+            giving: tally.giving.times(),
             cpu_s: tally.cpu_ns as f64 / 1e9,
             packets_sent: totals.sent,
             packets_delivered: totals.delivered,
@@ -217,33 +207,6 @@ impl Emulation {
         let host = self.hosts.iter().find(|host| host.name == name);
         host.ok_or_else(|| Error::Options(format!("there is no host {name:?}")))
     }
-}
-
-impl Drop for Emulation {
-    fn drop(&mut self) {
-        self.stop.request();
-        if let Some(engine) = self.engine.take() {
-            // Its panic was reported by its own thread.
-            let _ = engine.join();
-        }
-    }
-}
-
-type EngineThread = JoinHandle<(Engine, io::Result<()>)>;
-
-/// Starts the engine's thread. Returns whether that runs before all others.
-fn start_engine(mut engine: Engine) -> io::Result<(EngineThread, io::Result<()>)> {
-    let (send, realtime) = sync_channel(1);
-    let work = move || {
-        let result = engine.run(|realtime| {
-            // Whoever started the thread waits for this.
-            let _ = send.send(realtime);
-        });
-        (engine, result)
-    };
-    let thread = thread::Builder::new().name("wires".into()).spawn(work)?;
-    let realtime = realtime.recv().map_err(io::Error::other)?;
-    Ok((thread, realtime))
 }
 
 fn homes(hosts: &[Host]) -> BTreeMap<IpAddr, HostId> {

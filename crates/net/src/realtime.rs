@@ -1,6 +1,6 @@
 //! Threads that must be on time.
 
-use rustix::thread::set_current_timer_slack;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity, set_current_timer_slack};
 use std::io;
 use std::num::NonZeroU64;
 
@@ -10,6 +10,25 @@ const PRIORITY: i32 = 10;
 /// Makes the kernel's timers of the calling thread as exact as they can be; by default it may be 50 µs late.
 pub fn sharpen_timers() -> io::Result<()> {
     Ok(set_current_timer_slack(Some(NonZeroU64::MIN))?)
+}
+
+/// The processors that the calling thread may run on, by their numbers; at most the first 1024 of the machine.
+pub fn processors() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|number| set.is_set(*number)).collect())
+}
+
+/// Has the calling thread run on these processors only.
+///
+/// # Errors
+///
+/// EINVAL when none of them is there or allowed.
+pub fn keep_to(processors: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    for number in processors.iter().filter(|number| **number < CpuSet::MAX_CPU) {
+        set.set(*number);
+    }
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Has the calling thread run before all ordinary ones (SCHED_FIFO), but not its children.
@@ -24,4 +43,21 @@ pub fn run_first() -> io::Result<()> {
     #[allow(unsafe_code)]
     let result = unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_to_its_processors_and_others_do_not() {
+        let all = processors().unwrap();
+        let one = all[..1].to_vec();
+        std::thread::scope(|scope| {
+            let kept = scope.spawn(|| keep_to(&one).and_then(|()| processors()));
+            assert_eq!(kept.join().unwrap().unwrap(), one);
+        });
+        assert_eq!(processors().unwrap(), all);
+        assert!(keep_to(&[]).is_err());
+    }
 }

@@ -1,26 +1,19 @@
-//! The thread that moves packets between the devices and the wires:
+//! What moves packets between the devices and the wires, in turns. In a turn
 //!
-//! 1. What is due is given to the kernels of the hosts that it reached, and how late that is gets counted.
-//! 2. It sleeps until the next packet is due or a host sends.
-//! 3. What a host sent is stamped, cut into packets, and put on the wire to whoever has the destination's address.
+//! 1. what hosts sent is stamped, cut into packets, and put on the wire to whoever has the destination's address, and
+//! 2. what is due is given to the kernels of the hosts that it reached, and how late that is gets counted.
 //!
 //! Bounds: what is inside is bounded by the wires' own options; at most [`FRAMES_PER_TURN`] frames or about
 //! [`BYTES_PER_TURN`] are read from a device before the others have their turn.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::mem;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use heddle_net::tun::{FRAME_BYTES_MAX, Tun};
-use heddle_net::{monotonic, realtime, wall_clock};
+use heddle_net::{monotonic, wall_clock};
 use heddle_netem::{HostId, SendError, Time, Topology};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::event::{EventfdFlags, Timespec, eventfd};
-use rustix::fd::OwnedFd;
-use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::histogram::Histogram;
 use super::offload::{self, Arrivals};
@@ -29,9 +22,6 @@ use super::pcapng::{Captures, Place};
 
 const FRAMES_PER_TURN: usize = 16;
 const BYTES_PER_TURN: usize = 64 << 10;
-const EVENTS_MAX: usize = 64;
-/// The token of the descriptor that says stop; hosts have their numbers.
-const STOP: u64 = u64::MAX;
 
 /// What the engine counted beside the wires' own counts.
 #[derive(Debug)]
@@ -41,29 +31,18 @@ pub(super) struct Tally {
     /// How long the engine did not look at the devices because it was busy: what came in then was stamped up to this
     /// much too late.
     pub unattended: Histogram,
+    /// How long after something was due it woke up for that: the machine's doing.
+    pub oversleeping: Histogram,
+    /// How long kernels took for what was given to them at once.
+    pub giving: Histogram,
     /// Packets to an address that no host has or no wire leads to.
     pub unrouted: u64,
     /// Frames that were no packets.
     pub malformed: u64,
     /// Packets that a kernel did not take.
     pub refused: u64,
-    /// The CPU time of the engine's thread, which does most of the kernels' work on packets too.
+    /// The CPU time of the engine's threads, which do most of the kernels' work on packets too.
     pub cpu_ns: u64,
-}
-
-/// Asks an engine to stop.
-#[derive(Clone, Debug)]
-pub(super) struct Stop(Arc<OwnedFd>);
-
-impl Stop {
-    pub(super) fn new() -> io::Result<Stop> {
-        Ok(Stop(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
-    }
-
-    pub(super) fn request(&self) {
-        // It only fails when it was requested 2⁶⁴ times already.
-        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
-    }
 }
 
 /// The wires and the devices at their ends.
@@ -73,10 +52,8 @@ pub(super) struct Engine {
     pub tally: Tally,
     ports: Vec<Port>,
     homes: BTreeMap<IpAddr, HostId>,
-    epoll: OwnedFd,
-    /// Keeps open what `epoll` watches.
-    _stop: Stop,
     clock: Clock,
+    frame: Vec<u8>,
 }
 
 struct Port {
@@ -85,8 +62,8 @@ struct Port {
 }
 
 /// The topology's clock begins when the engine does.
-#[derive(Clone, Copy, Debug, Default)]
-struct Clock {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
     origin_ns: u64,
     origin_unix_ns: u64,
 }
@@ -96,7 +73,7 @@ impl Clock {
         Clock { origin_ns: monotonic().as_nanos(), origin_unix_ns: wall_clock().ns }
     }
 
-    fn now(self) -> Time {
+    pub(super) fn now(self) -> Time {
         Time::from_nanos(monotonic().as_nanos().saturating_sub(self.origin_ns))
     }
 
@@ -112,65 +89,53 @@ impl Engine {
         devices: Vec<Tun>,
         homes: BTreeMap<IpAddr, HostId>,
         captures: Option<Captures>,
-        stop: Stop,
-    ) -> io::Result<Engine> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &*stop.0, EventData::new_u64(STOP), EventFlags::IN)?;
-        for (number, device) in devices.iter().enumerate() {
-            epoll::add(&epoll, device, EventData::new_u64(number as u64), EventFlags::IN)?;
-        }
+    ) -> Engine {
         let port = |device| Port { device, arrivals: Arrivals::default() };
         let tally = Tally {
             lateness: Histogram::new(),
             unattended: Histogram::new(),
+            oversleeping: Histogram::new(),
+            giving: Histogram::new(),
             unrouted: 0,
             malformed: 0,
             refused: 0,
             cpu_ns: 0,
         };
         let ports = devices.into_iter().map(port).collect();
-        Ok(Engine { topology, captures, tally, ports, homes, epoll, _stop: stop, clock: Clock::default() })
+        let (clock, frame) = (Clock::start(), vec![0; FRAME_BYTES_MAX]);
+        Engine { topology, captures, tally, ports, homes, clock, frame }
     }
 
-    /// Moves packets until it is asked to stop. `on_start` hears whether the thread runs before all others.
-    pub(super) fn run(&mut self, on_start: impl FnOnce(io::Result<()>)) -> io::Result<()> {
-        on_start(realtime::sharpen_timers().and_then(|()| realtime::run_first()));
-        self.clock = Clock::start();
-        let mut frame = vec![0; FRAME_BYTES_MAX];
-        let mut events = Vec::with_capacity(EVENTS_MAX);
-        let mut looked = self.clock.now();
-        loop {
-            let now = self.deliver_due();
-            self.tally.unattended.add(now.ns_since(looked), 1);
-            self.sleep(now, &mut events)?;
-            looked = self.clock.now();
-            for event in &events {
-                match event.data.u64() {
-                    STOP => {
-                        self.tally.cpu_ns = thread_cpu_ns();
-                        return Ok(());
-                    }
-                    host => self.read_host(HostId(host as u32), &mut frame)?,
-                }
-            }
+    /// Takes what these hosts sent and delivers what is due. Returns when something is due next.
+    pub(super) fn turn(&mut self, senders: impl Iterator<Item = HostId>) -> io::Result<Option<Time>> {
+        let looked = self.clock.now();
+        if let Some(due) = self.topology.next_time().filter(|due| *due <= looked) {
+            self.tally.oversleeping.add(looked.ns_since(due), 1);
         }
+        let mut frame = mem::take(&mut self.frame);
+        let mut read = Ok(());
+        for host in senders {
+            read = read.and_then(|()| self.read_host(host, &mut frame));
+        }
+        self.frame = frame;
+        read?;
+        let now = self.deliver_due();
+        self.tally.unattended.add(now.ns_since(looked), 1);
+        Ok(self.topology.next_time())
+    }
+
+    /// The devices, in the order of their hosts.
+    pub(super) fn devices(&self) -> impl Iterator<Item = &Tun> {
+        self.ports.iter().map(|port| &port.device)
+    }
+
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Seconds since the engine began.
     pub(super) fn elapsed_s(&self) -> f64 {
         self.clock.now().as_nanos() as f64 / 1e9
-    }
-
-    fn sleep(&self, now: Time, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let timeout = self.topology.next_time().map(|due| {
-            let ns = due.ns_since(now);
-            Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
-        });
-        events.clear();
-        match epoll::wait(&self.epoll, spare_capacity(events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
     }
 
     /// Takes what a host sent. Every frame is stamped when it is read.
@@ -237,17 +202,13 @@ impl Engine {
         for host in reached {
             let Port { device, arrivals } = &mut self.ports[host.0 as usize];
             arrivals.hand_over(&mut |together| {
+                let before = clock.now();
                 tally.refused += if device.write(together.parts).is_ok() { 0 } else { together.packets };
-                let late_ns = clock.now().ns_since(Time::from_nanos(together.due_ns));
+                let after = clock.now();
+                tally.giving.add(after.ns_since(before), 1);
+                let late_ns = after.ns_since(Time::from_nanos(together.due_ns));
                 tally.lateness.add(late_ns, together.packets);
             });
         }
     }
-}
-
-/// What the calling thread has used of a processor.
-fn thread_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    // It begins at zero and counts up.
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -28,6 +28,10 @@ pub struct Summary {
     pub lateness: Times,
     /// How long the devices were not looked at: what came in then was stamped up to this much too late.
     pub unattended: Times,
+    /// How late the emulator woke up when a packet was due: the machine's part of the lateness.
+    pub oversleeping: Times,
+    /// How long kernels took for packets that were given to them at once: the receivers' part.
+    pub giving: Times,
     /// CPU time of the thread that moves packets.
     pub cpu_s: f64,
     /// Packets that were put on wires, after segmentation.
@@ -91,9 +95,9 @@ pub struct WireSummary {
 /// The reasons for which the emulator's own doing shows in what programs saw.
 pub(super) fn faults(tally: &Tally, limits: &LatenessOptions, hosts: &[HostSummary]) -> Vec<String> {
     let mut reasons = Vec::new();
+    let ms = |ns: u64| ns as f64 / 1e6;
     let mut compare = |what: &str, times: &Histogram| {
         let (p99_ns, most_ns) = (times.quantile_ns(0.99), times.most_ns());
-        let ms = |ns: u64| ns as f64 / 1e6;
         if p99_ns > limits.p99_max_ns {
             let (p99, allowed) = (ms(p99_ns), ms(limits.p99_max_ns));
             reasons
@@ -106,6 +110,12 @@ pub(super) fn faults(tally: &Tally, limits: &LatenessOptions, hosts: &[HostSumma
     };
     compare("packets were delivered late", &tally.lateness);
     compare("what hosts sent was taken late", &tally.unattended);
+    if !reasons.is_empty() {
+        let (p99, most) = (ms(tally.oversleeping.quantile_ns(0.99)), ms(tally.oversleeping.most_ns()));
+        reasons.push(format!(
+            "the machine woke the emulator up late by {p99:.3} ms at the 99th percentile and by {most:.3} ms once"
+        ));
+    }
     for host in hosts.iter().filter(|host| host.device_drops > 0) {
         let (name, drops) = (&host.name, host.device_drops);
         reasons.push(format!("{drops} packets that {name} sent were never taken"));
@@ -173,6 +183,8 @@ impl fmt::Display for Summary {
         writeln!(f, "moved {packets} packets in {cpu_s:.2} s of CPU time")?;
         write_times(f, "lateness", &self.lateness)?;
         write_times(f, "unattended", &self.unattended)?;
+        write_times(f, "oversleeping", &self.oversleeping)?;
+        write_times(f, "giving", &self.giving)?;
         for reason in &self.reasons {
             writeln!(f, "INVALID: {reason}")?;
         }

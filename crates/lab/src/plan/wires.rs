@@ -145,6 +145,10 @@ pub(crate) fn conduct(summary: Summary) -> Conduct {
         ("lateness at most in µs", summary.lateness.max_us),
         ("unattended p99 in µs", summary.unattended.p99_us),
         ("unattended at most in µs", summary.unattended.max_us),
+        ("oversleeping p99 in µs", summary.oversleeping.p99_us),
+        ("oversleeping at most in µs", summary.oversleeping.max_us),
+        ("giving p99 in µs", summary.giving.p99_us),
+        ("giving at most in µs", summary.giving.max_us),
     ];
     let noise = noise.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let KernelOptions { tcp_rmem, tcp_wmem, sysctl, .. } = &summary.kernel;

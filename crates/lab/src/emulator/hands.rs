@@ -1,0 +1,235 @@
+//! The threads that give the engine its turns.
+//!
+//! The first one wakes up when something is due and when a host sends. That can come milliseconds late although it goes
+//! before all ordinary programs: a kernel that is not preempted lets another program finish a long system call first, and
+//! a hypervisor may stop a processor without anybody knowing. Both concern one processor. So a second thread, which runs
+//! on other processors, wakes up [`GRACE_NS`] after something was due, and takes the turn if nobody has.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::thread::{self, JoinHandle};
+
+use heddle_net::realtime;
+use heddle_netem::{HostId, Time};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::engine::{Clock, Engine};
+
+/// How late something may be before the second thread takes care of it: longer than it usually takes to wake up.
+const GRACE_NS: u64 = 250_000;
+/// How often the second thread looks at the devices, which nothing that is due may be waiting for.
+const HEARTBEAT_NS: u64 = 1_000_000;
+const EVENTS_MAX: usize = 64;
+/// The token of the descriptor that says stop; hosts have their numbers.
+const STOP: u64 = u64::MAX;
+/// Nothing is due.
+const NEVER: u64 = u64::MAX;
+
+/// An engine that runs, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Hands {
+    shared: Arc<Shared>,
+    /// Each ends with the CPU time that it used, in nanoseconds.
+    threads: Vec<JoinHandle<io::Result<u64>>>,
+}
+
+struct Shared {
+    engine: Mutex<Engine>,
+    clock: Clock,
+    /// When something is due next, by the engine's clock.
+    due_ns: AtomicU64,
+    /// Watches the devices and `stop`.
+    devices: OwnedFd,
+    stop: OwnedFd,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("due_ns", &self.due_ns).finish_non_exhaustive()
+    }
+}
+
+impl Hands {
+    /// Starts the threads. Returns also whether they run before all ordinary ones.
+    pub(super) fn start(engine: Engine) -> io::Result<(Hands, io::Result<()>)> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let devices = watch(&stop)?;
+        for (number, device) in engine.devices().enumerate() {
+            epoll::add(&devices, device, EventData::new_u64(number as u64), EventFlags::IN)?;
+        }
+        let clock = engine.clock();
+        let due_ns = AtomicU64::new(NEVER);
+        let shared = Arc::new(Shared { engine: Mutex::new(engine), clock, due_ns, devices, stop });
+        let mut hands = Hands { shared, threads: Vec::new() };
+        let [first, second] = halves(&realtime::processors()?);
+        let mut realtime = hands.add("wires", first, Shared::run_first)?;
+        if !second.is_empty() {
+            realtime = realtime.and(hands.add("wires, second", second, Shared::run_second)?);
+        }
+        Ok((hands, realtime))
+    }
+
+    /// Starts one thread. Returns whether it runs before all ordinary ones.
+    fn add(
+        &mut self,
+        name: &str,
+        processors: Vec<usize>,
+        work: fn(&Shared) -> io::Result<()>,
+    ) -> io::Result<io::Result<()>> {
+        let (send, ready): (SyncSender<io::Result<()>>, _) = sync_channel(1);
+        let shared = Arc::clone(&self.shared);
+        let run = move || {
+            let set = realtime::keep_to(&processors).and_then(|()| realtime::sharpen_timers());
+            // Whoever started the thread waits for this.
+            let _ = send.send(set.and_then(|()| realtime::run_first()));
+            work(&shared)?;
+            Ok(thread_cpu_ns())
+        };
+        self.threads.push(thread::Builder::new().name(name.into()).spawn(run)?);
+        ready.recv().map_err(io::Error::other)
+    }
+
+    /// Whether packets move. When they do not, [`stop`](Self::stop) says why.
+    pub(super) fn are_working(&self) -> bool {
+        !self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Ends the threads and shows what they leave behind.
+    pub(super) fn stop(&mut self) -> io::Result<MutexGuard<'_, Engine>> {
+        self.shared.request_stop();
+        let mut cpu_ns = 0;
+        for thread in self.threads.drain(..) {
+            cpu_ns += thread.join().map_err(|_| panicked())??;
+        }
+        let mut engine = self.shared.lock()?;
+        engine.tally.cpu_ns = cpu_ns;
+        Ok(engine)
+    }
+}
+
+impl Drop for Hands {
+    fn drop(&mut self) {
+        self.shared.request_stop();
+        for thread in self.threads.drain(..) {
+            // Its panic was reported by its own thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn request_stop(&self) {
+        // It only fails when it was requested 2⁶⁴ times already.
+        let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
+    }
+
+    fn lock(&self) -> io::Result<MutexGuard<'_, Engine>> {
+        self.engine.lock().map_err(|_| panicked())
+    }
+
+    fn run_first(&self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            let due_ns = self.due_ns.load(Ordering::Acquire);
+            self.wait(&self.devices, due_ns, &mut events)?;
+            if says_stop(&events) {
+                return Ok(());
+            }
+            self.turn(&mut *self.lock()?, &events)?;
+        }
+    }
+
+    fn run_second(&self) -> io::Result<()> {
+        let stop = watch(&self.stop)?;
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut look_ns = 0;
+        loop {
+            let deadline_ns = self.due_ns.load(Ordering::Acquire).saturating_add(GRACE_NS);
+            self.wait(&stop, deadline_ns.min(look_ns), &mut events)?;
+            if says_stop(&events) {
+                return Ok(());
+            }
+            let now_ns = self.clock.now().as_nanos();
+            let is_late = self.due_ns.load(Ordering::Acquire).saturating_add(GRACE_NS) <= now_ns;
+            if !is_late && now_ns < look_ns {
+                continue;
+            }
+            look_ns = now_ns + HEARTBEAT_NS;
+            self.wait(&self.devices, 0, &mut events)?;
+            if !is_late && events.is_empty() || says_stop(&events) {
+                continue;
+            }
+            match self.engine.try_lock() {
+                Ok(mut engine) => self.turn(&mut engine, &events)?,
+                // The first thread is at it.
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Poisoned(_)) => return Err(panicked()),
+            }
+        }
+    }
+
+    fn turn(&self, engine: &mut Engine, events: &[epoll::Event]) -> io::Result<()> {
+        let senders = events.iter().map(|event| HostId(event.data.u64() as u32));
+        let due = engine.turn(senders)?;
+        self.due_ns.store(due.map_or(NEVER, Time::as_nanos), Ordering::Release);
+        Ok(())
+    }
+
+    /// Sleeps until something happens at what `epoll` watches, or until a time.
+    fn wait(&self, epoll: &OwnedFd, until_ns: u64, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let timeout = (until_ns != NEVER).then(|| {
+            let ns = until_ns.saturating_sub(self.clock.now().as_nanos());
+            Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ }
+        });
+        events.clear();
+        match epoll::wait(epoll, spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Something to wait with until `stop` is written to.
+fn watch(stop: &OwnedFd) -> io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, stop, EventData::new_u64(STOP), EventFlags::IN)?;
+    Ok(epoll)
+}
+
+fn says_stop(events: &[epoll::Event]) -> bool {
+    events.iter().any(|event| event.data.u64() == STOP)
+}
+
+/// Every other processor, and the rest.
+fn halves(processors: &[usize]) -> [Vec<usize>; 2] {
+    [0, 1].map(|skipped| processors.iter().copied().skip(skipped).step_by(2).collect())
+}
+
+fn panicked() -> io::Error {
+    io::Error::other("a thread that moves packets panicked")
+}
+
+/// What the calling thread has used of a processor.
+fn thread_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // It begins at zero and counts up.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_threads_share_no_processor() {
+        assert_eq!(halves(&[0, 2, 5]), [vec![0, 5], vec![2]]);
+        assert_eq!(halves(&[3]), [vec![3], vec![]]);
+    }
+}
