@@ -1,0 +1,327 @@
+//! Reassembly, SACK blocks and the window.
+//!
+//! ```text
+//!   read            next                       edge
+//!    │ to be read    │ holes and out of order    │
+//!  ──┴───────────────┴───────────────────────────┴──▶ sequence numbers
+//! ```
+//!
+//! Nothing beyond the edge is kept, the edge never moves back, and there are at most [`RANGES_MAX`] ranges out of
+//! order: that and the pool bound what a peer can make us hold.
+
+use super::acks::Acks;
+use super::autotune::Autotune;
+use crate::buffer::StreamBuffer;
+use crate::options::Options;
+use crate::pool::BufferPool;
+use crate::ranges::RangeSet;
+use crate::segment::{Range, SackBlocks};
+use crate::time::Instant;
+
+/// The most ranges out of order.
+pub(crate) const RANGES_MAX: usize = 1024;
+/// How many arrivals are remembered for the order of SACK blocks.
+const RECENT: usize = 4;
+
+/// What a segment's payload was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Arrival {
+    /// Whether `next` moved.
+    pub advanced: bool,
+    /// Whether an acknowledgement has to say more than usual, at once.
+    pub is_unusual: bool,
+}
+
+/// The receiving half of a connection.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    /// The next sequence number expected.
+    pub(crate) next: u64,
+    /// The next to be read.
+    read: u64,
+    /// The first that was not offered.
+    edge: u64,
+    buffer: StreamBuffer,
+    /// Ranges above `next`.
+    pending: RangeSet,
+    /// Where the peer's FIN stands.
+    fin: Option<u64>,
+    is_finished: bool,
+    recent: [u64; RECENT],
+    duplicate: Option<Range>,
+    pub(crate) acks: Acks,
+    pub(crate) tune: Autotune,
+    /// How far windows are shifted on the wire.
+    pub(crate) shift: u8,
+    /// Nobody will read: what comes is counted and dropped.
+    pub(crate) is_discarding: bool,
+}
+
+impl Receiver {
+    /// A receiver before the peer's SYN.
+    pub(crate) fn new(pool: BufferPool, options: &Options, now: Instant) -> Self {
+        Receiver {
+            next: 0,
+            read: 0,
+            edge: 0,
+            buffer: StreamBuffer::new(pool, 0),
+            pending: RangeSet::default(),
+            fin: None,
+            is_finished: false,
+            recent: [0; RECENT],
+            duplicate: None,
+            acks: Acks::new(0),
+            tune: Autotune::new(options, now, 0),
+            shift: 0,
+            is_discarding: false,
+        }
+    }
+
+    /// The peer's first byte will stand at `first`.
+    pub(crate) fn begin(&mut self, first: u64, options: &Options, now: Instant) {
+        self.next = first;
+        self.read = first;
+        self.edge = first + u64::from(options.receive_buffer_initial_bytes.min(u32::from(u16::MAX)));
+        self.buffer.restart(first);
+        self.acks = Acks::new(first);
+        self.tune = Autotune::new(options, now, first);
+    }
+
+    /// The first sequence number that was not offered.
+    pub(crate) fn edge(&self) -> u64 {
+        self.edge
+    }
+
+    /// Bytes that can be read.
+    pub(crate) fn readable(&self) -> usize {
+        (self.next - self.read) as usize - usize::from(self.is_finished)
+    }
+
+    /// Whether the peer's FIN was reached.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.is_finished
+    }
+
+    /// Bytes beside the pool's.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.buffer.heap_bytes() + self.pending.heap_bytes()
+    }
+
+    /// Takes the payload at `seq`. What is next in order and finds nothing unread before it goes to `sink` first, which
+    /// says how much of it it took.
+    pub(crate) fn on_payload(
+        &mut self,
+        seq: u64,
+        payload: &[u8],
+        sink: &mut dyn FnMut(&[u8]) -> usize,
+    ) -> Arrival {
+        let whole = Range::new(seq, seq + payload.len() as u64);
+        let wanted = Range::new(whole.start.max(self.next), whole.end.min(self.edge));
+        if whole.is_empty() {
+            return Arrival::default();
+        }
+        if wanted.is_empty() {
+            self.note_duplicate(whole, self.next);
+            return Arrival { advanced: false, is_unusual: true };
+        }
+        if self.fin.is_some_and(|fin| wanted.end > fin) || self.is_finished {
+            return Arrival { advanced: false, is_unusual: true };
+        }
+        let bytes = &payload[(wanted.start - seq) as usize..(wanted.end - seq) as usize];
+        if whole.start < self.next {
+            self.note_duplicate(whole, self.next);
+        }
+        if wanted.start > self.next {
+            self.keep(wanted, bytes);
+            return Arrival { advanced: false, is_unusual: true };
+        }
+        let filled_hole = !self.pending.is_empty();
+        let advanced = self.take_in_order(bytes, sink);
+        Arrival { advanced, is_unusual: filled_hole || whole.start < wanted.start || !advanced }
+    }
+
+    fn take_in_order(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8]) -> usize) -> bool {
+        let before = self.next;
+        let mut taken = 0;
+        if self.is_discarding {
+            taken = bytes.len();
+        } else if self.read == self.next && self.pending.is_empty() {
+            taken = sink(bytes).min(bytes.len());
+        }
+        if taken > 0 {
+            self.read += taken as u64;
+            self.next = self.read;
+            self.buffer.advance(self.read);
+        }
+        self.next += self.buffer.write(self.next, &bytes[taken..]) as u64;
+        if let Some(held) = self.pending.holding(self.next) {
+            self.next = held.end;
+        }
+        self.pending.remove_below(self.next);
+        if self.is_discarding {
+            self.read = self.next;
+            self.buffer.advance(self.read);
+        }
+        self.next > before
+    }
+
+    /// Keeps a range out of order.
+    fn keep(&mut self, range: Range, bytes: &[u8]) {
+        if let Some(gap) = self.pending.first_gap(range) {
+            let touches = self.pending.holding(range.start).is_some()
+                || self.pending.holding(range.end).is_some()
+                || range.start > 0 && self.pending.holding(range.start - 1).is_some();
+            if self.pending.len() >= RANGES_MAX && !touches {
+                return;
+            }
+            // What is there already is written again with the same bytes, unless the peer contradicts itself.
+            debug_assert!(gap.start >= self.next);
+            let written = self.buffer.write(range.start, bytes) as u64;
+            self.pending.insert(Range::new(range.start, range.start + written));
+        } else {
+            self.duplicate = Some(range);
+        }
+        self.remember(range.start);
+    }
+
+    /// Moves the range that holds `at` to the front of those to report, so that each is named once.
+    fn remember(&mut self, at: u64) {
+        let range = self.pending.holding(at).unwrap_or(Range::new(at, at + 1));
+        let known = self.recent.iter().position(|recent| range.start <= *recent && *recent < range.end);
+        self.recent[..=known.unwrap_or(RECENT - 1)].rotate_right(1);
+        self.recent[0] = at;
+    }
+
+    /// Whether there is anything for SACK blocks to say.
+    pub(crate) fn has_sack_blocks(&self) -> bool {
+        self.duplicate.is_some() || !self.pending.is_empty()
+    }
+
+    fn note_duplicate(&mut self, whole: Range, below: u64) {
+        let duplicate = Range::new(whole.start, whole.end.min(below));
+        if !duplicate.is_empty() {
+            self.duplicate = Some(duplicate);
+        }
+    }
+
+    /// The peer's FIN stands at `at`. Gives whether it is reached now.
+    pub(crate) fn on_fin(&mut self, at: u64) -> bool {
+        if self.is_finished
+            || at < self.next
+            || at > self.edge
+            || self.pending.end().is_some_and(|end| end > at)
+        {
+            return false;
+        }
+        let fin = *self.fin.get_or_insert(at);
+        self.reach_fin(fin)
+    }
+
+    /// Whether the FIN that is known is reached now, for the first time.
+    pub(crate) fn reach_known_fin(&mut self) -> bool {
+        self.fin.is_some_and(|fin| self.reach_fin(fin))
+    }
+
+    fn reach_fin(&mut self, fin: u64) -> bool {
+        let reached = !self.is_finished && self.next == fin;
+        if reached {
+            self.is_finished = true;
+            self.next += 1;
+        }
+        reached
+    }
+
+    /// Copies bytes in order to `into` and gives how many.
+    pub(crate) fn read(&mut self, into: &mut [u8]) -> usize {
+        let mut count = 0;
+        while count < into.len() && self.readable() > 0 {
+            let left = self.readable().min(into.len() - count);
+            let piece = self.buffer.peek(self.read, left);
+            let len = piece.len();
+            into[count..count + len].copy_from_slice(piece);
+            count += len;
+            self.consume(len);
+        }
+        count
+    }
+
+    /// The first bytes that can be read, as far as they lie together in memory.
+    pub(crate) fn peek(&self) -> &[u8] {
+        self.buffer.peek(self.read, self.readable())
+    }
+
+    /// Takes bytes off that [`peek`](Self::peek) gave.
+    pub(crate) fn consume(&mut self, bytes: usize) {
+        self.read += bytes.min(self.readable()) as u64;
+        self.buffer.advance(self.read);
+        if self.readable() == 0 && self.pending.is_empty() {
+            self.buffer.clear();
+        }
+    }
+
+    /// Gives up everything that was received.
+    pub(crate) fn discard(&mut self) {
+        self.is_discarding = true;
+        self.consume(self.readable());
+    }
+
+    /// The position up to which was read.
+    pub(crate) fn position(&self) -> u64 {
+        self.read
+    }
+
+    /// The window that is offered now, without committing to it: a multiple of the scale.
+    pub(crate) fn window(&self, full_segment: u64) -> u64 {
+        let unit = 1 << self.shift;
+        let unread = self.next - self.read;
+        let free = self.tune.limit_bytes.saturating_sub(unread);
+        let offered = self.edge.saturating_sub(self.next);
+        let most = u64::from(u16::MAX) * unit;
+        // An offer is never taken back, and grows in steps that are worth a segment (RFC 9293, section 3.8.6.2.2).
+        let step = full_segment.min(self.tune.limit_bytes / 2);
+        let grown = free / unit * unit;
+        let window = if grown >= offered + step { grown } else { offered.div_ceil(unit) * unit };
+        window.min(most)
+    }
+
+    /// The window that a segment carries now.
+    pub(crate) fn offer(&mut self, full_segment: u64) -> u64 {
+        let window = self.window(full_segment);
+        self.edge = self.edge.max(self.next + window);
+        self.acks.on_sent(self.next);
+        window
+    }
+
+    /// Whether reading made so much room that the peer should hear of it.
+    pub(crate) fn is_update_due(&self, full_segment: u64) -> bool {
+        let offered = self.edge.saturating_sub(self.next);
+        let window = self.window(full_segment);
+        window > offered && window >= 2 * offered
+    }
+
+    /// The blocks of the next acknowledgement: a duplicate first (RFC 2883), then the latest arrivals (RFC 2018).
+    pub(crate) fn sack_blocks(&mut self) -> SackBlocks {
+        let mut blocks = SackBlocks::NONE;
+        if let Some(duplicate) = self.duplicate.take() {
+            blocks.push(duplicate);
+            // A duplicate inside a range out of order is followed by that range.
+            if let Some(around) = self.pending.holding(duplicate.start) {
+                blocks.push(around);
+            }
+        }
+        let first_new = usize::from(!blocks.as_slice().is_empty());
+        for at in self.recent {
+            if let Some(range) = self.pending.holding(at)
+                && !blocks.as_slice()[first_new.min(blocks.as_slice().len())..].contains(&range)
+            {
+                blocks.push(range);
+            }
+        }
+        if blocks.as_slice().len() == first_new
+            && let Some(range) = self.pending.first()
+        {
+            blocks.push(range);
+        }
+        blocks
+    }
+}

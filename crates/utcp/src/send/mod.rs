@@ -1,0 +1,18 @@
+//! The sending half: what is under way, what of it is lost, how fast more may follow.
+
+mod acknowledge;
+mod pacer;
+mod prr;
+mod rack;
+mod recovery;
+mod rtt;
+mod scoreboard;
+mod sender;
+mod timers;
+
+pub(crate) use acknowledge::AckInput;
+pub(crate) use rack::{clock_ms, is_before};
+pub(crate) use recovery::Recovery;
+pub(crate) use scoreboard::Sent;
+pub(crate) use sender::{Permission, Sender};
+pub(crate) use timers::Expired;

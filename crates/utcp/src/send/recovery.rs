@@ -1,0 +1,112 @@
+//! Which episode of congestion a sender is in, and what it would take back if the episode was a mistake.
+//!
+//! ```text
+//!            loss found                     all acknowledged that was sent when it began
+//!  Open ────────────────────▶ Repair ────────────────────────────────────────────────────▶ Open
+//!    │ congestion mark, or a lost probe repaired                                            ▲
+//!    ├──────────────────────▶ Reduced ──────────────────────────────────────────────────────┤
+//!    │ timer expired (from any)                                                             │
+//!    └──────────────────────▶ Loss ─────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! An episode of losses is undone, that is the window comes back, when it turns out that nothing was lost:
+//!
+//! - *Eifel* (RFC 3522): an acknowledgement echoes a time before the first retransmission.
+//! - *DSACK* (RFC 3708): the receiver reported every retransmission as a duplicate.
+//! - *F-RTO* (RFC 5682), after a time-out: something was delivered that was sent once, before the timer expired.
+
+use super::prr::Prr;
+
+/// The episode.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Recovery {
+    /// None.
+    #[default]
+    Open,
+    /// The window is being reduced without a loss to repair.
+    Reduced { high: u64, prr: Prr },
+    /// Losses that acknowledgements told of are being repaired.
+    Repair { high: u64, prr: Prr },
+    /// The timer expired; everything that is lost is sent again in slow start.
+    Loss { high: u64, frto: Frto },
+}
+
+/// How far F-RTO got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Frto {
+    /// The time-out was genuine, or cannot be told.
+    Off,
+    /// The first segment was sent again; the next acknowledgement tells.
+    Armed,
+    /// It advanced. New data goes out, and no retransmissions, until the next one.
+    Probing,
+}
+
+impl Recovery {
+    /// The proportional rate reduction under way.
+    pub(crate) fn prr(&self) -> Option<&Prr> {
+        match self {
+            Recovery::Reduced { prr, .. } | Recovery::Repair { prr, .. } => Some(prr),
+            Recovery::Open | Recovery::Loss { .. } => None,
+        }
+    }
+
+    /// The proportional rate reduction under way.
+    pub(crate) fn prr_mut(&mut self) -> Option<&mut Prr> {
+        match self {
+            Recovery::Reduced { prr, .. } | Recovery::Repair { prr, .. } => Some(prr),
+            Recovery::Open | Recovery::Loss { .. } => None,
+        }
+    }
+
+    /// What has to be acknowledged for the episode to end.
+    pub(crate) fn high(&self) -> Option<u64> {
+        match self {
+            Recovery::Open => None,
+            Recovery::Reduced { high, .. } | Recovery::Repair { high, .. } | Recovery::Loss { high, .. } => {
+                Some(*high)
+            }
+        }
+    }
+
+    /// Whether losses are being repaired.
+    pub(crate) fn is_repairing(&self) -> bool {
+        matches!(self, Recovery::Repair { .. } | Recovery::Loss { .. })
+    }
+}
+
+/// What is needed to tell that an episode of losses was a mistake.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undo {
+    /// The lowest sequence number that was not acknowledged when the episode began.
+    pub marker: u64,
+    /// Retransmissions that no duplicate was reported for; `None` before the first.
+    pub unexplained: Option<u32>,
+    /// The timestamp of the first retransmission.
+    pub first_ms: Option<u32>,
+}
+
+impl Undo {
+    pub(crate) fn new(marker: u64) -> Self {
+        Undo { marker, unexplained: None, first_ms: None }
+    }
+
+    pub(crate) fn on_retransmitted(&mut self, now_ms: u32) {
+        self.first_ms.get_or_insert(now_ms);
+        self.unexplained = Some(self.unexplained.unwrap_or(0).saturating_add(1));
+    }
+
+    /// The receiver reported a duplicate that ends at `end`.
+    pub(crate) fn on_dsack(&mut self, end: u64) {
+        if end > self.marker {
+            self.unexplained = self.unexplained.map(|count| count.saturating_sub(1));
+        }
+    }
+
+    /// Whether the episode was a mistake, by the duplicates reported or by the echo of an acknowledgement that advanced.
+    pub(crate) fn is_due(&self, echoed_ms: Option<u32>) -> bool {
+        let explained = self.unexplained == Some(0);
+        let earlier = self.first_ms.zip(echoed_ms);
+        explained || earlier.is_some_and(|(first_ms, echoed_ms)| super::is_before(echoed_ms, first_ms))
+    }
+}

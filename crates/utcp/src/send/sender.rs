@@ -1,0 +1,302 @@
+//! The sender: its state, and what may leave. What comes in is in `acknowledge`, what expires in `timers`.
+
+use super::pacer::Pacer;
+use super::prr::Prr;
+use super::rack::{Rack, clock_ms};
+use super::recovery::{Frto, Recovery, Undo};
+use super::rtt::Rtt;
+use super::scoreboard::{Place, Scoreboard, Sent};
+use crate::congestion::{self, CongestionController};
+use crate::connection::Counts;
+use crate::options::Options;
+use crate::segment::Range;
+use crate::time::Instant;
+use std::sync::Arc;
+
+/// What may be sent now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Permission {
+    /// This segment, again.
+    Again(Sent),
+    /// New data of at most this many bytes.
+    New(u64),
+}
+
+/// A tail loss probe that is not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    pub(super) end: u64,
+    pub(super) is_retransmission: bool,
+}
+
+/// How much of the window was used lately, as Linux' `tcp_cwnd_validate` keeps it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Usage {
+    pub(super) limited: bool,
+    pub(super) most: u64,
+    pub(super) end: u64,
+}
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(super) options: Arc<Options>,
+    /// The lowest sequence number that is not acknowledged.
+    pub(crate) una: u64,
+    /// The next sequence number to be sent.
+    pub(crate) next: u64,
+    pub(crate) mss: u64,
+    /// Whether the peer sends SACKs.
+    pub(crate) sack: bool,
+    pub(super) board: Scoreboard,
+    pub(super) rtt: Rtt,
+    pub(super) rack: Rack,
+    pub(super) controller: Box<dyn CongestionController>,
+    pub(super) pacer: Pacer,
+    pub(super) recovery: Recovery,
+    pub(super) undo: Option<Undo>,
+    pub(super) probe: Option<Probe>,
+    /// A probe has to go out now, whatever the window is.
+    pub(super) probe_due: bool,
+    /// Duplicate acknowledgements from a peer without SACK.
+    pub(super) duplicates: u32,
+    pub(super) usage: Usage,
+    pub(super) last_sent: Instant,
+    /// How often the retransmission timer expired since something was acknowledged.
+    pub(super) backoff: u32,
+    pub(super) retransmission_at: Option<Instant>,
+    pub(super) probe_at: Option<Instant>,
+    pub(super) reordering_at: Option<Instant>,
+    pub(crate) counts: Counts,
+}
+
+impl Sender {
+    pub(crate) fn new(options: &Arc<Options>, first: u64) -> Self {
+        let mss = u64::from(options.mss_bytes);
+        let window = mss * u64::from(options.initial_window_segments);
+        Sender {
+            options: Arc::clone(options),
+            una: first,
+            next: first,
+            mss,
+            sack: false,
+            board: Scoreboard::default(),
+            rtt: Rtt::new(),
+            rack: Rack::default(),
+            controller: congestion::make(options.algorithm, mss, window, options.pacing),
+            pacer: Pacer::default(),
+            recovery: Recovery::Open,
+            undo: None,
+            probe: None,
+            probe_due: false,
+            duplicates: 0,
+            usage: Usage::default(),
+            last_sent: Instant::ZERO,
+            backoff: 0,
+            retransmission_at: None,
+            probe_at: None,
+            reordering_at: None,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Both ends have offered: segments are this long. The window begins anew, because what happened to a SYN says
+    /// little about it; but with one segment where even a repeated SYN was lost (RFC 5681, section 3.1).
+    pub(crate) fn on_established(&mut self, mss: u64, syn_retries: u32) {
+        self.mss = mss;
+        let segments = if syn_retries > 1 { 1 } else { u64::from(self.options.initial_window_segments) };
+        let options = &self.options;
+        self.controller = congestion::make(options.algorithm, mss, mss * segments, options.pacing);
+        self.recovery = Recovery::Open;
+        self.undo = None;
+        self.set_pace();
+    }
+
+    pub(crate) fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        // Without SACK each duplicate stands for a segment that left the network.
+        self.board.in_flight().saturating_sub(u64::from(self.duplicates) * self.mss)
+    }
+
+    /// What may be in flight.
+    pub(crate) fn window(&self) -> u64 {
+        self.recovery.prr().map_or(self.controller.window_bytes(), Prr::window)
+    }
+
+    pub(crate) fn controller(&self) -> &dyn CongestionController {
+        &*self.controller
+    }
+
+    pub(crate) fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    pub(crate) fn pacing_rate(&self) -> Option<u64> {
+        self.pacer.rate()
+    }
+
+    pub(crate) fn backoff(&self) -> u32 {
+        self.backoff
+    }
+
+    /// Bytes that are lost and not sent again.
+    pub(crate) fn lost(&self) -> u64 {
+        self.board.lost()
+    }
+
+    /// Nothing will be sent again.
+    pub(crate) fn stop(&mut self) {
+        self.board = Scoreboard::default();
+        (self.retransmission_at, self.probe_at, self.reordering_at) = (None, None, None);
+        self.probe_due = false;
+    }
+
+    pub(crate) fn has_outstanding(&self) -> bool {
+        !self.board.is_empty()
+    }
+
+    /// The time-out with its back-off.
+    pub(crate) fn timeout_ns(&self) -> u64 {
+        let base_ns = self.rtt.timeout_ns(&self.options);
+        base_ns.saturating_mul(1 << self.backoff.min(20)).min(self.options.rto_max_ns)
+    }
+
+    /// When something may be sent again after pacing held it back.
+    pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
+        self.pacer.blocked_until(now)
+    }
+
+    /// When a timer expires.
+    pub(crate) fn timer(&self) -> Option<Instant> {
+        [self.retransmission_at, self.probe_at, self.reordering_at].into_iter().flatten().min()
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.board.heap_bytes() + size_of_val(&*self.controller)
+    }
+}
+
+/// Sending.
+impl Sender {
+    /// What may be sent now, as far as losses and the congestion window decide it. Pacing is asked separately.
+    pub(crate) fn permission(&mut self) -> Option<Permission> {
+        if self.probe_due {
+            return Some(Permission::New(u64::from(u32::MAX)));
+        }
+        let room = self.window().saturating_sub(self.in_flight());
+        let holds_back = matches!(self.recovery, Recovery::Loss { frto: Frto::Probing, .. });
+        if let Some(lost) = self.board.next_lost().filter(|_| !holds_back) {
+            // A window smaller than a segment must not stop a repair while nothing is in flight.
+            let fits = u64::from(lost.len) <= room || self.in_flight() == 0;
+            return fits.then_some(Permission::Again(lost));
+        }
+        if self.board.is_full() {
+            return None;
+        }
+        if room < self.mss && self.in_flight() > 0 {
+            self.validate();
+            return None;
+        }
+        Some(Permission::New(room.max(self.mss)))
+    }
+
+    /// A tail loss probe is due and there is no new data to send: this segment goes out again.
+    pub(crate) fn probe_segment(&self) -> Option<Sent> {
+        self.board.last().filter(|last| self.probe_due && last.place != Place::Sacked)
+    }
+
+    /// Whether a tail loss probe is due.
+    pub(crate) fn is_probe_due(&self) -> bool {
+        self.probe_due
+    }
+
+    /// No probe could be sent.
+    pub(crate) fn skip_probe(&mut self) {
+        self.probe_due = false;
+    }
+
+    /// Cuts a lost segment in two, because segments became shorter or the peer's window ends inside it.
+    pub(crate) fn split(&mut self, start: u64, len: u64) {
+        self.board.split(start, len as u32);
+    }
+
+    /// New data, or a SYN or FIN, leaves now.
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
+        let range = Range::new(self.next, self.next + bytes);
+        if self.board.is_empty() {
+            self.on_restart(now);
+            self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+        }
+        self.board.on_sent(now, range);
+        self.next = range.end;
+        self.counts.segments += 1;
+        self.count(now, bytes);
+        self.validate();
+        if self.probe_due {
+            self.on_probed(now, false);
+        } else if self.set_probe(now) {
+            self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+        }
+    }
+
+    /// A segment leaves again.
+    pub(crate) fn on_retransmitted(&mut self, now: Instant, sent: &Sent) {
+        self.board.on_retransmitted(now, sent.start);
+        self.counts.retransmissions += 1;
+        if let Some(undo) = &mut self.undo {
+            undo.on_retransmitted(clock_ms(now));
+        }
+        self.count(now, u64::from(sent.len));
+        if self.probe_due {
+            self.on_probed(now, true);
+        } else if sent.start <= self.una || self.retransmission_at.is_none() {
+            self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+        }
+    }
+
+    fn count(&mut self, now: Instant, bytes: u64) {
+        self.last_sent = now;
+        self.pacer.on_sent(now, bytes);
+        if let Some(prr) = self.recovery.prr_mut() {
+            prr.on_sent(bytes);
+        }
+    }
+
+    fn on_probed(&mut self, now: Instant, is_retransmission: bool) {
+        self.probe_due = false;
+        self.counts.probes += 1;
+        self.probe = Some(Probe { end: self.next, is_retransmission });
+        self.probe_at = None;
+        self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+    }
+
+    /// Sending begins again after everything was acknowledged: a window that was not used is not believed any more.
+    pub(super) fn on_restart(&mut self, now: Instant) {
+        let timeout_ns = self.rtt.timeout_ns(&self.options);
+        let idle = now.ns_since(self.last_sent) / timeout_ns.max(1);
+        if idle > 0 && self.last_sent > Instant::ZERO {
+            let initial = self.mss * u64::from(self.options.initial_window_segments);
+            let decayed = self.controller.window_bytes() >> idle.min(63);
+            self.controller.on_idle(decayed.max(initial));
+        }
+    }
+
+    fn validate(&mut self) {
+        let flight = self.next - self.una;
+        let limited = self.in_flight() + self.mss > self.window();
+        if self.una >= self.usage.end || limited || (!self.usage.limited && flight > self.usage.most) {
+            self.usage = Usage { limited, most: flight, end: self.next };
+        }
+    }
+
+    pub(super) fn is_window_limited(&self) -> bool {
+        if self.controller.is_in_slow_start() {
+            return self.controller.window_bytes() < 2 * self.usage.most;
+        }
+        self.usage.limited
+    }
+}

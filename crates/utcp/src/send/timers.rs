@@ -1,0 +1,102 @@
+//! The sender's three timers: retransmission (RFC 6298), tail loss probe (RFC 8985, section 7), reordering.
+
+use super::prr::PrrAck;
+use super::recovery::{Frto, Recovery, Undo};
+use super::scoreboard::Place;
+use super::sender::Sender;
+use crate::congestion::Congestion;
+use crate::time::{Instant, MS};
+
+/// How long a lone segment's acknowledgement may be delayed, which a tail loss probe allows for.
+const LONE_ACK_DELAY_NS: u64 = 200 * MS;
+
+/// Which timer expired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expired {
+    Retransmission,
+    Probe,
+}
+
+impl Sender {
+    pub(super) fn set_timers(&mut self, now: Instant, advanced: bool, delivered: bool) {
+        if self.board.is_empty() {
+            (self.retransmission_at, self.probe_at, self.reordering_at) = (None, None, None);
+            self.probe_due = false;
+            return;
+        }
+        if advanced {
+            self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+        }
+        if delivered {
+            self.set_probe(now);
+        }
+    }
+
+    /// Sets the probe timer if a tail could be lost unnoticed (RFC 8985, section 7.2). Gives whether it could.
+    pub(super) fn set_probe(&mut self, now: Instant) -> bool {
+        self.probe_at = None;
+        let is_open = !self.recovery.is_repairing();
+        let is_tail = self.sack && is_open && self.board.sacked_segments() == 0 && self.probe.is_none();
+        let Some(smoothed_ns) = self.rtt.smoothed_ns().filter(|_| is_tail && self.backoff == 0) else {
+            return false;
+        };
+        let lone_ns = if self.board.len() == 1 { LONE_ACK_DELAY_NS } else { 2 * MS };
+        let after_ns = (2 * smoothed_ns + lone_ns).min(self.timeout_ns());
+        self.probe_at = Some(now.plus_ns(after_ns));
+        true
+    }
+
+    /// Handles the timers that are due. Gives the one that the connection has to hear of.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Option<Expired> {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.reordering_at) {
+            let newly_lost = self.find_losses(now, false);
+            if newly_lost > 0 && !self.recovery.is_repairing() {
+                self.enter_recovery(now);
+            }
+            let in_flight = self.in_flight();
+            let mss = self.mss;
+            if let Some(prr) = self.recovery.prr_mut() {
+                prr.on_ack(PrrAck { delivered: 0, in_flight, is_safe: false, mss });
+            }
+        }
+        if is_due(self.retransmission_at) {
+            self.on_retransmission_timeout(now);
+            return Some(Expired::Retransmission);
+        }
+        if is_due(self.probe_at) {
+            self.probe_at = None;
+            self.probe_due = true;
+            return Some(Expired::Probe);
+        }
+        None
+    }
+
+    /// RFC 6298, section 5.4 to 5.7, with RFC 8985, section 6.3, for what counts as lost.
+    fn on_retransmission_timeout(&mut self, now: Instant) {
+        if self.board.first().is_some_and(|first| first.place == Place::Sacked) {
+            self.board.forget_sacks();
+        }
+        let was_repairing = self.recovery.is_repairing();
+        let counted = self.recovery.high().is_some_and(|high| high > self.una);
+        let cause = if counted { Congestion::TimeoutAgain } else { Congestion::Timeout };
+        self.controller.on_congestion(now, cause);
+        if !counted {
+            self.undo = Some(Undo::new(self.una));
+        }
+        let window_ns = self.rack.window_ns(&self.rtt, true, 0);
+        let old_ns = self.rack.rtt_ns() + window_ns;
+        let sent_by =
+            if self.sack { Instant::from_nanos(now.as_nanos().saturating_sub(old_ns)) } else { now };
+        self.board.mark_timed_out(sent_by);
+        let can_tell = self.sack && (!was_repairing || self.backoff > 0);
+        let frto = if can_tell { Frto::Armed } else { Frto::Off };
+        self.recovery = Recovery::Loss { high: self.next, frto };
+        self.duplicates = 0;
+        self.counts.timeouts += 1;
+        self.backoff += 1;
+        self.probe = None;
+        (self.probe_at, self.probe_due, self.reordering_at) = (None, false, None);
+        self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+    }
+}
