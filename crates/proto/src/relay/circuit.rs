@@ -174,6 +174,11 @@ impl Circuit {
         }
     }
 
+    /// Whether CREATE2 is queued or sent and not answered.
+    pub fn is_creating(&self) -> bool {
+        matches!(self.next, Next::Creating { .. })
+    }
+
     /// Cells of this circuit that wait on its lanes and in its streams.
     pub fn queued_cells(&self) -> u32 {
         let lanes = self.prev.queue.len() + self.lane(Side::Next).map_or(0, |lane| lane.queue.len());

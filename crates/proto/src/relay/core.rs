@@ -266,9 +266,13 @@ impl Core {
 
     /// A cell left a lane: whoever supplies the lane may supply more.
     fn on_popped(&mut self, key: CircuitKey, side: Side, left: u32) {
-        self.grant(key, side.opposite());
-        if left <= HELD_QUEUE_LOW_CELLS {
-            self.release_supply(key, side.opposite());
+        let supply = side.opposite();
+        match self.circuits.get(key).and_then(|circuit| circuit.lane(supply)).map(|lane| lane.credit) {
+            Some(Credit::Cells { .. }) => self.grant(key, supply),
+            Some(Credit::Flow { held: true, .. }) if left <= HELD_QUEUE_LOW_CELLS => {
+                self.release_supply(key, supply);
+            }
+            _ => {}
         }
         if side == Side::Prev {
             self.on_backward_queue(key, left);
@@ -294,6 +298,9 @@ impl Core {
 
     /// Ends a circuit without a word on `silent`, where the end came from.
     pub fn end_circuit(&mut self, key: CircuitKey, reason: DestroyReason, silent: Option<Side>) {
+        if let Some(link) = self.unanswered(key).filter(|_| silent != Some(Side::Next)) {
+            self.note_answer(link, false);
+        }
         let Some(mut circuit) = self.circuits.remove(key) else {
             return;
         };
@@ -350,8 +357,12 @@ impl Core {
     /// gives as its reason stays here, or reasons would be a side channel.
     pub fn on_destroy(&mut self, link: LinkKey, circ_id: CircId, reason: DestroyReason) {
         let from_shard = self.links.get(link).is_some_and(|link| matches!(link.kind, LinkKind::Shard(_)));
-        let reason = if from_shard { reason } else { DestroyReason::DESTROYED };
         if let Some((key, side)) = self.find(link, circ_id) {
+            if side == Side::Next && self.unanswered(key).is_some() {
+                // Only the onionskin itself is refused like this.
+                self.note_answer(link, reason == DestroyReason::PROTOCOL);
+            }
+            let reason = if from_shard { reason } else { DestroyReason::DESTROYED };
             self.end_circuit(key, reason, Some(side));
         }
     }
@@ -376,17 +387,16 @@ impl Core {
         }
     }
 
-    /// Notes when a channel's last circuit leaves, for idle closing.
+    /// Notes when a link's last circuit leaves, for idle closing.
     fn note_if_idle(&mut self, link_key: LinkKey) {
         let now = self.now;
         let Some(link) = self.links.get_mut(link_key) else {
             return;
         };
         if link.lanes.is_empty() {
-            match &mut link.kind {
-                LinkKind::Channel(channel) => channel.idle_since = now,
-                LinkKind::Flows(flows) => flows.idle_since = now,
-                LinkKind::Shard(_) => {}
+            match link.channel_mut() {
+                Some(channel) => channel.idle_since = now,
+                None => self.touch(link_key),
             }
         }
     }

@@ -111,6 +111,7 @@ impl Core {
             end: None,
         });
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
+        self.touch(link);
         self.jobs.insert(job, key);
         let seed = self.job_seed.child("onionskin", job.0);
         let onionskin = onionskin.to_vec();

@@ -19,7 +19,7 @@ use crate::ids::{Ed25519Id, RelayIds, RsaId};
 use crate::node::{Output, SocketId};
 use crate::time::{Duration, Instant};
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A dial, its handshake included, ends after this time. Stock Tor's clients give up on a circuit
 /// after about as long.
@@ -135,6 +135,14 @@ impl Core {
             return self.release(target.rsa);
         }
         self.start_dial(target, vec![key]);
+    }
+
+    /// Dials a relay for nobody's circuit, unless that is under way already.
+    pub fn dial_peer(&mut self, target: Target) {
+        let full = self.links.len() + self.dials.dials.len() >= self.config.limits.channels;
+        if !self.draining && !full && !self.dials.dials.contains_key(&dial_key(&target)) {
+            self.start_dial(target, Vec::new());
+        }
     }
 
     fn start_dial(&mut self, target: Target, waiting: Vec<CircuitKey>) {
@@ -293,12 +301,21 @@ impl Core {
             self.give_up_dial(key, DestroyReason::CONNECTFAILED);
             closing.extend(socket);
         }
+        // Flows count as circuits of the channel that vouched for them: it keeps the pair together.
+        let occupied = self.links.values().filter(|link| !link.lanes.is_empty()).filter_map(Link::flows);
+        let occupied: BTreeSet<_> = occupied.map(|flows| flows.peer).collect();
         for (_, link) in &mut self.links {
             let idle = link.lanes.is_empty();
             let Some(channel) = link.channel_mut().filter(|channel| channel.open) else {
                 continue;
             };
-            channel.retired |= now.since(channel.opened_at) >= CHANNEL_AGE_MAX;
+            let has_flows = channel.peer.is_some_and(|peer| occupied.contains(&peer)) && !channel.retired;
+            let idle = idle && !has_flows;
+            if now.since(channel.opened_at) >= CHANNEL_AGE_MAX
+                && !core::mem::replace(&mut channel.retired, true)
+            {
+                self.flows.retired.extend(channel.peer);
+            }
             // The socket's number spreads the moment, so that channels that opened together do
             // not close together.
             let spread = Duration::from_secs(channel.socket.get() % 180);

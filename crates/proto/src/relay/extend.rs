@@ -107,6 +107,7 @@ impl Core {
         let Next::Waiting(mut wanted) = core::mem::replace(&mut circuit.next, Next::None) else {
             unreachable!("only a circuit that waits is extended");
         };
+        let tried = wanted.over_channel;
         self.pool.body_mut(&slot).copy_from_slice(&wanted.create2);
         let link = &mut self.links[link_key];
         link.lanes.insert(circ_id, (key, Side::Next));
@@ -118,7 +119,12 @@ impl Core {
             }
             LinkKind::Channel(_) | LinkKind::Shard(_) => (Credit::Unlimited, None),
         };
+        let over_channel = again.is_none();
         circuit.next = Next::Creating { lane: Lane::new(link_key, circ_id, credit), again };
+        match over_channel {
+            true => self.count_fallback(link_key, tried),
+            false => self.touch(link_key),
+        }
         self.enqueue(key, Side::Next, slot);
     }
 
@@ -150,6 +156,10 @@ impl Core {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         }
         let transit = circuit.transit;
+        self.note_answer(link, true);
+        let Some(circuit) = self.circuits.get_mut(key) else {
+            return;
+        };
         if let Next::Creating { lane, .. } = core::mem::replace(&mut circuit.next, Next::None) {
             circuit.next = Next::Joined(lane);
         }

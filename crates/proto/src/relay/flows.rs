@@ -14,6 +14,7 @@ use super::message::Wanted;
 use crate::cell::create::DestroyReason;
 use crate::cell::{Body, CircId, Command};
 use crate::channel::Target;
+use crate::endpoint::ConnId;
 use crate::ids::{RelayIds, RsaId};
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
@@ -39,6 +40,22 @@ pub(super) struct Flows {
     links: BTreeMap<RsaId, Vec<LinkKey>>,
     /// What endpoints have not been told yet: they are after each cell and before each output.
     pub holds: Vec<Hold>,
+    /// Connections that may have got their first flow or lost their last, answers to CREATE2, and relays one of whose
+    /// channels grew old: until pairs are told, after each input.
+    pub touched: Vec<LinkKey>,
+    pub answers: Vec<Answer>,
+    pub retired: Vec<RelayIds>,
+    /// Whether there are pairs to be told.
+    pub counts_answers: bool,
+}
+
+/// What became of a CREATE2.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub peer: RelayIds,
+    /// The flow's port and connection; none for a channel.
+    pub flow: Option<(usize, ConnId)>,
+    pub answered: bool,
 }
 
 impl Flows {
@@ -93,6 +110,17 @@ impl Core {
         };
         let best = self.flows.links_to(&target.rsa).iter().filter_map(usable).min();
         best.map(|(_, _, key)| key)
+    }
+
+    /// A circuit goes over a channel. That is noted if a flow failed it, or if its relay has a connection without room.
+    pub fn count_fallback(&mut self, channel: LinkKey, flow_failed: bool) {
+        let Some(peer) = self.links.get(channel).and_then(|link| link.peer()) else { return };
+        let mut links = self.flows.links_to(&peer.rsa).iter().filter_map(|key| self.links.get(*key)?.flows());
+        if flow_failed {
+            self.meter.on_fallback("create_again");
+        } else if links.any(|flows| !flows.draining) {
+            self.meter.on_fallback("no_room");
+        }
     }
 
     /// A cell of a flow came in. Returns a reason when the flow leads nowhere and is to be reset: "The first cell is

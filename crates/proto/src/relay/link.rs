@@ -60,16 +60,18 @@ pub(super) struct FlowLink {
     pub addr: SocketAddr,
     pub canonical: bool,
     pub opened_at: Instant,
-    /// When the last circuit left.
-    pub idle_since: Instant,
     /// Flows that we may open, as the endpoint said, less those opened since.
     pub room: u32,
     /// Of these, as many are for circuits whose CREATE2 has not left.
     pub opening: u32,
     /// Takes no new circuits of ours.
     pub draining: bool,
+    /// Whether the pair knows that there are flows.
+    pub occupied: bool,
     /// Whether the operator's rates hold for this peer.
     pub limited: bool,
+    pub cells_in: u64,
+    pub cells_out: u64,
 }
 
 /// A destroyed circuit's last word on a link. Its id stays taken until the word is sent.

@@ -9,7 +9,7 @@ use crate::ids::{RelayIds, RsaId};
 use crate::node::ShardId;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The parameters of the consensus, by name (`param-spec`).
@@ -27,6 +27,8 @@ impl NetworkParams {
 pub enum Control {
     /// A new consensus is in force.
     Params(Arc<NetworkParams>),
+    /// The relays of the consensus: pairs are formed with no one else. None, until this has come.
+    Peers(Arc<BTreeSet<RelayIds>>),
     /// The circuit keys, at the start and after each rotation.
     OnionKeys(Arc<OnionKeys>),
     /// New link certificates: channels from now on are made by this transport.
@@ -53,6 +55,7 @@ impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Control::Params(_) => "Params",
+            Control::Peers(_) => "Peers",
             Control::OnionKeys(_) => "OnionKeys",
             Control::Transport(_) => "Transport",
             Control::ProbeReachability { .. } => "ProbeReachability",
@@ -70,6 +73,16 @@ pub enum Event {
     ChannelOpened { role: Role, peer: RelayIds, addr: SocketAddr },
     /// A channel to a relay, or an attempt to open one, ended.
     ChannelClosed { peer: Option<RelayIds>, addr: SocketAddr, error: ChannelError },
+    /// Circuits to a relay may go on flows of a transport.
+    ConnectionReady { transport: &'static str, peer: RelayIds, addr: SocketAddr },
+    /// They may not any more, for one word's reason. Cells are those of the connection's whole life.
+    ConnectionEnded {
+        transport: &'static str,
+        peer: RelayIds,
+        reason: &'static str,
+        cells_in: u64,
+        cells_out: u64,
+    },
     /// A peer told us how it sees our address (NETINFO).
     OurAddress { ours: IpAddr, by: RelayIds },
     /// Somebody else's channel to our ORPort carried our own probe.

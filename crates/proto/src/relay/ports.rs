@@ -10,6 +10,7 @@ use crate::cell::create::DestroyReason;
 use crate::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
 use crate::endpoint::{ConnId, ConnectionEvent, Datagrams, Endpoint, FlowState};
 use crate::node::{Output, PortId};
+use crate::pair::offer::TransportId;
 use crate::time::Instant;
 use foldhash::fast::FixedState;
 use std::collections::HashMap;
@@ -22,6 +23,8 @@ const DATAGRAM_LEN_MAX: usize = 1500;
 /// An endpoint and the UDP port that it owns.
 pub(super) struct Port {
     pub id: PortId,
+    /// The transport's number in offers: one more than its port's.
+    pub transport: TransportId,
     /// The UDP port that offers name.
     pub offered: u16,
     pub endpoint: Box<dyn Endpoint>,
@@ -43,7 +46,8 @@ pub(super) struct Ports(pub Vec<Port>);
 impl Ports {
     /// Each endpoint with its port and the UDP port that is offered for it.
     pub fn new(endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)>) -> Self {
-        let port = |(id, offered, endpoint)| Port {
+        let port = |(id, offered, endpoint): (PortId, u16, Box<dyn Endpoint>)| Port {
+            transport: TransportId(id.0 + 1),
             id,
             offered,
             endpoint,
@@ -101,6 +105,11 @@ impl Ports {
                 port.limited -= usize::from(flows.limited);
             }
         }
+    }
+
+    /// The place of a transport's endpoint.
+    pub fn index(&self, transport: TransportId) -> Option<usize> {
+        self.0.iter().position(|port| port.transport == transport)
     }
 
     /// The link of a connection, if it is ready.
@@ -162,7 +171,10 @@ impl Ports {
             let (conn, circ_id) = (cell.conn, cell.circ_id);
             let Some(&link) = port.links.get(&conn) else { continue };
             let refused = core.on_flow_cell(link, circ_id, cell.command, cell.body);
-            limited_cells += usize::from(core.links[link].flows().is_some_and(|flows| flows.limited));
+            if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
+                flows.cells_in += 1;
+                limited_cells += usize::from(flows.limited);
+            }
             if let Some(reason) = refused {
                 port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(reason));
             }
@@ -205,6 +217,9 @@ impl Ports {
             }
         }
         core.meter.transports[index + 1].cells_out += cells as u64;
+        if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
+            flows.cells_out += cells as u64;
+        }
         port.unsent = true;
         if limited {
             core.rates.take(Direction::Write, Traffic::Relayed, cells * CELL_LEN);

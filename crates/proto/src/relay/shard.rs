@@ -8,6 +8,7 @@ use super::core::{Core, Popped};
 use super::held::Held;
 use super::link::{LinkKey, LinkKind};
 use super::message::{Control, Event};
+use super::pairs::PairWork;
 use super::ports::Ports;
 use super::stats::{CHANNELS, Meter, RelayStats};
 use crate::bucket::{Direction, Traffic};
@@ -26,9 +27,11 @@ const READ_LEN: usize = 64 * 1024;
 const TICK: Duration = Duration::from_secs(1);
 
 /// A channel and its socket.
-struct Carrier {
-    channel: Box<dyn Channel>,
+pub(super) struct Carrier {
+    pub channel: Box<dyn Channel>,
     socket: SocketId,
+    /// Our end of it.
+    pub local: SocketAddr,
     /// Bytes the driver takes now, and what that was when it last said so.
     writable: usize,
     granted: usize,
@@ -44,8 +47,9 @@ pub struct Relay {
     pub(super) core: Core,
     transport: Box<dyn StreamTransport>,
     pub(super) ports: Ports,
-    carriers: SecondaryMap<LinkKey, Carrier>,
-    links: BTreeMap<SocketId, LinkKey>,
+    pub(super) pairs: Option<PairWork>,
+    pub(super) carriers: SecondaryMap<LinkKey, Carrier>,
+    pub(super) links: BTreeMap<SocketId, LinkKey>,
     /// When each channel wants to be called; at most one entry a channel.
     timers: BTreeSet<(Instant, SocketId)>,
     /// Last words of channels that are gone, each at most what one TLS alert takes.
@@ -72,10 +76,12 @@ impl Relay {
         let mut core = Core::new(config, seed);
         let names = endpoints.iter().map(|(_, _, endpoint)| endpoint.name());
         core.meter = Meter::new([transport.name()].into_iter().chain(names));
+        let mut ports = Ports::new(endpoints);
         Relay {
+            pairs: PairWork::new(&mut core, &mut ports.0),
             core,
             transport,
-            ports: Ports::new(endpoints),
+            ports,
             carriers: SecondaryMap::new(),
             links: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -111,23 +117,31 @@ impl Relay {
             return self.core.outputs.push_back(Output::Abort { socket });
         }
         let channel = self.transport.accept(now, self.wall, local, peer);
-        self.add_carrier(socket, channel, Role::Responder, peer);
+        self.add_carrier(socket, channel, Role::Responder, local, peer);
     }
 
-    fn on_connected(&mut self, now: Instant, socket: SocketId) {
+    fn on_connected(&mut self, now: Instant, socket: SocketId, local: SocketAddr) {
         let Some((target, peer)) = self.core.dials.under_way(socket) else {
             return self.core.on_stream_connected(socket);
         };
         let channel = self.transport.dial(now, self.wall, target, peer);
-        self.add_carrier(socket, channel, Role::Initiator, peer);
+        self.add_carrier(socket, channel, Role::Initiator, local, peer);
     }
 
-    fn add_carrier(&mut self, socket: SocketId, channel: Box<dyn Channel>, role: Role, peer: SocketAddr) {
+    fn add_carrier(
+        &mut self,
+        socket: SocketId,
+        channel: Box<dyn Channel>,
+        role: Role,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) {
         let link = self.core.add_channel(socket, role, peer);
         let limited = self.core.is_limited(peer.ip());
         let carrier = Carrier {
             channel,
             socket,
+            local,
             writable: 0,
             granted: 0,
             interest: (false, false),
@@ -171,8 +185,15 @@ impl Relay {
                     self.core.meter.transports[CHANNELS].cells_in += 1;
                     self.core.on_cell(link, circ_id, command, body)
                 }
-                Ok(Some(Incoming::Opened(opened))) => self.core.on_opened(link, opened),
-                Ok(Some(Incoming::Vpadding { .. })) => {}
+                Ok(Some(Incoming::Opened(opened))) => {
+                    self.core.on_opened(link, opened);
+                    self.on_channel_opened(now, link);
+                }
+                Ok(Some(Incoming::Vpadding { body })) => {
+                    if let Some(pairs) = &mut self.pairs {
+                        pairs.on_vpadding(&self.core, link, body);
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => return self.end_channel(now, link, error),
             }
@@ -190,15 +211,15 @@ impl Relay {
         let mut last_words = Vec::new();
         carrier.channel.poll_transmit(now, &mut last_words);
         self.goodbyes.push_back((carrier.socket, last_words));
-        self.forget_link(link, carrier.socket, error);
+        self.forget_link(now, link, carrier.socket, error);
     }
 
     /// A channel's socket is gone.
-    fn on_channel_failed(&mut self, link: LinkKey, error: SocketError) {
+    fn on_channel_failed(&mut self, now: Instant, link: LinkKey, error: SocketError) {
         let Some(carrier) = self.remove_carrier(link) else {
             return;
         };
-        self.forget_link(link, carrier.socket, ChannelError::Socket(error));
+        self.forget_link(now, link, carrier.socket, ChannelError::Socket(error));
     }
 
     fn remove_carrier(&mut self, link: LinkKey) -> Option<Carrier> {
@@ -210,7 +231,7 @@ impl Relay {
         Some(carrier)
     }
 
-    fn forget_link(&mut self, link: LinkKey, socket: SocketId, error: ChannelError) {
+    fn forget_link(&mut self, now: Instant, link: LinkKey, socket: SocketId, error: ChannelError) {
         let channel = self.core.links.get(link).and_then(|link| link.channel());
         let Some((open, addr, peer)) = channel.map(|channel| (channel.open, channel.addr, channel.peer))
         else {
@@ -218,9 +239,10 @@ impl Relay {
         };
         self.core.close_link(link);
         if open {
-            if peer.is_some() {
+            if let Some(relay) = peer {
                 self.core.meter.on_ended(CHANNELS, error.label());
                 self.core.event(Event::ChannelClosed { peer, addr, error });
+                self.on_channel_closed(now, relay, socket);
             }
         } else {
             self.core.on_dial_failed(socket, Some(addr), Some(&error));
@@ -237,6 +259,7 @@ impl Relay {
             self.ports.stir_all();
         }
         self.ports.handle_timeout(now);
+        self.on_pair_timeout(now);
         self.core.wake_streams();
         while let Some(&(at, socket)) = self.timers.first().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, socket));
@@ -260,6 +283,7 @@ impl Relay {
 
     fn on_tick(&mut self, now: Instant) {
         self.core.drop_late_leftovers();
+        self.tell_retired(now);
         for socket in self.core.on_tick() {
             match self.links.get(&socket) {
                 Some(&link) => self.end_channel(now, link, ChannelError::Idle),
@@ -271,6 +295,7 @@ impl Relay {
     fn on_control(&mut self, now: Instant, control: Control) {
         match control {
             Control::Params(params) => self.core.set_params(params),
+            Control::Peers(peers) => self.set_listed(now, peers),
             Control::OnionKeys(keys) => self.core.keys = Some(keys),
             Control::Transport(transport) => self.transport = transport,
             Control::ProbeReachability { via, ourselves } => self.core.start_probe(via, ourselves),
@@ -281,6 +306,7 @@ impl Relay {
             Control::Drain => self.core.draining = true,
             Control::Shutdown => {
                 self.core.draining = true;
+                self.close_connections(now);
                 let dialled = self.core.give_up_dials();
                 let connecting = dialled.into_iter().filter(|socket| !self.links.contains_key(socket));
                 self.core.outputs.extend(connecting.map(|socket| Output::Abort { socket }));
@@ -369,6 +395,7 @@ impl Relay {
         [
             channel,
             self.ports.poll_timeout(),
+            self.pairs.as_ref().and_then(PairWork::poll_timeout),
             self.core.rates.waiting_until(),
             self.core.streams.wakes.first().map(|(at, _)| *at),
         ]
@@ -401,9 +428,9 @@ impl Node for Relay {
                 self.carriers.values_mut().for_each(|carrier| carrier.channel.handle_wall_clock(wall));
             }
             Input::Accepted { socket, local, peer } => self.on_accepted(now, socket, local, peer),
-            Input::Connected { socket, .. } => self.on_connected(now, socket),
+            Input::Connected { socket, local } => self.on_connected(now, socket, local),
             Input::Failed { socket, error } => match self.links.get(&socket) {
-                Some(&link) => self.on_channel_failed(link, error),
+                Some(&link) => self.on_channel_failed(now, link, error),
                 None if self.core.on_dial_failed(socket, None, None) => {}
                 None => self.core.on_stream_failed(socket, error),
             },
@@ -445,6 +472,7 @@ impl Node for Relay {
         self.core.advance_probe();
         loop {
             self.ports.apply_holds(&mut self.core);
+            self.work_pairs(now);
             if let Some(output) = self.core.outputs.pop_front() {
                 return output;
             }
