@@ -322,7 +322,7 @@ impl Pair {
             let vouchers: Vec<_> = self.channels.iter().filter_map(voucher).collect();
             track.drain(context, &mut earliest, self.channels.is_empty().then_some(self.alone_since));
             track.dial(context, &mut earliest, &vouchers, &self.channels, self.winner);
-            track.listen(context, &mut earliest, &vouchers, &self.channels);
+            track.listen(context, &mut earliest, &vouchers, &self.channels, self.winner);
             track.announce(context, &mut earliest);
             // What failed in the past is remembered while it matters.
             earliest.due(context.now, track.back_off.not_before());
@@ -478,12 +478,17 @@ impl Track {
         });
     }
 
-    /// Whether what is live serves a channel: it came from that channel, or from one that is gone while the peer's key
-    /// is still the same. A peer with another key may have been started anew, and know of no connection.
-    fn serves(&self, voucher: &Voucher, channels: &BTreeMap<SocketId, Channel>) -> bool {
+    /// Whether what is live serves a channel: it came from that channel or from the winner, or from one that is gone while
+    /// the peer's key is still the same. A peer with another key may have been started anew, and know of no connection.
+    fn serves(
+        &self,
+        voucher: &Voucher,
+        channels: &BTreeMap<SocketId, Channel>,
+        winner: Option<SocketId>,
+    ) -> bool {
         self.live.is_some_and(|live| {
             let orphan = !channels.contains_key(&live.channel) && live.peer_key == voucher.peer_key();
-            live.channel == voucher.channel || orphan
+            live.channel == voucher.channel || Some(live.channel) == winner || orphan
         })
     }
 
@@ -499,7 +504,7 @@ impl Track {
         self.give_up_losers(context, voucher, channels);
         let dialling = self.attempts.iter().any(|attempt| attempt.role == Role::Initiator);
         let crowded = self.draining.len() >= DRAINING_MAX;
-        if voucher.role == Role::Responder || dialling || crowded || self.serves(voucher, channels) {
+        if voucher.role == Role::Responder || dialling || crowded || self.serves(voucher, channels, winner) {
             return;
         }
         if self.dialled_key != Some(voucher.peer_key()) {
@@ -539,11 +544,12 @@ impl Track {
         earliest: &mut Earliest,
         vouchers: &[Voucher],
         channels: &BTreeMap<SocketId, Channel>,
+        winner: Option<SocketId>,
     ) {
         let crowded = self.draining.len() >= DRAINING_MAX;
         for voucher in vouchers.iter().filter(|voucher| voucher.role == Role::Responder && !crowded) {
             let slot = voucher.slot_at(context.now);
-            let serves = self.serves(voucher, channels);
+            let serves = self.serves(voucher, channels, winner);
             // A channel's first slot is listened to in any case: the peer may have lost what is live here.
             if serves && slot > 0 {
                 continue;
@@ -589,3 +595,6 @@ impl Track {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
