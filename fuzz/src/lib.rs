@@ -9,6 +9,7 @@ pub mod framer;
 pub mod handshake;
 pub mod link;
 pub mod mutate;
+pub mod offer;
 pub mod relay;
 pub mod shards;
 pub mod stream;
@@ -25,6 +26,7 @@ pub const TARGETS: &[Target] = &[
     ("framer", framer::run, framer::seeds),
     ("handshake", handshake::run, handshake::seeds),
     ("link", link::run, link::seeds),
+    ("offer", offer::run, offer::seeds),
     ("relay", relay::run, relay::seeds),
     ("shards", shards::run, shards::seeds),
     ("stream", stream::run, stream::seeds),

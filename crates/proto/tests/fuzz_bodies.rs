@@ -9,6 +9,8 @@ mod framer;
 mod link;
 #[path = "../../../fuzz/src/mutate.rs"]
 mod mutate;
+#[path = "../../../fuzz/src/offer.rs"]
+mod offer;
 #[path = "../../../fuzz/src/relay.rs"]
 mod relay;
 #[path = "../../../fuzz/src/shards.rs"]
@@ -34,6 +36,11 @@ fn framer_stands() {
 #[test]
 fn link_stands() {
     mutate::throw(link::run, &link::seeds(), ROUNDS);
+}
+
+#[test]
+fn offer_stands() {
+    mutate::throw(offer::run, &offer::seeds(), ROUNDS);
 }
 
 #[test]
