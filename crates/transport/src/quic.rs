@@ -14,6 +14,7 @@ mod connection;
 mod crypto;
 mod flow;
 mod flows;
+pub mod fuzz;
 mod gauge;
 mod ids;
 mod options;

@@ -20,13 +20,12 @@ pub(super) const ONE_FLOW: u32 = 256;
 #[derive(Debug)]
 pub(super) struct Gauge {
     anchor: Instant,
-    /// Bytes of packets that await an acknowledgement. Packets that only acknowledge count until the next
-    /// acknowledgement comes.
+    /// Bytes of packets that await an acknowledgement.
     in_flight: AtomicU64,
     /// Since when something has been in flight without any acknowledgement; `NEVER` when nothing is.
     waiting_since_ns: AtomicU64,
     lost_bytes: AtomicU64,
-    /// Times that the window was asked for, which quinn does when something wants to leave.
+    /// Times that the window was asked for since the connection looked, which quinn does when something wants to leave.
     asked: AtomicU32,
     smoothed_rtt_ns: AtomicU64,
     rtt_deviation_ns: AtomicU64,
@@ -94,7 +93,11 @@ impl Gauge {
         u64::try_from(at.saturating_duration_since(self.anchor).as_nanos()).unwrap_or(NEVER - 1)
     }
 
+    /// Something left. What did not ask for the window only acknowledges, or probes when something is in flight anyhow.
     fn on_sent(&self, now: Instant, bytes: u64) {
+        if self.asked.load(Relaxed) == 0 {
+            return;
+        }
         if self.in_flight.fetch_add(bytes, Relaxed) == 0 {
             self.waiting_since_ns.store(self.ns(now), Relaxed);
         }

@@ -2,3 +2,6 @@
 
 mod bench;
 mod flows;
+mod lives;
+mod silence;
+mod source;

@@ -1,0 +1,185 @@
+//! How connections come to be and how they end.
+
+use crate::bench::{Bench, End, MS, S, Sent, body, delay, dialled, options, secret};
+use crate::source::Source;
+use core::time::Duration;
+use heddle_netem::{DirectionOptions, QueueOptions, Rate, Step};
+use heddle_proto::cell::Command;
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint};
+use heddle_proto::time::Instant;
+use zeroize::Zeroizing;
+
+/// The only event but for room and capacity.
+fn outcome(end: &End) -> ConnectionEvent {
+    let outcomes: Vec<&ConnectionEvent> = end
+        .events
+        .iter()
+        .map(|(_, event)| event)
+        .filter(|event| !matches!(event, ConnectionEvent::FlowRoom(_) | ConnectionEvent::Capacity))
+        .collect();
+    match &outcomes[..] {
+        [only] => (*only).clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_connection_is_ready_after_two_round_trips() {
+    let mut bench = Bench::pair(delay(50 * MS), &options());
+    bench.open(0, 1);
+    bench.run_for(149 * MS, &mut ());
+    assert_eq!(bench.ends[0].events, []);
+    bench.run_for(60 * MS, &mut ());
+    assert_eq!(outcome(&bench.ends[0]), ConnectionEvent::Ready);
+    assert_eq!(outcome(&bench.ends[1]), ConnectionEvent::Ready);
+}
+
+#[test]
+fn a_dialler_that_nobody_awaits_gives_up() {
+    let mut bench = Bench::pair(delay(50 * MS), &options());
+    let here = bench.connection(0, 1, Role::Initiator);
+    bench.ends[0].quic.open(bench.now, here);
+    bench.run_for(11 * S, &mut ());
+    assert_eq!(outcome(&bench.ends[0]), ConnectionEvent::Ended(ConnectionError::NoAnswer));
+    assert!(bench.ends[1].quic.stranger_datagrams() > 0);
+    bench.run_for(60 * S, &mut ());
+    assert_eq!(bench.ends[0].quic.poll_timeout(), None, "nothing is left of it");
+}
+
+#[test]
+fn a_listener_that_nobody_dials_gives_up() {
+    let mut bench = Bench::pair(delay(50 * MS), &options());
+    let there = bench.connection(1, 0, Role::Responder);
+    bench.ends[1].quic.open(bench.now, there);
+    bench.run_for(29 * S, &mut ());
+    assert_eq!(bench.ends[1].events, []);
+    bench.run_for(2 * S, &mut ());
+    assert_eq!(outcome(&bench.ends[1]), ConnectionEvent::Ended(ConnectionError::NoAnswer));
+    assert_eq!(bench.ends[1].quic.poll_timeout(), None);
+}
+
+/// Opens with something changed on the dialler's side.
+fn open_with(change: impl FnOnce(&mut ConnectionOptions)) -> Bench {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let there = bench.connection(1, 0, Role::Responder);
+    let mut here = bench.connection(0, 1, Role::Initiator);
+    change(&mut here);
+    bench.ends[1].quic.open(bench.now, there);
+    bench.ends[0].quic.open(bench.now, here);
+    bench.run_for(40 * S, &mut ());
+    bench
+}
+
+#[test]
+fn a_listener_with_another_key_is_not_believed() {
+    let bench = open_with(|here| here.peer_key[0] ^= 1);
+    assert_eq!(outcome(&bench.ends[0]), ConnectionEvent::Ended(ConnectionError::WrongProof));
+    assert_eq!(outcome(&bench.ends[1]), ConnectionEvent::Ended(ConnectionError::PeerClosed));
+}
+
+#[test]
+fn a_dialler_with_another_key_is_not_believed() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let there = bench.connection(1, 0, Role::Responder);
+    bench.ends[0].quic.set_key(&secret(7));
+    let here = bench.connection(0, 1, Role::Initiator);
+    bench.ends[1].quic.open(bench.now, there);
+    bench.ends[0].quic.open(bench.now, here);
+    bench.run_for(40 * S, &mut ());
+    assert_eq!(outcome(&bench.ends[1]), ConnectionEvent::Ended(ConnectionError::WrongProof));
+    let dialler = &bench.ends[0].events;
+    assert!(dialler.iter().all(|(_, event)| *event != ConnectionEvent::Ready), "{dialler:?}");
+}
+
+#[test]
+fn a_dialler_with_another_proof_is_not_believed() {
+    let bench = open_with(|here| here.secrets.dialler_proof = Zeroizing::new([9; 32]));
+    assert_eq!(outcome(&bench.ends[1]), ConnectionEvent::Ended(ConnectionError::WrongProof));
+    let ended = (bench.ends[0].events.last()).map(|(_, event)| event.clone());
+    assert_eq!(ended, Some(ConnectionEvent::Ended(ConnectionError::PeerClosed)));
+}
+
+#[test]
+fn a_listener_with_another_proof_is_not_believed() {
+    let bench = open_with(|here| here.secrets.listener_proof = Zeroizing::new([9; 32]));
+    assert_eq!(outcome(&bench.ends[0]), ConnectionEvent::Ended(ConnectionError::WrongProof));
+}
+
+#[test]
+fn closing_tells_the_peer_and_leaves_nothing() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let (a, _) = bench.open_ready();
+    bench.ends[0].quic.close(bench.now, a);
+    bench.run_for(30 * S, &mut ());
+    assert_eq!(bench.ends[0].events, []);
+    assert_eq!(outcome(&bench.ends[1]), ConnectionEvent::Ended(ConnectionError::PeerClosed));
+    for end in &mut bench.ends {
+        assert_eq!(end.quic.poll_timeout(), None);
+        assert_eq!(end.quic.capacity(a), 0);
+    }
+}
+
+#[test]
+fn an_idle_connection_lives_and_says_little() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    bench.open_ready();
+    bench.run_for(60 * S, &mut ());
+    bench.record = Some(Vec::new());
+    bench.run_for(3600 * S, &mut ());
+    assert_eq!((&bench.ends[0].events[..], &bench.ends[1].events[..]), (&[][..], &[][..]));
+    let packets = bench.record.take().map_or(0, |record| record.len());
+    assert!((240..=1500).contains(&packets), "{packets} packets in an hour");
+}
+
+#[test]
+fn a_path_that_dies_is_noticed_and_one_that_stumbles_is_not() {
+    let down = |at_ns: u64, down: bool| Step { at_ns, down: Some(down), ..Step::default() };
+    for (dead_ns, lives) in [(1500 * MS, true), (60 * S, false)] {
+        let schedule = vec![down(10 * S, true), down(10 * S + dead_ns, false)];
+        let rate = Rate::BitsPerS(1_000_000);
+        let queue = QueueOptions { packets_max: 10, ..QueueOptions::default() };
+        let there = DirectionOptions { schedule, rate, queue, ..delay(50 * MS) };
+        let mut bench = Bench::pair(there, &options());
+        let (a, _) = bench.open_ready();
+        let mut source = Source::new(0, a, &[dialled(1)], 1_000_000);
+        let mut died = None;
+        bench.run_until(Instant::from_nanos(30 * S), &mut |now: Instant, ends: &mut [End]| {
+            source.step(now, ends);
+            let dead = (a, ConnectionEvent::Ended(ConnectionError::PathDead));
+            if died.is_none() && ends[0].events.contains(&dead) {
+                died = Some(now);
+            }
+        });
+        assert_eq!(died.is_none(), lives);
+        if let Some(at) = died {
+            let waited = at.since(Instant::from_nanos(10 * S));
+            assert!(waited >= Duration::from_secs(3) && waited < Duration::from_secs(6), "{waited:?}");
+        }
+    }
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let run = || {
+        let mut bench = Bench::pair(delay(10 * MS), &options());
+        bench.record = Some(Vec::new());
+        let (a, _) = bench.open_ready();
+        let mut source = Source::new(0, a, &[dialled(1), dialled(2)], 500);
+        bench.run_for(5 * S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
+        let sizes: Vec<usize> =
+            bench.record.take().into_iter().flatten().map(|sent: Sent| sent.data.len()).collect();
+        (sizes, bench.ends[1].cells.clone())
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn nothing_can_be_sent_before_a_connection_is_ready() {
+    let mut bench = Bench::pair(delay(50 * MS), &options());
+    let (a, _) = bench.open(0, 1);
+    assert_eq!(bench.ends[0].quic.capacity(a), 0);
+    bench.ends[0].quic.send(bench.now, a, dialled(1), Command::CREATE2, &body(0));
+    bench.run_for(5 * S, &mut ());
+    assert_eq!(bench.ends[1].cells, []);
+}
