@@ -31,7 +31,7 @@ use std::net::IpAddr;
 use std::process::{Command, ExitStatus};
 
 use heddle_net::namespace::{self, Privilege};
-use heddle_netem::{HostId, Seed, Topology};
+use heddle_netem::{HostId, Seed, Step, Topology};
 
 pub use cage::Program;
 pub use histogram::Times;
@@ -147,6 +147,18 @@ impl Emulation {
         self.cage.pid(program)
     }
 
+    /// Changes the wire from one host to another now, in this direction only. What the change says about its time does
+    /// not matter.
+    pub fn change(&self, from: &str, to: &str, step: &Step) -> Result<()> {
+        step.validate().map_err(|error| Error::Options(format!("wire from {from} to {to}: {error}")))?;
+        let id = |name: &str| {
+            let place = self.hosts.iter().position(|host| host.name == name);
+            place.map(|place| HostId(place as u32)).ok_or_else(|| no_host(name))
+        };
+        let changed = self.hands.change(id(from)?, id(to)?, step);
+        changed.map_err(Error::io(format!("changing the wire from {from} to {to}")))
+    }
+
     /// Whether packets move. When they do not, [`stop`](Self::stop) says why.
     pub fn is_running(&self) -> bool {
         self.hands.are_working()
@@ -205,7 +217,7 @@ impl Emulation {
 
     fn find(&self, name: &str) -> Result<&Host> {
         let host = self.hosts.iter().find(|host| host.name == name);
-        host.ok_or_else(|| Error::Options(format!("there is no host {name:?}")))
+        host.ok_or_else(|| no_host(name))
     }
 }
 
@@ -229,6 +241,10 @@ fn notes(privilege: Privilege, realtime: io::Result<()>) -> Vec<String> {
         ));
     }
     notes
+}
+
+fn no_host(name: &str) -> Error {
+    Error::Options(format!("there is no host {name:?}"))
 }
 
 fn variable(host: &str) -> String {

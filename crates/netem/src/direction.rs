@@ -162,28 +162,39 @@ impl<P: Packet> Direction<P> {
         self.down || flap_is_down
     }
 
+    /// Makes a change at once, whenever it says that it is due.
+    pub(crate) fn change(&mut self, now: Time, step: &Step) {
+        self.make_changes(now);
+        self.make_change(step);
+    }
+
     /// Makes the changes that are due. Nothing happens on a direction between two packets, so this is early enough.
     fn make_changes(&mut self, now: Time) {
         while let Some(step) = self.schedule.get(self.steps_made).filter(|step| step.at_ns <= now.as_nanos())
         {
+            let step = step.clone();
             self.steps_made += 1;
-            self.mtu_bytes = step.mtu_bytes.unwrap_or(self.mtu_bytes);
-            self.delay_ns = step.delay_ns.unwrap_or(self.delay_ns);
-            self.down = step.down.unwrap_or(self.down);
-            self.fates.duplicate = step.duplicate.unwrap_or(self.fates.duplicate);
-            self.fates.corrupt = step.corrupt.unwrap_or(self.fates.corrupt);
-            if let Some(rate) = step.rate {
-                self.link.set_rate(rate);
-            }
-            if let Some(jitter) = &step.jitter {
-                self.fates.jitter = jitter.clone();
-            }
-            if let Some(loss) = &step.loss {
-                self.fates.loss = LossProcess::new(loss.clone());
-            }
-            if let Some(reorder) = &step.reorder {
-                self.fates.reorder = Some(reorder.clone());
-            }
+            self.make_change(&step);
+        }
+    }
+
+    fn make_change(&mut self, step: &Step) {
+        self.mtu_bytes = step.mtu_bytes.unwrap_or(self.mtu_bytes);
+        self.delay_ns = step.delay_ns.unwrap_or(self.delay_ns);
+        self.down = step.down.unwrap_or(self.down);
+        self.fates.duplicate = step.duplicate.unwrap_or(self.fates.duplicate);
+        self.fates.corrupt = step.corrupt.unwrap_or(self.fates.corrupt);
+        if let Some(rate) = step.rate {
+            self.link.set_rate(rate);
+        }
+        if let Some(jitter) = &step.jitter {
+            self.fates.jitter = jitter.clone();
+        }
+        if let Some(loss) = &step.loss {
+            self.fates.loss = LossProcess::new(loss.clone());
+        }
+        if let Some(reorder) = &step.reorder {
+            self.fates.reorder = Some(reorder.clone());
         }
     }
 }

@@ -8,7 +8,7 @@
 use crate::agenda::Agenda;
 use crate::direction::{self, Direction};
 use crate::link::Link;
-use crate::options::{DirectionOptions, TopologyOptions};
+use crate::options::{DirectionOptions, Step, TopologyOptions};
 use crate::seed::Seed;
 use crate::stats::{DirectionStats, LinkStats, Totals};
 use crate::time::Time;
@@ -175,6 +175,22 @@ impl<P: Packet> Topology<P> {
             Some(transit) => self.enter(transit),
             None => self.agenda.set(from.0 * 2, up.next_time()),
         }
+        Ok(())
+    }
+
+    /// Changes the wire from one host to another at `now`, in this direction only. What the change says about its time
+    /// does not matter; [`Step::validate`] finds what is wrong with it otherwise.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such host or no wire between them, and when something was due before `now`.
+    pub fn change(&mut self, now: Time, from: HostId, to: HostId, step: &Step) -> Result<(), SendError> {
+        let direction = self.direction(from, to)?;
+        if let Some(due) = self.next_time().filter(|due| *due < now) {
+            return Err(SendError::PollFirst(due));
+        }
+        self.now = self.now.max(now);
+        self.directions[direction as usize].change(self.now, step);
         Ok(())
     }
 

@@ -32,6 +32,22 @@ fn steps_change_a_direction_when_they_are_due() {
 }
 
 #[test]
+fn a_driver_changes_a_direction_when_it_likes() {
+    let schedule = vec![Step { at_ns: 4 * S, delay_ns: Some(5 * MS), ..Step::default() }];
+    let direction = DirectionOptions { delay_ns: 10 * MS, schedule, ..DirectionOptions::default() };
+    let mut topology = topology(direction, 1);
+    let mut arrived = carry(&mut topology, evenly(3, S));
+    let now = Time::from_nanos(2 * S + 500 * MS);
+    // Its time does not matter, and the schedule goes on.
+    let change = Step { at_ns: 9 * S, delay_ns: Some(30 * MS), ..Step::default() };
+    topology.change(now, A, B, &change).expect("a wire");
+    arrived.extend(carry(&mut topology, evenly(6, S).skip(3)));
+    assert_eq!(delays_ms(&arrived), [10.0, 10.0, 10.0, 30.0, 5.0, 5.0]);
+    let nowhere = HostId(7);
+    assert_eq!(topology.change(now, A, nowhere, &change), Err(SendError::NoHost(nowhere)));
+}
+
+#[test]
 fn reordering_and_corruption_begin_and_end() {
     let reorder = |probability| Some(Reorder { probability, hold_ns: MS });
     let schedule = vec![

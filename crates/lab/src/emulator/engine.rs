@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 use heddle_net::tun::{FRAME_BYTES_MAX, Tun};
 use heddle_net::{monotonic, wall_clock};
-use heddle_netem::{HostId, SendError, Time, Topology};
+use heddle_netem::{HostId, SendError, Step, Time, Topology};
 
 use super::histogram::Histogram;
 use super::offload::{self, Arrivals};
@@ -122,6 +122,12 @@ impl Engine {
         let now = self.deliver_due();
         self.tally.unattended.add(now.ns_since(looked), 1);
         Ok(self.topology.next_time())
+    }
+
+    /// Changes one direction of a wire now.
+    pub(super) fn change(&mut self, from: HostId, to: HostId, step: &Step) -> io::Result<()> {
+        let now = self.deliver_due();
+        self.topology.change(now, from, to, step).map_err(io::Error::other)
     }
 
     /// The devices, in the order of their hosts.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::{self, JoinHandle};
 
 use heddle_net::realtime;
-use heddle_netem::{HostId, Time};
+use heddle_netem::{HostId, Step, Time};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -99,6 +99,11 @@ impl Hands {
     /// Whether packets move. When they do not, [`stop`](Self::stop) says why.
     pub(super) fn are_working(&self) -> bool {
         !self.threads.iter().any(JoinHandle::is_finished)
+    }
+
+    /// Changes one direction of a wire now.
+    pub(super) fn change(&self, from: HostId, to: HostId, step: &Step) -> io::Result<()> {
+        self.shared.lock()?.change(from, to, step)
     }
 
     /// Ends the threads and shows what they leave behind.

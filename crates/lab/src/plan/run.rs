@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use super::cases::{self, Outcome};
 use super::conditions::Quiet;
 use super::summary::{self, Summary, write_json, write_whole};
+use super::tor::ArmRun;
 use super::wires::{Backend, Conduct, Emulator};
-use super::{Arm, Conditions, Loaded, Plan, RunSamples, TorArm, parse, tor};
+use super::{Arm, Conditions, Loaded, Plan, RunSamples, TorArm, parse};
 use crate::error::{Error, Result};
 use crate::{figures, interrupt, report};
 
@@ -191,7 +192,8 @@ impl Running<'_> {
         let network =
             self.plan.tor.as_ref().ok_or_else(|| Error::Options("the plan has no network".into()))?;
         let mut on_step = |what: &str| self.screen.show(&format!("{step}: {what}"));
-        let measured = tor::run(network.as_ref(), options, seed, self.heddle, &mut on_step)?;
+        let arm_run = ArmRun { tor: network.as_ref(), arm: options, run, seed, heddle: self.heddle };
+        let measured = arm_run.measure(&mut on_step)?;
         for sampled in measured.samples {
             let labels = arm.labels.clone().into_iter().chain(sampled.labels).collect();
             self.samples.add(run, &sampled.name, &labels, sampled.unit, &sampled.values);

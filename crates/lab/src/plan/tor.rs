@@ -57,6 +57,7 @@ const PHASE_ESTIMATE: Duration = Duration::from_secs(9);
 /// | `echo_ms` | a probe and its answer, one cell each | client's |
 /// | `first_byte_ms` | a download's first byte, from the request for a stream on | client's |
 /// | `download_s`, `download_kb_s` | a download, from the request for a stream on | client's |
+/// | `overhead_ms`, `overhead_pct` | a probe beyond the delay of its path's wires there and back, a download's first byte beyond twice that, and the share of it | client's |
 /// | `failures` | how many probes, downloads or streams of one client failed | client's |
 /// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |
 /// | `relay_memory_mb` | a relay's resident memory at the end of the phase | `relay` |
@@ -79,6 +80,10 @@ pub struct Tor {
     /// What happens, in this order.
     #[serde(rename = "phase")]
     pub phases: Vec<Spanned<Phase>>,
+    /// Whether each run begins with the phase after the one that the run before began with, and goes round, so that no
+    /// phase is always the first. Default: no.
+    #[serde(default)]
+    pub rotate_phases: bool,
     /// The name of a host of the server's own, for wires to it. Default: it is on the host of each client's exit.
     #[serde(default)]
     pub server: Option<String>,
@@ -203,6 +208,11 @@ pub struct Phase {
     /// Labels of its figures. Default: none.
     #[serde(default)]
     pub labels: Labels,
+    /// What groups of wires are instead in this phase, by name, in all but what cannot be changed while packets are under
+    /// way: queue, framing, flaps, schedules, bounds in flight, and whether jitter reorders. Default: as arm and network
+    /// say.
+    #[serde(default)]
+    pub wires: BTreeMap<String, WirePair>,
     /// Who does something. Default: every client.
     #[serde(default)]
     pub clients: Vec<String>,
@@ -266,6 +276,15 @@ impl Tor {
     }
 }
 
+impl Tor {
+    /// The phases in the order of the run with this number.
+    fn phases_of(&self, run: usize) -> impl Iterator<Item = &Phase> {
+        let count = self.phases.len();
+        let first = if self.rotate_phases { run % count } else { 0 };
+        (0..count).map(move |place| self.phases[(first + place) % count].as_ref())
+    }
+}
+
 impl Phase {
     /// Whether a client does something in it.
     fn has(&self, client: &Client) -> bool {
@@ -288,47 +307,53 @@ pub(super) struct Sampled {
     pub(super) values: Vec<f64>,
 }
 
-/// Runs an arm once. `heddle` is the Heddle program.
-pub(super) fn run(
-    tor: &Tor,
-    options: &TorArm,
-    seed: u64,
-    heddle: &Path,
-    on_step: &mut dyn FnMut(&str),
-) -> Result<Measured> {
-    let emulation =
-        Emulation::start(&network::hosts(tor, options), &RunOptions { seed, ..RunOptions::default() })?;
-    let (samples, reasons) = measure(tor, options, seed, heddle, &emulation, on_step)?;
-    let mut conduct = wires::conduct(emulation.stop()?);
-    conduct.reasons.extend(reasons);
-    Ok(Measured { samples, conduct })
+/// One arm in one run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ArmRun<'a> {
+    pub(super) tor: &'a Tor,
+    pub(super) arm: &'a TorArm,
+    /// Which run it is, from 0.
+    pub(super) run: usize,
+    pub(super) seed: u64,
+    /// The Heddle program.
+    pub(super) heddle: &'a Path,
 }
 
-/// Brings the network up and goes through its phases. Returns what they measured, and what was wrong with it.
-fn measure(
-    tor: &Tor,
-    options: &TorArm,
-    seed: u64,
-    heddle: &Path,
-    emulation: &Emulation,
-    on_step: &mut dyn FnMut(&str),
-) -> Result<(Vec<Sampled>, Vec<String>)> {
-    let places = network::Placed::new(tor, emulation);
-    let network = network::options(tor, options, heddle);
-    let network = Network::start_at(&network, &places, &mut |progress| on_step(progress.step))?;
-    let servers = network::servers(tor, emulation)?;
-    let keepers = circuits::keepers(&network)?;
-    let stage = phase::Stage { tor, seed, emulation, network: &network, servers: &servers };
-    let (mut samples, mut reasons) = (Vec::new(), Vec::new());
-    for phase in &tor.phases {
-        let (sampled, faults) = stage.play(phase.as_ref(), on_step)?;
-        samples.extend(sampled);
-        reasons.extend(faults);
+impl ArmRun<'_> {
+    /// Makes the hosts, does all there is to do, and takes everything away.
+    pub(super) fn measure(self, on_step: &mut dyn FnMut(&str)) -> Result<Measured> {
+        let options = RunOptions { seed: self.seed, ..RunOptions::default() };
+        let emulation = Emulation::start(&network::hosts(self.tor, self.arm), &options)?;
+        let (samples, reasons) = self.play(&emulation, on_step)?;
+        let mut conduct = wires::conduct(emulation.stop()?);
+        conduct.reasons.extend(reasons);
+        Ok(Measured { samples, conduct })
     }
-    // Streams end before their circuits' keepers do.
-    drop(servers);
-    drop(keepers);
-    Ok((samples, reasons))
+
+    /// Brings the network up and goes through its phases. Returns what they measured, and what was wrong with it.
+    fn play(
+        self,
+        emulation: &Emulation,
+        on_step: &mut dyn FnMut(&str),
+    ) -> Result<(Vec<Sampled>, Vec<String>)> {
+        let ArmRun { tor, arm, run, seed, heddle } = self;
+        let places = network::Placed::new(tor, emulation);
+        let options = network::options(tor, arm, heddle);
+        let network = Network::start_at(&options, &places, &mut |progress| on_step(progress.step))?;
+        let servers = network::servers(tor, emulation)?;
+        let keepers = circuits::keepers(&network)?;
+        let stage = phase::Stage { tor, arm, seed, emulation, network: &network, servers: &servers };
+        let (mut samples, mut reasons) = (Vec::new(), Vec::new());
+        for phase in tor.phases_of(run) {
+            let (sampled, faults) = stage.play(phase, on_step)?;
+            samples.extend(sampled);
+            reasons.extend(faults);
+        }
+        // Streams end before their circuits' keepers do.
+        drop(servers);
+        drop(keepers);
+        Ok((samples, reasons))
+    }
 }
 
 fn default_wire() -> DirectionOptions {

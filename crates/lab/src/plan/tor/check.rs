@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use heddle_netem::DirectionOptions;
+use toml::Spanned;
 
-use super::network::{AUTHORITIES, host_names, hosts};
-use super::{Client, Phase, Relay, Tor, TorArm, Traffic, WireGroup};
+use super::network::{AUTHORITIES, can_become, directions, host_names, hosts};
+use super::{Client, Phase, Relay, Tor, TorArm, Traffic, WireGroup, WirePair};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Longest nickname (dir-spec 2.1.1).
@@ -63,13 +64,19 @@ pub(in crate::plan) fn check(tor: &Tor) -> Result<(), Fault> {
 /// The first fault of an arm that runs the network. The network itself has none.
 pub(in crate::plan) fn check_arm(tor: &Tor, arm: &TorArm) -> Result<(), String> {
     check_lines(arm.relay_torrc.iter().chain(&arm.authority_torrc).chain(&arm.client_torrc))?;
-    let groups: BTreeSet<&str> = tor.wires.iter().map(|group| &*group.as_ref().name).collect();
     for (name, pair) in &arm.wires {
-        if !groups.contains(&**name) {
-            return Err(format!("the network has no wires {name:?}"));
+        check_pair(tor, name, pair)?;
+    }
+    for phase in tor.phases.iter().map(Spanned::as_ref) {
+        for (name, pair) in &phase.wires {
+            let group = check_pair(tor, name, pair)?;
+            let before = directions(group, arm.wires.get(name));
+            let fits = before.into_iter().zip(directions(group, Some(pair)));
+            if !fits.into_iter().all(|(before, after)| can_become(before, after)) {
+                let what = "queue, framing, flap, schedule, bounds in flight and whether jitter reorders";
+                return Err(format!("phase {:?} changes wires {name:?} in what stays: {what}", phase.name));
+            }
         }
-        check_direction(&pair.there)?;
-        pair.back.iter().try_for_each(check_direction)?;
     }
     hosts(tor, arm).check().map_err(|error| error.to_string())
 }
@@ -90,6 +97,15 @@ fn check_group<'a>(
     }
     check_direction(&group.there)?;
     group.back.iter().try_for_each(check_direction)
+}
+
+/// Checks what a group of wires is instead, and returns the group.
+fn check_pair<'a>(tor: &'a Tor, name: &str, pair: &WirePair) -> Result<&'a WireGroup, String> {
+    let group = tor.wires.iter().map(Spanned::as_ref).find(|group| group.name == name);
+    let group = group.ok_or_else(|| format!("the network has no wires {name:?}"))?;
+    check_direction(&pair.there)?;
+    pair.back.iter().try_for_each(check_direction)?;
+    Ok(group)
 }
 
 fn check_direction(direction: &DirectionOptions) -> Result<(), String> {

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use heddle_netem::WireOptions;
+use heddle_netem::{DirectionOptions, Reorder, Step, WireOptions};
 use toml::Spanned;
 
-use super::{Client, Relay, Tor, TorArm};
+use super::{Client, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
 use crate::emulator::{EmulatedHostOptions, Emulation, NetworkOptions as Hosts};
 use crate::error::{Error, Result};
 use crate::testnet::{NetworkOptions, Places, Program, RelayOptions};
@@ -30,18 +30,97 @@ pub(super) fn hosts(tor: &Tor, arm: &TorArm) -> Hosts {
     let hosts = names.map(|name| EmulatedHostOptions { name: name.to_owned(), ..Default::default() });
     let mut wires = Vec::new();
     for group in tor.wires.iter().map(Spanned::as_ref) {
-        let (there, back) = match arm.wires.get(&group.name) {
-            Some(pair) => (&pair.there, &pair.back),
-            None => (&group.there, &group.back),
-        };
+        let [there, back] = directions(group, arm.wires.get(&group.name));
         wires.extend(group.between.iter().map(|[from, to]| WireOptions {
             from: from.clone(),
             to: to.clone(),
             there: there.clone(),
-            back: back.clone(),
+            back: Some(back.clone()),
         }));
     }
     Hosts { hosts: hosts.collect(), wires, default_wire: Some(tor.default_wire.clone()), ..Hosts::default() }
+}
+
+/// Makes those wires what a phase wants that this or another phase changes.
+pub(super) fn set_wires(tor: &Tor, arm: &TorArm, phase: &Phase, emulation: &Emulation) -> Result<()> {
+    for group in tor.wires.iter().map(Spanned::as_ref) {
+        if !tor.phases.iter().any(|phase| phase.as_ref().wires.contains_key(&group.name)) {
+            continue;
+        }
+        let [there, back] = directions(group, phase.wires.get(&group.name).or(arm.wires.get(&group.name)));
+        for [from, to] in &group.between {
+            emulation.change(from, to, &step_to(there))?;
+            emulation.change(to, from, &step_to(back))?;
+        }
+    }
+    Ok(())
+}
+
+/// Both directions of a group's wires, or of what is in their place.
+pub(super) fn directions<'a>(
+    group: &'a WireGroup,
+    instead: Option<&'a WirePair>,
+) -> [&'a DirectionOptions; 2] {
+    let (there, back) = match instead {
+        Some(pair) => (&pair.there, &pair.back),
+        None => (&group.there, &group.back),
+    };
+    [there, back.as_ref().unwrap_or(there)]
+}
+
+/// The change after which a direction is like this one, whatever it was before.
+fn step_to(direction: &DirectionOptions) -> Step {
+    Step {
+        at_ns: 0,
+        rate: Some(direction.rate),
+        mtu_bytes: Some(direction.mtu_bytes),
+        delay_ns: Some(direction.delay_ns),
+        jitter: Some(direction.jitter.clone()),
+        loss: Some(direction.loss.clone()),
+        reorder: Some(direction.reorder.clone().unwrap_or(Reorder { probability: 0.0, hold_ns: 0 })),
+        duplicate: Some(direction.duplicate),
+        corrupt: Some(direction.corrupt),
+        down: Some(direction.down),
+    }
+}
+
+/// Whether a direction can become another one while packets are under way: in all that a [`Step`] does not change they
+/// are the same.
+pub(super) fn can_become(direction: &DirectionOptions, other: &DirectionOptions) -> bool {
+    let DirectionOptions {
+        rate, mtu_bytes, delay_ns, jitter, loss, reorder, duplicate, corrupt, down, ..
+    } = other.clone();
+    let changed = DirectionOptions {
+        rate,
+        mtu_bytes,
+        delay_ns,
+        jitter,
+        loss,
+        reorder,
+        duplicate,
+        corrupt,
+        down,
+        ..direction.clone()
+    };
+    changed == *other
+}
+
+/// How long a packet takes over the wires of a client's path to its server and back, by their delays alone, in
+/// milliseconds.
+pub(super) fn round_trip_ms(tor: &Tor, arm: &TorArm, client: &Client) -> f64 {
+    let wires = hosts(tor, arm).wires;
+    let delay_ns = |from: &str, to: &str| {
+        let wire = wires.iter().find_map(|wire| match (&*wire.from, &*wire.to) {
+            ends if ends == (from, to) => Some(&wire.there),
+            ends if ends == (to, from) => Some(wire.back.as_ref().unwrap_or(&wire.there)),
+            _ => None,
+        });
+        wire.unwrap_or(&tor.default_wire).delay_ns
+    };
+    let relays = client.path.iter().map(String::as_str);
+    let way: Vec<&str> = [&*client.name].into_iter().chain(relays).chain(tor.server.as_deref()).collect();
+    let both_ns = way.windows(2).map(|ends| delay_ns(ends[0], ends[1]) + delay_ns(ends[1], ends[0]));
+    both_ns.sum::<u64>() as f64 / 1e6
 }
 
 /// The names of all hosts: the authorities', the server's if it has one, relays' and clients'.

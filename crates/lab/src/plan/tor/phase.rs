@@ -1,6 +1,6 @@
 //! One phase of an experiment, from its circuits to its figures:
 //!
-//! 1. Circuits are built.
+//! 1. Wires become what the phase wants, and circuits are built.
 //! 2. Clients with a stream begin; the phase waits until each stream is steady, or was waited for long enough.
 //! 3. The others begin. After the warm-up the window opens: what begins from then on counts.
 //! 4. The window closes. Probes stop; downloads that have begun go on to their end, beside the streams.
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use toml::Spanned;
 
 use super::circuits::{self, OPEN_MAX, Open};
-use super::network::Servers;
+use super::network::{self, Servers};
 use super::programs::{Job, Log};
-use super::streams::{self, Window};
-use super::{Client, Phase, Sampled, Tor, Traffic};
+use super::streams::{self, Member, Window};
+use super::{Client, Phase, Sampled, Tor, TorArm, Traffic};
 use crate::emulator::Emulation;
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
@@ -34,6 +34,7 @@ const PROGRESS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
     pub(super) tor: &'a Tor,
+    pub(super) arm: &'a TorArm,
     pub(super) seed: u64,
     pub(super) emulation: &'a Emulation,
     pub(super) network: &'a Network,
@@ -55,6 +56,7 @@ impl Stage<'_> {
         phase: &Phase,
         on_step: &mut dyn FnMut(&str),
     ) -> Result<(Vec<Sampled>, Vec<String>)> {
+        network::set_wires(self.tor, self.arm, phase, self.emulation)?;
         on_step(&format!("{}: building circuits", phase.name));
         let networks = self.network.clients().enumerate();
         let chosen: Vec<(&Client, usize, _)> = (self.tor.clients.iter().map(Spanned::as_ref).zip(networks))
@@ -70,9 +72,13 @@ impl Stage<'_> {
         self.network.check()?;
         circuits::close(&open)?;
 
-        let clients: Vec<&Client> = chosen.iter().map(|(options, ..)| *options).collect();
         let (mut samples, mut faults) = (Vec::new(), Vec::new());
-        for group in streams::groups(&clients, &played.logs) {
+        let members = chosen.iter().zip(&played.logs).map(|((client, ..), log)| Member {
+            client,
+            log,
+            round_trip_ms: network::round_trip_ms(self.tor, self.arm, client),
+        });
+        for group in streams::groups(members) {
             let (sampled, silent) = group.figures(played.window);
             samples.extend(sampled);
             let fault = |name: String| format!("{name} got nothing in phase {}", phase.name);

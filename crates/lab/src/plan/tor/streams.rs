@@ -29,18 +29,27 @@ impl Window {
     }
 }
 
-/// Clients with the same labels, and what they told.
+/// A client and what it told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member<'a> {
+    pub(super) client: &'a Client,
+    pub(super) log: &'a Log,
+    /// What the delays of its path's wires add up to, there and back.
+    pub(super) round_trip_ms: f64,
+}
+
+/// Clients with the same labels.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
     labels: &'a Labels,
-    members: Vec<(&'a Client, &'a Log)>,
+    members: Vec<Member<'a>>,
 }
 
 /// Puts clients with the same labels together.
-pub(super) fn groups<'a>(clients: &[&'a Client], logs: &'a [Log]) -> Vec<Group<'a>> {
-    let mut groups: BTreeMap<&Labels, Vec<(&Client, &Log)>> = BTreeMap::new();
-    for (client, log) in clients.iter().zip(logs) {
-        groups.entry(&client.labels).or_default().push((client, log));
+pub(super) fn groups<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Group<'a>> {
+    let mut groups: BTreeMap<&Labels, Vec<Member<'a>>> = BTreeMap::new();
+    for member in members {
+        groups.entry(&member.client.labels).or_default().push(member);
     }
     groups.into_iter().map(|(labels, members)| Group { labels, members }).collect()
 }
@@ -51,7 +60,7 @@ impl Group<'_> {
         let mut figures = Figures::default();
         let mut seconds: Vec<Vec<f64>> = Vec::new();
         let mut silent = Vec::new();
-        for (client, log) in &self.members {
+        for Member { client, log, round_trip_ms } in &self.members {
             let mut streamed = Vec::new();
             let mut failures = 0.0;
             let mut got = false;
@@ -62,7 +71,7 @@ impl Group<'_> {
                         streamed.push(throughput_kb_s);
                     }
                     Event::Failure { .. } if window.counts(*told, 0.0) => failures += 1.0,
-                    ref event => got |= figures.add(window, *told, event),
+                    ref event => got |= figures.add(window, *told, event, *round_trip_ms),
                 }
             }
             figures.push("failures", "1", failures);
@@ -88,7 +97,7 @@ impl Figures {
     }
 
     /// Takes a probe or a download, and says whether it counts.
-    fn add(&mut self, window: Window, told: Instant, event: &Event) -> bool {
+    fn add(&mut self, window: Window, told: Instant, event: &Event, round_trip_ms: f64) -> bool {
         match *event {
             Event::Probe { open_ms, latency_ms, echo_ms, .. }
                 if window.counts(told, (open_ms + echo_ms) / 1e3) =>
@@ -96,6 +105,7 @@ impl Figures {
                 self.push("open_ms", "ms", open_ms);
                 self.push("latency_ms", "ms", latency_ms);
                 self.push("echo_ms", "ms", echo_ms);
+                self.add_overhead(echo_ms, round_trip_ms);
                 true
             }
             Event::Fetch { bytes, open_ms, first_byte_ms, download_s, .. }
@@ -103,12 +113,19 @@ impl Figures {
             {
                 self.push("open_ms", "ms", open_ms);
                 self.push("first_byte_ms", "ms", first_byte_ms);
+                // The stream is one round trip, and the request another.
+                self.add_overhead(first_byte_ms, 2.0 * round_trip_ms);
                 self.push("download_s", "s", download_s);
                 self.push("download_kb_s", "KB/s", bytes as f64 / 1e3 / download_s);
                 true
             }
             _ => false,
         }
+    }
+
+    fn add_overhead(&mut self, total_ms: f64, least_ms: f64) {
+        self.push("overhead_ms", "ms", total_ms - least_ms);
+        self.push("overhead_pct", "%", 100.0 * (1.0 - least_ms / total_ms));
     }
 
     /// Takes the seconds of each stream.
@@ -148,6 +165,13 @@ mod tests {
         Client { name: name.into(), path: Vec::new(), program, labels: labels([("to", "here")]) }
     }
 
+    fn figures(clients: &[&Client], logs: &[Log], window: Window) -> (Vec<Sampled>, Vec<String>) {
+        let member = |(client, log)| Member { client, log, round_trip_ms: 0.25 };
+        let groups = groups(clients.iter().copied().zip(logs).map(member));
+        assert_eq!(groups.len(), 1);
+        groups[0].figures(window)
+    }
+
     fn second(throughput_kb_s: f64) -> Event {
         Event::Second { t_s: 0.0, measured: false, throughput_kb_s, delay_ms: None, latency_ms: None }
     }
@@ -167,14 +191,13 @@ mod tests {
         };
         let (one, two) = (client("one", Traffic::Bulk { limit_kb_s: 0 }), client("two", Traffic::Upload {}));
         let logs = [log(0.1, 1.0), log(-0.3, 100.0)];
-        let groups = groups(&[&one, &two], &logs);
-        let (samples, silent) = groups[0].figures(window);
+        let (samples, silent) = figures(&[&one, &two], &logs, window);
         // Of the first stream the seconds that end at 11.1 and 12.1 count, of the other those at 10.7 and 11.7.
         assert_eq!(values(&samples, "throughput_kb_s"), [1111.0, 1212.0]);
         assert_eq!(values(&samples, "circuit_throughput_kb_s"), [11.5, 1150.0]);
         assert_eq!(values(&samples, "slowest_throughput_kb_s"), [11.5]);
         assert_eq!(values(&samples, "failures"), [0.0, 0.0]);
-        assert_eq!((groups.len(), silent.len(), &samples[0].labels), (1, 0, &one.labels));
+        assert_eq!((silent.len(), &samples[0].labels), (0, &one.labels));
     }
 
     #[test]
@@ -204,12 +227,14 @@ mod tests {
             (at(13.0), failure),
         ];
         let logs = [log];
-        let (samples, silent) = groups(&[&web], &logs)[0].figures(window);
+        let (samples, silent) = figures(&[&web], &logs, window);
         assert_eq!(values(&samples, "first_byte_ms"), [2.0, 3.0]);
+        assert_eq!(values(&samples, "overhead_ms"), [1.5, 2.5, 499.75]);
+        assert_eq!(values(&samples, "overhead_pct")[0], 75.0);
         assert_eq!(values(&samples, "download_kb_s"), [1000.0, 1000.0]);
         assert_eq!((values(&samples, "echo_ms").len(), values(&samples, "failures")), (1, &[1.0][..]));
         assert!(silent.is_empty());
-        let (samples, silent) = groups(&[&web], &[Log::new()])[0].figures(window);
+        let (samples, silent) = figures(&[&web], &[Log::new()], window);
         assert_eq!((values(&samples, "first_byte_ms").len(), silent), (0, vec!["web".to_owned()]));
     }
 }

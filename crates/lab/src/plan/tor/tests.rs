@@ -84,6 +84,15 @@ fn bad_networks_are_refused_with_one_sentence_and_the_line() {
         (("[[tor.phase]]", "[[tor.phases]]"), 30, "phase"),
         (("nodelay = false", "nodelay = 0"), 36, "boolean"),
         (("nodelay = false", "wires = { paths = { there = {} } }"), 34, "no wires \"paths\""),
+        (("duration = \"5 s\"", "duration = \"5 s\"\nwires = { x = { there = {} } }"), 35, "no wires \"x\""),
+        (
+            (
+                "duration = \"5 s\"",
+                "duration = \"5 s\"\nwires = { path = { there = { jitter_reorders = true } } }",
+            ),
+            35,
+            "phase \"all\" changes wires \"path\" in what stays",
+        ),
         (("\"Log debug stdout\"", "\"\""), 34, "no line for a torrc"),
         (("[[arm]]", "[[arm]]\nrepeat = true"), 34, "is not repeated"),
     ] {
@@ -122,8 +131,37 @@ fn arms_change_wires_by_the_name_of_their_group() {
     assert_eq!(names, ["authorities", "guard", "middle", "exit", "web", "up"]);
     assert_eq!(hosts.wires.len(), 2);
     assert!(hosts.wires.iter().all(|wire| wire.there.rate == Rate::BitsPerS(1_000_000)));
-    assert!(hosts.wires.iter().all(|wire| wire.there.delay_ns == 0 && wire.back.is_none()));
+    assert!(
+        hosts.wires.iter().all(|wire| wire.there.delay_ns == 0 && wire.back.as_ref() == Some(&wire.there))
+    );
     assert_eq!(hosts.default_wire.unwrap().delay_ns, 1_000_000);
+}
+
+#[test]
+fn phases_go_round_where_the_plan_says_so() {
+    let phase = "[[tor.phase]]\nname = \"other\"\nduration = \"1 s\"\n\n[[tor.phase]]";
+    let names = |change: (&str, &str), run| -> Vec<String> {
+        let text = SMALL.replacen("[[tor.phase]]", phase, 1).replacen(change.0, change.1, 1);
+        let loaded = parse("small.toml", &text, &BTreeMap::new()).unwrap();
+        let (tor, _) = network_of(&loaded.plan);
+        tor.phases_of(run).map(|phase| phase.name.clone()).collect()
+    };
+    let round = ("[tor]", "[tor]\nrotate_phases = true");
+    assert_eq!([names(round, 0), names(round, 1)], [["other", "all"], ["all", "other"]]);
+    assert_eq!(names(("small", "small"), 1), ["other", "all"]);
+}
+
+#[test]
+fn the_least_that_a_round_trip_takes_is_what_its_wires_say() {
+    let of = |change| {
+        let loaded = small(change).unwrap();
+        let (tor, arm) = network_of(&loaded.plan);
+        network::round_trip_ms(tor, arm, tor.clients[0].as_ref())
+    };
+    // From client to guard to middle 50 ms each, and 1 ms to the exit, and back.
+    assert_eq!(of(("small", "small")), 202.0);
+    assert_eq!(of(("there = { delay = \"50 ms\" }", "there = { delay = \"50 ms\" }\nback = {}")), 102.0);
+    assert_eq!(of(("[tor]", "[tor]\nserver = \"server\"")), 204.0);
 }
 
 #[test]
