@@ -55,6 +55,7 @@ impl Connection {
         let edge = self.receiver.edge().max(self.receiver.next);
         if range.end < self.receiver.acks.acknowledged || range.start > edge {
             if !header.flags.rst {
+                self.receiver.note_old(header.payload_seq(), payload.len());
                 self.challenge(now, !payload.is_empty() || range.end == self.receiver.next - 1);
             }
             return false;

@@ -197,6 +197,11 @@ impl Receiver {
         self.duplicate.is_some() || !self.pending.is_empty()
     }
 
+    /// Payload came that lies wholly below what was acknowledged.
+    pub(crate) fn note_old(&mut self, seq: u64, len: usize) {
+        self.note_duplicate(Range::new(seq, seq + len as u64), self.next);
+    }
+
     fn note_duplicate(&mut self, whole: Range, below: u64) {
         let duplicate = Range::new(whole.start, whole.end.min(below));
         if !duplicate.is_empty() {

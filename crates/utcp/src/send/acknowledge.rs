@@ -58,7 +58,9 @@ impl Sender {
             self.reduce(input.now);
         }
         let is_safe = advanced > 0 && newly_lost == 0;
-        self.adjust_window(input.now, &delivery, is_safe, was_open);
+        // While a hole may be a loss, the window waits (RFC 5681, section 3.2), unless holes are the wire's habit.
+        let progress = advanced > 0 || self.rack.reordering_seen();
+        self.adjust_window(input.now, &delivery, is_safe, was_open && progress);
         self.set_timers(input.now, advanced > 0, delivery.bytes > 0);
         advanced
     }
@@ -225,12 +227,21 @@ impl Sender {
         }
     }
 
-    fn adjust_window(&mut self, now: Instant, delivery: &Delivery, is_safe: bool, was_open: bool) {
+    fn adjust_window(&mut self, now: Instant, delivery: &Delivery, is_safe: bool, may_grow: bool) {
         let (in_flight, mss) = (self.in_flight(), self.mss);
+        let has_lost = self.board.lost() > 0;
+        let is_partial = has_lost && !self.sack && delivery.bytes > 0;
         let without_sack = if self.sack { 0 } else { u64::from(self.duplicates > 0) * mss };
         if let Some(prr) = self.recovery.prr_mut() {
-            prr.on_ack(PrrAck { delivered: delivery.bytes.max(without_sack), in_flight, is_safe, mss });
-        } else if delivery.bytes > 0 && (was_open || matches!(self.recovery, Recovery::Loss { .. })) {
+            prr.on_ack(PrrAck {
+                delivered: delivery.bytes.max(without_sack),
+                in_flight,
+                is_safe,
+                has_lost,
+                is_partial,
+                mss,
+            });
+        } else if delivery.bytes > 0 && (may_grow || matches!(self.recovery, Recovery::Loss { .. })) {
             let sample = AckSample {
                 now,
                 delivered_bytes: delivery.bytes,

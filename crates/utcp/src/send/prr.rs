@@ -25,6 +25,10 @@ pub(crate) struct PrrAck {
     pub in_flight: u64,
     /// Whether it advanced and nothing new was found lost.
     pub is_safe: bool,
+    /// Whether something waits to be sent again.
+    pub has_lost: bool,
+    /// Whether what waits must not wait any longer: without SACK each partial acknowledgement repairs one segment.
+    pub is_partial: bool,
     /// The largest segment.
     pub mss: u64,
 }
@@ -59,7 +63,7 @@ impl Prr {
             }
             send.min(self.ssthresh - ack.in_flight)
         };
-        if self.out == 0 {
+        if ack.is_partial || self.out == 0 && ack.has_lost {
             // The first retransmission leaves at once: it is what recovery is for.
             send = send.max(ack.mss);
         }
@@ -78,7 +82,14 @@ mod tests {
         let mut sent = 0;
         for arrived in lost..100 {
             in_flight -= 1;
-            prr.on_ack(PrrAck { delivered: 1, in_flight, is_safe: false, mss: 1 });
+            prr.on_ack(PrrAck {
+                delivered: 1,
+                in_flight,
+                is_safe: false,
+                has_lost: true,
+                is_partial: false,
+                mss: 1,
+            });
             let send = prr.window().saturating_sub(in_flight);
             assert!(send <= 2, "a burst of {send} at {arrived}");
             prr.on_sent(send);
@@ -107,7 +118,14 @@ mod tests {
         let mut in_flight = 10;
         for _ in 0..200 {
             in_flight -= 1;
-            prr.on_ack(PrrAck { delivered: 1, in_flight, is_safe: true, mss: 1 });
+            prr.on_ack(PrrAck {
+                delivered: 1,
+                in_flight,
+                is_safe: true,
+                has_lost: true,
+                is_partial: false,
+                mss: 1,
+            });
             let send = prr.window().saturating_sub(in_flight);
             prr.on_sent(send);
             in_flight += send;

@@ -109,6 +109,11 @@ impl Rack {
         }
     }
 
+    /// Whether the wire was seen to reorder.
+    pub(crate) fn reordering_seen(&self) -> bool {
+        self.reordering_seen
+    }
+
     /// When the last delivered segment was sent and how long it took: what was sent a round trip before a time-out.
     pub(crate) fn rtt_ns(&self) -> u64 {
         self.rtt_ns

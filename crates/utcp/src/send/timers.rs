@@ -55,9 +55,16 @@ impl Sender {
                 self.enter_recovery(now);
             }
             let in_flight = self.in_flight();
-            let mss = self.mss;
+            let (has_lost, mss) = (self.board.lost() > 0, self.mss);
             if let Some(prr) = self.recovery.prr_mut() {
-                prr.on_ack(PrrAck { delivered: 0, in_flight, is_safe: false, mss });
+                prr.on_ack(PrrAck {
+                    delivered: 0,
+                    in_flight,
+                    is_safe: false,
+                    has_lost,
+                    is_partial: false,
+                    mss,
+                });
             }
         }
         if is_due(self.retransmission_at) {
