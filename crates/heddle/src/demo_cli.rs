@@ -40,7 +40,7 @@ pub struct DemoArgs {
     /// Hosts and wires, as for `heddle emulate`. Default: the demo's own.
     #[arg(long, value_name = "FILE")]
     network: Option<PathBuf>,
-    /// Size of a bulk download. Default: 2 on emulated wires, 100 on loopback.
+    /// Size of a bulk download. Default: 1 on emulated wires, 100 on loopback.
     #[arg(long)]
     megabytes: Option<u64>,
     /// Size of a web page.

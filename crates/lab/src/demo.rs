@@ -114,7 +114,7 @@ impl Wires {
 
     fn download_bytes(self) -> u64 {
         match self {
-            Wires::Emulated => 2_000_000,
+            Wires::Emulated => 1_000_000,
             Wires::Loopback => 100_000_000,
         }
     }
@@ -133,7 +133,7 @@ pub struct DemoOptions {
     pub wires: Wires,
     /// Hosts and wires as for `heddle emulate`, with the hosts of `demo/network.toml`. Default: that file.
     pub network: Option<PathBuf>,
-    /// Size of a bulk download in bytes. Default: 2 MB on emulated wires, 100 MB on loopback.
+    /// Size of a bulk download in bytes. Default: 1 MB on emulated wires, 100 MB on loopback.
     pub download_bytes: Option<u64>,
     /// Size of a web page in bytes; there are pages on emulated wires only.
     pub page_bytes: u64,
@@ -159,7 +159,7 @@ impl Default for DemoOptions {
             network: None,
             download_bytes: None,
             page_bytes: 300_000,
-            rounds_max: 5,
+            rounds_max: 8,
             seed: 1,
             budget: Duration::from_secs(175),
             out_dir: PathBuf::from("target/demo"),

@@ -23,11 +23,11 @@ use crate::testnet::{Client, Network, NetworkOptions};
 use crate::traffic::{Server, Stop, Transfer};
 
 /// Pages that the browsing client fetches by itself in each turn.
-const PAGES_ALONE: usize = 3;
+const PAGES_ALONE: usize = 2;
 /// What somebody who browses waits between two pages.
 const PAUSE: Duration = Duration::from_millis(250);
 /// No bulk download that counts begins later than so long after the first of them.
-const WINDOW: Duration = Duration::from_secs(8);
+const WINDOW: Duration = Duration::from_secs(5);
 
 /// Starts hosts and network, makes the rounds and stops everything.
 pub(super) fn measure(rounds: &mut Rounds<'_>) -> Result<()> {
