@@ -18,9 +18,11 @@
 //!
 //! # The model of TCP
 //!
-//! It is coarse on purpose, until a user-level TCP takes its place: see [`Wire`].
+//! It is coarse on purpose, until a user-level TCP takes its place: see [`Wire`]. Datagrams take the wires of
+//! `heddle-netem` instead, packet by packet, with queues ([`Simulation::set_datagram_wire`]).
 
 mod connection;
+mod datagram;
 mod internet;
 mod outputs;
 mod queue;

@@ -83,8 +83,7 @@ impl Simulation {
                 let due = Due::Message(receiver, state.shard, message);
                 self.queue.push(self.now + self.options.shard_latency, due);
             }
-            // No node of the simulator has a port yet.
-            Output::Datagrams { .. } => self.buf.clear(),
+            Output::Datagrams { port, transmit } => self.send_datagrams(actor, port, transmit),
             Output::Event(event) => {
                 record(Kind::Event, 0, &format!("{event:?}"));
                 let host = self.actors[actor.0].host;

@@ -1,6 +1,7 @@
 //! The simulation: its hosts, its clock, and the handling of one event after the other.
 
 use crate::connection::{ActorId, Connection, ConnectionId, EndState, Fin, Side};
+use crate::datagram::DatagramWires;
 use crate::queue::EventQueue;
 use crate::trace::{Kind, Trace, TraceHash};
 use crate::wire::Wire;
@@ -107,6 +108,8 @@ pub(crate) enum Due {
     Resolved(ActorId, ResolveId, Result<Resolution, ResolveError>),
     Computed(ActorId, JobId, JobResult),
     Message(ActorId, ShardId, ShardMessage),
+    /// Something happens on the datagrams' wire of two hosts.
+    Datagrams((HostId, HostId), Instant),
 }
 
 /// One direction between two hosts.
@@ -130,6 +133,7 @@ pub struct Simulation {
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
     wires: BTreeMap<(HostId, HostId), Wire>,
     pub(crate) paths: BTreeMap<(HostId, HostId), Path>,
+    pub(crate) datagrams: DatagramWires,
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     pub(crate) sockets: BTreeMap<(ActorId, SocketId), (ConnectionId, Side)>,
     pub(crate) connections_made: usize,
@@ -154,6 +158,7 @@ impl Simulation {
             names: BTreeMap::new(),
             wires: BTreeMap::new(),
             paths: BTreeMap::new(),
+            datagrams: DatagramWires::default(),
             connections: BTreeMap::new(),
             sockets: BTreeMap::new(),
             connections_made: 0,
@@ -219,6 +224,7 @@ impl Simulation {
     /// Changes the wire between two hosts. What is on it already arrives as before.
     pub fn set_wire(&mut self, a: HostId, b: HostId, wire: Wire) {
         self.wires.insert((a.min(b), a.max(b)), wire);
+        self.datagrams.outdate(a, b);
     }
 
     pub(crate) fn wire(&self, a: HostId, b: HostId) -> Wire {
@@ -297,7 +303,7 @@ impl Simulation {
         false
     }
 
-    fn actor(&self, host: HostId, shard: usize) -> ActorId {
+    pub(crate) fn actor(&self, host: HostId, shard: usize) -> ActorId {
         assert!(shard < self.hosts[host.0].shards, "the host has no such shard");
         ActorId(self.hosts[host.0].first.0 + shard)
     }
@@ -359,6 +365,7 @@ impl Simulation {
                 let subject = u64::from(from.0);
                 self.input(actor, Kind::FromShard, subject, 0, Input::FromShard { from, message })
             }
+            Due::Datagrams(ends, at) => self.on_datagrams(ends, at),
         }
     }
 

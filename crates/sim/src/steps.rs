@@ -14,6 +14,8 @@ pub enum Step {
     Until { what: &'static str, time_max: Duration, holds: Box<dyn FnMut(&mut Simulation) -> bool> },
     /// A wire changes.
     Conditions { between: (HostId, HostId), wire: Wire },
+    /// A firewall drops all datagrams between two hosts, or lets them pass again.
+    BlockDatagrams { between: (HostId, HostId), block: bool },
     /// A host's process dies.
     Kill(HostId),
     /// A shard gets an order.
@@ -28,6 +30,7 @@ impl fmt::Debug for Step {
             Step::Run(time) => write!(f, "Run({time:?})"),
             Step::Until { what, .. } => write!(f, "Until({what})"),
             Step::Conditions { between, wire } => write!(f, "Conditions({between:?}, {wire:?})"),
+            Step::BlockDatagrams { between, block } => write!(f, "BlockDatagrams({between:?}, {block})"),
             Step::Kill(host) => write!(f, "Kill({host:?})"),
             Step::Control { host, shard, control } => write!(f, "Control({host:?}, {shard}, {control:?})"),
             Step::Check(_) => f.write_str("Check"),
@@ -50,6 +53,7 @@ impl Simulation {
                     assert!(self.run_until(time_max, holds), "step {number}: {what} did not come to hold");
                 }
                 Step::Conditions { between: (a, b), wire } => self.set_wire(a, b, wire),
+                Step::BlockDatagrams { between: (a, b), block } => self.block_datagrams(a, b, block),
                 Step::Kill(host) => self.kill(host),
                 Step::Control { host, shard, control } => self.control(host, shard, control),
                 Step::Check(check) => check(self),

@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     Event,
     Killed,
     Note,
+    SendDatagrams,
+    Datagrams,
 }
 
 /// A run's records, hashed as they come.
