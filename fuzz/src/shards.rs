@@ -7,6 +7,12 @@ mod bench;
 #[allow(dead_code)]
 #[path = "../../crates/proto/tests/relay/client.rs"]
 mod client;
+#[allow(dead_code)]
+#[path = "../../crates/proto/tests/relay/peer.rs"]
+mod peer;
+#[allow(dead_code)]
+#[path = "../../crates/proto/tests/relay/pipe.rs"]
+mod pipe;
 #[path = "../../crates/proto/tests/relay/plain.rs"]
 mod plain;
 #[allow(dead_code)]

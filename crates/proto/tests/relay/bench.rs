@@ -5,14 +5,17 @@
 //! - `Timeout` comes last: polled again, a shard only repeats it.
 //! - On a lane between two shards at most a window of cells is under way.
 
+use super::peer::Peer;
+use super::pipe::{Pipe, datagrams};
 use super::plain::{CLIENT_LINE, PlainTransport, ids, relay_line};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::frame::{Framer, write_fixed, write_versions};
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::OnionKeys;
+use heddle_proto::endpoint::{Endpoint, Transmit};
 use heddle_proto::node::{Input, Node, Output, Query, Resolution, ResolveError, ResolveId, ShardId};
-use heddle_proto::node::{JobId, SocketError, SocketId};
+use heddle_proto::node::{JobId, PortId, SocketError, SocketId};
 use heddle_proto::policy::ExitPolicy;
 use heddle_proto::relay::{Control, Crossed, Event, Limits, Relay, RelayConfig, ShardMessage};
 use heddle_proto::rng::Seed;
@@ -26,6 +29,8 @@ use std::sync::Arc;
 pub const OURS: u8 = 100;
 /// Cells that may be under way on one lane between two shards.
 const CROSSING_WINDOW_CELLS: i64 = 64;
+/// The UDP port of the first shard; the others' follow.
+pub const UDP_PORT: u16 = 5000;
 /// Credit that a willing socket gives.
 const QUANTUM: usize = 64 * 1024;
 
@@ -98,6 +103,8 @@ struct Socket {
     /// What the shard sent and the test has not taken yet.
     outbound: Vec<u8>,
     framer: Option<Framer>,
+    /// Bodies of VPADDING that the shard sent and the test has not taken yet.
+    paddings: Vec<Vec<u8>>,
 }
 
 pub struct Shard {
@@ -109,6 +116,8 @@ pub struct Shard {
     pub resolves: VecDeque<(ResolveId, Query)>,
     pub jobs: VecDeque<(JobId, Job)>,
     pub events: Vec<Event>,
+    /// Datagrams that the shard sent.
+    datagrams: VecDeque<(Transmit, Vec<u8>)>,
     timeout: Option<Instant>,
     accepted: u64,
     /// Where each dialled socket was to lead.
@@ -135,6 +144,11 @@ pub struct Bench {
     /// Cells under way by sender, receiver and circuit.
     under_way: BTreeMap<(usize, usize, CircId), i64>,
     dead_lanes: BTreeSet<(usize, usize, CircId)>,
+    /// The far ends of connections.
+    pub peers: Vec<Peer>,
+    /// Whether datagrams arrive, and whether they wait on their way.
+    pub wires_up: bool,
+    pub wires_held: bool,
 }
 
 impl Bench {
@@ -143,12 +157,29 @@ impl Bench {
     }
 
     pub fn with_seed(config: RelayConfig, seed: u64) -> Self {
+        Self::make(config, seed, false)
+    }
+
+    /// A relay that forms pairs. The UDP port of each shard is 5000 and its number.
+    pub fn with_pipes(config: RelayConfig) -> Self {
+        Self::make(config, 1, true)
+    }
+
+    fn make(config: RelayConfig, seed: u64, has_pipes: bool) -> Self {
         let seed = Seed::from_number(seed);
         let shard = |number: u16| {
             let config = RelayConfig { shard: ShardId(number), ..config.clone() };
             let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS) });
+            let pipe: Box<dyn Endpoint> = Box::<Pipe>::default();
+            let endpoints = if has_pipes { vec![(PortId(0), UDP_PORT + number, pipe)] } else { Vec::new() };
             Shard {
-                relay: Relay::new(config, transport, &seed.child("shard", u64::from(number))),
+                relay: Relay::with_endpoints(
+                    config,
+                    transport,
+                    endpoints,
+                    &seed.child("shard", u64::from(number)),
+                ),
+                datagrams: VecDeque::new(),
                 sockets: BTreeMap::new(),
                 gone: BTreeMap::new(),
                 connects: VecDeque::new(),
@@ -168,6 +199,9 @@ impl Bench {
             delivering: true,
             under_way: BTreeMap::new(),
             dead_lanes: BTreeSet::new(),
+            peers: Vec::new(),
+            wires_up: true,
+            wires_held: false,
         };
         let keys = Arc::new(onion_keys(OURS));
         for shard in 0..bench.shards.len() {
@@ -303,9 +337,19 @@ impl Bench {
             let (used, frame) = framer.next(rest).expect("the relay sends cells");
             rest = &rest[used..];
             let Some(frame) = frame else { return cells };
-            let circ_id = frame.circ_id.expect("only cells of circuits are sent");
+            if frame.command == Command::VPADDING && frame.circ_id.is_none() {
+                socket.paddings.push(frame.body.to_vec());
+                continue;
+            }
+            let circ_id = frame.circ_id.expect("other cells are of circuits");
             cells.push(Cell { circ_id, command: frame.command, body: frame.body.to_vec() });
         }
+    }
+
+    /// Takes the bodies of VPADDING cells that came on a channel. Other cells are lost.
+    pub fn paddings(&mut self, sock: Sock) -> Vec<Vec<u8>> {
+        self.cells(sock);
+        core::mem::take(&mut self.socket(sock).paddings)
     }
 
     /// Whether a socket takes bytes at once.
@@ -380,6 +424,9 @@ impl Bench {
             assert!(next.is_none_or(|at| at > self.now), "a timer that is due again would fire for ever");
         }
         self.now = until;
+        for peer in &mut self.peers {
+            peer.pipe.handle_timeout(until);
+        }
         self.settle();
     }
 
@@ -395,10 +442,42 @@ impl Bench {
                 self.poll(shard);
             }
             let more = (self.working && self.work()) | (self.delivering && self.deliver());
-            if !more && !self.move_bytes() {
+            if !more && !self.move_bytes() && !self.move_datagrams() {
                 return;
             }
         }
+    }
+
+    /// Moves datagrams between shards and far ends.
+    fn move_datagrams(&mut self) -> bool {
+        let mut moved = false;
+        if self.wires_held {
+            return false;
+        }
+        for index in 0..self.shards.len() {
+            let from = SocketAddr::new(host(OURS), UDP_PORT + index as u16);
+            while let Some((transmit, bytes)) = self.shards[index].datagrams.pop_front() {
+                moved = true;
+                let peer = self.peers.iter_mut().find(|peer| peer.addr() == transmit.to);
+                if let Some(peer) = peer.filter(|_| self.wires_up) {
+                    peer.pipe.handle_datagrams(self.now, datagrams(from, transmit.stride, &bytes));
+                }
+            }
+        }
+        for index in 0..self.peers.len() {
+            self.peers[index].work(self.now);
+            while let Some((to, bytes)) = self.peers[index].transmit(self.now) {
+                moved = true;
+                let shard = usize::from(to.port() - UDP_PORT);
+                if self.wires_up && shard < self.shards.len() {
+                    let datagrams = datagrams(self.peers[index].addr(), bytes.len(), &bytes);
+                    let input = Input::Datagrams { port: PortId(0), datagrams };
+                    self.shards[shard].relay.handle_input(self.now, input);
+                    self.poll(shard);
+                }
+            }
+        }
+        moved
     }
 
     fn work(&mut self) -> bool {
@@ -473,8 +552,8 @@ impl Bench {
         loop {
             buf.clear();
             let output = self.shards[index].relay.poll_output(self.now, &mut buf);
-            if !matches!(output, Output::Send { .. }) {
-                assert!(buf.is_empty(), "bytes come with Send only");
+            if !matches!(output, Output::Send { .. } | Output::Datagrams { .. }) {
+                assert!(buf.is_empty(), "bytes come with Send and Datagrams only");
             }
             if let Output::Timeout(at) = output {
                 let again = self.shards[index].relay.poll_output(self.now, &mut buf);
@@ -517,7 +596,10 @@ impl Bench {
             Output::Resolve { id, query } => shard.resolves.push_back((id, query)),
             Output::Compute { id, job } => shard.jobs.push_back((id, job)),
             Output::ToShard { to, message } => self.post(index, usize::from(to.0), message),
-            Output::Datagrams { .. } => unreachable!("these relays have no ports"),
+            Output::Datagrams { port, transmit } => {
+                assert!(port == PortId(0) && !buf.is_empty());
+                shard.datagrams.push_back((transmit, buf.to_vec()));
+            }
             Output::Event(event) => shard.events.push(event),
             Output::Timeout(_) => unreachable!("handled by the caller"),
         }

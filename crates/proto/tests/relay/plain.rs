@@ -48,6 +48,7 @@ impl PlainTransport {
             incoming: Vec::new(),
             used_len: 0,
             body: Box::new([0; BODY_LEN]),
+            padding: Vec::new(),
             outgoing: relay_line(self.number, self.addr),
             writable: 0,
         })
@@ -68,6 +69,17 @@ impl StreamTransport for PlainTransport {
     }
 }
 
+/// What both ends of any channel get.
+pub fn export_secret(label: &[u8], context: &[u8], out: &mut [u8]) -> bool {
+    for (index, to) in (0_u64..).zip(out) {
+        let mixed = label.iter().chain(context).fold(index, |sum, byte| {
+            (sum ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(17)
+        });
+        *to = mixed as u8;
+    }
+    true
+}
+
 struct PlainChannel {
     role: Role,
     target: Option<Target>,
@@ -77,6 +89,7 @@ struct PlainChannel {
     incoming: Vec<u8>,
     used_len: usize,
     body: Box<Body>,
+    padding: Vec<u8>,
     outgoing: Vec<u8>,
     writable: usize,
 }
@@ -158,6 +171,10 @@ impl Channel for PlainChannel {
                 self.used_len = 0;
                 return Ok(None);
             };
+            if frame.command == Command::VPADDING && frame.circ_id.is_none() {
+                self.padding = frame.body.to_vec();
+                return Ok(Some(Incoming::Vpadding { body: &self.padding }));
+            }
             if let (Some(circ_id), Some(body)) = (frame.circ_id, frame.fixed_body()) {
                 *self.body = *body;
                 return Ok(Some(Incoming::Cell { circ_id, command: frame.command, body: &self.body }));
@@ -181,8 +198,8 @@ impl Channel for PlainChannel {
         write_variable(&mut self.outgoing, 0, Command::VPADDING, body);
     }
 
-    fn export_secret(&self, _: &[u8], _: &[u8], _: &mut [u8]) -> bool {
-        false
+    fn export_secret(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> bool {
+        export_secret(label, context, out)
     }
 
     fn propose_circ_id(&self, rng: &mut Rng) -> CircId {

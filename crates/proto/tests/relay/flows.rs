@@ -1,0 +1,383 @@
+//! Circuits over flows: they pass cells as circuits do, hold back whoever supplies them, and end with their flow.
+
+use super::bench::{Bench, Cell, Sock, config};
+use super::client::{Client, Hop, Kind, target, theirs};
+use super::pipe::CONN_WINDOW_CELLS;
+use heddle_proto::bucket::Limit;
+use heddle_proto::cell::create::{Create2, DestroyReason};
+use heddle_proto::cell::extend::Extend2;
+use heddle_proto::cell::relay::{DATA_LEN, RelayCommand};
+use heddle_proto::cell::{BODY_LEN, CELL_LEN, CircId, Command};
+use heddle_proto::node::SocketId;
+use heddle_proto::relay::{RelayConfig, Scheduler};
+use heddle_proto::time::Duration;
+
+/// The most cells that wait in a lane that a flow supplies.
+const HELD_QUEUE_HIGH_CELLS: u32 = 64;
+/// One GB of cells.
+const GB_CELLS: usize = 1_000_000_000 / CELL_LEN;
+
+/// What stands for a channel where there is none.
+const NO_SOCK: Sock = Sock { shard: 0, id: SocketId::dialled(1 << 40) };
+
+/// A relay with pairs to the test relays of these numbers, all of which dialled it.
+pub fn paired(config: RelayConfig, numbers: &[u8]) -> (Bench, Vec<Sock>) {
+    let mut bench = Bench::with_pipes(config);
+    bench.list(numbers);
+    let socks = numbers.iter().map(|number| bench.pair(0, *number).1).collect();
+    (bench, socks)
+}
+
+/// The test relay of that number, at far end `peer`, answers the CREATE2 that came on a flow.
+pub fn answer(bench: &mut Bench, peer: usize, number: u8) -> Hop {
+    let cells = bench.peer_cells(peer);
+    let [cell] = &cells[..] else { panic!("CREATE2 is expected: {cells:?}") };
+    let (hop, created2) = Hop::accept(NO_SOCK, number, cell);
+    bench.peer_send(peer, hop.circ_id, Command::CREATED2, &created2);
+    hop
+}
+
+/// Extends a circuit of a channel by the test relay of that number, over its flow.
+pub fn extend(bench: &mut Bench, client: &mut Client, peer: usize, number: u8) -> Hop {
+    let (handshake, data) = client.extend2(number);
+    client.send_to(bench, 0, RelayCommand::EXTEND2, 0, &data);
+    let hop = answer(bench, peer, number);
+    let got = client.got_one(bench);
+    client.extended(handshake, &got);
+    hop
+}
+
+/// A circuit of a client on a channel that goes on over a flow to test relay 2, far end 0.
+fn channel_to_flow(config: RelayConfig) -> (Bench, Client, Hop) {
+    let (mut bench, _) = paired(config, &[2]);
+    let sock = bench.client_channel(0);
+    let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    let hop = extend(&mut bench, &mut client, 0, 2);
+    (bench, client, hop)
+}
+
+/// A circuit that begins on a flow of far end `peer`.
+fn create_on_flow(bench: &mut Bench, peer: usize, circ_id: CircId) -> Client {
+    let mut client = Client::new(NO_SOCK, circ_id);
+    let (handshake, command, body) = client.onionskin(Kind::Ntor, super::bench::OURS);
+    bench.peer_send(peer, circ_id, command, &body);
+    let cells = bench.peer_cells(peer);
+    let [cell] = &cells[..] else { panic!("CREATED2 is expected: {cells:?}") };
+    client.finish(handshake, cell);
+    client
+}
+
+fn send_on_flow(bench: &mut Bench, peer: usize, client: &mut Client, command: RelayCommand, data: &[u8]) {
+    let body = client.seal(0, command, 0, data);
+    let early = command == RelayCommand::EXTEND2;
+    let cell = if early { Command::RELAY_EARLY } else { Command::RELAY };
+    bench.peer_send(peer, client.circ_id, cell, &body);
+}
+
+/// A circuit from far end 0's flow that goes on to test relay `number`: over a channel, or over far end 1's flow.
+fn from_flow(bench: &mut Bench, number: u8, to: Result<usize, Sock>) -> (Client, Hop) {
+    let mut client = create_on_flow(bench, 0, theirs(1));
+    let (handshake, command, onionskin) = client.onionskin(Kind::Ntor, number);
+    assert_eq!(command, Command::CREATE2);
+    let create2 = Create2::parse(&onionskin).expect("a CREATE2");
+    let mut data = Vec::new();
+    let specs = target(number).specs();
+    Extend2 { specs, htype: create2.htype, hdata: create2.hdata }.encode(&mut data);
+    send_on_flow(bench, 0, &mut client, RelayCommand::EXTEND2, &data);
+    let hop = match to {
+        Ok(peer) => answer(bench, peer, number),
+        Err(sock) => Hop::answer(bench, sock, number),
+    };
+    let cells = bench.peer_cells(0);
+    let got = client.open(&cells[0]);
+    client.extended(handshake, &got);
+    (client, hop)
+}
+
+fn destroys(cells: &[Cell]) -> Vec<(CircId, DestroyReason)> {
+    let destroys = cells.iter().filter(|cell| cell.command == Command::DESTROY);
+    destroys.map(|cell| (cell.circ_id, DestroyReason::parse(&cell.body))).collect()
+}
+
+#[test]
+fn cells_pass_both_ways_and_stay_early() {
+    let (mut bench, mut client, mut hop) = channel_to_flow(config());
+    for round in 0..200 {
+        let body = client.seal(1, RelayCommand::DATA, 3, &[round; 100]);
+        let early = round % 50 == 49;
+        let command = if early { Command::RELAY_EARLY } else { Command::RELAY };
+        bench.send(client.sock, client.circ_id, command, &body);
+        let cells = bench.peer_cells(0);
+        assert_eq!((cells.len(), cells[0].command, cells[0].circ_id), (1, command, hop.circ_id));
+        assert_eq!(hop.open(&cells[0]).data, [round; 100]);
+        let body = hop.seal(RelayCommand::DATA, 3, &[round; 498]);
+        bench.peer_send(0, hop.circ_id, Command::RELAY, &body);
+        assert_eq!(client.got_one(&mut bench).data, [round; 498]);
+    }
+    assert_eq!(bench.queued_cells(), 0);
+    let stats = bench.shards[0].relay.stats();
+    let flows = &stats.transports[1];
+    assert_eq!((flows.name, flows.cells_in, flows.cells_out), ("pipe", 201, 201));
+    assert_eq!((flows.links, flows.lanes), (1, 1));
+}
+
+#[test]
+fn a_peer_begins_circuits_on_flows() {
+    let (mut bench, _) = paired(config(), &[2]);
+    for id in 1..20 {
+        let mut client = create_on_flow(&mut bench, 0, theirs(id));
+        let body = client.seal(0, RelayCommand::BEGIN, 7, b"203.0.114.7:80\0");
+        bench.peer_send(0, client.circ_id, Command::RELAY, &body);
+        bench.connect_next(0);
+        let cells = bench.peer_cells(0);
+        assert_eq!(client.open(&cells[0]).command, RelayCommand::CONNECTED);
+    }
+    assert_eq!((bench.circuits(), bench.peer_flows(0)), (19, 19));
+}
+
+/// DESTROY on a flow is its reset. It goes on in its direction, and frees the name on both sides.
+#[test]
+fn the_end_of_a_circuit_is_the_reset_of_its_flow() {
+    let (mut bench, client, _) = channel_to_flow(config());
+    bench.send(client.sock, client.circ_id, Command::DESTROY, &[0]);
+    let cells = bench.peer_cells(0);
+    assert_eq!(destroys(&cells)[0].1, DestroyReason::DESTROYED);
+    assert_eq!((bench.circuits(), bench.peer_flows(0)), (0, 0));
+
+    let (mut bench, mut client, hop) = channel_to_flow(config());
+    bench.peer_destroy(0, hop.circ_id, 5);
+    assert_eq!(client.destroyed(&mut bench), Some(DestroyReason::DESTROYED));
+    assert_eq!((bench.circuits(), bench.shards[0].relay.held().circ_ids), (0, 0));
+    for _ in 0..3 {
+        create_on_flow(&mut bench, 0, theirs(9));
+        bench.peer_destroy(0, theirs(9), 0);
+    }
+    assert_eq!((bench.circuits(), bench.shards[0].relay.held().circ_ids), (0, 0));
+}
+
+/// "The first cell is CREATE2; anything else resets it."
+#[test]
+fn a_flow_begins_with_create2_or_is_reset() {
+    let (mut bench, _) = paired(config(), &[2]);
+    for command in
+        [Command::RELAY, Command::RELAY_EARLY, Command::CREATE_FAST, Command::CREATED2, Command(99)]
+    {
+        let peer = &mut bench.peers[0];
+        peer.pipe.forge_flow(peer.conn, theirs(1), command);
+        bench.settle();
+        let cells = bench.peer_cells(0);
+        assert_eq!(destroys(&cells), [(theirs(1), DestroyReason::PROTOCOL)], "{command}");
+    }
+    let refused = create_on_flow_with(&mut bench, theirs(2), &[0, 0]);
+    assert_eq!(refused, [(theirs(2), DestroyReason::PROTOCOL)], "TAP");
+    assert_eq!((bench.peer_flows(0), bench.shards[0].relay.held().circ_ids), (0, 0));
+    create_on_flow(&mut bench, 0, theirs(1));
+}
+
+fn create_on_flow_with(bench: &mut Bench, circ_id: CircId, body: &[u8]) -> Vec<(CircId, DestroyReason)> {
+    bench.peer_send(0, circ_id, Command::CREATE2, body);
+    destroys(&bench.peer_cells(0))
+}
+
+/// Past the limit of a link a channel says nothing; a flow is reset, or it would stay for ever.
+#[test]
+fn past_the_limit_a_flow_is_reset() {
+    let limits = heddle_proto::relay::Limits { circuits_per_channel: 2, ..Default::default() };
+    let (mut bench, _, _) = channel_to_flow(RelayConfig { limits, ..config() });
+    create_on_flow(&mut bench, 0, theirs(1));
+    let mut client = Client::new(NO_SOCK, theirs(2));
+    let (_, _, body) = client.onionskin(Kind::Ntor, super::bench::OURS);
+    assert_eq!(
+        create_on_flow_with(&mut bench, theirs(2), &body),
+        [(theirs(2), DestroyReason::RESOURCELIMIT)]
+    );
+    assert_eq!((bench.circuits(), bench.peer_flows(0)), (2, 2));
+}
+
+/// What a far end supplies on a flow, one GB of it, stays there but for what windows and marks let through.
+fn supply(bench: &mut Bench, peer: usize, mut body: impl FnMut() -> (CircId, [u8; BODY_LEN])) -> usize {
+    let mut supplied = 0;
+    while supplied < GB_CELLS && bench.peer_waiting(peer) < 200 {
+        for _ in 0..100 {
+            let (circ_id, body) = body();
+            bench.peer_queue(peer, circ_id, Command::RELAY, &body);
+            supplied += 1;
+        }
+        bench.settle();
+        assert!(bench.queued_cells() <= HELD_QUEUE_HIGH_CELLS, "{} cells wait", bench.queued_cells());
+    }
+    supplied
+}
+
+/// The client stops reading for good: the flow behind it is read no further, and nothing is lost when it goes on.
+#[test]
+fn a_client_that_stops_holds_the_flow_back() {
+    let (mut bench, mut client, mut hop) = channel_to_flow(config());
+    bench.set_willing(client.sock, false);
+    bench.grant(client.sock, 0);
+    let mut sent = 0_u32;
+    let supplied = supply(&mut bench, 0, || {
+        sent += 1;
+        (hop.circ_id, hop.seal(RelayCommand::DATA, 1, &sent.to_be_bytes()))
+    });
+    assert!(supplied < 1000, "the supplier has to wait: {supplied}");
+    assert_eq!(bench.queued_cells(), HELD_QUEUE_HIGH_CELLS);
+    bench.pass(Duration::from_secs(3600));
+    assert_eq!(bench.queued_cells(), HELD_QUEUE_HIGH_CELLS);
+    assert_eq!(bench.shards[0].relay.stats().held_queue_cells_max, HELD_QUEUE_HIGH_CELLS.into());
+
+    // Another circuit of the same connection does not notice.
+    let sock = bench.client_channel(0);
+    let mut other = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    let mut other_hop = extend(&mut bench, &mut other, 0, 2);
+    let body = other_hop.seal(RelayCommand::DATA, 1, &[7]);
+    bench.peer_send(0, other_hop.circ_id, Command::RELAY, &body);
+    assert_eq!(other.got_one(&mut bench).data, [7]);
+
+    bench.set_willing(client.sock, true);
+    let got = client.got(&mut bench);
+    assert_eq!(got.len(), supplied);
+    assert!(got.iter().zip(1_u32..).all(|(got, number)| got.data == number.to_be_bytes()));
+    assert_eq!((bench.queued_cells(), bench.peer_waiting(0)), (0, 0));
+}
+
+/// The same where both neighbours are on flows: the one that stops holds back the other.
+#[test]
+fn a_flow_that_is_not_read_holds_the_flow_before_it_back() {
+    let (mut bench, _) = paired(config(), &[2, 3]);
+    let (mut client, hop) = from_flow(&mut bench, 3, Ok(1));
+    bench.set_reading(1, false);
+    let circ_id = client.circ_id;
+    let supplied = supply(&mut bench, 0, || (circ_id, client.seal(1, RelayCommand::DROP, 0, &[])));
+    assert!(supplied < 1000, "the supplier has to wait: {supplied}");
+    bench.set_reading(1, true);
+    let cells = bench.peer_cells(1);
+    assert_eq!((cells.len(), bench.queued_cells()), (supplied, 0));
+    assert!(cells.iter().all(|cell| cell.circ_id == hop.circ_id));
+}
+
+/// A channel cannot be left unread for one circuit, so what comes over it is bounded as in stock Tor: the queue has an
+/// end, and a client that ignores its windows meets it. No other circuit does.
+#[test]
+fn a_channel_before_a_flow_is_bounded_by_the_queue() {
+    let (mut bench, mut client, _) = channel_to_flow(config());
+    bench.set_params(&[("circ_max_cell_queue_size", 1000)]);
+    let sock = client.sock;
+    let mut other = Client::create(&mut bench, sock, theirs(2), Kind::Fast);
+    bench.set_reading(0, false);
+    for _ in 0..2000 {
+        client.send_to(&mut bench, 1, RelayCommand::DROP, 0, &[]);
+        assert!(bench.queued_cells() <= 1000);
+    }
+    assert_eq!((bench.circuits(), bench.queued_cells()), (1, 0));
+    let reasons: Vec<_> = destroys(&bench.cells(sock));
+    assert_eq!(reasons, [(theirs(1), DestroyReason::RESOURCELIMIT)]);
+    bench.set_reading(0, true);
+    assert_eq!(bench.peer_flows(0), 0);
+    other.send(&mut bench, RelayCommand::RESOLVE, 5, b"203.0.114.7\0");
+    bench.settle();
+    assert_eq!(bench.circuits(), 1);
+}
+
+/// An exit does not read its server while the flow back is full.
+#[test]
+fn an_exit_reads_no_server_while_the_flow_back_is_full() {
+    let (mut bench, _) = paired(config(), &[2]);
+    let mut client = create_on_flow(&mut bench, 0, theirs(1));
+    let body = client.seal(0, RelayCommand::BEGIN, 7, b"203.0.114.7:80\0");
+    bench.peer_send(0, client.circ_id, Command::RELAY, &body);
+    let (server, _) = bench.connect_next(0);
+    bench.peer_cells(0);
+    bench.set_reading(0, false);
+    bench.write(server, &vec![7; 2000 * DATA_LEN]);
+    let waiting = bench.queued_cells();
+    assert!((128..128 + 32).contains(&waiting), "{waiting} cells wait");
+    assert!(!bench.is_read(server));
+    bench.set_reading(0, true);
+    assert_eq!(bench.peer_cells(0).len(), 500, "the circuit's and the stream's windows");
+}
+
+/// Cells wait in their lanes, not in the connection, and the scheduler chooses among them.
+#[test]
+fn a_quiet_circuit_goes_first_where_the_scheduler_says_so() {
+    let ewma = Scheduler::Ewma { half_life: Duration::from_secs(30) };
+    for (scheduler, bulk_first) in [(Scheduler::RoundRobin, 4), (ewma, 0)] {
+        let (mut bench, _) = paired(RelayConfig { scheduler, ..config() }, &[2]);
+        let mut circuits = Vec::new();
+        for _ in 0..5 {
+            let sock = bench.client_channel(0);
+            let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+            let hop = extend(&mut bench, &mut client, 0, 2);
+            circuits.push((client, hop));
+        }
+        let (mut web, web_hop) = circuits.pop().expect("five circuits");
+        // Nothing is acknowledged while the wire holds datagrams, so the connection fills up.
+        bench.wires_held = true;
+        for _ in 0..90 {
+            for (bulk, _) in &mut circuits {
+                bulk.send_to(&mut bench, 1, RelayCommand::DROP, 0, &[]);
+            }
+        }
+        for _ in 0..3 {
+            web.send_to(&mut bench, 1, RelayCommand::DROP, 0, &[]);
+        }
+        let waiting = 4 * 90 - CONN_WINDOW_CELLS;
+        assert_eq!(bench.queued_cells() as usize, waiting + 3);
+        let stats = bench.shards[0].relay.stats();
+        assert_eq!(stats.queue_cells as usize, waiting + 3);
+        bench.wires_held = false;
+        let cells = bench.peer_cells(0);
+        assert_eq!(cells.len(), 4 * 90 + 3);
+        let late = cells[CONN_WINDOW_CELLS..].iter();
+        let before = late.take_while(|cell| cell.circ_id != web_hop.circ_id).count();
+        assert_eq!(before, bulk_first, "{scheduler:?}");
+    }
+}
+
+fn limit(rate_bytes_per_s: u64) -> Limit {
+    Limit { rate_bytes_per_s, burst_bytes: rate_bytes_per_s }
+}
+
+/// Flows are read at the operator's rate, and the rest waits with the peer. Every datagram is taken.
+#[test]
+fn flows_are_read_at_the_operators_rate() {
+    let rate = 100_000;
+    let (mut bench, _) = paired(RelayConfig { bandwidth: limit(rate), ..config() }, &[2]);
+    let sock = bench.accept(0, std::net::SocketAddr::from(([10, 0, 0, 9], 5000)));
+    bench.write(sock, super::plain::CLIENT_LINE);
+    let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    let mut hop = extend(&mut bench, &mut client, 0, 2);
+    bench.pass(Duration::from_secs(5));
+    for _ in 0..5000 {
+        let body = hop.seal(RelayCommand::DROP, 0, &[]);
+        bench.peer_queue(0, hop.circ_id, Command::RELAY, &body);
+    }
+    bench.settle();
+    bench.pass(Duration::from_secs(9));
+    let read = client.got(&mut bench).len() * CELL_LEN;
+    let share = read as f64 / (10 * rate) as f64;
+    assert!((0.97..=1.03).contains(&share), "{read} bytes were read");
+}
+
+/// What goes to flows is sent at the operator's rate; until then it waits in its lanes.
+#[test]
+fn flows_are_written_at_the_operators_rate() {
+    let rate = 100_000;
+    let config = RelayConfig { bandwidth: limit(rate), ..config() };
+    let (mut bench, _) = paired(config, &[2]);
+    let sock = bench.accept(0, std::net::SocketAddr::from(([10, 0, 0, 9], 5000)));
+    bench.write(sock, super::plain::CLIENT_LINE);
+    let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    extend(&mut bench, &mut client, 0, 2);
+    bench.pass(Duration::from_secs(5));
+    bench.peer_cells(0);
+    let before = bench.shards[0].relay.stats().transports[1].sent_bytes;
+    for _ in 0..5000 {
+        client.send_to(&mut bench, 1, RelayCommand::DROP, 0, &[]);
+    }
+    bench.pass(Duration::from_secs(9));
+    let sent = bench.shards[0].relay.stats().transports[1].sent_bytes - before;
+    let share = sent as f64 / (10 * rate) as f64;
+    assert!((0.97..=1.03).contains(&share), "{sent} bytes were sent");
+    assert!(bench.queued_cells() > 2500, "the rest waits in its lane");
+}
