@@ -40,6 +40,7 @@ fn part() {
         Ok("numbered") => numbered(),
         Ok("sink") => sink(),
         Ok("source") => source(),
+        Ok("victim") => victim(),
         _ => {}
     }
 }
@@ -124,6 +125,22 @@ fn source() {
     stream.read_exact(&mut rate).unwrap();
     println!("{RESULT}{}", f64::from_be_bytes(rate) * 8.0);
     println!("congestion control: {}", rustix::net::sockopt::tcp_congestion(&stream).unwrap());
+}
+
+/// What a TCP connection and then a UDP socket to the server come to.
+fn victim() {
+    let mut stream = TcpStream::connect(server(9)).unwrap();
+    let ended = loop {
+        if let Err(error) = stream.write_all(&[0; 10_000]) {
+            break error.kind();
+        }
+    };
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect(server(7)).unwrap();
+    socket.send(&[0; 100]).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let answer = socket.recv(&mut [0; 100]).map_err(|error| error.kind());
+    println!("{RESULT}{ended:?} {answer:?}");
 }
 
 /// A network of a client and a server, on which `part` runs.
@@ -279,6 +296,30 @@ fn a_seed_decides_what_is_lost() {
     assert!((120..190).contains(&first.len()), "{first:?}");
     assert_eq!(came_back("7"), first);
     assert_ne!(came_back("8"), first);
+}
+
+#[test]
+fn attackers_reset_connections_and_refuse_datagrams() {
+    let wire = r#"
+        there = { delay = "5 ms", rate = "10 Mbit/s" }
+        [[attack]]
+        from = "client"
+        to = "server"
+        flow = { protocol = "tcp", to_port = 9, payload_bytes_min = 1 }
+        each = { packets = 100 }
+        times = 1
+        kind = { reset = { both_ends = true } }
+        [[attack]]
+        from = "client"
+        to = "server"
+        flow = { protocol = "udp" }
+        kind = { unreachable = {} }"#;
+    let network = Network::new(wire, "sink");
+    let (result, summary) = network.run("victim", &[]);
+    assert_eq!(result.lines().next(), Some("ConnectionReset Err(ConnectionRefused)"), "{result}");
+    let attacks = &summary["attacks"];
+    assert_eq!((&attacks[0]["kind"], &attacks[0]["acted"]), (&"reset".into(), &1.into()), "{summary}");
+    assert_eq!((&attacks[1]["kind"], &attacks[1]["acted"]), (&"unreachable".into(), &1.into()), "{summary}");
 }
 
 #[test]

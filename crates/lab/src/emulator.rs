@@ -13,8 +13,10 @@
 //! Budget: about 40 000 packets per second in all on two cores that also run the programs. Beyond, a run says that it is
 //! invalid.
 
+mod attack;
 mod cage;
 mod engine;
+mod forge;
 mod hands;
 mod histogram;
 mod hosts;
@@ -31,8 +33,9 @@ use std::net::IpAddr;
 use std::process::{Command, ExitStatus};
 
 use heddle_net::namespace::{self, Privilege};
-use heddle_netem::{HostId, Seed, Step, Topology};
+use heddle_netem::{DirectionStats, HostId, Seed, Step, Topology};
 
+pub use attack::{Attack, AttackOptions, AttackSummary, FlowFilter, Protocol, REMEMBERED_MAX, Trigger};
 pub use cage::Program;
 pub use histogram::Times;
 pub use options::{EmulatedHostOptions, KernelOptions, LatenessOptions, NetworkOptions, RunOptions};
@@ -40,6 +43,7 @@ pub use summary::{HostSummary, Summary, WireSummary};
 
 use crate::error::{Error, Result};
 use crate::process::Signal;
+use attack::Attackers;
 use cage::Cage;
 use engine::Engine;
 use hands::Hands;
@@ -80,7 +84,9 @@ impl Emulation {
         });
         let captures = captures.transpose()?;
         let cage = Cage::new().map_err(|error| no_cage(&error))?;
-        let engine = Engine::new(topology, devices, homes(&hosts), captures);
+        let seed = Seed::from_number(run.seed);
+        let attackers = Attackers::new(&options.attacks, |name| topology.host(name), &seed);
+        let engine = Engine::new(topology, devices, homes(&hosts), captures, attackers);
         let (hands, realtime) = Hands::start(engine).map_err(Error::io("starting the emulator"))?;
         let notes = notes(privilege, realtime);
         Ok(Emulation { hands, cage, hosts, options: options.clone(), seed: run.seed, notes })
@@ -151,17 +157,28 @@ impl Emulation {
     /// not matter.
     pub fn change(&self, from: &str, to: &str, step: &Step) -> Result<()> {
         step.validate().map_err(|error| Error::Options(format!("wire from {from} to {to}: {error}")))?;
-        let id = |name: &str| {
-            let place = self.hosts.iter().position(|host| host.name == name);
-            place.map(|place| HostId(place as u32)).ok_or_else(|| no_host(name))
-        };
-        let changed = self.hands.change(id(from)?, id(to)?, step);
+        let changed = self.hands.change(self.id(from)?, self.id(to)?, step);
         changed.map_err(Error::io(format!("changing the wire from {from} to {to}")))
+    }
+
+    /// What has happened on the wire from one host to another so far, in this direction only.
+    pub fn direction_stats(&self, from: &str, to: &str) -> Result<DirectionStats> {
+        let stats = self.hands.direction_stats(self.id(from)?, self.id(to)?);
+        stats.map_err(Error::io(format!("reading the counts of the wire from {from} to {to}")))
     }
 
     /// Whether packets move. When they do not, [`stop`](Self::stop) says why.
     pub fn is_running(&self) -> bool {
         self.hands.are_working()
+    }
+
+    /// Lets attackers act, or has them wait. From the beginning they act.
+    ///
+    /// # Errors
+    ///
+    /// When packets ceased to move.
+    pub fn let_attack(&self, on: bool) -> Result<()> {
+        self.hands.let_attack(on).map_err(Error::io("emulating"))
     }
 
     /// Ends the programs and the network, and tells how it went.
@@ -212,7 +229,13 @@ impl Emulation {
             kernel: self.options.kernel.clone(),
             hosts,
             wires: summary::wires(&engine.topology),
+            attacks: engine.attackers.summaries(),
         })
+    }
+
+    fn id(&self, name: &str) -> Result<HostId> {
+        let place = self.hosts.iter().position(|host| host.name == name);
+        place.map(|place| HostId(place as u32)).ok_or_else(|| no_host(name))
     }
 
     fn find(&self, name: &str) -> Result<&Host> {

@@ -15,6 +15,7 @@ use heddle_net::tun::{FRAME_BYTES_MAX, Tun};
 use heddle_net::{monotonic, wall_clock};
 use heddle_netem::{HostId, SendError, Step, Time, Topology};
 
+use super::attack::{Attackers, Passing};
 use super::histogram::Histogram;
 use super::offload::{self, Arrivals};
 use super::packet;
@@ -49,6 +50,9 @@ pub(super) struct Tally {
 pub(super) struct Engine {
     pub topology: Topology<Vec<u8>>,
     pub captures: Option<Captures>,
+    pub attackers: Attackers,
+    /// Whether the attackers do anything.
+    pub is_attacked: bool,
     pub tally: Tally,
     ports: Vec<Port>,
     homes: BTreeMap<IpAddr, HostId>,
@@ -89,6 +93,7 @@ impl Engine {
         devices: Vec<Tun>,
         homes: BTreeMap<IpAddr, HostId>,
         captures: Option<Captures>,
+        attackers: Attackers,
     ) -> Engine {
         let port = |device| Port { device, arrivals: Arrivals::default() };
         let tally = Tally {
@@ -103,7 +108,7 @@ impl Engine {
         };
         let ports = devices.into_iter().map(port).collect();
         let (clock, frame) = (Clock::start(), vec![0; FRAME_BYTES_MAX]);
-        Engine { topology, captures, tally, ports, homes, clock, frame }
+        Engine { topology, captures, attackers, is_attacked: true, tally, ports, homes, clock, frame }
     }
 
     /// Takes what these hosts sent and delivers what is due. Returns when something is due next.
@@ -154,20 +159,26 @@ impl Engine {
             let Some(len) = self.ports[from.0 as usize].device.read(frame)? else { return Ok(()) };
             bytes += len;
             let now = self.deliver_due();
-            let Engine { topology, captures, tally, homes, clock, .. } = self;
+            let Engine { topology, captures, attackers, is_attacked, tally, homes, clock, .. } = self;
             let mut put_on_wire = |packet: Vec<u8>| {
                 let to = packet::destination(&packet).and_then(|address| homes.get(&address));
-                let Some(to) = to.filter(|to| topology.mtu_bytes(now, from, **to).is_ok()) else {
+                let Some(to) = to.copied().filter(|to| topology.mtu_bytes(now, from, *to).is_ok()) else {
                     tally.unrouted += 1;
                     return;
                 };
                 if let Some(captures) = captures {
-                    captures.add(from, *to, Place::Sent, clock.unix_ns(now), &packet);
+                    captures.add(from, to, Place::Sent, clock.unix_ns(now), &packet);
                 }
-                match topology.send(now, from, *to, packet) {
+                let mut send = |Passing { from, to, packet }| match topology.send(now, from, to, packet) {
                     Ok(()) => {}
                     Err(SendError::NoHost(_) | SendError::NoWire(..)) => tally.unrouted += 1,
                     Err(SendError::Length(_) | SendError::PollFirst(_)) => tally.malformed += 1,
+                };
+                let passing = Passing { from, to, packet };
+                if *is_attacked && attackers.are_on(from, to) {
+                    attackers.pass(now, passing).into_iter().for_each(send);
+                } else {
+                    send(passing);
                 }
             };
             if offload::segment(&frame[..len], &mut put_on_wire).is_err() {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::{self, JoinHandle};
 
 use heddle_net::realtime;
-use heddle_netem::{HostId, Step, Time};
+use heddle_netem::{DirectionStats, HostId, Step, Time};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
@@ -104,6 +104,19 @@ impl Hands {
     /// Changes one direction of a wire now.
     pub(super) fn change(&self, from: HostId, to: HostId, step: &Step) -> io::Result<()> {
         self.shared.lock()?.change(from, to, step)
+    }
+
+    /// Lets attackers act, or has them wait.
+    pub(super) fn let_attack(&self, on: bool) -> io::Result<()> {
+        self.shared.lock()?.is_attacked = on;
+        Ok(())
+    }
+
+    /// What has happened on one direction of a wire so far.
+    pub(super) fn direction_stats(&self, from: HostId, to: HostId) -> io::Result<DirectionStats> {
+        let engine = self.shared.lock()?;
+        // A wire that has not carried anything yet may not be there yet.
+        Ok(engine.topology.direction_stats(from, to).unwrap_or_default())
     }
 
     /// Ends the threads and shows what they leave behind.

@@ -8,6 +8,7 @@ use std::{fs, io};
 use heddle_netem::{DirectionOptions, HostOptions, LinkOptions, TopologyOptions, WireOptions, units};
 use serde::{Deserialize, Serialize};
 
+use super::attack::AttackOptions;
 use crate::error::{Error, Result};
 
 /// Hosts beyond this have no automatic address left.
@@ -16,7 +17,7 @@ const HOSTS_MAX: usize = 60_000;
 /// Hosts, the wires between them, and what their kernels are set to.
 ///
 /// In TOML: `[[host]]` and `[[wire]]` and perhaps `[default_wire]`, with what `heddle-netem` knows about them; and
-/// perhaps `[kernel]` and `[lateness]`.
+/// perhaps `[[attack]]`, `[kernel]` and `[lateness]`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetworkOptions {
@@ -29,6 +30,9 @@ pub struct NetworkOptions {
     /// The wire of every pair of hosts that has none of its own. Default: such hosts cannot reach each other.
     #[serde(default)]
     pub default_wire: Option<DirectionOptions>,
+    /// Who attacks on the way. Default: nobody.
+    #[serde(default, rename = "attack")]
+    pub attacks: Vec<AttackOptions>,
     /// What every host's kernel is set to.
     #[serde(default)]
     pub kernel: KernelOptions,
@@ -156,6 +160,16 @@ impl NetworkOptions {
                 return fault(format!("{address} cannot be a host's address"));
             }
         }
+        for attack in &self.attacks {
+            for end in [&attack.from, &attack.to] {
+                if !self.hosts.iter().any(|host| host.name == *end) {
+                    return fault(format!("attack: there is no host \"{end}\""));
+                }
+            }
+            if let Some(what) = attack.fault() {
+                return fault(what);
+            }
+        }
         for name in self.kernel.sysctl.keys() {
             let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
             if !name.starts_with("net.") || !name.chars().all(plain) || name.contains("..") {
@@ -190,7 +204,7 @@ impl NetworkOptions {
     }
 }
 
-fn duration_ns<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
+pub(super) fn duration_ns<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
     let text = String::deserialize(from)?;
     units::duration_ns(&text).map_err(serde::de::Error::custom)
 }
@@ -248,6 +262,18 @@ mod tests {
             ("[[host]]\nname = 'a'\n[kernel.sysctl]\n'kernel.panic' = '1'", "no setting below net."),
             ("[[host]]\nname = 'a'\n[kernel.sysctl]\n'net.../x' = '1'", "no setting below net."),
             ("[[host]]\nname = 'a'\n[lateness]\nmax = '5'", "5"),
+            (&format!("{TWO}[[attack]]\nfrom = 'a'\nto = 'c'\nkind = {{ drop = {{}} }}"), "no host \"c\""),
+            (
+                &format!("{TWO}[[attack]]\nfrom = 'a'\nto = 'b'\nkind = {{ reorder = {{ behind = 0 }} }}"),
+                "behind",
+            ),
+            (&format!("{TWO}[[attack]]\nfrom = 'a'\nto = 'b'\nkind = {{ burn = {{}} }}"), "burn"),
+            (
+                &format!(
+                    "{TWO}[[attack]]\nfrom = 'a'\nto = 'b'\nflow = {{ protocol = 'udp' }}\nkind = {{ reset = {{}} }}"
+                ),
+                "only TCP",
+            ),
         ];
         for (toml, said) in cases {
             let error = NetworkOptions::parse(toml).unwrap_err().to_string();

@@ -50,6 +50,13 @@ pub(super) fn set_checksum(packet: &mut [u8], start: usize, field: usize, protoc
     set_u16(packet, field, transport_checksum(total, protocol));
 }
 
+/// Writes the checksum of what begins at `start`, without a pseudo header, as ICMPv4 has it.
+pub(super) fn set_plain_checksum(packet: &mut [u8], start: usize, field: usize) {
+    set_u16(packet, field, 0);
+    let checksum = !fold(sum(&packet[start..]));
+    set_u16(packet, field, checksum);
+}
+
 /// Finishes a checksum: the field holds the sum of the pseudo header so far.
 pub(super) fn finish_checksum(packet: &mut [u8], start: usize, field: usize) {
     let checksum = transport_checksum(sum(&packet[start..]), 0);

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use heddle_netem::{DropReason, Drops, LinkStats, Topology};
 use serde::Serialize;
 
+use super::attack::AttackSummary;
 use super::engine::Tally;
 use super::histogram::{Histogram, Times};
 use super::options::{KernelOptions, LatenessOptions};
@@ -50,6 +51,8 @@ pub struct Summary {
     pub hosts: Vec<HostSummary>,
     /// Each direction of each wire.
     pub wires: Vec<WireSummary>,
+    /// What attackers did.
+    pub attacks: Vec<AttackSummary>,
 }
 
 /// One host.
@@ -172,6 +175,9 @@ impl fmt::Display for Summary {
                 write_drops(f, "down dropped", &host.down_drops)?;
                 writeln!(f)?;
             }
+        }
+        for AttackSummary { from, to, kind, seen, acted } in &self.attacks {
+            writeln!(f, "attack {kind} on {from} -> {to}: {acted} times, of {seen} packets of interest")?;
         }
         if self.packets_unrouted > 0 {
             writeln!(f, "{} packets to nowhere", self.packets_unrouted)?;
