@@ -1,6 +1,6 @@
 //! A window onto a stream of bytes, in chunks of the pool. The send buffer and the reassembly buffer are both one.
 
-use crate::pool::{BufferPool, CHUNK_BYTES, Chunk};
+use crate::pool::{BufferPool, CHUNK_BYTES, Chunk, Purpose};
 use std::collections::VecDeque;
 
 /// The longest list of chunks that an empty buffer keeps for the next bytes.
@@ -30,7 +30,7 @@ impl StreamBuffer {
     }
 
     /// Writes `bytes` at `position`, which must not lie below the start. Gives how many bytes the pool had room for.
-    pub(crate) fn write(&mut self, position: u64, bytes: &[u8]) -> usize {
+    pub(crate) fn write(&mut self, position: u64, bytes: &[u8], purpose: Purpose) -> usize {
         debug_assert!(position >= self.start);
         if self.chunks.is_empty() {
             self.base = self.start;
@@ -43,7 +43,7 @@ impl StreamBuffer {
                 self.chunks.resize_with(number + 1, || None);
             }
             if self.chunks[number].is_none() {
-                self.chunks[number] = self.pool.take();
+                self.chunks[number] = self.pool.take(purpose);
             }
             let Some(chunk) = &mut self.chunks[number] else {
                 self.trim();
@@ -139,7 +139,7 @@ mod tests {
             // The last pieces first, as when the wire reorders.
             let mut end = total;
             for piece in &pieces {
-                prop_assert_eq!(buffer.write(start + (end - piece) as u64, &bytes[end - piece..end]), *piece);
+                prop_assert_eq!(buffer.write(start + (end - piece) as u64, &bytes[end - piece..end], Purpose::InOrder), *piece);
                 end -= piece;
             }
             let (mut out, mut at) = (Vec::new(), start);
@@ -161,11 +161,11 @@ mod tests {
         let pool = BufferPool::new(2 * CHUNK_BYTES);
         let mut one = StreamBuffer::new(pool.clone(), 100);
         let mut other = StreamBuffer::new(pool.clone(), 0);
-        assert_eq!(one.write(100, &[1; CHUNK_BYTES + 1]), CHUNK_BYTES + 1);
-        assert_eq!(other.write(5000, &[2; 10]), 0);
+        assert_eq!(one.write(100, &[1; CHUNK_BYTES + 1], Purpose::InOrder), CHUNK_BYTES + 1);
+        assert_eq!(other.write(5000, &[2; 10], Purpose::InOrder), 0);
         assert_eq!(other.chunks.len(), 0);
         drop(one);
-        assert_eq!(other.write(5000, &[2; 10]), 10);
+        assert_eq!(other.write(5000, &[2; 10], Purpose::InOrder), 10);
         assert_eq!(other.peek(5003, 4), [2; 4]);
     }
 }

@@ -11,10 +11,13 @@
 //! | [`congestion`] | CUBIC (RFC 9438) with HyStart++ (RFC 9406), Reno (RFC 5681) |
 //! | `receive` | reassembly, SACK blocks, delayed acknowledgements, the size of the buffer |
 //! | [`connection`] | the state machine (RFC 9293) around both |
+//! | [`wire`] | the framing of kernels: TCP over IPv4 and IPv6 |
+//! | [`host`] | many connections over that framing: ports, backlog, resets |
 
 mod buffer;
 pub mod congestion;
 pub mod connection;
+pub mod host;
 pub mod options;
 pub mod pool;
 mod ranges;
@@ -22,8 +25,10 @@ mod receive;
 pub mod segment;
 mod send;
 pub mod time;
+pub mod wire;
 
 pub use connection::{CloseReason, Connection, State};
+pub use host::{ConnectionId, Host, HostLimits};
 pub use options::{Algorithm, KeepAlive, Options};
 pub use pool::BufferPool;
 pub use segment::{Ecn, Header, Transmit};

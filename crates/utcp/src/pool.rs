@@ -2,7 +2,8 @@
 //!
 //! A connection without data holds no chunk, so memory follows the bytes that wait, not the number of connections. The
 //! pool has one bound for all: where it is reached, writes take less and segments that would need room are dropped as if
-//! the wire had lost them.
+//! the wire had lost them. The last quarter is kept from writes, and of that half from data out of order, so that what
+//! can be read and acknowledged at once always goes on.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,14 @@ pub const CHUNK_BYTES: usize = 2048;
 
 /// A piece of memory out of a pool.
 pub(crate) type Chunk = Box<[u8; CHUNK_BYTES]>;
+
+/// What a chunk is for, from the least to the most urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Write,
+    OutOfOrder,
+    InOrder,
+}
 
 /// A handle on a pool of chunks. Clones share the pool.
 #[derive(Clone)]
@@ -43,10 +52,15 @@ impl BufferPool {
         (shared.chunks_max - shared.lent) * CHUNK_BYTES
     }
 
-    /// A chunk with arbitrary contents, or `None` at the pool's bound.
-    pub(crate) fn take(&self) -> Option<Chunk> {
+    /// A chunk with arbitrary contents, or `None` at the bound for this purpose.
+    pub(crate) fn take(&self, purpose: Purpose) -> Option<Chunk> {
         let mut shared = self.shared();
-        if shared.lent == shared.chunks_max {
+        let reserve = match purpose {
+            Purpose::Write => shared.chunks_max / 4,
+            Purpose::OutOfOrder => shared.chunks_max / 8,
+            Purpose::InOrder => 0,
+        };
+        if shared.lent + reserve >= shared.chunks_max {
             return None;
         }
         shared.lent += 1;

@@ -28,12 +28,13 @@ mod output;
 mod state;
 mod timers;
 
+pub use handshake::reset_for;
 pub use state::{CloseReason, State};
 
 use crate::buffer::StreamBuffer;
 use crate::congestion::CongestionController;
 use crate::options::Options;
-use crate::pool::BufferPool;
+use crate::pool::{BufferPool, Purpose};
 use crate::receive::Receiver;
 use crate::segment::{Header, Range, SEQUENCE_BASE};
 use crate::send::Sender;
@@ -170,7 +171,7 @@ impl Connection {
     /// Queues bytes to be sent and gives how many were taken: see [`capacity`](Self::capacity). None after `shutdown`.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let room = self.capacity().min(bytes.len());
-        let written = self.send_buffer.write(self.write_end, &bytes[..room]);
+        let written = self.send_buffer.write(self.write_end, &bytes[..room], Purpose::Write);
         self.write_end += written as u64;
         written
     }

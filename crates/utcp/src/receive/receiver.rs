@@ -13,7 +13,7 @@ use super::acks::Acks;
 use super::autotune::Autotune;
 use crate::buffer::StreamBuffer;
 use crate::options::Options;
-use crate::pool::BufferPool;
+use crate::pool::{BufferPool, Purpose};
 use crate::ranges::RangeSet;
 use crate::segment::{Range, SackBlocks};
 use crate::time::Instant;
@@ -153,7 +153,7 @@ impl Receiver {
             self.next = self.read;
             self.buffer.advance(self.read);
         }
-        self.next += self.buffer.write(self.next, &bytes[taken..]) as u64;
+        self.next += self.buffer.write(self.next, &bytes[taken..], Purpose::InOrder) as u64;
         if let Some(held) = self.pending.holding(self.next) {
             self.next = held.end;
         }
@@ -176,7 +176,7 @@ impl Receiver {
             }
             // What is there already is written again with the same bytes, unless the peer contradicts itself.
             debug_assert!(gap.start >= self.next);
-            let written = self.buffer.write(range.start, bytes) as u64;
+            let written = self.buffer.write(range.start, bytes, Purpose::OutOfOrder) as u64;
             self.pending.insert(Range::new(range.start, range.start + written));
         } else {
             self.duplicate = Some(range);

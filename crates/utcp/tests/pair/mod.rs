@@ -92,6 +92,13 @@ impl Pair {
         pair
     }
 
+    /// Begins anew with a pool of this size.
+    pub fn pool_of(&mut self, bytes: usize) {
+        self.pool = BufferPool::new(bytes);
+        let options = Arc::clone(&self.ends[0].options);
+        self.ends[0].connection = Some(Connection::connect(self.now, options, &self.pool, self.seed));
+    }
+
     pub fn connection(&self, end: usize) -> &Connection {
         self.ends[end].connection.as_ref().expect("it has begun")
     }
