@@ -13,6 +13,7 @@
 
 mod check;
 mod circuits;
+mod load;
 mod network;
 mod phase;
 mod programs;
@@ -60,6 +61,11 @@ const PHASE_ESTIMATE: Duration = Duration::from_secs(9);
 /// | `overhead_ms`, `overhead_pct` | a probe beyond the delay of its path's wires there and back, a download's first byte beyond twice that, and the share of it | client's |
 /// | `failures` | how many probes, downloads or streams of one client failed | client's |
 /// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |
+/// | `wire_mb` | what arrived over a group's wires, in 10⁶ bytes of whole packets | `group`, `direction` |
+/// | `wire_lost_pct` | the share of packets that a group's wires lost on purpose | `group`, `direction` |
+/// | `wire_use_pct` | the share of its rate that the busiest wire of a group carried: where it is near 100, it is the bottleneck | `group`, `direction` |
+/// | `wire_wait_ms` | a packet's mean wait in front of the rate | `group`, `direction` |
+/// | `lost_pct` | the share of packets lost on purpose on all wires that are in groups | |
 /// | `relay_memory_mb` | a relay's resident memory at the end of the phase | `relay` |
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

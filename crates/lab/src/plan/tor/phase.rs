@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use toml::Spanned;
 
 use super::circuits::{self, OPEN_MAX, Open};
+use super::load;
 use super::network::{self, Servers};
 use super::programs::{Job, Log};
 use super::streams::{self, Member, Window};
@@ -41,12 +42,19 @@ pub(super) struct Stage<'a> {
     pub(super) servers: &'a Servers,
 }
 
-/// What the clients told, each in its place, and what the relays cost.
+/// What the clients told, each in its place, and what it cost.
 struct Played {
     window: Window,
     logs: Vec<Log>,
-    before: Vec<Usage>,
-    after: Vec<Usage>,
+    before: Costs,
+    after: Costs,
+}
+
+/// What has been spent so far.
+struct Costs {
+    /// By the relays, in their order.
+    relays: Vec<Usage>,
+    wires: load::Counts,
 }
 
 impl Stage<'_> {
@@ -84,7 +92,7 @@ impl Stage<'_> {
             let fault = |name: String| format!("{name} got nothing in phase {}", phase.name);
             faults.extend(silent.into_iter().filter(|_| !phase.may_fail).map(fault));
         }
-        samples.extend(self.costs(&played));
+        samples.extend(self.costs(phase, &played));
         Ok((keep(phase, samples), faults))
     }
 
@@ -158,8 +166,8 @@ impl Stage<'_> {
         })
     }
 
-    /// What the relays have cost by then, in their order.
-    fn costs_at(&self, then: Instant, step: &str, on_step: &mut dyn FnMut(&str)) -> Result<Vec<Usage>> {
+    /// What has been spent by then.
+    fn costs_at(&self, then: Instant, step: &str, on_step: &mut dyn FnMut(&str)) -> Result<Costs> {
         let never = Stop::default();
         while Instant::now() < then {
             on_step(step);
@@ -167,13 +175,15 @@ impl Stage<'_> {
                 return Err(Error::Interrupted);
             }
         }
-        self.network.relays().iter().map(Relay::usage).collect()
+        let relays = self.network.relays().iter().map(Relay::usage).collect::<Result<_>>()?;
+        Ok(Costs { relays, wires: load::counts(self.tor, self.emulation)? })
     }
 
-    fn costs(&self, played: &Played) -> Vec<Sampled> {
-        let mut samples = Vec::new();
+    fn costs(&self, phase: &Phase, played: &Played) -> Vec<Sampled> {
+        let Played { before, after, .. } = played;
+        let mut samples = load::figures(self.tor, self.arm, phase, &before.wires, &after.wires);
         let relays = self.network.relays().iter();
-        for (relay, (before, after)) in relays.zip(played.before.iter().zip(&played.after)) {
+        for (relay, (before, after)) in relays.zip(before.relays.iter().zip(&after.relays)) {
             let sampled = |name: &str, unit, value| Sampled {
                 name: name.to_owned(),
                 labels: labels([("relay", relay.nickname())]),

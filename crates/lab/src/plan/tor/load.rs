@@ -1,0 +1,132 @@
+//! What a phase put on the wires: how much, what was lost of it, and which wire was the bottleneck.
+
+use heddle_netem::{DirectionOptions, DirectionStats, DropReason, Rate};
+use toml::Spanned;
+
+use super::network::directions;
+use super::{Phase, Sampled, Tor, TorArm};
+use crate::emulator::Emulation;
+use crate::error::Result;
+use crate::figures::labels;
+
+/// The counts of every direction of every wire of every group, in the plan's order.
+pub(super) type Counts = Vec<[Vec<DirectionStats>; 2]>;
+
+/// Reads the counts now.
+pub(super) fn counts(tor: &Tor, emulation: &Emulation) -> Result<Counts> {
+    let of = |pairs: &[[String; 2]], [from, to]: [usize; 2]| {
+        let stats = pairs.iter().map(|pair| emulation.direction_stats(&pair[from], &pair[to]));
+        stats.collect::<Result<Vec<_>>>()
+    };
+    let groups = tor.wires.iter().map(Spanned::as_ref);
+    groups.map(|group| Ok([of(&group.between, [0, 1])?, of(&group.between, [1, 0])?])).collect()
+}
+
+/// The figures of a phase from the counts at its beginning and its end.
+pub(super) fn figures(
+    tor: &Tor,
+    arm: &TorArm,
+    phase: &Phase,
+    before: &Counts,
+    after: &Counts,
+) -> Vec<Sampled> {
+    let mut samples = Vec::new();
+    let mut all = Sum::default();
+    for (group, (before, after)) in tor.wires.iter().map(Spanned::as_ref).zip(before.iter().zip(after)) {
+        let instead = phase.wires.get(&group.name).or(arm.wires.get(&group.name));
+        let directions = directions(group, instead);
+        for (place, name) in ["there", "back"].into_iter().enumerate() {
+            let mut sum = Sum::default();
+            for (before, after) in before[place].iter().zip(&after[place]) {
+                sum.add(directions[place], before, after, phase.duration.as_secs_f64());
+            }
+            all.merge(&sum);
+            let labels = labels([("group", &group.name), ("direction", name)]);
+            let of_group = sum.figures().into_iter();
+            samples.extend(of_group.map(|sampled| Sampled { labels: labels.clone(), ..sampled }));
+        }
+    }
+    samples.push(sampled("lost_pct", "%", all.lost_pct()));
+    samples
+}
+
+/// What several wires of a direction carried together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Sum {
+    packets: u64,
+    lost: u64,
+    bytes: u64,
+    waits: u64,
+    waited_ns: u64,
+    /// The share of its rate that the busiest wire carried, in percent; absent where no wire has a rate.
+    use_pct: Option<f64>,
+}
+
+impl Sum {
+    fn add(&mut self, direction: &DirectionOptions, before: &DirectionStats, after: &DirectionStats, s: f64) {
+        self.packets += after.packets_in - before.packets_in;
+        self.lost += after.drops.get(DropReason::Loss) - before.drops.get(DropReason::Loss);
+        let bytes = after.bytes_out - before.bytes_out;
+        self.bytes += bytes;
+        self.waits += after.queue.sojourns - before.queue.sojourns;
+        self.waited_ns += after.queue.sojourn_sum_ns - before.queue.sojourn_sum_ns;
+        if let Rate::BitsPerS(rate) = direction.rate {
+            let used = 100.0 * bytes as f64 * 8.0 / (rate as f64 * s);
+            self.use_pct = Some(self.use_pct.map_or(used, |most| most.max(used)));
+        }
+    }
+
+    fn merge(&mut self, other: &Sum) {
+        self.packets += other.packets;
+        self.lost += other.lost;
+    }
+
+    fn lost_pct(&self) -> f64 {
+        if self.packets == 0 { 0.0 } else { 100.0 * self.lost as f64 / self.packets as f64 }
+    }
+
+    fn figures(&self) -> Vec<Sampled> {
+        let mut samples = vec![
+            sampled("wire_mb", "MB", self.bytes as f64 / 1e6),
+            sampled("wire_lost_pct", "%", self.lost_pct()),
+        ];
+        if let Some(use_pct) = self.use_pct {
+            let wait_ms = if self.waits == 0 { 0.0 } else { self.waited_ns as f64 / self.waits as f64 / 1e6 };
+            samples.push(sampled("wire_use_pct", "%", use_pct));
+            samples.push(sampled("wire_wait_ms", "ms", wait_ms));
+        }
+        samples
+    }
+}
+
+fn sampled(name: &str, unit: &'static str, value: f64) -> Sampled {
+    Sampled { name: name.to_owned(), labels: Default::default(), unit, values: vec![value] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_wire_and_the_share_of_lost_packets_stand_out() {
+        let stats =
+            |packets_in, bytes_out| DirectionStats { packets_in, bytes_out, ..DirectionStats::default() };
+        let mut waited = stats(2000, 3_000_000);
+        waited.queue.sojourns = 1000;
+        waited.queue.sojourn_sum_ns = 5_000_000_000;
+        let slow = DirectionOptions { rate: Rate::BitsPerS(1_000_000), ..DirectionOptions::default() };
+        let mut sum = Sum::default();
+        sum.add(&slow, &stats(0, 500_000), &waited, 25.0);
+        sum.add(&slow, &stats(0, 0), &stats(1000, 1_000_000), 25.0);
+        sum.lost = 6;
+        let figures: Vec<(String, f64)> =
+            sum.figures().into_iter().map(|sampled| (sampled.name, sampled.values[0])).collect();
+        let expected =
+            [("wire_mb", 3.5), ("wire_lost_pct", 0.2), ("wire_use_pct", 80.0), ("wire_wait_ms", 5.0)];
+        assert_eq!(figures, expected.map(|(name, value)| (name.to_owned(), value)));
+        // Wires without a rate are nobody's bottleneck.
+        let mut free = Sum::default();
+        free.add(&DirectionOptions::default(), &stats(0, 0), &stats(0, 0), 1.0);
+        assert_eq!((free.use_pct, free.lost_pct(), free.figures().len()), (None, 0.0, 2));
+    }
+}
