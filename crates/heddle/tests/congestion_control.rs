@@ -1,5 +1,5 @@
 //! Stock and Heddle relays in every arrangement, with the flow control that stock clients ask for:
-//! congestion control (proposal 324).
+//! congestion control (proposal 324). The Heddle relays have one shard each.
 
 mod support;
 
@@ -12,7 +12,9 @@ use support::{Lab, TIMEOUT, six_relays};
 
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
-    LAB.get_or_init(|| Lab::start(NetworkOptions { relays: six_relays(), ..NetworkOptions::default() }))
+    LAB.get_or_init(|| {
+        Lab::start(NetworkOptions { relays: six_relays(&["HeddleShards 1"]), ..NetworkOptions::default() })
+    })
 }
 
 /// Choosing the client's relays closes circuits that nobody uses yet, others' too: whoever does it

@@ -1,5 +1,5 @@
 //! Stock and Heddle relays in every arrangement, with the flow control of networks and clients that
-//! know no congestion control: fixed windows and SENDME cells.
+//! know no congestion control: fixed windows and SENDME cells. The Heddle relays have two shards each.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
         Lab::start(NetworkOptions {
-            relays: six_relays(),
+            relays: six_relays(&["HeddleShards 2"]),
             authority_torrc: vec!["ConsensusParams cc_alg=0".to_owned()],
             ..NetworkOptions::default()
         })

@@ -277,6 +277,7 @@ impl<N: Node> EventLoop<N> {
             return Err(io::Error::other(what));
         }
         self.inputs.extend(mail.inputs);
+        mail.handed.into_iter().for_each(|handed| self.adopt(handed));
         self.stopping |= mail.stop;
         if mail.close_listeners || mail.stop {
             self.acceptor = Acceptor::default();
@@ -348,6 +349,7 @@ impl<N: Node> EventLoop<N> {
 
 /// Lets the loops of one relay's shards, in order, hand messages to each other. At most
 /// `messages_max` wait for a shard, which is the sum of the credits that it gave to the others.
+/// Whichever of them has a listener deals out what it accepts, to each loop in turn.
 pub fn link_shards<N: Node>(loops: &mut [EventLoop<N>], messages_max: usize) {
     let handles: Vec<LoopHandle> = loops.iter().map(EventLoop::handle).collect();
     for (n, event_loop) in loops.iter_mut().enumerate() {

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Controls that may wait for a loop at once; more are not taken.
@@ -19,6 +20,16 @@ pub const CONTROLS_MAX: usize = 256;
 #[derive(Clone)]
 pub struct LoopHandle {
     mailbox: Arc<Mailbox>,
+}
+
+/// Connections that may wait for a loop that did not accept them itself.
+const HANDED_MAX: usize = 1024;
+
+/// A connection that another loop accepted.
+pub(crate) struct Handed {
+    pub fd: OwnedFd,
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
 }
 
 struct Mailbox {
@@ -33,6 +44,8 @@ struct Mailbox {
 #[derive(Default)]
 pub(crate) struct Mail {
     pub inputs: VecDeque<Input>,
+    /// At most [`HANDED_MAX`].
+    pub handed: VecDeque<Handed>,
     controls: usize,
     shard_messages: usize,
     shard_messages_max: usize,
@@ -61,6 +74,12 @@ impl fmt::Display for NotTaken {
 }
 
 impl std::error::Error for NotTaken {}
+
+impl Mail {
+    fn is_empty(&self) -> bool {
+        self.inputs.is_empty() && self.handed.is_empty()
+    }
+}
 
 impl LoopHandle {
     pub(crate) fn new() -> io::Result<Self> {
@@ -117,6 +136,21 @@ impl LoopHandle {
         self.post(mail, Input::FromShard { from, message });
     }
 
+    /// Hands over a connection, or gives it back when the loop has enough of them or has ended.
+    pub(crate) fn hand_over(&self, handed: Handed) -> Result<(), Handed> {
+        let mut mail = self.mail();
+        if mail.closed || mail.handed.len() == HANDED_MAX {
+            return Err(handed);
+        }
+        let is_first = mail.is_empty();
+        mail.handed.push_back(handed);
+        drop(mail);
+        if is_first {
+            self.wake();
+        }
+        Ok(())
+    }
+
     pub(crate) fn allow_shard_messages(&self, max: usize) {
         self.mail().shard_messages_max = max;
     }
@@ -155,12 +189,12 @@ impl LoopHandle {
         &self.mailbox.wake
     }
 
-    /// Only the first input since the loop last looked needs to wake it.
+    /// Only the first mail since the loop last looked needs to wake it.
     fn post(&self, mut mail: MutexGuard<'_, Mail>, input: Input) {
         if mail.closed {
             return;
         }
-        let is_first = mail.inputs.is_empty();
+        let is_first = mail.is_empty();
         mail.inputs.push_back(input);
         drop(mail);
         if is_first {

@@ -40,12 +40,12 @@ const PROBE_EVERY: Duration = Duration::from_secs(30);
 const RENEW_EVERY_S: u64 = 3600;
 
 /// The shards, as the control plane reaches them.
-pub struct Shards {
+pub struct Reach {
     pub handles: Vec<LoopHandle>,
     pub events: Receiver<Event>,
 }
 
-impl Shards {
+impl Reach {
     /// Tells every shard. A shard that is full or has ended misses it; the next renewal repeats it.
     fn tell(&self, control: impl Fn() -> Control) {
         for handle in &self.handles {
@@ -59,7 +59,8 @@ impl Shards {
     fn carried_bytes(&self) -> u64 {
         let counters = self.handles.iter().map(LoopHandle::counters);
         let (read, written) = counters.fold((0, 0), |(read, written), counters| {
-            (read + counters.recv_bytes, written + counters.send_bytes)
+            let datagrams = (counters.datagram_recv_bytes, counters.datagram_send_bytes);
+            (read + counters.recv_bytes + datagrams.0, written + counters.send_bytes + datagrams.1)
         });
         read.min(written)
     }
@@ -73,7 +74,7 @@ pub struct ControlPlane {
     certs: Arc<ChannelCerts>,
     client: DirectoryClient,
     schedule: PublishSchedule,
-    shards: Shards,
+    shards: Reach,
     seed: Seed,
     rng: Rng,
     started: Instant,
@@ -94,7 +95,7 @@ impl ControlPlane {
         keys: RelayKeys,
         certs: Arc<ChannelCerts>,
         advertised: Vec<SocketAddr>,
-        shards: Shards,
+        shards: Reach,
         seed: Seed,
     ) -> Result<JoinHandle<()>, Failure> {
         let now_unix_s = wall_clock().as_secs();

@@ -7,32 +7,33 @@ mod address;
 mod bandwidth;
 mod control_plane;
 mod link_identity;
+mod shards;
 
 use crate::logging;
 use crate::torrc::{Options, Torrc, Warning};
 use address::Listeners;
-use control_plane::{ControlPlane, Shards};
+use control_plane::{ControlPlane, Reach};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
 use heddle_net::process::{SIGHUP, SIGINT, SIGTERM, SignalThread, raise_descriptor_limit};
-use heddle_net::{EventLoop, LoopHandle, Resolver, ResolverOptions, Workers, wall_clock};
+use heddle_net::{LoopHandle, Resolver, ResolverOptions, wall_clock};
 use heddle_proto::bucket::Limit;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::node::ShardId;
-use heddle_proto::relay::{Control, Limits, Relay, RelayConfig};
+use heddle_proto::relay::{Control, Limits, RelayConfig};
 use heddle_proto::rng::{Rng, Seed};
-use heddle_transport::PaddingOptions;
+use shards::{Parts, Shards};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Onionskins that may wait for a worker, of all shards.
-const TASKS_MAX: usize = 4096;
 /// Events of the shards that may wait for the control plane; more are dropped, they are only news.
 const EVENTS_MAX: usize = 4096;
+/// How long loops may take to end.
+const STOP_MAX: Duration = Duration::from_secs(2);
 
 type Failure = Box<dyn Error>;
 
@@ -124,44 +125,24 @@ fn start(
     listeners: Listeners,
     seed: &Seed,
 ) -> Result<Running, Failure> {
-    let config = relay_config(options, &keys, &listeners);
     let advertised = listeners.advertised();
-    let transport = link_identity::transport(
-        &keys,
-        &certs,
-        &advertised,
-        PaddingOptions::default(),
-        seed.child("tls", 0),
-    )?;
-    let relay = Relay::new(config, Box::new(transport), &seed.child("shard", 0));
-    let workers = Workers::start_per_core(TASKS_MAX)?;
-    let mut event_loop = EventLoop::new(relay, net_options(options))?;
-    event_loop.set_workers(&workers);
     let resolver = start_resolver(options);
-    if let Some(resolver) = &resolver {
-        event_loop.set_resolver(resolver.clone());
-    }
-    for listener in listeners.into_sockets() {
-        event_loop.add_listener(listener)?;
-    }
+    let parts = Parts { options, keys: &keys, certs: &certs, seed, resolver: resolver.as_ref() };
+    let mut shards = Shards::new(&parts, listeners)?;
+    let handles = shards.handles();
+    log::info!("The relay runs in {} shards", handles.len());
     let (events, events_rx) = mpsc::sync_channel(EVENTS_MAX);
-    event_loop.set_on_event(move |event| drop(events.try_send(event)));
+    shards.set_events(&events);
+    drop(events);
     let (sender, messages) = mpsc::sync_channel(16);
-    let handles = vec![event_loop.handle()];
-    let loops = vec![spawn_loop(event_loop, sender.clone())?];
+    let ended = sender.clone();
+    let loops = shards.spawn(move |result| drop(ended.send(Message::LoopEnded(result))))?;
     let signals = SignalThread::start(&[SIGINT, SIGTERM, SIGHUP], move |signal| {
         drop(sender.send(Message::Signal(signal)));
     })?;
-    let shards = Shards { handles: handles.clone(), events: events_rx };
-    ControlPlane::start(options.clone(), keys, certs, advertised, shards, seed.child("control", 0))?;
+    let reach = Reach { handles: handles.clone(), events: events_rx };
+    ControlPlane::start(options.clone(), keys, certs, advertised, reach, seed.child("control", 0))?;
     Ok(Running { messages, handles, resolver, signals, loops })
-}
-
-fn spawn_loop(event_loop: EventLoop<Relay>, ended: SyncSender<Message>) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name("shard 0".into()).spawn(move || {
-        let result = event_loop.run().map(drop).map_err(|error| error.to_string());
-        drop(ended.send(Message::LoopEnded(result)));
-    })
 }
 
 fn start_resolver(options: &Options) -> Option<Resolver> {
@@ -265,8 +246,13 @@ fn stop(running: &Running) -> Result<(), Failure> {
         handle.stop();
     }
     // Loops end within the time that closed sockets may take; then the process goes with its threads.
-    let _ = running.messages.recv_timeout(Duration::from_secs(2));
-    let _ = running.loops.iter().all(JoinHandle::is_finished);
+    let deadline = Instant::now() + STOP_MAX;
+    while !running.loops.iter().all(JoinHandle::is_finished) {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        if running.messages.recv_timeout(patience).is_err() {
+            break;
+        }
+    }
     Ok(())
 }
 

@@ -84,7 +84,7 @@ pub struct Options {
     pub max_advertised_bandwidth: u64,
     /// The most memory that queues may take, in bytes; 0 lets the relay choose by the machine's memory.
     pub max_mem_in_queues: u64,
-    /// How many threads may work; 0 means one for each core.
+    /// How many threads work on onionskins; 0 means one for each core.
     pub num_cpus: u32,
     /// Where messages go; empty means notices to standard output.
     pub log: Vec<Log>,
@@ -131,6 +131,9 @@ pub struct Options {
     /// `HeddleTCPNoDelay`: whether small writes to TCP connections leave at once. Stock Tor leaves Nagle's algorithm
     /// on, so experiments turn this off to tell its part of a gain apart.
     pub heddle_tcp_no_delay: bool,
+    /// `HeddleShards`: in how many shards, each with a thread and a core of its own, the relay carries cells; `None` lets
+    /// it choose by the machine's cores.
+    pub heddle_shards: Option<u16>,
 }
 
 /// How careful messages are with addresses.
@@ -362,6 +365,7 @@ impl Default for Options {
             connection_padding: None,
             reduced_connection_padding: false,
             heddle_tcp_no_delay: true,
+            heddle_shards: None,
         }
     }
 }

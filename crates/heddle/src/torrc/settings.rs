@@ -41,14 +41,19 @@ const fn all(
     Setting { name, lines: Lines::All, set }
 }
 
+/// More shards than this would only hand cells to and fro.
+const HEDDLE_SHARDS_MAX: u32 = 64;
+
 /// The setting of a stock option, or `None` when Heddle does not support it.
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
 
 /// Options beginning with `Heddle`, which stock Tor does not know. A new one is one line here.
-pub(super) const HEDDLE_SETTINGS: &[Setting] =
-    &[one("HeddleTCPNoDelay", |o, v, _| put(&mut o.heddle_tcp_no_delay, flag(v)))];
+pub(super) const HEDDLE_SETTINGS: &[Setting] = &[
+    one("HeddleShards", |o, v, _| put(&mut o.heddle_shards, shards(v))),
+    one("HeddleTCPNoDelay", |o, v, _| put(&mut o.heddle_tcp_no_delay, flag(v))),
+];
 
 const SETTINGS: &[Setting] = &[
     one("Nickname", |o, v, _| put(&mut o.nickname, Ok(v.to_owned()))),
@@ -133,7 +138,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "CircuitPadding",
     "ConnectionPadding",
     "DirAllowPrivateAddresses",
-    "NumCPUs",
     "OutboundBindAddressExit",
     "ReducedCircuitPadding",
     "ReducedConnectionPadding",
@@ -190,6 +194,17 @@ fn count(text: &str) -> Result<u32, String> {
     number
         .and_then(|number| u32::try_from(number).ok())
         .ok_or_else(|| format!("`{text}` is not a whole number"))
+}
+
+fn shards(text: &str) -> Result<Option<u16>, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    let number = count(text).ok().filter(|number| (1..=HEDDLE_SHARDS_MAX).contains(number));
+    match number.and_then(|number| u16::try_from(number).ok()) {
+        Some(number) => Ok(Some(number)),
+        None => Err(format!("`{text}` is neither `auto` nor a number from 1 to {HEDDLE_SHARDS_MAX}")),
+    }
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {

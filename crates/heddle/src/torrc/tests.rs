@@ -76,7 +76,7 @@ fn a_full_torrc_is_read() {
     let text = FULL.replace("20 mbit", "200 mbit");
     let (options, warnings) = load(&text).expect("a good torrc");
     let ignored: Vec<_> = warnings.iter().filter_map(|warning| warning.split(": ").nth(1)).collect();
-    assert_eq!(ignored, ["NumCPUs", "SafeLogging", "ServerDNSTestAddresses", "User"]);
+    assert_eq!(ignored, ["SafeLogging", "ServerDNSTestAddresses", "User"]);
     assert!(warnings.iter().all(|warning| warning.ends_with("is ignored")), "{warnings:?}");
     assert_eq!(options.nickname, "heddle1");
     assert_eq!(options.contact_info.as_deref(), Some("Jane \"J\" <jane AT example dot org>"));
@@ -138,6 +138,9 @@ fn options_of_our_own_are_read_in_any_case() {
     assert!(relay("").heddle_tcp_no_delay);
     assert!(!relay("heddletcpnodelay 0").heddle_tcp_no_delay);
     assert_eq!(warnings("HeddleTCPNoDelay 0"), Vec::<String>::new());
+    assert_eq!(relay("").heddle_shards, None);
+    assert_eq!(relay("HeddleShards 3").heddle_shards, Some(3));
+    assert_eq!(relay("HeddleShards AUTO").heddle_shards, None);
 }
 
 #[test]
@@ -194,6 +197,7 @@ fn every_error_names_its_line_and_the_mend() {
         ("ExitRelay yes", "torrc:1: ExitRelay: `yes` is none of 0, 1 and auto"),
         ("AssumeReachable on", "torrc:1: AssumeReachable: `on` is neither 0 nor 1"),
         ("HeddleTCPNoDelay maybe", "torrc:1: HeddleTCPNoDelay: `maybe` is neither 0 nor 1"),
+        ("HeddleShards 0", "torrc:1: HeddleShards: `0` is neither `auto` nor a number from 1 to 64"),
         ("NumCPUs -1", "torrc:1: NumCPUs: `-1` is not a whole number"),
         (
             "BandwidthRate 10 KB",

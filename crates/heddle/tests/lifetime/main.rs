@@ -28,7 +28,8 @@ fn lab() -> &'static Lab {
     LAB.get_or_init(|| {
         let relays = vec![
             RelayOptions::stock("stockguard"),
-            RelayOptions::stock("stockexit").exit(),
+            // It may hear of a new relay later than the client does.
+            RelayOptions::stock("stockexit").exit().line("RefuseUnknownExits 0"),
             RelayOptions::heddle("heddlemiddle"),
             RelayOptions::heddle("heddleexit").exit(),
             RelayOptions::heddle("victim"),
@@ -42,7 +43,9 @@ fn lab() -> &'static Lab {
                 .line(&format!("ORPort 127.0.0.1:{} NoAdvertise", counter().relay_port()))
                 .line("RelayBandwidthRate 1 MBytes")
                 .line("RelayBandwidthBurst 1 MBytes")
-                .line("CountPrivateBandwidth 1"),
+                .line("CountPrivateBandwidth 1")
+                // A circuit has the whole rate to itself, whichever shard its channels are in.
+                .line("HeddleShards 3"),
         ];
         Lab::start(NetworkOptions { relays, ..NetworkOptions::default() })
     })

@@ -43,12 +43,20 @@ pub fn nickname(program: Program, position: &str) -> String {
     }
 }
 
-/// A stock and a Heddle relay for each position.
-pub fn six_relays() -> Vec<RelayOptions> {
+/// A stock and a Heddle relay for each position, the latter with these lines in their torrc.
+pub fn six_relays(heddle_torrc: &[&str]) -> Vec<RelayOptions> {
     let relays = PROGRAMS.map(|program| {
         ["guard", "middle", "exit"].map(|position| {
-            let relay = RelayOptions::new(&nickname(program, position), program);
-            if position == "exit" { relay.exit() } else { relay }
+            let mut relay = RelayOptions::new(&nickname(program, position), program);
+            if program == Program::Heddle {
+                relay = heddle_torrc.iter().fold(relay, |relay, line| relay.line(line));
+            }
+            match position {
+                // A stock exit may hear of a new relay later than the client does, and refuses its streams until then.
+                "exit" if program == Program::Stock => relay.exit().line("RefuseUnknownExits 0"),
+                "exit" => relay.exit(),
+                _ => relay,
+            }
         })
     });
     relays.concat()

@@ -1,6 +1,7 @@
-//! Accepting connections, and not spinning when there is no room for them.
+//! Accepting connections, dealing them out among the shards, and not spinning when there is no room for them.
 
 use super::{EventLoop, TOKEN_LISTENERS};
+use crate::mailbox::Handed;
 use crate::socket::State;
 use crate::sys;
 use heddle_proto::node::{Input, Node, SocketId};
@@ -24,6 +25,8 @@ pub(super) struct Acceptor {
     pub listeners: Vec<(TcpListener, SocketAddr)>,
     /// The number of the next connection.
     next: u64,
+    /// Connections accepted here so far, by which they are dealt out among the shards.
+    dealt: usize,
     /// While accepting pauses, the listeners are not watched.
     pub paused_until: Option<Instant>,
 }
@@ -54,6 +57,26 @@ impl<N: Node> EventLoop<N> {
         };
         // A connection that broke since has no address; it needs no one's attention.
         let Ok(local) = local else { return };
+        self.deal(Handed { fd, local, peer });
+    }
+
+    /// Gives the connection to the shard whose turn it is: a channel stays with one shard for its whole life, so
+    /// evenness comes from here alone. What a shard cannot take stays with this one.
+    fn deal(&mut self, handed: Handed) {
+        let shards = self.shards.len().max(1);
+        let turn = self.acceptor.dealt % shards;
+        self.acceptor.dealt += 1;
+        let kept = match self.shards.get(turn) {
+            Some(shard) if turn != usize::from(self.shard.0) => shard.hand_over(handed).err(),
+            _ => Some(handed),
+        };
+        if let Some(handed) = kept {
+            self.adopt(handed);
+        }
+    }
+
+    /// Makes an accepted connection one of this loop's.
+    pub(super) fn adopt(&mut self, Handed { fd, local, peer }: Handed) {
         let socket = SocketId::accepted(self.acceptor.next);
         self.acceptor.next += 1;
         match self.add_socket(socket, fd, peer, State::Open) {
@@ -84,12 +107,11 @@ impl<N: Node> EventLoop<N> {
         }
     }
 
-    /// Level-triggered, since a batch may leave connections behind; and exclusive, since the loops
-    /// of other shards may watch clones of the same listener.
+    /// Level-triggered, since a batch may leave connections behind.
     pub(super) fn watch_listener(&mut self, listener: impl AsFd, n: usize) -> io::Result<()> {
         let token = epoll::EventData::new_u64(TOKEN_LISTENERS - n as u64);
         self.counters.epoll_ctls += 1;
-        epoll::add(&self.epoll, listener, token, epoll::EventFlags::IN | epoll::EventFlags::EXCLUSIVE)?;
+        epoll::add(&self.epoll, listener, token, epoll::EventFlags::IN)?;
         Ok(())
     }
 }

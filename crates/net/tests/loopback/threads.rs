@@ -1,17 +1,18 @@
 //! Time, other threads, and the way in and out of a loop.
 
 use crate::nodes::{Say, Strings};
-use heddle_net::{NotTaken, Options, Workers, monotonic};
+use heddle_net::{EventLoop, LoopHandle, NotTaken, Options, Workers, link_shards, listen, monotonic};
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{HandshakeType, OnionKeys};
-use heddle_proto::node::{Input, JobId, Output};
+use heddle_proto::node::{Input, JobId, Node, Output, SocketId};
 use heddle_proto::relay::{Control, Event};
 use heddle_proto::rng::Seed;
-use heddle_proto::time::Duration;
+use heddle_proto::time::{Duration, Instant};
 use heddle_proto::work::{Job, JobResult};
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
+use std::thread;
 
 #[test]
 fn the_wall_clock_comes_first() {
@@ -111,4 +112,54 @@ fn jobs_that_do_not_fit_run_on_the_loop() {
     let handle = strings.running.handle.clone();
     strings.running.stop();
     assert_eq!(handle.counters().jobs_inline, 20);
+}
+
+/// Tells which shard got a connection.
+struct Doorman {
+    shard: usize,
+    got: mpsc::Sender<(usize, SocketId)>,
+}
+
+impl Node for Doorman {
+    fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
+        &mut []
+    }
+
+    fn handle_input(&mut self, _: Instant, input: Input) {
+        if let Input::Accepted { socket, .. } = input {
+            let _ = self.got.send((self.shard, socket));
+        }
+    }
+
+    fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output {
+        Output::Timeout(None)
+    }
+}
+
+#[test]
+fn connections_are_dealt_out_among_the_shards_in_turn() {
+    let (sender, got) = mpsc::channel();
+    let doorman = |shard| Doorman { shard, got: sender.clone() };
+    let mut loops: Vec<_> =
+        (0..3).map(|shard| EventLoop::new(doorman(shard), Options::default()).unwrap()).collect();
+    let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let addr = listener.local_addr().unwrap();
+    loops[0].add_listener(listener).unwrap();
+    link_shards(&mut loops, 10);
+    let handles: Vec<_> = loops.iter().map(EventLoop::handle).collect();
+    let threads: Vec<_> = loops.into_iter().map(|event_loop| thread::spawn(|| event_loop.run())).collect();
+    let clients: Vec<_> = (0..9).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    let took: BTreeSet<_> = clients.iter().map(|_| got.recv().unwrap()).collect();
+    let each = |shard| (0..3).map(move |n| (shard, SocketId::accepted(n)));
+    assert_eq!(took, (0..3).flat_map(each).collect());
+    // One that has ended takes none, and the others do.
+    handles[2].stop();
+    let mut threads = threads;
+    threads.pop().unwrap().join().unwrap().unwrap();
+    let _more: Vec<_> = (0..6).map(|_| TcpStream::connect(addr).unwrap()).collect();
+    let took: Vec<_> = (0..6).map(|_| got.recv().unwrap().0).collect();
+    assert_eq!(took.iter().filter(|shard| **shard == 1).count(), 2);
+    assert_eq!(took.iter().filter(|shard| **shard == 0).count(), 4);
+    handles[..2].iter().for_each(LoopHandle::stop);
+    threads.into_iter().for_each(|thread| drop(thread.join().unwrap().unwrap()));
 }

@@ -4,6 +4,7 @@ use super::config::RelayConfig;
 use crate::bucket::{Buckets, Direction, Traffic};
 use crate::cell::CELL_LEN;
 use crate::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A rate that is used up is waited for until at least this many bytes may pass, so that sockets do
 /// not wake up for every byte.
@@ -20,8 +21,11 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 
 /// `BandwidthRate` and `RelayBandwidthRate`, and the one moment at which whoever waits for them
 /// looks again.
+///
+/// The shards of a relay take from the same buckets, so that the sum keeps to the rates and any one shard may use them
+/// whole. A lock is taken for each socket that is read or written, not for each cell.
 pub(super) struct Rates {
-    buckets: Buckets,
+    buckets: Arc<Mutex<Buckets>>,
     quantum_bytes: u64,
     waiting_until: Option<Instant>,
     /// How often sockets were told to look again, so that another one comes first each time.
@@ -34,15 +38,29 @@ impl Rates {
         let least_rate = config.bandwidth.rate_bytes_per_s.min(relayed);
         Rates {
             quantum_bytes: (least_rate / QUANTUM_PARTS).max(QUANTUM_BYTES),
-            buckets: Buckets::new(Instant::ZERO, config.bandwidth, config.relay_bandwidth),
+            buckets: Arc::new(Mutex::new(Buckets::new(
+                Instant::ZERO,
+                config.bandwidth,
+                config.relay_bandwidth,
+            ))),
             waiting_until: None,
             rounds: 0,
         }
     }
 
+    /// Takes from the buckets of another shard of the same relay from now on.
+    pub fn share_buckets(&mut self, with: &Rates) {
+        self.buckets = with.buckets.clone();
+    }
+
+    /// What is in the buckets is valid after every call, so a panic elsewhere does not spoil it.
+    fn buckets(&self) -> MutexGuard<'_, Buckets> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Bytes that may pass now. When that is nothing, the shard wakes up once it is more.
     pub fn allowance(&mut self, now: Instant, direction: Direction, traffic: Traffic) -> usize {
-        let bytes = self.buckets.allowance(now, direction, traffic);
+        let bytes = self.buckets().allowance(now, direction, traffic);
         if bytes == 0 {
             self.wait(now, direction, traffic);
         }
@@ -62,13 +80,13 @@ impl Rates {
 
     /// Wakes the shard up when a few cells may pass again.
     pub fn wait(&mut self, now: Instant, direction: Direction, traffic: Traffic) {
-        let until = self.buckets.next_available(now, direction, traffic, self.quantum_bytes);
+        let until = self.buckets().next_available(now, direction, traffic, self.quantum_bytes);
         let until = until.unwrap_or(now + Duration::from_secs(1)).max(now + WAIT_MIN);
         self.waiting_until = Some(self.waiting_until.map_or(until, |set| set.min(until)));
     }
 
     pub fn take(&mut self, direction: Direction, traffic: Traffic, bytes: usize) {
-        self.buckets.take(direction, traffic, bytes as u64);
+        self.buckets().take(direction, traffic, bytes as u64);
     }
 
     /// When to look again.
@@ -84,5 +102,60 @@ impl Rates {
             self.rounds = self.rounds.wrapping_add(1);
         }
         due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bucket::Limit;
+    use crate::ids::{Ed25519Id, RelayIds, RsaId};
+    use crate::node::ShardId;
+    use crate::relay::{Limits, Scheduler};
+    use proptest::prelude::*;
+
+    const RATE_BYTES_PER_S: u64 = 1_000_000;
+
+    fn shards(count: usize) -> Vec<Rates> {
+        let limit = Limit { rate_bytes_per_s: RATE_BYTES_PER_S, burst_bytes: RATE_BYTES_PER_S };
+        let config = RelayConfig {
+            ids: RelayIds { rsa: RsaId([1; 20]), ed25519: Ed25519Id([1; 32]) },
+            addrs: Vec::new(),
+            exit_policy: None,
+            ipv6_exit: false,
+            extend_to_private: false,
+            max_queue_bytes: 1 << 20,
+            bandwidth: limit,
+            relay_bandwidth: None,
+            count_private_bandwidth: false,
+            scheduler: Scheduler::RoundRobin,
+            shard: ShardId(0),
+            shards: 1,
+            limits: Limits::default(),
+        };
+        let mut rates: Vec<Rates> = (0..count).map(|_| Rates::new(&config)).collect();
+        let (first, rest) = rates.split_first_mut().expect("there is one");
+        rest.iter_mut().for_each(|rates| rates.share_buckets(first));
+        rates
+    }
+
+    proptest! {
+        /// Whichever shards ask, and however often: together they pass the burst and what came since, to the byte.
+        #[test]
+        fn shards_keep_to_the_rate_in_sum_and_use_it(
+            asks in prop::collection::vec((0_usize..4, 1_u64..20_000_000), 1..300),
+        ) {
+            let (mut shards, mut now, mut passed) = (shards(4), Instant::ZERO, 0);
+            for (shard, gap_ns) in asks {
+                let rates = &mut shards[shard];
+                let bytes = rates.allowance(now, Direction::Write, Traffic::Relayed);
+                rates.take(Direction::Write, Traffic::Relayed, bytes);
+                passed += bytes as u64;
+                now = Instant::from_nanos(now.as_nanos() + gap_ns);
+            }
+            passed += shards[0].allowance(now, Direction::Write, Traffic::Relayed) as u64;
+            let come = u128::from(RATE_BYTES_PER_S) * u128::from(now.as_nanos()) / 1_000_000_000;
+            prop_assert_eq!(u128::from(passed), u128::from(RATE_BYTES_PER_S) + come);
+        }
     }
 }

@@ -92,6 +92,12 @@ impl Relay {
         }
     }
 
+    /// Lets this shard and `with`, of the same relay, take from the same rates: their sum keeps to the limits of
+    /// `with`, and either may use them whole.
+    pub fn share_rates(&mut self, with: &Relay) {
+        self.core.rates.share_buckets(&with.core.rates);
+    }
+
     /// Cells that wait in this shard.
     pub fn queued_cells(&self) -> u32 {
         self.core.pool.used()

@@ -1,0 +1,136 @@
+//! The event loops of the relay, one for each shard, and how they share what the relay has.
+//!
+//! - Shard 0 accepts, and deals connections out to all.
+//! - Rates are shared: the shards' sum keeps to them, and one busy shard may use them whole.
+//! - Memory is not: each shard has an even part of `MaxMemInQueues`. So are the places for onionskins.
+//! - Workers and the resolver serve all shards.
+
+use super::address::Listeners;
+use super::{Failure, link_identity, net_options, relay_config};
+use crate::torrc::Options;
+use heddle_dir::certs::ChannelCerts;
+use heddle_dir::keys::RelayKeys;
+use heddle_net::{EventLoop, LoopHandle, Resolver, Workers, link_shards};
+use heddle_proto::node::ShardId;
+use heddle_proto::relay::{Event, Limits, Relay, RelayConfig};
+use heddle_proto::rng::Seed;
+use heddle_transport::PaddingOptions;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
+
+/// Onionskins that may wait for a worker, of all shards.
+const TASKS_MAX: usize = 4096;
+/// The most shards that are made without being asked for.
+const SHARDS_MAX: usize = 16;
+/// Messages that may wait for a shard for each circuit: one for each cell of a crossing's window, each way, and what
+/// begins, credits and ends a lane.
+const MESSAGES_PER_CIRCUIT: usize = 160;
+
+/// The relay's shards, made and not running yet.
+pub struct Shards {
+    loops: Vec<EventLoop<Relay>>,
+}
+
+/// What the shards are made of.
+pub struct Parts<'a> {
+    pub options: &'a Options,
+    pub keys: &'a RelayKeys,
+    pub certs: &'a Arc<ChannelCerts>,
+    pub seed: &'a Seed,
+    pub resolver: Option<&'a Resolver>,
+}
+
+impl Shards {
+    /// Makes as many shards as the operator wants.
+    pub fn new(parts: &Parts<'_>, listeners: Listeners) -> Result<Self, Failure> {
+        let count = shard_count(parts.options);
+        let advertised = listeners.advertised();
+        let whole = relay_config(parts.options, parts.keys, &listeners);
+        let workers = match parts.options.num_cpus {
+            0 => Workers::start_per_core(TASKS_MAX)?,
+            threads => Workers::start(threads as usize, TASKS_MAX)?,
+        };
+        let mut relays: Vec<Relay> = Vec::new();
+        for shard in 0..count {
+            let mut relay = relay(parts, part_of(&whole, shard, count), &advertised)?;
+            if let Some(first) = relays.first() {
+                relay.share_rates(first);
+            }
+            relays.push(relay);
+        }
+        let mut loops = Vec::new();
+        for relay in relays {
+            let mut event_loop = EventLoop::new(relay, net_options(parts.options))?;
+            event_loop.set_workers(&workers);
+            if let Some(resolver) = parts.resolver {
+                event_loop.set_resolver(resolver.clone());
+            }
+            loops.push(event_loop);
+        }
+        listen(&mut loops, listeners.into_sockets())?;
+        link_shards(&mut loops, whole.limits.circuits * MESSAGES_PER_CIRCUIT);
+        Ok(Shards { loops })
+    }
+
+    pub fn handles(&self) -> Vec<LoopHandle> {
+        self.loops.iter().map(EventLoop::handle).collect()
+    }
+
+    /// Events of all shards go to `events`; those that do not fit are dropped, they are only news.
+    pub fn set_events(&mut self, events: &SyncSender<Event>) {
+        for event_loop in &mut self.loops {
+            let events = events.clone();
+            event_loop.set_on_event(move |event| drop(events.try_send(event)));
+        }
+    }
+
+    /// Runs each shard on a thread of its own and calls `ended` on it when the shard is over.
+    pub fn spawn(
+        self,
+        ended: impl Fn(Result<(), String>) + Clone + Send + 'static,
+    ) -> std::io::Result<Vec<JoinHandle<()>>> {
+        let spawn = |(shard, event_loop): (usize, EventLoop<Relay>)| {
+            let ended = ended.clone();
+            std::thread::Builder::new().name(format!("shard {shard}")).spawn(move || {
+                ended(event_loop.run().map(drop).map_err(|error| error.to_string()));
+            })
+        };
+        self.loops.into_iter().enumerate().map(spawn).collect()
+    }
+}
+
+/// `HeddleShards`, or as many as there are cores but one: the kernel's part of the traffic, onionskins and the control
+/// plane need time too, and every circuit that crosses between shards costs two copies a cell.
+fn shard_count(options: &Options) -> u16 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let chosen = options.heddle_shards.map_or((cores - 1).clamp(1, SHARDS_MAX), usize::from);
+    u16::try_from(chosen).unwrap_or(u16::MAX)
+}
+
+/// A shard's part of what the relay has.
+fn part_of(whole: &RelayConfig, shard: u16, shards: u16) -> RelayConfig {
+    let onionskins = whole.limits.onionskins.min(TASKS_MAX / usize::from(shards));
+    RelayConfig {
+        max_queue_bytes: whole.max_queue_bytes / usize::from(shards),
+        limits: Limits { onionskins: onionskins.max(1), ..whole.limits.clone() },
+        shard: ShardId(shard),
+        shards,
+        ..whole.clone()
+    }
+}
+
+fn relay(parts: &Parts<'_>, config: RelayConfig, advertised: &[SocketAddr]) -> Result<Relay, Failure> {
+    let shard = u64::from(config.shard.0);
+    let padding = PaddingOptions::default();
+    let seed = parts.seed.child("tls", shard);
+    let transport = link_identity::transport(parts.keys, parts.certs, advertised, padding, seed)?;
+    Ok(Relay::new(config, Box::new(transport), &parts.seed.child("shard", shard)))
+}
+
+/// Gives the listeners to the first loop, which deals out what it accepts.
+fn listen(loops: &mut [EventLoop<Relay>], sockets: Vec<TcpListener>) -> std::io::Result<()> {
+    let Some(first) = loops.first_mut() else { return Ok(()) };
+    sockets.into_iter().try_for_each(|socket| first.add_listener(socket))
+}
