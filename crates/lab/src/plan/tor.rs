@@ -32,13 +32,36 @@ use toml::Spanned;
 
 use super::parse;
 use super::wires::{self, Conduct};
-use crate::emulator::{Emulation, RunOptions};
+use crate::emulator::{AttackOptions, Emulation, RunOptions};
 use crate::error::Result;
 use crate::figures::Labels;
 use crate::testnet::{Network, Program};
 
 pub(super) use check::{check, check_arm};
 
+/// The figures that phases can give, as listed at [`Tor`].
+const FIGURES: [&str; 20] = [
+    "throughput_kb_s",
+    "circuit_throughput_kb_s",
+    "slowest_throughput_kb_s",
+    "open_ms",
+    "latency_ms",
+    "echo_ms",
+    "first_byte_ms",
+    "download_s",
+    "download_kb_s",
+    "overhead_ms",
+    "overhead_pct",
+    "failures",
+    "circuits_left_pct",
+    "relay_cpu_s",
+    "relay_memory_mb",
+    "wire_mb",
+    "wire_lost_pct",
+    "wire_use_pct",
+    "wire_wait_ms",
+    "lost_pct",
+];
 /// What the network's coming up usually takes.
 const STARTUP_ESTIMATE: Duration = Duration::from_secs(40);
 /// What new circuits and the wait for steady streams usually take in a phase.
@@ -60,6 +83,7 @@ const PHASE_ESTIMATE: Duration = Duration::from_secs(9);
 /// | `download_s`, `download_kb_s` | a download, from the request for a stream on | client's |
 /// | `overhead_ms`, `overhead_pct` | a probe beyond the delay of its path's wires there and back, a download's first byte beyond twice that, and the share of it | client's |
 /// | `failures` | how many probes, downloads or streams of one client failed | client's |
+/// | `circuits_left_pct` | the share of circuits that were still open at the end | |
 /// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |
 /// | `wire_mb` | what arrived over a group's wires, in 10⁶ bytes of whole packets | `group`, `direction` |
 /// | `wire_lost_pct` | the share of packets that a group's wires lost on purpose | `group`, `direction` |
@@ -76,6 +100,9 @@ pub struct Tor {
     /// The wires between hosts, in groups. Default: every wire is like `default_wire`.
     #[serde(default, rename = "wire")]
     pub wires: Vec<Spanned<WireGroup>>,
+    /// Attackers on wires. They wait but for the phases with `attack`. Default: none.
+    #[serde(default, rename = "attack")]
+    pub attacks: Vec<Spanned<AttackOptions>>,
     /// The wire of each pair of hosts that no group names. Directories and descriptors go over such wires. Default: a
     /// delay of 1 ms and nothing else.
     #[serde(default = "default_wire")]
@@ -234,6 +261,9 @@ pub struct Phase {
     /// Which figures are kept, and under which names. Default: all, under their own.
     #[serde(default)]
     pub figures: BTreeMap<String, String>,
+    /// Whether the attackers act while everything counts. Default: no.
+    #[serde(default)]
+    pub attack: bool,
     /// Whether a client that gets nothing is a result. Otherwise the run is invalid. Default: no.
     #[serde(default)]
     pub may_fail: bool,
@@ -330,6 +360,7 @@ impl ArmRun<'_> {
     pub(super) fn measure(self, on_step: &mut dyn FnMut(&str)) -> Result<Measured> {
         let options = RunOptions { seed: self.seed, ..RunOptions::default() };
         let emulation = Emulation::start(&network::hosts(self.tor, self.arm), &options)?;
+        emulation.let_attack(false)?;
         let (samples, reasons) = self.play(&emulation, on_step)?;
         let mut conduct = wires::conduct(emulation.stop()?);
         conduct.reasons.extend(reasons);

@@ -7,7 +7,9 @@ use heddle_netem::DirectionOptions;
 use toml::Spanned;
 
 use super::network::{AUTHORITIES, can_become, directions, host_names, hosts};
-use super::{Client, Phase, Relay, Tor, TorArm, Traffic, WireGroup, WirePair};
+use super::{Client, FIGURES, Phase, Relay, Tor, TorArm, Traffic, WireGroup, WirePair};
+
+use crate::emulator::AttackOptions;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Longest nickname (dir-spec 2.1.1).
@@ -47,6 +49,9 @@ pub(in crate::plan) fn check(tor: &Tor) -> Result<(), Fault> {
             return Err(at(format!("wires {:?} are there twice", group.as_ref().name)));
         }
         check_group(group.as_ref(), &taken, &mut pairs).map_err(at)?;
+    }
+    for attack in &tor.attacks {
+        check_attack(attack.as_ref(), &taken).map_err(|what| (Some(attack.span().start), what))?;
     }
     check_direction(&tor.default_wire).map_err(|what| general(format!("default_wire: {what}")))?;
     let exits: BTreeMap<&str, bool> =
@@ -106,6 +111,13 @@ fn check_pair<'a>(tor: &'a Tor, name: &str, pair: &WirePair) -> Result<&'a WireG
     check_direction(&pair.there)?;
     pair.back.iter().try_for_each(check_direction)?;
     Ok(group)
+}
+
+fn check_attack(attack: &AttackOptions, hosts: &BTreeSet<&str>) -> Result<(), String> {
+    if let Some(host) = [&attack.from, &attack.to].into_iter().find(|host| !hosts.contains(&***host)) {
+        return Err(format!("there is no host {host:?}"));
+    }
+    attack.fault().map_or(Ok(()), Err)
 }
 
 fn check_direction(direction: &DirectionOptions) -> Result<(), String> {
@@ -169,8 +181,11 @@ fn check_phase(phase: &Phase, clients: &BTreeSet<&str>) -> Result<(), String> {
     if phase.duration < SECOND {
         return Err("a phase is measured for at least a second".into());
     }
-    match phase.clients.iter().find(|client| !clients.contains(&***client)) {
-        Some(client) => Err(format!("there is no client {client:?}")),
+    if let Some(client) = phase.clients.iter().find(|client| !clients.contains(&***client)) {
+        return Err(format!("there is no client {client:?}"));
+    }
+    match phase.figures.keys().find(|name| !FIGURES.contains(&name.as_str())) {
+        Some(name) => Err(format!("no phase gives {name:?}; there are {}", FIGURES.join(", "))),
         None => Ok(()),
     }
 }

@@ -41,6 +41,16 @@ fn build_one<'a>(network: &Network, options: &Options, client: &'a Client) -> Re
     Ok(Open { client, id })
 }
 
+/// The share of circuits that are open still, in percent.
+pub(super) fn left_pct(circuits: &[Open<'_>]) -> Result<f64> {
+    let mut left = 0;
+    for circuit in circuits {
+        let all = circuit.client.control()?.circuits()?;
+        left += usize::from(all.iter().any(|one| one.id == circuit.id && one.status == "BUILT"));
+    }
+    Ok(100.0 * left as f64 / circuits.len().max(1) as f64)
+}
+
 /// Closes circuits. One that is gone already is no fault: an experiment may be about that.
 pub(super) fn close(circuits: &[Open<'_>]) -> Result<()> {
     for circuit in circuits {

@@ -38,7 +38,13 @@ pub(super) fn hosts(tor: &Tor, arm: &TorArm) -> Hosts {
             back: Some(back.clone()),
         }));
     }
-    Hosts { hosts: hosts.collect(), wires, default_wire: Some(tor.default_wire.clone()), ..Hosts::default() }
+    Hosts {
+        hosts: hosts.collect(),
+        wires,
+        attacks: tor.attacks.iter().map(|attack| attack.as_ref().clone()).collect(),
+        default_wire: Some(tor.default_wire.clone()),
+        ..Hosts::default()
+    }
 }
 
 /// Makes those wires what a phase wants that this or another phase changes.

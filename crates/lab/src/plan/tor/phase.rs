@@ -78,6 +78,7 @@ impl Stage<'_> {
         let jobs = jobs.collect::<Result<Vec<_>>>()?;
         let played = self.run(phase, &jobs, on_step)?;
         self.network.check()?;
+        let left_pct = circuits::left_pct(&open)?;
         circuits::close(&open)?;
 
         let (mut samples, mut faults) = (Vec::new(), Vec::new());
@@ -92,6 +93,12 @@ impl Stage<'_> {
             let fault = |name: String| format!("{name} got nothing in phase {}", phase.name);
             faults.extend(silent.into_iter().filter(|_| !phase.may_fail).map(fault));
         }
+        samples.push(Sampled {
+            name: "circuits_left_pct".into(),
+            labels: Labels::new(),
+            unit: "%",
+            values: vec![left_pct],
+        });
         samples.extend(self.costs(phase, &played));
         Ok((keep(phase, samples), faults))
     }
@@ -149,7 +156,9 @@ impl Stage<'_> {
             let opens = Instant::now() + phase.warm_up;
             let window = Window { opens, closes: opens + phase.duration };
             let before = self.costs_at(window.opens, &format!("{}: warming up", phase.name), on_step);
+            let attacked = self.emulation.let_attack(phase.attack);
             let after = self.costs_at(window.closes, &format!("{}: measuring", phase.name), on_step);
+            let attacked = attacked.and(self.emulation.let_attack(false));
             stop_probes.ask();
             let mut logs = BTreeMap::new();
             let (others, streams): (Vec<_>, Vec<_>) =
@@ -161,6 +170,7 @@ impl Stage<'_> {
                 logs.insert(place, join(thread));
             }
             interrupt::check()?;
+            attacked?;
             let logs = logs.into_values().collect::<Result<_>>()?;
             Ok(Played { window, logs, before: before?, after: after? })
         })

@@ -81,6 +81,27 @@ fn bad_networks_are_refused_with_one_sentence_and_the_line() {
         (("upload = {}", "upload = { size = 1 }"), 28, "size"),
         (("\"5 s\"", "\"0.5 s\""), 30, "at least a second"),
         (("duration = \"5 s\"", "duration = \"5 s\"\nclients = [\"wib\"]"), 30, "no client \"wib\""),
+        (
+            ("duration = \"5 s\"", "duration = \"5 s\"\nfigures = { echo = \"x\" }"),
+            30,
+            "no phase gives \"echo\"",
+        ),
+        (
+            (
+                "[[tor.phase]]",
+                "[[tor.attack]]\nfrom = \"up\"\nto = \"x\"\nkind = { drop = {} }\n[[tor.phase]]",
+            ),
+            30,
+            "no host \"x\"",
+        ),
+        (
+            (
+                "[[tor.phase]]",
+                "[[tor.attack]]\nfrom = \"up\"\nto = \"up\"\nkind = { drop = {} }\n[[tor.phase]]",
+            ),
+            30,
+            "two different",
+        ),
         (("[[tor.phase]]", "[[tor.phases]]"), 30, "phase"),
         (("nodelay = false", "nodelay = 0"), 36, "boolean"),
         (("nodelay = false", "wires = { paths = { there = {} } }"), 34, "no wires \"paths\""),
