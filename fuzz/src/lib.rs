@@ -15,6 +15,7 @@ pub mod shards;
 pub mod stream;
 pub mod tls;
 pub mod torrc;
+pub mod utcp;
 
 /// A target: its name, which is also its binary's, its body and its seeds.
 pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
@@ -32,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     ("stream", stream::run, stream::seeds),
     ("tls", tls::run, tls::seeds),
     ("torrc", torrc::run, torrc::seeds),
+    ("utcp", utcp::run, utcp::seeds),
 ];
 
 /// Runs the body of the target `name` on `data`.
