@@ -1,13 +1,11 @@
 //! The report as HTML.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use super::Results;
 use super::chart::{self, Curve, Row, TAIL};
 use crate::figures::{Figure, Labels};
-use crate::plan::{Check, Statistic};
+use crate::plan::{Check, Plan, Statistic};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -60,8 +58,10 @@ fn first_page(result: &Results<'_>) -> String {
     let noise = &summary.noise;
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
     let set: Vec<String> = summary.set.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let own_noise = summary.backend_noise.iter().flat_map(|(arm, noise)| {
-        noise.iter().map(move |(name, value)| format!("{arm}: {name} {}", number(*value)))
+    let own_noise = summary.backend_noise.iter().map(|(arm, noise)| {
+        let noise: Vec<String> =
+            noise.iter().map(|(name, value)| format!("{name} {}", number(*value))).collect();
+        format!("{arm}: {}", noise.join(", "))
     });
     let settings = summary.settings.iter().map(|(arm, settings)| {
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
@@ -103,8 +103,8 @@ fn first_page(result: &Results<'_>) -> String {
 
 /// The values from elsewhere beside ours.
 fn known_values(results: &[Results<'_>]) -> String {
-    let rows: Vec<(usize, &Check)> = numbered(results)
-        .flat_map(|(number, result)| result.summary.checks.iter().map(move |check| (number, check)))
+    let rows: Vec<(usize, &Results<'_>, &Check)> = numbered(results)
+        .flat_map(|(number, result)| result.summary.checks.iter().map(move |check| (number, result, check)))
         .collect();
     if rows.is_empty() {
         return String::new();
@@ -112,13 +112,15 @@ fn known_values(results: &[Results<'_>]) -> String {
     let several = results.len() > 1;
     let mut html = "<h2>Beside what is known</h2>\n<div class=\"wide\"><table>\n<tr>".to_owned();
     html += if several { "<th>run</th>" } else { "" };
-    html += "<th>figure</th><th>labels</th><th>source</th><th class=\"n\">known</th><th class=\"n\">ours</th><th class=\"n\">demanded</th><th></th></tr>\n";
-    for (number_of_run, check) in rows {
+    html += "<th>figure</th><th>labels</th><th>source</th><th class=\"n\">known</th><th class=\"n\">ours [95 %]</th><th class=\"n\">demanded</th><th></th></tr>\n";
+    for (number_of_run, result, check) in rows {
         html += "<tr>";
         if several {
             html += &format!("<td>{}</td>", run_name(number_of_run));
         }
-        let ours = check.ours.map_or("not measured".to_owned(), number);
+        let interval =
+            interval_of(result, check).map(|[low, high]| format!(" [{}, {}]", number(low), number(high)));
+        let ours = check.ours.map_or("not measured".to_owned(), number) + &interval.unwrap_or_default();
         let bounds =
             check.bounds.map_or(String::new(), |[low, high]| format!("{} – {}", number(low), number(high)));
         let verdict = match check.holds {
@@ -137,6 +139,13 @@ fn known_values(results: &[Results<'_>]) -> String {
         );
     }
     html + "</table></div>\n"
+}
+
+/// The interval of our value, if it is a mean.
+fn interval_of(result: &Results<'_>, check: &Check) -> Option<[f64; 2]> {
+    let mut figures = result.summary.figures.iter();
+    let figure = figures.find(|figure| figure.name == check.figure && figure.labels == check.labels)?;
+    figure.ci95.filter(|_| check.statistic == Statistic::Mean)
 }
 
 /// One figure of one of the runs.
@@ -160,7 +169,11 @@ fn figures(results: &[Results<'_>]) -> String {
     all.sort_by(|a, b| {
         (&a.figure.name, &a.figure.labels, a.run).cmp(&(&b.figure.name, &b.figure.labels, b.run))
     });
-    let names: BTreeSet<&str> = all.iter().map(|found| &*found.figure.name).collect();
+    let mut names: Vec<&str> = all.iter().map(|found| &*found.figure.name).collect();
+    names.dedup();
+    // What the plan is about comes first.
+    let plans: Vec<&str> = results.iter().flat_map(|result| in_question(result.plan)).collect();
+    names.sort_by_key(|name| plans.iter().position(|plan| plan == name).unwrap_or(usize::MAX));
     let mut html = "<h2>Figures</h2>\n<p class=\"soft\">Means of the runs' means with the 95 % interval of Student's t over runs; \
                     quantiles over all samples. A diamond is a known value.</p>\n"
         .to_owned();
@@ -169,6 +182,17 @@ fn figures(results: &[Results<'_>]) -> String {
         html += &figure_group(name, &group, results.len() > 1);
     }
     html
+}
+
+/// The names of the figures that a plan compares, plots or knows something about.
+fn in_question(plan: &Plan) -> Vec<&str> {
+    let known = plan.known.iter().map(|known| &*known.as_ref().figure);
+    let plotted = plan.plots.iter().map(|plot| &*plot.as_ref().figure);
+    let compared = plan.compare.iter().flat_map(|compare| {
+        let compare = compare.as_ref();
+        [&*compare.figure, &*compare.name].into_iter().chain(compare.to.as_deref())
+    });
+    known.chain(plotted).chain(compared).collect()
 }
 
 fn figure_group(name: &str, group: &[&Found<'_>], several: bool) -> String {

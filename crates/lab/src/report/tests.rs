@@ -105,6 +105,21 @@ fn a_report_is_well_formed_and_says_everything() {
 }
 
 #[test]
+fn what_the_plan_is_about_comes_first_and_means_have_their_interval() {
+    let mut stored = stored(&["stock"]);
+    for run in 0..3 {
+        stored.samples.add(run, "a_cost", &Labels::new(), "s", &[1.0]);
+    }
+    stored.summary.figures = stored.samples.figures();
+    stored.summary.checks[0].ours = Some(52.5);
+    let html = page(&[stored.results()]);
+    let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("no {text}"));
+    assert!(place("<h3>delay_ms</h3>") < place("<h3>a_cost</h3>"));
+    // Means of the runs 0.01 apart: half an interval is 4.303 times 0.00577.
+    assert!(html.contains("52.50 [52.48, 52.53]"), "{}", &html[place("Tom")..][..200]);
+}
+
+#[test]
 fn a_report_follows_the_readers_scheme_and_loads_nothing() {
     let html = page(&[stored(&["stock"]).results()]);
     assert!(
