@@ -190,6 +190,8 @@ impl Connection {
             }
         }
         self.unsent += usize::try_from(self.gauge.take_lost_bytes()).unwrap_or(usize::MAX / 2);
+        // Losses and a window that shrinks may use capacity up too, and the relay must hear when there is some again.
+        self.is_full |= self.state == State::Open && self.capacity() == 0;
     }
 
     fn on_connected(&mut self, now: Instant) {
