@@ -276,6 +276,19 @@ impl Simulation {
         }
     }
 
+    /// Resets all byte streams between two hosts, as somebody on the path can who forges segments.
+    pub fn reset_streams(&mut self, a: HostId, b: HostId) {
+        let joins = |connection: &Connection| {
+            let ends = connection.ends.each_ref().map(|end| self.by_addr.get(&end.addr.ip()).copied());
+            ends == [Some(a), Some(b)] || ends == [Some(b), Some(a)]
+        };
+        let hit = self.connections.iter().filter(|(_, connection)| joins(connection));
+        let hit: Vec<_> = hit.map(|(id, _)| *id).collect();
+        for (id, side) in hit.into_iter().flat_map(|id| [(id, 0), (id, 1)]) {
+            self.queue.push(self.now, Due::Reset(id, side));
+        }
+    }
+
     /// Lets time pass.
     pub fn run_for(&mut self, time: Duration) {
         let end = self.now + time;

@@ -8,20 +8,23 @@ use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::bucket::Limit;
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
+use heddle_proto::endpoint::Endpoint;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::node::ShardId;
+use heddle_proto::node::{PortId, ShardId};
 use heddle_proto::origin::{
     CircuitNumber, Destination, Exchange, ExchangeNumber, ExchangeStatus, Handshake, Hop, OnionProxy,
     ProxyEvent,
 };
 use heddle_proto::policy::ExitPolicy;
-use heddle_proto::relay::{Control, Limits, NetworkParams, Relay, RelayConfig};
+use heddle_proto::relay::{Control, Limits, NetworkParams, Relay, RelayConfig, RelayStats};
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
+use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeSet;
+use std::sync::{Arc, LazyLock, Mutex};
 
 pub const OR_PORT: u16 = 9001;
 pub const ECHO: u16 = 7;
@@ -60,6 +63,8 @@ pub struct Plan {
     pub params: NetworkParams,
     /// A relay whose ORPort nobody can connect to.
     pub unreachable: Option<usize>,
+    /// Relays that speak QUIC to each other; the others are as stock Tor in this.
+    pub quic: Vec<usize>,
 }
 
 impl Default for Plan {
@@ -71,6 +76,7 @@ impl Default for Plan {
             max_queue_bytes: 16 << 20,
             params: NetworkParams::default(),
             unreachable: None,
+            quic: vec![],
         }
     }
 }
@@ -84,6 +90,16 @@ impl Net {
             .enumerate()
             .map(|(index, shards)| add_relay(&mut sim, plan, index, *shards))
             .collect();
+        let ids = |relay: &RelayHost| {
+            let target = &relay.hop.target;
+            RelayIds { rsa: target.rsa, ed25519: target.ed25519.expect("relays of tests have both") }
+        };
+        let peers: Arc<BTreeSet<RelayIds>> = Arc::new(relays.iter().map(ids).collect());
+        for (relay, shards) in relays.iter().zip(&plan.shards) {
+            for shard in 0..*shards {
+                sim.control(relay.host, shard, Control::Peers(peers.clone()));
+            }
+        }
         let services = [
             (ECHO, Service::Echo),
             (SOURCE, Service::Source),
@@ -169,6 +185,26 @@ impl Net {
         (0..self.shards[relay]).map(queued).sum()
     }
 
+    /// What all shards of a relay did.
+    pub fn stats(&mut self, relay: usize) -> RelayStats {
+        let host = self.relays[relay].host;
+        let mut stats = RelayStats::default();
+        for shard in 0..self.shards[relay] {
+            stats.add(&self.sim.with(host, shard, |relay: &mut Relay, _| relay.stats()));
+        }
+        stats
+    }
+
+    /// Cells that relays sent to each other or to the client so far, over TLS and over QUIC.
+    pub fn cells_out(&mut self, relay: usize) -> [u64; 2] {
+        let stats = self.stats(relay);
+        let of = |name| {
+            let transport = stats.transports.iter().find(|transport| transport.name == name);
+            transport.map_or(0, |transport| transport.cells_out)
+        };
+        [of("tls"), of("quic")]
+    }
+
     pub fn circuits(&mut self, relay: usize, shard: usize) -> usize {
         let host = self.relays[relay].host;
         self.sim.with(host, shard, |relay: &mut Relay, _| relay.circuits())
@@ -229,11 +265,20 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
             shards: shards as u16,
             limits: Limits::default(),
         };
-        Box::new(Relay::new(config, Box::new(transport), &seed))
+        let mut endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)> = Vec::new();
+        if plan.quic.contains(&index) {
+            let secret = zeroize::Zeroizing::new(seed.child("quic key", 0).rng().array());
+            let quic = QuicEndpoint::new(quic_options(), &secret, &seed.child("quic", 0));
+            endpoints.push((PortId(0), udp_port(shard), Box::new(quic.expect("the options are good"))));
+        }
+        Box::new(Relay::with_endpoints(config, Box::new(transport), endpoints, &seed))
     };
     let nodes = (0..shards).map(node).collect();
     let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
     let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, plain: false });
+    if plan.quic.contains(&index) {
+        (0..shards).for_each(|shard| sim.open_ports(host, shard, &[udp_port(shard)]));
+    }
     let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
     let ids = identity.tls.link.ids;
     let hop = Hop {
@@ -251,6 +296,20 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
         sim.control(host, shard, Control::Params(Arc::new(plan.params.clone())));
     }
     RelayHost { host, hop }
+}
+
+/// Each shard has a port of its own.
+fn udp_port(shard: usize) -> u16 {
+    4430 + shard as u16
+}
+
+fn quic_options() -> QuicOptions {
+    /// What virtual time counts from; nothing else depends on it.
+    static ANCHOR: LazyLock<std::time::Instant> = LazyLock::new(|| {
+        #[expect(clippy::disallowed_methods, reason = "quinn-proto wants a time that only this makes")]
+        std::time::Instant::now()
+    });
+    QuicOptions::new(*ANCHOR)
 }
 
 /// Adds an onion proxy.
