@@ -16,7 +16,9 @@ pub struct Held {
     pub circuits: usize,
     /// Channels, open or not.
     pub channels: usize,
-    /// Circuit ids in use on channels and between shards, also those whose DESTROY waits.
+    /// Connections with flows that are ready.
+    pub flow_links: usize,
+    /// Circuit ids in use on channels, of flows and between shards, also those whose DESTROY waits.
     pub circ_ids: usize,
     /// Turns to send that lanes stand in line for, or stood before they were over.
     pub turns: usize,
@@ -44,6 +46,7 @@ impl Core {
             leftover_cells: self.streams.leftovers.values().map(|leftover| leftover.queue.len()).sum(),
             circuits: self.circuits.len(),
             channels: 0,
+            flow_links: links(|link| usize::from(link.flows().is_some())),
             circ_ids: links(|link| link.lanes.len()),
             turns: links(|link| link.ready.len()),
             dials: self.dials.count(),

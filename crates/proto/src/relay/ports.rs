@@ -254,6 +254,8 @@ impl Ports {
                 port.unsent = false;
                 continue;
             };
+            // What left makes room for more.
+            port.stirred = true;
             core.meter.transports[index + 1].sent_bytes += out.len() as u64;
             if core.is_limited(transmit.to.ip()) {
                 let charged = port.charged_bytes.min(out.len());

@@ -165,7 +165,7 @@ impl Bench {
         Self::make(config, 1, true)
     }
 
-    fn make(config: RelayConfig, seed: u64, has_pipes: bool) -> Self {
+    pub fn make(config: RelayConfig, seed: u64, has_pipes: bool) -> Self {
         let seed = Seed::from_number(seed);
         let shard = |number: u16| {
             let config = RelayConfig { shard: ShardId(number), ..config.clone() };
@@ -349,6 +349,11 @@ impl Bench {
     /// Takes the bodies of VPADDING cells that came on a channel. Other cells are lost.
     pub fn paddings(&mut self, sock: Sock) -> Vec<Vec<u8>> {
         self.cells(sock);
+        self.seen_paddings(sock)
+    }
+
+    /// Takes the bodies of VPADDING cells that came before cells that were taken.
+    pub fn seen_paddings(&mut self, sock: Sock) -> Vec<Vec<u8>> {
         core::mem::take(&mut self.socket(sock).paddings)
     }
 

@@ -10,6 +10,7 @@ use heddle_proto::cell::stream::{Begin, BeginFlags, Host, HostName};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{self, ClientHandshake, Established, HandshakeType};
 use heddle_proto::crypto::{CircuitKeys, OriginLayers, Recognized, RelayLayer};
+use heddle_proto::node::SocketId;
 use heddle_proto::rng::{Rng, Seed};
 use std::net::{IpAddr, SocketAddr};
 
@@ -25,6 +26,9 @@ pub enum Kind {
 }
 
 pub const NTOR_V3_CC: Kind = Kind::NtorV3 { congestion_control: true };
+
+/// What stands for a channel where there is none.
+pub const NO_SOCK: Sock = Sock { shard: 0, id: SocketId::dialled(1 << 40) };
 
 /// A relay cell that came for a client.
 #[derive(Clone, Debug, PartialEq, Eq)]

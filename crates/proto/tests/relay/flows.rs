@@ -1,14 +1,13 @@
 //! Circuits over flows: they pass cells as circuits do, hold back whoever supplies them, and end with their flow.
 
 use super::bench::{Bench, Cell, Sock, config};
-use super::client::{Client, Hop, Kind, target, theirs};
+use super::client::{Client, Hop, Kind, NO_SOCK, target, theirs};
 use super::pipe::CONN_WINDOW_CELLS;
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::{Create2, DestroyReason};
 use heddle_proto::cell::extend::Extend2;
 use heddle_proto::cell::relay::{DATA_LEN, RelayCommand};
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, CircId, Command};
-use heddle_proto::node::SocketId;
 use heddle_proto::relay::{RelayConfig, Scheduler};
 use heddle_proto::time::Duration;
 
@@ -16,9 +15,6 @@ use heddle_proto::time::Duration;
 const HELD_QUEUE_HIGH_CELLS: u32 = 64;
 /// One GB of cells.
 const GB_CELLS: usize = 1_000_000_000 / CELL_LEN;
-
-/// What stands for a channel where there is none.
-const NO_SOCK: Sock = Sock { shard: 0, id: SocketId::dialled(1 << 40) };
 
 /// A relay with pairs to the test relays of these numbers, all of which dialled it.
 pub fn paired(config: RelayConfig, numbers: &[u8]) -> (Bench, Vec<Sock>) {

@@ -22,14 +22,13 @@ const UDP_PORT: u16 = 6000;
 /// A test relay's endpoint with one connection to the relay under test.
 pub struct Peer {
     pub number: u8,
+    is_dialler: bool,
     /// Its UDP port.
     port: u16,
     pub pipe: Pipe,
     pub conn: ConnId,
     pub ready: bool,
     pub ended: Option<ConnectionError>,
-    /// Flows that it may still open.
-    pub room: u32,
     /// Whether it reads.
     pub reading: bool,
     /// What came, and is not taken yet.
@@ -37,11 +36,14 @@ pub struct Peer {
     /// What waits for room, by flow.
     waiting: BTreeMap<CircId, VecDeque<(Command, Body)>>,
     blocked: BTreeSet<CircId>,
-    /// Cells that were handed to the endpoint.
-    pub sent_cells: usize,
 }
 
 impl Peer {
+    /// Whether it dialled.
+    pub fn is_dialler(&self) -> bool {
+        self.is_dialler
+    }
+
     pub fn addr(&self) -> SocketAddr {
         SocketAddr::new(host(self.number), self.port)
     }
@@ -51,9 +53,8 @@ impl Peer {
         while let Some((_, event)) = self.pipe.poll_event(now) {
             match event {
                 ConnectionEvent::Ready => self.ready = true,
-                ConnectionEvent::FlowRoom(room) => self.room = room,
                 ConnectionEvent::Writable(circ_id) => drop(self.blocked.remove(&circ_id)),
-                ConnectionEvent::Capacity => {}
+                ConnectionEvent::FlowRoom(_) | ConnectionEvent::Capacity => {}
                 ConnectionEvent::Ended(error) => self.ended = Some(error),
             }
         }
@@ -61,6 +62,10 @@ impl Peer {
             && let Some(cell) = self.pipe.next_incoming(now)
         {
             let (circ_id, command) = (cell.circ_id, cell.command);
+            if command == Command::DESTROY {
+                self.waiting.remove(&circ_id);
+                self.blocked.remove(&circ_id);
+            }
             self.cells.push(Cell { circ_id, command, body: cell.body.to_vec() });
         }
         for (&circ_id, waiting) in &mut self.waiting {
@@ -70,7 +75,9 @@ impl Peer {
                 && !self.blocked.contains(&circ_id)
                 && let Some((command, body)) = waiting.pop_front()
             {
-                self.sent_cells += 1;
+                if command == Command::CREATE2 && self.pipe.room(self.conn) == 0 {
+                    continue;
+                }
                 if self.pipe.send(now, self.conn, circ_id, command, &body) == FlowState::Blocked {
                     self.blocked.insert(circ_id);
                 }
@@ -100,6 +107,11 @@ impl Bench {
     pub fn offer(&mut self, sock: Sock, number: u8, flows_max: u32) -> usize {
         let paddings = self.paddings(sock);
         let [ours] = &paddings[..] else { panic!("one offer is expected: {paddings:?}") };
+        self.answer_offer(sock, ours, number, flows_max)
+    }
+
+    /// The same, for an offer that was taken already.
+    pub fn answer_offer(&mut self, sock: Sock, ours: &[u8], number: u8, flows_max: u32) -> usize {
         let parsed = Offer::parse(ours).expect("an offer");
         let mut pipe = Pipe::default();
         // Each has a key and a port of its own, as if the relay had been started anew.
@@ -133,17 +145,16 @@ impl Bench {
         let conn = pipe.open(self.now, options);
         self.peers.push(Peer {
             number,
+            is_dialler: role == Role::Initiator,
             port: their_port,
             pipe,
             conn,
             ready: false,
             ended: None,
-            room: 0,
             reading: true,
             cells: Vec::new(),
             waiting: BTreeMap::new(),
             blocked: BTreeSet::new(),
-            sent_cells: 0,
         });
         self.write(sock, &bytes);
         self.peers.len() - 1
@@ -168,6 +179,14 @@ impl Bench {
         let mut whole = [0; BODY_LEN];
         whole[..body.len()].copy_from_slice(body);
         self.peers[peer].waiting.entry(circ_id).or_default().push_back((command, whole));
+    }
+
+    /// A far end closes its connection.
+    pub fn peer_close(&mut self, peer: usize) {
+        let (now, peer) = (self.now, &mut self.peers[peer]);
+        peer.ended = Some(ConnectionError::Closed);
+        peer.pipe.close(now, peer.conn);
+        self.settle();
     }
 
     /// A far end resets a flow.

@@ -1,14 +1,16 @@
 //! An endpoint without cryptography, loss or congestion: tokens and proofs are compared, cells are carried as they are.
 //!
-//! A datagram is a connection's token, the side that sends it, and frames:
+//! A datagram is a connection's token, the side that sends it, its number, and frames. Nothing is sent again: a datagram
+//! that is missing costs the connection its life, as a dead path does.
 //!
 //! ```text
 //!   0 hello   proof (32), flows that the other side may open (4)
 //!   1 cell    flow (4), command (1), body (509)
 //!   2 reset   flow (4), reason (1)
 //!   3 credit  flow (4), cells that may be sent beside (4)
-//!   4 ack     cells that came (4)
+//!   4 ack     frames that came, of them cells (4, 4)
 //!   5 close
+//!   6 ping
 //! ```
 
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
@@ -30,10 +32,12 @@ pub const CONN_WINDOW_CELLS: usize = 300;
 const DATAGRAM_LEN_MAX: usize = 1300;
 /// How long a connection may take to be made.
 const OPENING_TIMEOUT: Duration = Duration::from_secs(30);
+/// A connection with flows is looked after so often.
+const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// A connection is dead when nothing was acknowledged for so long.
 const PATH_TIMEOUT: Duration = Duration::from_secs(5);
 
-const HEADER_LEN: usize = 21;
+const HEADER_LEN: usize = 25;
 
 struct Flow {
     incoming: VecDeque<(Command, Body)>,
@@ -53,9 +57,14 @@ struct Conn {
     opened_at: Instant,
     flows: BTreeMap<CircId, Flow>,
     room: u32,
-    /// Cells under way, and when the last of them was acknowledged or the first was sent.
+    /// Cells under way; frames under way but for acknowledgements, and when the last of them was acknowledged or the first
+    /// was sent.
     under_way: usize,
+    frames_under_way: u32,
     heard_at: Instant,
+    /// Datagrams sent and taken.
+    sent: u32,
+    taken: u32,
     frames: VecDeque<Vec<u8>>,
     /// Flows whose turn it is to be read.
     turns: VecDeque<CircId>,
@@ -87,8 +96,29 @@ impl Conn {
         self.frames.push_back(hello);
     }
 
-    fn header(&self) -> Vec<u8> {
-        [&self.options.secrets.token[..], &[u8::from(self.is_dialler())]].concat()
+    fn header(&mut self) -> Vec<u8> {
+        self.sent += 1;
+        let side = [u8::from(self.is_dialler())];
+        [&self.options.secrets.token[..], &side, &self.sent.to_be_bytes()].concat()
+    }
+
+    /// Takes a datagram's frames; what it causes, and what is to be acknowledged.
+    fn on_frames(&mut self, now: Instant, mut rest: &[u8]) -> Vec<ConnectionEvent> {
+        let (mut events, mut frames, mut cells) = (Vec::new(), 0_u32, 0_u32);
+        while !rest.is_empty() {
+            frames += u32::from(rest[0] != 4);
+            cells += u32::from(rest[0] == 1);
+            let (used, caused) = self.on_frame(now, rest);
+            rest = &rest[used..];
+            events.extend(caused);
+            if events.iter().any(|event| matches!(event, ConnectionEvent::Ended(_))) {
+                return events;
+            }
+        }
+        if frames > 0 {
+            self.frames.push_back(frame(4, &[&frames.to_be_bytes(), &cells.to_be_bytes()]));
+        }
+        events
     }
 
     fn flow(&mut self, circ_id: CircId) -> &mut Flow {
@@ -99,6 +129,15 @@ impl Conn {
             credit: FLOW_WINDOW_CELLS,
             read_cells: 0,
             blocked: false,
+        })
+    }
+
+    /// A flow is no more; one of ours leaves room for another.
+    fn forget(&mut self, circ_id: CircId) -> Option<ConnectionEvent> {
+        self.flows.remove(&circ_id).expect("a flow that is open");
+        self.is_mine(circ_id).then(|| {
+            self.room += 1;
+            ConnectionEvent::FlowRoom(self.room)
         })
     }
 
@@ -138,7 +177,6 @@ impl Conn {
             }
             1 => {
                 let circ_id = circ_id();
-                self.frames.push_back(frame(4, &[&1_u32.to_be_bytes()]));
                 // Cells of a flow that we reset were on their way.
                 if self.flows.contains_key(&circ_id) || !self.is_mine(circ_id) {
                     let body = bytes[6..6 + BODY_LEN].try_into().expect("a whole body");
@@ -168,13 +206,15 @@ impl Conn {
                 9
             }
             4 => {
-                if self.under_way >= CONN_WINDOW_CELLS {
+                if self.under_way >= CONN_WINDOW_CELLS && number(5) > 0 {
                     events.push(ConnectionEvent::Capacity);
                 }
-                self.under_way -= number(1) as usize;
+                self.frames_under_way -= number(1);
+                self.under_way -= number(5) as usize;
                 self.heard_at = now;
-                5
+                9
             }
+            6 => 1,
             _ => {
                 events.push(ConnectionEvent::Ended(ConnectionError::PeerClosed));
                 1
@@ -185,11 +225,17 @@ impl Conn {
 
     /// When the connection ends by itself.
     fn deadline(&self) -> Option<Instant> {
-        match (self.ready, self.under_way) {
+        match (self.ready, self.frames_under_way) {
             (false, _) => Some(self.opened_at + OPENING_TIMEOUT),
             (true, 0) => None,
             (true, _) => Some(self.heard_at + PATH_TIMEOUT),
         }
+    }
+
+    /// When the connection is to be looked after.
+    fn keep_alive(&self) -> Option<Instant> {
+        let quiet = self.ready && self.frames_under_way == 0 && !self.flows.is_empty();
+        quiet.then_some(self.heard_at + KEEP_ALIVE)
     }
 }
 
@@ -202,25 +248,37 @@ impl Pipe {
         });
         let Some((&id, conn)) = found else { return };
         conn.peer = from;
-        let mut rest = &bytes[HEADER_LEN..];
-        while !rest.is_empty() {
-            let (used, events) = conn.on_frame(now, rest);
-            rest = &rest[used..];
-            let over = events.iter().any(|event| matches!(event, ConnectionEvent::Ended(_)));
-            self.events.extend(events.into_iter().map(|event| (id, event)));
-            if over {
-                self.conns.remove(&id);
-                return;
+        conn.taken += 1;
+        let events = match bytes[21..25] == conn.taken.to_be_bytes() {
+            true => conn.on_frames(now, &bytes[HEADER_LEN..]),
+            false => {
+                self.last_words.push_back((from, [conn.header(), vec![5]].concat()));
+                vec![ConnectionEvent::Ended(ConnectionError::PathDead)]
             }
+        };
+        let over = events.iter().any(|event| matches!(event, ConnectionEvent::Ended(_)));
+        self.events.extend(events.into_iter().map(|event| (id, event)));
+        if over {
+            self.conns.remove(&id);
         }
     }
 
     /// Opens a flow with any cell.
     pub fn forge_flow(&mut self, conn: ConnId, circ_id: CircId, command: Command) {
-        let conn = self.conns.get_mut(&conn).expect("a connection");
+        let Some(conn) = self.conns.get_mut(&conn) else { return };
         conn.flow(circ_id);
         conn.under_way += 1;
         conn.frames.push_back(frame(1, &[&circ_id.get().to_be_bytes(), &[command.0], &[1; BODY_LEN]]));
+    }
+
+    /// The names of a connection's flows.
+    pub fn names(&self, conn: ConnId) -> Vec<CircId> {
+        self.conns.get(&conn).map_or(Vec::new(), |conn| conn.flows.keys().copied().collect())
+    }
+
+    /// Flows that may still be opened on a connection.
+    pub fn room(&self, conn: ConnId) -> u32 {
+        self.conns.get(&conn).map_or(0, |conn| conn.room)
     }
 
     /// Flows that are open on a connection.
@@ -257,7 +315,10 @@ impl Endpoint for Pipe {
             flows: BTreeMap::new(),
             room: 0,
             under_way: 0,
+            frames_under_way: 0,
             heard_at: now,
+            sent: 0,
+            taken: 0,
             frames: VecDeque::new(),
             turns: VecDeque::new(),
         };
@@ -269,7 +330,7 @@ impl Endpoint for Pipe {
     }
 
     fn close(&mut self, _: Instant, conn: ConnId) {
-        if let Some(conn) = self.conns.remove(&conn) {
+        if let Some(mut conn) = self.conns.remove(&conn) {
             self.last_words.push_back((conn.peer, [conn.header(), vec![5]].concat()));
         }
     }
@@ -288,13 +349,19 @@ impl Endpoint for Pipe {
             let error = if conn.ready { ConnectionError::PathDead } else { ConnectionError::NoAnswer };
             self.events.push_back((id, ConnectionEvent::Ended(error)));
         }
+        for conn in self.conns.values_mut() {
+            if conn.keep_alive().is_some_and(|at| at <= now) {
+                conn.heard_at = now;
+                conn.frames.push_back(vec![6]);
+            }
+        }
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.conns.values().filter_map(Conn::deadline).min()
+        self.conns.values().flat_map(|conn| [conn.deadline(), conn.keep_alive()]).flatten().min()
     }
 
-    fn poll_transmit(&mut self, _: Instant, _: usize, out: &mut Vec<u8>) -> Option<Transmit> {
+    fn poll_transmit(&mut self, now: Instant, _: usize, out: &mut Vec<u8>) -> Option<Transmit> {
         if let Some((to, bytes)) = self.last_words.pop_front() {
             out.extend(bytes);
             return Some(Transmit { to, from: None, ecn: 0, stride: out.len() });
@@ -303,6 +370,12 @@ impl Endpoint for Pipe {
         out.extend(conn.header());
         while let Some(next) = conn.frames.front().filter(|next| out.len() + next.len() <= DATAGRAM_LEN_MAX) {
             out.extend_from_slice(next);
+            if next[0] != 4 {
+                if conn.frames_under_way == 0 {
+                    conn.heard_at = now;
+                }
+                conn.frames_under_way += 1;
+            }
             conn.frames.pop_front();
         }
         Some(Transmit { to: conn.peer, from: None, ecn: 0, stride: out.len() })
@@ -318,7 +391,8 @@ impl Endpoint for Pipe {
                 let circ_id = conn.turns.pop_front().expect("they were counted");
                 let Some(flow) = conn.flows.get_mut(&circ_id) else { continue };
                 if let Some(reason) = flow.reset {
-                    conn.flows.remove(&circ_id);
+                    let room = conn.forget(circ_id);
+                    self.events.extend(room.map(|room| (id, room)));
                     let mut body = [0; BODY_LEN];
                     body[0] = reason;
                     let (command, body) = self.lent.insert((Command::DESTROY, body));
@@ -356,18 +430,12 @@ impl Endpoint for Pipe {
         self.conns.get(&conn).map_or(0, |conn| CONN_WINDOW_CELLS - conn.under_way)
     }
 
-    fn send(
-        &mut self,
-        now: Instant,
-        id: ConnId,
-        circ_id: CircId,
-        command: Command,
-        body: &Body,
-    ) -> FlowState {
+    fn send(&mut self, _: Instant, id: ConnId, circ_id: CircId, command: Command, body: &Body) -> FlowState {
         let conn = self.conns.get_mut(&id).expect("a connection that is ready");
         let name = circ_id.get().to_be_bytes();
         if command == Command::DESTROY {
-            conn.flows.remove(&circ_id).expect("a flow that is open");
+            let room = conn.forget(circ_id);
+            self.events.extend(room.map(|room| (id, room)));
             // What is queued is discarded: nothing of it counts as under way any more.
             let before = conn.frames.len();
             conn.frames.retain(|frame| frame[0] != 1 || frame[1..5] != name);
@@ -384,9 +452,6 @@ impl Endpoint for Pipe {
             assert!(conn.is_mine(circ_id), "only names of our half are opened");
             assert_eq!(command, Command::CREATE2, "a flow begins with CREATE2");
             conn.room = conn.room.checked_sub(1).expect("there is room for a flow");
-        }
-        if conn.under_way == 0 {
-            conn.heard_at = now;
         }
         conn.under_way += 1;
         conn.frames.push_back(frame(1, &[&name, &[command.0], body]));

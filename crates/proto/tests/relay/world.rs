@@ -1,11 +1,12 @@
 //! Peers, servers, workers and the resolver around one relay, which do anything in any order.
 
 use super::bench::{Bench, Sock, config, host, or_port};
-use super::client::{Client, Got, Hop, Kind, NTOR_V3_CC};
+use super::client::{Client, Got, Hop, Kind, NO_SOCK, NTOR_V3_CC};
 use super::plain::{CLIENT_LINE, relay_line};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::Created2;
 use heddle_proto::cell::extend::Extended2;
+use heddle_proto::cell::frame::write_variable;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command, relay};
 use heddle_proto::crypto::onionskin::ClientHandshake;
@@ -13,6 +14,7 @@ use heddle_proto::node::{Resolution, ResolveError, SocketError};
 use heddle_proto::relay::{Held, Limits, RelayConfig};
 use heddle_proto::rng::Rng;
 use heddle_proto::time::Duration;
+use std::collections::BTreeMap;
 
 /// Where decisions come from: a generator, or a fuzzer's bytes until they are used up.
 pub enum Choices<'a> {
@@ -63,6 +65,10 @@ struct World<'a> {
     circuits: Vec<Circuit>,
     hops: Vec<Hop>,
     next_id: u32,
+    /// Who is at the far end of each channel.
+    numbers: BTreeMap<Sock, u8>,
+    /// What the relays at far ends of flows know of circuits.
+    flow_hops: Vec<(usize, Hop)>,
 }
 
 /// Small limits, so that they are met.
@@ -70,7 +76,7 @@ fn small_config(shards: u16) -> RelayConfig {
     let limits = Limits {
         circuits: 40,
         circuits_per_channel: 20,
-        channels: 12 + usize::from(shards),
+        channels: 20 + usize::from(shards),
         onionskins: 6,
         waiting_per_dial: 4,
         streams_per_circuit: 6,
@@ -86,9 +92,18 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
     if choices.below(3) == 0 {
         config.bandwidth = Limit { rate_bytes_per_s: 50_000, burst_bytes: 100_000 };
     }
-    let bench = Bench::with_seed(config, seed);
-    let mut world =
-        World { bench, choices, channels: Vec::new(), circuits: Vec::new(), hops: Vec::new(), next_id: 0 };
+    let mut bench = Bench::make(config, seed, choices.below(3) != 0);
+    bench.list(&[1, 2, 3, 4, 5]);
+    let mut world = World {
+        bench,
+        choices,
+        channels: Vec::new(),
+        circuits: Vec::new(),
+        hops: Vec::new(),
+        next_id: 0,
+        numbers: BTreeMap::new(),
+        flow_hops: Vec::new(),
+    };
     for _ in 0..steps {
         if world.choices.are_over() {
             break;
@@ -102,7 +117,11 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
 
 impl World<'_> {
     fn step(&mut self) {
-        match self.choices.below(20) {
+        match self.choices.below(26) {
+            20 => self.pair(),
+            21..24 => self.peer(),
+            24 => self.wires(),
+            25 => self.flow_hop_cell(),
             0 => self.open_channel(),
             1 | 2 => self.create(),
             3..8 => self.relay_cell(),
@@ -125,7 +144,10 @@ impl World<'_> {
             let held = shard.relay.held();
             assert_eq!(held.slots, held.circuit_cells + held.leftover_cells, "{held:?}");
             assert!(held.turns <= 3 * held.circ_ids + 100, "{held:?}");
-            assert!(held.circ_ids <= 2 * held.circuits + 20 * (held.channels + 1), "{held:?}");
+            assert!(
+                held.circ_ids <= 2 * held.circuits + 20 * (held.channels + held.flow_links + 1),
+                "{held:?}"
+            );
         }
     }
 
@@ -152,6 +174,114 @@ impl World<'_> {
         };
         self.bench.write(sock, &line);
         self.channels.push(sock);
+        self.numbers.insert(sock, number);
+    }
+
+    /// A relay at the far end of a channel answers the offer that came there, well or badly.
+    fn pair(&mut self) {
+        let Some(sock) = self.channel() else { return };
+        let number = self.numbers.get(&sock).copied().unwrap_or_else(|| or_number(sock, &self.bench));
+        let Some(ours) = self.bench.seen_paddings(sock).pop() else { return };
+        match self.choices.below(8) {
+            0 => {
+                let mut body = vec![0; self.choices.below(600)];
+                self.choices.fill(&mut body);
+                let mut bytes = Vec::new();
+                write_variable(&mut bytes, 0, Command::VPADDING, &body);
+                self.bench.write(sock, &bytes);
+            }
+            choice => {
+                let flows_max = [1, 3, 1000][choice % 3];
+                self.bench.answer_offer(sock, &ours, number, flows_max);
+            }
+        }
+    }
+
+    /// A far end of a connection that is ready.
+    fn live_peer(&mut self) -> Option<usize> {
+        let live = self.bench.peers.iter().enumerate();
+        let live = live.filter(|(_, peer)| peer.ready && peer.ended.is_none());
+        let live: Vec<usize> = live.map(|(index, _)| index).collect();
+        (!live.is_empty()).then(|| live[self.choices.below(live.len())])
+    }
+
+    /// A far end does something on its flows.
+    fn peer(&mut self) {
+        let Some(index) = self.live_peer() else { return };
+        let peer = &self.bench.peers[index];
+        let (room, names) = (peer.pipe.room(peer.conn), peer.pipe.names(peer.conn));
+        self.next_id += 1;
+        let half = if peer.is_dialler() { 1 << 31 } else { 0 };
+        let new_name = CircId::new(half | self.next_id).expect("not zero");
+        let name = (!names.is_empty()).then(|| names[self.choices.below(names.len())]);
+        match (self.choices.below(12), name) {
+            (0..4, _) if room > 0 => {
+                let mut client = Client::new(NO_SOCK, new_name);
+                let (_, command, mut body) = client.onionskin(Kind::Ntor, super::bench::OURS);
+                body[10] ^= u8::from(self.choices.below(8) == 0);
+                self.bench.peer_send(index, new_name, command, &body);
+            }
+            (4, _) => {
+                let command = Command(self.choices.below(4) as u8);
+                let peer = &mut self.bench.peers[index];
+                peer.pipe.forge_flow(peer.conn, new_name, command);
+            }
+            (5, Some(name)) => self.bench.peer_destroy(index, name, 1),
+            (6, _) => self.bench.set_reading(index, false),
+            (7 | 8, _) => self.bench.set_reading(index, true),
+            (9, _) if self.choices.below(4) == 0 => self.bench.peer_close(index),
+            (_, Some(name)) => {
+                let commands = [Command::RELAY, Command::RELAY_EARLY, Command::CREATED2];
+                let command = commands[self.choices.below(20) / 9];
+                self.bench.peer_send(index, name, command, &[1; 100]);
+            }
+            _ => {}
+        }
+    }
+
+    fn wires(&mut self) {
+        match self.choices.below(8) {
+            0 => self.bench.wires_up = false,
+            1 => self.bench.wires_held = true,
+            _ => (self.bench.wires_up, self.bench.wires_held) = (true, false),
+        }
+    }
+
+    /// The relay ahead, on a flow, sends something.
+    fn flow_hop_cell(&mut self) {
+        let peers = &self.bench.peers;
+        self.flow_hops.retain(|(index, hop)| {
+            let peer = &peers[*index];
+            peer.ended.is_none() && peer.pipe.names(peer.conn).contains(&hop.circ_id)
+        });
+        if self.flow_hops.is_empty() {
+            return;
+        }
+        let at = self.choices.below(self.flow_hops.len());
+        let cells = 1 + self.choices.below(150);
+        let (index, hop) = &mut self.flow_hops[at];
+        for _ in 0..cells {
+            let body = hop.seal(RelayCommand::DROP, 0, &[1; 400]);
+            self.bench.peer_queue(*index, hop.circ_id, Command::RELAY, &body);
+        }
+    }
+
+    /// Takes what came over flows, and answers CREATE2.
+    fn collect_flows(&mut self) {
+        for index in 0..self.bench.peers.len() {
+            for cell in self.bench.peer_cells(index) {
+                if cell.command != Command::CREATE2 {
+                    continue;
+                }
+                let number = self.bench.peers[index].number;
+                let Some((hop, created2)) = Hop::try_accept(NO_SOCK, number, &cell) else { continue };
+                let peer = &self.bench.peers[index];
+                if self.choices.below(8) != 0 && peer.pipe.names(peer.conn).contains(&cell.circ_id) {
+                    self.bench.peer_send(index, hop.circ_id, Command::CREATED2, &created2);
+                    self.flow_hops.push((index, hop));
+                }
+            }
+        }
     }
 
     fn channel(&mut self) -> Option<Sock> {
@@ -416,6 +546,7 @@ impl World<'_> {
 
     /// Takes what came, answers CREATE2 and notes what the clients learn.
     fn collect(&mut self) {
+        self.collect_flows();
         let channels = self.channels.clone();
         for sock in channels {
             if self.bench.gone(sock).is_some() {
@@ -452,7 +583,9 @@ impl World<'_> {
     fn end(mut self) {
         self.bench.working = true;
         self.bench.delivering = true;
+        (self.bench.wires_up, self.bench.wires_held) = (true, false);
         self.bench.settle();
+        (0..self.bench.peers.len()).for_each(|peer| self.bench.peer_close(peer));
         for shard in 0..self.bench.shards.len() {
             while let Some(sock) = self.bench.sockets(shard).into_iter().find(|sock| !self.is_stream(*sock)) {
                 self.bench.fail(sock, SocketError::Reset);
@@ -461,7 +594,7 @@ impl World<'_> {
                 self.bench.resolve_next(shard, Err(ResolveError::Transient));
             }
         }
-        self.bench.pass(Duration::from_secs(120));
+        self.bench.pass(Duration::from_secs(600));
         for shard in 0..self.bench.shards.len() {
             assert_eq!(self.bench.shards[shard].relay.held(), Held::default(), "of shard {shard}");
             assert_eq!(self.bench.sockets(shard), [], "of shard {shard}");
