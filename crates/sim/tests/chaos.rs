@@ -2,6 +2,7 @@
 
 mod support;
 
+use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::origin::{
     CircuitNumber, Closed, Exchange, ExchangeNumber, Handshake, OnionProxy, ProxyEvent,
@@ -19,12 +20,14 @@ struct Chaos {
     circuits: Vec<CircuitNumber>,
     exchanges: Vec<ExchangeNumber>,
     killed: Option<usize>,
+    /// Whether relays speak QUIC, and their wires are in trouble.
+    quic: bool,
     /// Circuits that were extended to any relay at all, which may be one that must refuse.
     odd: BTreeSet<CircuitNumber>,
 }
 
 impl Chaos {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, quic: bool) -> Self {
         let mut rng = heddle_proto::rng::Seed::from_number(seed).child("chaos", 0).rng();
         let wire = Wire {
             latency: Duration::from_millis(1 + rng.below(30)),
@@ -35,8 +38,18 @@ impl Chaos {
         };
         let shards = (0..5).map(|_| 1 + rng.below(3) as usize).collect();
         let max_queue_bytes = if rng.below(4) == 0 { 100_000 } else { 4 << 20 };
-        let net = Net::new(&Plan { seed, wire, shards, max_queue_bytes, ..Plan::default() });
-        Chaos { net, rng, circuits: Vec::new(), exchanges: Vec::new(), killed: None, odd: BTreeSet::new() }
+        // The last relay but one is as stock Tor in this.
+        let speakers = if quic { vec![0, 1, 2, 4] } else { vec![] };
+        let plan = Plan { seed, wire, shards, max_queue_bytes, quic: speakers, ..Plan::default() };
+        Chaos {
+            net: Net::new(&plan),
+            rng,
+            circuits: Vec::new(),
+            exchanges: Vec::new(),
+            killed: None,
+            quic,
+            odd: BTreeSet::new(),
+        }
     }
 
     fn pick<T: Copy>(&mut self, list: fn(&Self) -> &Vec<T>) -> Option<T> {
@@ -95,10 +108,36 @@ impl Chaos {
                 self.net.sim.kill(self.net.relays[relay].host);
                 self.killed = Some(relay);
             }
+            19 if self.quic => self.trouble(),
             _ => {
                 let pause = Duration::from_millis(1 << self.rng.below(12));
                 self.net.sim.run_for(pause);
             }
+        }
+    }
+
+    /// Something happens to the wire between two relays.
+    fn trouble(&mut self) {
+        let (a, b) = (self.rng.below(5) as usize, self.rng.below(5) as usize);
+        let hosts = (self.net.relays[a].host, self.net.relays[b].host);
+        match self.rng.below(6) {
+            _ if a == b => {}
+            0..2 => self.net.sim.block_datagrams(hosts.0, hosts.1, true),
+            2..4 => self.net.sim.block_datagrams(hosts.0, hosts.1, false),
+            4 => self.net.sim.reset_streams(hosts.0, hosts.1),
+            _ => self.net.sim.set_datagram_wire(
+                hosts.0,
+                hosts.1,
+                DirectionOptions {
+                    delay_ns: 1_000_000 * self.rng.below(50),
+                    jitter: Jitter::Exponential { mean_ns: 2_000_000 },
+                    jitter_reorders: true,
+                    loss: Loss::Bernoulli { probability: self.rng.below(30) as f64 / 1000.0 },
+                    reorder: Some(Reorder { probability: 0.05, hold_ns: 20_000_000 }),
+                    duplicate: 0.01,
+                    ..DirectionOptions::default()
+                },
+            ),
         }
     }
 
@@ -154,8 +193,8 @@ impl Chaos {
     }
 }
 
-fn run(seed: u64) -> TraceHash {
-    let mut chaos = Chaos::new(seed);
+fn run(seed: u64, quic: bool) -> TraceHash {
+    let mut chaos = Chaos::new(seed, quic);
     for _ in 0..300 {
         chaos.act();
     }
@@ -166,11 +205,19 @@ fn run(seed: u64) -> TraceHash {
 fn nothing_is_left_in_the_end() {
     // Each takes a second or two, so that these are few.
     for seed in 0..8 {
-        run(seed);
+        run(seed, false);
+    }
+}
+
+#[test]
+fn nothing_is_left_of_circuits_on_quic() {
+    for seed in 0..8 {
+        run(seed, true);
     }
 }
 
 #[test]
 fn chaos_repeats() {
-    assert_eq!(run(77), run(77));
+    assert_eq!(run(77, false), run(77, false));
+    assert_eq!(run(78, true), run(78, true));
 }
