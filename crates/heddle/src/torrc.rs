@@ -8,6 +8,7 @@
 //! A torrc that stock Tor takes is taken here. What Heddle does not support is named in one warning for each option;
 //! an unknown name is an error, because a misspelt option must not be lost in silence.
 
+mod heddle;
 mod lines;
 mod names;
 mod options;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+pub use heddle::{HeddleOptions, Transport, UdpPort};
 pub use options::{Options, SafeLogging};
 pub use values::{Log, LogTarget, OrAddress, OrPort, Port, Severity};
 
@@ -100,7 +102,7 @@ impl Resolved {
     /// The setting a line is about; `None` when it has none and a warning says so.
     fn find_setting(&mut self, line: &Line) -> Result<Option<&'static Setting>, TorrcError> {
         let written = line.name.as_str();
-        let ours = settings::HEDDLE_SETTINGS.iter();
+        let ours = heddle::SETTINGS.iter();
         if let Some(setting) = ours.clone().find(|setting| setting.name.eq_ignore_ascii_case(written)) {
             return Ok(Some(setting));
         }
@@ -180,7 +182,7 @@ impl Resolved {
             apply_testing_defaults(&mut options);
         }
         for (name, values) in &self.values {
-            let our_setting = settings::HEDDLE_SETTINGS.iter().find(|setting| setting.name == *name);
+            let our_setting = heddle::SETTINGS.iter().find(|setting| setting.name == *name);
             let setting = our_setting
                 .or_else(|| settings::find(name))
                 .expect("values are kept under the names of settings");

@@ -8,6 +8,12 @@ pub fn monotonic() -> Instant {
     Instant::from_nanos(nanos(clock_gettime(ClockId::Monotonic)))
 }
 
+/// The moment that [`Instant::ZERO`] stands for, for libraries that want the system's type. Both read the same clock.
+pub fn anchor() -> std::time::Instant {
+    let now = std::time::Instant::now();
+    now.checked_sub(monotonic().since(Instant::ZERO)).unwrap_or(now)
+}
+
 /// CLOCK_REALTIME; a clock set before 1970 reads as 1970.
 pub fn wall_clock() -> UnixTime {
     UnixTime { ns: nanos(clock_gettime(ClockId::Realtime)) }
@@ -22,6 +28,15 @@ fn nanos(time: Timespec) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_anchor_stays_where_it_is() {
+        let (first, second) = (anchor(), anchor());
+        let apart = first.max(second) - first.min(second);
+        assert!(apart < std::time::Duration::from_secs(1), "{apart:?}");
+        let since = first.elapsed();
+        assert!(since <= monotonic().since(Instant::ZERO) + std::time::Duration::from_secs(1));
+    }
 
     #[test]
     fn clocks_run_forward_and_agree_with_std() {

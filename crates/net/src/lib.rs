@@ -28,7 +28,7 @@ mod sys;
 pub mod tun;
 mod workers;
 
-pub use clock::{monotonic, wall_clock};
+pub use clock::{anchor, monotonic, wall_clock};
 pub use counters::Counters;
 pub use dns::{Resolver, ResolverOptions};
 pub use event_loop::{EventLoop, link_shards};

@@ -72,6 +72,11 @@ impl Listeners {
         advertised
     }
 
+    /// The number of the first ORPort that is listened on.
+    pub fn or_port(&self) -> u16 {
+        self.sockets.iter().find_map(|socket| socket.local_addr().ok()).map_or(0, |addr| addr.port())
+    }
+
     pub fn into_sockets(self) -> Vec<TcpListener> {
         self.sockets
     }

@@ -13,18 +13,19 @@ use super::{Failure, link_identity};
 use crate::torrc::Options;
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::certs::ChannelCerts;
-use heddle_dir::consensus::Consensus;
 use heddle_dir::consensus::client::DirectoryClient;
+use heddle_dir::consensus::{Consensus, Relay};
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
 use heddle_dir::keys::{OnionKeyLifetimes, RelayKeys, SigningRenewal};
 use heddle_dir::publish::{PostOutcome, PublishSchedule, PublishView, post_descriptor};
 use heddle_net::{LoopHandle, wall_clock};
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
-use heddle_proto::ids::{Ed25519Id, RsaId};
+use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::relay::{Control, Event, NetworkParams, ProbeHop};
 use heddle_proto::rng::{Rng, Seed};
 use heddle_transport::PaddingOptions;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -125,6 +126,7 @@ impl ControlPlane {
         };
         plane.tell_onion_keys();
         plane.tell_params();
+        plane.tell_peers();
         Ok(std::thread::Builder::new().name("control plane".into()).spawn(move || plane.run())?)
     }
 
@@ -172,6 +174,7 @@ impl ControlPlane {
                 log::info!("A new consensus lists {relays} relays");
                 self.tell_missing();
                 self.tell_params();
+                self.tell_peers();
             }
             Err(error) => log::debug!("No newer consensus: {error}"),
         }
@@ -199,6 +202,16 @@ impl ControlPlane {
             self.padding = padding;
             self.replace_transports();
         }
+    }
+
+    /// Says which relays there are, by both identities. Those whose microdescriptor is not known are left out.
+    fn tell_peers(&self) {
+        let Some(consensus) = self.client.consensus() else { return };
+        let ids = |relay: &Relay| {
+            Some(RelayIds { rsa: RsaId(relay.rsa_id), ed25519: Ed25519Id(relay.ed25519_id?) })
+        };
+        let peers: Arc<BTreeSet<RelayIds>> = Arc::new(consensus.relays.iter().filter_map(ids).collect());
+        self.shards.tell(|| Control::Peers(peers.clone()));
     }
 
     fn tell_onion_keys(&self) {

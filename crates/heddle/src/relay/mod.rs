@@ -6,6 +6,7 @@
 mod address;
 mod bandwidth;
 mod control_plane;
+mod endpoints;
 mod link_identity;
 mod shards;
 
@@ -162,8 +163,11 @@ fn start_resolver(options: &Options) -> Option<Resolver> {
 
 fn net_options(options: &Options) -> heddle_net::Options {
     let bind = options.outbound_bind_address_or.iter().chain(&options.outbound_bind_address);
-    let mut net =
-        heddle_net::Options { tcp_nodelay: options.heddle_tcp_no_delay, ..heddle_net::Options::default() };
+    let mut net = heddle_net::Options {
+        tcp_nodelay: options.heddle.tcp_no_delay,
+        udp_offload: options.heddle.udp_offload,
+        ..heddle_net::Options::default()
+    };
     for address in bind {
         match address {
             std::net::IpAddr::V4(address) => net.outbound_bind_v4 = net.outbound_bind_v4.or(Some(*address)),
@@ -187,7 +191,7 @@ fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> R
         bandwidth: Limit { rate_bytes_per_s: options.bandwidth_rate, burst_bytes: options.bandwidth_burst },
         relay_bandwidth: Some(Limit { rate_bytes_per_s: relay_rate, burst_bytes: relay_burst }),
         count_private_bandwidth: options.count_private_bandwidth,
-        scheduler: heddle_proto::relay::Scheduler::RoundRobin,
+        scheduler: options.heddle.scheduler,
         shard: ShardId(0),
         shards: 1,
         limits: Limits::default(),

@@ -6,16 +6,17 @@
 //! - Workers and the resolver serve all shards.
 
 use super::address::Listeners;
+use super::endpoints::{self, Bound};
 use super::{Failure, link_identity, net_options, relay_config};
 use crate::torrc::Options;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
 use heddle_net::{EventLoop, LoopHandle, Resolver, Workers, link_shards};
-use heddle_proto::node::ShardId;
+use heddle_proto::node::{PortId, ShardId};
 use heddle_proto::relay::{Event, Limits, Relay, RelayConfig};
 use heddle_proto::rng::Seed;
 use heddle_transport::PaddingOptions;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
@@ -46,26 +47,29 @@ impl Shards {
     /// Makes as many shards as the operator wants.
     pub fn new(parts: &Parts<'_>, listeners: Listeners) -> Result<Self, Failure> {
         let count = shard_count(parts.options);
-        let advertised = listeners.advertised();
         let whole = relay_config(parts.options, parts.keys, &listeners);
         let workers = match parts.options.num_cpus {
             0 => Workers::start_per_core(TASKS_MAX)?,
             threads => Workers::start(threads as usize, TASKS_MAX)?,
         };
-        let mut relays: Vec<Relay> = Vec::new();
+        let mut relays: Vec<(Relay, Vec<UdpSocket>)> = Vec::new();
         for shard in 0..count {
-            let mut relay = relay(parts, part_of(&whole, shard, count), &advertised)?;
-            if let Some(first) = relays.first() {
+            let (mut relay, sockets) = relay(parts, part_of(&whole, shard, count), &listeners)?;
+            if let Some((first, _)) = relays.first() {
                 relay.share_rates(first);
             }
-            relays.push(relay);
+            relays.push((relay, sockets));
         }
         let mut loops = Vec::new();
-        for relay in relays {
+        for (relay, sockets) in relays {
             let mut event_loop = EventLoop::new(relay, net_options(parts.options))?;
             event_loop.set_workers(&workers);
             if let Some(resolver) = parts.resolver {
                 event_loop.set_resolver(resolver.clone());
+            }
+            for socket in sockets {
+                let port = event_loop.add_port(socket)?;
+                log::info!("{}", describe(&event_loop, port));
             }
             loops.push(event_loop);
         }
@@ -105,7 +109,7 @@ impl Shards {
 /// plane need time too, and every circuit that crosses between shards costs two copies a cell.
 fn shard_count(options: &Options) -> u16 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let chosen = options.heddle_shards.map_or((cores - 1).clamp(1, SHARDS_MAX), usize::from);
+    let chosen = options.heddle.shards.map_or((cores - 1).clamp(1, SHARDS_MAX), usize::from);
     u16::try_from(chosen).unwrap_or(u16::MAX)
 }
 
@@ -121,12 +125,32 @@ fn part_of(whole: &RelayConfig, shard: u16, shards: u16) -> RelayConfig {
     }
 }
 
-fn relay(parts: &Parts<'_>, config: RelayConfig, advertised: &[SocketAddr]) -> Result<Relay, Failure> {
-    let shard = u64::from(config.shard.0);
+/// A shard, and the sockets of its UDP ports in their order.
+fn relay(
+    parts: &Parts<'_>,
+    config: RelayConfig,
+    listeners: &Listeners,
+) -> Result<(Relay, Vec<UdpSocket>), Failure> {
+    let shard = config.shard.0;
+    let seed = |label| parts.seed.child(label, shard.into());
     let padding = PaddingOptions::default();
-    let seed = parts.seed.child("tls", shard);
-    let transport = link_identity::transport(parts.keys, parts.certs, advertised, padding, seed)?;
-    Ok(Relay::new(config, Box::new(transport), &parts.seed.child("shard", shard)))
+    let transport =
+        link_identity::transport(parts.keys, parts.certs, &listeners.advertised(), padding, seed("tls"))?;
+    let bound = endpoints::bind(parts.options, listeners.or_port(), shard, &seed("quic"))?;
+    let mut sockets = Vec::new();
+    let mut endpoints = Vec::new();
+    for Bound { socket, port, offered, endpoint } in bound {
+        sockets.push(socket);
+        endpoints.push((port, offered, endpoint));
+    }
+    Ok((Relay::with_endpoints(config, Box::new(transport), endpoints, &seed("shard")), sockets))
+}
+
+fn describe(event_loop: &EventLoop<Relay>, port: PortId) -> String {
+    let Some(info) = event_loop.port_info(port) else { return "A UDP port is open".to_owned() };
+    let how = if info.offload { "many datagrams at once" } else { "one datagram at a time" };
+    let (recv, send) = (info.recv_buffer_bytes, info.send_buffer_bytes);
+    format!("UDP port {} is open: {how}, buffers of {recv} and {send} bytes", info.local)
 }
 
 /// Gives the listeners to the first loop, which deals out what it accepts.

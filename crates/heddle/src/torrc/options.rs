@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use heddle_dir::authority::{DirAuthority, is_nickname};
 use heddle_proto::policy::{ExitPolicy, ExitPolicyOptions, Rule};
 
+use super::heddle::HeddleOptions;
 use super::values::{Log, OrAddress, OrPort};
 
 /// The options of a relay. Each field is named like the stock option it comes from; see tor(1) for what stock Tor
@@ -128,12 +129,8 @@ pub struct Options {
     pub connection_padding: Option<bool>,
     /// Whether connections are closed early and padded less.
     pub reduced_connection_padding: bool,
-    /// `HeddleTCPNoDelay`: whether small writes to TCP connections leave at once. Stock Tor leaves Nagle's algorithm
-    /// on, so experiments turn this off to tell its part of a gain apart.
-    pub heddle_tcp_no_delay: bool,
-    /// `HeddleShards`: in how many shards, each with a thread and a core of its own, the relay carries cells; `None` lets
-    /// it choose by the machine's cores.
-    pub heddle_shards: Option<u16>,
+    /// Options that stock Tor does not know.
+    pub heddle: HeddleOptions,
 }
 
 /// How careful messages are with addresses.
@@ -239,6 +236,7 @@ impl Options {
         }
         self.validate_or_port().map_err(|reason| ("ORPort", reason.to_owned()))?;
         self.validate_bandwidth()?;
+        self.heddle.validate()?;
         if self.testing_tor_network && self.authorities().next().is_none() {
             let reason = "a test network needs its own authorities; add DirAuthority lines".to_owned();
             return Err(("TestingTorNetwork", reason));
@@ -364,8 +362,7 @@ impl Default for Options {
             reduced_circuit_padding: false,
             connection_padding: None,
             reduced_connection_padding: false,
-            heddle_tcp_no_delay: true,
-            heddle_shards: None,
+            heddle: HeddleOptions::default(),
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Setting {
     pub(super) set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
 }
 
-const fn one(
+pub(super) const fn one(
     name: &'static str,
     set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
 ) -> Setting {
@@ -41,19 +41,10 @@ const fn all(
     Setting { name, lines: Lines::All, set }
 }
 
-/// More shards than this would only hand cells to and fro.
-const HEDDLE_SHARDS_MAX: u32 = 64;
-
 /// The setting of a stock option, or `None` when Heddle does not support it.
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name)
 }
-
-/// Options beginning with `Heddle`, which stock Tor does not know. A new one is one line here.
-pub(super) const HEDDLE_SETTINGS: &[Setting] = &[
-    one("HeddleShards", |o, v, _| put(&mut o.heddle_shards, shards(v))),
-    one("HeddleTCPNoDelay", |o, v, _| put(&mut o.heddle_tcp_no_delay, flag(v))),
-];
 
 const SETTINGS: &[Setting] = &[
     one("Nickname", |o, v, _| put(&mut o.nickname, Ok(v.to_owned()))),
@@ -163,7 +154,7 @@ impl Setting {
     }
 }
 
-fn put<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
+pub(super) fn put<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
     *field = value?;
     Ok(())
 }
@@ -173,7 +164,7 @@ fn push<T>(field: &mut Vec<T>, value: Result<T, String>) -> Result<(), String> {
     Ok(())
 }
 
-fn flag(text: &str) -> Result<bool, String> {
+pub(super) fn flag(text: &str) -> Result<bool, String> {
     match text {
         "0" => Ok(false),
         "1" => Ok(true),
@@ -188,23 +179,12 @@ fn flag_or_auto(text: &str) -> Result<Option<bool>, String> {
     flag(text).map(Some).map_err(|_| format!("`{text}` is none of 0, 1 and auto"))
 }
 
-fn count(text: &str) -> Result<u32, String> {
+pub(super) fn count(text: &str) -> Result<u32, String> {
     let digits = text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse::<i32>().ok().filter(|_| digits);
     number
         .and_then(|number| u32::try_from(number).ok())
         .ok_or_else(|| format!("`{text}` is not a whole number"))
-}
-
-fn shards(text: &str) -> Result<Option<u16>, String> {
-    if text.eq_ignore_ascii_case("auto") {
-        return Ok(None);
-    }
-    let number = count(text).ok().filter(|number| (1..=HEDDLE_SHARDS_MAX).contains(number));
-    match number.and_then(|number| u16::try_from(number).ok()) {
-        Some(number) => Ok(Some(number)),
-        None => Err(format!("`{text}` is neither `auto` nor a number from 1 to {HEDDLE_SHARDS_MAX}")),
-    }
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {
@@ -242,7 +222,7 @@ fn authority(text: &str, warnings: &mut Vec<String>) -> Result<DirAuthority, Str
 }
 
 /// The items of a list separated by commas.
-fn items(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn items(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
 

@@ -135,12 +135,21 @@ fn an_exit_policy_follows_its_switches() {
 
 #[test]
 fn options_of_our_own_are_read_in_any_case() {
-    assert!(relay("").heddle_tcp_no_delay);
-    assert!(!relay("heddletcpnodelay 0").heddle_tcp_no_delay);
+    let plain = relay("").heddle;
+    assert_eq!(plain, HeddleOptions::default());
+    assert!(plain.uses(Transport::Quic) && plain.uses(Transport::Tls));
+    assert!(!relay("heddletcpnodelay 0").heddle.tcp_no_delay);
     assert_eq!(warnings("HeddleTCPNoDelay 0"), Vec::<String>::new());
-    assert_eq!(relay("").heddle_shards, None);
-    assert_eq!(relay("HeddleShards 3").heddle_shards, Some(3));
-    assert_eq!(relay("HeddleShards AUTO").heddle_shards, None);
+    assert_eq!(relay("HeddleShards 3").heddle.shards, Some(3));
+    assert_eq!(relay("HeddleShards AUTO").heddle.shards, None);
+    assert_eq!(relay("HeddleTransports QUIC").heddle.transports, [Transport::Quic, Transport::Tls]);
+    assert!(!relay("HeddleTransports tls").heddle.uses(Transport::Quic));
+    assert!(!relay("HeddleUDPPort 0").heddle.uses(Transport::Quic));
+    assert_eq!(relay("HeddleUDPPort auto").heddle.udp_port, UdpPort::Auto);
+    assert_eq!(relay("HeddleUDPPort 9001").heddle.udp_port, UdpPort::Fixed(9001));
+    assert!(!relay("HeddleUDPOffload 0").heddle.udp_offload);
+    assert_ne!(relay("HeddleScheduler ewma").heddle.scheduler, plain.scheduler);
+    assert!(relay("HeddleQUICCongestionControl bbr").heddle.quic_congestion_control.is_some());
 }
 
 #[test]
@@ -197,6 +206,25 @@ fn every_error_names_its_line_and_the_mend() {
         ("ExitRelay yes", "torrc:1: ExitRelay: `yes` is none of 0, 1 and auto"),
         ("AssumeReachable on", "torrc:1: AssumeReachable: `on` is neither 0 nor 1"),
         ("HeddleTCPNoDelay maybe", "torrc:1: HeddleTCPNoDelay: `maybe` is neither 0 nor 1"),
+        (
+            "HeddleTransports sctp",
+            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic and tls",
+        ),
+        ("HeddleTransports quic,quic", "torrc:1: HeddleTransports: `quic` is named twice; name it once"),
+        (
+            "HeddleTransports tls,quic",
+            "torrc:1: HeddleTransports: what follows `tls` would never be used; name it before, or leave it out",
+        ),
+        ("HeddleUDPPort 65536", "torrc:1: HeddleUDPPort: `65536` is neither `auto` nor a port"),
+        (
+            "HeddleUDPPort 65534\nHeddleShards 3",
+            "torrc:1: HeddleUDPPort: there are not 2 ports above 65534 for the other shards; lower it",
+        ),
+        ("HeddleScheduler fifo", "torrc:1: HeddleScheduler: `fifo` is neither round-robin nor ewma"),
+        (
+            "HeddleQUICCongestionControl reno",
+            "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, cubic and bbr",
+        ),
         ("HeddleShards 0", "torrc:1: HeddleShards: `0` is neither `auto` nor a number from 1 to 64"),
         ("NumCPUs -1", "torrc:1: NumCPUs: `-1` is not a whole number"),
         (
