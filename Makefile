@@ -1,9 +1,12 @@
-# Two commands matter: `make demo` and `make test`. Each installs what it needs first.
+# Two commands matter: `make demo` and `make test`; `make bench` measures what relays cost. Each installs what it needs first.
 
-.PHONY: demo test lint clean setup
+.PHONY: bench demo test lint clean setup
 
 demo: setup
 	cargo run --release --locked --package heddle --quiet -- demo
+
+bench: setup
+	cargo run --release --locked --package heddle --quiet -- bench
 
 test: setup lint
 	cargo test --workspace --locked

@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::bench_cli::{self, BenchArgs};
 use crate::demo_cli::{self, DemoArgs};
 use crate::emulate::{self, EmulateArgs};
 use crate::lab_cli::{self, LabArgs};
@@ -26,6 +27,9 @@ enum Command {
     /// Browses beside a bulk download over three Heddle relays and over three stock ones, side by side.
     #[command(after_help = demo_cli::EXAMPLES)]
     Demo(DemoArgs),
+    /// Measures what relays cost, stock Tor's and each transport's.
+    #[command(after_help = bench_cli::EXAMPLES)]
+    Bench(BenchArgs),
     /// Runs experiments over emulated wires and draws their reports.
     #[command(after_help = lab_cli::EXAMPLES)]
     Lab(LabArgs),
@@ -78,6 +82,7 @@ pub fn run() -> Result<ExitCode, Box<dyn Error>> {
             }
         }
         Command::Demo(args) => return demo_cli::run(args),
+        Command::Bench(args) => return bench_cli::run(args),
         Command::Lab(args) => return lab_cli::run(args),
         Command::Emulate(args) => return Ok(emulate::emulate(args)?),
         Command::Traffic(args) => return Ok(traffic::traffic(args)?),

@@ -1,5 +1,6 @@
 //! The parts of the `heddle` program that tests and other programs can use.
 
+pub mod bench_cli;
 pub mod cli;
 pub mod demo_cli;
 pub mod emulate;

@@ -5,11 +5,12 @@
 //! and [`sockets`] who is connected to whom;
 //! [`emulator`] is a network of wires between hosts of their own on one machine;
 //! [`figures`] turns samples into figures; [`plan`] runs experiments and [`report`] draws them;
-//! [`demo`] is the project's main job, built from these.
+//! [`demo`] is the project's main job and [`bench`] what it costs, both built from these.
 //!
 //! Nothing here outlives its owner: processes die with the process that started them, even when
 //! that one is killed, and so do their files (see [`process`] and [`scratch`]).
 
+pub mod bench;
 pub mod control;
 pub mod demo;
 pub mod emulator;

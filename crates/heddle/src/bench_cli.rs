@@ -1,0 +1,69 @@
+//! `heddle bench`: what relays cost.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use heddle_lab::bench::{self, BenchOptions, Kind};
+
+/// Examples for `heddle bench --help`.
+pub const EXAMPLES: &str = "\
+Examples:
+  heddle bench                               stock Tor, Heddle over TLS and Heddle over QUIC
+  heddle bench --kinds stock,tls --rounds 3
+  heddle bench --circuits 1 --megabytes 100  one busy circuit instead of eight
+  heddle bench --json
+
+It starts a private network on loopback and leaves nothing behind but summary.json. Ratios are over the first kind.";
+
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What is compared: stock, tls, quic.
+    #[arg(long, value_delimiter = ',', default_value = "stock,tls,quic", value_name = "KINDS")]
+    kinds: Vec<Kind>,
+    /// Circuits at the same time.
+    #[arg(long, default_value_t = BenchOptions::default().circuits)]
+    circuits: usize,
+    /// Stock clients.
+    #[arg(long, default_value_t = BenchOptions::default().clients)]
+    clients: usize,
+    /// Size of the download over each circuit.
+    #[arg(long, default_value_t = BenchOptions::default().download_bytes / 1_000_000)]
+    megabytes: u64,
+    /// Most rounds; fewer are made when time is short.
+    #[arg(long, default_value_t = BenchOptions::default().rounds_max)]
+    rounds: usize,
+    /// Time for all of it.
+    #[arg(long, default_value_t = BenchOptions::default().budget.as_secs(), value_name = "SECONDS")]
+    budget: u64,
+    /// Where summary.json goes.
+    #[arg(long, default_value = "target/bench", value_name = "DIR")]
+    out: PathBuf,
+    /// Prints the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does what the arguments say.
+pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
+    let options = BenchOptions {
+        kinds: args.kinds,
+        circuits: args.circuits,
+        clients: args.clients,
+        download_bytes: args.megabytes.saturating_mul(1_000_000),
+        rounds_max: args.rounds,
+        budget: Duration::from_secs(args.budget),
+        out_dir: args.out,
+        ..BenchOptions::default()
+    };
+    let summary = bench::bench(&options, &mut |step, left| {
+        eprintln!("[at most {:>3} s left] {step}", left.as_secs());
+    })?;
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&summary)?),
+        false => print!("{}", bench::text(&summary)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
