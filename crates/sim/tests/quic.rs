@@ -252,3 +252,27 @@ fn one_seed_makes_one_trace() {
     assert_eq!(run(1), hash);
     assert_ne!(run(2), hash);
 }
+
+#[test]
+fn nothing_is_closed_for_want_of_use_while_a_circuit_lives() {
+    let mut net = paired(&Plan::default());
+    let circuit = net.build(&[0, 1, 2], true);
+    net.sim.run_for(Duration::from_secs(1800));
+    let between = |event: &Event| matches!(event, Event::ChannelOpened { .. } | Event::ChannelClosed { .. });
+    let changes = net.sim.events().iter().filter(|(_, _, event)| between(event)).count();
+    assert_eq!((changes, ended(&net).len()), (4, 0), "both ends of two channels opened, and no more");
+    transfer(&mut net, circuit, MB / 10);
+    net.proxy(|proxy| proxy.close_circuit(circuit));
+    net.sim.run_for(Duration::from_secs(1800));
+    assert_eq!(ended(&net).len(), 4, "without circuits everything closes");
+    assert_eq!(net.stats(1).transports[0].links, 0);
+}
+
+#[test]
+fn a_new_key_each_day_costs_no_circuit() {
+    let mut net = paired(&Plan::default());
+    let circuit = net.build(&[0, 1, 2], true);
+    net.sim.run_for(Duration::from_secs(25 * 3600));
+    transfer(&mut net, circuit, MB / 10);
+    assert_eq!((ready(&net), ended(&net).len()), (4, 0));
+}
