@@ -7,9 +7,12 @@
 //! 3. In the dropping state the n-th drop follows the one before after interval / √n (section 5.4), until a packet waited
 //!    less than the target.
 //! 4. If the state is entered again soon, it goes on near the rate of drops that controlled the queue last.
+//!
+//! Where it shall mark, a packet that can be marked goes on marked in the place of each drop, as one packet at a time is
+//! enough of a signal; the others are dropped.
 
 use crate::options::CodelOptions;
-use crate::stats::{DropReason, Drops};
+use crate::stats::{DropReason, LinkStats};
 use crate::time::Time;
 use crate::waiting::Waiting;
 
@@ -18,6 +21,7 @@ use crate::waiting::Waiting;
 pub(crate) struct Codel {
     target_ns: u64,
     interval_ns: u64,
+    marks: bool,
     /// When the delay will have been above the target for an interval.
     first_above: Option<Time>,
     /// When to drop next, in the dropping state and, as a memory, after it.
@@ -34,6 +38,7 @@ impl Codel {
         Codel {
             target_ns: options.target_ns,
             interval_ns: options.interval_ns,
+            marks: options.ecn,
             first_above: None,
             drop_next: Time::ZERO,
             count: 0,
@@ -42,19 +47,24 @@ impl Codel {
         }
     }
 
-    /// The next packet to be put on the link, after the drops that are due, and for how many nanoseconds it waited.
+    /// The next packet to be put on the link, after the drops that are due, and for how many nanoseconds it waited. `mark`
+    /// marks a packet if that can be marked.
     pub(crate) fn dequeue<P>(
         &mut self,
         now: Time,
         waiting: &mut Waiting<P>,
-        drops: &mut Drops,
+        stats: &mut LinkStats,
+        mark: impl Fn(&mut P) -> bool,
     ) -> Option<(P, u64)> {
         let (mut packet, mut may_drop) = self.judge(now, waiting);
         if self.is_dropping {
             self.is_dropping = may_drop;
             while self.is_dropping && now >= self.drop_next {
-                drops.count(DropReason::Codel);
                 self.count += 1;
+                if self.is_marked(&mut packet, stats, &mark) {
+                    self.drop_next = self.control_law(self.drop_next);
+                    break;
+                }
                 (packet, may_drop) = self.judge(now, waiting);
                 if may_drop {
                     self.drop_next = self.control_law(self.drop_next);
@@ -63,8 +73,9 @@ impl Codel {
                 }
             }
         } else if may_drop {
-            drops.count(DropReason::Codel);
-            (packet, _) = self.judge(now, waiting);
+            if !self.is_marked(&mut packet, stats, &mark) {
+                (packet, _) = self.judge(now, waiting);
+            }
             self.is_dropping = true;
             let in_last_cycle = self.count - self.last_count;
             let is_soon = now.ns_since(self.drop_next) < 16 * self.interval_ns;
@@ -73,6 +84,22 @@ impl Codel {
             self.last_count = self.count;
         }
         packet
+    }
+
+    /// Marks a packet whose time has come, or counts it as dropped.
+    fn is_marked<P>(
+        &self,
+        packet: &mut Option<(P, u64)>,
+        stats: &mut LinkStats,
+        mark: &impl Fn(&mut P) -> bool,
+    ) -> bool {
+        let is_marked = self.marks && packet.as_mut().is_some_and(|(packet, _)| mark(packet));
+        if is_marked {
+            stats.marked += 1;
+        } else {
+            stats.drops.count(DropReason::Codel);
+        }
+        is_marked
     }
 
     /// Takes the next packet and says whether it may be dropped.
@@ -105,14 +132,23 @@ mod tests {
     /// `service_ns`. Gives the times of the drops, in nanoseconds.
     struct Bench {
         codel: Codel,
-        drops: Drops,
+        stats: LinkStats,
         now_ns: u64,
     }
 
     impl Bench {
         fn new() -> Self {
-            let codel = Codel::new(&CodelOptions { target_ns: 5 * MS, interval_ns: 100 * MS });
-            Bench { codel, drops: Drops::default(), now_ns: 1_000 * MS }
+            Bench::that_marks(false)
+        }
+
+        fn that_marks(ecn: bool) -> Self {
+            let codel = Codel::new(&CodelOptions { ecn, ..CodelOptions::default() });
+            Bench { codel, stats: LinkStats::default(), now_ns: 1_000 * MS }
+        }
+
+        /// Packets that were dropped or marked so far.
+        fn signals(&self) -> u64 {
+            self.stats.drops.total() + self.stats.marked
         }
 
         fn serve(&mut self, until_ns: u64, service_ns: u64, sojourn_ns: u64, left: u64) -> Vec<u64> {
@@ -122,9 +158,9 @@ mod tests {
                 for _ in 0..=left {
                     waiting.push(Time::from_nanos(self.now_ns - sojourn_ns), (), 100).expect("room");
                 }
-                let before = self.drops.total();
-                self.codel.dequeue(Time::from_nanos(self.now_ns), &mut waiting, &mut self.drops);
-                dropped.extend((before..self.drops.total()).map(|_| self.now_ns));
+                let before = self.signals();
+                self.codel.dequeue(Time::from_nanos(self.now_ns), &mut waiting, &mut self.stats, |()| true);
+                dropped.extend((before..self.signals()).map(|_| self.now_ns));
                 self.now_ns += service_ns;
             }
             dropped
@@ -202,9 +238,41 @@ mod tests {
     }
 
     #[test]
+    fn marks_come_when_drops_would_one_packet_at_a_time() {
+        let (mut marking, mut dropping) = (Bench::that_marks(true), Bench::new());
+        let marked = marking.serve(4_000 * MS, MS / 100, 10 * MS, 50);
+        assert_eq!(marked, dropping.serve(4_000 * MS, MS / 100, 10 * MS, 50));
+        assert_eq!((marking.stats.drops.total(), marking.stats.marked), (0, marked.len() as u64));
+        assert_eq!(dropping.stats.marked, 0);
+        // A slow link does not make up for marks that were due: one packet leaves, so one is marked.
+        let marked = Bench::that_marks(true).serve(20_000 * MS, 400 * MS, 500 * MS, 100);
+        assert!(!marked.is_empty() && marked.windows(2).all(|times| times[0] != times[1]));
+    }
+
+    #[test]
+    fn what_cannot_be_marked_is_dropped() {
+        let mut bench = Bench::that_marks(true);
+        let mut waiting = Waiting::new(1000, 1 << 20);
+        for number in 0..200 {
+            waiting.push(Time::ZERO, number, 100).expect("room");
+        }
+        let mut left = Vec::new();
+        for ms in 0..400 {
+            let mark = |number: &mut i32| *number % 2 == 0;
+            let now = Time::from_nanos((1000 + 5 * ms) * MS);
+            left.extend(
+                bench.codel.dequeue(now, &mut waiting, &mut bench.stats, mark).map(|(number, _)| number),
+            );
+        }
+        let (dropped, marked) = (bench.stats.drops.total(), bench.stats.marked);
+        assert!(dropped > 0 && marked > 0 && left.len() as u64 + dropped == 200, "{dropped} {marked}");
+        assert!((0..200).filter(|number| !left.contains(number)).all(|number| number % 2 == 1));
+    }
+
+    #[test]
     fn an_empty_queue_gives_nothing() {
         let mut bench = Bench::new();
         let mut waiting = Waiting::<()>::new(1, 1);
-        assert_eq!(bench.codel.dequeue(Time::ZERO, &mut waiting, &mut bench.drops), None);
+        assert_eq!(bench.codel.dequeue(Time::ZERO, &mut waiting, &mut bench.stats, |()| true), None);
     }
 }

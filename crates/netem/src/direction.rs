@@ -107,6 +107,7 @@ impl<P: Packet> Direction<P> {
         let link = self.link.stats();
         let mut stats = self.stats;
         stats.drops.add(&link.drops);
+        stats.marked = link.marked;
         stats.queue = link.queue;
         stats.in_flight_packets = self.flight.packets();
         stats.in_flight_bytes = self.flight.bytes();

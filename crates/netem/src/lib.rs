@@ -33,8 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! **Not** here: routing over several wires, marks for congestion (ECN), and packets that are too big being answered by
-//! anything but silence.
+//! **Not** here: routing over several wires, and packets that are too big being answered by anything but silence.
 
 mod agenda;
 mod codel;
@@ -55,7 +54,7 @@ mod waiting;
 
 pub use options::{
     CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate,
-    Reorder, Step, TopologyOptions, WireOptions,
+    RateStep, Reorder, Step, TopologyOptions, WireOptions,
 };
 pub use seed::{Rng, Seed};
 pub use stats::{DirectionStats, DropReason, Drops, LinkStats, QueueStats, Totals};

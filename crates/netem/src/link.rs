@@ -1,10 +1,10 @@
 //! A rate with the queue in front of it: a host's attachment, or the head of a wire.
 
 use crate::codel::Codel;
-use crate::options::{LinkOptions, Rate};
+use crate::options::{LinkOptions, Rate, RateStep};
 use crate::stats::{DropReason, LinkStats};
 use crate::time::Time;
-use crate::transit::Transit;
+use crate::transit::{Packet, Transit};
 use crate::waiting::Waiting;
 
 /// A server of packets: one at a time, each for as long as its bits take.
@@ -13,6 +13,9 @@ use crate::waiting::Waiting;
 #[derive(Debug)]
 pub(crate) struct Link<P> {
     rate: Rate,
+    schedule: Vec<RateStep>,
+    /// How many steps of the schedule are made.
+    steps_made: usize,
     framing_bytes: u64,
     waiting: Waiting<Transit<P>>,
     codel: Option<Codel>,
@@ -25,10 +28,12 @@ pub(crate) struct Link<P> {
     stats: LinkStats,
 }
 
-impl<P> Link<P> {
+impl<P: Packet> Link<P> {
     pub(crate) fn new(options: &LinkOptions) -> Self {
         Link {
             rate: options.rate,
+            schedule: options.schedule.clone(),
+            steps_made: 0,
             framing_bytes: options.framing_bytes,
             waiting: Waiting::new(options.queue.packets_max, options.queue.bytes_max),
             codel: options.queue.codel.as_ref().map(Codel::new),
@@ -41,6 +46,7 @@ impl<P> Link<P> {
 
     /// Takes a packet. Gives it back when it passes at once, because the rate is unlimited and nothing waits.
     pub(crate) fn offer(&mut self, now: Time, packet: Transit<P>) -> Option<Transit<P>> {
+        self.make_changes(now);
         self.stats.packets_in += 1;
         let bytes = packet.len_bytes + self.framing_bytes;
         if self.rate == Rate::Unlimited && self.serving.is_none() {
@@ -67,6 +73,7 @@ impl<P> Link<P> {
     pub(crate) fn finish(&mut self, now: Time) -> Option<Transit<P>> {
         let (packet, _) = self.serving.take()?;
         self.last_done = now;
+        self.make_changes(now);
         self.on_passed(packet.len_bytes + self.framing_bytes);
         self.serve_next(now);
         Some(packet)
@@ -87,9 +94,21 @@ impl<P> Link<P> {
         self.waiting.stats.packets + u64::from(self.serving.is_some())
     }
 
+    /// Makes the changes that are due. Nothing depends on the rate between two packets, so this is early enough.
+    fn make_changes(&mut self, now: Time) {
+        while let Some(step) = self.schedule.get(self.steps_made).filter(|step| step.at_ns <= now.as_nanos())
+        {
+            self.steps_made += 1;
+            self.set_rate(step.rate);
+        }
+    }
+
     fn serve_next(&mut self, now: Time) {
         let next = match &mut self.codel {
-            Some(codel) => codel.dequeue(now, &mut self.waiting, &mut self.stats.drops),
+            Some(codel) => {
+                let mark = |transit: &mut Transit<P>| transit.packet.mark_congestion();
+                codel.dequeue(now, &mut self.waiting, &mut self.stats, mark)
+            }
             None => self.waiting.pop(now),
         };
         let Some((mut packet, sojourn_ns)) = next else { return };

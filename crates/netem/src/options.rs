@@ -49,6 +49,20 @@ pub struct LinkOptions {
     pub framing_bytes: u64,
     /// The queue in front of the rate.
     pub queue: QueueOptions,
+    /// When the rate changes, in the order of time. Default: never.
+    pub schedule: Vec<RateStep>,
+}
+
+/// A change of a link's rate at a time. The packet that is being put on the link finishes at the old rate.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RateStep {
+    /// When, from the driver's origin.
+    #[serde(rename = "at", deserialize_with = "read::duration_ns")]
+    pub at_ns: u64,
+    /// The new rate.
+    #[serde(deserialize_with = "read::rate")]
+    pub rate: Rate,
 }
 
 /// How many bits a link takes per second.
@@ -83,7 +97,7 @@ impl Default for QueueOptions {
     }
 }
 
-/// CoDel's two parameters (RFC 8289, section 4). It drops; it does not mark.
+/// CoDel's two parameters (RFC 8289, section 4), and whether it marks.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CodelOptions {
@@ -94,11 +108,13 @@ pub struct CodelOptions {
     /// 100 ms.
     #[serde(rename = "interval", deserialize_with = "read::duration_ns")]
     pub interval_ns: u64,
+    /// Whether it marks packets that can be marked (RFC 3168) where it would drop them. Default: no.
+    pub ecn: bool,
 }
 
 impl Default for CodelOptions {
     fn default() -> Self {
-        CodelOptions { target_ns: 5_000_000, interval_ns: 100_000_000 }
+        CodelOptions { target_ns: 5_000_000, interval_ns: 100_000_000, ecn: false }
     }
 }
 
@@ -196,9 +212,10 @@ impl Default for DirectionOptions {
 }
 
 impl DirectionOptions {
-    /// The part that a direction has in common with a host's attachment.
+    /// The part that a direction has in common with a host's attachment. A direction's schedule is its own.
     pub fn link(&self) -> LinkOptions {
-        LinkOptions { rate: self.rate, framing_bytes: self.framing_bytes, queue: self.queue.clone() }
+        let DirectionOptions { rate, framing_bytes, queue, .. } = self;
+        LinkOptions { rate: *rate, framing_bytes: *framing_bytes, queue: queue.clone(), schedule: Vec::new() }
     }
 }
 

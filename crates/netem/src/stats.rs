@@ -141,6 +141,8 @@ pub struct LinkStats {
     pub bytes_out: u64,
     /// What was dropped.
     pub drops: Drops,
+    /// Packets that CoDel marked instead.
+    pub marked: u64,
     /// The queue in front of the rate.
     pub queue: QueueStats,
 }
@@ -162,6 +164,8 @@ pub struct DirectionStats {
     pub bytes_out: u64,
     /// What was dropped anywhere in the direction, its queue included.
     pub drops: Drops,
+    /// Packets that CoDel marked instead.
+    pub marked: u64,
     /// Packets on their way now, between the rate and the far end.
     pub in_flight_packets: u64,
     /// Their bytes.

@@ -104,6 +104,12 @@ impl LinkOptions {
         check(self.framing_bytes <= 65_536, || {
             format!("framing is {} bytes, at most 65536 are possible", self.framing_bytes)
         })?;
+        for step in &self.schedule {
+            step.rate.validate().map_err(|e| e.within(format!("schedule: step at {} ns", step.at_ns)))?;
+        }
+        check(self.schedule.is_sorted_by_key(|step| step.at_ns), || {
+            "schedule: the steps are not in the order of time".to_owned()
+        })?;
         self.queue.validate()
     }
 }

@@ -4,7 +4,7 @@ mod one_wire;
 
 use heddle_netem::{
     CodelOptions, DirectionOptions, Flap, HostId, HostOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate,
-    Reorder, Seed, Step, Time, Topology, TopologyOptions,
+    RateStep, Reorder, Seed, Step, Time, Topology, TopologyOptions,
 };
 use one_wire::{MS, Numbered, host, wire};
 use proptest::collection::vec;
@@ -16,19 +16,18 @@ fn rates() -> impl Strategy<Value = Rate> {
 }
 
 fn links() -> impl Strategy<Value = LinkOptions> {
-    let codel = prop::option::of((1u64..10, 0u64..100).prop_map(|(target, more)| CodelOptions {
-        target_ns: target * MS,
-        interval_ns: (target + more) * MS,
+    let codel = prop::option::of((1u64..10, 0u64..100, any::<bool>()).prop_map(|(target, more, ecn)| {
+        CodelOptions { target_ns: target * MS, interval_ns: (target + more) * MS, ecn }
     }));
     let queue = (1u64..30, 1u64..30_000, codel).prop_map(|(packets_max, bytes_max, codel)| QueueOptions {
         packets_max,
         bytes_max,
         codel,
     });
-    (rates(), 0u64..50, queue).prop_map(|(rate, framing_bytes, queue)| LinkOptions {
-        rate,
-        framing_bytes,
-        queue,
+    let step = (0..50 * MS, rates()).prop_map(|(at_ns, rate)| RateStep { at_ns, rate });
+    (rates(), 0u64..50, queue, vec(step, 0..4)).prop_map(|(rate, framing_bytes, queue, mut schedule)| {
+        schedule.sort_by_key(|step| step.at_ns);
+        LinkOptions { rate, framing_bytes, queue, schedule }
     })
 }
 

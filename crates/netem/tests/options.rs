@@ -2,7 +2,7 @@
 
 use heddle_netem::{
     CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate,
-    Reorder, Seed, Step, Topology, TopologyOptions, WireOptions,
+    RateStep, Reorder, Seed, Step, Topology, TopologyOptions, WireOptions,
 };
 
 const MS: u64 = 1_000_000;
@@ -21,6 +21,7 @@ fn every_option_is_read() {
         rate: Rate::BitsPerS(50_000_000),
         framing_bytes: 14,
         queue: QueueOptions { packets_max: 100, bytes_max: 150_000, codel: None },
+        schedule: vec![RateStep { at_ns: 90_000 * MS, rate: Rate::BitsPerS(1_000_000) }],
     };
     let up = LinkOptions { rate: Rate::BitsPerS(5_000_000), ..LinkOptions::default() };
     let client = HostOptions { up, down, ..host("client") };
@@ -45,7 +46,7 @@ fn every_option_is_read() {
 }
 
 fn there() -> DirectionOptions {
-    let codel = Some(CodelOptions { target_ns: 5 * MS, interval_ns: 100 * MS });
+    let codel = Some(CodelOptions { target_ns: 5 * MS, interval_ns: 100 * MS, ecn: true });
     let loss = Loss::GilbertElliott { good_to_bad: 0.001, bad_to_good: 0.25, loss_good: 0.0, loss_bad: 0.9 };
     DirectionOptions {
         rate: Rate::BitsPerS(10_000_000),

@@ -3,8 +3,8 @@
 mod one_wire;
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, LinkOptions, QueueOptions, Rate, Seed,
-    Step, Time, Topology, TopologyOptions,
+    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, LinkOptions, QueueOptions, Rate,
+    RateStep, Seed, Step, Time, Topology, TopologyOptions,
 };
 use one_wire::{A, B, MS, Numbered, S, carry, drain, evenly, host, numbers, topology, wire};
 
@@ -126,6 +126,24 @@ fn a_downlink_adds_to_the_wire() {
     let arrived = carry(&mut topology, (0..3).map(|_| (0, 1000)));
     let at_ms: Vec<u64> = arrived.iter().map(|delivery| delivery.at.as_nanos() / MS).collect();
     assert_eq!(at_ms, [53, 55, 57]);
+}
+
+#[test]
+fn a_hosts_links_change_their_rates_too() {
+    let step = |at_ms, rate| RateStep { at_ns: at_ms * MS, rate };
+    let schedule = vec![step(2, Rate::BitsPerS(16_000_000)), step(3, Rate::Unlimited)];
+    let up = LinkOptions { rate: Rate::BitsPerS(8_000_000), schedule, ..LinkOptions::default() };
+    for (up, down) in [(up.clone(), LinkOptions::default()), (LinkOptions::default(), up)] {
+        let options = TopologyOptions {
+            hosts: vec![HostOptions { up, ..host("a") }, HostOptions { down, ..host("b") }],
+            default_wire: Some(DirectionOptions::default()),
+            ..TopologyOptions::default()
+        };
+        let mut topology = Topology::new(&options, &Seed::from_number(1)).expect("good options");
+        let arrived = carry(&mut topology, (0..8).map(|_| (0, 1000)));
+        let at_us: Vec<u64> = arrived.iter().map(|delivery| delivery.at.as_nanos() / 1000).collect();
+        assert_eq!(at_us, [1000, 2000, 2500, 3000, 3000, 3000, 3000, 3000]);
+    }
 }
 
 fn with_codel() -> DirectionOptions {
