@@ -10,6 +10,7 @@
 //! The port is silent. A datagram is looked at only when it comes from the address of a peer and carries an id of ours or
 //! a token that a dialler was given over TLS; whatever quinn-proto would answer to anything else is dropped.
 
+mod congestion;
 mod connection;
 mod crypto;
 mod flow;
@@ -17,17 +18,17 @@ mod flows;
 pub mod fuzz;
 mod gauge;
 mod ids;
+mod links;
 mod options;
 
 pub use options::{CongestionControl, InvalidOptions, QuicOptions};
 
 use bytes::BytesMut;
-use connection::{Clock, Connection, Parts};
+use connection::{Clock, Connection};
 use core::fmt;
 use core::net::IpAddr;
 use crypto::{KEY_LEN, OurKey};
 use flow::Lent;
-use gauge::Gauge;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Role, Scope};
 use heddle_proto::endpoint::{
@@ -37,57 +38,15 @@ use heddle_proto::endpoint::{
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
 use ids::Ids;
-use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
-use quinn_proto::{
-    ClientConfig, ConnectionId, DatagramEvent, EcnCodepoint, EndpointConfig, Incoming, NoneTokenStore,
-    ServerConfig,
-};
-use slotmap::{Key, KeyData, SlotMap};
+use links::{Link, LinkKey, Stage, server_config};
+use quinn_proto::{DatagramEvent, EcnCodepoint, EndpointConfig};
+use slotmap::SlotMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Bytes of a token.
 const TOKEN_LEN: usize = 20;
-
-slotmap::new_key_type! {
-    struct LinkKey;
-}
-
-impl LinkKey {
-    fn conn(self) -> ConnId {
-        ConnId(self.data().as_ffi())
-    }
-
-    fn of(conn: ConnId) -> Self {
-        KeyData::from_ffi(conn.0).into()
-    }
-}
-
-/// A connection's place in the endpoint.
-struct Link {
-    stage: Stage,
-    /// Where its datagrams come from.
-    peer: IpAddr,
-    /// The token that its dialler's first datagram carries, while that may still come.
-    token: Option<[u8; TOKEN_LEN]>,
-    /// Its entry among the timers.
-    timer: Option<Instant>,
-    is_dirty: bool,
-    is_readable: bool,
-    is_noisy: bool,
-}
-
-enum Stage {
-    /// The dialler has not come.
-    Waiting {
-        options: Box<ConnectionOptions>,
-        deadline: Instant,
-    },
-    Live(Box<Connection>),
-    /// It ended before there was a connection, and the relay has not heard so.
-    Failed(ConnectionError),
-}
 
 /// All connections of one UDP port; see the module.
 pub struct QuicEndpoint {
@@ -165,78 +124,6 @@ impl QuicEndpoint {
         self.strangers
     }
 
-    fn dial(
-        &mut self,
-        now: Instant,
-        key: LinkKey,
-        options: ConnectionOptions,
-    ) -> Result<(), ConnectionError> {
-        let setup =
-            |why: &dyn fmt::Display| ConnectionError::PeerMisbehaved(format!("it cannot be dialled: {why}"));
-        let tls = crypto::client(&self.key, options.peer_key).map_err(|why| setup(&why))?;
-        let tls = QuicClientConfig::try_from(tls).map_err(|why| setup(&why))?;
-        let gauge = Arc::new(Gauge::new(self.options.anchor));
-        let token = options.secrets.token;
-        let mut config = ClientConfig::new(Arc::new(tls));
-        config
-            .transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)))
-            .token_store(Arc::new(NoneTokenStore))
-            .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));
-        // The name is not sent.
-        let connected = self.quinn.connect(self.clock.std(now), config, options.peer, "heddle");
-        let (handle, quinn) = connected.map_err(|why| setup(&why))?;
-        let parts = Parts { handle, quinn, gauge, deadline: now + self.options.dial_timeout };
-        self.go_live(now, key, parts, options);
-        Ok(())
-    }
-
-    /// The dialler came: its token was right and so was its address.
-    fn accept(&mut self, now: Instant, incoming: Incoming) {
-        let key = <&[u8; TOKEN_LEN]>::try_from(&incoming.orig_dst_cid()[..])
-            .ok()
-            .and_then(|token| self.tokens.get(token).copied());
-        let Some(link) = key.and_then(|key| self.links.get_mut(key)) else {
-            self.quinn.ignore(incoming);
-            return;
-        };
-        let (Some(key), Stage::Waiting { options, deadline }) = (key, &link.stage) else {
-            self.quinn.ignore(incoming);
-            return;
-        };
-        let gauge = Arc::new(Gauge::new(self.options.anchor));
-        let Ok(mut config) = server_config(&self.key, options.peer_key, self.token_key.clone()) else {
-            self.quinn.ignore(incoming);
-            return;
-        };
-        config.transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)));
-        let deadline = *deadline;
-        self.scratch.clear();
-        let accepted =
-            self.quinn.accept(incoming, self.clock.std(now), &mut self.scratch, Some(Arc::new(config)));
-        // What does not decrypt came from somebody who guessed the token off the wire: the dialler may still come.
-        let Ok((handle, quinn)) = accepted else {
-            return;
-        };
-        let failed = Stage::Failed(ConnectionError::NoAnswer);
-        let Stage::Waiting { options, .. } = core::mem::replace(&mut link.stage, failed) else {
-            return;
-        };
-        self.go_live(now, key, Parts { handle, quinn, gauge, deadline }, *options);
-    }
-
-    fn go_live(&mut self, now: Instant, key: LinkKey, parts: Parts, options: ConnectionOptions) {
-        let handle = parts.handle.0;
-        if self.by_handle.len() <= handle {
-            self.by_handle.resize(handle + 1, None);
-        }
-        self.by_handle[handle] = Some(key);
-        let connection = Connection::new(now, parts, options, &self.options);
-        if let Some(link) = self.links.get_mut(key) {
-            link.stage = Stage::Live(Box::new(connection));
-        }
-        self.after(now, key);
-    }
-
     /// Hands one datagram to its connection, or drops it.
     fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &[u8]) -> Option<LinkKey> {
         if !self.is_known(from, datagram) {
@@ -283,116 +170,6 @@ impl QuicEndpoint {
         match &mut self.links.get_mut(key)?.stage {
             Stage::Live(connection) => Some(connection),
             Stage::Waiting { .. } | Stage::Failed(_) => None,
-        }
-    }
-
-    /// Notes what a connection may want after it was touched.
-    fn after(&mut self, now: Instant, key: LinkKey) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        if let Stage::Live(connection) = &mut link.stage {
-            connection.on_quinn_events(now);
-            connection.settle(&mut self.quinn);
-            if connection.has_readable() && !core::mem::replace(&mut link.is_readable, true) {
-                self.readable.push_back(key);
-            }
-            if !core::mem::replace(&mut link.is_dirty, true) {
-                self.dirty.push_back(key);
-            }
-        }
-        if !core::mem::replace(&mut link.is_noisy, true) {
-            self.noisy.push_back(key);
-        }
-    }
-
-    /// Nothing is left to be sent: sets the timer, or forgets a connection of which nothing is left at all.
-    fn rest(&mut self, key: LinkKey) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        let Stage::Live(connection) = &mut link.stage else {
-            return;
-        };
-        connection.settle(&mut self.quinn);
-        if connection.is_gone() {
-            self.forget(key);
-            return;
-        }
-        let timer = connection.poll_timeout();
-        // A timer that is too early costs a look; moving it with every packet would cost more.
-        if timer.is_some_and(|at| link.timer.is_none_or(|set| at < set)) {
-            self.set_timer(key, timer);
-        }
-    }
-
-    fn set_timer(&mut self, key: LinkKey, timer: Option<Instant>) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        if let Some(old) = core::mem::replace(&mut link.timer, timer) {
-            self.timers.remove(&(old, key));
-        }
-        if let Some(new) = timer {
-            self.timers.insert((new, key));
-        }
-    }
-
-    fn on_timer(&mut self, now: Instant, key: LinkKey) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        match &mut link.stage {
-            Stage::Live(connection) => {
-                connection.handle_timeout(now);
-                self.after(now, key);
-            }
-            Stage::Waiting { .. } => {
-                link.stage = Stage::Failed(ConnectionError::NoAnswer);
-                self.after(now, key);
-            }
-            Stage::Failed(_) => {}
-        }
-    }
-
-    fn forget(&mut self, key: LinkKey) {
-        self.set_timer(key, None);
-        self.spend_token(key);
-        let Some(link) = self.links.remove(key) else {
-            return;
-        };
-        if let Stage::Live(connection) = &link.stage {
-            self.by_handle[connection.handle.0] = None;
-        }
-        if let Some(count) = self.peers.get_mut(&link.peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.peers.remove(&link.peer);
-            }
-        }
-    }
-
-    /// The next event of a link, and whether the link is to be forgotten after it.
-    fn event_of(&mut self, key: LinkKey) -> Option<ConnectionEvent> {
-        let link = self.links.get_mut(key)?;
-        let event = match &mut link.stage {
-            Stage::Live(connection) => connection.poll_event(),
-            Stage::Failed(error) => Some(ConnectionEvent::Ended(error.clone())),
-            Stage::Waiting { .. } => None,
-        };
-        if matches!(event, Some(ConnectionEvent::Ready | ConnectionEvent::Ended(_))) {
-            self.spend_token(key);
-        }
-        if matches!(self.links[key].stage, Stage::Failed(_)) {
-            self.forget(key);
-        }
-        event
-    }
-
-    /// The token was used, or never will be.
-    fn spend_token(&mut self, key: LinkKey) {
-        if let Some(token) = self.links.get_mut(key).and_then(|link| link.token.take()) {
-            self.tokens.remove(&token);
         }
     }
 }
@@ -595,33 +372,6 @@ impl Endpoint for QuicEndpoint {
             _ => ConnectionStats::default(),
         }
     }
-}
-
-impl QuicEndpoint {
-    fn insert(&mut self, stage: Stage, peer: IpAddr, token: Option<[u8; TOKEN_LEN]>) -> LinkKey {
-        let link =
-            Link { stage, peer, token, timer: None, is_dirty: false, is_readable: false, is_noisy: false };
-        let key = self.links.insert(link);
-        if let Some(token) = token {
-            self.tokens.insert(token, key);
-        }
-        *self.peers.entry(peer).or_default() += 1;
-        key
-    }
-}
-
-/// A listener's part, which accepts `peer` alone.
-fn server_config(
-    ours: &OurKey,
-    peer: [u8; KEY_LEN],
-    token_key: aws_lc_rs::hkdf::Prk,
-) -> Result<ServerConfig, QuicSetupError> {
-    let tls = crypto::server(ours, peer).map_err(|why| QuicSetupError(why.to_string()))?;
-    let tls = QuicServerConfig::try_from(tls)
-        .map_err(|why: NoInitialCipherSuite| QuicSetupError(why.to_string()))?;
-    let mut config = ServerConfig::new(Arc::new(tls), Arc::new(token_key));
-    config.migration(false).max_incoming(1);
-    Ok(config)
 }
 
 impl fmt::Debug for QuicEndpoint {

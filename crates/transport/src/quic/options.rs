@@ -1,5 +1,6 @@
 //! What may be chosen about QUIC, and how quinn-proto is told.
 
+use super::congestion::SharedFactory;
 use super::gauge::{Gauge, GaugedFactory};
 use core::fmt;
 use core::time::Duration;
@@ -11,8 +12,10 @@ use std::time::Instant;
 /// How a connection's sending rate follows what the path bears.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionControl {
-    /// CUBIC of quinn-proto (RFC 8312): one connection gets what one TCP connection would, however many circuits it carries.
+    /// Ours, which stands for as many connections as there are busy circuits and keeps the wire's queue short.
     #[default]
+    Shared,
+    /// CUBIC of quinn-proto (RFC 8312): one connection gets what one TCP connection would, however many circuits it carries.
     Cubic,
     /// BBR of quinn-proto. It draws the system's randomness, so runs of one seed differ.
     Bbr,
@@ -69,7 +72,7 @@ impl QuicOptions {
             keep_alive: Duration::from_secs(15),
             path_dead_min: Duration::from_secs(3),
             first_cell_timeout: Duration::from_secs(10),
-            packet_threshold: 32,
+            packet_threshold: 128,
             time_threshold: 1.25,
             flows_first: 64,
         }
@@ -109,6 +112,7 @@ impl QuicOptions {
     /// How one connection is to behave. `flows_max` bounds what its peer opens.
     pub(super) fn transport(&self, gauge: &Arc<Gauge>, flows_max: u32) -> TransportConfig {
         let factory: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
+            CongestionControl::Shared => Arc::new(SharedFactory { gauge: gauge.clone() }),
             CongestionControl::Cubic => Arc::new(CubicConfig::default()),
             CongestionControl::Bbr => Arc::new(BbrConfig::default()),
         };

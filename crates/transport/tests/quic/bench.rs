@@ -24,6 +24,7 @@ pub const S: u64 = 1_000 * MS;
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub from: SocketAddr,
+    pub to: SocketAddr,
     pub ecn: u8,
     pub data: Vec<u8>,
 }
@@ -52,6 +53,7 @@ pub struct Got {
 /// One endpoint with what came out of it.
 pub struct End {
     pub quic: QuicEndpoint,
+    pub host: usize,
     pub addr: SocketAddr,
     pub events: Vec<(ConnId, ConnectionEvent)>,
     pub cells: Vec<Got>,
@@ -117,14 +119,23 @@ impl Bench {
         Bench::new(&wires, options, 1)
     }
 
+    /// One endpoint at each host.
     pub fn new(wires: &TopologyOptions, options: &QuicOptions, seed: u64) -> Self {
-        let ends = (0..wires.hosts.len())
-            .map(|host| {
-                let seed = Seed::from_number(seed).child("host", host as u64);
-                let quic = QuicEndpoint::new(options.clone(), &secret(host), &seed).expect("good options");
-                End { quic, addr: addr(host), events: Vec::new(), cells: Vec::new(), reads: true }
-            })
-            .collect();
+        Bench::of(wires, (0..wires.hosts.len()).map(|host| (host, options.clone())), seed)
+    }
+
+    /// Endpoints at hosts.
+    pub fn of(
+        wires: &TopologyOptions,
+        ends: impl IntoIterator<Item = (usize, QuicOptions)>,
+        seed: u64,
+    ) -> Self {
+        let made = |(index, (host, options)): (usize, (usize, QuicOptions))| {
+            let seed = Seed::from_number(seed).child("end", index as u64);
+            let quic = QuicEndpoint::new(options, &secret(index), &seed).expect("good options");
+            End { quic, host, addr: addr(index), events: Vec::new(), cells: Vec::new(), reads: true }
+        };
+        let ends = ends.into_iter().enumerate().map(made).collect();
         let wires = Topology::new(wires, &NetSeed::from_number(seed)).expect("good options");
         Bench { now: Instant::ZERO, ends, wires, record: None }
     }
@@ -178,8 +189,8 @@ impl Bench {
             };
             self.now = self.now.max(next);
             while let Some(delivery) = self.wires.poll(Time::from_nanos(self.now.as_nanos())) {
-                let HostId(host) = delivery.to;
-                self.deliver(host as usize, delivery.packet);
+                let to = self.ends.iter().position(|end| end.addr == delivery.packet.to);
+                self.deliver(to.expect("an endpoint's address"), delivery.packet);
             }
             for end in &mut self.ends {
                 end.quic.handle_timeout(self.now);
@@ -188,8 +199,8 @@ impl Bench {
     }
 
     /// Hands a datagram to an endpoint.
-    pub fn deliver(&mut self, host: usize, sent: Sent) {
-        let end = &mut self.ends[host];
+    pub fn deliver(&mut self, end: usize, sent: Sent) {
+        let end = &mut self.ends[end];
         let stride = sent.data.len().max(1);
         let to = Some(end.addr.ip());
         let data = BytesMut::from(&sent.data[..]);
@@ -213,8 +224,8 @@ impl Bench {
             }
             script.step(self.now, &mut self.ends);
             let mut moved = false;
-            for host in 0..self.ends.len() {
-                moved |= self.transmit(host);
+            for end in 0..self.ends.len() {
+                moved |= self.transmit(end);
             }
             if !moved {
                 return;
@@ -222,21 +233,21 @@ impl Bench {
         }
     }
 
-    fn transmit(&mut self, host: usize) -> bool {
+    fn transmit(&mut self, end: usize) -> bool {
         let mut out = Vec::new();
         let mut moved = false;
         while let Some(Transmit { to, from, ecn, stride }) =
-            self.ends[host].quic.poll_transmit(self.now, 1 << 16, &mut out)
+            self.ends[end].quic.poll_transmit(self.now, 1 << 16, &mut out)
         {
             moved = true;
-            assert_eq!(from, Some(self.ends[host].addr.ip()));
-            let target = (0..self.ends.len()).find(|host| addr(*host) == to).expect("an endpoint's address");
+            assert_eq!(from, Some(self.ends[end].addr.ip()));
+            let target = self.ends.iter().find(|end| end.addr == to).expect("an endpoint's address").host;
             for data in out.chunks(stride) {
-                let sent = Sent { from: self.ends[host].addr, ecn, data: data.to_vec() };
+                let sent = Sent { from: self.ends[end].addr, to, ecn, data: data.to_vec() };
                 if let Some(record) = &mut self.record {
                     record.push(sent.clone());
                 }
-                let (from, to) = (HostId(host as _), HostId(target as _));
+                let (from, to) = (HostId(self.ends[end].host as _), HostId(target as _));
                 self.wires.send(Time::from_nanos(self.now.as_nanos()), from, to, sent).expect("a wire");
             }
             out.clear();

@@ -213,7 +213,7 @@ fn room_for_flows_grows_as_it_is_used() {
             ConnectionEvent::FlowRoom(room) => Some(*room),
             _ => None,
         });
-        rooms.last()
+        rooms.max()
     };
     assert_eq!((room(&bench.ends[0]), room(&bench.ends[1])), (Some(64), Some(64)));
     let circuits: Vec<CircId> = (1..=60).map(dialled).collect();

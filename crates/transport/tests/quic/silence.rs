@@ -11,7 +11,7 @@ const STRANGER: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 9)), 443);
 
 fn answers(bench: &mut Bench, host: usize, from: SocketAddr, data: &[u8]) -> usize {
-    bench.deliver(host, Sent { from, ecn: 0, data: data.to_vec() });
+    bench.deliver(host, Sent { from, to: addr(host), ecn: 0, data: data.to_vec() });
     bench.record = Some(Vec::new());
     bench.run_for(15 * MS, &mut ());
     bench.record.take().map_or(0, |record| record.len())
@@ -38,7 +38,7 @@ fn an_initial_from_elsewhere_is_not_answered_even_with_the_token() {
     assert_eq!(bench.ends[1].quic.stranger_datagrams(), 1);
     // From the peer's address it is: that is what the listener waits for, and a translator may change the port.
     let translated = SocketAddr::new(addr(0).ip(), 12345);
-    bench.deliver(1, Sent { from: translated, ecn: 0, data: initial.data.clone() });
+    bench.deliver(1, Sent { from: translated, to: addr(1), ecn: 0, data: initial.data.clone() });
     assert!(bench.ends[1].quic.poll_transmit(bench.now, 10_000, &mut Vec::new()).is_some());
 }
 

@@ -1,0 +1,178 @@
+//! As many CUBIC flows as there are busy circuits, in one window (RFC 9438).
+//!
+//! Each virtual flow has a window of its own that grows and shrinks as a TCP connection's would, and the connection's
+//! window is their sum. A lost packet hits one flow, whichever it happens to be, and a flow that was hit bears further
+//! losses of the same round trip, just as one recovery serves one connection.
+
+use core::time::Duration;
+use std::time::Instant;
+
+/// What is left of a flow's window after a loss (RFC 9438, section 4.6).
+const BETA: f64 = 0.7;
+
+/// How fast windows grow, in packets per second cubed (RFC 9438, section 5).
+const C: f64 = 0.4;
+
+/// What the window grows by in a round trip while Reno would be faster (RFC 9438, section 4.3).
+const ALPHA_RENO: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// The most flows that one connection stands for.
+const FLOWS_MAX: usize = 64;
+
+/// A flow never has less than this many packets.
+const PACKETS_MIN: f64 = 2.0;
+
+/// One virtual flow. Windows are in packets.
+#[derive(Clone, Debug)]
+struct VirtualFlow {
+    window: f64,
+    /// Where the window was when the last loss came.
+    window_max: f64,
+    /// What Reno would have.
+    reno: f64,
+    epoch: Instant,
+    /// From the epoch to the window's return to its maximum, in seconds.
+    k_s: f64,
+}
+
+impl VirtualFlow {
+    fn new(now: Instant, window: f64, window_max: f64) -> Self {
+        let k_s = ((window_max - window).max(0.0) / C).cbrt();
+        VirtualFlow { window, window_max, reno: window, epoch: now, k_s }
+    }
+
+    fn on_loss(&mut self, now: Instant) {
+        let is_smaller = self.window < self.window_max;
+        // Fast convergence makes room for newcomers (RFC 9438, section 4.7).
+        let window_max = if is_smaller { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+        let window = (self.window * BETA).max(PACKETS_MIN);
+        *self = VirtualFlow::new(now, window, window_max.max(window));
+    }
+
+    /// A round trip is over.
+    fn grow(&mut self, now: Instant, rtt: Duration) {
+        let t_s = now.saturating_duration_since(self.epoch).as_secs_f64() + rtt.as_secs_f64();
+        let cubic = C * (t_s - self.k_s).powi(3) + self.window_max;
+        self.reno += ALPHA_RENO;
+        let target = cubic.max(self.reno);
+        // At most half as much again in a round trip (RFC 9438, section 4.2).
+        self.window = target.clamp(self.window, self.window * 1.5);
+    }
+}
+
+/// The flows of one connection.
+#[derive(Clone, Debug)]
+pub(super) struct Bundle {
+    flows: Vec<VirtualFlow>,
+    /// Where chance stands: who is hit by the next loss.
+    chance: u64,
+}
+
+impl Bundle {
+    /// Shares `packets` out among `count` flows that have just reached their maximum.
+    pub(super) fn new(now: Instant, packets: f64, count: f64) -> Self {
+        let count = whole(count);
+        let share = (packets / count as f64).max(PACKETS_MIN);
+        Bundle { flows: vec![VirtualFlow::new(now, share, share); count], chance: 0 }
+    }
+
+    pub(super) fn packets(&self) -> f64 {
+        self.flows.iter().map(|flow| flow.window).sum()
+    }
+
+    /// Makes it `count` flows. Newcomers begin as if they had just lost a packet at the others' mean.
+    pub(super) fn set_count(&mut self, now: Instant, count: f64) {
+        // Not for every wobble of the estimate.
+        if (count - self.flows.len() as f64).abs() < 0.75 {
+            return;
+        }
+        let mean = self.packets() / self.flows.len() as f64;
+        let newcomer = VirtualFlow::new(now, (mean * BETA).max(PACKETS_MIN), mean.max(PACKETS_MIN));
+        self.flows.resize(whole(count), newcomer);
+    }
+
+    /// A round trip is over that made use of the window.
+    pub(super) fn grow(&mut self, now: Instant, rtt: Duration) {
+        for flow in &mut self.flows {
+            flow.grow(now, rtt);
+        }
+    }
+
+    /// A packet was lost that was sent at `sent`.
+    pub(super) fn on_loss(&mut self, now: Instant, sent: Instant) {
+        // Knuth's generator; any would do, and this one repeats with the run.
+        self.chance =
+            self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let hit = (self.chance >> 33) as usize % self.flows.len();
+        let flow = &mut self.flows[hit];
+        // A flow that was hit after the packet was sent has paid for it.
+        if flow.epoch <= sent {
+            flow.on_loss(now);
+        }
+    }
+}
+
+fn whole(count: f64) -> usize {
+    (count.round().max(1.0) as usize).min(FLOWS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(100);
+
+    #[allow(clippy::disallowed_methods, reason = "an instant can be had no other way")]
+    fn start() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn a_flow_comes_back_to_its_maximum_when_rfc_9438_says() {
+        let start = start();
+        let mut bundle = Bundle::new(start, 100.0, 1.0);
+        bundle.on_loss(start, start);
+        assert_eq!(bundle.packets(), 70.0);
+        // K is the cube root of 100 · 0.3 / 0.4, which is 4.22 s.
+        let mut reached = None;
+        for round in 1..100 {
+            let now = start + round * RTT;
+            bundle.grow(now, RTT);
+            if reached.is_none() && bundle.packets() >= 99.99 {
+                reached = Some(now - start);
+            }
+        }
+        let reached = reached.expect("it comes back");
+        assert!(
+            reached > Duration::from_millis(3500) && reached < Duration::from_millis(4400),
+            "{reached:?}"
+        );
+    }
+
+    #[test]
+    fn one_loss_costs_one_flow_and_one_recovery_pays_once() {
+        let start = start();
+        let mut bundle = Bundle::new(start, 100.0, 10.0);
+        bundle.on_loss(start + RTT, start);
+        assert_eq!(bundle.packets(), 97.0);
+        for _ in 0..1000 {
+            bundle.on_loss(start + RTT, start);
+        }
+        let all_hit = bundle.packets();
+        assert!((69.0..71.0).contains(&all_hit), "{all_hit}");
+    }
+
+    #[test]
+    fn the_count_follows_and_stays_bounded() {
+        let start = start();
+        let mut bundle = Bundle::new(start, 40.0, 4.0);
+        bundle.set_count(start, 4.5);
+        assert_eq!(bundle.packets(), 40.0);
+        bundle.set_count(start, 6.0);
+        assert_eq!(bundle.packets(), 54.0);
+        bundle.set_count(start, 1e9);
+        assert!(bundle.packets() < 1000.0);
+        bundle.set_count(start, 0.0);
+        assert_eq!(bundle.packets(), 10.0);
+    }
+}
