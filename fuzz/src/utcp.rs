@@ -4,6 +4,7 @@
 //! Without forged segments the bytes that were read are a beginning of those that were written. With them nothing may
 //! panic and memory stays bounded.
 
+use heddle_utcp::compact::{Mux, MuxEvent, MuxOptions};
 use heddle_utcp::segment::{Flags, Range, SackBlocks, SynOptions, Timestamps};
 use heddle_utcp::{BufferPool, Connection, Ecn, Header, Host, HostLimits, Instant, Options, wire};
 use std::collections::VecDeque;
@@ -14,10 +15,11 @@ const POOL_BYTES: usize = 1 << 20;
 /// Beside the pool's chunks: ranges out of order, the scoreboard, lists of chunks.
 const HEAP_BYTES_MAX: usize = 4 << 20;
 
-/// The first byte chooses: a pair of connections, or a host and packets.
+/// The first byte chooses: a pair of connections, a host and packets, or a session and datagrams.
 pub fn run(data: &[u8]) {
     match data.split_first() {
         Some((first, script)) if first % 4 == 3 => packets(script),
+        Some((first, script)) if first % 4 == 2 => datagrams(script),
         Some((first, script)) => Pair::new(*first).play(script),
         None => {}
     }
@@ -31,7 +33,12 @@ pub fn seeds() -> Vec<Vec<u8>> {
         wire::TcpHeader { flags: Flags { syn: true, ..Flags::default() }, ..wire::TcpHeader::default() };
     let [from, to] = ["10.0.0.1:5", "10.0.0.2:80"].map(|text| text.parse().expect("an address"));
     wire::emit(from, to, Ecn::NotEct, &tcp, &[], &mut packet);
-    vec![calm, forged, packet]
+    // The opening segment of a peer's flow, an acknowledgement of ours, a reset of ours.
+    let opening = [13 + 170, 0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 9, 1];
+    let answer = [13, 0x40, 0, 0, 0, 0, 0, 0, 0, 0, 6, 9, 9, 0];
+    let reset = [5, 0x10, 0, 0, 1, 4];
+    let session = [&[2][..], &opening, &[7; 170], &answer, &reset].concat();
+    vec![calm, forged, packet, session]
 }
 
 /// Any packet: parsing agrees with itself, and a host takes it.
@@ -54,6 +61,38 @@ fn packets(packet: &[u8]) {
             break;
         }
         assert!(wire::parse(&out).is_ok());
+    }
+}
+
+/// A session with two flows of its own that hears any datagrams, each behind its length.
+fn datagrams(mut script: &[u8]) {
+    let mut now = Instant::from_nanos(1000 * MS);
+    let options = MuxOptions { flows_max: 8, ..MuxOptions::default() };
+    let mut mux = Mux::new(options, BufferPool::new(POOL_BYTES));
+    let ids = [0, 1].map(|_| mux.open(now).expect("a port id"));
+    mux.write(ids[0], &[1; 1020]);
+    while !script.is_empty() {
+        let len = usize::from(take(&mut script)).min(script.len());
+        let (datagram, rest) = script.split_at(len);
+        script = rest;
+        let taken = mux.handle_datagram(now, datagram, &mut |_, bytes| bytes.len() / 2);
+        if taken.is_err() {
+            break;
+        }
+        now = now.plus_ns(u64::from(len as u8) * MS);
+        mux.handle_timeout(now);
+        while let Some(event) = mux.poll_event() {
+            if let MuxEvent::Readable(id) = event {
+                mux.read(now, id, &mut [0; 600]);
+                mux.write(id, &[2; 510]);
+            }
+        }
+        let mut out = Vec::new();
+        while mux.poll_datagram(now, &mut out) {
+            assert!(out.len() <= 1400);
+            out.clear();
+        }
+        assert!(mux.len() <= 10);
     }
 }
 

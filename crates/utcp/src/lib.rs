@@ -12,9 +12,11 @@
 //! | `receive` | reassembly, SACK blocks, delayed acknowledgements, the size of the buffer |
 //! | [`connection`] | the state machine (RFC 9293) around both |
 //! | [`wire`] | the framing of kernels: TCP over IPv4 and IPv6 |
+//! | [`compact`] | the framing of an encrypted session: many connections in few bytes |
 //! | [`host`] | many connections over that framing: ports, backlog, resets |
 
 mod buffer;
+pub mod compact;
 pub mod congestion;
 pub mod connection;
 pub mod host;

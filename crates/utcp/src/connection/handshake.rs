@@ -100,7 +100,9 @@ impl Connection {
         }
         let mss = offer.mss_bytes.unwrap_or(MSS_UNSAID).max(MSS_MIN).min(self.options.mss_bytes);
         let options_bytes = if self.clock.enabled { TIMESTAMPS_BYTES } else { 0 };
-        self.sender.mss = u64::from(mss) - options_bytes.min(u64::from(mss) / 2);
+        let mss = u64::from(mss) - options_bytes.min(u64::from(mss) / 2);
+        let unit = u64::from(self.options.unit_bytes);
+        self.sender.mss = if unit < mss { mss - mss % unit } else { mss };
     }
 
     /// Our SYN is acknowledged.

@@ -176,6 +176,18 @@ impl Connection {
         written
     }
 
+    /// Like [`write`](Self::write), but takes whole units of so many bytes only.
+    pub(crate) fn write_units(&mut self, bytes: &[u8], unit: usize) -> usize {
+        let room = self.capacity().min(bytes.len());
+        let room = room - room % unit;
+        let begin = self.write_end;
+        let written = self.send_buffer.write(begin, &bytes[..room], Purpose::Write);
+        // Where the pool ran out inside a unit, that part is written over by the next call.
+        let whole = written - written % unit;
+        self.write_end += whole as u64;
+        whole
+    }
+
     /// How many bytes `write` would take now, if the pool has them.
     ///
     /// The send buffer is as large as two congestion windows, at least 64 KiB and at most `send_buffer_max_bytes`.

@@ -67,7 +67,8 @@ impl Connection {
     fn new_data(&mut self, now: Instant, room: u64) -> Option<u64> {
         if self.sender.next == self.iss {
             let data = if self.options.syn_data { self.unsent().min(self.sender.mss) } else { 0 };
-            return Some(1 + data);
+            let unit = u64::from(self.options.unit_bytes);
+            return Some(1 + if unit > self.sender.mss { data } else { data - data % unit });
         }
         if !self.has_unsent() || !self.may_send_data() {
             return None;
@@ -81,7 +82,7 @@ impl Connection {
         let is_large = len > 0 && len >= self.peer.window_max / 2;
         let may_be_small = !self.options.nagle || is_idle || self.fin_queued;
         if core::mem::take(&mut self.signals.force) || self.sender.is_probe_due() {
-            len = unsent.min(offered).min(self.sender.mss);
+            len = self.aligned(unsent.min(offered).min(self.sender.mss));
         } else if !(is_full || is_large || is_tail && may_be_small) {
             len = 0;
         }

@@ -68,7 +68,8 @@ impl Connection {
     fn on_persist(&mut self) {
         self.timers.persist = None;
         self.timers.persist_backoff = (self.timers.persist_backoff + 1).min(20);
-        let fits = self.peer_edge() > self.sender.next && self.unsent() > 0;
+        let unit = u64::from(self.options.unit_bytes).min(self.sender.mss);
+        let fits = self.peer_edge() >= self.sender.next + unit.min(self.unsent()) && self.unsent() > 0;
         (self.signals.force, self.signals.question) = (fits, !fits);
         self.ask();
     }

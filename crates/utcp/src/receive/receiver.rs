@@ -51,6 +51,8 @@ pub(crate) struct Receiver {
     duplicate: Option<Range>,
     pub(crate) acks: Acks,
     pub(crate) tune: Autotune,
+    /// What comes in whole units of so many bytes is kept and acknowledged in such.
+    unit: u64,
     /// How far windows are shifted on the wire.
     pub(crate) shift: u8,
     /// Nobody will read: what comes is counted and dropped.
@@ -72,6 +74,7 @@ impl Receiver {
             duplicate: None,
             acks: Acks::new(0),
             tune: Autotune::new(options, now, 0),
+            unit: u64::from(options.unit_bytes),
             shift: 0,
             is_discarding: false,
         }
@@ -153,7 +156,9 @@ impl Receiver {
             self.next = self.read;
             self.buffer.advance(self.read);
         }
-        self.next += self.buffer.write(self.next, &bytes[taken..], Purpose::InOrder) as u64;
+        let rest = &bytes[taken..];
+        let written = self.buffer.write(self.next, rest, Purpose::InOrder);
+        self.next += self.whole(written, rest.len());
         if let Some(held) = self.pending.holding(self.next) {
             self.next = held.end;
         }
@@ -163,6 +168,12 @@ impl Receiver {
             self.buffer.advance(self.read);
         }
         self.next > before
+    }
+
+    /// How much of `len` bytes counts as received if the pool had room for `written`.
+    fn whole(&self, written: usize, len: usize) -> u64 {
+        let written_bytes = written as u64;
+        if written == len { written_bytes } else { written_bytes - written_bytes % self.unit }
     }
 
     /// Keeps a range out of order.
@@ -176,7 +187,8 @@ impl Receiver {
             }
             // What is there already is written again with the same bytes, unless the peer contradicts itself.
             debug_assert!(gap.start >= self.next);
-            let written = self.buffer.write(range.start, bytes, Purpose::OutOfOrder) as u64;
+            let written = self.buffer.write(range.start, bytes, Purpose::OutOfOrder);
+            let written = self.whole(written, bytes.len());
             self.pending.insert(Range::new(range.start, range.start + written));
         } else {
             self.duplicate = Some(range);

@@ -73,9 +73,9 @@ impl Sender {
         self.rack.begin_ack(context);
         let duplicate = self.duplicate(input);
         if let Some(duplicate) = duplicate {
-            self.rack.on_dsack(self.una, self.next);
-            if let Some(undo) = &mut self.undo {
-                undo.on_dsack(duplicate.end);
+            let is_explained = self.undo.as_mut().is_some_and(|undo| undo.on_dsack(duplicate));
+            if is_explained {
+                self.rack.on_dsack(self.una, self.next);
             }
         }
         if self.sack {
@@ -120,7 +120,7 @@ impl Sender {
 
     fn end_episode(&mut self, input: &AckInput<'_>, delivery: &Delivery, advanced: bool) {
         let echoed_ms = input.echoed_ms.filter(|_| advanced);
-        let is_mistake = self.undo.is_some_and(|undo| undo.is_due(echoed_ms));
+        let is_mistake = self.undo.as_ref().is_some_and(|undo| undo.is_due(echoed_ms));
         let is_over = self.recovery.high().is_some_and(|high| self.una >= high);
         match self.recovery {
             _ if is_mistake => self.undo_episode(),
@@ -191,7 +191,7 @@ impl Sender {
         if matches!(self.recovery, Recovery::Open) {
             self.controller.on_congestion(now, Congestion::Signal);
         }
-        self.undo = Some(Undo::new(self.una));
+        self.undo = Some(Undo::new());
         self.probe = None;
         self.counts.recoveries += 1;
         let prr = Prr::new(self.controller.window_bytes(), flight);

@@ -16,6 +16,7 @@
 //! - *F-RTO* (RFC 5682), after a time-out: something was delivered that was sent once, before the timer expired.
 
 use super::prr::Prr;
+use crate::segment::Range;
 
 /// The episode.
 #[derive(Clone, Debug, Default)]
@@ -75,38 +76,49 @@ impl Recovery {
     }
 }
 
+/// How many retransmissions of an episode are remembered. With more of them its duplicates tell nothing.
+const REMEMBERED_MAX: usize = 16;
+
 /// What is needed to tell that an episode of losses was a mistake.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Undo {
-    /// The lowest sequence number that was not acknowledged when the episode began.
-    pub marker: u64,
-    /// Retransmissions that no duplicate was reported for; `None` before the first.
-    pub unexplained: Option<u32>,
+    /// Retransmissions that no duplicate was reported for. A wire that repeats segments by itself explains nothing.
+    unexplained: Vec<Range>,
+    /// Whether there are more than are remembered.
+    overflowed: bool,
     /// The timestamp of the first retransmission.
-    pub first_ms: Option<u32>,
+    first_ms: Option<u32>,
 }
 
 impl Undo {
-    pub(crate) fn new(marker: u64) -> Self {
-        Undo { marker, unexplained: None, first_ms: None }
+    pub(crate) fn new() -> Self {
+        Undo { unexplained: Vec::new(), overflowed: false, first_ms: None }
     }
 
-    pub(crate) fn on_retransmitted(&mut self, now_ms: u32) {
+    pub(crate) fn on_retransmitted(&mut self, now_ms: u32, range: Range) {
         self.first_ms.get_or_insert(now_ms);
-        self.unexplained = Some(self.unexplained.unwrap_or(0).saturating_add(1));
+        if self.unexplained.len() < REMEMBERED_MAX {
+            self.unexplained.push(range);
+        } else {
+            self.overflowed = true;
+        }
     }
 
-    /// The receiver reported a duplicate that ends at `end`.
-    pub(crate) fn on_dsack(&mut self, end: u64) {
-        if end > self.marker {
-            self.unexplained = self.unexplained.map(|count| count.saturating_sub(1));
-        }
+    /// The receiver reported a duplicate. Gives whether a retransmission explains it.
+    pub(crate) fn on_dsack(&mut self, duplicate: Range) -> bool {
+        let place = self.unexplained.iter().position(|range| duplicate.contains(*range));
+        place.map(|place| self.unexplained.swap_remove(place)).is_some()
     }
 
     /// Whether the episode was a mistake, by the duplicates reported or by the echo of an acknowledgement that advanced.
     pub(crate) fn is_due(&self, echoed_ms: Option<u32>) -> bool {
-        let explained = self.unexplained == Some(0);
+        let explained = self.first_ms.is_some() && self.unexplained.is_empty() && !self.overflowed;
         let earlier = self.first_ms.zip(echoed_ms);
         explained || earlier.is_some_and(|(first_ms, echoed_ms)| super::is_before(echoed_ms, first_ms))
+    }
+
+    /// Bytes on the heap.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.unexplained.capacity() * size_of::<Range>()
     }
 }

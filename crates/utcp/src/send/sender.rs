@@ -176,7 +176,8 @@ impl Sender {
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.board.heap_bytes() + size_of_val(&*self.controller)
+        let undo = self.undo.as_ref().map_or(0, Undo::heap_bytes);
+        self.board.heap_bytes() + undo + size_of_val(&*self.controller)
     }
 }
 
@@ -248,7 +249,7 @@ impl Sender {
         self.board.on_retransmitted(now, sent.start);
         self.counts.retransmissions += 1;
         if let Some(undo) = &mut self.undo {
-            undo.on_retransmitted(clock_ms(now));
+            undo.on_retransmitted(clock_ms(now), sent.range());
         }
         self.count(now, u64::from(sent.len));
         if self.probe_due {

@@ -89,7 +89,7 @@ impl Sender {
         let cause = if counted { Congestion::TimeoutAgain } else { Congestion::Timeout };
         self.controller.on_congestion(now, cause);
         if !counted {
-            self.undo = Some(Undo::new(self.una));
+            self.undo = Some(Undo::new());
         }
         let window_ns = self.rack.window_ns(&self.rtt, true, 0);
         let old_ns = self.rack.rtt_ns() + window_ns;

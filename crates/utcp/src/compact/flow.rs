@@ -1,0 +1,71 @@
+//! One flow of a session, as the mux keeps it.
+
+use super::codec::PORT_MAX;
+use crate::connection::{CloseReason, Connection};
+use crate::time::Instant;
+
+/// A flow of a session. Names are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId {
+    /// Whether this end opened it.
+    pub is_ours: bool,
+    /// Its port id.
+    pub port: u32,
+}
+
+impl FlowId {
+    /// The flow of a segment that came in. Its sender chose the port id if it was the connector.
+    pub(super) fn of_incoming(is_connector: bool, port: u32) -> Self {
+        debug_assert!(port <= PORT_MAX);
+        FlowId { is_ours: !is_connector, port }
+    }
+}
+
+/// What became of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MuxEvent {
+    /// The peer opened it.
+    Opened(FlowId),
+    /// There is something to read, or the end of it. Once, until everything was read.
+    Readable(FlowId),
+    /// It takes bytes again after a write that it did not take whole.
+    Writable(FlowId),
+    /// It is over, and its name is forgotten. Not after a reset of our own.
+    Closed(FlowId, CloseReason),
+}
+
+/// A flow's connection and what its application was told.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub connection: Connection,
+    /// Where it stands among the timers.
+    pub timer: Option<Instant>,
+    /// Whether it stands in the queue of those that may have something to send.
+    pub is_queued: bool,
+    pub is_told_readable: bool,
+    pub is_blocked: bool,
+}
+
+impl Flow {
+    pub(super) fn new(connection: Connection) -> Self {
+        Flow { connection, timer: None, is_queued: false, is_told_readable: false, is_blocked: false }
+    }
+
+    /// What the application has to be told now, if not the end.
+    pub(super) fn news(&mut self, id: FlowId) -> [Option<MuxEvent>; 2] {
+        let has_something = self.connection.readable() > 0 || self.connection.is_eof();
+        let readable = has_something && !self.is_told_readable;
+        self.is_told_readable |= readable;
+        let writable = self.is_blocked && self.connection.capacity() > 0;
+        self.is_blocked &= !writable;
+        [readable.then_some(MuxEvent::Readable(id)), writable.then_some(MuxEvent::Writable(id))]
+    }
+}
+
+/// A reset that the peer has not answered yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingReset {
+    pub code: u8,
+    pub due: Instant,
+    pub tries: u32,
+}

@@ -1,0 +1,451 @@
+//! All flows of one session: opens, accepts, finds, packs, resets.
+//!
+//! 1. [`handle_datagram`](Mux::handle_datagram) for what was decrypted; [`poll_event`](Mux::poll_event) until it gives
+//!    nothing.
+//! 2. [`open`](Mux::open), [`write`](Mux::write), [`read`](Mux::read), [`reset`](Mux::reset) as the application likes.
+//! 3. [`poll_datagram`](Mux::poll_datagram) until it gives nothing, then [`poll_timeout`](Mux::poll_timeout).
+//!
+//! Bounds: flows of the peer by `flows_max`, bytes by the pool and by each flow's windows, resets that wait for their
+//! answer by [`RESETS_MAX`], answers by the datagrams that ask for them.
+
+use super::codec::{
+    self, Body, HEADER_BYTES, Kind, Malformed, PAYLOAD_UNITS_MAX, PORT_MAX, SACK_BLOCK_BYTES,
+};
+use super::flow::{Flow, FlowId, MuxEvent, PendingReset};
+use crate::connection::{CloseReason, Connection, Stats};
+use crate::options::Options;
+use crate::pool::BufferPool;
+use crate::ranges::RangeSet;
+use crate::segment::{Ecn, Range, SEQUENCE_BASE};
+use crate::time::{Instant, MS, S};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Resets that wait to be answered. Beyond, the oldest are no longer repeated.
+pub const RESETS_MAX: usize = 16_384;
+/// How often a reset is sent.
+const RESET_TRIES_MAX: u32 = 8;
+/// How long the first answer to a reset is waited for before the round trip is known, and the least.
+const RESET_TIMEOUT_NS: u64 = S;
+const RESET_TIMEOUT_MIN_NS: u64 = 200 * MS;
+/// How long an end that finished first answers the other's repeated F.
+const TIME_WAIT_NS: u64 = 2 * S;
+/// How far ahead of the highest port id another may be: some opening segments may be lost or late.
+const PORTS_AHEAD_MAX: u64 = 1 << 16;
+/// The most gaps between the port ids that a peer used.
+const PORT_GAPS_MAX: usize = 1 << 14;
+
+/// What a session is set to. Unit and reason codes are part of the protocol and equal at both ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MuxOptions {
+    /// What sequence numbers count, in bytes; everything is written in multiples of it. From 3; 16 bits of window hold
+    /// 65,535 of them. Default: 170, a third of a cell with its command, of which eight fill a datagram.
+    pub unit_bytes: u16,
+    /// The longest datagram. Default: 1400.
+    pub datagram_bytes_max: u16,
+    /// How many flows of the peer there may be. Default: 65,536.
+    pub flows_max: usize,
+    /// The reason of the reset that answers what opens one too many. Default: 5 (Tor's RESOURCELIMIT).
+    pub refusal_code: u8,
+    /// The reason of the reset that answers a segment of no flow. Default: 0.
+    pub unknown_code: u8,
+    /// The options of the flows. Segment size, unit, SACK, timestamps, ECN, data in SYNs
+    /// and TIME-WAIT (2 s) follow from the framing.
+    pub flow: Options,
+}
+
+impl Default for MuxOptions {
+    fn default() -> Self {
+        MuxOptions {
+            unit_bytes: 170,
+            datagram_bytes_max: 1400,
+            flows_max: 65_536,
+            refusal_code: 5,
+            unknown_code: 0,
+            flow: Options::default(),
+        }
+    }
+}
+
+impl MuxOptions {
+    /// What the framing makes of the flows' options.
+    fn flow_options(&self) -> Options {
+        let room = usize::from(self.datagram_bytes_max).saturating_sub(HEADER_BYTES + 3 * SACK_BLOCK_BYTES);
+        let units = (room / usize::from(self.unit_bytes)).clamp(1, PAYLOAD_UNITS_MAX);
+        let mss = units * usize::from(self.unit_bytes);
+        Options {
+            mss_bytes: u16::try_from(mss).unwrap_or(u16::MAX),
+            unit_bytes: self.unit_bytes,
+            sack: true,
+            timestamps: false,
+            ecn: false,
+            syn_data: true,
+            time_wait_ns: self.flow.time_wait_ns.min(TIME_WAIT_NS),
+            ..self.flow.clone()
+        }
+    }
+}
+
+/// The flows of one session.
+#[derive(Debug)]
+pub struct Mux {
+    options: MuxOptions,
+    flow_options: Arc<Options>,
+    pool: BufferPool,
+    flows: BTreeMap<FlowId, Flow>,
+    /// How many of them the peer opened.
+    theirs: usize,
+    next_port: u32,
+    /// The port ids that the peer used.
+    seen: RangeSet,
+    /// Flows that may have something to send, in turn.
+    ready: VecDeque<FlowId>,
+    /// Those of flows, and when resets are repeated.
+    timers: BTreeSet<(Instant, FlowId)>,
+    events: VecDeque<MuxEvent>,
+    resets: BTreeMap<FlowId, PendingReset>,
+    /// Answers to resets and to segments of no flow: whose, whether an answer, the reason.
+    answers: VecDeque<(FlowId, bool, u8)>,
+    /// A segment that did not fit into the last datagram.
+    kept: Vec<u8>,
+    payload: Vec<u8>,
+    smoothed_ns: Option<u64>,
+}
+
+/// Being asked.
+impl Mux {
+    /// A session without flows.
+    pub fn new(options: MuxOptions, pool: BufferPool) -> Self {
+        Mux {
+            flow_options: Arc::new(options.flow_options()),
+            options,
+            pool,
+            flows: BTreeMap::new(),
+            theirs: 0,
+            next_port: 0,
+            seen: RangeSet::default(),
+            ready: VecDeque::new(),
+            timers: BTreeSet::new(),
+            events: VecDeque::new(),
+            resets: BTreeMap::new(),
+            answers: VecDeque::new(),
+            kept: Vec::new(),
+            payload: Vec::new(),
+            smoothed_ns: None,
+        }
+    }
+
+    /// How many flows there are.
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// A flow's connection, to look at.
+    pub fn get(&self, id: FlowId) -> Option<&Connection> {
+        self.flows.get(&id).map(|flow| &flow.connection)
+    }
+
+    /// What a flow is doing.
+    pub fn stats(&self, id: FlowId) -> Option<Stats> {
+        self.get(id).map(Connection::stats)
+    }
+
+    /// The smoothed round trip of the flow that measured last.
+    pub fn smoothed_rtt_ns(&self) -> Option<u64> {
+        self.smoothed_ns
+    }
+
+    /// What became of flows.
+    pub fn poll_event(&mut self) -> Option<MuxEvent> {
+        self.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.first().map(|(timer, _)| *timer)
+    }
+}
+
+/// The application.
+impl Mux {
+    /// Opens a flow; `None` when the port ids are used up. Nothing is sent before the first [`write`](Self::write) when
+    /// that follows at once, before the next `poll_datagram`: then the first bytes go with the opening segment.
+    pub fn open(&mut self, now: Instant) -> Option<FlowId> {
+        let port = Some(self.next_port).filter(|port| *port <= PORT_MAX)?;
+        self.next_port += 1;
+        let id = FlowId { is_ours: true, port };
+        let options = Arc::clone(&self.flow_options);
+        self.flows.insert(id, Flow::new(Connection::connect(now, options, &self.pool, 0)));
+        self.enqueue(id);
+        Some(id)
+    }
+
+    /// Queues whole units and gives how many bytes were taken, in whole units. Where that is less than all, `Writable`
+    /// follows.
+    pub fn write(&mut self, id: FlowId, bytes: &[u8]) -> usize {
+        let unit = usize::from(self.options.unit_bytes);
+        let Some(flow) = self.flows.get_mut(&id) else { return 0 };
+        let taken = flow.connection.write_units(bytes, unit);
+        flow.is_blocked |= taken < bytes.len();
+        self.enqueue(id);
+        taken
+    }
+
+    /// How many bytes a flow takes now.
+    pub fn capacity(&self, id: FlowId) -> usize {
+        self.get(id).map_or(0, Connection::capacity)
+    }
+
+    /// How many bytes more of a flow would leave promptly.
+    pub fn sendable(&self, id: FlowId) -> usize {
+        self.get(id).map_or(0, Connection::sendable)
+    }
+
+    /// Copies received bytes and gives how many.
+    pub fn read(&mut self, now: Instant, id: FlowId, into: &mut [u8]) -> usize {
+        let Some(flow) = self.flows.get_mut(&id) else { return 0 };
+        let count = flow.connection.read(now, into);
+        if flow.connection.readable() == 0 && !flow.connection.is_eof() {
+            flow.is_told_readable = false;
+        }
+        self.enqueue(id);
+        count
+    }
+
+    /// Sends no more on a flow after what was written.
+    pub fn shutdown(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.connection.shutdown();
+            self.enqueue(id);
+        }
+    }
+
+    /// Ends a flow at once in both directions. The peer hears the reason, however often that takes.
+    pub fn reset(&mut self, now: Instant, id: FlowId, code: u8) {
+        if self.forget(id).is_none() {
+            return;
+        }
+        if self.resets.len() >= RESETS_MAX
+            && let Some(first) = self.resets.keys().next().copied()
+        {
+            self.forget_reset(first);
+        }
+        self.resets.insert(id, PendingReset { code, due: now, tries: 0 });
+        self.queue_reset(now, id);
+    }
+}
+
+/// Coming in.
+impl Mux {
+    /// Takes a datagram. Payload that is next in order on a flow with nothing unread is offered to `sink`, which gives
+    /// how many bytes it took: those need no `read`.
+    ///
+    /// # Errors
+    ///
+    /// When no honest peer sends this. The session should end.
+    pub fn handle_datagram(
+        &mut self,
+        now: Instant,
+        mut datagram: &[u8],
+        sink: &mut dyn FnMut(FlowId, &[u8]) -> usize,
+    ) -> Result<(), Malformed> {
+        while !datagram.is_empty() {
+            let (frame, rest) = codec::parse(datagram, self.options.unit_bytes.into())?;
+            datagram = rest;
+            let id = FlowId::of_incoming(frame.is_connector, frame.port);
+            match frame.kind {
+                Kind::Reset { is_answer: true, .. } => self.forget_reset(id),
+                Kind::Reset { is_answer: false, code } => self.handle_reset(id, code)?,
+                Kind::Segment(body) => self.handle_segment(now, id, &body, sink)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_reset(&mut self, id: FlowId, code: u8) -> Result<(), Malformed> {
+        self.note_port(id)?;
+        if self.forget(id).is_some() {
+            self.events.push_back(MuxEvent::Closed(id, CloseReason::Reset { code }));
+        }
+        self.forget_reset(id);
+        self.answers.push_back((id, true, 0));
+        Ok(())
+    }
+
+    fn handle_segment(
+        &mut self,
+        now: Instant,
+        id: FlowId,
+        body: &Body<'_>,
+        sink: &mut dyn FnMut(FlowId, &[u8]) -> usize,
+    ) -> Result<(), Malformed> {
+        let unit = u64::from(self.options.unit_bytes);
+        let mss_bytes = self.flow_options.mss_bytes;
+        if let Some(flow) = self.flows.get_mut(&id) {
+            let header = body.expand(flow.connection.expected(), unit, mss_bytes);
+            let mut sink = |bytes: &[u8]| sink(id, bytes);
+            let connection = &mut flow.connection;
+            connection.handle_segment_with(now, &header, body.payload, Ecn::NotEct, 0, &mut sink);
+            self.smoothed_ns = connection.stats().smoothed_rtt_ns.or(self.smoothed_ns);
+            self.tell(id);
+            return Ok(());
+        }
+        if self.resets.contains_key(&id) {
+            // The peer will hear of it.
+            return Ok(());
+        }
+        if !body.is_opening() || id.is_ours || self.was_seen(id) {
+            self.answers.push_back((id, false, self.options.unknown_code));
+            return Ok(());
+        }
+        self.note_port(id)?;
+        if self.theirs >= self.options.flows_max {
+            self.answers.push_back((id, false, self.options.refusal_code));
+            return Ok(());
+        }
+        let header = body.expand((SEQUENCE_BASE, SEQUENCE_BASE), unit, mss_bytes);
+        let options = Arc::clone(&self.flow_options);
+        let accepted = Connection::accept(now, options, &self.pool, 0, &header, body.payload);
+        let connection = accepted.ok_or(Malformed("an opening segment with an end"))?;
+        self.flows.insert(id, Flow::new(connection));
+        self.theirs += 1;
+        self.events.push_back(MuxEvent::Opened(id));
+        self.tell(id);
+        Ok(())
+    }
+
+    fn was_seen(&self, id: FlowId) -> bool {
+        self.seen.holding(u64::from(id.port)).is_some()
+    }
+
+    /// Notes that the peer used a port id of its own.
+    fn note_port(&mut self, id: FlowId) -> Result<(), Malformed> {
+        if id.is_ours || self.was_seen(id) {
+            return Ok(());
+        }
+        let port = u64::from(id.port);
+        if port >= self.seen.end().unwrap_or(0) + PORTS_AHEAD_MAX || self.seen.len() >= PORT_GAPS_MAX {
+            return Err(Malformed("port ids are not counted up"));
+        }
+        self.seen.insert(Range::new(port, port + 1));
+        Ok(())
+    }
+
+    /// Tells the application what is new about a flow, and lets the flow answer.
+    fn tell(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            self.events.extend(flow.news(id).into_iter().flatten());
+        }
+        self.enqueue(id);
+    }
+}
+
+/// Going out.
+impl Mux {
+    /// Appends a datagram of at most `datagram_bytes_max` bytes; false when nothing has to leave. Flows take turns,
+    /// segment by segment.
+    pub fn poll_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        let most = out.len() + usize::from(self.options.datagram_bytes_max);
+        let begin = out.len();
+        out.append(&mut self.kept);
+        while let Some((id, is_answer, code)) = self.answers.front().copied() {
+            if out.len() + codec::RESET_BYTES > most {
+                return true;
+            }
+            self.answers.pop_front();
+            codec::emit_reset(id.is_ours, id.port, is_answer, code, out);
+        }
+        while let Some(id) = self.ready.pop_front() {
+            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            self.payload.clear();
+            let Some(transmit) = flow.connection.poll_transmit(now, &mut self.payload) else {
+                flow.is_queued = false;
+                self.settle(id);
+                continue;
+            };
+            self.ready.push_back(id);
+            let segment = out.len();
+            let unit = u64::from(self.options.unit_bytes);
+            codec::emit(id.is_ours, id.port, &transmit.header, unit, &self.payload, out);
+            if out.len() > most {
+                self.kept.extend_from_slice(&out[segment..]);
+                out.truncate(segment);
+                return true;
+            }
+        }
+        out.len() > begin
+    }
+
+    /// Handles the timers that are due. `poll_datagram` has to follow.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((timer, id)) = self.timers.first().copied().filter(|(timer, _)| *timer <= now) {
+            self.timers.remove(&(timer, id));
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.timer = None;
+                flow.connection.handle_timeout(now);
+                self.enqueue(id);
+            } else {
+                self.queue_reset(now, id);
+            }
+        }
+    }
+
+    /// Sends a reset once more, or gives up.
+    fn queue_reset(&mut self, now: Instant, id: FlowId) {
+        let round_trip_ns = self.smoothed_ns.map_or(RESET_TIMEOUT_NS, |ns| 2 * ns);
+        let Some(reset) = self.resets.get_mut(&id) else { return };
+        reset.due = now.plus_ns(round_trip_ns.max(RESET_TIMEOUT_MIN_NS) << reset.tries);
+        reset.tries += 1;
+        let (code, due) = (reset.code, reset.due);
+        if reset.tries > RESET_TRIES_MAX {
+            self.resets.remove(&id);
+            return;
+        }
+        self.timers.insert((due, id));
+        self.answers.push_back((id, false, code));
+    }
+
+    fn forget_reset(&mut self, id: FlowId) {
+        if let Some(reset) = self.resets.remove(&id) {
+            self.timers.remove(&(reset.due, id));
+        }
+    }
+
+    fn enqueue(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.is_queued) {
+            flow.is_queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// A flow has nothing to send: notes its timer, or that it is over.
+    fn settle(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let timer = flow.connection.poll_timeout();
+        if timer != flow.timer {
+            let before = core::mem::replace(&mut flow.timer, timer);
+            before.map(|before| self.timers.remove(&(before, id)));
+            timer.map(|timer| self.timers.insert((timer, id)));
+        }
+        // What was received before an orderly end is still to be read.
+        let is_read = flow.connection.readable() == 0;
+        if flow.connection.is_closed() && is_read {
+            let reason = flow.connection.close_reason().unwrap_or(CloseReason::Finished);
+            self.forget(id);
+            self.events.push_back(MuxEvent::Closed(id, reason));
+        }
+    }
+
+    /// Takes a flow off all lists.
+    fn forget(&mut self, id: FlowId) -> Option<Flow> {
+        let flow = self.flows.remove(&id)?;
+        self.theirs -= usize::from(!id.is_ours);
+        flow.timer.map(|timer| self.timers.remove(&(timer, id)));
+        Some(flow)
+    }
+}

@@ -1,0 +1,321 @@
+//! Many flows over one session: opening with data, isolation, resets, packing, bounds.
+
+use heddle_netem::{
+    DirectionOptions, HostId, HostOptions, Loss, Rate, Reorder, Seed, Time, Topology, TopologyOptions,
+    WireOptions,
+};
+use heddle_utcp::compact::{FlowId, Malformed, Mux, MuxEvent, MuxOptions};
+use heddle_utcp::{BufferPool, CloseReason, Instant};
+use std::collections::BTreeMap;
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+/// A cell with its command.
+const CELL: usize = 510;
+
+/// Two ends of a session over a wire; what each end read of each flow.
+struct Pair {
+    now: Instant,
+    ends: [Mux; 2],
+    pool: BufferPool,
+    read: [BTreeMap<FlowId, Vec<u8>>; 2],
+    events: [Vec<MuxEvent>; 2],
+    /// Flows that nobody reads.
+    held: Vec<FlowId>,
+    datagrams: u64,
+    bytes: u64,
+    topology: Topology<Vec<u8>>,
+}
+
+impl Pair {
+    fn new(direction: DirectionOptions, options: MuxOptions, seed: u64) -> Self {
+        let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+        let wires = vec![WireOptions { from: "a".into(), to: "b".into(), there: direction, back: None }];
+        let network = TopologyOptions { hosts: vec![host("a"), host("b")], wires, default_wire: None };
+        let pool = BufferPool::new(64 << 20);
+        Pair {
+            now: Instant::from_nanos(S),
+            ends: [Mux::new(options.clone(), pool.clone()), Mux::new(options, pool.clone())],
+            pool,
+            read: [BTreeMap::new(), BTreeMap::new()],
+            events: [Vec::new(), Vec::new()],
+            held: Vec::new(),
+            datagrams: 0,
+            bytes: 0,
+            topology: Topology::new(&network, &Seed::from_number(seed)).expect("good options"),
+        }
+    }
+
+    /// Does what is due up to `until`. False when nothing is left to happen.
+    fn run_until(&mut self, until: Instant) -> bool {
+        loop {
+            self.settle();
+            let wire = self.topology.next_time().map(|time| Instant::from_nanos(time.as_nanos()));
+            let timers = self.ends.iter().filter_map(Mux::poll_timeout);
+            let Some(next) = timers.chain(wire).min() else { return false };
+            if next > until {
+                self.now = until;
+                return true;
+            }
+            self.now = self.now.max(next);
+            while let Some(delivery) = self.topology.poll(Time::from_nanos(self.now.as_nanos())) {
+                // Encryption would not let a damaged datagram through.
+                if !delivery.corrupted {
+                    self.deliver(delivery.to.0 as usize, &delivery.packet).expect("an honest peer");
+                }
+            }
+            self.ends.iter_mut().for_each(|end| end.handle_timeout(self.now));
+        }
+    }
+
+    fn deliver(&mut self, to: usize, datagram: &[u8]) -> Result<(), Malformed> {
+        let (read, held) = (&mut self.read[to], &self.held);
+        self.ends[to].handle_datagram(self.now, datagram, &mut |id, bytes| {
+            if held.contains(&id) {
+                return 0;
+            }
+            // Whole cells are taken straight from the datagram.
+            let whole = bytes.len() - bytes.len() % CELL;
+            read.entry(id).or_default().extend_from_slice(&bytes[..whole]);
+            whole
+        })
+    }
+
+    fn settle(&mut self) {
+        for number in 0..2 {
+            while let Some(event) = self.ends[number].poll_event() {
+                self.events[number].push(event);
+                if let MuxEvent::Readable(id) = event {
+                    self.read_all(number, id);
+                }
+            }
+            let mut datagram = Vec::new();
+            while self.ends[number].poll_datagram(self.now, &mut datagram) {
+                assert!(datagram.len() <= 1400, "{}", datagram.len());
+                self.datagrams += 1;
+                self.bytes += datagram.len() as u64;
+                let (from, to) = (HostId(number as u32), HostId(1 - number as u32));
+                let now = Time::from_nanos(self.now.as_nanos());
+                self.topology.send(now, from, to, core::mem::take(&mut datagram)).expect("a wire");
+            }
+        }
+    }
+
+    fn read_all(&mut self, end: usize, id: FlowId) {
+        if self.held.contains(&id) {
+            return;
+        }
+        let mut buffer = [0; 3000];
+        loop {
+            let count = self.ends[end].read(self.now, id, &mut buffer);
+            self.read[end].entry(id).or_default().extend_from_slice(&buffer[..count]);
+            if count == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// The other end's name of a flow.
+fn theirs(id: FlowId) -> FlowId {
+    FlowId { is_ours: !id.is_ours, port: id.port }
+}
+
+fn cells(count: usize, salt: usize) -> Vec<u8> {
+    (0..count * CELL).map(|at| (at * 7 + at / 509 + salt) as u8).collect()
+}
+
+fn wire(delay_ms: u64, loss: f64) -> DirectionOptions {
+    let loss = if loss > 0.0 { Loss::Bernoulli { probability: loss } } else { Loss::None };
+    DirectionOptions { delay_ns: delay_ms * MS, loss, ..DirectionOptions::default() }
+}
+
+#[test]
+fn the_first_cell_arrives_after_half_a_round_trip() {
+    let mut pair = Pair::new(wire(50, 0.0), MuxOptions::default(), 1);
+    let id = pair.ends[0].open(pair.now).expect("a port id");
+    assert_eq!(pair.ends[0].write(id, &cells(1, 0)), CELL);
+    pair.run_until(Instant::from_nanos(S + 50 * MS));
+    assert_eq!(pair.events[1], [MuxEvent::Opened(theirs(id)), MuxEvent::Readable(theirs(id))]);
+    assert_eq!(pair.read[1][&theirs(id)], cells(1, 0));
+    // And the answer after a whole one.
+    pair.ends[1].write(theirs(id), &cells(2, 1));
+    pair.run_until(Instant::from_nanos(S + 100 * MS));
+    assert_eq!(pair.read[0][&id], cells(2, 1));
+    // Open, answer, two cells, acknowledgement.
+    assert_eq!(pair.datagrams, 4);
+}
+
+#[test]
+fn flows_of_both_ends_survive_a_bad_wire() {
+    for seed in 1..6 {
+        let mut bad = wire(20, 0.03);
+        bad.rate = Rate::BitsPerS(20_000_000);
+        bad.reorder = Some(Reorder { probability: 0.1, hold_ns: 8 * MS });
+        bad.duplicate = 0.05;
+        bad.corrupt = 0.01;
+        let mut pair = Pair::new(bad, MuxOptions::default(), seed);
+        let mut sources: Vec<(usize, FlowId, Vec<u8>, usize)> = Vec::new();
+        for number in 0..40 {
+            let end = number % 2;
+            let id = pair.ends[end].open(pair.now).expect("a port id");
+            sources.push((end, id, cells(20 + number * 5, number), 0));
+        }
+        for _ in 0..6000 {
+            for (end, id, bytes, written) in &mut sources {
+                *written += pair.ends[*end].write(*id, &bytes[*written..]);
+            }
+            let until = pair.now.plus_ns(10 * MS);
+            pair.run_until(until);
+            let is_done = |(end, id, bytes, _): &(usize, FlowId, Vec<u8>, usize)| {
+                pair.read[1 - end].get(&theirs(*id)).is_some_and(|read| read.len() == bytes.len())
+            };
+            if sources.iter().all(is_done) {
+                break;
+            }
+        }
+        for (end, id, bytes, _) in &sources {
+            assert!(pair.read[1 - end][&theirs(*id)] == *bytes, "seed {seed} {id:?}");
+        }
+        // Both directions end in order, and nothing is left.
+        for (end, id, _, _) in &sources {
+            pair.ends[*end].shutdown(*id);
+            pair.ends[1 - end].shutdown(theirs(*id));
+        }
+        pair.run_until(Instant::from_nanos(1000 * S));
+        assert!(pair.ends.iter().all(Mux::is_empty), "{:?}", pair.ends);
+        assert_eq!(pair.pool.lent_bytes(), 0);
+    }
+}
+
+#[test]
+fn a_flow_that_nobody_reads_holds_up_no_other() {
+    let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
+    let [stuck, free] = [0, 1].map(|_| pair.ends[0].open(pair.now).expect("a port id"));
+    pair.held.push(theirs(stuck));
+    let bytes = cells(1000, 3);
+    let mut written = [0, 0];
+    for _ in 0..200 {
+        for (id, written) in [stuck, free].into_iter().zip(&mut written) {
+            *written += pair.ends[0].write(id, &bytes[*written..]);
+        }
+        let until = pair.now.plus_ns(10 * MS);
+        pair.run_until(until);
+    }
+    assert!(pair.read[1][&theirs(free)] == bytes);
+    let waiting = pair.ends[1].get(theirs(stuck)).expect("open").readable();
+    assert!((60_000..=70_000).contains(&waiting), "{waiting}");
+    // It goes on when it is read.
+    pair.held.clear();
+    pair.read_all(1, theirs(stuck));
+    for _ in 0..200 {
+        written[0] += pair.ends[0].write(stuck, &bytes[written[0]..]);
+        let until = pair.now.plus_ns(10 * MS);
+        pair.run_until(until);
+    }
+    assert!(pair.read[1][&theirs(stuck)] == bytes);
+}
+
+#[test]
+fn a_reset_arrives_however_bad_the_wire_is() {
+    for seed in 0..20 {
+        let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), seed);
+        let id = pair.ends[0].open(pair.now).expect("a port id");
+        pair.ends[0].write(id, &cells(3, 0));
+        pair.run_until(Instant::from_nanos(2 * S));
+        // From now on half of everything is lost.
+        let bad = Pair::new(wire(10, 0.5), MuxOptions::default(), seed).topology;
+        pair.topology = bad;
+        let end = seed as usize % 2;
+        let name = if end == 0 { id } else { theirs(id) };
+        pair.ends[end].reset(pair.now, name, 9);
+        assert_eq!(pair.ends[end].write(name, &cells(1, 0)), 0);
+        pair.run_until(Instant::from_nanos(1000 * S));
+        let closed = MuxEvent::Closed(theirs(name), CloseReason::Reset { code: 9 });
+        assert_eq!(pair.events[1 - end].last(), Some(&closed), "seed {seed}");
+        assert!(pair.ends.iter().all(Mux::is_empty));
+    }
+}
+
+#[test]
+fn acknowledgements_of_many_flows_share_datagrams() {
+    let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
+    let ids: Vec<FlowId> = (0..100).map(|_| pair.ends[0].open(pair.now).expect("a port id")).collect();
+    for id in &ids {
+        pair.ends[0].write(*id, &cells(1, 0));
+    }
+    pair.run_until(Instant::from_nanos(S + 10 * MS));
+    let before = pair.datagrams;
+    pair.settle();
+    let answers = pair.datagrams - before;
+    assert_eq!(pair.ends[1].len(), 100);
+    // Two opening segments went in each datagram, so the answers of two go in each, at the least.
+    assert!(pair.datagrams <= 50 + 50 && answers <= 50, "{} datagrams", pair.datagrams);
+}
+
+#[test]
+fn bulk_fills_datagrams() {
+    let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
+    let id = pair.ends[0].open(pair.now).expect("a port id");
+    let bytes = cells(2000, 0);
+    let mut written = 0;
+    while pair.read[1].get(&theirs(id)).is_none_or(|read| read.len() < bytes.len()) {
+        written += pair.ends[0].write(id, &bytes[written..]);
+        let until = pair.now.plus_ns(10 * MS);
+        pair.run_until(until);
+    }
+    let overhead = pair.bytes as f64 / bytes.len() as f64 - 1.0;
+    println!("overhead {:.2} % in both directions", overhead * 100.0);
+    assert!(overhead < 0.02, "{overhead}");
+}
+
+#[test]
+fn the_peers_flows_are_bounded_and_port_ids_must_be_counted_up() {
+    let options = MuxOptions { flows_max: 3, ..MuxOptions::default() };
+    let mut pair = Pair::new(wire(10, 0.0), options, 1);
+    let ids: Vec<FlowId> = (0..5).map(|_| pair.ends[0].open(pair.now).expect("a port id")).collect();
+    for id in &ids {
+        pair.ends[0].write(*id, &cells(1, 0));
+    }
+    pair.run_until(Instant::from_nanos(3 * S));
+    assert_eq!((pair.ends[0].len(), pair.ends[1].len()), (3, 3));
+    let refused = CloseReason::Reset { code: 5 };
+    let closed = pair.events[0]
+        .iter()
+        .filter(|event| matches!(event, MuxEvent::Closed(_, reason) if *reason == refused));
+    assert_eq!(closed.count(), 2);
+    // C and S, port id 0x100000.
+    let jump = [0xc0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0];
+    assert!(pair.deliver(1, &jump).is_err());
+}
+
+#[test]
+fn a_segment_of_no_flow_is_answered_with_a_reset() {
+    let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
+    let unknown = [0x80, 0, 0, 7, 0, 0, 3, 0, 0, 0, 1, 1, 0];
+    pair.deliver(1, &unknown).expect("well formed");
+    let mut datagram = Vec::new();
+    assert!(pair.ends[1].poll_datagram(pair.now, &mut datagram));
+    assert_eq!(datagram, [0x10, 0, 0, 7, 0]);
+}
+
+#[test]
+fn ten_thousand_flows_are_small() {
+    let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
+    let ids: Vec<FlowId> = (0..10_000).map(|_| pair.ends[0].open(pair.now).expect("a port id")).collect();
+    for id in &ids {
+        assert_eq!(pair.ends[0].write(*id, &cells(1, 0)), CELL);
+    }
+    pair.run_until(Instant::from_nanos(2 * S));
+    assert_eq!(pair.ends[1].len(), 10_000);
+    assert_eq!(pair.pool.lent_bytes(), 0);
+    for (end, id) in [(0, ids[5000]), (1, theirs(ids[5000]))] {
+        let connection = pair.ends[end].get(id).expect("open");
+        assert!(size_of_val(connection) + connection.heap_bytes() <= 2048);
+    }
+    for id in &ids {
+        pair.ends[0].reset(pair.now, *id, 1);
+    }
+    pair.run_until(Instant::from_nanos(10 * S));
+    assert!(pair.ends.iter().all(Mux::is_empty));
+}
