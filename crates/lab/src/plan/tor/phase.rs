@@ -115,7 +115,7 @@ impl Stage<'_> {
             proxy: Some(open.client.socks()),
             isolation: Some(open.id.isolation()),
             timeout: match client.program {
-                Traffic::Fetch { .. } => 4 * OPEN_MAX,
+                Traffic::Fetch { .. } => 10 * OPEN_MAX,
                 _ => OPEN_MAX,
             },
         };

@@ -77,7 +77,8 @@ impl Job<'_> {
             }
             Traffic::Fetch { size, pause } => {
                 let options = fetches(route, identity, size, pause, lasts);
-                run_fetches(&options, stop, &mut on_event)
+                // It ends by itself after `lasts`, and what has begun then goes on to its end.
+                run_fetches(&options, &Stop::default(), &mut on_event)
             }
         })??;
         Ok(log)
