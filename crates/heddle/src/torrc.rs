@@ -256,6 +256,7 @@ fn set_option(
 
 /// What `TestingTorNetwork 1` changes for a relay (tor(1), "TestingTorNetwork").
 fn apply_testing_defaults(options: &mut Options) {
+    options.count_private_bandwidth = true;
     options.dir_allow_private_addresses = true;
     options.extend_allow_private_addresses = true;
     options.exit_policy_reject_private = false;

@@ -89,6 +89,7 @@ fn a_full_torrc_is_read() {
     assert_eq!(authority.rsa_id[18..], [0x00, 0x01]);
     assert_eq!(authority.v3_ident.unwrap()[..3], [0x01, 0x23, 0x45]);
     assert!(!options.exit_policy_reject_private && options.extend_allow_private_addresses);
+    assert!(options.count_private_bandwidth);
     assert_eq!(options.exit_policy.len(), 3);
     assert_eq!((options.bandwidth_rate, options.bandwidth_burst), (10 << 20, 25 << 20));
     assert_eq!(options.relay_rate_and_burst(), (1 << 20, 1 << 20));
