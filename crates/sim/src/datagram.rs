@@ -30,6 +30,15 @@ const FRAMING_BYTES: u64 = 38;
 /// As many datagrams as a kernel coalesces.
 const COALESCED_MAX: usize = 64;
 
+/// A datagram as somebody on the path sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tapped {
+    pub at: Instant,
+    pub from: SocketAddr,
+    pub to: SocketAddr,
+    pub data: Vec<u8>,
+}
+
 /// Two hosts, the smaller first.
 type HostPair = (HostId, HostId);
 
@@ -62,6 +71,7 @@ pub(crate) struct DatagramWires {
     options: BTreeMap<HostPair, DirectionOptions>,
     blocked: BTreeSet<HostPair>,
     paths: BTreeMap<HostPair, DatagramPath>,
+    taps: BTreeMap<HostPair, Vec<Tapped>>,
 }
 
 /// The wire of two hosts.
@@ -123,6 +133,11 @@ impl Simulation {
         }
     }
 
+    /// Keeps a copy of every datagram that is sent between two hosts from now on; returns those kept so far.
+    pub fn tap_datagrams(&mut self, a: HostId, b: HostId) -> Vec<Tapped> {
+        std::mem::take(self.datagrams.taps.entry(pair(a, b)).or_default())
+    }
+
     /// Puts the bytes of the buffer on the wire as datagrams.
     pub(crate) fn send_datagrams(&mut self, actor: ActorId, port: PortId, transmit: Transmit) {
         let bytes = std::mem::take(&mut self.buf);
@@ -147,7 +162,12 @@ impl Simulation {
                 ecn: transmit.ecn,
                 data: data.to_vec(),
             };
-            let datagrams = bytes.chunks(transmit.stride).map(datagram).collect();
+            let datagrams: Vec<_> = bytes.chunks(transmit.stride).map(datagram).collect();
+            if let Some(tap) = self.datagrams.taps.get_mut(&pair(from, to)) {
+                let at = self.now;
+                let copy = |it: &Datagram| Tapped { at, from: it.from, to: it.to, data: it.data.clone() };
+                tap.extend(datagrams.iter().map(copy));
+            }
             self.put_on_wire(from, to, datagrams);
         }
         self.buf = bytes;

@@ -31,6 +31,7 @@ mod steps;
 mod trace;
 mod wire;
 
+pub use datagram::Tapped;
 pub use internet::{Internet, Service, pattern};
 pub use simulation::{AnyNode, Host, HostId, Options, Simulation};
 pub use steps::Step;

@@ -2,11 +2,13 @@
 
 mod support;
 
+use core::net::SocketAddr;
 use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
 use heddle_proto::origin::{CircuitNumber, ExchangeState, ExchangeStatus};
 use heddle_proto::relay::Event;
 use heddle_proto::time::Duration;
 use heddle_sim::{TraceHash, Wire};
+use std::collections::BTreeSet;
 use support::{Net, Plan, download, pattern_sha256, upload};
 
 const MB: u64 = 1_000_000;
@@ -275,4 +277,31 @@ fn a_new_key_each_day_costs_no_circuit() {
     net.sim.run_for(Duration::from_secs(25 * 3600));
     transfer(&mut net, circuit, MB / 10);
     assert_eq!((ready(&net), ended(&net).len()), (4, 0));
+}
+
+/// What can be told apart on the wire between two relays that carry so many circuits: addresses and connection ids.
+fn seen_on_the_wire(circuits: usize) -> (BTreeSet<(SocketAddr, SocketAddr)>, BTreeSet<Vec<u8>>) {
+    /// The connection id, twelve bytes, stands behind the first byte of a short header.
+    const ID: core::ops::Range<usize> = 1..13;
+    let mut net = paired(&Plan::default());
+    let (a, b) = (net.relays[0].host, net.relays[1].host);
+    net.sim.tap_datagrams(a, b);
+    for _ in 0..circuits {
+        let circuit = net.build(&[0, 1, 2], false);
+        let down = net.begin(circuit, download(20_000));
+        net.await_status(down, LONG, is_over);
+        net.proxy(|proxy| proxy.close_circuit(circuit));
+    }
+    let tapped = net.sim.tap_datagrams(a, b);
+    assert!(tapped.iter().all(|datagram| datagram.data[0] & 0xC0 == 0x40), "short headers only");
+    let ends = tapped.iter().map(|datagram| (datagram.from, datagram.to)).collect();
+    (ends, tapped.iter().map(|datagram| datagram.data[ID].to_vec()).collect())
+}
+
+#[test]
+fn the_wire_shows_one_connection_however_many_circuits_come_and_go() {
+    for circuits in [1, 20] {
+        let (ends, ids) = seen_on_the_wire(circuits);
+        assert_eq!((ends.len(), ids.len()), (2, 2), "one of each in each direction, {circuits} circuits");
+    }
 }
