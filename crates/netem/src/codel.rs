@@ -12,7 +12,6 @@
 //! enough of a signal; the others are dropped.
 
 use crate::options::CodelOptions;
-use crate::stats::{DropReason, LinkStats};
 use crate::time::Time;
 use crate::waiting::Waiting;
 
@@ -47,59 +46,50 @@ impl Codel {
         }
     }
 
-    /// The next packet to be put on the link, after the drops that are due, and for how many nanoseconds it waited. `mark`
-    /// marks a packet if that can be marked.
+    /// The next packet to be put on the link, after the drops that are due, and for how many nanoseconds it waited. `signal`
+    /// drops the packet that it is given, or gives it back marked if it may be marked.
     pub(crate) fn dequeue<P>(
         &mut self,
         now: Time,
         waiting: &mut Waiting<P>,
-        stats: &mut LinkStats,
-        mark: impl Fn(&mut P) -> bool,
+        mut signal: impl FnMut(P, bool) -> Option<P>,
     ) -> Option<(P, u64)> {
-        let (mut packet, mut may_drop) = self.judge(now, waiting);
+        let (Some((mut packet, mut sojourn_ns)), may_drop) = self.judge(now, waiting) else {
+            self.is_dropping = false;
+            return None;
+        };
         if self.is_dropping {
             self.is_dropping = may_drop;
             while self.is_dropping && now >= self.drop_next {
                 self.count += 1;
-                if self.is_marked(&mut packet, stats, &mark) {
+                if let Some(marked) = signal(packet, self.marks) {
                     self.drop_next = self.control_law(self.drop_next);
-                    break;
+                    return Some((marked, sojourn_ns));
                 }
-                (packet, may_drop) = self.judge(now, waiting);
+                let (next, may_drop) = self.judge(now, waiting);
                 if may_drop {
                     self.drop_next = self.control_law(self.drop_next);
                 } else {
                     self.is_dropping = false;
                 }
+                (packet, sojourn_ns) = next?;
             }
-        } else if may_drop {
-            if !self.is_marked(&mut packet, stats, &mark) {
-                (packet, _) = self.judge(now, waiting);
-            }
-            self.is_dropping = true;
-            let in_last_cycle = self.count - self.last_count;
-            let is_soon = now.ns_since(self.drop_next) < 16 * self.interval_ns;
-            self.count = if in_last_cycle > 1 && is_soon { in_last_cycle } else { 1 };
-            self.drop_next = self.control_law(now);
-            self.last_count = self.count;
+            return Some((packet, sojourn_ns));
         }
-        packet
-    }
-
-    /// Marks a packet whose time has come, or counts it as dropped.
-    fn is_marked<P>(
-        &self,
-        packet: &mut Option<(P, u64)>,
-        stats: &mut LinkStats,
-        mark: &impl Fn(&mut P) -> bool,
-    ) -> bool {
-        let is_marked = self.marks && packet.as_mut().is_some_and(|(packet, _)| mark(packet));
-        if is_marked {
-            stats.marked += 1;
-        } else {
-            stats.drops.count(DropReason::Codel);
+        if !may_drop {
+            return Some((packet, sojourn_ns));
         }
-        is_marked
+        let next = match signal(packet, self.marks) {
+            Some(marked) => Some((marked, sojourn_ns)),
+            None => self.judge(now, waiting).0,
+        };
+        self.is_dropping = true;
+        let in_last_cycle = self.count - self.last_count;
+        let is_soon = now.ns_since(self.drop_next) < 16 * self.interval_ns;
+        self.count = if in_last_cycle > 1 && is_soon { in_last_cycle } else { 1 };
+        self.drop_next = self.control_law(now);
+        self.last_count = self.count;
+        next
     }
 
     /// Takes the next packet and says whether it may be dropped.
@@ -132,7 +122,8 @@ mod tests {
     /// `service_ns`. Gives the times of the drops, in nanoseconds.
     struct Bench {
         codel: Codel,
-        stats: LinkStats,
+        dropped: u64,
+        marked: u64,
         now_ns: u64,
     }
 
@@ -143,12 +134,12 @@ mod tests {
 
         fn that_marks(ecn: bool) -> Self {
             let codel = Codel::new(&CodelOptions { ecn, ..CodelOptions::default() });
-            Bench { codel, stats: LinkStats::default(), now_ns: 1_000 * MS }
+            Bench { codel, dropped: 0, marked: 0, now_ns: 1_000 * MS }
         }
 
         /// Packets that were dropped or marked so far.
         fn signals(&self) -> u64 {
-            self.stats.drops.total() + self.stats.marked
+            self.dropped + self.marked
         }
 
         fn serve(&mut self, until_ns: u64, service_ns: u64, sojourn_ns: u64, left: u64) -> Vec<u64> {
@@ -159,7 +150,10 @@ mod tests {
                     waiting.push(Time::from_nanos(self.now_ns - sojourn_ns), (), 100).expect("room");
                 }
                 let before = self.signals();
-                self.codel.dequeue(Time::from_nanos(self.now_ns), &mut waiting, &mut self.stats, |()| true);
+                self.codel.dequeue(Time::from_nanos(self.now_ns), &mut waiting, |(), may_mark| {
+                    *(if may_mark { &mut self.marked } else { &mut self.dropped }) += 1;
+                    may_mark.then_some(())
+                });
                 dropped.extend((before..self.signals()).map(|_| self.now_ns));
                 self.now_ns += service_ns;
             }
@@ -242,8 +236,8 @@ mod tests {
         let (mut marking, mut dropping) = (Bench::that_marks(true), Bench::new());
         let marked = marking.serve(4_000 * MS, MS / 100, 10 * MS, 50);
         assert_eq!(marked, dropping.serve(4_000 * MS, MS / 100, 10 * MS, 50));
-        assert_eq!((marking.stats.drops.total(), marking.stats.marked), (0, marked.len() as u64));
-        assert_eq!(dropping.stats.marked, 0);
+        assert_eq!((marking.dropped, marking.marked), (0, marked.len() as u64));
+        assert_eq!(dropping.marked, 0);
         // A slow link does not make up for marks that were due: one packet leaves, so one is marked.
         let marked = Bench::that_marks(true).serve(20_000 * MS, 400 * MS, 500 * MS, 100);
         assert!(!marked.is_empty() && marked.windows(2).all(|times| times[0] != times[1]));
@@ -258,13 +252,16 @@ mod tests {
         }
         let mut left = Vec::new();
         for ms in 0..400 {
-            let mark = |number: &mut i32| *number % 2 == 0;
+            let Bench { codel, dropped, marked, .. } = &mut bench;
+            let signal = |number: i32, _| {
+                let can_be_marked = number % 2 == 0;
+                *(if can_be_marked { &mut *marked } else { &mut *dropped }) += 1;
+                can_be_marked.then_some(number)
+            };
             let now = Time::from_nanos((1000 + 5 * ms) * MS);
-            left.extend(
-                bench.codel.dequeue(now, &mut waiting, &mut bench.stats, mark).map(|(number, _)| number),
-            );
+            left.extend(codel.dequeue(now, &mut waiting, signal).map(|(number, _)| number));
         }
-        let (dropped, marked) = (bench.stats.drops.total(), bench.stats.marked);
+        let (dropped, marked) = (bench.dropped, bench.marked);
         assert!(dropped > 0 && marked > 0 && left.len() as u64 + dropped == 200, "{dropped} {marked}");
         assert!((0..200).filter(|number| !left.contains(number)).all(|number| number % 2 == 1));
     }
@@ -273,6 +270,6 @@ mod tests {
     fn an_empty_queue_gives_nothing() {
         let mut bench = Bench::new();
         let mut waiting = Waiting::<()>::new(1, 1);
-        assert_eq!(bench.codel.dequeue(Time::ZERO, &mut waiting, &mut bench.stats, |()| true), None);
+        assert_eq!(bench.codel.dequeue(Time::ZERO, &mut waiting, |(), _| None), None);
     }
 }

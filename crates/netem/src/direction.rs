@@ -6,6 +6,7 @@
 //! 4. `depart`: a direction that is down by now drops it; otherwise its arrival is fixed by delay, jitter and hold.
 //! 5. `step` gives it back when it arrives.
 
+use crate::drop_log::DropLog;
 use crate::fate::{Fate, Fates};
 use crate::flight::Flight;
 use crate::link::Link;
@@ -58,12 +59,12 @@ impl<P: Packet> Direction<P> {
     }
 
     /// Takes a packet that begins its way at `now`.
-    pub(crate) fn enter(&mut self, now: Time, mut packet: Transit<P>) {
+    pub(crate) fn enter(&mut self, now: Time, mut packet: Transit<P>, log: &mut DropLog<P>) {
         self.make_changes(now);
         self.stats.packets_in += 1;
         let fate = self.fates.draw();
         if let Some(reason) = self.refusal(now, &packet, fate) {
-            self.stats.drops.count(reason);
+            log.bury(now, packet, reason, &mut self.stats.drops);
             return;
         }
         packet.jitter_ns = fate.jitter_ns;
@@ -75,10 +76,10 @@ impl<P: Packet> Direction<P> {
             self.stats.corrupted += 1;
         }
         let copy = fate.duplicated.then(|| Transit { copy: true, ..packet.clone() });
-        self.enqueue(now, packet);
+        self.enqueue(now, packet, log);
         if let Some(copy) = copy {
             self.stats.duplicated += 1;
-            self.enqueue(now, copy);
+            self.enqueue(now, copy, log);
         }
     }
 
@@ -89,11 +90,11 @@ impl<P: Packet> Direction<P> {
 
     /// Does one thing that is due at `now`, which is `next_time`: a packet leaves the rate, or arrives and is given back.
     /// Leaving comes first.
-    pub(crate) fn step(&mut self, now: Time) -> Option<Transit<P>> {
+    pub(crate) fn step(&mut self, now: Time, log: &mut DropLog<P>) -> Option<Transit<P>> {
         if self.link.next_time() == Some(now) {
             self.make_changes(now);
-            if let Some(packet) = self.link.finish(now) {
-                self.depart(now, packet);
+            if let Some(packet) = self.link.finish(now, log) {
+                self.depart(now, packet, log);
             }
             return None;
         }
@@ -129,15 +130,15 @@ impl<P: Packet> Direction<P> {
         }
     }
 
-    fn enqueue(&mut self, now: Time, packet: Transit<P>) {
-        if let Some(packet) = self.link.offer(now, packet) {
-            self.depart(now, packet);
+    fn enqueue(&mut self, now: Time, packet: Transit<P>, log: &mut DropLog<P>) {
+        if let Some(packet) = self.link.offer(now, packet, log) {
+            self.depart(now, packet, log);
         }
     }
 
-    fn depart(&mut self, now: Time, packet: Transit<P>) {
+    fn depart(&mut self, now: Time, packet: Transit<P>, log: &mut DropLog<P>) {
         if self.is_down(now) {
-            self.stats.drops.count(DropReason::Down);
+            log.bury(now, packet, DropReason::Down, &mut self.stats.drops);
             return;
         }
         let mut arrival = now.plus_ns(self.delay_ns.saturating_add_signed(packet.jitter_ns));
@@ -148,10 +149,9 @@ impl<P: Packet> Direction<P> {
         // A packet that is held back does not hold back those behind it.
         let is_held = packet.hold_ns > 0;
         arrival = arrival.plus_ns(packet.hold_ns);
-        if self.flight.depart(arrival, packet) {
-            self.stats.held_back += u64::from(is_held);
-        } else {
-            self.stats.drops.count(DropReason::InFlightFull);
+        match self.flight.depart(arrival, packet) {
+            Ok(()) => self.stats.held_back += u64::from(is_held),
+            Err(packet) => log.bury(now, packet, DropReason::InFlightFull, &mut self.stats.drops),
         }
     }
 

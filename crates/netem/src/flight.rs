@@ -24,10 +24,10 @@ impl<P> Flight<P> {
         Flight { in_order, overtaking, set_out: 0, bytes: 0, packets_max, bytes_max }
     }
 
-    /// Lets a packet set out that arrives at `arrival`; false when there is no room for it.
-    pub(crate) fn depart(&mut self, arrival: Time, packet: Transit<P>) -> bool {
+    /// Lets a packet set out that arrives at `arrival`, or gives it back when there is no room for it.
+    pub(crate) fn depart(&mut self, arrival: Time, packet: Transit<P>) -> Result<(), Transit<P>> {
         if self.packets() >= self.packets_max || self.bytes + packet.len_bytes > self.bytes_max {
-            return false;
+            return Err(packet);
         }
         self.bytes += packet.len_bytes;
         self.set_out += 1;
@@ -37,7 +37,7 @@ impl<P> Flight<P> {
         } else {
             self.overtaking.push(Reverse(flying));
         }
-        true
+        Ok(())
     }
 
     /// When the next packet arrives.

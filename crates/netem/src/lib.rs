@@ -38,6 +38,7 @@
 mod agenda;
 mod codel;
 mod direction;
+mod drop_log;
 mod fate;
 mod flight;
 mod link;
@@ -52,6 +53,7 @@ pub mod units;
 mod validate;
 mod waiting;
 
+pub use drop_log::Dropped;
 pub use options::{
     CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate,
     RateStep, Reorder, Step, TopologyOptions, WireOptions,

@@ -1,6 +1,7 @@
 //! A rate with the queue in front of it: a host's attachment, or the head of a wire.
 
 use crate::codel::Codel;
+use crate::drop_log::DropLog;
 use crate::options::{LinkOptions, Rate, RateStep};
 use crate::stats::{DropReason, LinkStats};
 use crate::time::Time;
@@ -45,7 +46,12 @@ impl<P: Packet> Link<P> {
     }
 
     /// Takes a packet. Gives it back when it passes at once, because the rate is unlimited and nothing waits.
-    pub(crate) fn offer(&mut self, now: Time, packet: Transit<P>) -> Option<Transit<P>> {
+    pub(crate) fn offer(
+        &mut self,
+        now: Time,
+        packet: Transit<P>,
+        log: &mut DropLog<P>,
+    ) -> Option<Transit<P>> {
         self.make_changes(now);
         self.stats.packets_in += 1;
         let bytes = packet.len_bytes + self.framing_bytes;
@@ -53,13 +59,13 @@ impl<P: Packet> Link<P> {
             self.on_passed(bytes);
             return Some(packet);
         }
-        if self.waiting.push(now, packet, bytes).is_err() {
-            self.stats.drops.count(DropReason::QueueFull);
+        if let Err(packet) = self.waiting.push(now, packet, bytes) {
+            log.bury(now, packet, DropReason::QueueFull, &mut self.stats.drops);
         } else if self.serving.is_none() {
             if now > self.last_done {
                 self.remainder = 0;
             }
-            self.serve_next(now);
+            self.serve_next(now, log);
         }
         None
     }
@@ -70,12 +76,12 @@ impl<P: Packet> Link<P> {
     }
 
     /// Takes the packet that is done at `now`, which is `next_time`, and goes on with the next.
-    pub(crate) fn finish(&mut self, now: Time) -> Option<Transit<P>> {
+    pub(crate) fn finish(&mut self, now: Time, log: &mut DropLog<P>) -> Option<Transit<P>> {
         let (packet, _) = self.serving.take()?;
         self.last_done = now;
         self.make_changes(now);
         self.on_passed(packet.len_bytes + self.framing_bytes);
-        self.serve_next(now);
+        self.serve_next(now, log);
         Some(packet)
     }
 
@@ -103,11 +109,19 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    fn serve_next(&mut self, now: Time) {
+    fn serve_next(&mut self, now: Time, log: &mut DropLog<P>) {
         let next = match &mut self.codel {
             Some(codel) => {
-                let mark = |transit: &mut Transit<P>| transit.packet.mark_congestion();
-                codel.dequeue(now, &mut self.waiting, &mut self.stats, mark)
+                let LinkStats { drops, marked, .. } = &mut self.stats;
+                let signal = |mut transit: Transit<P>, may_mark: bool| {
+                    if may_mark && transit.packet.mark_congestion() {
+                        *marked += 1;
+                        return Some(transit);
+                    }
+                    log.bury(now, transit, DropReason::Codel, drops);
+                    None
+                };
+                codel.dequeue(now, &mut self.waiting, signal)
             }
             None => self.waiting.pop(now),
         };

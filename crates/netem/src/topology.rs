@@ -7,6 +7,7 @@
 
 use crate::agenda::Agenda;
 use crate::direction::{self, Direction};
+use crate::drop_log::{DropLog, Dropped};
 use crate::link::Link;
 use crate::options::{DirectionOptions, Step, TopologyOptions};
 use crate::seed::Seed;
@@ -23,8 +24,8 @@ use std::collections::BTreeMap;
 /// elements are numbered: each host's uplink (twice the host's number) and downlink (one more), then the directions of
 /// the declared wires, there before back, then those that `default_wire` made, in the order of their first packets.
 ///
-/// Memory: a link holds its queue's bounds and one packet more, a direction also its `in_flight` bounds, and nothing else
-/// grows with the packets sent.
+/// Memory: a link holds its queue's bounds and one packet more, a direction also its `in_flight` bounds, the log of drops
+/// what it was allowed, and nothing else grows with the packets sent.
 #[derive(Debug)]
 pub struct Topology<P> {
     hosts: Vec<Host<P>>,
@@ -32,6 +33,7 @@ pub struct Topology<P> {
     default_wire: Option<DirectionOptions>,
     seed: Seed,
     agenda: Agenda,
+    log: DropLog<P>,
     /// The latest time that the driver named or something happened at.
     now: Time,
     sent: u64,
@@ -97,6 +99,7 @@ impl<P: Packet> Topology<P> {
             default_wire: options.default_wire.clone(),
             seed: seed.clone(),
             agenda: Agenda::default(),
+            log: DropLog::new(0),
             now: Time::ZERO,
             sent: 0,
             delivered: 0,
@@ -171,7 +174,7 @@ impl<P: Packet> Topology<P> {
             copy: false,
         };
         let up = &mut self.hosts[from.0 as usize].up;
-        match up.offer(self.now, transit) {
+        match up.offer(self.now, transit, &mut self.log) {
             Some(transit) => self.enter(transit),
             None => self.agenda.set(from.0 * 2, up.next_time()),
         }
@@ -215,6 +218,22 @@ impl<P: Packet> Topology<P> {
     /// When [`poll`](Self::poll) next has something to do; `None` when the topology is empty.
     pub fn next_time(&self) -> Option<Time> {
         self.agenda.first().map(|(time, _)| time)
+    }
+
+    /// From now on keeps the packets that are dropped until [`take_drops`](Self::take_drops), up to `packets_max` of them.
+    pub fn log_drops(&mut self, packets_max: usize) {
+        self.log = DropLog::new(packets_max);
+    }
+
+    /// The packets that were dropped since the last call, in the order of their drops. None without
+    /// [`log_drops`](Self::log_drops).
+    pub fn take_drops(&mut self) -> Vec<Dropped<P>> {
+        self.log.take()
+    }
+
+    /// Dropped packets that did not fit into the log.
+    pub fn drops_missed(&self) -> u64 {
+        self.log.missed
     }
 
     /// The counts of a host's uplink.
@@ -292,13 +311,13 @@ impl<P: Packet> Topology<P> {
     fn enter(&mut self, transit: Transit<P>) {
         let number = transit.direction;
         let direction = &mut self.directions[number as usize];
-        direction.enter(self.now, transit);
+        direction.enter(self.now, transit, &mut self.log);
         self.agenda.set(self.hosts.len() as u32 * 2 + number, direction.next_time());
     }
 
     fn finish_up(&mut self, element: u32) -> Option<Transit<P>> {
         let up = &mut self.hosts[element as usize / 2].up;
-        let transit = up.finish(self.now);
+        let transit = up.finish(self.now, &mut self.log);
         self.agenda.set(element, up.next_time());
         self.enter(transit?);
         None
@@ -306,7 +325,7 @@ impl<P: Packet> Topology<P> {
 
     fn finish_down(&mut self, element: u32) -> Option<Transit<P>> {
         let down = &mut self.hosts[element as usize / 2].down;
-        let transit = down.finish(self.now);
+        let transit = down.finish(self.now, &mut self.log);
         self.agenda.set(element, down.next_time());
         transit
     }
@@ -314,12 +333,12 @@ impl<P: Packet> Topology<P> {
     /// A direction does one thing; a packet that arrived at its end passes to the downlink, and perhaps through it.
     fn step(&mut self, element: u32, number: usize) -> Option<Transit<P>> {
         let direction = &mut self.directions[number];
-        let transit = direction.step(self.now);
+        let transit = direction.step(self.now, &mut self.log);
         self.agenda.set(element, direction.next_time());
         let transit = transit?;
         let host = transit.to.0;
         let down = &mut self.hosts[host as usize].down;
-        let passed = down.offer(self.now, transit);
+        let passed = down.offer(self.now, transit, &mut self.log);
         if passed.is_none() {
             self.agenda.set(host * 2 + 1, down.next_time());
         }

@@ -186,3 +186,23 @@ fn bytes_are_corrupted_in_place() {
     let packet = topology.poll(Time::ZERO).expect("a packet").packet;
     assert_eq!(packet.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
 }
+
+#[test]
+fn the_log_of_drops_is_bounded_and_off_by_default() {
+    let lossy = DirectionOptions { loss: Loss::EveryNth { n: 2 }, ..DirectionOptions::default() };
+    let mut topology = topology(lossy, 1);
+    carry(&mut topology, (0..10).map(|number| (number * MS, 100)));
+    assert_eq!((topology.take_drops().len(), topology.drops_missed()), (0, 0));
+    topology.log_drops(3);
+    carry(&mut topology, (0..10).map(|number| (100 * MS + number * MS, 100)));
+    let dropped = topology.take_drops();
+    let numbers: Vec<u64> = dropped.iter().map(|dropped| dropped.packet.number).collect();
+    assert_eq!((numbers, topology.drops_missed()), (vec![1, 3, 5], 2));
+    assert!(
+        dropped
+            .iter()
+            .all(|dropped| dropped.reason == heddle_netem::DropReason::Loss && dropped.at == dropped.sent)
+    );
+    assert_eq!((dropped[0].from, dropped[0].to), (one_wire::A, one_wire::B));
+    assert!(topology.take_drops().is_empty());
+}

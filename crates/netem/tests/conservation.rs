@@ -193,7 +193,8 @@ proptest! {
             last = delivery.at;
             *delivered.entry(delivery.packet.number).or_default() += 1;
         };
-        let mut sent = 0;
+        let mut sent = Vec::new();
+        topology.log_drops(10_000);
         for (number, (gap_ns, from, to, bytes)) in (0..).zip(sends) {
             now = now.plus_ns(gap_ns);
             while let Some(delivery) = topology.poll(now) {
@@ -201,7 +202,9 @@ proptest! {
             }
             assert!(topology.next_time().is_none_or(|next| next > now));
             let packet = Numbered { number, bytes, flipped: Vec::new() };
-            sent += u64::from(topology.send(now, HostId(from), HostId(to), packet).is_ok());
+            if topology.send(now, HostId(from), HostId(to), packet).is_ok() {
+                sent.push(number);
+            }
             check(&topology, &options);
         }
         let end = Time::from_nanos(u64::MAX);
@@ -210,7 +213,16 @@ proptest! {
         }
         check(&topology, &options);
         let totals = topology.totals();
-        assert_eq!((totals.sent, totals.inside), (sent, 0));
+        assert_eq!((totals.sent, totals.inside), (sent.len() as u64, 0));
+        // Whatever did not arrive is in the log, with the reason that it was counted under.
+        let dropped = topology.take_drops();
+        assert!(dropped.is_sorted_by_key(|dropped| dropped.at) && topology.drops_missed() == 0);
+        for reason in heddle_netem::DropReason::ALL {
+            let logged = dropped.iter().filter(|dropped| dropped.reason == reason).count();
+            assert_eq!(logged as u64, totals.drops.get(reason));
+        }
+        let was_dropped = |number| dropped.iter().any(|dropped| dropped.packet.number == number);
+        assert!(sent.into_iter().all(|number| delivered.contains_key(&number) || was_dropped(number)));
         assert_eq!(totals.delivered, delivered.values().map(|times| u64::from(*times)).sum::<u64>());
         assert!(delivered.values().all(|times| *times <= 2));
         assert_eq!(topology.next_time(), None);
