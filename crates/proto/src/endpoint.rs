@@ -211,7 +211,11 @@ pub trait Endpoint: Send {
     /// DESTROY with the peer's reason as its last cell; then its name is free.
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>>;
 
-    /// Whether a flow's cells are to wait. What the peer may send meanwhile is bounded by the flow's window.
+    /// Bytes that a flow whose cells wait may leave with us: its window.
+    fn flow_window_bytes(&self) -> usize;
+
+    /// Whether a flow's cells are to wait. What the peer may send meanwhile is bounded by the flow's window. DESTROY does
+    /// not wait. A name that is not in use means nothing.
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool);
 
     /// Cells that would leave the connection promptly if sent now, whichever flow they are of.
@@ -219,7 +223,8 @@ pub trait Endpoint: Send {
 
     /// Takes a cell for a flow that is open, at most [`Endpoint::capacity`] of them. The first cell of a name of our half
     /// opens the flow, for which there must be room ([`ConnectionEvent::FlowRoom`]). DESTROY resets the flow in both
-    /// directions, discards what it has queued, and frees its name; it may be sent at any time, without capacity.
+    /// directions, discards what it has queued, and frees its name; it may be sent at any time, without capacity, and
+    /// for a name that is free already.
     fn send(
         &mut self,
         now: Instant,

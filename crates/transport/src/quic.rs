@@ -324,6 +324,10 @@ impl Endpoint for QuicEndpoint {
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
+    fn flow_window_bytes(&self) -> usize {
+        self.options.stream_receive_window_bytes as usize
+    }
+
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
         let key = LinkKey::of(conn);
         let Some(connection) = self.live(key) else {

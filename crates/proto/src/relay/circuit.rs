@@ -27,6 +27,7 @@ use crate::cell::CircId;
 use crate::crypto::onionskin::{CongestionOffer, HandshakeType};
 use crate::crypto::tor1::RelayLayer;
 use crate::pool::CellQueue;
+use crate::time::Instant;
 
 slotmap::new_key_type! {
     /// A circuit of this shard.
@@ -73,12 +74,12 @@ pub(super) struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Credit {
     Unlimited,
-    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: it is not read,
-    /// since too many of its cells wait in the circuit's other lane.
+    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: since when it is
+    /// not read, because too many of its cells wait in the circuit's other lane.
     Flow {
         begun: bool,
         blocked: bool,
-        held: bool,
+        held: Option<Instant>,
     },
     /// `to_send`: cells that the other shard still takes. `arrived`: cells of the other shard that
     /// have not left yet. `to_grant`: cells that left and were not reported yet.

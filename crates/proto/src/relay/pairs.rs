@@ -174,6 +174,7 @@ impl Relay {
             occupied: false,
             limited: self.core.is_limited(addr.ip()),
             opened_at: now,
+            window_bytes: self.ports.0[port].endpoint.flow_window_bytes(),
             cells_in: 0,
             cells_out: 0,
         });

@@ -289,6 +289,7 @@ impl Relay {
 
     fn on_tick(&mut self, now: Instant) {
         self.core.drop_late_leftovers();
+        self.core.end_stuck_flows();
         self.tell_retired(now);
         for socket in self.core.on_tick() {
             match self.links.get(&socket) {

@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, Cell, Sock, config};
 use super::client::{Client, Hop, Kind, NO_SOCK, target, theirs};
-use super::pipe::CONN_WINDOW_CELLS;
+use super::pipe::{CONN_WINDOW_CELLS, FLOW_WINDOW_CELLS};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::{Create2, DestroyReason};
 use heddle_proto::cell::extend::Extend2;
@@ -250,6 +250,41 @@ fn a_flow_that_is_not_read_holds_the_flow_before_it_back() {
     let cells = bench.peer_cells(1);
     assert_eq!((cells.len(), bench.queued_cells()), (supplied, 0));
     assert!(cells.iter().all(|cell| cell.circ_id == hop.circ_id));
+}
+
+/// What flows that are not read leave with the endpoint counts as memory in use. When that is too much, the circuit
+/// whose reader stopped first ends, and the others live.
+#[test]
+fn stuck_flows_end_when_memory_is_short() {
+    let stuck_bytes = (FLOW_WINDOW_CELLS + HELD_QUEUE_HIGH_CELLS) as usize * 520;
+    let config = RelayConfig { max_queue_bytes: stuck_bytes * 7 / 2, ..config() };
+    let (mut bench, _) = paired(config, &[2]);
+    let mut circuits = Vec::new();
+    for _ in 0..4 {
+        let sock = bench.client_channel(0);
+        let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+        let hop = extend(&mut bench, &mut client, 0, 2);
+        circuits.push((client, hop));
+    }
+    for (client, hop) in &mut circuits {
+        bench.set_willing(client.sock, false);
+        bench.grant(client.sock, 0);
+        for _ in 0..500 {
+            let body = hop.seal(RelayCommand::DROP, 0, &[]);
+            bench.peer_queue(0, hop.circ_id, Command::RELAY, &body);
+        }
+        bench.settle();
+        bench.pass(Duration::from_millis(1));
+    }
+    assert_eq!((bench.circuits(), bench.queued_cells()), (4, 4 * HELD_QUEUE_HIGH_CELLS));
+    bench.pass(Duration::from_secs(10));
+    let cells = bench.peer_cells(0);
+    assert_eq!(destroys(&cells), [(circuits[0].1.circ_id, DestroyReason::RESOURCELIMIT)]);
+    assert_eq!((bench.circuits(), bench.queued_cells()), (3, 3 * HELD_QUEUE_HIGH_CELLS));
+    for (client, _) in &mut circuits[1..] {
+        bench.set_willing(client.sock, true);
+        assert_eq!(client.got(&mut bench).len(), 500);
+    }
 }
 
 /// A channel cannot be left unread for one circuit, so what comes over it is bounded as in stock Tor: the queue has an

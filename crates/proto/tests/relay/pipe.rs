@@ -13,7 +13,7 @@
 //!   6 ping
 //! ```
 
-use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
+use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Isolation, Role, Scope};
 use heddle_proto::endpoint::{
     ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
@@ -414,6 +414,10 @@ impl Endpoint for Pipe {
             }
         }
         None
+    }
+
+    fn flow_window_bytes(&self) -> usize {
+        FLOW_WINDOW_CELLS as usize * CELL_LEN
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
