@@ -160,7 +160,7 @@ impl Transport {
     fn relay(self) -> (Program, &'static [&'static str]) {
         match self {
             Transport::Stock => (Program::Stock, &[]),
-            Transport::Tls => (Program::Heddle, &[]),
+            Transport::Tls => (Program::Heddle, &["HeddleTransports tls"]),
         }
     }
 }

@@ -137,7 +137,7 @@ fn relays_are_what_the_arm_says_unless_they_say_it_themselves() {
         options.relays.iter().map(|relay| (&*relay.nickname, relay.program, relay.exit)).collect();
     let (stock, heddle) = (Program::Stock, Program::Heddle);
     assert_eq!(relays, [("guard", heddle, false), ("middle", stock, false), ("exit", heddle, true)]);
-    assert_eq!(options.relays[0].torrc, ["HeddleTCPNoDelay 0", "Log debug stdout"]);
+    assert_eq!(options.relays[0].torrc, ["HeddleTransports tls", "HeddleTCPNoDelay 0", "Log debug stdout"]);
     assert_eq!(options.relays[1].torrc, ["Log debug stdout", "RelayBandwidthRate 128 KBytes"]);
     assert_eq!(options.clients, 2);
 }
