@@ -28,9 +28,20 @@ const CLIENT_TORRC: &str = "MaxCircuitDirtiness 2 hours";
 pub(super) fn hosts(tor: &Tor, arm: &TorArm) -> Hosts {
     let names = host_names(tor).into_iter();
     let hosts = names.map(|name| EmulatedHostOptions { name: name.to_owned(), ..Default::default() });
+    Hosts {
+        hosts: hosts.collect(),
+        wires: wires(tor, |group| arm.wires.get(group)),
+        attacks: tor.attacks.iter().map(|attack| attack.as_ref().clone()).collect(),
+        default_wire: Some(tor.default_wire.clone()),
+        ..Hosts::default()
+    }
+}
+
+/// The wires of all groups. `instead` says what those of a group are in place of what the network says.
+fn wires<'a>(tor: &'a Tor, instead: impl Fn(&str) -> Option<&'a WirePair>) -> Vec<WireOptions> {
     let mut wires = Vec::new();
     for group in tor.wires.iter().map(Spanned::as_ref) {
-        let [there, back] = directions(group, arm.wires.get(&group.name));
+        let [there, back] = directions(group, instead(&group.name));
         wires.extend(group.between.iter().map(|[from, to]| WireOptions {
             from: from.clone(),
             to: to.clone(),
@@ -38,13 +49,7 @@ pub(super) fn hosts(tor: &Tor, arm: &TorArm) -> Hosts {
             back: Some(back.clone()),
         }));
     }
-    Hosts {
-        hosts: hosts.collect(),
-        wires,
-        attacks: tor.attacks.iter().map(|attack| attack.as_ref().clone()).collect(),
-        default_wire: Some(tor.default_wire.clone()),
-        ..Hosts::default()
-    }
+    wires
 }
 
 /// Makes those wires what a phase wants that this or another phase changes.
@@ -113,8 +118,8 @@ pub(super) fn can_become(direction: &DirectionOptions, other: &DirectionOptions)
 
 /// How long a packet takes over the wires of a client's path to its server and back, by their delays alone, in
 /// milliseconds.
-pub(super) fn round_trip_ms(tor: &Tor, arm: &TorArm, client: &Client) -> f64 {
-    let wires = hosts(tor, arm).wires;
+pub(super) fn round_trip_ms(tor: &Tor, arm: &TorArm, phase: &Phase, client: &Client) -> f64 {
+    let wires = wires(tor, |group| phase.wires.get(group).or(arm.wires.get(group)));
     let delay_ns = |from: &str, to: &str| {
         let wire = wires.iter().find_map(|wire| match (&*wire.from, &*wire.to) {
             ends if ends == (from, to) => Some(&wire.there),

@@ -85,7 +85,7 @@ impl Stage<'_> {
         let members = chosen.iter().zip(&played.logs).map(|((client, ..), log)| Member {
             client,
             log,
-            round_trip_ms: network::round_trip_ms(self.tor, self.arm, client),
+            round_trip_ms: network::round_trip_ms(self.tor, self.arm, phase, client),
         });
         for group in streams::groups(members) {
             let (sampled, silent) = group.figures(played.window);

@@ -177,11 +177,13 @@ fn the_least_that_a_round_trip_takes_is_what_its_wires_say() {
     let of = |change| {
         let loaded = small(change).unwrap();
         let (tor, arm) = network_of(&loaded.plan);
-        network::round_trip_ms(tor, arm, tor.clients[0].as_ref())
+        network::round_trip_ms(tor, arm, tor.phases[0].as_ref(), tor.clients[0].as_ref())
     };
     // From client to guard to middle 50 ms each, and 1 ms to the exit, and back.
     assert_eq!(of(("small", "small")), 202.0);
     assert_eq!(of(("there = { delay = \"50 ms\" }", "there = { delay = \"50 ms\" }\nback = {}")), 102.0);
+    let changed = "duration = \"5 s\"\nwires = { path = { there = {} } }";
+    assert_eq!(of(("duration = \"5 s\"", changed)), 2.0);
     assert_eq!(of(("[tor]", "[tor]\nserver = \"server\"")), 204.0);
 }
 
