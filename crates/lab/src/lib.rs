@@ -2,7 +2,7 @@
 //!
 //! [`testnet`] starts stock authorities, stock and Heddle relays and a stock client; [`control`]
 //! and [`socks`] drive the client; [`traffic`] is what flows; [`usage`] is what it costs
-//! and [`sockets`] who is connected to whom;
+//! and [`sockets`] who is connected to whom; [`metrics`] is what a Heddle relay tells of itself;
 //! [`emulator`] is a network of wires between hosts of their own on one machine;
 //! [`figures`] turns samples into figures; [`plan`] runs experiments and [`report`] draws them;
 //! [`demo`] is the project's main job and [`bench`] what it costs, both built from these.
@@ -17,6 +17,7 @@ pub mod emulator;
 pub mod error;
 pub mod figures;
 pub mod interrupt;
+pub mod metrics;
 pub mod plan;
 pub mod ports;
 pub mod process;

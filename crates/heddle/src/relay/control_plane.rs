@@ -9,6 +9,7 @@
 //! 5. the descriptor is published when its schedule says so.
 
 use super::bandwidth::Observed;
+use super::metrics::Known;
 use super::{Failure, link_identity};
 use crate::torrc::Options;
 use heddle_dir::authority::DirAuthority;
@@ -44,6 +45,8 @@ const RENEW_EVERY_S: u64 = 3600;
 pub struct Reach {
     pub handles: Vec<LoopHandle>,
     pub events: Receiver<Event>,
+    /// What metrics tell of the control plane.
+    pub known: Known,
 }
 
 impl Reach {
@@ -124,6 +127,7 @@ impl ControlPlane {
             padding: PaddingOptions::default(),
             missing: None,
         };
+        plane.shards.known.set_signing_expires(plane.keys.signing_expires_unix_s());
         plane.tell_onion_keys();
         plane.tell_params();
         plane.tell_peers();
@@ -161,6 +165,7 @@ impl ControlPlane {
             }
             Event::ProbeFailed => log::debug!("A reachability probe failed"),
             Event::MemoryPressure { freed_cells } => {
+                self.shards.known.on_memory_pressure(freed_cells);
                 log::warn!("MaxMemInQueues is used up; the circuit that held {freed_cells} cells was closed");
             }
             other => log::debug!("{other:?}"),
@@ -211,6 +216,8 @@ impl ControlPlane {
             Some(RelayIds { rsa: RsaId(relay.rsa_id), ed25519: Ed25519Id(relay.ed25519_id?) })
         };
         let peers: Arc<BTreeSet<RelayIds>> = Arc::new(consensus.relays.iter().filter_map(ids).collect());
+        let flags = consensus.relay(&self.keys.rsa_id()).map(|relay| relay.flags);
+        self.shards.known.set_consensus(flags, peers.len());
         self.shards.tell(|| Control::Peers(peers.clone()));
     }
 
@@ -234,6 +241,7 @@ impl ControlPlane {
             Ok(renewal) => renewal,
             Err(error) => return log::error!("Keys could not be renewed: {error}"),
         };
+        self.shards.known.set_signing_expires(self.keys.signing_expires_unix_s());
         let signing_changed = renewal.signing != SigningRenewal::NotDue;
         if renewal.onion_rotated || renewal.onion_expired {
             self.tell_onion_keys();

@@ -8,6 +8,7 @@ mod bandwidth;
 mod control_plane;
 mod endpoints;
 mod link_identity;
+mod metrics;
 mod shards;
 
 use crate::logging;
@@ -23,6 +24,7 @@ use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::node::ShardId;
 use heddle_proto::relay::{Control, Limits, RelayConfig};
 use heddle_proto::rng::{Rng, Seed};
+use metrics::MetricsPort;
 use shards::{Parts, Shards};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -92,7 +94,7 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     logging::start(&options.log)?;
     log::info!("Heddle {} starts", env!("CARGO_PKG_VERSION"));
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
-    raise_descriptor_limit()?;
+    let sockets_max = raise_descriptor_limit()?;
     let seed = system_seed()?;
     let now_unix_s = wall_clock().as_secs();
     let _lock = DataDirectoryLock::take(&options.data_directory)?;
@@ -101,8 +103,10 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     log::info!("Our fingerprint is {} {}", options.nickname, keys.fingerprint());
     let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut seed.child("certs", 0).rng())?);
     let listeners = Listeners::bind(&options)?;
+    let metrics = MetricsPort::bind(&options)?;
     write_pid_file(&options)?;
-    let running = start(&options, keys, certs, listeners, &seed)?;
+    let running = start(&options, keys, certs, listeners, &metrics, &seed)?;
+    metrics.start(running.handles.clone(), sockets_max)?;
     let result = wait(&options, &running);
     drop(running.signals);
     if let Some(path) = &options.pid_file {
@@ -124,6 +128,7 @@ fn start(
     keys: RelayKeys,
     certs: Arc<ChannelCerts>,
     listeners: Listeners,
+    metrics: &MetricsPort,
     seed: &Seed,
 ) -> Result<Running, Failure> {
     let advertised = listeners.advertised();
@@ -133,7 +138,7 @@ fn start(
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());
     let (events, events_rx) = mpsc::sync_channel(EVENTS_MAX);
-    shards.set_events(&events);
+    shards.set_events(&events, &metrics.sender());
     drop(events);
     let (sender, messages) = mpsc::sync_channel(16);
     let ended = sender.clone();
@@ -141,7 +146,7 @@ fn start(
     let signals = SignalThread::start(&[SIGINT, SIGTERM, SIGHUP], move |signal| {
         drop(sender.send(Message::Signal(signal)));
     })?;
-    let reach = Reach { handles: handles.clone(), events: events_rx };
+    let reach = Reach { handles: handles.clone(), events: events_rx, known: metrics.known() };
     ControlPlane::start(options.clone(), keys, certs, advertised, reach, seed.child("control", 0))?;
     Ok(Running { messages, handles, resolver, signals, loops })
 }

@@ -7,6 +7,7 @@
 
 use super::address::Listeners;
 use super::endpoints::{self, Bound};
+use super::metrics::StatsSender;
 use super::{Failure, link_identity, net_options, relay_config};
 use crate::torrc::Options;
 use heddle_dir::certs::ChannelCerts;
@@ -82,11 +83,15 @@ impl Shards {
         self.loops.iter().map(EventLoop::handle).collect()
     }
 
-    /// Events of all shards go to `events`; those that do not fit are dropped, they are only news.
-    pub fn set_events(&mut self, events: &SyncSender<Event>) {
-        for event_loop in &mut self.loops {
-            let events = events.clone();
-            event_loop.set_on_event(move |event| drop(events.try_send(event)));
+    /// What shards report of themselves goes to `stats`, all other events to `events`; those that do not fit are
+    /// dropped, they are only news.
+    pub fn set_events(&mut self, events: &SyncSender<Event>, stats: &StatsSender) {
+        for (shard, event_loop) in self.loops.iter_mut().enumerate() {
+            let (events, stats) = (events.clone(), stats.clone());
+            event_loop.set_on_event(move |event| match event {
+                Event::Stats(of) => drop(stats.try_send((shard, of))),
+                event => drop(events.try_send(event)),
+            });
         }
     }
 

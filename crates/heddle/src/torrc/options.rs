@@ -1,6 +1,6 @@
 //! What a torrc says, as plain values.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use heddle_dir::authority::{DirAuthority, is_nickname};
@@ -87,6 +87,10 @@ pub struct Options {
     pub max_mem_in_queues: u64,
     /// How many threads work on onionskins; 0 means one for each core.
     pub num_cpus: u32,
+    /// Where metrics are served.
+    pub metrics_port: Option<SocketAddr>,
+    /// Who may ask for metrics; ports do not matter. Nobody else may.
+    pub metrics_port_policy: Vec<Rule>,
     /// Where messages go; empty means notices to standard output.
     pub log: Vec<Log>,
     /// How careful messages are with addresses.
@@ -341,6 +345,8 @@ impl Default for Options {
             max_advertised_bandwidth: 1 << 30,
             max_mem_in_queues: 0,
             num_cpus: 0,
+            metrics_port: None,
+            metrics_port_policy: Vec::new(),
             log: Vec::new(),
             safe_logging: SafeLogging::On,
             run_as_daemon: false,

@@ -91,6 +91,8 @@ const SETTINGS: &[Setting] = &[
     one("MaxAdvertisedBandwidth", |o, v, _| put(&mut o.max_advertised_bandwidth, bandwidth(v))),
     one("MaxMemInQueues", |o, v, _| put(&mut o.max_mem_in_queues, parse_bytes(v))),
     one("NumCPUs", |o, v, _| put(&mut o.num_cpus, count(v))),
+    one("MetricsPort", |o, v, _| put(&mut o.metrics_port, values::parse_metrics_port(v))),
+    all("MetricsPortPolicy", metrics_port_policy),
     all("Log", |o, v, w| push(&mut o.log, Log::parse(v, w))),
     one("SafeLogging", |o, v, _| put(&mut o.safe_logging, safe_logging(v))),
     one("RunAsDaemon", |o, v, _| put(&mut o.run_as_daemon, flag(v))),
@@ -253,6 +255,18 @@ fn exit_policy(options: &mut Options, text: &str, warnings: &mut Vec<String>) ->
             Err(error @ RuleError::NotIpv6) => warnings.push(format!("`{item}` is ignored: {error}")),
             Err(error) => return Err(format!("`{item}` is not a rule: {error}")),
         }
+    }
+    Ok(())
+}
+
+/// The same form as `ExitPolicy`, but about addresses alone (tor(1), "MetricsPortPolicy").
+fn metrics_port_policy(options: &mut Options, text: &str, warnings: &mut Vec<String>) -> Result<(), String> {
+    for item in items(text) {
+        let rule: Rule = item.parse().map_err(|error| format!("`{item}` is not a rule: {error}"))?;
+        if (rule.port_min, rule.port_max) != (1, u16::MAX) {
+            warnings.push(format!("the port in `{item}` is ignored"));
+        }
+        options.metrics_port_policy.push(Rule { port_min: 1, port_max: u16::MAX, ..rule });
     }
     Ok(())
 }

@@ -154,6 +154,19 @@ fn options_of_our_own_are_read_in_any_case() {
 }
 
 #[test]
+fn metrics_are_local_and_for_nobody_by_default() {
+    let addr = |text: &str| Some(text.parse().unwrap());
+    assert_eq!(relay("").metrics_port, None);
+    assert_eq!(relay("MetricsPort 0").metrics_port, None);
+    assert_eq!(relay("MetricsPort 9035").metrics_port, addr("127.0.0.1:9035"));
+    assert_eq!(relay("MetricsPort [::1]:9035 prometheus").metrics_port, addr("[::1]:9035"));
+    assert!(relay("MetricsPort 9035").metrics_port_policy.is_empty());
+    assert_eq!(relay("MetricsPortPolicy accept 192.0.2.0/24,reject *").metrics_port_policy.len(), 2);
+    let said = warnings("MetricsPort 9035\nMetricsPortPolicy accept 127.0.0.1:80");
+    assert_eq!(said, ["torrc:2: MetricsPortPolicy: the port in `accept 127.0.0.1:80` is ignored"]);
+}
+
+#[test]
 fn lines_replace_append_and_clear() {
     let directory = tempfile::tempdir().unwrap();
     let (below, above) = (directory.path().join("below"), directory.path().join("above"));
@@ -227,6 +240,10 @@ fn every_error_names_its_line_and_the_mend() {
             "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, cubic and bbr",
         ),
         ("HeddleShards 0", "torrc:1: HeddleShards: `0` is neither `auto` nor a number from 1 to 64"),
+        (
+            "MetricsPort 9035 influx",
+            "torrc:1: MetricsPort: `influx` is not a format of metrics; there is prometheus",
+        ),
         ("NumCPUs -1", "torrc:1: NumCPUs: `-1` is not a whole number"),
         (
             "BandwidthRate 10 KB",

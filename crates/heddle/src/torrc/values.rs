@@ -129,6 +129,22 @@ fn parse_listen_target(target: &str) -> Result<(Option<IpAddr>, Option<Port>), S
     Ok((Some(address), Some(port)))
 }
 
+/// Reads `[ADDRESS:]PORT [prometheus]`; a bare port is one of 127.0.0.1. `None` stands for port 0, which means no port.
+pub(super) fn parse_metrics_port(text: &str) -> Result<Option<SocketAddr>, String> {
+    let mut words = text.split_ascii_whitespace();
+    let (address, port) = parse_listen_target(words.next().unwrap_or(""))?;
+    if let Some(format) = words.next().filter(|format| !format.eq_ignore_ascii_case("prometheus")) {
+        return Err(format!("`{format}` is not a format of metrics; there is prometheus"));
+    }
+    match port {
+        None => Ok(None),
+        Some(Port::Fixed(port)) => {
+            Ok(Some(SocketAddr::new(address.unwrap_or(Ipv4Addr::LOCALHOST.into()), port)))
+        }
+        Some(Port::Auto) => Err("it cannot be `auto`: whoever asks must know it; write a port".to_owned()),
+    }
+}
+
 /// Looks a host name up, preferring IPv4 as stock Tor does. This happens only while the torrc is read.
 fn resolve(host: &str) -> Option<IpAddr> {
     if host.is_empty() || host.contains(':') {

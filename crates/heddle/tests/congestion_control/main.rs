@@ -1,6 +1,8 @@
 //! Stock and Heddle relays in every arrangement, with the flow control that stock clients ask for:
 //! congestion control (proposal 324). The Heddle relays have one shard each.
 
+mod quic;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::sync::{OnceLock, RwLock};
@@ -13,7 +15,8 @@ use support::{Lab, TIMEOUT, six_relays};
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
-        Lab::start(NetworkOptions { relays: six_relays(&["HeddleShards 1"]), ..NetworkOptions::default() })
+        let relays = [six_relays(&["HeddleShards 1"]), quic::middles()].concat();
+        Lab::start(NetworkOptions { relays, ..NetworkOptions::default() })
     })
 }
 

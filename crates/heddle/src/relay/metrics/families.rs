@@ -1,0 +1,169 @@
+//! What is told, by name; `docs/metrics.md` has the list. Nothing is about a single client or circuit.
+
+use super::text::Exposition;
+use heddle_dir::consensus::RelayFlags;
+use heddle_net::Counters;
+use heddle_proto::cell::CELL_LEN;
+use heddle_proto::relay::{DelayHistogram, RelayStats, TransportStats};
+
+/// What the control plane knows.
+#[derive(Clone, Default)]
+pub struct Facts {
+    pub flags: Option<RelayFlags>,
+    pub relays: u64,
+    pub signing_expires_unix_s: u64,
+    pub freed_cells: u64,
+}
+
+/// Everything at one moment.
+pub struct Snapshot {
+    /// The sum of all shards.
+    pub relay: RelayStats,
+    /// Of each shard's loop.
+    pub counters: Vec<Counters>,
+    pub facts: Facts,
+    pub sockets_max: Option<u64>,
+}
+
+impl Snapshot {
+    fn sum(&self, of: impl Fn(&Counters) -> u64) -> u64 {
+        self.counters.iter().map(of).sum()
+    }
+}
+
+pub fn render(snapshot: &Snapshot) -> String {
+    let mut out = Exposition::default();
+    stock(&mut out, snapshot);
+    transports(&mut out, &snapshot.relay);
+    queues(&mut out, &snapshot.relay);
+    driver(&mut out, snapshot);
+    out.into_text()
+}
+
+/// Those that stock Tor has, with its names.
+fn stock(out: &mut Exposition, snapshot: &Snapshot) {
+    let mut sockets = out.gauge("tor_relay_load_socket_total", "Sockets");
+    sockets.labelled(
+        &[("state", "opened")],
+        snapshot.sum(|of| of.sockets_opened.saturating_sub(of.sockets_closed)),
+    );
+    if let Some(max) = snapshot.sockets_max {
+        sockets.value(max);
+    }
+    let mut traffic =
+        out.counter("tor_relay_traffic_bytes", "Bytes read and written, without headers of TCP and UDP");
+    let read = snapshot.sum(|of| of.recv_bytes + of.datagram_recv_bytes);
+    let written = snapshot.sum(|of| of.send_bytes + of.datagram_send_bytes);
+    traffic.labelled(&[("direction", "read")], read);
+    traffic.labelled(&[("direction", "written")], written);
+    let mut circuits = out.gauge("tor_relay_circuits_total", "Circuits");
+    circuits.labelled(&[("state", "opened")], snapshot.relay.circuits);
+    let mut oom = out.counter("tor_relay_load_oom_bytes_total", "Bytes freed because memory was short");
+    oom.labelled(&[("subsys", "cell")], snapshot.facts.freed_cells * CELL_LEN as u64);
+    out.gauge("tor_relay_signing_cert_expiry_timestamp", "When the certificate of the signing key ends")
+        .value(snapshot.facts.signing_expires_unix_s);
+    let mut flag = out.gauge("tor_relay_flag", "The relay's flags in the consensus");
+    let listed = snapshot.facts.flags.is_some();
+    let of = snapshot.facts.flags.unwrap_or_default();
+    for (name, value) in [
+        ("Fast", of.fast),
+        ("Exit", of.exit),
+        ("Authority", of.authority),
+        ("Stable", of.stable),
+        ("HSDir", of.hs_dir),
+        ("Running", listed),
+        ("V2Dir", of.v2_dir),
+        ("Guard", of.guard),
+    ] {
+        flag.labelled(&[("type", name)], u8::from(value));
+    }
+}
+
+fn transports(out: &mut Exposition, relay: &RelayStats) {
+    let of = |out: &mut Exposition, counter: bool, name, help: &str, value: fn(&TransportStats) -> u64| {
+        let mut family = if counter { out.counter(name, help) } else { out.gauge(name, help) };
+        for transport in &relay.transports {
+            family.labelled(&[("transport", transport.name)], value(transport));
+        }
+    };
+    let mut cells = out.counter("heddle_cells_total", "Cells by transport");
+    for transport in &relay.transports {
+        for (direction, count) in [("in", transport.cells_in), ("out", transport.cells_out)] {
+            cells.labelled(&[("transport", transport.name), ("direction", direction)], count);
+        }
+    }
+    of(
+        out,
+        false,
+        "heddle_links",
+        "Channels that are open, or connections with other Heddle relays (pairs)",
+        |of| of.links,
+    );
+    of(out, false, "heddle_lanes", "Circuits' lanes on channels, or flows on connections", |of| of.lanes);
+    of(
+        out,
+        true,
+        "heddle_links_opened_total",
+        "Channels to relays that opened, or connections that became ready",
+        |of| of.links_opened,
+    );
+    let mut ended = out.counter("heddle_links_ended_total", "How channels to relays and connections ended");
+    for transport in &relay.transports {
+        for (reason, count) in &transport.links_ended {
+            ended.labelled(&[("transport", transport.name), ("reason", reason)], count);
+        }
+    }
+    let help = "Circuits to other Heddle relays that went over TLS where a flow was wanted";
+    let mut fallbacks = out.counter("heddle_fallbacks_total", help);
+    for (reason, count) in &relay.fallbacks {
+        fallbacks.labelled(&[("reason", reason)], count);
+    }
+}
+
+fn queues(out: &mut Exposition, relay: &RelayStats) {
+    let delay = &relay.queue_delay;
+    let bucket = |class: usize| {
+        let bound = DelayHistogram::bound(class)?;
+        Some((bound.as_secs_f64(), *delay.counts.get(class)?))
+    };
+    let buckets: Vec<(f64, u64)> = (0..DelayHistogram::CLASSES).map_while(bucket).collect();
+    let over = delay.counts.last().copied().unwrap_or(0);
+    let help = "How long cells waited in the relay's queues";
+    out.histogram("heddle_queue_delay_seconds", help, &buckets, over, delay.sum_us as f64 / 1e6);
+    for (name, help, value) in [
+        ("heddle_queue_cells", "Cells that wait now", relay.queue_cells),
+        ("heddle_queue_cells_longest", "Cells in the longest queue now", relay.queue_cells_longest),
+        ("heddle_queue_cells_max", "The most cells that ever waited in one queue", relay.queue_cells_max),
+        (
+            "heddle_held_queue_cells_max",
+            "The most cells that ever waited in one queue whose supply is a flow",
+            relay.held_queue_cells_max,
+        ),
+        ("heddle_pool_slots", "Slots of the cell pool in use", relay.pool_slots),
+        ("heddle_pool_slots_used_max", "Slots of the cell pool in use at most", relay.pool_slots_used_max),
+        ("heddle_pool_slots_max", "Slots that the cell pool may have", relay.pool_slots_max),
+    ] {
+        out.gauge(name, help).value(value);
+    }
+}
+
+fn driver(out: &mut Exposition, snapshot: &Snapshot) {
+    out.gauge("heddle_shards", "Shards of the relay").value(snapshot.counters.len());
+    out.gauge("heddle_consensus_relays", "Relays of the consensus whose identities are both known")
+        .value(snapshot.facts.relays);
+    let mut datagrams = out.counter("heddle_datagrams_total", "Datagrams");
+    datagrams.labelled(&[("direction", "in")], snapshot.sum(|of| of.datagrams_received));
+    datagrams.labelled(&[("direction", "out")], snapshot.sum(|of| of.datagrams_sent));
+    let mut bytes = out.counter("heddle_datagram_bytes_total", "Bytes of datagrams, without headers of UDP");
+    bytes.labelled(&[("direction", "in")], snapshot.sum(|of| of.datagram_recv_bytes));
+    bytes.labelled(&[("direction", "out")], snapshot.sum(|of| of.datagram_send_bytes));
+    out.counter("heddle_datagrams_dropped_total", "Datagrams that the system did not take")
+        .value(snapshot.sum(|of| of.datagrams_dropped));
+    out.counter("heddle_datagram_sends_blocked_total", "Sends of datagrams that had to wait for room")
+        .value(snapshot.sum(|of| of.datagram_sends_blocked));
+    let help = "Accepts that found no descriptor or memory left";
+    out.counter("heddle_accepts_out_of_resources_total", help)
+        .value(snapshot.sum(|of| of.accepts_out_of_resources));
+    out.counter("heddle_jobs_inline_total", "Onionskins that the workers' queue had no room for")
+        .value(snapshot.sum(|of| of.jobs_inline));
+}

@@ -1,0 +1,116 @@
+//! Circuits between Heddle relays go over QUIC by themselves, and over TLS where one of them has no UDP port.
+//!
+//! The relays in the middle are for these tests alone, so that their counts are too.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::OnceLock;
+
+use heddle_lab::metrics::Metrics;
+use heddle_lab::ports::PortBlock;
+use heddle_lab::testnet::RelayOptions;
+use heddle_lab::traffic::Content;
+
+use crate::support::{Lab, TIMEOUT, eventually};
+use crate::{CHOICE, lab};
+
+/// The relays and what stands in their torrc beside their MetricsPort. Circuits of one of them cross between shards.
+const MIDDLES: [(&str, &str); 4] = [
+    ("quicmiddle", "HeddleShards 1"),
+    ("shardedmiddle", "HeddleShards 2"),
+    ("plainmiddle", "HeddleUDPOffload 0"),
+    ("tlsmiddle", "HeddleUDPPort 0"),
+];
+
+fn metrics_ports() -> &'static [(&'static str, SocketAddr)] {
+    static PORTS: OnceLock<(PortBlock, Vec<(&str, SocketAddr)>)> = OnceLock::new();
+    let (_, ports) = PORTS.get_or_init(|| {
+        let mut block = PortBlock::reserve().unwrap();
+        let mut port = |(name, _)| (name, (Ipv4Addr::LOCALHOST, block.take().unwrap()).into());
+        let ports = MIDDLES.map(&mut port).to_vec();
+        (block, ports)
+    });
+    ports
+}
+
+/// The relays of these tests.
+pub fn middles() -> Vec<RelayOptions> {
+    let relay = |((name, line), (_, addr)): (&(&str, &str), &(&str, SocketAddr))| {
+        let relay = RelayOptions::heddle(name).line(line);
+        relay.line(&format!("MetricsPort {addr}")).line("MetricsPortPolicy accept 127.0.0.1")
+    };
+    MIDDLES.iter().zip(metrics_ports()).map(relay).collect()
+}
+
+fn metrics(nickname: &str) -> Metrics {
+    let (_, addr) = metrics_ports().iter().find(|(name, _)| *name == nickname).unwrap();
+    Metrics::scrape(*addr, TIMEOUT).unwrap()
+}
+
+/// Waits until `middle` has a pair with the guard and with the exit, which takes circuits to find them.
+fn wait_for_pairs(lab: &Lab, middle: &str) {
+    eventually("the relays to pair", || {
+        if metrics(middle).sum("heddle_links", &[("transport", "quic")]) >= 2.0 {
+            return true;
+        }
+        let circuit = lab.circuit(&["heddleguard", middle, "heddleexit"]);
+        lab.close(circuit);
+        false
+    });
+}
+
+fn carries_circuits_over_quic(middle: &str) {
+    let (lab, _shared) = (lab(), CHOICE.read().unwrap());
+    wait_for_pairs(lab, middle);
+    let before = metrics(middle);
+    let circuit = lab.circuit(&["heddleguard", middle, "heddleexit"]);
+    lab.both_ways(circuit, Content { seed: 1, len: 5_000_000 });
+    lab.close(circuit);
+    let after = metrics(middle);
+    let share = after.cell_share(&before, "quic").unwrap();
+    println!("{middle}: {share:.5} of the cells went over QUIC");
+    assert!(share >= 0.99, "{middle}: {share}");
+    assert_eq!(after.sum("heddle_datagrams_dropped_total", &[]), 0.0);
+    // Waiting in queues was measured, and the pool is as good as empty again.
+    assert!(after.sum("heddle_queue_delay_seconds_count", &[]) > 20_000.0);
+    assert!(after.sum("tor_relay_traffic_bytes", &[("direction", "read")]) > 10_000_000.0);
+}
+
+#[test]
+fn circuits_go_over_quic() {
+    carries_circuits_over_quic("quicmiddle");
+}
+
+#[test]
+fn circuits_that_cross_between_shards_go_over_quic() {
+    carries_circuits_over_quic("shardedmiddle");
+    assert_eq!(metrics("shardedmiddle").sum("heddle_shards", &[]), 2.0);
+}
+
+#[test]
+fn circuits_go_over_quic_in_plain_datagrams() {
+    carries_circuits_over_quic("plainmiddle");
+}
+
+#[test]
+fn a_relay_without_a_udp_port_stays_on_tls() {
+    let (lab, _shared) = (lab(), CHOICE.read().unwrap());
+    let circuit = lab.circuit(&["heddleguard", "tlsmiddle", "heddleexit"]);
+    lab.both_ways(circuit, Content { seed: 2, len: 2_000_000 });
+    lab.close(circuit);
+    let after = metrics("tlsmiddle");
+    assert_eq!(after.cell_share(&Metrics::default(), "tls"), Some(1.0));
+    assert_eq!(after.sum("heddle_datagrams_total", &[]), 0.0);
+    lab.check();
+}
+
+#[test]
+fn metrics_tell_what_stock_tor_tells() {
+    let (_lab, _shared) = (lab(), CHOICE.read().unwrap());
+    eventually("the flags of the consensus", || {
+        metrics("quicmiddle").sum("tor_relay_flag", &[("type", "Running")]) == 1.0
+    });
+    let middle = metrics("quicmiddle");
+    assert!(middle.sum("tor_relay_signing_cert_expiry_timestamp", &[]) > 1_700_000_000.0);
+    assert!(middle.sum("tor_relay_load_socket_total", &[("state", "opened")]) >= 1.0);
+    assert!(middle.sum("heddle_consensus_relays", &[]) >= 6.0);
+}

@@ -1,0 +1,97 @@
+//! What a Heddle relay tells at its `MetricsPort`; `docs/metrics.md` has the names.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+/// The longest answer that is read.
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
+
+/// Samples at one moment, by name and labels.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Metrics {
+    samples: BTreeMap<String, Vec<(Labels, f64)>>,
+}
+
+type Labels = Vec<(String, String)>;
+
+impl Metrics {
+    /// Asks a relay, within `timeout` for each step.
+    pub fn scrape(addr: SocketAddr, timeout: Duration) -> Result<Metrics> {
+        let io = || Error::io(format!("asking {addr} for metrics"));
+        let mut stream = TcpStream::connect_timeout(&addr, timeout).map_err(io())?;
+        stream.set_read_timeout(Some(timeout)).map_err(io())?;
+        stream.set_write_timeout(Some(timeout)).map_err(io())?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").map_err(io())?;
+        let mut answer = String::new();
+        stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer).map_err(io())?;
+        match answer.split_once("\r\n\r\n") {
+            Some((head, body)) if head.split(' ').nth(1) == Some("200") => Ok(Metrics::parse(body)),
+            _ => {
+                let said = answer.lines().next().unwrap_or("nothing; see MetricsPortPolicy").to_owned();
+                Err(Error::Refused { by: "the MetricsPort", said })
+            }
+        }
+    }
+
+    /// Reads Prometheus' text format, as far as Heddle writes it: one sample a line, labels without escapes. What is
+    /// none is passed over.
+    pub fn parse(text: &str) -> Metrics {
+        let mut metrics = Metrics::default();
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            let Some((series, value)) = line.rsplit_once(' ') else { continue };
+            let Ok(value) = value.parse() else { continue };
+            let (name, labels) = match series.strip_suffix('}').and_then(|series| series.split_once('{')) {
+                Some((name, labels)) => (name, parse_labels(labels)),
+                None => (series, Labels::new()),
+            };
+            metrics.samples.entry(name.to_owned()).or_default().push((labels, value));
+        }
+        metrics
+    }
+
+    /// The sum of a name's samples that have all of these labels; 0 when there is none.
+    pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        let has = |of: &Labels, (name, value): (&str, &str)| of.iter().any(|(n, v)| n == name && v == value);
+        let samples = self.samples.get(name).into_iter().flatten();
+        let chosen = samples.filter(|(of, _)| labels.iter().all(|label| has(of, *label)));
+        chosen.map(|(_, value)| value).sum()
+    }
+
+    /// The share of cells, in and out, that went over `transport` since `before`, from 0 to 1. `None` when none went
+    /// over any.
+    pub fn cell_share(&self, before: &Metrics, transport: &str) -> Option<f64> {
+        let since = |labels: &[(&str, &str)]| {
+            self.sum("heddle_cells_total", labels) - before.sum("heddle_cells_total", labels)
+        };
+        let all = since(&[]);
+        (all > 0.0).then(|| since(&[("transport", transport)]) / all)
+    }
+}
+
+fn parse_labels(text: &str) -> Labels {
+    let labels = text.split(',').filter_map(|label| label.split_once('='));
+    labels.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_summed_by_labels() {
+        let text = "# HELP x y\nheddle_cells_total{transport=\"tls\",direction=\"in\"} 10\n\
+                    heddle_cells_total{transport=\"quic\",direction=\"in\"} 20\n\
+                    heddle_cells_total{transport=\"quic\",direction=\"out\"} 70\nheddle_shards 2\nnonsense\n a b\n";
+        let metrics = Metrics::parse(text);
+        assert_eq!(metrics.sum("heddle_cells_total", &[]), 100.0);
+        assert_eq!(metrics.sum("heddle_cells_total", &[("direction", "in")]), 30.0);
+        assert_eq!(metrics.sum("heddle_cells_total", &[("transport", "quic"), ("direction", "in")]), 20.0);
+        assert_eq!((metrics.sum("heddle_shards", &[]), metrics.sum("heddle", &[])), (2.0, 0.0));
+        assert_eq!(metrics.cell_share(&Metrics::default(), "quic"), Some(0.9));
+        assert_eq!(metrics.cell_share(&metrics, "quic"), None);
+    }
+}
