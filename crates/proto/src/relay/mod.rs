@@ -1,11 +1,12 @@
 //! The relay: [`Relay`] is one shard of it, a [`Node`](crate::node::Node).
 //!
-//! A cell's way: `shard` reads it from a channel, `core` finds its circuit, `hop` applies the layer
-//! and queues it on a lane, `core` hands it out when its link's turn comes, and `shard` gives it to
-//! the next channel. The other files are what happens less often: circuits begin (`create`) and
-//! grow (`extend`) over channels that are found or dialled (`dial`), or over another shard
-//! (`crossing`); streams begin and end (`streams`, `resolve`) and carry data (`data`). `probe`
-//! is the one circuit that begins here.
+//! A cell's way: `shard` reads it from a channel, or `ports` from an endpoint; `core` finds its circuit, `hop` applies the
+//! layer and queues it on a lane; `core` hands it out when its link's `scheduler` says so, and `shard` or `ports` give it to
+//! the next channel or connection. `flows` is what is particular to lanes that are flows: they are held, and begin again.
+//!
+//! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found or
+//! dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin and end
+//! (`streams`, `resolve`) and carry data (`data`). `probe` is the one circuit that begins here. `stats` counts.
 
 mod circuit;
 mod config;
