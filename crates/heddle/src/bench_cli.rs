@@ -58,8 +58,12 @@ pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
         out_dir: args.out,
         ..BenchOptions::default()
     };
+    let mut last = String::new();
     let summary = bench::bench(&options, &mut |step, left| {
-        eprintln!("[at most {:>3} s left] {step}", left.as_secs());
+        if last != step {
+            eprintln!("[at most {:>3} s left] {step}", left.as_secs());
+            last = step.to_owned();
+        }
     })?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&summary)?),
