@@ -260,6 +260,9 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
+        if max_bytes == 0 {
+            return None;
+        }
         while let Some(&key) = self.dirty.front() {
             let batch_max = self.options.batch_datagrams_max;
             // quinn-proto wants an empty buffer.
@@ -321,6 +324,8 @@ impl Endpoint for QuicEndpoint {
             self.after(now, key);
         }
         let (key, (circ_id, command)) = found?;
+        // Reading gives the peer credit, which it must hear of.
+        self.note_dirty(key);
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
@@ -362,11 +367,7 @@ impl Endpoint for QuicEndpoint {
             return FlowState::Open;
         };
         let state = connection.send(now, circ_id, command, body);
-        if let Some(link) = self.links.get_mut(key)
-            && !core::mem::replace(&mut link.is_dirty, true)
-        {
-            self.dirty.push_back(key);
-        }
+        self.note_dirty(key);
         state
     }
 

@@ -36,10 +36,10 @@ use std::time::Instant;
 const QUEUE_TARGET: Duration = Duration::from_millis(5);
 
 /// Packets of queue for each circuit, beyond the target.
-const PACKETS_PER_CIRCUIT: f64 = 2.0;
+const PACKETS_PER_CIRCUIT: f64 = 0.5;
 
 /// And this much at most for all of them.
-const CIRCUITS_QUEUE_MAX: Duration = Duration::from_millis(15);
+const CIRCUITS_QUEUE_MAX: Duration = Duration::from_millis(12);
 
 /// How much the window may change in a round.
 const GROWTH_MAX: f64 = 1.25;
@@ -61,8 +61,9 @@ const TEST_EVERY_MIN: Duration = Duration::from_secs(1);
 /// How long after a test that found no queue the next one is made while contending.
 const TEST_AGAIN: Duration = Duration::from_secs(2);
 
-/// A queue after a test that is somebody else's for certain, and one that is nobody's.
-const FOREIGN_QUEUE: Duration = Duration::from_millis(5);
+/// A queue after a test that is somebody else's for certain, beyond how much round trips differ anyhow, and one that is
+/// nobody's.
+const FOREIGN_QUEUE: Duration = Duration::from_millis(15);
 const NO_QUEUE: Duration = Duration::from_millis(2);
 
 /// So many tests in a row must find no queue before we stop contending: whoever has just lost a packet leaves none.
@@ -214,7 +215,7 @@ impl Shared {
             Mode::Startup => {}
             Mode::Delay => {
                 self.follow_queue(base, rtt, is_used);
-                self.look_for_others(now, base, queue);
+                self.look_for_others(now, base, queue, is_used);
             }
             Mode::Contend(bundle) => {
                 bundle.set_count(now, self.gauge.flows());
@@ -222,9 +223,9 @@ impl Shared {
                     bundle.grow(now, rtt);
                 }
                 self.packets = bundle.packets();
-                let every = if self.empty_tests > 0 { TEST_AGAIN } else { TEST_EVERY };
+                let every = if self.empty_tests > 0 { TEST_AGAIN } else { 2 * TEST_EVERY };
                 if now.saturating_duration_since(self.tested_at) >= every {
-                    self.test = Some(Test::Draining);
+                    self.start_test(now, queue, is_used);
                 }
             }
         }
@@ -247,11 +248,11 @@ impl Shared {
     }
 
     /// Whether the queue is longer than we make it, so that a test is due.
-    fn look_for_others(&mut self, now: Instant, base: Duration, queue: Duration) {
+    fn look_for_others(&mut self, now: Instant, base: Duration, queue: Duration, is_used: bool) {
         let rtt = base + queue;
         let circuits_s = self.circuits_packets(rtt) * rtt.as_secs_f64() / self.packets;
         let ours = QUEUE_TARGET + Duration::from_secs_f64(circuits_s);
-        if queue > ours * 3 / 2 + QUEUE_TARGET {
+        if queue > ours + FOREIGN_QUEUE {
             self.long_rounds += 1;
         } else {
             self.long_rounds = 0;
@@ -260,7 +261,17 @@ impl Shared {
         self.packets_before = self.packets_before.max(self.packets);
         let since = now.saturating_duration_since(self.tested_at);
         if since >= TEST_EVERY || (self.long_rounds >= 3 && since >= TEST_EVERY_MIN) {
+            self.start_test(now, queue, is_used);
+        }
+    }
+
+    /// Drains our queue; when we send too little to make one, this round has shown what there is without us.
+    fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
+        if is_used {
             self.test = Some(Test::Draining);
+        } else {
+            self.tested_at = now;
+            self.on_tested(now, queue);
         }
     }
 
@@ -273,7 +284,7 @@ impl Shared {
                 self.long_rounds = 0;
                 self.packets_before = 0.0;
             }
-            Mode::Delay if queue > FOREIGN_QUEUE => {
+            Mode::Delay if queue > FOREIGN_QUEUE + self.gauge.rtt_deviation() => {
                 self.packets = self.packets.max(self.packets_before);
                 self.mode = Mode::Contend(Bundle::new(now, self.packets, self.gauge.flows()));
             }
@@ -304,6 +315,11 @@ impl Shared {
                     bundle.on_loss(now, sent);
                 }
                 self.packets = bundle.packets();
+                // Others of our kind lose packets now too. When all test at once, they find out that they are among
+                // themselves.
+                if self.test.is_none() && now.saturating_duration_since(self.tested_at) >= TEST_EVERY {
+                    self.test = Some(Test::Draining);
+                }
             }
         }
     }

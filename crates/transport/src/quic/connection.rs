@@ -15,7 +15,7 @@
 
 use super::flow::{FLOW_CELL_LEN, Lent};
 use super::flows::{Flows, Limits};
-use super::gauge::Gauge;
+use super::gauge::{Gauge, Hindrance};
 use super::options::QuicOptions;
 use bytes::Bytes;
 use core::net::IpAddr;
@@ -38,8 +38,12 @@ const PROOF_LEN: usize = 32;
 const PACKET_OVERHEAD: usize = 44;
 
 /// Cells that may wait in quinn-proto, at least and at most: what leaves in one go when packets are paced.
-const BATCH_CELLS_MIN: usize = 24;
+const BATCH_CELLS_MIN: usize = 8;
 const BATCH_CELLS_MAX: usize = 160;
+
+/// Paced packets are looked after this often at most, and at least.
+const PACE_MIN: Duration = Duration::from_millis(1);
+const PACE_MAX: Duration = Duration::from_millis(100);
 
 /// Between two looks at how many circuits share the connection.
 const EPOCH_MIN: Duration = Duration::from_millis(100);
@@ -102,6 +106,8 @@ pub(super) struct Connection {
     unsent: usize,
     /// Whether capacity was used up, so that the relay waits to hear of more.
     is_full: bool,
+    /// When paced packets are due.
+    pace_at: Option<Instant>,
     epoch_since: Instant,
     heard_at: Instant,
     probed_at: Instant,
@@ -153,6 +159,7 @@ impl Connection {
             flows: Flows::new(options.role, &limits),
             unsent: 0,
             is_full: false,
+            pace_at: None,
             epoch_since: now,
             heard_at: now,
             probed_at: now,
@@ -342,7 +349,7 @@ impl Connection {
             State::Handshaking | State::Proving => Some(self.deadline),
             State::Open => {
                 let (probe, death) = self.probe_and_death();
-                [Some(probe), death, self.flows.poll_timeout()].into_iter().flatten().min()
+                [Some(probe), death, self.pace_at, self.flows.poll_timeout()].into_iter().flatten().min()
             }
             State::Over => None,
         };
@@ -365,6 +372,7 @@ impl Connection {
             self.quinn.handle_timeout(self.clock.std(now));
         }
         self.on_quinn_events(now);
+        self.pace_at = self.pace_at.filter(|at| *at > now);
         match self.state {
             State::Handshaking | State::Proving if self.deadline <= now => {
                 self.give_up(now, ConnectionError::NoAnswer);
@@ -390,12 +398,13 @@ impl Connection {
         datagrams_max: usize,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        self.gauge.take_asked();
+        self.gauge.take_hindrance();
         let transmit = self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out);
         let Some(transmit) = transmit else {
-            // Nothing asked for the window, so nothing is left that would need it.
-            if !self.gauge.take_asked() {
-                self.unsent = 0;
+            match self.gauge.take_hindrance() {
+                Hindrance::Nothing => self.unsent = 0,
+                Hindrance::Window => {}
+                Hindrance::Pace => self.pace_at = Some(now + self.pace()),
             }
             self.note_capacity();
             return None;
@@ -410,6 +419,19 @@ impl Connection {
             ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
             stride,
         })
+    }
+
+    /// How soon to look again when packets are paced. quinn-proto would wait for ten and send them at once, which on a slow
+    /// wire is a queue; when it is asked before, it sends what is due.
+    fn pace(&self) -> Duration {
+        const PACKETS: u128 = 2;
+        let window = u128::from(self.window()).max(1);
+        let ns = PACKETS * self.datagram_bytes() as u128 * self.quinn.rtt().as_nanos() / window;
+        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX)).clamp(PACE_MIN, PACE_MAX)
+    }
+
+    fn window(&self) -> u64 {
+        self.quinn.congestion_state().metrics().congestion_window
     }
 
     /// Bytes of one datagram at most.
@@ -443,7 +465,7 @@ impl Connection {
     /// What leaves in one go: two milliseconds' worth, as quinn-proto's pacing has it.
     fn batch_bytes(&self) -> usize {
         const BURST_NS: u128 = 2_000_000;
-        let window = u128::from(self.quinn.congestion_state().metrics().congestion_window);
+        let window = u128::from(self.window());
         let burst = window * BURST_NS / self.quinn.rtt().as_nanos().max(1);
         let burst_cells = usize::try_from(burst).unwrap_or(usize::MAX) / FLOW_CELL_LEN;
         burst_cells.clamp(BATCH_CELLS_MIN, BATCH_CELLS_MAX) * FLOW_CELL_LEN

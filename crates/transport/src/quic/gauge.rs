@@ -33,6 +33,15 @@ pub(super) struct Gauge {
     flows_256: AtomicU32,
 }
 
+/// Why no packet leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hindrance {
+    /// There is none to send.
+    Nothing,
+    Window,
+    Pace,
+}
+
 const NEVER: u64 = u64::MAX;
 
 impl Gauge {
@@ -64,9 +73,14 @@ impl Gauge {
         self.lost_bytes.swap(0, Relaxed)
     }
 
-    /// Whether something wanted to leave since this was last called.
-    pub(super) fn take_asked(&self) -> bool {
-        self.asked.swap(0, Relaxed) > 0
+    /// What held packets back since this was last called.
+    pub(super) fn take_hindrance(&self) -> Hindrance {
+        // quinn compares the window with what is in flight, and then gives it to its pacer.
+        match self.asked.swap(0, Relaxed) {
+            0 => Hindrance::Nothing,
+            1 => Hindrance::Window,
+            _ => Hindrance::Pace,
+        }
     }
 
     /// How long a probe waits for its acknowledgement (RFC 9002, section 6.2.1), or `None` before the first sample.
@@ -78,6 +92,11 @@ impl Gauge {
         let deviation = self.rtt_deviation_ns.load(Relaxed);
         let timeout = smoothed + (4 * deviation).max(GRANULARITY_NS) + ACK_DELAY_MAX_NS;
         (smoothed > 0).then(|| Duration::from_nanos(timeout))
+    }
+
+    /// How much round trips differ from one another (`rttvar` of RFC 9002).
+    pub(super) fn rtt_deviation(&self) -> Duration {
+        Duration::from_nanos(self.rtt_deviation_ns.load(Relaxed))
     }
 
     pub(super) fn set_flows_256(&self, flows: u32) {

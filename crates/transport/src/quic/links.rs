@@ -154,12 +154,19 @@ impl QuicEndpoint {
             if connection.has_readable() && !core::mem::replace(&mut link.is_readable, true) {
                 self.readable.push_back(key);
             }
-            if !core::mem::replace(&mut link.is_dirty, true) {
-                self.dirty.push_back(key);
-            }
         }
         if !core::mem::replace(&mut link.is_noisy, true) {
             self.noisy.push_back(key);
+        }
+        self.note_dirty(key);
+    }
+
+    /// A connection may have something to send.
+    pub(super) fn note_dirty(&mut self, key: LinkKey) {
+        if let Some(link) = self.links.get_mut(key)
+            && !core::mem::replace(&mut link.is_dirty, true)
+        {
+            self.dirty.push_back(key);
         }
     }
 

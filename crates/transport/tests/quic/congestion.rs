@@ -121,7 +121,7 @@ fn figures() {
     show("six and one cubic", &wire_10mbit(), &[shared(6), cubic()]);
     show("late cubic", &wire_10mbit(), &[shared(2), Load { from_ns: 5 * S, ..cubic() }]);
     show("late ours", &wire_10mbit(), &[Load { from_ns: 5 * S, ..shared(2) }, cubic()]);
-    show("1 and 100", &wire_10mbit(), &[shared(1), shared(100)]);
+    show("1 and 60", &wire_10mbit(), &[shared(1), shared(60)]);
     show("1 and 1", &wire_10mbit(), &[shared(1), shared(1)]);
     show("1 and 6", &wire_10mbit(), &[shared(1), shared(6)]);
     let codel = CodelOptions::default();

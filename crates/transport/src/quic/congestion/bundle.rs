@@ -16,8 +16,10 @@ const C: f64 = 0.4;
 /// What the window grows by in a round trip while Reno would be faster (RFC 9438, section 4.3).
 const ALPHA_RENO: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// The most flows that one connection stands for.
+/// The most flows that one connection stands for. A path that has less than eight packets for each has fewer of them:
+/// TCP connections with such windows mostly wait for their timers.
 const FLOWS_MAX: usize = 64;
+const PACKETS_PER_FLOW: f64 = 8.0;
 
 /// A flow never has less than this many packets.
 const PACKETS_MIN: f64 = 2.0;
@@ -71,7 +73,7 @@ pub(super) struct Bundle {
 impl Bundle {
     /// Shares `packets` out among `count` flows that have just reached their maximum.
     pub(super) fn new(now: Instant, packets: f64, count: f64) -> Self {
-        let count = whole(count);
+        let count = whole(count, packets);
         let share = (packets / count as f64).max(PACKETS_MIN);
         Bundle { flows: vec![VirtualFlow::new(now, share, share); count], chance: 0 }
     }
@@ -82,13 +84,15 @@ impl Bundle {
 
     /// Makes it `count` flows. Newcomers begin as if they had just lost a packet at the others' mean.
     pub(super) fn set_count(&mut self, now: Instant, count: f64) {
+        let (now_count, packets) = (self.flows.len() as f64, self.packets());
+        let count = count.min((packets / PACKETS_PER_FLOW).max(1.0));
         // Not for every wobble of the estimate.
-        if (count - self.flows.len() as f64).abs() < 0.75 {
+        if (count - now_count).abs() < 0.75 {
             return;
         }
-        let mean = self.packets() / self.flows.len() as f64;
+        let mean = packets / now_count;
         let newcomer = VirtualFlow::new(now, (mean * BETA).max(PACKETS_MIN), mean.max(PACKETS_MIN));
-        self.flows.resize(whole(count), newcomer);
+        self.flows.resize(whole(count, packets), newcomer);
     }
 
     /// A round trip is over that made use of the window.
@@ -112,8 +116,8 @@ impl Bundle {
     }
 }
 
-fn whole(count: f64) -> usize {
-    (count.round().max(1.0) as usize).min(FLOWS_MAX)
+fn whole(count: f64, packets: f64) -> usize {
+    (count.min(packets / PACKETS_PER_FLOW).round().max(1.0) as usize).min(FLOWS_MAX)
 }
 
 #[cfg(test)]
@@ -165,14 +169,14 @@ mod tests {
     #[test]
     fn the_count_follows_and_stays_bounded() {
         let start = start();
-        let mut bundle = Bundle::new(start, 40.0, 4.0);
+        let mut bundle = Bundle::new(start, 80.0, 4.0);
         bundle.set_count(start, 4.5);
-        assert_eq!(bundle.packets(), 40.0);
+        assert_eq!(bundle.packets(), 80.0);
         bundle.set_count(start, 6.0);
-        assert_eq!(bundle.packets(), 54.0);
+        assert_eq!(bundle.packets(), 108.0);
         bundle.set_count(start, 1e9);
-        assert!(bundle.packets() < 1000.0);
+        assert!(bundle.packets() < 220.0, "{}", bundle.packets());
         bundle.set_count(start, 0.0);
-        assert_eq!(bundle.packets(), 10.0);
+        assert_eq!(bundle.packets(), 20.0);
     }
 }
