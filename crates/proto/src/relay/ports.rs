@@ -30,7 +30,7 @@ pub(super) struct Port {
     pub endpoint: Box<dyn Endpoint>,
     /// The links of connections that are ready; never iterated.
     links: HashMap<ConnId, LinkKey, FixedState>,
-    /// Of these, those for which the operator's rates hold.
+    /// Of these, those for which the operator's rates hold. As long as there are any, the others wait with them.
     limited: usize,
     /// Something may have come in, or may have to be sent.
     stirred: bool,

@@ -116,9 +116,10 @@ impl Core {
         }
     }
 
-    /// Whether this shard itself has opened a channel to a relay.
+    /// Whether this shard itself has opened a channel to a relay, or one that vouched for flows that are still there.
     fn has_dialled(&self, rsa: RsaId) -> bool {
-        let role = |key: &LinkKey| self.links.get(*key).and_then(Link::channel).map(|channel| channel.role);
-        self.dials.channels_to(&rsa).iter().any(|key| role(key) == Some(Role::Initiator))
+        let role = |key: &LinkKey| self.links.get(*key).and_then(Link::role);
+        let links = self.dials.channels_to(&rsa).iter().chain(self.flows.links_to(&rsa));
+        links.into_iter().any(|key| role(key) == Some(Role::Initiator))
     }
 }

@@ -234,6 +234,16 @@ impl Client {
     }
 }
 
+/// EXTENDED2's data for a CREATED2 body.
+pub fn extended2(created2: &[u8]) -> Vec<u8> {
+    let mut body = created2.to_vec();
+    body.resize(BODY_LEN, 0);
+    let created = Created2::parse(&body).expect("a CREATED2");
+    let mut data = Vec::new();
+    Extended2::from_created(&created).expect("it fits").encode(&mut data);
+    data
+}
+
 /// Where the test relay of that number is.
 pub fn target(number: u8) -> ExtendTarget {
     let SocketAddr::V4(ipv4) = or_port(number) else { unreachable!("test hosts are IPv4") };
@@ -289,6 +299,32 @@ impl Hop {
         relay::write(&mut body, command, StreamId::new(stream), data, &mut self.rng);
         self.layer.originate(&mut body);
         body
+    }
+
+    /// The hop after this one, which a client's EXTEND2 makes, and EXTENDED2's data.
+    pub fn extend(number: u8, extend2: &[u8]) -> (Self, Vec<u8>) {
+        let extend = Extend2::parse(extend2).expect("an EXTEND2");
+        let mut body = Vec::new();
+        Create2 { htype: extend.htype, hdata: extend.hdata }.encode(&mut body);
+        body.resize(BODY_LEN, 0);
+        let cell = Cell { circ_id: circ(1), command: Command::CREATE2, body };
+        let (hop, created2) = Hop::accept(NO_SOCK, number, &cell);
+        (hop, extended2(&created2))
+    }
+
+    /// Takes this hop's layer off a cell for a hop beyond.
+    pub fn pass(&mut self, cell: &Cell) -> Cell {
+        let mut body = [0; BODY_LEN];
+        let src: &Body = cell.body[..].try_into().expect("a whole body");
+        assert!(matches!(self.layer.forward(src, &mut body), Recognized::No));
+        Cell { body: body.to_vec(), ..*cell }
+    }
+
+    /// Puts this hop's layer on a cell of a hop beyond.
+    pub fn wrap(&mut self, body: &Body) -> Body {
+        let mut wrapped = [0; BODY_LEN];
+        self.layer.backward(body, &mut wrapped);
+        wrapped
     }
 
     /// Opens a cell that came from the client.

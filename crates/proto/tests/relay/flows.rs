@@ -53,7 +53,7 @@ fn channel_to_flow(config: RelayConfig) -> (Bench, Client, Hop) {
 }
 
 /// A circuit that begins on a flow of far end `peer`.
-fn create_on_flow(bench: &mut Bench, peer: usize, circ_id: CircId) -> Client {
+pub fn create_on_flow(bench: &mut Bench, peer: usize, circ_id: CircId) -> Client {
     let mut client = Client::new(NO_SOCK, circ_id);
     let (handshake, command, body) = client.onionskin(Kind::Ntor, super::bench::OURS);
     bench.peer_send(peer, circ_id, command, &body);
@@ -63,7 +63,8 @@ fn create_on_flow(bench: &mut Bench, peer: usize, circ_id: CircId) -> Client {
     client
 }
 
-fn send_on_flow(bench: &mut Bench, peer: usize, client: &mut Client, command: RelayCommand, data: &[u8]) {
+/// Sends a relay cell of such a circuit to the relay under test.
+pub fn send_on_flow(bench: &mut Bench, peer: usize, client: &mut Client, command: RelayCommand, data: &[u8]) {
     let body = client.seal(0, command, 0, data);
     let early = command == RelayCommand::EXTEND2;
     let cell = if early { Command::RELAY_EARLY } else { Command::RELAY };

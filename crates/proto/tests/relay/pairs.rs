@@ -1,14 +1,16 @@
 //! Two upgraded relays find each other, move circuits to flows, and go back to channels when that does not work.
 
-use super::bench::{Bench, Gone, OURS, Sock, config};
-use super::client::{Client, Hop, Kind, extend as extend_over_channel, theirs};
+use super::bench::{Bench, Gone, OURS, Sock, config, onion_keys, or_port};
+use super::client::{Client, Hop, Kind, circ, extend as extend_over_channel, extended2, theirs};
 use super::flows::{extend, paired};
 use heddle_proto::cell::Command;
-use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::create::{Create2, DestroyReason};
+use heddle_proto::cell::extend::Extend2;
 use heddle_proto::cell::relay::RelayCommand;
+use heddle_proto::channel::Target;
 use heddle_proto::endpoint::ConnectionError;
 use heddle_proto::node::SocketError;
-use heddle_proto::relay::{Control, Event, RelayConfig};
+use heddle_proto::relay::{Control, Event, ProbeHop, RelayConfig};
 use heddle_proto::time::Duration;
 
 fn new_client(bench: &mut Bench) -> Client {
@@ -296,6 +298,69 @@ fn a_relay_that_drains_takes_no_flows_and_one_that_stops_says_so() {
     assert_eq!((bench.circuits(), bench.queued_cells()), (0, 0));
     let ended = |event: &Event| matches!(event, Event::ConnectionEnded { reason: "closed", .. });
     assert!(bench.shards[0].events.iter().any(ended));
+}
+
+/// The relay probes whether it can be reached, over relay 2 and then 3, which comes back over a flow of far end `peer`.
+fn probe(bench: &mut Bench, peer: usize) -> Vec<Event> {
+    let probe_target = |number: u8| {
+        let ids = super::plain::ids(number);
+        Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![or_port(number)] }
+    };
+    let ntor_key = |number| *onion_keys(number).ntor_current.public();
+    let via = [2, 3].map(|number| ProbeHop { target: probe_target(number), ntor_key: ntor_key(number) });
+    let ourselves = probe_target(OURS);
+    bench.shards[0].events.clear();
+    bench.control(0, Control::ProbeReachability { via: via.to_vec(), ourselves });
+    let sock = bench.answer_dial(0, 2);
+    let mut second = Hop::answer(bench, sock, 2);
+    let extend2 = second.got(bench).pop().expect("EXTEND2 to the third relay");
+    let (mut third, data) = Hop::extend(3, &extend2.data);
+    second.send(bench, RelayCommand::EXTENDED2, 0, &data);
+    let cells = bench.cells(sock);
+    let extend2 = third.open(&second.pass(&cells[0]));
+    let extend = Extend2::parse(&extend2.data).expect("an EXTEND2");
+    let mut create2 = Vec::new();
+    Create2 { htype: extend.htype, hdata: extend.hdata }.encode(&mut create2);
+    let half = if bench.peers[peer].is_dialler() { 1 << 31 } else { 0 };
+    bench.peer_send(peer, circ(half | 77), Command::CREATE2, &create2);
+    let cells = bench.peer_cells(peer);
+    assert_eq!(cells[0].command, Command::CREATED2);
+    let body = third.seal(RelayCommand::EXTENDED2, 0, &extended2(&cells[0].body));
+    let body = second.wrap(&body);
+    bench.send(sock, second.circ_id, Command::RELAY, &body);
+    let events = core::mem::take(&mut bench.shards[0].events);
+    events.into_iter().filter(|event| matches!(event, Event::Reachable | Event::ProbeFailed)).collect()
+}
+
+/// A probe that comes back over a flow shows that the ORPort can be reached if the peer dialled the channel that vouched
+/// for it, whether or not that is still there. If this relay did, it shows nothing.
+#[test]
+fn a_probe_over_a_flow_counts_who_dialled() {
+    let (mut bench, _) = paired(config(), &[3]);
+    assert_eq!(probe(&mut bench, 0), [Event::Reachable]);
+
+    let mut bench = Bench::with_pipes(config());
+    bench.list(&[3]);
+    let mut client = new_client(&mut bench);
+    extend_over_channel(&mut bench, &mut client, 3);
+    let sock = *bench.connected(0).iter().find(|sock| sock.id.is_dialled()).expect("a channel");
+    let peer = bench.offer(sock, 3, 1000);
+    let mut client = new_client(&mut bench);
+    extend(&mut bench, &mut client, peer, 3);
+    bench.fail(sock, SocketError::Reset);
+    assert_eq!(probe(&mut bench, peer), [Event::ProbeFailed]);
+}
+
+/// A client cannot extend a circuit back to the relay whose flow it came over.
+#[test]
+fn a_circuit_does_not_go_back_over_its_flow() {
+    let (mut bench, _) = paired(config(), &[2]);
+    let mut client = super::flows::create_on_flow(&mut bench, 0, theirs(1));
+    let (_, data) = client.extend2(2);
+    super::flows::send_on_flow(&mut bench, 0, &mut client, RelayCommand::EXTEND2, &data);
+    let cells = bench.peer_cells(0);
+    assert_eq!((cells.len(), cells[0].command), (1, Command::DESTROY));
+    assert_eq!(DestroyReason::parse(&cells[0].body), DestroyReason::PROTOCOL);
 }
 
 /// The numbers for metrics come when they are asked for.
