@@ -188,10 +188,11 @@ impl Emulation {
     /// When packets ceased to move before, and when captures could not be written.
     pub fn stop(mut self) -> Result<Summary> {
         let mut engine = self.hands.stop().map_err(Error::io("emulating"))?;
+        let drops_missed = engine.topology.drops_missed();
         let captures_missed = match &mut engine.captures {
             Some(captures) => {
                 captures.finish().map_err(Error::io("writing captures"))?;
-                captures.missed
+                captures.missed + drops_missed
             }
             None => 0,
         };

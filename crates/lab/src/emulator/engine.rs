@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 use heddle_net::tun::{FRAME_BYTES_MAX, Tun};
 use heddle_net::{monotonic, wall_clock};
-use heddle_netem::{HostId, SendError, Step, Time, Topology};
+use heddle_netem::{Dropped, HostId, SendError, Step, Time, Topology};
 
 use super::attack::{Attackers, Passing};
 use super::histogram::Histogram;
@@ -21,6 +21,8 @@ use super::offload::{self, Arrivals};
 use super::packet;
 use super::pcapng::{Captures, Place};
 
+/// How many packets may be dropped in a turn for captures to have them all.
+const DROPS_PER_TURN_MAX: usize = 4096;
 const FRAMES_PER_TURN: usize = 16;
 const BYTES_PER_TURN: usize = 64 << 10;
 
@@ -89,7 +91,7 @@ impl Clock {
 impl Engine {
     /// `devices` are those of the topology's hosts in their order.
     pub(super) fn new(
-        topology: Topology<Vec<u8>>,
+        mut topology: Topology<Vec<u8>>,
         devices: Vec<Tun>,
         homes: BTreeMap<IpAddr, HostId>,
         captures: Option<Captures>,
@@ -107,6 +109,9 @@ impl Engine {
             cpu_ns: 0,
         };
         let ports = devices.into_iter().map(port).collect();
+        if captures.is_some() {
+            topology.log_drops(DROPS_PER_TURN_MAX);
+        }
         let (clock, frame) = (Clock::start(), vec![0; FRAME_BYTES_MAX]);
         Engine { topology, captures, attackers, is_attacked: true, tally, ports, homes, clock, frame }
     }
@@ -125,6 +130,7 @@ impl Engine {
         self.frame = frame;
         read?;
         let now = self.deliver_due();
+        self.capture_drops();
         self.tally.unattended.add(now.ns_since(looked), 1);
         Ok(self.topology.next_time())
     }
@@ -133,6 +139,14 @@ impl Engine {
     pub(super) fn change(&mut self, from: HostId, to: HostId, step: &Step) -> io::Result<()> {
         let now = self.deliver_due();
         self.topology.change(now, from, to, step).map_err(io::Error::other)
+    }
+
+    fn capture_drops(&mut self) {
+        let Some(captures) = &mut self.captures else { return };
+        for dropped in self.topology.take_drops() {
+            let Dropped { at, from, to, reason, packet, .. } = dropped;
+            captures.add(from, to, Place::Dropped(reason.name()), self.clock.unix_ns(at), &packet);
+        }
     }
 
     /// The devices, in the order of their hosts.

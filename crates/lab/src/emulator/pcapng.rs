@@ -1,8 +1,8 @@
 //! Captures of wires, one file for each, in the format of draft-ietf-opsawg-pcapng.
 //!
-//! A wire's file has two interfaces, its ends, named by their hosts: what a host sent is outbound at its end before
-//! anything happened to it, what reached a host is inbound at its end. So what was lost is in the file once and what
-//! arrived twice. Packets are as long as on the wire.
+//! A wire's file has two interfaces for its ends, named by their hosts: what a host sent is outbound at its end before
+//! anything happened to it, what reached a host is inbound at its end. A third one, `dropped`, has what was lost, when it
+//! was lost, with a comment that says why. So every packet is in the file twice. Packets are as long as on the wire.
 //!
 //! A thread writes the files: the emulator must not wait for a disk. What it falls behind with is counted, not kept.
 
@@ -26,6 +26,9 @@ const LINKTYPE_RAW: u16 = 101;
 const IF_NAME: u16 = 2;
 const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
+const COMMENT: u16 = 1;
+/// The name of the interface of what did not arrive, and its number behind those of the two ends.
+const DROPPED: (&str, u32) = ("dropped", 2);
 
 /// At which end of a wire, and which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,8 @@ pub(super) enum Place {
     Sent,
     /// Reaching the host that it was for.
     Arrived,
+    /// Nowhere any more, for this reason.
+    Dropped(&'static str),
 }
 
 struct Record {
@@ -64,7 +69,7 @@ impl Captures {
             let ends = [key.0, key.1].map(|host| names[host.0 as usize].as_str());
             files.insert(key, writers.len());
             let path = dir.join(format!("{}-{}.pcapng", file_name(ends[0]), file_name(ends[1])));
-            writers.push(PcapNg::new(BufWriter::new(File::create(path)?), &ends)?);
+            writers.push(PcapNg::new(BufWriter::new(File::create(path)?), &[ends[0], ends[1], DROPPED.0])?);
         }
         let (send, records) = sync_channel(WAITING_MAX);
         let thread =
@@ -75,8 +80,12 @@ impl Captures {
     /// Adds a packet between two hosts to the file of their wire.
     pub(super) fn add(&mut self, from: HostId, to: HostId, place: Place, unix_ns: u64, packet: &[u8]) {
         let Some(file) = self.files.get(&(from.min(to), from.max(to))) else { return };
-        let end = if place == Place::Sent { from } else { to };
-        let interface = u32::from(end > from.min(to));
+        let end = |end: HostId| u32::from(end > from.min(to));
+        let interface = match place {
+            Place::Sent => end(from),
+            Place::Arrived => end(to),
+            Place::Dropped(_) => DROPPED.1,
+        };
         let record = Record { file: *file, interface, place, unix_ns, packet: packet.to_vec() };
         if self.send.as_ref().is_none_or(|send| send.try_send(record).is_err()) {
             self.missed += 1;
@@ -142,8 +151,11 @@ impl<W: Write> PcapNg<W> {
         }
         body.extend(packet);
         pad(&mut body);
-        let direction: u32 = if place == Place::Arrived { 1 } else { 2 };
-        option(&mut body, EPB_FLAGS, &direction.to_le_bytes());
+        match place {
+            Place::Arrived => option(&mut body, EPB_FLAGS, &1u32.to_le_bytes()),
+            Place::Sent => option(&mut body, EPB_FLAGS, &2u32.to_le_bytes()),
+            Place::Dropped(reason) => option(&mut body, COMMENT, reason.as_bytes()),
+        }
         option(&mut body, 0, &[]);
         self.block(ENHANCED_PACKET, &body)
     }
@@ -189,6 +201,9 @@ mod tests {
             }
             rest = &rest[len..];
         }
+        let before = file.out.len();
+        file.packet(2, Place::Dropped("loss"), 0, &[0x45]).unwrap();
+        assert_eq!(file.out[before + 32..before + 40], *b"\x01\0\x04\0loss");
         assert_eq!(kinds, [SECTION_HEADER, INTERFACE_DESCRIPTION, INTERFACE_DESCRIPTION, ENHANCED_PACKET]);
     }
 }

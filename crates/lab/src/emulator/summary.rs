@@ -89,6 +89,8 @@ pub struct WireSummary {
     pub duplicated: u64,
     /// Packets in which it flipped a bit.
     pub corrupted: u64,
+    /// Packets that CoDel marked as having met congestion instead of dropping them.
+    pub marked: u64,
     /// The most packets that waited in its queue.
     pub queue_packets_most: u64,
     /// What it dropped, by reason; only reasons that occurred.
@@ -139,6 +141,7 @@ pub(super) fn wires(topology: &Topology<Vec<u8>>) -> Vec<WireSummary> {
             bytes_out: stats.bytes_out,
             duplicated: stats.duplicated,
             corrupted: stats.corrupted,
+            marked: stats.marked,
             queue_packets_most: stats.queue.packets_most,
             drops: by_reason(&stats.drops),
         })
