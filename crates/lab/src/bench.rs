@@ -1,12 +1,15 @@
 //! What a relay costs: CPU-seconds per GB of application data, for stock Tor and for each transport of Heddle.
 //!
 //! 1. A private network comes up on loopback, with a guard, a middle and an exit of each kind.
-//! 2. In each round each kind has its turn: stock clients build several circuits over its three relays and download over
+//! 2. Circuits are built and closed until relays of a transport of their own have found each other.
+//! 3. In each round each kind has its turn: stock clients build several circuits over its three relays and download over
 //!    all of them at the same time. What the relays' processes used meanwhile is read from the system.
-//! 3. Ratios are made round by round, so that what else the machine did touches both sides of each.
+//! 4. Ratios are made round by round, so that what else the machine did touches both sides of each.
 //!
 //! Everything runs on this machine: compare the kinds of one run, not the figures of two.
 
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +18,8 @@ use crate::control::{Attacher, CircuitId, Control};
 use crate::error::{Error, Result};
 use crate::figures::{self, Samples, Summary, labels};
 use crate::interrupt;
+use crate::metrics::Metrics;
+use crate::ports::PortBlock;
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
 use crate::traffic::{self, Content, Server, Transfer};
@@ -25,6 +30,12 @@ const POSITIONS: [&str; 3] = ["guard", "middle", "exit"];
 const OPEN_MAX: Duration = Duration::from_secs(20);
 /// Time kept for the orderly end.
 const RESERVE: Duration = Duration::from_secs(5);
+/// How long relays may take to find each other.
+const PAIRING_MAX: Duration = Duration::from_secs(60);
+/// How long a relay may take to tell its metrics.
+const METRICS_MAX: Duration = Duration::from_secs(5);
+/// The least share of a middle's cells that its transport must carry: a silent return to TLS is no result.
+const SHARE_MIN: f64 = 0.99;
 /// Chooses the downloaded bytes; any would do.
 const SEED: u64 = 0x6865_6464_6c65;
 
@@ -52,12 +63,14 @@ impl Kind {
         }
     }
 
-    fn relay(self, position: &str) -> RelayOptions {
+    fn relay(self, position: &str, metrics_port: u16) -> RelayOptions {
         let nickname = format!("{}{position}", self.name());
         let relay = match self {
             Kind::Stock => RelayOptions::new(&nickname, Program::Stock),
             Kind::Tls | Kind::Quic => RelayOptions::new(&nickname, Program::Heddle)
-                .line(&format!("HeddleTransports {}", self.name())),
+                .line(&format!("HeddleTransports {}", self.name()))
+                .line(&format!("MetricsPort 127.0.0.1:{metrics_port}"))
+                .line("MetricsPortPolicy accept 127.0.0.1"),
         };
         if position == "exit" { relay.exit() } else { relay }
     }
@@ -134,10 +147,20 @@ pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) ->
     interrupt::install()?;
     let deadline = Instant::now() + options.budget;
     let mut on_step = |step: &str| on_step(step, deadline.saturating_duration_since(Instant::now()));
-    let relays = options.kinds.iter().flat_map(|kind| POSITIONS.map(|position| kind.relay(position)));
+    let mut ports = PortBlock::reserve()?;
+    let mut relays = Vec::new();
+    let mut metrics_ports = BTreeMap::new();
+    for kind in &options.kinds {
+        for position in POSITIONS {
+            let port = ports.take()?;
+            let relay = kind.relay(position, port);
+            metrics_ports.insert(relay.nickname.clone(), SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            relays.push(relay);
+        }
+    }
     let network = NetworkOptions {
         heddle: Some(options.heddle.clone()),
-        relays: relays.collect(),
+        relays,
         clients: options.clients,
         startup_timeout: options.budget / 2,
         ..NetworkOptions::default()
@@ -153,6 +176,7 @@ pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) ->
         network: &network,
         clients,
         server: &server,
+        metrics_ports,
         content,
         sha256: content.sha256(),
         deadline: deadline - RESERVE,
@@ -170,6 +194,8 @@ struct Bench<'a> {
     network: &'a Network,
     clients: Vec<&'a Client>,
     server: &'a Server,
+    /// Where each relay tells its metrics, by nickname; stock ones do not.
+    metrics_ports: BTreeMap<String, SocketAddr>,
     content: Content,
     sha256: [u8; 32],
     deadline: Instant,
@@ -180,6 +206,10 @@ impl Bench<'_> {
         let mut samples = Samples::default();
         let mut longest = Duration::ZERO;
         let kinds = &self.options.kinds;
+        if kinds.contains(&Kind::Quic) {
+            on_step("waiting for relays to find each other");
+            self.pair(Kind::Quic)?;
+        }
         for round in 0..self.options.rounds_max {
             let start = Instant::now();
             // A round that would not be finished in time is not begun; one is needed in any case.
@@ -204,10 +234,41 @@ impl Bench<'_> {
         Ok(samples)
     }
 
+    /// The relays of a kind, along the path.
+    fn relays(&self, kind: Kind) -> Result<Vec<&Relay>> {
+        let names = POSITIONS.map(|position| format!("{}{position}", kind.name()));
+        names.iter().map(|name| self.network.relay(name)).collect()
+    }
+
+    fn metrics(&self, relay: &Relay) -> Result<Metrics> {
+        let addr = self.metrics_ports.get(relay.nickname());
+        let addr = addr.ok_or_else(|| Error::Options(format!("{} tells no metrics", relay.nickname())))?;
+        Metrics::scrape(*addr, METRICS_MAX)
+    }
+
+    /// Builds circuits until the middle has a connection with both of its neighbours: relays find each other by
+    /// circuits only.
+    fn pair(&self, kind: Kind) -> Result<()> {
+        let relays = self.relays(kind)?;
+        let path: Vec<&str> = relays.iter().map(|relay| relay.fingerprint()).collect();
+        let mut control = self.network.control()?;
+        let begun = Instant::now();
+        let links = [("transport", kind.name())];
+        while self.metrics(relays[1])?.sum("heddle_links", &links) < 2.0 {
+            interrupt::check()?;
+            if begun.elapsed() > PAIRING_MAX {
+                let waiting_for = format!("relays to find each other over {}", kind.name());
+                return Err(Error::Deadline { waiting_for, after: PAIRING_MAX });
+            }
+            let circuit = control.build_circuit(&path, OPEN_MAX)?;
+            close(&mut control, circuit)?;
+        }
+        Ok(())
+    }
+
     /// One kind's part of a round; returns what its middle relay cost.
     fn turn(&self, kind: Kind, samples: &mut Samples) -> Result<f64> {
-        let names = POSITIONS.map(|position| format!("{}{position}", kind.name()));
-        let relays: Vec<&Relay> = names.iter().map(|name| self.network.relay(name)).collect::<Result<_>>()?;
+        let relays = self.relays(kind)?;
         let path: Vec<&str> = relays.iter().map(|relay| relay.fingerprint()).collect();
         let mut controls: Vec<Control> =
             self.clients.iter().map(|client| client.control()).collect::<Result<_>>()?;
@@ -222,11 +283,22 @@ impl Bench<'_> {
         self.downloads(&circuits, byte, byte_sha256)?;
 
         let usages = || relays.iter().map(|relay| relay.usage()).collect::<Result<Vec<_>>>();
+        let is_told = kind != Kind::Stock;
+        let told = is_told.then(|| self.metrics(relays[1])).transpose()?;
         let before = usages()?;
         let begun = Instant::now();
         let transfers = self.downloads(&circuits, self.content, self.sha256)?;
         let seconds = begun.elapsed().as_secs_f64();
         let after = usages()?;
+        if let Some(told) = told {
+            let share = self.metrics(relays[1])?.cell_share(&told, kind.name()).unwrap_or(0.0);
+            let labels = labels([("transport", kind.name())]);
+            samples.add("transport_cells_share", labels, "1", share);
+            if share < SHARE_MIN {
+                let sent = format!("only {:.1} % of its cells over {}", 100.0 * share, kind.name());
+                return Err(Error::Malformed { by: "the middle relay", sent });
+            }
+        }
 
         let gigabytes = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64 / 1e9;
         let transport = labels([("transport", kind.name())]);
@@ -240,10 +312,7 @@ impl Bench<'_> {
             costs.push(cost);
         }
         for (client, circuit) in circuits {
-            match controls[client].close_circuit(circuit) {
-                Ok(()) | Err(Error::Refused { .. }) => {}
-                Err(error) => return Err(error),
-            }
+            close(&mut controls[client], circuit)?;
         }
         Ok(costs[1])
     }
@@ -276,6 +345,14 @@ impl Bench<'_> {
         })?;
         interrupt::check()?;
         Ok(transfers)
+    }
+}
+
+/// Closes a circuit, unless it is gone already.
+fn close(control: &mut Control, circuit: CircuitId) -> Result<()> {
+    match control.close_circuit(circuit) {
+        Ok(()) | Err(Error::Refused { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
