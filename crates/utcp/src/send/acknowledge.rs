@@ -75,7 +75,7 @@ impl Sender {
         if let Some(duplicate) = duplicate {
             let is_explained = self.undo.as_mut().is_some_and(|undo| undo.on_dsack(duplicate));
             if is_explained {
-                self.rack.on_dsack(self.una, self.next);
+                self.rack.on_needless(self.una, self.next);
             }
         }
         if self.sack {
@@ -119,8 +119,7 @@ impl Sender {
     }
 
     fn end_episode(&mut self, input: &AckInput<'_>, delivery: &Delivery, advanced: bool) {
-        let echoed_ms = input.echoed_ms.filter(|_| advanced);
-        let is_mistake = self.undo.as_ref().is_some_and(|undo| undo.is_due(echoed_ms));
+        let is_mistake = self.is_mistake(input, delivery);
         let is_over = self.recovery.high().is_some_and(|high| self.una >= high);
         match self.recovery {
             _ if is_mistake => self.undo_episode(),
@@ -131,6 +130,15 @@ impl Sender {
             _ if is_over => self.close_episode(),
             _ => {}
         }
+    }
+
+    /// Whether the present episode, or the last one, turns out to have been none.
+    fn is_mistake(&mut self, input: &AckInput<'_>, delivery: &Delivery) -> bool {
+        let (una, lost) = (self.una, self.board.lost());
+        let Some(undo) = &mut self.undo else { return false };
+        let echoed_ms = input.echoed_ms.filter(|_| delivery.retransmission_acked);
+        let is_early = echoed_ms.is_some_and(|echoed_ms| undo.on_acknowledged(echoed_ms, una));
+        undo.is_explained() || is_early && lost == 0
     }
 
     /// Steps 2 and 3 of RFC 5682, section 3.1, in the form that Linux gave them.
@@ -157,6 +165,9 @@ impl Sender {
     fn undo_episode(&mut self) {
         self.undo = None;
         self.counts.undos += 1;
+        if !matches!(self.recovery, Recovery::Loss { .. }) {
+            self.rack.on_needless(self.una, self.next);
+        }
         self.controller.on_undo();
         self.board.forget_losses();
         if self.recovery.is_repairing() {

@@ -28,8 +28,8 @@ pub(crate) struct Rack {
     reordering_seen: bool,
     quarters: u8,
     persist: u8,
-    /// The round in which a duplicate was last counted ends here.
-    dsack_round: Option<u64>,
+    /// The round in which a needless retransmission was last counted ends here.
+    needless_round: Option<u64>,
     /// The present acknowledgement, for judging what it delivers.
     ack: AckContext,
 }
@@ -90,10 +90,10 @@ impl Rack {
         (min_ns / 4).saturating_mul(u64::from(self.quarters) + 1).min(smoothed_ns)
     }
 
-    /// A duplicate was reported: the window was too short. Counts once in a round trip.
-    pub(crate) fn on_dsack(&mut self, una: u64, next: u64) {
-        if self.dsack_round.is_none_or(|end| una >= end) {
-            self.dsack_round = Some(next);
+    /// A retransmission was needless: the window was too short. Counts once in a round trip.
+    pub(crate) fn on_needless(&mut self, una: u64, next: u64) {
+        if self.needless_round.is_none_or(|end| una >= end) {
+            self.needless_round = Some(next);
             self.quarters = self.quarters.saturating_add(1).min(QUARTERS_MAX - 1);
             self.persist = PERSIST_RECOVERIES;
             // A needless retransmission means that the original was only late.

@@ -88,11 +88,13 @@ pub(crate) struct Undo {
     overflowed: bool,
     /// The timestamp of the first retransmission.
     first_ms: Option<u32>,
+    /// Whether a retransmission filled a hole: something was lost.
+    is_genuine: bool,
 }
 
 impl Undo {
     pub(crate) fn new() -> Self {
-        Undo { unexplained: Vec::new(), overflowed: false, first_ms: None }
+        Undo { unexplained: Vec::new(), overflowed: false, first_ms: None, is_genuine: false }
     }
 
     pub(crate) fn on_retransmitted(&mut self, now_ms: u32, range: Range) {
@@ -110,11 +112,18 @@ impl Undo {
         place.map(|place| self.unexplained.swap_remove(place)).is_some()
     }
 
-    /// Whether the episode was a mistake, by the duplicates reported or by the echo of an acknowledgement that advanced.
-    pub(crate) fn is_due(&self, echoed_ms: Option<u32>) -> bool {
-        let explained = self.first_ms.is_some() && self.unexplained.is_empty() && !self.overflowed;
-        let earlier = self.first_ms.zip(echoed_ms);
-        explained || earlier.is_some_and(|(first_ms, echoed_ms)| super::is_before(echoed_ms, first_ms))
+    /// Whether the receiver reported every retransmission as a duplicate.
+    pub(crate) fn is_explained(&self) -> bool {
+        self.first_ms.is_some() && self.unexplained.is_empty() && !self.overflowed
+    }
+
+    /// Segments that were sent again are acknowledged up to `una`, by an acknowledgement with this echo. Gives whether
+    /// originals filled all holes.
+    pub(crate) fn on_acknowledged(&mut self, echoed_ms: u32, una: u64) -> bool {
+        let Some(first_ms) = self.first_ms else { return false };
+        self.is_genuine |= !super::is_before(echoed_ms, first_ms);
+        let is_last = self.unexplained.iter().all(|range| range.end <= una);
+        is_last && !self.is_genuine && !self.overflowed
     }
 
     /// Bytes on the heap.
