@@ -271,12 +271,19 @@ fn nothing_is_closed_for_want_of_use_while_a_circuit_lives() {
 }
 
 #[test]
-fn a_new_key_each_day_costs_no_circuit() {
+fn a_new_key_each_day_costs_no_circuit_and_no_pair() {
     let mut net = paired(&Plan::default());
     let circuit = net.build(&[0, 1, 2], true);
     net.sim.run_for(Duration::from_secs(25 * 3600));
     transfer(&mut net, circuit, MB / 10);
     assert_eq!((ready(&net), ended(&net).len()), (4, 0));
+    // The channels are a day old, and still good for another connection.
+    let (a, b) = (net.relays[0].host, net.relays[1].host);
+    net.sim.block_datagrams(a, b, true);
+    net.sim.run_for(Duration::from_secs(60));
+    net.sim.block_datagrams(a, b, false);
+    net.sim.run_for(Duration::from_secs(90));
+    assert_eq!((ready(&net), ended(&net).len()), (6, 2));
 }
 
 /// What can be told apart on the wire between two relays that carry so many circuits: addresses and connection ids.

@@ -15,7 +15,7 @@ use crate::endpoint::{ConnId, ConnectionError};
 use crate::ids::RelayIds;
 use crate::node::SocketId;
 use crate::time::Instant;
-use offer::{Offer, OfferDigest, OfferError, TransportId};
+use offer::{Offer, OfferDigest, TransportId};
 use secrets::Purpose;
 use state::Pair;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -180,7 +180,7 @@ impl Fallback {
 pub struct PairCounters {
     pub offers_sent: u64,
     pub offers_received: u64,
-    /// Offers that could not be read, or that came when one was there already.
+    /// Offers that could not be read, or that say nothing new.
     pub offers_refused: u64,
     pub dials: u64,
     pub listens: u64,
@@ -222,12 +222,6 @@ impl Context<'_> {
         self.counters.fallbacks[reason as usize] += 1;
         self.outputs.push(PairOutput::Fallback { transport, reason });
     }
-
-    fn refuse_offer(&mut self, error: OfferError) {
-        if error != OfferError::NoOffer {
-            self.counters.offers_refused += 1;
-        }
-    }
 }
 
 /// All peers of a shard with a channel that is open, a connection, or a time to be waited out.
@@ -260,8 +254,7 @@ impl Pairs {
         }
     }
 
-    /// Offers another key from now on. Channels over which the old one was offered vouch for no new connections;
-    /// connections that exist live on.
+    /// Offers another key from now on, also on channels that are open. Connections that exist live on.
     pub fn replace_key(&mut self, now: Instant, key: [u8; 32]) {
         self.own = Own::new(Offer { key, ..self.own.offer.clone() });
         self.each(now, |_| PairInput::Timeout);

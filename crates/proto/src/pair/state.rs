@@ -1,7 +1,7 @@
 //! The state machine of one peer: its channels, and for each transport one `Track`. The diagram is in `docs/pair.md`.
 //!
-//! 1. A channel opens to a peer that the consensus lists: our offer goes out, once. The peer's comes, before or after.
-//!    From then on the channel *vouches*, and its time is cut into slots of 30 s. Each slot has a token of its own.
+//! 1. A channel opens to a peer that the consensus lists: our offer goes out, once for each key. The peer's comes, before
+//!    or after. From then on the channel *vouches*, and its time is cut into slots of 30 s. Each slot has a token of its own.
 //! 2. The initiator of the channel that won duplicate resolution dials: in the first slot at once, in later ones ten
 //!    seconds after their beginning. The responder of any vouching channel listens for each slot's token. So the two
 //!    clocks may differ by ten seconds, and the sides may disagree about which channel won.
@@ -48,6 +48,8 @@ const REDIAL_LONGEST: Duration = Duration::from_secs(256);
 const REDIAL_MIN: Duration = Duration::from_secs(1);
 /// Channels to one peer that take part; further ones carry no offers.
 const CHANNELS_MAX: usize = 8;
+/// Offers that are taken of a peer on one channel: a key lives for a day and a channel takes circuits for a week.
+const OFFERS_MAX: u32 = 16;
 /// Draining connections of a transport. While there are so many, no other is tried.
 const DRAINING_MAX: usize = 3;
 
@@ -71,7 +73,10 @@ struct Channel {
     exporter: bool,
     /// The digest of our offer and the key in it.
     sent: Option<(OfferDigest, [u8; 32])>,
+    /// The peer's latest offer.
     received: Option<(OfferDigest, Offer)>,
+    /// How many came.
+    offers: u32,
     /// When both offers were known.
     vouches_since: Option<Instant>,
 }
@@ -211,7 +216,14 @@ impl Pair {
                 self.listed = listed;
                 self.redial.forget();
                 if self.channels.len() < CHANNELS_MAX {
-                    let opened = Channel { role, exporter, sent: None, received: None, vouches_since: None };
+                    let opened = Channel {
+                        role,
+                        exporter,
+                        sent: None,
+                        received: None,
+                        offers: 0,
+                        vouches_since: None,
+                    };
                     self.channels.insert(channel, opened);
                 }
             }
@@ -256,13 +268,20 @@ impl Pair {
     fn on_vpadding(&mut self, context: &mut Context<'_>, channel: SocketId, body: &[u8]) {
         let offer = match Offer::parse(body) {
             Ok(offer) => offer,
-            Err(error) => return context.refuse_offer(error),
+            Err(OfferError::NoOffer) => return,
+            Err(_) => {
+                context.counters.offers_refused += 1;
+                return;
+            }
         };
         let Some(channel) = self.channels.get_mut(&channel) else { return };
-        // One offer per channel: a second would change the keys under connections in the making.
-        if channel.received.is_some() {
-            return context.refuse_offer(OfferError::TooLong);
+        // Only another key makes another offer.
+        let is_known = channel.received.as_ref().is_some_and(|(_, known)| known.key == offer.key);
+        if is_known || channel.offers == OFFERS_MAX {
+            context.counters.offers_refused += 1;
+            return;
         }
+        channel.offers += 1;
         context.counters.offers_received += 1;
         channel.received = Some((OfferDigest::of(body), offer));
     }
@@ -317,12 +336,12 @@ impl Pair {
         let mut earliest = Earliest(None);
         for track in &mut self.tracks {
             let voucher = |(id, channel): (&SocketId, &Channel)| {
-                channel.voucher(*id, track.transport, context.own).filter(|_| self.listed)
+                channel.voucher(*id, track.transport).filter(|_| self.listed)
             };
             let vouchers: Vec<_> = self.channels.iter().filter_map(voucher).collect();
             track.drain(context, &mut earliest, self.channels.is_empty().then_some(self.alone_since));
             track.dial(context, &mut earliest, &vouchers, &self.channels, self.winner);
-            track.listen(context, &mut earliest, &vouchers, &self.channels, self.winner);
+            track.listen(context, &mut earliest, &vouchers, self.winner);
             track.announce(context, &mut earliest);
             // What failed in the past is remembered while it matters.
             earliest.due(context.now, track.back_off.not_before());
@@ -333,7 +352,8 @@ impl Pair {
 
     fn exchange_offers(&mut self, context: &mut Context<'_>) {
         for (&id, channel) in &mut self.channels {
-            if self.listed && channel.exporter && channel.sent.is_none() {
+            let is_current = channel.sent.is_some_and(|(_, key)| key == context.own.offer.key);
+            if self.listed && channel.exporter && !is_current {
                 channel.sent = Some((context.own.digest, context.own.offer.key));
                 context.counters.offers_sent += 1;
                 let body = context.own.body.clone();
@@ -359,13 +379,9 @@ impl Pair {
 }
 
 impl Channel {
-    fn voucher(&self, channel: SocketId, transport: TransportId, own: &Own) -> Option<Voucher> {
+    fn voucher(&self, channel: SocketId, transport: TransportId) -> Option<Voucher> {
         let (our_digest, our_key) = self.sent?;
         let (their_digest, theirs) = self.received.as_ref()?;
-        // A key that was replaced can no longer be proven.
-        if our_key != own.offer.key {
-            return None;
-        }
         let (mut offers, mut keys) = ([our_digest, *their_digest], [our_key, theirs.key]);
         if self.role == Role::Responder {
             offers.reverse();
@@ -478,18 +494,20 @@ impl Track {
         });
     }
 
-    /// Whether what is live serves a channel: it came from that channel or from the winner, or from one that is gone while
-    /// the peer's key is still the same. A peer with another key may have been started anew, and know of no connection.
-    fn serves(
-        &self,
-        voucher: &Voucher,
-        channels: &BTreeMap<SocketId, Channel>,
-        winner: Option<SocketId>,
-    ) -> bool {
-        self.live.is_some_and(|live| {
-            let orphan = !channels.contains_key(&live.channel) && live.peer_key == voucher.peer_key();
-            live.channel == voucher.channel || Some(live.channel) == winner || orphan
-        })
+    /// A live connection whose channel is gone goes on with the winner, if the peer's key is still the same. A peer with
+    /// another key may have been started anew, and know of no connection.
+    fn adopt(&mut self, winner: &Voucher, channels: &BTreeMap<SocketId, Channel>) {
+        if let Some(live) = &mut self.live
+            && !channels.contains_key(&live.channel)
+            && live.peer_key == winner.peer_key()
+        {
+            live.channel = winner.channel;
+        }
+    }
+
+    /// Whether what is live serves a channel: it belongs to that channel or to the winner.
+    fn serves(&self, voucher: &Voucher, winner: Option<SocketId>) -> bool {
+        self.live.is_some_and(|live| live.channel == voucher.channel || Some(live.channel) == winner)
     }
 
     fn dial(
@@ -501,10 +519,11 @@ impl Track {
         winner: Option<SocketId>,
     ) {
         let Some(voucher) = vouchers.iter().find(|voucher| Some(voucher.channel) == winner) else { return };
+        self.adopt(voucher, channels);
         self.give_up_losers(context, voucher, channels);
         let dialling = self.attempts.iter().any(|attempt| attempt.role == Role::Initiator);
         let crowded = self.draining.len() >= DRAINING_MAX;
-        if voucher.role == Role::Responder || dialling || crowded || self.serves(voucher, channels, winner) {
+        if voucher.role == Role::Responder || dialling || crowded || self.serves(voucher, winner) {
             return;
         }
         if self.dialled_key != Some(voucher.peer_key()) {
@@ -543,13 +562,12 @@ impl Track {
         context: &mut Context<'_>,
         earliest: &mut Earliest,
         vouchers: &[Voucher],
-        channels: &BTreeMap<SocketId, Channel>,
         winner: Option<SocketId>,
     ) {
         let crowded = self.draining.len() >= DRAINING_MAX;
         for voucher in vouchers.iter().filter(|voucher| voucher.role == Role::Responder && !crowded) {
             let slot = voucher.slot_at(context.now);
-            let serves = self.serves(voucher, channels, winner);
+            let serves = self.serves(voucher, winner);
             // A channel's first slot is listened to in any case: the peer may have lost what is live here.
             if serves && slot > 0 {
                 continue;

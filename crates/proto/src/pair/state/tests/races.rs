@@ -397,6 +397,24 @@ fn a_late_token_is_not_answered() {
     assert!(world.in_use(0).is_some() && world.in_use(1).is_some());
 }
 
+#[test]
+fn a_channel_that_outlived_keys_still_vouches() {
+    for side in 0..2 {
+        let mut world = World::new(side as u64);
+        world.act(Action::Dial(0));
+        world.run(seconds(100));
+        world.act(Action::Rotate(side));
+        world.act(Action::Rotate(1 - side));
+        world.run(seconds(10));
+        let before = world.in_use(0).expect("what is live lives on");
+        world.act(Action::Blackout { seconds: 45 });
+        world.run(seconds(200));
+        let (ours, theirs) = (world.in_use(0).expect("in use"), world.in_use(1).expect("in use"));
+        assert_ne!(ours, before);
+        assert_eq!(world.sides[0].conns[&ours].other, Some(theirs));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
     #[test]
