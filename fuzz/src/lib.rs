@@ -10,6 +10,7 @@ pub mod handshake;
 pub mod link;
 pub mod mutate;
 pub mod offer;
+pub mod quic;
 pub mod relay;
 pub mod shards;
 pub mod stream;
@@ -28,6 +29,7 @@ pub const TARGETS: &[Target] = &[
     ("handshake", handshake::run, handshake::seeds),
     ("link", link::run, link::seeds),
     ("offer", offer::run, offer::seeds),
+    ("quic", quic::run, quic::seeds),
     ("relay", relay::run, relay::seeds),
     ("shards", shards::run, shards::seeds),
     ("stream", stream::run, stream::seeds),

@@ -5,6 +5,8 @@
 mod handshake;
 #[path = "../../../fuzz/src/mutate.rs"]
 mod mutate;
+#[path = "../../../fuzz/src/quic.rs"]
+mod quic;
 #[path = "../../../fuzz/src/tls.rs"]
 mod tls;
 
@@ -14,6 +16,12 @@ const ROUNDS: u64 = 20_000;
 #[test]
 fn handshake_stands() {
     mutate::throw(handshake::run, &handshake::seeds(), ROUNDS);
+}
+
+/// Each begins with a handshake, so there are fewer.
+#[test]
+fn quic_stands() {
+    mutate::throw(quic::run, &quic::seeds(), ROUNDS / 50);
 }
 
 #[test]

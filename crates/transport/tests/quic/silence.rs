@@ -4,7 +4,7 @@ use crate::bench::{Bench, MS, S, Sent, addr, anchor, delay, options};
 use core::net::SocketAddr;
 use heddle_proto::endpoint::{ConnectionEvent, Endpoint};
 use heddle_proto::rng::Seed;
-use heddle_transport::quic::fuzz::stranger_datagrams;
+use heddle_transport::quic::fuzz::{flows, stranger_datagrams};
 use proptest::prelude::*;
 
 const STRANGER: SocketAddr =
@@ -117,6 +117,12 @@ fn packets_for_connections_that_never_were_get_no_reset() {
     assert_eq!(bench.ends[1].quic.stranger_datagrams(), 50);
 }
 
+#[test]
+fn a_script_of_cells_delivers_them() {
+    let script: Vec<u8> = (0..200).flat_map(|step: u8| [[0, step], [7, 0]]).flatten().collect();
+    assert!(flows(anchor(), &script) > 100);
+}
+
 proptest! {
     #[test]
     fn arbitrary_datagrams_are_not_answered(
@@ -135,5 +141,10 @@ proptest! {
             bytes.extend_from_slice(&datagram);
         }
         stranger_datagrams(anchor(), &bytes);
+    }
+
+    #[test]
+    fn flows_keep_order_whatever_happens(script in proptest::collection::vec(any::<u8>(), 0..400)) {
+        flows(anchor(), &script);
     }
 }
