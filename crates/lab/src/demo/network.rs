@@ -1,5 +1,6 @@
 //! The hosts of the demo, and which process is on which.
 
+use std::fs;
 use std::net::IpAddr;
 use std::process::Command;
 
@@ -91,4 +92,55 @@ impl Places for Placed<'_> {
 pub(super) fn address(emulation: &Emulation, host: &str) -> Result<IpAddr> {
     let addresses = emulation.addresses(host).unwrap_or_default();
     addresses.first().copied().ok_or_else(|| Error::Options(format!("there is no host {host:?}")))
+}
+
+/// TCP segments and UDP datagrams that a host has received so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Received {
+    tcp: u64,
+    udp: u64,
+}
+
+impl Received {
+    /// Reads the counters of a host.
+    pub(super) fn by(emulation: &Emulation, host: &str) -> Result<Received> {
+        // The thread's, not the process': only the thread is in the host.
+        let text = emulation.inside(host, || fs::read_to_string("/proc/thread-self/net/snmp"))?;
+        let text = text.map_err(Error::io(format!("reading the counts of {host}")))?;
+        let missing = || Error::Malformed { by: "the kernel", sent: "no counts of TCP and UDP".to_owned() };
+        Received::parse(&text).ok_or_else(missing)
+    }
+
+    /// Reads `/proc/net/snmp`: for each protocol a line with names and one with values.
+    fn parse(snmp: &str) -> Option<Received> {
+        let value = |protocol: &str, name: &str| {
+            let mut lines = snmp.lines().filter_map(|line| line.strip_prefix(protocol));
+            let (names, values) = (lines.next()?, lines.next()?);
+            let place = names.split_ascii_whitespace().position(|other| other == name)?;
+            values.split_ascii_whitespace().nth(place)?.parse().ok()
+        };
+        Some(Received { tcp: value("Tcp:", "InSegs")?, udp: value("Udp:", "InDatagrams")? })
+    }
+
+    /// The share of UDP in what was received since an earlier reading, in percent; `None` when that is nothing.
+    pub(super) fn udp_pct_since(self, before: Received) -> Option<f64> {
+        let (tcp, udp) = (self.tcp - before.tcp, self.udp - before.udp);
+        (tcp + udp > 0).then(|| 100.0 * udp as f64 / (tcp + udp) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read() {
+        let snmp =
+            "Tcp: RtoMin InSegs\nTcp: 200 70\nUdp: InDatagrams NoPorts\nUdp: 30 1\nUdpLite: InDatagrams\n";
+        let now = Received::parse(snmp).unwrap();
+        assert_eq!(now, Received { tcp: 70, udp: 30 });
+        assert_eq!(now.udp_pct_since(Received::default()), Some(30.0));
+        assert_eq!(now.udp_pct_since(now), None);
+        assert_eq!(Received::parse("Tcp: InSegs\n"), None);
+    }
 }

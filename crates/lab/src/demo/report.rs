@@ -16,6 +16,7 @@ const ON_WIRES: &[Line] = &[
     ("  whole page, s", "page_s", &[("client", "web"), ("beside", "bulk")]),
     ("bulk download: first byte, ms", "first_byte_ms", &[("client", "bulk"), ("beside", "web")]),
     ("  rate, MB/s", "download_mb_s", &[]),
+    ("middle, packets by UDP, %", "middle_udp_pct", &[]),
 ];
 
 const ON_LOOPBACK: &[Line] =

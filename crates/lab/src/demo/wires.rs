@@ -5,14 +5,15 @@
 //! 1. builds a circuit for each client, both over the same three relays;
 //! 2. has the browsing client fetch a few pages by itself;
 //! 3. has the bulk client download files one after the other, and when the first one is there, the browsing client fetch
-//!    pages beside that. What the relays cost in the meantime is theirs and that of all bytes of both clients.
+//!    pages beside that. What the relays cost in the meantime is theirs and that of all bytes of both clients. What the
+//!    middle relay hears, all from its two neighbours, tells which transport carried the circuits: stock Tor's is TCP.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::network::{self, BULK, Placed, SERVER, WEB};
+use super::network::{self, BULK, Placed, Received, SERVER, WEB};
 use super::rounds::{BUILD_MAX, File, OPEN_MAX, Rounds, Turn, Way, usage};
 use crate::control::{Attacher, CircuitId, Control};
 use crate::emulator::{Emulation, RunOptions};
@@ -110,6 +111,7 @@ impl Demo<'_> {
 
     fn turn(&mut self, rounds: &mut Rounds<'_>, turn: &Turn) -> Result<()> {
         let relays = rounds.options.path(turn.arm);
+        let [_, middle, _] = &relays;
         let circuits = self.circuits(&relays)?;
         let web = self.way(self.web.0, circuits[0], rounds.deadline());
         let bulk = self.way(self.bulk.0, circuits[1], rounds.deadline());
@@ -122,12 +124,15 @@ impl Demo<'_> {
         rounds.add_hashes(turn, &alone);
 
         rounds.screen.show(&format!("{}: pages beside bulk", turn.step));
-        let mut before = Vec::new();
+        let (mut before, mut heard) = (Vec::new(), Received::default());
         let beside = self.beside(&web, &bulk, &mut || {
             before = usage(self.network, &relays)?;
+            heard = Received::by(self.emulation, middle)?;
             Ok(())
         })?;
         let after = usage(self.network, &relays)?;
+        let udp_pct = Received::by(self.emulation, middle)?.udp_pct_since(heard);
+        rounds.add(turn, "middle_udp_pct", &[], "%", udp_pct.as_slice());
         add_pages(rounds, turn, "bulk", &beside.pages);
         let counted = beside.downloads.get(1..).unwrap_or_default();
         let first_bytes: Vec<f64> = counted.iter().map(|transfer| transfer.first_byte_ms).collect();
