@@ -54,7 +54,8 @@ pub struct Host {
     random: Random,
     listening: BTreeSet<u16>,
     by_pair: BTreeMap<(SocketAddr, SocketAddr), ConnectionId>,
-    entries: BTreeMap<ConnectionId, Entry>,
+    /// Boxed, because a tree moves its entries about.
+    entries: BTreeMap<ConnectionId, Box<Entry>>,
     next_id: u64,
     /// Connections that may have something to send.
     ready: BTreeSet<ConnectionId>,
@@ -143,7 +144,8 @@ impl Host {
         let id = ConnectionId(self.next_id);
         self.next_id += 1;
         self.by_pair.insert((local, remote), id);
-        self.entries.insert(id, Entry { connection, local, remote, timer: None, released: false });
+        let entry = Entry { connection, local, remote, timer: None, released: false };
+        self.entries.insert(id, Box::new(entry));
         self.ready.insert(id);
         id
     }

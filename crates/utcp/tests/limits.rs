@@ -12,13 +12,16 @@ const IDLE_BYTES_MAX: usize = 2048;
 
 #[test]
 fn an_idle_connection_is_small() {
-    let clean = wire(10, 100_000_000, 1_000_000);
-    let mut pair = Pair::new([clean.clone(), clean], [Options::default(), Options::default()], 1);
+    // Loss and a change of order make all lists grow first.
+    let mut bad = wire(10, 20_000_000, 1_000_000);
+    bad.loss = heddle_netem::Loss::Bernoulli { probability: 0.01 };
+    bad.reorder = Some(heddle_netem::Reorder { probability: 0.05, hold_ns: 5 * MS });
+    let mut pair = Pair::new([bad.clone(), bad], [Options::default(), Options::default()], 1);
     for end in &mut pair.ends {
         end.shuts_down = false;
         end.to_write = 3_000_000;
     }
-    pair.run_until(Instant::from_nanos(100 * S));
+    pair.run_until(Instant::from_nanos(300 * S));
     for end in 0..2 {
         assert_eq!(pair.ends[end].read, 3_000_000);
         let connection = pair.connection(end);

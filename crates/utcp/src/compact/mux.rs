@@ -92,7 +92,8 @@ pub struct Mux {
     options: MuxOptions,
     flow_options: Arc<Options>,
     pool: BufferPool,
-    flows: BTreeMap<FlowId, Flow>,
+    /// Boxed, because a tree moves its entries about.
+    flows: BTreeMap<FlowId, Box<Flow>>,
     /// How many of them the peer opened.
     theirs: usize,
     next_port: u32,
@@ -180,7 +181,7 @@ impl Mux {
         self.next_port += 1;
         let id = FlowId { is_ours: true, port };
         let options = Arc::clone(&self.flow_options);
-        self.flows.insert(id, Flow::new(Connection::connect(now, options, &self.pool, 0)));
+        self.flows.insert(id, Box::new(Flow::new(Connection::connect(now, options, &self.pool, 0))));
         self.enqueue(id);
         Some(id)
     }
@@ -312,7 +313,7 @@ impl Mux {
         let options = Arc::clone(&self.flow_options);
         let accepted = Connection::accept(now, options, &self.pool, 0, &header, body.payload);
         let connection = accepted.ok_or(Malformed("an opening segment with an end"))?;
-        self.flows.insert(id, Flow::new(connection));
+        self.flows.insert(id, Box::new(Flow::new(connection)));
         self.theirs += 1;
         self.events.push_back(MuxEvent::Opened(id));
         self.tell(id);
@@ -442,7 +443,7 @@ impl Mux {
     }
 
     /// Takes a flow off all lists.
-    fn forget(&mut self, id: FlowId) -> Option<Flow> {
+    fn forget(&mut self, id: FlowId) -> Option<Box<Flow>> {
         let flow = self.flows.remove(&id)?;
         self.theirs -= usize::from(!id.is_ours);
         flow.timer.map(|timer| self.timers.remove(&(timer, id)));
