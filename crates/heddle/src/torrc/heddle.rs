@@ -153,9 +153,10 @@ fn udp_port(text: &str) -> Result<UdpPort, String> {
 fn congestion_control(text: &str) -> Result<Option<CongestionControl>, String> {
     match text.to_ascii_lowercase().as_str() {
         "auto" => Ok(None),
+        "shared" => Ok(Some(CongestionControl::Shared)),
         "cubic" => Ok(Some(CongestionControl::Cubic)),
         "bbr" => Ok(Some(CongestionControl::Bbr)),
-        _ => Err(format!("`{text}` is none of auto, cubic and bbr")),
+        _ => Err(format!("`{text}` is none of auto, shared, cubic and bbr")),
     }
 }
 

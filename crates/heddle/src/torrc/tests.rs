@@ -237,7 +237,7 @@ fn every_error_names_its_line_and_the_mend() {
         ("HeddleScheduler fifo", "torrc:1: HeddleScheduler: `fifo` is neither round-robin nor ewma"),
         (
             "HeddleQUICCongestionControl reno",
-            "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, cubic and bbr",
+            "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, shared, cubic and bbr",
         ),
         ("HeddleShards 0", "torrc:1: HeddleShards: `0` is neither `auto` nor a number from 1 to 64"),
         (

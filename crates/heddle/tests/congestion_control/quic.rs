@@ -2,24 +2,33 @@
 //!
 //! The relays in the middle are for these tests alone, so that their counts are too.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Instant;
 
 use heddle_lab::metrics::Metrics;
 use heddle_lab::ports::PortBlock;
 use heddle_lab::testnet::RelayOptions;
 use heddle_lab::traffic::Content;
+use rustix::net::{self, AddressFamily, SocketType};
 
 use crate::support::{Lab, TIMEOUT, eventually};
 use crate::{CHOICE, lab};
 
 /// The relays and what stands in their torrc beside their MetricsPort. Circuits of one of them cross between shards.
-const MIDDLES: [(&str, &str); 4] = [
+const MIDDLES: [(&str, &str); 5] = [
     ("quicmiddle", "HeddleShards 1"),
     ("shardedmiddle", "HeddleShards 2"),
     ("plainmiddle", "HeddleUDPOffload 0"),
     ("tlsmiddle", "HeddleUDPPort 0"),
+    ("dialler", "HeddleUDPPort auto"),
 ];
+
+/// Addresses of loopback: where others reach the walled relay, and where their connections seem to come from then.
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const INSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
 fn metrics_ports() -> &'static [(&'static str, SocketAddr)] {
     static PORTS: OnceLock<(PortBlock, Vec<(&str, SocketAddr)>)> = OnceLock::new();
@@ -38,7 +47,48 @@ pub fn middles() -> Vec<RelayOptions> {
         let relay = RelayOptions::heddle(name).line(line);
         relay.line(&format!("MetricsPort {addr}")).line("MetricsPortPolicy accept 127.0.0.1")
     };
-    MIDDLES.iter().zip(metrics_ports()).map(relay).collect()
+    MIDDLES.iter().zip(metrics_ports()).map(relay).chain([walled()]).collect()
+}
+
+/// A relay whose TCP connections are translated and whose datagrams are not: those who dial it over TLS seem to come
+/// from another address than their datagrams, which it therefore drops.
+fn walled() -> RelayOptions {
+    static WALL: OnceLock<(PortBlock, u16, u16)> = OnceLock::new();
+    let (_, outside, inside) = WALL.get_or_init(|| {
+        let mut block = PortBlock::reserve().unwrap();
+        let (outside, inside) = (block.take().unwrap(), block.take().unwrap());
+        let listener = TcpListener::bind((OUTSIDE, outside)).unwrap();
+        thread::spawn(move || {
+            for stream in listener.incoming().map(Result::unwrap) {
+                // The relay may not listen yet, or no longer.
+                if let Ok(relay) = connect_from_inside((Ipv4Addr::LOCALHOST, inside).into()) {
+                    join(&stream, &relay);
+                }
+            }
+        });
+        (block, outside, inside)
+    });
+    RelayOptions::heddle("walled")
+        .line(&format!("ORPort {OUTSIDE}:{outside} NoListen"))
+        .line(&format!("ORPort 127.0.0.1:{inside} NoAdvertise"))
+}
+
+fn connect_from_inside(to: SocketAddr) -> rustix::io::Result<TcpStream> {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
+    net::bind(&socket, &SocketAddr::from((INSIDE, 0)))?;
+    net::connect(&socket, &to)?;
+    Ok(TcpStream::from(socket))
+}
+
+/// Passes bytes on, both ways, until the sides end.
+fn join(outside: &TcpStream, inside: &TcpStream) {
+    for (from, to) in [(outside, inside), (inside, outside)] {
+        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        thread::spawn(move || {
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    }
 }
 
 fn metrics(nickname: &str) -> Metrics {
@@ -101,6 +151,22 @@ fn a_relay_without_a_udp_port_stays_on_tls() {
     assert_eq!(after.cell_share(&Metrics::default(), "tls"), Some(1.0));
     assert_eq!(after.sum("heddle_datagrams_total", &[]), 0.0);
     lab.check();
+}
+
+#[test]
+fn datagrams_that_do_not_come_through_delay_no_circuit() {
+    let (lab, _shared) = (lab(), CHOICE.read().unwrap());
+    let start = Instant::now();
+    while metrics("dialler").sum("heddle_fallbacks_total", &[("reason", "no_answer")]) == 0.0 {
+        assert!(start.elapsed() < TIMEOUT, "nobody noticed that there is no answer");
+        let circuit = lab.circuit(&["dialler", "walled", "heddleexit"]);
+        lab.both_ways(circuit, Content { seed: 3, len: 500_000 });
+        lab.close(circuit);
+    }
+    // Had anything waited for the datagrams, this would not have been over TLS.
+    let cells = metrics("dialler").sum("heddle_cells_total", &[("transport", "tls")]);
+    assert!(cells > 2_000.0, "{cells}");
+    assert_eq!(metrics("dialler").sum("heddle_links", &[("transport", "quic")]), 0.0);
 }
 
 #[test]
