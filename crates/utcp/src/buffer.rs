@@ -23,6 +23,10 @@ impl StreamBuffer {
         StreamBuffer { pool, start, base: start, chunks: VecDeque::new() }
     }
 
+    pub(crate) fn pool(&self) -> &BufferPool {
+        &self.pool
+    }
+
     /// Begins anew at another position. Only before anything was written.
     pub(crate) fn restart(&mut self, start: u64) {
         debug_assert!(self.chunks.is_empty());

@@ -52,6 +52,12 @@ impl BufferPool {
         (shared.chunks_max - shared.lent) * CHUNK_BYTES
     }
 
+    /// Whether less than half of it is left.
+    pub(crate) fn is_short(&self) -> bool {
+        let shared = self.shared();
+        2 * shared.lent > shared.chunks_max
+    }
+
     /// A chunk with arbitrary contents, or `None` at the bound for this purpose.
     pub(crate) fn take(&self, purpose: Purpose) -> Option<Chunk> {
         let mut shared = self.shared();

@@ -373,7 +373,7 @@ pub struct Counts {
 impl Connection {
     fn on_read(&mut self, now: Instant) {
         let most = u64::from(self.options.receive_buffer_max_bytes);
-        self.receiver.tune.on_read(now, self.receiver.position(), self.sender.mss, most);
+        self.receiver.resize(now, self.sender.mss, most);
         if self.state.may_receive() && self.receiver.is_update_due(self.sender.mss) {
             self.receiver.acks.now();
         }

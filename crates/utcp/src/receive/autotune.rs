@@ -56,11 +56,11 @@ impl Autotune {
         self.window_end = next + window_bytes;
     }
 
-    /// The application has read up to `read`. Grows the buffer once in a round trip if that was more than ever.
-    pub(crate) fn on_read(&mut self, now: Instant, read: u64, mss: u64, max_bytes: u64) {
-        let Some(rtt_ns) = self.rtt_ns.filter(|rtt_ns| now.ns_since(self.round_began) >= *rtt_ns) else {
-            return;
-        };
+    /// The application has read up to `read`. Once in a round trip, if that was more than ever, gives how large the
+    /// buffer should be.
+    pub(crate) fn on_read(&mut self, now: Instant, read: u64, mss: u64, max_bytes: u64) -> Option<u64> {
+        let rtt_ns = self.rtt_ns.filter(|rtt_ns| now.ns_since(self.round_began) >= *rtt_ns)?;
+        let mut wanted = None;
         let bytes = read - self.round_read;
         // A pause makes a round long; only what a round trip holds counts.
         let is_one_round = now.ns_since(self.round_began) < 2 * rtt_ns + MS;
@@ -70,11 +70,12 @@ impl Autotune {
                 u128::from(target) * u128::from(bytes - self.most_bytes) / u128::from(self.most_bytes);
             let target = u128::from(target) + 2 * growth;
             let target = u64::try_from(target).unwrap_or(max_bytes).min(max_bytes);
-            self.limit_bytes = self.limit_bytes.max(target);
+            wanted = Some(target).filter(|target| *target > self.limit_bytes);
             self.most_bytes = bytes;
         }
         self.round_began = now;
         self.round_read = read;
+        wanted
     }
 }
 
@@ -93,7 +94,8 @@ mod tests {
             let bytes = (10_000u64 << round).min(1_000_000);
             read += bytes;
             now = now.plus_ns(100 * MS);
-            tune.on_read(now, read, 1460, u64::from(options.receive_buffer_max_bytes));
+            let wanted = tune.on_read(now, read, 1460, u64::from(options.receive_buffer_max_bytes));
+            tune.limit_bytes = wanted.unwrap_or(tune.limit_bytes);
             assert!(tune.limit_bytes > 2 * bytes || tune.limit_bytes == 64 << 10, "{round}");
         }
         assert!((2_000_000..=6 << 20).contains(&tune.limit_bytes), "{}", tune.limit_bytes);

@@ -282,9 +282,14 @@ impl Receiver {
         self.consume(self.readable());
     }
 
-    /// The position up to which was read.
-    pub(crate) fn position(&self) -> u64 {
-        self.read
+    /// The application has read. Grows the buffer to what that asks for, unless the pool is short: then no window grows
+    /// any more, which is all that other connections' memory ever does to this one's.
+    pub(crate) fn resize(&mut self, now: Instant, mss: u64, max_bytes: u64) {
+        if let Some(wanted) = self.tune.on_read(now, self.read, mss, max_bytes)
+            && !self.buffer.pool().is_short()
+        {
+            self.tune.limit_bytes = wanted;
+        }
     }
 
     /// The window that is offered now, without committing to it: a multiple of the scale.
