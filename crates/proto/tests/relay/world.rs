@@ -11,7 +11,7 @@ use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command, relay};
 use heddle_proto::crypto::onionskin::ClientHandshake;
 use heddle_proto::node::{Resolution, ResolveError, SocketError};
-use heddle_proto::relay::{Held, Limits, RelayConfig};
+use heddle_proto::relay::{Held, Limits, RelayConfig, Scheduler};
 use heddle_proto::rng::Rng;
 use heddle_proto::time::Duration;
 use std::collections::BTreeMap;
@@ -91,6 +91,9 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
     let mut config = small_config(shards);
     if choices.below(3) == 0 {
         config.bandwidth = Limit { rate_bytes_per_s: 50_000, burst_bytes: 100_000 };
+    }
+    if choices.below(3) == 0 {
+        config.scheduler = Scheduler::Ewma { half_life: Duration::from_secs(30) };
     }
     let mut bench = Bench::make(config, seed, choices.below(3) != 0);
     bench.list(&[1, 2, 3, 4, 5]);
