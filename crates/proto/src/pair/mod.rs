@@ -207,6 +207,8 @@ impl Own {
 struct Context<'a> {
     now: Instant,
     own: &'a Own,
+    /// Whether connections between relays are to be padded.
+    pads: bool,
     attempts_made: &'a mut u64,
     counters: &'a mut PairCounters,
     outputs: Vec<PairOutput>,
@@ -227,6 +229,7 @@ impl Context<'_> {
 /// All peers of a shard with a channel that is open, a connection, or a time to be waited out.
 pub struct Pairs {
     own: Own,
+    pads: bool,
     pairs_max: usize,
     /// At most `pairs_max`.
     pairs: BTreeMap<RelayIds, Pair>,
@@ -244,6 +247,7 @@ impl Pairs {
     pub fn new(offer: Offer, pairs_max: usize) -> Self {
         Pairs {
             own: Own::new(offer),
+            pads: false,
             pairs_max,
             pairs: BTreeMap::new(),
             timeouts: BTreeSet::new(),
@@ -258,6 +262,15 @@ impl Pairs {
     pub fn replace_key(&mut self, now: Instant, key: [u8; 32]) {
         self.own = Own::new(Offer { key, ..self.own.offer.clone() });
         self.each(now, |_| PairInput::Timeout);
+    }
+
+    /// Whether the consensus asks relays to pad what joins them (`nf_pad_relays`). Flows are not padded but TLS channels
+    /// are, so new circuits go over TLS meanwhile.
+    pub fn handle_padding(&mut self, now: Instant, pads: bool) {
+        if self.pads != pads {
+            self.pads = pads;
+            self.each(now, |_| PairInput::Timeout);
+        }
     }
 
     /// A new consensus came.
@@ -280,6 +293,7 @@ impl Pairs {
         let mut context = Context {
             now,
             own: &self.own,
+            pads: self.pads,
             attempts_made: &mut self.attempts_made,
             counters: &mut self.counters,
             outputs: Vec::new(),

@@ -334,9 +334,10 @@ impl Pair {
     fn settle(&mut self, context: &mut Context<'_>) {
         self.exchange_offers(context);
         let mut earliest = Earliest(None);
+        let may_try = self.listed && !context.pads;
         for track in &mut self.tracks {
             let voucher = |(id, channel): (&SocketId, &Channel)| {
-                channel.voucher(*id, track.transport).filter(|_| self.listed)
+                channel.voucher(*id, track.transport).filter(|_| may_try)
             };
             let vouchers: Vec<_> = self.channels.iter().filter_map(voucher).collect();
             track.drain(context, &mut earliest, self.channels.is_empty().then_some(self.alone_since));
@@ -600,7 +601,7 @@ impl Track {
 
     /// Says which connection new circuits may use, when that changed.
     fn announce(&mut self, context: &mut Context<'_>, earliest: &mut Earliest) {
-        let open = earliest.due(context.now, self.tls_until);
+        let open = earliest.due(context.now, self.tls_until) && !context.pads;
         let young = |live: &Live| context.now.since(live.ready_at) < CONNECTION_AGE_MAX;
         let in_use = self.live.filter(|live| open && young(live)).map(|live| live.conn);
         if in_use == self.in_use {

@@ -122,6 +122,15 @@ impl Relay {
         }
     }
 
+    /// The parameters of the consensus are new; they say whether relays pad what joins them.
+    pub(super) fn tell_padding(&mut self, now: Instant) {
+        let pads = self.core.params.get("nf_pad_relays", 0, 0, 1) == 1;
+        if let Some(work) = &mut self.pairs {
+            work.pairs.handle_padding(now, pads);
+            self.work_pairs(now);
+        }
+    }
+
     /// Time passed: pairs have work of their own, and the key gets old.
     pub(super) fn on_pair_timeout(&mut self, now: Instant) {
         let Some(work) = &mut self.pairs else { return };

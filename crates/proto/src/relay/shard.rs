@@ -301,7 +301,10 @@ impl Relay {
 
     fn on_control(&mut self, now: Instant, control: Control) {
         match control {
-            Control::Params(params) => self.core.set_params(params),
+            Control::Params(params) => {
+                self.core.set_params(params);
+                self.tell_padding(now);
+            }
             Control::Peers(peers) => self.set_listed(now, peers),
             Control::OnionKeys(keys) => self.core.keys = Some(keys),
             Control::Transport(transport) => self.transport = transport,

@@ -532,6 +532,21 @@ fn a_peer_that_is_as_bad_on_tls_stays_on_flows() {
 }
 
 #[test]
+fn circuits_keep_to_tls_while_relays_are_to_pad() {
+    let mut bench = Bench::ready(Role::Initiator);
+    bench.pairs.handle_padding(bench.now, true);
+    bench.listen();
+    bench.until(100);
+    bench.end(1, ConnectionError::PathDead);
+    bench.until(1000);
+    assert_eq!(bench.said(), ["0 use TLS", "100 fallback path_dead"]);
+    bench.pairs.handle_padding(bench.now, false);
+    bench.listen();
+    bench.until(1010);
+    assert_eq!(bench.said(), ["1000 dial 2 over 1 slot 33"]);
+}
+
+#[test]
 fn tls_is_dialled_again_while_circuits_run_on_flows() {
     let mut bench = Bench::ready(Role::Initiator);
     bench.say(PairInput::Occupied { conn: conn(1) });
