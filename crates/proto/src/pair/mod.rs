@@ -9,6 +9,7 @@ mod back_off;
 pub mod offer;
 pub mod secrets;
 mod state;
+mod voucher;
 
 use crate::channel::Role;
 use crate::endpoint::{ConnId, ConnectionError};

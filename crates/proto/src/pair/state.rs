@@ -16,6 +16,7 @@ use super::answers::Answers;
 use super::back_off::BackOff;
 use super::offer::{Offer, OfferDigest, OfferError, OfferedTransport, TransportId};
 use super::secrets::Purpose;
+use super::voucher::{Channel, Voucher};
 use super::{AttemptId, ConnKey, Context, Fallback, OpenRequest, Over, Own, PairInput, PairOutput};
 use crate::channel::Role;
 use crate::endpoint::{ConnId, ConnectionError};
@@ -23,11 +24,6 @@ use crate::node::SocketId;
 use crate::time::{Duration, Instant};
 use std::collections::BTreeMap;
 
-/// How long a token is good.
-const SLOT: Duration = Duration::from_secs(30);
-/// When within a slot, but the first, the dialler begins, and until when it may.
-const DIAL_FROM: Duration = Duration::from_secs(10);
-const DIAL_UNTIL: Duration = Duration::from_secs(20);
 /// The wait after the third failure, and the longest one.
 const RETRY_FIRST: Duration = Duration::from_secs(120);
 const RETRY_LONGEST: Duration = Duration::from_secs(3600);
@@ -66,52 +62,6 @@ pub(super) struct Pair {
     /// One for each transport that we offer.
     tracks: Vec<Track>,
     timeout: Option<Instant>,
-}
-
-struct Channel {
-    role: Role,
-    exporter: bool,
-    /// The digest of our offer and the key in it.
-    sent: Option<(OfferDigest, [u8; 32])>,
-    /// The peer's latest offer.
-    received: Option<(OfferDigest, Offer)>,
-    /// How many came.
-    offers: u32,
-    /// When both offers were known.
-    vouches_since: Option<Instant>,
-}
-
-/// A channel that vouches for connections of a transport.
-struct Voucher {
-    channel: SocketId,
-    role: Role,
-    since: Instant,
-    theirs: OfferedTransport,
-    /// Digests and keys, the initiator's first.
-    offers: [OfferDigest; 2],
-    keys: [[u8; 32]; 2],
-}
-
-impl Voucher {
-    fn peer_key(&self) -> [u8; 32] {
-        self.keys[usize::from(self.role == Role::Initiator)]
-    }
-
-    fn slot_start(&self, slot: u64) -> Instant {
-        self.since + SLOT.saturating_mul(u32::try_from(slot).unwrap_or(u32::MAX))
-    }
-
-    fn slot_at(&self, now: Instant) -> u64 {
-        now.since(self.since).as_secs() / SLOT.as_secs()
-    }
-
-    /// The first time from `not_before` on at which a slot that is not below `slot_min` may be dialled, and that slot.
-    fn dial_time(&self, slot_min: u64, not_before: Instant) -> (Instant, u64) {
-        let opens = |slot| self.slot_start(slot) + if slot == 0 { Duration::ZERO } else { DIAL_FROM };
-        let slot = slot_min.max(self.slot_at(not_before));
-        let slot = if not_before < self.slot_start(slot) + DIAL_UNTIL { slot } else { slot + 1 };
-        (opens(slot).max(not_before), slot)
-    }
 }
 
 /// One transport's connections to the peer.
@@ -376,20 +326,6 @@ impl Pair {
             earliest.due(context.now, self.redial_at);
             context.outputs.push(PairOutput::DialTls);
         }
-    }
-}
-
-impl Channel {
-    fn voucher(&self, channel: SocketId, transport: TransportId) -> Option<Voucher> {
-        let (our_digest, our_key) = self.sent?;
-        let (their_digest, theirs) = self.received.as_ref()?;
-        let (mut offers, mut keys) = ([our_digest, *their_digest], [our_key, theirs.key]);
-        if self.role == Role::Responder {
-            offers.reverse();
-            keys.reverse();
-        }
-        let (since, theirs) = (self.vouches_since?, *theirs.transport(transport)?);
-        Some(Voucher { channel, role: self.role, since, theirs, offers, keys })
     }
 }
 
