@@ -104,6 +104,8 @@ pub(super) struct Shared {
     round: Round,
     /// The last round's shortest round trip.
     rtt: Option<Duration>,
+    /// At startup, the shortest of the latest packets' round trips, and how many these are.
+    latest: Option<(Duration, u32)>,
     test: Option<Test>,
     tested_at: Instant,
     /// Tests in a row that found no queue.
@@ -122,7 +124,6 @@ pub(super) struct Shared {
 struct Round {
     since: Instant,
     rtt: Option<Duration>,
-    samples: u32,
     in_flight: u64,
     in_flight_max: u64,
 }
@@ -150,8 +151,9 @@ impl Shared {
             packets: PACKETS_INITIAL,
             mtu: f64::from(mtu),
             base: Base { since: now, now: None, before: None },
-            round: Round { since: now, rtt: None, samples: 0, in_flight: 0, in_flight_max: 0 },
+            round: Round { since: now, rtt: None, in_flight: 0, in_flight_max: 0 },
             rtt: None,
+            latest: None,
             test: None,
             tested_at: now,
             empty_tests: 0,
@@ -170,15 +172,17 @@ impl Shared {
         (self.packets * base.as_secs_f64() / rtt.max(base).as_secs_f64() * TEST_GAIN).max(PACKETS_MIN)
     }
 
-    /// Doubles the window in a round trip, until a queue shows (as HyStart does, RFC 9406). Then the window is what the path
-    /// holds without it.
-    fn start_up(&mut self, rtt: Duration, acked_bytes: u64) {
+    /// Doubles the window in a round trip, until a queue shows in eight packets in a row (HyStart, RFC 9406, waits for the
+    /// next round trip, in which a paced sender has doubled twice). Then the window is what the path holds without it.
+    fn start_up(&mut self, sample: Duration, acked_bytes: u64) {
         const SAMPLES: u32 = 8;
-        let base = self.base.get().unwrap_or(rtt);
-        if self.round.samples >= SAMPLES && rtt > base + QUEUE_TARGET.max(base / 8) {
+        let base = self.base.get().unwrap_or(sample).min(sample);
+        let (shortest, count) = self.latest.map_or((sample, 1), |(rtt, count)| (rtt.min(sample), count + 1));
+        self.latest = (count < SAMPLES).then_some((shortest, count));
+        if count == SAMPLES && shortest > base + QUEUE_TARGET.max(base / 8) {
             self.mode = Mode::Delay;
             self.packets_before = 0.0;
-            self.packets = (self.packets * base.as_secs_f64() / rtt.as_secs_f64()).max(PACKETS_MIN);
+            self.packets = (self.packets * base.as_secs_f64() / shortest.as_secs_f64()).max(PACKETS_MIN);
         } else if self.is_used() {
             self.packets += acked_bytes as f64 / self.mtu;
         }
@@ -336,12 +340,11 @@ impl Controller for Shared {
         let sample = now.saturating_duration_since(sent);
         let shortest = self.round.rtt.map_or(sample, |rtt| rtt.min(sample));
         self.round.rtt = Some(shortest);
-        self.round.samples += 1;
         if matches!(self.mode, Mode::Startup) {
-            self.start_up(shortest, bytes);
+            self.start_up(sample, bytes);
         }
         if sent >= self.round.since {
-            let round = Round { since: now, rtt: None, samples: 0, ..self.round };
+            let round = Round { since: now, rtt: None, ..self.round };
             self.on_round(now, shortest);
             self.round = Round { in_flight_max: round.in_flight, ..round };
         }
