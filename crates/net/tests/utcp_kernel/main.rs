@@ -2,8 +2,9 @@
 //!
 //! The kernel's end is in a network namespace; this program is the wire and the other end. It plays both roles, client
 //! and server, and bytes go both ways at once. Without arguments some megabytes; with `--ignored`, as the test runner
-//! passes it, a gigabyte.
+//! passes it, a gigabyte; with `--beside` a table of how both share a wire.
 
+mod beside;
 mod peer;
 mod wire;
 
@@ -27,6 +28,10 @@ fn main() {
         return;
     }
     namespace::gain_privilege().expect("namespaces may be made");
+    if std::env::args().any(|argument| argument == "--beside") {
+        beside::table();
+        return;
+    }
     let [short, long] = [2_000_000, 500_000_000];
     let bytes = if is_long { long } else { short };
     let bad = DirectionOptions {
