@@ -4,18 +4,23 @@
 //! shell waits on a pipe that only this program holds open; when the pipe closes, for whatever
 //! reason, it removes what is left.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, fs, process};
 
-use tempfile::TempDir;
+use heddle_net::wall_clock;
 
 use crate::error::{Error, Result};
 
-/// Waits for the end of its input, then removes the directory. It tries again for a while, because
+/// Makes the directory, which must not be there yet, says so, waits for the end of its input, and removes it. It is the one
+/// to make it, so that there is no moment at which the directory has no sweeper. It tries to remove it for a while, because
 /// processes that are being killed at the same moment may still add files.
 const SWEEP: &str = r#"trap '' HUP INT TERM
+mkdir -m 700 -- "$1" || exit 1
+echo made
 read -r _
 tries=0
 while [ -e "$1" ] && [ "$tries" -lt 100 ]; do
@@ -23,10 +28,13 @@ while [ -e "$1" ] && [ "$tries" -lt 100 ]; do
   tries=$((tries + 1))
 done"#;
 
+/// Makes the names of one program's directories differ.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
 /// The directory and the shell that watches over it.
 #[derive(Debug)]
 pub struct Scratch {
-    dir: Option<TempDir>,
+    dir: PathBuf,
     sweeper: Child,
 }
 
@@ -37,29 +45,41 @@ impl Scratch {
     }
 
     fn make() -> io::Result<Scratch> {
-        let dir = tempfile::Builder::new().prefix("heddle-lab-").tempdir()?;
+        let (pid, ns, number) = (process::id(), wall_clock().ns, MADE.fetch_add(1, Ordering::Relaxed));
+        let temporary = path::absolute(env::temp_dir())?;
+        let dir = temporary.join(format!("heddle-lab-{pid}-{ns:x}-{number}"));
         let sweeper = Command::new("sh")
             .args(["-c", SWEEP, "sweep"])
-            .arg(dir.path())
+            .arg(&dir)
             .current_dir("/")
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .process_group(0)
             .spawn()?;
-        Ok(Scratch { dir: Some(dir), sweeper })
+        let mut scratch = Scratch { dir, sweeper };
+        let mut said = [0; 5];
+        let made = scratch.sweeper.stdout.take().map(|mut stdout| stdout.read_exact(&mut said));
+        match made {
+            Some(Ok(())) => Ok(scratch),
+            _ => {
+                // It is not ours to remove.
+                let dir = std::mem::take(&mut scratch.dir);
+                Err(io::Error::other(format!("{} could not be made", dir.display())))
+            }
+        }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        self.dir.as_ref().expect("only drop takes the directory").path()
+        &self.dir
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // What cannot be removed here is the sweeper's to try again.
-        drop(self.dir.take());
+        let _ = fs::remove_dir_all(&self.dir);
         drop(self.sweeper.stdin.take());
         let _ = self.sweeper.wait();
     }
@@ -69,6 +89,14 @@ impl Drop for Scratch {
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
+
+    #[test]
+    fn it_is_its_owners_alone_and_no_two_are_the_same() {
+        use std::os::unix::fs::PermissionsExt;
+        let (one, other) = (Scratch::new().unwrap(), Scratch::new().unwrap());
+        assert_ne!(one.path(), other.path());
+        assert_eq!(fs::metadata(one.path()).unwrap().permissions().mode() & 0o777, 0o700);
+    }
 
     #[test]
     fn dropping_removes_the_directory() {
