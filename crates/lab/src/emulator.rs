@@ -1,11 +1,12 @@
 //! Emulated wires between hosts on one machine, with real kernels and real programs.
 //!
-//! Each host is a network namespace whose only device is a TUN; one thread moves packets between those devices over the
-//! wires of `heddle-netem`. [`NetworkOptions`] describe a network, [`Emulation`] is one, [`Summary`] tells how it went
-//! and whether the emulator kept up.
+//! Each host is a network namespace whose only device is a TUN; two threads (`hands`) move packets between those devices
+//! over the wires of `heddle-netem`. [`NetworkOptions`] describe a network, [`Emulation`] is one, [`Summary`] tells how it
+//! went and whether the emulator kept up.
 //!
 //! A packet's way: a host's kernel hands it over unsegmented (`hosts`), it is stamped and cut into what a wire would
-//! carry (`offload`), meets its fate (`heddle-netem`), and is given to the other host's kernel when it is due (`engine`).
+//! carry (`offload`), may meet an attacker (`attack`), meets its fate (`heddle-netem`), and is given to the other host's
+//! kernel when it is due (`engine`).
 //!
 //! Nothing has a name outside the program and nothing outlives it: namespaces and devices are held by descriptors, and
 //! programs are in a process namespace that ends with the emulator (`cage`).
