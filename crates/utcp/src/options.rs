@@ -40,6 +40,10 @@ pub struct Options {
     /// Spreads segments over the round trip: twice the window's rate in slow start and 1.2 times after it, as Linux does
     /// under `fq`. Default: on.
     pub pacing: bool,
+    /// A window that was not used for a time-out shrinks towards the initial one (RFC 5681, section 4.1; Linux'
+    /// `tcp_slow_start_after_idle`). Traffic in bursts is faster without; pacing then keeps bursts off the wire.
+    /// Default: on.
+    pub slow_start_after_idle: bool,
     /// Offers SACK. Without it on both sides losses are found by three duplicate acknowledgements or the timer.
     /// Default: on.
     pub sack: bool,
@@ -90,6 +94,7 @@ impl Default for Options {
             initial_window_segments: 10,
             algorithm: Algorithm::Cubic,
             pacing: true,
+            slow_start_after_idle: true,
             sack: true,
             timestamps: true,
             ecn: false,

@@ -326,3 +326,21 @@ fn nonsense_in_sack_blocks_is_ignored() {
         ),
     );
 }
+
+#[test]
+fn an_unused_window_shrinks_unless_it_may_stay() {
+    for (shrinks, window) in [(true, "10000"), (false, "18000")] {
+        let options = Options { slow_start_after_idle: shrinks, ..plain() };
+        let table = ten_sent(
+            "
+    200   < . 1:1 ack 10001
+    200   window 18000
+    60200 write 100
+    60200 > P. 10001:10101 ack 1
+    60200 window LEFT
+    60300 < . 1:1 ack 10101
+    ",
+        );
+        run(true, options, &table.replace("LEFT", window));
+    }
+}

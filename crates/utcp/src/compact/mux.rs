@@ -146,6 +146,11 @@ impl Mux {
         self.flows.is_empty()
     }
 
+    /// All flows, ours after the peer's.
+    pub fn ids(&self) -> impl Iterator<Item = FlowId> {
+        self.flows.keys().copied()
+    }
+
     /// A flow's connection, to look at.
     pub fn get(&self, id: FlowId) -> Option<&Connection> {
         self.flows.get(&id).map(|flow| &flow.connection)

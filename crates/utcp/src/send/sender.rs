@@ -279,7 +279,8 @@ impl Sender {
     pub(super) fn on_restart(&mut self, now: Instant) {
         let timeout_ns = self.rtt.timeout_ns(&self.options);
         let idle = now.ns_since(self.last_sent) / timeout_ns.max(1);
-        if idle > 0 && self.last_sent > Instant::ZERO {
+        let applies = self.options.slow_start_after_idle && self.last_sent > Instant::ZERO;
+        if idle > 0 && applies {
             let initial = self.mss * u64::from(self.options.initial_window_segments);
             let decayed = self.controller.window_bytes() >> idle.min(63);
             self.controller.on_idle(decayed.max(initial));
