@@ -14,7 +14,7 @@ fn a_relay_publishes_once_it_has_reached_itself() {
         RelayOptions::stock("stockguard"),
         RelayOptions::stock("stockmiddle"),
         RelayOptions::heddle("heddleexit").exit(),
-        RelayOptions::heddle("finder").line("AssumeReachable 0"),
+        RelayOptions::heddle("finder").line("AssumeReachable 0").line("HeddleShards 3"),
     ];
     // The network is up when the last of them is listed, which cannot be before it is published.
     let lab = Lab::start(NetworkOptions { relays, ..NetworkOptions::default() });

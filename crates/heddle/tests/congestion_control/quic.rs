@@ -117,7 +117,9 @@ fn carries_circuits_over_quic(middle: &str) {
     lab.close(circuit);
     let after = metrics(middle);
     let share = after.cell_share(&before, "quic").unwrap();
-    println!("{middle}: {share:.5} of the cells went over QUIC");
+    let sent = |name| after.sum(name, &[("direction", "out")]) - before.sum(name, &[("direction", "out")]);
+    let at_a_time = sent("heddle_datagrams_total") / sent("heddle_datagram_calls_total");
+    println!("{middle}: {share:.5} of the cells went over QUIC, {at_a_time:.1} datagrams at a time");
     assert!(share >= 0.99, "{middle}: {share}");
     assert_eq!(after.sum("heddle_datagrams_dropped_total", &[]), 0.0);
     // Waiting in queues was measured, and the pool is as good as empty again.

@@ -154,6 +154,10 @@ fn driver(out: &mut Exposition, snapshot: &Snapshot) {
     let mut datagrams = out.counter("heddle_datagrams_total", "Datagrams");
     datagrams.labelled(&[("direction", "in")], snapshot.sum(|of| of.datagrams_received));
     datagrams.labelled(&[("direction", "out")], snapshot.sum(|of| of.datagrams_sent));
+    let mut calls =
+        out.counter("heddle_datagram_calls_total", "System calls that received or sent datagrams");
+    calls.labelled(&[("direction", "in")], snapshot.sum(|of| of.datagram_recvs));
+    calls.labelled(&[("direction", "out")], snapshot.sum(|of| of.datagram_sends));
     let mut bytes = out.counter("heddle_datagram_bytes_total", "Bytes of datagrams, without headers of UDP");
     bytes.labelled(&[("direction", "in")], snapshot.sum(|of| of.datagram_recv_bytes));
     bytes.labelled(&[("direction", "out")], snapshot.sum(|of| of.datagram_send_bytes));
