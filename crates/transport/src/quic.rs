@@ -37,7 +37,7 @@ use heddle_proto::endpoint::{
 };
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
-use ids::Ids;
+use ids::{ID_LEN, Ids};
 use links::{Link, LinkKey, Stage, server_config};
 use quinn_proto::{DatagramEvent, EcnCodepoint, EndpointConfig};
 use slotmap::SlotMap;
@@ -68,6 +68,8 @@ pub struct QuicEndpoint {
     noisy: VecDeque<LinkKey>,
     lent: Lent,
     scratch: Vec<u8>,
+    /// The id that was last found to be ours, since most datagrams carry the same as the one before.
+    last_id: Option<[u8; ID_LEN]>,
     strangers: u64,
 }
 
@@ -115,6 +117,7 @@ impl QuicEndpoint {
             noisy: VecDeque::new(),
             lent: Lent::new(),
             scratch: Vec::new(),
+            last_id: None,
             strangers: 0,
         })
     }
@@ -154,7 +157,7 @@ impl QuicEndpoint {
     }
 
     /// Whether a peer of ours may have sent it.
-    fn is_known(&self, from: &Datagrams, datagram: &[u8]) -> bool {
+    fn is_known(&mut self, from: &Datagrams, datagram: &[u8]) -> bool {
         let address = from.from.ip().to_canonical();
         let Some(head) = ids::head(datagram).filter(|_| self.peers.contains_key(&address)) else {
             return false;
@@ -163,7 +166,13 @@ impl QuicEndpoint {
             let link = self.tokens.get(token).and_then(|key| self.links.get(*key));
             return head.is_initial && link.is_some_and(|link| link.peer == address);
         }
-        self.ids.is_ours(head.to)
+        if self.last_id.as_ref().is_none_or(|id| id[..] != *head.to) {
+            let Some(id) = <[u8; ID_LEN]>::try_from(head.to).ok().filter(|id| self.ids.is_ours(id)) else {
+                return false;
+            };
+            self.last_id = Some(id);
+        }
+        true
     }
 
     fn live(&mut self, key: LinkKey) -> Option<&mut Connection> {

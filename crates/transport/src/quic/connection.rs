@@ -102,8 +102,9 @@ pub(super) struct Connection {
     proof_stream: Option<StreamId>,
     proof: Vec<u8>,
     flows: Flows,
-    /// Bytes of cells that quinn-proto has not sent, about.
+    /// Bytes of cells that quinn-proto has not sent, about, and how many of them there may be.
     unsent: usize,
+    batch_bytes: usize,
     /// Whether capacity was used up, so that the relay waits to hear of more.
     is_full: bool,
     /// When paced packets are due.
@@ -158,6 +159,7 @@ impl Connection {
             proof: Vec::with_capacity(PROOF_LEN),
             flows: Flows::new(options.role, &limits),
             unsent: 0,
+            batch_bytes: BATCH_CELLS_MIN * FLOW_CELL_LEN,
             is_full: false,
             pace_at: None,
             epoch_since: now,
@@ -197,6 +199,7 @@ impl Connection {
             }
         }
         self.unsent += usize::try_from(self.gauge.take_lost_bytes()).unwrap_or(usize::MAX / 2);
+        self.batch_bytes = self.batch();
         // Losses and a window that shrinks may use capacity up too, and the relay must hear when there is some again.
         self.is_full |= self.state == State::Open && self.capacity() == 0;
     }
@@ -459,14 +462,14 @@ impl Connection {
         if self.state != State::Open {
             return 0;
         }
-        self.batch_bytes().saturating_sub(self.unsent) / FLOW_CELL_LEN
+        self.batch_bytes.saturating_sub(self.unsent) / FLOW_CELL_LEN
     }
 
     /// What leaves in one go: two milliseconds' worth, as quinn-proto's pacing has it.
-    fn batch_bytes(&self) -> usize {
-        const BURST_NS: u128 = 2_000_000;
-        let window = u128::from(self.window());
-        let burst = window * BURST_NS / self.quinn.rtt().as_nanos().max(1);
+    fn batch(&self) -> usize {
+        const BURST_NS: u64 = 2_000_000;
+        let rtt_ns = u64::try_from(self.quinn.rtt().as_nanos()).unwrap_or(u64::MAX).max(1);
+        let burst = self.window().saturating_mul(BURST_NS) / rtt_ns;
         let burst_cells = usize::try_from(burst).unwrap_or(usize::MAX) / FLOW_CELL_LEN;
         burst_cells.clamp(BATCH_CELLS_MIN, BATCH_CELLS_MAX) * FLOW_CELL_LEN
     }
