@@ -14,6 +14,7 @@ use super::link::{Farewell, Link, LinkKey, LinkKind, Turn};
 use super::message::{Event, NetworkParams};
 use super::probe::Probe;
 use super::rates::Rates;
+use super::scheduler::CircuitScheduler;
 use super::stats::{Meter, micros};
 use super::streams::Streams;
 use crate::cell::create::DestroyReason;

@@ -11,7 +11,7 @@ use super::circuit::{CircuitKey, Next};
 use super::core::Core;
 use super::link::{ChannelLink, Link, LinkKey, LinkKind};
 use super::message::Event;
-use super::scheduler;
+use super::scheduler::LinkScheduler;
 use super::stats::CHANNELS;
 use crate::cell::create::DestroyReason;
 use crate::channel::{ChannelError, Opened, Role, Target};
@@ -220,7 +220,7 @@ impl Core {
 
     /// A link without lanes, served as the operator chose.
     pub fn insert_link(&mut self, kind: LinkKind, hash_seed: u64) -> LinkKey {
-        self.links.insert(Link::new(kind, scheduler::new(self.config.scheduler), hash_seed))
+        self.links.insert(Link::new(kind, LinkScheduler::new(self.config.scheduler), hash_seed))
     }
 
     /// A channel's handshake is over.

@@ -2,6 +2,7 @@
 
 use super::core::Core;
 use super::link::Link;
+use super::scheduler::CircuitScheduler;
 
 /// Counts of what a shard holds at the moment, each taken where the things lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! shard of this relay.
 
 use super::circuit::{CircuitKey, Credit, Side};
-use super::scheduler::CircuitScheduler;
+use super::scheduler::{CircuitScheduler, LinkScheduler};
 use super::stats::CHANNELS;
 use crate::cell::CircId;
 use crate::cell::create::DestroyReason;
@@ -101,7 +101,7 @@ pub(super) struct Link {
     pub lanes: HashMap<CircId, (CircuitKey, Side), FixedState>,
     /// Lanes with queued cells and credit. Turns of lanes that are over are skipped, and swept out before they are
     /// many.
-    pub ready: Box<dyn CircuitScheduler>,
+    pub ready: LinkScheduler,
     /// DESTROY cells, which overtake all others.
     pub farewells: VecDeque<Farewell>,
     /// Whether the relay's list of links to flush holds this one.
@@ -109,7 +109,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub fn new(kind: LinkKind, ready: Box<dyn CircuitScheduler>, hash_seed: u64) -> Self {
+    pub fn new(kind: LinkKind, ready: LinkScheduler, hash_seed: u64) -> Self {
         Link {
             kind,
             lanes: HashMap::with_hasher(FixedState::with_seed(hash_seed)),

@@ -1,4 +1,5 @@
-//! Which of a link's circuits sends its next cell. A scheduler is one file here, and a line in [`Scheduler`].
+//! Which of a link's circuits sends its next cell. A scheduler is one file here, a line in [`Scheduler`] and
+//! one in each match of [`LinkScheduler`].
 
 mod ewma;
 mod round_robin;
@@ -47,9 +48,58 @@ pub(super) trait CircuitScheduler: fmt::Debug + Send {
     fn retain(&mut self, keep: &dyn Fn(&Turn) -> bool);
 }
 
-pub(super) fn new(scheduler: Scheduler) -> Box<dyn CircuitScheduler> {
-    match scheduler {
-        Scheduler::RoundRobin => Box::<RoundRobin>::default(),
-        Scheduler::Ewma { half_life } => Box::new(Ewma::new(half_life)),
+/// The scheduler of one link. It is no trait object, since round robin costs less than a call.
+#[derive(Debug)]
+pub(super) enum LinkScheduler {
+    RoundRobin(RoundRobin),
+    Ewma(Ewma),
+}
+
+impl LinkScheduler {
+    pub fn new(scheduler: Scheduler) -> Self {
+        match scheduler {
+            Scheduler::RoundRobin => LinkScheduler::RoundRobin(RoundRobin::default()),
+            Scheduler::Ewma { half_life } => LinkScheduler::Ewma(Ewma::new(half_life)),
+        }
+    }
+}
+
+impl CircuitScheduler for LinkScheduler {
+    #[inline]
+    fn push(&mut self, now: Instant, turn: Turn, activity: Activity) {
+        match self {
+            LinkScheduler::RoundRobin(scheduler) => scheduler.push(now, turn, activity),
+            LinkScheduler::Ewma(scheduler) => scheduler.push(now, turn, activity),
+        }
+    }
+
+    #[inline]
+    fn pop(&mut self, now: Instant) -> Option<Turn> {
+        match self {
+            LinkScheduler::RoundRobin(scheduler) => scheduler.pop(now),
+            LinkScheduler::Ewma(scheduler) => scheduler.pop(now),
+        }
+    }
+
+    #[inline]
+    fn charge(&mut self, now: Instant, activity: &mut Activity) {
+        match self {
+            LinkScheduler::RoundRobin(scheduler) => scheduler.charge(now, activity),
+            LinkScheduler::Ewma(scheduler) => scheduler.charge(now, activity),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            LinkScheduler::RoundRobin(scheduler) => scheduler.len(),
+            LinkScheduler::Ewma(scheduler) => scheduler.len(),
+        }
+    }
+
+    fn retain(&mut self, keep: &dyn Fn(&Turn) -> bool) {
+        match self {
+            LinkScheduler::RoundRobin(scheduler) => scheduler.retain(keep),
+            LinkScheduler::Ewma(scheduler) => scheduler.retain(keep),
+        }
     }
 }

@@ -57,7 +57,7 @@ impl PartialEq for Waiting {
 impl Eq for Waiting {}
 
 #[derive(Debug)]
-pub(super) struct Ewma {
+pub(in crate::relay) struct Ewma {
     tick_ns: u64,
     tick: u64,
     waiting: BinaryHeap<Waiting>,

@@ -6,19 +6,22 @@ use crate::time::Instant;
 use std::collections::VecDeque;
 
 #[derive(Debug, Default)]
-pub(super) struct RoundRobin {
+pub(in crate::relay) struct RoundRobin {
     turns: VecDeque<Turn>,
 }
 
 impl CircuitScheduler for RoundRobin {
+    #[inline]
     fn push(&mut self, _: Instant, turn: Turn, _: Activity) {
         self.turns.push_back(turn);
     }
 
+    #[inline]
     fn pop(&mut self, _: Instant) -> Option<Turn> {
         self.turns.pop_front()
     }
 
+    #[inline]
     fn charge(&mut self, _: Instant, _: &mut Activity) {}
 
     fn len(&self) -> usize {
