@@ -341,3 +341,65 @@ fn bind(ip: IpAddr, port: u16, one_family: bool) -> io::Result<UdpSocket> {
     net::bind(&fd, &SocketAddr::new(ip, port))?;
     Ok(UdpSocket::from(fd))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    /// A port and a peer of it.
+    fn pair() -> (Port, UdpSocket) {
+        let port = Port::new(bind_udp(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), true).unwrap();
+        let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        (port, peer)
+    }
+
+    #[test]
+    fn what_the_kernel_has_no_room_for_waits_in_its_order() {
+        let (mut port, peer) = pair();
+        let mut counters = Counters::default();
+        let transmit = Transmit { to: peer.local_addr().unwrap(), from: None, ecn: 0, stride: 1000 };
+        port.writable = false;
+        for n in 0..3 {
+            port.send(transmit, &mut vec![n; 2500], &mut counters);
+        }
+        assert_eq!((counters.datagram_sends, port.held_bytes), (0, 7500));
+        port.writable = true;
+        // It comes after what waits, though there is room for it.
+        port.send(transmit, &mut vec![3; 2500], &mut counters);
+        port.flush(&mut counters);
+        assert_eq!((counters.datagrams_sent, port.held_bytes, port.held.len()), (12, 0, 0));
+        let mut buf = [0; 2000];
+        for n in 0..4 {
+            for len in [1000, 1000, 500] {
+                assert_eq!(peer.recv(&mut buf).unwrap(), len);
+                assert_eq!(buf[..len], vec![n; len]);
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_is_bounded() {
+        let (mut port, peer) = pair();
+        let mut counters = Counters::default();
+        let transmit = Transmit { to: peer.local_addr().unwrap(), from: None, ecn: 0, stride: 1000 };
+        port.writable = false;
+        for _ in 0..10 {
+            let mut data = vec![7; 50_000];
+            port.send(transmit, &mut data, &mut counters);
+            assert!(data.is_empty());
+            assert!(port.held_bytes <= HELD_BYTES_MAX);
+        }
+        assert_eq!((port.held.len(), counters.datagrams_dropped), (5, 250));
+    }
+
+    #[test]
+    fn addresses_of_both_families_look_like_their_own() {
+        let mapped = "[::ffff:192.0.2.1]:7".parse().unwrap();
+        assert_eq!(plain_family(mapped), "192.0.2.1:7".parse().unwrap());
+        for addr in ["192.0.2.1:7", "[2001:db8::1]:7"] {
+            assert_eq!(plain_family(addr.parse().unwrap()), addr.parse().unwrap());
+        }
+    }
+}
