@@ -11,6 +11,7 @@
 //! Clients, relays, authorities and the server are each on a host of their own, but for the server, which is on the
 //! host of the exit that a client uses unless the plan gives it one.
 
+mod carried;
 mod check;
 mod circuits;
 mod load;
@@ -40,7 +41,8 @@ use crate::testnet::{Network, Program};
 pub(super) use check::{check, check_arm};
 
 /// The figures that phases can give, as listed at [`Tor`].
-const FIGURES: [&str; 20] = [
+const FIGURES: [&str; 21] = [
+    "transport_cells_share",
     "throughput_kb_s",
     "circuit_throughput_kb_s",
     "slowest_throughput_kb_s",
@@ -83,6 +85,7 @@ const PHASE_ESTIMATE: Duration = Duration::from_secs(9);
 /// | `download_s`, `download_kb_s` | a download, from the request for a stream on | client's |
 /// | `overhead_ms`, `overhead_pct` | a probe beyond the delay of its path's wires there and back, a download's first byte beyond twice that, and the share of it | client's |
 /// | `failures` | how many probes, downloads or streams of one client failed | client's |
+/// | `transport_cells_share` | the share of cells, from 0 to 1, that went over the transport that the arm names, at relays that are never beside a client | |
 /// | `circuits_left_pct` | the share of circuits that were still open at the end | |
 /// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |
 /// | `wire_mb` | what arrived over a group's wires, in 10⁶ bytes of whole packets | `group`, `direction` |
@@ -153,6 +156,8 @@ pub enum Transport {
     Stock,
     /// Heddle relays with stock Tor's own link protocol.
     Tls,
+    /// Heddle relays with QUIC between each other.
+    Quic,
 }
 
 impl Transport {
@@ -161,6 +166,16 @@ impl Transport {
         match self {
             Transport::Stock => (Program::Stock, &[]),
             Transport::Tls => (Program::Heddle, &["HeddleTransports tls"]),
+            Transport::Quic => (Program::Heddle, &["HeddleTransports quic"]),
+        }
+    }
+
+    /// Its name in the metrics of Heddle relays.
+    fn metric(self) -> Option<&'static str> {
+        match self {
+            Transport::Stock => None,
+            Transport::Tls => Some("tls"),
+            Transport::Quic => Some("quic"),
         }
     }
 }
@@ -380,6 +395,7 @@ impl ArmRun<'_> {
         let servers = network::servers(tor, emulation)?;
         let keepers = circuits::keepers(&network)?;
         let stage = phase::Stage { tor, arm, seed, emulation, network: &network, servers: &servers };
+        carried::wait_for_pairs(&stage, on_step)?;
         let (mut samples, mut reasons) = (Vec::new(), Vec::new());
         for phase in tor.phases_of(run) {
             let (sampled, faults) = stage.play(phase, on_step)?;

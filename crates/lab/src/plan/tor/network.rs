@@ -9,6 +9,7 @@ use std::time::Duration;
 use heddle_netem::{DirectionOptions, Reorder, Step, WireOptions};
 use toml::Spanned;
 
+use super::carried;
 use super::{Client, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
 use crate::emulator::{EmulatedHostOptions, Emulation, NetworkOptions as Hosts};
 use crate::error::{Error, Result};
@@ -205,8 +206,9 @@ pub(super) fn options(tor: &Tor, arm: &TorArm, heddle: &Path) -> NetworkOptions 
 fn relay(options: &Relay, arm: &TorArm) -> RelayOptions {
     let (program, lines) = options.transport.unwrap_or(arm.transport).relay();
     let mut torrc: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-    if program == Program::Heddle && !arm.nodelay {
-        torrc.push(NAGLE.to_owned());
+    if program == Program::Heddle {
+        torrc.extend(carried::torrc());
+        torrc.extend((!arm.nodelay).then(|| NAGLE.to_owned()));
     }
     torrc.extend(arm.relay_torrc.iter().chain(&options.torrc).cloned());
     RelayOptions { nickname: options.name.clone(), program, exit: options.exit, torrc }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use toml::Spanned;
 
+use super::carried;
 use super::circuits::{self, OPEN_MAX, Open};
 use super::load;
 use super::network::{self, Servers};
@@ -72,6 +73,7 @@ impl Stage<'_> {
             .filter(|(options, ..)| phase.has(options))
             .collect();
         let pairs: Vec<_> = chosen.iter().map(|(options, _, client)| (*options, *client)).collect();
+        let told_before = carried::read(self)?;
         let open = circuits::build(self.network, &pairs)?;
         let jobs = chosen.iter().zip(&open);
         let jobs = jobs.map(|((options, number, _), open)| self.job(phase, options, *number, *open));
@@ -80,8 +82,12 @@ impl Stage<'_> {
         self.network.check()?;
         let left_pct = circuits::left_pct(&open)?;
         circuits::close(&open)?;
+        let (share, fault) = carried::share(self.tor, self.arm, &told_before, &carried::read(self)?);
 
-        let (mut samples, mut faults) = (Vec::new(), Vec::new());
+        let mut faults: Vec<String> =
+            fault.map(|fault| format!("{fault} in phase {}", phase.name)).into_iter().collect();
+        let mut samples: Vec<Sampled> =
+            share.map(|share| one("transport_cells_share", "1", share)).into_iter().collect();
         let members = chosen.iter().zip(&played.logs).map(|((client, ..), log)| Member {
             client,
             log,
@@ -93,12 +99,7 @@ impl Stage<'_> {
             let fault = |name: String| format!("{name} got nothing in phase {}", phase.name);
             faults.extend(silent.into_iter().filter(|_| !phase.may_fail).map(fault));
         }
-        samples.push(Sampled {
-            name: "circuits_left_pct".into(),
-            labels: Labels::new(),
-            unit: "%",
-            values: vec![left_pct],
-        });
+        samples.push(one("circuits_left_pct", "%", left_pct));
         samples.extend(self.costs(phase, &played));
         Ok((keep(phase, samples), faults))
     }
@@ -205,6 +206,11 @@ impl Stage<'_> {
         }
         samples
     }
+}
+
+/// A figure with one sample and no labels of its own.
+fn one(name: &str, unit: &'static str, value: f64) -> Sampled {
+    Sampled { name: name.to_owned(), labels: Labels::new(), unit, values: vec![value] }
 }
 
 fn join(thread: ScopedJoinHandle<'_, Result<Log>>) -> Result<Log> {

@@ -46,12 +46,12 @@ name = "tls"
 tor = { transport = "tls", nodelay = false, relay_torrc = ["Log debug stdout"] }
 "#;
 
-fn small(change: (&str, &str)) -> Result<Loaded> {
+pub(super) fn small(change: (&str, &str)) -> Result<Loaded> {
     assert!(SMALL.contains(change.0), "{}", change.0);
     parse("small.toml", &SMALL.replacen(change.0, change.1, 1), &BTreeMap::new())
 }
 
-fn network_of(plan: &Plan) -> (&Tor, &TorArm) {
+pub(super) fn network_of(plan: &Plan) -> (&Tor, &TorArm) {
     let arm = plan.arms[0].as_ref().tor.as_ref().unwrap();
     (plan.tor.as_ref().unwrap().as_ref(), arm)
 }
@@ -137,7 +137,16 @@ fn relays_are_what_the_arm_says_unless_they_say_it_themselves() {
         options.relays.iter().map(|relay| (&*relay.nickname, relay.program, relay.exit)).collect();
     let (stock, heddle) = (Program::Stock, Program::Heddle);
     assert_eq!(relays, [("guard", heddle, false), ("middle", stock, false), ("exit", heddle, true)]);
-    assert_eq!(options.relays[0].torrc, ["HeddleTransports tls", "HeddleTCPNoDelay 0", "Log debug stdout"]);
+    assert_eq!(
+        options.relays[0].torrc,
+        [
+            "HeddleTransports tls",
+            "MetricsPort 127.0.0.1:9035",
+            "MetricsPortPolicy accept 127.0.0.1",
+            "HeddleTCPNoDelay 0",
+            "Log debug stdout",
+        ]
+    );
     assert_eq!(options.relays[1].torrc, ["Log debug stdout", "RelayBandwidthRate 128 KBytes"]);
     assert_eq!(options.clients, 2);
 }
