@@ -10,14 +10,16 @@ use std::collections::BTreeMap;
 pub struct RelayStats {
     /// Channels first, then each endpoint in the order of its ports.
     pub transports: Vec<TransportStats>,
-    /// Circuits to a relay that we are one of a pair with, or try to be, that went over TLS, by why.
+    /// What went back to TLS or stayed there, by one word for why: pairs ([`Fallback::label`](crate::pair::Fallback)), and
+    /// circuits to a pair's relay, for which there was `no_room` or whose CREATE2 was sent over TLS as well (`create_again`).
     pub fallbacks: BTreeMap<&'static str, u64>,
     /// How long cells waited in lanes.
     pub queue_delay: DelayHistogram,
     /// Cells that wait in lanes now, and in the longest of them.
     pub queue_cells: u64,
     pub queue_cells_longest: u64,
-    /// The most cells that ever waited in one lane; and in one lane whose supply is a flow, which is held back.
+    /// The most cells that ever waited in one lane; and in one lane while the flow that supplies it was held, zero when
+    /// none ever was.
     pub queue_cells_max: u64,
     pub held_queue_cells_max: u64,
     /// Slots of the cell pool: in use, in use at most since the start, and how many there can be.
