@@ -24,7 +24,7 @@ fn a_clean_wire_carries_both_ways_and_both_ends_finish() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
     fn any_wire_carries_the_bytes(

@@ -5,6 +5,8 @@ use crate::segment::{Ecn, Flags, Header, SackBlocks, SynOptions, Timestamps, Tra
 use crate::send::{Permission, Sent, clock_ms};
 use crate::time::Instant;
 
+/// What the options of a SYN take, timestamps included, which data beside them has to leave room for.
+const SYN_OPTIONS_BYTES: u64 = 24;
 /// What SACK blocks take of a segment: the option's head with padding, and each block (RFC 2018).
 const SACK_OPTION_BYTES: usize = 4;
 const SACK_BLOCK_BYTES: usize = 8;
@@ -66,7 +68,8 @@ impl Connection {
     /// How many sequence numbers the next segment of new data takes; `None` when nothing may leave.
     fn new_data(&mut self, now: Instant, room: u64) -> Option<u64> {
         if self.sender.next == self.iss {
-            let data = if self.options.syn_data { self.unsent().min(self.sender.mss) } else { 0 };
+            let room = self.sender.mss.saturating_sub(SYN_OPTIONS_BYTES);
+            let data = if self.options.syn_data { self.unsent().min(room) } else { 0 };
             let unit = u64::from(self.options.unit_bytes);
             return Some(1 + if unit > self.sender.mss { data } else { data - data % unit });
         }

@@ -12,8 +12,9 @@ use std::sync::{Arc, OnceLock};
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000 * MS;
 
-/// What a TCP and an IPv4 header take, with timestamps.
-const HEADERS_BYTES: usize = 52;
+/// What a TCP and an IPv4 header take, and timestamps.
+const HEADERS_BYTES: usize = 40;
+const TIMESTAMPS_BYTES: usize = 12;
 
 /// A segment on the wire. One with a flipped bit is dropped where it arrives, as a checksum would.
 #[derive(Clone, Debug)]
@@ -27,7 +28,8 @@ pub struct Segment {
 impl Packet for Segment {
     fn len_bytes(&self) -> usize {
         let blocks = self.header.sack.as_slice().len();
-        HEADERS_BYTES + if blocks == 0 { 0 } else { 4 + 8 * blocks } + self.payload.len()
+        let timestamps = if self.header.timestamps.is_some() { TIMESTAMPS_BYTES } else { 0 };
+        HEADERS_BYTES + timestamps + if blocks == 0 { 0 } else { 4 + 8 * blocks } + self.payload.len()
     }
 
     fn flip_bit(&mut self, _bit: usize) {
