@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - *Startup* doubles the window with each round trip.
-//! - *Delay* sets the window once a round so that [`QUEUE_TARGET`] of queue stays, and two packets for each circuit. It is
+//! - *Delay* sets the window once a round so that [`QUEUE_TARGET`] of queue stays, and half a packet for each circuit. It is
 //!   the rule of FAST TCP (Wei, Jin, Low and Hegde 2006, equation 7) with a target of time besides the one of packets:
 //!   connections on one wire come to shares in proportion to their circuits.
 //! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, since whoever yields to a queue starves
@@ -39,7 +39,7 @@ const QUEUE_TARGET: Duration = Duration::from_millis(5);
 const PACKETS_PER_CIRCUIT: f64 = 0.5;
 
 /// And this much at most for all of them.
-const CIRCUITS_QUEUE_MAX: Duration = Duration::from_millis(12);
+const CIRCUITS_QUEUE_MAX: Duration = Duration::from_millis(8);
 
 /// How much the window may change in a round.
 const GROWTH_MAX: f64 = 1.25;
