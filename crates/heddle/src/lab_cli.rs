@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -201,9 +202,14 @@ fn print_results(dirs: &[PathBuf], json: bool) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
+/// Prints to whoever reads, who may have read enough (`| head`).
 fn print_json(value: &Value) -> Result<(), Box<dyn Error>> {
-    println!("{}", serde_json::to_string_pretty(value)?);
-    Ok(())
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
 }
 
 /// The command as it would be typed again.
