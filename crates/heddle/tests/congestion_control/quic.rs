@@ -165,10 +165,13 @@ fn datagrams_that_do_not_come_through_delay_no_circuit() {
         lab.both_ways(circuit, Content { seed: 3, len: 500_000 });
         lab.close(circuit);
     }
-    // Had anything waited for the datagrams, this would not have been over TLS.
-    let cells = metrics("dialler").sum("heddle_cells_total", &[("transport", "tls")]);
+    // Had anything waited for the datagrams, this would not have been over TLS. Other relays may have found the dialler
+    // while they tried whether they can be reached, which takes a few cells.
+    let told = metrics("dialler");
+    let cells = told.sum("heddle_cells_total", &[("transport", "tls")]);
     assert!(cells > 2_000.0, "{cells}");
-    assert_eq!(metrics("dialler").sum("heddle_links", &[("transport", "quic")]), 0.0);
+    let share = told.cell_share(&Metrics::default(), "quic").unwrap();
+    assert!(share < 0.01, "{share}");
 }
 
 #[test]
