@@ -111,15 +111,23 @@ fn wait_for_pairs(lab: &Lab, middle: &str) {
 fn carries_circuits_over_quic(middle: &str) {
     let (lab, _shared) = (lab(), CHOICE.read().unwrap());
     wait_for_pairs(lab, middle);
-    let before = metrics(middle);
-    let circuit = lab.circuit(&["heddleguard", middle, "heddleexit"]);
-    lab.both_ways(circuit, Content { seed: 1, len: 5_000_000 });
-    lab.close(circuit);
-    let after = metrics(middle);
-    let share = after.cell_share(&before, "quic").unwrap();
-    let sent = |name| after.sum(name, &[("direction", "out")]) - before.sum(name, &[("direction", "out")]);
-    let at_a_time = sent("heddle_datagrams_total") / sent("heddle_datagram_calls_total");
-    println!("{middle}: {share:.5} of the cells went over QUIC, {at_a_time:.1} datagrams at a time");
+    // Two shards may both have found the same neighbour first, while the other one is yet to be found.
+    let (mut share, mut after) = (0.0, Metrics::default());
+    for _ in 0..5 {
+        let before = metrics(middle);
+        let circuit = lab.circuit(&["heddleguard", middle, "heddleexit"]);
+        lab.both_ways(circuit, Content { seed: 1, len: 5_000_000 });
+        lab.close(circuit);
+        after = metrics(middle);
+        share = after.cell_share(&before, "quic").unwrap();
+        let sent =
+            |name| after.sum(name, &[("direction", "out")]) - before.sum(name, &[("direction", "out")]);
+        let at_a_time = sent("heddle_datagrams_total") / sent("heddle_datagram_calls_total");
+        println!("{middle}: {share:.5} of the cells went over QUIC, {at_a_time:.1} datagrams at a time");
+        if share >= 0.99 {
+            break;
+        }
+    }
     assert!(share >= 0.99, "{middle}: {share}");
     assert_eq!(after.sum("heddle_datagrams_dropped_total", &[]), 0.0);
     // Waiting in queues was measured, and the pool is as good as empty again.
