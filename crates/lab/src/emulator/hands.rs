@@ -4,12 +4,17 @@
 //! before all ordinary programs: a kernel that is not preempted lets another program finish a long system call first, and
 //! a hypervisor may stop a processor without anybody knowing. Both concern one processor. So a second thread, which runs
 //! on other processors, wakes up [`GRACE_NS`] after something was due, and takes the turn if nobody has.
+//!
+//! A thread that leaves ordinary programs less than a twentieth of its processor is stopped for 50 ms once a second: the
+//! kernel's fair server, or its limit for real-time threads, sees to that. So a thread that is busy all the time rests in
+//! between, too briefly to matter, and the other one takes its turns meanwhile ([`Rest`]).
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use heddle_net::realtime;
 use heddle_netem::{DirectionStats, HostId, Step, Time};
@@ -26,6 +31,10 @@ use super::engine::{Clock, Engine};
 const GRACE_NS: u64 = 250_000;
 /// How often the second thread looks at the devices, which nothing that is due may be waiting for.
 const HEARTBEAT_NS: u64 = 1_000_000;
+/// A busy thread rests for one part in so many of its time: more than the twentieth that the kernel asks for.
+const REST_SHARE: u64 = 12;
+/// How much rest comes at once. Rests of 0.8 ms, after 10 ms of work, did not keep the kernel from stopping a thread.
+const REST_NS: u64 = 200_000;
 const EVENTS_MAX: usize = 64;
 /// The token of the descriptor that says stop; hosts have their numbers.
 const STOP: u64 = u64::MAX;
@@ -38,6 +47,12 @@ pub(super) struct Hands {
     shared: Arc<Shared>,
     /// Each ends with the CPU time that it used, in nanoseconds.
     threads: Vec<JoinHandle<io::Result<u64>>>,
+}
+
+/// What a thread owes to ordinary programs on its processor.
+struct Rest {
+    owed_ns: u64,
+    last_ns: u64,
 }
 
 struct Shared {
@@ -154,13 +169,16 @@ impl Shared {
 
     fn run_first(&self) -> io::Result<()> {
         let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut rest = Rest::new(self.clock);
         loop {
             let due_ns = self.due_ns.load(Ordering::Acquire);
             self.wait(&self.devices, due_ns, &mut events)?;
+            rest.slept(self.clock);
             if says_stop(&events) {
                 return Ok(());
             }
             self.turn(&mut *self.lock()?, &events)?;
+            rest.worked(self.clock);
         }
     }
 
@@ -168,9 +186,12 @@ impl Shared {
         let stop = watch(&self.stop)?;
         let mut events = Vec::with_capacity(EVENTS_MAX);
         let mut look_ns = 0;
+        let mut rest = Rest::new(self.clock);
         loop {
+            rest.worked(self.clock);
             let deadline_ns = self.due_ns.load(Ordering::Acquire).saturating_add(GRACE_NS);
             self.wait(&stop, deadline_ns.min(look_ns), &mut events)?;
+            rest.slept(self.clock);
             if says_stop(&events) {
                 return Ok(());
             }
@@ -211,6 +232,31 @@ impl Shared {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Rest {
+    fn new(clock: Clock) -> Rest {
+        Rest { owed_ns: 0, last_ns: clock.now().as_nanos() }
+    }
+
+    /// The thread has waited until now.
+    fn slept(&mut self, clock: Clock) {
+        self.owed_ns = self.owed_ns.saturating_sub(self.pass(clock));
+    }
+
+    /// The thread has worked until now. Sleeps if it must.
+    fn worked(&mut self, clock: Clock) {
+        self.owed_ns += self.pass(clock) / REST_SHARE;
+        if self.owed_ns >= REST_NS {
+            thread::sleep(Duration::from_nanos(self.owed_ns));
+            self.slept(clock);
+        }
+    }
+
+    fn pass(&mut self, clock: Clock) -> u64 {
+        let now_ns = clock.now().as_nanos();
+        now_ns - std::mem::replace(&mut self.last_ns, now_ns)
     }
 }
 
