@@ -18,6 +18,7 @@ Examples:
   heddle lab list                                    the plans that ship
   heddle lab run calibrate --out results/calibrate   run one; see results/calibrate/report.html
   heddle lab run calibrate --runs 10 --set probes=1000 --out results/long
+  heddle lab run thesis-exp08 --arms stock,quic --runs 4 --out results/loss
   heddle lab run my-plan.toml --out results/mine     a plan of your own
   heddle lab report results/a results/b --out both.html
 
@@ -73,6 +74,9 @@ struct RunArgs {
     /// What hosts and wires are made of.
     #[arg(long, value_enum, default_value_t = Backend::Emu)]
     backend: Backend,
+    /// Only these arms, separated by commas. Default: all.
+    #[arg(long, value_name = "ARM", value_delimiter = ',')]
+    arms: Vec<String>,
     /// How many runs. Default: as the plan says.
     #[arg(long)]
     runs: Option<usize>,
@@ -159,6 +163,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
     let Backend::Emu = args.backend;
     let options = RunOptions {
         loaded: Plan::load(&args.plan, &args.set.into_iter().collect())?,
+        arms: args.arms,
         runs: args.runs,
         seed: args.seed,
         out: args.out,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::{Arm, Case, Compare, Plan, TorArm, tor};
 use crate::error::{Error, Result};
+use crate::figures::Labels;
 
 /// A plan that comes with the program.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +78,43 @@ impl Plan {
         }
         let text = fs::read_to_string(Path::new(name)).map_err(Error::io(format!("reading {name}")))?;
         parse(name, &text, set)
+    }
+}
+
+impl Plan {
+    /// The plan with these arms only, and with the known values that are about them. No names are all names.
+    ///
+    /// # Errors
+    ///
+    /// A name that no arm has.
+    pub fn with_arms(&self, names: &[String]) -> Result<Plan> {
+        let mut plan = self.clone();
+        if names.is_empty() {
+            return Ok(plan);
+        }
+        let has = |name: &String| self.arms.iter().any(|arm| arm.as_ref().name == *name);
+        if let Some(unknown) = names.iter().find(|name| !has(name)) {
+            let arms: Vec<&str> = self.arms.iter().map(|arm| &*arm.as_ref().name).collect();
+            let arms = arms.join(", ");
+            return Err(Error::Options(format!("--arms: there is no arm {unknown:?}; the plan has {arms}")));
+        }
+        plan.arms.retain(|arm| names.contains(&arm.as_ref().name));
+        let Plan { arms, known, .. } = &mut plan;
+        known.retain(|known| arms.iter().any(|arm| arm.as_ref().may_give(&known.as_ref().labels)));
+        Ok(plan)
+    }
+}
+
+impl Arm {
+    /// Whether a figure with these labels can be this arm's. Those of a Tor network have labels of phases and clients too.
+    fn may_give(&self, labels: &Labels) -> bool {
+        if self.tor.is_some() {
+            return self
+                .labels
+                .iter()
+                .all(|(name, value)| labels.get(name).is_none_or(|other| other == value));
+        }
+        self.cases.iter().any(|case| case_labels(self, case.as_ref()) == *labels)
     }
 }
 
@@ -308,6 +346,6 @@ fn check_wire(there: &DirectionOptions, back: Option<&DirectionOptions>) -> std:
 }
 
 /// The labels of everything a case measures.
-pub(super) fn case_labels(arm: &Arm, case: &Case) -> crate::figures::Labels {
+pub(super) fn case_labels(arm: &Arm, case: &Case) -> Labels {
     arm.labels.iter().chain(&case.labels).map(|(name, value)| (name.clone(), value.clone())).collect()
 }

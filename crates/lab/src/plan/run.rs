@@ -15,6 +15,8 @@ use super::{Arm, Conditions, Loaded, Plan, RunSamples, TorArm, parse};
 use crate::error::{Error, Result};
 use crate::{figures, interrupt, report};
 
+/// How often an arm of a run is measured in all when the emulator was late.
+const ATTEMPTS: usize = 2;
 /// What the coming and going of an arm's hosts takes, for the estimate of the time left.
 const SETUP_ESTIMATE: Duration = Duration::from_secs(1);
 
@@ -23,6 +25,8 @@ const SETUP_ESTIMATE: Duration = Duration::from_secs(1);
 pub struct RunOptions {
     /// The plan.
     pub loaded: Loaded,
+    /// Which arms, by name. Default, when it is empty: all.
+    pub arms: Vec<String>,
     /// How many runs. Default: as the plan says.
     pub runs: Option<usize>,
     /// The seed of the first run. Default: the plan's.
@@ -42,6 +46,8 @@ struct Running<'a> {
     backend: &'a mut dyn Backend,
     samples: RunSamples,
     reasons: Vec<String>,
+    repeated: Vec<String>,
+    end: Instant,
     noise: BTreeMap<String, BTreeMap<String, f64>>,
     settings: BTreeMap<String, BTreeSet<String>>,
     screen: Screen,
@@ -62,7 +68,7 @@ pub fn run(options: &RunOptions) -> Result<Summary> {
 /// Runs a plan with what `backend` makes, and writes results and report into the output directory: after an error or
 /// Ctrl-C those of the runs that were complete, and none when an error came before anything was measured.
 pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Result<Summary> {
-    let plan = &options.loaded.plan;
+    let plan = &options.loaded.plan.with_arms(&options.arms)?;
     let runs = options.runs.unwrap_or(plan.runs);
     let seed = options.seed.unwrap_or(plan.seed);
     let last_seed = seed.checked_add(runs as u64);
@@ -72,7 +78,8 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
     prepare(&options.out)?;
     let begun = Instant::now();
     let quiet = Quiet::now();
-    let budget = plan.budget.mul_f64((runs as f64 / plan.runs as f64).max(1.0));
+    let arms = plan.arms.len() as f64 / options.loaded.plan.arms.len() as f64;
+    let budget = plan.budget.mul_f64((arms * runs as f64 / plan.runs as f64).max(1.0));
     let backend_name = backend.name().to_owned();
     let screen = Screen::new(begun, estimate(plan) * runs as u32);
     let mut running = Running {
@@ -81,13 +88,15 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         backend,
         samples: RunSamples::default(),
         reasons: Vec::new(),
+        repeated: Vec::new(),
+        end: begun + budget,
         noise: BTreeMap::new(),
         settings: BTreeMap::new(),
         screen,
     };
-    let (done, result) = running.all_runs(runs, seed, begun + budget);
+    let (done, result) = running.all_runs(runs, seed);
     running.screen.end();
-    let Running { samples, mut reasons, noise, settings, .. } = running;
+    let Running { samples, mut reasons, repeated, noise, settings, .. } = running;
     let failure = match result.err() {
         // Where nothing can be run, there is nothing to report.
         Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
@@ -113,6 +122,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         settings,
         valid: reasons.is_empty(),
         reasons,
+        repeated,
         figures: samples.figures(),
         checks,
     };
@@ -122,12 +132,12 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
 
 impl Running<'_> {
     /// Makes the runs. Returns how many were completed, and why not all when that was not for want of time.
-    fn all_runs(&mut self, runs: usize, seed: u64, end: Instant) -> (usize, Result<()>) {
+    fn all_runs(&mut self, runs: usize, seed: u64) -> (usize, Result<()>) {
         let mut longest = Duration::ZERO;
         for run in 0..runs {
             let start = Instant::now();
             // A run that would not be finished in time is not begun; one is needed in any case.
-            if run > 0 && start + longest > end {
+            if run > 0 && start + longest > self.end {
                 return (run, Ok(()));
             }
             if let Err(error) = self.one_run(run, runs, seed + run as u64) {
@@ -175,13 +185,20 @@ impl Running<'_> {
     /// One arm of a run, from nothing to nothing.
     fn arm(&mut self, arm: &Arm, seed: u64, step: &str) -> Result<Vec<Outcome>> {
         interrupt::check()?;
-        self.screen.show(step);
-        let wires = self.backend.start(arm, seed)?;
-        let outcomes = cases::run_all(arm, wires.as_ref(), &mut || self.screen.show(step));
-        let conduct = wires.finish()?;
-        let outcomes = outcomes?;
-        self.note(arm, conduct, step);
-        Ok(outcomes)
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let begun = Instant::now();
+            self.screen.show(step);
+            let wires = self.backend.start(arm, seed)?;
+            let outcomes = cases::run_all(arm, wires.as_ref(), &mut || self.screen.show(step));
+            let conduct = wires.finish()?;
+            let outcomes = outcomes?;
+            if !self.is_repeated(&conduct, step, attempt, begun) {
+                self.note(arm, conduct, step);
+                return Ok(outcomes);
+            }
+        }
     }
 
     /// The same for an arm with a Tor network.
@@ -191,15 +208,33 @@ impl Running<'_> {
         }
         let network =
             self.plan.tor.as_ref().ok_or_else(|| Error::Options("the plan has no network".into()))?;
-        let mut on_step = |what: &str| self.screen.show(&format!("{step}: {what}"));
         let arm_run = ArmRun { tor: network.as_ref(), arm: options, run, seed, heddle: self.heddle };
-        let measured = arm_run.measure(&mut on_step)?;
+        let mut attempt = 0;
+        let measured = loop {
+            attempt += 1;
+            let begun = Instant::now();
+            let mut on_step = |what: &str| self.screen.show(&format!("{step}: {what}"));
+            let measured = arm_run.measure(&mut on_step)?;
+            if !self.is_repeated(&measured.conduct, step, attempt, begun) {
+                break measured;
+            }
+        };
         for sampled in measured.samples {
             let labels = arm.labels.clone().into_iter().chain(sampled.labels).collect();
             self.samples.add(run, &sampled.name, &labels, sampled.unit, &sampled.values);
         }
         self.note(arm, measured.conduct, step);
         Ok(())
+    }
+
+    /// Whether an arm is measured once more under its seed: the emulator was late, which has nothing to do with what was
+    /// measured, and there is time. What was measured then is left out, and that is reported.
+    fn is_repeated(&mut self, conduct: &Conduct, step: &str, attempt: usize, begun: Instant) -> bool {
+        let again = conduct.is_late && attempt < ATTEMPTS && Instant::now() + begun.elapsed() <= self.end;
+        if again {
+            self.repeated.extend(conduct.reasons.iter().map(|reason| format!("{step}: {reason}")));
+        }
+        again
     }
 
     /// Remembers how well the backend did.

@@ -46,6 +46,9 @@ pub struct Summary {
     pub valid: bool,
     /// Why not.
     pub reasons: Vec<String>,
+    /// What was measured once more because the emulator was late, and why; the first time is in no figure.
+    #[serde(default)]
+    pub repeated: Vec<String>,
     /// What was measured.
     pub figures: Vec<Figure>,
     /// Ours beside what was known.

@@ -189,14 +189,20 @@ fn figures_of_two_names_are_compared_where_their_labels_are_the_same() {
 
 /// Sockets on this machine's loopback, without any wire. For tests only: it shows that plans are run, not that wires
 /// are right.
+#[derive(Default)]
 struct Loopback {
     /// The arm, and the seed that it was started with.
     started: Vec<(String, u64)>,
     /// How many arms go well before one fails; `None` fails never.
     fails_after: Option<usize>,
+    /// The places in `started` of those that were late.
+    late: Vec<usize>,
 }
 
-struct LoopbackSockets(Vec<Option<String>>);
+struct LoopbackSockets {
+    controls: Vec<Option<String>>,
+    is_late: bool,
+}
 
 impl Backend for Loopback {
     fn name(&self) -> &'static str {
@@ -208,9 +214,10 @@ impl Backend for Loopback {
             let lacking = || Error::Lacking("there are no wires".into());
             return Err(if self.started.is_empty() { lacking() } else { Error::Interrupted });
         }
+        let is_late = self.late.contains(&self.started.len());
         self.started.push((arm.name.clone(), seed));
         let control = |case: &Case| case.bulk.as_ref().map(|bulk| bulk.congestion_control.clone());
-        Ok(Box::new(LoopbackSockets(arm.flows().map(control).collect())))
+        Ok(Box::new(LoopbackSockets { controls: arm.flows().map(control).collect(), is_late }))
     }
 
     fn has_hosts(&self) -> bool {
@@ -225,7 +232,7 @@ impl Wires for LoopbackSockets {
 
     fn connect(&self, case: usize, to: SocketAddr) -> Result<TcpStream> {
         let stream = TcpStream::connect(to).map_err(Error::io("connecting"))?;
-        if let Some(control) = &self.0[case] {
+        if let Some(control) = &self.controls[case] {
             rustix::net::sockopt::set_tcp_congestion(&stream, control).unwrap();
         }
         Ok(stream)
@@ -237,6 +244,8 @@ impl Wires for LoopbackSockets {
 
     fn finish(self: Box<Self>) -> Result<Conduct> {
         Ok(Conduct {
+            is_late: self.is_late,
+            reasons: self.is_late.then(|| "late".to_owned()).into_iter().collect(),
             noise: BTreeMap::from([("lateness".to_owned(), 1.5)]),
             settings: ["no wires".to_owned()].into(),
             ..Conduct::default()
@@ -247,6 +256,7 @@ impl Wires for LoopbackSockets {
 fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
     RunOptions {
         loaded,
+        arms: Vec::new(),
         runs: None,
         seed: None,
         out: out.to_owned(),
@@ -258,7 +268,7 @@ fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
 #[test]
 fn arms_alternate_and_are_paired_by_seed() {
     let dir = tempfile::tempdir().unwrap();
-    let mut backend = Loopback { started: Vec::new(), fails_after: None };
+    let mut backend = Loopback::default();
     let summary = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap();
     let started: Vec<(&str, u64)> = backend.started.iter().map(|(arm, seed)| (&**arm, *seed)).collect();
     let again = ("probe", 8);
@@ -285,10 +295,34 @@ fn arms_alternate_and_are_paired_by_seed() {
 }
 
 #[test]
+fn arms_are_chosen_by_name() {
+    let loaded = small(&[]).unwrap();
+    let chosen = loaded.plan.with_arms(&["bulk".to_owned()]).unwrap();
+    assert_eq!((chosen.arms.len(), chosen.known.len(), loaded.plan.known.len()), (1, 0, 1));
+    assert_eq!(loaded.plan.with_arms(&["probe".to_owned()]).unwrap().known.len(), 1);
+    assert_eq!(loaded.plan.with_arms(&[]).unwrap().arms.len(), 2);
+    let unknown = loaded.plan.with_arms(&["bulky".to_owned()]).unwrap_err().to_string();
+    assert!(unknown.contains("no arm \"bulky\"; the plan has bulk, probe"), "{unknown}");
+}
+
+#[test]
+fn an_arm_is_measured_once_more_when_the_emulator_was_late() {
+    let dir = tempfile::tempdir().unwrap();
+    // Of run 1, `bulk` is late once; of run 2, `probe` is late each time, and the second time stands.
+    let mut backend = Loopback { late: vec![0, 4, 5], ..Loopback::default() };
+    let summary = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap();
+    let started: Vec<(&str, u64)> = backend.started.iter().map(|(arm, seed)| (&**arm, *seed)).collect();
+    let (first, second) = (("probe", 7), ("probe", 8));
+    assert_eq!(started, [("bulk", 7), ("bulk", 7), first, first, second, second, second, ("bulk", 8)]);
+    assert_eq!(summary.repeated, ["run 1 of 2: bulk: late", "run 2 of 2: probe: late"]);
+    assert_eq!((summary.valid, summary.reasons), (false, vec!["run 2 of 2: probe: late".to_owned()]));
+}
+
+#[test]
 fn an_interrupted_run_leaves_what_was_complete() {
     let dir = tempfile::tempdir().unwrap();
     // The second run has its probes and not its bulk connection.
-    let mut backend = Loopback { started: Vec::new(), fails_after: Some(5) };
+    let mut backend = Loopback { fails_after: Some(5), ..Loopback::default() };
     let error = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
     assert!(matches!(error, Error::Interrupted));
     let summary = Summary::read(dir.path()).unwrap();
@@ -302,7 +336,7 @@ fn an_interrupted_run_leaves_what_was_complete() {
 #[test]
 fn where_nothing_can_be_run_nothing_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let mut backend = Loopback { started: Vec::new(), fails_after: Some(0) };
+    let mut backend = Loopback { fails_after: Some(0), ..Loopback::default() };
     let error = run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
     assert!(matches!(error, Error::Lacking(_)));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -312,7 +346,7 @@ fn where_nothing_can_be_run_nothing_is_reported() {
 fn a_value_outside_its_bounds_makes_a_run_invalid() {
     let dir = tempfile::tempdir().unwrap();
     let never = small(&[("value = 0.0", "value = 5000.0"), ("runs = 2", "runs = 1")]).unwrap();
-    let mut backend = Loopback { started: Vec::new(), fails_after: None };
+    let mut backend = Loopback::default();
     let summary = run_with(&options(never, dir.path()), &mut backend).unwrap();
     assert!(!summary.valid && summary.reasons[0].contains("delay_ms"), "{:?}", summary.reasons);
     assert_eq!(summary.checks[0].holds, Some(false));

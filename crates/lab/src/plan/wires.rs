@@ -51,6 +51,8 @@ pub(super) trait Wires: Sync {
 pub(crate) struct Conduct {
     /// Why its work must not be trusted; none when it may be.
     pub(crate) reasons: Vec<String>,
+    /// Whether it may do better at another time, because the machine kept it from being on time.
+    pub(crate) is_late: bool,
     /// What it measured of itself; more is worse.
     pub(crate) noise: BTreeMap<String, f64>,
     /// What the hosts were set to, and what the machine did not allow.
@@ -157,7 +159,7 @@ pub(crate) fn conduct(summary: Summary) -> Conduct {
     let used = used.into_iter().map(|name| format!("congestion control {name}"));
     let memory = [format!("tcp_rmem {tcp_rmem:?}"), format!("tcp_wmem {tcp_wmem:?}")];
     let settings = used.chain(memory).chain(more).chain(summary.notes).collect();
-    Conduct { reasons: summary.reasons, noise, settings }
+    Conduct { is_late: !summary.reasons.is_empty(), reasons: summary.reasons, noise, settings }
 }
 
 impl Emulated {

@@ -75,6 +75,7 @@ fn first_page(result: &Results<'_>) -> String {
         ("Commit", summary.commit.clone()),
         ("Program", format!("heddle {}", conditions.heddle)),
         ("Seeds", format!("{} ({} of {} runs)", seeds.join(", "), seeds.len(), summary.runs_wanted)),
+        ("Measured once more", summary.repeated.join("; ")),
         ("Backend", summary.backend.clone()),
         (
             "Machine",

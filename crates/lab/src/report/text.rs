@@ -42,6 +42,9 @@ pub fn text(results: &[Results<'_>]) -> String {
                 number(high)
             ));
         }
+        for repeated in &summary.repeated {
+            put(format_args!("  measured once more: {repeated}"));
+        }
         match summary.valid {
             true => put(format_args!("  valid")),
             false => put(format_args!("  NOT VALID:\n    {}", summary.reasons.join("\n    "))),
