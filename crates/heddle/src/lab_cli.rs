@@ -77,7 +77,7 @@ struct RunArgs {
     /// Only these arms, separated by commas. Default: all.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
-    /// How many runs. Default: as the plan says.
+    /// How many runs, with --resume in all. Default: as the plan says.
     #[arg(long)]
     runs: Option<usize>,
     /// The seed of the first run. Default: the plan's.
@@ -89,6 +89,9 @@ struct RunArgs {
     /// A directory for the results.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+    /// Adds runs to the results that are there, of the same plan, values, arms and commit.
+    #[arg(long)]
+    resume: bool,
     /// Prints the summary as JSON instead of as text.
     #[arg(long)]
     json: bool,
@@ -167,6 +170,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         runs: args.runs,
         seed: args.seed,
         out: args.out,
+        resume: args.resume,
         command: command_line(),
         heddle: std::env::current_exe()?,
     };

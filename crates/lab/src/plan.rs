@@ -13,6 +13,7 @@
 mod cases;
 mod conditions;
 mod parse;
+mod resume;
 mod run;
 mod samples;
 mod summary;

@@ -3,11 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::cases::{self, Outcome};
 use super::conditions::Quiet;
+use super::resume::{Earlier, NOT_COMPLETED};
 use super::summary::{self, Summary, write_json, write_whole};
 use super::tor::ArmRun;
 use super::wires::{Backend, Conduct, Emulator};
@@ -31,8 +33,10 @@ pub struct RunOptions {
     pub runs: Option<usize>,
     /// The seed of the first run. Default: the plan's.
     pub seed: Option<u64>,
-    /// A directory for the results, made if it is not there. It must not hold results already.
+    /// A directory for the results, made if it is not there. It must not hold results already, unless runs are added.
     pub out: PathBuf,
+    /// Whether runs are added to the results in `out`, until there are as many as wanted. Default: no.
+    pub resume: bool,
     /// The command as typed, for the report.
     pub command: String,
     /// The Heddle program, for Heddle relays.
@@ -68,33 +72,39 @@ pub fn run(options: &RunOptions) -> Result<Summary> {
 /// Runs a plan with what `backend` makes, and writes results and report into the output directory: after an error or
 /// Ctrl-C those of the runs that were complete, and none when an error came before anything was measured.
 pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Result<Summary> {
-    let plan = &options.loaded.plan.with_arms(&options.arms)?;
+    let loaded = &options.loaded;
+    let plan = &loaded.plan.with_arms(&options.arms)?;
+    let arms: Vec<String> = plan.arms.iter().map(|arm| arm.as_ref().name.clone()).collect();
     let runs = options.runs.unwrap_or(plan.runs);
     let seed = options.seed.unwrap_or(plan.seed);
     let last_seed = seed.checked_add(runs as u64);
     if runs == 0 || last_seed.is_none() {
         return Err(Error::Options(format!("{runs} runs from seed {seed} on are not possible")));
     }
-    prepare(&options.out)?;
+    let earlier = match options.resume {
+        true => Earlier::read(&options.out, loaded, &arms, seed)?,
+        false => prepare(&options.out).map(|()| Earlier::default())?,
+    };
+    let made = earlier.summary.seeds.len();
     let begun = Instant::now();
     let quiet = Quiet::now();
-    let arms = plan.arms.len() as f64 / options.loaded.plan.arms.len() as f64;
-    let budget = plan.budget.mul_f64((arms * runs as f64 / plan.runs as f64).max(1.0));
-    let backend_name = backend.name().to_owned();
-    let screen = Screen::new(begun, estimate(plan) * runs as u32);
+    let to_make = runs.saturating_sub(made);
+    let part = arms.len() as f64 / loaded.plan.arms.len() as f64;
+    let budget = plan.budget.mul_f64((part * to_make as f64 / plan.runs as f64).max(1.0));
+    let screen = Screen::new(begun, estimate(plan) * to_make as u32);
     let mut running = Running {
         plan,
         heddle: &options.heddle,
         backend,
-        samples: RunSamples::default(),
-        reasons: Vec::new(),
-        repeated: Vec::new(),
+        samples: earlier.samples.clone(),
+        reasons: earlier.summary.reasons.clone(),
+        repeated: earlier.summary.repeated.clone(),
         end: begun + budget,
-        noise: BTreeMap::new(),
-        settings: BTreeMap::new(),
+        noise: earlier.summary.backend_noise.clone(),
+        settings: earlier.summary.settings.clone(),
         screen,
     };
-    let (done, result) = running.all_runs(runs, seed);
+    let (done, result) = running.all_runs(made..runs.max(made), seed);
     running.screen.end();
     let Running { samples, mut reasons, repeated, noise, settings, .. } = running;
     let failure = match result.err() {
@@ -103,21 +113,23 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         failure => failure,
     };
     if let Some(error) = &failure {
-        reasons.push(format!("run {} of {runs} was not completed: {error}", done + 1));
+        reasons.push(format!("{NOT_COMPLETED}run {} of {runs}: {error}", done + 1));
     }
     let checks = summary::checks(plan, &samples);
     reasons.extend(checks.iter().filter_map(summary::Check::complaint));
+    let seconds = begun.elapsed().as_secs_f64();
     let summary = Summary {
         plan: plan.name.clone(),
-        set: options.loaded.set.clone(),
-        backend: backend_name,
+        set: loaded.set.clone(),
+        arms,
+        backend: backend.name().to_owned(),
         commit: figures::commit(),
         command: options.command.clone(),
         conditions: Conditions::now(),
         seeds: (seed..).take(done).collect(),
         runs_wanted: runs,
-        seconds: begun.elapsed().as_secs_f64(),
-        noise: quiet.until_now(),
+        seconds: earlier.summary.seconds + seconds,
+        noise: earlier.noise(quiet.until_now(), seconds),
         backend_noise: noise,
         settings,
         valid: reasons.is_empty(),
@@ -126,21 +138,21 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         figures: samples.figures(),
         checks,
     };
-    write(&options.out, &options.loaded, &summary, &samples)?;
+    write(&options.out, loaded, &summary, &samples)?;
     failure.map_or(Ok(summary), Err)
 }
 
 impl Running<'_> {
-    /// Makes the runs. Returns how many were completed, and why not all when that was not for want of time.
-    fn all_runs(&mut self, runs: usize, seed: u64) -> (usize, Result<()>) {
+    /// Makes these of the runs. Returns how many are complete then, and why not all when that was not for want of time.
+    fn all_runs(&mut self, numbers: Range<usize>, seed: u64) -> (usize, Result<()>) {
         let mut longest = Duration::ZERO;
-        for run in 0..runs {
+        for run in numbers.clone() {
             let start = Instant::now();
             // A run that would not be finished in time is not begun; one is needed in any case.
-            if run > 0 && start + longest > self.end {
+            if run > numbers.start && start + longest > self.end {
                 return (run, Ok(()));
             }
-            if let Err(error) = self.one_run(run, runs, seed + run as u64) {
+            if let Err(error) = self.one_run(run, numbers.end, seed + run as u64) {
                 // Half a run has no pairs; but of the very first, half is better than nothing.
                 if run > 0 {
                     self.samples.forget_run(run);
@@ -149,7 +161,7 @@ impl Running<'_> {
             }
             longest = longest.max(start.elapsed());
         }
-        (runs, Ok(()))
+        (numbers.end, Ok(()))
     }
 
     fn one_run(&mut self, run: usize, runs: usize, seed: u64) -> Result<()> {

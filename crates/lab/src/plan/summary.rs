@@ -21,6 +21,9 @@ pub struct Summary {
     pub plan: String,
     /// What `--set` changed in it.
     pub set: BTreeMap<String, String>,
+    /// The names of the arms that were measured.
+    #[serde(default)]
+    pub arms: Vec<String>,
     /// What the hosts and wires were made of.
     pub backend: String,
     /// The commit that was checked out (see [`figures::commit`]).

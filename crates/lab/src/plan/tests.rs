@@ -248,7 +248,6 @@ impl Wires for LoopbackSockets {
             reasons: self.is_late.then(|| "late".to_owned()).into_iter().collect(),
             noise: BTreeMap::from([("lateness".to_owned(), 1.5)]),
             settings: ["no wires".to_owned()].into(),
-            ..Conduct::default()
         })
     }
 }
@@ -260,6 +259,7 @@ fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
         runs: None,
         seed: None,
         out: out.to_owned(),
+        resume: false,
         command: "heddle lab".to_owned(),
         heddle: Default::default(),
     }
@@ -331,6 +331,27 @@ fn an_interrupted_run_leaves_what_was_complete() {
     assert!(summary.figures.iter().all(|figure| figure.ci95.is_none()));
     let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.count(), 4);
+}
+
+#[test]
+fn runs_are_added_to_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut backend = Loopback { fails_after: Some(5), ..Loopback::default() };
+    run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
+    let mut backend = Loopback::default();
+    let more = RunOptions { resume: true, runs: Some(3), ..options(small(&[]).unwrap(), dir.path()) };
+    let summary = run_with(&more, &mut backend).unwrap();
+    assert!(summary.valid, "{:?}", summary.reasons);
+    assert_eq!((&*summary.seeds, summary.runs_wanted), (&[7, 8, 9][..], 3));
+    assert_eq!(backend.started.iter().map(|(_, seed)| *seed).collect::<Vec<_>>(), [8, 8, 8, 9, 9, 9]);
+    let delay = summary.figures.iter().find(|figure| figure.name == "delay_ms").unwrap();
+    assert_eq!(delay.n, 6000);
+    // As many as wanted are there already, and other values make another experiment.
+    let again = run_with(&more, &mut backend).unwrap();
+    assert_eq!((backend.started.len(), again.figures), (6, summary.figures));
+    let other = RunOptions { loaded: small(&[("\"2000\"", "\"1000\"")]).unwrap(), ..more };
+    let refused = run_with(&other, &mut backend).unwrap_err().to_string();
+    assert!(refused.contains("the plan or its values"), "{refused}");
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn stored(transports: &[&str]) -> Stored {
         settings: BTreeMap::from([("probes".to_owned(), ["congestion control reno".to_owned()].into())]),
         valid: false,
         reasons: vec!["packets were <late> & lost".into()],
+        arms: vec!["tls".into()],
         repeated: vec!["run 1 of 2: tls: late".into()],
         figures: samples.figures(),
         checks: vec![check],
