@@ -1,0 +1,60 @@
+//! Adds runs to results that are there: more runs for narrower intervals, or those that an interruption left out.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Loaded, Noise, RunSamples, Summary};
+use crate::error::{Error, Result};
+use crate::figures;
+
+/// What was measured before; nothing in the usual case.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    pub(super) summary: Summary,
+    pub(super) samples: RunSamples,
+}
+
+impl Earlier {
+    /// Reads the results in `out`, which must be of the same plan, values, arms, first seed and commit.
+    ///
+    /// # Errors
+    ///
+    /// One sentence about what is not there or not the same.
+    pub(super) fn read(out: &Path, loaded: &Loaded, arms: &[String], seed: u64) -> Result<Earlier> {
+        let (mut summary, mut samples) = (Summary::read(out)?, RunSamples::read(out)?);
+        let file = out.join("plan.toml");
+        let text = fs::read_to_string(&file).map_err(Error::io(format!("reading {}", file.display())))?;
+        let differs = [
+            ("the plan or its values", text != loaded.text),
+            ("the arms", summary.arms != arms),
+            ("the first seed", summary.seeds.first().is_some_and(|first| *first != seed)),
+            ("the commit", summary.commit != figures::commit()),
+        ];
+        if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs) {
+            let out = out.display();
+            return Err(Error::Options(format!(
+                "--resume: {what} of the results in {out} differ; choose another directory"
+            )));
+        }
+        for run in summary.seeds.len()..summary.runs_wanted {
+            samples.forget_run(run);
+        }
+        // What is said about all runs together is said anew.
+        let complaints: Vec<String> = summary.checks.iter().filter_map(|check| check.complaint()).collect();
+        summary.reasons.retain(|reason| !complaints.contains(reason) && !reason.starts_with(NOT_COMPLETED));
+        Ok(Earlier { summary, samples })
+    }
+
+    /// The noise of all the time that was measured.
+    pub(super) fn noise(&self, later: Noise, later_s: f64) -> Noise {
+        let (noise, seconds) = (&self.summary.noise, self.summary.seconds);
+        if seconds == 0.0 {
+            return later;
+        }
+        let stolen = noise.stolen_pct * seconds + later.stolen_pct * later_s;
+        Noise { load_before: noise.load_before, stolen_pct: stolen / (seconds + later_s), ..later }
+    }
+}
+
+/// How the reason begins that a result has when an error or Ctrl-C ended it.
+pub(super) const NOT_COMPLETED: &str = "not completed: ";
