@@ -69,6 +69,10 @@ client = [
     { name = "reader", path = ["guard", "middle", "exit"], program = { bulk = { limit_kb_s = 300 } }, labels = { way = "down" } },
     { name = "writer", path = ["guard", "middle", "exit"], program = { upload = {} }, labels = { way = "up" } },
     { name = "web", path = ["guard", "middle", "exit"], program = { fetch = { size = ["10 KiB", "20 KiB"], pause = ["0 s", "1 s"] } }, labels = { client = "web" } },
+    { name = "echoer", path = ["guard", "middle", "exit"], circuits = 2, program = { echo = { every = "50 ms" } }, labels = { way = "both" } },
+]
+flow = [
+    { name = "kernel", from = "guard", to = "middle", program = { bulk = { limit_kb_s = 50 } }, labels = { way = "kernel" } },
 ]
 
 [[tor.wire]]
@@ -218,6 +222,10 @@ fn a_plan_runs_a_tor_network() {
         assert!((20.0..2000.0).contains(&figure("echo_ms", wires, "")));
         assert!((10.0..=1000.0).contains(&figure("throughput_kb_s", wires, "way=down")));
         assert!((10.0..=1000.0).contains(&figure("throughput_kb_s", wires, "way=up")));
+        assert!((10.0..=60.0).contains(&figure("received_kb_s", wires, "way=kernel")));
+        assert!((20.0..2000.0).contains(&figure("echo_p90_ms", wires, "way=both")));
+        assert!((0.25..1.0).contains(&figure("jain", wires, "")));
+        assert!(figure("circuit_ms", wires, "way=both") >= 60.0);
         assert!(figure("first_byte_ms", wires, "client=web") >= 40.0);
         assert!(figure("wire_use_pct", wires, "direction=back") <= 100.5);
         assert_eq!(figure("circuits_left_pct", wires, ""), 100.0);

@@ -68,6 +68,18 @@ pub fn mean(samples: &[f64]) -> Option<f64> {
     (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
 }
 
+/// The probability that a sample of `a` is greater than one of `b`, where equal ones count half (the statistic of Mann and
+/// Whitney over the number of pairs). Not a number without samples.
+pub fn auc(a: &[f64], b: &[f64]) -> f64 {
+    let mut sorted = b.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let wins = |x: &f64| {
+        let (below, to) = (sorted.partition_point(|y| y < x), sorted.partition_point(|y| y <= x));
+        (below + to) as f64 / 2.0
+    };
+    a.iter().map(wins).sum::<f64>() / (a.len() * b.len()) as f64
+}
+
 /// The 95 % interval of the mean by Student's t, or `None` of fewer than two samples.
 pub fn ci95(samples: &[f64]) -> Option<[f64; 2]> {
     let mean = mean(samples)?;

@@ -61,6 +61,12 @@ impl Metrics {
         chosen.map(|(_, value)| value).sum()
     }
 
+    /// The values that a label has among a name's samples, in the order of the answer.
+    pub fn values_of<'a>(&'a self, name: &str, label: &'a str) -> impl Iterator<Item = &'a str> {
+        let labels = self.samples.get(name).into_iter().flatten().flat_map(|(labels, _)| labels);
+        labels.filter(move |(name, _)| name == label).map(|(_, value)| &**value)
+    }
+
     /// The share of cells, in and out, that went over `transport` since `before`, from 0 to 1. `None` when none went
     /// over any.
     pub fn cell_share(&self, before: &Metrics, transport: &str) -> Option<f64> {
@@ -91,6 +97,8 @@ mod tests {
         assert_eq!(metrics.sum("heddle_cells_total", &[("direction", "in")]), 30.0);
         assert_eq!(metrics.sum("heddle_cells_total", &[("transport", "quic"), ("direction", "in")]), 20.0);
         assert_eq!((metrics.sum("heddle_shards", &[]), metrics.sum("heddle", &[])), (2.0, 0.0));
+        let ways: Vec<&str> = metrics.values_of("heddle_cells_total", "direction").collect();
+        assert_eq!((ways, metrics.values_of("x", "y").count()), (vec!["in", "in", "out"], 0));
         assert_eq!(metrics.cell_share(&Metrics::default(), "quic"), Some(0.9));
         assert_eq!(metrics.cell_share(&metrics, "quic"), None);
     }

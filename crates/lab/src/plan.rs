@@ -37,8 +37,10 @@ pub use parse::{Loaded, Shipped, shipped};
 pub use run::{RunOptions, estimate, run};
 pub use samples::{RunSamples, Series};
 pub(crate) use summary::write_whole;
-pub use summary::{Check, Summary};
-pub use tor::{Client, Phase, Relay, Tor, TorArm, Traffic, Transport, WireGroup, WirePair};
+pub use summary::{Check, Judgement, Outcome, Summary};
+pub use tor::{
+    Bottleneck, Change, Client, Flow, Phase, Relay, Tor, TorArm, Traffic, Transport, Way, WireGroup, WirePair,
+};
 pub(crate) use wires::{Conduct, conduct};
 
 /// An experiment. Durations and rates are texts with units, such as `"50 ms"`.
@@ -74,6 +76,9 @@ pub struct Plan {
     /// Values from elsewhere that stand beside ours. Default: none.
     #[serde(default, rename = "known")]
     pub known: Vec<Spanned<Known>>,
+    /// What the figures ought to be. Default: nothing.
+    #[serde(default, rename = "target")]
+    pub targets: Vec<Spanned<Target>>,
     /// Figures made of two others, paired by run. Default: none.
     #[serde(default, rename = "compare")]
     pub compare: Vec<Spanned<Compare>>,
@@ -184,6 +189,26 @@ pub struct Known {
     pub within_interval: bool,
 }
 
+/// A bound that a figure ought to keep. It says nothing about whether a result is valid: it is *met* when the figure's
+/// whole 95 % interval keeps it, *missed* when none of the interval does, and *open* otherwise.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// The figure's name.
+    pub figure: String,
+    /// Labels that the figure has; each figure of the name that has them, and others, is judged. Default: none.
+    #[serde(default)]
+    pub labels: Labels,
+    /// The most that it ought to be, in its unit. Default: no bound.
+    #[serde(default)]
+    pub at_most: Option<f64>,
+    /// The least. Default: no bound.
+    #[serde(default)]
+    pub at_least: Option<f64>,
+    /// Where the bound comes from.
+    pub source: String,
+}
+
 /// One of a figure's numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -221,7 +246,7 @@ pub struct Compare {
     pub kind: Comparison,
 }
 
-/// How two means of a run become one number. `a` is what is compared and `b` what it is compared with.
+/// How two figures of a run become one number: by their means, unless it says otherwise. `a` is what is compared and `b` what it is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {
@@ -231,6 +256,9 @@ pub enum Comparison {
     Difference,
     /// `100 (1 - a / b)`: by how many percent it is less.
     LossPct,
+    /// The probability that a sample of `a` is greater than one of `b`, where equal ones count half: the area under the
+    /// curve of whoever tells one from the other by a threshold. 0.5 is chance, 0 and 1 are certainty.
+    Auc,
 }
 
 /// A plot of the distribution of one figure: a curve for each set of labels.

@@ -15,12 +15,13 @@
 //! PLAY, Content-Length and Upload   a script of bursts to send, while so many bytes come
 //! ```
 //!
-//! The programs of an experiment are [`timing`], [`fetch`], [`upload`] and [`markov`]. Each is a function that
+//! The programs of an experiment are [`timing`], [`echo`], [`fetch`], [`upload`] and [`markov`]. Each is a function that
 //! blocks: it takes options, a [`Stop`] with which another thread may end it, and a listener for
 //! [`Event`]s, and returns a [`Report`]. The threads it starts are those of its caller's network
 //! namespace. `heddle traffic` runs the same functions.
 
 mod clock;
+pub mod echo;
 pub mod fetch;
 pub mod markov;
 mod peer;

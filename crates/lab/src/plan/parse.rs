@@ -8,7 +8,7 @@ use std::time::Duration;
 use heddle_netem::{DirectionOptions, HostOptions, TopologyOptions, WireOptions, units};
 use serde::{Deserialize, Deserializer};
 
-use super::{Arm, Case, Compare, Plan, TorArm, tor};
+use super::{Arm, Case, Compare, Plan, Target, TorArm, tor};
 use crate::error::{Error, Result};
 use crate::figures::Labels;
 
@@ -82,7 +82,7 @@ impl Plan {
 }
 
 impl Plan {
-    /// The plan with these arms only, and with the known values that are about them. No names are all names.
+    /// The plan with these arms only, and with the known values and targets that are about them. No names are all names.
     ///
     /// # Errors
     ///
@@ -99,8 +99,10 @@ impl Plan {
             return Err(Error::Options(format!("--arms: there is no arm {unknown:?}; the plan has {arms}")));
         }
         plan.arms.retain(|arm| names.contains(&arm.as_ref().name));
-        let Plan { arms, known, .. } = &mut plan;
-        known.retain(|known| arms.iter().any(|arm| arm.as_ref().may_give(&known.as_ref().labels)));
+        let Plan { arms, known, targets, .. } = &mut plan;
+        let may_give = |labels: &Labels| arms.iter().any(|arm| arm.as_ref().may_give(labels));
+        known.retain(|known| may_give(&known.as_ref().labels));
+        targets.retain(|target| may_give(&target.as_ref().labels));
         Ok(plan)
     }
 }
@@ -277,6 +279,14 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
                 known.span().start,
                 "a known value and its bounds are finite numbers, bounds at least 0",
             ));
+        }
+    }
+    for target in &plan.targets {
+        let Target { at_most, at_least, .. } = target.as_ref();
+        let bounds = at_most.iter().chain(at_least);
+        if bounds.clone().count() == 0 || bounds.clone().any(|bound| !bound.is_finite()) {
+            let what = "a target has `at_most`, `at_least` or both, and they are finite numbers";
+            return Err(source.error(target.span().start, what));
         }
     }
     for compare in &plan.compare {

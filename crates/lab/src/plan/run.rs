@@ -86,8 +86,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         false => prepare(&options.out).map(|()| Earlier::default())?,
     };
     let made = earlier.summary.seeds.len();
-    let begun = Instant::now();
-    let quiet = Quiet::now();
+    let (begun, quiet) = (Instant::now(), Quiet::now());
     let to_make = runs.saturating_sub(made);
     let part = arms.len() as f64 / loaded.plan.arms.len() as f64;
     let budget = plan.budget.mul_f64((part * to_make as f64 / plan.runs as f64).max(1.0));
@@ -137,6 +136,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         repeated,
         figures: samples.figures(),
         checks,
+        targets: summary::judgements(plan, &samples),
     };
     write(&options.out, loaded, &summary, &samples)?;
     failure.map_or(Ok(summary), Err)

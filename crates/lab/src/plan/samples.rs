@@ -101,13 +101,16 @@ impl RunSamples {
             let mut paired = Vec::new();
             for series in self.series.iter().filter(|series| series.name == compare.figure) {
                 let Some((figure, labels)) = base(compare, series) else { continue };
-                let mean = |series: &Series| series.runs.get(&run).and_then(|run| figures::mean(run));
-                let base = self.series(figure, &labels).and_then(mean);
-                if let (Some(a), Some(b)) = (mean(series), base) {
+                let of_run = |series: &Series| series.runs.get(&run).cloned();
+                let base = self.series(figure, &labels).and_then(of_run);
+                let both = of_run(series).zip(base);
+                let means = both.as_ref().and_then(|(a, b)| Some((figures::mean(a)?, figures::mean(b)?)));
+                if let (Some((ours, bases)), Some((a, b))) = (&both, means) {
                     let (unit, value) = match compare.kind {
                         Comparison::Ratio => ("1", a / b),
                         Comparison::Difference => (&*series.unit, a - b),
                         Comparison::LossPct => ("%", 100.0 * (1.0 - a / b)),
+                        Comparison::Auc => ("1", figures::auc(ours, bases)),
                     };
                     paired.push((series.labels.clone(), unit.to_owned(), value));
                 }

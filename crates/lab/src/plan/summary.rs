@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Conditions, Known, Noise, Plan, RunSamples, Series, Statistic};
+use super::{Conditions, Known, Noise, Plan, RunSamples, Series, Statistic, Target};
 use crate::error::{Error, Result};
 use crate::figures::{self, Figure, Labels};
 
@@ -56,6 +56,58 @@ pub struct Summary {
     pub figures: Vec<Figure>,
     /// Ours beside what was known.
     pub checks: Vec<Check>,
+    /// Which targets were met.
+    #[serde(default)]
+    pub targets: Vec<Judgement>,
+}
+
+/// What became of a target, for one figure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Judgement {
+    /// The figure's name.
+    pub figure: String,
+    /// Its labels, or the target's if there is no such figure.
+    pub labels: Labels,
+    /// Its unit.
+    pub unit: String,
+    /// The most that it ought to be.
+    pub at_most: Option<f64>,
+    /// The least.
+    pub at_least: Option<f64>,
+    /// Where the bound comes from.
+    pub source: String,
+    /// The figure's mean; absent when it was not measured.
+    pub ours: Option<f64>,
+    /// The mean's 95 % interval; absent for one run.
+    pub ci95: Option<[f64; 2]>,
+    /// The judgement.
+    pub outcome: Outcome,
+}
+
+/// What became of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The whole interval keeps the bound.
+    Met,
+    /// None of the interval does.
+    Missed,
+    /// Some of it does, or there is only one run.
+    Open,
+    /// There is no such figure.
+    NotMeasured,
+}
+
+impl Outcome {
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Met => "met",
+            Outcome::Missed => "missed",
+            Outcome::Open => "open",
+            Outcome::NotMeasured => "not measured",
+        }
+    }
 }
 
 /// A value known from elsewhere and ours.
@@ -125,6 +177,53 @@ pub(super) fn checks(plan: &Plan, samples: &RunSamples) -> Vec<Check> {
         }
     };
     plan.known.iter().map(|known| check(known.as_ref())).collect()
+}
+
+/// What became of every target of the plan, for each figure that it is about.
+pub(super) fn judgements(plan: &Plan, samples: &RunSamples) -> Vec<Judgement> {
+    let figures = samples.figures();
+    let mut judgements = Vec::new();
+    for target in plan.targets.iter().map(|target| target.as_ref()) {
+        let has = |figure: &&Figure| {
+            let mut labels = target.labels.iter();
+            figure.name == target.figure && labels.all(|(name, value)| figure.labels.get(name) == Some(value))
+        };
+        let mut found = figures.iter().filter(has).peekable();
+        if found.peek().is_none() {
+            judgements.push(target.judge(None));
+        }
+        judgements.extend(found.map(|figure| target.judge(Some(figure))));
+    }
+    judgements
+}
+
+impl Target {
+    fn judge(&self, figure: Option<&Figure>) -> Judgement {
+        let ci95 = figure.and_then(|figure| figure.ci95);
+        let keeps = |value: f64| {
+            self.at_most.is_none_or(|most| value <= most) && self.at_least.is_none_or(|least| value >= least)
+        };
+        let beyond = |[low, high]: [f64; 2]| {
+            self.at_most.is_some_and(|most| low > most) || self.at_least.is_some_and(|least| high < least)
+        };
+        let outcome = match (figure, ci95) {
+            (None, _) => Outcome::NotMeasured,
+            (Some(_), Some([low, high])) if keeps(low) && keeps(high) => Outcome::Met,
+            (Some(_), Some(interval)) if beyond(interval) => Outcome::Missed,
+            (Some(_), _) => Outcome::Open,
+        };
+        Judgement {
+            figure: self.figure.clone(),
+            labels: figure.map_or(&self.labels, |figure| &figure.labels).clone(),
+            unit: figure.map(|figure| figure.unit.clone()).unwrap_or_default(),
+            at_most: self.at_most,
+            at_least: self.at_least,
+            source: self.source.clone(),
+            ours: figure.map(|figure| figure.mean),
+            ci95,
+            outcome,
+        }
+    }
 }
 
 /// The bounds in which our value must be: the narrowest of those demanded.

@@ -102,6 +102,7 @@ fn bad_plans_are_refused_with_one_sentence_and_the_line() {
         (("name = \"probe\"", "name = \"bulk\""), 22, "there twice"),
         (("labels = { cc = \"reno\" }", "labels = {}"), 26, "same labels"),
         (("within = 1000.0", "within = -1.0"), 31, "finite"),
+        (("[[plot]]", "[[target]]\nfigure = \"x\"\nsource = \"y\"\n[[plot]]"), 38, "at_most"),
         (("[[plot]]", "[[compare]]\nfigure = \"x\"\nname = \"y\"\nkind = \"ratio\"\n[[plot]]"), 38, "either"),
     ] {
         let error = small(&[change]).unwrap_err().to_string();
@@ -389,4 +390,41 @@ fn an_interval_is_demanded_of_all_samples() {
         [true, true, false, false]
     );
     assert_eq!(summary::checks(&loaded.plan, &RunSamples::default())[1].holds, Some(false));
+}
+
+#[test]
+fn a_target_is_met_by_the_whole_interval_and_missed_by_none_of_it() {
+    let target = "[[target]]\nfigure = \"x\"\nlabels = { a = \"1\" }\nat_most = 1.0\nsource = \"us\"\n";
+    let text = format!("{SMALL}{target}{}", target.replace("\"x\"", "\"y\""));
+    let loaded = parse("small.toml", &text, &BTreeMap::new()).unwrap();
+    let judged = |runs: &[f64]| {
+        let mut samples = RunSamples::default();
+        let labels = crate::figures::labels([("a", "1"), ("b", "2")]);
+        for (run, value) in runs.iter().enumerate() {
+            samples.add(run, "x", &labels, "1", &[*value]);
+        }
+        let judgements = summary::judgements(&loaded.plan, &samples);
+        assert_eq!((judgements.len(), &judgements[0].labels), (2, &labels));
+        assert_eq!(judgements[1].outcome, Outcome::NotMeasured);
+        judgements[0].outcome
+    };
+    assert_eq!(judged(&[0.8, 0.81, 0.8]), Outcome::Met);
+    assert_eq!(judged(&[0.8, 1.1, 0.9]), Outcome::Open);
+    assert_eq!(judged(&[1.1, 1.11, 1.1]), Outcome::Missed);
+    // One run has no interval.
+    assert_eq!(judged(&[0.1]), Outcome::Open);
+}
+
+#[test]
+fn the_area_under_the_curve_counts_pairs() {
+    let mut samples = RunSamples::default();
+    let of = |on: &str| crate::figures::labels([("a", on)]);
+    samples.add(0, "delay_ms", &of("off"), "ms", &[1.0, 2.0, 3.0]);
+    samples.add(0, "delay_ms", &of("on"), "ms", &[2.0, 4.0]);
+    let compare =
+        "[[compare]]\nfigure = \"delay_ms\"\nlabel = \"a\"\nbase = \"off\"\nname = \"auc\"\nkind = \"auc\"\n";
+    let loaded = parse("small.toml", &format!("{SMALL}{compare}"), &BTreeMap::new()).unwrap();
+    samples.compare(&loaded.plan, 0);
+    // Of six pairs four are greater and one is equal.
+    assert_eq!(samples.series("auc", &of("on")).unwrap().all(), [4.5 / 6.0]);
 }

@@ -3,10 +3,11 @@
 //! A plan has one network, `[tor]`: relays, clients, and the wires between their hosts. Each arm with `[arm.tor]` brings
 //! it up once in each run, with the transport that the arm names, and goes through the network's phases in their order:
 //!
-//! 1. Every client of the phase builds a circuit over its path. Circuits of the phase before are closed, so that no
+//! 1. Relays that are neighbours reach each other over the arm's transport, unless any will do.
+//! 2. Every client of the phase builds its circuits over its path. Circuits of the phase before are closed, so that no
 //!    phase inherits the windows of another one; the connections between relays stay.
-//! 2. Clients that stream begin, and the phase waits until they are steady.
-//! 3. The other clients begin. After the warm-up everything counts until the phase's duration is over.
+//! 3. Clients that stream begin, and the phase waits until they are steady.
+//! 4. The other clients begin. After the warm-up everything counts until the phase's duration is over.
 //!
 //! Clients, relays, authorities and the server are each on a host of their own, but for the server, which is on the
 //! host of the exit that a client uses unless the plan gives it one.
@@ -14,6 +15,7 @@
 mod carried;
 mod check;
 mod circuits;
+mod clients;
 mod load;
 mod network;
 mod phase;
@@ -27,7 +29,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use heddle_netem::DirectionOptions;
+use heddle_netem::{DirectionOptions, LinkOptions};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -39,10 +41,26 @@ use crate::figures::Labels;
 use crate::testnet::{Network, Program};
 
 pub(super) use check::{check, check_arm};
+pub use clients::{Client, Flow, Traffic};
 
 /// The figures that phases can give, as listed at [`Tor`].
-const FIGURES: [&str; 21] = [
+const FIGURES: [&str; 36] = [
     "transport_cells_share",
+    "pairs_s",
+    "circuit_ms",
+    "fallbacks",
+    "queue_cells_max",
+    "held_queue_cells_max",
+    "received_kb_s",
+    "bottleneck_used",
+    "jain",
+    "fair_share",
+    "echoes",
+    "echo_p90_ms",
+    "echo_excess_p90_ms",
+    "echo_second_ms",
+    "first_byte_p50_ms",
+    "first_byte_excess_ms",
     "throughput_kb_s",
     "circuit_throughput_kb_s",
     "slowest_throughput_kb_s",
@@ -85,6 +103,18 @@ const PHASE_ESTIMATE: Duration = Duration::from_secs(9);
 /// | `download_s`, `download_kb_s` | a download, from the request for a stream on | client's |
 /// | `overhead_ms`, `overhead_pct` | a probe beyond the delay of its path's wires there and back, a download's first byte beyond twice that, and the share of it | client's |
 /// | `failures` | how many probes, downloads or streams of one client failed | client's |
+/// | `echoes` | how many probes and echoes counted | client's |
+/// | `echo_p90_ms`, `echo_excess_p90_ms` | the 90th percentile of `echo_ms` in the phase, and that without the delay of the path's wires | client's |
+/// | `echo_second_ms` | the mean `echo_ms` of what began in one second | client's |
+/// | `first_byte_p50_ms`, `first_byte_excess_ms` | the median of `first_byte_ms` in the phase, and that without two round trips over the path's wires | client's |
+/// | `received_kb_s` | what all clients with the same labels got together of streams and downloads, in 1000 bytes per second | client's |
+/// | `fair_share` | what the streams of all clients with the same labels got, over what they would have got if all streams of the phase had got the same | client's |
+/// | `jain` | Jain's index of the means of all streams of the phase: 1 if all got the same, 1/n if one of n got all | |
+/// | `circuit_ms` | the building of a circuit, through the client's control port | client's |
+/// | `bottleneck_used` | the share of a [`Bottleneck`]'s rate that was used, from 0 to 1 | bottleneck's |
+/// | `pairs_s` | how long the phase waited until relays had reached their neighbours over the arm's transport | |
+/// | `fallbacks` | how often circuits or pairs of Heddle relays went back to TLS, from the phase before on | `reason` |
+/// | `queue_cells_max`, `held_queue_cells_max` | the most cells in one queue of a circuit of a Heddle relay so far: of all queues, and of those whose supply is held back | `relay`, and relay's |
 /// | `transport_cells_share` | the share of cells, from 0 to 1, that went over the transport that the arm names, at relays that are never beside a client | |
 /// | `circuits_left_pct` | the share of circuits that were still open at the end | |
 /// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |
@@ -110,9 +140,15 @@ pub struct Tor {
     /// delay of 1 ms and nothing else.
     #[serde(default = "default_wire")]
     pub default_wire: DirectionOptions,
-    /// Stock onion proxies, each with one circuit and one traffic program.
+    /// Stock onion proxies, each with one traffic program.
     #[serde(rename = "client")]
     pub clients: Vec<Spanned<Client>>,
+    /// Kernel TCP beside Tor, on the same wires. Default: none.
+    #[serde(default, rename = "flow")]
+    pub flows: Vec<Spanned<Flow>>,
+    /// Of what the use is told. Default: nothing, but see `wire_use_pct`.
+    #[serde(default, rename = "bottleneck")]
+    pub bottlenecks: Vec<Spanned<Bottleneck>>,
     /// What happens, in this order.
     #[serde(rename = "phase")]
     pub phases: Vec<Spanned<Phase>>,
@@ -146,6 +182,15 @@ pub struct Relay {
     /// Lines for its torrc, such as `RelayBandwidthRate 128 KBytes`. Default: none.
     #[serde(default)]
     pub torrc: Vec<String>,
+    /// What all that its host sends passes first, whoever it is for. Default: no limit.
+    #[serde(default)]
+    pub up: LinkOptions,
+    /// What all that its host receives passes last. Default: no limit.
+    #[serde(default)]
+    pub down: LinkOptions,
+    /// Labels of its figures, besides `relay`. Default: none.
+    #[serde(default)]
+    pub labels: Labels,
 }
 
 /// What the relays of a network are, and how they talk to each other.
@@ -195,56 +240,36 @@ pub struct WireGroup {
     pub back: Option<DirectionOptions>,
 }
 
-/// An onion proxy on a host of its own, and what it is used for.
+/// What limits some clients, and how much of it they use: either a wire, all of whose bytes count, or a rate that Tor
+/// keeps, for which the cells count that brought its clients their data.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Client {
-    /// Its host's name.
-    pub name: String,
-    /// The relays of its circuit, guard first.
-    pub path: Vec<String>,
-    /// What it does.
-    pub program: Traffic,
-    /// Labels of its figures: clients with the same ones share their figures. Default: none.
-    #[serde(default)]
+pub struct Bottleneck {
+    /// Labels of its figure.
     pub labels: Labels,
+    /// The group of the wire; the busiest counts if there are several. Default: it is no wire.
+    #[serde(default)]
+    pub wires: Option<String>,
+    /// Which direction of it: `there` or `back`. Default: there.
+    #[serde(default)]
+    pub direction: Way,
+    /// The clients that share a rate and do not share it with others. Default: it is a wire.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// The rate that they share, in 1000 bytes per second. Default: it is a wire.
+    #[serde(default)]
+    pub rate_kb_s: Option<f64>,
 }
 
-/// A client's traffic program. In TOML `{ probe = { pause = "200 ms" } }`, `{ bulk = {} }` and so on.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Traffic {
-    /// One-cell questions about the server's clock, each over a stream of its own.
-    Probe {
-        /// The mean of the exponential pause from one to the next.
-        #[serde(deserialize_with = "parse::duration")]
-        pause: Duration,
-    },
-    /// A stream from the server without end.
-    Bulk {
-        /// The most that the server sends, in 1000 bytes per second, lest a stream outrun the emulator; 0 is no limit.
-        /// Default: 0.
-        #[serde(default)]
-        limit_kb_s: u64,
-    },
-    /// A stream to the server without end. What counts is what reached the server.
-    Upload {},
-    /// Downloads with pauses between them. Both are uniform between their bounds.
-    Fetch {
-        /// Least and greatest size.
-        #[serde(deserialize_with = "parse::sizes_bytes")]
-        size: [u64; 2],
-        /// Shortest and longest pause from the end of one to the beginning of the next.
-        #[serde(deserialize_with = "parse::durations")]
-        pause: [Duration; 2],
-    },
-}
-
-impl Traffic {
-    /// Whether it has the one stream without end that must be steady before anything counts.
-    fn streams(&self) -> bool {
-        matches!(self, Traffic::Bulk { .. } | Traffic::Upload {})
-    }
+/// A direction of a group of wires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// From the first host of a pair to the second.
+    #[default]
+    There,
+    /// From the second to the first.
+    Back,
 }
 
 /// A part of an experiment.
@@ -261,9 +286,15 @@ pub struct Phase {
     /// say.
     #[serde(default)]
     pub wires: BTreeMap<String, WirePair>,
-    /// Who does something. Default: every client.
+    /// What changes while everything counts, in this order. Default: nothing.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+    /// Who does something, clients and flows. Default: all.
     #[serde(default)]
     pub clients: Vec<String>,
+    /// The relays of its clients' circuits, guard first. Default: each client's own path.
+    #[serde(default)]
+    pub path: Vec<String>,
     /// The longest wait for streams to be steady. Default: 15 s.
     #[serde(default = "steady_max", deserialize_with = "parse::duration")]
     pub steady_max: Duration,
@@ -279,9 +310,32 @@ pub struct Phase {
     /// Whether the attackers act while everything counts. Default: no.
     #[serde(default)]
     pub attack: bool,
+    /// Whether they act from the phase's beginning on, when its circuits are built; in the run's first phase, from the
+    /// network's. Default: no.
+    #[serde(default)]
+    pub attack_early: bool,
+    /// Whether it makes no difference which transport carries the circuits. Otherwise the phase waits until relays have
+    /// reached each other over the arm's, and the run is invalid when that carries less than 99 % of the cells.
+    /// Default: no.
+    #[serde(default)]
+    pub any_transport: bool,
+    /// The longest wait for relays to reach each other over the arm's transport. Default: 60 s.
+    #[serde(default = "pairs_max", deserialize_with = "parse::duration")]
+    pub pairs_max: Duration,
     /// Whether a client that gets nothing is a result. Otherwise the run is invalid. Default: no.
     #[serde(default)]
     pub may_fail: bool,
+}
+
+/// A change of wires within a phase.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When, from the moment on that everything counts.
+    #[serde(deserialize_with = "parse::duration")]
+    pub after: Duration,
+    /// What groups of wires are from then on, by name; see [`Phase::wires`].
+    pub wires: BTreeMap<String, WirePair>,
 }
 
 /// How an arm runs the plan's network, in TOML `[arm.tor]`.
@@ -318,6 +372,16 @@ pub struct WirePair {
     pub back: Option<DirectionOptions>,
 }
 
+impl Way {
+    /// Its name in labels.
+    fn name(self) -> &'static str {
+        match self {
+            Way::There => "there",
+            Way::Back => "back",
+        }
+    }
+}
+
 impl Tor {
     /// How long an arm takes.
     pub(super) fn duration(&self) -> Duration {
@@ -337,9 +401,20 @@ impl Tor {
 }
 
 impl Phase {
-    /// Whether a client does something in it.
-    fn has(&self, client: &Client) -> bool {
-        self.clients.is_empty() || self.clients.contains(&client.name)
+    /// Whether a client or flow of this name does something in it.
+    fn has(&self, name: &str) -> bool {
+        self.clients.is_empty() || self.clients.iter().any(|client| client == name)
+    }
+
+    /// The relays of a client's circuits.
+    fn path_of<'a>(&'a self, client: &'a Client) -> &'a [String] {
+        if self.path.is_empty() { &client.path } else { &self.path }
+    }
+
+    /// Whether it changes the wires of a group, from its beginning on or later.
+    fn changes_wires(&self, group: &str) -> bool {
+        let changes = self.changes.iter().map(|change| &change.wires);
+        [&self.wires].into_iter().chain(changes).any(|wires| wires.contains_key(group))
     }
 }
 
@@ -375,7 +450,8 @@ impl ArmRun<'_> {
     pub(super) fn measure(self, on_step: &mut dyn FnMut(&str)) -> Result<Measured> {
         let options = RunOptions { seed: self.seed, ..RunOptions::default() };
         let emulation = Emulation::start(&network::hosts(self.tor, self.arm), &options)?;
-        emulation.let_attack(false)?;
+        let first = self.tor.phases_of(self.run).next();
+        emulation.let_attack(first.is_some_and(|phase| phase.attack_early))?;
         let (samples, reasons) = self.play(&emulation, on_step)?;
         let mut conduct = wires::conduct(emulation.stop()?);
         conduct.reasons.extend(reasons);
@@ -395,7 +471,6 @@ impl ArmRun<'_> {
         let servers = network::servers(tor, emulation)?;
         let keepers = circuits::keepers(&network)?;
         let stage = phase::Stage { tor, arm, seed, emulation, network: &network, servers: &servers };
-        carried::wait_for_pairs(&stage, on_step)?;
         let (mut samples, mut reasons) = (Vec::new(), Vec::new());
         for phase in tor.phases_of(run) {
             let (sampled, faults) = stage.play(phase, on_step)?;
@@ -415,6 +490,10 @@ fn default_wire() -> DirectionOptions {
 
 fn steady_max() -> Duration {
     Duration::from_secs(15)
+}
+
+fn pairs_max() -> Duration {
+    Duration::from_secs(60)
 }
 
 fn yes() -> bool {

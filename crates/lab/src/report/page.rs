@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Results;
 use super::chart::{self, Curve, Row, TAIL};
 use crate::figures::{Figure, Labels};
-use crate::plan::{Check, Plan, Statistic};
+use crate::plan::{Check, Judgement, Outcome, Plan, Statistic};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -25,6 +25,7 @@ pub fn page(results: &[Results<'_>]) -> String {
         html += &first_page(result);
     }
     html += "</section>\n";
+    html += &targets(results);
     html += &known_values(results);
     html += &figures(results);
     html += &distributions(results);
@@ -142,6 +143,56 @@ fn known_values(results: &[Results<'_>]) -> String {
     html + "</table></div>\n"
 }
 
+/// What became of the plans' targets.
+fn targets(results: &[Results<'_>]) -> String {
+    let rows: Vec<(usize, &Judgement)> = numbered(results)
+        .flat_map(|(run, result)| result.summary.targets.iter().map(move |target| (run, target)))
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let several = results.len() > 1;
+    let mut html = "<h2>Targets</h2>\n<p class=\"soft\">Met when the whole 95 % interval keeps the bound, missed when none of \
+                    it does, otherwise open.</p>\n<div class=\"wide\"><table>\n<tr>"
+        .to_owned();
+    html += if several { "<th>run</th>" } else { "" };
+    html += "<th>figure</th><th>labels</th><th>source</th><th class=\"n\">ours [95 %]</th><th class=\"n\">to be</th><th></th></tr>\n";
+    for (run, target) in rows {
+        html += "<tr>";
+        if several {
+            html += &format!("<td>{}</td>", run_name(run));
+        }
+        let outcome = target.outcome.name();
+        let verdict = match target.outcome {
+            Outcome::Met => format!("<span class=\"holds\">{outcome}</span>"),
+            Outcome::Missed | Outcome::NotMeasured => format!("<span class=\"fails\">{outcome}</span>"),
+            Outcome::Open => outcome.to_owned(),
+        };
+        html += &format!(
+            "<td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{verdict}</td></tr>\n",
+            escape(&target.figure),
+            escape(&join(&target.labels)),
+            escape(&target.source),
+            judged(target),
+            demanded(target),
+        );
+    }
+    html + "</table></div>\n"
+}
+
+/// The value that is judged, with its interval.
+pub(super) fn judged(target: &Judgement) -> String {
+    let interval = target.ci95.map(|[low, high]| format!(" [{}, {}]", number(low), number(high)));
+    target.ours.map_or("nothing".to_owned(), number) + &interval.unwrap_or_default()
+}
+
+/// The bounds of a target in words.
+pub(super) fn demanded(target: &Judgement) -> String {
+    let most = target.at_most.map(|most| format!("at most {}", number(most)));
+    let least = target.at_least.map(|least| format!("at least {}", number(least)));
+    least.into_iter().chain(most).collect::<Vec<_>>().join(", ")
+}
+
 /// The interval of our value, if it is a mean.
 fn interval_of(result: &Results<'_>, check: &Check) -> Option<[f64; 2]> {
     let mut figures = result.summary.figures.iter();
@@ -185,15 +236,16 @@ fn figures(results: &[Results<'_>]) -> String {
     html
 }
 
-/// The names of the figures that a plan compares, plots or knows something about.
+/// The names of the figures that a plan has targets for, compares, plots or knows something about.
 fn in_question(plan: &Plan) -> Vec<&str> {
+    let targets = plan.targets.iter().map(|target| &*target.as_ref().figure);
     let known = plan.known.iter().map(|known| &*known.as_ref().figure);
     let plotted = plan.plots.iter().map(|plot| &*plot.as_ref().figure);
     let compared = plan.compare.iter().flat_map(|compare| {
         let compare = compare.as_ref();
         [&*compare.figure, &*compare.name].into_iter().chain(compare.to.as_deref())
     });
-    known.chain(plotted).chain(compared).collect()
+    targets.chain(known).chain(plotted).chain(compared).collect()
 }
 
 fn figure_group(name: &str, group: &[&Found<'_>], several: bool) -> String {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::figures::{Labels, labels};
-use crate::plan::{Check, Conditions, Noise, Statistic};
+use crate::plan::{Check, Conditions, Judgement, Noise, Outcome, Statistic};
 
 fn stored(transports: &[&str]) -> Stored {
     let plan = Plan::load("calibrate", &BTreeMap::new()).unwrap().plan;
@@ -28,6 +28,17 @@ fn stored(transports: &[&str]) -> Stored {
         bounds: Some([49.0, 51.0]),
         holds: Some(false),
     };
+    let target = Judgement {
+        figure: "delay_ms".into(),
+        labels: labels([("transport", "stock")]),
+        unit: "ms".into(),
+        at_most: Some(40.0),
+        at_least: None,
+        source: "a & b".into(),
+        ours: Some(52.5),
+        ci95: Some([52.0, 53.0]),
+        outcome: Outcome::Missed,
+    };
     let summary = Summary {
         plan: "calibrate".into(),
         set: BTreeMap::from([("probes".to_owned(), "9".to_owned())]),
@@ -47,6 +58,7 @@ fn stored(transports: &[&str]) -> Stored {
         repeated: vec!["run 1 of 2: tls: late".into()],
         figures: samples.figures(),
         checks: vec![check],
+        targets: vec![target],
     };
     Stored { plan, summary, samples }
 }
@@ -95,6 +107,9 @@ fn a_report_is_well_formed_and_says_everything() {
         "&quot;Tom &amp; Jerry&quot; &lt;1940&gt;",
         "does not hold",
         "not measured",
+        "a &amp; b",
+        "at most 40",
+        "missed",
         "0123abcd",
         "4, 5, 6 (3 of 3 runs)",
         "heddle lab run calibrate --set 'a&lt;b'",

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::Results;
-use super::page::{join, number};
+use super::page::{demanded, join, judged, number};
 
 /// Every figure of some results, one line each, and whether to trust them.
 pub fn text(results: &[Results<'_>]) -> String {
@@ -44,6 +44,12 @@ pub fn text(results: &[Results<'_>]) -> String {
         }
         for repeated in &summary.repeated {
             put(format_args!("  measured once more: {repeated}"));
+        }
+        for target in &summary.targets {
+            let labels = join(&target.labels);
+            let (ours, bounds) = (judged(target), demanded(target));
+            let outcome = target.outcome.name();
+            put(format_args!("  target {outcome}: {} ({labels}) is {ours}, to be {bounds}", target.figure));
         }
         match summary.valid {
             true => put(format_args!("  valid")),

@@ -55,6 +55,13 @@ pub enum Event {
         /// From the request over the stream to the answer: one cell each way.
         echo_ms: f64,
     },
+    /// One echo over a stream that stays.
+    Echo {
+        /// Its end.
+        t_s: f64,
+        /// From the message to its coming back: one cell each way.
+        echo_ms: f64,
+    },
     /// One download.
     Fetch {
         /// Its end.

@@ -39,6 +39,8 @@ pub use steady::Steady;
 
 /// How long a second is.
 const SECOND: Duration = Duration::from_secs(1);
+/// How long a client that stopped reading goes on with that.
+const STALL: Duration = Duration::from_secs(24 * 3600);
 /// How long the bulk client waits before it opens a broken stream again.
 const REOPEN: Duration = Duration::from_secs(1);
 
@@ -53,6 +55,9 @@ pub struct TimingOptions {
     pub bulk: bool,
     /// The rate at which the server sends the bulk stream, in bytes per second; 0 is no limit.
     pub bulk_limit_b_s: u64,
+    /// How long the bulk stream is read from its opening on; then the client stops reading and leaves it open. `None` is
+    /// to the end.
+    pub bulk_reads_for: Option<Duration>,
     /// The mean pause from the end of a probe to the beginning of the next; `None` is no probes.
     pub probe_pause: Option<Duration>,
     /// How long the measurement takes, in whole seconds, at least one.
@@ -69,6 +74,7 @@ impl TimingOptions {
             identity,
             bulk: true,
             bulk_limit_b_s: 0,
+            bulk_reads_for: None,
             probe_pause: Some(Duration::from_millis(500)),
             duration: Duration::from_secs(60),
             warmup_max: Duration::from_secs(30),
@@ -269,7 +275,13 @@ fn read_stream(options: &TimingOptions, tally: &Mutex<Tally>, over: &Stop) -> No
     }
     let mut readings = Readings::default();
     let mut chunk = vec![0; CHUNK];
+    let stalls = options.bulk_reads_for.map(|reads_for| Instant::now() + reads_for);
     loop {
+        if stalls.is_some_and(|stalls| stalls <= Instant::now()) {
+            // Long beyond any program's end.
+            over.sleep_until(Instant::now() + STALL);
+            return Note::Failed(Stage::Transfer, Error::Interrupted);
+        }
         peer.begin();
         let len = match peer.receive(&mut chunk) {
             Ok(0) => return Note::Failed(Stage::Transfer, closed("the timing server")),

@@ -1,20 +1,21 @@
 //! Whether the transport that an arm names carries its circuits, by what Heddle relays tell at their MetricsPort.
 //!
-//! 1. Relays that are neighbours on a path and have the same transport are *pairs*. Before the first phase circuits are
-//!    built and closed again until every pair has the connection that its transport needs, because relays find each
-//!    other only by circuits.
-//! 2. In each phase, of the cells of relays that have pairs on every path and no client beside them, the share is told
-//!    that went over their transport. A silent return to TLS must not pass for a result.
+//! 1. Relays that are neighbours on a phase's paths and have the same transport are *pairs*. Before a phase circuits are
+//!    built and closed again until they go over their transport between all pairs, because relays find each other only by
+//!    circuits.
+//! 2. Of the cells of relays that have pairs on every path of the phase and no client beside them, the share is told that
+//!    went over their transport. A silent return to TLS must not pass for a result.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use toml::Spanned;
 
 use super::phase::Stage;
-use super::{Relay, Tor, TorArm, Transport, circuits};
+use super::{Phase, Relay, Sampled, Tor, TorArm, Transport, circuits};
 use crate::error::{Error, Result};
+use crate::figures::{Labels, labels};
 use crate::interrupt;
 use crate::metrics::Metrics;
 
@@ -22,8 +23,6 @@ use crate::metrics::Metrics;
 const METRICS_PORT: u16 = 9035;
 /// How long a relay may take to tell them.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// How long pairs may take to find each other.
-const PAIRING_MAX: Duration = Duration::from_secs(60);
 /// The least share of cells that the transport must carry.
 const SHARE_MIN: f64 = 0.99;
 /// Where there are fewer cells than this, those of directories weigh too much to judge by the share.
@@ -49,56 +48,69 @@ pub(super) fn read(stage: &Stage<'_>) -> Result<Readings> {
     heddle.map(scrape).collect()
 }
 
-/// Builds circuits until all pairs have found each other.
-pub(super) fn wait_for_pairs(stage: &Stage<'_>, on_step: &mut dyn FnMut(&str)) -> Result<()> {
-    let wanted = pairs_by_relay(stage.tor, stage.arm);
-    let clients: Vec<_> =
-        stage.tor.clients.iter().map(Spanned::as_ref).zip(stage.network.clients()).collect();
+/// Builds circuits until all pairs of a phase have found each other, and says how long that took, in seconds. `None` if
+/// there are none.
+pub(super) fn wait_for_pairs(
+    stage: &Stage<'_>,
+    phase: &Phase,
+    on_step: &mut dyn FnMut(&str),
+) -> Result<Option<f64>> {
+    let wanted = lanes_by_relay(stage.tor, stage.arm, phase);
+    if wanted.iter().all(|(.., lanes)| *lanes == 0) {
+        return Ok(None);
+    }
+    let clients = stage.tor.clients.iter().map(Spanned::as_ref).zip(stage.network.clients());
+    let clients: Vec<_> = clients
+        .filter(|(options, _)| phase.has(&options.name))
+        .map(|(options, client)| (phase.path_of(options), client))
+        .collect();
     let begun = Instant::now();
     loop {
         interrupt::check()?;
-        let missing = missing(&wanted, &read(stage)?);
-        let Some((relay, transport)) = missing else { return Ok(()) };
-        if begun.elapsed() > PAIRING_MAX {
+        let (tried, before) = (begun.elapsed(), read(stage)?);
+        let open = circuits::build(stage.network, &clients)?;
+        let missing = missing(&wanted, &before, &read(stage)?);
+        circuits::close(&open)?;
+        let Some((relay, transport)) = missing else { return Ok(Some(tried.as_secs_f64())) };
+        if begun.elapsed() > phase.pairs_max {
             let waiting_for = format!("{relay} to reach all its neighbours over {transport}");
-            return Err(Error::Deadline { waiting_for, after: PAIRING_MAX });
+            return Err(Error::Deadline { waiting_for, after: phase.pairs_max });
         }
         on_step(&format!("waiting for {relay} to reach its neighbours over {transport}"));
-        let open = circuits::build(stage.network, &clients)?;
-        circuits::close(&open)?;
     }
 }
 
-/// A relay that has not reached all of its neighbours, and its transport.
+/// A relay with fewer new lanes over its transport than circuits were built for, and its transport. Lanes that end meanwhile
+/// let it look so, too; then the next try shows better.
 fn missing<'a>(
     wanted: &[(&'a str, &'static str, usize)],
-    readings: &Readings,
+    before: &Readings,
+    after: &Readings,
 ) -> Option<(&'a str, &'static str)> {
-    let is_missing = |(relay, transport, pairs): &&(&str, &'static str, usize)| {
-        let metrics = readings.iter().find(|(name, _)| name == relay).map(|(_, metrics)| metrics);
-        let links = metrics.map_or(0.0, |metrics| metrics.sum("heddle_links", &[("transport", transport)]));
-        (links as usize) < *pairs
+    let is_missing = |(relay, transport, lanes): &&(&str, &'static str, usize)| {
+        let count = |readings: &Readings| {
+            let metrics = readings.iter().find(|(name, _)| name == relay).map(|(_, metrics)| metrics);
+            metrics.map_or(0.0, |metrics| metrics.sum("heddle_lanes", &[("transport", transport)]))
+        };
+        count(after) - count(before) < *lanes as f64
     };
     wanted.iter().find(is_missing).map(|(relay, transport, _)| (*relay, *transport))
 }
 
-/// How many neighbours each relay with a transport of flows must reach over it.
-fn pairs_by_relay<'a>(tor: &'a Tor, arm: &TorArm) -> Vec<(&'a str, &'static str, usize)> {
-    let mut pairs = Vec::new();
+/// How many lanes each relay with a transport of flows has over it when each client of a phase has one circuit.
+fn lanes_by_relay<'a>(tor: &'a Tor, arm: &TorArm, phase: &'a Phase) -> Vec<(&'a str, &'static str, usize)> {
+    let mut wanted = Vec::new();
     for relay in tor.relays.iter().map(Spanned::as_ref) {
         let transport = transport(arm, relay);
         let Some(metric) = transport.metric().filter(|_| transport != Transport::Tls) else { continue };
-        let mut neighbours = BTreeSet::new();
-        for [from, to] in steps(tor) {
-            let other = if from == relay.name { to } else { from };
-            let touches = from == relay.name || to == relay.name;
-            if touches && transport_of(tor, arm, other) == Some(transport) {
-                neighbours.insert(other);
-            }
-        }
-        pairs.push((&*relay.name, metric, neighbours.len()));
+        let is_pair = |[from, to]: &[&str; 2]| {
+            let other = if *from == relay.name { to } else { from };
+            let touches = *from == relay.name || *to == relay.name;
+            touches && transport_of(tor, arm, other) == Some(transport)
+        };
+        wanted.push((&*relay.name, metric, steps(tor, phase).filter(is_pair).count()));
     }
-    pairs
+    wanted
 }
 
 /// The share of cells that the transport carried between two readings, from 0 to 1, over the relays by which it can be
@@ -106,12 +118,13 @@ fn pairs_by_relay<'a>(tor: &'a Tor, arm: &TorArm) -> Vec<(&'a str, &'static str,
 pub(super) fn share(
     tor: &Tor,
     arm: &TorArm,
+    phase: &Phase,
     before: &Readings,
     after: &Readings,
 ) -> (Option<f64>, Option<String>) {
     let (mut over, mut all) = (0.0, 0.0);
     for ((name, before), (_, after)) in before.iter().zip(after) {
-        let Some(metric) = witness(tor, arm, name) else { continue };
+        let Some(metric) = witness(tor, arm, phase, name) else { continue };
         let since = |labels: &[(&str, &str)]| {
             after.sum("heddle_cells_total", labels) - before.sum("heddle_cells_total", labels)
         };
@@ -122,27 +135,63 @@ pub(super) fn share(
         return (None, None);
     }
     let share = over / all;
-    let is_bad = share < SHARE_MIN && all >= CELLS_MIN;
+    let is_bad = share < SHARE_MIN && all >= CELLS_MIN && !phase.any_transport;
     (Some(share), is_bad.then(|| format!("the transport carried {:.1} % of the cells", 100.0 * share)))
 }
 
 /// The transport of a relay by whose cells one can tell: it has one, and is never the first of a path, where cells come
 /// from a client, and all its neighbours have the same one.
-fn witness(tor: &Tor, arm: &TorArm, name: &str) -> Option<&'static str> {
+fn witness(tor: &Tor, arm: &TorArm, phase: &Phase, name: &str) -> Option<&'static str> {
     let transport = transport_of(tor, arm, name)?;
-    let mut clients = tor.clients.iter().map(Spanned::as_ref);
-    let is_first = clients.any(|client| client.path.first().is_some_and(|first| first == name));
-    let all_have = steps(tor)
+    let mut paths = paths(tor, phase);
+    let is_first = paths.any(|path| path.first().is_some_and(|first| first == name));
+    let all_have = steps(tor, phase)
         .filter(|step| step.contains(&name))
         .all(|step| step.into_iter().all(|end| transport_of(tor, arm, end) == Some(transport)));
-    let is_used = steps(tor).any(|step| step.contains(&name));
+    let is_used = steps(tor, phase).any(|step| step.contains(&name));
     transport.metric().filter(|_| !is_first && all_have && is_used)
 }
 
+/// The paths of a phase's circuits.
+fn paths<'a>(tor: &'a Tor, phase: &'a Phase) -> impl Iterator<Item = &'a [String]> {
+    let clients = tor.clients.iter().map(Spanned::as_ref).filter(|client| phase.has(&client.name));
+    clients.map(|client| phase.path_of(client))
+}
+
 /// Each relay of a path with the next one, path by path.
-fn steps(tor: &Tor) -> impl Iterator<Item = [&str; 2]> {
-    let paths = tor.clients.iter().map(|client| &client.as_ref().path);
-    paths.flat_map(|path| path.windows(2).map(|step| [&*step[0], &*step[1]]))
+fn steps<'a>(tor: &'a Tor, phase: &'a Phase) -> impl Iterator<Item = [&'a str; 2]> {
+    paths(tor, phase).flat_map(|path| path.windows(2).map(|step| [&*step[0], &*step[1]]))
+}
+
+/// What Heddle relays tell about fallbacks since `before`, and about their queues.
+pub(super) fn figures(tor: &Tor, before: &Readings, after: &Readings) -> Vec<Sampled> {
+    let mut fallbacks: BTreeMap<String, f64> = BTreeMap::new();
+    let mut samples = Vec::new();
+    for ((name, before), (_, after)) in before.iter().zip(after) {
+        for reason in after.values_of("heddle_fallbacks_total", "reason") {
+            let count = |at: &Metrics| at.sum("heddle_fallbacks_total", &[("reason", reason)]);
+            *fallbacks.entry(reason.to_owned()).or_default() += count(after) - count(before);
+        }
+        let relay = tor.relays.iter().map(Spanned::as_ref).find(|relay| relay.name == *name);
+        let of_relay = relay.map(|relay| relay.labels.clone()).unwrap_or_default();
+        let of_relay: Labels = of_relay.into_iter().chain(labels([("relay", name)])).collect();
+        for figure in ["queue_cells_max", "held_queue_cells_max"] {
+            let value = after.sum(&format!("heddle_{figure}"), &[]);
+            samples.push(Sampled {
+                name: figure.to_owned(),
+                labels: of_relay.clone(),
+                unit: "cells",
+                values: vec![value],
+            });
+        }
+    }
+    samples.extend(fallbacks.into_iter().map(|(reason, count)| Sampled {
+        name: "fallbacks".into(),
+        labels: labels([("reason", &*reason)]),
+        unit: "1",
+        values: vec![count],
+    }));
+    samples
 }
 
 fn transport(arm: &TorArm, relay: &Relay) -> Transport {
@@ -159,9 +208,9 @@ mod tests {
     use super::*;
     use crate::plan::tor::tests::{network_of, small};
 
-    fn metrics(links: u32, quic: u32, tls: u32) -> Metrics {
+    fn metrics(lanes: u32, quic: u32, tls: u32) -> Metrics {
         Metrics::parse(&format!(
-            "heddle_links{{transport=\"quic\"}} {links}\nheddle_cells_total{{transport=\"quic\"}} {quic}\n\
+            "heddle_lanes{{transport=\"quic\"}} {lanes}\nheddle_cells_total{{transport=\"quic\"}} {quic}\n\
              heddle_cells_total{{transport=\"tls\"}} {tls}\n"
         ))
     }
@@ -175,22 +224,25 @@ mod tests {
         let quic = ("transport = \"tls\"", "transport = \"quic\"");
         let loaded = small(quic).unwrap();
         let (tor, arm) = network_of(&loaded.plan);
+        let phase = tor.phases[0].as_ref();
         // The middle is stock whatever the arm says, so nobody is a pair and nobody tells.
-        assert_eq!(pairs_by_relay(tor, arm), [("guard", "quic", 0), ("exit", "quic", 0)]);
-        assert_eq!(witness(tor, arm, "exit"), None);
+        assert_eq!(lanes_by_relay(tor, arm, phase), [("guard", "quic", 0), ("exit", "quic", 0)]);
+        assert_eq!(witness(tor, arm, phase, "exit"), None);
         let mut all = tor.clone();
         all.relays = tor
             .relays
             .iter()
             .map(|relay| Spanned::new(relay.span(), Relay { transport: None, ..relay.as_ref().clone() }))
             .collect();
-        let wanted = pairs_by_relay(&all, arm);
-        assert_eq!(wanted, [("guard", "quic", 1), ("middle", "quic", 2), ("exit", "quic", 1)]);
-        assert_eq!(witness(&all, arm, "guard"), None);
-        assert_eq!(witness(&all, arm, "exit"), Some("quic"));
-        assert_eq!(missing(&wanted, &readings(metrics(1, 0, 0))), Some(("middle", "quic")));
-        assert_eq!(missing(&wanted[2..], &readings(metrics(1, 0, 0))), None);
-        let share = |after| share(&all, arm, &readings(metrics(1, 0, 0)), &readings(after));
+        let wanted = lanes_by_relay(&all, arm, phase);
+        assert_eq!(wanted, [("guard", "quic", 2), ("middle", "quic", 4), ("exit", "quic", 2)]);
+        assert_eq!(witness(&all, arm, phase, "guard"), None);
+        assert_eq!(witness(&all, arm, phase, "exit"), Some("quic"));
+        let before = readings(metrics(5, 0, 0));
+        assert_eq!(missing(&wanted, &before, &before), Some(("guard", "quic")));
+        assert_eq!(missing(&wanted[2..], &before, &readings(metrics(6, 0, 0))), Some(("exit", "quic")));
+        assert_eq!(missing(&wanted[2..], &before, &readings(metrics(7, 0, 0))), None);
+        let share = |after| share(&all, arm, phase, &readings(metrics(1, 0, 0)), &readings(after));
         assert_eq!(share(metrics(1, 0, 0)), (None, None));
         assert_eq!(share(metrics(1, 100, 100)), (Some(0.5), None));
         let (told, fault) = share(metrics(1, 9000, 1000));

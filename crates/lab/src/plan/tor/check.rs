@@ -7,7 +7,7 @@ use heddle_netem::DirectionOptions;
 use toml::Spanned;
 
 use super::network::{AUTHORITIES, can_become, directions, host_names, hosts};
-use super::{Client, FIGURES, Phase, Relay, Tor, TorArm, Traffic, WireGroup, WirePair};
+use super::{Bottleneck, Client, FIGURES, Flow, Phase, Relay, Tor, TorArm, Traffic, WireGroup, WirePair};
 
 use crate::emulator::AttackOptions;
 
@@ -18,6 +18,10 @@ const NAME_MAX: usize = 19;
 const HOSTS_MAX: usize = 60;
 /// Shortest and longest path of a circuit.
 const HOPS: std::ops::RangeInclusive<usize> = 1..=8;
+/// The most circuits of a client, or connections of a flow.
+const TIMES_MAX: usize = 200;
+/// The shortest time from one echo to the next.
+const ECHO_MIN: Duration = Duration::from_millis(1);
 /// The longest line for a torrc.
 const LINE_MAX: usize = 1000;
 
@@ -54,14 +58,26 @@ pub(in crate::plan) fn check(tor: &Tor) -> Result<(), Fault> {
         check_attack(attack.as_ref(), &taken).map_err(|what| (Some(attack.span().start), what))?;
     }
     check_direction(&tor.default_wire).map_err(|what| general(format!("default_wire: {what}")))?;
-    let exits: BTreeMap<&str, bool> =
+    let relays: BTreeMap<&str, bool> =
         tor.relays.iter().map(|relay| (&*relay.as_ref().name, relay.as_ref().exit)).collect();
     for client in &tor.clients {
-        check_client(client.as_ref(), &exits).map_err(|what| (Some(client.span().start), what))?;
+        check_client(client.as_ref(), &relays).map_err(|what| (Some(client.span().start), what))?;
     }
-    let clients: BTreeSet<&str> = tor.clients.iter().map(|client| &*client.as_ref().name).collect();
+    let mut actors: BTreeSet<&str> = tor.clients.iter().map(|client| &*client.as_ref().name).collect();
+    for flow in &tor.flows {
+        let at = |what: String| (Some(flow.span().start), what);
+        check_flow(flow.as_ref(), &taken).map_err(at)?;
+        if !actors.insert(&flow.as_ref().name) {
+            return Err(at(format!("{:?} is there already", flow.as_ref().name)));
+        }
+    }
+    for bottleneck in &tor.bottlenecks {
+        let checked = check_bottleneck(bottleneck.as_ref(), &groups, &actors);
+        checked.map_err(|what| (Some(bottleneck.span().start), what))?;
+    }
     for phase in &tor.phases {
-        check_phase(phase.as_ref(), &clients).map_err(|what| (Some(phase.span().start), what))?;
+        let checked = check_phase(phase.as_ref(), &actors, &relays);
+        checked.map_err(|what| (Some(phase.span().start), what))?;
     }
     Ok(())
 }
@@ -73,7 +89,8 @@ pub(in crate::plan) fn check_arm(tor: &Tor, arm: &TorArm) -> Result<(), String> 
         check_pair(tor, name, pair)?;
     }
     for phase in tor.phases.iter().map(Spanned::as_ref) {
-        for (name, pair) in &phase.wires {
+        let changes = phase.changes.iter().flat_map(|change| &change.wires);
+        for (name, pair) in phase.wires.iter().chain(changes) {
             let group = check_pair(tor, name, pair)?;
             let before = directions(group, arm.wires.get(name));
             let fits = before.into_iter().zip(directions(group, Some(pair)));
@@ -136,35 +153,39 @@ fn check_relay(relay: &Relay) -> Result<(), String> {
     check_lines(torrc.iter())
 }
 
-fn check_lines<'a>(mut lines: impl Iterator<Item = &'a String>) -> Result<(), String> {
-    let bad = |line: &&String| line.is_empty() || line.len() > LINE_MAX || line.contains(char::is_control);
-    match lines.find(bad) {
-        Some(line) => Err(format!("{line:?} is no line for a torrc")),
-        None => Ok(()),
+fn check_flow(flow: &Flow, hosts: &BTreeSet<&str>) -> Result<(), String> {
+    if let Some(host) = [&flow.from, &flow.to].into_iter().find(|host| !hosts.contains(&***host)) {
+        return Err(format!("there is no host {host:?}"));
+    }
+    if flow.from == flow.to {
+        return Err(format!("flow {:?} has no wire from {:?} to itself", flow.name, flow.from));
+    }
+    check_traffic(&flow.program, flow.connections)
+}
+
+fn check_bottleneck(
+    bottleneck: &Bottleneck,
+    groups: &BTreeSet<&String>,
+    actors: &BTreeSet<&str>,
+) -> Result<(), String> {
+    let Bottleneck { wires, clients, rate_kb_s, .. } = bottleneck;
+    if let Some(client) = clients.iter().find(|client| !actors.contains(&***client)) {
+        return Err(format!("there is no client {client:?}"));
+    }
+    match (wires, rate_kb_s) {
+        (Some(group), None) if clients.is_empty() => match groups.contains(group) {
+            true => Ok(()),
+            false => Err(format!("the network has no wires {group:?}")),
+        },
+        (None, Some(rate)) if !clients.is_empty() && *rate > 0.0 && rate.is_finite() => Ok(()),
+        _ => Err("a bottleneck has either `wires`, or `clients` and a rate above 0".into()),
     }
 }
 
-fn check_client(client: &Client, exits: &BTreeMap<&str, bool>) -> Result<(), String> {
-    let Client { name, path, program, .. } = client;
-    if name == AUTHORITIES {
-        return Err(format!("a client cannot be called {name:?}"));
-    }
-    if !HOPS.contains(&path.len()) {
-        return Err(format!(
-            "a path of {} relays; possible is from {} to {}",
-            path.len(),
-            HOPS.start(),
-            HOPS.end()
-        ));
-    }
-    if let Some(hop) = path.iter().find(|hop| !exits.contains_key(&***hop)) {
-        return Err(format!("the path has {hop:?}, which is no relay"));
-    }
-    if path.windows(2).any(|pair| pair[0] == pair[1]) {
-        return Err("the path has the same relay twice in a row".into());
-    }
-    if !path.last().and_then(|last| exits.get(&**last)).is_some_and(|exit| *exit) {
-        return Err("the path does not end at an exit".into());
+/// Checks a program that runs so many times at once.
+fn check_traffic(program: &Traffic, times: usize) -> Result<(), String> {
+    if !(1..=TIMES_MAX).contains(&times) {
+        return Err(format!("a program runs {times} times at once; possible is from 1 to {TIMES_MAX}"));
     }
     match *program {
         Traffic::Fetch { size: [least, most], pause: [shortest, longest] }
@@ -173,16 +194,62 @@ fn check_client(client: &Client, exits: &BTreeMap<&str, bool>) -> Result<(), Str
             Err("sizes and pauses go from the least to the greatest".into())
         }
         Traffic::Fetch { size: [_, u64::MAX], .. } => Err("nobody can download that much".into()),
+        Traffic::Echo { every } if every < ECHO_MIN => Err("echoes are at least a millisecond apart".into()),
         _ => Ok(()),
     }
 }
 
-fn check_phase(phase: &Phase, clients: &BTreeSet<&str>) -> Result<(), String> {
+fn check_lines<'a>(mut lines: impl Iterator<Item = &'a String>) -> Result<(), String> {
+    let bad = |line: &&String| line.is_empty() || line.len() > LINE_MAX || line.contains(char::is_control);
+    match lines.find(bad) {
+        Some(line) => Err(format!("{line:?} is no line for a torrc")),
+        None => Ok(()),
+    }
+}
+
+fn check_client(client: &Client, relays: &BTreeMap<&str, bool>) -> Result<(), String> {
+    if client.name == AUTHORITIES {
+        return Err(format!("a client cannot be called {:?}", client.name));
+    }
+    check_path(&client.path, relays)?;
+    check_traffic(&client.program, client.circuits)
+}
+
+/// Checks the path of a circuit. `relays` says which of them exit.
+fn check_path(path: &[String], relays: &BTreeMap<&str, bool>) -> Result<(), String> {
+    if !HOPS.contains(&path.len()) {
+        return Err(format!(
+            "a path of {} relays; possible is from {} to {}",
+            path.len(),
+            HOPS.start(),
+            HOPS.end()
+        ));
+    }
+    if let Some(hop) = path.iter().find(|hop| !relays.contains_key(&***hop)) {
+        return Err(format!("the path has {hop:?}, which is no relay"));
+    }
+    if path.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err("the path has the same relay twice in a row".into());
+    }
+    if !path.last().and_then(|last| relays.get(&**last)).is_some_and(|exit| *exit) {
+        return Err("the path does not end at an exit".into());
+    }
+    Ok(())
+}
+
+fn check_phase(phase: &Phase, clients: &BTreeSet<&str>, relays: &BTreeMap<&str, bool>) -> Result<(), String> {
     if phase.duration < SECOND {
         return Err("a phase is measured for at least a second".into());
     }
     if let Some(client) = phase.clients.iter().find(|client| !clients.contains(&***client)) {
         return Err(format!("there is no client {client:?}"));
+    }
+    if !phase.path.is_empty() {
+        check_path(&phase.path, relays)?;
+    }
+    let times = phase.changes.iter().map(|change| change.after);
+    if !times.is_sorted() || phase.changes.iter().any(|change| change.after >= phase.duration) {
+        return Err("changes come one after the other, and before the phase is over".into());
     }
     match phase.figures.keys().find(|name| !FIGURES.contains(&name.as_str())) {
         Some(name) => Err(format!("no phase gives {name:?}; there are {}", FIGURES.join(", "))),

@@ -1,13 +1,14 @@
-//! The circuits of a phase: one for each client, over the path that the plan fixes.
+//! The circuits of a phase: those of each client, over the path that the plan fixes.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::Client as Options;
 use crate::control::{Attacher, CircuitId};
 use crate::error::{Error, Result};
 use crate::testnet::{Client, Network};
 
+/// How many circuits are built at the same time.
+const BUILDING_MAX: usize = 20;
 /// How long a circuit or a stream may take to open.
 pub(super) const OPEN_MAX: Duration = Duration::from_secs(30);
 
@@ -21,24 +22,34 @@ pub(super) fn keepers(network: &Network) -> Result<Vec<Attacher>> {
 pub(super) struct Open<'a> {
     pub(super) client: &'a Client,
     pub(super) id: CircuitId,
+    /// How long its building took.
+    pub(super) took: Duration,
 }
 
-/// Builds a circuit for each of these clients, all at the same time.
-pub(super) fn build<'a>(network: &'a Network, clients: &[(&Options, &'a Client)]) -> Result<Vec<Open<'a>>> {
-    thread::scope(|scope| {
-        let building: Vec<_> = clients
-            .iter()
-            .map(|(options, client)| scope.spawn(move || build_one(network, options, client)))
-            .collect();
-        let panicked = || Err(Error::Options("the building of a circuit panicked".into()));
-        building.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
-    })
+/// Builds a circuit for each of these clients over its path, many at the same time.
+pub(super) fn build<'a>(network: &'a Network, wanted: &[(&[String], &'a Client)]) -> Result<Vec<Open<'a>>> {
+    let panicked = || Err(Error::Options("the building of a circuit panicked".into()));
+    let mut open = Vec::new();
+    for some in wanted.chunks(BUILDING_MAX) {
+        let built: Result<Vec<Open<'a>>> = thread::scope(|scope| {
+            let building: Vec<_> = some
+                .iter()
+                .map(|(path, client)| scope.spawn(move || build_one(network, path, client)))
+                .collect();
+            building.into_iter().map(|thread| thread.join().unwrap_or_else(|_| panicked())).collect()
+        });
+        open.extend(built?);
+    }
+    Ok(open)
 }
 
-fn build_one<'a>(network: &Network, options: &Options, client: &'a Client) -> Result<Open<'a>> {
-    let path: Vec<&str> = options.path.iter().map(String::as_str).collect();
-    let id = client.control()?.build_circuit(&network.path(&path)?, OPEN_MAX)?;
-    Ok(Open { client, id })
+fn build_one<'a>(network: &Network, path: &[String], client: &'a Client) -> Result<Open<'a>> {
+    let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    let path = network.path(&path)?;
+    let mut control = client.control()?;
+    let begun = Instant::now();
+    let id = control.build_circuit(&path, OPEN_MAX)?;
+    Ok(Open { client, id, took: begun.elapsed() })
 }
 
 /// The share of circuits that are open still, in percent.

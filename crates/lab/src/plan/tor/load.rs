@@ -4,10 +4,16 @@ use heddle_netem::{DirectionOptions, DirectionStats, DropReason, Rate};
 use toml::Spanned;
 
 use super::network::directions;
-use super::{Phase, Sampled, Tor, TorArm};
+use super::programs::Log;
+use super::streams::{self, Window};
+use super::{Bottleneck, Phase, Sampled, Tor, TorArm};
 use crate::emulator::Emulation;
 use crate::error::Result;
 use crate::figures::labels;
+
+/// Bytes of a cell of a circuit, and of those the most that are a stream's (tor-spec 3 and 6.1).
+const CELL_BYTES: f64 = 514.0;
+const CELL_DATA_BYTES: f64 = 498.0;
 
 /// The counts of every direction of every wire of every group, in the plan's order.
 pub(super) type Counts = Vec<[Vec<DirectionStats>; 2]>;
@@ -48,6 +54,41 @@ pub(super) fn figures(
     }
     samples.push(sampled("lost_pct", "%", all.lost_pct()));
     samples
+}
+
+/// The use of each bottleneck: of a wire what `figures` tell of it; of a rate the cells that brought the clients which share
+/// it their data. Bottlenecks whose clients did nothing are left out.
+pub(super) fn used(
+    tor: &Tor,
+    names: &[&str],
+    logs: &[Log],
+    window: Window,
+    figures: &[Sampled],
+) -> Vec<Sampled> {
+    let of_wire = |bottleneck: &Bottleneck, group: &str| {
+        let labels = labels([("group", group), ("direction", bottleneck.direction.name())]);
+        let is_it = |sampled: &&Sampled| sampled.name == "wire_use_pct" && sampled.labels == labels;
+        figures.iter().find(is_it).map(|sampled| sampled.values[0] / 100.0)
+    };
+    let of_clients = |bottleneck: &Bottleneck, rate_kb_s: f64| {
+        let has = |name: &str| bottleneck.clients.iter().any(|client| client == name);
+        let received = names.iter().zip(logs).filter(|(name, _)| has(name));
+        let received_kb: Vec<f64> = received.map(|(_, log)| streams::received_kb(log, window)).collect();
+        let cells_kb = received_kb.iter().sum::<f64>() * CELL_BYTES / CELL_DATA_BYTES;
+        (!received_kb.is_empty()).then(|| cells_kb / window.length_s() / rate_kb_s)
+    };
+    let of = |bottleneck: &Bottleneck| {
+        let used = match (&bottleneck.wires, bottleneck.rate_kb_s) {
+            (Some(group), _) => of_wire(bottleneck, group),
+            (None, Some(rate_kb_s)) => of_clients(bottleneck, rate_kb_s),
+            (None, None) => None,
+        };
+        used.map(|used| Sampled {
+            labels: bottleneck.labels.clone(),
+            ..sampled("bottleneck_used", "1", used)
+        })
+    };
+    tor.bottlenecks.iter().filter_map(|bottleneck| of(bottleneck.as_ref())).collect()
 }
 
 /// What several wires of a direction carried together.
@@ -105,7 +146,11 @@ fn sampled(name: &str, unit: &'static str, value: f64) -> Sampled {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::plan::tor::tests::{network_of, small};
+    use crate::traffic::Event;
 
     #[test]
     fn the_busiest_wire_and_the_share_of_lost_packets_stand_out() {
@@ -128,5 +173,29 @@ mod tests {
         let mut free = Sum::default();
         free.add(&DirectionOptions::default(), &stats(0, 0), &stats(0, 0), 1.0);
         assert_eq!((free.use_pct, free.lost_pct(), free.figures().len()), (None, 0.0, 2));
+    }
+
+    #[test]
+    fn a_bottlenecks_use_is_of_its_wire_or_of_its_clients_cells() {
+        let bottleneck = "[[tor.bottleneck]]\nlabels = { at = \"wire\" }\nwires = \"path\"\n\n\
+                          [[tor.bottleneck]]\nlabels = { at = \"relay\" }\nclients = [\"up\"]\nrate_kb_s = 514\n\n[[tor.phase]]";
+        let loaded = small(("[[tor.phase]]", bottleneck)).unwrap();
+        let (tor, _) = network_of(&loaded.plan);
+        let opens = Instant::now();
+        let at = |s: f64| opens + Duration::from_secs_f64(s);
+        let window = Window { opens, closes: at(2.0) };
+        let second = Event::Second {
+            t_s: 0.0,
+            measured: true,
+            throughput_kb_s: 249.0,
+            delay_ms: None,
+            latency_ms: None,
+        };
+        let logs = [Log::new(), vec![(at(1.0), second.clone()), (at(2.0), second)]];
+        let wire = labels([("group", "path"), ("direction", "there")]);
+        let of_wire = Sampled { labels: wire, ..sampled("wire_use_pct", "%", 80.0) };
+        let told = used(tor, &["web", "up"], &logs, window, &[of_wire]);
+        let told: Vec<(&str, f64)> = told.iter().map(|one| (&*one.labels["at"], one.values[0])).collect();
+        assert_eq!(told, [("wire", 0.8), ("relay", 0.5)]);
     }
 }

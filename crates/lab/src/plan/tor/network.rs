@@ -10,7 +10,7 @@ use heddle_netem::{DirectionOptions, Reorder, Step, WireOptions};
 use toml::Spanned;
 
 use super::carried;
-use super::{Client, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
+use super::{Change, Client, Flow, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
 use crate::emulator::{EmulatedHostOptions, Emulation, NetworkOptions as Hosts};
 use crate::error::{Error, Result};
 use crate::testnet::{NetworkOptions, Places, Program, RelayOptions};
@@ -27,8 +27,14 @@ const CLIENT_TORRC: &str = "MaxCircuitDirtiness 2 hours";
 
 /// The hosts and wires of a network.
 pub(super) fn hosts(tor: &Tor, arm: &TorArm) -> Hosts {
-    let names = host_names(tor).into_iter();
-    let hosts = names.map(|name| EmulatedHostOptions { name: name.to_owned(), ..Default::default() });
+    let links = |name: &str| {
+        let relay = tor.relays.iter().map(Spanned::as_ref).find(|relay| relay.name == name);
+        relay.map(|relay| (relay.up.clone(), relay.down.clone())).unwrap_or_default()
+    };
+    let hosts = host_names(tor).into_iter().map(|name| {
+        let (up, down) = links(name);
+        EmulatedHostOptions { name: name.to_owned(), up, down, ..Default::default() }
+    });
     Hosts {
         hosts: hosts.collect(),
         wires: wires(tor, |group| arm.wires.get(group)),
@@ -56,14 +62,27 @@ fn wires<'a>(tor: &'a Tor, instead: impl Fn(&str) -> Option<&'a WirePair>) -> Ve
 /// Makes those wires what a phase wants that this or another phase changes.
 pub(super) fn set_wires(tor: &Tor, arm: &TorArm, phase: &Phase, emulation: &Emulation) -> Result<()> {
     for group in tor.wires.iter().map(Spanned::as_ref) {
-        if !tor.phases.iter().any(|phase| phase.as_ref().wires.contains_key(&group.name)) {
-            continue;
+        if tor.phases.iter().any(|phase| phase.as_ref().changes_wires(&group.name)) {
+            set_group(group, phase.wires.get(&group.name).or(arm.wires.get(&group.name)), emulation)?;
         }
-        let [there, back] = directions(group, phase.wires.get(&group.name).or(arm.wires.get(&group.name)));
-        for [from, to] in &group.between {
-            emulation.change(from, to, &step_to(there))?;
-            emulation.change(to, from, &step_to(back))?;
-        }
+    }
+    Ok(())
+}
+
+/// Makes wires what they are from some moment of a phase on.
+pub(super) fn change_wires(tor: &Tor, change: &Change, emulation: &Emulation) -> Result<()> {
+    let groups = tor.wires.iter().map(Spanned::as_ref);
+    for group in groups.filter(|group| change.wires.contains_key(&group.name)) {
+        set_group(group, change.wires.get(&group.name), emulation)?;
+    }
+    Ok(())
+}
+
+fn set_group(group: &WireGroup, instead: Option<&WirePair>, emulation: &Emulation) -> Result<()> {
+    let [there, back] = directions(group, instead);
+    for [from, to] in &group.between {
+        emulation.change(from, to, &step_to(there))?;
+        emulation.change(to, from, &step_to(back))?;
     }
     Ok(())
 }
@@ -120,6 +139,18 @@ pub(super) fn can_become(direction: &DirectionOptions, other: &DirectionOptions)
 /// How long a packet takes over the wires of a client's path to its server and back, by their delays alone, in
 /// milliseconds.
 pub(super) fn round_trip_ms(tor: &Tor, arm: &TorArm, phase: &Phase, client: &Client) -> f64 {
+    let relays = phase.path_of(client).iter().map(String::as_str);
+    let way: Vec<&str> = [&*client.name].into_iter().chain(relays).chain(tor.server.as_deref()).collect();
+    way_ms(tor, arm, phase, &way)
+}
+
+/// The same for a flow's one wire.
+pub(super) fn flow_round_trip_ms(tor: &Tor, arm: &TorArm, phase: &Phase, flow: &Flow) -> f64 {
+    way_ms(tor, arm, phase, &[&flow.from, &flow.to])
+}
+
+/// How long a packet takes along these hosts and back.
+fn way_ms(tor: &Tor, arm: &TorArm, phase: &Phase, way: &[&str]) -> f64 {
     let wires = wires(tor, |group| phase.wires.get(group).or(arm.wires.get(group)));
     let delay_ns = |from: &str, to: &str| {
         let wire = wires.iter().find_map(|wire| match (&*wire.from, &*wire.to) {
@@ -129,8 +160,6 @@ pub(super) fn round_trip_ms(tor: &Tor, arm: &TorArm, phase: &Phase, client: &Cli
         });
         wire.unwrap_or(&tor.default_wire).delay_ns
     };
-    let relays = client.path.iter().map(String::as_str);
-    let way: Vec<&str> = [&*client.name].into_iter().chain(relays).chain(tor.server.as_deref()).collect();
     let both_ns = way.windows(2).map(|ends| delay_ns(ends[0], ends[1]) + delay_ns(ends[1], ends[0]));
     both_ns.sum::<u64>() as f64 / 1e6
 }
@@ -216,29 +245,42 @@ fn relay(options: &Relay, arm: &TorArm) -> RelayOptions {
 
 /// The servers of an experiment, by the host that they are on.
 #[derive(Debug)]
-pub(super) struct Servers(BTreeMap<String, Server>);
+pub(super) struct Servers {
+    /// Those that clients reach through exits.
+    behind_exits: BTreeMap<String, Server>,
+    /// Those of flows.
+    of_flows: BTreeMap<String, Server>,
+}
 
-/// Starts a server on the host of every exit that a client uses, or the one on its own host.
+/// Starts a server on the host of every exit that a client uses, or the one on its own host, and those of flows.
 pub(super) fn servers(tor: &Tor, emulation: &Emulation) -> Result<Servers> {
-    let mut servers = BTreeMap::new();
-    if let Some(host) = &tor.server {
+    let on_address = |host: &String| -> Result<(String, Server)> {
         let address = address(emulation, host)?;
-        servers.insert(host.clone(), emulation.inside(host, || Server::start_on(address))??);
-        return Ok(Servers(servers));
+        Ok((host.clone(), emulation.inside(host, || Server::start_on(address))??))
+    };
+    let flows: BTreeSet<&String> = tor.flows.iter().map(|flow| &flow.as_ref().to).collect();
+    let of_flows = flows.into_iter().map(on_address).collect::<Result<_>>()?;
+    if let Some(host) = &tor.server {
+        return Ok(Servers { behind_exits: BTreeMap::from([on_address(host)?]), of_flows });
     }
-    let exits: BTreeSet<&String> =
-        tor.clients.iter().filter_map(|client| client.as_ref().path.last()).collect();
-    for exit in exits {
-        servers.insert(exit.clone(), emulation.inside(exit, Server::start)??);
-    }
-    Ok(Servers(servers))
+    let paths = tor.clients.iter().map(|client| &client.as_ref().path);
+    let paths = paths.chain(tor.phases.iter().map(|phase| &phase.as_ref().path));
+    let exits: BTreeSet<&String> = paths.filter_map(|path| path.last()).collect();
+    let on_loopback = |exit: &String| Ok((exit.clone(), emulation.inside(exit, Server::start)??));
+    Ok(Servers { behind_exits: exits.into_iter().map(on_loopback).collect::<Result<_>>()?, of_flows })
 }
 
 impl Servers {
-    /// The server of a client.
-    pub(super) fn of(&self, tor: &Tor, client: &Client) -> Result<&Server> {
-        let host = tor.server.as_ref().or(client.path.last());
+    /// The server of a client in a phase.
+    pub(super) fn of(&self, tor: &Tor, phase: &Phase, client: &Client) -> Result<&Server> {
+        let host = tor.server.as_ref().or(phase.path_of(client).last());
         let missing = || Error::Options(format!("client {} has no server", client.name));
-        host.and_then(|host| self.0.get(host)).ok_or_else(missing)
+        host.and_then(|host| self.behind_exits.get(host)).ok_or_else(missing)
+    }
+
+    /// The server of a flow.
+    pub(super) fn of_flow(&self, flow: &Flow) -> Result<&Server> {
+        let missing = || Error::Options(format!("flow {} has no server", flow.name));
+        self.of_flows.get(&flow.to).ok_or_else(missing)
     }
 }

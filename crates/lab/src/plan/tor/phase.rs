@@ -1,8 +1,8 @@
 //! One phase of an experiment, from its circuits to its figures:
 //!
-//! 1. Wires become what the phase wants, and circuits are built.
+//! 1. Wires and attackers become what the phase wants, relays reach each other, and circuits are built.
 //! 2. Clients with a stream begin; the phase waits until each stream is steady, or was waited for long enough.
-//! 3. The others begin. After the warm-up the window opens: what begins from then on counts.
+//! 3. The others begin. After the warm-up the window opens: what begins from then on counts. Wires may change meanwhile.
 //! 4. The window closes. Probes stop; downloads that have begun go on to their end, beside the streams.
 //! 5. Streams stop, circuits are closed, and what was told becomes figures.
 
@@ -25,8 +25,8 @@ use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
 use crate::interrupt;
 use crate::socks::Target;
-use crate::testnet::{Network, Relay};
-use crate::traffic::{Identity, Route, Stop};
+use crate::testnet::{Client as Proxy, Network, Relay};
+use crate::traffic::{Identity, Route, Server, Stop};
 use crate::usage::Usage;
 
 /// How often progress is told in the meantime.
@@ -43,7 +43,15 @@ pub(super) struct Stage<'a> {
     pub(super) servers: &'a Servers,
 }
 
-/// What the clients told, each in its place, and what it cost.
+/// Somebody with something to do: a client on one of its circuits, or one connection of a flow.
+struct Actor<'a> {
+    name: &'a str,
+    labels: &'a Labels,
+    round_trip_ms: f64,
+    job: Job<'a>,
+}
+
+/// What the actors told, each in its place, and what it cost.
 struct Played {
     window: Window,
     logs: Vec<Log>,
@@ -66,74 +74,128 @@ impl Stage<'_> {
         on_step: &mut dyn FnMut(&str),
     ) -> Result<(Vec<Sampled>, Vec<String>)> {
         network::set_wires(self.tor, self.arm, phase, self.emulation)?;
-        on_step(&format!("{}: building circuits", phase.name));
-        let networks = self.network.clients().enumerate();
-        let chosen: Vec<(&Client, usize, _)> = (self.tor.clients.iter().map(Spanned::as_ref).zip(networks))
-            .map(|(options, (number, client))| (options, number, client))
-            .filter(|(options, ..)| phase.has(options))
-            .collect();
-        let pairs: Vec<_> = chosen.iter().map(|(options, _, client)| (*options, *client)).collect();
         let told_before = carried::read(self)?;
-        let open = circuits::build(self.network, &pairs)?;
-        let jobs = chosen.iter().zip(&open);
-        let jobs = jobs.map(|((options, number, _), open)| self.job(phase, options, *number, *open));
-        let jobs = jobs.collect::<Result<Vec<_>>>()?;
+        self.emulation.let_attack(phase.attack_early)?;
+        let pairs_s = match phase.any_transport {
+            true => None,
+            false => carried::wait_for_pairs(self, phase, on_step)?,
+        };
+        on_step(&format!("{}: building circuits", phase.name));
+        let cells_before = carried::read(self)?;
+        let clients = self.clients(phase);
+        let wanted: Vec<_> = clients.iter().map(|(path, client, _)| (*path, *client)).collect();
+        let open = circuits::build(self.network, &wanted)?;
+        let actors = self.actors(phase, &clients, &open)?;
+        let jobs: Vec<&Job<'_>> = actors.iter().map(|actor| &actor.job).collect();
         let played = self.run(phase, &jobs, on_step)?;
         self.network.check()?;
         let left_pct = circuits::left_pct(&open)?;
         circuits::close(&open)?;
-        let (share, fault) = carried::share(self.tor, self.arm, &told_before, &carried::read(self)?);
+        let told_after = carried::read(self)?;
+        let (share, fault) = carried::share(self.tor, self.arm, phase, &cells_before, &told_after);
 
         let mut faults: Vec<String> =
             fault.map(|fault| format!("{fault} in phase {}", phase.name)).into_iter().collect();
         let mut samples: Vec<Sampled> =
             share.map(|share| one("transport_cells_share", "1", share)).into_iter().collect();
-        let members = chosen.iter().zip(&played.logs).map(|((client, ..), log)| Member {
-            client,
-            log,
-            round_trip_ms: network::round_trip_ms(self.tor, self.arm, phase, client),
-        });
-        for group in streams::groups(members) {
-            let (sampled, silent) = group.figures(played.window);
-            samples.extend(sampled);
-            let fault = |name: String| format!("{name} got nothing in phase {}", phase.name);
-            faults.extend(silent.into_iter().filter(|_| !phase.may_fail).map(fault));
-        }
+        samples.extend(pairs_s.map(|pairs_s| one("pairs_s", "s", pairs_s)));
+        samples.extend(carried::figures(self.tor, &told_before, &told_after));
+        let (told, silent) = self.told(&actors, &played);
+        samples.extend(told);
+        let fault = |name: String| format!("{name} got nothing in phase {}", phase.name);
+        faults.extend(silent.into_iter().filter(|_| !phase.may_fail).map(fault));
         samples.push(one("circuits_left_pct", "%", left_pct));
         samples.extend(self.costs(phase, &played));
+        let names: Vec<&str> = actors.iter().map(|actor| actor.name).collect();
+        samples.extend(load::used(self.tor, &names, &played.logs, played.window, &samples));
+        let building = clients.iter().zip(&open).map(|((.., client), open)| Sampled {
+            labels: client.labels.clone(),
+            ..one("circuit_ms", "ms", open.took.as_secs_f64() * 1e3)
+        });
+        samples.extend(building);
         Ok((keep(phase, samples), faults))
     }
 
-    fn job<'b>(
-        &'b self,
-        phase: &Phase,
-        client: &'b Client,
-        number: usize,
-        open: Open<'_>,
-    ) -> Result<Job<'b>> {
-        let route = Route {
-            server: Target::Addr(self.servers.of(self.tor, client)?.addr()),
-            proxy: Some(open.client.socks()),
-            isolation: Some(open.id.isolation()),
-            timeout: match client.program {
-                Traffic::Fetch { .. } => 10 * OPEN_MAX,
-                _ => OPEN_MAX,
-            },
-        };
-        // Without the arm's name: arms of one run draw the same pauses and sizes.
-        let label = format!("{} {}", phase.name, client.name);
-        Ok(Job {
-            host: &client.name,
-            traffic: &client.program,
-            route,
-            identity: Identity { label, seed: self.seed, labels: Labels::new() },
-            server: self.servers.of(self.tor, client)?,
-            number,
-            steady_max: phase.steady_max,
-        })
+    /// The clients of a phase, each as often as it has circuits, with the path of those.
+    fn clients<'b>(&'b self, phase: &'b Phase) -> Vec<(&'b [String], &'b Proxy, &'b Client)> {
+        let both = self.tor.clients.iter().map(Spanned::as_ref).zip(self.network.clients());
+        both.filter(|(options, _)| phase.has(&options.name))
+            .flat_map(|(options, client)| {
+                std::iter::repeat_n((phase.path_of(options), client, options), options.circuits)
+            })
+            .collect()
     }
 
-    fn run(&self, phase: &Phase, jobs: &[Job<'_>], on_step: &mut dyn FnMut(&str)) -> Result<Played> {
+    /// Who has something to do in a phase: clients on their circuits, and then flows.
+    fn actors<'b>(
+        &'b self,
+        phase: &Phase,
+        clients: &[(&[String], &Proxy, &'b Client)],
+        open: &[Open<'_>],
+    ) -> Result<Vec<Actor<'b>>> {
+        let mut actors = Vec::new();
+        for (number, ((.., client), open)) in clients.iter().zip(open).enumerate() {
+            let server = self.servers.of(self.tor, phase, client)?;
+            let route = Route {
+                server: Target::Addr(server.addr()),
+                proxy: Some(open.client.socks()),
+                isolation: Some(open.id.isolation()),
+                timeout: timeout(&client.program),
+            };
+            // Without the arm's name: arms of one run draw the same pauses and sizes.
+            let copy = clients[..number].iter().filter(|(.., other)| other.name == client.name).count();
+            let label = format!("{} {}{}", phase.name, client.name, copy_name(copy));
+            let job = self.job(phase, &client.name, &client.program, route, label, (server, number));
+            let round_trip_ms = network::round_trip_ms(self.tor, self.arm, phase, client);
+            actors.push(Actor { name: &client.name, labels: &client.labels, round_trip_ms, job });
+        }
+        for flow in self.tor.flows.iter().map(Spanned::as_ref).filter(|flow| phase.has(&flow.name)) {
+            let server = self.servers.of_flow(flow)?;
+            let round_trip_ms = network::flow_round_trip_ms(self.tor, self.arm, phase, flow);
+            for number in 0..flow.connections {
+                let route =
+                    Route { timeout: timeout(&flow.program), ..Route::direct(Target::Addr(server.addr())) };
+                let label = format!("{} {}{}", phase.name, flow.name, copy_name(number));
+                let job = self.job(phase, &flow.from, &flow.program, route, label, (server, actors.len()));
+                actors.push(Actor { name: &flow.name, labels: &flow.labels, round_trip_ms, job });
+            }
+        }
+        Ok(actors)
+    }
+
+    fn job<'b>(
+        &self,
+        phase: &Phase,
+        host: &'b str,
+        traffic: &'b Traffic,
+        route: Route,
+        label: String,
+        (server, number): (&'b Server, usize),
+    ) -> Job<'b> {
+        let identity = Identity { label, seed: self.seed, labels: Labels::new() };
+        Job { host, traffic, route, identity, server, number, steady_max: phase.steady_max }
+    }
+
+    /// The figures of what was told, and the names of those who got nothing.
+    fn told(&self, actors: &[Actor<'_>], played: &Played) -> (Vec<Sampled>, Vec<String>) {
+        let members = actors.iter().zip(&played.logs).map(|(actor, log)| Member {
+            name: actor.name,
+            labels: actor.labels,
+            program: actor.job.traffic,
+            log,
+            round_trip_ms: actor.round_trip_ms,
+        });
+        let groups = streams::groups(members);
+        let (mut samples, mut silent) = (streams::fairness(&groups, played.window), Vec::new());
+        for group in &groups {
+            let (sampled, names) = group.figures(played.window);
+            samples.extend(sampled);
+            silent.extend(names);
+        }
+        (samples, silent)
+    }
+
+    fn run(&self, phase: &Phase, jobs: &[&Job<'_>], on_step: &mut dyn FnMut(&str)) -> Result<Played> {
         let (stop_streams, stop_probes) = (Stop::default(), Stop::default());
         let lasts = phase.warm_up + phase.duration;
         thread::scope(|scope| {
@@ -157,9 +219,9 @@ impl Stage<'_> {
             let opens = Instant::now() + phase.warm_up;
             let window = Window { opens, closes: opens + phase.duration };
             let before = self.costs_at(window.opens, &format!("{}: warming up", phase.name), on_step);
-            let attacked = self.emulation.let_attack(phase.attack);
+            let changed = self.change(phase, window, on_step);
             let after = self.costs_at(window.closes, &format!("{}: measuring", phase.name), on_step);
-            let attacked = attacked.and(self.emulation.let_attack(false));
+            let changed = changed.and(self.emulation.let_attack(phase.attack_early));
             stop_probes.ask();
             let mut logs = BTreeMap::new();
             let (others, streams): (Vec<_>, Vec<_>) =
@@ -171,21 +233,25 @@ impl Stage<'_> {
                 logs.insert(place, join(thread));
             }
             interrupt::check()?;
-            attacked?;
+            changed?;
             let logs = logs.into_values().collect::<Result<_>>()?;
             Ok(Played { window, logs, before: before?, after: after? })
         })
     }
 
+    /// Lets attackers act and wires change while everything counts.
+    fn change(&self, phase: &Phase, window: Window, on_step: &mut dyn FnMut(&str)) -> Result<()> {
+        self.emulation.let_attack(phase.attack || phase.attack_early)?;
+        for change in &phase.changes {
+            wait(window.opens + change.after, &format!("{}: measuring", phase.name), on_step)?;
+            network::change_wires(self.tor, change, self.emulation)?;
+        }
+        Ok(())
+    }
+
     /// What has been spent by then.
     fn costs_at(&self, then: Instant, step: &str, on_step: &mut dyn FnMut(&str)) -> Result<Costs> {
-        let never = Stop::default();
-        while Instant::now() < then {
-            on_step(step);
-            if !never.sleep_until(then.min(Instant::now() + PROGRESS)) {
-                return Err(Error::Interrupted);
-            }
-        }
+        wait(then, step, on_step)?;
         let relays = self.network.relays().iter().map(Relay::usage).collect::<Result<_>>()?;
         Ok(Costs { relays, wires: load::counts(self.tor, self.emulation)? })
     }
@@ -206,6 +272,31 @@ impl Stage<'_> {
         }
         samples
     }
+}
+
+/// Waits until then and tells that from time to time.
+fn wait(then: Instant, step: &str, on_step: &mut dyn FnMut(&str)) -> Result<()> {
+    let never = Stop::default();
+    while Instant::now() < then {
+        on_step(step);
+        if !never.sleep_until(then.min(Instant::now() + PROGRESS)) {
+            return Err(Error::Interrupted);
+        }
+    }
+    Ok(())
+}
+
+/// How long a program's streams may take to open, and then to go on.
+fn timeout(program: &Traffic) -> Duration {
+    match program {
+        Traffic::Fetch { .. } => 10 * OPEN_MAX,
+        _ => OPEN_MAX,
+    }
+}
+
+/// What tells the second and further circuits of a client from its first.
+fn copy_name(number: usize) -> String {
+    if number == 0 { String::new() } else { format!(" {number}") }
 }
 
 /// A figure with one sample and no labels of its own.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Traffic;
 use crate::emulator::Emulation;
 use crate::error::Result;
+use crate::traffic::echo::{EchoOptions, run_echoes};
 use crate::traffic::fetch::{FetchOptions, Profile, run_fetches};
 use crate::traffic::timing::{TimingOptions, run_timing};
 use crate::traffic::upload::{UploadOptions, run_upload};
@@ -14,7 +15,7 @@ use crate::traffic::{Event, Identity, Route, Server, Stop};
 /// Longer than any phase: whoever started a program stops it.
 const WITHOUT_END: Duration = Duration::from_secs(24 * 3600);
 
-/// What a client has to do.
+/// What a client has to do on one of its circuits, or a flow on one of its connections.
 #[derive(Clone, Debug)]
 pub(super) struct Job<'a> {
     /// Where it runs.
@@ -24,7 +25,7 @@ pub(super) struct Job<'a> {
     pub(super) identity: Identity,
     /// The server at the route's end.
     pub(super) server: &'a Server,
-    /// Which client it is: uploads are counted by it.
+    /// Which of the server's uploads it is: they are counted by it.
     pub(super) number: usize,
     /// The longest wait for a steady stream.
     pub(super) steady_max: Duration,
@@ -65,9 +66,17 @@ impl Job<'_> {
                 let options = TimingOptions { bulk: false, probe_pause: Some(pause), ..timing };
                 run_timing(&options, stop, &mut on_event)
             }
-            Traffic::Bulk { limit_kb_s } => {
-                let bulk_limit_b_s = limit_kb_s.saturating_mul(1000);
-                let options = TimingOptions { bulk: true, bulk_limit_b_s, probe_pause: None, ..timing };
+            Traffic::Echo { every } => {
+                run_echoes(&EchoOptions { route, identity, every }, stop, &mut on_event)
+            }
+            Traffic::Bulk { limit_kb_s, reads_for } => {
+                let options = TimingOptions {
+                    bulk: true,
+                    bulk_limit_b_s: limit_kb_s.saturating_mul(1000),
+                    bulk_reads_for: Some(reads_for).filter(|reads_for| !reads_for.is_zero()),
+                    probe_pause: None,
+                    ..timing
+                };
                 run_timing(&options, stop, &mut on_event)
             }
             Traffic::Upload {} => {

@@ -56,6 +56,14 @@ pub(super) fn network_of(plan: &Plan) -> (&Tor, &TorArm) {
     (plan.tor.as_ref().unwrap().as_ref(), arm)
 }
 
+/// The program of the last client and a flow behind it.
+fn flow(name: &str, from: &str, to: &str) -> String {
+    let ends = format!("from = \"{from}\"\nto = \"{to}\"");
+    format!(
+        "program = {{ upload = {{}} }}\n\n[[tor.flow]]\nname = \"{name}\"\n{ends}\nprogram = {{ bulk = {{}} }}"
+    )
+}
+
 #[test]
 fn bad_networks_are_refused_with_one_sentence_and_the_line() {
     for (change, line, what) in [
@@ -103,6 +111,31 @@ fn bad_networks_are_refused_with_one_sentence_and_the_line() {
             "two different",
         ),
         (("[[tor.phase]]", "[[tor.phases]]"), 30, "phase"),
+        (("upload = {}", "echo = { every = \"0.1 ms\" }"), 25, "a millisecond"),
+        (("program = { upload = {} }", "program = { upload = {} }\ncircuits = 0"), 25, "0 times"),
+        (("program = { upload = {} }", &flow("up", "exit", "guard")), 30, "is there already"),
+        (("program = { upload = {} }", &flow("k", "exit", "gard")), 30, "no host \"gard\""),
+        (("program = { upload = {} }", &flow("k", "exit", "exit")), 30, "no wire"),
+        (("duration = \"5 s\"", "duration = \"5 s\"\npath = [\"guard\"]"), 30, "does not end at an exit"),
+        (
+            ("duration = \"5 s\"", "duration = \"5 s\"\nchanges = [{ after = \"5 s\", wires = {} }]"),
+            30,
+            "before",
+        ),
+        (
+            (
+                "duration = \"5 s\"",
+                "duration = \"5 s\"\nchanges = [{ after = \"1 s\", wires = { x = { there = {} } } }]",
+            ),
+            35,
+            "no wires \"x\"",
+        ),
+        (("[[tor.phase]]", "[[tor.bottleneck]]\nlabels = {}\n[[tor.phase]]"), 30, "either `wires`"),
+        (
+            ("[[tor.phase]]", "[[tor.bottleneck]]\nlabels = {}\nwires = \"x\"\n[[tor.phase]]"),
+            30,
+            "no wires \"x\"",
+        ),
         (("nodelay = false", "nodelay = 0"), 36, "boolean"),
         (("nodelay = false", "wires = { paths = { there = {} } }"), 34, "no wires \"paths\""),
         (("duration = \"5 s\"", "duration = \"5 s\"\nwires = { x = { there = {} } }"), 35, "no wires \"x\""),
@@ -168,6 +201,17 @@ fn arms_change_wires_by_the_name_of_their_group() {
 }
 
 #[test]
+fn a_relays_links_are_its_hosts() {
+    let limited = ("{ name = \"guard\" }", "{ name = \"guard\", up = { rate = \"1 Mbit/s\" } }");
+    let loaded = small(limited).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let hosts = network::hosts(tor, arm).hosts;
+    let rates: Vec<_> = hosts.iter().map(|host| (host.up.rate, host.down.rate)).collect();
+    let free = (Rate::Unlimited, Rate::Unlimited);
+    assert_eq!(rates[..3], [free, (Rate::BitsPerS(1_000_000), Rate::Unlimited), free]);
+}
+
+#[test]
 fn phases_go_round_where_the_plan_says_so() {
     let phase = "[[tor.phase]]\nname = \"other\"\nduration = \"1 s\"\n\n[[tor.phase]]";
     let names = |change: (&str, &str), run| -> Vec<String> {
@@ -194,6 +238,12 @@ fn the_least_that_a_round_trip_takes_is_what_its_wires_say() {
     let changed = "duration = \"5 s\"\nwires = { path = { there = {} } }";
     assert_eq!(of(("duration = \"5 s\"", changed)), 2.0);
     assert_eq!(of(("[tor]", "[tor]\nserver = \"server\"")), 204.0);
+    // In a phase that has another path, that counts: from the client to the exit at once.
+    assert_eq!(of(("duration = \"5 s\"", "duration = \"5 s\"\npath = [\"guard\", \"exit\"]")), 102.0);
+    let loaded = small(("program = { upload = {} }", &flow("kernel", "guard", "middle"))).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let (phase, kernel) = (tor.phases[0].as_ref(), tor.flows[0].as_ref());
+    assert_eq!(network::flow_round_trip_ms(tor, arm, phase, kernel), 100.0);
 }
 
 #[test]

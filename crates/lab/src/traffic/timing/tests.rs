@@ -86,3 +86,24 @@ fn what_cannot_be_is_refused() {
         assert!(run_timing(&wrong, &Stop::default(), &mut |_| ()).is_err());
     }
 }
+
+#[test]
+fn who_stops_reading_gets_nothing_more_and_nothing_breaks() {
+    let server = Server::start().unwrap();
+    let stalls = TimingOptions {
+        bulk_reads_for: Some(Duration::from_millis(100)),
+        probe_pause: None,
+        warmup_max: Duration::from_secs(1),
+        duration: Duration::from_secs(2),
+        ..options(&server)
+    };
+    let mut seconds = Vec::new();
+    let report = run_timing(&stalls, &Stop::default(), &mut |event| {
+        if let Event::Second { throughput_kb_s, .. } = event {
+            seconds.push(*throughput_kb_s);
+        }
+    })
+    .unwrap();
+    assert!(seconds[0] > 0.0 && seconds[1..].iter().all(|kb_s| *kb_s == 0.0), "{seconds:?}");
+    assert_eq!((seconds.len(), report.failures.len()), (3, 0));
+}
