@@ -33,6 +33,8 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "n23-open", text: include_str!("../../plans/n23-open.toml") },
     Shipped { name: "pctcp-live", text: include_str!("../../plans/pctcp-live.toml") },
     Shipped { name: "quux-chutney", text: include_str!("../../plans/quux-chutney.toml") },
+    Shipped { name: "isolation", text: include_str!("../../plans/isolation.toml") },
+    Shipped { name: "fairness", text: include_str!("../../plans/fairness.toml") },
 ];
 
 /// Every plan that ships.
