@@ -11,7 +11,7 @@ use heddle_lab::bench::{self, BenchOptions, Kind};
 /// Examples for `heddle bench --help`.
 pub const EXAMPLES: &str = "\
 Examples:
-  heddle bench                               stock Tor, Heddle over TLS and Heddle over QUIC
+  heddle bench                               stock Tor, and Heddle over TLS, QUIC and tcp-dtls
   heddle bench --kinds stock,tls --rounds 3
   heddle bench --circuits 1 --megabytes 100  one busy circuit instead of eight
   heddle bench --json
@@ -20,8 +20,8 @@ It starts a private network on loopback and leaves nothing behind but summary.js
 
 #[derive(Debug, Args)]
 pub struct BenchArgs {
-    /// What is compared: stock, tls, quic.
-    #[arg(long, value_delimiter = ',', default_value = "stock,tls,quic", value_name = "KINDS")]
+    /// What is compared: stock, tls, quic, tcp-dtls.
+    #[arg(long, value_delimiter = ',', default_value = "stock,tls,quic,tcp-dtls", value_name = "KINDS")]
     kinds: Vec<Kind>,
     /// Circuits at the same time.
     #[arg(long, default_value_t = BenchOptions::default().circuits)]

@@ -48,11 +48,13 @@ pub enum Kind {
     Tls,
     /// Heddle with a QUIC stream for each circuit.
     Quic,
+    /// Heddle with a TCP connection for each circuit inside DTLS.
+    TcpDtls,
 }
 
 impl Kind {
     /// All kinds, the baseline first.
-    pub const ALL: [Kind; 3] = [Kind::Stock, Kind::Tls, Kind::Quic];
+    pub const ALL: [Kind; 4] = [Kind::Stock, Kind::Tls, Kind::Quic, Kind::TcpDtls];
 
     /// The kind's name in options and labels.
     pub fn name(self) -> &'static str {
@@ -60,14 +62,20 @@ impl Kind {
             Kind::Stock => "stock",
             Kind::Tls => "tls",
             Kind::Quic => "quic",
+            Kind::TcpDtls => "tcp-dtls",
         }
     }
 
+    /// Its relay's name at a position on the path; nicknames have letters and digits only.
+    fn nickname(self, position: &str) -> String {
+        format!("{}{position}", self.name().replace('-', ""))
+    }
+
     fn relay(self, position: &str, metrics_port: u16) -> RelayOptions {
-        let nickname = format!("{}{position}", self.name());
+        let nickname = self.nickname(position);
         let relay = match self {
             Kind::Stock => RelayOptions::new(&nickname, Program::Stock),
-            Kind::Tls | Kind::Quic => RelayOptions::new(&nickname, Program::Heddle)
+            Kind::Tls | Kind::Quic | Kind::TcpDtls => RelayOptions::new(&nickname, Program::Heddle)
                 .line(&format!("HeddleTransports {}", self.name()))
                 .line(&format!("MetricsPort 127.0.0.1:{metrics_port}"))
                 .line("MetricsPortPolicy accept 127.0.0.1"),
@@ -81,7 +89,7 @@ impl std::str::FromStr for Kind {
 
     fn from_str(name: &str) -> std::result::Result<Kind, String> {
         let found = Kind::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| format!("{name:?} is not stock, tls or quic"))
+        found.ok_or_else(|| format!("{name:?} is not stock, tls, quic or tcp-dtls"))
     }
 }
 
@@ -206,9 +214,9 @@ impl Bench<'_> {
         let mut samples = Samples::default();
         let mut longest = Duration::ZERO;
         let kinds = &self.options.kinds;
-        if kinds.contains(&Kind::Quic) {
+        for kind in [Kind::Quic, Kind::TcpDtls].into_iter().filter(|kind| kinds.contains(kind)) {
             on_step("waiting for relays to find each other");
-            self.pair(Kind::Quic)?;
+            self.pair(kind)?;
         }
         for round in 0..self.options.rounds_max {
             let start = Instant::now();
@@ -225,7 +233,7 @@ impl Bench<'_> {
                 self.network.check()?;
             }
             for (kind, cost) in kinds.iter().zip(&middles).skip(1) {
-                let name = format!("middle_{}_cpu_ratio", kind.name());
+                let name = format!("middle_{}_cpu_ratio", kind.name().replace('-', "_"));
                 let labels = labels([("transport", kind.name()), ("over", kinds[0].name())]);
                 samples.add(&name, labels, "1", cost / middles[0]);
             }
@@ -236,7 +244,7 @@ impl Bench<'_> {
 
     /// The relays of a kind, along the path.
     fn relays(&self, kind: Kind) -> Result<Vec<&Relay>> {
-        let names = POSITIONS.map(|position| format!("{}{position}", kind.name()));
+        let names = POSITIONS.map(|position| kind.nickname(position));
         names.iter().map(|name| self.network.relay(name)).collect()
     }
 

@@ -10,13 +10,11 @@ use heddle_net::{anchor, bind_udp};
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::node::PortId;
 use heddle_proto::rng::Seed;
+use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use std::io;
 use std::net::UdpSocket;
 use zeroize::Zeroizing;
-
-/// The port of the transport `quic`, in every shard.
-const QUIC_PORT: PortId = PortId(0);
 
 /// A shard's endpoint and its socket.
 pub struct Bound {
@@ -27,26 +25,60 @@ pub struct Bound {
     pub endpoint: Box<dyn Endpoint>,
 }
 
-/// What a shard has beside TLS. `or_port` is the number that its UDP port follows by default.
-pub fn bind(options: &Options, or_port: u16, shard: u16, seed: &Seed) -> Result<Vec<Bound>, Failure> {
-    if !options.heddle.uses(Transport::Quic) {
-        return Ok(Vec::new());
+/// Which shard of how many.
+#[derive(Clone, Copy, Debug)]
+pub struct Shard {
+    pub number: u16,
+    pub count: u16,
+}
+
+/// What a shard has beside TLS, the preferred first. `or_port` is the number that its UDP ports follow by default, and
+/// `seed` gives the seed of a label.
+pub fn bind(
+    options: &Options,
+    or_port: u16,
+    shard: Shard,
+    seed: impl Fn(&'static str) -> Seed,
+) -> Result<Vec<Bound>, Failure> {
+    let mut bound = Vec::new();
+    let datagrams = options.heddle.transports.iter().filter(|transport| **transport != Transport::Tls);
+    for (place, transport) in (0_u16..).zip(datagrams.filter(|transport| options.heddle.uses(**transport))) {
+        let offset = place.saturating_mul(shard.count).saturating_add(shard.number);
+        let socket = match bind_port(options.heddle.udp_port, or_port, offset) {
+            Ok(socket) => socket,
+            Err(Unbound::Chosen(error)) => return Err(error.into()),
+            Err(Unbound::Any(error)) => {
+                log::warn!(
+                    "A way to other Heddle relays is missing, since no UDP port can be opened: {error}"
+                );
+                continue;
+            }
+        };
+        let offered = socket.local_addr()?.port();
+        // The loop counts ports as it gets them.
+        let port = PortId(u8::try_from(bound.len()).unwrap_or(u8::MAX));
+        bound.push(Bound { socket, port, offered, endpoint: endpoint(options, *transport, &seed)? });
     }
-    let socket = match bind_port(options.heddle.udp_port, or_port, shard) {
-        Ok(socket) => socket,
-        Err(Unbound::Chosen(error)) => return Err(error.into()),
-        Err(Unbound::Any(error)) => {
-            log::warn!(
-                "Circuits to other Heddle relays go over TLS only: no UDP port can be opened: {error}"
-            );
-            return Ok(Vec::new());
-        }
-    };
-    let offered = socket.local_addr()?.port();
+    Ok(bound)
+}
+
+fn endpoint(
+    options: &Options,
+    transport: Transport,
+    seed: impl Fn(&'static str) -> Seed,
+) -> Result<Box<dyn Endpoint>, Failure> {
     // The relay replaces the key with one of its own generator before it is offered.
-    let secret = Zeroizing::new(seed.child("first key", 0).rng().array());
-    let endpoint = QuicEndpoint::new(quic_options(options), &secret, seed)?;
-    Ok(vec![Bound { socket, port: QUIC_PORT, offered, endpoint: Box::new(endpoint) }])
+    let secret = |seed: &Seed| Zeroizing::new(seed.child("first key", 0).rng().array());
+    Ok(match transport {
+        Transport::TcpDtls => {
+            let seed = seed("tcp-dtls");
+            Box::new(DtlsEndpoint::new(dtls_options(options), &secret(&seed), &seed)?)
+        }
+        Transport::Quic | Transport::Tls => {
+            let seed = seed("quic");
+            Box::new(QuicEndpoint::new(quic_options(options), &secret(&seed), &seed)?)
+        }
+    })
 }
 
 enum Unbound {
@@ -55,13 +87,13 @@ enum Unbound {
     Any(io::Error),
 }
 
-fn bind_port(choice: UdpPort, or_port: u16, shard: u16) -> Result<UdpSocket, Unbound> {
+fn bind_port(choice: UdpPort, or_port: u16, offset: u16) -> Result<UdpSocket, Unbound> {
     let any = || bind_udp(None, 0).map_err(Unbound::Any);
-    let nth = |first: u16| first.checked_add(shard).filter(|port| *port != 0);
+    let nth = |first: u16| first.checked_add(offset).filter(|port| *port != 0);
     match choice {
         UdpPort::Fixed(first) => {
             let port = nth(first).ok_or_else(|| {
-                Unbound::Chosen(format!("HeddleUDPPort {first} leaves no port for shard {shard}; lower it"))
+                Unbound::Chosen(format!("HeddleUDPPort {first} leaves no port {offset} above it; lower it"))
             })?;
             bind_udp(None, port).map_err(|error| {
                 Unbound::Chosen(format!(
@@ -75,6 +107,13 @@ fn bind_port(choice: UdpPort, or_port: u16, shard: u16) -> Result<UdpSocket, Unb
             _ => any(),
         },
         UdpPort::Auto | UdpPort::Off => any(),
+    }
+}
+
+fn dtls_options(options: &Options) -> DtlsOptions {
+    match options.heddle.udp_offload {
+        true => DtlsOptions::new(anchor()),
+        false => DtlsOptions::plain(anchor()),
     }
 }
 

@@ -6,7 +6,7 @@
 //! - Workers and the resolver serve all shards.
 
 use super::address::Listeners;
-use super::endpoints::{self, Bound};
+use super::endpoints::{self, Bound, Shard};
 use super::metrics::StatsSender;
 use super::{Failure, link_identity, net_options, relay_config};
 use crate::torrc::Options;
@@ -141,7 +141,8 @@ fn relay(
     let padding = PaddingOptions::default();
     let transport =
         link_identity::transport(parts.keys, parts.certs, &listeners.advertised(), padding, seed("tls"))?;
-    let bound = endpoints::bind(parts.options, listeners.or_port(), shard, &seed("quic"))?;
+    let place = Shard { number: shard, count: config.shards };
+    let bound = endpoints::bind(parts.options, listeners.or_port(), place, seed)?;
     let mut sockets = Vec::new();
     let mut endpoints = Vec::new();
     for Bound { socket, port, offered, endpoint } in bound {

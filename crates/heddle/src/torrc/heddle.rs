@@ -8,6 +8,8 @@ use super::settings::{Setting, count, flag, items, one, put};
 
 /// More shards than this would only hand cells to and fro.
 const SHARDS_MAX: u32 = 64;
+/// What `HeddleTransports` may name.
+const ALL_TRANSPORTS: &str = "quic, tcp-dtls and tls";
 /// How soon a cell counts half for the scheduler `ewma`; stock Tor's default.
 const EWMA_HALF_LIFE: Duration = Duration::from_secs(30);
 
@@ -40,6 +42,8 @@ pub struct HeddleOptions {
 pub enum Transport {
     /// One QUIC connection with a stream for each circuit.
     Quic,
+    /// One DTLS session with a TCP connection for each circuit.
+    TcpDtls,
     /// Stock Tor's channel.
     Tls,
 }
@@ -51,7 +55,7 @@ pub enum UdpPort {
     AsOrPort,
     /// Any that the system picks.
     Auto,
-    /// This one for the first shard, and the following ones for the others.
+    /// This one for the first shard, and the following ones for the others; then as many for the next transport.
     Fixed(u16),
     /// None: every circuit goes over TLS.
     Off,
@@ -78,11 +82,14 @@ impl HeddleOptions {
 
     /// Checks what no option shows alone.
     pub(super) fn validate(&self) -> Result<(), (&'static str, String)> {
-        let more = self.shards.unwrap_or(1) - 1;
+        let transports = self.transports.iter().filter(|transport| **transport != Transport::Tls).count();
+        let more = self.shards.unwrap_or(1).saturating_mul(u16::try_from(transports).unwrap_or(u16::MAX));
+        let more = more.saturating_sub(1);
         if let UdpPort::Fixed(first) = self.udp_port
             && first.checked_add(more).is_none()
         {
-            let reason = format!("there are not {more} ports above {first} for the other shards; lower it");
+            let reason =
+                format!("there are not {more} ports above {first} for all shards and transports; lower it");
             return Err(("HeddleUDPPort", reason));
         }
         Ok(())
@@ -119,8 +126,9 @@ fn transports(text: &str) -> Result<Vec<Transport>, String> {
     for item in items(text) {
         let transport = match item.to_ascii_lowercase().as_str() {
             "quic" => Transport::Quic,
+            "tcp-dtls" => Transport::TcpDtls,
             "tls" => Transport::Tls,
-            _ => return Err(format!("`{item}` is not a transport: there are quic and tls")),
+            _ => return Err(format!("`{item}` is not a transport: there are {ALL_TRANSPORTS}")),
         };
         if transports.contains(&transport) {
             return Err(format!("`{item}` is named twice; name it once"));
@@ -128,12 +136,12 @@ fn transports(text: &str) -> Result<Vec<Transport>, String> {
         transports.push(transport);
     }
     if transports.is_empty() {
-        return Err(format!("`{text}` names no transport: there are quic and tls"));
+        return Err(format!("`{text}` names no transport: there are {ALL_TRANSPORTS}"));
     }
-    if transports.last() == Some(&Transport::Quic) {
+    if !transports.contains(&Transport::Tls) {
         transports.push(Transport::Tls);
     }
-    if transports.first() == Some(&Transport::Tls) && transports.len() > 1 {
+    if transports.last() != Some(&Transport::Tls) {
         return Err("what follows `tls` would never be used; name it before, or leave it out".to_owned());
     }
     Ok(transports)

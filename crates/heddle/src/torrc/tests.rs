@@ -144,7 +144,12 @@ fn options_of_our_own_are_read_in_any_case() {
     assert_eq!(relay("HeddleShards 3").heddle.shards, Some(3));
     assert_eq!(relay("HeddleShards AUTO").heddle.shards, None);
     assert_eq!(relay("HeddleTransports QUIC").heddle.transports, [Transport::Quic, Transport::Tls]);
+    let both = [Transport::TcpDtls, Transport::Quic, Transport::Tls];
+    assert_eq!(relay("HeddleTransports tcp-dtls,quic").heddle.transports, both);
     assert!(!relay("HeddleTransports tls").heddle.uses(Transport::Quic));
+    assert!(
+        !plain.uses(Transport::TcpDtls) && relay("HeddleTransports tcp-dtls").heddle.uses(Transport::TcpDtls)
+    );
     assert!(!relay("HeddleUDPPort 0").heddle.uses(Transport::Quic));
     assert_eq!(relay("HeddleUDPPort auto").heddle.udp_port, UdpPort::Auto);
     assert_eq!(relay("HeddleUDPPort 9001").heddle.udp_port, UdpPort::Fixed(9001));
@@ -222,7 +227,7 @@ fn every_error_names_its_line_and_the_mend() {
         ("HeddleTCPNoDelay maybe", "torrc:1: HeddleTCPNoDelay: `maybe` is neither 0 nor 1"),
         (
             "HeddleTransports sctp",
-            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic and tls",
+            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic, tcp-dtls and tls",
         ),
         ("HeddleTransports quic,quic", "torrc:1: HeddleTransports: `quic` is named twice; name it once"),
         (
@@ -232,7 +237,7 @@ fn every_error_names_its_line_and_the_mend() {
         ("HeddleUDPPort 65536", "torrc:1: HeddleUDPPort: `65536` is neither `auto` nor a port"),
         (
             "HeddleUDPPort 65534\nHeddleShards 3",
-            "torrc:1: HeddleUDPPort: there are not 2 ports above 65534 for the other shards; lower it",
+            "torrc:1: HeddleUDPPort: there are not 2 ports above 65534 for all shards and transports; lower it",
         ),
         ("HeddleScheduler fifo", "torrc:1: HeddleScheduler: `fifo` is neither round-robin nor ewma"),
         (

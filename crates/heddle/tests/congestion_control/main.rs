@@ -1,5 +1,6 @@
 //! Stock and Heddle relays in every arrangement, with the flow control that stock clients ask for:
-//! congestion control (proposal 324). The Heddle relays have one shard each.
+//! congestion control (proposal 324). The Heddle relays have one shard each
+//! and speak all transports.
 
 mod quic;
 #[path = "../support/mod.rs"]
@@ -15,7 +16,8 @@ use support::{Lab, TIMEOUT, six_relays};
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
-        let relays = [six_relays(&["HeddleShards 1"]), quic::middles()].concat();
+        let lines = ["HeddleShards 1", "HeddleTransports quic,tcp-dtls,tls"];
+        let relays = [six_relays(&lines), quic::middles()].concat();
         Lab::start(NetworkOptions { relays, ..NetworkOptions::default() })
     })
 }

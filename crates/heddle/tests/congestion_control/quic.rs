@@ -1,4 +1,5 @@
-//! Circuits between Heddle relays go over QUIC by themselves, and over TLS where one of them has no UDP port.
+//! Circuits between Heddle relays go over QUIC by themselves, over tcp-dtls where one of them speaks nothing else, and
+//! over TLS where one has no UDP port.
 //!
 //! The relays in the middle are for these tests alone, so that their counts are too.
 
@@ -18,10 +19,11 @@ use crate::support::{Lab, TIMEOUT, eventually};
 use crate::{CHOICE, lab};
 
 /// The relays and what stands in their torrc beside their MetricsPort. Circuits of one of them cross between shards.
-const MIDDLES: [(&str, &str); 5] = [
+const MIDDLES: [(&str, &str); 6] = [
     ("quicmiddle", "HeddleShards 1"),
     ("shardedmiddle", "HeddleShards 2"),
     ("plainmiddle", "HeddleUDPOffload 0"),
+    ("dtlsmiddle", "HeddleTransports tcp-dtls,tls"),
     ("tlsmiddle", "HeddleUDPPort 0"),
     ("dialler", "HeddleUDPPort auto"),
 ];
@@ -97,9 +99,9 @@ fn metrics(nickname: &str) -> Metrics {
 }
 
 /// Waits until `middle` has a pair with the guard and with the exit, which takes circuits to find them.
-fn wait_for_pairs(lab: &Lab, middle: &str) {
+fn wait_for_pairs(lab: &Lab, middle: &str, transport: &str) {
     eventually("the relays to pair", || {
-        if metrics(middle).sum("heddle_links", &[("transport", "quic")]) >= 2.0 {
+        if metrics(middle).sum("heddle_links", &[("transport", transport)]) >= 2.0 {
             return true;
         }
         let circuit = lab.circuit(&["heddleguard", middle, "heddleexit"]);
@@ -108,9 +110,9 @@ fn wait_for_pairs(lab: &Lab, middle: &str) {
     });
 }
 
-fn carries_circuits_over_quic(middle: &str) {
+fn carries_circuits_over(middle: &str, transport: &str) {
     let (lab, _shared) = (lab(), CHOICE.read().unwrap());
-    wait_for_pairs(lab, middle);
+    wait_for_pairs(lab, middle, transport);
     // Two shards may both have found the same neighbour first, while the other one is yet to be found.
     let (mut share, mut after) = (0.0, Metrics::default());
     for _ in 0..5 {
@@ -119,11 +121,13 @@ fn carries_circuits_over_quic(middle: &str) {
         lab.both_ways(circuit, Content { seed: 1, len: 5_000_000 });
         lab.close(circuit);
         after = metrics(middle);
-        share = after.cell_share(&before, "quic").unwrap();
+        share = after.cell_share(&before, transport).unwrap();
         let sent =
             |name| after.sum(name, &[("direction", "out")]) - before.sum(name, &[("direction", "out")]);
         let at_a_time = sent("heddle_datagrams_total") / sent("heddle_datagram_calls_total");
-        println!("{middle}: {share:.5} of the cells went over QUIC, {at_a_time:.1} datagrams at a time");
+        println!(
+            "{middle}: {share:.5} of the cells went over {transport}, {at_a_time:.1} datagrams at a time"
+        );
         if share >= 0.99 {
             break;
         }
@@ -137,18 +141,23 @@ fn carries_circuits_over_quic(middle: &str) {
 
 #[test]
 fn circuits_go_over_quic() {
-    carries_circuits_over_quic("quicmiddle");
+    carries_circuits_over("quicmiddle", "quic");
 }
 
 #[test]
 fn circuits_that_cross_between_shards_go_over_quic() {
-    carries_circuits_over_quic("shardedmiddle");
+    carries_circuits_over("shardedmiddle", "quic");
     assert_eq!(metrics("shardedmiddle").sum("heddle_shards", &[]), 2.0);
 }
 
 #[test]
 fn circuits_go_over_quic_in_plain_datagrams() {
-    carries_circuits_over_quic("plainmiddle");
+    carries_circuits_over("plainmiddle", "quic");
+}
+
+#[test]
+fn circuits_go_over_tcp_dtls_where_one_side_speaks_nothing_else() {
+    carries_circuits_over("dtlsmiddle", "tcp-dtls");
 }
 
 #[test]

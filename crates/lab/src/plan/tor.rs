@@ -203,6 +203,8 @@ pub enum Transport {
     Tls,
     /// Heddle relays with QUIC between each other.
     Quic,
+    /// Heddle relays with a TCP connection for each circuit, in one DTLS session for each pair.
+    TcpDtls,
 }
 
 impl Transport {
@@ -212,6 +214,7 @@ impl Transport {
             Transport::Stock => (Program::Stock, &[]),
             Transport::Tls => (Program::Heddle, &["HeddleTransports tls"]),
             Transport::Quic => (Program::Heddle, &["HeddleTransports quic"]),
+            Transport::TcpDtls => (Program::Heddle, &["HeddleTransports tcp-dtls"]),
         }
     }
 
@@ -221,6 +224,7 @@ impl Transport {
             Transport::Stock => None,
             Transport::Tls => Some("tls"),
             Transport::Quic => Some("quic"),
+            Transport::TcpDtls => Some("tcp-dtls"),
         }
     }
 }

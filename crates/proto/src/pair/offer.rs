@@ -30,6 +30,15 @@ pub struct TransportId(pub u8);
 impl TransportId {
     pub const QUIC: TransportId = TransportId(1);
     pub const TCP_DTLS: TransportId = TransportId(2);
+
+    /// The number of an endpoint's transport, by its name.
+    pub fn named(name: &str) -> Option<TransportId> {
+        match name {
+            "quic" => Some(TransportId::QUIC),
+            "tcp-dtls" => Some(TransportId::TCP_DTLS),
+            _ => None,
+        }
+    }
 }
 
 /// What a relay offers to one peer.

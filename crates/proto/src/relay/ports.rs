@@ -23,7 +23,7 @@ const DATAGRAM_LEN_MAX: usize = 1500;
 /// An endpoint and the UDP port that it owns.
 pub(super) struct Port {
     pub id: PortId,
-    /// The transport's number in offers: one more than its port's.
+    /// The transport's number in offers. One that has none there is called one more than its port.
     pub transport: TransportId,
     /// The UDP port that offers name.
     pub offered: u16,
@@ -47,7 +47,7 @@ impl Ports {
     /// Each endpoint with its port and the UDP port that is offered for it.
     pub fn new(endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)>) -> Self {
         let port = |(id, offered, endpoint): (PortId, u16, Box<dyn Endpoint>)| Port {
-            transport: TransportId(id.0 + 1),
+            transport: TransportId::named(endpoint.name()).unwrap_or(TransportId(id.0 + 1)),
             id,
             offered,
             endpoint,

@@ -5,7 +5,7 @@ use crate::source::Source;
 use heddle_netem::{DirectionOptions, Jitter, Loss};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
-use heddle_proto::endpoint::{ConnId, ConnectionEvent, Endpoint};
+use heddle_proto::endpoint::{ConnId, ConnectionEvent};
 use heddle_proto::time::Instant;
 use heddle_transport::quic::QuicOptions;
 
@@ -84,7 +84,7 @@ fn cells_survive_loss_and_reordering() {
         assert_eq!(numbers(&bench.ends[1], *name), all);
     }
     assert_eq!(numbers(&bench.ends[0], awaited(1)), all);
-    assert!(bench.ends[0].quic.stats(a).lost_packets > 0);
+    assert!(bench.ends[0].endpoint.stats(a).lost_packets > 0);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_held_flow_stops_at_its_window_and_no_other_notices() {
     let mut held = false;
     bench.run_for(20 * S, &mut |now: Instant, ends: &mut [End]| {
         if !held && ends[1].cells.iter().any(|got| got.circ_id == dialled(1)) {
-            ends[1].quic.hold(b, dialled(1), true);
+            ends[1].endpoint.hold(b, dialled(1), true);
             held = true;
         }
         source.step(now, ends);
@@ -109,7 +109,7 @@ fn a_held_flow_stops_at_its_window_and_no_other_notices() {
     // The window, the rest of one packet that was read already, and the one cell that its sender keeps.
     assert!(sent - read <= window_cells + 4, "{sent} {read}");
 
-    bench.ends[1].quic.hold(b, dialled(1), false);
+    bench.ends[1].endpoint.hold(b, dialled(1), false);
     bench.run_for(20 * S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
     assert_eq!(numbers(&bench.ends[1], dialled(1)), (0..2000).collect::<Vec<u32>>());
 }
@@ -118,16 +118,16 @@ fn a_held_flow_stops_at_its_window_and_no_other_notices() {
 fn destroy_resets_a_flow_and_overtakes_what_nobody_reads() {
     let mut bench = Bench::pair(delay(10 * MS), &options());
     let (a, b, theirs) = one_circuit(&mut bench);
-    bench.ends[1].quic.hold(b, theirs, true);
+    bench.ends[1].endpoint.hold(b, theirs, true);
     for number in 0..20 {
         let now = bench.now;
-        bench.ends[0].quic.send(now, a, dialled(5), Command::RELAY, &body(number));
+        bench.ends[0].endpoint.send(now, a, dialled(5), Command::RELAY, &body(number));
     }
     bench.run_for(S, &mut ());
     assert_eq!(bench.ends[1].cells, []);
     let now = bench.now;
     let body = destroy_body(DestroyReason::FINISHED);
-    bench.ends[0].quic.send(now, a, dialled(5), Command::DESTROY, &body);
+    bench.ends[0].endpoint.send(now, a, dialled(5), Command::DESTROY, &body);
     bench.run_for(S, &mut ());
     assert_eq!(only_destroy(&mut bench.ends[1], theirs), DestroyReason::FINISHED);
     assert_eq!(bench.ends[0].cells, []);
@@ -146,7 +146,7 @@ fn whoever_did_not_open_a_flow_may_end_it_too() {
     let (_, b, theirs) = one_circuit(&mut bench);
     let now = bench.now;
     let body = destroy_body(DestroyReason::DESTROYED);
-    bench.ends[1].quic.send(now, b, theirs, Command::DESTROY, &body);
+    bench.ends[1].endpoint.send(now, b, theirs, Command::DESTROY, &body);
     bench.run_for(S, &mut ());
     assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::DESTROYED);
     assert_eq!(bench.ends[1].cells, []);
@@ -157,8 +157,8 @@ fn a_destroy_of_both_sides_at_once_is_told_to_neither_twice() {
     let mut bench = Bench::pair(delay(10 * MS), &options());
     let (a, b, theirs) = one_circuit(&mut bench);
     let (now, body) = (bench.now, destroy_body(DestroyReason::FINISHED));
-    bench.ends[0].quic.send(now, a, dialled(5), Command::DESTROY, &body);
-    bench.ends[1].quic.send(now, b, theirs, Command::DESTROY, &body);
+    bench.ends[0].endpoint.send(now, a, dialled(5), Command::DESTROY, &body);
+    bench.ends[1].endpoint.send(now, b, theirs, Command::DESTROY, &body);
     bench.run_for(S, &mut ());
     assert_eq!(bench.ends[0].cells, []);
     assert_eq!(bench.ends[1].cells, []);
@@ -170,10 +170,10 @@ fn cells_for_a_flow_that_has_ended_open_no_other() {
     let (a, b, theirs) = one_circuit(&mut bench);
     let now = bench.now;
     bench.ends[0].reads = false;
-    bench.ends[1].quic.send(now, b, theirs, Command::DESTROY, &destroy_body(DestroyReason::NONE));
+    bench.ends[1].endpoint.send(now, b, theirs, Command::DESTROY, &destroy_body(DestroyReason::NONE));
     bench.run_for(S, &mut ());
     let now = bench.now;
-    bench.ends[0].quic.send(now, a, dialled(5), Command::RELAY, &body(1));
+    bench.ends[0].endpoint.send(now, a, dialled(5), Command::RELAY, &body(1));
     bench.run_for(S, &mut ());
     assert_eq!(bench.ends[1].cells, []);
     bench.ends[0].reads = true;
@@ -187,7 +187,7 @@ fn a_flow_begins_with_create2_and_carries_nothing_but_circuits() {
         let mut bench = Bench::pair(delay(10 * MS), &options());
         let (a, _) = bench.open_ready();
         let now = bench.now;
-        bench.ends[0].quic.send(now, a, dialled(5), first, &body(0));
+        bench.ends[0].endpoint.send(now, a, dialled(5), first, &body(0));
         bench.run_for(S, &mut ());
         assert_eq!(bench.ends[1].cells, [], "{first}");
         assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::PROTOCOL);
@@ -196,7 +196,7 @@ fn a_flow_begins_with_create2_and_carries_nothing_but_circuits() {
         let mut bench = Bench::pair(delay(10 * MS), &options());
         let (a, _, theirs) = one_circuit(&mut bench);
         let now = bench.now;
-        bench.ends[0].quic.send(now, a, dialled(5), later, &body(0));
+        bench.ends[0].endpoint.send(now, a, dialled(5), later, &body(0));
         bench.run_for(S, &mut ());
         assert_eq!(only_destroy(&mut bench.ends[1], theirs), DestroyReason::PROTOCOL, "{later}");
         assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::PROTOCOL);
@@ -224,7 +224,7 @@ fn room_for_flows_grows_as_it_is_used() {
     // Flows that end make room again.
     let now = bench.now;
     for name in (1..=60).map(dialled) {
-        bench.ends[1].quic.send(now, b, name, Command::DESTROY, &destroy_body(DestroyReason::NONE));
+        bench.ends[1].endpoint.send(now, b, name, Command::DESTROY, &destroy_body(DestroyReason::NONE));
     }
     bench.run_for(5 * S, &mut ());
     assert!(room(&bench.ends[0]) >= Some(120), "{:?}", room(&bench.ends[0]));
@@ -236,8 +236,8 @@ fn flows_beyond_the_limit_are_refused_at_once() {
     let there = bench.connection(1, 0, heddle_proto::channel::Role::Responder);
     let here = bench.connection(0, 1, heddle_proto::channel::Role::Initiator);
     let there = heddle_proto::endpoint::ConnectionOptions { flows_max: 3, ..there };
-    bench.ends[1].quic.open(bench.now, there);
-    let a = bench.ends[0].quic.open(bench.now, here);
+    bench.ends[1].endpoint.open(bench.now, there);
+    let a = bench.ends[0].endpoint.open(bench.now, here);
     bench.run_for(S, &mut ());
     let circuits: Vec<CircId> = (1..=5).map(dialled).collect();
     let mut source = Source::new(0, a, &circuits, 1);

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, End, MS, S, body, dialled, options};
 use heddle_netem::{DirectionOptions, HostOptions, Loss, Rate, TopologyOptions, WireOptions};
 use heddle_proto::cell::Command;
-use heddle_proto::endpoint::{ConnId, ConnectionEvent, Endpoint, FlowState};
+use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
 use heddle_proto::time::Instant;
 use heddle_transport::quic::{CongestionControl, QuicOptions};
 
@@ -57,7 +57,7 @@ impl Source {
                 self.circuits[(id.get() & 0xffff) as usize - 1].1 = false;
             }
         }
-        while now.as_nanos() >= self.load.from_ns && here.quic.capacity(self.conn) > 0 {
+        while now.as_nanos() >= self.load.from_ns && here.endpoint.capacity(self.conn) > 0 {
             let count = self.circuits.len();
             let mut order = (0..count).map(|step| (self.turn + step) % count);
             let Some(index) = order.find(|index| !self.circuits[*index].1) else {
@@ -66,7 +66,8 @@ impl Source {
             self.turn = index + 1;
             let (number, blocked) = &mut self.circuits[index];
             let command = if *number == 0 { Command::CREATE2 } else { Command::RELAY };
-            let state = here.quic.send(now, self.conn, dialled(index as u32 + 1), command, &body(*number));
+            let state =
+                here.endpoint.send(now, self.conn, dialled(index as u32 + 1), command, &body(*number));
             *blocked = state == FlowState::Blocked;
             *number += 1;
         }
@@ -116,7 +117,7 @@ pub fn run(there: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) ->
             step_all(&mut sources, now, ends);
         });
         for ((share, source), pair) in shares.iter_mut().zip(&sources).zip(bench.ends.chunks_exact(2)) {
-            let rtt_ms = pair[0].quic.stats(source.conn).rtt_ns as f64 / MS as f64;
+            let rtt_ms = pair[0].endpoint.stats(source.conn).rtt_ns as f64 / MS as f64;
             share.rtt_mean_ms += rtt_ms / samples as f64;
             share.rtt_max_ms = share.rtt_max_ms.max(rtt_ms);
         }
@@ -124,7 +125,7 @@ pub fn run(there: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) ->
     for (index, (share, source)) in shares.iter_mut().zip(&sources).enumerate() {
         let bits = (source.cells - before[index]) as f64 * 8.0 * 510.0;
         share.bits_per_s = bits * S as f64 / (samples * SAMPLE_NS) as f64;
-        let stats = bench.ends[2 * index].quic.stats(source.conn);
+        let stats = bench.ends[2 * index].endpoint.stats(source.conn);
         share.lost = stats.lost_packets as f64 / stats.sent_packets.max(1) as f64;
     }
     shares

@@ -1,9 +1,30 @@
 //! The `quic` transport: two endpoints on emulated wires, in virtual time.
 
-mod bench;
 mod congestion;
 mod flows;
+#[path = "../support/lives.rs"]
 mod lives;
 mod loads;
 mod silence;
+#[path = "../support/source.rs"]
 mod source;
+
+/// What the tests share, with the options of this transport.
+#[path = "../support/bench.rs"]
+mod wires;
+
+mod bench {
+    pub use crate::wires::*;
+    use heddle_proto::endpoint::ConnectionError;
+    use heddle_transport::quic::QuicOptions;
+
+    /// One round trip for the handshake, and one for the proofs.
+    pub const READY_RTTS: f64 = 2.0;
+
+    /// How a dialler and a listener end who have different proofs of the dialler's.
+    pub const OTHER_PROOF: [ConnectionError; 2] = [ConnectionError::PeerClosed, ConnectionError::WrongProof];
+
+    pub fn options() -> QuicOptions {
+        QuicOptions::new(anchor())
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, MS, S, Sent, addr, anchor, delay, options};
 use core::net::SocketAddr;
-use heddle_proto::endpoint::{ConnectionEvent, Endpoint};
+use heddle_proto::endpoint::ConnectionEvent;
 use heddle_proto::rng::Seed;
 use heddle_transport::quic::fuzz::{flows, stranger_datagrams};
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn overheard() -> (Vec<Sent>, Bench) {
     let overheard = bench.record.take().expect("it was recorded");
     let mut waiting = Bench::pair(delay(10 * MS), &options());
     let there = waiting.connection(1, 0, heddle_proto::channel::Role::Responder);
-    waiting.ends[1].quic.open(waiting.now, there);
+    waiting.ends[1].endpoint.open(waiting.now, there);
     (overheard, waiting)
 }
 
@@ -35,11 +35,11 @@ fn an_initial_from_elsewhere_is_not_answered_even_with_the_token() {
     let initial = &overheard[0];
     assert_eq!(initial.from, addr(0));
     assert_eq!(answers(&mut bench, 1, STRANGER, &initial.data), 0);
-    assert_eq!(bench.ends[1].quic.stranger_datagrams(), 1);
+    assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), 1);
     // From the peer's address it is: that is what the listener waits for, and a translator may change the port.
     let translated = SocketAddr::new(addr(0).ip(), 12345);
     bench.deliver(1, Sent { from: translated, to: addr(1), ecn: 0, data: initial.data.clone() });
-    assert!(bench.ends[1].quic.poll_transmit(bench.now, 10_000, &mut Vec::new()).is_some());
+    assert!(bench.ends[1].endpoint.poll_transmit(bench.now, 10_000, &mut Vec::new()).is_some());
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_broken_initial_uses_up_no_token() {
     broken[last] ^= 1;
     assert_eq!(answers(&mut bench, 1, addr(0), &broken), 0);
     let here = bench.connection(0, 1, heddle_proto::channel::Role::Initiator);
-    bench.ends[0].quic.open(bench.now, here);
+    bench.ends[0].endpoint.open(bench.now, here);
     bench.run_for(2 * S, &mut ());
     for end in &bench.ends {
         assert_eq!(end.events.first().map(|(_, event)| event), Some(&ConnectionEvent::Ready));
@@ -85,8 +85,8 @@ fn what_was_overheard_is_worth_nothing_later() {
         let mut bench = Bench::pair(delay(10 * MS), &options());
         let (a, b) = bench.open_ready();
         if ends {
-            bench.ends[0].quic.close(bench.now, a);
-            bench.ends[1].quic.close(bench.now, b);
+            bench.ends[0].endpoint.close(bench.now, a);
+            bench.ends[1].endpoint.close(bench.now, b);
             bench.run_for(60 * S, &mut ());
         }
         for end in &mut bench.ends {
@@ -114,7 +114,7 @@ fn packets_for_connections_that_never_were_get_no_reset() {
         packet[0] = 0x40 | packet[0] & 0x3f;
         assert_eq!(answers(&mut bench, 1, addr(0), &packet), 0);
     }
-    assert_eq!(bench.ends[1].quic.stranger_datagrams(), 50);
+    assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), 50);
 }
 
 #[test]

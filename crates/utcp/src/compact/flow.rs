@@ -44,11 +44,20 @@ pub(super) struct Flow {
     pub is_queued: bool,
     pub is_told_readable: bool,
     pub is_blocked: bool,
+    /// How many bytes must be prompt before the application is told.
+    pub awaited_bytes: Option<usize>,
 }
 
 impl Flow {
     pub(super) fn new(connection: Connection) -> Self {
-        Flow { connection, timer: None, is_queued: false, is_told_readable: false, is_blocked: false }
+        Flow {
+            connection,
+            timer: None,
+            is_queued: false,
+            is_told_readable: false,
+            is_blocked: false,
+            awaited_bytes: None,
+        }
     }
 
     /// What the application has to be told now, if not the end.
@@ -56,9 +65,20 @@ impl Flow {
         let has_something = self.connection.readable() > 0 || self.connection.is_eof();
         let readable = has_something && !self.is_told_readable;
         self.is_told_readable |= readable;
-        let writable = self.is_blocked && self.connection.capacity() > 0;
+        let writable = self.is_blocked && self.connection.capacity() > 0 || self.has_awaited_room();
         self.is_blocked &= !writable;
         [readable.then_some(MuxEvent::Readable(id)), writable.then_some(MuxEvent::Writable(id))]
+    }
+}
+
+impl Flow {
+    /// Whether there is the room that the application waits for; it is forgotten when there is.
+    pub(super) fn has_awaited_room(&mut self) -> bool {
+        let has_room = self.awaited_bytes.is_some_and(|bytes| self.connection.promptly() >= bytes);
+        if has_room {
+            self.awaited_bytes = None;
+        }
+        has_room
     }
 }
 

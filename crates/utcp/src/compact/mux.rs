@@ -212,6 +212,18 @@ impl Mux {
         self.get(id).map_or(0, Connection::sendable)
     }
 
+    /// How many bytes more of a flow would leave [promptly](Connection::promptly).
+    pub fn promptly(&self, id: FlowId) -> usize {
+        self.get(id).map_or(0, Connection::promptly)
+    }
+
+    /// Asks for `Writable` once so many bytes of a flow would leave promptly.
+    pub fn await_room(&mut self, id: FlowId, bytes: usize) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.awaited_bytes = Some(bytes);
+        }
+    }
+
     /// Copies received bytes and gives how many.
     pub fn read(&mut self, now: Instant, id: FlowId, into: &mut [u8]) -> usize {
         let Some(flow) = self.flows.get_mut(&id) else { return 0 };
@@ -375,6 +387,9 @@ impl Mux {
                 continue;
             };
             self.ready.push_back(id);
+            if flow.has_awaited_room() {
+                self.events.push_back(MuxEvent::Writable(id));
+            }
             let segment = out.len();
             let unit = u64::from(self.options.unit_bytes);
             codec::emit(id.is_ours, id.port, &transmit.header, unit, &self.payload, out);

@@ -213,6 +213,14 @@ impl Connection {
         (room.saturating_sub(self.unsent()) as usize).min(self.capacity())
     }
 
+    /// How many bytes more would leave within a moment: [`sendable`](Self::sendable), less what waits for the pacer, which
+    /// keeps two milliseconds' worth or 8 KiB waiting.
+    pub fn promptly(&self) -> usize {
+        const BURST_MIN_BYTES: u64 = 8 << 10;
+        let burst = self.sender.pacing_rate().map_or(u64::MAX, |rate| (rate / 500).max(BURST_MIN_BYTES));
+        self.sendable().min(usize::try_from(burst.saturating_sub(self.unsent())).unwrap_or(usize::MAX))
+    }
+
     /// Copies received bytes to `into` and gives how many: zero when there are none now, or none any more.
     pub fn read(&mut self, now: Instant, into: &mut [u8]) -> usize {
         let count = self.receiver.read(into);

@@ -2,7 +2,7 @@
 
 use crate::bench::{End, body};
 use heddle_proto::cell::{CircId, Command};
-use heddle_proto::endpoint::{ConnId, ConnectionEvent, Endpoint, FlowState};
+use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
 use heddle_proto::time::Instant;
 
 /// Sends numbered cells on circuits as capacity and flows allow: CREATE2 first on those that we open.
@@ -39,7 +39,7 @@ impl Source {
             }
         }
         self.seen = end.events.len();
-        while end.quic.capacity(self.conn) > 0 {
+        while end.endpoint.capacity(self.conn) > 0 {
             let count = self.circuits.len();
             let order = (0..count).map(|index| (self.turn + index) % count);
             let ready = order.clone().find(|index| {
@@ -52,7 +52,7 @@ impl Source {
             self.turn = index + 1;
             let circuit = &mut self.circuits[index];
             let command = if circuit.next == 0 { Command::CREATE2 } else { Command::RELAY };
-            let state = end.quic.send(now, self.conn, circuit.id, command, &body(circuit.next));
+            let state = end.endpoint.send(now, self.conn, circuit.id, command, &body(circuit.next));
             circuit.blocked = state == FlowState::Blocked;
             circuit.next += 1;
         }

@@ -1,4 +1,4 @@
-//! Endpoints on emulated wires in virtual time.
+//! Endpoints of any transport on emulated wires in virtual time.
 
 use bytes::BytesMut;
 use core::net::SocketAddr;
@@ -14,6 +14,7 @@ use heddle_proto::endpoint::{
 };
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
+use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use zeroize::Zeroizing;
 
@@ -50,9 +51,43 @@ pub struct Got {
     pub number: u32,
 }
 
+/// What tests want of an endpoint besides.
+pub trait Tested: Endpoint {
+    fn stranger_datagrams(&self) -> u64;
+}
+
+impl Tested for QuicEndpoint {
+    fn stranger_datagrams(&self) -> u64 {
+        QuicEndpoint::stranger_datagrams(self)
+    }
+}
+
+impl Tested for DtlsEndpoint {
+    fn stranger_datagrams(&self) -> u64 {
+        DtlsEndpoint::stranger_datagrams(self)
+    }
+}
+
+/// Options that endpoints are made with.
+pub trait Options: Clone {
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested>;
+}
+
+impl Options for QuicOptions {
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
+        Box::new(QuicEndpoint::new(self, secret, seed).expect("good options"))
+    }
+}
+
+impl Options for DtlsOptions {
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
+        Box::new(DtlsEndpoint::new(self, secret, seed).expect("good options"))
+    }
+}
+
 /// One endpoint with what came out of it.
 pub struct End {
-    pub quic: QuicEndpoint,
+    pub endpoint: Box<dyn Tested>,
     pub host: usize,
     pub addr: SocketAddr,
     pub events: Vec<(ConnId, ConnectionEvent)>,
@@ -99,17 +134,13 @@ pub fn anchor() -> std::time::Instant {
     std::time::Instant::now()
 }
 
-pub fn options() -> QuicOptions {
-    QuicOptions::new(anchor())
-}
-
 pub fn secret(host: usize) -> Zeroizing<[u8; 32]> {
     Zeroizing::new([host as u8 + 1; 32])
 }
 
 impl Bench {
     /// Two hosts with a wire like `there` in both directions.
-    pub fn pair(there: DirectionOptions, options: &QuicOptions) -> Self {
+    pub fn pair(there: DirectionOptions, options: &impl Options) -> Self {
         let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
         let wires = TopologyOptions {
             hosts: vec![host("a"), host("b")],
@@ -120,20 +151,20 @@ impl Bench {
     }
 
     /// One endpoint at each host.
-    pub fn new(wires: &TopologyOptions, options: &QuicOptions, seed: u64) -> Self {
+    pub fn new(wires: &TopologyOptions, options: &impl Options, seed: u64) -> Self {
         Bench::of(wires, (0..wires.hosts.len()).map(|host| (host, options.clone())), seed)
     }
 
     /// Endpoints at hosts.
     pub fn of(
         wires: &TopologyOptions,
-        ends: impl IntoIterator<Item = (usize, QuicOptions)>,
+        ends: impl IntoIterator<Item = (usize, impl Options)>,
         seed: u64,
     ) -> Self {
-        let made = |(index, (host, options)): (usize, (usize, QuicOptions))| {
+        let made = |(index, (host, options)): (usize, (usize, _))| {
             let seed = Seed::from_number(seed).child("end", index as u64);
-            let quic = QuicEndpoint::new(options, &secret(index), &seed).expect("good options");
-            End { quic, host, addr: addr(index), events: Vec::new(), cells: Vec::new(), reads: true }
+            let endpoint = Options::endpoint(options, &secret(index), &seed);
+            End { endpoint, host, addr: addr(index), events: Vec::new(), cells: Vec::new(), reads: true }
         };
         let ends = ends.into_iter().enumerate().map(made).collect();
         let wires = Topology::new(wires, &NetSeed::from_number(seed)).expect("good options");
@@ -147,7 +178,7 @@ impl Bench {
             role,
             local: Some(self.ends[from].addr.ip()),
             peer: self.ends[to].addr,
-            peer_key: self.ends[to].quic.public_key(),
+            peer_key: self.ends[to].endpoint.public_key(),
             secrets: secrets(listener as u8),
             flows_max: 1000,
         }
@@ -157,8 +188,8 @@ impl Bench {
     pub fn open(&mut self, dialler: usize, listener: usize) -> (ConnId, ConnId) {
         let there = self.connection(listener, dialler, Role::Responder);
         let here = self.connection(dialler, listener, Role::Initiator);
-        let theirs = self.ends[listener].quic.open(self.now, there);
-        let ours = self.ends[dialler].quic.open(self.now, here);
+        let theirs = self.ends[listener].endpoint.open(self.now, there);
+        let ours = self.ends[dialler].endpoint.open(self.now, here);
         (ours, theirs)
     }
 
@@ -182,7 +213,7 @@ impl Bench {
         loop {
             self.pump(script);
             let wire = self.wires.next_time().map(|at| Instant::from_nanos(at.as_nanos()));
-            let timers = self.ends.iter_mut().filter_map(|end| end.quic.poll_timeout());
+            let timers = self.ends.iter_mut().filter_map(|end| end.endpoint.poll_timeout());
             let Some(next) = timers.chain(wire).min().filter(|next| *next <= end) else {
                 self.now = end;
                 return;
@@ -193,7 +224,7 @@ impl Bench {
                 self.deliver(to.expect("an endpoint's address"), delivery.packet);
             }
             for end in &mut self.ends {
-                end.quic.handle_timeout(self.now);
+                end.endpoint.handle_timeout(self.now);
             }
         }
     }
@@ -204,17 +235,18 @@ impl Bench {
         let stride = sent.data.len().max(1);
         let to = Some(end.addr.ip());
         let data = BytesMut::from(&sent.data[..]);
-        end.quic.handle_datagrams(self.now, Datagrams { from: sent.from, to, ecn: sent.ecn, stride, data });
+        end.endpoint
+            .handle_datagrams(self.now, Datagrams { from: sent.from, to, ecn: sent.ecn, stride, data });
     }
 
     fn pump(&mut self, script: &mut impl Script) {
         loop {
             for end in &mut self.ends {
-                while let Some(event) = end.quic.poll_event(self.now) {
+                while let Some(event) = end.endpoint.poll_event(self.now) {
                     end.events.push(event);
                 }
                 while end.reads
-                    && let Some(cell) = end.quic.next_incoming(self.now)
+                    && let Some(cell) = end.endpoint.next_incoming(self.now)
                 {
                     let (number, _) = cell.body.split_first_chunk::<4>().expect("a body is longer");
                     let number = u32::from_be_bytes(*number);
@@ -237,7 +269,7 @@ impl Bench {
         let mut out = Vec::new();
         let mut moved = false;
         while let Some(Transmit { to, from, ecn, stride }) =
-            self.ends[end].quic.poll_transmit(self.now, 1 << 16, &mut out)
+            self.ends[end].endpoint.poll_transmit(self.now, 1 << 16, &mut out)
         {
             moved = true;
             assert_eq!(from, Some(self.ends[end].addr.ip()));

@@ -1,0 +1,350 @@
+//! `tcp-dtls` between upgraded relays: one DTLS 1.3 session for each pair of relays, and in it a TCP connection for each
+//! circuit, as J. Reardon's thesis has it ("Improving Tor using a TCP-over-DTLS Tunnel", Waterloo 2008).
+//!
+//! Circuits are isolated from each other in all: a lost datagram holds back only the circuits whose cells it carried, each
+//! has a congestion window of its own, and one that nobody reads takes its own window and no more.
+//!
+//! A cell on a flow is its command and its body, 510 bytes. DESTROY is a reset with Tor's reason; it overtakes data. Neither
+//! circuit ids nor anything else that is per circuit can be seen on the wire. The bytes are in `docs/tcp-dtls.md`.
+//!
+//! The port is silent. A datagram is looked at only when it comes from the address of a peer and begins with the id of a
+//! session of ours, or with a token that a dialler was given over TLS.
+
+mod connection;
+mod control;
+mod flow;
+mod flows;
+
+mod ids;
+mod key;
+mod links;
+mod options;
+mod path;
+mod session;
+
+pub use options::{DtlsOptions, InvalidOptions};
+
+use connection::Connection;
+use core::fmt;
+use flow::Lent;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::channel::{Isolation, Scope};
+use heddle_proto::endpoint::{
+    ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint, FlowCell, FlowState,
+    Transmit,
+};
+use heddle_proto::rng::{Rng, Seed};
+use heddle_proto::time::Instant;
+use heddle_utcp::BufferPool;
+use ids::SessionId;
+use key::OurKey;
+use links::{Link, LinkKey, Stage};
+use slotmap::SlotMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use zeroize::Zeroizing;
+
+/// Bytes of a token.
+const TOKEN_LEN: usize = 20;
+
+/// Our time as TCP counts it.
+fn tcp(now: Instant) -> heddle_utcp::Instant {
+    heddle_utcp::Instant::from_nanos(now.as_nanos())
+}
+
+/// All connections of one UDP port; see the module.
+pub struct DtlsEndpoint {
+    options: DtlsOptions,
+    key: OurKey,
+    rng: Rng,
+    pool: BufferPool,
+    links: SlotMap<LinkKey, Link>,
+    ids: BTreeMap<SessionId, LinkKey>,
+    tokens: BTreeMap<[u8; TOKEN_LEN], LinkKey>,
+    timers: BTreeSet<(Instant, LinkKey)>,
+    /// Links that may have something to send, to lend, or to say.
+    dirty: VecDeque<LinkKey>,
+    readable: VecDeque<LinkKey>,
+    noisy: VecDeque<LinkKey>,
+    lent: Lent,
+    strangers: u64,
+}
+
+impl DtlsEndpoint {
+    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone.
+    pub fn new(
+        options: DtlsOptions,
+        secret: &Zeroizing<[u8; 32]>,
+        seed: &Seed,
+    ) -> Result<Self, DtlsSetupError> {
+        options.validate().map_err(|why| DtlsSetupError(why.to_string()))?;
+        let key = OurKey::new(secret).map_err(|why| DtlsSetupError(why.to_string()))?;
+        Ok(DtlsEndpoint {
+            key,
+            rng: seed.child("sessions", 0).rng(),
+            pool: BufferPool::new(options.pool_bytes_max),
+            options,
+            links: SlotMap::with_key(),
+            ids: BTreeMap::new(),
+            tokens: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            dirty: VecDeque::new(),
+            readable: VecDeque::new(),
+            noisy: VecDeque::new(),
+            lent: Lent::new(),
+            strangers: 0,
+        })
+    }
+
+    /// Datagrams that were dropped because nobody of ours could have sent them.
+    pub fn stranger_datagrams(&self) -> u64 {
+        self.strangers
+    }
+
+    /// Bytes of the flows' common memory that are in use.
+    pub fn pool_bytes(&self) -> usize {
+        self.pool.lent_bytes()
+    }
+
+    /// Hands one datagram to its connection, or drops it.
+    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &[u8]) -> Option<LinkKey> {
+        let found = self.find(now, from, datagram);
+        let Some((key, records)) = found else {
+            self.strangers += 1;
+            return None;
+        };
+        let connection = self.live(key)?;
+        connection.handle_records(now, records, datagram.len());
+        Some(key)
+    }
+
+    /// Whose datagram it is, and where its records begin.
+    fn find<'a>(
+        &mut self,
+        now: Instant,
+        from: &Datagrams,
+        datagram: &'a [u8],
+    ) -> Option<(LinkKey, &'a [u8])> {
+        let address = from.from.ip().to_canonical();
+        let by_id = ids::split_id(datagram).and_then(|(id, rest)| Some((*self.ids.get(id)?, rest)));
+        let (key, records) = by_id.or_else(|| {
+            let (token, rest) = ids::split_token(datagram)?;
+            Some((*self.tokens.get(token)?, rest))
+        })?;
+        let link = self.links.get(key).filter(|link| link.address == address)?;
+        if by_id.is_none() && matches!(link.stage, Stage::Waiting { .. }) {
+            self.accept(now, key, from.from);
+        }
+        // The whole address stays as it was when the session began.
+        let is_peer = self.live(key).is_some_and(|connection| connection.peer() == from.from);
+        is_peer.then_some((key, records))
+    }
+
+    fn live(&mut self, key: LinkKey) -> Option<&mut Connection> {
+        match &mut self.links.get_mut(key)?.stage {
+            Stage::Live(connection) => Some(connection),
+            Stage::Waiting { .. } | Stage::Failed(_) => None,
+        }
+    }
+}
+
+impl Endpoint for DtlsEndpoint {
+    fn name(&self) -> &'static str {
+        "tcp-dtls"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation { ordering: Scope::Circuit, congestion: Scope::Circuit, backpressure: Scope::Circuit }
+    }
+
+    fn public_key(&self) -> [u8; 32] {
+        self.key.public()
+    }
+
+    fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
+        // Every seed makes a key, so there is nothing to keep the old one for.
+        if let Ok(key) = OurKey::new(secret) {
+            self.key = key;
+        }
+    }
+
+    fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {
+        let key = self.begin(now, options);
+        self.after(key);
+        key.conn()
+    }
+
+    fn close(&mut self, now: Instant, conn: ConnId) {
+        let key = LinkKey::of(conn);
+        match self.links.get_mut(key).map(|link| &mut link.stage) {
+            Some(Stage::Live(connection)) => {
+                connection.close(now);
+                self.spend_token(key);
+                self.after(key);
+            }
+            Some(_) => self.forget(key),
+            None => {}
+        }
+    }
+
+    fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
+        let mut last = None;
+        for datagram in datagrams.data.chunks(datagrams.stride.max(1)) {
+            let touched = self.handle_datagram(now, &datagrams, datagram);
+            if touched.is_some() && touched != last {
+                if let Some(key) = last {
+                    self.after(key);
+                }
+                last = touched;
+            }
+        }
+        if let Some(key) = last {
+            self.after(key);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, key));
+            if let Some(link) = self.links.get_mut(key) {
+                link.timer = None;
+            }
+            self.on_timer(now, key);
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
+        if max_bytes == 0 {
+            return None;
+        }
+        while let Some(&key) = self.dirty.front() {
+            let batch_max = self.options.batch_datagrams_max;
+            let transmit = self.live(key).and_then(|connection| {
+                let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
+                connection.poll_transmit(now, datagrams, out)
+            });
+            // What leaves makes room, which the relay wants to hear of.
+            self.note_noisy(key);
+            if transmit.is_some() {
+                self.dirty.rotate_left(1);
+                return transmit;
+            }
+            self.dirty.pop_front();
+            if let Some(link) = self.links.get_mut(key) {
+                link.is_dirty = false;
+            }
+            self.rest(now, key);
+        }
+        None
+    }
+
+    fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
+        while let Some(&key) = self.noisy.front() {
+            if let Some(event) = self.event_of(key) {
+                return Some((key.conn(), event));
+            }
+            self.noisy.pop_front();
+            let Some(link) = self.links.get_mut(key) else {
+                continue;
+            };
+            link.is_noisy = false;
+            if matches!(&link.stage, Stage::Live(connection) if connection.is_gone(now)) {
+                self.forget(key);
+            }
+        }
+        None
+    }
+
+    fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
+        let mut found = None;
+        while let Some(&key) = self.readable.front() {
+            let cell = match self.links.get_mut(key).map(|link| &mut link.stage) {
+                Some(Stage::Live(connection)) => connection.next_cell(now, &mut self.lent),
+                _ => None,
+            };
+            if let Some(cell) = cell {
+                found = Some((key, cell));
+                break;
+            }
+            self.readable.pop_front();
+            if let Some(link) = self.links.get_mut(key) {
+                link.is_readable = false;
+            }
+            self.after(key);
+        }
+        let (key, (circ_id, command)) = found?;
+        // Reading opens the peer's window, which it must hear of.
+        self.note_dirty(key);
+        Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
+    }
+
+    fn flow_window_bytes(&self) -> usize {
+        self.options.flow.receive_buffer_max_bytes as usize
+    }
+
+    fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
+        let key = LinkKey::of(conn);
+        let Some(connection) = self.live(key) else {
+            return;
+        };
+        connection.hold(circ_id, hold);
+        let is_readable = connection.has_readable();
+        if let Some(link) = self.links.get_mut(key).filter(|_| is_readable)
+            && !core::mem::replace(&mut link.is_readable, true)
+        {
+            self.readable.push_back(key);
+        }
+    }
+
+    fn capacity(&self, conn: ConnId) -> usize {
+        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
+            Some(Stage::Live(connection)) => connection.capacity(),
+            _ => 0,
+        }
+    }
+
+    fn send(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        circ_id: CircId,
+        command: Command,
+        body: &Body,
+    ) -> FlowState {
+        let key = LinkKey::of(conn);
+        let Some(connection) = self.live(key) else {
+            return FlowState::Open;
+        };
+        let state = connection.send(now, circ_id, command, body);
+        self.after(key);
+        state
+    }
+
+    fn stats(&self, conn: ConnId) -> ConnectionStats {
+        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
+            Some(Stage::Live(connection)) => connection.stats(),
+            _ => ConnectionStats::default(),
+        }
+    }
+}
+
+impl fmt::Debug for DtlsEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DtlsEndpoint").field("links", &self.links.len()).finish_non_exhaustive()
+    }
+}
+
+/// The endpoint cannot be set up as it was asked; our own fault.
+#[derive(Debug)]
+pub struct DtlsSetupError(String);
+
+impl fmt::Display for DtlsSetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tcp-dtls cannot be set up: {}", self.0)
+    }
+}
+
+impl core::error::Error for DtlsSetupError {}

@@ -1,0 +1,570 @@
+//! One connection, from its first datagram to its last.
+//!
+//! ```text
+//!                 DTLS is done      the peer's proof is right,
+//!                                   and it has seen ours
+//!   Handshaking ─────────────▶ Proving ─────────────────────▶ Open
+//!        │                       │                              │
+//!        └── no answer, a wrong ─┴─ proof, a fault, ────────────┴─▶ Over ──▶ says so for a while, then forgotten
+//!                                   a dead path, CLOSE
+//! ```
+//!
+//! 1. Each side sends its proof in its first record, again and again until the other has seen it.
+//! 2. Nothing else is believed before the peer's proof is right: what comes is dropped, and TCP sends it again.
+//! 3. A path is dead when three probe time-outs passed without anything from the peer (1 + 2 + 4 of them, since each waits
+//!    twice as long) after something that it must answer. PINGs ask.
+
+use super::control::{self, Control, Proofs};
+use super::flow::{FLOW_CELL_LEN, Lent};
+use super::flows::Flows;
+use super::ids::{ID_LEN, Records, SessionId, may_come};
+use super::key::{KEY_LEN, OurKey};
+use super::options::{DATAGRAM_BYTES_MIN, DtlsOptions, UNIT_BYTES};
+use super::path::Path;
+use super::session::{News, RECORD_OVERHEAD, Session};
+use super::{TOKEN_LEN, tcp};
+use core::net::{IpAddr, SocketAddr};
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{
+    ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState, Transmit,
+};
+use heddle_proto::time::{Duration, Instant};
+use heddle_utcp::BufferPool;
+use heddle_utcp::compact::{HEADER_BYTES, Mux};
+
+/// Between two sendings of a proof.
+const PROOF_INTERVAL: Duration = Duration::from_millis(500);
+/// Sendings of each length of a proof: the longest, then shorter ones.
+const PROOF_TRIES: usize = 2;
+/// What paths carry that tunnels have narrowed.
+const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;
+
+/// How long a connection that is over tells its peer so, and how often at most.
+const LINGER: Duration = Duration::from_secs(3);
+const LAST_WORDS_MAX: u32 = 8;
+
+/// Cells that may be taken at once.
+const CAPACITY_CELLS: usize = 256;
+/// How soon to look again whether the pool has memory.
+const STARVED_WAIT: Duration = Duration::from_millis(10);
+
+/// Controls that wait to be sent. Each answers a record of the peer, which is answered at once or not at all.
+const CONTROLS_MAX: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Handshaking,
+    Proving,
+    Open,
+    Over,
+}
+
+pub(super) struct Connection {
+    role: Role,
+    session: Session,
+    proofs: Proofs,
+    options: DtlsOptions,
+    pool: BufferPool,
+    state: State,
+    peer: SocketAddr,
+    local: Option<IpAddr>,
+    /// What stands before our records: the token, until the listener has answered it.
+    token: Option<[u8; TOKEN_LEN]>,
+    their_id: SessionId,
+    /// When it is given up unless it is open by then; once it is over, when it is forgotten.
+    deadline: Instant,
+    their_certificate: Option<[u8; KEY_LEN]>,
+    /// Flows that we permit the peer.
+    flows_max: u32,
+    proving: Proving,
+    /// The flows, once it is open.
+    tcp: Option<Mux>,
+    flows: Flows,
+    controls: Vec<Vec<u8>>,
+    /// Where datagrams are put together before they are sealed.
+    segments: Vec<u8>,
+    /// A datagram that did not fit the last batch.
+    kept: Option<Vec<u8>>,
+    path: Path,
+    /// Whether there was no capacity, so that the relay waits to hear of more.
+    is_full: bool,
+    notices: Notices,
+    counts: Counts,
+    last_words: u32,
+}
+
+/// How far the proofs have come.
+#[derive(Clone, Copy, Debug, Default)]
+struct Proving {
+    /// When ours is sent next.
+    due: Option<Instant>,
+    sent: usize,
+    /// The longest datagram that the peer has seen of ours.
+    seen_bytes: u16,
+    /// The flows that the peer permits, since its proof was right.
+    their_flows_max: Option<u32>,
+}
+
+#[derive(Default)]
+struct Notices {
+    ready: bool,
+    capacity: bool,
+    ended: Option<ConnectionError>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    sent_datagrams: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+}
+
+/// What a new connection is made of.
+pub(super) struct Parts<'a> {
+    pub(super) key: &'a OurKey,
+    pub(super) options: &'a DtlsOptions,
+    pub(super) pool: &'a BufferPool,
+    /// Where the peer's datagrams come from and ours go.
+    pub(super) peer: SocketAddr,
+    pub(super) their_id: SessionId,
+    pub(super) deadline: Instant,
+    pub(super) seed: u64,
+}
+
+impl Connection {
+    pub(super) fn new(
+        now: Instant,
+        parts: &Parts<'_>,
+        options: ConnectionOptions,
+    ) -> Result<Self, dimpl::Error> {
+        let (role, secrets) = (options.role, options.secrets);
+        let (token, secret_pair) = match role {
+            Role::Initiator => (Some(secrets.token), [secrets.dialler_proof, secrets.listener_proof]),
+            Role::Responder => (None, [secrets.listener_proof, secrets.dialler_proof]),
+        };
+        let session = Session::new(now, role, parts.key, parts.options, parts.seed)?;
+        let mut connection = Connection {
+            role,
+            session,
+            proofs: Proofs::new(role, parts.key.clone(), options.peer_key, secret_pair),
+            options: parts.options.clone(),
+            pool: parts.pool.clone(),
+            state: State::Handshaking,
+            peer: parts.peer,
+            local: options.local,
+            token,
+            their_id: parts.their_id,
+            deadline: parts.deadline,
+            their_certificate: None,
+            flows_max: options.flows_max,
+            proving: Proving::default(),
+            tcp: None,
+            flows: Flows::new(role, 0, parts.options.first_cell_timeout),
+            controls: Vec::new(),
+            segments: Vec::new(),
+            kept: None,
+            path: Path::new(now, parts.options),
+            is_full: false,
+            notices: Notices::default(),
+            counts: Counts::default(),
+            last_words: 0,
+        };
+        connection.on_news(now, 0);
+        Ok(connection)
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Takes the records of a datagram of so many bytes, with its head.
+    pub(super) fn handle_records(&mut self, now: Instant, records: &[u8], datagram_bytes: usize) {
+        let permitted = match self.state {
+            State::Handshaking | State::Proving => Records::Handshake,
+            State::Open | State::Over => Records::Encrypted,
+        };
+        if !may_come(permitted, records) {
+            return;
+        }
+        self.counts.received_bytes += datagram_bytes as u64;
+        if self.state == State::Over {
+            self.repeat_last_word();
+            return;
+        }
+        // The listener is there, and knows us by our records from now on.
+        self.token = None;
+        if let Err(error) = self.session.handle_records(now, records) {
+            self.give_up(now, ConnectionError::PeerMisbehaved(error.to_string()));
+            return;
+        }
+        self.on_news(now, datagram_bytes);
+    }
+
+    /// Works off what dimpl has to say.
+    fn on_news(&mut self, now: Instant, datagram_bytes: usize) {
+        while let Some(news) = self.session.poll() {
+            match news {
+                News::Certificate(fingerprint) => self.their_certificate = Some(fingerprint),
+                News::Connected if self.state == State::Handshaking => {
+                    self.state = State::Proving;
+                    self.proving.due = Some(now);
+                }
+                News::Connected => {}
+                News::Contents { end } => self.on_contents(now, end, datagram_bytes),
+                News::Closed => self.end(now, ConnectionError::PeerClosed),
+            }
+        }
+    }
+
+    fn on_contents(&mut self, now: Instant, end: usize, datagram_bytes: usize) {
+        self.path.on_heard(now);
+        if control::is_control(self.session.contents(end)) {
+            return self.on_control(now, end, datagram_bytes);
+        }
+        if self.state == State::Proving && self.proving.their_flows_max.is_some() {
+            // It opens flows, so it has seen our proof, though it did not reach us how long that was.
+            self.open();
+        }
+        let Some(mux) = self.tcp.as_mut().filter(|_| self.state == State::Open) else {
+            return;
+        };
+        let flows = &mut self.flows;
+        let contents = self.session.contents(end);
+        let result = mux.handle_datagram(tcp(now), contents, &mut |id, bytes| flows.take(id, bytes));
+        self.flows.on_events(now, mux);
+        self.path.set_round_trip(mux.smoothed_rtt_ns());
+        if let Err(why) = result {
+            self.give_up(now, ConnectionError::PeerMisbehaved(why.to_string()));
+        }
+    }
+
+    fn on_control(&mut self, now: Instant, end: usize, datagram_bytes: usize) {
+        let Some(control) = control::parse(self.session.contents(end)) else {
+            return self.fault(now, "it sent a record that there is not");
+        };
+        let is_believed = self.proving.their_flows_max.is_some();
+        match control {
+            Control::Proof(proof) => {
+                let is_right = self
+                    .their_certificate
+                    .as_ref()
+                    .is_some_and(|certificate| self.proofs.is_right(certificate, &proof));
+                if !is_right {
+                    return self.give_up(now, ConnectionError::WrongProof);
+                }
+                self.proving.their_flows_max.get_or_insert(proof.flows_max);
+                let bytes = u16::try_from(datagram_bytes).unwrap_or(u16::MAX);
+                self.queue_control(control::seen(bytes));
+            }
+            Control::Close { .. } => return self.end(now, ConnectionError::PeerClosed),
+            // It may overtake the peer's proof, and counts for nothing without that.
+            Control::Seen { datagram_bytes } => {
+                let bytes = datagram_bytes.min(self.options.datagram_bytes_max);
+                self.proving.seen_bytes = self.proving.seen_bytes.max(bytes);
+                self.proving.due = None;
+            }
+            _ if !is_believed => {}
+            Control::Ping { number } => self.queue_control(control::pong(number)),
+            Control::Pong { number } => self.path.on_pong(now, number),
+        }
+        let is_proved = self.proving.their_flows_max.is_some() && self.proving.seen_bytes > 0;
+        if self.state == State::Proving && is_proved {
+            self.open();
+        }
+    }
+
+    fn queue_control(&mut self, record: Vec<u8>) {
+        if self.controls.len() < CONTROLS_MAX {
+            self.controls.push(record);
+        }
+    }
+
+    fn open(&mut self) {
+        let bytes = self.proving.seen_bytes.max(DATAGRAM_BYTES_MIN);
+        let room = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
+        let mux = self.options.mux(u16::try_from(room).unwrap_or(u16::MAX), self.flows_max);
+        self.tcp = Some(Mux::new(mux, self.pool.clone()));
+        let ours_max = self.proving.their_flows_max.unwrap_or(0);
+        self.flows = Flows::new(self.role, ours_max, self.options.first_cell_timeout);
+        self.state = State::Open;
+        self.notices.ready = true;
+    }
+
+    fn fault(&mut self, now: Instant, what: &str) {
+        self.give_up(now, ConnectionError::PeerMisbehaved(what.to_owned()));
+    }
+
+    /// Ends it for a fault of the peer or of the path. CLOSE tells the peer, if it is there.
+    fn give_up(&mut self, now: Instant, error: ConnectionError) {
+        let is_told = matches!(self.state, State::Proving | State::Open);
+        self.end(now, error);
+        if is_told {
+            self.queue_control(control::close(true));
+        }
+    }
+
+    fn end(&mut self, now: Instant, error: ConnectionError) {
+        if self.state == State::Over {
+            return;
+        }
+        self.state = State::Over;
+        self.deadline = now + LINGER;
+        self.flows.clear();
+        self.controls.clear();
+        (self.tcp, self.kept) = (None, None);
+        self.notices = Notices { ended: Some(error), ..Notices::default() };
+    }
+
+    /// Ends it without an event.
+    pub(super) fn close(&mut self, now: Instant) {
+        let is_told = matches!(self.state, State::Proving | State::Open);
+        self.end(now, ConnectionError::Closed);
+        self.notices = Notices::default();
+        if is_told {
+            self.queue_control(control::close(false));
+        }
+    }
+
+    /// The peer still speaks: the last word was lost, or is on its way.
+    fn repeat_last_word(&mut self) {
+        if self.last_words < LAST_WORDS_MAX && self.controls.is_empty() {
+            self.last_words += 1;
+            self.queue_control(control::close(true));
+        }
+    }
+
+    /// Whether nothing is left of it.
+    pub(super) fn is_gone(&self, now: Instant) -> bool {
+        self.state == State::Over && self.deadline <= now && self.notices.ended.is_none()
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        if core::mem::take(&mut self.notices.ready) {
+            return Some(ConnectionEvent::Ready);
+        }
+        if self.state == State::Open {
+            if let Some(room) = self.flows.poll_room() {
+                return Some(ConnectionEvent::FlowRoom(room));
+            }
+            if core::mem::take(&mut self.notices.capacity) {
+                return Some(ConnectionEvent::Capacity);
+            }
+        }
+        let writable = self.flows.poll_writable().map(ConnectionEvent::Writable);
+        writable.or_else(|| self.notices.ended.take().map(ConnectionEvent::Ended))
+    }
+
+    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let dtls = self.session.poll_timeout();
+        match self.state {
+            State::Handshaking | State::Proving => {
+                [Some(self.deadline), self.proving.due, dtls].into_iter().flatten().min()
+            }
+            State::Open => {
+                let (probe, death) = self.path.probe_and_death();
+                let mux = self.tcp.as_ref().and_then(Mux::poll_timeout);
+                let mux = mux.map(|at| Instant::from_nanos(at.as_nanos()));
+                let starved = (self.is_full || self.flows.is_starved()).then(|| now + STARVED_WAIT);
+                let flows = self.flows.poll_timeout();
+                [Some(probe), death, self.proving.due, dtls, mux, starved, flows].into_iter().flatten().min()
+            }
+            State::Over => Some(self.deadline).filter(|deadline| *deadline > now),
+        }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        if self.state == State::Over {
+            return;
+        }
+        if let Err(error) = self.session.handle_timeout(now) {
+            let error = match self.state {
+                State::Open => ConnectionError::PeerMisbehaved(error.to_string()),
+                _ => ConnectionError::NoAnswer,
+            };
+            return self.give_up(now, error);
+        }
+        self.on_news(now, 0);
+        match self.state {
+            State::Handshaking | State::Proving if self.deadline <= now => {
+                self.give_up(now, ConnectionError::NoAnswer);
+            }
+            State::Open => self.on_time(now),
+            _ => {}
+        }
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        let (probe, death) = self.path.probe_and_death();
+        if death.is_some_and(|at| at <= now) {
+            return self.give_up(now, ConnectionError::PathDead);
+        }
+        if probe <= now {
+            let number = self.path.next_ping(now);
+            self.queue_control(control::ping(number));
+        }
+        if let Some(mux) = &mut self.tcp {
+            mux.handle_timeout(tcp(now));
+            self.flows.handle_timeout(now, mux);
+            self.flows.feed(mux);
+            self.flows.on_events(now, mux);
+        }
+        if self.is_full && self.capacity() > 0 {
+            self.is_full = false;
+            self.notices.capacity = true;
+        }
+    }
+
+    /// Appends the next batch of datagrams to `out`.
+    pub(super) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        datagrams_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let mut stride = 0;
+        for _ in 0..datagrams_max {
+            let begin = out.len();
+            if !self.next_datagram(now, out) {
+                break;
+            }
+            let len = out.len() - begin;
+            if stride > 0 && len > stride {
+                self.kept = Some(out.split_off(begin));
+                break;
+            }
+            self.counts.sent_datagrams += 1;
+            self.counts.sent_bytes += len as u64;
+            let is_last = stride > 0 && len < stride;
+            stride = if stride == 0 { len } else { stride };
+            if is_last {
+                break;
+            }
+        }
+        (stride > 0).then_some(Transmit { to: self.peer, from: self.local, ecn: 0, stride })
+    }
+
+    /// Appends one datagram: what was kept, what DTLS itself says, controls, and then flows' segments.
+    fn next_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        if let Some(kept) = self.kept.take() {
+            out.extend_from_slice(&kept);
+            return true;
+        }
+        if let Some(records) = self.session.poll_records() {
+            self.write_head(out);
+            out.extend_from_slice(&records);
+            return true;
+        }
+        if self.proving.due.is_some_and(|due| due <= now) {
+            return self.send_proof(now, out);
+        }
+        if !self.controls.is_empty() {
+            let control = self.controls.remove(0);
+            let is_question = control::parse(&control).is_some_and(|it| matches!(it, Control::Ping { .. }));
+            return self.seal(now, &control, is_question, out);
+        }
+        let Some(mux) = &mut self.tcp else {
+            return false;
+        };
+        let mut segments = core::mem::take(&mut self.segments);
+        segments.clear();
+        let has_some = mux.poll_datagram(tcp(now), &mut segments);
+        self.flows.on_events(now, mux);
+        // What is shorter only acknowledges, or resets, which TCP itself repeats.
+        let is_question = segments.len() >= HEADER_BYTES + usize::from(UNIT_BYTES);
+        let is_sealed = has_some && self.seal(now, &segments, is_question, out);
+        self.segments = segments;
+        is_sealed
+    }
+
+    fn send_proof(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        let Some(certificate) = self.their_certificate else {
+            return false;
+        };
+        self.proving.due = Some(now + PROOF_INTERVAL);
+        let lengths = [self.options.datagram_bytes_max, DATAGRAM_BYTES_TUNNELLED, DATAGRAM_BYTES_MIN];
+        let bytes = lengths[(self.proving.sent / PROOF_TRIES) % lengths.len()];
+        self.proving.sent += 1;
+        let bytes = usize::from(bytes.min(self.options.datagram_bytes_max)) - ID_LEN - RECORD_OVERHEAD;
+        let proof = self.proofs.write(&certificate, self.flows_max, bytes);
+        self.seal(now, &proof, false, out)
+    }
+
+    /// Appends a datagram with one record. `is_question` is whether the peer must answer it.
+    fn seal(&mut self, now: Instant, contents: &[u8], is_question: bool, out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        self.write_head(out);
+        if let Err(error) = self.session.seal(contents, out) {
+            out.truncate(begin);
+            self.end(now, ConnectionError::PeerMisbehaved(error.to_string()));
+            return false;
+        }
+        if is_question {
+            self.path.on_question(now);
+        }
+        true
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>) {
+        match &self.token {
+            Some(token) => out.extend_from_slice(token),
+            None => out.extend_from_slice(&self.their_id),
+        }
+    }
+
+    /// Bytes of one datagram at most.
+    pub(super) fn datagram_bytes(&self) -> usize {
+        usize::from(self.options.datagram_bytes_max)
+    }
+
+    pub(super) fn has_readable(&self) -> bool {
+        self.state == State::Open && self.flows.has_readable()
+    }
+
+    pub(super) fn next_cell(&mut self, now: Instant, lent: &mut Lent) -> Option<(CircId, Command)> {
+        let mux = self.tcp.as_mut()?;
+        self.flows.next_cell(now, mux, lent)
+    }
+
+    pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
+        self.flows.hold(circ_id, hold);
+    }
+
+    /// Cells that may be taken now: as many as there is memory for. Each flow says for itself what would leave promptly.
+    pub(super) fn capacity(&self) -> usize {
+        /// The pool lends chunks of 2 KiB, and keeps a quarter for what is received.
+        const CHUNK_BYTES: usize = 2048;
+        if self.state != State::Open {
+            return 0;
+        }
+        let reserve = self.options.pool_bytes_max / 4;
+        let room = self.pool.available_bytes().saturating_sub(reserve) / CHUNK_BYTES;
+        room.min(CAPACITY_CELLS)
+    }
+
+    pub(super) fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
+        let Some(mux) = self.tcp.as_mut() else {
+            return FlowState::Open;
+        };
+        let state = self.flows.send(now, mux, circ_id, command, body);
+        self.is_full |= self.capacity() == 0;
+        state
+    }
+
+    /// Sums over the flows that there are.
+    pub(super) fn stats(&self) -> ConnectionStats {
+        let mut stats = ConnectionStats {
+            rtt_ns: self.path.round_trip().map_or(0, |rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),
+            sent_bytes: self.counts.sent_bytes,
+            received_bytes: self.counts.received_bytes,
+            sent_packets: self.counts.sent_datagrams,
+            ..ConnectionStats::default()
+        };
+        for flow in self.tcp.iter().flat_map(|mux| mux.ids().filter_map(|id| mux.stats(id))) {
+            stats.window_bytes += flow.window_bytes;
+            stats.lost_packets += flow.counts.retransmissions;
+            stats.queued_cells += flow.unacknowledged_bytes / FLOW_CELL_LEN as u64;
+        }
+        stats
+    }
+}

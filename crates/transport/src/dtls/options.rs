@@ -1,0 +1,142 @@
+//! What may be chosen about `tcp-dtls`.
+
+use core::fmt;
+use core::time::Duration;
+use heddle_utcp::Options;
+use heddle_utcp::compact::MuxOptions;
+use std::time::Instant;
+
+/// The shortest datagram that every path is taken to carry (RFC 9000, section 14, says so of QUIC).
+pub(super) const DATAGRAM_BYTES_MIN: u16 = 1200;
+
+/// What sequence numbers of flows count: a third of a cell with its command, of which eight fill a datagram.
+pub(super) const UNIT_BYTES: u16 = 170;
+
+/// What may be chosen about an endpoint of `tcp-dtls`.
+#[derive(Clone, Debug)]
+pub struct DtlsOptions {
+    /// The instant of the system's clock that [`heddle_proto::time::Instant::ZERO`] stands for. dimpl wants the system's
+    /// type, which only a driver can make.
+    pub anchor: Instant,
+    /// The options of every flow's TCP. Segment size, unit and what else follows from the framing is set by it.
+    pub flow: Options,
+    /// Bytes that wait in the flows of all connections, to be acknowledged, put in order or read. Where they are used up,
+    /// flows take no cells, and segments are dropped as if the wire had lost them.
+    pub pool_bytes_max: usize,
+    /// The longest datagram, without headers of UDP and IP. Where a path does not carry it, 1350 and 1200 are tried.
+    pub datagram_bytes_max: u16,
+    /// The most datagrams in one [`heddle_proto::endpoint::Transmit`]; one where the system cannot cut them.
+    pub batch_datagrams_max: usize,
+    /// How long the first flight of a handshake waits for its answer before it is sent again.
+    pub initial_rto: Duration,
+    /// How long a dialler waits for the peer, and for its proof.
+    pub dial_timeout: Duration,
+    /// How long a listener waits for the dialler, and for its proof.
+    pub listen_timeout: Duration,
+    /// A silent path is probed this often.
+    pub keep_alive: Duration,
+    /// A path is dead when nothing came for three probe time-outs, and for this long: a relay that was stopped for a
+    /// moment loses no circuits.
+    pub path_dead_min: Duration,
+    /// A flow whose first cell does not come is reset after this.
+    pub first_cell_timeout: Duration,
+    /// Records under one key, after which DTLS changes it. dimpl's default; AES-GCM bears 2^24.5 full records (RFC 9147,
+    /// section 4.5.3).
+    pub key_records_max: u64,
+}
+
+impl DtlsOptions {
+    /// The defaults, with the driver's anchor.
+    pub fn new(anchor: Instant) -> Self {
+        let flow = Options {
+            // A circuit sends in bursts, which pacing spreads; the time-out since the last one says nothing of the path.
+            slow_start_after_idle: false,
+            receive_buffer_initial_bytes: 64 * 1024,
+            receive_buffer_max_bytes: 256 * 1024,
+            send_buffer_max_bytes: 1024 * 1024,
+            ..Options::default()
+        };
+        DtlsOptions {
+            anchor,
+            flow,
+            pool_bytes_max: 64 * 1024 * 1024,
+            datagram_bytes_max: 1452,
+            batch_datagrams_max: 32,
+            initial_rto: Duration::from_millis(500),
+            dial_timeout: Duration::from_secs(10),
+            listen_timeout: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(15),
+            path_dead_min: Duration::from_secs(3),
+            first_cell_timeout: Duration::from_secs(10),
+            key_records_max: 1 << 23,
+        }
+    }
+
+    /// For systems that cut no batches, and paths that carry no more than 1350 bytes.
+    pub fn plain(anchor: Instant) -> Self {
+        DtlsOptions { datagram_bytes_max: 1350, batch_datagrams_max: 1, ..DtlsOptions::new(anchor) }
+    }
+
+    /// Says what cannot be done as it is asked.
+    pub fn validate(&self) -> Result<(), InvalidOptions> {
+        if !(DATAGRAM_BYTES_MIN..=9000).contains(&self.datagram_bytes_max) {
+            return Err(InvalidOptions("a datagram has 1200 to 9000 bytes"));
+        }
+        if !(1..=64).contains(&self.batch_datagrams_max) {
+            return Err(InvalidOptions("a batch has 1 to 64 datagrams"));
+        }
+        if self.pool_bytes_max < 1024 * 1024 {
+            return Err(InvalidOptions("flows share 1 MiB at least"));
+        }
+        let times = [self.initial_rto, self.dial_timeout, self.listen_timeout, self.keep_alive];
+        if times.contains(&Duration::ZERO) {
+            return Err(InvalidOptions("times are not zero"));
+        }
+        if self.key_records_max == 0 {
+            return Err(InvalidOptions("a key serves one record at least"));
+        }
+        self.flow.validate().map_err(|why| InvalidOptions(why.0))
+    }
+
+    /// How the flows of one connection are to behave. `room_bytes` is what a record carries.
+    pub(super) fn mux(&self, room_bytes: u16, flows_max: u32) -> MuxOptions {
+        // The peer may have opened a flow before it heard that another of its own had ended here.
+        let slack = flows_max / 4 + 64;
+        MuxOptions {
+            unit_bytes: UNIT_BYTES,
+            datagram_bytes_max: room_bytes,
+            flows_max: usize::try_from(flows_max.saturating_add(slack)).unwrap_or(usize::MAX),
+            flow: self.flow.clone(),
+            ..MuxOptions::default()
+        }
+    }
+}
+
+/// Why options are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidOptions(&'static str);
+
+impl fmt::Display for InvalidOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl core::error::Error for InvalidOptions {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
+    fn the_defaults_are_valid_and_faults_are_named() {
+        let good = DtlsOptions::new(Instant::now());
+        assert_eq!(good.validate(), Ok(()));
+        assert_eq!(DtlsOptions::plain(good.anchor).validate(), Ok(()));
+        let short = DtlsOptions { datagram_bytes_max: 1199, ..good.clone() };
+        assert_eq!(short.validate(), Err(InvalidOptions("a datagram has 1200 to 9000 bytes")));
+        let poor = DtlsOptions { pool_bytes_max: 1000, ..good };
+        assert!(poor.validate().is_err());
+    }
+}

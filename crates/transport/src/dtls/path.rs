@@ -1,0 +1,80 @@
+//! Whether the peer can be reached: what it owes us, probes, and when the path is dead.
+
+use super::options::DtlsOptions;
+use heddle_proto::time::{Duration, Instant};
+
+/// A probe is sent no sooner than this after the last, and after something that was not answered.
+const PROBE_MIN: Duration = Duration::from_secs(1);
+/// What a peer may put an acknowledgement off by.
+const ACK_DELAY: Duration = Duration::from_millis(40);
+
+/// What is known of the way to the peer and back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path {
+    keep_alive: Duration,
+    dead_min: Duration,
+    heard_at: Instant,
+    /// Since when the peer has owed us something.
+    waiting_since: Option<Instant>,
+    probed_at: Instant,
+    ping: u32,
+    /// The round trip: that of the last ping, or as flows smoothed it.
+    round_trip: Option<Duration>,
+}
+
+impl Path {
+    pub(super) fn new(now: Instant, options: &DtlsOptions) -> Self {
+        Path {
+            keep_alive: options.keep_alive,
+            dead_min: options.path_dead_min,
+            heard_at: now,
+            waiting_since: None,
+            probed_at: now,
+            ping: 0,
+            round_trip: None,
+        }
+    }
+
+    /// A record of the peer came.
+    pub(super) fn on_heard(&mut self, now: Instant) {
+        self.heard_at = now;
+        self.waiting_since = None;
+    }
+
+    /// Something was sent that the peer answers.
+    pub(super) fn on_question(&mut self, now: Instant) {
+        self.waiting_since.get_or_insert(now);
+    }
+
+    /// The number of a ping that is sent now.
+    pub(super) fn next_ping(&mut self, now: Instant) -> u32 {
+        self.probed_at = now;
+        self.ping = self.ping.wrapping_add(1);
+        self.ping
+    }
+
+    pub(super) fn on_pong(&mut self, now: Instant, number: u32) {
+        if number == self.ping {
+            self.round_trip = Some(now.since(self.probed_at));
+        }
+    }
+
+    /// What flows measured, if they did.
+    pub(super) fn set_round_trip(&mut self, smoothed_ns: Option<u64>) {
+        self.round_trip = smoothed_ns.map(Duration::from_nanos).or(self.round_trip);
+    }
+
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.round_trip
+    }
+
+    /// When the path is to be probed, and when it is dead.
+    pub(super) fn probe_and_death(&self) -> (Instant, Option<Instant>) {
+        let Some(since) = self.waiting_since else {
+            return (self.heard_at.max(self.probed_at) + self.keep_alive, None);
+        };
+        let timeout = self.round_trip.map_or(PROBE_MIN, |rtt| 2 * rtt + ACK_DELAY);
+        let probe = since.max(self.probed_at) + timeout.max(PROBE_MIN);
+        (probe, Some(since + (7 * timeout).max(self.dead_min)))
+    }
+}

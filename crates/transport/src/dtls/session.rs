@@ -1,0 +1,158 @@
+//! DTLS on one connection: dimpl, fed with records and emptied after each call.
+
+use super::key::{self, KEY_LEN, OurKey};
+use super::options::DtlsOptions;
+use core::time::Duration;
+use dimpl::{Dtls, Error, Output};
+use heddle_proto::channel::Role;
+use heddle_proto::time::Instant;
+use std::collections::VecDeque;
+
+/// What a record takes beside its contents: unified header of five bytes, the content's type, and the tag.
+pub(super) const RECORD_OVERHEAD: usize = 22;
+
+/// Longest contents of a record (RFC 9147, section 4).
+const CONTENTS_MAX: usize = 16 * 1024;
+
+/// Our time and dimpl's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    pub(super) anchor: std::time::Instant,
+}
+
+impl Clock {
+    pub(super) fn std(self, at: Instant) -> std::time::Instant {
+        self.anchor + Duration::from_nanos(at.as_nanos())
+    }
+
+    pub(super) fn ours(self, at: std::time::Instant) -> Instant {
+        Instant::ZERO + at.saturating_duration_since(self.anchor)
+    }
+}
+
+/// What came of a datagram or of time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// The peer showed a certificate with this fingerprint.
+    Certificate([u8; KEY_LEN]),
+    /// The handshake is over.
+    Connected,
+    /// The contents of a record, these bytes of what [`Session::contents`] gives.
+    Contents { end: usize },
+    /// The peer closed DTLS itself.
+    Closed,
+}
+
+pub(super) struct Session {
+    dtls: Dtls,
+    clock: Clock,
+    /// When dimpl heard the time.
+    told_at: Instant,
+    timeout: Option<Instant>,
+    /// Records that are to be sent, a datagram's in each.
+    outbox: VecDeque<Vec<u8>>,
+    scratch: Vec<u8>,
+}
+
+impl Session {
+    /// A session before its first message. `seed` is for what is no secret.
+    pub(super) fn new(
+        now: Instant,
+        role: Role,
+        ours: &OurKey,
+        options: &DtlsOptions,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let clock = Clock { anchor: options.anchor };
+        // The dialler's token is the longest head of a datagram.
+        let room = usize::from(super::options::DATAGRAM_BYTES_MIN) - super::TOKEN_LEN;
+        let timeout = options.dial_timeout.max(options.listen_timeout);
+        let config = key::config(seed, room, options.initial_rto, timeout, options.key_records_max)?;
+        let mut dtls = Dtls::new_13(config, ours.certificate(), clock.std(now));
+        dtls.set_active(role == Role::Initiator);
+        let scratch = vec![0; CONTENTS_MAX];
+        let mut session =
+            Session { dtls, clock, told_at: now, timeout: None, outbox: VecDeque::new(), scratch };
+        session.dtls.handle_timeout(clock.std(now))?;
+        Ok(session)
+    }
+
+    /// Takes the records of a datagram. [`Session::poll`] must follow.
+    pub(super) fn handle_records(&mut self, now: Instant, records: &[u8]) -> Result<(), Error> {
+        /// How old dimpl's time may be. Telling it costs a look at all that it waits for.
+        const OLD: Duration = Duration::from_millis(50);
+        if now.since(self.told_at) >= OLD {
+            self.tell_time(now)?;
+        }
+        self.dtls.handle_packet(records)
+    }
+
+    /// Lets dimpl repeat what was lost. [`Session::poll`] must follow.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
+        match self.timeout {
+            Some(timeout) if timeout <= now => self.tell_time(now),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell_time(&mut self, now: Instant) -> Result<(), Error> {
+        self.told_at = now;
+        self.dtls.handle_timeout(self.clock.std(now))
+    }
+
+    /// What came of it, until `None`.
+    pub(super) fn poll(&mut self) -> Option<News> {
+        loop {
+            match self.dtls.poll_output(&mut self.scratch) {
+                Output::Packet(records) => self.outbox.push_back(records.to_vec()),
+                Output::PeerCert(certificate) => {
+                    return Some(News::Certificate(key::fingerprint(certificate)));
+                }
+                Output::Connected => return Some(News::Connected),
+                Output::ApplicationData(contents) => return Some(News::Contents { end: contents.len() }),
+                Output::CloseNotify => return Some(News::Closed),
+                Output::BufferTooSmall { needed } => self.scratch.resize(needed, 0),
+                Output::Timeout(at) => {
+                    self.timeout = Some(self.clock.ours(at));
+                    return None;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The contents of the record that [`News::Contents`] told of last.
+    pub(super) fn contents(&self, end: usize) -> &[u8] {
+        self.scratch.get(..end).unwrap_or_default()
+    }
+
+    /// Appends a record with these contents to `out`. Records that DTLS itself wants to send go to the outbox.
+    pub(super) fn seal(&mut self, contents: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+        self.dtls.send_application_data(contents)?;
+        let mut is_sealed = false;
+        loop {
+            match self.dtls.poll_output(&mut self.scratch) {
+                Output::Packet(records) if !is_sealed => {
+                    is_sealed = true;
+                    out.extend_from_slice(records);
+                }
+                Output::Packet(records) => self.outbox.push_back(records.to_vec()),
+                Output::BufferTooSmall { needed } => self.scratch.resize(needed, 0),
+                Output::Timeout(at) => {
+                    self.timeout = Some(self.clock.ours(at));
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The next datagram's records of DTLS itself.
+    pub(super) fn poll_records(&mut self) -> Option<Vec<u8>> {
+        self.outbox.pop_front()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.timeout
+    }
+}
