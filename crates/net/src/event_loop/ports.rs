@@ -4,6 +4,7 @@
 //! receive in each round, before the sockets have theirs, and its bytes count for the same batch.
 
 use super::{EventLoop, PORTS_MAX, READ_BATCH_BYTES, TOKEN_PORTS};
+use crate::clock;
 use crate::port::{Port, PortInfo, RecvBuffer};
 use heddle_proto::endpoint::Transmit;
 use heddle_proto::node::{Input, Node, PortId};
@@ -74,11 +75,16 @@ impl<N: Node> EventLoop<N> {
                 continue;
             };
             port.queued = false;
-            let (node, now, mut inputs) = (&mut self.node, self.now, 0);
+            let (node, now, mut inputs) = (&mut self.node, &mut self.now, 0);
             let id = PortId(n as u8);
             unpolled_bytes += port.recv(buffer, &mut self.counters, |datagrams| {
+                // The clock is read after the datagrams. With an earlier time, a thread that was stopped in between would
+                // measure a round trip that no packet can make, and congestion control would believe in it.
+                if inputs == 0 {
+                    *now = clock::monotonic();
+                }
                 inputs += 1;
-                node.handle_input(now, Input::Datagrams { port: id, datagrams });
+                node.handle_input(*now, Input::Datagrams { port: id, datagrams });
             });
             self.counters.inputs += inputs;
             self.ports.queue(n);

@@ -259,3 +259,61 @@ fn sockets_are_served_beside_a_flood_of_datagrams() {
     });
     assert!(relay.handle.counters().datagrams_received > 0);
 }
+
+/// Has datagrams wait at two of its ports at once. What comes at the first has it send one more to the second, which is
+/// received in the same round.
+struct Meanwhile {
+    socket: UdpSocket,
+    ports: Vec<SocketAddr>,
+    sent_at: Instant,
+    rounds: u32,
+    too_early: u32,
+}
+
+impl Meanwhile {
+    fn send(&self, to: SocketAddr) {
+        self.socket.send_to(&[1], to).unwrap();
+    }
+}
+
+impl Node for Meanwhile {
+    fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
+        &mut []
+    }
+
+    fn handle_input(&mut self, now: Instant, input: Input) {
+        let Input::Datagrams { port, .. } = input else { return };
+        if port == PortId(0) {
+            self.sent_at = heddle_net::monotonic();
+            return self.send(self.ports[1]);
+        }
+        self.too_early += u32::from(now < self.sent_at);
+        self.rounds += 1;
+        match self.rounds {
+            1..100 => self.ports.iter().for_each(|to| self.send(*to)),
+            100 => self.send(self.socket.local_addr().unwrap()),
+            _ => {}
+        }
+    }
+
+    fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output {
+        Output::Timeout(None)
+    }
+}
+
+#[test]
+fn no_datagram_comes_before_it_was_sent() {
+    let sockets = [0, 1].map(|_| bind_udp(loopback(), 0).unwrap());
+    let ports: Vec<SocketAddr> = sockets.iter().map(|socket| socket.local_addr().unwrap()).collect();
+    let (done, first) = (peer(), ports[0]);
+    let socket = done.try_clone().unwrap();
+    let node = Meanwhile { socket, ports, sent_at: heddle_net::monotonic(), rounds: 0, too_early: 0 };
+    let running = Running::start_with(node, options(true), |event_loop: &mut EventLoop<Meanwhile>| {
+        for socket in sockets {
+            event_loop.add_port(socket).unwrap();
+        }
+    });
+    done.send_to(&[1], first).unwrap();
+    done.recv_from(&mut [0]).unwrap();
+    assert_eq!(running.stop().too_early, 0);
+}
