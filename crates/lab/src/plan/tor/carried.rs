@@ -2,7 +2,7 @@
 //!
 //! 1. Relays that are neighbours on a phase's paths and have the same transport are *pairs*. Before a phase circuits are
 //!    built and closed again until they go over their transport between all pairs, because relays find each other only by
-//!    circuits.
+//!    circuits. They did when as many lanes end with them.
 //! 2. Of the cells of relays that have pairs on every path of the phase and no client beside them, the share is told that
 //!    went over their transport. A silent return to TLS must not pass for a result.
 
@@ -18,9 +18,15 @@ use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
 use crate::interrupt;
 use crate::metrics::Metrics;
+use crate::traffic::Stop;
 
 /// Where a Heddle relay tells its metrics, on the loopback of its own host.
 const METRICS_PORT: u16 = 9035;
+/// How long the lanes of circuits that were closed may take to end, and how often it is looked at.
+const CLOSING_MAX: Duration = Duration::from_secs(3);
+const CLOSING_LOOK: Duration = Duration::from_millis(50);
+/// How old the counts may be that a relay tells: it asks its shards five times a second at most.
+const COUNTS_AGE_MAX: Duration = Duration::from_millis(250);
 /// How long a relay may take to tell them.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The least share of cells that the transport must carry.
@@ -67,11 +73,15 @@ pub(super) fn wait_for_pairs(
     let begun = Instant::now();
     loop {
         interrupt::check()?;
-        let (tried, before) = (begun.elapsed(), read(stage)?);
+        let tried = begun.elapsed();
         let open = circuits::build(stage.network, &clients)?;
-        let missing = missing(&wanted, &before, &read(stage)?);
+        // Ctrl-C ends this wait early, and then the loop.
+        Stop::default().sleep_until(Instant::now() + COUNTS_AGE_MAX);
+        let with_circuits = read(stage)?;
         circuits::close(&open)?;
-        let Some((relay, transport)) = missing else { return Ok(Some(tried.as_secs_f64())) };
+        let Some((relay, transport)) = missing_when_closed(stage, &wanted, &with_circuits)? else {
+            return Ok(Some(tried.as_secs_f64()));
+        };
         if begun.elapsed() > phase.pairs_max {
             let waiting_for = format!("{relay} to reach all its neighbours over {transport}");
             return Err(Error::Deadline { waiting_for, after: phase.pairs_max });
@@ -80,8 +90,26 @@ pub(super) fn wait_for_pairs(
     }
 }
 
-/// A relay with fewer new lanes over its transport than circuits were built for, and its transport. Lanes that end meanwhile
-/// let it look so, too; then the next try shows better.
+/// Waits until as many lanes have ended as circuits were closed: those went over the transport. Returns a relay for which
+/// that does not happen, and its transport.
+fn missing_when_closed<'a>(
+    stage: &Stage<'_>,
+    wanted: &[(&'a str, &'static str, usize)],
+    with_circuits: &Readings,
+) -> Result<Option<(&'a str, &'static str)>> {
+    let until = Instant::now() + CLOSING_MAX;
+    loop {
+        let missing = missing(wanted, with_circuits, &read(stage)?);
+        if missing.is_none() || !Stop::default().sleep_until(Instant::now() + CLOSING_LOOK) {
+            return Ok(None);
+        }
+        if Instant::now() > until {
+            return Ok(missing);
+        }
+    }
+}
+
+/// A relay with fewer lanes less over its transport than it ought to have, and its transport.
 fn missing<'a>(
     wanted: &[(&'a str, &'static str, usize)],
     before: &Readings,
@@ -92,7 +120,7 @@ fn missing<'a>(
             let metrics = readings.iter().find(|(name, _)| name == relay).map(|(_, metrics)| metrics);
             metrics.map_or(0.0, |metrics| metrics.sum("heddle_lanes", &[("transport", transport)]))
         };
-        count(after) - count(before) < *lanes as f64
+        count(before) - count(after) < *lanes as f64
     };
     wanted.iter().find(is_missing).map(|(relay, transport, _)| (*relay, *transport))
 }
@@ -240,12 +268,37 @@ mod tests {
         assert_eq!(witness(&all, arm, phase, "exit"), Some("quic"));
         let before = readings(metrics(5, 0, 0));
         assert_eq!(missing(&wanted, &before, &before), Some(("guard", "quic")));
-        assert_eq!(missing(&wanted[2..], &before, &readings(metrics(6, 0, 0))), Some(("exit", "quic")));
-        assert_eq!(missing(&wanted[2..], &before, &readings(metrics(7, 0, 0))), None);
+        assert_eq!(missing(&wanted[2..], &before, &readings(metrics(4, 0, 0))), Some(("exit", "quic")));
+        assert_eq!(missing(&wanted[2..], &before, &readings(metrics(3, 0, 0))), None);
         let share = |after| share(&all, arm, phase, &readings(metrics(1, 0, 0)), &readings(after));
         assert_eq!(share(metrics(1, 0, 0)), (None, None));
         assert_eq!(share(metrics(1, 100, 100)), (Some(0.5), None));
         let (told, fault) = share(metrics(1, 9000, 1000));
         assert_eq!((told, fault.unwrap()), (Some(0.9), "the transport carried 90.0 % of the cells".into()));
+    }
+
+    #[test]
+    fn fallbacks_are_counted_since_and_queues_are_told_as_they_are() {
+        let loaded =
+            small(("{ name = \"guard\" }", "{ name = \"guard\", labels = { at = \"here\" } }")).unwrap();
+        let (tor, _) = network_of(&loaded.plan);
+        let told = |dead: u32, cells: u32| {
+            let text = format!(
+                "heddle_fallbacks_total{{reason=\"dead\"}} {dead}\nheddle_fallbacks_total{{reason=\"no_room\"}} 1\n\
+                 heddle_queue_cells_max {cells}\nheddle_held_queue_cells_max 3\n"
+            );
+            vec![("guard".to_owned(), Metrics::parse(&text))]
+        };
+        let samples = figures(tor, &told(2, 5), &told(5, 9));
+        let of = |name: &str, labels: &Labels| {
+            samples.iter().find(|one| one.name == name && one.labels == *labels).map(|one| one.values[0])
+        };
+        let guard = labels([("at", "here"), ("relay", "guard")]);
+        assert_eq!(
+            (of("queue_cells_max", &guard), of("held_queue_cells_max", &guard)),
+            (Some(9.0), Some(3.0))
+        );
+        assert_eq!(of("fallbacks", &labels([("reason", "dead")])), Some(3.0));
+        assert_eq!(of("fallbacks", &labels([("reason", "no_room")])), Some(0.0));
     }
 }
