@@ -4,6 +4,7 @@
 //! add one.
 
 pub mod directory;
+pub mod dtls;
 pub mod extend;
 pub mod framer;
 pub mod handshake;
@@ -24,6 +25,7 @@ pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 /// Every target there is.
 pub const TARGETS: &[Target] = &[
     ("directory", directory::run, directory::seeds),
+    ("dtls", dtls::run, dtls::seeds),
     ("extend", extend::run, extend::seeds),
     ("framer", framer::run, framer::seeds),
     ("handshake", handshake::run, handshake::seeds),

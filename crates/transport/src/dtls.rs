@@ -14,6 +14,7 @@ mod connection;
 mod control;
 mod flow;
 mod flows;
+pub mod fuzz;
 
 mod ids;
 mod key;
@@ -67,6 +68,7 @@ pub struct DtlsEndpoint {
     noisy: VecDeque<LinkKey>,
     lent: Lent,
     strangers: u64,
+    dropped: u64,
 }
 
 impl DtlsEndpoint {
@@ -92,12 +94,18 @@ impl DtlsEndpoint {
             noisy: VecDeque::new(),
             lent: Lent::new(),
             strangers: 0,
+            dropped: 0,
         })
     }
 
     /// Datagrams that were dropped because nobody of ours could have sent them.
     pub fn stranger_datagrams(&self) -> u64 {
         self.strangers
+    }
+
+    /// Datagrams of sessions that were dropped: replayed, forged, or so late that DTLS no longer knows whether it had them.
+    pub fn dropped_datagrams(&self) -> u64 {
+        self.dropped
     }
 
     /// Bytes of the flows' common memory that are in use.
@@ -113,7 +121,8 @@ impl DtlsEndpoint {
             return None;
         };
         let connection = self.live(key)?;
-        connection.handle_records(now, records, datagram.len());
+        let is_dropped = connection.handle_records(now, records, datagram.len());
+        self.dropped += u64::from(is_dropped);
         Some(key)
     }
 

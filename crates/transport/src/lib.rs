@@ -6,6 +6,7 @@
 
 pub mod dtls;
 pub mod fuzz;
+mod fuzz_endpoint;
 pub mod link;
 mod padding;
 pub mod quic;

@@ -1,6 +1,8 @@
 //! The fuzz targets of this crate without a fuzzer: the same bodies, on seeded inputs. How to add
 //! one is in `fuzz/README.md`.
 
+#[path = "../../../fuzz/src/dtls.rs"]
+mod dtls;
 #[path = "../../../fuzz/src/handshake.rs"]
 mod handshake;
 #[path = "../../../fuzz/src/mutate.rs"]
@@ -12,6 +14,12 @@ mod tls;
 
 /// Inputs per target.
 const ROUNDS: u64 = 20_000;
+
+/// Each begins with a handshake, so there are fewer.
+#[test]
+fn dtls_stands() {
+    mutate::throw(dtls::run, &dtls::seeds(), ROUNDS / 50);
+}
 
 #[test]
 fn handshake_stands() {

@@ -178,31 +178,33 @@ impl Connection {
         self.peer
     }
 
-    /// Takes the records of a datagram of so many bytes, with its head.
-    pub(super) fn handle_records(&mut self, now: Instant, records: &[u8], datagram_bytes: usize) {
+    /// Takes the records of a datagram of so many bytes, with its head. Returns whether DTLS dropped them: they came late or
+    /// twice, or are not the peer's.
+    pub(super) fn handle_records(&mut self, now: Instant, records: &[u8], datagram_bytes: usize) -> bool {
         let permitted = match self.state {
             State::Handshaking | State::Proving => Records::Handshake,
             State::Open | State::Over => Records::Encrypted,
         };
         if !may_come(permitted, records) {
-            return;
+            return true;
         }
         self.counts.received_bytes += datagram_bytes as u64;
         if self.state == State::Over {
             self.repeat_last_word();
-            return;
+            return false;
         }
         // The listener is there, and knows us by our records from now on.
         self.token = None;
         if let Err(error) = self.session.handle_records(now, records) {
             self.give_up(now, ConnectionError::PeerMisbehaved(error.to_string()));
-            return;
+            return false;
         }
-        self.on_news(now, datagram_bytes);
+        !self.on_news(now, datagram_bytes) && permitted == Records::Encrypted
     }
 
-    /// Works off what dimpl has to say.
-    fn on_news(&mut self, now: Instant, datagram_bytes: usize) {
+    /// Works off what dimpl has to say. Returns whether it said anything.
+    fn on_news(&mut self, now: Instant, datagram_bytes: usize) -> bool {
+        let mut is_news = false;
         while let Some(news) = self.session.poll() {
             match news {
                 News::Certificate(fingerprint) => self.their_certificate = Some(fingerprint),
@@ -214,7 +216,9 @@ impl Connection {
                 News::Contents { end } => self.on_contents(now, end, datagram_bytes),
                 News::Closed => self.end(now, ConnectionError::PeerClosed),
             }
+            is_news = true;
         }
+        is_news
     }
 
     fn on_contents(&mut self, now: Instant, end: usize, datagram_bytes: usize) {

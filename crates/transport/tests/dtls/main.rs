@@ -3,6 +3,8 @@
 mod flows;
 #[path = "../support/lives.rs"]
 mod lives;
+mod paths;
+mod silence;
 #[path = "../support/source.rs"]
 mod source;
 

@@ -54,6 +54,11 @@ pub struct Got {
 /// What tests want of an endpoint besides.
 pub trait Tested: Endpoint {
     fn stranger_datagrams(&self) -> u64;
+
+    /// Datagrams that DTLS dropped.
+    fn dropped_datagrams(&self) -> u64 {
+        0
+    }
 }
 
 impl Tested for QuicEndpoint {
@@ -65,6 +70,10 @@ impl Tested for QuicEndpoint {
 impl Tested for DtlsEndpoint {
     fn stranger_datagrams(&self) -> u64 {
         DtlsEndpoint::stranger_datagrams(self)
+    }
+
+    fn dropped_datagrams(&self) -> u64 {
+        DtlsEndpoint::dropped_datagrams(self)
     }
 }
 
@@ -141,13 +150,23 @@ pub fn secret(host: usize) -> Zeroizing<[u8; 32]> {
 impl Bench {
     /// Two hosts with a wire like `there` in both directions.
     pub fn pair(there: DirectionOptions, options: &impl Options) -> Self {
+        Bench::pair_of(there, None, options, 1)
+    }
+
+    /// Two hosts with a wire like `there`, and like `back` in the other direction if that differs.
+    pub fn pair_of(
+        there: DirectionOptions,
+        back: Option<DirectionOptions>,
+        options: &impl Options,
+        seed: u64,
+    ) -> Self {
         let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
         let wires = TopologyOptions {
             hosts: vec![host("a"), host("b")],
-            wires: vec![WireOptions { from: "a".to_owned(), to: "b".to_owned(), there, back: None }],
+            wires: vec![WireOptions { from: "a".to_owned(), to: "b".to_owned(), there, back }],
             default_wire: None,
         };
-        Bench::new(&wires, options, 1)
+        Bench::new(&wires, options, seed)
     }
 
     /// One endpoint at each host.
