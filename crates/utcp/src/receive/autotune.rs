@@ -53,7 +53,8 @@ impl Autotune {
             self.rtt_ns = Some(self.rtt_ns.map_or(took_ns, |rtt_ns| rtt_ns.min(took_ns)));
         }
         self.window_began = now;
-        self.window_end = next + window_bytes;
+        // With the first data nothing may have been offered yet, and what is not offered takes no round trip.
+        self.window_end = next + window_bytes.max(self.limit_bytes);
     }
 
     /// The application has read up to `read`. Once in a round trip, if that was more than ever, gives how large the
@@ -82,6 +83,20 @@ impl Autotune {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_in_a_syn_measures_no_round_trip() {
+        let mut tune = Autotune::new(&Options::default(), Instant::from_nanos(MS), 0);
+        let mut now = Instant::from_nanos(MS);
+        // Nothing was offered when the first bytes came, and the next ones follow at once.
+        tune.on_data(now, 510, 0, false);
+        now = now.plus_ns(MS / 10);
+        tune.on_data(now, 1020, 64 << 10, false);
+        assert_eq!(tune.rtt_ns, None);
+        now = now.plus_ns(50 * MS);
+        tune.on_data(now, 1020 + (64 << 10), 64 << 10, false);
+        assert_eq!(tune.rtt_ns, Some(50 * MS + MS / 10));
+    }
 
     #[test]
     fn the_buffer_follows_what_is_read() {
