@@ -14,20 +14,29 @@ use heddle_sim::{HostId, Internet, TraceHash, Wire};
 use std::collections::BTreeSet;
 use support::{ECHO, Net, Plan, STALL, download, upload};
 
+/// What relays speak to each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    Tls,
+    Quic,
+    /// tcp-dtls, and QUIC where that fails.
+    Both,
+}
+
 struct Chaos {
     net: Net,
     rng: Rng,
     circuits: Vec<CircuitNumber>,
     exchanges: Vec<ExchangeNumber>,
     killed: Option<usize>,
-    /// Whether relays speak QUIC, and their wires are in trouble.
-    quic: bool,
+    /// Whether relays have flows, and their wires are in trouble.
+    flows: bool,
     /// Circuits that were extended to any relay at all, which may be one that must refuse.
     odd: BTreeSet<CircuitNumber>,
 }
 
 impl Chaos {
-    fn new(seed: u64, quic: bool) -> Self {
+    fn new(seed: u64, over: Over) -> Self {
         let mut rng = heddle_proto::rng::Seed::from_number(seed).child("chaos", 0).rng();
         let wire = Wire {
             latency: Duration::from_millis(1 + rng.below(30)),
@@ -39,15 +48,16 @@ impl Chaos {
         let shards = (0..5).map(|_| 1 + rng.below(3) as usize).collect();
         let max_queue_bytes = if rng.below(4) == 0 { 100_000 } else { 4 << 20 };
         // The last relay but one is as stock Tor in this.
-        let speakers = if quic { vec![0, 1, 2, 4] } else { vec![] };
-        let plan = Plan { seed, wire, shards, max_queue_bytes, quic: speakers, ..Plan::default() };
+        let some = |speak: bool| if speak { vec![0, 1, 2, 4] } else { vec![] };
+        let (quic, dtls) = (some(over != Over::Tls), some(over == Over::Both));
+        let plan = Plan { seed, wire, shards, max_queue_bytes, quic, dtls, ..Plan::default() };
         Chaos {
             net: Net::new(&plan),
             rng,
             circuits: Vec::new(),
             exchanges: Vec::new(),
             killed: None,
-            quic,
+            flows: over != Over::Tls,
             odd: BTreeSet::new(),
         }
     }
@@ -108,7 +118,7 @@ impl Chaos {
                 self.net.sim.kill(self.net.relays[relay].host);
                 self.killed = Some(relay);
             }
-            19 if self.quic => self.trouble(),
+            19 if self.flows => self.trouble(),
             _ => {
                 let pause = Duration::from_millis(1 << self.rng.below(12));
                 self.net.sim.run_for(pause);
@@ -193,8 +203,8 @@ impl Chaos {
     }
 }
 
-fn run(seed: u64, quic: bool) -> TraceHash {
-    let mut chaos = Chaos::new(seed, quic);
+fn run(seed: u64, over: Over) -> TraceHash {
+    let mut chaos = Chaos::new(seed, over);
     for _ in 0..300 {
         chaos.act();
     }
@@ -205,19 +215,27 @@ fn run(seed: u64, quic: bool) -> TraceHash {
 fn nothing_is_left_in_the_end() {
     // Each takes a second or two, so that these are few.
     for seed in 0..8 {
-        run(seed, false);
+        run(seed, Over::Tls);
     }
 }
 
 #[test]
 fn nothing_is_left_of_circuits_on_quic() {
     for seed in 0..5 {
-        run(seed, true);
+        run(seed, Over::Quic);
+    }
+}
+
+#[test]
+fn nothing_is_left_of_circuits_on_tcp_dtls() {
+    for seed in 100..105 {
+        run(seed, Over::Both);
     }
 }
 
 #[test]
 fn chaos_repeats() {
-    assert_eq!(run(77, false), run(77, false));
-    assert_eq!(run(78, true), run(78, true));
+    assert_eq!(run(77, Over::Tls), run(77, Over::Tls));
+    assert_eq!(run(78, Over::Quic), run(78, Over::Quic));
+    assert_eq!(run(79, Over::Both), run(79, Over::Both));
 }

@@ -20,6 +20,7 @@ use heddle_proto::relay::{Control, Limits, NetworkParams, Relay, RelayConfig, Re
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
+use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
@@ -65,6 +66,8 @@ pub struct Plan {
     pub unreachable: Option<usize>,
     /// Relays that speak QUIC to each other; the others are as stock Tor in this.
     pub quic: Vec<usize>,
+    /// Relays that speak tcp-dtls. Those that speak both prefer it.
+    pub dtls: Vec<usize>,
 }
 
 impl Default for Plan {
@@ -77,6 +80,7 @@ impl Default for Plan {
             params: NetworkParams::default(),
             unreachable: None,
             quic: vec![],
+            dtls: vec![],
         }
     }
 }
@@ -195,14 +199,16 @@ impl Net {
         stats
     }
 
-    /// Cells that relays sent to each other or to the client so far, over TLS and over QUIC.
+    /// Cells that a relay sent to others or to the client so far, over TLS and over QUIC.
     pub fn cells_out(&mut self, relay: usize) -> [u64; 2] {
+        ["tls", "quic"].map(|transport| self.cells_out_over(relay, transport))
+    }
+
+    /// Cells that a relay sent over a transport so far.
+    pub fn cells_out_over(&mut self, relay: usize, transport: &str) -> u64 {
         let stats = self.stats(relay);
-        let of = |name| {
-            let transport = stats.transports.iter().find(|transport| transport.name == name);
-            transport.map_or(0, |transport| transport.cells_out)
-        };
-        [of("tls"), of("quic")]
+        let found = stats.transports.iter().find(|of| of.name == transport);
+        found.map_or(0, |of| of.cells_out)
     }
 
     pub fn circuits(&mut self, relay: usize, shard: usize) -> usize {
@@ -265,19 +271,16 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
             shards: shards as u16,
             limits: Limits::default(),
         };
-        let mut endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)> = Vec::new();
-        if plan.quic.contains(&index) {
-            let secret = zeroize::Zeroizing::new(seed.child("quic key", 0).rng().array());
-            let quic = QuicEndpoint::new(quic_options(), &secret, &seed.child("quic", 0));
-            endpoints.push((PortId(0), udp_port(shard), Box::new(quic.expect("the options are good"))));
-        }
+        let endpoints = endpoints(plan, index, shard, &seed);
         Box::new(Relay::with_endpoints(config, Box::new(transport), endpoints, &seed))
     };
     let nodes = (0..shards).map(node).collect();
     let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
     let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, plain: false });
-    if plan.quic.contains(&index) {
-        (0..shards).for_each(|shard| sim.open_ports(host, shard, &[udp_port(shard)]));
+    let speaks = usize::from(plan.dtls.contains(&index)) + usize::from(plan.quic.contains(&index));
+    for shard in 0..shards {
+        let ports: Vec<u16> = (0..speaks).map(|place| udp_port(shard, place)).collect();
+        sim.open_ports(host, shard, &ports);
     }
     let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
     let ids = identity.tls.link.ids;
@@ -298,18 +301,31 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
     RelayHost { host, hop }
 }
 
-/// Each shard has a port of its own.
-fn udp_port(shard: usize) -> u16 {
-    4430 + shard as u16
-}
-
-fn quic_options() -> QuicOptions {
+/// What a shard has beside TLS, the preferred first.
+fn endpoints(plan: &Plan, index: usize, shard: usize, seed: &Seed) -> Vec<(PortId, u16, Box<dyn Endpoint>)> {
     /// What virtual time counts from; nothing else depends on it.
     static ANCHOR: LazyLock<std::time::Instant> = LazyLock::new(|| {
-        #[expect(clippy::disallowed_methods, reason = "quinn-proto wants a time that only this makes")]
+        #[expect(clippy::disallowed_methods, reason = "libraries want a time that only this makes")]
         std::time::Instant::now()
     });
-    QuicOptions::new(*ANCHOR)
+    let mut made: Vec<Box<dyn Endpoint>> = Vec::new();
+    if plan.dtls.contains(&index) {
+        let secret = zeroize::Zeroizing::new(seed.child("dtls key", 0).rng().array());
+        let dtls = DtlsEndpoint::new(DtlsOptions::new(*ANCHOR), &secret, &seed.child("dtls", 0));
+        made.push(Box::new(dtls.expect("the options are good")));
+    }
+    if plan.quic.contains(&index) {
+        let secret = zeroize::Zeroizing::new(seed.child("quic key", 0).rng().array());
+        let quic = QuicEndpoint::new(QuicOptions::new(*ANCHOR), &secret, &seed.child("quic", 0));
+        made.push(Box::new(quic.expect("the options are good")));
+    }
+    let with_port = |(place, endpoint)| (PortId(place as u8), udp_port(shard, place), endpoint);
+    made.into_iter().enumerate().map(with_port).collect()
+}
+
+/// Each shard has a port of its own for each transport.
+fn udp_port(shard: usize, place: usize) -> u16 {
+    4430 + shard as u16 + 100 * place as u16
 }
 
 /// Adds an onion proxy.

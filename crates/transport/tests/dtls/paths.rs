@@ -2,7 +2,7 @@
 //!
 //! `figures` prints more than is asserted: `cargo test -p heddle-transport --test dtls -- --ignored --nocapture figures`.
 
-use crate::bench::{Bench, End, MS, S, delay, dialled, options};
+use crate::bench::{Bench, End, MS, S, anchor, delay, dialled, options};
 use crate::source::Source;
 use heddle_netem::{DirectionOptions, Jitter, Loss, QueueOptions, Rate};
 use heddle_proto::cell::CircId;
@@ -153,6 +153,7 @@ fn a_thousand_circuits_open_at_once() {
 }
 
 /// Resident memory of this process, in bytes.
+#[allow(clippy::disallowed_methods, reason = "only the system knows")]
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
@@ -163,10 +164,9 @@ fn resident_bytes() -> usize {
 #[ignore = "prints figures"]
 fn figures() {
     let before = resident_bytes();
-    let clock = std::time::Instant::now;
-    let begun = clock();
+    let begun = anchor();
     let (bench, per_s) = open_circuits(10_000);
-    let spent = begun.elapsed().as_secs_f64();
+    let spent = anchor().duration_since(begun).as_secs_f64();
     let more = resident_bytes().saturating_sub(before) as f64 / 1e6;
     println!(
         "10,000 circuits: {per_s:.0} a second of virtual time, {spent:.2} s of CPU, {more:.1} MB for both ends"
