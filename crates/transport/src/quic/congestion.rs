@@ -9,22 +9,24 @@
 //! ```
 //!
 //! - *Startup* doubles the window with each round trip.
-//! - *Delay* sets the window once a round so that [`QUEUE_TARGET`] of queue stays, and half a packet for each circuit. It is
-//!   the rule of FAST TCP (Wei, Jin, Low and Hegde 2006, equation 7) with a target of time besides the one of packets:
-//!   connections on one wire come to shares in proportion to their circuits.
+//! - *Delay* sets the window once a round so that [`QUEUE_TARGET`] of queue stays, and a little more for the circuits. It is
+//!   the rule of FAST TCP (Wei, Jin, Low and Hegde 2006, equation 7) with a target of time besides the one of packets.
+//!   What circuits add grows with the root of circuits times packets: whoever has fewer packets for each circuit grows
+//!   faster, so connections on one wire come to shares in proportion to their circuits, be it 1 or 100.
 //! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, since whoever yields to a queue starves
 //!   beside whoever fills it.
-//! - What tells them apart is a *test*: for two rounds we send less than the path carries, so our own queue drains. What is
-//!   left of it is somebody else's. Tests are made when the queue is longer than we make it, and every few seconds; they
-//!   also find the path's real round trip again.
+//! - What tells them apart is a *test*: for three rounds we send less than the path carries, so our own queue drains. What is
+//!   left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every few seconds,
+//!   and whenever the queue falls all at once, since then somebody else tests: connections of our kind do it together.
+//!   So a queue that was not short for [`LONG_FOR`] is not of our kind.
 //!
-//! A lost packet is a sign of congestion as far as there is a queue, or as far as losses are frequent: at an empty queue
-//! and one loss in a thousand packets it costs next to nothing, at one in a hundred as much as TCP's.
+//! A lost packet is a sign of congestion as far as the queue is longer than ours, or as far as losses are frequent: at a
+//! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred as much as TCP's.
 
 mod bundle;
 
 use super::gauge::Gauge;
-use bundle::Bundle;
+use bundle::{BETA, Bundle};
 use core::any::Any;
 use core::time::Duration;
 use quinn_proto::RttEstimator;
@@ -35,11 +37,8 @@ use std::time::Instant;
 /// The queue that is meant to stay; it keeps the wire busy when packets come unevenly.
 const QUEUE_TARGET: Duration = Duration::from_millis(5);
 
-/// Packets of queue for each circuit, beyond the target.
-const PACKETS_PER_CIRCUIT: f64 = 0.5;
-
-/// And this much at most for all of them.
-const CIRCUITS_QUEUE_MAX: Duration = Duration::from_millis(8);
+/// What circuits add to it, in packets: so many times the root of circuits times packets.
+const CIRCUITS_GAIN: f64 = 0.2;
 
 /// How much the window may change in a round.
 const GROWTH_MAX: f64 = 1.25;
@@ -54,26 +53,54 @@ const LOSS_CUT: f64 = 0.3;
 /// What is left of the path's load while a test lasts.
 const TEST_GAIN: f64 = 0.98;
 
-/// How often a test is made without a reason, and at most.
-const TEST_EVERY: Duration = Duration::from_secs(5);
+/// How often a test is made, and at most.
+const TEST_EVERY: Duration = Duration::from_secs(3);
 const TEST_EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// How long after a test that found no queue the next one is made while contending.
-const TEST_AGAIN: Duration = Duration::from_secs(2);
+/// While contending: after a test that found a queue, and after one that found none.
+const TEST_CONTENDING: Duration = Duration::from_secs(6);
+const TEST_AGAIN: Duration = Duration::from_secs(3);
 
-/// A queue after a test that is somebody else's for certain, beyond how much round trips differ anyhow, and one that is
-/// nobody's.
-const FOREIGN_QUEUE: Duration = Duration::from_millis(15);
+/// Rounds of a test: one until our queue has drained, one until others of our kind have joined, and one that is heard.
+const TEST_ROUNDS: u32 = 3;
+
+/// A queue that falls by this much in a round, and by a quarter, is drained by somebody who tests.
+const FELL_MIN: Duration = Duration::from_millis(3);
+
+/// A queue that is this much longer than ours calls for a test at once.
+const FOREIGN_QUEUE: Duration = Duration::from_millis(8);
+
+/// A queue that was not this short for so long is not of our kind, which tests more often.
+const SHORT_QUEUE: Duration = Duration::from_millis(4);
+const LONG_FOR: Duration = Duration::from_secs(4);
+
+/// A queue that is nobody's.
 const NO_QUEUE: Duration = Duration::from_millis(2);
 
-/// So many tests in a row must find no queue before we stop contending: whoever has just lost a packet leaves none.
-const EMPTY_TESTS: u32 = 3;
+/// So many tests in a row must find no queue before we stop contending: whoever has just lost packets leaves none. It
+/// takes twice as many, up to a bound, whenever that was a mistake.
+const EMPTY_TESTS: u32 = 5;
+const EMPTY_TESTS_MAX: u32 = 20;
+
+/// For how long we remember that we contended, and with which window. To begin again is then a mistake made good.
+const CONTENDED_FOR: Duration = Duration::from_secs(30);
+const LONG_AGAIN: Duration = Duration::from_secs(1);
+
+/// What peers put acknowledgements off by at most: it is seen in round trips when few packets are on their way.
+pub(super) const ACK_DELAY: Duration = Duration::from_millis(5);
+
+/// A round with one packet tells nothing of the queue, and one with few may be longer by [`ACK_DELAY`].
+const PACKETS_TELLING: u32 = 2;
+const PACKETS_MANY: u32 = 5;
 
 /// For how long the shortest round trip is remembered.
 const BASE_WINDOW: Duration = Duration::from_secs(30);
 
+/// No more losses than these are looked at one by one.
+const LOSSES_MAX: u32 = 1024;
+
 const PACKETS_INITIAL: f64 = 10.0;
-const PACKETS_MIN: f64 = 4.0;
+const PACKETS_MIN: f64 = 2.2;
 
 /// What the connection does about its window.
 #[derive(Clone, Debug)]
@@ -81,15 +108,6 @@ enum Mode {
     Startup,
     Delay,
     Contend(Bundle),
-}
-
-/// Rounds of a test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Test {
-    /// Our queue drains.
-    Draining,
-    /// What comes back now was sent while it was drained.
-    Listening,
 }
 
 /// The controller of one connection; see the module.
@@ -106,14 +124,24 @@ pub(super) struct Shared {
     rtt: Option<Duration>,
     /// At startup, the shortest of the latest packets' round trips, and how many these are.
     latest: Option<(Duration, u32)>,
-    test: Option<Test>,
+    /// Rounds of a test that are left.
+    test: u32,
     tested_at: Instant,
     /// Tests in a row that found no queue.
     empty_tests: u32,
+    /// How many of them it takes to stop contending.
+    empty_tests_needed: u32,
     /// Rounds in a row with a queue that is longer than we make it.
     long_rounds: u32,
     /// The largest window since the queue was as we make it: what to contend with.
     packets_before: f64,
+    /// When we last contended, and with how many packets.
+    contended: Option<(Instant, f64)>,
+    /// The last round's queue, and when one was last as short as we make it.
+    queue_before: Duration,
+    short_at: Instant,
+    /// The shortest queue of the test.
+    left: Duration,
     losses: Losses,
     /// Circuits that losses of this round have cost something.
     hits: f64,
@@ -124,6 +152,7 @@ pub(super) struct Shared {
 struct Round {
     since: Instant,
     rtt: Option<Duration>,
+    packets: u32,
     in_flight: u64,
     in_flight_max: u64,
 }
@@ -151,12 +180,17 @@ impl Shared {
             packets: PACKETS_INITIAL,
             mtu: f64::from(mtu),
             base: Base { since: now, now: None, before: None },
-            round: Round { since: now, rtt: None, in_flight: 0, in_flight_max: 0 },
+            round: Round { since: now, rtt: None, packets: 0, in_flight: 0, in_flight_max: 0 },
             rtt: None,
             latest: None,
-            test: None,
+            test: 0,
+            contended: None,
+            queue_before: Duration::ZERO,
+            short_at: now,
+            left: Duration::MAX,
             tested_at: now,
             empty_tests: 0,
+            empty_tests_needed: EMPTY_TESTS,
             long_rounds: 0,
             packets_before: PACKETS_INITIAL,
             losses: Losses::default(),
@@ -165,7 +199,7 @@ impl Shared {
     }
 
     fn window_packets(&self) -> f64 {
-        let Some((base, rtt)) = self.base.get().zip(self.rtt).filter(|_| self.test.is_some()) else {
+        let Some((base, rtt)) = self.base.get().zip(self.rtt).filter(|_| self.test > 0) else {
             return self.packets;
         };
         // As much as the path itself holds, and a little less.
@@ -197,22 +231,34 @@ impl Shared {
     fn on_round(&mut self, now: Instant, rtt: Duration) {
         self.base.add(now, rtt);
         let base = self.base.get().unwrap_or(rtt);
+        let is_few = self.round.packets < PACKETS_TELLING;
         let queue = rtt.saturating_sub(base);
         let is_used = self.is_used();
         self.losses.decay();
         self.hits = 0.0;
-        match self.test {
-            Some(Test::Draining) => {
-                self.test = Some(Test::Listening);
-                return;
-            }
-            Some(Test::Listening) => {
-                self.test = None;
+        if is_few && self.test == 0 {
+            return;
+        }
+        let before = core::mem::replace(&mut self.queue_before, queue);
+        let put_off = if self.round.packets < PACKETS_MANY { ACK_DELAY } else { Duration::ZERO };
+        if queue <= SHORT_QUEUE + put_off + self.gauge.rtt_deviation() / 4 {
+            self.short_at = now;
+        }
+        if self.test > 0 {
+            self.test -= 1;
+            self.left = self.left.min(queue);
+            if self.test == 0 {
                 self.tested_at = now;
-                self.on_tested(now, queue);
-                return;
+                self.on_tested(now, self.left);
             }
-            None => {}
+            return;
+        }
+        let since = now.saturating_duration_since(self.tested_at);
+        let least = if matches!(self.mode, Mode::Contend(_)) { TEST_AGAIN } else { TEST_EVERY_MIN };
+        if since >= least && queue + FELL_MIN.max(before / 4) < before {
+            // Somebody's queue drains: if it is a test of our kind, ours is to find no queue either.
+            self.start_test(now, queue, is_used);
+            return;
         }
         self.rtt = Some(rtt);
         match &mut self.mode {
@@ -227,7 +273,7 @@ impl Shared {
                     bundle.grow(now, rtt);
                 }
                 self.packets = bundle.packets();
-                let every = if self.empty_tests > 0 { TEST_AGAIN } else { 2 * TEST_EVERY };
+                let every = if self.empty_tests > 0 { TEST_AGAIN } else { TEST_CONTENDING };
                 if now.saturating_duration_since(self.tested_at) >= every {
                     self.start_test(now, queue, is_used);
                 }
@@ -236,15 +282,18 @@ impl Shared {
     }
 
     /// The queue that our circuits are meant to make beyond the target, in packets.
-    fn circuits_packets(&self, rtt: Duration) -> f64 {
-        let most = self.packets * CIRCUITS_QUEUE_MAX.as_secs_f64() / rtt.as_secs_f64().max(1e-6);
-        (PACKETS_PER_CIRCUIT * self.gauge.flows()).min(most.max(PACKETS_PER_CIRCUIT))
+    fn circuits_packets(&self) -> f64 {
+        CIRCUITS_GAIN * (self.gauge.flows() * self.packets).sqrt()
+    }
+
+    /// The queue that we make at a round trip like this one.
+    fn our_queue(&self, rtt: Duration) -> Duration {
+        QUEUE_TARGET + rtt.mul_f64(self.circuits_packets() / self.packets)
     }
 
     fn follow_queue(&mut self, base: Duration, rtt: Duration, is_used: bool) {
         let meant = base + QUEUE_TARGET;
-        let goal =
-            self.packets * meant.as_secs_f64() / rtt.as_secs_f64().max(1e-6) + self.circuits_packets(rtt);
+        let goal = self.packets * meant.as_secs_f64() / rtt.as_secs_f64().max(1e-6) + self.circuits_packets();
         let goal = goal.clamp(self.packets * SHRINKAGE_MAX, self.packets * GROWTH_MAX);
         if goal < self.packets || is_used {
             self.packets = (0.5 * (self.packets + goal)).max(PACKETS_MIN);
@@ -253,10 +302,7 @@ impl Shared {
 
     /// Whether the queue is longer than we make it, so that a test is due.
     fn look_for_others(&mut self, now: Instant, base: Duration, queue: Duration, is_used: bool) {
-        let rtt = base + queue;
-        let circuits_s = self.circuits_packets(rtt) * rtt.as_secs_f64() / self.packets;
-        let ours = QUEUE_TARGET + Duration::from_secs_f64(circuits_s);
-        if queue > ours + FOREIGN_QUEUE {
+        if queue > self.our_queue(base + queue) + FOREIGN_QUEUE {
             self.long_rounds += 1;
         } else {
             self.long_rounds = 0;
@@ -272,7 +318,8 @@ impl Shared {
     /// Drains our queue; when we send too little to make one, this round has shown what there is without us.
     fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
         if is_used {
-            self.test = Some(Test::Draining);
+            self.test = TEST_ROUNDS;
+            self.left = queue;
         } else {
             self.tested_at = now;
             self.on_tested(now, queue);
@@ -283,13 +330,26 @@ impl Shared {
     fn on_tested(&mut self, now: Instant, queue: Duration) {
         self.empty_tests = if queue <= NO_QUEUE { self.empty_tests + 1 } else { 0 };
         match &self.mode {
-            Mode::Contend(_) if self.empty_tests >= EMPTY_TESTS => {
+            Mode::Contend(_) if self.empty_tests >= self.empty_tests_needed => {
                 self.mode = Mode::Delay;
                 self.long_rounds = 0;
                 self.packets_before = 0.0;
+                self.contended = Some((now, self.packets));
             }
-            Mode::Delay if queue > FOREIGN_QUEUE + self.gauge.rtt_deviation() => {
-                self.packets = self.packets.max(self.packets_before);
+            Mode::Delay => {
+                let again =
+                    self.contended.filter(|(at, _)| now.saturating_duration_since(*at) < CONTENDED_FOR);
+                let long_for = if again.is_some() { LONG_AGAIN } else { LONG_FOR };
+                if now.saturating_duration_since(self.short_at) < long_for {
+                    return;
+                }
+                let packets = again.map_or(0.0, |(_, packets)| BETA * packets);
+                self.empty_tests_needed = if again.is_some() {
+                    (2 * self.empty_tests_needed).min(EMPTY_TESTS_MAX)
+                } else {
+                    EMPTY_TESTS
+                };
+                self.packets = self.packets.max(self.packets_before).max(packets);
                 self.mode = Mode::Contend(Bundle::new(now, self.packets, self.gauge.flows()));
             }
             _ => {}
@@ -302,9 +362,11 @@ impl Shared {
             (Some(rtt), Some(base)) => self.round.rtt.unwrap_or(rtt).max(rtt).saturating_sub(base),
             _ => Duration::ZERO,
         };
+        let ours = self.our_queue(self.rtt.unwrap_or(queue));
         match &mut self.mode {
             Mode::Startup | Mode::Delay => {
-                let by_queue = queue.as_secs_f64() / QUEUE_TARGET.as_secs_f64();
+                let over = queue.saturating_sub(ours);
+                let by_queue = over.as_secs_f64() / QUEUE_TARGET.as_secs_f64();
                 let weight = by_queue.max(self.losses.share() / LOSS_SHARE).min(1.0);
                 let flows = self.gauge.flows();
                 let hit = lost_packets.max(1.0).min(flows - self.hits).max(0.0);
@@ -315,15 +377,10 @@ impl Shared {
                 self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / flows)).max(PACKETS_MIN);
             }
             Mode::Contend(bundle) => {
-                for _ in 0..(lost_packets.max(1.0) as u32).min(64) {
+                for _ in 0..(lost_packets.max(1.0) as u32).min(LOSSES_MAX) {
                     bundle.on_loss(now, sent);
                 }
                 self.packets = bundle.packets();
-                // Others of our kind lose packets now too. When all test at once, they find out that they are among
-                // themselves.
-                if self.test.is_none() && now.saturating_duration_since(self.tested_at) >= TEST_EVERY {
-                    self.test = Some(Test::Draining);
-                }
             }
         }
     }
@@ -340,11 +397,12 @@ impl Controller for Shared {
         let sample = now.saturating_duration_since(sent);
         let shortest = self.round.rtt.map_or(sample, |rtt| rtt.min(sample));
         self.round.rtt = Some(shortest);
+        self.round.packets += 1;
         if matches!(self.mode, Mode::Startup) {
             self.start_up(sample, bytes);
         }
         if sent >= self.round.since {
-            let round = Round { since: now, rtt: None, ..self.round };
+            let round = Round { since: now, rtt: None, packets: 0, ..self.round };
             self.on_round(now, shortest);
             self.round = Round { in_flight_max: round.in_flight, ..round };
         }

@@ -1,11 +1,11 @@
 //! What may be chosen about QUIC, and how quinn-proto is told.
 
-use super::congestion::SharedFactory;
+use super::congestion::{ACK_DELAY, SharedFactory};
 use super::gauge::{Gauge, GaugedFactory};
 use core::fmt;
 use core::time::Duration;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
-use quinn_proto::{MtuDiscoveryConfig, TransportConfig, VarInt};
+use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -118,6 +118,8 @@ impl QuicOptions {
         };
         let mut discovery = MtuDiscoveryConfig::default();
         discovery.upper_bound(self.datagram_bytes_max);
+        let mut acks = AckFrequencyConfig::default();
+        acks.max_ack_delay(Some(ACK_DELAY));
         let mut config = TransportConfig::default();
         config
             .max_concurrent_bidi_streams(VarInt::from_u32(self.flows_first.min(flows_max)))
@@ -134,6 +136,7 @@ impl QuicOptions {
             .time_threshold(self.time_threshold)
             .initial_rtt(self.initial_rtt)
             .mtu_discovery_config(Some(discovery))
+            .ack_frequency_config(Some(acks))
             .allow_spin(false)
             .datagram_receive_buffer_size(None)
             .enable_segmentation_offload(self.batch_datagrams_max > 1)

@@ -7,6 +7,8 @@ mod paths;
 mod silence;
 #[path = "../support/source.rs"]
 mod source;
+#[path = "../support/tcp.rs"]
+mod tcp;
 
 /// What the tests share, with the options of this transport.
 #[path = "../support/bench.rs"]

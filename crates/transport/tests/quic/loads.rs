@@ -1,6 +1,7 @@
 //! Connections that share a wire, each with as much to send as it may.
 
 use crate::bench::{Bench, End, MS, S, body, dialled, options};
+use crate::tcp::TcpFlow;
 use heddle_netem::{DirectionOptions, HostOptions, Loss, Rate, TopologyOptions, WireOptions};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
@@ -15,18 +16,24 @@ const SAMPLE_NS: u64 = 10 * MS;
 /// One connection over the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    pub control: CongestionControl,
+    /// Nothing for a connection of TCP as kernels have it.
+    pub control: Option<CongestionControl>,
     pub circuits: u32,
     pub from_ns: u64,
 }
 
 pub const fn shared(circuits: u32) -> Load {
-    Load { control: CongestionControl::Shared, circuits, from_ns: 0 }
+    Load { control: Some(CongestionControl::Shared), circuits, from_ns: 0 }
 }
 
-/// As one connection of TCP.
+/// One connection of CUBIC by quinn-proto.
 pub const fn cubic() -> Load {
-    Load { control: CongestionControl::Cubic, circuits: 1, from_ns: 0 }
+    Load { control: Some(CongestionControl::Cubic), circuits: 1, from_ns: 0 }
+}
+
+/// One connection of TCP.
+pub const fn tcp() -> Load {
+    Load { control: None, circuits: 1, from_ns: 0 }
 }
 
 /// What a load got between `from_ns` and the end.
@@ -85,47 +92,85 @@ fn step_all(sources: &mut [Source], now: Instant, ends: &mut [End]) {
     }
 }
 
-/// Runs loads beside each other over one wire, all from its one end, for so many seconds. The first ten do not count.
-pub fn run(there: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) -> Vec<Share> {
+/// Hosts `a` and `b` with a wire whose way back is only as long.
+fn one_wire(there: &DirectionOptions) -> TopologyOptions {
     let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
     let back = DirectionOptions { rate: Rate::Unlimited, loss: Loss::None, ..there.clone() };
     let wire =
         WireOptions { from: "a".to_owned(), to: "b".to_owned(), there: there.clone(), back: Some(back) };
-    let wires = TopologyOptions { hosts: vec![host("a"), host("b")], wires: vec![wire], default_wire: None };
-    let ends = loads.iter().flat_map(|load| {
-        // TCP takes three packets that overtake one for its loss.
-        let is_tcp = load.control == CongestionControl::Cubic;
-        let packet_threshold = if is_tcp { 3 } else { options().packet_threshold };
-        let options = QuicOptions { congestion: load.control, packet_threshold, ..options() };
-        [(0, options.clone()), (1, options)]
-    });
-    let mut bench = Bench::of(&wires, ends, seed);
-    let open = |(index, load): (usize, &Load)| {
-        let (conn, _) = bench.open(2 * index, 2 * index + 1);
-        let circuits = vec![(0, false); load.circuits as usize];
-        Source { load: *load, conn, circuits, turn: 0, cells: 0 }
-    };
-    let mut sources: Vec<Source> = loads.iter().enumerate().map(open).collect();
-    let mut shares = vec![Share::default(); loads.len()];
-    bench.run_until(Instant::from_nanos(WARM_NS), &mut |now: Instant, ends: &mut [End]| {
-        step_all(&mut sources, now, ends);
-    });
-    let before: Vec<u64> = sources.iter().map(|source| source.cells).collect();
-    let samples = (seconds * S - WARM_NS) / SAMPLE_NS;
-    for _ in 0..samples {
-        bench.run_for(SAMPLE_NS, &mut |now: Instant, ends: &mut [End]| {
-            step_all(&mut sources, now, ends);
+    TopologyOptions { hosts: vec![host("a"), host("b")], wires: vec![wire], default_wire: None }
+}
+
+/// Loads beside each other over one wire, all from its one end.
+struct Run {
+    bench: Bench,
+    sources: Vec<Source>,
+}
+
+impl Run {
+    fn new(there: &DirectionOptions, loads: &[Load], seed: u64) -> Self {
+        let quic = loads.iter().filter_map(|load| Some((load, load.control?)));
+        let ends = quic.clone().flat_map(|(_, congestion)| {
+            // quinn-proto's CUBIC is as TCP is without RACK: three packets that overtake one are its loss.
+            let is_cubic = congestion == CongestionControl::Cubic;
+            let packet_threshold = if is_cubic { 3 } else { options().packet_threshold };
+            // All circuits begin at once, without waiting for room.
+            let options = QuicOptions { congestion, packet_threshold, flows_first: 256, ..options() };
+            [(0, options.clone()), (1, options)]
         });
-        for ((share, source), pair) in shares.iter_mut().zip(&sources).zip(bench.ends.chunks_exact(2)) {
+        let mut bench = Bench::of(&one_wire(there), ends, seed);
+        let mut sources = Vec::new();
+        for (index, (load, _)) in quic.enumerate() {
+            let (conn, _) = bench.open(2 * index, 2 * index + 1);
+            let circuits = vec![(0, false); load.circuits as usize];
+            sources.push(Source { load: *load, conn, circuits, turn: 0, cells: 0 });
+        }
+        for load in loads.iter().filter(|load| load.control.is_none()) {
+            let (flow, from) = (bench.tcp.len(), Instant::from_nanos(load.from_ns.max(1)));
+            bench.tcp.push(TcpFlow::new(flow, [0, 1], from, seed));
+        }
+        Run { bench, sources }
+    }
+
+    fn run_until(&mut self, ns: u64) {
+        let sources = &mut self.sources;
+        self.bench.run_until(Instant::from_nanos(ns), &mut |now: Instant, ends: &mut [End]| {
+            step_all(sources, now, ends);
+        });
+    }
+
+    /// What each load has had so far, QUIC before TCP.
+    fn bytes(&self) -> Vec<u64> {
+        let quic = self.sources.iter().map(|source| source.cells * 510);
+        quic.chain(self.bench.tcp.iter().map(|flow| flow.read_bytes)).collect()
+    }
+}
+
+/// Runs loads beside each other over one wire, all from its one end, for so many seconds. The first ten do not count.
+/// Gives shares of QUIC before those of TCP.
+pub fn run(there: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) -> Vec<Share> {
+    let mut run = Run::new(there, loads, seed);
+    run.run_until(WARM_NS);
+    let before = run.bytes();
+    let mut shares = vec![Share::default(); loads.len()];
+    let samples = (seconds * S - WARM_NS) / SAMPLE_NS;
+    for sample in 1..=samples {
+        run.run_until(WARM_NS + sample * SAMPLE_NS);
+        for ((share, source), pair) in shares.iter_mut().zip(&run.sources).zip(run.bench.ends.chunks_exact(2))
+        {
             let rtt_ms = pair[0].endpoint.stats(source.conn).rtt_ns as f64 / MS as f64;
             share.rtt_mean_ms += rtt_ms / samples as f64;
             share.rtt_max_ms = share.rtt_max_ms.max(rtt_ms);
         }
     }
-    for (index, (share, source)) in shares.iter_mut().zip(&sources).enumerate() {
-        let bits = (source.cells - before[index]) as f64 * 8.0 * 510.0;
-        share.bits_per_s = bits * S as f64 / (samples * SAMPLE_NS) as f64;
-        let stats = bench.ends[2 * index].endpoint.stats(source.conn);
+    let seconds = (samples * SAMPLE_NS) as f64 / S as f64;
+    for (share, (before, after)) in shares.iter_mut().zip(before.iter().zip(run.bytes())) {
+        share.bits_per_s = (after - before) as f64 * 8.0 / seconds;
+    }
+    for (share, (source, pair)) in
+        shares.iter_mut().zip(run.sources.iter().zip(run.bench.ends.chunks_exact(2)))
+    {
+        let stats = pair[0].endpoint.stats(source.conn);
         share.lost = stats.lost_packets as f64 / stats.sent_packets.max(1) as f64;
     }
     shares

@@ -1,6 +1,7 @@
 //! The `quic` transport: two endpoints on emulated wires, in virtual time.
 
 mod congestion;
+mod fairness;
 mod flows;
 #[path = "../support/lives.rs"]
 mod lives;
@@ -8,6 +9,8 @@ mod loads;
 mod silence;
 #[path = "../support/source.rs"]
 mod source;
+#[path = "../support/tcp.rs"]
+mod tcp;
 
 /// What the tests share, with the options of this transport.
 #[path = "../support/bench.rs"]

@@ -1,5 +1,6 @@
 //! Endpoints of any transport on emulated wires in virtual time.
 
+use crate::tcp::{Carried, TcpFlow};
 use bytes::BytesMut;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -124,7 +125,9 @@ impl<F: FnMut(Instant, &mut [End])> Script for F {
 pub struct Bench {
     pub now: Instant,
     pub ends: Vec<End>,
-    pub wires: Topology<Sent>,
+    pub wires: Topology<Carried>,
+    /// TCP beside it.
+    pub tcp: Vec<TcpFlow>,
     /// Every datagram that was put on a wire, when recording.
     pub record: Option<Vec<Sent>>,
 }
@@ -188,7 +191,7 @@ impl Bench {
         };
         let ends = ends.into_iter().enumerate().map(made).collect();
         let wires = Topology::new(wires, &NetSeed::from_number(seed)).expect("good options");
-        Bench { now: Instant::ZERO, ends, wires, record: None }
+        Bench { now: Instant::ZERO, ends, wires, tcp: Vec::new(), record: None }
     }
 
     /// What `from` would open a connection to `to` with.
@@ -234,17 +237,26 @@ impl Bench {
             self.pump(script);
             let wire = self.wires.next_time().map(|at| Instant::from_nanos(at.as_nanos()));
             let timers = self.ends.iter_mut().filter_map(|end| end.endpoint.poll_timeout());
-            let Some(next) = timers.chain(wire).min().filter(|next| *next <= end) else {
+            let tcp = self.tcp.iter().filter_map(TcpFlow::poll_timeout);
+            let Some(next) = timers.chain(wire).chain(tcp).min().filter(|next| *next <= end) else {
                 self.now = end;
                 return;
             };
             self.now = self.now.max(next);
             while let Some(delivery) = self.wires.poll(Time::from_nanos(self.now.as_nanos())) {
-                let to = self.ends.iter().position(|end| end.addr == delivery.packet.to);
-                self.deliver(to.expect("an endpoint's address"), delivery.packet);
+                match delivery.packet {
+                    Carried::Datagram(sent) => {
+                        let to = self.ends.iter().position(|end| end.addr == sent.to);
+                        self.deliver(to.expect("an endpoint's address"), sent);
+                    }
+                    Carried::Segment(segment) => self.tcp[segment.flow].handle_segment(self.now, &segment),
+                }
             }
             for end in &mut self.ends {
                 end.endpoint.handle_timeout(self.now);
+            }
+            for flow in &mut self.tcp {
+                flow.handle_timeout(self.now);
             }
         }
     }
@@ -280,7 +292,15 @@ impl Bench {
                 moved |= self.transmit(end);
             }
             if !moved {
-                return;
+                break;
+            }
+        }
+        for flow in &mut self.tcp {
+            while let Some(segment) = flow.poll_transmit(self.now) {
+                let [writer, reader] = flow.hosts.map(|host| HostId(host as _));
+                let (from, to) = if segment.to_reader { (writer, reader) } else { (reader, writer) };
+                let now = Time::from_nanos(self.now.as_nanos());
+                self.wires.send(now, from, to, Carried::Segment(segment)).expect("a wire");
             }
         }
     }
@@ -300,7 +320,8 @@ impl Bench {
                     record.push(sent.clone());
                 }
                 let (from, to) = (HostId(self.ends[end].host as _), HostId(target as _));
-                self.wires.send(Time::from_nanos(self.now.as_nanos()), from, to, sent).expect("a wire");
+                let now = Time::from_nanos(self.now.as_nanos());
+                self.wires.send(now, from, to, Carried::Datagram(sent)).expect("a wire");
             }
             out.clear();
         }

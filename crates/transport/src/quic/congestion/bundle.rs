@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 /// What is left of a flow's window after a loss (RFC 9438, section 4.6).
-const BETA: f64 = 0.7;
+pub(super) const BETA: f64 = 0.7;
 
 /// How fast windows grow, in packets per second cubed (RFC 9438, section 5).
 const C: f64 = 0.4;
@@ -16,10 +16,13 @@ const C: f64 = 0.4;
 /// What the window grows by in a round trip while Reno would be faster (RFC 9438, section 4.3).
 const ALPHA_RENO: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// The most flows that one connection stands for. A path that has less than eight packets for each has fewer of them:
-/// TCP connections with such windows mostly wait for their timers.
-const FLOWS_MAX: usize = 64;
-const PACKETS_PER_FLOW: f64 = 8.0;
+/// The most flows that one connection stands for. A path that has less than two packets for each has fewer of them: TCP
+/// connections with such windows mostly wait for their timers.
+const FLOWS_MAX: usize = 4096;
+const PACKETS_PER_FLOW: f64 = 2.0;
+
+/// How much their number may grow in a round trip, since newcomers bring windows with them.
+const GROWTH_MAX: f64 = 1.7;
 
 /// A flow never has less than this many packets.
 const PACKETS_MIN: f64 = 2.0;
@@ -85,7 +88,8 @@ impl Bundle {
     /// Makes it `count` flows. Newcomers begin as if they had just lost a packet at the others' mean.
     pub(super) fn set_count(&mut self, now: Instant, count: f64) {
         let (now_count, packets) = (self.flows.len() as f64, self.packets());
-        let count = count.min((packets / PACKETS_PER_FLOW).max(1.0));
+        let count_max = (GROWTH_MAX * now_count).max(now_count + 1.0);
+        let count = count.min(count_max).min((packets / PACKETS_PER_FLOW).max(1.0));
         // Not for every wobble of the estimate.
         if (count - now_count).abs() < 0.75 {
             return;
