@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 /// What a record takes beside its contents: unified header of five bytes, the content's type, and the tag.
 pub(super) const RECORD_OVERHEAD: usize = 22;
 
-/// Longest contents of a record (RFC 9147, section 4).
-const CONTENTS_MAX: usize = 16 * 1024;
+/// Contents of a record that need no larger buffer.
+const CONTENTS_LEN: usize = 2048;
 
 /// Our time and dimpl's.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl Session {
         let config = key::config(seed, room, options.initial_rto, timeout, options.key_records_max)?;
         let mut dtls = Dtls::new_13(config, ours.certificate(), clock.std(now));
         dtls.set_active(role == Role::Initiator);
-        let scratch = vec![0; CONTENTS_MAX];
+        let scratch = vec![0; CONTENTS_LEN];
         let mut session =
             Session { dtls, clock, told_at: now, timeout: None, outbox: VecDeque::new(), scratch };
         session.dtls.handle_timeout(clock.std(now))?;

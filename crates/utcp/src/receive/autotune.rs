@@ -14,7 +14,7 @@ pub(crate) struct Autotune {
     pub(crate) limit_bytes: u64,
     /// The round trip as the receiver sees it.
     rtt_ns: Option<u64>,
-    /// A measurement by windows: it began then and ends when this is received.
+    /// A measurement by windows: it began then and ends when this is received. Zero before the first data.
     window_began: Instant,
     window_end: u64,
     /// A round of reading: it began then, at this position.
@@ -30,7 +30,7 @@ impl Autotune {
             limit_bytes: u64::from(options.receive_buffer_initial_bytes),
             rtt_ns: None,
             window_began: now,
-            window_end: next,
+            window_end: 0,
             round_began: now,
             round_read: next,
             most_bytes: u64::from(options.receive_buffer_initial_bytes) / 2,
@@ -49,7 +49,7 @@ impl Autotune {
             return;
         }
         let took_ns = now.ns_since(self.window_began).clamp(1, RTT_MAX_NS);
-        if self.window_end > 0 && self.window_began > Instant::ZERO {
+        if self.window_end > 0 {
             self.rtt_ns = Some(self.rtt_ns.map_or(took_ns, |rtt_ns| rtt_ns.min(took_ns)));
         }
         self.window_began = now;
@@ -86,15 +86,15 @@ mod tests {
 
     #[test]
     fn data_in_a_syn_measures_no_round_trip() {
-        let mut tune = Autotune::new(&Options::default(), Instant::from_nanos(MS), 0);
         let mut now = Instant::from_nanos(MS);
+        let mut tune = Autotune::new(&Options::default(), now, 1000);
         // Nothing was offered when the first bytes came, and the next ones follow at once.
-        tune.on_data(now, 510, 0, false);
+        tune.on_data(now, 1510, 0, false);
         now = now.plus_ns(MS / 10);
-        tune.on_data(now, 1020, 64 << 10, false);
+        tune.on_data(now, 2020, 64 << 10, false);
         assert_eq!(tune.rtt_ns, None);
         now = now.plus_ns(50 * MS);
-        tune.on_data(now, 1020 + (64 << 10), 64 << 10, false);
+        tune.on_data(now, 2020 + (64 << 10), 64 << 10, false);
         assert_eq!(tune.rtt_ns, Some(50 * MS + MS / 10));
     }
 
