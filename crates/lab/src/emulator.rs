@@ -25,6 +25,7 @@ mod offload;
 mod options;
 mod packet;
 mod pcapng;
+mod stack;
 mod summary;
 
 use std::collections::BTreeMap;
@@ -40,6 +41,7 @@ pub use attack::{Attack, AttackOptions, AttackSummary, FlowFilter, Protocol, REM
 pub use cage::Program;
 pub use histogram::Times;
 pub use options::{EmulatedHostOptions, KernelOptions, LatenessOptions, NetworkOptions, RunOptions};
+pub use stack::Stack;
 pub use summary::{HostSummary, Summary, WireSummary};
 
 use crate::error::{Error, Result};
@@ -160,6 +162,20 @@ impl Emulation {
         step.validate().map_err(|error| Error::Options(format!("wire from {from} to {to}: {error}")))?;
         let changed = self.hands.change(self.id(from)?, self.id(to)?, step);
         changed.map_err(Error::io(format!("changing the wire from {from} to {to}")))
+    }
+
+    /// Gives what a host receives at one of its addresses to a program instead of the host's kernel, and sends what the
+    /// program sends. Attached until [`detach`](Self::detach).
+    pub fn attach(&self, host: &str, address: IpAddr, stack: Box<dyn Stack>) -> Result<()> {
+        if !self.find(host)?.addresses.contains(&address) {
+            return Err(Error::Options(format!("{address} is no address of {host}")));
+        }
+        self.hands.attach(self.id(host)?, address, stack).map_err(Error::io("attaching a network stack"))
+    }
+
+    /// Gives the kernel its packets back. Returns the program, or `None` where none was attached.
+    pub fn detach(&self, address: IpAddr) -> Result<Option<Box<dyn Stack>>> {
+        self.hands.detach(address).map_err(Error::io("detaching a network stack"))
     }
 
     /// What has happened on the wire from one host to another so far, in this direction only.

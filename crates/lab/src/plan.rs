@@ -10,14 +10,17 @@
 //! Commented plans to copy are `plans/calibrate.toml`, for what flows over single wires, and `plans/thesis-exp11.toml`,
 //! for private Tor networks.
 
+mod bulk;
 mod cases;
 mod conditions;
+mod grid;
 mod parse;
 mod resume;
 mod run;
 mod samples;
 mod summary;
 mod tor;
+mod utcp;
 mod wires;
 
 #[cfg(test)]
@@ -29,10 +32,12 @@ use heddle_netem::DirectionOptions;
 use serde::Deserialize;
 use toml::Spanned;
 
+use crate::emulator::KernelOptions;
 use crate::figures::Labels;
 
 pub(crate) use conditions::Quiet;
 pub use conditions::{Conditions, Noise};
+pub use grid::{Batch, Cell, Grid, GridArm};
 pub use parse::{Loaded, Shipped, shipped};
 pub use run::{RunOptions, estimate, run};
 pub use samples::{RunSamples, Series};
@@ -67,6 +72,12 @@ pub struct Plan {
     /// What `--set` may change, with the values it has otherwise. `${key}` anywhere in the plan stands for the value.
     #[serde(default)]
     pub set: std::collections::BTreeMap<String, String>,
+    /// What the kernels of hosts without Tor are set to. Default: as in the emulator.
+    #[serde(default)]
+    pub kernel: KernelOptions,
+    /// The wires that arms with `grid` go through. Default: none.
+    #[serde(default)]
+    pub grid: Option<Spanned<Grid>>,
     /// The private Tor network that arms with `tor` run. Default: none.
     #[serde(default)]
     pub tor: Option<Spanned<Tor>>,
@@ -101,6 +112,13 @@ pub struct Arm {
     /// Default: no.
     #[serde(default)]
     pub repeat: bool,
+    /// Arms with the same name here have wires with the same chances: under one seed, the same sequence of packets meets
+    /// the same fates. Default: the arm's own name.
+    #[serde(default)]
+    pub wires_as: Option<String>,
+    /// Sends over the cells of a batch of the plan's grid, instead of cases. Default: does not.
+    #[serde(default)]
+    pub grid: Option<GridArm>,
     /// What flows, each over a wire of its own between two hosts of its own. Default: nothing.
     #[serde(default, rename = "case")]
     pub cases: Vec<Spanned<Case>>,
@@ -109,7 +127,7 @@ pub struct Arm {
     pub tor: Option<TorArm>,
 }
 
-/// Something that flows over one wire. Exactly one of `bulk` and `probe` is there.
+/// Something that flows over one wire. Exactly one of `bulk`, `share` and `probe` is there.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -124,9 +142,12 @@ pub struct Case {
     /// The wire back. Default: like `wire`.
     #[serde(default)]
     pub back: Option<DirectionOptions>,
-    /// Kernel TCP as fast as it goes.
+    /// TCP as fast as it goes.
     #[serde(default)]
     pub bulk: Option<Bulk>,
+    /// Two of it.
+    #[serde(default)]
+    pub share: Option<Share>,
     /// Single datagrams.
     #[serde(default)]
     pub probe: Option<Probe>,
@@ -138,12 +159,48 @@ pub struct Case {
 pub struct Bulk {
     /// The kernel's name of the sender's congestion control.
     pub congestion_control: String,
+    /// Whose TCP sends; it is always the kernel's that receives. Default: `linux`.
+    #[serde(default)]
+    pub sender: Tcp,
     /// From the connection's opening to the end.
     #[serde(deserialize_with = "parse::duration")]
     pub duration: Duration,
     /// What of it does not count, because the connection is still speeding up. Default: 0 s.
     #[serde(default, deserialize_with = "parse::duration")]
     pub warm_up: Duration,
+}
+
+/// Two TCP connections that send all the time, from one host to another over one wire. Gives `share_beside_linux`, what
+/// the one of `utcp` gets of all that both get (or the second one, where neither is), and `together_mbit_s`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Share {
+    /// The kernel's name of both senders' congestion control.
+    pub congestion_control: String,
+    /// Whose TCP sends first.
+    pub first: Tcp,
+    /// Whose TCP sends second. Both may be the kernel's, but not both `utcp`.
+    pub second: Tcp,
+    /// How much later the second one begins.
+    #[serde(deserialize_with = "parse::duration")]
+    pub apart: Duration,
+    /// From then to the end.
+    #[serde(deserialize_with = "parse::duration")]
+    pub duration: Duration,
+    /// What of it does not count. Default: 0 s.
+    #[serde(default, deserialize_with = "parse::duration")]
+    pub warm_up: Duration,
+}
+
+/// Whose TCP it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tcp {
+    /// The host's kernel's.
+    #[default]
+    Linux,
+    /// The crate `utcp`, in place of the kernel.
+    Utcp,
 }
 
 /// Numbered datagrams one way. Gives `delay_ms`, a sample for each that arrived, and `loss_pct`, a sample for each
@@ -272,6 +329,16 @@ pub struct Plot {
     /// Labels that a curve must have to be in it. Default: all curves are.
     #[serde(default)]
     pub only: Labels,
+}
+
+impl Tcp {
+    /// Its name in labels.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Tcp::Linux => "linux",
+            Tcp::Utcp => "utcp",
+        }
+    }
 }
 
 impl Arm {

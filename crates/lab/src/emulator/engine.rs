@@ -1,7 +1,8 @@
 //! What moves packets between the devices and the wires, in turns. In a turn
 //!
 //! 1. what hosts sent is stamped, cut into packets, and put on the wire to whoever has the destination's address, and
-//! 2. what is due is given to the kernels of the hosts that it reached, and how late that is gets counted.
+//! 2. what is due is given to the kernels of the hosts that it reached, and how late that is gets counted, and
+//! 3. programs that take the place of a kernel (`stack`) answer what they were given.
 //!
 //! Bounds: what is inside is bounded by the wires' own options; at most [`FRAMES_PER_TURN`] frames or about
 //! [`BYTES_PER_TURN`] are read from a device before the others have their turn.
@@ -20,6 +21,7 @@ use super::histogram::Histogram;
 use super::offload::{self, Arrivals};
 use super::packet;
 use super::pcapng::{Captures, Place};
+use super::stack::{Stack, Stacks};
 
 /// How many packets may be dropped in a turn for captures to have them all.
 const DROPS_PER_TURN_MAX: usize = 4096;
@@ -57,6 +59,7 @@ pub(super) struct Engine {
     pub is_attacked: bool,
     pub tally: Tally,
     ports: Vec<Port>,
+    stacks: Stacks,
     homes: BTreeMap<IpAddr, HostId>,
     clock: Clock,
     frame: Vec<u8>,
@@ -113,7 +116,8 @@ impl Engine {
             topology.log_drops(DROPS_PER_TURN_MAX);
         }
         let (clock, frame) = (Clock::start(), vec![0; FRAME_BYTES_MAX]);
-        Engine { topology, captures, attackers, is_attacked: true, tally, ports, homes, clock, frame }
+        let stacks = Stacks::default();
+        Engine { topology, captures, attackers, is_attacked: true, tally, ports, stacks, homes, clock, frame }
     }
 
     /// Takes what these hosts sent and delivers what is due. Returns when something is due next.
@@ -130,9 +134,37 @@ impl Engine {
         self.frame = frame;
         read?;
         let now = self.deliver_due();
+        self.run_stacks(now);
         self.capture_drops();
         self.tally.unattended.add(now.ns_since(looked), 1);
-        Ok(self.topology.next_time())
+        Ok(self.next_time())
+    }
+
+    /// When something is due next.
+    pub(super) fn next_time(&self) -> Option<Time> {
+        self.topology.next_time().into_iter().chain(self.stacks.next_time()).min()
+    }
+
+    /// Gives a host's packets to this address to a program, and the wires what the program sends.
+    pub(super) fn attach(&mut self, host: HostId, address: IpAddr, stack: Box<dyn Stack>) {
+        let now = self.deliver_due();
+        self.stacks.attach(host, address, stack);
+        self.run_stacks(now);
+    }
+
+    /// Gives them to the host's kernel again.
+    pub(super) fn detach(&mut self, address: IpAddr) -> Option<Box<dyn Stack>> {
+        self.stacks.detach(address)
+    }
+
+    /// Has the programs whose packets came or whose time is there do what they want to.
+    fn run_stacks(&mut self, now: Time) {
+        while let Some(address) = self.stacks.begin(now) {
+            let mut packet = Vec::new();
+            while let Some(from) = self.stacks.poll_packet(address, now, &mut packet) {
+                self.put_on_wire(now, from, mem::take(&mut packet));
+            }
+        }
     }
 
     /// Changes one direction of a wire now.
@@ -173,33 +205,37 @@ impl Engine {
             let Some(len) = self.ports[from.0 as usize].device.read(frame)? else { return Ok(()) };
             bytes += len;
             let now = self.deliver_due();
-            let Engine { topology, captures, attackers, is_attacked, tally, homes, clock, .. } = self;
-            let mut put_on_wire = |packet: Vec<u8>| {
-                let to = packet::destination(&packet).and_then(|address| homes.get(&address));
-                let Some(to) = to.copied().filter(|to| topology.mtu_bytes(now, from, *to).is_ok()) else {
-                    tally.unrouted += 1;
-                    return;
-                };
-                if let Some(captures) = captures {
-                    captures.add(from, to, Place::Sent, clock.unix_ns(now), &packet);
-                }
-                let mut send = |Passing { from, to, packet }| match topology.send(now, from, to, packet) {
-                    Ok(()) => {}
-                    Err(SendError::NoHost(_) | SendError::NoWire(..)) => tally.unrouted += 1,
-                    Err(SendError::Length(_) | SendError::PollFirst(_)) => tally.malformed += 1,
-                };
-                let passing = Passing { from, to, packet };
-                if *is_attacked && attackers.are_on(from, to) {
-                    attackers.pass(now, passing).into_iter().for_each(send);
-                } else {
-                    send(passing);
-                }
-            };
-            if offload::segment(&frame[..len], &mut put_on_wire).is_err() {
+            let segmented =
+                offload::segment(&frame[..len], &mut |packet| self.put_on_wire(now, from, packet));
+            if segmented.is_err() {
                 self.tally.malformed += 1;
             }
         }
         Ok(())
+    }
+
+    /// Puts a packet on the wire to whoever has its destination's address. Everything due by `now` was delivered.
+    fn put_on_wire(&mut self, now: Time, from: HostId, packet: Vec<u8>) {
+        let Engine { topology, captures, attackers, is_attacked, tally, homes, clock, .. } = self;
+        let to = packet::destination(&packet).and_then(|address| homes.get(&address));
+        let Some(to) = to.copied().filter(|to| topology.mtu_bytes(now, from, *to).is_ok()) else {
+            tally.unrouted += 1;
+            return;
+        };
+        if let Some(captures) = captures {
+            captures.add(from, to, Place::Sent, clock.unix_ns(now), &packet);
+        }
+        let mut send = |Passing { from, to, packet }| match topology.send(now, from, to, packet) {
+            Ok(()) => {}
+            Err(SendError::NoHost(_) | SendError::NoWire(..)) => tally.unrouted += 1,
+            Err(SendError::Length(_) | SendError::PollFirst(_)) => tally.malformed += 1,
+        };
+        let passing = Passing { from, to, packet };
+        if *is_attacked && attackers.are_on(from, to) {
+            attackers.pass(now, passing).into_iter().for_each(send);
+        } else {
+            send(passing);
+        }
     }
 
     /// Gives what has arrived by now to the kernels. Returns the time of the last look, after which nothing was due.
@@ -222,6 +258,10 @@ impl Engine {
             if let Some(captures) = &mut self.captures {
                 let unix_ns = self.clock.unix_ns(now);
                 captures.add(delivery.from, delivery.to, Place::Arrived, unix_ns, &delivery.packet);
+            }
+            if self.stacks.handle_packet(now, &delivery.packet) {
+                self.tally.lateness.add(now.ns_since(delivery.at), 1);
+                continue;
             }
             let arrivals = &mut self.ports[delivery.to.0 as usize].arrivals;
             if arrivals.is_empty() {

@@ -10,6 +10,7 @@
 //! between, too briefly to matter, and the other one takes its turns meanwhile ([`Rest`]).
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -26,6 +27,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::engine::{Clock, Engine};
+use super::stack::Stack;
 
 /// How late something may be before the second thread takes care of it: longer than it usually takes to wake up.
 const GRACE_NS: u64 = 250_000;
@@ -38,6 +40,8 @@ const REST_NS: u64 = 200_000;
 const EVENTS_MAX: usize = 64;
 /// The token of the descriptor that says stop; hosts have their numbers.
 const STOP: u64 = u64::MAX;
+/// The token of the descriptor that says that something may be due sooner than it was.
+const SOONER: u64 = u64::MAX - 1;
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
 
@@ -60,9 +64,10 @@ struct Shared {
     clock: Clock,
     /// When something is due next, by the engine's clock.
     due_ns: AtomicU64,
-    /// Watches the devices and `stop`.
+    /// Watches the devices, `stop` and `sooner`.
     devices: OwnedFd,
     stop: OwnedFd,
+    sooner: OwnedFd,
 }
 
 impl std::fmt::Debug for Shared {
@@ -76,12 +81,15 @@ impl Hands {
     pub(super) fn start(engine: Engine) -> io::Result<(Hands, io::Result<()>)> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let devices = watch(&stop)?;
+        let sooner = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // Told once for each write, and never read.
+        epoll::add(&devices, &sooner, EventData::new_u64(SOONER), EventFlags::IN | EventFlags::ET)?;
         for (number, device) in engine.devices().enumerate() {
             epoll::add(&devices, device, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
         let clock = engine.clock();
         let due_ns = AtomicU64::new(NEVER);
-        let shared = Arc::new(Shared { engine: Mutex::new(engine), clock, due_ns, devices, stop });
+        let shared = Arc::new(Shared { engine: Mutex::new(engine), clock, due_ns, devices, stop, sooner });
         let mut hands = Hands { shared, threads: Vec::new() };
         let [first, second] = halves(&realtime::processors()?);
         let mut realtime = hands.add("wires", first, Shared::run_first)?;
@@ -119,6 +127,19 @@ impl Hands {
     /// Changes one direction of a wire now.
     pub(super) fn change(&self, from: HostId, to: HostId, step: &Step) -> io::Result<()> {
         self.shared.lock()?.change(from, to, step)
+    }
+
+    /// Gives packets to an address to a program.
+    pub(super) fn attach(&self, host: HostId, address: IpAddr, stack: Box<dyn Stack>) -> io::Result<()> {
+        self.shared.lock()?.attach(host, address, stack);
+        // It may want to be woken before the time that the first thread sleeps to.
+        rustix::io::write(&self.shared.sooner, &1u64.to_ne_bytes())?;
+        Ok(())
+    }
+
+    /// Gives them to the kernel again.
+    pub(super) fn detach(&self, address: IpAddr) -> io::Result<Option<Box<dyn Stack>>> {
+        Ok(self.shared.lock()?.detach(address))
     }
 
     /// Lets attackers act, or has them wait.
@@ -215,7 +236,8 @@ impl Shared {
     }
 
     fn turn(&self, engine: &mut Engine, events: &[epoll::Event]) -> io::Result<()> {
-        let senders = events.iter().map(|event| HostId(event.data.u64() as u32));
+        let tokens = events.iter().map(|event| event.data.u64());
+        let senders = tokens.filter(|token| *token != SOONER).map(|token| HostId(token as u32));
         let due = engine.turn(senders)?;
         self.due_ns.store(due.map_or(NEVER, Time::as_nanos), Ordering::Release);
         Ok(())

@@ -1,24 +1,22 @@
-//! What flows in an arm: kernel TCP and numbered datagrams.
+//! What flows in an arm: TCP connections (`bulk`) and numbered datagrams.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use heddle_net::realtime;
 
+use super::bulk::{run_bulk, run_share};
 use super::wires::{End, Wires};
-use super::{Arm, Bulk, Case, Probe};
+use super::{Arm, Case, Probe};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::socks::is_timeout;
 
 /// How long a read, write or sleep may last before Ctrl-C is looked at.
-const SLICE: Duration = Duration::from_millis(200);
-/// How long the opening of a connection may take beyond what is normal, and how long a silent one counts as alive.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const SLICE: Duration = Duration::from_millis(200);
 /// How long the receiver of probes waits for stragglers, beyond twice the wire's delay.
 const STRAGGLERS: Duration = Duration::from_secs(1);
 /// Bytes of the IPv4 and the UDP header.
@@ -33,6 +31,13 @@ pub(super) enum Outcome {
     Bulk {
         /// Megabits (10^6 bits) of application data per second.
         mbit_s: f64,
+    },
+    /// What two connections that share a wire got of it.
+    Share {
+        /// The part of the one that is compared, of what both got.
+        share: f64,
+        /// What both got, in Mbit/s.
+        together_mbit_s: f64,
     },
     /// The fate of every probe, in the order of sending: its delay, or `None` when it did not arrive.
     Probe {
@@ -62,114 +67,19 @@ pub(super) fn run_all(arm: &Arm, wires: &dyn Wires, on_wait: &mut dyn FnMut()) -
 pub(super) fn duration(arm: &Arm) -> Duration {
     let of = |case: &Case| {
         let bulk = case.bulk.as_ref().map(|bulk| bulk.duration);
+        let share = case.share.as_ref().map(|share| share.apart + share.duration);
         let probe = case.probe.as_ref().map(|probe| probe.interval * probe.count as u32 + stragglers(case));
-        bulk.or(probe).unwrap_or_default()
+        bulk.or(share).or(probe).unwrap_or_default()
     };
     arm.cases.iter().map(|case| of(case.as_ref())).max().unwrap_or_default()
 }
 
 fn run(case: &Case, place: usize, wires: &dyn Wires) -> Result<Outcome> {
-    match (&case.bulk, &case.probe) {
-        (Some(bulk), _) => run_bulk(bulk, place, wires),
-        (None, Some(probe)) => run_probe(case, probe, place, wires),
-        (None, None) => Err(Error::Options("a case has neither `bulk` nor `probe`".into())),
-    }
-}
-
-fn run_bulk(bulk: &Bulk, place: usize, wires: &dyn Wires) -> Result<Outcome> {
-    let listener = wires.listen(place)?;
-    let to = listener.local_addr().map_err(Error::io("listening for a bulk connection"))?;
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let sender = scope.spawn(|| {
-            let stream = wires.connect(place, to)?;
-            send_bulk(stream, bulk, &ended)
-        });
-        let received = accept(&listener, &|| sender.is_finished()).and_then(|mut stream| {
-            let received = receive_bulk(&mut stream, bulk);
-            // Before the stream goes, which the sender would take for a fault.
-            ended.store(true, Ordering::Relaxed);
-            received
-        });
-        ended.store(true, Ordering::Relaxed);
-        let sent = sender.join().unwrap_or_else(|_| Err(Error::Options("a bulk sender panicked".into())));
-        // Why nothing came is the sender's to say.
-        sent.and(received)
-    })
-}
-
-fn send_bulk(mut stream: TcpStream, bulk: &Bulk, ended: &AtomicBool) -> Result<()> {
-    let used = rustix::net::sockopt::tcp_congestion(&stream)
-        .map_err(|error| Error::io("reading the congestion control")(error.into()))?;
-    if used != bulk.congestion_control {
-        return Err(Error::Lacking(format!("the kernel uses {used} instead of {}", bulk.congestion_control)));
-    }
-    stream.set_write_timeout(Some(SLICE)).map_err(Error::io("preparing a bulk connection"))?;
-    let chunk = vec![0; 64 * 1024];
-    while !ended.load(Ordering::Relaxed) {
-        interrupt::check()?;
-        match stream.write(&chunk) {
-            Ok(_) => {}
-            Err(error) if is_timeout(&error) => {}
-            // The receiver left because it has seen enough.
-            Err(_) if ended.load(Ordering::Relaxed) => {}
-            Err(error) => return Err(Error::io("sending bulk data")(error)),
-        }
-    }
-    Ok(())
-}
-
-/// Counts what arrives between the warm-up and the end.
-fn receive_bulk(stream: &mut TcpStream, bulk: &Bulk) -> Result<Outcome> {
-    let begin = Instant::now();
-    stream.set_read_timeout(Some(SLICE)).map_err(Error::io("preparing a bulk connection"))?;
-    let mut chunk = vec![0; 256 * 1024];
-    let mut counted: u64 = 0;
-    let mut last = begin;
-    loop {
-        interrupt::check()?;
-        let read = stream.read(&mut chunk);
-        let now = Instant::now();
-        let elapsed = now - begin;
-        if elapsed >= bulk.duration {
-            let seconds = (bulk.duration - bulk.warm_up).as_secs_f64();
-            return Ok(Outcome::Bulk { mbit_s: counted as f64 * 8.0 / 1e6 / seconds });
-        }
-        match read {
-            Ok(0) => {
-                return Err(Error::Refused { by: "a bulk sender", said: "the connection was closed".into() });
-            }
-            Ok(bytes) => {
-                last = now;
-                if elapsed >= bulk.warm_up {
-                    counted += bytes as u64;
-                }
-            }
-            Err(error) if !is_timeout(&error) => return Err(Error::io("receiving bulk data")(error)),
-            Err(_) if now - last > PATIENCE => return Err(deadline("progress of a bulk connection")),
-            Err(_) => {}
-        }
-    }
-}
-
-fn accept(listener: &TcpListener, sender_ended: &dyn Fn() -> bool) -> Result<TcpStream> {
-    let doing = "accepting a bulk connection";
-    listener.set_nonblocking(true).map_err(Error::io(doing))?;
-    let begin = Instant::now();
-    loop {
-        interrupt::check()?;
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false).map_err(Error::io(doing))?;
-                return Ok(stream);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(Error::io(doing)(error)),
-        }
-        if begin.elapsed() > PATIENCE || sender_ended() {
-            return Err(deadline("the opening of a bulk connection"));
-        }
-        thread::sleep(Duration::from_millis(1));
+    match (&case.bulk, &case.share, &case.probe) {
+        (Some(bulk), _, _) => run_bulk(bulk, place, wires),
+        (None, Some(share), _) => run_share(share, place, wires),
+        (None, None, Some(probe)) => run_probe(case, probe, place, wires),
+        (None, None, None) => Err(Error::Options("nothing flows in a case".into())),
     }
 }
 
@@ -264,14 +174,14 @@ fn ns_since(origin: Instant) -> u64 {
     origin.elapsed().as_nanos() as u64
 }
 
-fn deadline(waiting_for: &str) -> Error {
-    Error::Deadline { waiting_for: waiting_for.to_owned(), after: PATIENCE }
-}
-
 /// The samples of an outcome: name, unit, values.
 pub(super) fn samples(outcome: &Outcome) -> Vec<(&'static str, &'static str, Vec<f64>)> {
     match outcome {
         Outcome::Bulk { mbit_s } => vec![("goodput_mbit_s", "Mbit/s", vec![*mbit_s])],
+        Outcome::Share { share, together_mbit_s } => vec![
+            ("share_beside_linux", "1", vec![*share]),
+            ("together_mbit_s", "Mbit/s", vec![*together_mbit_s]),
+        ],
         Outcome::Probe { delays_ms } => {
             let arrived = delays_ms.iter().copied().flatten().collect();
             let lost = |thousand: &[Option<f64>]| {

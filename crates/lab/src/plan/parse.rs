@@ -8,7 +8,7 @@ use std::time::Duration;
 use heddle_netem::{DirectionOptions, HostOptions, TopologyOptions, WireOptions, units};
 use serde::{Deserialize, Deserializer};
 
-use super::{Arm, Case, Compare, Plan, Target, TorArm, tor};
+use super::{Arm, Case, Compare, Plan, Target, Tcp, TorArm, grid, tor, utcp};
 use crate::error::{Error, Result};
 use crate::figures::Labels;
 
@@ -36,6 +36,7 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "quux-chutney", text: include_str!("../../plans/quux-chutney.toml") },
     Shipped { name: "isolation", text: include_str!("../../plans/isolation.toml") },
     Shipped { name: "fairness", text: include_str!("../../plans/fairness.toml") },
+    Shipped { name: "utcp-fidelity", text: include_str!("../../plans/utcp-fidelity.toml") },
 ];
 
 /// Every plan that ships.
@@ -128,7 +129,8 @@ pub(super) fn parse(file: &str, text: &str, set: &BTreeMap<String, String>) -> R
     let source = Source { file, text };
     let text = substitute(source, set)?;
     let source = Source { file, text: &text };
-    let plan: Plan = toml::from_str(&text).map_err(|error| source.toml_error(&error))?;
+    let mut plan: Plan = toml::from_str(&text).map_err(|error| source.toml_error(&error))?;
+    grid::expand(&mut plan).map_err(|(at, what)| source.error(at, what))?;
     check(&plan, source)?;
     Ok(Loaded { plan, text, set: set.clone() })
 }
@@ -316,17 +318,19 @@ fn check_compare(compare: &Compare) -> std::result::Result<(), String> {
 }
 
 fn check_case(case: &Case) -> std::result::Result<(), String> {
-    match (&case.bulk, &case.probe) {
-        (Some(bulk), None) => {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-            if bulk.congestion_control.is_empty() || !bulk.congestion_control.chars().all(plain) {
-                return Err(format!("{:?} is no congestion control", bulk.congestion_control));
-            }
-            if bulk.warm_up >= bulk.duration {
-                return Err("the warm-up leaves nothing of the duration".into());
+    match (&case.bulk, &case.share, &case.probe) {
+        (Some(bulk), None, None) => {
+            check_control(&bulk.congestion_control, &[bulk.sender])?;
+            check_times(bulk.warm_up, bulk.duration)?;
+        }
+        (None, Some(share), None) => {
+            check_control(&share.congestion_control, &[share.first, share.second])?;
+            check_times(share.warm_up, share.duration)?;
+            if share.first == Tcp::Utcp && share.second == Tcp::Utcp {
+                return Err("one of two that share a wire is the kernel's".into());
             }
         }
-        (None, Some(probe)) => {
+        (None, None, Some(probe)) => {
             if !(1..=PROBES_MAX).contains(&probe.count) {
                 return Err(format!("{} probes; possible is from 1 to {PROBES_MAX}", probe.count));
             }
@@ -337,9 +341,27 @@ fn check_case(case: &Case) -> std::result::Result<(), String> {
                 return Err(format!("probes of {} bytes; possible is from 44 to 1500", probe.bytes));
             }
         }
-        _ => return Err("a case has either `bulk` or `probe`".into()),
+        _ => return Err("a case has either `bulk`, `share` or `probe`".into()),
     }
     check_wire(&case.wire, case.back.as_ref())
+}
+
+fn check_control(name: &str, senders: &[Tcp]) -> std::result::Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    if name.is_empty() || !name.chars().all(plain) {
+        return Err(format!("{name:?} is no congestion control"));
+    }
+    if senders.contains(&Tcp::Utcp) && utcp::algorithm(name).is_none() {
+        return Err(format!("utcp has no congestion control {name:?}"));
+    }
+    Ok(())
+}
+
+fn check_times(warm_up: Duration, duration: Duration) -> std::result::Result<(), String> {
+    match warm_up < duration {
+        true => Ok(()),
+        false => Err("the warm-up leaves nothing of the duration".into()),
+    }
 }
 
 fn check_wire(there: &DirectionOptions, back: Option<&DirectionOptions>) -> std::result::Result<(), String> {

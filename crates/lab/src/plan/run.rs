@@ -13,7 +13,7 @@ use super::resume::{Earlier, NOT_COMPLETED};
 use super::summary::{self, Summary, write_json, write_whole};
 use super::tor::ArmRun;
 use super::wires::{Backend, Conduct, Emulator};
-use super::{Arm, Conditions, Loaded, Plan, RunSamples, TorArm, parse};
+use super::{Arm, Conditions, Loaded, Plan, RunSamples, TorArm, grid, parse};
 use crate::error::{Error, Result};
 use crate::{figures, interrupt, report};
 
@@ -134,7 +134,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         valid: reasons.is_empty(),
         reasons,
         repeated,
-        figures: samples.figures(),
+        figures: samples.figures().into_iter().chain(grid::whole_grid(&samples)).collect(),
         checks,
         targets: summary::judgements(plan, &samples),
     };
@@ -202,7 +202,7 @@ impl Running<'_> {
             attempt += 1;
             let begun = Instant::now();
             self.screen.show(step);
-            let wires = self.backend.start(arm, seed)?;
+            let wires = self.backend.start(arm, &self.plan.kernel, seed)?;
             let outcomes = cases::run_all(arm, wires.as_ref(), &mut || self.screen.show(step));
             let conduct = wires.finish()?;
             let outcomes = outcomes?;

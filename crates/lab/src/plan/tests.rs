@@ -1,12 +1,13 @@
 //! Plans with bad input, statistics run by run, and whole runs over a loopback that stands in for wires.
 
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use super::parse::parse;
 use super::run::run_with;
 use super::wires::{Backend, Conduct, End, Wires};
 use super::*;
+use crate::emulator::KernelOptions;
 use crate::error::{Error, Result};
 use crate::figures::labels;
 
@@ -210,7 +211,7 @@ impl Backend for Loopback {
         "loopback"
     }
 
-    fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>> {
+    fn start(&mut self, arm: &Arm, _kernel: &KernelOptions, seed: u64) -> Result<Box<dyn Wires>> {
         if self.fails_after == Some(self.started.len()) {
             let lacking = || Error::Lacking("there are no wires".into());
             return Err(if self.started.is_empty() { lacking() } else { Error::Interrupted });
@@ -237,6 +238,14 @@ impl Wires for LoopbackSockets {
             rustix::net::sockopt::set_tcp_congestion(&stream, control).unwrap();
         }
         Ok(stream)
+    }
+
+    fn attach(&self, _case: usize, _to: SocketAddr, _congestion_control: &str) -> Result<IpAddr> {
+        Err(Error::Lacking("the loopback has no other network stack than the kernel's".into()))
+    }
+
+    fn detach(&self, _address: IpAddr) -> Result<()> {
+        Ok(())
     }
 
     fn datagrams(&self, _case: usize, _end: End) -> Result<UdpSocket> {

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use heddle_netem::WireOptions;
+use heddle_netem::{Seed, WireOptions};
 
-use super::Arm;
+use super::{Arm, utcp};
 use crate::emulator::{EmulatedHostOptions, Emulation, KernelOptions, NetworkOptions, RunOptions, Summary};
 use crate::error::{Error, Result};
 
@@ -15,8 +15,9 @@ pub(super) trait Backend {
     /// Its name in results.
     fn name(&self) -> &'static str;
 
-    /// Two hosts and a wire for each flow of `arm`. `seed` decides all that chance does to packets.
-    fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>>;
+    /// Two hosts and a wire for each flow of `arm`, whose kernels are set to `kernel`. `seed` decides all that chance does
+    /// to packets.
+    fn start(&mut self, arm: &Arm, kernel: &KernelOptions, seed: u64) -> Result<Box<dyn Wires>>;
 
     /// Whether it has hosts that are networks of their own, which Tor networks need.
     fn has_hosts(&self) -> bool;
@@ -38,6 +39,13 @@ pub(super) trait Wires: Sync {
 
     /// A connection from the sender's host, with the congestion control that the case asks for.
     fn connect(&self, flow: usize, to: SocketAddr) -> Result<TcpStream>;
+
+    /// Has `utcp` connect from the sender's host and send as fast as it can. Returns its address, with which
+    /// [`detach`](Self::detach) ends it.
+    fn attach(&self, flow: usize, to: SocketAddr, congestion_control: &str) -> Result<IpAddr>;
+
+    /// Ends what [`attach`](Self::attach) began, without a farewell.
+    fn detach(&self, address: IpAddr) -> Result<()>;
 
     /// A bound UDP socket on one of the two hosts.
     fn datagrams(&self, flow: usize, end: End) -> Result<UdpSocket>;
@@ -68,8 +76,11 @@ struct Emulated {
     emulation: Emulation,
     /// The names of all hosts, two for each flow.
     hosts: Vec<String>,
-    /// The address of each flow's receiver.
-    receivers: Vec<IpAddr>,
+    /// Their addresses. `utcp` has the last one of a sender.
+    addresses: Vec<Vec<IpAddr>>,
+    /// How much `utcp` buffers at most, as its host's kernel would.
+    buffer_max_bytes: u32,
+    seed: u64,
 }
 
 impl Backend for Emulator {
@@ -77,13 +88,13 @@ impl Backend for Emulator {
         "emu"
     }
 
-    fn start(&mut self, arm: &Arm, seed: u64) -> Result<Box<dyn Wires>> {
-        let options = network(arm);
+    fn start(&mut self, arm: &Arm, kernel: &KernelOptions, seed: u64) -> Result<Box<dyn Wires>> {
+        let options = NetworkOptions { kernel: kernel.clone(), ..network(arm) };
         let run = RunOptions { seed, ..RunOptions::default() };
         let hosts = options.hosts.iter().map(|host| host.name.clone()).collect();
-        let receivers = options.addresses().into_iter().skip(1).step_by(2);
-        let receivers = receivers.map(|addresses| addresses[0]).collect();
-        Ok(Box::new(Emulated { emulation: Emulation::start(&options, &run)?, hosts, receivers }))
+        let (addresses, buffer_max_bytes) = (options.addresses(), kernel.tcp_wmem[2]);
+        let emulation = Emulation::start(&options, &run)?;
+        Ok(Box::new(Emulated { emulation, hosts, addresses, buffer_max_bytes, seed }))
     }
 
     fn has_hosts(&self) -> bool {
@@ -96,10 +107,16 @@ fn network(arm: &Arm) -> NetworkOptions {
     let mut options = NetworkOptions::default();
     for (place, case) in arm.flows().enumerate() {
         let [from, to] = [End::Sender, End::Receiver].map(|end| host_name(arm, place, end));
-        for name in [&from, &to] {
+        let bulk = case.bulk.as_ref().map(|bulk| &bulk.congestion_control);
+        let share = case.share.as_ref().map(|share| &share.congestion_control);
+        for (name, end) in [(&from, End::Sender), (&to, End::Receiver)] {
+            let number = options.hosts.len() as u32 + 1;
+            // One for the kernel's connection and one for that of `utcp`.
+            let is_shared = case.share.is_some() && end == End::Sender;
             options.hosts.push(EmulatedHostOptions {
                 name: name.clone(),
-                congestion_control: case.bulk.as_ref().map(|bulk| bulk.congestion_control.clone()),
+                congestion_control: bulk.or(share).cloned(),
+                addresses: if is_shared { shared_addresses(number) } else { Vec::new() },
                 ..EmulatedHostOptions::default()
             });
         }
@@ -108,18 +125,24 @@ fn network(arm: &Arm) -> NetworkOptions {
     options
 }
 
-/// Hosts' names label the seeds of their wires: no two arms share one.
+/// Two addresses of the host with this number; the first is the automatic one.
+fn shared_addresses(number: u32) -> Vec<IpAddr> {
+    let [_, _, high, low] = number.to_be_bytes();
+    [0, 1].map(|net| Ipv4Addr::new(10, net, high, low).into()).to_vec()
+}
+
+/// Hosts' names label the seeds of their wires: no two arms share one, unless they are to meet the same fates.
 fn host_name(arm: &Arm, place: usize, end: End) -> String {
     let end = match end {
         End::Sender => "sender",
         End::Receiver => "receiver",
     };
-    format!("{}-{place}-{end}", arm.name)
+    format!("{}-{place}-{end}", arm.wires_as.as_ref().unwrap_or(&arm.name))
 }
 
 impl Wires for Emulated {
     fn listen(&self, flow: usize) -> Result<TcpListener> {
-        let address = SocketAddr::new(self.receivers[flow], 0);
+        let address = SocketAddr::new(self.receiver(flow), 0);
         self.on(flow, End::Receiver, "listening", || TcpListener::bind(address))
     }
 
@@ -127,10 +150,28 @@ impl Wires for Emulated {
         self.on(flow, End::Sender, "connecting", || TcpStream::connect(to))
     }
 
+    fn attach(&self, flow: usize, to: SocketAddr, congestion_control: &str) -> Result<IpAddr> {
+        let addresses = &self.addresses[2 * flow];
+        let from = *addresses.last().ok_or_else(|| Error::Options("a host has no address".into()))?;
+        let host = &self.hosts[2 * flow];
+        let seed = Seed::from_number(self.seed).child(&["utcp", host]);
+        let ends = [SocketAddr::new(from, 0), to];
+        let sender =
+            utcp::Sender::new(congestion_control, self.buffer_max_bytes, ends, &seed).ok_or_else(|| {
+                Error::Options(format!("utcp has no congestion control {congestion_control:?}"))
+            })?;
+        self.emulation.attach(host, from, Box::new(sender))?;
+        Ok(from)
+    }
+
+    fn detach(&self, address: IpAddr) -> Result<()> {
+        self.emulation.detach(address).map(|_| ())
+    }
+
     fn datagrams(&self, flow: usize, end: End) -> Result<UdpSocket> {
         let address = match end {
             End::Sender => Ipv4Addr::UNSPECIFIED.into(),
-            End::Receiver => self.receivers[flow],
+            End::Receiver => self.receiver(flow),
         };
         self.on(flow, end, "opening a UDP socket", || UdpSocket::bind((address, 0)))
     }
@@ -163,6 +204,11 @@ pub(crate) fn conduct(summary: Summary) -> Conduct {
 }
 
 impl Emulated {
+    fn receiver(&self, flow: usize) -> IpAddr {
+        // Receivers have their automatic address.
+        self.addresses[2 * flow + 1][0]
+    }
+
     /// Makes a socket on a host; it stays there.
     fn on<T: Send>(
         &self,

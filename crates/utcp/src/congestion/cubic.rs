@@ -15,6 +15,9 @@ const C: f64 = 0.4;
 const BETA: f64 = 0.7;
 /// α of section 4.3 until the Reno-friendly window has reached the window before the congestion.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// While no loss has told a plateau, the window grows by at least this part of what is delivered, as Linux' does:
+/// otherwise a slow start that HyStart++ ended too early would leave a long wire idle for minutes.
+const SEARCH: f64 = 1.0 / 20.0;
 /// The lowest threshold, in segments.
 const THRESHOLD_SEGMENTS_MIN: u64 = 2;
 
@@ -98,7 +101,8 @@ impl Cubic {
             let target = epoch.at(t + seconds(sample.smoothed_ns)).clamp(window, 1.5 * window);
             window + (target - window) / window * acked
         };
-        self.now.window = grown * mss;
+        let searched = if self.now.w_max == 0.0 { window + SEARCH * acked } else { 0.0 };
+        self.now.window = grown.max(searched) * mss;
     }
 }
 
