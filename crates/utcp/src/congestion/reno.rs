@@ -66,7 +66,9 @@ impl CongestionController for Reno {
             return;
         }
         self.prior = Some((self.window, self.threshold));
-        self.threshold = (self.window / 2).max(THRESHOLD_SEGMENTS_MIN * self.mss);
+        // Whole segments: with a part of one, the window would be what no segment fits into and grow more slowly for it.
+        let segments = self.window / self.mss / 2;
+        self.threshold = segments.max(THRESHOLD_SEGMENTS_MIN) * self.mss;
         self.counted = 0;
         self.window = match cause {
             Congestion::Signal => self.threshold,
@@ -112,7 +114,7 @@ mod tests {
         (0..10).for_each(|_| reno.on_ack(&ack(1000)));
         assert_eq!(reno.window_bytes(), 11_000);
         reno.on_congestion(Instant::ZERO, Congestion::Timeout);
-        assert_eq!((reno.window_bytes(), reno.threshold_bytes()), (1000, 5500));
+        assert_eq!((reno.window_bytes(), reno.threshold_bytes()), (1000, 5000));
         reno.on_undo();
         assert_eq!((reno.window_bytes(), reno.threshold_bytes()), (11_000, 10_000));
     }

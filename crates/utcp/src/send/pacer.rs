@@ -2,7 +2,9 @@
 //!
 //! A leaky bucket of time. Each segment moves the time of the next one by its length over the rate; a sender that was
 //! idle may catch up by a burst, never more. The rate is twice a window in a round trip in slow start and 1.2 times
-//! after it, so that pacing never is what limits the window.
+//! after it, so that pacing never is what limits the window. Two segments may leave together, as Linux' always do: where
+//! receivers acknowledge every second one, the second would otherwise hold up the acknowledgement of both, which costs
+//! a tenth of the goodput of windows of ten segments.
 
 use crate::time::{Instant, MS, S};
 
@@ -16,6 +18,8 @@ pub(crate) struct Pacer {
     rate: Option<u64>,
     /// When what was sent so far has left at the rate.
     next: Instant,
+    /// How long the last segment took of that: so much sooner the next one may leave.
+    ahead_ns: u64,
 }
 
 impl Pacer {
@@ -32,7 +36,8 @@ impl Pacer {
 
     /// When the next segment may leave, if not now.
     pub(crate) fn blocked_until(&self, now: Instant) -> Option<Instant> {
-        self.rate.and(Some(self.next)).filter(|next| *next > now)
+        let next = Instant::from_nanos(self.next.as_nanos().saturating_sub(self.ahead_ns));
+        self.rate.and(Some(next)).filter(|next| *next > now)
     }
 
     /// Counts a segment that leaves now.
@@ -40,7 +45,8 @@ impl Pacer {
         let Some(rate) = self.rate else { return };
         let takes_ns = u128::from(bytes) * u128::from(S) / u128::from(rate.max(1));
         let earliest = Instant::from_nanos(now.as_nanos().saturating_sub(BURST_NS));
-        self.next = self.next.max(earliest).plus_ns(u64::try_from(takes_ns).unwrap_or(S).min(S));
+        self.ahead_ns = u64::try_from(takes_ns).unwrap_or(S).min(S);
+        self.next = self.next.max(earliest).plus_ns(self.ahead_ns);
     }
 }
 
@@ -65,13 +71,13 @@ mod tests {
                 }
             }
         }
-        assert!((1_200_000..=1_203_000).contains(&sent), "{sent}");
+        assert!((1_200_000..=1_204_000).contains(&sent), "{sent}");
         now = now.plus_ns(10 * S);
         let burst = (0..).take_while(|_| {
             let free = pacer.blocked_until(now).is_none();
             pacer.on_sent(now, 1000);
             free
         });
-        assert!(burst.count() <= 3);
+        assert!(burst.count() <= 4);
     }
 }

@@ -55,7 +55,8 @@ impl Prr {
         let mut send = if ack.in_flight > self.ssthresh {
             let due = (u128::from(self.delivered) * u128::from(self.ssthresh))
                 .div_ceil(u128::from(self.recover_fs)) as u64;
-            due.saturating_sub(self.out)
+            // Upwards to whole segments, as where the draft counts segments.
+            due.next_multiple_of(ack.mss.max(1)).saturating_sub(self.out)
         } else {
             let mut send = self.delivered.saturating_sub(self.out).max(ack.delivered);
             if ack.is_safe {
