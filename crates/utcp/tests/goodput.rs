@@ -21,19 +21,20 @@ fn goodput(options: &Options, mbit_per_s: u64, loss: f64, seconds: u64, seed: u6
     pair.ends[1].read as f64 * 8e-6 / seconds as f64
 }
 
-/// Mbit/s of the wire, loss, and what Linux 6.18 had over it, in Mbit/s.
+/// Mbit/s of the wire, loss, and what Linux 6.18 had over it, in Mbit/s: at 0.1 % the mean of the plan `calibrate`, whose
+/// eight connections at a time tell more than the single ones of the other values.
 const LINUX: [(u64, f64, f64); 8] = [
     (10, 0.0, 9.51),
-    (10, 0.001, 5.79),
+    (10, 0.001, 5.3),
     (10, 0.01, 1.25),
     (10, 0.02, 0.78),
     (50, 0.0, 45.1),
-    (50, 0.001, 6.20),
+    (50, 0.001, 5.8),
     (50, 0.01, 1.33),
     (50, 0.02, 0.84),
 ];
 
-/// Linux was measured once for each wire, over a minute or so, and single runs at 0.1 % loss differ by a third.
+/// Single runs at 0.1 % loss differ by a third.
 const RATIO_MIN: f64 = 0.9;
 
 #[test]
@@ -41,7 +42,7 @@ fn no_wire_is_much_slower_than_linux() {
     let options = Options::default();
     for (mbit_per_s, loss, linux) in LINUX {
         // Without loss every run is the same, and 50 Mbit/s are many segments.
-        let (runs, seconds) = if loss == 0.0 { (1, 12) } else { (2, 60) };
+        let (runs, seconds) = if loss == 0.0 { (1, 12) } else { (4, 60) };
         let sum: f64 = (0..runs).map(|seed| goodput(&options, mbit_per_s, loss, seconds, seed)).sum();
         let mean = sum / runs as f64;
         println!("{mbit_per_s} Mbit/s, loss {loss}: {mean:.2} Mbit/s, of Linux {:.2}", mean / linux);

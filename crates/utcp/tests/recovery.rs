@@ -37,7 +37,8 @@ fn three_sacked_segments_mark_a_loss() {
     200  > . 1001:2001 ack 1
     200  < . 1:1 ack 1001 sack 2001:10001
     300  < . 1:1 ack 10001
-    300  window 5500
+    # Half of eleven segments, in whole ones.
+    300  window 5000
     ",
         ),
     );
