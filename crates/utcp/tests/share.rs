@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 const S: u64 = 1_000_000_000;
 const APART: u64 = 3 * S;
 const WARM_UP: u64 = 7 * S;
-const END: u64 = 67 * S;
+const END: u64 = 47 * S;
 /// The senders' addresses, and the port at which the receiver takes the connection of each.
 const SENDERS: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 1, 0, 1]];
 const RECEIVER: [u8; 4] = [10, 0, 0, 2];
@@ -135,12 +135,10 @@ fn shares(wire: &Wire, seeds: u64) -> Vec<f64> {
 
 #[test]
 fn pacing_neither_gains_nor_loses() {
-    for wire in [(10, 50, 0.0, 1.0), (10, 100, 0.01, 1.0)] {
-        let shares = shares(&wire, 2);
-        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-        println!("{wire:?}: {mean:.3} of {shares:.3?}");
-        assert!((0.4..0.6).contains(&mean), "{wire:?}: {shares:?}");
-    }
+    let shares = shares(&(4, 50, 0.0, 1.0), 1);
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    println!("{mean:.3} of {shares:.3?}");
+    assert!((0.4..0.6).contains(&mean), "{shares:?}");
 }
 
 #[test]
