@@ -37,6 +37,10 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "isolation", text: include_str!("../../plans/isolation.toml") },
     Shipped { name: "fairness", text: include_str!("../../plans/fairness.toml") },
     Shipped { name: "utcp-fidelity", text: include_str!("../../plans/utcp-fidelity.toml") },
+    Shipped { name: "bottleneck-position", text: include_str!("../../plans/bottleneck-position.toml") },
+    Shipped { name: "udp-blocked", text: include_str!("../../plans/udp-blocked.toml") },
+    Shipped { name: "mixed", text: include_str!("../../plans/mixed.toml") },
+    Shipped { name: "prober", text: include_str!("../../plans/prober.toml") },
 ];
 
 /// Every plan that ships.
