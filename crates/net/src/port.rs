@@ -101,8 +101,8 @@ impl Port {
 
     /// Receives once, or a few times from a plain port, and hands on what came. Returns how many bytes.
     ///
-    /// What is handed on has memory of its own, as long as it is: who keeps one datagram of it keeps them all, but
-    /// never a buffer of the loop's.
+    /// What is handed on is a part of `buffer`, which is replaced while anybody keeps some of it: who wants to keep a
+    /// datagram copies it.
     pub fn recv(
         &mut self,
         buffer: &mut RecvBuffer,
@@ -231,12 +231,27 @@ impl Port {
     }
 }
 
-/// Room for one receive, shared by all ports of a loop.
-pub(crate) struct RecvBuffer(Vec<u8>);
+/// Room for one receive, shared by all ports of a loop: [`MESSAGE_LEN_MAX`] bytes for each message.
+pub(crate) struct RecvBuffer([BytesMut; RECV_BATCH]);
 
 impl RecvBuffer {
     pub fn new() -> Self {
-        RecvBuffer(vec![0; RECV_BATCH * MESSAGE_LEN_MAX])
+        RecvBuffer(std::array::from_fn(|_| BytesMut::zeroed(MESSAGE_LEN_MAX)))
+    }
+
+    /// Makes a message whole again that was handed on in part.
+    fn restore(message: &mut BytesMut) {
+        message.clear();
+        if message.try_reclaim(MESSAGE_LEN_MAX) {
+            // SAFETY: reclaiming allocates nothing, so these are bytes of the allocation that `zeroed` made. All of them
+            // were initialised then, and nobody can make them otherwise.
+            #[allow(unsafe_code)]
+            unsafe {
+                message.set_len(MESSAGE_LEN_MAX);
+            }
+        } else {
+            *message = BytesMut::zeroed(MESSAGE_LEN_MAX);
+        }
     }
 }
 
@@ -251,14 +266,12 @@ fn recv_offloaded(
     let mut meta = [RecvMeta::default(); RECV_BATCH];
     counters.datagram_recvs += 1;
     let count = {
-        let mut chunks = buffer.0.chunks_exact_mut(MESSAGE_LEN_MAX);
-        let mut slices: [IoSliceMut<'_>; RECV_BATCH] =
-            std::array::from_fn(|_| IoSliceMut::new(chunks.next().unwrap_or_default()));
+        let mut slices = buffer.0.each_mut().map(|message| IoSliceMut::new(message));
         state.recv(socket.into(), &mut slices, &mut meta)?
     };
     let mut bytes = 0;
-    for (meta, message) in meta[..count].iter().zip(buffer.0.chunks_exact(MESSAGE_LEN_MAX)) {
-        let data = &message[..meta.len.min(MESSAGE_LEN_MAX)];
+    for (meta, message) in meta[..count].iter().zip(&mut buffer.0) {
+        let data = message.split_to(meta.len.min(MESSAGE_LEN_MAX));
         if data.is_empty() {
             continue;
         }
@@ -270,8 +283,9 @@ fn recv_offloaded(
             to: meta.dst_ip.map(|ip| ip.to_canonical()),
             ecn: meta.ecn.map_or(0, |ecn| ecn as u8),
             stride,
-            data: BytesMut::from(data),
+            data,
         });
+        RecvBuffer::restore(message);
     }
     counters.datagram_recv_bytes += bytes as u64;
     Ok((bytes, count == RECV_BATCH))
@@ -286,7 +300,8 @@ fn recv_plain(
     let mut bytes = 0;
     for _ in 0..RECV_BATCH_PLAIN {
         counters.datagram_recvs += 1;
-        let (len, from) = match socket.recv_from(&mut buffer.0[..MESSAGE_LEN_MAX]) {
+        let message = &mut buffer.0[0];
+        let (len, from) = match socket.recv_from(message) {
             Ok(received) => received,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok((bytes, false)),
             Err(_) => return Ok((bytes, true)),
@@ -297,8 +312,9 @@ fn recv_plain(
         counters.datagrams_received += 1;
         counters.datagram_recv_bytes += len as u64;
         bytes += len;
-        let data = BytesMut::from(&buffer.0[..len]);
+        let data = message.split_to(len);
         take(Datagrams { from: plain_family(from), to: None, ecn: 0, stride: len, data });
+        RecvBuffer::restore(message);
     }
     Ok((bytes, true))
 }

@@ -25,7 +25,8 @@ use zeroize::Zeroizing;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
-/// Datagrams of one sender that came together: `data` is cut every `stride` bytes, the last may be shorter.
+/// Datagrams of one sender that came together: `data` is cut every `stride` bytes, the last may be shorter. It may be part of
+/// a buffer that the driver uses again, and lasts as long as any byte of it is kept: what is to stay is to be copied.
 #[derive(Debug)]
 pub struct Datagrams {
     pub from: SocketAddr,

@@ -28,7 +28,6 @@ use connection::{Clock, Connection};
 use core::fmt;
 use core::net::IpAddr;
 use crypto::{KEY_LEN, OurKey};
-use flow::Lent;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Role, Scope};
 use heddle_proto::endpoint::{
@@ -48,6 +47,10 @@ use zeroize::Zeroizing;
 /// Bytes of a token.
 const TOKEN_LEN: usize = 20;
 
+/// Datagrams that are copied into one allocation. quinn-proto keeps the packets whose frames wait, so that a flow which is
+/// not read, and of which each packet has little, may hold so many times its bytes; its window is far above that.
+const COPIED_TOGETHER: usize = 8;
+
 /// All connections of one UDP port; see the module.
 pub struct QuicEndpoint {
     options: QuicOptions,
@@ -66,7 +69,6 @@ pub struct QuicEndpoint {
     dirty: VecDeque<LinkKey>,
     readable: VecDeque<LinkKey>,
     noisy: VecDeque<LinkKey>,
-    lent: Lent,
     scratch: Vec<u8>,
     /// The id that was last found to be ours, since most datagrams carry the same as the one before.
     last_id: Option<[u8; ID_LEN]>,
@@ -115,7 +117,6 @@ impl QuicEndpoint {
             dirty: VecDeque::new(),
             readable: VecDeque::new(),
             noisy: VecDeque::new(),
-            lent: Lent::new(),
             scratch: Vec::new(),
             last_id: None,
             strangers: 0,
@@ -128,13 +129,11 @@ impl QuicEndpoint {
     }
 
     /// Hands one datagram to its connection, or drops it.
-    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &[u8]) -> Option<LinkKey> {
-        if !self.is_known(from, datagram) {
+    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, data: BytesMut) -> Option<LinkKey> {
+        if !self.is_known(from, &data) {
             self.strangers += 1;
             return None;
         }
-        // A copy, so that what a flow keeps does not keep all datagrams that the system gave us together.
-        let data = BytesMut::from(datagram);
         let ecn = EcnCodepoint::from_bits(from.ecn);
         self.scratch.clear();
         let event =
@@ -156,14 +155,14 @@ impl QuicEndpoint {
         }
     }
 
-    /// Whether a peer of ours may have sent it.
+    /// Whether a peer of ours may have sent it, from whose address it comes.
     fn is_known(&mut self, from: &Datagrams, datagram: &[u8]) -> bool {
-        let address = from.from.ip().to_canonical();
-        let Some(head) = ids::head(datagram).filter(|_| self.peers.contains_key(&address)) else {
+        let Some(head) = ids::head(datagram) else {
             return false;
         };
         if let Ok(token) = <&[u8; TOKEN_LEN]>::try_from(head.to) {
             let link = self.tokens.get(token).and_then(|key| self.links.get(*key));
+            let address = from.from.ip().to_canonical();
             return head.is_initial && link.is_some_and(|link| link.peer == address);
         }
         if self.last_id.as_ref().is_none_or(|id| id[..] != *head.to) {
@@ -240,13 +239,23 @@ impl Endpoint for QuicEndpoint {
 
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
         let mut last = None;
-        for datagram in datagrams.data.chunks(datagrams.stride.max(1)) {
-            let touched = self.handle_datagram(now, &datagrams, datagram);
-            if touched.is_some() && touched != last {
-                if let Some(key) = last {
-                    self.after(now, key);
+        let stride = datagrams.stride.max(1);
+        if !self.peers.contains_key(&datagrams.from.ip().to_canonical()) {
+            self.strangers += datagrams.data.len().div_ceil(stride) as u64;
+            return;
+        }
+        for together in datagrams.data.chunks(stride.saturating_mul(COPIED_TOGETHER)) {
+            // A copy, so that what a flow keeps does not keep all datagrams that the system gave us together.
+            let mut together = BytesMut::from(together);
+            while !together.is_empty() {
+                let datagram = together.split_to(stride.min(together.len()));
+                let touched = self.handle_datagram(now, &datagrams, datagram);
+                if touched.is_some() && touched != last {
+                    if let Some(key) = last {
+                        self.after(now, key);
+                    }
+                    last = touched;
                 }
-                last = touched;
             }
         }
         if let Some(key) = last {
@@ -319,7 +328,7 @@ impl Endpoint for QuicEndpoint {
         let mut found = None;
         while let Some(&key) = self.readable.front() {
             let cell = match self.links.get_mut(key).map(|link| &mut link.stage) {
-                Some(Stage::Live(connection)) => connection.next_cell(&mut self.lent),
+                Some(Stage::Live(connection)) => connection.next_cell(),
                 _ => None,
             };
             if let Some(cell) = cell {
@@ -335,7 +344,11 @@ impl Endpoint for QuicEndpoint {
         let (key, (circ_id, command)) = found?;
         // Reading gives the peer credit, which it must hear of.
         self.note_dirty(key);
-        Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
+        let body = match self.links.get(key).map(|link| &link.stage) {
+            Some(Stage::Live(connection)) => connection.lent(),
+            _ => return None,
+        };
+        Some(FlowCell { conn: key.conn(), circ_id, command, body })
     }
 
     fn flow_window_bytes(&self) -> usize {

@@ -13,7 +13,7 @@
 //! 3. While open, an acknowledgement that does not come is asked for by PINGs of ours besides quinn-proto's own probes. A
 //!    path is dead after three probe time-outs without one (1 + 2 + 4 of them, since each waits twice as long).
 
-use super::flow::{FLOW_CELL_LEN, Lent};
+use super::flow::FLOW_CELL_LEN;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::options::QuicOptions;
@@ -39,7 +39,7 @@ const PACKET_OVERHEAD: usize = 44;
 
 /// Cells that may wait in quinn-proto, at least and at most: what leaves in one go when packets are paced.
 const BATCH_CELLS_MIN: usize = 8;
-const BATCH_CELLS_MAX: usize = 160;
+const BATCH_CELLS_MAX: usize = 240;
 
 /// Paced packets are looked after this often at most, and at least.
 const PACE_MIN: Duration = Duration::from_millis(1);
@@ -102,7 +102,7 @@ pub(super) struct Connection {
     proof_stream: Option<StreamId>,
     proof: Vec<u8>,
     flows: Flows,
-    /// Bytes of cells that quinn-proto has not sent, about, and how many of them there may be.
+    /// Bytes of cells that have not left, about, of those whose streams have room; and how many of them there may be.
     unsent: usize,
     batch_bytes: usize,
     /// Whether capacity was used up, so that the relay waits to hear of more.
@@ -230,7 +230,10 @@ impl Connection {
             _ if self.state != State::Open => {}
             StreamEvent::Opened { dir: Dir::Bi } => self.flows.accept(now, &mut self.quinn),
             StreamEvent::Readable { id } => self.flows.on_readable(&mut self.quinn, id),
-            StreamEvent::Writable { id } => self.unsent += self.flows.on_writable(&mut self.quinn, id),
+            StreamEvent::Writable { id } => {
+                let written = self.flows.on_writable(&mut self.quinn, id);
+                self.unsent = (self.unsent + written.late).saturating_sub(written.refused);
+            }
             StreamEvent::Stopped { id, error_code } => {
                 self.flows.on_stopped(&mut self.quinn, id, error_code);
             }
@@ -401,6 +404,8 @@ impl Connection {
         datagrams_max: usize,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
+        let refused = self.flows.write_pending(&mut self.quinn);
+        self.unsent = self.unsent.saturating_sub(refused);
         self.gauge.take_hindrance();
         let transmit = self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out);
         let Some(transmit) = transmit else {
@@ -446,11 +451,16 @@ impl Connection {
         self.state == State::Open && self.flows.has_readable()
     }
 
-    pub(super) fn next_cell(&mut self, lent: &mut Lent) -> Option<(CircId, Command)> {
+    pub(super) fn next_cell(&mut self) -> Option<(CircId, Command)> {
         if self.state != State::Open {
             return None;
         }
-        self.flows.next_cell(&mut self.quinn, lent)
+        self.flows.next_cell(&mut self.quinn)
+    }
+
+    /// The body of the cell that [`Connection::next_cell`] has just lent.
+    pub(super) fn lent(&self) -> &Body {
+        self.flows.lent()
     }
 
     pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
@@ -486,8 +496,8 @@ impl Connection {
         if self.state != State::Open {
             return FlowState::Open;
         }
-        let (state, written) = self.flows.send(&mut self.quinn, circ_id, command, body);
-        self.unsent += written;
+        let (state, queued) = self.flows.send(&mut self.quinn, circ_id, command, body);
+        self.unsent = (self.unsent + queued.bytes).saturating_sub(queued.refused);
         self.is_full |= self.capacity() == 0;
         self.count_circuits(now);
         state

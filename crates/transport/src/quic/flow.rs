@@ -1,12 +1,16 @@
 //! One flow: a circuit's cells in a bidirectional stream, 510 bytes each, command and body.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::time::Instant;
 use quinn_proto::{Connection, ReadError, StreamId, VarInt, WriteError};
 
 /// Bytes of a cell on a flow: its command and its body, since the stream says which circuit it is of.
 pub(super) const FLOW_CELL_LEN: usize = 1 + BODY_LEN;
+
+/// Cells of one flow that are put together before quinn is given them. It looks through what it was given and nobody
+/// acknowledged for every frame that it writes, so a few long pieces cost less than many short ones.
+pub(super) const OUTBOX_CELLS: usize = 16;
 
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +32,20 @@ pub(super) struct Flow {
     pub(super) stage: Stage,
     /// Whether the peer opened it.
     pub(super) is_theirs: bool,
-    /// What the stream's window did not take of the last cell.
-    pub(super) unwritten: Bytes,
-    /// What was read of the stream and not lent yet: the rest of one packet.
+    /// Cells that quinn is given when they are [`OUTBOX_CELLS`], or before it makes packets.
+    outbox: BytesMut,
+    /// Cells that the last outbox had, which is a guess at the next.
+    outbox_cells: usize,
+    /// What the stream's window did not take of the last outbox.
+    unwritten: Bytes,
+    /// Whether it stands in the list of flows with an outbox.
+    pub(super) is_pending: bool,
+    /// Whether the relay knows that it takes no cells, and is to hear when it does.
+    pub(super) is_waited_for: bool,
+    /// What was read of the stream and not worked off yet: the rest of one packet. It begins with the cell that is lent,
+    /// if `is_lent`.
     unread: Bytes,
+    is_lent: bool,
     pub(super) is_held: bool,
     /// Whether it stands in the queue of readable flows.
     pub(super) is_queued: bool,
@@ -45,43 +59,18 @@ pub(super) struct Flow {
 /// What reading a flow gives.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
-    /// A cell was lent.
+    /// A cell was lent from where quinn put it.
     Cell(Command),
+    /// A cell was put together, and is lent from there.
+    Straddler(Command),
     /// Not before more comes.
     Empty,
     /// The peer ended the stream as no flow ends.
     Fault,
 }
 
-/// The cell that an endpoint lends. It stays where quinn put it when it lies in one packet, and is put together here when
-/// it does not.
-#[derive(Debug)]
-pub(super) struct Lent {
-    whole: Bytes,
-    straddler: [u8; FLOW_CELL_LEN],
-}
-
-impl Lent {
-    pub(super) fn new() -> Self {
-        Lent { whole: Bytes::new(), straddler: [0; FLOW_CELL_LEN] }
-    }
-
-    pub(super) fn body(&self) -> &Body {
-        self.bytes()[1..].try_into().expect("a cell of a flow is a command and a body")
-    }
-
-    /// Lends the cell that says why a circuit ended.
-    pub(super) fn destroy(&mut self, reason: u8) {
-        self.whole = Bytes::new();
-        self.straddler = [0; FLOW_CELL_LEN];
-        self.straddler[0] = Command::DESTROY.0;
-        self.straddler[1] = reason;
-    }
-
-    fn bytes(&self) -> &[u8] {
-        if self.whole.is_empty() { &self.straddler } else { &self.whole }
-    }
-}
+/// A cell that does not lie in one packet, where it is put together.
+pub(super) type Straddler = [u8; FLOW_CELL_LEN];
 
 impl Flow {
     pub(super) fn new(circ_id: CircId, stream: StreamId, stage: Stage) -> Self {
@@ -90,8 +79,13 @@ impl Flow {
             stream,
             stage,
             is_theirs: stage != Stage::Open,
+            outbox: BytesMut::new(),
+            outbox_cells: 1,
             unwritten: Bytes::new(),
+            is_pending: false,
+            is_waited_for: false,
             unread: Bytes::new(),
+            is_lent: false,
             is_held: false,
             is_queued: false,
             turn_cells: 0,
@@ -100,22 +94,30 @@ impl Flow {
         }
     }
 
-    /// Lends the next cell, if all of it is here.
-    pub(super) fn read(&mut self, quinn: &mut Connection, lent: &mut Lent) -> Read {
+    /// Lends the next cell, if all of it is here: where quinn put it, or from `straddler`.
+    pub(super) fn read(&mut self, quinn: &mut Connection, straddler: &mut Straddler) -> Read {
+        if core::mem::take(&mut self.is_lent) {
+            self.unread.advance(FLOW_CELL_LEN);
+        }
         if self.unread.len() < FLOW_CELL_LEN {
-            match self.read_more(quinn, lent) {
+            match self.read_more(quinn, straddler) {
                 More::Unread => {}
-                More::Lent => return Read::Cell(Command(lent.straddler[0])),
+                More::Straddler => return Read::Straddler(Command(straddler[0])),
                 More::Nothing => return Read::Empty,
                 More::Finished => return Read::Fault,
             }
         }
-        lent.whole = self.unread.split_to(FLOW_CELL_LEN);
-        Read::Cell(Command(lent.whole[0]))
+        self.is_lent = true;
+        Read::Cell(Command(self.unread[0]))
+    }
+
+    /// The cell that [`Flow::read`] lent from where quinn put it.
+    pub(super) fn lent(&self) -> &[u8] {
+        &self.unread[..FLOW_CELL_LEN]
     }
 
     /// Reads until there is a whole cell. One that lies in two chunks is put together where it is lent from.
-    fn read_more(&mut self, quinn: &mut Connection, lent: &mut Lent) -> More {
+    fn read_more(&mut self, quinn: &mut Connection, straddler: &mut Straddler) -> More {
         let mut stream = quinn.recv_stream(self.stream);
         let Ok(mut chunks) = stream.read(true) else {
             return More::Nothing;
@@ -127,12 +129,11 @@ impl Flow {
                     if have == 0 {
                         self.unread = chunk.bytes;
                     } else if chunk.bytes.len() >= missing {
-                        lent.whole = Bytes::new();
-                        lent.straddler[..have].copy_from_slice(&self.unread);
-                        lent.straddler[have..].copy_from_slice(&chunk.bytes[..missing]);
+                        straddler[..have].copy_from_slice(&self.unread);
+                        straddler[have..].copy_from_slice(&chunk.bytes[..missing]);
                         self.unread = chunk.bytes;
                         self.unread.advance(missing);
-                        break More::Lent;
+                        break More::Straddler;
                     } else {
                         let mut joined = BytesMut::with_capacity(FLOW_CELL_LEN);
                         joined.extend_from_slice(&self.unread);
@@ -152,18 +153,38 @@ impl Flow {
         more
     }
 
-    /// Writes as much of `cell` as the stream's window takes and keeps the rest. Returns the bytes written.
-    pub(super) fn write(&mut self, quinn: &mut Connection, cell: Bytes) -> usize {
-        if self.unwritten.is_empty() {
-            self.unwritten = cell;
-        } else {
-            self.unwritten = [&self.unwritten[..], &cell[..]].concat().into();
+    /// Takes a cell. Returns whether it is time to give quinn what has gathered.
+    pub(super) fn put(&mut self, command: Command, body: &Body) -> bool {
+        if self.outbox.capacity() == 0 {
+            self.outbox = BytesMut::with_capacity(self.outbox_cells * FLOW_CELL_LEN);
         }
-        self.write_rest(quinn)
+        self.outbox.put_u8(command.0);
+        self.outbox.put_slice(body);
+        self.outbox.len() >= OUTBOX_CELLS * FLOW_CELL_LEN
     }
 
-    /// Writes what an earlier write had to keep. Returns the bytes written.
-    pub(super) fn write_rest(&mut self, quinn: &mut Connection) -> usize {
+    /// Whether the stream's window took less than it was given.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Gives quinn as much as the stream's window takes. Returns the bytes that quinn took, and those that it refused.
+    pub(super) fn write(&mut self, quinn: &mut Connection) -> Written {
+        let mut written = Written::default();
+        if self.is_blocked() {
+            written.late = self.write_rest(quinn);
+        }
+        if !self.is_blocked() && !self.outbox.is_empty() {
+            self.outbox_cells = self.outbox.len() / FLOW_CELL_LEN;
+            self.unwritten = core::mem::take(&mut self.outbox).freeze();
+            self.write_rest(quinn);
+            written.refused = self.unwritten.len();
+        }
+        written
+    }
+
+    /// Writes what the stream's window did not take before. Returns the bytes written.
+    fn write_rest(&mut self, quinn: &mut Connection) -> usize {
         let mut written = 0;
         while !self.unwritten.is_empty() {
             match quinn.send_stream(self.stream).write_chunks(core::slice::from_mut(&mut self.unwritten)) {
@@ -182,14 +203,25 @@ impl Flow {
         // Errors say that a direction is over already.
         let _ = quinn.send_stream(self.stream).reset(code);
         let _ = quinn.recv_stream(self.stream).stop(code);
+        self.outbox = BytesMut::new();
         self.unwritten = Bytes::new();
         self.unread = Bytes::new();
+        self.is_lent = false;
     }
+}
+
+/// What became of a flow's cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    /// Bytes that the stream's window took now, and had refused before.
+    pub(super) late: usize,
+    /// Bytes that it refused now.
+    pub(super) refused: usize,
 }
 
 enum More {
     Unread,
-    Lent,
+    Straddler,
     Nothing,
     Finished,
 }

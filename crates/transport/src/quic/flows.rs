@@ -8,8 +8,7 @@
 //!   (reset, the relay hears nothing)
 //! ```
 
-use super::flow::{FLOW_CELL_LEN, Flow, Lent, Read, Stage};
-use bytes::{BufMut, Bytes, BytesMut};
+use super::flow::{FLOW_CELL_LEN, Flow, Read, Stage, Straddler, Written};
 use foldhash::fast::FixedState;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -28,9 +27,6 @@ slotmap::new_key_type! {
 /// Cells that a flow may lend before it is the next one's turn.
 const TURN_CELLS: u32 = 16;
 
-/// Cells that are put together in one allocation.
-const BLOCK_CELLS: usize = 16;
-
 /// The highest bit of a circuit id, which those of the dialler's flows have.
 const HIGHEST_BIT: u32 = 1 << 31;
 
@@ -44,6 +40,11 @@ pub(super) struct Flows {
     readable: VecDeque<FlowKey>,
     ended: VecDeque<Farewell>,
     writable: VecDeque<CircId>,
+    /// Flows with cells that quinn was not given, each once.
+    pending: Vec<FlowKey>,
+    /// The flow whose cell is lent from where quinn put it, or none when it is lent from `straddler`.
+    lender: Option<FlowKey>,
+    straddler: Straddler,
     /// Flows of the peer whose first cell has not come, by when it is due.
     unborn: BTreeSet<(Instant, StreamId)>,
     first_cell_timeout: Duration,
@@ -53,8 +54,6 @@ pub(super) struct Flows {
     theirs: u32,
     permitted: u32,
     flows_max: u32,
-    /// Where cells to be written are put together.
-    block: BytesMut,
     shares: Shares,
 }
 
@@ -83,13 +82,15 @@ impl Flows {
             readable: VecDeque::new(),
             ended: VecDeque::new(),
             writable: VecDeque::new(),
+            pending: Vec::new(),
+            lender: None,
+            straddler: [0; FLOW_CELL_LEN],
             unborn: BTreeSet::new(),
             first_cell_timeout: limits.first_cell_timeout,
             last_number: 0,
             theirs: 0,
             permitted: limits.flows_first.min(limits.flows_max),
             flows_max: limits.flows_max,
-            block: BytesMut::new(),
             shares: Shares::default(),
         }
     }
@@ -181,17 +182,30 @@ impl Flows {
         }
     }
 
-    /// Writes what waited for the stream's window. Returns the bytes written.
-    pub(super) fn on_writable(&mut self, quinn: &mut Connection, stream: StreamId) -> usize {
+    /// Writes what waited for the stream's window, and then what came after it.
+    pub(super) fn on_writable(&mut self, quinn: &mut Connection, stream: StreamId) -> Written {
         let Some(flow) = self.by_stream.get(&stream).and_then(|key| self.flows.get_mut(*key)) else {
-            return 0;
+            return Written::default();
         };
-        let was_blocked = !flow.unwritten.is_empty();
-        let written = flow.write_rest(quinn);
-        if was_blocked && flow.unwritten.is_empty() {
+        let written = flow.write(quinn);
+        if !flow.is_blocked() && core::mem::take(&mut flow.is_waited_for) {
             self.writable.push_back(flow.circ_id);
         }
         written
+    }
+
+    /// Gives quinn all cells that have gathered. Returns the bytes that streams' windows refused.
+    pub(super) fn write_pending(&mut self, quinn: &mut Connection) -> usize {
+        let mut refused = 0;
+        for key in self.pending.drain(..) {
+            if let Some(flow) = self.flows.get_mut(key) {
+                flow.is_pending = false;
+                if !flow.is_blocked() {
+                    refused += flow.write(quinn).refused;
+                }
+            }
+        }
+        refused
     }
 
     /// The next flow that takes cells again, if it still exists.
@@ -221,14 +235,16 @@ impl Flows {
         !self.ended.is_empty() || !self.readable.is_empty()
     }
 
-    /// Lends the next cell: ends of circuits first, then flows in turn.
-    pub(super) fn next_cell(&mut self, quinn: &mut Connection, lent: &mut Lent) -> Option<(CircId, Command)> {
+    /// Lends the next cell: ends of circuits first, then flows in turn. [`Flows::lent`] has its body.
+    pub(super) fn next_cell(&mut self, quinn: &mut Connection) -> Option<(CircId, Command)> {
+        self.lender = None;
         loop {
             if let Some(Farewell { circ_id, reason }) = self.ended.pop_front() {
                 if let Some(&key) = self.by_circ_id.get(&circ_id) {
                     self.remove(key);
                 }
-                lent.destroy(reason);
+                self.straddler = [0; FLOW_CELL_LEN];
+                (self.straddler[0], self.straddler[1]) = (Command::DESTROY.0, reason);
                 return Some((circ_id, Command::DESTROY));
             }
             let key = *self.readable.front()?;
@@ -236,14 +252,17 @@ impl Flows {
                 self.readable.pop_front();
                 continue;
             };
-            let read = if flow.is_held { Read::Empty } else { flow.read(quinn, lent) };
+            let read = if flow.is_held { Read::Empty } else { flow.read(quinn, &mut self.straddler) };
             match read {
-                Read::Cell(command) if flow.takes(command) => {
+                Read::Cell(command) | Read::Straddler(command) if flow.takes(command) => {
                     let circ_id = flow.circ_id;
+                    self.lender = matches!(read, Read::Cell(_)).then_some(key);
                     self.end_of_turn(key);
                     return Some((circ_id, command));
                 }
-                Read::Cell(_) | Read::Fault => self.end(quinn, key, DestroyReason::PROTOCOL.0),
+                Read::Cell(_) | Read::Straddler(_) | Read::Fault => {
+                    self.end(quinn, key, DestroyReason::PROTOCOL.0)
+                }
                 Read::Empty => {
                     flow.is_queued = false;
                     flow.turn_cells = 0;
@@ -251,6 +270,13 @@ impl Flows {
                 }
             }
         }
+    }
+
+    /// The body of the cell that [`Flows::next_cell`] has just lent.
+    pub(super) fn lent(&self) -> &Body {
+        let flow = self.lender.and_then(|key| self.flows.get(key));
+        let cell = flow.map_or(&self.straddler[..], Flow::lent);
+        cell[1..].try_into().expect("a cell of a flow is a command and a body")
     }
 
     fn end_of_turn(&mut self, key: FlowKey) {
@@ -266,50 +292,48 @@ impl Flows {
         }
     }
 
-    /// Takes a cell, and opens a flow for it if it is the first of a name of our half. Returns the bytes that were given to
-    /// quinn.
+    /// Takes a cell, and opens a flow for it if it is the first of a name of our half. Returns the bytes
+    /// that have yet to leave for it, and those that streams' windows refused.
     pub(super) fn send(
         &mut self,
         quinn: &mut Connection,
         circ_id: CircId,
         command: Command,
         body: &Body,
-    ) -> (FlowState, usize) {
+    ) -> (FlowState, Queued) {
         let key = match self.by_circ_id.get(&circ_id) {
             Some(&key) if command == Command::DESTROY => {
                 self.destroy(quinn, key, body[0]);
-                return (FlowState::Open, 0);
+                return (FlowState::Open, Queued::default());
             }
             Some(&key) => key,
             // The flow has ended and the relay has been told.
-            None if command == Command::DESTROY || !self.is_our_half(circ_id) => return (FlowState::Open, 0),
+            None if command == Command::DESTROY || !self.is_our_half(circ_id) => {
+                return (FlowState::Open, Queued::default());
+            }
             None => {
                 let Some(stream) = self.free.pop_front() else {
                     let reason = DestroyReason::RESOURCELIMIT.0;
                     self.ended.push_back(Farewell { circ_id, reason });
-                    return (FlowState::Open, 0);
+                    return (FlowState::Open, Queued::default());
                 };
                 self.insert(Flow::new(circ_id, stream, Stage::Open))
             }
         };
-        let cell = self.put_together(command, body);
         let flow = &mut self.flows[key];
         if flow.stage == Stage::Ended {
-            return (FlowState::Open, 0);
+            return (FlowState::Open, Queued::default());
         }
-        let written = flow.write(quinn, cell);
+        let mut queued = Queued { bytes: FLOW_CELL_LEN, refused: 0 };
+        if flow.put(command, body) && !flow.is_blocked() {
+            queued.refused = flow.write(quinn).refused;
+        } else if !core::mem::replace(&mut flow.is_pending, true) {
+            self.pending.push(key);
+        }
         self.shares.count(flow);
-        let state = if flow.unwritten.is_empty() { FlowState::Open } else { FlowState::Blocked };
-        (state, written)
-    }
-
-    fn put_together(&mut self, command: Command, body: &Body) -> Bytes {
-        if self.block.capacity() < FLOW_CELL_LEN {
-            self.block = BytesMut::with_capacity(BLOCK_CELLS * FLOW_CELL_LEN);
-        }
-        self.block.put_u8(command.0);
-        self.block.put_slice(body);
-        self.block.split().freeze()
+        flow.is_waited_for = flow.is_blocked();
+        let state = if flow.is_waited_for { FlowState::Blocked } else { FlowState::Open };
+        (state, queued)
     }
 
     /// The relay ends a flow, and needs not be told.
@@ -371,8 +395,18 @@ impl Flows {
         self.free.clear();
         self.ended.clear();
         self.writable.clear();
+        self.pending.clear();
         self.unborn.clear();
     }
+}
+
+/// Bytes of a cell that was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Queued {
+    /// Bytes that came to those that have yet to leave.
+    pub(super) bytes: usize,
+    /// Bytes of these, and of the flow's cells before, that wait for the stream's window instead.
+    pub(super) refused: usize,
 }
 
 impl Flow {

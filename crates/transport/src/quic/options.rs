@@ -65,7 +65,7 @@ impl QuicOptions {
             congestion: CongestionControl::default(),
             stream_receive_window_bytes: 256 * 1024,
             datagram_bytes_max: 1452,
-            batch_datagrams_max: 32,
+            batch_datagrams_max: 45,
             initial_rtt: Duration::from_millis(200),
             dial_timeout: Duration::from_secs(10),
             listen_timeout: Duration::from_secs(30),
