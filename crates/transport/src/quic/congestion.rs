@@ -54,7 +54,7 @@ const LOSS_CUT: f64 = 0.3;
 const TEST_GAIN: f64 = 0.98;
 
 /// How often a test is made, and at most.
-const TEST_EVERY: Duration = Duration::from_secs(3);
+const TEST_EVERY: Duration = Duration::from_secs(2);
 const TEST_EVERY_MIN: Duration = Duration::from_secs(1);
 
 /// While contending: after a test that found a queue, and after one that found none.
@@ -74,6 +74,9 @@ const FOREIGN_QUEUE: Duration = Duration::from_millis(8);
 const SHORT_QUEUE: Duration = Duration::from_millis(4);
 const LONG_FOR: Duration = Duration::from_secs(4);
 
+/// A connection that sent nothing for so long knows nothing of the queue.
+const IDLE_MIN: Duration = Duration::from_millis(500);
+
 /// A queue that is nobody's.
 const NO_QUEUE: Duration = Duration::from_millis(2);
 
@@ -89,10 +92,6 @@ const LONG_AGAIN: Duration = Duration::from_secs(1);
 /// What peers put acknowledgements off by at most: it is seen in round trips when few packets are on their way.
 pub(super) const ACK_DELAY: Duration = Duration::from_millis(5);
 
-/// A round with one packet tells nothing of the queue, and one with few may be longer by [`ACK_DELAY`].
-const PACKETS_TELLING: u32 = 2;
-const PACKETS_MANY: u32 = 5;
-
 /// For how long the shortest round trip is remembered.
 const BASE_WINDOW: Duration = Duration::from_secs(30);
 
@@ -100,7 +99,7 @@ const BASE_WINDOW: Duration = Duration::from_secs(30);
 const LOSSES_MAX: u32 = 1024;
 
 const PACKETS_INITIAL: f64 = 10.0;
-const PACKETS_MIN: f64 = 2.2;
+const PACKETS_MIN: f64 = 1.2;
 
 /// What the connection does about its window.
 #[derive(Clone, Debug)]
@@ -140,6 +139,7 @@ pub(super) struct Shared {
     /// The last round's queue, and when one was last as short as we make it.
     queue_before: Duration,
     short_at: Instant,
+    sent_at: Instant,
     /// The shortest queue of the test.
     left: Duration,
     losses: Losses,
@@ -187,6 +187,7 @@ impl Shared {
             contended: None,
             queue_before: Duration::ZERO,
             short_at: now,
+            sent_at: now,
             left: Duration::MAX,
             tested_at: now,
             empty_tests: 0,
@@ -231,18 +232,16 @@ impl Shared {
     fn on_round(&mut self, now: Instant, rtt: Duration) {
         self.base.add(now, rtt);
         let base = self.base.get().unwrap_or(rtt);
-        let is_few = self.round.packets < PACKETS_TELLING;
+        let is_one = self.round.packets < 2;
+        let rtt = if is_one { rtt.saturating_sub(ACK_DELAY).max(base) } else { rtt };
         let queue = rtt.saturating_sub(base);
         let is_used = self.is_used();
         self.losses.decay();
         self.hits = 0.0;
-        if is_few && self.test == 0 {
-            return;
-        }
         let before = core::mem::replace(&mut self.queue_before, queue);
-        let put_off = if self.round.packets < PACKETS_MANY { ACK_DELAY } else { Duration::ZERO };
-        if queue <= SHORT_QUEUE + put_off + self.gauge.rtt_deviation() / 4 {
+        if queue <= SHORT_QUEUE + (self.gauge.rtt_deviation() / 4).min(SHORT_QUEUE / 2) {
             self.short_at = now;
+            self.packets_before = 0.0;
         }
         if self.test > 0 {
             self.test -= 1;
@@ -306,7 +305,6 @@ impl Shared {
             self.long_rounds += 1;
         } else {
             self.long_rounds = 0;
-            self.packets_before = 0.0;
         }
         self.packets_before = self.packets_before.max(self.packets);
         let since = now.saturating_duration_since(self.tested_at);
@@ -387,7 +385,12 @@ impl Shared {
 }
 
 impl Controller for Shared {
-    fn on_sent(&mut self, _now: Instant, bytes: u64, _last_packet_number: u64) {
+    fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
+        // A queue is not long that nobody looked at.
+        if self.round.in_flight == 0 && now.saturating_duration_since(self.sent_at) > IDLE_MIN {
+            self.short_at = now;
+        }
+        self.sent_at = now;
         self.round.in_flight += bytes;
         self.round.in_flight_max = self.round.in_flight_max.max(self.round.in_flight);
         self.losses.packets += bytes as f64 / self.mtu;

@@ -63,6 +63,10 @@ fn scenarios() -> Vec<Scenario> {
     add("20 : 5 TCP", ten(), beside_tcp(&[shared(20)], 5));
     add("4, later 4 TCP", ten(), [vec![shared(4)], vec![later(tcp()); 4]].concat());
     add("later 4 : 4 TCP", ten(), beside_tcp(&[later(shared(4))], 4));
+    let lab = || DirectionOptions { delay_ns: 30 * MS, ..ten() };
+    add("1 and 100, 60 ms", lab(), vec![shared(1), shared(100)]);
+    add("1 : 1 TCP, 60 ms", lab(), beside_tcp(&[shared(1)], 1));
+    add("4 : 4 TCP, 60 ms", lab(), beside_tcp(&[shared(4)], 4));
     add("1 : 1 TCP, 30 ms", faster(10, 15), beside_tcp(&[shared(1)], 1));
     add("4 : 4 TCP, 30 ms", faster(10, 15), beside_tcp(&[shared(4)], 4));
     add("6 : 1 TCP, 30 ms", faster(10, 15), beside_tcp(&[shared(6)], 1));
