@@ -311,6 +311,10 @@ impl Core {
             };
             let has_flows = channel.peer.is_some_and(|peer| occupied.contains(&peer)) && !channel.retired;
             let idle = idle && !has_flows;
+            if has_flows {
+                // However its flows end: also when their connection takes them all along.
+                channel.idle_since = now;
+            }
             if now.since(channel.opened_at) >= CHANNEL_AGE_MAX
                 && !core::mem::replace(&mut channel.retired, true)
             {
