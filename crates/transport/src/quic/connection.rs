@@ -508,7 +508,7 @@ impl Connection {
         if now.since(self.epoch_since) >= EPOCH_MIN.max(self.quinn.rtt()) {
             self.epoch_since = now;
             if let Some(flows) = self.flows.next_epoch() {
-                self.gauge.set_flows_256(flows);
+                self.gauge.set_flows(flows);
             }
         }
     }

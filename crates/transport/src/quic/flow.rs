@@ -1,5 +1,6 @@
 //! One flow: a circuit's cells in a bidirectional stream, 510 bytes each, command and body.
 
+use crate::congestion::Share;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::time::Instant;
@@ -51,9 +52,8 @@ pub(super) struct Flow {
     pub(super) is_queued: bool,
     /// Cells lent in this turn.
     pub(super) turn_cells: u32,
-    /// Cells written in the epoch of that number.
-    pub(super) epoch: u64,
-    pub(super) epoch_cells: u64,
+    /// Its part in what the connection sends.
+    pub(super) share: Share,
 }
 
 /// What reading a flow gives.
@@ -89,8 +89,7 @@ impl Flow {
             is_held: false,
             is_queued: false,
             turn_cells: 0,
-            epoch: 0,
-            epoch_cells: 0,
+            share: Share::default(),
         }
     }
 

@@ -9,6 +9,7 @@
 //! ```
 
 use super::flow::{FLOW_CELL_LEN, Flow, Read, Stage, Straddler, Written};
+use crate::congestion::Shares;
 use foldhash::fast::FixedState;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -330,7 +331,7 @@ impl Flows {
         } else if !core::mem::replace(&mut flow.is_pending, true) {
             self.pending.push(key);
         }
-        self.shares.count(flow);
+        self.shares.count(&mut flow.share);
         flow.is_waited_for = flow.is_blocked();
         let state = if flow.is_waited_for { FlowState::Blocked } else { FlowState::Open };
         (state, queued)
@@ -381,8 +382,8 @@ impl Flows {
         }
     }
 
-    /// Circuits that had a real part in what was sent since the last call, times 256; see [`Shares`].
-    pub(super) fn next_epoch(&mut self) -> Option<u32> {
+    /// Circuits that had a real part in what was sent since the last call; see [`Shares`].
+    pub(super) fn next_epoch(&mut self) -> Option<f64> {
         self.shares.next_epoch()
     }
 
@@ -422,32 +423,4 @@ impl Flow {
 /// A reset's code as a reason of DESTROY; codes that are none say nothing.
 fn reason_of(code: VarInt) -> u8 {
     u8::try_from(code.into_inner()).unwrap_or(DestroyReason::NONE.0)
-}
-
-/// How many circuits share the connection: the number of equal shares that would be as uneven as those of the last epoch,
-/// (Σx)² / Σx². A circuit with a cell now and then beside six downloads leaves it at six.
-#[derive(Debug, Default)]
-struct Shares {
-    epoch: u64,
-    sum: u64,
-    sum_of_squares: u64,
-}
-
-impl Shares {
-    fn count(&mut self, flow: &mut Flow) {
-        if flow.epoch != self.epoch {
-            flow.epoch = self.epoch;
-            flow.epoch_cells = 0;
-        }
-        self.sum += 1;
-        self.sum_of_squares += 2 * flow.epoch_cells + 1;
-        flow.epoch_cells += 1;
-    }
-
-    fn next_epoch(&mut self) -> Option<u32> {
-        let (sum, squares) = (u128::from(self.sum), u128::from(self.sum_of_squares));
-        self.epoch += 1;
-        (self.sum, self.sum_of_squares) = (0, 0);
-        (squares > 0).then(|| u32::try_from(sum * sum * 256 / squares).unwrap_or(u32::MAX))
-    }
 }

@@ -12,8 +12,8 @@ use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Shares of a flow in [`Gauge::flows_256`].
-pub(super) const ONE_FLOW: u32 = 256;
+/// What one flow is in [`Gauge::flows_256`].
+const ONE_FLOW: u32 = 256;
 
 /// The notes. Times are nanoseconds after the anchor. The connection and its controller are called by one thread, so no
 /// order between the fields is needed; they are atomic because quinn wants controllers to be `Sync`.
@@ -99,13 +99,19 @@ impl Gauge {
         Duration::from_nanos(self.rtt_deviation_ns.load(Relaxed))
     }
 
-    pub(super) fn set_flows_256(&self, flows: u32) {
-        self.flows_256.store(flows.max(ONE_FLOW), Relaxed);
+    /// The connection stands for so many circuits, one at least.
+    pub(super) fn set_flows(&self, flows: f64) {
+        self.flows_256.store(((flows * f64::from(ONE_FLOW)) as u32).max(ONE_FLOW), Relaxed);
     }
 
     /// Circuits that the connection stands for, at least one.
     pub(super) fn flows(&self) -> f64 {
         f64::from(self.flows_256.load(Relaxed)) / f64::from(ONE_FLOW)
+    }
+
+    /// quinn-proto's time as ours.
+    pub(super) fn ours(&self, at: Instant) -> heddle_proto::time::Instant {
+        heddle_proto::time::Instant::from_nanos(self.ns(at))
     }
 
     fn ns(&self, at: Instant) -> u64 {

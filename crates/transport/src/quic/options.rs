@@ -1,7 +1,8 @@
 //! What may be chosen about QUIC, and how quinn-proto is told.
 
-use super::congestion::{ACK_DELAY, SharedFactory};
 use super::gauge::{Gauge, GaugedFactory};
+use super::shared::SharedFactory;
+use crate::congestion::ACK_DELAY;
 use core::fmt;
 use core::time::Duration;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};

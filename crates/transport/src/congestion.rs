@@ -24,15 +24,11 @@
 //! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred as much as TCP's.
 
 mod bundle;
+mod shares;
 
-use super::gauge::Gauge;
 use bundle::{BETA, Bundle};
-use core::any::Any;
-use core::time::Duration;
-use quinn_proto::RttEstimator;
-use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
-use std::sync::Arc;
-use std::time::Instant;
+use heddle_proto::time::{Duration, Instant};
+pub(crate) use shares::{Share, Shares};
 
 /// The queue that is meant to stay; it keeps the wire busy when packets come unevenly.
 const QUEUE_TARGET: Duration = Duration::from_millis(5);
@@ -90,7 +86,7 @@ const CONTENDED_FOR: Duration = Duration::from_secs(30);
 const LONG_AGAIN: Duration = Duration::from_secs(1);
 
 /// What peers put acknowledgements off by at most: it is seen in round trips when few packets are on their way.
-pub(super) const ACK_DELAY: Duration = Duration::from_millis(5);
+pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
 
 /// For how long the shortest round trip is remembered.
 const BASE_WINDOW: Duration = Duration::from_secs(30);
@@ -110,13 +106,17 @@ enum Mode {
 }
 
 /// The controller of one connection; see the module.
-#[derive(Clone)]
-pub(super) struct Shared {
-    gauge: Arc<Gauge>,
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
     mode: Mode,
     /// The window, in packets.
     packets: f64,
-    mtu: f64,
+    /// Bytes of a full packet.
+    packet_bytes: f64,
+    /// Circuits that the connection stands for, at least one.
+    flows: f64,
+    /// How much round trips differ from one another.
+    rtt_deviation: Duration,
     base: Base,
     round: Round,
     /// The last round's shortest round trip.
@@ -173,12 +173,14 @@ struct Losses {
 }
 
 impl Shared {
-    fn new(now: Instant, mtu: u16, gauge: Arc<Gauge>) -> Self {
+    /// For a connection that begins now and whose packets have so many bytes.
+    pub(crate) fn new(now: Instant, packet_bytes: u16) -> Self {
         Shared {
-            gauge,
             mode: Mode::Startup,
             packets: PACKETS_INITIAL,
-            mtu: f64::from(mtu),
+            packet_bytes: f64::from(packet_bytes),
+            flows: 1.0,
+            rtt_deviation: Duration::ZERO,
             base: Base { since: now, now: None, before: None },
             round: Round { since: now, rtt: None, packets: 0, in_flight: 0, in_flight_max: 0 },
             rtt: None,
@@ -219,13 +221,13 @@ impl Shared {
             self.packets_before = 0.0;
             self.packets = (self.packets * base.as_secs_f64() / shortest.as_secs_f64()).max(PACKETS_MIN);
         } else if self.is_used() {
-            self.packets += acked_bytes as f64 / self.mtu;
+            self.packets += acked_bytes as f64 / self.packet_bytes;
         }
     }
 
     /// Whether this round made use of the window, so that more would be used too.
     fn is_used(&self) -> bool {
-        self.round.in_flight_max as f64 >= 0.85 * (self.window_packets() - 2.0) * self.mtu
+        self.round.in_flight_max as f64 >= 0.85 * (self.window_packets() - 2.0) * self.packet_bytes
     }
 
     /// A round trip is over.
@@ -239,7 +241,7 @@ impl Shared {
         self.losses.decay();
         self.hits = 0.0;
         let before = core::mem::replace(&mut self.queue_before, queue);
-        if queue <= SHORT_QUEUE + (self.gauge.rtt_deviation() / 4).min(SHORT_QUEUE / 2) {
+        if queue <= SHORT_QUEUE + (self.rtt_deviation / 4).min(SHORT_QUEUE / 2) {
             self.short_at = now;
             self.packets_before = 0.0;
         }
@@ -252,7 +254,7 @@ impl Shared {
             }
             return;
         }
-        let since = now.saturating_duration_since(self.tested_at);
+        let since = now.since(self.tested_at);
         let least = if matches!(self.mode, Mode::Contend(_)) { TEST_AGAIN } else { TEST_EVERY_MIN };
         if since >= least && queue + FELL_MIN.max(before / 4) < before {
             // Somebody's queue drains: if it is a test of our kind, ours is to find no queue either.
@@ -267,13 +269,13 @@ impl Shared {
                 self.look_for_others(now, base, queue, is_used);
             }
             Mode::Contend(bundle) => {
-                bundle.set_count(now, self.gauge.flows());
+                bundle.set_count(now, self.flows);
                 if is_used {
                     bundle.grow(now, rtt);
                 }
                 self.packets = bundle.packets();
                 let every = if self.empty_tests > 0 { TEST_AGAIN } else { TEST_CONTENDING };
-                if now.saturating_duration_since(self.tested_at) >= every {
+                if now.since(self.tested_at) >= every {
                     self.start_test(now, queue, is_used);
                 }
             }
@@ -282,7 +284,7 @@ impl Shared {
 
     /// The queue that our circuits are meant to make beyond the target, in packets.
     fn circuits_packets(&self) -> f64 {
-        CIRCUITS_GAIN * (self.gauge.flows() * self.packets).sqrt()
+        CIRCUITS_GAIN * (self.flows * self.packets).sqrt()
     }
 
     /// The queue that we make at a round trip like this one.
@@ -307,7 +309,7 @@ impl Shared {
             self.long_rounds = 0;
         }
         self.packets_before = self.packets_before.max(self.packets);
-        let since = now.saturating_duration_since(self.tested_at);
+        let since = now.since(self.tested_at);
         if since >= TEST_EVERY || (self.long_rounds >= 3 && since >= TEST_EVERY_MIN) {
             self.start_test(now, queue, is_used);
         }
@@ -335,10 +337,9 @@ impl Shared {
                 self.contended = Some((now, self.packets));
             }
             Mode::Delay => {
-                let again =
-                    self.contended.filter(|(at, _)| now.saturating_duration_since(*at) < CONTENDED_FOR);
+                let again = self.contended.filter(|(at, _)| now.since(*at) < CONTENDED_FOR);
                 let long_for = if again.is_some() { LONG_AGAIN } else { LONG_FOR };
-                if now.saturating_duration_since(self.short_at) < long_for {
+                if now.since(self.short_at) < long_for {
                     return;
                 }
                 let packets = again.map_or(0.0, |(_, packets)| BETA * packets);
@@ -348,7 +349,7 @@ impl Shared {
                     EMPTY_TESTS
                 };
                 self.packets = self.packets.max(self.packets_before).max(packets);
-                self.mode = Mode::Contend(Bundle::new(now, self.packets, self.gauge.flows()));
+                self.mode = Mode::Contend(Bundle::new(now, self.packets, self.flows));
             }
             _ => {}
         }
@@ -366,7 +367,7 @@ impl Shared {
                 let over = queue.saturating_sub(ours);
                 let by_queue = over.as_secs_f64() / QUEUE_TARGET.as_secs_f64();
                 let weight = by_queue.max(self.losses.share() / LOSS_SHARE).min(1.0);
-                let flows = self.gauge.flows();
+                let flows = self.flows;
                 let hit = lost_packets.max(1.0).min(flows - self.hits).max(0.0);
                 self.hits += hit;
                 if weight >= 1.0 && matches!(self.mode, Mode::Startup) {
@@ -384,20 +385,39 @@ impl Shared {
     }
 }
 
-impl Controller for Shared {
-    fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
+/// What the connection tells, and asks.
+impl Shared {
+    /// How many circuits it stands for.
+    pub(crate) fn set_flows(&mut self, flows: f64) {
+        self.flows = flows.max(1.0);
+    }
+
+    /// How much round trips differ from one another: `rttvar` of RFC 6298 and RFC 9002.
+    pub(crate) fn set_rtt_deviation(&mut self, deviation: Duration) {
+        self.rtt_deviation = deviation;
+    }
+
+    /// From now on a full packet has so many bytes.
+    pub(crate) fn set_packet_bytes(&mut self, packet_bytes: u16) {
+        self.packets *= self.packet_bytes / f64::from(packet_bytes);
+        self.packet_bytes = f64::from(packet_bytes);
+    }
+
+    /// A packet leaves.
+    pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
         // A queue is not long that nobody looked at.
-        if self.round.in_flight == 0 && now.saturating_duration_since(self.sent_at) > IDLE_MIN {
+        if self.round.in_flight == 0 && now.since(self.sent_at) > IDLE_MIN {
             self.short_at = now;
         }
         self.sent_at = now;
         self.round.in_flight += bytes;
         self.round.in_flight_max = self.round.in_flight_max.max(self.round.in_flight);
-        self.losses.packets += bytes as f64 / self.mtu;
+        self.losses.packets += bytes as f64 / self.packet_bytes;
     }
 
-    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _app_limited: bool, _rtt: &RttEstimator) {
-        let sample = now.saturating_duration_since(sent);
+    /// A packet was acknowledged that left at `sent` and never before.
+    pub(crate) fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        let sample = now.since(sent);
         let shortest = self.round.rtt.map_or(sample, |rtt| rtt.min(sample));
         self.round.rtt = Some(shortest);
         self.round.packets += 1;
@@ -411,50 +431,37 @@ impl Controller for Shared {
         }
     }
 
-    fn on_end_acks(&mut self, _now: Instant, in_flight: u64, _app_limited: bool, _largest: Option<u64>) {
-        self.round.in_flight = in_flight;
+    /// What is in flight after acknowledgements.
+    pub(crate) fn set_in_flight(&mut self, bytes: u64) {
+        self.round.in_flight = bytes;
     }
 
-    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
-        self.round.in_flight = self.round.in_flight.saturating_sub(lost_bytes);
-        self.on_loss(now, sent, (lost_bytes as f64 / self.mtu).ceil());
-        if is_persistent {
-            self.mode = Mode::Startup;
-            self.packets = PACKETS_MIN;
-        }
+    /// Packets are lost, of which the newest left at `sent`.
+    pub(crate) fn on_lost(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.round.in_flight = self.round.in_flight.saturating_sub(bytes);
+        self.on_loss(now, sent, (bytes as f64 / self.packet_bytes).ceil());
     }
 
-    fn on_mtu_update(&mut self, new_mtu: u16) {
-        self.packets *= self.mtu / f64::from(new_mtu);
-        self.mtu = f64::from(new_mtu);
+    /// Nothing arrived for so long that nothing is known of the path any more.
+    pub(crate) fn restart(&mut self) {
+        self.mode = Mode::Startup;
+        self.packets = PACKETS_MIN;
     }
 
-    fn window(&self) -> u64 {
-        (self.window_packets() * self.mtu) as u64
+    /// What may be in flight.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        (self.window_packets() * self.packet_bytes) as u64
     }
 
-    fn metrics(&self) -> ControllerMetrics {
-        let mut metrics = ControllerMetrics::default();
-        metrics.congestion_window = self.window();
-        metrics
-    }
-
-    fn clone_box(&self) -> Box<dyn Controller> {
-        Box::new(self.clone())
-    }
-
-    fn initial_window(&self) -> u64 {
-        (PACKETS_INITIAL * self.mtu) as u64
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any> {
-        self
+    /// What may be in flight at first.
+    pub(crate) fn initial_window_bytes(&self) -> u64 {
+        (PACKETS_INITIAL * self.packet_bytes) as u64
     }
 }
 
 impl Base {
     fn add(&mut self, now: Instant, rtt: Duration) {
-        if now.saturating_duration_since(self.since) >= BASE_WINDOW / 2 {
+        if now.since(self.since) >= BASE_WINDOW / 2 {
             *self = Base { since: now, now: None, before: self.now };
         }
         self.now = Some(self.now.map_or(rtt, |shortest| shortest.min(rtt)));
@@ -476,16 +483,5 @@ impl Losses {
 
     fn share(&self) -> f64 {
         self.lost / self.packets.max(200.0)
-    }
-}
-
-/// Makes the controllers of one connection.
-pub(super) struct SharedFactory {
-    pub(super) gauge: Arc<Gauge>,
-}
-
-impl ControllerFactory for SharedFactory {
-    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Shared::new(now, current_mtu, self.gauge.clone()))
     }
 }

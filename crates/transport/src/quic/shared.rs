@@ -1,0 +1,84 @@
+//! The [`Shared`] controller as quinn-proto wants one.
+
+use super::gauge::Gauge;
+use crate::congestion::Shared;
+use core::any::Any;
+use quinn_proto::RttEstimator;
+use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
+use std::sync::Arc;
+use std::time::Instant;
+
+#[derive(Clone)]
+struct SharedOfQuinn {
+    gauge: Arc<Gauge>,
+    shared: Shared,
+}
+
+impl SharedOfQuinn {
+    /// Tells it what the gauge knows.
+    fn look(&mut self) {
+        self.shared.set_flows(self.gauge.flows());
+        self.shared.set_rtt_deviation(self.gauge.rtt_deviation());
+    }
+}
+
+impl Controller for SharedOfQuinn {
+    fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
+        self.shared.on_sent(self.gauge.ours(now), bytes);
+    }
+
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _app_limited: bool, _rtt: &RttEstimator) {
+        self.look();
+        self.shared.on_acked(self.gauge.ours(now), self.gauge.ours(sent), bytes);
+    }
+
+    fn on_end_acks(&mut self, _now: Instant, in_flight: u64, _app_limited: bool, _largest: Option<u64>) {
+        self.shared.set_in_flight(in_flight);
+    }
+
+    fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
+        self.look();
+        self.shared.on_lost(self.gauge.ours(now), self.gauge.ours(sent), lost_bytes);
+        if is_persistent {
+            self.shared.restart();
+        }
+    }
+
+    fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.shared.set_packet_bytes(new_mtu);
+    }
+
+    fn window(&self) -> u64 {
+        self.shared.window_bytes()
+    }
+
+    fn metrics(&self) -> ControllerMetrics {
+        let mut metrics = ControllerMetrics::default();
+        metrics.congestion_window = self.window();
+        metrics
+    }
+
+    fn clone_box(&self) -> Box<dyn Controller> {
+        Box::new(self.clone())
+    }
+
+    fn initial_window(&self) -> u64 {
+        self.shared.initial_window_bytes()
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+/// Makes the controllers of one connection.
+pub(super) struct SharedFactory {
+    pub(super) gauge: Arc<Gauge>,
+}
+
+impl ControllerFactory for SharedFactory {
+    fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
+        let shared = Shared::new(self.gauge.ours(now), current_mtu);
+        Box::new(SharedOfQuinn { gauge: self.gauge.clone(), shared })
+    }
+}
