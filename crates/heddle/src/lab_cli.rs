@@ -74,7 +74,7 @@ struct RunArgs {
     /// What hosts and wires are made of.
     #[arg(long, value_enum, default_value_t = Backend::Emu)]
     backend: Backend,
-    /// Only these arms, separated by commas. Default: all.
+    /// Only these arms, separated by commas. Default: all that are not there by choice.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
     /// How many runs, with --resume in all. Default: as the plan says.
@@ -126,7 +126,7 @@ fn list(json: bool) -> Result<(), Box<dyn Error>> {
         plans.push(Plan::load(shipped.name, &BTreeMap::new())?.plan);
     }
     if json {
-        return print_json(&plans.iter().map(describe).collect());
+        return print_json(&plans.iter().map(describe).collect::<Result<_, _>>()?);
     }
     let width = plans.iter().map(|plan| plan.name.len()).max().unwrap_or(0);
     for plan in &plans {
@@ -139,16 +139,18 @@ fn list(json: bool) -> Result<(), Box<dyn Error>> {
 fn show(name: &str, set: &BTreeMap<String, String>, json: bool) -> Result<(), Box<dyn Error>> {
     let loaded = Plan::load(name, set)?;
     if json {
-        return print_json(&describe(&loaded.plan));
+        return print_json(&describe(&loaded.plan)?);
     }
     print!("{}", loaded.text);
     Ok(())
 }
 
 /// What a program may want to know about a plan.
-fn describe(plan: &Plan) -> Value {
-    let arms: Vec<&str> = plan.arms.iter().map(|arm| arm.as_ref().name.as_str()).collect();
-    json!({
+fn describe(plan: &Plan) -> heddle_lab::error::Result<Value> {
+    let arms = || plan.arms.iter().map(|arm| arm.as_ref());
+    let names = |by_choice| arms().filter(move |arm| arm.by_choice == by_choice).map(|arm| arm.name.as_str());
+    let usual = plan.with_arms(&[])?;
+    Ok(json!({
         "name": plan.name,
         "title": plan.title,
         "about": plan.about,
@@ -156,10 +158,11 @@ fn describe(plan: &Plan) -> Value {
         "runs": plan.runs,
         "seed": plan.seed,
         "budget_s": plan.budget.as_secs_f64(),
-        "run_s": plan::estimate(plan).as_secs_f64(),
+        "run_s": plan::estimate(&usual).as_secs_f64(),
         "set": plan.set,
-        "arms": arms,
-    })
+        "arms": names(false).collect::<Vec<_>>(),
+        "arms_by_choice": names(true).collect::<Vec<_>>(),
+    }))
 }
 
 fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {

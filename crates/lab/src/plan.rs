@@ -107,6 +107,9 @@ pub struct Arm {
     /// Labels of all its figures. Default: none.
     #[serde(default)]
     pub labels: Labels,
+    /// Whether it is measured only where `--arms` names it. Default: no.
+    #[serde(default)]
+    pub by_choice: bool,
     /// Makes each run twice under one seed and compares what became of every probe: gives the figures
     /// `repeated_loss_differences` (probes that only one of the two lost) and `repeated_delay_difference_ms`.
     /// Default: no.

@@ -90,23 +90,24 @@ impl Plan {
 }
 
 impl Plan {
-    /// The plan with these arms only, and with the known values and targets that are about them. No names are all names.
+    /// The plan with these arms only, and with the known values and targets that are about them. Without names, with all
+    /// arms that are not there by choice only.
     ///
     /// # Errors
     ///
     /// A name that no arm has.
     pub fn with_arms(&self, names: &[String]) -> Result<Plan> {
         let mut plan = self.clone();
-        if names.is_empty() {
-            return Ok(plan);
-        }
         let has = |name: &String| self.arms.iter().any(|arm| arm.as_ref().name == *name);
         if let Some(unknown) = names.iter().find(|name| !has(name)) {
             let arms: Vec<&str> = self.arms.iter().map(|arm| &*arm.as_ref().name).collect();
             let arms = arms.join(", ");
             return Err(Error::Options(format!("--arms: there is no arm {unknown:?}; the plan has {arms}")));
         }
-        plan.arms.retain(|arm| names.contains(&arm.as_ref().name));
+        plan.arms.retain(|arm| match names.is_empty() {
+            true => !arm.as_ref().by_choice,
+            false => names.contains(&arm.as_ref().name),
+        });
         let Plan { arms, known, targets, .. } = &mut plan;
         let may_give = |labels: &Labels| arms.iter().any(|arm| arm.as_ref().may_give(labels));
         known.retain(|known| may_give(&known.as_ref().labels));
@@ -246,8 +247,8 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
     if plan.budget.is_zero() {
         return Err(source.error(0, "the budget is no time at all"));
     }
-    if plan.arms.is_empty() {
-        return Err(source.error(0, "there is no [[arm]]"));
+    if plan.arms.iter().all(|arm| arm.as_ref().by_choice) {
+        return Err(source.error(0, "there is no [[arm]] that is measured without being named"));
     }
     if let Some(network) = &plan.tor {
         let start = network.span().start;

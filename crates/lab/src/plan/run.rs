@@ -88,8 +88,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
     let made = earlier.summary.seeds.len();
     let (begun, quiet) = (Instant::now(), Quiet::now());
     let to_make = runs.saturating_sub(made);
-    let part = arms.len() as f64 / loaded.plan.arms.len() as f64;
-    let budget = plan.budget.mul_f64((part * to_make as f64 / plan.runs as f64).max(1.0));
+    let budget = budget(&loaded.plan, plan, to_make)?;
     let screen = Screen::new(begun, estimate(plan) * to_make as u32);
     let mut running = Running {
         plan,
@@ -279,10 +278,18 @@ fn write(out: &Path, loaded: &Loaded, summary: &Summary, samples: &RunSamples) -
     write_whole(&out.join("report.html"), page.as_bytes())
 }
 
+/// The time for so many runs of the arms that were chosen of a plan. Its budget is for the usual arms and number of runs, and
+/// more get more in proportion.
+fn budget(plan: &Plan, chosen: &Plan, runs: usize) -> Result<Duration> {
+    let usual = estimate(&plan.with_arms(&[])?).as_secs_f64() * plan.runs as f64;
+    let wanted = estimate(chosen).as_secs_f64() * runs as f64;
+    Ok(plan.budget.mul_f64((wanted / usual.max(1.0)).max(1.0)))
+}
+
 /// How long one run of a plan takes.
 pub fn estimate(plan: &Plan) -> Duration {
     let of = |arm: &Arm| match (&arm.tor, &plan.tor) {
-        (Some(_), Some(network)) => network.as_ref().duration(),
+        (Some(arm), Some(network)) => network.as_ref().duration(arm),
         _ => (cases::duration(arm) + SETUP_ESTIMATE) * (1 + u32::from(arm.repeat)),
     };
     plan.arms.iter().map(|arm| of(arm.as_ref())).sum()

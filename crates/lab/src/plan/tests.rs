@@ -70,7 +70,7 @@ fn set(key: &str, value: &str) -> BTreeMap<String, String> {
 fn every_shipped_plan_is_a_plan_and_keeps_its_budget() {
     for shipped in shipped() {
         let loaded = Plan::load(shipped.name, &BTreeMap::new()).unwrap();
-        let plan = &loaded.plan;
+        let plan = &loaded.plan.with_arms(&[]).unwrap();
         assert_eq!(plan.name, shipped.name);
         assert!(estimate(plan) * plan.runs as u32 <= plan.budget, "{}", plan.name);
         assert!(plan.budget <= Duration::from_secs(20 * 60), "{}", plan.name);
@@ -311,6 +311,10 @@ fn arms_are_chosen_by_name() {
     assert_eq!((chosen.arms.len(), chosen.known.len(), loaded.plan.known.len()), (1, 0, 1));
     assert_eq!(loaded.plan.with_arms(&["probe".to_owned()]).unwrap().known.len(), 1);
     assert_eq!(loaded.plan.with_arms(&[]).unwrap().arms.len(), 2);
+    let by_choice = small(&[("name = \"probe\"", "name = \"probe\"\nby_choice = true")]).unwrap();
+    let usual = by_choice.plan.with_arms(&[]).unwrap();
+    assert_eq!((usual.arms.len(), &*usual.arms[0].as_ref().name), (1, "bulk"));
+    assert_eq!(by_choice.plan.with_arms(&["probe".to_owned()]).unwrap().arms.len(), 1);
     let unknown = loaded.plan.with_arms(&["bulky".to_owned()]).unwrap_err().to_string();
     assert!(unknown.contains("no arm \"bulky\"; the plan has bulk, probe"), "{unknown}");
 }

@@ -363,6 +363,9 @@ pub struct TorArm {
     /// What groups of wires are instead, by name. Default: as the network says.
     #[serde(default)]
     pub wires: BTreeMap<String, WirePair>,
+    /// The phases that it goes through, by name, in the network's order. Default: all.
+    #[serde(default)]
+    pub phases: Vec<String>,
 }
 
 /// Both directions of a wire.
@@ -388,19 +391,28 @@ impl Way {
 
 impl Tor {
     /// How long an arm takes.
-    pub(super) fn duration(&self) -> Duration {
-        let phases = self.phases.iter().map(Spanned::as_ref);
+    pub(super) fn duration(&self, arm: &TorArm) -> Duration {
+        let phases = self.phases_of(arm, 0);
         phases.map(|phase| PHASE_ESTIMATE + phase.warm_up + phase.duration).sum::<Duration>()
             + STARTUP_ESTIMATE
     }
+
+    /// The phases of an arm in the order of the run with this number.
+    fn phases_of(&self, arm: &TorArm, run: usize) -> impl Iterator<Item = &Phase> {
+        let phases = self.phases.iter().map(Spanned::as_ref);
+        let mut phases: Vec<&Phase> = phases.filter(|phase| arm.has(&phase.name)).collect();
+        if self.rotate_phases && !phases.is_empty() {
+            let first = run % phases.len();
+            phases.rotate_left(first);
+        }
+        phases.into_iter()
+    }
 }
 
-impl Tor {
-    /// The phases in the order of the run with this number.
-    fn phases_of(&self, run: usize) -> impl Iterator<Item = &Phase> {
-        let count = self.phases.len();
-        let first = if self.rotate_phases { run % count } else { 0 };
-        (0..count).map(move |place| self.phases[(first + place) % count].as_ref())
+impl TorArm {
+    /// Whether it goes through the phase of this name.
+    fn has(&self, phase: &str) -> bool {
+        self.phases.is_empty() || self.phases.iter().any(|name| name == phase)
     }
 }
 
@@ -454,7 +466,7 @@ impl ArmRun<'_> {
     pub(super) fn measure(self, on_step: &mut dyn FnMut(&str)) -> Result<Measured> {
         let options = RunOptions { seed: self.seed, ..RunOptions::default() };
         let emulation = Emulation::start(&network::hosts(self.tor, self.arm), &options)?;
-        let first = self.tor.phases_of(self.run).next();
+        let first = self.tor.phases_of(self.arm, self.run).next();
         emulation.let_attack(first.is_some_and(|phase| phase.attack_early))?;
         let (samples, reasons) = self.play(&emulation, on_step)?;
         let mut conduct = wires::conduct(emulation.stop()?);
@@ -476,7 +488,7 @@ impl ArmRun<'_> {
         let keepers = circuits::keepers(&network)?;
         let stage = phase::Stage { tor, arm, seed, emulation, network: &network, servers: &servers };
         let (mut samples, mut reasons) = (Vec::new(), Vec::new());
-        for phase in tor.phases_of(run) {
+        for phase in tor.phases_of(arm, run) {
             let (sampled, faults) = stage.play(phase, on_step)?;
             samples.extend(sampled);
             reasons.extend(faults);

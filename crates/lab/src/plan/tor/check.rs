@@ -88,6 +88,10 @@ pub(in crate::plan) fn check_arm(tor: &Tor, arm: &TorArm) -> Result<(), String> 
     for (name, pair) in &arm.wires {
         check_pair(tor, name, pair)?;
     }
+    let names = |name: &String| tor.phases.iter().any(|phase| phase.as_ref().name == *name);
+    if let Some(unknown) = arm.phases.iter().find(|name| !names(name)) {
+        return Err(format!("there is no phase {unknown:?}"));
+    }
     for phase in tor.phases.iter().map(Spanned::as_ref) {
         let changes = phase.changes.iter().flat_map(|change| &change.wires);
         for (name, pair) in phase.wires.iter().chain(changes) {

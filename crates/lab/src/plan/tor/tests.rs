@@ -138,6 +138,7 @@ fn bad_networks_are_refused_with_one_sentence_and_the_line() {
         ),
         (("nodelay = false", "nodelay = 0"), 36, "boolean"),
         (("nodelay = false", "wires = { paths = { there = {} } }"), 34, "no wires \"paths\""),
+        (("nodelay = false", "phases = [\"none\"]"), 34, "no phase \"none\""),
         (("duration = \"5 s\"", "duration = \"5 s\"\nwires = { x = { there = {} } }"), 35, "no wires \"x\""),
         (
             (
@@ -217,12 +218,13 @@ fn phases_go_round_where_the_plan_says_so() {
     let names = |change: (&str, &str), run| -> Vec<String> {
         let text = SMALL.replacen("[[tor.phase]]", phase, 1).replacen(change.0, change.1, 1);
         let loaded = parse("small.toml", &text, &BTreeMap::new()).unwrap();
-        let (tor, _) = network_of(&loaded.plan);
-        tor.phases_of(run).map(|phase| phase.name.clone()).collect()
+        let (tor, arm) = network_of(&loaded.plan);
+        tor.phases_of(arm, run).map(|phase| phase.name.clone()).collect()
     };
     let round = ("[tor]", "[tor]\nrotate_phases = true");
     assert_eq!([names(round, 0), names(round, 1)], [["other", "all"], ["all", "other"]]);
     assert_eq!(names(("small", "small"), 1), ["other", "all"]);
+    assert_eq!(names(("tor = { ", "tor = { phases = [\"all\"], "), 0), ["all"]);
 }
 
 #[test]
