@@ -135,6 +135,7 @@ impl QuicEndpoint {
             return None;
         }
         let ecn = EcnCodepoint::from_bits(from.ecn);
+        let len = data.len();
         self.scratch.clear();
         let event =
             self.quinn.handle(self.clock.std(now), from.from, from.to, ecn, data, &mut self.scratch)?;
@@ -142,7 +143,7 @@ impl QuicEndpoint {
             DatagramEvent::ConnectionEvent(handle, event) => {
                 let key = self.by_handle.get(handle.0).copied().flatten()?;
                 if let Some(connection) = self.live(key) {
-                    connection.handle_event(now, event);
+                    connection.handle_datagram(now, event, len);
                 }
                 Some(key)
             }

@@ -17,6 +17,7 @@ use super::flow::FLOW_CELL_LEN;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::options::QuicOptions;
+use crate::congestion::ACK_DELAY;
 use bytes::Bytes;
 use core::net::IpAddr;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -44,6 +45,13 @@ const BATCH_CELLS_MAX: usize = 240;
 /// Paced packets are looked after this often at most, and at least.
 const PACE_MIN: Duration = Duration::from_millis(1);
 const PACE_MAX: Duration = Duration::from_millis(100);
+
+/// A datagram longer than this carries more than an acknowledgement, so it wants one.
+const ACK_BYTES_MAX: usize = 200;
+
+/// How long the peer waits for an acknowledgement at most that the window holds back: this, or so many round trips.
+const OWED_MIN: Duration = ACK_DELAY;
+const OWED_RTTS: u32 = 8;
 
 /// Between two looks at how many circuits share the connection.
 const EPOCH_MIN: Duration = Duration::from_millis(100);
@@ -109,6 +117,9 @@ pub(super) struct Connection {
     is_full: bool,
     /// When paced packets are due.
     pace_at: Option<Instant>,
+    /// Since when the peer has waited for a datagram of ours, which acknowledges its own; and whether the window is why.
+    owed_since: Option<Instant>,
+    is_window_full: bool,
     epoch_since: Instant,
     heard_at: Instant,
     probed_at: Instant,
@@ -162,6 +173,8 @@ impl Connection {
             batch_bytes: BATCH_CELLS_MIN * FLOW_CELL_LEN,
             is_full: false,
             pace_at: None,
+            owed_since: None,
+            is_window_full: false,
             epoch_since: now,
             heard_at: now,
             probed_at: now,
@@ -169,8 +182,12 @@ impl Connection {
         }
     }
 
-    pub(super) fn handle_event(&mut self, now: Instant, event: quinn_proto::ConnectionEvent) {
+    /// Takes what quinn-proto's endpoint made of a datagram of so many bytes.
+    pub(super) fn handle_datagram(&mut self, now: Instant, event: quinn_proto::ConnectionEvent, len: usize) {
         self.heard_at = now;
+        if len > ACK_BYTES_MAX {
+            self.owed_since.get_or_insert(now);
+        }
         self.quinn.handle_event(event);
     }
 
@@ -355,7 +372,8 @@ impl Connection {
             State::Handshaking | State::Proving => Some(self.deadline),
             State::Open => {
                 let (probe, death) = self.probe_and_death();
-                [Some(probe), death, self.pace_at, self.flows.poll_timeout()].into_iter().flatten().min()
+                let ours = [Some(probe), death, self.pace_at, self.owed_at(), self.flows.poll_timeout()];
+                ours.into_iter().flatten().min()
             }
             State::Over => None,
         };
@@ -407,16 +425,23 @@ impl Connection {
         let refused = self.flows.write_pending(&mut self.quinn);
         self.unsent = self.unsent.saturating_sub(refused);
         self.gauge.take_hindrance();
-        let transmit = self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out);
-        let Some(transmit) = transmit else {
+        let mut transmit = self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out);
+        self.is_window_full = false;
+        if transmit.is_none() {
             match self.gauge.take_hindrance() {
                 Hindrance::Nothing => self.unsent = 0,
-                Hindrance::Window => {}
+                Hindrance::Window => {
+                    self.is_window_full = true;
+                    transmit = self.overdraw(now, out);
+                }
                 Hindrance::Pace => self.pace_at = Some(now + self.pace()),
             }
+        }
+        let Some(transmit) = transmit else {
             self.note_capacity();
             return None;
         };
+        self.owed_since = None;
         let stride = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let overhead = transmit.size.div_ceil(stride) * PACKET_OVERHEAD;
         self.unsent = self.unsent.saturating_sub(transmit.size.saturating_sub(overhead));
@@ -427,6 +452,25 @@ impl Connection {
             ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
             stride,
         })
+    }
+
+    /// When an acknowledgement that the window holds back is overdue.
+    fn owed_at(&self) -> Option<Instant> {
+        let since = self.owed_since.filter(|_| self.is_window_full)?;
+        Some(since + (self.quinn.rtt() / OWED_RTTS).max(OWED_MIN))
+    }
+
+    /// Sends one datagram more than the window permits, if an acknowledgement is overdue. quinn-proto sends none while data
+    /// waits for the window: two peers that both send would wait for each other's, and each take the other's patience
+    /// for the path's. There are eight such datagrams in a round trip at most, each for one that came.
+    fn overdraw(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<quinn_proto::Transmit> {
+        self.owed_at().filter(|at| *at <= now)?;
+        self.gauge.overdraw(2 * self.datagram_bytes() as u64);
+        let transmit = self.quinn.poll_transmit(self.clock.std(now), 1, out);
+        self.gauge.overdraw(0);
+        self.gauge.take_hindrance();
+        self.owed_since = None;
+        transmit
     }
 
     /// How soon to look again when packets are paced. quinn-proto would wait for ten and send them at once, which on a slow

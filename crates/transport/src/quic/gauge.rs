@@ -27,6 +27,8 @@ pub(super) struct Gauge {
     lost_bytes: AtomicU64,
     /// Times that the window was asked for since the connection looked, which quinn does when something wants to leave.
     asked: AtomicU32,
+    /// By how much the window may be exceeded right now; 0 at all other times.
+    overdraft_bytes: AtomicU64,
     smoothed_rtt_ns: AtomicU64,
     rtt_deviation_ns: AtomicU64,
     /// Circuits that the connection stands for now, times [`ONE_FLOW`].
@@ -52,6 +54,7 @@ impl Gauge {
             waiting_since_ns: AtomicU64::new(NEVER),
             lost_bytes: AtomicU64::new(0),
             asked: AtomicU32::new(0),
+            overdraft_bytes: AtomicU64::new(0),
             smoothed_rtt_ns: AtomicU64::new(0),
             rtt_deviation_ns: AtomicU64::new(0),
             flows_256: AtomicU32::new(ONE_FLOW),
@@ -80,6 +83,19 @@ impl Gauge {
             0 => Hindrance::Nothing,
             1 => Hindrance::Window,
             _ => Hindrance::Pace,
+        }
+    }
+
+    /// Lets packets leave until so many bytes more are in flight than are now, whatever the window; 0 ends it.
+    pub(super) fn overdraw(&self, bytes: u64) {
+        self.overdraft_bytes.store(bytes, Relaxed);
+    }
+
+    /// The window while it may be exceeded.
+    fn overdrawn(&self, window: u64) -> u64 {
+        match self.overdraft_bytes.load(Relaxed) {
+            0 => window,
+            bytes => window.max(self.in_flight() + bytes),
         }
     }
 
@@ -192,7 +208,7 @@ impl Controller for Gauged {
 
     fn window(&self) -> u64 {
         self.gauge.asked.fetch_add(1, Relaxed);
-        self.controller.window()
+        self.gauge.overdrawn(self.controller.window())
     }
 
     fn metrics(&self) -> ControllerMetrics {
