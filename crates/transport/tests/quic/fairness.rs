@@ -71,6 +71,9 @@ fn scenarios() -> Vec<Scenario> {
     add("4 : 4 TCP, 30 ms", faster(10, 15), beside_tcp(&[shared(4)], 4));
     add("6 : 1 TCP, 30 ms", faster(10, 15), beside_tcp(&[shared(6)], 1));
     add("4 : 4 TCP, 20 ms of queue", with_queue(25_000), beside_tcp(&[shared(4)], 4));
+    add("4 : 4 TCP, 5 ms of queue", with_queue(6_250), beside_tcp(&[shared(4)], 4));
+    add("1 : 1 TCP, 5 ms of queue", with_queue(6_250), beside_tcp(&[shared(1)], 1));
+    add("1 : 1 TCP, 20 ms of queue", with_queue(25_000), beside_tcp(&[shared(1)], 1));
     add("4 : 4 TCP, 400 ms of queue", with_queue(500_000), beside_tcp(&[shared(4)], 4));
     add("1 : 1 TCP, 400 ms of queue", with_queue(500_000), beside_tcp(&[shared(1)], 1));
     add("4 : 4 TCP, CoDel", codel(), beside_tcp(&[shared(4)], 4));

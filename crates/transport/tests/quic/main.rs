@@ -3,6 +3,7 @@
 mod congestion;
 mod fairness;
 mod flows;
+mod isolation;
 #[path = "../support/lives.rs"]
 mod lives;
 mod loads;
