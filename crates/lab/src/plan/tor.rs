@@ -244,23 +244,24 @@ pub struct WireGroup {
     pub back: Option<DirectionOptions>,
 }
 
-/// What limits some clients, and how much of it they use: either a wire, all of whose bytes count, or a rate that Tor
-/// keeps, for which the cells count that brought its clients their data.
+/// What limits some clients, and how much of it they use: a wire, all of whose bytes count; a rate that a relay keeps, of
+/// which all bytes count that its wires carry; or one for which only the cells count that brought its clients their data.
+/// Bytes of wires are those of packets, so beside a relay's rate they come to a little more than the relay counts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bottleneck {
     /// Labels of its figure.
     pub labels: Labels,
-    /// The group of the wire; the busiest counts if there are several. Default: it is no wire.
+    /// The group of the wire. If there are several, the busiest counts, or all together if there is a rate. Default: none.
     #[serde(default)]
     pub wires: Option<String>,
     /// Which direction of it: `there` or `back`. Default: there.
     #[serde(default)]
     pub direction: Way,
-    /// The clients that share a rate and do not share it with others. Default: it is a wire.
+    /// The clients that share a rate and do not share it with others. Default: it is of wires.
     #[serde(default)]
     pub clients: Vec<String>,
-    /// The rate that they share, in 1000 bytes per second. Default: it is a wire.
+    /// The rate that they share, or that a relay keeps, in 1000 bytes per second. Default: that of the wire.
     #[serde(default)]
     pub rate_kb_s: Option<f64>,
 }

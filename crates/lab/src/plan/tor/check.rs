@@ -176,13 +176,16 @@ fn check_bottleneck(
     if let Some(client) = clients.iter().find(|client| !actors.contains(&***client)) {
         return Err(format!("there is no client {client:?}"));
     }
+    if rate_kb_s.is_some_and(|rate| rate.is_nan() || rate <= 0.0 || rate.is_infinite()) {
+        return Err("the rate of a bottleneck is above 0".into());
+    }
     match (wires, rate_kb_s) {
-        (Some(group), None) if clients.is_empty() => match groups.contains(group) {
+        (Some(group), _) if clients.is_empty() => match groups.contains(group) {
             true => Ok(()),
             false => Err(format!("the network has no wires {group:?}")),
         },
-        (None, Some(rate)) if !clients.is_empty() && *rate > 0.0 && rate.is_finite() => Ok(()),
-        _ => Err("a bottleneck has either `wires`, or `clients` and a rate above 0".into()),
+        (None, Some(_)) if !clients.is_empty() => Ok(()),
+        _ => Err("a bottleneck has either `wires`, or `clients` and a rate".into()),
     }
 }
 
