@@ -16,6 +16,8 @@ mod flow;
 mod flows;
 pub mod fuzz;
 mod gauge;
+#[cfg(test)]
+mod hostile;
 mod ids;
 mod links;
 mod options;

@@ -1,0 +1,325 @@
+//! A peer whose key and proof are right and who breaks every other rule: quinn-proto alone, driven by the tests.
+
+use super::crypto::{self, KEY_LEN, OurKey};
+use super::flow::FLOW_CELL_LEN;
+use super::{QuicEndpoint, QuicOptions};
+use bytes::BytesMut;
+use core::net::SocketAddr;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{CircId, Command};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{
+    ConnectionError, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, PairSecrets,
+};
+use heddle_proto::rng::Seed;
+use heddle_proto::time::{Duration, Instant};
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{
+    ClientConfig, Connection, ConnectionId, DatagramEvent, Dir, EndpointConfig, Event, StreamEvent, StreamId,
+    VarInt,
+};
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+const TOKEN: [u8; 20] = [9; 20];
+const THEIR_PROOF: [u8; 32] = [5; 32];
+const PROTOCOL: u8 = DestroyReason::PROTOCOL.0;
+
+fn addr(host: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], 9000))
+}
+
+/// The peer, who dialled.
+struct Peer {
+    anchor: std::time::Instant,
+    endpoint: quinn_proto::Endpoint,
+    connection: Connection,
+    /// Streams that our side stopped, with its codes.
+    stopped: Vec<(StreamId, u64)>,
+    is_lost: bool,
+}
+
+/// Both sides, without a wire between them.
+struct Table {
+    now: Instant,
+    ours: QuicEndpoint,
+    peer: Peer,
+    events: Vec<ConnectionEvent>,
+    cells: Vec<(CircId, Command, u8)>,
+}
+
+impl Peer {
+    fn dial(anchor: std::time::Instant, key: &OurKey, listener: [u8; KEY_LEN]) -> Peer {
+        let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]);
+        let mut config = EndpointConfig::new(Arc::new(reset_key));
+        config.supported_versions(vec![1]).grease_quic_bit(false).rng_seed(Some([2; 32]));
+        let mut endpoint = quinn_proto::Endpoint::new(Arc::new(config), None, true, None);
+        let tls = crypto::client(key, listener).expect("a key");
+        let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
+        config.initial_dst_cid_provider(Arc::new(|| ConnectionId::new(&TOKEN)));
+        let (_, connection) = endpoint.connect(anchor, config, addr(2), "heddle").expect("an address");
+        Peer { anchor, endpoint, connection, stopped: Vec::new(), is_lost: false }
+    }
+
+    fn at(&self, now: Instant) -> std::time::Instant {
+        self.anchor + Duration::from_nanos(now.as_nanos())
+    }
+
+    fn handle(&mut self, now: Instant, data: BytesMut) {
+        let at = self.at(now);
+        let event = self.endpoint.handle(at, addr(2), Some(addr(1).ip()), None, data, &mut Vec::new());
+        if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
+            self.connection.handle_event(event);
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        if self.connection.poll_timeout().is_some_and(|at| at <= self.at(now)) {
+            let at = self.at(now);
+            self.connection.handle_timeout(at);
+        }
+        while let Some(event) = self.connection.poll() {
+            match event {
+                Event::Stream(StreamEvent::Stopped { id, error_code }) => {
+                    self.stopped.push((id, error_code.into_inner()));
+                }
+                Event::ConnectionLost { .. } => self.is_lost = true,
+                _ => {}
+            }
+        }
+    }
+
+    fn open(&mut self, dir: Dir, bytes: &[u8]) -> StreamId {
+        let id = self.connection.streams().open(dir).expect("our side permits one more");
+        self.write(id, bytes);
+        id
+    }
+
+    fn write(&mut self, id: StreamId, bytes: &[u8]) {
+        assert_eq!(self.connection.send_stream(id).write(bytes), Ok(bytes.len()));
+    }
+
+    fn finish(&mut self, id: StreamId) {
+        self.connection.send_stream(id).finish().expect("it is open");
+    }
+
+    /// With what code our side reset a stream. It stopped it with the same one, unless there was nothing left to stop.
+    fn ended_with(&mut self, id: StreamId) -> Option<u64> {
+        let stopped = self.stopped.iter().find(|(stream, _)| *stream == id).map(|(_, code)| *code);
+        let reset = self.connection.recv_stream(id).received_reset().ok().flatten();
+        let reset = reset.map(VarInt::into_inner);
+        assert!(stopped.is_none() || stopped == reset);
+        reset
+    }
+}
+
+impl Table {
+    /// A connection whose TLS is done; the peer has not proved himself.
+    fn new() -> Table {
+        #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
+        let anchor = std::time::Instant::now();
+        let secret = Zeroizing::new([1; 32]);
+        let seed = Seed::from_number(1);
+        let mut ours = QuicEndpoint::new(QuicOptions::new(anchor), &secret, &seed).expect("good options");
+        let their_key = OurKey::new(&Zeroizing::new([2; 32])).expect("every seed makes a key");
+        ours.open(
+            Instant::ZERO,
+            ConnectionOptions {
+                role: Role::Responder,
+                local: Some(addr(2).ip()),
+                peer: addr(1),
+                peer_key: their_key.public(),
+                secrets: PairSecrets {
+                    token: TOKEN,
+                    dialler_proof: Zeroizing::new(THEIR_PROOF),
+                    listener_proof: Zeroizing::new([6; 32]),
+                },
+                flows_max: 1000,
+            },
+        );
+        let peer = Peer::dial(anchor, &their_key, ours.public_key());
+        let mut table = Table { now: Instant::ZERO, ours, peer, events: Vec::new(), cells: Vec::new() };
+        table.run(Duration::from_millis(100));
+        assert!(!table.peer.connection.is_handshaking());
+        table
+    }
+
+    /// A connection that is open.
+    fn proven() -> Table {
+        let mut table = Table::new();
+        table.peer.open(Dir::Uni, &THEIR_PROOF);
+        table.run(Duration::from_millis(100));
+        assert_eq!(table.events.first(), Some(&ConnectionEvent::Ready));
+        table.events.clear();
+        table
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            while self.exchange() {}
+            let peers = self.peer.connection.poll_timeout();
+            let peers = peers.map(|at| Instant::ZERO + at.saturating_duration_since(self.peer.anchor));
+            let next = [self.ours.poll_timeout(), peers].into_iter().flatten().min();
+            let Some(next) = next.filter(|next| *next <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(next);
+            self.ours.handle_timeout(self.now);
+        }
+    }
+
+    /// Carries what there is from each side to the other; whether there was something.
+    fn exchange(&mut self) -> bool {
+        let mut has_moved = false;
+        let mut out = Vec::new();
+        while let Some(transmit) = self.ours.poll_transmit(self.now, 1 << 16, &mut out) {
+            has_moved = true;
+            for datagram in out.chunks(transmit.stride) {
+                self.peer.handle(self.now, BytesMut::from(datagram));
+            }
+            out.clear();
+        }
+        self.peer.settle(self.now);
+        let at = self.peer.at(self.now);
+        while let Some(transmit) = self.peer.connection.poll_transmit(at, 1, &mut out) {
+            has_moved = true;
+            let data = BytesMut::from(&out[..transmit.size]);
+            let to = Some(addr(2).ip());
+            self.ours.handle_datagrams(
+                self.now,
+                Datagrams { from: addr(1), to, ecn: 0, stride: transmit.size, data },
+            );
+            out.clear();
+        }
+        while let Some((_, event)) = self.ours.poll_event(self.now) {
+            self.events.push(event);
+        }
+        while let Some(cell) = self.ours.next_incoming(self.now) {
+            self.cells.push((cell.circ_id, cell.command, cell.body[0]));
+        }
+        has_moved
+    }
+
+    /// The commands of the cells that came since the last call, with the first byte of DESTROY's body.
+    fn commands(&mut self) -> Vec<(Command, u8)> {
+        self.cells.drain(..).map(|(_, command, first)| (command, first)).collect()
+    }
+
+    /// An honest flow beside the broken ones still works.
+    fn assert_others_live(&mut self) {
+        let id = self.peer.open(Dir::Bi, &[cell(Command::CREATE2), cell(Command::RELAY)].concat());
+        self.run(Duration::from_millis(100));
+        assert_eq!(self.commands(), [(Command::CREATE2, 0), (Command::RELAY, 0)]);
+        assert_eq!(self.peer.ended_with(id), None);
+        assert!(!self.peer.is_lost);
+    }
+}
+
+fn cell(command: Command) -> [u8; FLOW_CELL_LEN] {
+    let mut cell = [0; FLOW_CELL_LEN];
+    cell[0] = command.0;
+    cell
+}
+
+fn misbehaved(events: &[ConnectionEvent]) -> bool {
+    matches!(events, [ConnectionEvent::Ended(ConnectionError::PeerMisbehaved(_))])
+}
+
+#[test]
+fn a_flow_that_ends_without_a_reset_is_reset() {
+    for rest in [&[][..], &[3; 1], &[3; 400]] {
+        let mut table = Table::proven();
+        let id = table.peer.open(Dir::Bi, &[&cell(Command::CREATE2)[..], rest].concat());
+        table.run(Duration::from_millis(100));
+        assert_eq!(table.commands(), [(Command::CREATE2, 0)]);
+        table.peer.finish(id);
+        table.run(Duration::from_millis(100));
+        assert_eq!(table.commands(), [(Command::DESTROY, PROTOCOL)]);
+        assert_eq!(table.peer.ended_with(id), Some(u64::from(PROTOCOL)));
+        table.assert_others_live();
+    }
+}
+
+#[test]
+fn flows_whose_first_cell_does_not_come_in_time_are_reset_and_nobody_hears_of_them() {
+    let mut table = Table::proven();
+    let mut ids: Vec<StreamId> = Vec::new();
+    // As many as are permitted; half a cell opens none.
+    while let Some(id) = table.peer.connection.streams().open(Dir::Bi) {
+        table.peer.write(id, &cell(Command::CREATE2)[..300]);
+        ids.push(id);
+        if ids.len() == 48 {
+            break;
+        }
+    }
+    table.run(Duration::from_millis(9_800));
+    assert!(ids.iter().all(|id| table.peer.ended_with(*id).is_none()));
+    table.run(Duration::from_millis(1_000));
+    for id in ids {
+        assert_eq!(table.peer.ended_with(id), Some(u64::from(PROTOCOL)));
+    }
+    assert_eq!(table.commands(), []);
+    table.assert_others_live();
+}
+
+#[test]
+fn a_code_that_is_no_reason_says_nothing() {
+    for code in [256, 1 << 40] {
+        let mut table = Table::proven();
+        let stopped = table.peer.open(Dir::Bi, &cell(Command::CREATE2));
+        let reset = table.peer.open(Dir::Bi, &cell(Command::CREATE2));
+        table.run(Duration::from_millis(100));
+        assert_eq!(table.commands().len(), 2);
+        let code = VarInt::from_u64(code).expect("it is short enough");
+        table.peer.connection.recv_stream(stopped).stop(code).expect("it is open");
+        table.peer.connection.send_stream(reset).reset(code).expect("it is open");
+        table.run(Duration::from_millis(100));
+        assert_eq!(table.commands(), [(Command::DESTROY, 0), (Command::DESTROY, 0)]);
+        table.assert_others_live();
+    }
+}
+
+#[test]
+fn a_proof_is_the_right_one_and_nothing_else() {
+    let wrong = || {
+        let mut wrong = THEIR_PROOF;
+        wrong[31] ^= 1;
+        wrong.to_vec()
+    };
+    let mut table = Table::new();
+    table.peer.open(Dir::Uni, &wrong());
+    table.run(Duration::from_millis(100));
+    assert_eq!(table.events, [ConnectionEvent::Ended(ConnectionError::WrongProof)]);
+
+    let mut table = Table::new();
+    table.peer.open(Dir::Uni, &[&THEIR_PROOF[..], &[0]].concat());
+    table.run(Duration::from_millis(100));
+    assert!(misbehaved(&table.events), "{:?}", table.events);
+
+    let mut table = Table::new();
+    let id = table.peer.open(Dir::Uni, &THEIR_PROOF[..31]);
+    table.peer.finish(id);
+    table.run(Duration::from_millis(100));
+    assert!(misbehaved(&table.events), "{:?}", table.events);
+    assert!(table.peer.is_lost);
+}
+
+#[test]
+fn flows_before_the_proof_wait_and_whoever_does_not_prove_himself_is_given_up() {
+    let mut table = Table::new();
+    table.peer.open(Dir::Bi, &cell(Command::CREATE2));
+    table.run(Duration::from_secs(5));
+    assert_eq!((table.commands(), table.events.len()), (vec![], 0));
+    table.run(Duration::from_secs(60));
+    assert_eq!(table.events, [ConnectionEvent::Ended(ConnectionError::NoAnswer)]);
+    assert!(table.commands().is_empty() && table.peer.is_lost);
+}
+
+#[test]
+fn nobody_opens_a_second_stream_for_proofs() {
+    let mut table = Table::proven();
+    assert_eq!(table.peer.connection.streams().open(Dir::Uni), None);
+    table.assert_others_live();
+}
