@@ -55,7 +55,6 @@ impl Metrics {
 
     /// The sum of a name's samples that have all of these labels; 0 when there is none.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        let has = |of: &Labels, (name, value): (&str, &str)| of.iter().any(|(n, v)| n == name && v == value);
         let samples = self.samples.get(name).into_iter().flatten();
         let chosen = samples.filter(|(of, _)| labels.iter().all(|label| has(of, *label)));
         chosen.map(|(_, value)| value).sum()
@@ -67,6 +66,36 @@ impl Metrics {
         labels.filter(move |(name, _)| name == label).map(|(_, value)| &**value)
     }
 
+    /// What a histogram with these labels counted since `before`: upper bounds of its buckets, ascending, and how many are at
+    /// most that and above the bound before.
+    pub fn histogram_since(&self, before: &Metrics, name: &str, labels: &[(&str, &str)]) -> Vec<(f64, u64)> {
+        let name = format!("{name}_bucket");
+        let earlier = before.buckets(&name, labels);
+        let mut counts = Vec::new();
+        let mut below = 0.0;
+        for (bound, count) in self.buckets(&name, labels) {
+            // Buckets with nothing in them are left out, and those below them count in the next.
+            let place = earlier.partition_point(|(other, _)| *other <= bound);
+            let since = count - place.checked_sub(1).map_or(0.0, |place| earlier[place].1);
+            if since > below {
+                counts.push((bound, (since - below) as u64));
+                below = since;
+            }
+        }
+        counts
+    }
+
+    /// The finite bounds of a histogram, ascending, and how many are at most that.
+    fn buckets(&self, name: &str, labels: &[(&str, &str)]) -> Vec<(f64, f64)> {
+        let samples = self.samples.get(name).into_iter().flatten();
+        let chosen = samples.filter(|(of, _)| labels.iter().all(|label| has(of, *label)));
+        let bound = |of: &Labels| of.iter().find(|(name, _)| name == "le")?.1.parse::<f64>().ok();
+        let buckets = chosen.filter_map(|(of, count)| Some((bound(of)?, *count)));
+        let mut buckets: Vec<(f64, f64)> = buckets.filter(|(bound, _)| bound.is_finite()).collect();
+        buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+        buckets
+    }
+
     /// The share of cells, in and out, that went over `transport` since `before`, from 0 to 1. `None` when none went
     /// over any.
     pub fn cell_share(&self, before: &Metrics, transport: &str) -> Option<f64> {
@@ -76,6 +105,10 @@ impl Metrics {
         let all = since(&[]);
         (all > 0.0).then(|| since(&[("transport", transport)]) / all)
     }
+}
+
+fn has(labels: &Labels, (name, value): (&str, &str)) -> bool {
+    labels.iter().any(|(n, v)| n == name && v == value)
 }
 
 fn parse_labels(text: &str) -> Labels {
@@ -101,5 +134,20 @@ mod tests {
         assert_eq!((ways, metrics.values_of("x", "y").count()), (vec!["in", "in", "out"], 0));
         assert_eq!(metrics.cell_share(&Metrics::default(), "quic"), Some(0.9));
         assert_eq!(metrics.cell_share(&metrics, "quic"), None);
+    }
+
+    #[test]
+    fn histograms_are_told_by_bucket_since_another_reading() {
+        let told = |lines: &[(&str, u32)]| {
+            let line = |(le, count): &(&str, u32)| format!("x_bucket{{step=\"emit\",le=\"{le}\"}} {count}\n");
+            Metrics::parse(&lines.iter().map(line).collect::<String>())
+        };
+        let before = told(&[("0.001", 2), ("0.004", 5), ("+Inf", 5)]);
+        // Of a new bucket, one that grew, and one that did not.
+        let after = told(&[("0.001", 2), ("0.002", 6), ("0.004", 10), ("0.008", 10), ("+Inf", 10)]);
+        let emit = [("step", "emit")];
+        assert_eq!(after.histogram_since(&before, "x", &emit), [(0.002, 4), (0.004, 1)]);
+        assert_eq!(before.histogram_since(&Metrics::default(), "x", &emit), [(0.001, 2), (0.004, 3)]);
+        assert_eq!(after.histogram_since(&before, "x", &[("step", "send")]), []);
     }
 }

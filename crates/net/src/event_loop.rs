@@ -30,6 +30,7 @@ use accept::Acceptor;
 use foldhash::fast::FixedState;
 use heddle_proto::node::{Input, Node, PortId, ShardId, SocketId};
 use heddle_proto::relay::Event;
+use heddle_proto::stopwatch::{Lap, Step, Stopwatch};
 use heddle_proto::time::Instant;
 use ports::Ports;
 use rustix::buffer::spare_capacity;
@@ -90,6 +91,9 @@ pub struct EventLoop<N: Node> {
     shards: Vec<LoopHandle>,
     on_event: Box<dyn FnMut(Event) + Send>,
     counters: Counters,
+    stopwatch: Stopwatch,
+    /// Since when datagrams are here whose outputs are not all carried out, and how many they are.
+    arrived: Option<(Lap, u64)>,
     stopping: bool,
 }
 
@@ -127,6 +131,8 @@ impl<N: Node> EventLoop<N> {
             shards: Vec::new(),
             on_event: Box::new(|_| {}),
             counters: Counters { epoll_ctls: 1, ..Counters::default() },
+            stopwatch: Stopwatch::default(),
+            arrived: None,
             stopping: false,
         })
     }
@@ -144,6 +150,11 @@ impl<N: Node> EventLoop<N> {
     /// Asks this resolver. Without, every question fails.
     pub fn set_resolver(&mut self, resolver: Resolver) {
         self.resolver = Some(resolver);
+    }
+
+    /// Tells how long datagrams take. Without, nobody hears of it, and no clock is read for it.
+    pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
+        self.stopwatch = stopwatch;
     }
 
     /// Calls `on_event` with each event of the node, on the loop's thread: it must not block.
@@ -291,6 +302,9 @@ impl<N: Node> EventLoop<N> {
         self.hand_in_waiting();
         self.poll_outputs();
         self.flush_all();
+        if let Some((lap, datagrams)) = self.arrived.take() {
+            self.stopwatch.end_for_each(lap, Step::Datapath, datagrams);
+        }
     }
 
     fn hand_in_waiting(&mut self) {

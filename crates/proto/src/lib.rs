@@ -17,5 +17,6 @@ pub mod policy;
 pub mod pool;
 pub mod relay;
 pub mod rng;
+pub mod stopwatch;
 pub mod time;
 pub mod work;

@@ -35,6 +35,7 @@ use heddle_proto::endpoint::{
     Transmit,
 };
 use heddle_proto::rng::{Rng, Seed};
+use heddle_proto::stopwatch::{Step, Stopwatch};
 use heddle_proto::time::Instant;
 use heddle_utcp::BufferPool;
 use ids::SessionId;
@@ -69,6 +70,7 @@ pub struct DtlsEndpoint {
     lent: Lent,
     strangers: u64,
     dropped: u64,
+    stopwatch: Stopwatch,
 }
 
 impl DtlsEndpoint {
@@ -95,7 +97,13 @@ impl DtlsEndpoint {
             lent: Lent::new(),
             strangers: 0,
             dropped: 0,
+            stopwatch: Stopwatch::default(),
         })
+    }
+
+    /// Tells from now on how long the steps of datagrams' ways take.
+    pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
+        self.stopwatch = stopwatch;
     }
 
     /// Datagrams that were dropped because nobody of ours could have sent them.
@@ -115,13 +123,17 @@ impl DtlsEndpoint {
 
     /// Hands one datagram to its connection, or drops it.
     fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &[u8]) -> Option<LinkKey> {
+        let lap = self.stopwatch.begin();
         let found = self.find(now, from, datagram);
+        self.stopwatch.end(lap, Step::Demultiplex);
         let Some((key, records)) = found else {
             self.strangers += 1;
             return None;
         };
+        let lap = self.stopwatch.begin();
         let connection = self.live(key)?;
         let is_dropped = connection.handle_records(now, records, datagram.len());
+        self.stopwatch.end(lap, Step::Inject);
         self.dropped += u64::from(is_dropped);
         Some(key)
     }
@@ -217,7 +229,9 @@ impl Endpoint for DtlsEndpoint {
             if let Some(link) = self.links.get_mut(key) {
                 link.timer = None;
             }
+            let lap = self.stopwatch.begin();
             self.on_timer(now, key);
+            self.stopwatch.end(lap, Step::Timer);
         }
     }
 
@@ -231,9 +245,10 @@ impl Endpoint for DtlsEndpoint {
         }
         while let Some(&key) = self.dirty.front() {
             let batch_max = self.options.batch_datagrams_max;
+            let stopwatch = self.stopwatch.clone();
             let transmit = self.live(key).and_then(|connection| {
                 let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
-                connection.poll_transmit(now, datagrams, out)
+                connection.poll_transmit(now, datagrams, &stopwatch, out)
             });
             // What leaves makes room, which the relay wants to hear of.
             self.note_noisy(key);

@@ -10,6 +10,7 @@ use heddle_net::{anchor, bind_udp};
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::node::PortId;
 use heddle_proto::rng::Seed;
+use heddle_proto::stopwatch::Stopwatch;
 use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use std::io;
@@ -32,12 +33,13 @@ pub struct Shard {
     pub count: u16,
 }
 
-/// What a shard has beside TLS, the preferred first. `or_port` is the number that its UDP ports follow by default, and
-/// `seed` gives the seed of a label.
+/// What a shard has beside TLS, the preferred first. `or_port` is the number that its UDP ports follow by default,
+/// `stopwatch` what endpoints tell their times to, and `seed` gives the seed of a label.
 pub fn bind(
     options: &Options,
     or_port: u16,
     shard: Shard,
+    stopwatch: &Stopwatch,
     seed: impl Fn(&'static str) -> Seed,
 ) -> Result<Vec<Bound>, Failure> {
     let mut bound = Vec::new();
@@ -57,7 +59,12 @@ pub fn bind(
         let offered = socket.local_addr()?.port();
         // The loop counts ports as it gets them.
         let port = PortId(u8::try_from(bound.len()).unwrap_or(u8::MAX));
-        bound.push(Bound { socket, port, offered, endpoint: endpoint(options, *transport, &seed)? });
+        bound.push(Bound {
+            socket,
+            port,
+            offered,
+            endpoint: endpoint(options, *transport, stopwatch, &seed)?,
+        });
     }
     Ok(bound)
 }
@@ -65,6 +72,7 @@ pub fn bind(
 fn endpoint(
     options: &Options,
     transport: Transport,
+    stopwatch: &Stopwatch,
     seed: impl Fn(&'static str) -> Seed,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     // The relay replaces the key with one of its own generator before it is offered.
@@ -72,7 +80,9 @@ fn endpoint(
     Ok(match transport {
         Transport::TcpDtls => {
             let seed = seed("tcp-dtls");
-            Box::new(DtlsEndpoint::new(dtls_options(options), &secret(&seed), &seed)?)
+            let mut endpoint = DtlsEndpoint::new(dtls_options(options), &secret(&seed), &seed)?;
+            endpoint.set_stopwatch(stopwatch.clone());
+            Box::new(endpoint)
         }
         Transport::Quic | Transport::Tls => {
             let seed = seed("quic");

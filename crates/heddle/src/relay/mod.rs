@@ -133,7 +133,8 @@ fn start(
 ) -> Result<Running, Failure> {
     let advertised = listeners.advertised();
     let resolver = start_resolver(options);
-    let parts = Parts { options, keys: &keys, certs: &certs, seed, resolver: resolver.as_ref() };
+    let (resolver_of_all, stopwatch) = (resolver.as_ref(), metrics.stopwatch());
+    let parts = Parts { options, keys: &keys, certs: &certs, seed, resolver: resolver_of_all, stopwatch };
     let mut shards = Shards::new(&parts, listeners)?;
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());

@@ -16,6 +16,7 @@ use heddle_net::{EventLoop, LoopHandle, Resolver, Workers, link_shards};
 use heddle_proto::node::{PortId, ShardId};
 use heddle_proto::relay::{Event, Limits, Relay, RelayConfig};
 use heddle_proto::rng::Seed;
+use heddle_proto::stopwatch::Stopwatch;
 use heddle_transport::PaddingOptions;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -42,6 +43,8 @@ pub struct Parts<'a> {
     pub certs: &'a Arc<ChannelCerts>,
     pub seed: &'a Seed,
     pub resolver: Option<&'a Resolver>,
+    /// What loops and endpoints tell their times to.
+    pub stopwatch: Stopwatch,
 }
 
 impl Shards {
@@ -65,6 +68,7 @@ impl Shards {
         for (relay, sockets) in relays {
             let mut event_loop = EventLoop::new(relay, net_options(parts.options))?;
             event_loop.set_workers(&workers);
+            event_loop.set_stopwatch(parts.stopwatch.clone());
             if let Some(resolver) = parts.resolver {
                 event_loop.set_resolver(resolver.clone());
             }
@@ -142,7 +146,7 @@ fn relay(
     let transport =
         link_identity::transport(parts.keys, parts.certs, &listeners.advertised(), padding, seed("tls"))?;
     let place = Shard { number: shard, count: config.shards };
-    let bound = endpoints::bind(parts.options, listeners.or_port(), place, seed)?;
+    let bound = endpoints::bind(parts.options, listeners.or_port(), place, &parts.stopwatch, seed)?;
     let mut sockets = Vec::new();
     let mut endpoints = Vec::new();
     for Bound { socket, port, offered, endpoint } in bound {

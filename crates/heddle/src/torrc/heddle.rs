@@ -33,6 +33,8 @@ pub struct HeddleOptions {
     pub udp_offload: bool,
     /// `HeddleQUICCongestionControl`: what governs a QUIC connection's rate; `None` is the transport's default.
     pub quic_congestion_control: Option<CongestionControl>,
+    /// `HeddleTimings`: whether metrics tell how long the steps of datagrams' ways take, for experiments.
+    pub timings: bool,
     /// `HeddleScheduler`: which circuit of a channel or connection sends next.
     pub scheduler: Scheduler,
 }
@@ -70,6 +72,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     one("HeddleQUICCongestionControl", |o, v, _| {
         put(&mut o.heddle.quic_congestion_control, congestion_control(v))
     }),
+    one("HeddleTimings", |o, v, _| put(&mut o.heddle.timings, flag(v))),
     one("HeddleScheduler", |o, v, _| put(&mut o.heddle.scheduler, scheduler(v))),
 ];
 
@@ -105,6 +108,7 @@ impl Default for HeddleOptions {
             udp_port: UdpPort::AsOrPort,
             udp_offload: true,
             quic_congestion_control: None,
+            timings: false,
             scheduler: Scheduler::default(),
         }
     }

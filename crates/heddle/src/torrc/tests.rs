@@ -154,6 +154,7 @@ fn options_of_our_own_are_read_in_any_case() {
     assert_eq!(relay("HeddleUDPPort auto").heddle.udp_port, UdpPort::Auto);
     assert_eq!(relay("HeddleUDPPort 9001").heddle.udp_port, UdpPort::Fixed(9001));
     assert!(!relay("HeddleUDPOffload 0").heddle.udp_offload);
+    assert!(relay("HeddleTimings 1").heddle.timings && !relay("").heddle.timings);
     assert_ne!(relay("HeddleScheduler ewma").heddle.scheduler, plain.scheduler);
     assert!(relay("HeddleQUICCongestionControl bbr").heddle.quic_congestion_control.is_some());
 }

@@ -27,6 +27,7 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "thesis-exp02", text: include_str!("../../plans/thesis-exp02.toml") },
     Shipped { name: "thesis-exp08", text: include_str!("../../plans/thesis-exp08.toml") },
     Shipped { name: "thesis-exp09", text: include_str!("../../plans/thesis-exp09.toml") },
+    Shipped { name: "thesis-exp10", text: include_str!("../../plans/thesis-exp10.toml") },
     Shipped { name: "thesis-exp11", text: include_str!("../../plans/thesis-exp11.toml") },
     Shipped { name: "thesis-exp12", text: include_str!("../../plans/thesis-exp12.toml") },
     Shipped { name: "thesis-exp13", text: include_str!("../../plans/thesis-exp13.toml") },

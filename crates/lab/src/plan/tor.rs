@@ -44,13 +44,14 @@ pub(super) use check::{check, check_arm};
 pub use clients::{Client, Flow, Traffic};
 
 /// The figures that phases can give, as listed at [`Tor`].
-const FIGURES: [&str; 36] = [
+const FIGURES: [&str; 37] = [
     "transport_cells_share",
     "pairs_s",
     "circuit_ms",
     "fallbacks",
     "queue_cells_max",
     "held_queue_cells_max",
+    "step_us",
     "received_kb_s",
     "bottleneck_used",
     "jain",
@@ -115,6 +116,7 @@ const PHASE_ESTIMATE: Duration = Duration::from_secs(9);
 /// | `pairs_s` | how long the phase waited until relays had reached their neighbours over the arm's transport | |
 /// | `fallbacks` | how often circuits or pairs of Heddle relays went back to TLS, from the phase before on | `reason` |
 /// | `queue_cells_max`, `held_queue_cells_max` | the most cells in one queue of a circuit of a Heddle relay so far: of all queues, and of those whose supply is held back | `relay`, and relay's |
+/// | `step_us` | what a step of a datagram's way through a Heddle relay took, from the phase before on, in buckets of a sixteenth; of more than 20,000 the same share of each bucket. Told with `relay_torrc = ["HeddleTimings 1"]` | `relay`, and relay's, `step` |
 /// | `transport_cells_share` | the share of cells, from 0 to 1, that went over the transport that the arm names, at relays that are never beside a client | |
 /// | `circuits_left_pct` | the share of circuits that were still open at the end | |
 /// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::port::{Port, PortInfo, RecvBuffer};
 use heddle_proto::endpoint::Transmit;
 use heddle_proto::node::{Input, Node, PortId};
+use heddle_proto::stopwatch::Step;
 use rustix::event::epoll::{self, EventFlags};
 use std::collections::VecDeque;
 use std::io;
@@ -75,6 +76,7 @@ impl<N: Node> EventLoop<N> {
                 continue;
             };
             port.queued = false;
+            let (lap, before) = (self.stopwatch.begin(), self.counters.datagrams_received);
             let (node, now, mut inputs) = (&mut self.node, &mut self.now, 0);
             let id = PortId(n as u8);
             unpolled_bytes += port.recv(buffer, &mut self.counters, |datagrams| {
@@ -87,6 +89,10 @@ impl<N: Node> EventLoop<N> {
                 node.handle_input(*now, Input::Datagrams { port: id, datagrams });
             });
             self.counters.inputs += inputs;
+            let received = self.counters.datagrams_received - before;
+            if received > 0 {
+                self.arrived.get_or_insert((lap, 0)).1 += received;
+            }
             self.ports.queue(n);
             if unpolled_bytes >= READ_BATCH_BYTES {
                 self.settle();
@@ -96,9 +102,11 @@ impl<N: Node> EventLoop<N> {
     }
 
     pub(super) fn send_datagrams(&mut self, port: PortId, transmit: Transmit) {
-        match self.ports.all.get_mut(usize::from(port.0)) {
-            Some(port) => port.send(transmit, &mut self.buf, &mut self.counters),
-            None => self.buf.clear(),
-        }
+        let Some(port) = self.ports.all.get_mut(usize::from(port.0)) else {
+            return self.buf.clear();
+        };
+        let (lap, datagrams) = (self.stopwatch.begin(), self.buf.len().div_ceil(transmit.stride.max(1)));
+        port.send(transmit, &mut self.buf, &mut self.counters);
+        self.stopwatch.end_shared(lap, Step::Send, datagrams as u64);
     }
 }

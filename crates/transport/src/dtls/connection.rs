@@ -29,6 +29,7 @@ use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
     ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState, Transmit,
 };
+use heddle_proto::stopwatch::{Step, Stopwatch};
 use heddle_proto::time::{Duration, Instant};
 use heddle_utcp::BufferPool;
 use heddle_utcp::compact::{HEADER_BYTES, Mux};
@@ -424,14 +425,16 @@ impl Connection {
         &mut self,
         now: Instant,
         datagrams_max: usize,
+        stopwatch: &Stopwatch,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let mut stride = 0;
         for _ in 0..datagrams_max {
-            let begin = out.len();
+            let (begin, lap) = (out.len(), stopwatch.begin());
             if !self.next_datagram(now, out) {
                 break;
             }
+            stopwatch.end(lap, Step::Emit);
             let len = out.len() - begin;
             if stride > 0 && len > stride {
                 self.kept = Some(out.split_off(begin));

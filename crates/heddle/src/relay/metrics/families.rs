@@ -1,6 +1,7 @@
 //! What is told, by name; `docs/metrics.md` has the list. Nothing is about a single client or circuit.
 
 use super::text::Exposition;
+use super::timings::Told;
 use heddle_dir::consensus::RelayFlags;
 use heddle_net::Counters;
 use heddle_proto::cell::CELL_LEN;
@@ -22,6 +23,8 @@ pub struct Snapshot {
     /// Of each shard's loop.
     pub counters: Vec<Counters>,
     pub facts: Facts,
+    /// Of each step, if the operator wants to hear it.
+    pub timings: Vec<Told>,
     pub sockets_max: Option<u64>,
 }
 
@@ -37,6 +40,7 @@ pub fn render(snapshot: &Snapshot) -> String {
     transports(&mut out, &snapshot.relay);
     queues(&mut out, &snapshot.relay);
     driver(&mut out, snapshot);
+    timings(&mut out, &snapshot.timings);
     out.into_text()
 }
 
@@ -170,4 +174,14 @@ fn driver(out: &mut Exposition, snapshot: &Snapshot) {
         .value(snapshot.sum(|of| of.accepts_out_of_resources));
     out.counter("heddle_jobs_inline_total", "Onionskins that the workers' queue had no room for")
         .value(snapshot.sum(|of| of.jobs_inline));
+}
+
+fn timings(out: &mut Exposition, steps: &[Told]) {
+    if steps.is_empty() {
+        return;
+    }
+    let mut family = out.histograms("heddle_step_seconds", "How long the steps of datagrams' ways took");
+    for Told { step, buckets, sum_s } in steps {
+        family.labelled(("step", step.name()), buckets, *sum_s);
+    }
 }

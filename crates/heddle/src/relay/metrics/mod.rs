@@ -7,6 +7,7 @@
 mod families;
 mod request;
 mod text;
+mod timings;
 
 use super::Failure;
 use crate::torrc::Options;
@@ -15,12 +16,14 @@ use heddle_dir::consensus::RelayFlags;
 use heddle_net::LoopHandle;
 use heddle_proto::policy::ExitPolicy;
 use heddle_proto::relay::{Control, RelayStats};
+use heddle_proto::stopwatch::Stopwatch;
 use request::Request;
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use timings::Timings;
 
 /// How long one exchange may take.
 const EXCHANGE_MAX: Duration = Duration::from_secs(5);
@@ -41,6 +44,7 @@ pub struct MetricsPort {
     sender: StatsSender,
     stats: Receiver<(usize, Box<RelayStats>)>,
     known: Known,
+    timings: Option<Arc<Timings>>,
 }
 
 /// What the control plane knows and the port tells.
@@ -79,12 +83,18 @@ impl MetricsPort {
         let listener = options.metrics_port.map(bind).transpose()?;
         let (sender, stats) = mpsc::sync_channel(ANSWERS_MAX);
         let policy = ExitPolicy::from_rules(&options.metrics_port_policy);
-        Ok(MetricsPort { listener, policy, sender, stats, known: Known::default() })
+        let timings = options.heddle.timings.then(|| Arc::new(Timings::new()));
+        Ok(MetricsPort { listener, policy, sender, stats, known: Known::default(), timings })
     }
 
     /// Where shards report to.
     pub fn sender(&self) -> StatsSender {
         self.sender.clone()
+    }
+
+    /// What loops and endpoints tell their times to: to nobody, unless the operator wants to hear them.
+    pub fn stopwatch(&self) -> Stopwatch {
+        self.timings.as_ref().map_or_else(Stopwatch::default, |timings| Stopwatch::new(timings.clone()))
     }
 
     pub fn known(&self) -> Known {
@@ -102,6 +112,7 @@ impl MetricsPort {
             answers: self.stats,
             asked_at: None,
             known: self.known,
+            timings: self.timings,
             sockets_max,
         };
         std::thread::Builder::new().name("metrics".into()).spawn(move || server.run(&listener))?;
@@ -117,6 +128,7 @@ struct Server {
     answers: Receiver<(usize, Box<RelayStats>)>,
     asked_at: Option<Instant>,
     known: Known,
+    timings: Option<Arc<Timings>>,
     sockets_max: Option<u64>,
 }
 
@@ -153,7 +165,8 @@ impl Server {
         self.stats.iter().for_each(|stats| relay.add(stats));
         let counters = self.shards.iter().map(LoopHandle::counters).collect();
         let facts = self.known.facts().clone();
-        families::render(&Snapshot { relay, counters, facts, sockets_max: self.sockets_max })
+        let timings = self.timings.iter().flat_map(|timings| timings.told()).collect();
+        families::render(&Snapshot { relay, counters, facts, timings, sockets_max: self.sockets_max })
     }
 
     /// Asks all shards, and waits for those that answer soon.

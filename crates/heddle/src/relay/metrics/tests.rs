@@ -13,7 +13,8 @@ fn start(policy: &[&str]) -> SocketAddr {
     known.set_consensus(Some(RelayFlags { fast: true, ..RelayFlags::default() }), 7);
     known.set_signing_expires(1_800_000_000);
     known.on_memory_pressure(2);
-    let port = MetricsPort { listener: Some(listener), policy, sender, stats, known };
+    let timings = Some(Arc::new(Timings::new()));
+    let port = MetricsPort { listener: Some(listener), policy, sender, stats, known, timings };
     port.start(Vec::new(), Some(1000)).unwrap();
     addr
 }
@@ -43,6 +44,7 @@ fn metrics_are_told_to_those_that_may_ask() {
         "tor_relay_flag{type=\"Exit\"} 0",
         "heddle_consensus_relays 7",
         "heddle_queue_delay_seconds_bucket{le=\"+Inf\"} 0",
+        "heddle_step_seconds_count{step=\"datapath\"} 0",
     ] {
         assert!(body.lines().any(|found| found == line), "{line} is missing:\n{body}");
     }

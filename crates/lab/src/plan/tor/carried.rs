@@ -31,6 +31,10 @@ const COUNTS_AGE_MAX: Duration = Duration::from_millis(250);
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// The least share of cells that the transport must carry.
 const SHARE_MIN: f64 = 0.99;
+/// The most samples of a step's times; of more, every second or third or further one.
+const STEPS_MAX: u64 = 20_000;
+/// Where the middle of a bucket lies below its upper bound, in its mean: buckets have from 1/16 to 1/32 of their bound.
+const STEP_MIDDLE: f64 = 1.0 - 3.0 / 128.0;
 /// Where there are fewer cells than this, those of directories weigh too much to judge by the share.
 const CELLS_MIN: f64 = 10_000.0;
 
@@ -212,6 +216,12 @@ pub(super) fn figures(tor: &Tor, before: &Readings, after: &Readings) -> Vec<Sam
                 values: vec![value],
             });
         }
+        samples.extend(steps_us(before, after).map(|(step, values)| Sampled {
+            name: "step_us".to_owned(),
+            labels: of_relay.clone().into_iter().chain(labels([("step", step)])).collect(),
+            unit: "µs",
+            values,
+        }));
     }
     samples.extend(fallbacks.into_iter().map(|(reason, count)| Sampled {
         name: "fallbacks".into(),
@@ -220,6 +230,26 @@ pub(super) fn figures(tor: &Tor, before: &Readings, after: &Readings) -> Vec<Sam
         values: vec![count],
     }));
     samples
+}
+
+/// What each step of datagrams' ways took since `before`, in microseconds: the middle of the bucket for each time.
+fn steps_us<'a>(before: &Metrics, after: &'a Metrics) -> impl Iterator<Item = (&'a str, Vec<f64>)> {
+    const NAME: &str = "heddle_step_seconds";
+    let steps = after.values_of("heddle_step_seconds_count", "step");
+    steps.filter_map(move |step| {
+        let counts = after.histogram_since(before, NAME, &[("step", step)]);
+        let all: u64 = counts.iter().map(|(_, count)| count).sum();
+        let each = all.div_ceil(STEPS_MAX).max(1);
+        let mut values = Vec::new();
+        let mut seen = 0;
+        for (bound_s, count) in counts {
+            // The bound is a sixteenth above the next lower one, or less.
+            let times = (seen + count) / each - seen / each;
+            seen += count;
+            values.extend(std::iter::repeat_n(bound_s * 1e6 * STEP_MIDDLE, times as usize));
+        }
+        (!values.is_empty()).then_some((step, values))
+    })
 }
 
 fn transport(arm: &TorArm, relay: &Relay) -> Transport {

@@ -1,0 +1,109 @@
+//! How long the steps of datagrams' ways take, where `HeddleTimings` asks for it: a histogram for each, of fixed size, which all
+//! shards fill and the metrics tell.
+
+use heddle_proto::stopwatch::{Step, Timekeeper};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Buckets per doubling: a bound is at most a sixteenth too high.
+const PER_OCTAVE: u64 = 16;
+/// What takes 2^30 ns, about a second, or longer is in the last bucket.
+const OCTAVES: u64 = 30;
+const BUCKETS: usize = ((OCTAVES - 3) * PER_OCTAVE) as usize;
+
+/// The times of all steps.
+pub struct Timings {
+    anchor: Instant,
+    steps: [Histogram; Step::ALL.len()],
+}
+
+struct Histogram {
+    counts: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+}
+
+/// What is told of one step.
+pub struct Told {
+    pub step: Step,
+    /// Upper bounds in seconds and how many are at most that and above the bound before; buckets with none are left out.
+    pub buckets: Vec<(f64, u64)>,
+    pub sum_s: f64,
+}
+
+impl Timings {
+    pub fn new() -> Self {
+        let histogram =
+            |_| Histogram { counts: std::array::from_fn(|_| AtomicU64::new(0)), sum_ns: AtomicU64::new(0) };
+        Timings { anchor: Instant::now(), steps: std::array::from_fn(histogram) }
+    }
+
+    /// What was taken down so far.
+    pub fn told(&self) -> impl Iterator<Item = Told> {
+        Step::ALL.into_iter().zip(&self.steps).map(|(step, histogram)| {
+            let count = |bucket: usize| {
+                let count = histogram.counts[bucket].load(Ordering::Relaxed);
+                (count > 0).then(|| (upper_bound_ns(bucket) as f64 / 1e9, count))
+            };
+            let sum_s = histogram.sum_ns.load(Ordering::Relaxed) as f64 / 1e9;
+            Told { step, buckets: (0..BUCKETS).filter_map(count).collect(), sum_s }
+        })
+    }
+}
+
+impl Timekeeper for Timings {
+    fn now_ns(&self) -> u64 {
+        self.anchor.elapsed().as_nanos() as u64
+    }
+
+    fn took(&self, step: Step, ns: u64, times: u64) {
+        let histogram = &self.steps[step as usize];
+        histogram.counts[bucket(ns)].fetch_add(times, Ordering::Relaxed);
+        histogram.sum_ns.fetch_add(ns.saturating_mul(times), Ordering::Relaxed);
+    }
+}
+
+/// Below 16 each number has a bucket; above, its highest five bits choose one.
+fn bucket(ns: u64) -> usize {
+    if ns < PER_OCTAVE {
+        return ns as usize;
+    }
+    let shift = u64::from(ns.ilog2()) - 4;
+    ((shift * PER_OCTAVE + (ns >> shift)) as usize).min(BUCKETS - 1)
+}
+
+fn upper_bound_ns(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < 2 * PER_OCTAVE {
+        return bucket;
+    }
+    let shift = bucket / PER_OCTAVE - 1;
+    let start = (bucket % PER_OCTAVE + PER_OCTAVE) << shift;
+    start + ((1 << shift) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_time_lies_under_the_bound_of_its_bucket_and_above_the_one_before() {
+        for ns in (0..OCTAVES).flat_map(|power| [(1 << power) - 1, 1 << power, (1 << power) + 1]) {
+            let number = bucket(ns);
+            assert!(ns <= upper_bound_ns(number), "{ns}");
+            assert!(number == 0 || ns > upper_bound_ns(number - 1), "{ns}");
+        }
+        assert_eq!((bucket(u64::MAX), upper_bound_ns(BUCKETS - 1)), (BUCKETS - 1, (1 << OCTAVES) - 1));
+    }
+
+    #[test]
+    fn what_was_taken_down_is_told() {
+        let timings = Timings::new();
+        timings.took(Step::Emit, 10, 3);
+        timings.took(Step::Emit, 1000, 1);
+        let told: Vec<Told> = timings.told().collect();
+        let emit = told.iter().find(|told| told.step == Step::Emit).unwrap();
+        assert_eq!((emit.buckets.as_slice(), emit.sum_s), (&[(10e-9, 3), (1023e-9, 1)][..], 1030e-9));
+        assert!(told.iter().filter(|told| told.step != Step::Emit).all(|told| told.buckets.is_empty()));
+        assert!(timings.now_ns() <= timings.now_ns());
+    }
+}
