@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use crate::circuits_bench::{self, CircuitsArgs};
+use clap::{Args, Subcommand};
 use heddle_lab::bench::{self, BenchOptions, Kind};
 
 /// Examples for `heddle bench --help`.
@@ -15,11 +16,15 @@ Examples:
   heddle bench --kinds stock,tls --rounds 3
   heddle bench --circuits 1 --megabytes 100  one busy circuit instead of eight
   heddle bench --json
+  heddle bench circuits --kinds tcp-dtls     10,000 circuits between two relays: how fast, and in how much memory
 
 It starts a private network on loopback and leaves nothing behind but summary.json. Ratios are over the first kind.";
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// What is compared: stock, tls, quic, tcp-dtls.
     #[arg(long, value_delimiter = ',', default_value = "stock,tls,quic,tcp-dtls", value_name = "KINDS")]
     kinds: Vec<Kind>,
@@ -46,8 +51,17 @@ pub struct BenchArgs {
     json: bool,
 }
 
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Opens many circuits between two relays of each kind.
+    Circuits(CircuitsArgs),
+}
+
 /// Does what the arguments say.
 pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
+    if let Some(Other::Circuits(args)) = &args.other {
+        return circuits_bench::run(args);
+    }
     let options = BenchOptions {
         kinds: args.kinds,
         circuits: args.circuits,

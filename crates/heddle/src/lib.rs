@@ -1,7 +1,9 @@
 //! The parts of the `heddle` program that tests and other programs can use.
 
 pub mod bench_cli;
+pub mod circuits_bench;
 pub mod cli;
+pub mod crowd;
 pub mod demo_cli;
 pub mod emulate;
 pub mod lab_cli;

@@ -1,4 +1,4 @@
-//! Which TCP connections a process has, as Linux' `/proc` tells it.
+//! Which TCP connections a process has, and how many sockets, as Linux' `/proc` tells it.
 
 use std::fs;
 use std::io;
@@ -29,6 +29,30 @@ pub fn connections(pid: u32) -> Result<Vec<Connection>> {
         Ok(connections)
     };
     read().map_err(Error::io(format!("reading the connections of process {pid}")))
+}
+
+/// How many sockets a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counts {
+    /// Of all kinds.
+    pub all: usize,
+    /// UDP's, of both families.
+    pub udp: usize,
+}
+
+/// Counts the sockets of a process of this machine.
+pub fn count(pid: u32) -> Result<Counts> {
+    let read = || -> io::Result<Counts> {
+        let inodes = sockets(pid)?;
+        let mut udp = 0;
+        for table in ["udp", "udp6"] {
+            let table = fs::read_to_string(format!("/proc/{pid}/net/{table}"))?;
+            let of = table.lines().filter_map(|line| line.split_ascii_whitespace().nth(9)?.parse().ok());
+            udp += of.filter(|inode: &u64| inodes.contains(inode)).count();
+        }
+        Ok(Counts { all: inodes.len(), udp })
+    };
+    read().map_err(Error::io(format!("counting the sockets of process {pid}")))
 }
 
 /// The inodes of a process' sockets (proc_pid_fd(5)).
@@ -65,7 +89,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
 
     #[test]
     fn our_own_connections_are_seen_from_both_ends() {
@@ -78,6 +102,16 @@ mod tests {
         assert!(ours.contains(&Connection { local: wanted.remote, remote: wanted.local }));
         drop((here, there));
         assert!(!connections(std::process::id()).unwrap().contains(&wanted));
+    }
+
+    #[test]
+    fn our_own_sockets_are_counted() {
+        let udp = [0; 50].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let with = count(std::process::id()).unwrap();
+        drop(udp);
+        let without = count(std::process::id()).unwrap();
+        // Other tests have sockets too, but not so many.
+        assert!(with.udp >= 50 && with.all >= with.udp && without.udp < with.udp, "{with:?} {without:?}");
     }
 
     #[test]

@@ -13,6 +13,8 @@ mod shards;
 
 use crate::logging;
 use crate::torrc::{Options, Torrc, Warning};
+pub use link_identity::Judge;
+
 use address::Listeners;
 use control_plane::{ControlPlane, Reach};
 use heddle_dir::certs::ChannelCerts;

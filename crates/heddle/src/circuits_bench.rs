@@ -1,0 +1,224 @@
+//! `heddle bench circuits`: how fast circuits open between two relays, and what they hold once they are there.
+//!
+//! 1. A private network comes up on loopback, with two Heddle relays for each kind.
+//! 2. A crowd of clients ([`crate::crowd`]) has its channels to the first relay, and builds circuits to the second until
+//!    the two have found each other over the kind's transport. What both hold then is idle.
+//! 3. The crowd opens all circuits, each with ntor handshakes at both relays: CREATE2, EXTEND2, CREATE2. What both relays
+//!    hold then, and the sockets that they have, is told beside what they had when idle.
+
+use crate::crowd::{Crowd, CrowdOptions};
+use clap::Args;
+use heddle_dir::keys::{KeyOptions, RelayKeys};
+use heddle_lab::bench::{Kind, text};
+use heddle_lab::figures::{self, Samples, Summary, labels};
+use heddle_lab::metrics::Metrics;
+use heddle_lab::ports::PortBlock;
+use heddle_lab::sockets::{self, Counts};
+use heddle_lab::testnet::{Network, NetworkOptions, Program, Relay, RelayOptions};
+use heddle_lab::{interrupt, usage::Usage};
+use heddle_net::wall_clock;
+use heddle_proto::channel::Target;
+use heddle_proto::ids::{Ed25519Id, RsaId};
+use heddle_proto::origin::Hop;
+use heddle_proto::rng::Seed;
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+type Failure = Box<dyn Error>;
+
+/// The two relays of a path.
+const PLACES: [&str; 2] = ["first", "second"];
+/// How long relays may take to find each other, and for how long no circuit may be built.
+const PAIRING_MAX: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a relay may take to tell its metrics, and how old these are at most.
+const METRICS_MAX: Duration = Duration::from_secs(5);
+const METRICS_AGE: Duration = Duration::from_millis(250);
+/// How long relays are left alone before their idle memory is read.
+const REST: Duration = Duration::from_secs(2);
+/// Where less of the circuits is on the kind's transport, the figures are another one's too.
+const SHARE_MIN: f64 = 0.99;
+/// Circuits of one client. It looks through them for each cell that it sends.
+const CIRCUITS_PER_CLIENT: usize = 250;
+
+#[derive(Debug, Args)]
+pub struct CircuitsArgs {
+    /// What carries the circuits: tls, quic, tcp-dtls.
+    #[arg(long, value_delimiter = ',', default_value = "tls,quic,tcp-dtls", value_name = "KINDS")]
+    kinds: Vec<Kind>,
+    /// How many circuits.
+    #[arg(long, default_value_t = 10_000)]
+    count: usize,
+    /// Circuits that are under way at once.
+    #[arg(long, default_value_t = 200)]
+    in_flight: usize,
+    /// Where circuits.json goes.
+    #[arg(long, default_value = "target/bench", value_name = "DIR")]
+    out: PathBuf,
+    /// Prints the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does what the arguments say.
+pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
+    if args.kinds.contains(&Kind::Stock) || args.kinds.is_empty() || args.count == 0 || args.in_flight == 0 {
+        return Err("circuits are opened over tls, quic or tcp-dtls, one at least".into());
+    }
+    interrupt::install()?;
+    let summary = measure(args)?;
+    summary.write(&args.out.join("circuits.json"))?;
+    match args.json {
+        true => println!("{}", serde_json::to_string_pretty(&summary)?),
+        false => print!("{}", text(&summary)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
+    let mut ports = PortBlock::reserve()?;
+    let mut pairs = Vec::new();
+    let mut relays = Vec::new();
+    for kind in &args.kinds {
+        let metrics = [ports.take()?, ports.take()?];
+        for (place, port) in PLACES.iter().zip(metrics) {
+            relays.push(relay_options(*kind, place, port));
+        }
+        pairs.push((*kind, metrics.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))));
+    }
+    let network =
+        NetworkOptions { heddle: Some(std::env::current_exe()?), relays, ..NetworkOptions::default() };
+    let mut last = String::new();
+    let network = Network::start(&network, &mut |progress| {
+        if last != progress.step {
+            eprintln!("{}", progress.step);
+            progress.step.clone_into(&mut last);
+        }
+    })?;
+    let mut samples = Samples::default();
+    for (kind, metrics) in pairs {
+        eprintln!("{}: {} circuits", kind.name(), args.count);
+        let relays = PLACES.map(|place| network.relay(&nickname(kind, place)));
+        let [first, second] = relays;
+        let pair = Pair { kind, relays: [first?, second?], metrics };
+        pair.measure(args, &mut samples)?;
+        network.check()?;
+    }
+    Ok(Summary { commit: figures::commit(), figures: samples.figures() })
+}
+
+/// Two relays with circuits between them.
+struct Pair<'a> {
+    kind: Kind,
+    relays: [&'a Relay; 2],
+    metrics: [SocketAddr; 2],
+}
+
+/// What a relay holds at one moment.
+struct Held {
+    usage: Usage,
+    sockets: Counts,
+}
+
+impl Pair<'_> {
+    fn measure(&self, args: &CircuitsArgs, samples: &mut Samples) -> Result<(), Failure> {
+        let proxies = args.count.div_ceil(CIRCUITS_PER_CLIENT);
+        let path = self.relays.map(hop);
+        let [first, second] = path;
+        let options = CrowdOptions {
+            path: vec![first?, second?],
+            proxies,
+            in_flight: args.in_flight.div_ceil(proxies),
+        };
+        let mut crowd = Crowd::start(&options, &Seed::from_bytes([7; 32]))?;
+        let early = self.find_each_other(&mut crowd, proxies)?;
+        std::thread::sleep(REST);
+        let idle = self.held()?;
+        let begun = Instant::now();
+        crowd.open(early + args.count, PATIENCE)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let full = self.held()?;
+        interrupt::check()?;
+        let share = self.lanes()? / (early + args.count) as f64;
+        if share < SHARE_MIN {
+            eprintln!("Of the circuits only {:.1} % are on {}.", 100.0 * share, self.kind.name());
+        }
+        let transport = [("transport", self.kind.name())];
+        samples.add("circuits_per_s", labels(transport), "1/s", args.count as f64 / seconds);
+        samples.add("transport_lanes_share", labels(transport), "1", share);
+        for (place, (idle, full)) in PLACES.iter().zip(idle.iter().zip(&full)) {
+            let labels = || labels([("transport", self.kind.name()), ("relay", place)]);
+            let above = full.usage.rss_bytes as f64 - idle.usage.rss_bytes as f64;
+            samples.add("idle_memory_mb", labels(), "MB", idle.usage.rss_bytes as f64 / 1e6);
+            samples.add("memory_above_idle_mb", labels(), "MB", above / 1e6);
+            samples.add("bytes_per_circuit", labels(), "B", above / args.count as f64);
+            let cpu_ms = 1e3 * (full.usage.cpu_s - idle.usage.cpu_s) / args.count as f64;
+            samples.add("cpu_ms_per_circuit", labels(), "ms", cpu_ms);
+            let more = full.sockets.all as f64 - idle.sockets.all as f64;
+            samples.add("sockets_more", labels(), "1", more);
+            samples.add("udp_sockets", labels(), "1", full.sockets.udp as f64);
+        }
+        Ok(())
+    }
+
+    /// Has each of the crowd build a circuit, and then one of them after the other until one goes over the kind's transport.
+    /// Returns how many were built.
+    fn find_each_other(&self, crowd: &mut Crowd, proxies: usize) -> Result<usize, Failure> {
+        let begun = Instant::now();
+        let mut built = proxies;
+        loop {
+            crowd.open(built, PATIENCE)?;
+            interrupt::check()?;
+            if self.kind == Kind::Tls || self.lanes()? >= 1.0 {
+                return Ok(built);
+            }
+            if begun.elapsed() > PAIRING_MAX {
+                let seconds = PAIRING_MAX.as_secs();
+                let kind = self.kind.name();
+                return Err(format!("after {seconds} s the relays have not met over {kind}").into());
+            }
+            built += 1;
+        }
+    }
+
+    /// Circuits that the second relay has over the kind's transport.
+    fn lanes(&self) -> Result<f64, Failure> {
+        std::thread::sleep(METRICS_AGE);
+        let metrics = Metrics::scrape(self.metrics[1], METRICS_MAX)?;
+        Ok(metrics.sum("heddle_lanes", &[("transport", self.kind.name())]))
+    }
+
+    fn held(&self) -> Result<Vec<Held>, Failure> {
+        let held = |relay: &&Relay| Ok(Held { usage: relay.usage()?, sockets: sockets::count(relay.pid())? });
+        self.relays.iter().map(held).collect()
+    }
+}
+
+/// A relay's name at a place; nicknames have letters and digits only.
+fn nickname(kind: Kind, place: &str) -> String {
+    format!("{}{place}", kind.name().replace('-', ""))
+}
+
+fn relay_options(kind: Kind, place: &str, metrics_port: u16) -> RelayOptions {
+    RelayOptions::new(&nickname(kind, place), Program::Heddle)
+        .line(&format!("HeddleTransports {}", kind.name()))
+        .line(&format!("MetricsPort 127.0.0.1:{metrics_port}"))
+        .line("MetricsPortPolicy accept 127.0.0.1")
+}
+
+/// How clients reach a relay, by its own keys.
+fn hop(relay: &Relay) -> Result<Hop, Failure> {
+    let options = KeyOptions::new(relay.dir().join("data"), relay.nickname());
+    let mut rng = Seed::from_bytes([8; 32]).rng();
+    let keys = RelayKeys::load_or_create(options, wall_clock().as_secs(), &mut rng)?;
+    let ntor_key = keys.ntor_keys().first().ok_or("a relay has no onion key")?.public;
+    let target = Target {
+        rsa: RsaId(keys.rsa_id()),
+        ed25519: Some(Ed25519Id(keys.ed25519_id())),
+        addrs: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, relay.or_port()))],
+    };
+    Ok(Hop { target, ntor_key })
+}
