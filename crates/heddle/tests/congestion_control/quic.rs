@@ -13,6 +13,7 @@ use heddle_lab::metrics::Metrics;
 use heddle_lab::ports::PortBlock;
 use heddle_lab::testnet::RelayOptions;
 use heddle_lab::traffic::Content;
+use heddle_proto::stopwatch::Step;
 use rustix::net::{self, AddressFamily, SocketType};
 
 use crate::support::{Lab, TIMEOUT, eventually};
@@ -46,7 +47,8 @@ fn metrics_ports() -> &'static [(&'static str, SocketAddr)] {
 /// The relays of these tests.
 pub fn middles() -> Vec<RelayOptions> {
     let relay = |((name, line), (_, addr)): (&(&str, &str), &(&str, SocketAddr))| {
-        let relay = RelayOptions::heddle(name).line(line);
+        let timings = u8::from(*name == "dtlsmiddle");
+        let relay = RelayOptions::heddle(name).line(line).line(&format!("HeddleTimings {timings}"));
         relay.line(&format!("MetricsPort {addr}")).line("MetricsPortPolicy accept 127.0.0.1")
     };
     MIDDLES.iter().zip(metrics_ports()).map(relay).chain([walled()]).collect()
@@ -158,6 +160,12 @@ fn circuits_go_over_quic_in_plain_datagrams() {
 #[test]
 fn circuits_go_over_tcp_dtls_where_one_side_speaks_nothing_else() {
     carries_circuits_over("dtlsmiddle", "tcp-dtls");
+    let told = metrics("dtlsmiddle");
+    for step in Step::ALL {
+        let count = told.sum("heddle_step_seconds_count", &[("step", step.name())]);
+        let least = if step == Step::Timer { 1.0 } else { 1_000.0 };
+        assert!(count >= least, "{step:?}: {count}");
+    }
 }
 
 #[test]
