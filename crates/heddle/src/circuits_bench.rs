@@ -136,13 +136,13 @@ impl Pair<'_> {
         let mut crowd = Crowd::start(&options, &Seed::from_bytes([7; 32]))?;
         let early = self.find_each_other(&mut crowd, proxies)?;
         std::thread::sleep(REST);
-        let idle = self.held()?;
+        let (idle, lanes) = (self.held()?, self.lanes()?);
         let begun = Instant::now();
         crowd.open(early + args.count, PATIENCE)?;
         let seconds = begun.elapsed().as_secs_f64();
         let full = self.held()?;
         interrupt::check()?;
-        let share = self.lanes()? / (early + args.count) as f64;
+        let share = (self.lanes()? - lanes) / args.count as f64;
         if share < SHARE_MIN {
             eprintln!("Of the circuits only {:.1} % are on {}.", 100.0 * share, self.kind.name());
         }
