@@ -49,6 +49,8 @@ pub(crate) struct Port {
     pub readable: bool,
     /// A send may find room.
     pub writable: bool,
+    /// Whether the kernel is to tell when there is room.
+    pub room_watched: bool,
     /// Whether it stands in the loop's queue of ports to receive from.
     pub queued: bool,
     /// What waits for room, each with how much of it is sent; oldest first.
@@ -85,6 +87,7 @@ impl Port {
             offload: state,
             readable: true,
             writable: true,
+            room_watched: false,
             queued: false,
             held: VecDeque::new(),
             held_bytes: 0,

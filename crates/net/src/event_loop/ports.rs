@@ -2,6 +2,9 @@
 //!
 //! They are edge-triggered like sockets, and always drained, whatever the node does with what came: a port has one
 //! receive in each round, before the sockets have theirs, and its bytes count for the same batch.
+//!
+//! Room to send is watched only while there is none: the kernel tells of it whenever a datagram has left, which would wake
+//! the loop up once for each call that it made.
 
 use super::{EventLoop, PORTS_MAX, READ_BATCH_BYTES, TOKEN_PORTS};
 use crate::clock;
@@ -46,9 +49,8 @@ impl<N: Node> EventLoop<N> {
         let id = u8::try_from(n).ok().filter(|_| n < PORTS_MAX);
         let id = id.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many UDP ports"))?;
         let port = Port::new(socket, self.options.udp_offload)?;
-        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
         self.counters.epoll_ctls += 1;
-        epoll::add(&self.epoll, port.socket(), epoll::EventData::new_u64(TOKEN_PORTS - n as u64), flags)?;
+        epoll::add(&self.epoll, port.socket(), token(n), flags(false))?;
         self.ports.buffer.get_or_insert_with(RecvBuffer::new);
         self.ports.all.push(port);
         self.ports.queue(n);
@@ -65,6 +67,21 @@ impl<N: Node> EventLoop<N> {
             port.flush(&mut self.counters);
         }
         self.ports.queue(n);
+        self.watch_room(n);
+    }
+
+    /// Watches a port's room to send if there is none, and no longer if there is.
+    fn watch_room(&mut self, n: usize) {
+        let Some(port) = self.ports.all.get_mut(n) else { return };
+        let watch = !port.writable;
+        if watch == port.room_watched {
+            return;
+        }
+        self.counters.epoll_ctls += 1;
+        // Changing what is watched tells of room that there is by now. Where it fails the next send tries again.
+        if epoll::modify(&self.epoll, port.socket(), token(n), flags(watch)).is_ok() {
+            port.room_watched = watch;
+        }
     }
 
     /// Receives once from each port that has something.
@@ -102,11 +119,22 @@ impl<N: Node> EventLoop<N> {
     }
 
     pub(super) fn send_datagrams(&mut self, port: PortId, transmit: Transmit) {
-        let Some(port) = self.ports.all.get_mut(usize::from(port.0)) else {
+        let n = usize::from(port.0);
+        let Some(port) = self.ports.all.get_mut(n) else {
             return self.buf.clear();
         };
         let (lap, datagrams) = (self.stopwatch.begin(), self.buf.len().div_ceil(transmit.stride.max(1)));
         port.send(transmit, &mut self.buf, &mut self.counters);
         self.stopwatch.end_shared(lap, Step::Send, datagrams as u64);
+        self.watch_room(n);
     }
+}
+
+fn token(n: usize) -> epoll::EventData {
+    epoll::EventData::new_u64(TOKEN_PORTS - n as u64)
+}
+
+fn flags(room: bool) -> EventFlags {
+    let flags = EventFlags::IN | EventFlags::ET;
+    if room { flags | EventFlags::OUT } else { flags }
 }

@@ -175,6 +175,24 @@ fn a_coalesced_burst_comes_as_one() {
 }
 
 #[test]
+fn nobody_is_woken_up_for_datagrams_that_have_left() {
+    const SENT: u64 = 50;
+    for udp_offload in OFFLOAD {
+        let (sender, _) = puppet(options(udp_offload), loopback());
+        let peer = peer();
+        let transmit = Transmit { to: peer.local_addr().unwrap(), from: None, ecn: 0, stride: 1000 };
+        for _ in 0..SENT {
+            sender.say([Say::Datagrams(PortId(0), transmit, vec![5; 1000])]);
+            assert_eq!(peer.recv(&mut [0; 1000]).unwrap(), 1000);
+        }
+        let counters = counters_at_the_end(sender);
+        assert_eq!(counters.datagrams_sent, SENT);
+        // One for each of ours and one for the end.
+        assert!(counters.events <= SENT + 1, "{counters:?}");
+    }
+}
+
+#[test]
 fn congestion_marks_and_addresses_go_both_ways() {
     let (receiver, info) = puppet(options(true), None);
     let (sender, _) = puppet(options(true), loopback());
