@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
 
-/// Messages of one receive. With coalescing each may hold 64 datagrams.
-const RECV_BATCH: usize = 4;
+/// Messages of one receive. With coalescing each may hold 64 datagrams, but one in two is an acknowledgement alone.
+const RECV_BATCH: usize = 8;
 /// Datagrams of one round of a plain port.
 const RECV_BATCH_PLAIN: usize = 32;
 /// The longest message: what an IPv4 packet can carry, coalesced or not.
