@@ -5,6 +5,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::time::Instant;
 use quinn_proto::{Connection, ReadError, StreamId, VarInt, WriteError};
+use std::collections::VecDeque;
 
 /// Bytes of a cell on a flow: its command and its body, since the stream says which circuit it is of.
 pub(super) const FLOW_CELL_LEN: usize = 1 + BODY_LEN;
@@ -12,6 +13,10 @@ pub(super) const FLOW_CELL_LEN: usize = 1 + BODY_LEN;
 /// Cells of one flow that are put together before quinn is given them. It looks through what it was given and nobody
 /// acknowledged for every frame that it writes, so a few long pieces cost less than many short ones.
 pub(super) const OUTBOX_CELLS: usize = 16;
+
+/// Pieces, of one packet each, that are taken from quinn at a time: each time it looks the stream up and puts it back. What
+/// was taken counts as read, so this is what a flow that is held may keep beyond its window.
+const PIECES_MAX: usize = 8;
 
 /// Where a flow stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +48,12 @@ pub(super) struct Flow {
     pub(super) is_pending: bool,
     /// Whether the relay knows that it takes no cells, and is to hear when it does.
     pub(super) is_waited_for: bool,
-    /// What was read of the stream and not worked off yet: the rest of one packet. It begins with the cell that is lent,
-    /// if `is_lent`.
+    /// What was read of the stream and not worked off yet: the rest of one packet, and the pieces of those that come after
+    /// it. It begins with the cell that is lent, if `is_lent`.
     unread: Bytes,
+    pieces: VecDeque<Bytes>,
+    /// Whether the peer ended the stream after these.
+    is_finished: bool,
     is_lent: bool,
     pub(super) is_held: bool,
     /// Whether it stands in the queue of readable flows.
@@ -85,6 +93,8 @@ impl Flow {
             is_pending: false,
             is_waited_for: false,
             unread: Bytes::new(),
+            pieces: VecDeque::new(),
+            is_finished: false,
             is_lent: false,
             is_held: false,
             is_queued: false,
@@ -115,41 +125,55 @@ impl Flow {
         &self.unread[..FLOW_CELL_LEN]
     }
 
-    /// Reads until there is a whole cell. One that lies in two chunks is put together where it is lent from.
+    /// Goes on until there is a whole cell. One that lies in two pieces is put together where it is lent from.
     fn read_more(&mut self, quinn: &mut Connection, straddler: &mut Straddler) -> More {
+        loop {
+            let Some(piece) = self.pieces.pop_front() else {
+                if self.take_pieces(quinn) {
+                    continue;
+                }
+                return if self.is_finished { More::Finished } else { More::Nothing };
+            };
+            let (have, missing) = (self.unread.len(), FLOW_CELL_LEN - self.unread.len());
+            if have == 0 {
+                self.unread = piece;
+            } else if piece.len() >= missing {
+                straddler[..have].copy_from_slice(&self.unread);
+                straddler[have..].copy_from_slice(&piece[..missing]);
+                self.unread = piece;
+                self.unread.advance(missing);
+                return More::Straddler;
+            } else {
+                let mut joined = BytesMut::with_capacity(FLOW_CELL_LEN);
+                joined.extend_from_slice(&self.unread);
+                joined.extend_from_slice(&piece);
+                self.unread = joined.freeze();
+            }
+            if self.unread.len() >= FLOW_CELL_LEN {
+                return More::Unread;
+            }
+        }
+    }
+
+    /// Takes what quinn has, up to [`PIECES_MAX`] of them. Returns whether there are any.
+    fn take_pieces(&mut self, quinn: &mut Connection) -> bool {
         let mut stream = quinn.recv_stream(self.stream);
         let Ok(mut chunks) = stream.read(true) else {
-            return More::Nothing;
+            return false;
         };
-        let more = loop {
+        while self.pieces.len() < PIECES_MAX {
             match chunks.next(usize::MAX) {
-                Ok(Some(chunk)) => {
-                    let (have, missing) = (self.unread.len(), FLOW_CELL_LEN - self.unread.len());
-                    if have == 0 {
-                        self.unread = chunk.bytes;
-                    } else if chunk.bytes.len() >= missing {
-                        straddler[..have].copy_from_slice(&self.unread);
-                        straddler[have..].copy_from_slice(&chunk.bytes[..missing]);
-                        self.unread = chunk.bytes;
-                        self.unread.advance(missing);
-                        break More::Straddler;
-                    } else {
-                        let mut joined = BytesMut::with_capacity(FLOW_CELL_LEN);
-                        joined.extend_from_slice(&self.unread);
-                        joined.extend_from_slice(&chunk.bytes);
-                        self.unread = joined.freeze();
-                    }
-                    if self.unread.len() >= FLOW_CELL_LEN {
-                        break More::Unread;
-                    }
+                Ok(Some(chunk)) => self.pieces.push_back(chunk.bytes),
+                Ok(None) => {
+                    self.is_finished = true;
+                    break;
                 }
-                Ok(None) => break More::Finished,
                 // The peer's reset is noticed when its event is handled.
-                Err(ReadError::Blocked | ReadError::Reset(_)) => break More::Nothing,
+                Err(ReadError::Blocked | ReadError::Reset(_)) => break,
             }
-        };
+        }
         let _ = chunks.finalize();
-        more
+        !self.pieces.is_empty()
     }
 
     /// Takes a cell. Returns whether it is time to give quinn what has gathered.
@@ -205,6 +229,7 @@ impl Flow {
         self.outbox = BytesMut::new();
         self.unwritten = Bytes::new();
         self.unread = Bytes::new();
+        self.pieces = VecDeque::new();
         self.is_lent = false;
     }
 }
