@@ -4,15 +4,18 @@ use aws_lc_rs::cipher::{AES_128, EncryptionContext, StreamingEncryptingKey, Unbo
 use aws_lc_rs::iv::FixedLength;
 use zeroize::Zeroize;
 
-use crate::cell::Body;
+use crate::cell::{BODY_LEN, Body};
 
 const BLOCK_LEN: usize = 16;
+
+/// The whole blocks that a cell takes at most.
+const FRESH_LEN: usize = BODY_LEN.next_multiple_of(BLOCK_LEN);
 
 /// The keystream of one direction of one hop: AES-128-CTR that starts at counter zero.
 ///
 /// AWS-LC's streaming interface wants room for a whole block at the end of the output, which a
-/// cell body does not have. So it is only ever given whole blocks: the block that straddles two
-/// cells is made apart, and what the first cell leaves of it is kept for the second.
+/// cell body does not have. So the keystream of a cell is made apart, in whole blocks and with one
+/// call, and what the last block has left is kept for the next cell.
 pub(super) struct Keystream {
     cipher: StreamingEncryptingKey,
     /// The straddling block; its last `spare` bytes are still unused.
@@ -35,29 +38,21 @@ impl Keystream {
         let (dst_head, dst_rest) = dst.split_at_mut(self.spare);
         xor(src_head, &self.block[BLOCK_LEN - self.spare..], dst_head);
 
-        let whole_len = src_rest.len() / BLOCK_LEN * BLOCK_LEN;
-        let (src_whole, src_tail) = src_rest.split_at(whole_len);
-        let (dst_whole, dst_tail) = dst_rest.split_at_mut(whole_len);
-        self.encrypt_blocks(src_whole, dst_whole);
+        let mut fresh = [0; FRESH_LEN];
+        let fresh = &mut fresh[..src_rest.len().next_multiple_of(BLOCK_LEN)];
+        self.cipher
+            .less_safe_update(&[0; FRESH_LEN][..fresh.len()], fresh)
+            .expect("the output of whole blocks is as long as the input");
+        xor(src_rest, fresh, dst_rest);
 
-        self.spare = 0;
-        if !src_tail.is_empty() {
-            let mut block = [0; BLOCK_LEN];
-            self.encrypt_blocks(&[0; BLOCK_LEN], &mut block);
-            self.block = block;
-            xor(src_tail, &self.block, dst_tail);
-            self.spare = BLOCK_LEN - src_tail.len();
-        }
+        self.spare = fresh.len() - src_rest.len();
+        self.block.copy_from_slice(&fresh[fresh.len() - BLOCK_LEN..]);
     }
 
     /// Applies the next 509 bytes of the keystream to `body`.
     pub(super) fn apply_in_place(&mut self, body: &mut Body) {
         let src = *body;
         self.apply(&src, body);
-    }
-
-    fn encrypt_blocks(&mut self, src: &[u8], dst: &mut [u8]) {
-        self.cipher.less_safe_update(src, dst).expect("the output of whole blocks is as long as the input");
     }
 }
 
@@ -76,7 +71,6 @@ fn xor(src: &[u8], keystream: &[u8], dst: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::BODY_LEN;
 
     #[test]
     fn cells_continue_one_keystream() {
