@@ -16,7 +16,8 @@ use std::time::Instant;
 const ONE_FLOW: u32 = 256;
 
 /// The notes. Times are nanoseconds after the anchor. The connection and its controller are called by one thread, so no
-/// order between the fields is needed; they are atomic because quinn wants controllers to be `Sync`.
+/// order between the fields is needed, nor any change of a field at once; they are atomic because quinn wants controllers to
+/// be `Sync`.
 #[derive(Debug)]
 pub(super) struct Gauge {
     anchor: Instant,
@@ -73,13 +74,17 @@ impl Gauge {
 
     /// Bytes found lost since this was last called.
     pub(super) fn take_lost_bytes(&self) -> u64 {
-        self.lost_bytes.swap(0, Relaxed)
+        let lost = self.lost_bytes.load(Relaxed);
+        self.lost_bytes.store(0, Relaxed);
+        lost
     }
 
     /// What held packets back since this was last called.
     pub(super) fn take_hindrance(&self) -> Hindrance {
+        let asked = self.asked.load(Relaxed);
+        self.asked.store(0, Relaxed);
         // quinn compares the window with what is in flight, and then gives it to its pacer.
-        match self.asked.swap(0, Relaxed) {
+        match asked {
             0 => Hindrance::Nothing,
             1 => Hindrance::Window,
             _ => Hindrance::Pace,
@@ -139,7 +144,9 @@ impl Gauge {
         if self.asked.load(Relaxed) == 0 {
             return;
         }
-        if self.in_flight.fetch_add(bytes, Relaxed) == 0 {
+        let in_flight = self.in_flight.load(Relaxed);
+        self.in_flight.store(in_flight + bytes, Relaxed);
+        if in_flight == 0 {
             self.waiting_since_ns.store(self.ns(now), Relaxed);
         }
     }
@@ -151,7 +158,7 @@ impl Gauge {
     }
 
     fn on_lost(&self, bytes: u64) {
-        self.lost_bytes.fetch_add(bytes, Relaxed);
+        self.lost_bytes.store(self.lost_bytes.load(Relaxed) + bytes, Relaxed);
         let in_flight = self.in_flight.load(Relaxed);
         self.in_flight.store(in_flight.saturating_sub(bytes), Relaxed);
     }
@@ -207,7 +214,7 @@ impl Controller for Gauged {
     }
 
     fn window(&self) -> u64 {
-        self.gauge.asked.fetch_add(1, Relaxed);
+        self.gauge.asked.store(self.gauge.asked.load(Relaxed).saturating_add(1), Relaxed);
         self.gauge.overdrawn(self.controller.window())
     }
 
