@@ -87,9 +87,6 @@ const EMPTY_TESTS_MAX: u32 = 20;
 const CONTENDED_FOR: Duration = Duration::from_secs(30);
 const LONG_AGAIN: Duration = Duration::from_secs(1);
 
-/// What peers put acknowledgements off by at most: it is seen in round trips when few packets are on their way.
-pub(crate) const ACK_DELAY: Duration = Duration::from_millis(5);
-
 /// For how long the shortest round trip is remembered.
 const BASE_WINDOW: Duration = Duration::from_secs(30);
 
@@ -115,6 +112,8 @@ pub(crate) struct Shared {
     packets: f64,
     /// Bytes of a full packet.
     packet_bytes: f64,
+    /// What the peer puts acknowledgements off by at most: it is seen in round trips when few packets are on their way.
+    ack_delay: Duration,
     /// Circuits that the connection stands for, at least one.
     flows: f64,
     /// How much round trips differ from one another.
@@ -175,12 +174,14 @@ struct Losses {
 }
 
 impl Shared {
-    /// For a connection that begins now and whose packets have so many bytes.
-    pub(crate) fn new(now: Instant, packet_bytes: u16) -> Self {
+    /// For a connection that begins now and whose packets have so many bytes. Its peer puts acknowledgements off by
+    /// `ack_delay` at most.
+    pub(crate) fn new(now: Instant, packet_bytes: u16, ack_delay: Duration) -> Self {
         Shared {
             mode: Mode::Startup,
             packets: PACKETS_INITIAL,
             packet_bytes: f64::from(packet_bytes),
+            ack_delay,
             flows: 1.0,
             rtt_deviation: Duration::ZERO,
             base: Base { since: now, now: None, before: None },
@@ -237,7 +238,7 @@ impl Shared {
         self.base.add(now, rtt);
         let base = self.base.get().unwrap_or(rtt);
         let is_one = self.round.packets < 2;
-        let rtt = if is_one { rtt.saturating_sub(ACK_DELAY).max(base) } else { rtt };
+        let rtt = if is_one { rtt.saturating_sub(self.ack_delay).max(base) } else { rtt };
         let queue = rtt.saturating_sub(base);
         let is_used = self.is_used();
         self.losses.decay();
@@ -434,6 +435,11 @@ impl Shared {
         }
     }
 
+    /// A probe that took part in no traffic came back after so long.
+    pub(crate) fn on_probe(&mut self, now: Instant, rtt: Duration) {
+        self.base.add(now, rtt);
+    }
+
     /// What is in flight after acknowledgements.
     pub(crate) fn set_in_flight(&mut self, bytes: u64) {
         self.round.in_flight = bytes;
@@ -459,6 +465,11 @@ impl Shared {
     /// What may be in flight at first.
     pub(crate) fn initial_window_bytes(&self) -> u64 {
         (PACKETS_INITIAL * self.packet_bytes) as u64
+    }
+
+    /// Whether the window doubles with each round trip.
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(self.mode, Mode::Startup)
     }
 }
 

@@ -22,8 +22,9 @@ mod links;
 mod options;
 mod path;
 mod session;
+mod shared;
 
-pub use options::{DtlsOptions, InvalidOptions};
+pub use options::{CongestionControl, DtlsOptions, InvalidOptions};
 
 use connection::Connection;
 use core::fmt;

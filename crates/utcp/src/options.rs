@@ -11,6 +11,9 @@ pub enum Algorithm {
     Cubic,
     /// Reno (RFC 5681) with appropriate byte counting (RFC 3465).
     Reno,
+    /// None: the session's [`SessionController`](crate::congestion::SessionController) grants what may leave. Of use in a
+    /// [`Mux`](crate::compact::Mux) alone, which sets it.
+    Granted,
 }
 
 /// When a connection without traffic asks whether its peer is still there (RFC 9293, section 3.8.4).

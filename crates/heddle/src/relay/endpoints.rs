@@ -121,10 +121,12 @@ fn bind_port(choice: UdpPort, or_port: u16, offset: u16) -> Result<UdpSocket, Un
 }
 
 fn dtls_options(options: &Options) -> DtlsOptions {
-    match options.heddle.udp_offload {
+    let defaults = match options.heddle.udp_offload {
         true => DtlsOptions::new(anchor()),
         false => DtlsOptions::plain(anchor()),
-    }
+    };
+    let congestion = options.heddle.tcp_congestion_control.unwrap_or(defaults.congestion);
+    DtlsOptions { congestion, ..defaults }
 }
 
 fn quic_options(options: &Options) -> QuicOptions {

@@ -2,6 +2,7 @@
 
 use heddle_proto::relay::Scheduler;
 use heddle_proto::time::Duration;
+use heddle_transport::dtls;
 use heddle_transport::quic::CongestionControl;
 
 use super::settings::{Setting, count, flag, items, one, put};
@@ -35,6 +36,8 @@ pub struct HeddleOptions {
     pub quic_congestion_control: Option<CongestionControl>,
     /// `HeddleTimings`: whether metrics tell how long the steps of datagrams' ways take, for experiments.
     pub timings: bool,
+    /// `HeddleTCPCongestionControl`: what governs the flows of `tcp-dtls`; `None` is the transport's default.
+    pub tcp_congestion_control: Option<dtls::CongestionControl>,
     /// `HeddleScheduler`: which circuit of a channel or connection sends next.
     pub scheduler: Scheduler,
 }
@@ -73,6 +76,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         put(&mut o.heddle.quic_congestion_control, congestion_control(v))
     }),
     one("HeddleTimings", |o, v, _| put(&mut o.heddle.timings, flag(v))),
+    one("HeddleTCPCongestionControl", |o, v, _| {
+        put(&mut o.heddle.tcp_congestion_control, tcp_congestion_control(v))
+    }),
     one("HeddleScheduler", |o, v, _| put(&mut o.heddle.scheduler, scheduler(v))),
 ];
 
@@ -109,6 +115,7 @@ impl Default for HeddleOptions {
             udp_offload: true,
             quic_congestion_control: None,
             timings: false,
+            tcp_congestion_control: None,
             scheduler: Scheduler::default(),
         }
     }
@@ -169,6 +176,16 @@ fn congestion_control(text: &str) -> Result<Option<CongestionControl>, String> {
         "cubic" => Ok(Some(CongestionControl::Cubic)),
         "bbr" => Ok(Some(CongestionControl::Bbr)),
         _ => Err(format!("`{text}` is none of auto, shared, cubic and bbr")),
+    }
+}
+
+fn tcp_congestion_control(text: &str) -> Result<Option<dtls::CongestionControl>, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(None),
+        "shared" => Ok(Some(dtls::CongestionControl::Shared)),
+        "cubic" => Ok(Some(dtls::CongestionControl::Cubic)),
+        "reno" => Ok(Some(dtls::CongestionControl::Reno)),
+        _ => Err(format!("`{text}` is none of auto, shared, cubic and reno")),
     }
 }
 

@@ -157,6 +157,7 @@ fn options_of_our_own_are_read_in_any_case() {
     assert!(relay("HeddleTimings 1").heddle.timings && !relay("").heddle.timings);
     assert_ne!(relay("HeddleScheduler ewma").heddle.scheduler, plain.scheduler);
     assert!(relay("HeddleQUICCongestionControl bbr").heddle.quic_congestion_control.is_some());
+    assert!(relay("HeddleTCPCongestionControl reno").heddle.tcp_congestion_control.is_some());
 }
 
 #[test]
@@ -244,6 +245,10 @@ fn every_error_names_its_line_and_the_mend() {
         (
             "HeddleQUICCongestionControl reno",
             "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, shared, cubic and bbr",
+        ),
+        (
+            "HeddleTCPCongestionControl bbr",
+            "torrc:1: HeddleTCPCongestionControl: `bbr` is none of auto, shared, cubic and reno",
         ),
         ("HeddleShards 0", "torrc:1: HeddleShards: `0` is neither `auto` nor a number from 1 to 64"),
         (

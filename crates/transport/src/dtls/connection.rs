@@ -14,21 +14,22 @@
 //! 3. A path is dead when three probe time-outs passed without anything from the peer (1 + 2 + 4 of them, since each waits
 //!    twice as long) after something that it must answer. PINGs ask.
 
+mod room;
+
 use super::control::{self, Control, Proofs};
-use super::flow::{FLOW_CELL_LEN, Lent};
+use super::flow::Lent;
 use super::flows::Flows;
 use super::ids::{ID_LEN, Records, SessionId, may_come};
 use super::key::{KEY_LEN, OurKey};
-use super::options::{DATAGRAM_BYTES_MIN, DtlsOptions, UNIT_BYTES};
+use super::options::{CongestionControl, DATAGRAM_BYTES_MIN, DtlsOptions, UNIT_BYTES};
 use super::path::Path;
 use super::session::{News, RECORD_OVERHEAD, Session};
+use super::shared::SharedOfSession;
 use super::{TOKEN_LEN, tcp};
 use core::net::{IpAddr, SocketAddr};
-use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::cell::{CircId, Command};
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{
-    ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState, Transmit,
-};
+use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions, Transmit};
 use heddle_proto::stopwatch::{Step, Stopwatch};
 use heddle_proto::time::{Duration, Instant};
 use heddle_utcp::BufferPool;
@@ -45,8 +46,6 @@ const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;
 const LINGER: Duration = Duration::from_secs(3);
 const LAST_WORDS_MAX: u32 = 8;
 
-/// Cells that may be taken at once.
-const CAPACITY_CELLS: usize = 256;
 /// How soon to look again whether the pool has memory.
 const STARVED_WAIT: Duration = Duration::from_millis(10);
 
@@ -88,6 +87,8 @@ pub(super) struct Connection {
     /// A datagram that did not fit the last batch.
     kept: Option<Vec<u8>>,
     path: Path,
+    /// Since when the circuits are counted that share the window.
+    epoch_since: Instant,
     /// Whether there was no capacity, so that the relay waits to hear of more.
     is_full: bool,
     notices: Notices,
@@ -166,6 +167,7 @@ impl Connection {
             segments: Vec::new(),
             kept: None,
             path: Path::new(now, parts.options),
+            epoch_since: now,
             is_full: false,
             notices: Notices::default(),
             counts: Counts::default(),
@@ -229,7 +231,7 @@ impl Connection {
         }
         if self.state == State::Proving && self.proving.their_flows_max.is_some() {
             // It opens flows, so it has seen our proof, though it did not reach us how long that was.
-            self.open();
+            self.open(now);
         }
         let Some(mux) = self.tcp.as_mut().filter(|_| self.state == State::Open) else {
             return;
@@ -271,11 +273,18 @@ impl Connection {
             }
             _ if !is_believed => {}
             Control::Ping { number } => self.queue_control(control::pong(number)),
-            Control::Pong { number } => self.path.on_pong(now, number),
+            Control::Pong { number } => {
+                let round_trip = self.path.on_pong(now, number);
+                let controller = self.tcp.as_mut().and_then(Mux::controller_mut);
+                if let (Some(round_trip), Some(controller)) = (round_trip, controller) {
+                    let ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+                    controller.on_probe(tcp(now), ns);
+                }
+            }
         }
         let is_proved = self.proving.their_flows_max.is_some() && self.proving.seen_bytes > 0;
         if self.state == State::Proving && is_proved {
-            self.open();
+            self.open(now);
         }
     }
 
@@ -285,15 +294,25 @@ impl Connection {
         }
     }
 
-    fn open(&mut self) {
+    fn open(&mut self, now: Instant) {
         let bytes = self.proving.seen_bytes.max(DATAGRAM_BYTES_MIN);
         let room = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
         let mux = self.options.mux(u16::try_from(room).unwrap_or(u16::MAX), self.flows_max);
-        self.tcp = Some(Mux::new(mux, self.pool.clone()));
+        let pool = self.pool.clone();
+        self.tcp = Some(match self.options.congestion {
+            CongestionControl::Shared => {
+                Mux::with_controller(mux, pool, |mss_bytes| Box::new(SharedOfSession::new(now, mss_bytes)))
+            }
+            CongestionControl::Cubic | CongestionControl::Reno => Mux::new(mux, pool),
+        });
+        self.epoch_since = now;
         let ours_max = self.proving.their_flows_max.unwrap_or(0);
         self.flows = Flows::new(self.role, ours_max, self.options.first_cell_timeout);
         self.state = State::Open;
         self.notices.ready = true;
+        // The round trip before there is traffic tells later how long the wire's queue is.
+        let number = self.path.next_ping(now);
+        self.queue_control(control::ping(number));
     }
 
     fn fault(&mut self, now: Instant, what: &str) {
@@ -370,7 +389,8 @@ impl Connection {
                 let (probe, death) = self.path.probe_and_death();
                 let mux = self.tcp.as_ref().and_then(Mux::poll_timeout);
                 let mux = mux.map(|at| Instant::from_nanos(at.as_nanos()));
-                let starved = (self.is_full || self.flows.is_starved()).then(|| now + STARVED_WAIT);
+                let is_starved = self.is_full && self.pool_cells() == 0 || self.flows.is_starved();
+                let starved = is_starved.then(|| now + STARVED_WAIT);
                 let flows = self.flows.poll_timeout();
                 [Some(probe), death, self.proving.due, dtls, mux, starved, flows].into_iter().flatten().min()
             }
@@ -414,10 +434,7 @@ impl Connection {
             self.flows.feed(mux);
             self.flows.on_events(now, mux);
         }
-        if self.is_full && self.capacity() > 0 {
-            self.is_full = false;
-            self.notices.capacity = true;
-        }
+        self.note_capacity();
     }
 
     /// Appends the next batch of datagrams to `out`.
@@ -448,6 +465,7 @@ impl Connection {
                 break;
             }
         }
+        self.note_capacity();
         (stride > 0).then_some(Transmit { to: self.peer, from: self.local, ecn: 0, stride })
     }
 
@@ -535,43 +553,5 @@ impl Connection {
 
     pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
         self.flows.hold(circ_id, hold);
-    }
-
-    /// Cells that may be taken now: as many as there is memory for. Each flow says for itself what would leave promptly.
-    pub(super) fn capacity(&self) -> usize {
-        /// The pool lends chunks of 2 KiB, and keeps a quarter for what is received.
-        const CHUNK_BYTES: usize = 2048;
-        if self.state != State::Open {
-            return 0;
-        }
-        let reserve = self.options.pool_bytes_max / 4;
-        let room = self.pool.available_bytes().saturating_sub(reserve) / CHUNK_BYTES;
-        room.min(CAPACITY_CELLS)
-    }
-
-    pub(super) fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
-        let Some(mux) = self.tcp.as_mut() else {
-            return FlowState::Open;
-        };
-        let state = self.flows.send(now, mux, circ_id, command, body);
-        self.is_full |= self.capacity() == 0;
-        state
-    }
-
-    /// Sums over the flows that there are.
-    pub(super) fn stats(&self) -> ConnectionStats {
-        let mut stats = ConnectionStats {
-            rtt_ns: self.path.round_trip().map_or(0, |rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),
-            sent_bytes: self.counts.sent_bytes,
-            received_bytes: self.counts.received_bytes,
-            sent_packets: self.counts.sent_datagrams,
-            ..ConnectionStats::default()
-        };
-        for flow in self.tcp.iter().flat_map(|mux| mux.ids().filter_map(|id| mux.stats(id))) {
-            stats.window_bytes += flow.window_bytes;
-            stats.lost_packets += flow.counts.retransmissions;
-            stats.queued_cells += flow.unacknowledged_bytes / FLOW_CELL_LEN as u64;
-        }
-        stats
     }
 }

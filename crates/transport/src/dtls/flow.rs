@@ -1,5 +1,6 @@
 //! One flow: a circuit's cells in a TCP connection of its own, 510 bytes each, command and body.
 
+use crate::congestion::Share;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::time::Instant;
 use heddle_utcp::compact::FlowId;
@@ -37,6 +38,8 @@ pub(super) struct Flow {
     pub(super) is_blocked: bool,
     /// Cells lent in this turn.
     pub(super) turn_cells: u32,
+    /// Its part in what the connection sends.
+    pub(super) share: Share,
 }
 
 impl Flow {
@@ -52,6 +55,7 @@ impl Flow {
             is_queued: false,
             is_blocked: false,
             turn_cells: 0,
+            share: Share::default(),
         }
     }
 

@@ -11,6 +11,7 @@
 //! A flow that the peer opened is called by its port id: that plus one, with the highest bit if the dialler opened it.
 
 use super::flow::{FLOW_CELL_LEN, Flow, Lent, Stage};
+use crate::congestion::Shares;
 use foldhash::fast::FixedState;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -59,6 +60,7 @@ pub(super) struct Flows {
     ours: u32,
     ours_max: u32,
     is_room_news: bool,
+    shares: Shares,
 }
 
 /// A DESTROY that the relay has not seen.
@@ -84,6 +86,7 @@ impl Flows {
             ours: 0,
             ours_max,
             is_room_news: true,
+            shares: Shares::default(),
         }
     }
 
@@ -337,6 +340,7 @@ impl Flows {
         if flow.stage == Stage::Ended {
             return FlowState::Open;
         }
+        self.shares.count(&mut flow.share);
         let id = flow.id;
         let mut cell = [0; FLOW_CELL_LEN];
         cell[0] = command.0;
@@ -399,6 +403,11 @@ impl Flows {
             self.ours -= 1;
             self.is_room_news = true;
         }
+    }
+
+    /// Circuits that had a real part in what was sent since the last call; see [`Shares`].
+    pub(super) fn next_epoch(&mut self) -> Option<f64> {
+        self.shares.next_epoch()
     }
 
     /// When a flow's first cell is overdue.

@@ -2,8 +2,8 @@
 
 use core::fmt;
 use core::time::Duration;
-use heddle_utcp::Options;
 use heddle_utcp::compact::MuxOptions;
+use heddle_utcp::{Algorithm, Options};
 use std::time::Instant;
 
 /// The shortest datagram that every path is taken to carry (RFC 9000, section 14, says so of QUIC).
@@ -12,12 +12,30 @@ pub(super) const DATAGRAM_BYTES_MIN: u16 = 1200;
 /// What sequence numbers of flows count: a third of a cell with its command, of which eight fill a datagram.
 pub(super) const UNIT_BYTES: u16 = 170;
 
+/// What acknowledgements wait for a second segment at most. It looks like a queue to the peer, and is less than one. Where
+/// segments come faster, every second one is acknowledged.
+pub(super) const ACK_DELAY: Duration = Duration::from_millis(1);
+
+/// How flows follow what the path bears.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CongestionControl {
+    /// All flows of a connection share one window, whose controller stands for as many connections as there are busy
+    /// circuits and keeps the wire's queue short. It is the one of QUIC.
+    #[default]
+    Shared,
+    /// CUBIC (RFC 9438), each flow for itself.
+    Cubic,
+    /// Reno (RFC 5681), each flow for itself.
+    Reno,
+}
+
 /// What may be chosen about an endpoint of `tcp-dtls`.
 #[derive(Clone, Debug)]
 pub struct DtlsOptions {
     /// The instant of the system's clock that [`heddle_proto::time::Instant::ZERO`] stands for. dimpl wants the system's
     /// type, which only a driver can make.
     pub anchor: Instant,
+    pub congestion: CongestionControl,
     /// The options of every flow's TCP. Segment size, unit and what else follows from the framing is set by it.
     pub flow: Options,
     /// Bytes that wait in the flows of all connections, to be acknowledged, put in order or read. Where they are used up,
@@ -51,6 +69,7 @@ impl DtlsOptions {
         let flow = Options {
             // A circuit sends in bursts, which pacing spreads; the time-out since the last one says nothing of the path.
             slow_start_after_idle: false,
+            ack_delay_ns: u64::try_from(ACK_DELAY.as_nanos()).unwrap_or(u64::MAX),
             receive_buffer_initial_bytes: 64 * 1024,
             receive_buffer_max_bytes: 256 * 1024,
             send_buffer_max_bytes: 1024 * 1024,
@@ -58,6 +77,7 @@ impl DtlsOptions {
         };
         DtlsOptions {
             anchor,
+            congestion: CongestionControl::default(),
             flow,
             pool_bytes_max: 64 * 1024 * 1024,
             datagram_bytes_max: 1452,
@@ -102,11 +122,15 @@ impl DtlsOptions {
     pub(super) fn mux(&self, room_bytes: u16, flows_max: u32) -> MuxOptions {
         // The peer may have opened a flow before it heard that another of its own had ended here.
         let slack = flows_max / 4 + 64;
+        let algorithm = match self.congestion {
+            CongestionControl::Reno => Algorithm::Reno,
+            CongestionControl::Cubic | CongestionControl::Shared => Algorithm::Cubic,
+        };
         MuxOptions {
             unit_bytes: UNIT_BYTES,
             datagram_bytes_max: room_bytes,
             flows_max: usize::try_from(flows_max.saturating_add(slack)).unwrap_or(usize::MAX),
-            flow: self.flow.clone(),
+            flow: Options { algorithm, ..self.flow.clone() },
             ..MuxOptions::default()
         }
     }

@@ -53,10 +53,11 @@ impl Path {
         self.ping
     }
 
-    pub(super) fn on_pong(&mut self, now: Instant, number: u32) {
-        if number == self.ping {
-            self.round_trip = Some(now.since(self.probed_at));
-        }
+    /// The answer to a ping. Gives the round trip, if it is to the last one.
+    pub(super) fn on_pong(&mut self, now: Instant, number: u32) -> Option<Duration> {
+        let round_trip = (number == self.ping).then(|| now.since(self.probed_at))?;
+        self.round_trip = Some(round_trip);
+        Some(round_trip)
     }
 
     /// What flows measured, if they did.

@@ -2,13 +2,15 @@
 
 use super::gauge::{Gauge, GaugedFactory};
 use super::shared::SharedFactory;
-use crate::congestion::ACK_DELAY;
 use core::fmt;
 use core::time::Duration;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// What peers are asked to put acknowledgements off by at most, since it looks like a queue.
+pub(super) const ACK_DELAY: Duration = Duration::from_millis(5);
 
 /// How a connection's sending rate follows what the path bears.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The [`Shared`] controller as quinn-proto wants one.
 
 use super::gauge::Gauge;
+use super::options::ACK_DELAY;
 use crate::congestion::Shared;
 use core::any::Any;
 use quinn_proto::RttEstimator;
@@ -78,7 +79,7 @@ pub(super) struct SharedFactory {
 
 impl ControllerFactory for SharedFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let shared = Shared::new(self.gauge.ours(now), current_mtu);
+        let shared = Shared::new(self.gauge.ours(now), current_mtu, ACK_DELAY);
         Box::new(SharedOfQuinn { gauge: self.gauge.clone(), shared })
     }
 }

@@ -1,8 +1,13 @@
 //! The `tcp-dtls` transport: two endpoints on emulated wires, in virtual time.
 
+mod fairness;
 mod flows;
 #[path = "../support/lives.rs"]
 mod lives;
+#[path = "../support/loads.rs"]
+mod loads;
+#[path = "../support/matrix.rs"]
+mod matrix;
 mod paths;
 mod silence;
 #[path = "../support/source.rs"]

@@ -8,7 +8,7 @@ use heddle_netem::{DirectionOptions, Jitter, Loss, QueueOptions, Rate};
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_proto::time::Instant;
-use heddle_transport::dtls::DtlsOptions;
+use heddle_transport::dtls::{CongestionControl, DtlsOptions};
 
 /// What some circuits got.
 #[derive(Clone, Copy, Debug)]
@@ -23,9 +23,14 @@ struct Share {
 
 /// Bulk on so many circuits over a wire with `mbit` Mbit/s; what came from the tenth second on counts.
 fn bulk(there: &DirectionOptions, circuits: u32, seconds: u64) -> Share {
+    bulk_by(CongestionControl::Shared, there, circuits, seconds)
+}
+
+fn bulk_by(congestion: CongestionControl, there: &DirectionOptions, circuits: u32, seconds: u64) -> Share {
     const WARM_S: u64 = 10;
     let back = DirectionOptions { rate: Rate::Unlimited, loss: Loss::None, ..there.clone() };
-    let mut bench = Bench::pair_of(there.clone(), Some(back), &options(), 7);
+    let options = DtlsOptions { congestion, ..options() };
+    let mut bench = Bench::pair_of(there.clone(), Some(back), &options, 7);
     let (a, _) = bench.open(0, 1);
     bench.run_for(2 * S, &mut ());
     let names: Vec<CircId> = (1..=circuits).map(dialled).collect();
@@ -181,12 +186,13 @@ fn figures() {
             share.again
         );
     };
-    for mbit in [10, 50, 100] {
-        for circuits in [1, 6] {
-            show(&format!("{mbit} Mbit/s x{circuits}"), bulk(&wire(mbit), circuits, 30));
-            show(&format!("{mbit} Mbit/s x{circuits} reordered"), bulk(&reordering(mbit), circuits, 30));
-            show(&format!("{mbit} Mbit/s x{circuits} 0.1 %"), bulk(&lossy(mbit, 0.001), circuits, 30));
-            show(&format!("{mbit} Mbit/s x{circuits} 1 %"), bulk(&lossy(mbit, 0.01), circuits, 30));
+    for control in [CongestionControl::Shared, CongestionControl::Cubic] {
+        for (mbit, circuits) in [10, 50, 100].into_iter().flat_map(|mbit| [(mbit, 1), (mbit, 6)]) {
+            let name = format!("{control:?} {mbit} Mbit/s x{circuits}");
+            show(&name, bulk_by(control, &wire(mbit), circuits, 30));
+            show(&format!("{name} reordered"), bulk_by(control, &reordering(mbit), circuits, 30));
+            show(&format!("{name} 0.1 %"), bulk_by(control, &lossy(mbit, 0.001), circuits, 30));
+            show(&format!("{name} 1 %"), bulk_by(control, &lossy(mbit, 0.01), circuits, 30));
         }
     }
 }

@@ -3,19 +3,10 @@
 //! `figures` prints more than is asserted: `cargo test -p heddle-transport --test quic -- --ignored --nocapture figures`.
 
 use crate::bench::{MS, S};
-use crate::loads::{Load, Share, cubic, jain, run, shared};
+use crate::loads::{Control, Load, Share, cubic, jain, quic as shared, run};
+use crate::matrix::wire_10mbit;
 use heddle_netem::{CodelOptions, DirectionOptions, Jitter, Loss, QueueOptions, Rate};
 use heddle_transport::quic::CongestionControl;
-
-/// 10 Mbit/s, 50 ms one way, and a queue of one bandwidth-delay product.
-pub fn wire_10mbit() -> DirectionOptions {
-    DirectionOptions {
-        rate: Rate::BitsPerS(10_000_000),
-        delay_ns: 50 * MS,
-        queue: QueueOptions { packets_max: 1000, bytes_max: 125_000, codel: None },
-        ..DirectionOptions::default()
-    }
-}
 
 fn lossy(probability: f64) -> DirectionOptions {
     DirectionOptions { loss: Loss::Bernoulli { probability }, ..wire_10mbit() }
@@ -80,7 +71,7 @@ fn figures() {
             );
         }
     };
-    let one = |control| Load { control: Some(control), circuits: 6, from_ns: 0 };
+    let one = |control| Load { control: Some(Control::Quic(control)), circuits: 6, from_ns: 0 };
     for control in [CongestionControl::Cubic, CongestionControl::Bbr, CongestionControl::Shared] {
         show("six circuits, no loss", &wire_10mbit(), &[one(control)]);
         show("six circuits, 0.1 %", &lossy(0.001), &[one(control)]);

@@ -6,7 +6,10 @@ mod flows;
 mod isolation;
 #[path = "../support/lives.rs"]
 mod lives;
+#[path = "../support/loads.rs"]
 mod loads;
+#[path = "../support/matrix.rs"]
+mod matrix;
 mod silence;
 #[path = "../support/source.rs"]
 mod source;

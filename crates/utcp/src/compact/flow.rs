@@ -1,6 +1,7 @@
 //! One flow of a session, as the mux keeps it.
 
 use super::codec::PORT_MAX;
+use super::window::Account;
 use crate::connection::{CloseReason, Connection};
 use crate::time::Instant;
 
@@ -46,6 +47,10 @@ pub(super) struct Flow {
     pub is_blocked: bool,
     /// How many bytes must be prompt before the application is told.
     pub awaited_bytes: Option<usize>,
+    /// Whether it stands among those that owe an acknowledgement.
+    pub owes_ack: bool,
+    /// What the session's window knows of it.
+    pub account: Account,
 }
 
 impl Flow {
@@ -57,6 +62,8 @@ impl Flow {
             is_told_readable: false,
             is_blocked: false,
             awaited_bytes: None,
+            owes_ack: false,
+            account: Account::default(),
         }
     }
 

@@ -49,6 +49,7 @@
 mod codec;
 mod flow;
 mod mux;
+mod window;
 
 pub use codec::{HEADER_BYTES, Malformed, RESET_BYTES, SACK_BLOCK_BYTES};
 pub use flow::{FlowId, MuxEvent};

@@ -8,12 +8,16 @@
 //! Bounds: flows of the peer by `flows_max`, bytes by the pool and by each flow's windows, resets that wait for their
 //! answer by [`RESETS_MAX`], answers by the datagrams that ask for them.
 
+mod outgoing;
+
 use super::codec::{
     self, Body, HEADER_BYTES, Kind, Malformed, PAYLOAD_UNITS_MAX, PORT_MAX, SACK_BLOCK_BYTES,
 };
 use super::flow::{Flow, FlowId, MuxEvent, PendingReset};
+use super::window::SharedWindow;
+use crate::congestion::SessionController;
 use crate::connection::{CloseReason, Connection, Stats};
-use crate::options::Options;
+use crate::options::{Algorithm, Options};
 use crate::pool::BufferPool;
 use crate::ranges::RangeSet;
 use crate::segment::{Ecn, Range, SEQUENCE_BASE};
@@ -101,6 +105,10 @@ pub struct Mux {
     seen: RangeSet,
     /// Flows that may have something to send, in turn.
     ready: VecDeque<FlowId>,
+    /// Where the flows share one.
+    window: Option<SharedWindow>,
+    /// Flows that owe an acknowledgement which may wait.
+    owing: Vec<FlowId>,
     /// Those of flows, and when resets are repeated.
     timers: BTreeSet<(Instant, FlowId)>,
     events: VecDeque<MuxEvent>,
@@ -126,6 +134,8 @@ impl Mux {
             next_port: 0,
             seen: RangeSet::default(),
             ready: VecDeque::new(),
+            window: None,
+            owing: Vec::new(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             resets: BTreeMap::new(),
@@ -134,6 +144,30 @@ impl Mux {
             payload: Vec::new(),
             smoothed_ns: None,
         }
+    }
+
+    /// A session without flows, whose flows share the window that `controller` sets (RFC 3124).
+    pub fn with_controller(
+        mut options: MuxOptions,
+        pool: BufferPool,
+        controller: impl FnOnce(u16) -> Box<dyn SessionController>,
+    ) -> Self {
+        (options.flow.algorithm, options.flow.pacing) = (Algorithm::Granted, false);
+        let mut mux = Mux::new(options, pool);
+        let mss_bytes = mux.flow_options.mss_bytes;
+        mux.window = Some(SharedWindow::new(controller(mss_bytes), mss_bytes.into()));
+        mux
+    }
+
+    /// The controller of the window that the flows share, if they do.
+    pub fn controller_mut(&mut self) -> Option<&mut dyn SessionController> {
+        self.window.as_mut().map(|window| &mut *window.controller as _)
+    }
+
+    /// Where flows share a window: its size, what is in flight, and what waits for nothing else, all in bytes.
+    pub fn shared_window(&self) -> Option<[u64; 3]> {
+        let window = self.window.as_ref()?;
+        Some([window.controller.window_bytes(), window.in_flight(), window.ready_bytes()])
     }
 
     /// How many flows there are.
@@ -173,7 +207,8 @@ impl Mux {
 
     /// When [`handle_timeout`](Self::handle_timeout) has to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.first().map(|(timer, _)| *timer)
+        let paced = self.window.as_ref().and_then(SharedWindow::poll_timeout);
+        self.timers.first().map(|(timer, _)| *timer).into_iter().chain(paced).min()
     }
 }
 
@@ -198,6 +233,9 @@ impl Mux {
         let Some(flow) = self.flows.get_mut(&id) else { return 0 };
         let taken = flow.connection.write_units(bytes, unit);
         flow.is_blocked |= taken < bytes.len();
+        if let Some(window) = &mut self.window {
+            window.count(flow);
+        }
         self.enqueue(id);
         taken
     }
@@ -310,6 +348,8 @@ impl Mux {
             let connection = &mut flow.connection;
             connection.handle_segment_with(now, &header, body.payload, Ecn::NotEct, 0, &mut sink);
             self.smoothed_ns = connection.stats().smoothed_rtt_ns.or(self.smoothed_ns);
+            self.account(now, id);
+            self.owe_ack(id);
             self.tell(id);
             return Ok(());
         }
@@ -354,119 +394,31 @@ impl Mux {
         Ok(())
     }
 
+    /// Every second segment is acknowledged at once, whichever flows they are of: the acknowledgements go together.
+    fn owe_ack(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(&id).filter(|flow| flow.connection.is_ack_delayed()) else {
+            return;
+        };
+        if !core::mem::replace(&mut flow.owes_ack, true) {
+            self.owing.push(id);
+        }
+        if self.owing.len() < usize::from(self.flow_options.ack_every_segments) {
+            return;
+        }
+        for id in core::mem::take(&mut self.owing) {
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.owes_ack = false;
+                flow.connection.ack_now();
+                self.enqueue(id);
+            }
+        }
+    }
+
     /// Tells the application what is new about a flow, and lets the flow answer.
     fn tell(&mut self, id: FlowId) {
         if let Some(flow) = self.flows.get_mut(&id) {
             self.events.extend(flow.news(id).into_iter().flatten());
         }
         self.enqueue(id);
-    }
-}
-
-/// Going out.
-impl Mux {
-    /// Appends a datagram of at most `datagram_bytes_max` bytes; false when nothing has to leave. Flows take turns,
-    /// segment by segment.
-    pub fn poll_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        let most = out.len() + usize::from(self.options.datagram_bytes_max);
-        let begin = out.len();
-        out.append(&mut self.kept);
-        while let Some((id, is_answer, code)) = self.answers.front().copied() {
-            if out.len() + codec::RESET_BYTES > most {
-                return true;
-            }
-            self.answers.pop_front();
-            codec::emit_reset(id.is_ours, id.port, is_answer, code, out);
-        }
-        while let Some(id) = self.ready.pop_front() {
-            let Some(flow) = self.flows.get_mut(&id) else { continue };
-            self.payload.clear();
-            let Some(transmit) = flow.connection.poll_transmit(now, &mut self.payload) else {
-                flow.is_queued = false;
-                self.settle(id);
-                continue;
-            };
-            self.ready.push_back(id);
-            if flow.has_awaited_room() {
-                self.events.push_back(MuxEvent::Writable(id));
-            }
-            let segment = out.len();
-            let unit = u64::from(self.options.unit_bytes);
-            codec::emit(id.is_ours, id.port, &transmit.header, unit, &self.payload, out);
-            if out.len() > most {
-                self.kept.extend_from_slice(&out[segment..]);
-                out.truncate(segment);
-                return true;
-            }
-        }
-        out.len() > begin
-    }
-
-    /// Handles the timers that are due. `poll_datagram` has to follow.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((timer, id)) = self.timers.first().copied().filter(|(timer, _)| *timer <= now) {
-            self.timers.remove(&(timer, id));
-            if let Some(flow) = self.flows.get_mut(&id) {
-                flow.timer = None;
-                flow.connection.handle_timeout(now);
-                self.enqueue(id);
-            } else {
-                self.queue_reset(now, id);
-            }
-        }
-    }
-
-    /// Sends a reset once more, or gives up.
-    fn queue_reset(&mut self, now: Instant, id: FlowId) {
-        let round_trip_ns = self.smoothed_ns.map_or(RESET_TIMEOUT_NS, |ns| 2 * ns);
-        let Some(reset) = self.resets.get_mut(&id) else { return };
-        reset.due = now.plus_ns(round_trip_ns.max(RESET_TIMEOUT_MIN_NS) << reset.tries);
-        reset.tries += 1;
-        let (code, due) = (reset.code, reset.due);
-        if reset.tries > RESET_TRIES_MAX {
-            self.resets.remove(&id);
-            return;
-        }
-        self.timers.insert((due, id));
-        self.answers.push_back((id, false, code));
-    }
-
-    fn forget_reset(&mut self, id: FlowId) {
-        if let Some(reset) = self.resets.remove(&id) {
-            self.timers.remove(&(reset.due, id));
-        }
-    }
-
-    fn enqueue(&mut self, id: FlowId) {
-        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.is_queued) {
-            flow.is_queued = true;
-            self.ready.push_back(id);
-        }
-    }
-
-    /// A flow has nothing to send: notes its timer, or that it is over.
-    fn settle(&mut self, id: FlowId) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        let timer = flow.connection.poll_timeout();
-        if timer != flow.timer {
-            let before = core::mem::replace(&mut flow.timer, timer);
-            before.map(|before| self.timers.remove(&(before, id)));
-            timer.map(|timer| self.timers.insert((timer, id)));
-        }
-        // What was received before an orderly end is still to be read.
-        let is_read = flow.connection.readable() == 0;
-        if flow.connection.is_closed() && is_read {
-            let reason = flow.connection.close_reason().unwrap_or(CloseReason::Finished);
-            self.forget(id);
-            self.events.push_back(MuxEvent::Closed(id, reason));
-        }
-    }
-
-    /// Takes a flow off all lists.
-    fn forget(&mut self, id: FlowId) -> Option<Box<Flow>> {
-        let flow = self.flows.remove(&id)?;
-        self.theirs -= usize::from(!id.is_ours);
-        flow.timer.map(|timer| self.timers.remove(&(timer, id)));
-        Some(flow)
     }
 }

@@ -8,10 +8,12 @@
 //! [`Algorithm`], a line in [`make`].
 
 mod cubic;
+mod granted;
 mod hystart;
 mod reno;
 
 pub use cubic::Cubic;
+pub use granted::{Granted, SessionAck, SessionController};
 pub use hystart::HyStart;
 pub use reno::Reno;
 
@@ -85,5 +87,6 @@ pub fn make(
     match algorithm {
         Algorithm::Cubic => Box::new(Cubic::new(mss_bytes, window_bytes, is_paced)),
         Algorithm::Reno => Box::new(Reno::new(mss_bytes, window_bytes)),
+        Algorithm::Granted => Box::new(Granted),
     }
 }

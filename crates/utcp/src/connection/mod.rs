@@ -22,6 +22,7 @@
 //! 3. [`poll_timeout`](Connection::poll_timeout), which is valid until the next call of anything else.
 
 mod acks;
+mod granted;
 mod handshake;
 mod input;
 mod output;
@@ -207,7 +208,13 @@ impl Connection {
         if self.fin_queued || !self.state.may_write() {
             return 0;
         }
-        let congestion = self.sender.window().saturating_sub(self.sender.in_flight() + self.sender.lost());
+        let congestion = match (self.sender.is_granted(), self.state) {
+            // No more than goes with the SYN: the rest would wait where nobody chooses what leaves next.
+            (true, State::SynSent) => self.sender.mss,
+            // The session's owner looks after its window.
+            (true, _) => u64::MAX,
+            _ => self.sender.window().saturating_sub(self.sender.in_flight() + self.sender.lost()),
+        };
         let offered = self.peer_edge().saturating_sub(self.sender.next.max(self.iss + 1));
         let room = if self.state == State::SynSent { congestion } else { congestion.min(offered) };
         (room.saturating_sub(self.unsent()) as usize).min(self.capacity())

@@ -93,6 +93,10 @@ impl Sender {
             self.una = input.ack;
             self.board.on_ack(self.una, &mut self.rack, &mut delivery);
         }
+        if let Some(grant) = &mut self.grant {
+            grant.report.delivered += delivery.bytes;
+            grant.report.newest_delivered = grant.report.newest_delivered.max(delivery.newest);
+        }
         (delivery, duplicate)
     }
 
@@ -188,13 +192,22 @@ impl Sender {
         if !self.sack {
             let is_partial = advanced && matches!(self.recovery, Recovery::Repair { .. });
             let is_third = self.duplicates >= DUPLICATES_MAX && !self.recovery.is_repairing();
-            return if is_partial || is_third { self.board.mark_first_lost() } else { 0 };
+            let lost = if is_partial || is_third { self.board.mark_first_lost() } else { 0 };
+            self.report_lost(lost);
+            return lost;
         }
         let window_ns =
             self.rack.window_ns(&self.rtt, self.recovery.is_repairing(), self.board.sacked_segments());
         let (lost, due) = self.board.detect_losses(now, &self.rack, window_ns);
         self.reordering_at = due;
+        self.report_lost(lost);
         lost
+    }
+
+    pub(super) fn report_lost(&mut self, bytes: u64) {
+        if let Some(grant) = &mut self.grant {
+            grant.report.lost += bytes;
+        }
     }
 
     pub(super) fn enter_recovery(&mut self, now: Instant) {

@@ -1,6 +1,7 @@
 //! The sending half: what is under way, what of it is lost, how fast more may follow.
 
 mod acknowledge;
+mod grant;
 mod pacer;
 mod prr;
 mod rack;
@@ -11,6 +12,8 @@ mod sender;
 mod timers;
 
 pub(crate) use acknowledge::AckInput;
+pub(crate) use grant::Report;
+pub(crate) use pacer::Pacer;
 pub(crate) use rack::{clock_ms, is_before};
 pub(crate) use recovery::Recovery;
 pub(crate) use scoreboard::Sent;

@@ -84,6 +84,8 @@ pub(crate) struct Scoreboard {
     judged: u64,
     /// No segment below is lost.
     lost_from: u64,
+    /// When the newest segment left that was ever marked as lost.
+    newest_lost: Instant,
 }
 
 impl Scoreboard {
@@ -95,6 +97,11 @@ impl Scoreboard {
     /// Bytes believed to be lost and not sent again yet.
     pub(crate) fn lost(&self) -> u64 {
         self.lost
+    }
+
+    /// When the newest segment left that was ever marked as lost.
+    pub(crate) fn newest_lost(&self) -> Instant {
+        self.newest_lost
     }
 
     /// Segments that were SACKed.
@@ -341,6 +348,7 @@ impl Scoreboard {
     fn mark_lost(&mut self, index: usize) {
         let sent = &mut self.segments[index];
         sent.place = Place::Lost;
+        self.newest_lost = self.newest_lost.max(sent.at);
         self.in_flight -= u64::from(sent.len);
         self.lost += u64::from(sent.len);
         self.lost_from = self.lost_from.min(sent.start);

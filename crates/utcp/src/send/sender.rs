@@ -1,5 +1,6 @@
 //! The sender: its state, and what may leave. What comes in is in `acknowledge`, what expires in `timers`.
 
+use super::grant::{Grant, Report};
 use super::pacer::Pacer;
 use super::prr::Prr;
 use super::rack::{Rack, clock_ms};
@@ -8,7 +9,7 @@ use super::rtt::Rtt;
 use super::scoreboard::{Place, Scoreboard, Sent};
 use crate::congestion::{self, CongestionController};
 use crate::connection::Counts;
-use crate::options::Options;
+use crate::options::{Algorithm, Options};
 use crate::segment::Range;
 use crate::time::Instant;
 use std::sync::Arc;
@@ -52,6 +53,8 @@ pub(crate) struct Sender {
     pub(super) rtt: Rtt,
     pub(super) rack: Rack,
     pub(super) controller: Box<dyn CongestionController>,
+    /// Where the window is the session's.
+    pub(super) grant: Option<Grant>,
     pub(super) pacer: Pacer,
     pub(super) recovery: Recovery,
     pub(super) undo: Option<Undo>,
@@ -84,6 +87,7 @@ impl Sender {
             rtt: Rtt::new(),
             rack: Rack::default(),
             controller: congestion::make(options.algorithm, mss, window, options.pacing),
+            grant: (options.algorithm == Algorithm::Granted).then(Grant::default),
             pacer: Pacer::default(),
             recovery: Recovery::Open,
             undo: None,
@@ -123,6 +127,11 @@ impl Sender {
 
     /// What may be in flight.
     pub(crate) fn window(&self) -> u64 {
+        if let Some(grant) = &self.grant {
+            // After a time-out, one segment asks whether the path is there.
+            let own = if self.backoff > 0 { self.mss } else { u64::MAX };
+            return own.min(self.in_flight() + grant.room);
+        }
         self.recovery.prr().map_or(self.controller.window_bytes(), Prr::window)
     }
 
@@ -140,6 +149,29 @@ impl Sender {
 
     pub(crate) fn backoff(&self) -> u32 {
         self.backoff
+    }
+
+    /// Where the window is the session's: what may leave of it now.
+    pub(crate) fn set_room(&mut self, room: u64) {
+        if let Some(grant) = &mut self.grant {
+            (grant.room, grant.waits) = (room, false);
+        }
+    }
+
+    /// Whether it would send more of the session's window.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.grant.is_some_and(|grant| grant.waits)
+    }
+
+    /// Whether the window is the session's.
+    pub(crate) fn is_granted(&self) -> bool {
+        self.grant.is_some()
+    }
+
+    /// What the session has to hear, and when the newest of lost segments left.
+    pub(crate) fn take_report(&mut self) -> (Report, Instant) {
+        let report = self.grant.as_mut().map(|grant| core::mem::take(&mut grant.report));
+        (report.unwrap_or_default(), self.board.newest_lost())
     }
 
     /// Bytes that are lost and not sent again.
@@ -189,20 +221,33 @@ impl Sender {
             return Some(Permission::New(u64::from(u32::MAX)));
         }
         let room = self.window().saturating_sub(self.in_flight());
+        let is_granted = self.is_granted();
         let holds_back = matches!(self.recovery, Recovery::Loss { frto: Frto::Probing, .. });
         if let Some(lost) = self.board.next_lost().filter(|_| !holds_back) {
             // A window smaller than a segment must not stop a repair while nothing is in flight.
-            let fits = u64::from(lost.len) <= room || self.in_flight() == 0;
+            let fits = u64::from(lost.len) <= room || self.in_flight() == 0 && !is_granted;
+            if !fits {
+                self.wait_for_room();
+            }
             return fits.then_some(Permission::Again(lost));
         }
         if self.board.is_full() {
             return None;
         }
-        if room < self.mss && self.in_flight() > 0 {
+        if room < self.mss && (self.in_flight() > 0 || is_granted) {
             self.validate();
+            self.wait_for_room();
             return None;
         }
         Some(Permission::New(room.max(self.mss)))
+    }
+
+    fn wait_for_room(&mut self) {
+        // Who waits for the answer to a time-out waits for nothing else.
+        let may_have_more = self.backoff == 0 || self.in_flight() == 0;
+        if let Some(grant) = &mut self.grant {
+            grant.waits = may_have_more;
+        }
     }
 
     /// A tail loss probe is due and there is no new data to send: this segment goes out again.
@@ -264,6 +309,10 @@ impl Sender {
         self.pacer.on_sent(now, bytes);
         if let Some(prr) = self.recovery.prr_mut() {
             prr.on_sent(bytes);
+        }
+        if let Some(grant) = &mut self.grant {
+            grant.room = grant.room.saturating_sub(bytes);
+            grant.report.sent += bytes;
         }
     }
 

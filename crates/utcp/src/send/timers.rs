@@ -95,13 +95,18 @@ impl Sender {
         let old_ns = self.rack.rtt_ns() + window_ns;
         let sent_by =
             if self.sack { Instant::from_nanos(now.as_nanos().saturating_sub(old_ns)) } else { now };
+        let lost_before = self.board.lost();
         self.board.mark_timed_out(sent_by);
+        self.report_lost(self.board.lost() - lost_before);
         let can_tell = self.sack && (!was_repairing || self.backoff > 0);
         let frto = if can_tell { Frto::Armed } else { Frto::Off };
         self.recovery = Recovery::Loss { high: self.next, frto };
         self.duplicates = 0;
         self.counts.timeouts += 1;
         self.backoff += 1;
+        if let Some(grant) = &mut self.grant {
+            grant.report.timed_out |= self.backoff > 1;
+        }
         self.probe = None;
         (self.probe_at, self.probe_due, self.reordering_at) = (None, false, None);
         self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));

@@ -1,34 +1,70 @@
 //! Connections that share a wire, each with as much to send as it may.
 
-use crate::bench::{Bench, End, MS, S, body, dialled, options};
+use crate::bench::{Bench, End, MS, Options, S, Tested, anchor, body, dialled};
 use crate::tcp::TcpFlow;
 use heddle_netem::{DirectionOptions, HostOptions, Loss, Rate, TopologyOptions, WireOptions};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
+use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
-use heddle_transport::quic::{CongestionControl, QuicOptions};
+use heddle_transport::dtls::{self, DtlsOptions};
+use heddle_transport::quic::{self, QuicOptions};
+use zeroize::Zeroizing;
 
 /// What does not count, since connections have to find their pace first.
 const WARM_NS: u64 = 10 * S;
 
 const SAMPLE_NS: u64 = 10 * MS;
 
+/// What carries a load's circuits, and how it follows the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "of use to one of the two alone")]
+pub enum Control {
+    Quic(quic::CongestionControl),
+    Dtls(dtls::CongestionControl),
+}
+
+impl Options for Control {
+    fn endpoint(self, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Box<dyn Tested> {
+        match self {
+            Control::Quic(congestion) => {
+                let options = QuicOptions::new(anchor());
+                // quinn-proto's CUBIC is as TCP is without RACK: three packets that overtake one are its loss.
+                let is_cubic = congestion == quic::CongestionControl::Cubic;
+                let packet_threshold = if is_cubic { 3 } else { options.packet_threshold };
+                // All circuits begin at once, without waiting for room.
+                QuicOptions { congestion, packet_threshold, flows_first: 256, ..options }
+                    .endpoint(secret, seed)
+            }
+            Control::Dtls(congestion) => {
+                DtlsOptions { congestion, ..DtlsOptions::new(anchor()) }.endpoint(secret, seed)
+            }
+        }
+    }
+}
+
 /// One connection over the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     /// Nothing for a connection of TCP as kernels have it.
-    pub control: Option<CongestionControl>,
+    pub control: Option<Control>,
     pub circuits: u32,
     pub from_ns: u64,
 }
 
-pub const fn shared(circuits: u32) -> Load {
-    Load { control: Some(CongestionControl::Shared), circuits, from_ns: 0 }
+pub const fn quic(circuits: u32) -> Load {
+    Load { control: Some(Control::Quic(quic::CongestionControl::Shared)), circuits, from_ns: 0 }
+}
+
+#[allow(dead_code, reason = "of use to `tcp-dtls` alone")]
+pub const fn dtls(circuits: u32) -> Load {
+    Load { control: Some(Control::Dtls(dtls::CongestionControl::Shared)), circuits, from_ns: 0 }
 }
 
 /// One connection of CUBIC by quinn-proto.
+#[allow(dead_code, reason = "of use to QUIC alone")]
 pub const fn cubic() -> Load {
-    Load { control: Some(CongestionControl::Cubic), circuits: 1, from_ns: 0 }
+    Load { control: Some(Control::Quic(quic::CongestionControl::Cubic)), circuits: 1, from_ns: 0 }
 }
 
 /// One connection of TCP.
@@ -109,18 +145,11 @@ struct Run {
 
 impl Run {
     fn new(there: &DirectionOptions, loads: &[Load], seed: u64) -> Self {
-        let quic = loads.iter().filter_map(|load| Some((load, load.control?)));
-        let ends = quic.clone().flat_map(|(_, congestion)| {
-            // quinn-proto's CUBIC is as TCP is without RACK: three packets that overtake one are its loss.
-            let is_cubic = congestion == CongestionControl::Cubic;
-            let packet_threshold = if is_cubic { 3 } else { options().packet_threshold };
-            // All circuits begin at once, without waiting for room.
-            let options = QuicOptions { congestion, packet_threshold, flows_first: 256, ..options() };
-            [(0, options.clone()), (1, options)]
-        });
+        let ours = loads.iter().filter_map(|load| Some((load, load.control?)));
+        let ends = ours.clone().flat_map(|(_, control)| [(0, control), (1, control)]);
         let mut bench = Bench::of(&one_wire(there), ends, seed);
         let mut sources = Vec::new();
-        for (index, (load, _)) in quic.enumerate() {
+        for (index, (load, _)) in ours.enumerate() {
             let (conn, _) = bench.open(2 * index, 2 * index + 1);
             let circuits = vec![(0, false); load.circuits as usize];
             sources.push(Source { load: *load, conn, circuits, turn: 0, cells: 0 });
@@ -139,15 +168,15 @@ impl Run {
         });
     }
 
-    /// What each load has had so far, QUIC before TCP.
+    /// What each load has had so far, ours before TCP.
     fn bytes(&self) -> Vec<u64> {
-        let quic = self.sources.iter().map(|source| source.cells * 510);
-        quic.chain(self.bench.tcp.iter().map(|flow| flow.read_bytes)).collect()
+        let ours = self.sources.iter().map(|source| source.cells * 510);
+        ours.chain(self.bench.tcp.iter().map(|flow| flow.read_bytes)).collect()
     }
 }
 
 /// Runs loads beside each other over one wire, all from its one end, for so many seconds. The first ten do not count.
-/// Gives shares of QUIC before those of TCP.
+/// Gives shares of ours before those of TCP.
 pub fn run(there: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) -> Vec<Share> {
     let mut run = Run::new(there, loads, seed);
     run.run_until(WARM_NS);

@@ -1,0 +1,107 @@
+//! What a connection takes, and what it counts.
+
+use super::{Connection, State};
+use crate::dtls::flow::FLOW_CELL_LEN;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::endpoint::{ConnectionStats, FlowState};
+use heddle_proto::time::{Duration, Instant};
+use heddle_utcp::compact::Mux;
+
+/// Cells that may be taken at once.
+const CAPACITY_CELLS: usize = 256;
+/// Cells that may wait for a window which flows share, at least.
+const BATCH_CELLS_MIN: usize = 8;
+/// Between two looks at how many circuits share the window.
+const EPOCH_MIN: Duration = Duration::from_millis(100);
+
+impl Connection {
+    /// Tells the relay of room once there is some worth its while.
+    pub(super) fn note_capacity(&mut self) {
+        if self.is_full && self.capacity() >= BATCH_CELLS_MIN / 2 {
+            self.is_full = false;
+            self.notices.capacity = true;
+        }
+    }
+
+    /// Cells that may be taken now: as many as there is memory for, and as leave promptly where flows share a window.
+    /// Otherwise each flow says so for itself.
+    pub(in crate::dtls) fn capacity(&self) -> usize {
+        if self.state != State::Open {
+            return 0;
+        }
+        let Some([window, _, ready]) = self.tcp.as_ref().and_then(Mux::shared_window) else {
+            return self.pool_cells();
+        };
+        // Two milliseconds' worth, as the pacer lets go.
+        const BURST_NS: u64 = 2_000_000;
+        let rtt = self.path.round_trip().unwrap_or_default();
+        let rtt_ns = u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX).max(BURST_NS);
+        let burst = usize::try_from(window.saturating_mul(BURST_NS) / rtt_ns).unwrap_or(usize::MAX);
+        let cells = (burst / FLOW_CELL_LEN).clamp(BATCH_CELLS_MIN, CAPACITY_CELLS);
+        let ready_cells = usize::try_from(ready).unwrap_or(usize::MAX) / FLOW_CELL_LEN;
+        cells.saturating_sub(ready_cells).min(self.pool_cells())
+    }
+
+    /// Cells that there is memory for.
+    pub(super) fn pool_cells(&self) -> usize {
+        /// The pool lends chunks of 2 KiB, and keeps a quarter for what is received.
+        const CHUNK_BYTES: usize = 2048;
+        let reserve = self.options.pool_bytes_max / 4;
+        let room = self.pool.available_bytes().saturating_sub(reserve) / CHUNK_BYTES;
+        room.min(CAPACITY_CELLS)
+    }
+
+    pub(in crate::dtls) fn send(
+        &mut self,
+        now: Instant,
+        circ_id: CircId,
+        command: Command,
+        body: &Body,
+    ) -> FlowState {
+        let Some(mux) = self.tcp.as_mut() else {
+            return FlowState::Open;
+        };
+        let state = self.flows.send(now, mux, circ_id, command, body);
+        self.count_circuits(now);
+        self.is_full |= self.capacity() == 0;
+        state
+    }
+
+    /// Tells the controller, from time to time, how many circuits share the window.
+    fn count_circuits(&mut self, now: Instant) {
+        let epoch = self.path.round_trip().unwrap_or(EPOCH_MIN).max(EPOCH_MIN);
+        let since = now.since(self.epoch_since);
+        if since < epoch {
+            return;
+        }
+        self.epoch_since = now;
+        // After a pause, one cell says nothing of how many follow.
+        if since > 4 * epoch {
+            return;
+        }
+        let controller = self.tcp.as_mut().and_then(Mux::controller_mut);
+        if let (Some(flows), Some(controller)) = (self.flows.next_epoch(), controller) {
+            controller.set_busy_flows(flows);
+        }
+    }
+
+    /// Sums over the flows that there are.
+    pub(in crate::dtls) fn stats(&self) -> ConnectionStats {
+        let mut stats = ConnectionStats {
+            rtt_ns: self.path.round_trip().map_or(0, |rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),
+            sent_bytes: self.counts.sent_bytes,
+            received_bytes: self.counts.received_bytes,
+            sent_packets: self.counts.sent_datagrams,
+            ..ConnectionStats::default()
+        };
+        for flow in self.tcp.iter().flat_map(|mux| mux.ids().filter_map(|id| mux.stats(id))) {
+            stats.window_bytes += flow.window_bytes;
+            stats.lost_packets += flow.counts.retransmissions;
+            stats.queued_cells += flow.unacknowledged_bytes / FLOW_CELL_LEN as u64;
+        }
+        if let Some([window_bytes, ..]) = self.tcp.as_ref().and_then(Mux::shared_window) {
+            stats.window_bytes = window_bytes;
+        }
+        stats
+    }
+}

@@ -1,0 +1,68 @@
+//! The [`Shared`] controller as the flows of a session want one.
+
+use super::options::ACK_DELAY;
+use crate::congestion::Shared;
+use heddle_proto::time::{Duration, Instant};
+use heddle_utcp::congestion::{SessionAck, SessionController};
+
+#[derive(Debug)]
+pub(super) struct SharedOfSession {
+    shared: Shared,
+    mss_bytes: u64,
+}
+
+impl SharedOfSession {
+    /// For flows whose segments have so many bytes at most.
+    pub(super) fn new(now: Instant, mss_bytes: u16) -> Self {
+        SharedOfSession { shared: Shared::new(now, mss_bytes, ACK_DELAY), mss_bytes: mss_bytes.into() }
+    }
+}
+
+fn ours(at: heddle_utcp::Instant) -> Instant {
+    Instant::from_nanos(at.as_nanos())
+}
+
+impl SessionController for SharedOfSession {
+    fn window_bytes(&self) -> u64 {
+        self.shared.window_bytes()
+    }
+
+    fn pacing_percent(&self) -> u64 {
+        if self.shared.is_starting() { 200 } else { 125 }
+    }
+
+    fn set_busy_flows(&mut self, flows: f64) {
+        self.shared.set_flows(flows);
+    }
+
+    fn on_sent(&mut self, now: heddle_utcp::Instant, bytes: u64) {
+        self.shared.on_sent(ours(now), bytes);
+    }
+
+    fn on_ack(&mut self, ack: &SessionAck) {
+        self.shared.set_rtt_deviation(Duration::from_nanos(ack.deviation_ns));
+        if let Some(sent) = ack.newest_sent {
+            // It counts packets, and one acknowledgement is of two or more.
+            let packets = (ack.bytes / self.mss_bytes).max(1);
+            for _ in 0..packets {
+                self.shared.on_acked(ours(ack.now), ours(sent), ack.bytes / packets);
+            }
+        }
+    }
+
+    fn set_in_flight(&mut self, bytes: u64) {
+        self.shared.set_in_flight(bytes);
+    }
+
+    fn on_loss(&mut self, now: heddle_utcp::Instant, sent: heddle_utcp::Instant, bytes: u64) {
+        self.shared.on_lost(ours(now), ours(sent), bytes);
+    }
+
+    fn on_probe(&mut self, now: heddle_utcp::Instant, round_trip_ns: u64) {
+        self.shared.on_probe(ours(now), Duration::from_nanos(round_trip_ns));
+    }
+
+    fn on_stall(&mut self, _now: heddle_utcp::Instant) {
+        self.shared.restart();
+    }
+}

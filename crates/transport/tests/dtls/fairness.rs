@@ -1,0 +1,51 @@
+//! How circuits of `tcp-dtls` share a wire, with TCP and with QUIC, and their window with each other.
+//!
+//! `matrix` runs all scenarios: `cargo test --release -p heddle-transport --test dtls -- --ignored --nocapture matrix`.
+
+use crate::loads::{Load, dtls, jain, quic, run};
+use crate::matrix::{of_seeds, print_matrix, wire_10mbit};
+
+#[test]
+fn a_circuit_gets_its_share_beside_a_hundred_of_another_connection() {
+    let (jain, _) = of_seeds(dtls, "1 and 100", 1, 60);
+    assert!(jain >= 0.8, "{jain}");
+}
+
+#[test]
+fn circuits_get_what_tcp_gets_and_no_more() {
+    for name in ["6 : 1 TCP", "1 : 1 TCP, 60 ms", "4 : 4 TCP, 60 ms"] {
+        let (jain, tcp) = of_seeds(dtls, name, 1, 60);
+        assert!(jain >= 0.92, "{name}: {jain}");
+        assert!(tcp >= 0.8, "{name}: {tcp}");
+    }
+}
+
+#[test]
+fn circuits_share_a_wire_whichever_transport_they_are_on() {
+    let loads = [dtls(3), quic(3)];
+    let shares = run(&wire_10mbit(), &loads, 60, 7);
+    assert!(jain(&loads, &shares) >= 0.95, "{shares:?}");
+}
+
+#[test]
+#[ignore = "takes minutes, and prints figures"]
+fn matrix() {
+    print_matrix(dtls, <[Load]>::to_vec);
+}
+
+#[test]
+#[ignore = "prints figures"]
+fn beside_quic() {
+    for (ours, theirs) in [(1, 1), (6, 6), (1, 6), (6, 1), (100, 1), (1, 100)] {
+        for seed in 1..=3 {
+            let loads = [dtls(ours), quic(theirs)];
+            let shares = run(&wire_10mbit(), &loads, 60, seed);
+            let rates = shares.iter().map(|share| (share.bits_per_s / 1e4).round() / 100.0);
+            println!(
+                "{ours} and {theirs} of QUIC: Jain {:.3}, {:?} Mbit/s",
+                jain(&loads, &shares),
+                rates.collect::<Vec<_>>()
+            );
+        }
+    }
+}

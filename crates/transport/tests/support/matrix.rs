@@ -1,0 +1,180 @@
+//! How circuits share a wire: with those of another connection, and with TCP as kernels have it.
+//!
+//! Scenarios are run with many seeds; what comes of it are means and least values of Jain's index and of what TCP had of its
+//! fair share.
+
+use crate::bench::{MS, S};
+use crate::loads::{Load, Share, jain, run, tcp};
+use heddle_netem::{CodelOptions, DirectionOptions, QueueOptions, Rate, Seed};
+
+/// Makes the load of a connection with so many circuits.
+pub type Shared = fn(u32) -> Load;
+
+/// 10 Mbit/s, 50 ms one way, and a queue of one bandwidth-delay product.
+pub fn wire_10mbit() -> DirectionOptions {
+    DirectionOptions {
+        rate: Rate::BitsPerS(10_000_000),
+        delay_ns: 50 * MS,
+        queue: QueueOptions { packets_max: 1000, bytes_max: 125_000, codel: None },
+        ..DirectionOptions::default()
+    }
+}
+
+/// Loads on a wire.
+struct Scenario {
+    name: &'static str,
+    wire: DirectionOptions,
+    loads: Vec<Load>,
+}
+
+/// `count` connections of TCP after the loads.
+fn beside_tcp(loads: &[Load], count: usize) -> Vec<Load> {
+    [loads, &vec![tcp(); count]].concat()
+}
+
+fn later(load: Load) -> Load {
+    Load { from_ns: 5 * S, ..load }
+}
+
+fn with_queue(bytes_max: u64) -> DirectionOptions {
+    let queue = QueueOptions { packets_max: 10_000, bytes_max, codel: None };
+    DirectionOptions { queue, ..wire_10mbit() }
+}
+
+fn faster(mbit: u64, one_way_ms: u64) -> DirectionOptions {
+    let bytes_max = mbit * 125 * 2 * one_way_ms;
+    DirectionOptions {
+        rate: Rate::BitsPerS(mbit * 1_000_000),
+        delay_ns: one_way_ms * MS,
+        ..with_queue(bytes_max)
+    }
+}
+
+fn codel() -> DirectionOptions {
+    let queue = QueueOptions { packets_max: 1000, bytes_max: 250_000, codel: Some(CodelOptions::default()) };
+    DirectionOptions { queue, ..wire_10mbit() }
+}
+
+/// The scenarios, with connections that `shared` makes for so many circuits.
+fn scenarios(shared: Shared) -> Vec<Scenario> {
+    let mut all = Vec::new();
+    let mut add = |name, wire: DirectionOptions, loads: Vec<Load>| all.push(Scenario { name, wire, loads });
+    let ten = wire_10mbit;
+    add("1 and 1", ten(), vec![shared(1), shared(1)]);
+    add("1 and 6", ten(), vec![shared(1), shared(6)]);
+    add("6, later 6", ten(), vec![shared(6), later(shared(6))]);
+    add("1 and 100", ten(), vec![shared(1), shared(100)]);
+    add("1, later 100", ten(), vec![shared(1), later(shared(100))]);
+    add("100, later 1", ten(), vec![shared(100), later(shared(1))]);
+    add("1 and 100 on 50 Mbit/s", faster(50, 25), vec![shared(1), shared(100)]);
+    add("1 : 1 TCP", ten(), beside_tcp(&[shared(1)], 1));
+    add("6 : 1 TCP", ten(), beside_tcp(&[shared(6)], 1));
+    add("1 : 4 TCP", ten(), beside_tcp(&[shared(1)], 4));
+    add("4 : 4 TCP", ten(), beside_tcp(&[shared(4)], 4));
+    add("2+2 : 4 TCP", ten(), beside_tcp(&[shared(2), shared(2)], 4));
+    add("20 : 5 TCP", ten(), beside_tcp(&[shared(20)], 5));
+    add("4, later 4 TCP", ten(), [vec![shared(4)], vec![later(tcp()); 4]].concat());
+    add("later 4 : 4 TCP", ten(), beside_tcp(&[later(shared(4))], 4));
+    let lab = || DirectionOptions { delay_ns: 30 * MS, ..ten() };
+    add("1 and 100, 60 ms", lab(), vec![shared(1), shared(100)]);
+    add("1 : 1 TCP, 60 ms", lab(), beside_tcp(&[shared(1)], 1));
+    add("4 : 4 TCP, 60 ms", lab(), beside_tcp(&[shared(4)], 4));
+    add("1 : 1 TCP, 30 ms", faster(10, 15), beside_tcp(&[shared(1)], 1));
+    add("4 : 4 TCP, 30 ms", faster(10, 15), beside_tcp(&[shared(4)], 4));
+    add("6 : 1 TCP, 30 ms", faster(10, 15), beside_tcp(&[shared(6)], 1));
+    add("4 : 4 TCP, 20 ms of queue", with_queue(25_000), beside_tcp(&[shared(4)], 4));
+    add("4 : 4 TCP, 5 ms of queue", with_queue(6_250), beside_tcp(&[shared(4)], 4));
+    add("1 : 1 TCP, 5 ms of queue", with_queue(6_250), beside_tcp(&[shared(1)], 1));
+    add("1 : 1 TCP, 20 ms of queue", with_queue(25_000), beside_tcp(&[shared(1)], 1));
+    add("4 : 4 TCP, 400 ms of queue", with_queue(500_000), beside_tcp(&[shared(4)], 4));
+    add("1 : 1 TCP, 400 ms of queue", with_queue(500_000), beside_tcp(&[shared(1)], 1));
+    add("4 : 4 TCP, CoDel", codel(), beside_tcp(&[shared(4)], 4));
+    add("4 : 4 TCP, 50 Mbit/s", faster(50, 25), beside_tcp(&[shared(4)], 4));
+    add("100 : 10 TCP, 50 Mbit/s", faster(50, 25), beside_tcp(&[shared(100)], 10));
+    all
+}
+
+/// The same with a connection of TCP for each circuit: what kernels make of it among themselves.
+#[allow(dead_code, reason = "of use to QUIC alone")]
+pub fn as_tcp(loads: &[Load]) -> Vec<Load> {
+    let each = |load: &Load| vec![Load { circuits: 1, control: None, ..*load }; load.circuits as usize];
+    loads.iter().flat_map(each).collect()
+}
+
+/// Loads that begin within a second of each other, however the seed has it.
+fn scattered(loads: &[Load], seed: u64) -> Vec<Load> {
+    let mut rng = Seed::from_number(seed).child(&["begin"]).rng();
+    let begin = |load: &Load| Load { from_ns: load.from_ns + rng.below(S), ..*load };
+    loads.iter().map(begin).collect()
+}
+
+/// What a run came to.
+struct Outcome {
+    jain: f64,
+    used: f64,
+    /// What connections of TCP had of their fair share, in the mean.
+    tcp: Option<f64>,
+    rtt_ms: f64,
+}
+
+fn outcome(wire: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) -> Outcome {
+    let loads = scattered(loads, seed);
+    let shares = run(wire, &loads, seconds, seed);
+    let total: f64 = shares.iter().map(|share| share.bits_per_s).sum();
+    let circuits: f64 = loads.iter().map(|load| f64::from(load.circuits)).sum();
+    let Rate::BitsPerS(rate) = wire.rate else { panic!("a wire with a rate") };
+    let tcp: Vec<&Share> = loads
+        .iter()
+        .zip(&shares)
+        .filter(|(load, _)| load.control.is_none())
+        .map(|(_, share)| share)
+        .collect();
+    let tcp_bits: f64 = tcp.iter().map(|share| share.bits_per_s).sum();
+    let fair = total / circuits * tcp.len() as f64;
+    Outcome {
+        jain: jain(&loads, &shares),
+        used: total / rate as f64,
+        tcp: (!tcp.is_empty()).then(|| tcp_bits / fair),
+        rtt_ms: shares[0].rtt_mean_ms,
+    }
+}
+
+fn mean_and_min(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let count = values.clone().count().max(1) as f64;
+    (values.clone().sum::<f64>() / count, values.fold(f64::INFINITY, f64::min))
+}
+
+/// The mean of Jain's index, and the least that TCP had of its share, over some seeds.
+pub fn of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> (f64, f64) {
+    let all = scenarios(shared);
+    let scenario = all.iter().find(|scenario| scenario.name == name).expect("a scenario of that name");
+    let run = |seed| outcome(&scenario.wire, &scenario.loads, seconds, seed);
+    let outcomes: Vec<Outcome> = (1..=seeds).map(run).collect();
+    let (jain, _) = mean_and_min(outcomes.iter().map(|outcome| outcome.jain));
+    let (_, tcp) = mean_and_min(outcomes.iter().filter_map(|outcome| outcome.tcp));
+    (jain, tcp)
+}
+
+#[allow(clippy::disallowed_methods, reason = "a test takes no arguments")]
+fn chosen(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Runs the scenarios whose names contain `ONLY` with `SEEDS` seeds of `SECONDS` each.
+pub fn print_matrix(shared: Shared, loads_of: impl Fn(&[Load]) -> Vec<Load>) {
+    let number = |name| chosen(name).and_then(|it| it.parse().ok());
+    let (seeds, seconds) = (number("SEEDS").unwrap_or(10), number("SECONDS").unwrap_or(60));
+    let only = chosen("ONLY").unwrap_or_default();
+    println!("{:<28} {:>12}  {:>12}  {:>6}  {:>7}", "", "Jain", "TCP of fair", "used", "RTT, ms");
+    for scenario in scenarios(shared).iter().filter(|scenario| scenario.name.contains(&only)) {
+        let loads = loads_of(&scenario.loads);
+        let outcomes: Vec<Outcome> =
+            (1..=seeds).map(|seed| outcome(&scenario.wire, &loads, seconds, seed)).collect();
+        let (jain, jain_min) = mean_and_min(outcomes.iter().map(|outcome| outcome.jain));
+        let (used, _) = mean_and_min(outcomes.iter().map(|outcome| outcome.used));
+        let (rtt_ms, _) = mean_and_min(outcomes.iter().map(|outcome| outcome.rtt_ms));
+        let (tcp, tcp_min) = mean_and_min(outcomes.iter().filter_map(|outcome| outcome.tcp));
+        let tcp = if tcp_min.is_finite() { format!("{tcp:>5.2} {tcp_min:>6.2}") } else { " ".repeat(12) };
+        println!("{:<28} {jain:>5.3} {jain_min:>6.3}  {tcp}  {used:>6.3}  {rtt_ms:>7.1}", scenario.name);
+    }
+}

@@ -1,0 +1,177 @@
+//! What leaves a session: whose turn it is, and timers.
+
+use super::{Mux, RESET_TIMEOUT_MIN_NS, RESET_TIMEOUT_NS, RESET_TRIES_MAX};
+use crate::compact::codec;
+use crate::compact::flow::{Flow, FlowId, MuxEvent};
+use crate::connection::CloseReason;
+use crate::segment::Header;
+use crate::time::Instant;
+
+/// Going out.
+impl Mux {
+    /// Appends a datagram of at most `datagram_bytes_max` bytes; false when nothing has to leave. Flows take turns,
+    /// segment by segment.
+    pub fn poll_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        let most = out.len() + usize::from(self.options.datagram_bytes_max);
+        let begin = out.len();
+        out.append(&mut self.kept);
+        while let Some((id, is_answer, code)) = self.answers.front().copied() {
+            if out.len() + codec::RESET_BYTES > most {
+                return true;
+            }
+            self.answers.pop_front();
+            codec::emit_reset(id.is_ours, id.port, is_answer, code, out);
+        }
+        while let Some((id, header)) = self.next_segment(now) {
+            let segment = out.len();
+            let unit = u64::from(self.options.unit_bytes);
+            codec::emit(id.is_ours, id.port, &header, unit, &self.payload, out);
+            if out.len() > most {
+                self.kept.extend_from_slice(&out[segment..]);
+                out.truncate(segment);
+                return true;
+            }
+        }
+        out.len() > begin
+    }
+
+    /// The next segment, whose payload is put into `payload`: of flows in turn, then of those that wait for the window.
+    fn next_segment(&mut self, now: Instant) -> Option<(FlowId, Header)> {
+        while let Some(id) = self.ready.pop_front() {
+            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            if let Some(window) = &mut self.window {
+                flow.connection.set_room(window.room_in_turn(now));
+            }
+            self.payload.clear();
+            let transmit = flow.connection.poll_transmit(now, &mut self.payload);
+            if transmit.is_some() {
+                self.ready.push_back(id);
+                self.account(now, id);
+            } else {
+                flow.is_queued = false;
+                if let Some(window) = &mut self.window {
+                    window.after_asking(id, flow);
+                }
+                self.account(now, id);
+                self.settle(id);
+            }
+            self.tell_room(id);
+            if let Some(transmit) = transmit {
+                return Some((id, transmit.header));
+            }
+        }
+        self.next_waiting(now)
+    }
+
+    /// A segment of a flow that waits for the window which flows share.
+    fn next_waiting(&mut self, now: Instant) -> Option<(FlowId, Header)> {
+        loop {
+            let window = self.window.as_mut()?;
+            let (id, room) = window.next_waiting(now)?;
+            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            flow.connection.set_room(room);
+            self.payload.clear();
+            let transmit = flow.connection.poll_transmit(now, &mut self.payload);
+            window.after_turn(id, flow, transmit.is_some());
+            let is_stuck = transmit.is_none() && flow.connection.waits_for_room();
+            self.account(now, id);
+            self.settle(id);
+            self.tell_room(id);
+            if is_stuck {
+                return None;
+            }
+            if let Some(transmit) = transmit {
+                return Some((id, transmit.header));
+            }
+        }
+    }
+
+    /// Tells the window that flows share what became of one.
+    pub(super) fn account(&mut self, now: Instant, id: FlowId) {
+        if let (Some(window), Some(flow)) = (&mut self.window, self.flows.get_mut(&id)) {
+            window.settle(now, flow);
+        }
+    }
+
+    fn tell_room(&mut self, id: FlowId) {
+        if self.flows.get_mut(&id).is_some_and(|flow| flow.has_awaited_room()) {
+            self.events.push_back(MuxEvent::Writable(id));
+        }
+    }
+
+    /// Handles the timers that are due. `poll_datagram` has to follow.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((timer, id)) = self.timers.first().copied().filter(|(timer, _)| *timer <= now) {
+            self.timers.remove(&(timer, id));
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.timer = None;
+                flow.connection.handle_timeout(now);
+                self.account(now, id);
+                self.enqueue(id);
+            } else {
+                self.queue_reset(now, id);
+            }
+        }
+    }
+
+    /// Sends a reset once more, or gives up.
+    pub(super) fn queue_reset(&mut self, now: Instant, id: FlowId) {
+        let round_trip_ns = self.smoothed_ns.map_or(RESET_TIMEOUT_NS, |ns| 2 * ns);
+        let Some(reset) = self.resets.get_mut(&id) else { return };
+        reset.due = now.plus_ns(round_trip_ns.max(RESET_TIMEOUT_MIN_NS) << reset.tries);
+        reset.tries += 1;
+        let (code, due) = (reset.code, reset.due);
+        if reset.tries > RESET_TRIES_MAX {
+            self.resets.remove(&id);
+            return;
+        }
+        self.timers.insert((due, id));
+        self.answers.push_back((id, false, code));
+    }
+
+    pub(super) fn forget_reset(&mut self, id: FlowId) {
+        if let Some(reset) = self.resets.remove(&id) {
+            self.timers.remove(&(reset.due, id));
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.get_mut(&id).filter(|flow| !flow.is_queued) {
+            flow.is_queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// A flow has nothing to send: notes its timer, or that it is over.
+    fn settle(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let timer = flow.connection.poll_timeout();
+        // A timer that was put off is looked at when it was due, which is less work than moving it each time.
+        let is_put_off = flow.timer.is_some_and(|before| timer.is_some_and(|timer| before <= timer));
+        if timer != flow.timer && !is_put_off {
+            let before = core::mem::replace(&mut flow.timer, timer);
+            before.map(|before| self.timers.remove(&(before, id)));
+            timer.map(|timer| self.timers.insert((timer, id)));
+        }
+        // What was received before an orderly end is still to be read.
+        let is_read = flow.connection.readable() == 0;
+        if flow.connection.is_closed() && is_read {
+            let reason = flow.connection.close_reason().unwrap_or(CloseReason::Finished);
+            self.forget(id);
+            self.events.push_back(MuxEvent::Closed(id, reason));
+        }
+    }
+
+    /// Takes a flow off all lists.
+    pub(super) fn forget(&mut self, id: FlowId) -> Option<Box<Flow>> {
+        let flow = self.flows.remove(&id)?;
+        self.theirs -= usize::from(!id.is_ours);
+        flow.timer.map(|timer| self.timers.remove(&(timer, id)));
+        if let Some(window) = &mut self.window {
+            window.forget(&flow.account);
+            let flows = &self.flows;
+            window.purge(flows.len(), |id| flows.contains_key(&id));
+        }
+        Some(flow)
+    }
+}

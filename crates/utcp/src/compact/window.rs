@@ -1,0 +1,210 @@
+//! The window that the flows of a session share, and whose turn it is to use it.
+//!
+//! 1. Flows that may have something to send are asked in turn. While nobody waits for the window, whoever is asked may use
+//!    it; from then on they only acknowledge, and stand in line.
+//! 2. Whenever there is room and the pacer agrees, the first in line sends one segment and stands behind the others again.
+//!    Repairs go before.
+//! 3. Acknowledgements and losses are reported to the controller as they come.
+
+use super::flow::{Flow, FlowId};
+use crate::congestion::{SessionAck, SessionController};
+use crate::send::Pacer;
+use crate::time::Instant;
+use std::collections::VecDeque;
+
+/// The window of a session.
+#[derive(Debug)]
+pub(super) struct SharedWindow {
+    pub(super) controller: Box<dyn SessionController>,
+    pacer: Pacer,
+    /// The longest segment.
+    mss: u64,
+    /// Bytes of all flows that are in flight, and that wait for nothing but the window.
+    in_flight: u64,
+    ready_bytes: u64,
+    /// Flows that wait for room, those with something to repair apart.
+    waiting: VecDeque<FlowId>,
+    repairing: VecDeque<FlowId>,
+    /// Whether there was room the last time.
+    is_open: bool,
+    /// When the pacer lets the next segment go.
+    paced_until: Option<Instant>,
+    smoothed_ns: u64,
+    deviation_ns: u64,
+    /// Whether something was delivered since the path was last found stalled.
+    is_alive: bool,
+}
+
+/// What a session's window knows of one flow.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    in_flight: u64,
+    ready_bytes: u64,
+    is_waiting: bool,
+    is_repairing: bool,
+}
+
+impl SharedWindow {
+    pub(super) fn new(controller: Box<dyn SessionController>, mss: u64) -> Self {
+        SharedWindow {
+            controller,
+            pacer: Pacer::default(),
+            mss,
+            in_flight: 0,
+            ready_bytes: 0,
+            waiting: VecDeque::new(),
+            repairing: VecDeque::new(),
+            is_open: true,
+            paced_until: None,
+            smoothed_ns: 0,
+            deviation_ns: 0,
+            is_alive: true,
+        }
+    }
+
+    pub(super) fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    pub(super) fn ready_bytes(&self) -> u64 {
+        self.ready_bytes
+    }
+
+    /// What may leave now. Two segments leave together where the window has many, as those of a TCP do whose every second
+    /// one is acknowledged: whoever sends them one by one loses less at a full queue than its TCP neighbours.
+    fn room(&mut self, now: Instant) -> u64 {
+        const MANY: u64 = 8;
+        let window = self.controller.window_bytes();
+        let room = window.saturating_sub(self.in_flight);
+        let together = if window < MANY * self.mss || self.is_open { self.mss } else { 2 * self.mss };
+        self.is_open = room >= together;
+        if !self.is_open {
+            self.paced_until = None;
+            return 0;
+        }
+        self.paced_until = self.pacer.blocked_until(now);
+        if self.paced_until.is_some() { 0 } else { room }
+    }
+
+    /// When somebody who waits may send.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.paced_until.filter(|_| !self.waiting.is_empty() || !self.repairing.is_empty())
+    }
+
+    /// What a flow may send that is asked in its turn.
+    pub(super) fn room_in_turn(&mut self, now: Instant) -> u64 {
+        if self.waiting.is_empty() && self.repairing.is_empty() { self.room(now) } else { 0 }
+    }
+
+    /// Who may send of those that wait, and how much.
+    pub(super) fn next_waiting(&mut self, now: Instant) -> Option<(FlowId, u64)> {
+        if self.waiting.is_empty() && self.repairing.is_empty() {
+            return None;
+        }
+        let room = Some(self.room(now)).filter(|room| *room > 0)?;
+        let id = self.repairing.pop_front().or_else(|| self.waiting.pop_front())?;
+        Some((id, room))
+    }
+
+    /// A flow that stood in line was asked: it stands there again if it sent or could not.
+    pub(super) fn after_turn(&mut self, id: FlowId, flow: &mut Flow, has_sent: bool) {
+        let account = &mut flow.account;
+        let again = has_sent || flow.connection.waits_for_room();
+        if account.is_repairing {
+            account.is_repairing = again && flow.connection.has_lost();
+            if account.is_repairing {
+                self.repairing.push_front(id);
+                return;
+            }
+            if account.is_waiting {
+                return;
+            }
+        }
+        account.is_waiting = again;
+        if again {
+            self.waiting.push_back(id);
+        }
+    }
+
+    /// A flow was asked in its turn and has no more that may leave now.
+    pub(super) fn after_asking(&mut self, id: FlowId, flow: &mut Flow) {
+        if !flow.connection.waits_for_room() {
+            return;
+        }
+        let account = &mut flow.account;
+        if flow.connection.has_lost() && !account.is_repairing {
+            account.is_repairing = true;
+            self.repairing.push_back(id);
+        } else if !account.is_waiting && !account.is_repairing {
+            account.is_waiting = true;
+            self.waiting.push_back(id);
+        }
+    }
+
+    /// Counts what a flow has in flight, and what waits.
+    pub(super) fn count(&mut self, flow: &mut Flow) {
+        let (in_flight, ready_bytes) = (flow.connection.in_flight(), flow.connection.ready_bytes());
+        self.in_flight = self.in_flight + in_flight - flow.account.in_flight;
+        self.ready_bytes = self.ready_bytes + ready_bytes - flow.account.ready_bytes;
+        (flow.account.in_flight, flow.account.ready_bytes) = (in_flight, ready_bytes);
+    }
+
+    /// Something happened to a flow.
+    pub(super) fn settle(&mut self, now: Instant, flow: &mut Flow) {
+        self.count(flow);
+        let (report, newest_lost) = flow.connection.take_report();
+        if report.sent > 0 {
+            self.controller.on_sent(now, report.sent);
+            self.pacer.on_sent(now, report.sent);
+        }
+        if report.delivered > 0 {
+            self.is_alive = true;
+            report.newest_delivered.inspect(|sent| self.measure(now.ns_since(*sent)));
+            self.controller.on_ack(&SessionAck {
+                now,
+                newest_sent: report.newest_delivered,
+                bytes: report.delivered,
+                deviation_ns: self.deviation_ns,
+            });
+        }
+        if report.lost > 0 {
+            self.controller.on_loss(now, newest_lost, report.lost);
+        }
+        if report.timed_out && core::mem::take(&mut self.is_alive) {
+            self.controller.on_stall(now);
+        }
+        if report.delivered > 0 || report.lost > 0 {
+            self.controller.set_in_flight(self.in_flight);
+            let window = self.controller.window_bytes();
+            if self.smoothed_ns > 0 {
+                self.pacer.set_rate(window, self.smoothed_ns, self.controller.pacing_percent());
+            }
+        }
+    }
+
+    /// RFC 6298, section 2, over all flows.
+    fn measure(&mut self, sample_ns: u64) {
+        if self.smoothed_ns == 0 {
+            (self.smoothed_ns, self.deviation_ns) = (sample_ns.max(1), sample_ns / 2);
+            return;
+        }
+        self.deviation_ns = (3 * self.deviation_ns + self.smoothed_ns.abs_diff(sample_ns)) / 4;
+        self.smoothed_ns = (7 * self.smoothed_ns + sample_ns) / 8;
+    }
+
+    /// A flow is gone, and with it what it had under way.
+    pub(super) fn forget(&mut self, account: &Account) {
+        self.in_flight -= account.in_flight;
+        self.ready_bytes -= account.ready_bytes;
+    }
+
+    /// Takes flows that are gone out of the lines, once there are as many of them as of others.
+    pub(super) fn purge(&mut self, flows: usize, is_there: impl Fn(FlowId) -> bool) {
+        const GONE_MIN: usize = 64;
+        for line in [&mut self.waiting, &mut self.repairing] {
+            if line.len() > 2 * flows + GONE_MIN {
+                line.retain(|id| is_there(*id));
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A connection as the session sees it whose window it sends in.
+
+use super::{Connection, State};
+use crate::send::Report;
+use crate::time::Instant;
+
+impl Connection {
+    /// What may leave of the session's window until this is called again.
+    pub(crate) fn set_room(&mut self, bytes: u64) {
+        self.sender.set_room(bytes);
+    }
+
+    /// Whether more would have left if there had been room.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.sender.waits_for_room()
+    }
+
+    /// Whether something lost waits to be sent again.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.sender.lost() > 0
+    }
+
+    /// What the session has to hear, and when the newest of lost segments left.
+    pub(crate) fn take_report(&mut self) -> (Report, Instant) {
+        self.sender.take_report()
+    }
+
+    /// Bytes in flight.
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.sender.in_flight()
+    }
+
+    /// Bytes that were never sent and that nothing but the session's window holds back.
+    pub(crate) fn ready_bytes(&self) -> u64 {
+        if !self.state.is_synchronized() || self.sender.backoff() > 0 {
+            return 0;
+        }
+        let (unsent, offered) = (self.unsent(), self.peer_edge().saturating_sub(self.sender.next));
+        // What the peer's window cuts short waits until there is a segment of it.
+        if unsent <= offered {
+            unsent
+        } else if offered < self.sender.mss {
+            0
+        } else {
+            offered
+        }
+    }
+
+    /// Whether an acknowledgement is owed that may wait.
+    pub(crate) fn is_ack_delayed(&self) -> bool {
+        self.receiver.acks.timer().is_some()
+    }
+
+    /// Acknowledges what came without further delay, if that is owed.
+    pub(crate) fn ack_now(&mut self) {
+        if self.is_ack_delayed() && self.state != State::Closed {
+            self.receiver.acks.now();
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What a session's window and a flow's sender tell each other.
+
+use crate::time::Instant;
+
+/// The flow's part of a window that the session owns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Grant {
+    /// Bytes that may leave now.
+    pub room: u64,
+    /// Whether something would leave if there were more.
+    pub waits: bool,
+    /// What the session has not heard yet.
+    pub report: Report,
+}
+
+/// What became of a flow's bytes since the session looked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Report {
+    pub sent: u64,
+    pub delivered: u64,
+    /// When the newest delivered segment left that was sent only once.
+    pub newest_delivered: Option<Instant>,
+    pub lost: u64,
+    /// Whether its timer expired twice in a row.
+    pub timed_out: bool,
+}
