@@ -5,6 +5,7 @@ use heddle_netem::{
     WireOptions,
 };
 use heddle_utcp::compact::{FlowId, Malformed, Mux, MuxEvent, MuxOptions};
+use heddle_utcp::congestion::{SessionAck, SessionController};
 use heddle_utcp::{BufferPool, CloseReason, Instant};
 use std::collections::BTreeMap;
 
@@ -144,6 +145,107 @@ fn the_first_cell_arrives_after_half_a_round_trip() {
     assert_eq!(pair.read[0][&id], cells(2, 1));
     // Open, answer, two cells, acknowledgement.
     assert_eq!(pair.datagrams, 4);
+}
+
+/// A window that stays as it is.
+#[derive(Debug)]
+struct Fixed(u64);
+
+impl SessionController for Fixed {
+    fn window_bytes(&self) -> u64 {
+        self.0
+    }
+
+    fn pacing_percent(&self) -> u64 {
+        125
+    }
+
+    fn set_busy_flows(&mut self, _flows: f64) {}
+
+    fn on_sent(&mut self, _now: Instant, _bytes: u64) {}
+
+    fn on_ack(&mut self, ack: &SessionAck) {
+        assert!(ack.bytes > 0 && ack.newest_sent.is_none_or(|sent| sent < ack.now));
+    }
+
+    fn on_loss(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        assert!(bytes > 0 && sent < now);
+    }
+
+    fn set_in_flight(&mut self, _bytes: u64) {}
+
+    fn on_probe(&mut self, _now: Instant, _round_trip_ns: u64) {}
+
+    fn on_stall(&mut self, _now: Instant) {}
+}
+
+/// A pair whose first end's flows share a window of so many bytes.
+fn sharing(direction: DirectionOptions, window_bytes: u64, seed: u64) -> Pair {
+    let mut pair = Pair::new(direction, MuxOptions::default(), seed);
+    let pool = pair.pool.clone();
+    pair.ends[0] = Mux::with_controller(MuxOptions::default(), pool, |_| Box::new(Fixed(window_bytes)));
+    pair
+}
+
+#[test]
+fn flows_that_share_a_window_get_equal_parts_of_it_and_no_more() {
+    const WINDOW: u64 = 40_000;
+    let mut pair = sharing(wire(50, 0.0), WINDOW, 1);
+    let all = cells(2000, 0);
+    let ids: Vec<FlowId> = (0..10).filter_map(|_| pair.ends[0].open(pair.now)).collect();
+    let mut written = [0; 10];
+    for _ in 0..500 {
+        for (id, written) in ids.iter().zip(&mut written) {
+            *written += pair.ends[0].write(*id, &all[*written..]);
+        }
+        let until = pair.now.plus_ns(10 * MS);
+        pair.run_until(until);
+        let [window, in_flight, _] = pair.ends[0].shared_window().expect("they share one");
+        assert!(in_flight <= window, "{in_flight}");
+        let each: u64 =
+            ids.iter().filter_map(|id| pair.ends[0].stats(*id)).map(|it| it.in_flight_bytes).sum();
+        assert_eq!(in_flight, each);
+    }
+    let read: Vec<usize> = ids.iter().map(|id| pair.read[1][&theirs(*id)].len()).collect();
+    let (least, most) = (read.iter().min().expect("ten"), read.iter().max().expect("ten"));
+    assert!(most - least <= 4000, "{read:?}");
+    // 40 kB in each of 50 round trips, but for the first of them.
+    let total: usize = read.iter().sum();
+    assert!((1_800_000..=2_000_000).contains(&total), "{total}");
+}
+
+#[test]
+fn a_shared_window_loses_nothing_whatever_the_wire_does() {
+    for seed in 1..6 {
+        let mut bad = wire(20, 0.05);
+        bad.reorder = Some(Reorder { probability: 0.1, hold_ns: 8 * MS });
+        bad.duplicate = 0.05;
+        let mut pair = sharing(bad, 20_000, seed);
+        let all = cells(60, seed as usize);
+        let ids: Vec<FlowId> = (0..30).filter_map(|_| pair.ends[0].open(pair.now)).collect();
+        let mut written = [0; 30];
+        for step in 0..12_000 {
+            for (id, written) in ids.iter().zip(&mut written) {
+                *written += pair.ends[0].write(*id, &all[*written..]);
+            }
+            // Some end in the midst of it, and what they had under way is nobody's any more.
+            if step % 20 == 0 && step < 200 {
+                pair.ends[0].reset(pair.now, ids[step / 20], 1);
+            }
+            let until = pair.now.plus_ns(10 * MS);
+            pair.run_until(until);
+            let has = |id: &FlowId| pair.read[1].get(&theirs(*id)).map_or(0, Vec::len) == all.len();
+            if step > 200 && ids[10..].iter().all(has) {
+                break;
+            }
+        }
+        for id in &ids[10..] {
+            assert!(pair.read[1][&theirs(*id)] == all, "seed {seed} {id:?}");
+        }
+        pair.run_until(pair.now.plus_ns(10 * S));
+        let [_, in_flight, ready] = pair.ends[0].shared_window().expect("they share one");
+        assert_eq!((in_flight, ready), (0, 0), "seed {seed}");
+    }
 }
 
 #[test]
