@@ -228,8 +228,9 @@ fn duplicates_reported_undo_the_reduction() {
     200  > . 1001:2001 ack 1
     # The original was only late; then the receiver reports the retransmission as a duplicate.
     210  < . 1:1 ack 5001
+    # Slow start goes on where it was, with the five segments that this acknowledgement delivers.
     300  < . 1:1 ack 10001 sack 1001:2001
-    300  window 11000
+    300  window 16000
     ",
         ),
     );

@@ -8,7 +8,7 @@
 
 use super::flow::{Flow, FlowId};
 use crate::congestion::{SessionAck, SessionController};
-use crate::send::Pacer;
+use crate::send::{BURST_SEGMENTS_MIN, Pacer};
 use crate::time::Instant;
 use std::collections::VecDeque;
 
@@ -177,7 +177,8 @@ impl SharedWindow {
             self.controller.set_in_flight(self.in_flight);
             let window = self.controller.window_bytes();
             if self.smoothed_ns > 0 {
-                self.pacer.set_rate(window, self.smoothed_ns, self.controller.pacing_percent());
+                let percent = self.controller.pacing_percent();
+                self.pacer.set_rate(window, self.smoothed_ns, percent, BURST_SEGMENTS_MIN);
             }
         }
     }

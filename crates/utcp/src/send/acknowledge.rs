@@ -6,6 +6,7 @@
 //! 4. The window grows, or the rate reduction takes its step.
 //! 5. The timers are set (`timers`).
 
+use super::pacer::{BURST_SEGMENTS_MAX, BURST_SEGMENTS_MIN};
 use super::prr::{Prr, PrrAck};
 use super::rack::{AckContext, clock_ms};
 use super::recovery::{Frto, Recovery, Undo};
@@ -49,11 +50,12 @@ impl Sender {
         if input.is_bare && advanced == 0 && !self.sack && had_outstanding {
             self.duplicates += 1;
         }
-        let was_open = !self.recovery.is_repairing();
         self.end_episode(input, &delivery, advanced > 0);
+        // The acknowledgement that ends a repair counts for the window, the one that begins it does not.
+        let was_open = !self.recovery.is_repairing();
         let newly_lost = self.find_losses(input.now, advanced > 0);
         if newly_lost > 0 && !self.recovery.is_repairing() {
-            self.enter_recovery(input.now);
+            self.enter_recovery(input.now, delivery.bytes);
         } else if input.ece && matches!(self.recovery, Recovery::Open) {
             self.reduce(input.now);
         }
@@ -126,7 +128,7 @@ impl Sender {
         let is_mistake = self.is_mistake(input, delivery);
         let is_over = self.recovery.high().is_some_and(|high| self.una >= high);
         match self.recovery {
-            _ if is_mistake => self.undo_episode(),
+            _ if is_mistake || is_over && self.is_repair_without_repairs() => self.undo_episode(),
             Recovery::Loss { high, frto } if !is_over && frto != Frto::Off => {
                 self.advance_frto(input, delivery, advanced, high);
             }
@@ -143,6 +145,11 @@ impl Sender {
         let echoed_ms = input.echoed_ms.filter(|_| delivery.retransmission_acked);
         let is_early = echoed_ms.is_some_and(|echoed_ms| undo.on_acknowledged(echoed_ms, una));
         undo.is_explained() || is_early && lost == 0
+    }
+
+    /// Whether losses were found, and nothing was sent again: what was acknowledged since then was only late.
+    fn is_repair_without_repairs(&self) -> bool {
+        self.recovery.is_repairing() && self.undo.as_ref().is_some_and(Undo::is_idle)
     }
 
     /// Steps 2 and 3 of RFC 5682, section 3.1, in the form that Linux gave them.
@@ -210,8 +217,10 @@ impl Sender {
         }
     }
 
-    pub(super) fn enter_recovery(&mut self, now: Instant) {
-        let flight = self.next - self.una;
+    /// Begins to repair losses that were found after an acknowledgement had `delivered` so many bytes.
+    pub(super) fn enter_recovery(&mut self, now: Instant, delivered: u64) {
+        // What was in flight before, lost segments among it, and without what was SACKed earlier.
+        let flight = self.board.in_flight() + self.board.lost() + delivered;
         if matches!(self.recovery, Recovery::Open) {
             self.controller.on_congestion(now, Congestion::Signal);
         }
@@ -284,6 +293,8 @@ impl Sender {
         let Some(smoothed_ns) = self.rtt.smoothed_ns().filter(|_| self.options.pacing) else { return };
         let window = self.controller.window_bytes().max(self.in_flight());
         let doubles = 2 * self.controller.window_bytes() < self.controller.threshold_bytes();
-        self.pacer.set_rate(window, smoothed_ns, if doubles { 200 } else { 120 });
+        let (percent, burst_segments) =
+            if doubles { (200, BURST_SEGMENTS_MIN) } else { (120, BURST_SEGMENTS_MAX) };
+        self.pacer.set_rate(window, smoothed_ns, percent, burst_segments);
     }
 }

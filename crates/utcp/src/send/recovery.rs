@@ -13,6 +13,7 @@
 //!
 //! - *Eifel* (RFC 3522): an acknowledgement echoes a time before the first retransmission.
 //! - *DSACK* (RFC 3708): the receiver reported every retransmission as a duplicate.
+//! - *Nothing repaired*: all was acknowledged before anything was sent again.
 //! - *F-RTO* (RFC 5682), after a time-out: something was delivered that was sent once, before the timer expired.
 
 use super::prr::Prr;
@@ -115,6 +116,11 @@ impl Undo {
     /// Whether the receiver reported every retransmission as a duplicate.
     pub(crate) fn is_explained(&self) -> bool {
         self.first_ms.is_some() && self.unexplained.is_empty() && !self.overflowed
+    }
+
+    /// Whether nothing was sent again yet.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.first_ms.is_none()
     }
 
     /// Segments that were sent again are acknowledged up to `una`, by an acknowledgement with this echo. Gives whether

@@ -52,7 +52,7 @@ impl Sender {
         if is_due(self.reordering_at) {
             let newly_lost = self.find_losses(now, false);
             if newly_lost > 0 && !self.recovery.is_repairing() {
-                self.enter_recovery(now);
+                self.enter_recovery(now, 0);
             }
             let in_flight = self.in_flight();
             let (has_lost, mss) = (self.board.lost() > 0, self.mss);
