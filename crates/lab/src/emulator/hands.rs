@@ -10,6 +10,7 @@
 //! between, too briefly to matter, and the other one takes its turns meanwhile ([`Rest`]).
 
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -38,9 +39,11 @@ const REST_SHARE: u64 = 12;
 /// How much rest comes at once. Rests of 0.8 ms, after 10 ms of work, did not keep the kernel from stopping a thread.
 const REST_NS: u64 = 200_000;
 const EVENTS_MAX: usize = 64;
+/// How long a thread that moves packets may take to answer an ordinary one.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The token of the descriptor that says stop; hosts have their numbers.
 const STOP: u64 = u64::MAX;
-/// The token of the descriptor that says that something may be due sooner than it was.
+/// The token of the descriptor that says that something is wanted, or may be due sooner than it was.
 const SOONER: u64 = u64::MAX - 1;
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
@@ -59,8 +62,17 @@ struct Rest {
     last_ns: u64,
 }
 
+/// What an ordinary thread wants to be done. It does not do it by itself: where many of them run, one that was stopped
+/// while it held the engine would hold up the wires for a tenth of a second.
+enum Wish {
+    Attach(HostId, IpAddr, Box<dyn Stack>),
+    Detach(IpAddr, SyncSender<Option<Box<dyn Stack>>>),
+}
+
 struct Shared {
     engine: Mutex<Engine>,
+    /// The threads that move packets never wait for this lock. Whoever holds it writes to `sooner` afterwards.
+    wishes: Mutex<Vec<Wish>>,
     clock: Clock,
     /// When something is due next, by the engine's clock.
     due_ns: AtomicU64,
@@ -89,7 +101,8 @@ impl Hands {
         }
         let clock = engine.clock();
         let due_ns = AtomicU64::new(NEVER);
-        let shared = Arc::new(Shared { engine: Mutex::new(engine), clock, due_ns, devices, stop, sooner });
+        let (engine, wishes) = (Mutex::new(engine), Mutex::new(Vec::new()));
+        let shared = Arc::new(Shared { engine, wishes, clock, due_ns, devices, stop, sooner });
         let mut hands = Hands { shared, threads: Vec::new() };
         let [first, second] = halves(&realtime::processors()?);
         let mut realtime = hands.add("wires", first, Shared::run_first)?;
@@ -131,15 +144,14 @@ impl Hands {
 
     /// Gives packets to an address to a program.
     pub(super) fn attach(&self, host: HostId, address: IpAddr, stack: Box<dyn Stack>) -> io::Result<()> {
-        self.shared.lock()?.attach(host, address, stack);
-        // It may want to be woken before the time that the first thread sleeps to.
-        rustix::io::write(&self.shared.sooner, &1u64.to_ne_bytes())?;
-        Ok(())
+        self.shared.wish(Wish::Attach(host, address, stack))
     }
 
     /// Gives them to the kernel again.
     pub(super) fn detach(&self, address: IpAddr) -> io::Result<Option<Box<dyn Stack>>> {
-        Ok(self.shared.lock()?.detach(address))
+        let (give, given) = sync_channel(1);
+        self.shared.wish(Wish::Detach(address, give))?;
+        given.recv_timeout(PATIENCE).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
     }
 
     /// Lets attackers act, or has them wait.
@@ -235,7 +247,25 @@ impl Shared {
         }
     }
 
+    fn wish(&self, wish: Wish) -> io::Result<()> {
+        self.wishes.lock().map_err(|_| panicked())?.push(wish);
+        rustix::io::write(&self.sooner, &1u64.to_ne_bytes())?;
+        Ok(())
+    }
+
+    fn grant_wishes(&self, engine: &mut Engine) {
+        let wishes = self.wishes.try_lock().map_or_else(|_| Vec::new(), |mut wishes| mem::take(&mut *wishes));
+        for wish in wishes {
+            match wish {
+                Wish::Attach(host, address, stack) => engine.attach(host, address, stack),
+                // Nobody waits any more if this fails.
+                Wish::Detach(address, give) => drop(give.try_send(engine.detach(address))),
+            }
+        }
+    }
+
     fn turn(&self, engine: &mut Engine, events: &[epoll::Event]) -> io::Result<()> {
+        self.grant_wishes(engine);
         let tokens = events.iter().map(|event| event.data.u64());
         let senders = tokens.filter(|token| *token != SOONER).map(|token| HostId(token as u32));
         let due = engine.turn(senders)?;
