@@ -237,6 +237,61 @@ fn duplicates_reported_undo_the_reduction() {
 }
 
 #[test]
+fn what_arrives_before_it_was_sent_again_undoes_at_once() {
+    run(
+        true,
+        plain(),
+        &ten_sent(
+            "
+    # Three SACKs take the first for lost, and then it comes: it never was, and the window stays.
+    200  << . 1:1 ack 1 sack 1001:4001
+    200  < . 1:1 ack 4001
+    200  window 11000
+    300  < . 1:1 ack 10001
+    300  window 17000
+    ",
+        ),
+    );
+}
+
+#[test]
+fn the_rate_is_reduced_in_proportion() {
+    // Reno halves: ten segments in flight become five. Each acknowledgement delivers one, and lets half a segment leave,
+    // in whole ones; after the loss itself, which leaves at once (RFC 6937, section 3).
+    run(
+        true,
+        plain(),
+        &ten_sent(
+            "
+    150  write 20000
+    200  < . 1:1 ack 1 sack 1001:2001
+    200  > . 10001:11001 ack 1
+    201  < . 1:1 ack 1 sack 1001:3001
+    201  > . 11001:12001 ack 1
+    202  < . 1:1 ack 1 sack 1001:4001
+    202  > . 1:1001 ack 1
+    203  < . 1:1 ack 1 sack 1001:5001
+    204  < . 1:1 ack 1 sack 1001:6001
+    204  > . 12001:13001 ack 1
+    205  < . 1:1 ack 1 sack 1001:7001
+    206  < . 1:1 ack 1 sack 1001:8001
+    206  > . 13001:14001 ack 1
+    207  < . 1:1 ack 1 sack 1001:9001
+    208  < . 1:1 ack 1 sack 1001:10001
+    # Now five are in flight, as many as may be: from here on as many leave as arrive.
+    208  window 5000
+    300  < . 1:1 ack 1 sack 1001:11001
+    300  > . 14001:15001 ack 1
+    302  < . 1:1 ack 12001
+    302  > . 15001:16001 ack 1
+    302  > . 16001:17001 ack 1
+    302  window 5000
+    ",
+        ),
+    );
+}
+
+#[test]
 fn an_echo_from_before_the_retransmission_undoes_at_once() {
     let options = Options { timestamps: true, mss_bytes: 1012, ..plain() };
     // The clock began at 10,000 ms, and the offset is zero.

@@ -128,7 +128,7 @@ impl Sender {
         let is_mistake = self.is_mistake(input, delivery);
         let is_over = self.recovery.high().is_some_and(|high| self.una >= high);
         match self.recovery {
-            _ if is_mistake || is_over && self.is_repair_without_repairs() => self.undo_episode(),
+            _ if is_mistake => self.undo_episode(),
             Recovery::Loss { high, frto } if !is_over && frto != Frto::Off => {
                 self.advance_frto(input, delivery, advanced, high);
             }
@@ -140,16 +140,14 @@ impl Sender {
 
     /// Whether the present episode, or the last one, turns out to have been none.
     fn is_mistake(&mut self, input: &AckInput<'_>, delivery: &Delivery) -> bool {
-        let (una, lost) = (self.una, self.board.lost());
+        let (una, lost, is_repairing) = (self.una, self.board.lost(), self.recovery.is_repairing());
         let Some(undo) = &mut self.undo else { return false };
+        if is_repairing && lost == 0 && undo.is_idle() {
+            return true;
+        }
         let echoed_ms = input.echoed_ms.filter(|_| delivery.retransmission_acked);
         let is_early = echoed_ms.is_some_and(|echoed_ms| undo.on_acknowledged(echoed_ms, una));
         undo.is_explained() || is_early && lost == 0
-    }
-
-    /// Whether losses were found, and nothing was sent again: what was acknowledged since then was only late.
-    fn is_repair_without_repairs(&self) -> bool {
-        self.recovery.is_repairing() && self.undo.as_ref().is_some_and(Undo::is_idle)
     }
 
     /// Steps 2 and 3 of RFC 5682, section 3.1, in the form that Linux gave them.

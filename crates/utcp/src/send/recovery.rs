@@ -13,7 +13,7 @@
 //!
 //! - *Eifel* (RFC 3522): an acknowledgement echoes a time before the first retransmission.
 //! - *DSACK* (RFC 3708): the receiver reported every retransmission as a duplicate.
-//! - *Nothing repaired*: all was acknowledged before anything was sent again.
+//! - *Nothing repaired*: what was taken for lost arrived before it was sent again.
 //! - *F-RTO* (RFC 5682), after a time-out: something was delivered that was sent once, before the timer expired.
 
 use super::prr::Prr;

@@ -3,6 +3,7 @@
 //! ```text
 //! 0      > S 0:0                     a segment leaves, in milliseconds since the start
 //! 100    < S. 0:0 ack 1 win 60000    a segment comes in
+//! 100    << . 1:1 ack 1              the same, and what follows comes in before anything may leave
 //! 100    write 3000                  the application acts: write, read, shutdown, close, abort
 //! 100    state Established           the state is looked at
 //! ```
@@ -42,6 +43,8 @@ pub struct Script {
     now: Instant,
     sent: VecDeque<(Instant, Header, usize, Ecn)>,
     iss: u64,
+    /// Nothing is asked for yet.
+    is_held: bool,
 }
 
 /// Runs a table. `connects` is whether our end opens; else the first segment must be a SYN.
@@ -51,7 +54,7 @@ pub fn run(connects: bool, options: Options, table: &str) {
     let (now, options) = (start(), Arc::new(options));
     let connection = connects.then(|| Connection::connect(now, Arc::clone(&options), &pool, RANDOM));
     let iss = SEQUENCE_BASE + RANDOM;
-    let mut script = Script { connection, options, pool, now, sent: VecDeque::new(), iss };
+    let mut script = Script { connection, options, pool, now, sent: VecDeque::new(), iss, is_held: false };
     for line in table.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         script.step(line);
     }
@@ -78,7 +81,10 @@ impl Script {
         self.advance(at, false);
         assert!(self.sent.is_empty(), "before `{line}` left: {}", self.describe());
         match verb {
-            "<" => self.inject(line, &words),
+            "<" | "<<" => {
+                self.inject(line, &words);
+                self.is_held = verb == "<<";
+            }
             "state" => {
                 let state = self.connection.as_ref().map(|connection| format!("{:?}", connection.state()));
                 assert_eq!(state.as_deref(), Some(words[0]), "{line}");
@@ -128,7 +134,7 @@ impl Script {
     }
 
     fn collect(&mut self) {
-        let Some(connection) = &mut self.connection else { return };
+        let Some(connection) = self.connection.as_mut().filter(|_| !self.is_held) else { return };
         let mut payload = Vec::new();
         while let Some(transmit) = connection.poll_transmit(self.now, &mut payload) {
             self.sent.push_back((self.now, transmit.header, transmit.payload_bytes, transmit.ecn));
