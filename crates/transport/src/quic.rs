@@ -10,7 +10,6 @@
 //! The port is silent. A datagram is looked at only when it comes from the address of a peer and carries an id of ours or
 //! a token that a dialler was given over TLS; whatever quinn-proto would answer to anything else is dropped.
 
-mod acks;
 mod connection;
 mod crypto;
 mod flow;

@@ -13,7 +13,6 @@
 //! 3. While open, an acknowledgement that does not come is asked for by PINGs of ours besides quinn-proto's own probes. A
 //!    path is dead after three probe time-outs without one (1 + 2 + 4 of them, since each waits twice as long).
 
-use super::acks::Acks;
 use super::flow::FLOW_CELL_LEN;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
@@ -120,7 +119,6 @@ pub(super) struct Connection {
     /// Since when the peer has waited for a datagram of ours, which acknowledges its own; and whether the window is why.
     owed_since: Option<Instant>,
     is_window_full: bool,
-    acks: Acks,
     epoch_since: Instant,
     heard_at: Instant,
     probed_at: Instant,
@@ -176,7 +174,6 @@ impl Connection {
             pace_at: None,
             owed_since: None,
             is_window_full: false,
-            acks: Acks::new(now),
             epoch_since: now,
             heard_at: now,
             probed_at: now,
@@ -190,7 +187,6 @@ impl Connection {
         if len > ACK_BYTES_MAX {
             self.owed_since.get_or_insert(now);
         }
-        self.acks.on_heard();
         self.quinn.handle_event(event);
     }
 
@@ -375,9 +371,8 @@ impl Connection {
             State::Handshaking | State::Proving => Some(self.deadline),
             State::Open => {
                 let (probe, death) = self.probe_and_death();
-                let acks = [self.owed_at(), self.acks.poll_timeout()];
-                let ours = [Some(probe), death, self.pace_at, self.flows.poll_timeout()];
-                ours.into_iter().chain(acks).flatten().min()
+                let ours = [Some(probe), death, self.pace_at, self.owed_at(), self.flows.poll_timeout()];
+                ours.into_iter().flatten().min()
             }
             State::Over => None,
         };
@@ -399,7 +394,6 @@ impl Connection {
         if self.quinn.poll_timeout().is_some_and(|at| self.clock.ours(at) <= now) {
             self.quinn.handle_timeout(self.clock.std(now));
         }
-        self.acks.on_news();
         self.on_quinn_events(now);
         self.pace_at = self.pace_at.filter(|at| *at > now);
         match self.state {
@@ -429,10 +423,6 @@ impl Connection {
     ) -> Option<Transmit> {
         let refused = self.flows.write_pending(&mut self.quinn);
         self.unsent = self.unsent.saturating_sub(refused);
-        if self.state == State::Open && self.unsent == 0 && self.acks.are_put_off(now) {
-            self.note_capacity();
-            return None;
-        }
         self.gauge.take_hindrance();
         let mut transmit = self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out);
         self.is_window_full = false;
@@ -455,7 +445,6 @@ impl Connection {
         let overhead = transmit.size.div_ceil(stride) * PACKET_OVERHEAD;
         self.unsent = self.unsent.saturating_sub(transmit.size.saturating_sub(overhead));
         self.note_capacity();
-        self.acks.on_sent(now);
         Some(Transmit {
             to: transmit.destination,
             from: transmit.src_ip.or(self.local),
@@ -550,7 +539,6 @@ impl Connection {
         if self.state != State::Open {
             return FlowState::Open;
         }
-        self.acks.on_news();
         let (state, queued) = self.flows.send(&mut self.quinn, circ_id, command, body);
         self.unsent = (self.unsent + queued.bytes).saturating_sub(queued.refused);
         self.is_full |= self.capacity() == 0;
