@@ -3,10 +3,10 @@
 use crate::bench::{Bench, End, MS, OTHER_PROOF, READY_RTTS, S, Sent, body, delay, dialled, options, secret};
 use crate::source::Source;
 use core::time::Duration;
-use heddle_netem::{DirectionOptions, QueueOptions, Rate, Step};
+use heddle_netem::{DirectionOptions, Loss, QueueOptions, Rate, Step};
 use heddle_proto::cell::Command;
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
+use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions, FlowState};
 use heddle_proto::time::Instant;
 use zeroize::Zeroizing;
 
@@ -183,4 +183,38 @@ fn nothing_can_be_sent_before_a_connection_is_ready() {
     bench.ends[0].endpoint.send(bench.now, a, dialled(1), Command::CREATE2, &body(0));
     bench.run_for(5 * S, &mut ());
     assert_eq!(bench.ends[1].cells, []);
+}
+
+/// A relay asks for capacity when it has something to send, and then waits to be told of more. Capacity also ends by losses,
+/// while the relay has nothing to send.
+#[test]
+fn whoever_waits_for_capacity_is_told_of_it() {
+    const CELLS: u32 = 6000;
+    let there = DirectionOptions {
+        rate: Rate::BitsPerS(20_000_000),
+        loss: Loss::Bernoulli { probability: 0.02 },
+        queue: QueueOptions { packets_max: 20, ..QueueOptions::default() },
+        ..delay(2 * MS)
+    };
+    let mut bench = Bench::pair(there, &options());
+    let (a, _) = bench.open(0, 1);
+    bench.run_for(5 * S, &mut ());
+    let (mut number, mut supplied, mut next, mut waits) = (0, 0, bench.now, false);
+    bench.run_for(60 * S, &mut |now: Instant, ends: &mut [End]| {
+        for (_, event) in ends[0].events.drain(..) {
+            waits &= !matches!(event, ConnectionEvent::Capacity | ConnectionEvent::Writable(_));
+        }
+        while next <= now {
+            (supplied, next) = ((supplied + 40).min(CELLS), next + Duration::from_millis(25));
+        }
+        while number < supplied && !waits {
+            waits = ends[0].endpoint.capacity(a) == 0;
+            if !waits {
+                let command = if number == 0 { Command::CREATE2 } else { Command::RELAY };
+                let state = ends[0].endpoint.send(now, a, dialled(1), command, &body(number));
+                (number, waits) = (number + 1, state == FlowState::Blocked);
+            }
+        }
+    });
+    assert_eq!((number, bench.ends[1].cells.len()), (CELLS, CELLS as usize));
 }
