@@ -48,7 +48,7 @@ impl SharedWindow {
     pub(super) fn new(controller: Box<dyn SessionController>, mss: u64) -> Self {
         SharedWindow {
             controller,
-            pacer: Pacer::default(),
+            pacer: Pacer::in_quanta(),
             mss,
             in_flight: 0,
             ready_bytes: 0,

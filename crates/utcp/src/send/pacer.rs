@@ -29,9 +29,17 @@ pub(crate) struct Pacer {
     /// How long the last segment took of that. All but one of a burst may leave so much sooner.
     segment_ns: u64,
     burst_segments: u64,
+    /// A burst may take so long at the rate, and then as long a pause follows; see [`Pacer::in_quanta`].
+    quantum_ns: u64,
 }
 
 impl Pacer {
+    /// A pacer that lets a millisecond's worth leave together. Where that is many segments, they are made and sent at one go
+    /// instead of one by one; on slow wires it is less than one.
+    pub(crate) fn in_quanta() -> Self {
+        Pacer { quantum_ns: BURST_NS, ..Pacer::default() }
+    }
+
     /// Sets the rate from a window in bytes and a round trip, and how many segments may leave together. `percent` is the
     /// gain.
     pub(crate) fn set_rate(&mut self, window: u64, round_trip_ns: u64, percent: u64, burst_segments: u64) {
@@ -47,9 +55,14 @@ impl Pacer {
 
     /// When the next segment may leave, if not now.
     pub(crate) fn blocked_until(&self, now: Instant) -> Option<Instant> {
-        let ahead_ns = self.burst_segments.saturating_sub(1) * self.segment_ns;
-        let next = Instant::from_nanos(self.next.as_nanos().saturating_sub(ahead_ns));
-        self.rate.and(Some(next)).filter(|next| *next > now)
+        let segments_ns = self.burst_segments.saturating_sub(1) * self.segment_ns;
+        let earlier = |ns| Instant::from_nanos(self.next.as_nanos().saturating_sub(ns));
+        self.rate?;
+        if earlier(segments_ns.max(self.quantum_ns)) <= now {
+            return None;
+        }
+        // Whoever has used a quantum up waits until half of it is there again.
+        Some(earlier(segments_ns.max(self.quantum_ns / 2))).filter(|next| *next > now)
     }
 
     /// Counts a segment that leaves now.
@@ -101,5 +114,29 @@ mod tests {
         });
         // The rate is 2 MB/s, so a millisecond holds two.
         assert!((2..=4).contains(&burst.count()));
+    }
+
+    #[test]
+    fn a_fast_sender_sends_quanta_and_a_slow_one_segments() {
+        // Bytes a second, and segments of 1000 that leave at a time once the first burst has gone.
+        for (rate, together) in [(100_000_000, 50), (1_000_000, 1)] {
+            let mut pacer = Pacer::in_quanta();
+            pacer.set_rate(rate / 10, 100 * MS, 100, BURST_SEGMENTS_MIN);
+            let (mut now, mut turns, mut sent) = (Instant::from_nanos(S), Vec::new(), 0_u64);
+            let begun = now;
+            while now.ns_since(begun) < S / 10 {
+                let mut count = 0;
+                while pacer.blocked_until(now).is_none() {
+                    pacer.on_sent(now, 1000);
+                    count += 1;
+                }
+                turns.push(count);
+                sent += 1000 * count;
+                now = pacer.blocked_until(now).expect("it has just said so");
+            }
+            let (least, most) = (together.max(2) / 2, together + 2);
+            assert!(turns[2..].iter().all(|count| (least..=most).contains(count)), "{turns:?}");
+            assert!((rate / 10..=rate / 10 + 200_000).contains(&sent), "{sent}");
+        }
     }
 }
