@@ -5,7 +5,7 @@
 //! 2. [`poll_accept`](Host::poll_accept) hands new connections to the application, which talks to them through
 //!    [`get_mut`](Host::get_mut).
 //! 3. [`poll_packet`](Host::poll_packet) gives what has to leave, [`poll_timeout`](Host::poll_timeout) when to come
-//!    back.
+//!    back, and [`poll_changed`](Host::poll_changed) which connections are worth a look.
 
 use crate::connection::{Connection, reset_for};
 use crate::options::Options;
@@ -59,6 +59,8 @@ pub struct Host {
     next_id: u64,
     /// Connections that may have something to send.
     ready: BTreeSet<ConnectionId>,
+    /// Connections that a packet or a timer changed since the application was told. None that is forgotten.
+    changed: BTreeSet<ConnectionId>,
     timers: BTreeSet<(Instant, ConnectionId)>,
     /// Connections that strangers opened, in the order of their SYNs.
     backlog: VecDeque<ConnectionId>,
@@ -95,6 +97,7 @@ impl Host {
             entries: BTreeMap::new(),
             next_id: 0,
             ready: BTreeSet::new(),
+            changed: BTreeSet::new(),
             timers: BTreeSet::new(),
             backlog: VecDeque::new(),
             resets: VecDeque::new(),
@@ -104,6 +107,11 @@ impl Host {
     /// Takes connections to this port, at any address.
     pub fn listen(&mut self, port: u16) {
         self.listening.insert(port);
+    }
+
+    /// Takes connections to no port any more. Those that were opened stay.
+    pub fn stop_listening(&mut self) {
+        self.listening.clear();
     }
 
     /// Opens a connection from an address to a peer; port 0 picks one. `None` when the pair is in use, no port is
@@ -164,6 +172,22 @@ impl Host {
         self.entries.contains_key(&id).then_some(id)
     }
 
+    /// A connection that a packet or a timer touched since it was given last: it may be connected or closed now, or have
+    /// something to read or room to write. The application's own calls do not count.
+    pub fn poll_changed(&mut self) -> Option<ConnectionId> {
+        self.changed.pop_first()
+    }
+
+    /// The connection between two addresses that is not closed.
+    pub fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<ConnectionId> {
+        self.by_pair.get(&(local, remote)).copied()
+    }
+
+    /// The connections that are not closed, with their local and remote addresses.
+    pub fn open_connections(&self) -> impl Iterator<Item = (SocketAddr, SocketAddr, ConnectionId)> + '_ {
+        self.by_pair.iter().map(|((local, remote), id)| (*local, *remote, *id))
+    }
+
     /// A connection, to look at.
     pub fn get(&self, id: ConnectionId) -> Option<&Connection> {
         self.entries.get(&id).map(|entry| &entry.connection)
@@ -217,6 +241,7 @@ impl Host {
             let header = parsed.tcp.expand((near, our_una), connection.window_shifts().1);
             connection.handle_segment(now, &header, parsed.payload, parsed.ecn);
             self.ready.insert(id);
+            self.changed.insert(id);
             return;
         }
         let near = SEQUENCE_BASE | u64::from(parsed.tcp.seq);
@@ -289,6 +314,7 @@ impl Host {
             }
             if entry.released {
                 self.entries.remove(&id);
+                self.changed.remove(&id);
             }
         }
     }
@@ -306,6 +332,7 @@ impl Host {
                 entry.timer = None;
                 entry.connection.handle_timeout(now);
                 self.ready.insert(id);
+                self.changed.insert(id);
             }
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A connection without data holds no chunk, so memory follows the bytes that wait, not the number of connections. The
 //! pool has one bound for all: where it is reached, writes take less and segments that would need room are dropped as if
-//! the wire had lost them. The last quarter is kept from writes, and of that half from data out of order, so that what
-//! can be read and acknowledged at once always goes on.
+//! the wire had lost them. The last quarter is kept from writes, so that what can be read and acknowledged at once
+//! always goes on, and half of it from data out of order, so that a peer who sends nothing else stops no writes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -63,7 +63,7 @@ impl BufferPool {
         let mut shared = self.shared();
         let reserve = match purpose {
             Purpose::Write => shared.chunks_max / 4,
-            Purpose::OutOfOrder => shared.chunks_max / 8,
+            Purpose::OutOfOrder => shared.chunks_max / 2,
             Purpose::InOrder => 0,
         };
         if shared.lent + reserve >= shared.chunks_max {

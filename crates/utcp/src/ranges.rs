@@ -6,6 +6,8 @@ use crate::segment::Range;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeSet {
     ranges: Vec<Range>,
+    /// How many numbers they hold together.
+    total: u64,
 }
 
 impl RangeSet {
@@ -16,6 +18,11 @@ impl RangeSet {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
+    }
+
+    /// How many numbers there are in all ranges together.
+    pub(crate) fn total(&self) -> u64 {
+        self.total
     }
 
     /// The lowest range.
@@ -57,20 +64,24 @@ impl RangeSet {
         let from = self.ranges.partition_point(|held| held.end < range.start);
         let to = self.ranges.partition_point(|held| held.start <= range.end);
         if from == to {
+            self.total += range.len();
             self.ranges.insert(from, range);
             return;
         }
         let start = self.ranges[from].start.min(range.start);
         let end = self.ranges[to - 1].end.max(range.end);
+        let held: u64 = self.ranges[from..to].iter().map(|range| range.len()).sum();
         self.ranges[from] = Range::new(start, end);
+        self.total += end - start - held;
         self.ranges.drain(from + 1..to);
     }
 
     /// Forgets everything below `bound`.
     pub(crate) fn remove_below(&mut self, bound: u64) {
         let whole = self.ranges.partition_point(|range| range.end <= bound);
-        self.ranges.drain(..whole);
+        self.total -= self.ranges.drain(..whole).map(|range| range.len()).sum::<u64>();
         if let Some(first) = self.ranges.first_mut() {
+            self.total -= bound.saturating_sub(first.start);
             first.start = first.start.max(bound);
         }
         if self.ranges.is_empty() {
@@ -79,7 +90,7 @@ impl RangeSet {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.ranges = Vec::new();
+        *self = RangeSet::default();
     }
 
     /// Bytes on the heap.
@@ -108,6 +119,7 @@ mod tests {
                 }
                 let flat: Vec<u64> = set.ranges.iter().flat_map(|range| range.start..range.end).collect();
                 prop_assert_eq!(&flat, &model.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(set.total(), model.len() as u64);
                 prop_assert!(set.ranges.windows(2).all(|pair| pair[0].end < pair[1].start));
                 prop_assert_eq!(set.holding(start).is_some(), model.contains(&start));
                 let wanted = Range::new(start, start + 10);

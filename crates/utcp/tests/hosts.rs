@@ -141,3 +141,32 @@ fn the_backlog_is_bounded_and_pairs_are_unique() {
         ids.iter().filter(|id| pair.hosts[0].get(**id).expect("ours").state() == State::Established);
     assert_eq!(established.count(), 3);
 }
+
+#[test]
+fn changes_are_told_once_and_ports_can_be_closed() {
+    let mut pair = Pair::new(DirectionOptions { delay_ns: MS, ..DirectionOptions::default() }, 1);
+    pair.hosts[1].listen(80);
+    let id = pair.hosts[0].connect(pair.now, local(false), remote(false)).expect("room");
+    assert_eq!(pair.hosts[0].poll_changed(), None, "the application knows what it does itself");
+    while pair.now < Instant::from_nanos(S + 5 * MS) && pair.step() {}
+    assert_eq!(pair.hosts[0].poll_changed(), Some(id));
+    assert_eq!(pair.hosts[0].poll_changed(), None);
+    let (from, to) = pair.hosts[0].addresses(id).expect("ours");
+    assert_eq!(pair.hosts[0].find(from, to), Some(id));
+    let accepted = pair.hosts[1].poll_accept().expect("the handshake is done");
+    assert_eq!(pair.hosts[1].open_connections().collect::<Vec<_>>(), [(to, from, accepted)]);
+
+    pair.hosts[1].stop_listening();
+    let late = pair.hosts[0].connect(pair.now, local(false), remote(false)).expect("room");
+    pair.hosts[1].get_mut(accepted).expect("ours").abort(0);
+    while pair.step() {}
+    let reason = |id| pair.hosts[0].get(id).and_then(heddle_utcp::Connection::close_reason);
+    assert_eq!(reason(late), Some(CloseReason::Refused));
+    assert_eq!(reason(id), Some(CloseReason::Reset { code: 0 }));
+    assert_eq!(pair.hosts[0].find(from, to), None, "it is closed");
+    // Nothing is told of what is forgotten.
+    pair.hosts[0].release(id);
+    pair.hosts[0].release(late);
+    while pair.hosts[0].poll_packet(pair.now, &mut Vec::new()) {}
+    assert_eq!((pair.hosts[0].len(), pair.hosts[0].poll_changed()), (0, None));
+}

@@ -105,6 +105,60 @@ fn a_lost_retransmission_is_sent_again() {
     );
 }
 
+/// Opens with timestamps, and ten segments leave.
+const TEN_STAMPED: &str = "
+    0    > S 0:0 ts 10000 0
+    100  < S. 0:0 ack 1 win 60000 mss 1012 ws 7 sackok ts 5000 10000
+    100  > . 1:1 ack 1 ts 10100 5000
+    100  write 10000
+    100  > . 1:1001 ack 1 ts 10100 5000
+    100  > . 1001:2001 ack 1
+    100  > . 2001:3001 ack 1
+    100  > . 3001:4001 ack 1
+    100  > . 4001:5001 ack 1
+    100  > . 5001:6001 ack 1
+    100  > . 6001:7001 ack 1
+    100  > . 7001:8001 ack 1
+    100  > . 8001:9001 ack 1
+    100  > P. 9001:10001 ack 1
+";
+
+fn stamped() -> Options {
+    Options { timestamps: true, mss_bytes: 1012, ..plain() }
+}
+
+#[test]
+fn a_retransmission_tells_that_an_earlier_one_is_lost() {
+    let rest = "
+    200  < . 1:1 ack 1 sack 3001:10001 ts 5100 10100
+    200  > . 1:1001 ack 1
+    200  > . 1001:2001 ack 1
+    200  > . 2001:3001 ack 1
+    # The first of them is lost again. The echo is that of what came before the hole, as long as there is one.
+    300  < . 1:1 ack 1 sack 1001:10001 ts 5200 10100
+    300  > . 1:1001 ack 1
+    400  < . 1:1 ack 10001 ts 5300 10300
+    ";
+    run(true, stamped(), &format!("{TEN_STAMPED}{rest}"));
+}
+
+#[test]
+fn a_retransmission_does_not_make_what_it_overtakes_look_old() {
+    let rest = "
+    200  < . 1:1 ack 1001 ts 5100 10100
+    200  < . 1:1 ack 1001 sack 2001:3001 ts 5100 10100
+    202  < . 1:1 ack 3001 ts 5102 10100
+    # The wire reorders. The fourth is lost; 25 ms later than without reordering that is sure.
+    203  < . 1:1 ack 3001 sack 4001:10001 ts 5103 10100
+    # What was sent up to 25 ms before may still come: the timestamp is not later than that of any of it.
+    228  > . 3001:4001 ack 1 ts 10203 5103
+    # The echo is not taken for the original's, which would undo the reduction.
+    328  < . 1:1 ack 10001 ts 5228 10203
+    328  window 9000
+    ";
+    run(true, stamped(), &format!("{TEN_STAMPED}{rest}"));
+}
+
 #[test]
 fn a_lost_tail_is_probed() {
     run(

@@ -6,7 +6,7 @@
 //! 3. [`poll_datagram`](Mux::poll_datagram) until it gives nothing, then [`poll_timeout`](Mux::poll_timeout).
 //!
 //! Bounds: flows of the peer by `flows_max`, bytes by the pool and by each flow's windows, resets that wait for their
-//! answer by [`RESETS_MAX`], answers by the datagrams that ask for them.
+//! answer by [`RESETS_MAX`], and so are answers that wait to be sent.
 
 mod outgoing;
 
@@ -25,7 +25,8 @@ use crate::time::{Instant, MS, S};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Resets that wait to be answered. Beyond, the oldest are no longer repeated.
+/// Resets that wait to be answered. Beyond, the oldest are no longer repeated. As many answers wait to be sent at most: a
+/// peer who gets none asks again.
 pub const RESETS_MAX: usize = 16_384;
 /// How often a reset is sent.
 const RESET_TRIES_MAX: u32 = 8;
@@ -329,7 +330,7 @@ impl Mux {
             self.events.push_back(MuxEvent::Closed(id, CloseReason::Reset { code }));
         }
         self.forget_reset(id);
-        self.answers.push_back((id, true, 0));
+        self.answer(id, true, 0);
         Ok(())
     }
 
@@ -344,6 +345,10 @@ impl Mux {
         let mss_bytes = self.flow_options.mss_bytes;
         if let Some(flow) = self.flows.get_mut(&id) {
             let header = body.expand(flow.connection.expected(), unit, mss_bytes);
+            if header.ack.is_some_and(|ack| flow.connection.cuts_unit(ack)) {
+                // It covers an F that was never sent, which no honest peer says.
+                return Ok(());
+            }
             let mut sink = |bytes: &[u8]| sink(id, bytes);
             let connection = &mut flow.connection;
             connection.handle_segment_with(now, &header, body.payload, Ecn::NotEct, 0, &mut sink);
@@ -358,12 +363,12 @@ impl Mux {
             return Ok(());
         }
         if !body.is_opening() || id.is_ours || self.was_seen(id) {
-            self.answers.push_back((id, false, self.options.unknown_code));
+            self.answer(id, false, self.options.unknown_code);
             return Ok(());
         }
         self.note_port(id)?;
         if self.theirs >= self.options.flows_max {
-            self.answers.push_back((id, false, self.options.refusal_code));
+            self.answer(id, false, self.options.refusal_code);
             return Ok(());
         }
         let header = body.expand((SEQUENCE_BASE, SEQUENCE_BASE), unit, mss_bytes);
@@ -375,6 +380,13 @@ impl Mux {
         self.events.push_back(MuxEvent::Opened(id));
         self.tell(id);
         Ok(())
+    }
+
+    /// Queues an answer to a reset, or a reset.
+    fn answer(&mut self, id: FlowId, is_answer: bool, code: u8) {
+        if self.answers.len() < RESETS_MAX {
+            self.answers.push_back((id, is_answer, code));
+        }
     }
 
     fn was_seen(&self, id: FlowId) -> bool {

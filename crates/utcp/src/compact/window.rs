@@ -8,9 +8,12 @@
 
 use super::flow::{Flow, FlowId};
 use crate::congestion::{SessionAck, SessionController};
-use crate::send::{BURST_SEGMENTS_MIN, Pacer};
+use crate::send::Pacer;
 use crate::time::Instant;
 use std::collections::VecDeque;
+
+/// Segments that the pacer lets leave together: those that the window does, and one that was put off.
+const BURST_SEGMENTS: u64 = 4;
 
 /// The window of a session.
 #[derive(Debug)]
@@ -70,13 +73,14 @@ impl SharedWindow {
         self.ready_bytes
     }
 
-    /// What may leave now. Two segments leave together where the window has many, as those of a TCP do whose every second
-    /// one is acknowledged: whoever sends them one by one loses less at a full queue than its TCP neighbours.
+    /// What may leave now. Three segments leave together where the window has many, as those of a TCP do whose every second one
+    /// is acknowledged, while its window grows. Whoever sends them one by one loses less at a full queue than its TCP neighbours.
     fn room(&mut self, now: Instant) -> u64 {
         const MANY: u64 = 8;
+        const TOGETHER: u64 = 3;
         let window = self.controller.window_bytes();
         let room = window.saturating_sub(self.in_flight);
-        let together = if window < MANY * self.mss || self.is_open { self.mss } else { 2 * self.mss };
+        let together = if window < MANY * self.mss || self.is_open { self.mss } else { TOGETHER * self.mss };
         self.is_open = room >= together;
         if !self.is_open {
             self.paced_until = None;
@@ -178,7 +182,7 @@ impl SharedWindow {
             let window = self.controller.window_bytes();
             if self.smoothed_ns > 0 {
                 let percent = self.controller.pacing_percent();
-                self.pacer.set_rate(window, self.smoothed_ns, percent, BURST_SEGMENTS_MIN);
+                self.pacer.set_rate(window, self.smoothed_ns, percent, BURST_SEGMENTS);
             }
         }
     }

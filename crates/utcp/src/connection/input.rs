@@ -148,6 +148,13 @@ impl Connection {
         self.take_payload(now, header, payload, sink);
     }
 
+    /// Whether an acknowledgement ends inside a unit. A framing that counts units could not send the rest again.
+    pub(crate) fn cuts_unit(&self, ack: u64) -> bool {
+        let bytes = ack.saturating_sub(self.iss + 1);
+        let covers_fin = self.fin_queued && ack == self.write_end + 1;
+        !covers_fin && !bytes.is_multiple_of(u64::from(self.options.unit_bytes.max(1)))
+    }
+
     /// Whether the segment brings data that was not there yet.
     fn is_beyond(&self, header: &Header, payload: &[u8]) -> bool {
         !payload.is_empty() && header.payload_seq() + payload.len() as u64 > self.receiver.next

@@ -399,8 +399,8 @@ impl Connection {
         self.write_end - self.sender.una.clamp(self.iss + 1, self.write_end)
     }
 
-    /// Bytes that were written and never sent.
-    fn unsent(&self) -> u64 {
+    /// How many bytes were written and never sent.
+    pub fn unsent(&self) -> u64 {
         self.write_end - self.sender.next.clamp(self.iss + 1, self.write_end)
     }
 

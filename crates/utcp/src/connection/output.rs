@@ -143,8 +143,12 @@ impl Connection {
             self.sender.split(sent.start, self.sender.mss);
             sent.len = self.sender.mss as u32;
         }
-        self.sender.on_retransmitted(now, &sent);
-        self.build(now, sent.start, u64::from(sent.len), payload)
+        let lag_ms = self.sender.on_retransmitted(now, &sent);
+        let mut transmit = self.build(now, sent.start, u64::from(sent.len), payload);
+        if let Some(timestamps) = &mut transmit.header.timestamps {
+            timestamps.value = timestamps.value.wrapping_sub(u32::from(lag_ms));
+        }
+        transmit
     }
 
     /// A tail loss probe without new data.

@@ -6,8 +6,8 @@
 //!  ──┴───────────────┴───────────────────────────┴──▶ sequence numbers
 //! ```
 //!
-//! Nothing beyond the edge is kept, the edge never moves back, and there are at most [`RANGES_MAX`] ranges out of
-//! order: that and the pool bound what a peer can make us hold.
+//! Nothing beyond the edge is kept, the edge never moves back, and there are at most [`RANGES_FREE`] ranges out of
+//! order and one more for each [`RANGE_BYTES`] kept in them: that and the pool bound what a peer can make us hold.
 
 use super::acks::Acks;
 use super::autotune::Autotune;
@@ -18,8 +18,11 @@ use crate::ranges::RangeSet;
 use crate::segment::{Range, SackBlocks};
 use crate::time::Instant;
 
-/// The most ranges out of order.
-pub(crate) const RANGES_MAX: usize = 1024;
+/// How many ranges out of order there may be, however short.
+const RANGES_FREE: u64 = 1024;
+/// So many bytes out of order allow one more: a slow start that overruns the queue of a long wire leaves thousands of
+/// holes, and what is not kept then has to come again. A range takes a thirty-second of this in memory.
+const RANGE_BYTES: u64 = 512;
 /// How many arrivals are remembered for the order of SACK blocks.
 const RECENT: usize = 4;
 
@@ -182,7 +185,8 @@ impl Receiver {
             let touches = self.pending.holding(range.start).is_some()
                 || self.pending.holding(range.end).is_some()
                 || range.start > 0 && self.pending.holding(range.start - 1).is_some();
-            if self.pending.len() >= RANGES_MAX && !touches {
+            let most = RANGES_FREE + self.pending.total() / RANGE_BYTES;
+            if self.pending.len() as u64 >= most && !touches {
                 return;
             }
             // What is there already is written again with the same bytes, unless the peer contradicts itself.
@@ -345,5 +349,29 @@ impl Receiver {
             blocks.push(range);
         }
         blocks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_second_segment_of_a_large_window_is_kept() {
+        const SEGMENT: u64 = 1000;
+        const HOLES: u64 = 6000;
+        let options = Options { receive_buffer_initial_bytes: 16 << 20, ..Options::default() };
+        let mut receiver = Receiver::new(BufferPool::new(64 << 20), &options, Instant::ZERO);
+        receiver.begin(1, &options, Instant::ZERO);
+        receiver.shift = 9;
+        receiver.offer(SEGMENT);
+        let mut take = |number: u64| {
+            receiver.on_payload(1 + SEGMENT * number, &[0; SEGMENT as usize], &mut |_| 0);
+            receiver.next
+        };
+        (0..HOLES).for_each(|number| assert_eq!(take(2 * number + 1), 1));
+        for number in 0..HOLES {
+            assert_eq!(take(2 * number), 1 + 2 * SEGMENT * (number + 1));
+        }
     }
 }

@@ -114,7 +114,9 @@ impl Sender {
     fn sample_rtt(&mut self, input: &AckInput<'_>, delivery: &Delivery) {
         let clean = delivery.oldest.filter(|_| !delivery.retransmission_acked);
         let since_ms = |echoed_ms: u32| u64::from(clock_ms(input.now).wrapping_sub(echoed_ms));
-        let by_timestamp = input.echoed_ms.filter(|_| delivery.retransmission_acked).map(since_ms);
+        // Where retransmissions' timestamps are behind the clock they measure nothing.
+        let tells = delivery.retransmission_acked && !self.rack.reordering_seen();
+        let by_timestamp = input.echoed_ms.filter(|_| tells).map(since_ms);
         let sample_ns = match (clean, by_timestamp) {
             (Some(oldest), _) => input.now.ns_since(oldest),
             // A clock of milliseconds cannot measure below one, and an absurd echo is no measurement.

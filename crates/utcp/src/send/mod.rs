@@ -13,7 +13,7 @@ mod timers;
 
 pub(crate) use acknowledge::AckInput;
 pub(crate) use grant::Report;
-pub(crate) use pacer::{BURST_SEGMENTS_MIN, Pacer};
+pub(crate) use pacer::Pacer;
 pub(crate) use rack::{clock_ms, is_before};
 pub(crate) use recovery::Recovery;
 pub(crate) use scoreboard::Sent;

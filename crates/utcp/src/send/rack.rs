@@ -6,7 +6,7 @@
 
 use super::rtt::Rtt;
 use super::scoreboard::Sent;
-use crate::time::Instant;
+use crate::time::{Instant, MS};
 
 /// The number of SACKed segments that stands for a loss without reordering.
 const DUPLICATES_MAX: usize = 3;
@@ -34,6 +34,13 @@ pub(crate) struct Rack {
     ack: AckContext,
 }
 
+/// How a segment was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Sack,
+    Acknowledgement,
+}
+
 /// What judging a delivered segment needs to know of its acknowledgement.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckContext {
@@ -50,13 +57,13 @@ impl Rack {
         self.fack_before = self.fack;
     }
 
-    /// A segment was delivered (steps 1 to 3).
-    pub(crate) fn on_delivered(&mut self, sent: &Sent) {
+    /// A segment was delivered (steps 1 to 3), by a SACK block or by the acknowledgement itself.
+    pub(crate) fn on_delivered(&mut self, sent: &Sent, by: By) {
         if sent.end() < self.fack_before && !sent.retransmitted {
             self.reordering_seen = true;
         }
         self.fack = self.fack.max(sent.end());
-        if sent.retransmitted && self.is_of_the_original(sent) {
+        if sent.retransmitted && self.is_of_the_original(sent, by) {
             return;
         }
         let key = (sent.at, sent.end());
@@ -67,9 +74,14 @@ impl Rack {
     }
 
     /// Whether the acknowledgement of a retransmission is too early to be one.
-    fn is_of_the_original(&self, sent: &Sent) -> bool {
+    ///
+    /// Section 6.2, step 2, would ask the echo about SACKed segments, too. But as long as there is a hole, receivers echo
+    /// what came before it (RFC 7323, section 4.3), which is older than any retransmission: none would ever count, and one
+    /// that is lost behind a hole would wait for the timer.
+    fn is_of_the_original(&self, sent: &Sent, by: By) -> bool {
+        let echoed = self.ack.echoed_ms.filter(|_| by == By::Acknowledgement);
         let echoed_before =
-            self.ack.echoed_ms.is_some_and(|echoed_ms| is_before(echoed_ms, clock_ms(sent.at)));
+            echoed.is_some_and(|echoed_ms| is_before(echoed_ms, stamp_ms(sent.at, sent.lag_ms)));
         let too_fast = self.ack.min_rtt_ns.is_some_and(|min_ns| self.ack.now.ns_since(sent.at) < min_ns);
         echoed_before || too_fast
     }
@@ -88,6 +100,18 @@ impl Rack {
         }
         let (Some(min_ns), Some(smoothed_ns)) = (rtt.min_ns(), rtt.smoothed_ns()) else { return 0 };
         (min_ns / 4).saturating_mul(u64::from(self.quarters) + 1).min(smoothed_ns)
+    }
+
+    /// How far the timestamp of a segment is behind when it is sent again now.
+    ///
+    /// Receivers drop what is older than what filled the last hole (PAWS, RFC 7323, section 5.3). Where a wire reorders,
+    /// that would be new data that a retransmission overtook: one more loss, for which the window shrinks. With its
+    /// timestamp as far behind as segments overtake each other, nothing is older. It never is before the segment's own
+    /// last one, so it is not older than what came before the hole either.
+    pub(crate) fn lag_ms(&self, now: Instant, sent: &Sent, rtt: &Rtt) -> u16 {
+        let lag_ns = if self.reordering_seen { self.window_ns(rtt, true, 0) } else { 0 };
+        let since_ms = clock_ms(now).wrapping_sub(stamp_ms(sent.at, sent.lag_ms));
+        u16::try_from((lag_ns / MS).min(u64::from(since_ms))).unwrap_or(u16::MAX)
     }
 
     /// A retransmission was needless: the window was too short. Counts once in a round trip.
@@ -122,7 +146,12 @@ impl Rack {
 
 /// The clock of timestamps: milliseconds, of which 32 bits count.
 pub(crate) fn clock_ms(at: Instant) -> u32 {
-    (at.as_nanos() / crate::time::MS) as u32
+    (at.as_nanos() / MS) as u32
+}
+
+/// The timestamp of a segment that is sent now, this far behind the clock.
+pub(crate) fn stamp_ms(now: Instant, lag_ms: u16) -> u32 {
+    clock_ms(now).wrapping_sub(u32::from(lag_ms))
 }
 
 /// Whether one timestamp is before another, in the circle of 32 bits (RFC 7323, section 5.2).

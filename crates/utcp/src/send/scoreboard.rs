@@ -10,7 +10,7 @@
 //! Two cursors and a list in the order of time keep the cost of an acknowledgement at what it changes: segments that
 //! were sent once are also in the order of time, so the search for losses goes on where it stopped.
 
-use super::rack::Rack;
+use super::rack::{By, Rack};
 use crate::ranges::RangeSet;
 use crate::segment::Range;
 use crate::time::Instant;
@@ -40,6 +40,8 @@ pub(crate) struct Sent {
     pub place: Place,
     /// Whether it was ever sent again.
     pub retransmitted: bool,
+    /// How far its timestamp is behind the time it was last sent.
+    pub lag_ms: u16,
 }
 
 impl Sent {
@@ -135,7 +137,14 @@ impl Scoreboard {
         debug_assert!(self.segments.back().is_none_or(|last| last.end() == range.start));
         let len = range.len() as u32;
         self.in_flight += range.len();
-        let sent = Sent { start: range.start, at: now, len, place: Place::InFlight, retransmitted: false };
+        let sent = Sent {
+            start: range.start,
+            at: now,
+            len,
+            place: Place::InFlight,
+            retransmitted: false,
+            lag_ms: 0,
+        };
         self.segments.push_back(sent);
     }
 
@@ -161,8 +170,8 @@ impl Scoreboard {
         }
     }
 
-    /// The segment at `start` is sent again.
-    pub(crate) fn on_retransmitted(&mut self, now: Instant, start: u64) {
+    /// The segment at `start` is sent again, with a timestamp so far behind.
+    pub(crate) fn on_retransmitted(&mut self, now: Instant, start: u64, lag_ms: u16) {
         let index = self.index(start);
         let Some(sent) = self.segments.get_mut(index).filter(|sent| sent.place != Place::Sacked) else {
             return;
@@ -174,6 +183,7 @@ impl Scoreboard {
         sent.place = Place::InFlight;
         sent.retransmitted = true;
         sent.at = now;
+        sent.lag_ms = lag_ms;
         self.retransmissions.push_back((start, now));
     }
 
@@ -188,7 +198,7 @@ impl Scoreboard {
                     break;
                 }
                 if sent.place != Place::Sacked {
-                    self.deliver(index, rack, delivery);
+                    self.deliver(index, By::Sack, rack, delivery);
                     delivery.sacked = true;
                     self.segments[index].place = Place::Sacked;
                     self.sacked_segments += 1;
@@ -209,7 +219,7 @@ impl Scoreboard {
             if first.place == Place::Sacked {
                 self.sacked_segments -= 1;
             } else {
-                self.deliver(0, rack, delivery);
+                self.deliver(0, By::Acknowledgement, rack, delivery);
                 delivery.retransmission_acked |= first.retransmitted;
             }
             self.segments.pop_front();
@@ -221,7 +231,7 @@ impl Scoreboard {
     }
 
     /// Takes a segment out of what is in flight or lost.
-    fn deliver(&mut self, index: usize, rack: &mut Rack, delivery: &mut Delivery) {
+    fn deliver(&mut self, index: usize, by: By, rack: &mut Rack, delivery: &mut Delivery) {
         let sent = self.segments[index];
         let len = u64::from(sent.len);
         match sent.place {
@@ -237,7 +247,7 @@ impl Scoreboard {
             delivery.original_low = Some(low.map_or(sent.end(), |low| low.min(sent.end())));
             delivery.original_end = Some(high.map_or(sent.end(), |high| high.max(sent.end())));
         }
-        rack.on_delivered(&sent);
+        rack.on_delivered(&sent, by);
     }
 
     /// Marks what RACK takes for lost. Gives the bytes marked, and when the next segment would be due.

@@ -3,7 +3,7 @@
 use super::grant::{Grant, Report};
 use super::pacer::Pacer;
 use super::prr::Prr;
-use super::rack::{Rack, clock_ms};
+use super::rack::{Rack, stamp_ms};
 use super::recovery::{Frto, Recovery, Undo};
 use super::rtt::Rtt;
 use super::scoreboard::{Place, Scoreboard, Sent};
@@ -289,12 +289,13 @@ impl Sender {
         }
     }
 
-    /// A segment leaves again.
-    pub(crate) fn on_retransmitted(&mut self, now: Instant, sent: &Sent) {
-        self.board.on_retransmitted(now, sent.start);
+    /// A segment leaves again. Gives how far its timestamp has to be behind the clock, in milliseconds.
+    pub(crate) fn on_retransmitted(&mut self, now: Instant, sent: &Sent) -> u16 {
+        let lag_ms = self.rack.lag_ms(now, sent, &self.rtt);
+        self.board.on_retransmitted(now, sent.start, lag_ms);
         self.counts.retransmissions += 1;
         if let Some(undo) = &mut self.undo {
-            undo.on_retransmitted(clock_ms(now), sent.range());
+            undo.on_retransmitted(stamp_ms(now, lag_ms), sent.range());
         }
         self.count(now, u64::from(sent.len));
         if self.probe_due {
@@ -302,6 +303,7 @@ impl Sender {
         } else if sent.start <= self.una || self.retransmission_at.is_none() {
             self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
         }
+        lag_ms
     }
 
     fn count(&mut self, now: Instant, bytes: u64) {

@@ -7,6 +7,9 @@ use crate::connection::CloseReason;
 use crate::segment::Header;
 use crate::time::Instant;
 
+/// Turns of flows that are gone are swept out where there are as many of them as of others, and so many more.
+const TURNS_GONE_MIN: usize = 64;
+
 /// Going out.
 impl Mux {
     /// Appends a datagram of at most `datagram_bytes_max` bytes; false when nothing has to leave. Flows take turns,
@@ -126,7 +129,7 @@ impl Mux {
             return;
         }
         self.timers.insert((due, id));
-        self.answers.push_back((id, false, code));
+        self.answer(id, false, code);
     }
 
     pub(super) fn forget_reset(&mut self, id: FlowId) {
@@ -167,6 +170,10 @@ impl Mux {
         let flow = self.flows.remove(&id)?;
         self.theirs -= usize::from(!id.is_ours);
         flow.timer.map(|timer| self.timers.remove(&(timer, id)));
+        // Flows that come and go while nothing may be sent leave their turns behind.
+        if self.ready.len() > 2 * self.flows.len() + TURNS_GONE_MIN {
+            self.ready.retain(|id| self.flows.contains_key(id));
+        }
         if let Some(window) = &mut self.window {
             window.forget(&flow.account);
             let flows = &self.flows;
