@@ -1,7 +1,9 @@
-//! Datagrams of strangers to a port that awaits a dialler, and two endpoints whose bytes say what happens between them.
+//! Datagrams of strangers to a port that awaits a dialler, and two endpoints whose bytes say what happens between them, with
+//! one connection for all circuits or one for each.
 
 #![allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
 
+use heddle_transport::per_circuit;
 use heddle_transport::quic::fuzz::{flows, stranger_datagrams};
 
 /// The first byte chooses.
@@ -9,8 +11,10 @@ pub fn run(data: &[u8]) {
     let Some((which, rest)) = data.split_first() else {
         return;
     };
-    match which % 2 {
-        0 => stranger_datagrams(std::time::Instant::now(), rest),
+    match which % 8 {
+        // Each begins with dozens of handshakes.
+        7 => drop(per_circuit::fuzz::flows(std::time::Instant::now(), rest)),
+        0 | 2 | 4 | 6 => stranger_datagrams(std::time::Instant::now(), rest),
         _ => drop(flows(std::time::Instant::now(), rest)),
     }
 }

@@ -21,8 +21,8 @@
 //!   So a queue that was not short for [`LONG_FOR`] is not of our kind.
 //!
 //! A lost packet is a sign of congestion as far as the queue is longer than ours, or as far as losses are frequent: at a
-//! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred a sixth of what it costs TCP,
-//! and at one in forty as much.
+//! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred a sixth of what it costs at one
+//! in forty, and there half of what it costs TCP.
 
 mod bundle;
 mod shares;
@@ -45,8 +45,10 @@ const SHRINKAGE_MAX: f64 = 0.75;
 /// threshold of 0.02 instead.
 const LOSS_SHARE: f64 = 0.025;
 
-/// What a loss takes of one circuit's part of the window.
-const LOSS_CUT: f64 = 0.3;
+/// What a loss takes of one circuit's part of the window while we follow the queue. RFC 9438 takes 0.3, since the queue of
+/// whoever fills it is at least as long. Where it is kept short, by us or by CoDel, so much would leave the wire idle, and RFC
+/// 8511 takes 0.15 there, too.
+const LOSS_CUT: f64 = 0.15;
 
 /// What is left of the path's load while a test lasts.
 const TEST_GAIN: f64 = 0.98;

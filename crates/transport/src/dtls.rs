@@ -15,7 +15,8 @@ mod control;
 mod flow;
 mod flows;
 pub mod fuzz;
-
+#[cfg(test)]
+mod hostile;
 mod ids;
 mod key;
 mod links;

@@ -10,6 +10,7 @@ pub mod fuzz;
 mod fuzz_endpoint;
 pub mod link;
 mod padding;
+pub mod per_circuit;
 pub mod quic;
 pub mod tls;
 

@@ -19,6 +19,7 @@ mod gauge;
 #[cfg(test)]
 mod hostile;
 mod ids;
+mod lateness;
 mod links;
 mod options;
 mod shared;

@@ -30,12 +30,14 @@ pub struct TransportId(pub u8);
 impl TransportId {
     pub const QUIC: TransportId = TransportId(1);
     pub const TCP_DTLS: TransportId = TransportId(2);
+    pub const QUIC_PER_CIRCUIT: TransportId = TransportId(3);
 
     /// The number of an endpoint's transport, by its name.
     pub fn named(name: &str) -> Option<TransportId> {
         match name {
             "quic" => Some(TransportId::QUIC),
             "tcp-dtls" => Some(TransportId::TCP_DTLS),
+            "quic-per-circuit" => Some(TransportId::QUIC_PER_CIRCUIT),
             _ => None,
         }
     }

@@ -17,6 +17,7 @@
 use super::offer::{OfferDigest, TransportId};
 use crate::endpoint::PairSecrets;
 use aws_lc_rs::{digest, hmac};
+use core::fmt;
 use zeroize::{Zeroize, Zeroizing};
 
 const EXPORTER_LABEL: &[u8] = b"EXPORTER-heddle-pair-1";
@@ -64,6 +65,54 @@ pub fn pair_secrets(
         dialler_proof: derive(b"dialler proof", &purpose.keys),
         listener_proof: derive(b"listener proof", &purpose.keys),
     })
+}
+
+/// What the secrets of a pair's further connections are derived from, where a transport has several:
+///
+/// ```text
+///   further        = HMAC-SHA-256(dialler proof || listener proof, "further")
+///   token          = HMAC-SHA-256(further, "token"          || number), its first 20 bytes
+///   dialler proof  = HMAC-SHA-256(further, "dialler proof"  || number)
+///   listener proof = HMAC-SHA-256(further, "listener proof" || number)
+/// ```
+///
+/// The number is four bytes. Only the two ends ever knew the first connection's proofs, which went to and fro under its
+/// encryption; so a further connection is as well vouched for as the first.
+pub struct FurtherSecrets(Zeroizing<[u8; 32]>);
+
+impl FurtherSecrets {
+    pub fn of(first: &PairSecrets) -> Self {
+        let mut proofs = Zeroizing::new([0; 64]);
+        proofs[..32].copy_from_slice(&first.dialler_proof[..]);
+        proofs[32..].copy_from_slice(&first.listener_proof[..]);
+        FurtherSecrets(mac(&proofs[..], &[b"further"]))
+    }
+
+    /// Those of one connection. Each number is for one.
+    pub fn nth(&self, number: u32) -> PairSecrets {
+        let derive = |label: &[u8]| mac(&self.0[..], &[label, &number.to_be_bytes()]);
+        let mut token = [0; 20];
+        token.copy_from_slice(&derive(b"token")[..20]);
+        PairSecrets {
+            token,
+            dialler_proof: derive(b"dialler proof"),
+            listener_proof: derive(b"listener proof"),
+        }
+    }
+}
+
+impl fmt::Debug for FurtherSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FurtherSecrets")
+    }
+}
+
+fn mac(key: &[u8], parts: &[&[u8]]) -> Zeroizing<[u8; 32]> {
+    let mut context = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, key));
+    parts.iter().for_each(|part| context.update(part));
+    let mut out = Zeroizing::new([0; 32]);
+    out.copy_from_slice(context.sign().as_ref());
+    out
 }
 
 fn context(offers: &[OfferDigest; 2]) -> [u8; 32] {
@@ -142,6 +191,17 @@ mod tests {
         let theirs = all(&pair_secrets(export(9), &swapped).expect("there is an exporter"));
         assert_eq!(secrets[0], theirs[0]);
         assert_ne!(secrets[1..], theirs[1..]);
+    }
+
+    #[test]
+    fn further_ones_follow_from_the_first_as_documented() {
+        let first = pair_secrets(export(9), &purpose()).expect("there is an exporter");
+        let proofs = [&first.dialler_proof[..], &first.listener_proof[..]].concat();
+        let further = mac(&proofs, &[b"further"]);
+        let derived = |label| mac(&further, &[label, &[0, 0, 1, 2]]).to_vec();
+        let secrets = FurtherSecrets::of(&first).nth(0x0102);
+        let token = derived(b"token")[..20].to_vec();
+        assert_eq!(all(&secrets), [token, derived(b"dialler proof"), derived(b"listener proof")]);
     }
 
     #[test]

@@ -34,6 +34,9 @@ const TURN_CELLS: u32 = 16;
 /// Bytes of a flow that are taken from its TCP before the relay reads them: what one batch of datagrams brings.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 
+/// The same of all flows of a connection. Beyond them bytes stay in TCP, whose pool has one bound for all.
+const UNREAD_TOTAL_MAX: usize = 4 * 1024 * 1024;
+
 /// Bytes that are read of a TCP at once, where they did not come in order.
 const READ_BYTES: usize = 8 * FLOW_CELL_LEN;
 
@@ -49,6 +52,8 @@ pub(super) struct Flows {
     by_circ_id: HashMap<CircId, FlowKey, FixedState>,
     by_id: HashMap<FlowId, FlowKey, FixedState>,
     readable: VecDeque<FlowKey>,
+    /// Bytes that were taken from flows and that the relay has not read.
+    unread_bytes: usize,
     ended: VecDeque<Farewell>,
     writable: VecDeque<CircId>,
     /// Flows with a cell that TCP did not take for want of memory.
@@ -78,6 +83,7 @@ impl Flows {
             by_circ_id: HashMap::with_hasher(FixedState::with_seed(0)),
             by_id: HashMap::with_hasher(FixedState::with_seed(0)),
             readable: VecDeque::new(),
+            unread_bytes: 0,
             ended: VecDeque::new(),
             writable: VecDeque::new(),
             starved: VecDeque::new(),
@@ -101,10 +107,12 @@ impl Flows {
             return 0;
         };
         let flow = &mut self.flows[key];
-        if flow.is_held || flow.stage == Stage::Ended || flow.unread_bytes() >= UNREAD_BYTES_MAX {
+        let is_full = flow.unread_bytes() >= UNREAD_BYTES_MAX || self.unread_bytes >= UNREAD_TOTAL_MAX;
+        if flow.is_held || flow.stage == Stage::Ended || is_full {
             return 0;
         }
         flow.unread.extend_from_slice(bytes);
+        self.unread_bytes += bytes.len();
         self.note_readable(key);
         bytes.len()
     }
@@ -211,6 +219,7 @@ impl Flows {
 
     fn remove(&mut self, key: FlowKey) {
         if let Some(flow) = self.flows.remove(key) {
+            self.unread_bytes -= flow.unread_bytes();
             self.by_circ_id.remove(&flow.circ_id);
             self.by_id.remove(&flow.id);
         }
@@ -274,8 +283,12 @@ impl Flows {
                 flow.unread.resize(have + READ_BYTES, 0);
                 let count = mux.read(super::tcp(now), flow.id, &mut flow.unread[have..]);
                 flow.unread.truncate(have + count);
+                self.unread_bytes += count;
             }
             let cell = if flow.is_held { None } else { flow.next_cell(lent) };
+            if cell.is_some() {
+                self.unread_bytes -= FLOW_CELL_LEN;
+            }
             match cell {
                 Some(command) if flow.takes(command) => {
                     let circ_id = flow.circ_id;
@@ -386,6 +399,7 @@ impl Flows {
         if flow.stage == Stage::Ended {
             return;
         }
+        self.unread_bytes -= flow.unread_bytes();
         (flow.unread, flow.unwritten, flow.begin) = (Vec::new(), Vec::new(), 0);
         let (stage, circ_id) = (flow.stage, flow.circ_id);
         flow.stage = Stage::Ended;

@@ -145,11 +145,12 @@ impl DtlsEndpoint {
         let Some(link) = self.links.get_mut(key) else {
             return;
         };
-        if let Stage::Live(connection) = &mut link.stage
-            && connection.has_readable()
-            && !core::mem::replace(&mut link.is_readable, true)
-        {
-            self.readable.push_back(key);
+        if let Stage::Live(connection) = &mut link.stage {
+            // The relay may ask for capacity before anything is sent again, and must hear when there is some then.
+            connection.note_capacity();
+            if connection.has_readable() && !core::mem::replace(&mut link.is_readable, true) {
+                self.readable.push_back(key);
+            }
         }
         if !core::mem::replace(&mut link.is_noisy, true) {
             self.noisy.push_back(key);

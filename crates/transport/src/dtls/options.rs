@@ -71,7 +71,7 @@ impl DtlsOptions {
             slow_start_after_idle: false,
             ack_delay_ns: u64::try_from(ACK_DELAY.as_nanos()).unwrap_or(u64::MAX),
             receive_buffer_initial_bytes: 64 * 1024,
-            receive_buffer_max_bytes: 256 * 1024,
+            receive_buffer_max_bytes: 1024 * 1024,
             send_buffer_max_bytes: 1024 * 1024,
             ..Options::default()
         };
@@ -79,7 +79,7 @@ impl DtlsOptions {
             anchor,
             congestion: CongestionControl::default(),
             flow,
-            pool_bytes_max: 64 * 1024 * 1024,
+            pool_bytes_max: 256 * 1024 * 1024,
             datagram_bytes_max: 1452,
             batch_datagrams_max: 32,
             initial_rto: Duration::from_millis(500),

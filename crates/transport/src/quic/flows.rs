@@ -120,7 +120,7 @@ impl Flows {
             self.theirs += 1;
             self.note_readable(quinn, key);
         }
-        if self.permitted < self.flows_max && self.theirs >= self.permitted - self.permitted / 4 {
+        if self.permitted < self.flows_max && self.theirs > self.permitted / 2 {
             self.permitted = self.permitted.saturating_mul(2).min(self.flows_max);
             quinn.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(self.permitted));
         }

@@ -55,8 +55,8 @@ pub struct QuicOptions {
     /// (RFC 9002, section 6.1). Higher values bear more reordering and find losses later.
     pub packet_threshold: u32,
     pub time_threshold: f32,
-    /// Flows that a peer may open at first. The number doubles as they are used, up to the connection's own limit, since
-    /// memory is spent on each flow that is permitted.
+    /// Flows that a peer may open at first. The number doubles whenever half of them are used, up to the connection's own
+    /// limit, since quinn-proto spends some 80 bytes on each flow that is permitted. Circuits beyond it go over TLS.
     pub flows_first: u32,
 }
 
@@ -66,7 +66,7 @@ impl QuicOptions {
         QuicOptions {
             anchor,
             congestion: CongestionControl::default(),
-            stream_receive_window_bytes: 256 * 1024,
+            stream_receive_window_bytes: 1024 * 1024,
             datagram_bytes_max: 1452,
             batch_datagrams_max: 45,
             initial_rtt: Duration::from_millis(200),
@@ -77,7 +77,7 @@ impl QuicOptions {
             first_cell_timeout: Duration::from_secs(10),
             packet_threshold: 128,
             time_threshold: 1.25,
-            flows_first: 64,
+            flows_first: 256,
         }
     }
 
@@ -115,7 +115,9 @@ impl QuicOptions {
     /// How one connection is to behave. `flows_max` bounds what its peer opens.
     pub(super) fn transport(&self, gauge: &Arc<Gauge>, flows_max: u32) -> TransportConfig {
         let factory: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
-            CongestionControl::Shared => Arc::new(SharedFactory { gauge: gauge.clone() }),
+            CongestionControl::Shared => {
+                Arc::new(SharedFactory { gauge: gauge.clone(), time_threshold: self.time_threshold })
+            }
             CongestionControl::Cubic => Arc::new(CubicConfig::default()),
             CongestionControl::Bbr => Arc::new(BbrConfig::default()),
         };

@@ -1,6 +1,7 @@
 //! The [`Shared`] controller as quinn-proto wants one.
 
 use super::gauge::Gauge;
+use super::lateness::Lateness;
 use super::options::ACK_DELAY;
 use crate::congestion::Shared;
 use core::any::Any;
@@ -13,6 +14,9 @@ use std::time::Instant;
 struct SharedOfQuinn {
     gauge: Arc<Gauge>,
     shared: Shared,
+    lateness: Lateness,
+    time_threshold: f32,
+    packet_bytes: u16,
 }
 
 impl SharedOfQuinn {
@@ -28,8 +32,9 @@ impl Controller for SharedOfQuinn {
         self.shared.on_sent(self.gauge.ours(now), bytes);
     }
 
-    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _app_limited: bool, _rtt: &RttEstimator) {
+    fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _app_limited: bool, rtt: &RttEstimator) {
         self.look();
+        self.lateness.on_ack(now, sent, rtt.get(), rtt.conservative(), self.time_threshold);
         self.shared.on_acked(self.gauge.ours(now), self.gauge.ours(sent), bytes);
     }
 
@@ -39,13 +44,17 @@ impl Controller for SharedOfQuinn {
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
         self.look();
-        self.shared.on_lost(self.gauge.ours(now), self.gauge.ours(sent), lost_bytes);
+        let believed = self.lateness.believed(lost_bytes, self.packet_bytes);
+        if believed > 0 {
+            self.shared.on_lost(self.gauge.ours(now), self.gauge.ours(sent), believed);
+        }
         if is_persistent {
             self.shared.restart();
         }
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
+        self.packet_bytes = new_mtu;
         self.shared.set_packet_bytes(new_mtu);
     }
 
@@ -75,11 +84,19 @@ impl Controller for SharedOfQuinn {
 /// Makes the controllers of one connection.
 pub(super) struct SharedFactory {
     pub(super) gauge: Arc<Gauge>,
+    /// After which share of a round trip packets are called lost.
+    pub(super) time_threshold: f32,
 }
 
 impl ControllerFactory for SharedFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let shared = Shared::new(self.gauge.ours(now), current_mtu, ACK_DELAY);
-        Box::new(SharedOfQuinn { gauge: self.gauge.clone(), shared })
+        Box::new(SharedOfQuinn {
+            gauge: self.gauge.clone(),
+            shared,
+            lateness: Lateness::default(),
+            time_threshold: self.time_threshold,
+            packet_bytes: current_mtu,
+        })
     }
 }

@@ -1,5 +1,7 @@
 //! The `tcp-dtls` transport: two endpoints on emulated wires, in virtual time.
 
+#[path = "../support/circuits.rs"]
+mod circuits;
 mod fairness;
 mod flows;
 #[path = "../support/lives.rs"]

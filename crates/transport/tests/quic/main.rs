@@ -1,5 +1,7 @@
 //! The `quic` transport: two endpoints on emulated wires, in virtual time.
 
+#[path = "../support/circuits.rs"]
+mod circuits;
 mod congestion;
 mod fairness;
 mod flows;
@@ -10,6 +12,7 @@ mod lives;
 mod loads;
 #[path = "../support/matrix.rs"]
 mod matrix;
+mod per_circuit;
 mod silence;
 #[path = "../support/source.rs"]
 mod source;

@@ -6,7 +6,7 @@ use heddle_netem::{DirectionOptions, HostOptions, Loss, Rate, TopologyOptions, W
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
 use heddle_proto::rng::Seed;
-use heddle_proto::time::Instant;
+use heddle_proto::time::{Duration, Instant};
 use heddle_transport::dtls::{self, DtlsOptions};
 use heddle_transport::quic::{self, QuicOptions};
 use zeroize::Zeroizing;
@@ -32,9 +32,7 @@ impl Options for Control {
                 // quinn-proto's CUBIC is as TCP is without RACK: three packets that overtake one are its loss.
                 let is_cubic = congestion == quic::CongestionControl::Cubic;
                 let packet_threshold = if is_cubic { 3 } else { options.packet_threshold };
-                // All circuits begin at once, without waiting for room.
-                QuicOptions { congestion, packet_threshold, flows_first: 256, ..options }
-                    .endpoint(secret, seed)
+                QuicOptions { congestion, packet_threshold, ..options }.endpoint(secret, seed)
             }
             Control::Dtls(congestion) => {
                 DtlsOptions { congestion, ..DtlsOptions::new(anchor()) }.endpoint(secret, seed)
@@ -50,26 +48,47 @@ pub struct Load {
     pub control: Option<Control>,
     pub circuits: u32,
     pub from_ns: u64,
+    /// Whether the last circuit fetches a page now and then, instead of as much as it may.
+    pub fetches: bool,
 }
 
+/// Cells of a page, and from the last of them to the next page's first.
+const PAGE_CELLS: u32 = 62;
+const PAUSE_NS: u64 = 1300 * MS;
+
 pub const fn quic(circuits: u32) -> Load {
-    Load { control: Some(Control::Quic(quic::CongestionControl::Shared)), circuits, from_ns: 0 }
+    Load {
+        control: Some(Control::Quic(quic::CongestionControl::Shared)),
+        circuits,
+        from_ns: 0,
+        fetches: false,
+    }
 }
 
 #[allow(dead_code, reason = "of use to `tcp-dtls` alone")]
 pub const fn dtls(circuits: u32) -> Load {
-    Load { control: Some(Control::Dtls(dtls::CongestionControl::Shared)), circuits, from_ns: 0 }
+    Load {
+        control: Some(Control::Dtls(dtls::CongestionControl::Shared)),
+        circuits,
+        from_ns: 0,
+        fetches: false,
+    }
 }
 
 /// One connection of CUBIC by quinn-proto.
 #[allow(dead_code, reason = "of use to QUIC alone")]
 pub const fn cubic() -> Load {
-    Load { control: Some(Control::Quic(quic::CongestionControl::Cubic)), circuits: 1, from_ns: 0 }
+    Load {
+        control: Some(Control::Quic(quic::CongestionControl::Cubic)),
+        circuits: 1,
+        from_ns: 0,
+        fetches: false,
+    }
 }
 
 /// One connection of TCP.
 pub const fn tcp() -> Load {
-    Load { control: None, circuits: 1, from_ns: 0 }
+    Load { control: None, circuits: 1, from_ns: 0, fetches: false }
 }
 
 /// What a load got between `from_ns` and the end.
@@ -90,6 +109,8 @@ struct Source {
     circuits: Vec<(u32, bool)>,
     turn: usize,
     cells: u64,
+    /// When the next page is due, if the last circuit fetches pages.
+    page_at: Instant,
 }
 
 impl Source {
@@ -103,7 +124,8 @@ impl Source {
         while now.as_nanos() >= self.load.from_ns && here.endpoint.capacity(self.conn) > 0 {
             let count = self.circuits.len();
             let mut order = (0..count).map(|step| (self.turn + step) % count);
-            let Some(index) = order.find(|index| !self.circuits[*index].1) else {
+            let is_pause = |index: usize| self.load.fetches && index + 1 == count && now < self.page_at;
+            let Some(index) = order.find(|index| !self.circuits[*index].1 && !is_pause(*index)) else {
                 break;
             };
             self.turn = index + 1;
@@ -113,6 +135,9 @@ impl Source {
                 here.endpoint.send(now, self.conn, dialled(index as u32 + 1), command, &body(*number));
             *blocked = state == FlowState::Blocked;
             *number += 1;
+            if index + 1 == count && number.is_multiple_of(PAGE_CELLS) {
+                self.page_at = now + Duration::from_nanos(PAUSE_NS);
+            }
         }
         self.cells += there.cells.len() as u64;
         there.cells.clear();
@@ -152,7 +177,7 @@ impl Run {
         for (index, (load, _)) in ours.enumerate() {
             let (conn, _) = bench.open(2 * index, 2 * index + 1);
             let circuits = vec![(0, false); load.circuits as usize];
-            sources.push(Source { load: *load, conn, circuits, turn: 0, cells: 0 });
+            sources.push(Source { load: *load, conn, circuits, turn: 0, cells: 0, page_at: Instant::ZERO });
         }
         for load in loads.iter().filter(|load| load.control.is_none()) {
             let (flow, from) = (bench.tcp.len(), Instant::from_nanos(load.from_ns.max(1)));

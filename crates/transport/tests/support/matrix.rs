@@ -5,7 +5,7 @@
 
 use crate::bench::{MS, S};
 use crate::loads::{Load, Share, jain, run, tcp};
-use heddle_netem::{CodelOptions, DirectionOptions, QueueOptions, Rate, Seed};
+use heddle_netem::{CodelOptions, DirectionOptions, Jitter, Loss, QueueOptions, Rate, Seed};
 
 /// Makes the load of a connection with so many circuits.
 pub type Shared = fn(u32) -> Load;
@@ -55,6 +55,23 @@ fn codel() -> DirectionOptions {
     DirectionOptions { queue, ..wire_10mbit() }
 }
 
+/// The lab's plan `bottleneck-position`: 4 Mbit/s, 40 ms one way, and CoDel.
+pub fn slow_codel() -> DirectionOptions {
+    let queue = QueueOptions { codel: Some(CodelOptions::default()), ..QueueOptions::default() };
+    DirectionOptions {
+        rate: Rate::BitsPerS(4_000_000),
+        delay_ns: 40 * MS,
+        queue,
+        ..DirectionOptions::default()
+    }
+}
+
+/// The same with a drop-tail queue of four round trips.
+pub fn slow_drop_tail() -> DirectionOptions {
+    let queue = QueueOptions { bytes_max: 160_000, ..QueueOptions::default() };
+    DirectionOptions { queue, ..slow_codel() }
+}
+
 /// The scenarios, with connections that `shared` makes for so many circuits.
 fn scenarios(shared: Shared) -> Vec<Scenario> {
     let mut all = Vec::new();
@@ -91,6 +108,22 @@ fn scenarios(shared: Shared) -> Vec<Scenario> {
     add("4 : 4 TCP, CoDel", codel(), beside_tcp(&[shared(4)], 4));
     add("4 : 4 TCP, 50 Mbit/s", faster(50, 25), beside_tcp(&[shared(4)], 4));
     add("100 : 10 TCP, 50 Mbit/s", faster(50, 25), beside_tcp(&[shared(100)], 10));
+    let fetching = |circuits| Load { fetches: true, ..shared(circuits) };
+    add("1 on 4 Mbit/s", slow_drop_tail(), vec![shared(1)]);
+    add("1 and pages on 4 Mbit/s", slow_drop_tail(), vec![fetching(2)]);
+    add("1 on 4 Mbit/s, CoDel", slow_codel(), vec![shared(1)]);
+    add("1 and pages on 4 Mbit/s, CoDel", slow_codel(), vec![fetching(2)]);
+    add("6 on 10 Mbit/s, CoDel", codel(), vec![shared(6)]);
+    add("100 on 10 Mbit/s, CoDel", codel(), vec![shared(100)]);
+    add("1 and 6 on 10 Mbit/s, CoDel", codel(), vec![shared(1), shared(6)]);
+    add("1 : 1 TCP, CoDel", codel(), beside_tcp(&[shared(1)], 1));
+    let lossy = |probability| DirectionOptions { loss: Loss::Bernoulli { probability }, ..wire_10mbit() };
+    add("6, 0.1 % lost", lossy(0.001), vec![shared(6)]);
+    add("6, 1 % lost", lossy(0.01), vec![shared(6)]);
+    add("1 and 6, 0.1 % lost", lossy(0.001), vec![shared(1), shared(6)]);
+    let jitter = Jitter::Exponential { mean_ns: 5 * MS };
+    let reordering = DirectionOptions { jitter, jitter_reorders: true, ..wire_10mbit() };
+    add("6, reordered", reordering, vec![shared(6)]);
     all
 }
 

@@ -17,7 +17,7 @@ const EPOCH_MIN: Duration = Duration::from_millis(100);
 impl Connection {
     /// Tells the relay of room once there is some worth its while. Losses and a window that shrinks may use capacity up, too,
     /// while the relay has nothing to send; it must hear when there is some again.
-    pub(super) fn note_capacity(&mut self) {
+    pub(in crate::dtls) fn note_capacity(&mut self) {
         let capacity = self.capacity();
         self.is_full |= self.state == State::Open && capacity == 0;
         if self.is_full && capacity >= BATCH_CELLS_MIN / 2 {

@@ -1,0 +1,217 @@
+//! A QUIC connection for each circuit, for experiments: what a congestion window, a loss and a round trip of its own are
+//! worth to a circuit. It shows on the wire how many circuits there are, and when each begins and ends, which `quic` hides
+//! (`docs/anonymity.md`).
+//!
+//! ```text
+//!   pair (what the relay knows as the connection)
+//!     ├ first connection    dialled and awaited as the pair's offers say; carries no flow, lives as long as the pair
+//!     ├ spare, spare …      connections that are ready and wait for a circuit
+//!     └ carrier, carrier …  connections with one circuit each; they end with it
+//! ```
+//!
+//! All connections of a pair go between the same two UDP ports. They are those of [`QuicEndpoint`], which knows nothing of
+//! this: each is opened with secrets of its own, derived from the first one's, so the port stays silent. Even numbers are
+//! for circuits of the pair's dialler, odd ones for those of its listener, and the dialler dials them all, a few ahead of
+//! need. Without a spare there is no room, and circuits go over TLS.
+
+pub mod fuzz;
+mod lanes;
+
+use crate::quic::QuicEndpoint;
+use core::fmt;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
+use heddle_proto::channel::{Isolation, Scope};
+use heddle_proto::endpoint::{
+    ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint, FlowCell, FlowState,
+    Transmit,
+};
+use heddle_proto::time::{Duration, Instant};
+use lanes::{Lane, Pair, Stage};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use zeroize::Zeroizing;
+
+/// Cells that the relay may give between two looks; each circuit has a window of its own besides.
+const BATCH_CELLS: usize = 64;
+
+/// A circuit is over when both sides know. Whoever ended it waits so long for the other one to close the connection.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// All pairs of one UDP port; see the module.
+pub struct PerCircuitEndpoint {
+    quic: QuicEndpoint,
+    /// By the names of their first connections.
+    pairs: BTreeMap<ConnId, Pair>,
+    /// All further connections.
+    lanes: BTreeMap<ConnId, Lane>,
+    events: VecDeque<(ConnId, ConnectionEvent)>,
+    /// Circuits whose connections broke, by their pairs.
+    broken: VecDeque<(ConnId, CircId, DestroyReason)>,
+    /// Connections whose circuits we ended, and when they are closed at the latest.
+    closing: BTreeSet<(Instant, ConnId)>,
+    /// The body of the cell that is lent.
+    body: Body,
+}
+
+impl PerCircuitEndpoint {
+    pub fn new(quic: QuicEndpoint) -> Self {
+        PerCircuitEndpoint {
+            quic,
+            pairs: BTreeMap::new(),
+            lanes: BTreeMap::new(),
+            events: VecDeque::new(),
+            broken: VecDeque::new(),
+            closing: BTreeSet::new(),
+            body: [0; BODY_LEN],
+        }
+    }
+
+    /// Datagrams that were dropped because nobody of ours could have sent them.
+    pub fn stranger_datagrams(&self) -> u64 {
+        self.quic.stranger_datagrams()
+    }
+}
+
+impl Endpoint for PerCircuitEndpoint {
+    fn name(&self) -> &'static str {
+        "quic-per-circuit"
+    }
+
+    fn isolation(&self) -> Isolation {
+        Isolation { ordering: Scope::Circuit, congestion: Scope::Circuit, backpressure: Scope::Circuit }
+    }
+
+    fn public_key(&self) -> [u8; 32] {
+        self.quic.public_key()
+    }
+
+    fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
+        self.quic.set_key(secret);
+    }
+
+    fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {
+        let pair = Pair::new(&options);
+        let conn = self.quic.open(now, ConnectionOptions { flows_max: 0, ..options });
+        self.pairs.insert(conn, pair);
+        conn
+    }
+
+    fn close(&mut self, now: Instant, conn: ConnId) {
+        self.quic.close(now, conn);
+        self.forget_pair(now, conn);
+        self.events.retain(|(of, _)| *of != conn);
+    }
+
+    fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
+        self.quic.handle_datagrams(now, datagrams);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.quic.handle_timeout(now);
+        while let Some(&(_, lane)) = self.closing.first().filter(|(at, _)| *at <= now) {
+            self.close_lane(now, lane);
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        let closing = self.closing.first().map(|(at, _)| *at);
+        [self.quic.poll_timeout(), closing].into_iter().flatten().min()
+    }
+
+    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
+        self.quic.poll_transmit(now, max_bytes, out)
+    }
+
+    fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let (conn, event) = self.quic.poll_event(now)?;
+            if self.pairs.contains_key(&conn) {
+                self.on_pair_event(now, conn, event);
+            } else {
+                self.on_lane_event(now, conn, event);
+            }
+        }
+    }
+
+    fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
+        if let Some((conn, circ_id, reason)) = self.broken.pop_front() {
+            self.body = [0; BODY_LEN];
+            self.body[0] = reason.0;
+            return Some(FlowCell { conn, circ_id, command: Command::DESTROY, body: &self.body });
+        }
+        loop {
+            let cell = self.quic.next_incoming(now)?;
+            let (lane, inner, command) = (cell.conn, cell.circ_id, cell.command);
+            self.body = *cell.body;
+            if let Some((conn, circ_id)) = self.on_cell(now, lane, inner, command) {
+                return Some(FlowCell { conn, circ_id, command, body: &self.body });
+            }
+        }
+    }
+
+    fn flow_window_bytes(&self) -> usize {
+        self.quic.flow_window_bytes()
+    }
+
+    fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
+        let carrier = self.pairs.get(&conn).and_then(|pair| pair.carriers.get(&circ_id));
+        if let Some(&lane) = carrier
+            && let Some(Lane { stage: Stage::Carrying { inner, .. }, .. }) = self.lanes.get(&lane)
+        {
+            self.quic.hold(lane, *inner, hold);
+        }
+    }
+
+    fn capacity(&self, conn: ConnId) -> usize {
+        // A circuit whose connection takes no more is blocked by itself.
+        if self.pairs.get(&conn).is_some_and(|pair| pair.is_ready) { BATCH_CELLS } else { 0 }
+    }
+
+    fn send(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        circ_id: CircId,
+        command: Command,
+        body: &Body,
+    ) -> FlowState {
+        let Some(carrier) = self.carrier(now, conn, circ_id, command) else {
+            return FlowState::Open;
+        };
+        let Some(lane) = self.lanes.get_mut(&carrier) else {
+            return FlowState::Open;
+        };
+        let Stage::Carrying { inner, is_blocked, is_full, .. } = &mut lane.stage else {
+            return FlowState::Open;
+        };
+        let state = self.quic.send(now, carrier, *inner, command, body);
+        if command == Command::DESTROY {
+            self.linger(now, carrier);
+            return FlowState::Open;
+        }
+        *is_blocked = state == FlowState::Blocked;
+        *is_full = self.quic.capacity(carrier) == 0;
+        if *is_blocked || *is_full { FlowState::Blocked } else { FlowState::Open }
+    }
+
+    /// The sums of all connections of the pair; the round trip is the first one's.
+    fn stats(&self, conn: ConnId) -> ConnectionStats {
+        let Some(pair) = self.pairs.get(&conn) else {
+            return ConnectionStats::default();
+        };
+        let mut sum = self.quic.stats(conn);
+        for of in pair.lanes.iter().map(|lane| self.quic.stats(*lane)).chain([pair.gone]) {
+            lanes::add(&mut sum, &of);
+        }
+        sum
+    }
+}
+
+impl fmt::Debug for PerCircuitEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerCircuitEndpoint").field("quic", &self.quic).finish_non_exhaustive()
+    }
+}

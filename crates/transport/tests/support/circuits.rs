@@ -1,0 +1,142 @@
+//! What circuits of either transport do: cells arrive in order, and either side ends what it likes.
+
+use crate::bench::{Bench, End, MS, S, awaited, body, delay, dialled, options};
+use crate::source::Source;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{BODY_LEN, CircId, Command};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{ConnId, ConnectionOptions};
+use heddle_proto::time::Instant;
+
+/// The numbers of the cells that came on a circuit.
+pub fn numbers(end: &End, circ_id: CircId) -> Vec<u32> {
+    end.cells.iter().filter(|got| got.circ_id == circ_id).map(|got| got.number).collect()
+}
+
+#[test]
+fn cells_arrive_in_order_on_flows_of_both_sides() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let (a, b) = bench.open_ready();
+    let mut there = Source::new(0, a, &[dialled(7), dialled(9)], 3000);
+    let mut back = Source::new(1, b, &[awaited(70)], 3000);
+    bench.run_for(20 * S, &mut |now: Instant, ends: &mut [End]| {
+        there.step(now, ends);
+        back.step(now, ends);
+    });
+    let all: Vec<u32> = (0..3000).collect();
+    for name in [dialled(1), dialled(2)] {
+        assert_eq!(numbers(&bench.ends[1], name), all);
+    }
+    assert_eq!(numbers(&bench.ends[0], awaited(1)), all);
+    let first = |end: &End, name| end.cells.iter().find(|got| got.circ_id == name).expect("a cell").command;
+    assert_eq!(first(&bench.ends[1], dialled(1)), Command::CREATE2);
+    assert_eq!(first(&bench.ends[0], awaited(1)), Command::CREATE2);
+}
+
+/// Both sides' one circuit, opened by `a` and answered.
+pub fn one_circuit(bench: &mut Bench) -> (ConnId, ConnId, CircId) {
+    let (a, b) = bench.open_ready();
+    let mut source = Source::new(0, a, &[dialled(5)], 1);
+    bench.run_for(S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
+    assert_eq!(bench.ends[1].cells.len(), 1);
+    let theirs = bench.ends[1].cells[0].circ_id;
+    bench.ends[1].cells.clear();
+    (a, b, theirs)
+}
+
+pub fn destroy_body(reason: DestroyReason) -> [u8; BODY_LEN] {
+    let mut body = [0; BODY_LEN];
+    body[0] = reason.0;
+    body
+}
+
+/// The reason of the only cell that came, which is DESTROY.
+pub fn only_destroy(end: &mut End, circ_id: CircId) -> DestroyReason {
+    let [got] = &end.cells[..] else {
+        panic!("{:?}", end.cells);
+    };
+    assert_eq!((got.circ_id, got.command), (circ_id, Command::DESTROY));
+    let reason = DestroyReason((got.number >> 24) as u8);
+    end.cells.clear();
+    reason
+}
+
+#[test]
+fn whoever_did_not_open_a_flow_may_end_it_too() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let (_, b, theirs) = one_circuit(&mut bench);
+    let now = bench.now;
+    let body = destroy_body(DestroyReason::DESTROYED);
+    bench.ends[1].endpoint.send(now, b, theirs, Command::DESTROY, &body);
+    bench.run_for(S, &mut ());
+    assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::DESTROYED);
+    assert_eq!(bench.ends[1].cells, []);
+}
+
+#[test]
+fn a_destroy_of_both_sides_at_once_is_told_to_neither_twice() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let (a, b, theirs) = one_circuit(&mut bench);
+    let (now, body) = (bench.now, destroy_body(DestroyReason::FINISHED));
+    bench.ends[0].endpoint.send(now, a, dialled(5), Command::DESTROY, &body);
+    bench.ends[1].endpoint.send(now, b, theirs, Command::DESTROY, &body);
+    bench.run_for(S, &mut ());
+    assert_eq!(bench.ends[0].cells, []);
+    assert_eq!(bench.ends[1].cells, []);
+}
+
+#[test]
+fn cells_for_a_flow_that_has_ended_open_no_other() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let (a, b, theirs) = one_circuit(&mut bench);
+    let now = bench.now;
+    bench.ends[0].reads = false;
+    bench.ends[1].endpoint.send(now, b, theirs, Command::DESTROY, &destroy_body(DestroyReason::NONE));
+    bench.run_for(S, &mut ());
+    let now = bench.now;
+    bench.ends[0].endpoint.send(now, a, dialled(5), Command::RELAY, &body(1));
+    bench.run_for(S, &mut ());
+    assert_eq!(bench.ends[1].cells, []);
+    bench.ends[0].reads = true;
+    bench.run_for(S, &mut ());
+    assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::NONE);
+}
+
+#[test]
+fn a_flow_begins_with_create2_and_carries_nothing_but_circuits() {
+    for first in [Command::RELAY, Command::PADDING, Command::CREATE_FAST, Command::CREATED2] {
+        let mut bench = Bench::pair(delay(10 * MS), &options());
+        let (a, _) = bench.open_ready();
+        let now = bench.now;
+        bench.ends[0].endpoint.send(now, a, dialled(5), first, &body(0));
+        bench.run_for(S, &mut ());
+        assert_eq!(bench.ends[1].cells, [], "{first}");
+        assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::PROTOCOL);
+    }
+    for later in [Command::CREATE2, Command::NETINFO, Command::VPADDING, Command::PADDING_NEGOTIATE] {
+        let mut bench = Bench::pair(delay(10 * MS), &options());
+        let (a, _, theirs) = one_circuit(&mut bench);
+        let now = bench.now;
+        bench.ends[0].endpoint.send(now, a, dialled(5), later, &body(0));
+        bench.run_for(S, &mut ());
+        assert_eq!(only_destroy(&mut bench.ends[1], theirs), DestroyReason::PROTOCOL, "{later}");
+        assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::PROTOCOL);
+    }
+}
+
+#[test]
+fn flows_beyond_the_limit_are_refused_at_once() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let there = bench.connection(1, 0, Role::Responder);
+    let here = bench.connection(0, 1, Role::Initiator);
+    let there = ConnectionOptions { flows_max: 3, ..there };
+    bench.ends[1].endpoint.open(bench.now, there);
+    let a = bench.ends[0].endpoint.open(bench.now, here);
+    bench.run_for(S, &mut ());
+    let circuits: Vec<CircId> = (1..=5).map(dialled).collect();
+    let mut source = Source::new(0, a, &circuits, 1);
+    bench.run_for(5 * S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
+    assert_eq!(bench.ends[1].cells.len(), 3);
+    let refused: Vec<CircId> = bench.ends[0].cells.iter().map(|got| got.circ_id).collect();
+    assert_eq!(refused, [dialled(4), dialled(5)]);
+}
