@@ -1,22 +1,12 @@
-//! Datagrams between hosts, over the wires of `heddle-netem`.
-//!
-//! Each two hosts have a wire for datagrams, made when the first one is sent. Unless it was given options of its own
-//! ([`Simulation::set_datagram_wire`]), it has the latency, jitter, rate and loss of the [`Wire`](crate::Wire) that the
-//! two hosts' byte streams take, and a queue in front of the rate. Bytes and datagrams do not share the rate: the
-//! model of TCP has no congestion control that could be crowded out.
+//! Datagrams between hosts.
 //!
 //! Datagrams that arrive at one instant from one sender, one as long as the other, come as one input, as they do from
 //! a kernel that coalesces.
 
-use crate::connection::ActorId;
-use crate::simulation::{Due, HostId, Simulation};
+use crate::simulation::{ActorId, HostId, Simulation};
 use crate::trace::Kind;
-use crate::wire::Wire;
+use crate::wires::{HostPair, OnWire, pair};
 use core::net::{IpAddr, SocketAddr};
-use heddle_netem::{
-    DirectionOptions, HostOptions, Jitter, Loss, Packet, Rate, Seed, Time, Topology, TopologyOptions,
-    WireOptions,
-};
 use heddle_proto::endpoint::{Datagrams, Transmit};
 use heddle_proto::node::{Input, PortId};
 use heddle_proto::time::Instant;
@@ -25,8 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// IP and UDP headers, which a wire's MTU counts.
 const HEADERS_V4_BYTES: usize = 28;
 const HEADERS_V6_BYTES: usize = 48;
-/// What Ethernet adds to a packet, its gap and preamble included.
-const FRAMING_BYTES: u64 = 38;
 /// As many datagrams as a kernel coalesces.
 const COALESCED_MAX: usize = 64;
 
@@ -39,67 +27,30 @@ pub struct Tapped {
     pub data: Vec<u8>,
 }
 
-/// Two hosts, the smaller first.
-type HostPair = (HostId, HostId);
-
 /// A datagram on its way.
 #[derive(Clone)]
-struct Datagram {
+pub(crate) struct Datagram {
     from: SocketAddr,
     to: SocketAddr,
     ecn: u8,
     data: Vec<u8>,
 }
 
-impl Packet for Datagram {
-    fn len_bytes(&self) -> usize {
+impl Datagram {
+    /// With the headers of IP and UDP.
+    pub fn len_bytes(&self) -> usize {
         self.data.len() + if self.to.is_ipv4() { HEADERS_V4_BYTES } else { HEADERS_V6_BYTES }
-    }
-
-    /// The kernel drops what its checksum does not fit, so a flipped bit leaves nothing that would be delivered.
-    fn flip_bit(&mut self, _: usize) {
-        self.data.clear();
     }
 }
 
-/// Everything about datagrams in a simulation.
+/// The UDP ports of a simulation, and what stands in the way of datagrams.
 #[derive(Default)]
-pub(crate) struct DatagramWires {
+pub(crate) struct DatagramPorts {
     /// Whose each UDP port is.
     ports: BTreeMap<(HostId, u16), (ActorId, PortId)>,
     numbers: BTreeMap<(ActorId, PortId), u16>,
-    options: BTreeMap<HostPair, DirectionOptions>,
     blocked: BTreeSet<HostPair>,
-    paths: BTreeMap<HostPair, DatagramPath>,
     taps: BTreeMap<HostPair, Vec<Tapped>>,
-}
-
-/// The wire of two hosts.
-#[derive(Default)]
-struct DatagramPath {
-    /// The wire as it is now, and before it those of earlier options that still have datagrams on them.
-    wires: Vec<Topology<Datagram>>,
-    wires_made: u64,
-    /// Whether the last of `wires` has the present options.
-    is_current: bool,
-    /// The event that is scheduled; others in the queue are void.
-    due: Option<Instant>,
-}
-
-impl DatagramPath {
-    fn next_time(&self) -> Option<Instant> {
-        let next = self.wires.iter().filter_map(Topology::next_time).min();
-        next.map(|time| Instant::from_nanos(time.as_nanos()))
-    }
-}
-
-impl DatagramWires {
-    /// The options of a wire changed: what is sent from now on takes a new one.
-    pub fn outdate(&mut self, a: HostId, b: HostId) {
-        if let Some(path) = self.paths.get_mut(&pair(a, b)) {
-            path.is_current = false;
-        }
-    }
 }
 
 impl Simulation {
@@ -115,13 +66,6 @@ impl Simulation {
             assert!(taken.is_none(), "UDP port {number} is taken");
             self.datagrams.numbers.insert((actor, id), *number);
         }
-    }
-
-    /// Gives the datagrams between two hosts a wire of their own, in both directions. What is on the old one already
-    /// arrives as before.
-    pub fn set_datagram_wire(&mut self, a: HostId, b: HostId, options: DirectionOptions) {
-        self.datagrams.options.insert(pair(a, b), options);
-        self.datagrams.outdate(a, b);
     }
 
     /// Whether a firewall between two hosts drops all datagrams that are sent from now on.
@@ -168,70 +112,16 @@ impl Simulation {
                 let copy = |it: &Datagram| Tapped { at, from: it.from, to: it.to, data: it.data.clone() };
                 tap.extend(datagrams.iter().map(copy));
             }
-            self.put_on_wire(from, to, datagrams);
+            self.put_on_wire(from, to, datagrams.into_iter().map(OnWire::Datagram));
         }
         self.buf = bytes;
     }
 
-    fn put_on_wire(&mut self, from: HostId, to: HostId, datagrams: Vec<Datagram>) {
-        let ends = pair(from, to);
-        let options = self.datagrams.options.get(&ends).cloned();
-        let options = options.unwrap_or_else(|| as_wire(&self.wire(from, to)));
-        let seed = &self.seed;
-        let path = self.datagrams.paths.entry(ends).or_default();
-        if !path.is_current {
-            let index = (ends.0.0 as u64) << 32 | ends.1.0 as u64;
-            let seed = seed.child("datagrams", index).child("wire", path.wires_made);
-            path.wires.push(new_wire(options, &Seed::from_bytes(seed.rng().array())));
-            path.wires_made += 1;
-            path.is_current = true;
-        }
-        let now = Time::from_nanos(self.now.as_nanos());
-        let [from, to] = [from, to].map(|host| heddle_netem::HostId(u32::from(host == ends.1)));
-        let wire = path.wires.last_mut().expect("it was just made, or is current");
-        for datagram in datagrams {
-            wire.send(now, from, to, datagram).expect("events come in order, and a datagram has headers");
-        }
-        self.schedule_datagrams(ends);
-    }
-
-    fn schedule_datagrams(&mut self, ends: HostPair) {
-        let Some(path) = self.datagrams.paths.get_mut(&ends) else { return };
-        let next = path.next_time();
-        if next != path.due {
-            path.due = next;
-            if let Some(at) = next {
-                self.queue.push(at, Due::Datagrams(ends, at));
-            }
-        }
-    }
-
-    /// Something happens on a wire; what arrives is handed to its nodes.
-    pub(crate) fn on_datagrams(&mut self, ends: HostPair, at: Instant) {
-        let Some(path) = self.datagrams.paths.get_mut(&ends).filter(|path| path.due == Some(at)) else {
-            return;
-        };
-        path.due = None;
-        let now = Time::from_nanos(self.now.as_nanos());
-        let mut arrived: Vec<Datagram> = Vec::new();
-        for wire in &mut path.wires {
-            arrived.extend(
-                std::iter::from_fn(|| wire.poll(now))
-                    .filter(|delivery| !delivery.corrupted)
-                    .map(|delivery| delivery.packet),
-            );
-        }
-        let old = path.wires.len().saturating_sub(1);
-        let mut place = 0;
-        path.wires.retain(|wire| {
-            place += 1;
-            place > old || wire.next_time().is_some()
-        });
-        self.schedule_datagrams(ends);
-        let mut rest = &arrived[..];
+    /// Hands what has arrived to its nodes.
+    pub(crate) fn on_datagrams(&mut self, arrived: &[Datagram]) {
+        let mut rest = arrived;
         while let Some(first) = rest.first() {
-            let count = coalesced(rest);
-            let (together, behind) = rest.split_at(count);
+            let (together, behind) = rest.split_at(coalesced(rest));
             self.deliver(first, together);
             rest = behind;
         }
@@ -266,38 +156,6 @@ fn coalesced(arrived: &[Datagram]) -> usize {
             && (1..first.data.len()).contains(&last.data.len())
     });
     same + usize::from(shorter)
-}
-
-fn pair(a: HostId, b: HostId) -> HostPair {
-    (a.min(b), a.max(b))
-}
-
-/// A wire that does to packets what `wire` does to segments.
-fn as_wire(wire: &Wire) -> DirectionOptions {
-    let nanos = |time: core::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let spread_ns = nanos(wire.jitter) / 2;
-    DirectionOptions {
-        rate: wire.rate_bytes_per_s.map_or(Rate::Unlimited, |rate| Rate::BitsPerS(rate.saturating_mul(8))),
-        framing_bytes: FRAMING_BYTES,
-        delay_ns: nanos(wire.latency) + spread_ns,
-        jitter: if spread_ns == 0 { Jitter::None } else { Jitter::Uniform { spread_ns } },
-        loss: match wire.loss_ppm {
-            0 => Loss::None,
-            ppm => Loss::Bernoulli { probability: f64::from(ppm) / 1e6 },
-        },
-        ..DirectionOptions::default()
-    }
-}
-
-fn new_wire(options: DirectionOptions, seed: &Seed) -> Topology<Datagram> {
-    let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
-    let wire = WireOptions { from: "a".to_owned(), to: "b".to_owned(), there: options, back: None };
-    let options = TopologyOptions {
-        hosts: vec![host("a"), host("b")],
-        wires: vec![wire],
-        ..TopologyOptions::default()
-    };
-    Topology::new(&options, seed).expect("the test's wire is one that can be")
 }
 
 #[cfg(test)]

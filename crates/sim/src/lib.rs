@@ -1,7 +1,7 @@
 //! The discrete-event driver: many nodes, one thread, virtual time.
 //!
 //! A [`Simulation`] runs [`Node`](heddle_proto::node::Node)s, the very code that production runs,
-//! over emulated byte streams. There is no socket, no clock and no thread: an event queue hands
+//! over emulated wires. There is no socket, no clock and no thread: an event queue hands
 //! each node its inputs and does what its outputs say. Two runs with one seed do the same things at
 //! the same times, and [`Simulation::trace_hash`] proves it.
 //!
@@ -16,20 +16,23 @@
 //! scheduled. A node takes one input at a time, and all that it wants done is scheduled before the
 //! next event, so nothing depends on anything but the seed.
 //!
-//! # The model of TCP
+//! # TCP
 //!
-//! It is coarse on purpose, until a user-level TCP takes its place: see [`Wire`]. Datagrams take the wires of
-//! `heddle-netem` instead, packet by packet, with queues ([`Simulation::set_datagram_wire`]).
+//! Every host has a kernel with a TCP of its own, `heddle-utcp` with Linux' defaults: handshakes, congestion control,
+//! retransmissions, buffers that grow, resets and half-closed connections are those of real segments. Segments and
+//! datagrams take the same wires of `heddle-netem` ([`Simulation::set_wire`]), wait in the same queues and share their rate.
 
-mod connection;
 mod datagram;
 mod internet;
+mod kernel;
 mod outputs;
 mod queue;
 mod simulation;
+mod socket;
 mod steps;
 mod trace;
 mod wire;
+mod wires;
 
 pub use datagram::Tapped;
 pub use internet::{Internet, Service, pattern};

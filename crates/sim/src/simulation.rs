@@ -1,19 +1,19 @@
 //! The simulation: its hosts, its clock, and the handling of one event after the other.
 
-use crate::connection::{ActorId, Connection, ConnectionId, EndState, Fin, Side};
-use crate::datagram::DatagramWires;
+use crate::datagram::DatagramPorts;
+use crate::kernel::Kernel;
 use crate::queue::EventQueue;
 use crate::trace::{Kind, Trace, TraceHash};
 use crate::wire::Wire;
+use crate::wires::{HostPair, Wires};
 use core::any::Any;
 use core::net::{IpAddr, SocketAddr};
-use heddle_proto::node::{
-    Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketError, SocketId,
-};
+use heddle_proto::node::{Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketId};
 use heddle_proto::relay::{Control, Event, ShardMessage};
-use heddle_proto::rng::{Rng, Seed};
+use heddle_proto::rng::Seed;
 use heddle_proto::time::{Duration, Instant, UnixTime};
 use heddle_proto::work::JobResult;
+use heddle_utcp::ConnectionId;
 use std::collections::BTreeMap;
 
 /// How often nodes hear the wall clock.
@@ -33,6 +33,9 @@ pub struct Options {
     pub wall: UnixTime,
     /// The wire between hosts that were given none of their own.
     pub default_wire: Wire,
+    /// The most that a host's kernel keeps of a connection for a reader, as Linux' `tcp_rmem` bounds it. Smaller ones bound
+    /// what is under way, too.
+    pub receive_buffer_max_bytes: u32,
     /// From a question to the resolver to its answer.
     pub resolve_delay: Duration,
     /// What a job costs its worker. There are always enough workers.
@@ -47,6 +50,7 @@ impl Default for Options {
             // The end of 2026, so that certificates of tests can be made in advance.
             wall: UnixTime { ns: 1_798_000_000 * 1_000_000_000 },
             default_wire: Wire::default(),
+            receive_buffer_max_bytes: 6 << 20,
             resolve_delay: Duration::from_millis(20),
             job_cost: Duration::from_micros(150),
             shard_latency: Duration::from_micros(1),
@@ -69,53 +73,46 @@ pub struct Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostId(pub usize);
 
+/// A shard of a host, counted over all hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ActorId(pub usize);
+
 pub(crate) struct HostState {
     pub addrs: Vec<IpAddr>,
-    ports: Vec<u16>,
     /// Its shards are consecutive.
     pub first: ActorId,
     pub shards: usize,
     pub plain: bool,
-    accepted: usize,
 }
 
 pub(crate) struct Actor {
     pub host: HostId,
     pub shard: ShardId,
     /// `None` once it was killed.
-    node: Option<Box<dyn AnyNode>>,
+    pub node: Option<Box<dyn AnyNode>>,
     /// The time-out that is scheduled; others in the queue are void.
     pub timer: Option<Instant>,
-    accepted: u64,
+    /// Connections that it accepted.
+    pub accepted: u64,
 }
 
 pub(crate) enum Due {
     WallClock(ActorId),
     Timer(ActorId, Instant),
-    Syn(ConnectionId),
-    SynAck(ConnectionId),
-    Refused(ConnectionId, SocketError),
-    /// Bytes that this end sent have arrived at the other one.
-    Segment(ConnectionId, Side, usize),
-    /// Nothing more will come from this end.
-    Fin(ConnectionId, Side),
-    /// This end hears that so many of its bytes were read.
-    Acknowledged(ConnectionId, Side, usize),
-    /// This end hears that the connection is broken.
-    Reset(ConnectionId, Side),
-    /// See whether this end has something to read, or credit to get.
-    Look(ConnectionId, Side),
+    /// A segment comes to a host past all wires: somebody on the path forged it.
+    Segment(HostId, Vec<u8>),
+    /// No way leads to where a host's connection wants to go.
+    Unreachable(HostId, SocketAddr, SocketAddr),
+    KernelTimer(HostId, Instant),
+    Accepted(HostId, ConnectionId),
+    /// See whether a socket has something to read, or credit to get.
+    Look(HostId, ConnectionId),
+    CloseFlush(HostId, ConnectionId),
     Resolved(ActorId, ResolveId, Result<Resolution, ResolveError>),
     Computed(ActorId, JobId, JobResult),
     Message(ActorId, ShardId, ShardMessage),
-    /// Something happens on the datagrams' wire of two hosts.
-    Datagrams((HostId, HostId), Instant),
-}
-
-/// One direction between two hosts.
-pub(crate) struct Path {
-    pub busy_until: Instant,
-    pub rng: Rng,
+    /// Something happens on the wire of two hosts.
+    Wires(HostPair, Instant),
 }
 
 /// Many nodes in virtual time; see the crate.
@@ -131,12 +128,12 @@ pub struct Simulation {
     pub(crate) actors: Vec<Actor>,
     pub(crate) by_addr: BTreeMap<IpAddr, HostId>,
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
-    wires: BTreeMap<(HostId, HostId), Wire>,
-    pub(crate) paths: BTreeMap<(HostId, HostId), Path>,
-    pub(crate) datagrams: DatagramWires,
-    pub(crate) connections: BTreeMap<ConnectionId, Connection>,
-    pub(crate) sockets: BTreeMap<(ActorId, SocketId), (ConnectionId, Side)>,
-    pub(crate) connections_made: usize,
+    pub(crate) wires: Wires,
+    pub(crate) datagrams: DatagramPorts,
+    /// Those of `hosts`.
+    pub(crate) kernels: Vec<Kernel>,
+    /// The connections of all sockets that nodes can name.
+    pub(crate) sockets: BTreeMap<(ActorId, SocketId), ConnectionId>,
     pub(crate) events: Vec<(Instant, HostId, Event)>,
     pub(crate) buf: Vec<u8>,
 }
@@ -156,12 +153,10 @@ impl Simulation {
             actors: Vec::new(),
             by_addr: BTreeMap::new(),
             names: BTreeMap::new(),
-            wires: BTreeMap::new(),
-            paths: BTreeMap::new(),
-            datagrams: DatagramWires::default(),
-            connections: BTreeMap::new(),
+            wires: Wires::default(),
+            datagrams: DatagramPorts::default(),
+            kernels: Vec::new(),
             sockets: BTreeMap::new(),
-            connections_made: 0,
             events: Vec::new(),
             buf: Vec::new(),
         }
@@ -212,23 +207,15 @@ impl Simulation {
             self.queue.push(self.now, Due::WallClock(actor));
         }
         let Host { addrs, ports, plain, .. } = host;
-        self.hosts.push(HostState { addrs, ports, first, shards, plain, accepted: 0 });
+        let seed = self.seed.child("kernel", id.0 as u64);
+        self.kernels.push(Kernel::new(&ports, self.options.receive_buffer_max_bytes, &seed));
+        self.hosts.push(HostState { addrs, first, shards, plain });
         id
     }
 
     /// Gives a name to addresses, for the resolver. Names are lower case.
     pub fn add_name(&mut self, name: &str, addrs: &[IpAddr]) {
         self.names.insert(name.to_owned(), addrs.to_vec());
-    }
-
-    /// Changes the wire between two hosts. What is on it already arrives as before.
-    pub fn set_wire(&mut self, a: HostId, b: HostId, wire: Wire) {
-        self.wires.insert((a.min(b), a.max(b)), wire);
-        self.datagrams.outdate(a, b);
-    }
-
-    pub(crate) fn wire(&self, a: HostId, b: HostId) -> Wire {
-        self.wires.get(&(a.min(b), a.max(b))).copied().unwrap_or(self.options.default_wire)
     }
 
     /// Hands a shard an order of its operator.
@@ -266,27 +253,12 @@ impl Simulation {
     /// refused.
     pub fn kill(&mut self, host: HostId) {
         let (first, shards) = (self.hosts[host.0].first.0, self.hosts[host.0].shards);
-        self.hosts[host.0].ports.clear();
         self.trace.record(self.now, first, Kind::Killed, 0, 0, &[]);
-        for actor in (first..first + shards).map(ActorId) {
-            self.actors[actor.0].node = None;
-            let range = (actor, SocketId::dialled(0))..(ActorId(actor.0 + 1), SocketId::dialled(0));
-            let sockets: Vec<_> = self.sockets.range(range).map(|((_, socket), _)| *socket).collect();
-            sockets.into_iter().for_each(|socket| self.abort(actor, socket));
-        }
-    }
-
-    /// Resets all byte streams between two hosts, as somebody on the path can who forges segments.
-    pub fn reset_streams(&mut self, a: HostId, b: HostId) {
-        let joins = |connection: &Connection| {
-            let ends = connection.ends.each_ref().map(|end| self.by_addr.get(&end.addr.ip()).copied());
-            ends == [Some(a), Some(b)] || ends == [Some(b), Some(a)]
-        };
-        let hit = self.connections.iter().filter(|(_, connection)| joins(connection));
-        let hit: Vec<_> = hit.map(|(id, _)| *id).collect();
-        for (id, side) in hit.into_iter().flat_map(|id| [(id, 0), (id, 1)]) {
-            self.queue.push(self.now, Due::Reset(id, side));
-        }
+        (first..first + shards).for_each(|actor| self.actors[actor].node = None);
+        self.sockets.retain(|(actor, _), _| !(first..first + shards).contains(&actor.0));
+        self.kernels[host.0].tcp.stop_listening();
+        let connections: Vec<_> = self.kernels[host.0].sockets.keys().copied().collect();
+        connections.into_iter().for_each(|id| self.drop_connection(host, id));
     }
 
     /// Lets time pass.
@@ -355,19 +327,12 @@ impl Simulation {
                     self.input(actor, Kind::Timeout, 0, 0, Input::Timeout);
                 }
             }
-            Due::Syn(connection) => self.on_syn(connection),
-            Due::SynAck(connection) => self.on_syn_ack(connection),
-            Due::Refused(connection, error) => self.fail(connection, 0, error),
-            Due::Segment(connection, side, len) => self.on_segment(connection, side, len),
-            Due::Fin(connection, side) => self.on_fin(connection, side),
-            Due::Acknowledged(connection, side, len) => {
-                if let Some(connection) = self.connections.get_mut(&connection) {
-                    connection.ends[side].outgoing.unacknowledged -= len;
-                }
-                self.look(connection, side);
-            }
-            Due::Reset(connection, side) => self.fail(connection, side, SocketError::Reset),
-            Due::Look(connection, side) => self.on_look(connection, side),
+            Due::Segment(host, packet) => self.on_segment(host, &packet),
+            Due::Unreachable(host, local, remote) => self.on_unreachable(host, local, remote),
+            Due::KernelTimer(host, at) => self.on_kernel_timer(host, at),
+            Due::Accepted(host, id) => self.on_accepted(host, id),
+            Due::Look(host, id) => self.on_look(host, id),
+            Due::CloseFlush(host, id) => self.on_close_flush(host, id),
             Due::Resolved(actor, id, answer) => {
                 self.input(actor, Kind::Resolved, id.0, 0, Input::Resolved { id, answer })
             }
@@ -378,166 +343,8 @@ impl Simulation {
                 let subject = u64::from(from.0);
                 self.input(actor, Kind::FromShard, subject, 0, Input::FromShard { from, message })
             }
-            Due::Datagrams(ends, at) => self.on_datagrams(ends, at),
+            Due::Wires(ends, at) => self.on_wires(ends, at),
         }
-    }
-
-    /// A connection reaches its host, which hands it to the shard whose turn it is.
-    fn on_syn(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get(&id) else { return };
-        let (dialler, local) = (&connection.ends[0], connection.ends[1].addr);
-        let peer = dialler.addr;
-        let from = self.actors[dialler.actor.0].host;
-        let to = self.by_addr[&local.ip()];
-        let latency = self.wire(from, to).latency;
-        let host = &mut self.hosts[to.0];
-        if !host.ports.contains(&local.port()) {
-            let refused = Due::Refused(id, SocketError::Refused);
-            return self.queue.push(self.now + latency, refused);
-        }
-        let actor = ActorId(host.first.0 + host.accepted % host.shards);
-        host.accepted += 1;
-        let socket = SocketId::accepted(self.actors[actor.0].accepted);
-        self.actors[actor.0].accepted += 1;
-        if let Some(connection) = self.connections.get_mut(&id) {
-            let end = &mut connection.ends[1];
-            (end.actor, end.socket, end.state) = (actor, socket, EndState::Open);
-        }
-        self.sockets.insert((actor, socket), (id, 1));
-        self.queue.push(self.now + latency, Due::SynAck(id));
-        self.input(actor, Kind::Accepted, socket.get(), 0, Input::Accepted { socket, local, peer });
-    }
-
-    fn on_syn_ack(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let end = &mut connection.ends[0];
-        // The node may have given up meanwhile.
-        if end.state != EndState::Connecting {
-            return;
-        }
-        end.state = EndState::Open;
-        let (actor, socket, local) = (end.actor, end.socket, end.addr);
-        self.look(id, 0);
-        self.input(actor, Kind::Connected, socket.get(), 0, Input::Connected { socket, local });
-    }
-
-    fn on_segment(&mut self, id: ConnectionId, sender: Side, len: usize) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.ends[sender].outgoing.arrived += len;
-        self.arrived(id, sender);
-    }
-
-    fn on_fin(&mut self, id: ConnectionId, sender: Side) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.ends[sender].outgoing.fin = Fin::Arrived;
-        self.arrived(id, sender);
-    }
-
-    /// Something came from `sender`: its reader is told, or nobody is there to read.
-    fn arrived(&mut self, id: ConnectionId, sender: Side) {
-        let reader = 1 - sender;
-        let Some(connection) = self.connections.get(&id) else { return };
-        let gone = connection.ends[reader].state == EndState::Gone;
-        let only_fin = connection.ends[sender].outgoing.bytes.is_empty();
-        if !gone {
-            self.look(id, reader);
-        } else if !only_fin {
-            let latency = self.latency_of(id);
-            self.queue.push(self.now + latency, Due::Reset(id, sender));
-        }
-    }
-
-    /// Schedules a look at an end, unless there is one already.
-    pub(crate) fn look(&mut self, id: ConnectionId, side: Side) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let end = &mut connection.ends[side];
-        if end.state == EndState::Open && !end.look_due {
-            end.look_due = true;
-            self.queue.push(self.now, Due::Look(id, side));
-        }
-    }
-
-    /// Gives an end one read, its FIN, or credit; and comes back while there is more.
-    fn on_look(&mut self, id: ConnectionId, side: Side) {
-        let window_bytes = self.window_of(id);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.ends[side].look_due = false;
-        let (actor, socket) = (connection.ends[side].actor, connection.ends[side].socket);
-        let (want_read, state) = (connection.ends[side].want_read, connection.ends[side].state);
-        if state != EndState::Open {
-            return;
-        }
-        let incoming = &mut connection.ends[1 - side].outgoing;
-        if want_read && incoming.arrived > 0 {
-            self.look(id, side);
-            self.read(id, side);
-        } else if want_read && incoming.fin == Fin::Arrived {
-            incoming.fin = Fin::Read;
-            self.look(id, side);
-            self.input(actor, Kind::Eof, socket.get(), 0, Input::Eof { socket });
-        } else if let Some(bytes) = connection.ends[side].grant(window_bytes) {
-            let amount = bytes as u64;
-            self.input(actor, Kind::Writable, socket.get(), amount, Input::Writable { socket, bytes });
-        }
-    }
-
-    /// Hands an end what has arrived, as far as its buffer goes.
-    fn read(&mut self, id: ConnectionId, side: Side) {
-        let latency = self.latency_of(id);
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let (actor, socket) = (connection.ends[side].actor, connection.ends[side].socket);
-        let incoming = &mut connection.ends[1 - side].outgoing;
-        let Some(node) = self.actors[actor.0].node.as_mut() else { return };
-        let buf = node.recv_buf(socket);
-        assert!(!buf.is_empty(), "a node wants to read into nothing");
-        let len = buf.len().min(incoming.arrived);
-        for (to, from) in buf.iter_mut().zip(incoming.bytes.drain(..len)) {
-            *to = from;
-        }
-        incoming.arrived -= len;
-        self.queue.push(self.now + latency, Due::Acknowledged(id, 1 - side, len));
-        self.input(actor, Kind::Read, socket.get(), len as u64, Input::Read { socket, len });
-    }
-
-    /// An end hears that its connection is broken, or was never made.
-    fn fail(&mut self, id: ConnectionId, side: Side, error: SocketError) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let end = &mut connection.ends[side];
-        if end.state == EndState::Gone {
-            return;
-        }
-        end.state = EndState::Gone;
-        let (actor, socket) = (end.actor, end.socket);
-        self.forget(id, side);
-        self.input(actor, Kind::Failed, socket.get(), 0, Input::Failed { socket, error });
-    }
-
-    /// An end is gone: nothing names it any more, and the connection with it if it was the last.
-    pub(crate) fn forget(&mut self, id: ConnectionId, side: Side) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let end = &mut connection.ends[side];
-        end.state = EndState::Gone;
-        self.sockets.remove(&(end.actor, end.socket));
-        let never_accepted = connection.ends[1].actor == ActorId(usize::MAX);
-        if connection.ends[1 - side].state == EndState::Gone || side == 0 && never_accepted {
-            self.connections.remove(&id);
-        }
-    }
-
-    pub(crate) fn latency_of(&self, id: ConnectionId) -> Duration {
-        self.wire_of(id).latency
-    }
-
-    fn window_of(&self, id: ConnectionId) -> usize {
-        self.wire_of(id).window_bytes
-    }
-
-    fn wire_of(&self, id: ConnectionId) -> Wire {
-        let hosts = self.connections.get(&id).map(|connection| {
-            let host = |addr: SocketAddr| self.by_addr[&addr.ip()];
-            (host(connection.ends[0].addr), host(connection.ends[1].addr))
-        });
-        hosts.map_or(self.options.default_wire, |(a, b)| self.wire(a, b))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Scenarios as data.
 
 use crate::simulation::{HostId, Simulation};
-use crate::wire::Wire;
 use core::fmt;
+use heddle_netem::DirectionOptions;
 use heddle_proto::relay::Control;
 use heddle_proto::time::Duration;
 
@@ -13,7 +13,7 @@ pub enum Step {
     /// Time passes until the condition holds; the scenario fails when it does not in time.
     Until { what: &'static str, time_max: Duration, holds: Box<dyn FnMut(&mut Simulation) -> bool> },
     /// A wire changes.
-    Conditions { between: (HostId, HostId), wire: Wire },
+    Conditions { between: (HostId, HostId), wire: Box<DirectionOptions> },
     /// A firewall drops all datagrams between two hosts, or lets them pass again.
     BlockDatagrams { between: (HostId, HostId), block: bool },
     /// A host's process dies.
@@ -52,7 +52,7 @@ impl Simulation {
                 Step::Until { what, time_max, holds } => {
                     assert!(self.run_until(time_max, holds), "step {number}: {what} did not come to hold");
                 }
-                Step::Conditions { between: (a, b), wire } => self.set_wire(a, b, wire),
+                Step::Conditions { between: (a, b), wire } => self.set_wire(a, b, *wire),
                 Step::BlockDatagrams { between: (a, b), block } => self.block_datagrams(a, b, block),
                 Step::Kill(host) => self.kill(host),
                 Step::Control { host, shard, control } => self.control(host, shard, control),

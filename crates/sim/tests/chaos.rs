@@ -43,14 +43,23 @@ impl Chaos {
             jitter: Duration::from_millis(rng.below(5)),
             loss_ppm: rng.below(3) as u32 * 3_000,
             rate_bytes_per_s: (rng.below(2) == 0).then_some(2_000_000),
-            window_bytes: 16_000 << rng.below(5),
         };
+        let receive_buffer_max_bytes = 16_000 << rng.below(5);
         let shards = (0..5).map(|_| 1 + rng.below(3) as usize).collect();
         let max_queue_bytes = if rng.below(4) == 0 { 100_000 } else { 4 << 20 };
         // The last relay but one is as stock Tor in this.
         let some = |speak: bool| if speak { vec![0, 1, 2, 4] } else { vec![] };
         let (quic, dtls) = (some(over != Over::Tls), some(over == Over::Both));
-        let plan = Plan { seed, wire, shards, max_queue_bytes, quic, dtls, ..Plan::default() };
+        let plan = Plan {
+            seed,
+            wire,
+            receive_buffer_max_bytes,
+            shards,
+            max_queue_bytes,
+            quic,
+            dtls,
+            ..Plan::default()
+        };
         Chaos {
             net: Net::new(&plan),
             rng,
@@ -135,7 +144,7 @@ impl Chaos {
             0..2 => self.net.sim.block_datagrams(hosts.0, hosts.1, true),
             2..4 => self.net.sim.block_datagrams(hosts.0, hosts.1, false),
             4 => self.net.sim.reset_streams(hosts.0, hosts.1),
-            _ => self.net.sim.set_datagram_wire(
+            _ => self.net.sim.set_wire(
                 hosts.0,
                 hosts.1,
                 DirectionOptions {

@@ -134,7 +134,7 @@ fn losses_and_reordering_are_borne() {
         let mut net = paired(&Plan { seed, wire, ..Plan::default() });
         for (a, b) in [(0, 1), (1, 2)] {
             let (a, b) = (net.relays[a].host, net.relays[b].host);
-            net.sim.set_datagram_wire(a, b, rough());
+            net.sim.set_wire(a, b, rough());
         }
         let circuit = net.build(&[0, 1, 2], seed % 2 == 0);
         transfer(&mut net, circuit, MB / 2);
@@ -160,7 +160,7 @@ fn a_reader_that_stops_for_good_fills_no_queue() {
     let mut net = paired(&Plan::default());
     let (guard, client) = (net.relays[0].host, net.client);
     let circuits: Vec<_> = (0..3).map(|_| net.build(&[0, 1, 2], true)).collect();
-    let stuck = Wire { rate_bytes_per_s: Some(1), window_bytes: 4096, ..Wire::default() };
+    let stuck = Wire { rate_bytes_per_s: Some(1), ..Wire::default() };
     net.sim.set_wire(guard, client, stuck);
     for circuit in &circuits {
         net.begin(*circuit, download(1000 * MB));

@@ -3,7 +3,7 @@
 mod support;
 
 use core::net::SocketAddr;
-use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
+use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};
 use heddle_proto::origin::{CircuitNumber, ExchangeState, ExchangeStatus};
 use heddle_proto::relay::Event;
 use heddle_proto::time::Duration;
@@ -200,7 +200,7 @@ fn losses_and_reordering_are_borne() {
         let mut net = paired(&Plan { seed, wire, ..Plan::default() });
         for (a, b) in [(0, 1), (1, 2)] {
             let (a, b) = (net.relays[a].host, net.relays[b].host);
-            net.sim.set_datagram_wire(a, b, rough());
+            net.sim.set_wire(a, b, rough());
         }
         let circuit = net.build(&[0, 1, 2], seed % 2 == 0);
         transfer(&mut net, circuit, MB / 2);
@@ -228,7 +228,7 @@ fn a_reader_that_stops_for_good_fills_no_queue() {
         let mut net = paired(&Plan::default());
         let (guard, client) = (net.relays[0].host, net.client);
         let circuits: Vec<_> = (0..3).map(|_| net.build(&[0, 1, 2], congestion_control)).collect();
-        let stuck = Wire { rate_bytes_per_s: Some(1), window_bytes: 4096, ..Wire::default() };
+        let stuck = Wire { rate_bytes_per_s: Some(1), ..Wire::default() };
         net.sim.set_wire(guard, client, stuck);
         for circuit in &circuits {
             net.begin(*circuit, download(1000 * MB));
@@ -253,6 +253,32 @@ fn one_seed_makes_one_trace() {
     let hash = run(1);
     assert_eq!(run(1), hash);
     assert_ne!(run(2), hash);
+}
+
+/// Bytes that six circuits get in five seconds over 10 Mbit/s between two relays, of whose packets one in a hundred is lost.
+fn six_downloads(quic: Vec<usize>) -> u64 {
+    let mut net = Net::new(&Plan { quic, ..Plan::default() });
+    let loss = Loss::Bernoulli { probability: 0.01 };
+    let rate = Rate::BitsPerS(10_000_000);
+    let wire = DirectionOptions { rate, delay_ns: 30_000_000, loss, ..DirectionOptions::default() };
+    net.sim.set_wire(net.relays[0].host, net.relays[1].host, wire);
+    net.build(&[0, 1, 2], false);
+    net.sim.run_for(Duration::from_secs(2));
+    let circuits: Vec<_> = (0..6).map(|_| net.build(&[0, 1, 2], true)).collect();
+    let downs: Vec<_> = circuits.iter().map(|circuit| net.begin(*circuit, download(1000 * MB))).collect();
+    let received = |net: &mut Net| downs.iter().map(|down| net.status(*down).received_bytes).sum::<u64>();
+    // Slow start is over then.
+    net.sim.run_for(Duration::from_secs(3));
+    let begun = received(&mut net);
+    net.sim.run_for(Duration::from_secs(5));
+    received(&mut net) - begun
+}
+
+#[test]
+fn lost_packets_cost_tls_what_they_do_not_cost_quic() {
+    let (tls, quic) = (six_downloads(vec![]), six_downloads(vec![0, 1, 2]));
+    assert!(quic > 4 * MB, "{quic} bytes, where 6 MB fit on the wire");
+    assert!(tls < quic / 2, "{tls} bytes over one TCP connection, {quic} over six flows");
 }
 
 #[test]

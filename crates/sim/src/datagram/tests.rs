@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::simulation::{Host, Options};
-use heddle_netem::QueueOptions;
+use crate::wire::Wire;
+use heddle_netem::{DirectionOptions, QueueOptions, Rate};
 use heddle_proto::node::{Node, Output, SocketId};
 use heddle_proto::time::Duration;
 use std::collections::VecDeque;
@@ -122,7 +123,7 @@ fn a_rate_has_a_queue_that_overflows() {
     let [a, b] = world.hosts;
     let queue = QueueOptions { packets_max: 4, ..QueueOptions::default() };
     let rate = Rate::BitsPerS(1_024_000);
-    world.sim.set_datagram_wire(a, b, DirectionOptions { rate, queue, ..DirectionOptions::default() });
+    world.sim.set_wire(a, b, DirectionOptions { rate, queue, ..DirectionOptions::default() });
     // Each takes a millisecond with its headers; one is served while four wait.
     world.send(addr(1), 100, &[0; 1000]);
     world.sim.run_for(Duration::from_secs(1));
@@ -140,7 +141,7 @@ fn what_is_on_a_wire_when_it_changes_arrives_as_before() {
     world.sim.run_for(Duration::from_secs(1));
     let heard: Vec<_> = world.heard().into_iter().map(|(at, .., bytes)| (at.as_millis(), bytes[0])).collect();
     assert_eq!(heard, [(2, 2), (10, 1)]);
-    assert_eq!(world.sim.datagrams.paths[&(a, b)].wires.len(), 1);
+    assert_eq!(world.sim.wires.between(a, b), 1);
 }
 
 #[test]

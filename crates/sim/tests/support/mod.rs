@@ -22,6 +22,7 @@ use heddle_proto::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
 use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
+use heddle_transport::per_circuit::PerCircuitEndpoint;
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
 use std::collections::BTreeSet;
@@ -58,6 +59,8 @@ pub struct Net {
 pub struct Plan {
     pub seed: u64,
     pub wire: Wire,
+    /// What kernels keep of a connection for a reader.
+    pub receive_buffer_max_bytes: u32,
     /// The shards of each relay.
     pub shards: Vec<usize>,
     pub max_queue_bytes: usize,
@@ -68,6 +71,8 @@ pub struct Plan {
     pub quic: Vec<usize>,
     /// Relays that speak tcp-dtls. Those that speak both prefer it.
     pub dtls: Vec<usize>,
+    /// Relays that speak QUIC with a connection for each circuit.
+    pub per_circuit: Vec<usize>,
 }
 
 impl Default for Plan {
@@ -75,19 +80,28 @@ impl Default for Plan {
         Plan {
             seed: 1,
             wire: Wire::default(),
+            receive_buffer_max_bytes: 6 << 20,
             shards: vec![1, 1, 1],
             max_queue_bytes: 16 << 20,
             params: NetworkParams::default(),
             unreachable: None,
             quic: vec![],
             dtls: vec![],
+            per_circuit: vec![],
         }
+    }
+}
+
+impl Plan {
+    fn options(&self) -> Options {
+        let receive_buffer_max_bytes = self.receive_buffer_max_bytes;
+        Options { default_wire: self.wire, receive_buffer_max_bytes, ..Options::default() }
     }
 }
 
 impl Net {
     pub fn new(plan: &Plan) -> Self {
-        let mut sim = Simulation::new(plan.seed, Options { default_wire: plan.wire, ..Options::default() });
+        let mut sim = Simulation::new(plan.seed, plan.options());
         let relays: Vec<RelayHost> = plan
             .shards
             .iter()
@@ -277,7 +291,8 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
     let nodes = (0..shards).map(node).collect();
     let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
     let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, plain: false });
-    let speaks = usize::from(plan.dtls.contains(&index)) + usize::from(plan.quic.contains(&index));
+    let speaks =
+        [&plan.dtls, &plan.quic, &plan.per_circuit].iter().filter(|who| who.contains(&index)).count();
     for shard in 0..shards {
         let ports: Vec<u16> = (0..speaks).map(|place| udp_port(shard, place)).collect();
         sim.open_ports(host, shard, &ports);
@@ -318,6 +333,11 @@ fn endpoints(plan: &Plan, index: usize, shard: usize, seed: &Seed) -> Vec<(PortI
         let secret = zeroize::Zeroizing::new(seed.child("quic key", 0).rng().array());
         let quic = QuicEndpoint::new(QuicOptions::new(*ANCHOR), &secret, &seed.child("quic", 0));
         made.push(Box::new(quic.expect("the options are good")));
+    }
+    if plan.per_circuit.contains(&index) {
+        let secret = zeroize::Zeroizing::new(seed.child("per-circuit key", 0).rng().array());
+        let quic = QuicEndpoint::new(QuicOptions::new(*ANCHOR), &secret, &seed.child("per-circuit", 0));
+        made.push(Box::new(PerCircuitEndpoint::new(quic.expect("the options are good"))));
     }
     let with_port = |(place, endpoint)| (PortId(place as u8), udp_port(shard, place), endpoint);
     made.into_iter().enumerate().map(with_port).collect()

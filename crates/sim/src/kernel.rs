@@ -1,0 +1,344 @@
+//! What the kernel of a host does: TCP, by `heddle-utcp`, under the sockets of its nodes.
+//!
+//! Packets that arrive change connections; a changed connection's socket is looked at, by an event of its own at the same
+//! instant, and its node gets one input. After each such step whatever has to leave goes on the wires.
+
+use crate::simulation::{ActorId, Due, HostId, Simulation};
+use crate::socket::{Phase, Socket, Turn, is_connected};
+use crate::trace::Kind;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use heddle_proto::node::{Input, SocketError, SocketId};
+use heddle_proto::rng::Seed;
+use heddle_proto::time::{Duration, Instant};
+use heddle_utcp::segment::{Ecn, Flags};
+use heddle_utcp::wire::{TcpHeader, emit};
+use heddle_utcp::{BufferPool, CloseReason, ConnectionId, Host, HostLimits, Options};
+use std::collections::BTreeMap;
+
+/// What connections of a host may hold together, as Linux' `tcp_mem` bounds it.
+const MEMORY_BYTES: usize = 256 << 20;
+/// How long a closed socket may take to send what is pending, as in production.
+const CLOSE_FLUSH_MAX: Duration = Duration::from_secs(15);
+
+/// The TCP of a host.
+pub(crate) struct Kernel {
+    pub tcp: Host,
+    pub sockets: BTreeMap<ConnectionId, Socket>,
+    /// The timer that is scheduled; others in the queue are void.
+    timer: Option<Instant>,
+    accepted: usize,
+}
+
+impl Kernel {
+    pub fn new(ports: &[u16], receive_buffer_max_bytes: u32, seed: &Seed) -> Self {
+        let options = Options {
+            // Relays set TCP_NODELAY.
+            nagle: false,
+            receive_buffer_initial_bytes: receive_buffer_max_bytes.min(64 << 10),
+            receive_buffer_max_bytes,
+            ..Options::linux()
+        };
+        let mut rng = seed.rng();
+        let random = Box::new(move || rng.next_u64());
+        let mut tcp = Host::new(options, BufferPool::new(MEMORY_BYTES), HostLimits::default(), random);
+        ports.iter().for_each(|port| tcp.listen(*port));
+        Kernel { tcp, sockets: BTreeMap::new(), timer: None, accepted: 0 }
+    }
+}
+
+/// The time as `utcp` counts it.
+fn tcp_time(now: Instant) -> heddle_utcp::Instant {
+    heddle_utcp::Instant::from_nanos(now.as_nanos())
+}
+
+/// What sockets ask for.
+impl Simulation {
+    pub(crate) fn connect(&mut self, actor: ActorId, socket: SocketId, to: SocketAddr) {
+        assert!(socket.is_dialled(), "nodes name what they dial by even numbers");
+        let host = self.actors[actor.0].host;
+        let same_family = |addr: &&IpAddr| addr.is_ipv4() == to.is_ipv4();
+        let unspecified = match to {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        };
+        // A packet from nowhere finds no way, of which the node is told.
+        let local = self.hosts[host.0].addrs.iter().find(same_family).copied().unwrap_or(unspecified);
+        let now = tcp_time(self.now);
+        let kernel = &mut self.kernels[host.0];
+        let connection = kernel.tcp.connect(now, SocketAddr::new(local, 0), to);
+        let connection = connection.expect("a host has more ports than a simulation has connections");
+        kernel.sockets.insert(connection, Socket::new(actor, socket, Phase::Connecting));
+        self.sockets.insert((actor, socket), connection);
+        self.pump(host);
+    }
+
+    pub(crate) fn set_interest(&mut self, actor: ActorId, socket: SocketId, read: bool, write: bool) {
+        self.at_socket(actor, socket, |socket| {
+            socket.grant_due |= write && !socket.want_write;
+            (socket.want_read, socket.want_write) = (read, write);
+        });
+    }
+
+    /// Takes what a node sends.
+    pub(crate) fn send(&mut self, actor: ActorId, socket: SocketId) {
+        let bytes = std::mem::take(&mut self.buf);
+        let plain = self.is_plain(actor, socket);
+        let detail: &[u8] = if plain { &bytes } else { &[] };
+        self.trace.record(self.now, actor.0, Kind::Send, socket.get(), bytes.len() as u64, detail);
+        self.at_socket(actor, socket, |socket| socket.push(&bytes));
+        self.buf = bytes;
+    }
+
+    pub(crate) fn shutdown_write(&mut self, actor: ActorId, socket: SocketId) {
+        self.at_socket(actor, socket, Socket::want_fin);
+    }
+
+    /// Sends what is pending and then closes; no input names the socket any more.
+    pub(crate) fn close(&mut self, actor: ActorId, socket: SocketId) {
+        let Some(id) = self.sockets.get(&(actor, socket)).copied() else { return };
+        let host = self.actors[actor.0].host;
+        let phase = self.kernels[host.0].sockets.get(&id).map(|socket| socket.phase);
+        if phase == Some(Phase::Connecting) {
+            return self.abort(actor, socket);
+        }
+        self.at_socket(actor, socket, |socket| {
+            socket.phase = Phase::Closing;
+            socket.want_fin();
+        });
+        self.sockets.remove(&(actor, socket));
+        self.queue.push(self.now + CLOSE_FLUSH_MAX, Due::CloseFlush(host, id));
+    }
+
+    pub(crate) fn abort(&mut self, actor: ActorId, socket: SocketId) {
+        if let Some(id) = self.sockets.remove(&(actor, socket)) {
+            self.drop_connection(self.actors[actor.0].host, id);
+        }
+    }
+
+    /// Ends a connection at once. Its socket is named no more.
+    pub(crate) fn drop_connection(&mut self, host: HostId, id: ConnectionId) {
+        let kernel = &mut self.kernels[host.0];
+        kernel.sockets.remove(&id);
+        if let Some(connection) = kernel.tcp.get_mut(id) {
+            connection.abort(0);
+        }
+        kernel.tcp.release(id);
+        self.pump(host);
+    }
+
+    /// Changes a socket, and has it looked at.
+    fn at_socket(&mut self, actor: ActorId, socket: SocketId, change: impl FnOnce(&mut Socket)) {
+        let Some(id) = self.sockets.get(&(actor, socket)).copied() else { return };
+        let host = self.actors[actor.0].host;
+        if let Some(socket) = self.kernels[host.0].sockets.get_mut(&id) {
+            change(socket);
+            self.look(host, id);
+        }
+    }
+
+    /// Whether what is sent here is plain: one of the ends lies outside the network.
+    fn is_plain(&self, actor: ActorId, socket: SocketId) -> bool {
+        let host = self.actors[actor.0].host;
+        let id = self.sockets.get(&(actor, socket));
+        let remote = id.and_then(|id| self.kernels[host.0].tcp.addresses(*id)).map(|(_, remote)| remote.ip());
+        let peer = remote.and_then(|ip| self.by_addr.get(&ip));
+        self.hosts[host.0].plain || peer.is_some_and(|peer| self.hosts[peer.0].plain)
+    }
+}
+
+/// What happens to connections.
+impl Simulation {
+    /// A packet has arrived at a host.
+    pub(crate) fn on_segment(&mut self, host: HostId, packet: &[u8]) {
+        self.kernels[host.0].tcp.handle_packet(tcp_time(self.now), packet);
+        self.pump(host);
+    }
+
+    pub(crate) fn on_kernel_timer(&mut self, host: HostId, at: Instant) {
+        if self.kernels[host.0].timer == Some(at) {
+            self.kernels[host.0].timer = None;
+            self.kernels[host.0].tcp.handle_timeout(tcp_time(self.now));
+            self.pump(host);
+        }
+    }
+
+    /// Puts what has to leave on the wires, and has a look at what changed.
+    fn pump(&mut self, host: HostId) {
+        let now = tcp_time(self.now);
+        let mut packet = Vec::new();
+        while self.kernels[host.0].tcp.poll_packet(now, &mut packet) {
+            self.send_segment(host, std::mem::take(&mut packet));
+        }
+        while let Some(id) = self.kernels[host.0].tcp.poll_accept() {
+            self.accept(host, id);
+        }
+        while let Some(id) = self.kernels[host.0].tcp.poll_changed() {
+            self.look(host, id);
+        }
+        let kernel = &mut self.kernels[host.0];
+        let timer = kernel.tcp.poll_timeout().map(|at| Instant::from_nanos(at.as_nanos()).max(self.now));
+        if kernel.timer != timer {
+            kernel.timer = timer;
+            if let Some(at) = timer {
+                self.queue.push(at, Due::KernelTimer(host, at));
+            }
+        }
+    }
+
+    /// A connection that somebody opened goes to the shard whose turn it is.
+    fn accept(&mut self, host: HostId, id: ConnectionId) {
+        let kernel = &mut self.kernels[host.0];
+        let state = &self.hosts[host.0];
+        let actor = ActorId(state.first.0 + kernel.accepted % state.shards);
+        kernel.accepted += 1;
+        let socket = SocketId::accepted(self.actors[actor.0].accepted);
+        self.actors[actor.0].accepted += 1;
+        kernel.sockets.insert(id, Socket::new(actor, socket, Phase::Open));
+        self.sockets.insert((actor, socket), id);
+        self.queue.push(self.now, Due::Accepted(host, id));
+    }
+
+    pub(crate) fn on_accepted(&mut self, host: HostId, id: ConnectionId) {
+        let kernel = &self.kernels[host.0];
+        let Some((socket, (local, peer))) = kernel.sockets.get(&id).zip(kernel.tcp.addresses(id)) else {
+            return;
+        };
+        let (actor, socket) = (socket.actor, socket.id);
+        self.input(actor, Kind::Accepted, socket.get(), 0, Input::Accepted { socket, local, peer });
+        // What came meanwhile found a node that knew nothing of it.
+        self.look(host, id);
+    }
+
+    /// Nothing leads to where a connection's packet went.
+    pub(crate) fn on_unreachable(&mut self, host: HostId, local: SocketAddr, remote: SocketAddr) {
+        let found = self.kernels[host.0].tcp.find(local, remote);
+        let Some(id) = found else { return };
+        let named =
+            self.kernels[host.0].sockets.get(&id).map(|socket| (socket.actor, socket.id, socket.phase));
+        self.drop_connection(host, id);
+        if let Some((actor, socket, Phase::Connecting | Phase::Open)) = named {
+            self.sockets.remove(&(actor, socket));
+            self.failed(actor, socket, SocketError::HostUnreachable);
+        }
+    }
+
+    /// Somebody on the path forges a reset of every connection between two hosts, for both ends.
+    pub fn reset_streams(&mut self, a: HostId, b: HostId) {
+        for (host, peer) in [(a, b), (b, a)] {
+            let tcp = &self.kernels[host.0].tcp;
+            let peers = |(_, remote, _): &(SocketAddr, SocketAddr, ConnectionId)| {
+                self.by_addr.get(&remote.ip()) == Some(&peer)
+            };
+            let forge = |(local, remote, id)| {
+                let expected = tcp.get(id)?.expected().0;
+                let flags = Flags { rst: true, ..Flags::default() };
+                let header = TcpHeader { seq: expected as u32, flags, ..TcpHeader::default() };
+                let mut packet = Vec::new();
+                emit(remote, local, Ecn::NotEct, &header, &[], &mut packet);
+                Some(packet)
+            };
+            let forged: Vec<_> = tcp.open_connections().filter(peers).filter_map(forge).collect();
+            forged.into_iter().for_each(|packet| self.queue.push(self.now, Due::Segment(host, packet)));
+        }
+    }
+
+    /// Schedules a look at a socket, unless there is one already.
+    fn look(&mut self, host: HostId, id: ConnectionId) {
+        let Some(socket) = self.kernels[host.0].sockets.get_mut(&id) else { return };
+        if !socket.look_due {
+            socket.look_due = true;
+            self.queue.push(self.now, Due::Look(host, id));
+        }
+    }
+
+    /// Gives a node one read, its FIN, or credit; and comes back while there is more.
+    pub(crate) fn on_look(&mut self, host: HostId, id: ConnectionId) {
+        let Kernel { tcp, sockets, .. } = &mut self.kernels[host.0];
+        let Some((socket, connection)) = sockets.get_mut(&id).zip(tcp.get_mut(id)) else { return };
+        socket.look_due = false;
+        let (actor, name) = (socket.actor, socket.id);
+        let error = connection.close_reason().and_then(as_error);
+        let flushed = error.is_some() || socket.flush(connection);
+        match (socket.phase, error) {
+            (Phase::Closing, _) if flushed => self.finish(host, id),
+            (Phase::Closing, _) => self.pump(host),
+            (_, Some(error)) => {
+                self.finish(host, id);
+                self.sockets.remove(&(actor, name));
+                self.failed(actor, name, error);
+            }
+            (Phase::Connecting, None) if is_connected(connection) => {
+                socket.phase = Phase::Open;
+                let local = tcp.addresses(id).expect("the connection is there").0;
+                self.look(host, id);
+                self.input(actor, Kind::Connected, name.get(), 0, Input::Connected { socket: name, local });
+            }
+            (Phase::Connecting, None) => {}
+            (Phase::Open, None) => {
+                // What leaves now makes room.
+                self.pump(host);
+                self.take_turn(host, id);
+            }
+        }
+    }
+
+    fn take_turn(&mut self, host: HostId, id: ConnectionId) {
+        let Kernel { tcp, sockets, .. } = &mut self.kernels[host.0];
+        let Some((state, connection)) = sockets.get_mut(&id).zip(tcp.get(id)) else { return };
+        let (actor, socket) = (state.actor, state.id);
+        match state.turn(connection) {
+            Turn::Nothing => return,
+            Turn::Flush => {}
+            Turn::Read => self.read(host, id, actor, socket),
+            Turn::Eof => self.input(actor, Kind::Eof, socket.get(), 0, Input::Eof { socket }),
+            Turn::Grant(bytes) => {
+                let input = Input::Writable { socket, bytes };
+                self.input(actor, Kind::Writable, socket.get(), bytes as u64, input);
+            }
+        }
+        self.look(host, id);
+    }
+
+    /// Hands a node what has arrived, as far as its buffer goes.
+    fn read(&mut self, host: HostId, id: ConnectionId, actor: ActorId, socket: SocketId) {
+        let Some(node) = self.actors[actor.0].node.as_mut() else { return };
+        let Some(connection) = self.kernels[host.0].tcp.get_mut(id) else { return };
+        let buf = node.recv_buf(socket);
+        assert!(!buf.is_empty(), "a node wants to read into nothing");
+        let len = connection.read(tcp_time(self.now), buf);
+        self.pump(host);
+        self.input(actor, Kind::Read, socket.get(), len as u64, Input::Read { socket, len });
+    }
+
+    /// Leaves a connection to its kernel, which ends it by itself.
+    fn finish(&mut self, host: HostId, id: ConnectionId) {
+        let kernel = &mut self.kernels[host.0];
+        kernel.sockets.remove(&id);
+        if let Some(connection) = kernel.tcp.get_mut(id) {
+            connection.close();
+        }
+        kernel.tcp.release(id);
+        self.pump(host);
+    }
+
+    /// A closed socket had its time: what is still pending is lost.
+    pub(crate) fn on_close_flush(&mut self, host: HostId, id: ConnectionId) {
+        if self.kernels[host.0].sockets.contains_key(&id) {
+            self.drop_connection(host, id);
+        }
+    }
+
+    fn failed(&mut self, actor: ActorId, socket: SocketId, error: SocketError) {
+        self.input(actor, Kind::Failed, socket.get(), 0, Input::Failed { socket, error });
+    }
+}
+
+/// What an operating system says of a connection that ended so.
+fn as_error(reason: CloseReason) -> Option<SocketError> {
+    match reason {
+        CloseReason::Finished | CloseReason::Aborted => None,
+        CloseReason::Reset { .. } => Some(SocketError::Reset),
+        CloseReason::Refused => Some(SocketError::Refused),
+        CloseReason::TimedOut => Some(SocketError::TimedOut),
+    }
+}

@@ -1,0 +1,195 @@
+//! The wires between hosts: those of `heddle-netem`, packet by packet, with queues.
+//!
+//! Each two hosts have one, made when the first packet is sent, for whatever they send each other: segments of TCP and
+//! datagrams wait in one queue.
+
+use crate::datagram::Datagram;
+use crate::simulation::{Due, HostId, Simulation};
+use core::net::{IpAddr, SocketAddr};
+use heddle_netem::{
+    DirectionOptions, HostOptions, Packet, Seed, Time, Topology, TopologyOptions, WireOptions,
+};
+use heddle_proto::time::Instant;
+use std::collections::BTreeMap;
+
+/// Two hosts, the smaller first.
+pub(crate) type HostPair = (HostId, HostId);
+
+pub(crate) fn pair(a: HostId, b: HostId) -> HostPair {
+    (a.min(b), a.max(b))
+}
+
+/// What travels on a wire.
+#[derive(Clone)]
+pub(crate) enum OnWire {
+    /// An IP packet with a segment of TCP.
+    Segment {
+        to: HostId,
+        packet: Vec<u8>,
+    },
+    Datagram(Datagram),
+}
+
+impl Packet for OnWire {
+    fn len_bytes(&self) -> usize {
+        match self {
+            OnWire::Segment { packet, .. } => packet.len(),
+            OnWire::Datagram(datagram) => datagram.len_bytes(),
+        }
+    }
+
+    /// The kernel drops what its checksum does not fit, so a flipped bit leaves nothing that would be delivered.
+    fn flip_bit(&mut self, _: usize) {}
+}
+
+/// The wires that were made, and what those that will be made are like.
+#[derive(Default)]
+pub(crate) struct Wires {
+    options: BTreeMap<HostPair, DirectionOptions>,
+    paths: BTreeMap<HostPair, Path>,
+}
+
+/// The wire of two hosts.
+#[derive(Default)]
+struct Path {
+    /// The wire as it is now, and before it those of earlier options that still have packets on them.
+    wires: Vec<Topology<OnWire>>,
+    wires_made: u64,
+    /// Whether the last of `wires` has the present options.
+    is_current: bool,
+    /// The event that is scheduled; others in the queue are void.
+    due: Option<Instant>,
+}
+
+impl Path {
+    fn next_time(&self) -> Option<Instant> {
+        let next = self.wires.iter().filter_map(Topology::next_time).min();
+        next.map(|time| Instant::from_nanos(time.as_nanos()))
+    }
+}
+
+impl Wires {
+    /// How many wires two hosts have, those of earlier options included.
+    #[cfg(test)]
+    pub fn between(&self, a: HostId, b: HostId) -> usize {
+        self.paths.get(&pair(a, b)).map_or(0, |path| path.wires.len())
+    }
+}
+
+impl Simulation {
+    /// Changes the wire between two hosts, in both directions. What is on the old one already arrives as before.
+    pub fn set_wire(&mut self, a: HostId, b: HostId, options: impl Into<DirectionOptions>) {
+        self.wires.options.insert(pair(a, b), options.into());
+        if let Some(path) = self.wires.paths.get_mut(&pair(a, b)) {
+            path.is_current = false;
+        }
+    }
+
+    /// Sends an IP packet with a segment where it is addressed to.
+    pub(crate) fn send_segment(&mut self, from: HostId, packet: Vec<u8>) {
+        let [source, destination] = addresses(&packet);
+        let known = self.by_addr.get(&source.ip()).and(self.by_addr.get(&destination.ip()));
+        match known.copied() {
+            Some(to) => self.put_on_wire(from, to, [OnWire::Segment { to, packet }]),
+            None => {
+                let at = self.now + 2 * self.options.default_wire.latency;
+                self.queue.push(at, Due::Unreachable(from, source, destination));
+            }
+        }
+    }
+
+    pub(crate) fn put_on_wire(
+        &mut self,
+        from: HostId,
+        to: HostId,
+        packets: impl IntoIterator<Item = OnWire>,
+    ) {
+        let ends = pair(from, to);
+        let path = self.wires.paths.entry(ends).or_default();
+        if !path.is_current {
+            let options = self.wires.options.get(&ends).cloned();
+            let options = options.unwrap_or_else(|| self.options.default_wire.into());
+            let index = (ends.0.0 as u64) << 32 | ends.1.0 as u64;
+            let seed = self.seed.child("wires", index).child("wire", path.wires_made);
+            path.wires.push(new_wire(options, &Seed::from_bytes(seed.rng().array())));
+            path.wires_made += 1;
+            path.is_current = true;
+        }
+        let now = Time::from_nanos(self.now.as_nanos());
+        // A host that sends to itself does so in one direction.
+        let (first, second) = (heddle_netem::HostId(0), heddle_netem::HostId(1));
+        let (from, to) = if from == ends.0 { (first, second) } else { (second, first) };
+        let wire = path.wires.last_mut().expect("it was just made, or is current");
+        for packet in packets {
+            wire.send(now, from, to, packet).expect("events come in order, and a packet has headers");
+        }
+        self.schedule_wires(ends);
+    }
+
+    fn schedule_wires(&mut self, ends: HostPair) {
+        let Some(path) = self.wires.paths.get_mut(&ends) else { return };
+        let next = path.next_time();
+        if next != path.due {
+            path.due = next;
+            if let Some(at) = next {
+                self.queue.push(at, Due::Wires(ends, at));
+            }
+        }
+    }
+
+    /// Something happens on a wire; what arrives is handed to its host.
+    pub(crate) fn on_wires(&mut self, ends: HostPair, at: Instant) {
+        let Some(path) = self.wires.paths.get_mut(&ends).filter(|path| path.due == Some(at)) else {
+            return;
+        };
+        path.due = None;
+        let now = Time::from_nanos(self.now.as_nanos());
+        let mut arrived = Vec::new();
+        for wire in &mut path.wires {
+            let whole = std::iter::from_fn(|| wire.poll(now)).filter(|delivery| !delivery.corrupted);
+            arrived.extend(whole.map(|delivery| delivery.packet));
+        }
+        let old = path.wires.len().saturating_sub(1);
+        let mut place = 0;
+        path.wires.retain(|wire| {
+            place += 1;
+            place > old || wire.next_time().is_some()
+        });
+        self.schedule_wires(ends);
+        let mut datagrams = Vec::new();
+        for packet in arrived {
+            match packet {
+                OnWire::Segment { to, packet } => self.on_segment(to, &packet),
+                OnWire::Datagram(datagram) => datagrams.push(datagram),
+            }
+        }
+        self.on_datagrams(&datagrams);
+    }
+}
+
+/// Where an IP packet of our own kernels comes from and where it goes, with TCP's ports.
+fn addresses(packet: &[u8]) -> [SocketAddr; 2] {
+    let is_v4 = packet[0] >> 4 == 4;
+    let (first, len) = if is_v4 { (12, 4) } else { (8, 16) };
+    let tcp = first + 2 * len;
+    [0, 1].map(|place| {
+        let ip = &packet[first + place * len..][..len];
+        let ip = match <[u8; 4]>::try_from(ip) {
+            Ok(v4) => IpAddr::from(v4),
+            Err(_) => IpAddr::from(<[u8; 16]>::try_from(ip).expect("an address has 4 or 16 bytes")),
+        };
+        let port = &packet[tcp + 2 * place..][..2];
+        SocketAddr::new(ip, u16::from_be_bytes([port[0], port[1]]))
+    })
+}
+
+fn new_wire(options: DirectionOptions, seed: &Seed) -> Topology<OnWire> {
+    let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+    let wire = WireOptions { from: "a".to_owned(), to: "b".to_owned(), there: options, back: None };
+    let options = TopologyOptions {
+        hosts: vec![host("a"), host("b")],
+        wires: vec![wire],
+        ..TopologyOptions::default()
+    };
+    Topology::new(&options, seed).expect("the test's wire is one that can be")
+}

@@ -1,0 +1,88 @@
+//! Relays with a QUIC connection for each circuit, whole and in virtual time.
+
+mod support;
+
+use heddle_netem::{DirectionOptions, Loss};
+use heddle_proto::origin::{ExchangeState, ExchangeStatus};
+use heddle_proto::relay::Event;
+use heddle_proto::time::Duration;
+use support::{Net, Plan, download, pattern_sha256};
+
+const MB: u64 = 1_000_000;
+const LONG: Duration = Duration::from_secs(600);
+
+fn is_over(status: &ExchangeStatus) -> bool {
+    matches!(status.state, ExchangeState::Ended(_) | ExchangeState::Lost(_))
+}
+
+/// Relays that all speak it, after a circuit over TLS made them find each other.
+fn paired(plan: &Plan) -> Net {
+    let mut net = Net::new(&Plan { per_circuit: vec![0, 1, 2], ..plan.clone() });
+    let first = net.build(&[0, 1, 2], false);
+    net.sim.run_for(Duration::from_secs(3));
+    net.proxy(|proxy| proxy.close_circuit(first));
+    net
+}
+
+fn ready(net: &Net) -> usize {
+    net.sim.events().iter().filter(|(_, _, event)| matches!(event, Event::ConnectionReady { .. })).count()
+}
+
+#[test]
+fn circuits_of_several_shards_go_over_connections_of_their_own() {
+    let shards = vec![1, 2, 2];
+    let mut net = paired(&Plan { shards: shards.clone(), ..Plan::default() });
+    // The other shards find each other with circuits of their own.
+    let second = net.build(&[1, 0, 2], false);
+    net.sim.run_for(Duration::from_secs(3));
+    net.proxy(|proxy| proxy.close_circuit(second));
+    let lossy = DirectionOptions {
+        delay_ns: 10_000_000,
+        loss: Loss::Bernoulli { probability: 0.01 },
+        ..DirectionOptions::default()
+    };
+    let (a, b) = (net.relays[0].host, net.relays[1].host);
+    net.sim.set_wire(a, b, lossy);
+    for _ in 0..2 {
+        let before = net.cells_out_over(1, "quic-per-circuit");
+        let circuits: Vec<_> = (0..8).map(|number| net.build(&[0, 1, 2], number % 2 == 0)).collect();
+        let begin = |circuit: &_| net.begin(*circuit, download(MB / 8));
+        let downs: Vec<_> = circuits.iter().map(begin).collect();
+        for down in downs {
+            let status = net.await_status(down, LONG, is_over);
+            assert_eq!(status.received_sha256, pattern_sha256(MB / 8), "{shards:?}");
+        }
+        assert!(net.cells_out_over(1, "quic-per-circuit") - before > MB / 509, "{shards:?}");
+        for circuit in circuits {
+            net.proxy(|proxy| proxy.close_circuit(circuit));
+        }
+        net.sim.run_for(Duration::from_secs(2));
+    }
+    for (relay, shards) in shards.iter().enumerate() {
+        assert!((0..*shards).all(|shard| net.circuits(relay, shard) == 0), "{shards:?}");
+        assert_eq!(net.queued_cells(relay), 0, "{shards:?}");
+    }
+}
+
+#[test]
+fn a_dead_path_ends_the_pair_and_it_comes_back() {
+    let mut net = paired(&Plan::default());
+    assert_eq!(ready(&net), 4, "however many connections there are, pairs are ready once");
+    let doomed = net.build(&[0, 1, 2], true);
+    let lost = net.begin(doomed, download(50 * MB));
+    net.await_status(lost, LONG, |status| status.received_bytes > MB);
+    let (a, b) = (net.relays[0].host, net.relays[1].host);
+    net.sim.block_datagrams(a, b, true);
+    let status = net.await_status(lost, Duration::from_secs(20), is_over);
+    assert!(matches!(status.state, ExchangeState::Lost(Some(_))), "{status:?}");
+    net.sim.run_for(Duration::from_secs(40));
+    net.sim.block_datagrams(a, b, false);
+    net.sim.run_for(Duration::from_secs(60));
+    assert_eq!(ready(&net), 6);
+    let circuit = net.build(&[0, 1, 2], false);
+    let tls = net.cells_out(1)[0];
+    let down = net.begin(circuit, download(MB / 4));
+    let status = net.await_status(down, LONG, is_over);
+    assert_eq!(status.received_sha256, pattern_sha256(MB / 4));
+    assert_eq!(net.cells_out(1)[0], tls);
+}
