@@ -12,6 +12,7 @@ use heddle_proto::node::PortId;
 use heddle_proto::rng::Seed;
 use heddle_proto::stopwatch::Stopwatch;
 use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
+use heddle_transport::per_circuit::PerCircuitEndpoint;
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use std::io;
 use std::net::UdpSocket;
@@ -83,6 +84,11 @@ fn endpoint(
             let mut endpoint = DtlsEndpoint::new(dtls_options(options), &secret(&seed), &seed)?;
             endpoint.set_stopwatch(stopwatch.clone());
             Box::new(endpoint)
+        }
+        Transport::QuicPerCircuit => {
+            let seed = seed("quic-per-circuit");
+            let quic = QuicEndpoint::new(quic_options(options), &secret(&seed), &seed)?;
+            Box::new(PerCircuitEndpoint::new(quic))
         }
         Transport::Quic | Transport::Tls => {
             let seed = seed("quic");

@@ -10,7 +10,7 @@ use super::settings::{Setting, count, flag, items, one, put};
 /// More shards than this would only hand cells to and fro.
 const SHARDS_MAX: u32 = 64;
 /// What `HeddleTransports` may name.
-const ALL_TRANSPORTS: &str = "quic, tcp-dtls and tls";
+const ALL_TRANSPORTS: &str = "quic, tcp-dtls, quic-per-circuit and tls";
 /// How soon a cell counts half for the scheduler `ewma`; stock Tor's default.
 const EWMA_HALF_LIFE: Duration = Duration::from_secs(30);
 
@@ -49,6 +49,8 @@ pub enum Transport {
     Quic,
     /// One DTLS session with a TCP connection for each circuit.
     TcpDtls,
+    /// A QUIC connection for each circuit, which shows how many there are: for experiments in test networks.
+    QuicPerCircuit,
     /// Stock Tor's channel.
     Tls,
 }
@@ -89,8 +91,13 @@ impl HeddleOptions {
         has_port && self.transports.contains(&transport)
     }
 
-    /// Checks what no option shows alone.
-    pub(super) fn validate(&self) -> Result<(), (&'static str, String)> {
+    /// Checks what no option shows alone. `in_test_network` says whether the relay is part of one.
+    pub(super) fn validate(&self, in_test_network: bool) -> Result<(), (&'static str, String)> {
+        if self.transports.contains(&Transport::QuicPerCircuit) && !in_test_network {
+            let reason = "quic-per-circuit shows every circuit on the wire, so it is for experiments; leave it \
+                          out, or set TestingTorNetwork";
+            return Err(("HeddleTransports", reason.to_owned()));
+        }
         let transports = self.transports.iter().filter(|transport| **transport != Transport::Tls).count();
         let more = self.shards.unwrap_or(1).saturating_mul(u16::try_from(transports).unwrap_or(u16::MAX));
         let more = more.saturating_sub(1);
@@ -138,6 +145,7 @@ fn transports(text: &str) -> Result<Vec<Transport>, String> {
         let transport = match item.to_ascii_lowercase().as_str() {
             "quic" => Transport::Quic,
             "tcp-dtls" => Transport::TcpDtls,
+            "quic-per-circuit" => Transport::QuicPerCircuit,
             "tls" => Transport::Tls,
             _ => return Err(format!("`{item}` is not a transport: there are {ALL_TRANSPORTS}")),
         };

@@ -240,7 +240,7 @@ impl Options {
         }
         self.validate_or_port().map_err(|reason| ("ORPort", reason.to_owned()))?;
         self.validate_bandwidth()?;
-        self.heddle.validate()?;
+        self.heddle.validate(self.testing_tor_network)?;
         if self.testing_tor_network && self.authorities().next().is_none() {
             let reason = "a test network needs its own authorities; add DirAuthority lines".to_owned();
             return Err(("TestingTorNetwork", reason));

@@ -229,7 +229,12 @@ fn every_error_names_its_line_and_the_mend() {
         ("HeddleTCPNoDelay maybe", "torrc:1: HeddleTCPNoDelay: `maybe` is neither 0 nor 1"),
         (
             "HeddleTransports sctp",
-            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic, tcp-dtls and tls",
+            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic, tcp-dtls, quic-per-circuit and tls",
+        ),
+        (
+            "HeddleTransports quic-per-circuit",
+            "torrc:1: HeddleTransports: quic-per-circuit shows every circuit on the wire, so it is for experiments; leave \
+             it out, or set TestingTorNetwork",
         ),
         ("HeddleTransports quic,quic", "torrc:1: HeddleTransports: `quic` is named twice; name it once"),
         (

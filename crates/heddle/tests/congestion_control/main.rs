@@ -16,7 +16,7 @@ use support::{Lab, TIMEOUT, six_relays};
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
-        let lines = ["HeddleShards 1", "HeddleTransports quic,tcp-dtls,tls"];
+        let lines = ["HeddleShards 1", "HeddleTransports quic,tcp-dtls,quic-per-circuit,tls"];
         let relays = [six_relays(&lines), quic::middles()].concat();
         Lab::start(NetworkOptions { relays, ..NetworkOptions::default() })
     })

@@ -20,11 +20,12 @@ use crate::support::{Lab, TIMEOUT, eventually};
 use crate::{CHOICE, lab};
 
 /// The relays and what stands in their torrc beside their MetricsPort. Circuits of one of them cross between shards.
-const MIDDLES: [(&str, &str); 6] = [
+const MIDDLES: [(&str, &str); 7] = [
     ("quicmiddle", "HeddleShards 1"),
     ("shardedmiddle", "HeddleShards 2"),
     ("plainmiddle", "HeddleUDPOffload 0"),
     ("dtlsmiddle", "HeddleTransports tcp-dtls,tls"),
+    ("percircuit", "HeddleTransports quic-per-circuit,tls"),
     ("tlsmiddle", "HeddleUDPPort 0"),
     ("dialler", "HeddleUDPPort auto"),
 ];
@@ -166,6 +167,11 @@ fn circuits_go_over_tcp_dtls_where_one_side_speaks_nothing_else() {
         let least = if step == Step::Timer { 1.0 } else { 1_000.0 };
         assert!(count >= least, "{step:?}: {count}");
     }
+}
+
+#[test]
+fn circuits_have_quic_connections_of_their_own_where_that_is_asked_for() {
+    carries_circuits_over("percircuit", "quic-per-circuit");
 }
 
 #[test]

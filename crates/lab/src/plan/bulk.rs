@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,9 @@ use super::{Bulk, Share, Tcp};
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::socks::is_timeout;
+
+/// When a sender had the first data to send, once it had.
+pub(super) type Begun = Arc<OnceLock<Instant>>;
 
 /// How long the opening of a connection may take beyond what is normal, and how long a silent one counts as alive.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -50,9 +54,10 @@ fn goodput_mbit_s(bulk: &Bulk, place: usize, wires: &dyn Wires) -> Result<f64> {
     match bulk.sender {
         Tcp::Linux => from_kernel(bulk, place, wires, &listener, to),
         Tcp::Utcp => {
-            let from = wires.attach(place, to, &bulk.congestion_control)?;
+            let begun = Begun::default();
+            let from = wires.attach(place, to, &bulk.congestion_control, &begun)?;
             let received =
-                accept(&listener, &|| false).and_then(|mut stream| receive_bulk(&mut stream, bulk));
+                accept(&listener, &|| false).and_then(|mut stream| receive_bulk(&mut stream, bulk, &begun));
             wires.detach(from)?;
             received
         }
@@ -66,14 +71,14 @@ fn from_kernel(
     listener: &TcpListener,
     to: SocketAddr,
 ) -> Result<f64> {
-    let ended = AtomicBool::new(false);
+    let (begun, ended) = (Begun::default(), AtomicBool::new(false));
     thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let stream = wires.connect(place, to)?;
-            send_bulk(stream, bulk, &ended)
+            send_bulk(stream, bulk, &begun, &ended)
         });
         let received = accept(listener, &|| sender.is_finished()).and_then(|mut stream| {
-            let received = receive_bulk(&mut stream, bulk);
+            let received = receive_bulk(&mut stream, bulk, &begun);
             // Before the stream goes, which the sender would take for a fault.
             ended.store(true, Ordering::Relaxed);
             received
@@ -85,7 +90,7 @@ fn from_kernel(
     })
 }
 
-fn send_bulk(mut stream: TcpStream, bulk: &Bulk, ended: &AtomicBool) -> Result<()> {
+fn send_bulk(mut stream: TcpStream, bulk: &Bulk, begun: &Begun, ended: &AtomicBool) -> Result<()> {
     let used = rustix::net::sockopt::tcp_congestion(&stream)
         .map_err(|error| Error::io("reading the congestion control")(error.into()))?;
     if used != bulk.congestion_control {
@@ -93,6 +98,7 @@ fn send_bulk(mut stream: TcpStream, bulk: &Bulk, ended: &AtomicBool) -> Result<(
     }
     stream.set_write_timeout(Some(SLICE)).map_err(Error::io("preparing a bulk connection"))?;
     let chunk = vec![0; 64 * 1024];
+    begun.get_or_init(Instant::now);
     while !ended.load(Ordering::Relaxed) {
         interrupt::check()?;
         match stream.write(&chunk) {
@@ -106,18 +112,21 @@ fn send_bulk(mut stream: TcpStream, bulk: &Bulk, ended: &AtomicBool) -> Result<(
     Ok(())
 }
 
-/// Counts what arrives between the warm-up and the end.
-fn receive_bulk(stream: &mut TcpStream, bulk: &Bulk) -> Result<f64> {
-    let begin = Instant::now();
+/// Counts what arrives between the warm-up and the end, from when the sender began. A thread that waits for a processor would
+/// let a part of slow start pass unseen, and more of it where the sender itself does not wait.
+fn receive_bulk(stream: &mut TcpStream, bulk: &Bulk, begun: &Begun) -> Result<f64> {
     stream.set_read_timeout(Some(SLICE)).map_err(Error::io("preparing a bulk connection"))?;
     let mut chunk = vec![0; 256 * 1024];
     let mut counted: u64 = 0;
-    let mut last = begin;
+    let (mut begin, mut last) = (None, Instant::now());
     loop {
         interrupt::check()?;
         let read = stream.read(&mut chunk);
         let now = Instant::now();
-        let elapsed = now - begin;
+        if read.is_ok() {
+            begin = begin.or(begun.get().copied()).or(Some(now));
+        }
+        let elapsed = begin.map_or(Duration::ZERO, |begin| now.saturating_duration_since(begin));
         if elapsed >= bulk.duration {
             let seconds = (bulk.duration - bulk.warm_up).as_secs_f64();
             return Ok(counted as f64 * 8.0 / 1e6 / seconds);

@@ -11,7 +11,7 @@ use heddle_netem::{DirectionOptions, Loss, QueueOptions, Rate, Reorder};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Bulk, Case, Plan, RunSamples, Series, Tcp, parse};
+use super::{Arm, Bulk, Case, Plan, RunSamples, Series, Tcp, parse};
 use crate::figures::{self, Figure, Labels, labels};
 
 /// No queue is shorter than so many packets of 1500 bytes, or bursts of two would be lost on slow wires.
@@ -20,6 +20,8 @@ const QUEUE_BYTES_MIN: u64 = 3 * 1500;
 const RATIO: &str = "goodput_over_linux";
 /// From here on, a ratio is within 10 % or better.
 const WITHIN: f64 = 0.9;
+/// No cell ought to be below.
+const FLOOR: f64 = 0.75;
 
 /// The wires of a plan. In each run, arms go through them batch by batch.
 #[derive(Clone, Debug, Deserialize)]
@@ -27,6 +29,10 @@ const WITHIN: f64 = 0.9;
 pub struct Grid {
     /// What a wire that reorders does, in the direction of the data.
     pub reorder: Reorder,
+    /// How many runs a batch has at least. From then on it is left out, for each congestion control, while the intervals of
+    /// all its cells tell on which side of the bounds they are. Default: it is never left out.
+    #[serde(default)]
+    pub enough_runs: Option<usize>,
     /// Cells that are run at the same time.
     #[serde(rename = "batch")]
     pub list: Vec<Batch>,
@@ -156,6 +162,27 @@ fn case(cell: &Cell, batch: &Batch, arm: &GridArm, grid: &Grid) -> Case {
     Case { labels, copies: cell.copies, wire, back: Some(back), bulk: Some(bulk), probe: None, share: None }
 }
 
+/// Whether nothing is left to be found out about an arm: its batch had enough runs with its congestion control, and the
+/// interval of each cell is on one side of either bound. False for arms without a grid.
+pub(super) fn is_settled(plan: &Plan, samples: &RunSamples, arm: &Arm) -> bool {
+    let Some((grid, options)) = plan.grid.as_ref().map(Spanned::as_ref).zip(arm.grid.as_ref()) else {
+        return false;
+    };
+    let Some((enough_runs, batch)) = grid.enough_runs.zip(grid.find(&options.batch)) else { return false };
+    batch.cells.iter().all(|cell| {
+        let mut labels = cell.labels();
+        labels.insert("congestion_control".to_owned(), options.congestion_control.clone());
+        let is_ours = |series: &&Series| {
+            series.name == RATIO && labels.iter().all(|(name, value)| series.labels.get(name) == Some(value))
+        };
+        let Some(series) = samples.all().iter().find(is_ours) else { return false };
+        let interval = series.figure().and_then(|ratio| ratio.ci95);
+        let is_aside =
+            |[low, high]: [f64; 2]| [FLOOR, WITHIN].iter().all(|bound| low >= *bound || high < *bound);
+        series.runs.len() >= enough_runs && interval.is_some_and(is_aside)
+    })
+}
+
 /// The figures of whole grids, one of each for each congestion control: how many percent of the cells are within 10 % of
 /// Linux or better, by the mean of their runs and by the lower bound of its interval; the lowest cell, likewise; and the
 /// mean of all cells, whose interval is over the runs.
@@ -213,7 +240,6 @@ mod tests {
 
     use heddle_netem::Seed;
 
-    use super::super::Arm;
     use super::*;
 
     const RTTS_MS: [u64; 4] = [10, 50, 100, 300];
@@ -293,6 +319,29 @@ mod tests {
         assert_eq!((back.loss, back.reorder), (Loss::None, None));
         let [there, _] = Cell { rtt_ms: 300, mbit: 200, queue_bdp: 4.0, ..cell }.wires(&reorder);
         assert_eq!(there.queue.bytes_max, 30_000_000);
+    }
+
+    #[test]
+    fn a_batch_is_left_out_when_its_cells_are_decided() {
+        let plan = fidelity();
+        let arm = |name: &str| plan.arms.iter().find(|arm| arm.as_ref().name == name).unwrap().as_ref();
+        let cells = &plan.grid.as_ref().unwrap().as_ref().find("fast-2").unwrap().cells;
+        let mut samples = RunSamples::default();
+        let mut add = |run: usize, ratios: [f64; 3]| {
+            for (cell, ratio) in cells.iter().zip(ratios) {
+                let mut labels = cell.labels();
+                labels.insert("congestion_control".to_owned(), "cubic".to_owned());
+                labels.insert("sender".to_owned(), "utcp".to_owned());
+                samples.add(run, RATIO, &labels, "1", &[ratio]);
+            }
+            is_settled(&plan, &samples, arm("linux-cubic-fast-2"))
+        };
+        // One run has no interval, and that of the third cell has 0.9 in it until the fifth.
+        let ratios = [[1.0, 0.8, 0.9], [1.01, 0.81, 0.93], [1.02, 0.82, 0.92], [1.0, 0.81, 0.92]];
+        assert!(ratios.into_iter().enumerate().all(|(run, ratios)| !add(run, ratios)));
+        assert!(add(4, [1.0, 0.81, 0.92]));
+        assert!(!is_settled(&plan, &samples, arm("utcp-reno-fast-2")));
+        assert!(!is_settled(&plan, &samples, arm("share")));
     }
 
     #[test]

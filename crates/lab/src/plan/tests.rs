@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
+use super::bulk::Begun;
 use super::parse::parse;
 use super::run::run_with;
 use super::wires::{Backend, Conduct, End, Wires};
@@ -240,7 +241,13 @@ impl Wires for LoopbackSockets {
         Ok(stream)
     }
 
-    fn attach(&self, _case: usize, _to: SocketAddr, _congestion_control: &str) -> Result<IpAddr> {
+    fn attach(
+        &self,
+        _case: usize,
+        _to: SocketAddr,
+        _congestion_control: &str,
+        _begun: &Begun,
+    ) -> Result<IpAddr> {
         Err(Error::Lacking("the loopback has no other network stack than the kernel's".into()))
     }
 

@@ -207,6 +207,8 @@ pub enum Transport {
     Quic,
     /// Heddle relays with a TCP connection for each circuit, in one DTLS session for each pair.
     TcpDtls,
+    /// Heddle relays with a QUIC connection for each circuit.
+    QuicPerCircuit,
 }
 
 impl Transport {
@@ -217,6 +219,7 @@ impl Transport {
             Transport::Tls => (Program::Heddle, &["HeddleTransports tls"]),
             Transport::Quic => (Program::Heddle, &["HeddleTransports quic"]),
             Transport::TcpDtls => (Program::Heddle, &["HeddleTransports tcp-dtls"]),
+            Transport::QuicPerCircuit => (Program::Heddle, &["HeddleTransports quic-per-circuit"]),
         }
     }
 
@@ -227,6 +230,7 @@ impl Transport {
             Transport::Tls => Some("tls"),
             Transport::Quic => Some("quic"),
             Transport::TcpDtls => Some("tcp-dtls"),
+            Transport::QuicPerCircuit => Some("quic-per-circuit"),
         }
     }
 }

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use heddle_netem::{Seed, Time};
-use heddle_utcp::{Algorithm, BufferPool, ConnectionId, Host, HostLimits, Instant, Options};
+use heddle_utcp::{Algorithm, BufferPool, ConnectionId, Host, HostLimits, Instant, Options, State};
 
+use super::bulk::Begun;
 use crate::emulator::Stack;
 
 /// The clock of `utcp` is so much ahead of the emulation's, because its zero stands for "never".
@@ -18,6 +19,7 @@ pub(super) struct Sender {
     from: SocketAddr,
     to: SocketAddr,
     connection: Option<ConnectionId>,
+    begun: Begun,
 }
 
 impl Sender {
@@ -28,6 +30,7 @@ impl Sender {
         buffer_max_bytes: u32,
         [from, to]: [SocketAddr; 2],
         seed: &Seed,
+        begun: &Begun,
     ) -> Option<Sender> {
         let options = Options {
             algorithm: algorithm(congestion_control)?,
@@ -40,7 +43,7 @@ impl Sender {
         // The pool keeps a quarter from writers.
         let pool = BufferPool::new(2 * buffer_max_bytes as usize);
         let host = Host::new(options, pool, HostLimits::default(), random);
-        Some(Sender { host, from, to, connection: None })
+        Some(Sender { host, from, to, connection: None, begun: Begun::clone(begun) })
     }
 
     fn write(&mut self, now: Instant) {
@@ -48,6 +51,9 @@ impl Sender {
             self.connection = self.host.connect(now, self.from, self.to);
         }
         let Some(connection) = self.connection.and_then(|id| self.host.get_mut(id)) else { return };
+        if connection.state() == State::Established {
+            self.begun.get_or_init(std::time::Instant::now);
+        }
         while connection.write(&WRITE) > 0 {}
     }
 }
@@ -93,8 +99,9 @@ mod tests {
     fn it_begins_with_a_syn_and_repeats_it() {
         let ends = [1, 2].map(|last| SocketAddr::from(([10, 0, 0, last], u16::from(last) - 1)));
         let ends = [ends[0], SocketAddr::from((ends[1].ip(), 80))];
-        assert!(Sender::new("bbr", 1 << 20, ends, &Seed::from_number(1)).is_none());
-        let mut sender = Sender::new("reno", 1 << 20, ends, &Seed::from_number(1)).unwrap();
+        let begun = Begun::default();
+        assert!(Sender::new("bbr", 1 << 20, ends, &Seed::from_number(1), &begun).is_none());
+        let mut sender = Sender::new("reno", 1 << 20, ends, &Seed::from_number(1), &begun).unwrap();
         let mut packets = Vec::new();
         let mut now = Time::ZERO;
         for _ in 0..2 {

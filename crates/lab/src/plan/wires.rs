@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use heddle_netem::{Seed, WireOptions};
 
+use super::bulk::Begun;
 use super::{Arm, utcp};
 use crate::emulator::{EmulatedHostOptions, Emulation, KernelOptions, NetworkOptions, RunOptions, Summary};
 use crate::error::{Error, Result};
@@ -42,7 +43,7 @@ pub(super) trait Wires: Sync {
 
     /// Has `utcp` connect from the sender's host and send as fast as it can. Returns its address, with which
     /// [`detach`](Self::detach) ends it.
-    fn attach(&self, flow: usize, to: SocketAddr, congestion_control: &str) -> Result<IpAddr>;
+    fn attach(&self, flow: usize, to: SocketAddr, congestion_control: &str, begun: &Begun) -> Result<IpAddr>;
 
     /// Ends what [`attach`](Self::attach) began, without a farewell.
     fn detach(&self, address: IpAddr) -> Result<()>;
@@ -150,14 +151,14 @@ impl Wires for Emulated {
         self.on(flow, End::Sender, "connecting", || TcpStream::connect(to))
     }
 
-    fn attach(&self, flow: usize, to: SocketAddr, congestion_control: &str) -> Result<IpAddr> {
+    fn attach(&self, flow: usize, to: SocketAddr, congestion_control: &str, begun: &Begun) -> Result<IpAddr> {
         let addresses = &self.addresses[2 * flow];
         let from = *addresses.last().ok_or_else(|| Error::Options("a host has no address".into()))?;
         let host = &self.hosts[2 * flow];
         let seed = Seed::from_number(self.seed).child(&["utcp", host]);
         let ends = [SocketAddr::new(from, 0), to];
-        let sender =
-            utcp::Sender::new(congestion_control, self.buffer_max_bytes, ends, &seed).ok_or_else(|| {
+        let sender = utcp::Sender::new(congestion_control, self.buffer_max_bytes, ends, &seed, begun)
+            .ok_or_else(|| {
                 Error::Options(format!("utcp has no congestion control {congestion_control:?}"))
             })?;
         self.emulation.attach(host, from, Box::new(sender))?;
