@@ -25,7 +25,8 @@ use super::options::{CongestionControl, DATAGRAM_BYTES_MIN, DtlsOptions, UNIT_BY
 use super::path::Path;
 use super::session::{News, RECORD_OVERHEAD, Session};
 use super::shared::SharedOfSession;
-use super::{TOKEN_LEN, tcp};
+use super::tcp;
+use crate::links::Token;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::channel::Role;
@@ -70,7 +71,7 @@ pub(super) struct Connection {
     peer: SocketAddr,
     local: Option<IpAddr>,
     /// What stands before our records: the token, until the listener has answered it.
-    token: Option<[u8; TOKEN_LEN]>,
+    token: Option<Token>,
     their_id: SessionId,
     /// When it is given up unless it is open by then; once it is over, when it is forgotten.
     deadline: Instant,

@@ -1,77 +1,34 @@
-//! The life of a connection in its endpoint: from the relay's wish, or the dialler's first datagram, until nothing is left.
-//!
-//! ```text
-//!   open, as a responder ──▶ Waiting ──▶ Live ──▶ (quinn-proto drained it and the relay knows) ──▶ forgotten
-//!                               │          ▲
-//!   open, as an initiator ──────┼──────────┘
-//!                               └──▶ Failed ──▶ (the relay knows) ──▶ forgotten
-//! ```
+//! How a connection comes to be in its endpoint, from the relay's wish or the dialler's first datagram, and how it goes.
 
 use super::connection::{Connection, Parts};
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
-use super::{QuicEndpoint, QuicSetupError, TOKEN_LEN};
+use super::{QuicEndpoint, QuicSetupError};
+use crate::links::{LinkKey, Stage, Token, Want};
 use core::fmt;
-use core::net::IpAddr;
-use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
 use heddle_proto::time::Instant;
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, ConnectionId, Incoming, NoneTokenStore, ServerConfig};
-use slotmap::{Key, KeyData};
 use std::sync::Arc;
 
-slotmap::new_key_type! {
-    pub(super) struct LinkKey;
-}
-
-impl LinkKey {
-    pub(super) fn conn(self) -> ConnId {
-        ConnId(self.data().as_ffi())
-    }
-
-    pub(super) fn of(conn: ConnId) -> Self {
-        KeyData::from_ffi(conn.0).into()
-    }
-}
-
-/// A connection's place in the endpoint.
-pub(super) struct Link {
-    pub(super) stage: Stage,
-    /// Where its datagrams come from.
-    pub(super) peer: IpAddr,
-    /// The token that its dialler's first datagram carries, while that may still come.
-    pub(super) token: Option<[u8; TOKEN_LEN]>,
-    /// Its entry among the timers.
-    pub(super) timer: Option<Instant>,
-    pub(super) is_dirty: bool,
-    pub(super) is_readable: bool,
-    pub(super) is_noisy: bool,
-}
-
-pub(super) enum Stage {
-    /// The dialler has not come.
-    Waiting {
-        options: Box<ConnectionOptions>,
-        deadline: Instant,
-    },
-    Live(Box<Connection>),
-    /// It ended before there was a connection, and the relay has not heard so.
-    Failed(ConnectionError),
-}
-
 impl QuicEndpoint {
-    pub(super) fn insert(&mut self, stage: Stage, peer: IpAddr, token: Option<[u8; TOKEN_LEN]>) -> LinkKey {
-        let link =
-            Link { stage, peer, token, timer: None, is_dirty: false, is_readable: false, is_noisy: false };
-        let key = self.links.insert(link);
-        if let Some(token) = token {
-            self.tokens.insert(token, key);
-        }
+    /// Makes a place for a connection. One whose token is taken has failed already.
+    pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> LinkKey {
+        let peer = options.peer.ip().to_canonical();
         *self.peers.entry(peer).or_default() += 1;
+        if options.role == Role::Responder {
+            return self.links.insert_waiting(options, now + self.options.listen_timeout);
+        }
+        let key = self.links.insert(peer);
+        if let Err(error) = self.dial(now, key, options) {
+            self.links.set_stage(key, Stage::Failed(error));
+        }
         key
     }
 
-    pub(super) fn dial(
+    fn dial(
         &mut self,
         now: Instant,
         key: LinkKey,
@@ -98,14 +55,9 @@ impl QuicEndpoint {
 
     /// The dialler came: its token was right and so was its address.
     pub(super) fn accept(&mut self, now: Instant, incoming: Incoming) {
-        let key = <&[u8; TOKEN_LEN]>::try_from(&incoming.orig_dst_cid()[..])
-            .ok()
-            .and_then(|token| self.tokens.get(token).copied());
-        let Some(link) = key.and_then(|key| self.links.get_mut(key)) else {
-            self.quinn.ignore(incoming);
-            return;
-        };
-        let (Some(key), Stage::Waiting { options, deadline }) = (key, &link.stage) else {
+        let token = <&Token>::try_from(&incoming.orig_dst_cid()[..]).ok();
+        let key = token.and_then(|token| self.links.by_token(token));
+        let Some((key, (options, _))) = key.and_then(|key| Some((key, self.links.waiting(key)?))) else {
             self.quinn.ignore(incoming);
             return;
         };
@@ -115,7 +67,6 @@ impl QuicEndpoint {
             return;
         };
         config.transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)));
-        let deadline = *deadline;
         self.scratch.clear();
         let accepted =
             self.quinn.accept(incoming, self.clock.std(now), &mut self.scratch, Some(Arc::new(config)));
@@ -123,59 +74,36 @@ impl QuicEndpoint {
         let Ok((handle, quinn)) = accepted else {
             return;
         };
-        let failed = Stage::Failed(ConnectionError::NoAnswer);
-        let Stage::Waiting { options, .. } = core::mem::replace(&mut link.stage, failed) else {
-            return;
-        };
-        self.go_live(now, key, Parts { handle, quinn, gauge, deadline }, *options);
+        if let Some((options, deadline)) = self.links.take_waiting(key) {
+            self.go_live(now, key, Parts { handle, quinn, gauge, deadline }, options);
+        }
     }
 
-    pub(super) fn go_live(&mut self, now: Instant, key: LinkKey, parts: Parts, options: ConnectionOptions) {
+    fn go_live(&mut self, now: Instant, key: LinkKey, parts: Parts, options: ConnectionOptions) {
         let handle = parts.handle.0;
         if self.by_handle.len() <= handle {
             self.by_handle.resize(handle + 1, None);
         }
         self.by_handle[handle] = Some(key);
         let connection = Connection::new(now, parts, options, &self.options);
-        if let Some(link) = self.links.get_mut(key) {
-            link.stage = Stage::Live(Box::new(connection));
-        }
+        self.links.set_stage(key, Stage::Live(Box::new(connection)));
         self.after(now, key);
     }
 
     /// Notes what a connection may want after it was touched.
     pub(super) fn after(&mut self, now: Instant, key: LinkKey) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        if let Stage::Live(connection) = &mut link.stage {
+        if let Some(connection) = self.links.live_mut(key) {
             connection.on_quinn_events(now);
             connection.settle(&mut self.quinn);
-            if connection.has_readable() && !core::mem::replace(&mut link.is_readable, true) {
-                self.readable.push_back(key);
-            }
         }
-        if !core::mem::replace(&mut link.is_noisy, true) {
-            self.noisy.push_back(key);
-        }
-        self.note_dirty(key);
-    }
-
-    /// A connection may have something to send.
-    pub(super) fn note_dirty(&mut self, key: LinkKey) {
-        if let Some(link) = self.links.get_mut(key)
-            && !core::mem::replace(&mut link.is_dirty, true)
-        {
-            self.dirty.push_back(key);
-        }
+        self.links.note_if(key, Want::Read, Connection::has_readable);
+        self.links.note(key, Want::Speak);
+        self.links.note(key, Want::Transmit);
     }
 
     /// Nothing is left to be sent: sets the timer, or forgets a connection of which nothing is left at all.
     pub(super) fn rest(&mut self, key: LinkKey) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        let Stage::Live(connection) = &mut link.stage else {
+        let Some(connection) = self.links.live_mut(key) else {
             return;
         };
         connection.settle(&mut self.quinn);
@@ -184,44 +112,29 @@ impl QuicEndpoint {
             return;
         }
         let timer = connection.poll_timeout();
-        // A timer that is too early costs a look; moving it with every packet would cost more.
-        if timer.is_some_and(|at| link.timer.is_none_or(|set| at < set)) {
-            self.set_timer(key, timer);
-        }
-    }
-
-    pub(super) fn set_timer(&mut self, key: LinkKey, timer: Option<Instant>) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        if let Some(old) = core::mem::replace(&mut link.timer, timer) {
-            self.timers.remove(&(old, key));
-        }
-        if let Some(new) = timer {
-            self.timers.insert((new, key));
-        }
+        self.links.look_at(key, timer);
     }
 
     pub(super) fn on_timer(&mut self, now: Instant, key: LinkKey) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        match &mut link.stage {
-            Stage::Live(connection) => {
-                connection.handle_timeout(now);
-                self.after(now, key);
-            }
-            Stage::Waiting { .. } => {
-                link.stage = Stage::Failed(ConnectionError::NoAnswer);
-                self.after(now, key);
-            }
-            Stage::Failed(_) => {}
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.handle_timeout(now);
+            self.after(now, key);
+        } else if self.links.take_waiting(key).is_some() {
+            // The dialler did not come.
+            self.after(now, key);
         }
     }
 
+    /// The next event of a link.
+    pub(super) fn event_of(&mut self, key: LinkKey) -> Option<ConnectionEvent> {
+        let (event, is_last) = self.links.event_of(key, Connection::poll_event);
+        if is_last {
+            self.forget(key);
+        }
+        event
+    }
+
     pub(super) fn forget(&mut self, key: LinkKey) {
-        self.set_timer(key, None);
-        self.spend_token(key);
         let Some(link) = self.links.remove(key) else {
             return;
         };
@@ -233,30 +146,6 @@ impl QuicEndpoint {
             if *count == 0 {
                 self.peers.remove(&link.peer);
             }
-        }
-    }
-
-    /// The next event of a link, and whether the link is to be forgotten after it.
-    pub(super) fn event_of(&mut self, key: LinkKey) -> Option<ConnectionEvent> {
-        let link = self.links.get_mut(key)?;
-        let event = match &mut link.stage {
-            Stage::Live(connection) => connection.poll_event(),
-            Stage::Failed(error) => Some(ConnectionEvent::Ended(error.clone())),
-            Stage::Waiting { .. } => None,
-        };
-        if matches!(event, Some(ConnectionEvent::Ready | ConnectionEvent::Ended(_))) {
-            self.spend_token(key);
-        }
-        if matches!(self.links[key].stage, Stage::Failed(_)) {
-            self.forget(key);
-        }
-        event
-    }
-
-    /// The token was used, or never will be.
-    pub(super) fn spend_token(&mut self, key: LinkKey) {
-        if let Some(token) = self.links.get_mut(key).and_then(|link| link.token.take()) {
-            self.tokens.remove(&token);
         }
     }
 }
