@@ -11,6 +11,7 @@ use core::net::IpAddr;
 use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};
 use heddle_proto::time::Instant;
 use slotmap::{Key, KeyData, SlotMap};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of a token, by which a dialler's first datagram is known.
@@ -100,8 +101,8 @@ impl<C> Links<C> {
     pub(crate) fn insert_waiting(&mut self, options: ConnectionOptions, deadline: Instant) -> LinkKey {
         let key = self.insert(options.peer.ip().to_canonical());
         let token = options.secrets.token;
-        if !self.tokens.contains_key(&token) {
-            self.tokens.insert(token, key);
+        if let Entry::Vacant(entry) = self.tokens.entry(token) {
+            entry.insert(key);
             let link = &mut self.slots[key];
             link.token = Some(token);
             link.stage = Stage::Waiting { options: Box::new(options), deadline };
