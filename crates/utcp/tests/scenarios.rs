@@ -259,6 +259,24 @@ fn a_closed_window_is_asked_about() {
 }
 
 #[test]
+fn a_window_shorter_than_a_segment_is_used_in_the_end() {
+    let options = Options { unit_bytes: 5000, ..plain() };
+    run(
+        true,
+        options,
+        &opened(
+            "
+    200  < . 1:1 ack 1 win 500
+    200  write 800
+    500  > . 1:501 ack 1
+    600  < . 1:1 ack 501 win 500
+    600  > P. 501:801 ack 1
+    ",
+        ),
+    );
+}
+
+#[test]
 fn a_full_buffer_closes_the_window_and_reading_opens_it() {
     let options = Options { receive_buffer_initial_bytes: 3000, receive_buffer_max_bytes: 3000, ..plain() };
     run(

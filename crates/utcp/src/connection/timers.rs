@@ -68,7 +68,9 @@ impl Connection {
     fn on_persist(&mut self) {
         self.timers.persist = None;
         self.timers.persist_backoff = (self.timers.persist_backoff + 1).min(20);
-        let unit = u64::from(self.options.unit_bytes).min(self.sender.mss);
+        let unit = u64::from(self.options.unit_bytes);
+        // One that is longer than a segment has no effect: a window shorter than a segment might never grow.
+        let unit = if unit > self.sender.mss { 1 } else { unit };
         let fits = self.peer_edge() >= self.sender.next + unit.min(self.unsent()) && self.unsent() > 0;
         (self.signals.force, self.signals.question) = (fits, !fits);
         self.ask();
