@@ -114,7 +114,7 @@ pub struct Flags {
     pub fin: bool,
     /// The connection is over.
     pub rst: bool,
-    /// The sender has nothing more to send at the moment.
+    /// The sender sends nothing more at the moment.
     pub psh: bool,
     /// The sender saw congestion marks (RFC 3168); on a SYN, part of the offer of ECN.
     pub ece: bool,

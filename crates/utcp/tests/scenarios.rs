@@ -350,6 +350,32 @@ fn nagle_holds_small_pieces_back() {
 }
 
 #[test]
+fn the_last_of_several_that_leave_together_is_pushed() {
+    let options = Options { initial_window_segments: 1, ..plain() };
+    run(
+        true,
+        options,
+        &opened(
+            "
+    100  write 20000
+    100  > . 1:1001 ack 1 psh
+    200  < . 1:1 ack 1001
+    200  > . 1001:2001 ack 1 psh
+    200  > P. 2001:3001 ack 1 psh
+    # The peer's window ends the next burst.
+    300  < . 1:1 ack 3001 win 3500
+    300  > . 3001:4001 ack 1 psh
+    300  > . 4001:5001 ack 1 psh
+    300  > P. 5001:6001 ack 1 psh
+    # One by itself is not pushed.
+    400  < . 1:1 ack 4001 win 3500
+    400  > . 6001:7001 ack 1 psh
+    ",
+        ),
+    );
+}
+
+#[test]
 fn acknowledgements_are_delayed_after_the_start() {
     // Sixteen are quick; later one waits 40 ms for a second segment.
     let mut table = opened("");

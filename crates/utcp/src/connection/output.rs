@@ -128,14 +128,26 @@ impl Connection {
 
     fn transmit_new(&mut self, now: Instant, bytes: u64, payload: &mut Vec<u8>) -> Transmit {
         let start = self.sender.next;
+        let follows = self.sender.has_just_sent(now);
         self.sender.on_sent(now, bytes);
         self.timers.persist = None;
         let mut transmit = self.build(now, start, bytes, payload);
+        transmit.header.flags.psh |= transmit.payload_bytes > 0 && follows && self.is_burst_over(now);
         if self.ecn.enabled && transmit.payload_bytes > 0 {
             transmit.ecn = Ecn::Ect;
             transmit.header.flags.cwr = core::mem::take(&mut self.ecn.reacted);
         }
         transmit
+    }
+
+    /// Whether nothing of full length may follow now.
+    ///
+    /// Of several segments that leave together, Linux sets PSH in the last, and its receivers do not keep the
+    /// acknowledgement of such a one for the next segment. Without it, a burst of three leaves one unacknowledged until the
+    /// next burst comes. A segment by itself has none, so that acknowledgements of those still are for two.
+    fn is_burst_over(&self, now: Instant) -> bool {
+        let offered = self.peer_edge().saturating_sub(self.sender.next);
+        offered < self.sender.mss || self.sender.is_held(now)
     }
 
     fn transmit_again(&mut self, now: Instant, mut sent: Sent, payload: &mut Vec<u8>) -> Transmit {

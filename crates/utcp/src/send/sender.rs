@@ -242,6 +242,16 @@ impl Sender {
         Some(Permission::New(room.max(self.mss)))
     }
 
+    /// Whether a segment left at this very time.
+    pub(crate) fn has_just_sent(&self, now: Instant) -> bool {
+        self.last_sent == now
+    }
+
+    /// Whether the congestion window or the pacing holds the next full segment back.
+    pub(crate) fn is_held(&self, now: Instant) -> bool {
+        self.window() < self.in_flight() + self.mss || self.paced_until(now).is_some()
+    }
+
     fn wait_for_room(&mut self) {
         // Who waits for the answer to a time-out waits for nothing else.
         let may_have_more = self.backoff == 0 || self.in_flight() == 0;

@@ -11,7 +11,7 @@
 //! Flags are S, F, R, P, E, W and `.` for ACK. Sequence numbers count from each end's SYN, as `first:after last`, where
 //! SYN and FIN take none in this notation. `sack 5:6,8:9` adds blocks; `ts value echo` timestamps; `mss`, `ws`, `sackok`
 //! the options of a SYN; `ce` a congestion mark. A line that expects says only what it checks beside flags and numbers;
-//! PSH is not checked. All that leaves must be expected, in order.
+//! PSH is checked where it says `psh`. All that leaves must be expected, in order.
 
 use heddle_utcp::segment::{Flags, Range, SEQUENCE_BASE, SynOptions, Timestamps};
 use heddle_utcp::{BufferPool, Connection, Ecn, Header, Instant, Options};
@@ -161,7 +161,8 @@ impl Script {
         let (wanted, bytes, ecn) = self.parse(line, words, self.iss, IRS);
         let shown = self.show(&(sent_at, sent, sent_bytes, sent_ecn));
         assert_eq!((sent_at, sent.seq, sent_bytes), (at, wanted.seq, bytes), "`{line}` but {shown}");
-        let flags = Flags { psh: wanted.flags.psh, ..sent.flags };
+        let psh = if words.contains(&"psh") { sent.flags.psh } else { wanted.flags.psh };
+        let flags = Flags { psh, ..sent.flags };
         assert_eq!((flags, sent.ack.is_some()), (wanted.flags, wanted.ack.is_some()), "`{line}` but {shown}");
         assert!(wanted.ack == Some(0) || wanted.ack == sent.ack, "`{line}` but {shown}");
         if words.contains(&"win") {
@@ -219,6 +220,7 @@ impl Script {
                 }
                 "ce" => ecn = Ecn::Ce,
                 "ect" => ecn = Ecn::Ect,
+                "psh" => {}
                 _ => panic!("{line}"),
             }
         }
