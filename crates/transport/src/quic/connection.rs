@@ -119,7 +119,9 @@ pub(super) struct Connection {
     /// Since when the peer has waited for a datagram of ours, which acknowledges its own; and whether the window is why.
     owed_since: Option<Instant>,
     is_window_full: bool,
+    /// Since when the circuits that share it are counted, and when it was last looked whether that is long enough.
     epoch_since: Instant,
+    counted_at: Instant,
     heard_at: Instant,
     probed_at: Instant,
     notices: Notices,
@@ -175,6 +177,7 @@ impl Connection {
             owed_since: None,
             is_window_full: false,
             epoch_since: now,
+            counted_at: now,
             heard_at: now,
             probed_at: now,
             notices: Notices::default(),
@@ -548,6 +551,10 @@ impl Connection {
 
     /// Tells the controller, from time to time, how many circuits it stands for.
     fn count_circuits(&mut self, now: Instant) {
+        // Cells come many at a time, and one look is enough for all.
+        if core::mem::replace(&mut self.counted_at, now) == now {
+            return;
+        }
         if now.since(self.epoch_since) >= EPOCH_MIN.max(self.quinn.rtt()) {
             self.epoch_since = now;
             if let Some(flows) = self.flows.next_epoch() {
