@@ -255,6 +255,8 @@ impl Endpoint for QuicEndpoint {
             });
             out.extend_from_slice(&scratch);
             self.scratch = scratch;
+            // What leaves makes room, and so does what a stream's window refuses: the relay wants to hear of it.
+            self.links.note(key, Want::Speak);
             if transmit.is_some() {
                 self.links.next_turn(Want::Transmit);
                 return transmit;

@@ -34,7 +34,9 @@ pub(super) struct Port {
     limited: usize,
     /// Something may have come in, or may have to be sent.
     stirred: bool,
-    unsent: bool,
+    pub(super) unsent: bool,
+    /// It may have something to say of connections, since all that was to be sent has left.
+    unheard: bool,
     /// Bytes of cells that the rate for writing was charged with and that have not left as datagrams.
     charged_bytes: usize,
 }
@@ -55,6 +57,7 @@ impl Ports {
             limited: 0,
             stirred: false,
             unsent: false,
+            unheard: false,
             charged_bytes: 0,
         };
         Ports(endpoints.into_iter().map(port).collect())
@@ -115,6 +118,14 @@ impl Ports {
     /// The link of a connection, if it is ready.
     pub fn link(&self, port: usize, conn: ConnId) -> Option<LinkKey> {
         self.0[port].links.get(&conn).copied()
+    }
+
+    /// An endpoint that has sent all it had, and was not heard since. What becomes of capacity is only sure then: a relay that
+    /// heard it sooner would never hear of the room that sending made.
+    pub fn next_unheard(&mut self) -> Option<usize> {
+        let index = self.0.iter().position(|port| port.unheard)?;
+        self.0[index].unheard = false;
+        Some(index)
     }
 
     /// An endpoint in which something may have happened since this was last asked.
@@ -245,13 +256,13 @@ impl Ports {
                 if max_bytes < DATAGRAM_LEN_MAX && port.charged_bytes == 0 {
                     // Only what the transport itself has to say is left.
                     core.rates.wait(now, Direction::Write, Traffic::Relayed);
-                    port.unsent = false;
+                    (port.unsent, port.unheard) = (false, true);
                     continue;
                 }
                 max_bytes = max_bytes.max(DATAGRAM_LEN_MAX);
             }
             let Some(transmit) = port.endpoint.poll_transmit(now, max_bytes, out) else {
-                port.unsent = false;
+                (port.unsent, port.unheard) = (false, true);
                 continue;
             };
             // What left makes room for more.
