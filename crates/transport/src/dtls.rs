@@ -207,9 +207,9 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some(key) = self.links.due(now) {
+        while let Some((key, late)) = self.links.due(now) {
             let lap = self.stopwatch.begin();
-            self.on_timer(now, key);
+            self.on_timer(now, key, late);
             self.stopwatch.end(lap, Step::Timer);
         }
     }

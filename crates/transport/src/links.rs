@@ -9,13 +9,16 @@
 
 use core::net::IpAddr;
 use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};
-use heddle_proto::time::Instant;
+use heddle_proto::time::{Duration, Instant};
 use slotmap::{Key, KeyData, SlotMap};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Bytes of a token, by which a dialler's first datagram is known.
 pub(crate) const TOKEN_LEN: usize = 20;
+
+/// A loop that is not short of time is late by less.
+const LATE_MIN: Duration = Duration::from_millis(100);
 
 pub(crate) type Token = [u8; TOKEN_LEN];
 
@@ -199,14 +202,14 @@ impl<C> Links<C> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// A connection whose time has come. It has no timer then.
-    pub(crate) fn due(&mut self, now: Instant) -> Option<LinkKey> {
+    /// A connection whose time has come, and how late we are, if that is so much that nobody looked meanwhile. It has no timer then.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<(LinkKey, Option<Duration>)> {
         let &(at, key) = self.timers.first().filter(|(at, _)| *at <= now)?;
         self.timers.remove(&(at, key));
         if let Some(link) = self.slots.get_mut(key) {
             link.timer = None;
         }
-        Some(key)
+        Some((key, Some(now.since(at)).filter(|late| *late >= LATE_MIN)))
     }
 
     /// A connection is to be looked at by then. A timer that is too early costs a look; moving it with every packet would cost

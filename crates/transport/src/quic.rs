@@ -230,8 +230,8 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some(key) = self.links.due(now) {
-            self.on_timer(now, key);
+        while let Some((key, late)) = self.links.due(now) {
+            self.on_timer(now, key, late);
         }
     }
 

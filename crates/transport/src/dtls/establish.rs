@@ -7,7 +7,7 @@ use crate::links::{LinkKey, Stage, Want};
 use core::net::SocketAddr;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
-use heddle_proto::time::Instant;
+use heddle_proto::time::{Duration, Instant};
 
 impl DtlsEndpoint {
     /// Makes a place for a connection. One whose token or id is taken has failed already.
@@ -84,11 +84,11 @@ impl DtlsEndpoint {
         self.links.look_at(key, timer);
     }
 
-    pub(super) fn on_timer(&mut self, now: Instant, key: LinkKey) {
+    pub(super) fn on_timer(&mut self, now: Instant, key: LinkKey, late: Option<Duration>) {
         match self.links.live_mut(key) {
             Some(connection) if connection.is_gone(now) => self.forget(key),
             Some(connection) => {
-                connection.handle_timeout(now);
+                connection.handle_timeout(now, late);
                 self.after(key);
             }
             None => {

@@ -393,7 +393,11 @@ impl Connection {
         (probe, Some(since + (7 * timeout).max(self.times.path_dead_min)))
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
+    pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
+        if let Some(late) = late {
+            self.gauge.forgive(now, late);
+        }
         if self.quinn.poll_timeout().is_some_and(|at| self.clock.ours(at) <= now) {
             self.quinn.handle_timeout(self.clock.std(now));
         }
@@ -406,7 +410,7 @@ impl Connection {
             State::Open => {
                 self.flows.handle_timeout(now, &mut self.quinn);
                 let (probe, death) = self.probe_and_death();
-                if death.is_some_and(|at| at <= now) {
+                if death.is_some_and(|at| at <= now) && late.is_none() {
                     self.give_up(now, ConnectionError::PathDead);
                 } else if probe <= now {
                     self.probed_at = now;

@@ -8,7 +8,7 @@ use crate::links::{LinkKey, Stage, Token, Want};
 use core::fmt;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
-use heddle_proto::time::Instant;
+use heddle_proto::time::{Duration, Instant};
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, ConnectionId, Incoming, NoneTokenStore, ServerConfig};
 use std::sync::Arc;
@@ -115,9 +115,9 @@ impl QuicEndpoint {
         self.links.look_at(key, timer);
     }
 
-    pub(super) fn on_timer(&mut self, now: Instant, key: LinkKey) {
+    pub(super) fn on_timer(&mut self, now: Instant, key: LinkKey, late: Option<Duration>) {
         if let Some(connection) = self.links.live_mut(key) {
-            connection.handle_timeout(now);
+            connection.handle_timeout(now, late);
             self.after(now, key);
         } else if self.links.take_waiting(key).is_some() {
             // The dialler did not come.
