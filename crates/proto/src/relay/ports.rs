@@ -136,9 +136,9 @@ impl Ports {
         Some(index)
     }
 
-    /// Tells endpoints which flows are to be read.
+    /// Tells endpoints which flows are to be read. Of two words on one flow the later one counts.
     pub fn apply_holds(&mut self, core: &mut Core) {
-        while let Some(hold) = core.flows.holds.pop() {
+        for hold in core.flows.holds.drain(..) {
             let Some(flows) = core.links.get(hold.link).and_then(|link| link.flows()) else {
                 continue;
             };
