@@ -12,7 +12,6 @@
 
 mod connection;
 mod control;
-mod establish;
 mod flow;
 mod flows;
 pub mod fuzz;
@@ -20,6 +19,7 @@ pub mod fuzz;
 mod hostile;
 mod ids;
 mod key;
+mod links;
 mod options;
 mod path;
 mod session;
@@ -27,7 +27,6 @@ mod shared;
 
 pub use options::{CongestionControl, DtlsOptions, InvalidOptions};
 
-use crate::links::{LinkKey, Links, Want};
 use connection::Connection;
 use core::fmt;
 use flow::Lent;
@@ -43,9 +42,13 @@ use heddle_proto::time::Instant;
 use heddle_utcp::BufferPool;
 use ids::SessionId;
 use key::OurKey;
-use slotmap::SecondaryMap;
-use std::collections::BTreeMap;
+use links::{Link, LinkKey, Stage};
+use slotmap::SlotMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zeroize::Zeroizing;
+
+/// Bytes of a token.
+const TOKEN_LEN: usize = 20;
 
 /// Our time as TCP counts it.
 fn tcp(now: Instant) -> heddle_utcp::Instant {
@@ -58,10 +61,14 @@ pub struct DtlsEndpoint {
     key: OurKey,
     rng: Rng,
     pool: BufferPool,
-    links: Links<Connection>,
-    /// What datagrams to us begin with.
+    links: SlotMap<LinkKey, Link>,
     ids: BTreeMap<SessionId, LinkKey>,
-    our_ids: SecondaryMap<LinkKey, SessionId>,
+    tokens: BTreeMap<[u8; TOKEN_LEN], LinkKey>,
+    timers: BTreeSet<(Instant, LinkKey)>,
+    /// Links that may have something to send, to lend, or to say.
+    dirty: VecDeque<LinkKey>,
+    readable: VecDeque<LinkKey>,
+    noisy: VecDeque<LinkKey>,
     lent: Lent,
     strangers: u64,
     dropped: u64,
@@ -82,9 +89,13 @@ impl DtlsEndpoint {
             rng: seed.child("sessions", 0).rng(),
             pool: BufferPool::new(options.pool_bytes_max),
             options,
-            links: Links::new(),
+            links: SlotMap::with_key(),
             ids: BTreeMap::new(),
-            our_ids: SecondaryMap::new(),
+            tokens: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            dirty: VecDeque::new(),
+            readable: VecDeque::new(),
+            noisy: VecDeque::new(),
             lent: Lent::new(),
             strangers: 0,
             dropped: 0,
@@ -122,7 +133,7 @@ impl DtlsEndpoint {
             return None;
         };
         let lap = self.stopwatch.begin();
-        let connection = self.links.live_mut(key)?;
+        let connection = self.live(key)?;
         let is_dropped = connection.handle_records(now, records, datagram.len());
         self.stopwatch.end(lap, Step::Inject);
         self.dropped += u64::from(is_dropped);
@@ -140,15 +151,22 @@ impl DtlsEndpoint {
         let by_id = ids::split_id(datagram).and_then(|(id, rest)| Some((*self.ids.get(id)?, rest)));
         let (key, records) = by_id.or_else(|| {
             let (token, rest) = ids::split_token(datagram)?;
-            Some((self.links.by_token(token)?, rest))
+            Some((*self.tokens.get(token)?, rest))
         })?;
-        self.links.get(key).filter(|link| link.peer == address)?;
-        if by_id.is_none() {
+        let link = self.links.get(key).filter(|link| link.address == address)?;
+        if by_id.is_none() && matches!(link.stage, Stage::Waiting { .. }) {
             self.accept(now, key, from.from);
         }
         // The whole address stays as it was when the session began.
-        let is_peer = self.links.live(key).is_some_and(|connection| connection.peer() == from.from);
+        let is_peer = self.live(key).is_some_and(|connection| connection.peer() == from.from);
         is_peer.then_some((key, records))
+    }
+
+    fn live(&mut self, key: LinkKey) -> Option<&mut Connection> {
+        match &mut self.links.get_mut(key)?.stage {
+            Stage::Live(connection) => Some(connection),
+            Stage::Waiting { .. } | Stage::Failed(_) => None,
+        }
     }
 }
 
@@ -180,13 +198,14 @@ impl Endpoint for DtlsEndpoint {
 
     fn close(&mut self, now: Instant, conn: ConnId) {
         let key = LinkKey::of(conn);
-        match self.links.live_mut(key) {
-            Some(connection) => {
+        match self.links.get_mut(key).map(|link| &mut link.stage) {
+            Some(Stage::Live(connection)) => {
                 connection.close(now);
-                self.links.spend_token(key);
+                self.spend_token(key);
                 self.after(key);
             }
-            None => self.forget(key),
+            Some(_) => self.forget(key),
+            None => {}
         }
     }
 
@@ -207,47 +226,58 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some((key, late)) = self.links.due(now) {
+        while let Some(&(at, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
+            self.timers.remove(&(at, key));
+            if let Some(link) = self.links.get_mut(key) {
+                link.timer = None;
+            }
             let lap = self.stopwatch.begin();
-            self.on_timer(now, key, late);
+            self.on_timer(now, key);
             self.stopwatch.end(lap, Step::Timer);
         }
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.links.next_timer()
+        self.timers.first().map(|(at, _)| *at)
     }
 
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
         if max_bytes == 0 {
             return None;
         }
-        while let Some(key) = self.links.first(Want::Transmit) {
+        while let Some(&key) = self.dirty.front() {
             let batch_max = self.options.batch_datagrams_max;
             let stopwatch = self.stopwatch.clone();
-            let transmit = self.links.live_mut(key).and_then(|connection| {
+            let transmit = self.live(key).and_then(|connection| {
                 let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
                 connection.poll_transmit(now, datagrams, &stopwatch, out)
             });
             // What leaves makes room, which the relay wants to hear of.
-            self.links.note(key, Want::Speak);
+            self.note_noisy(key);
             if transmit.is_some() {
-                self.links.next_turn(Want::Transmit);
+                self.dirty.rotate_left(1);
                 return transmit;
             }
-            self.links.done(Want::Transmit);
+            self.dirty.pop_front();
+            if let Some(link) = self.links.get_mut(key) {
+                link.is_dirty = false;
+            }
             self.rest(now, key);
         }
         None
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
-        while let Some(key) = self.links.first(Want::Speak) {
+        while let Some(&key) = self.noisy.front() {
             if let Some(event) = self.event_of(key) {
                 return Some((key.conn(), event));
             }
-            self.links.done(Want::Speak);
-            if self.links.live(key).is_some_and(|connection| connection.is_gone(now)) {
+            self.noisy.pop_front();
+            let Some(link) = self.links.get_mut(key) else {
+                continue;
+            };
+            link.is_noisy = false;
+            if matches!(&link.stage, Stage::Live(connection) if connection.is_gone(now)) {
                 self.forget(key);
             }
         }
@@ -256,19 +286,24 @@ impl Endpoint for DtlsEndpoint {
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
         let mut found = None;
-        while let Some(key) = self.links.first(Want::Read) {
-            let cell =
-                self.links.live_mut(key).and_then(|connection| connection.next_cell(now, &mut self.lent));
+        while let Some(&key) = self.readable.front() {
+            let cell = match self.links.get_mut(key).map(|link| &mut link.stage) {
+                Some(Stage::Live(connection)) => connection.next_cell(now, &mut self.lent),
+                _ => None,
+            };
             if let Some(cell) = cell {
                 found = Some((key, cell));
                 break;
             }
-            self.links.done(Want::Read);
+            self.readable.pop_front();
+            if let Some(link) = self.links.get_mut(key) {
+                link.is_readable = false;
+            }
             self.after(key);
         }
         let (key, (circ_id, command)) = found?;
         // Reading opens the peer's window, which it must hear of.
-        self.links.note(key, Want::Transmit);
+        self.note_dirty(key);
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
@@ -278,14 +313,23 @@ impl Endpoint for DtlsEndpoint {
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
         let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.hold(circ_id, hold);
-            self.links.note_if(key, Want::Read, Connection::has_readable);
+        let Some(connection) = self.live(key) else {
+            return;
+        };
+        connection.hold(circ_id, hold);
+        let is_readable = connection.has_readable();
+        if let Some(link) = self.links.get_mut(key).filter(|_| is_readable)
+            && !core::mem::replace(&mut link.is_readable, true)
+        {
+            self.readable.push_back(key);
         }
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
+        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
+            Some(Stage::Live(connection)) => connection.capacity(),
+            _ => 0,
+        }
     }
 
     fn send(
@@ -297,7 +341,7 @@ impl Endpoint for DtlsEndpoint {
         body: &Body,
     ) -> FlowState {
         let key = LinkKey::of(conn);
-        let Some(connection) = self.links.live_mut(key) else {
+        let Some(connection) = self.live(key) else {
             return FlowState::Open;
         };
         let state = connection.send(now, circ_id, command, body);
@@ -306,7 +350,10 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
+        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
+            Some(Stage::Live(connection)) => connection.stats(),
+            _ => ConnectionStats::default(),
+        }
     }
 }
 
