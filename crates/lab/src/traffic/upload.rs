@@ -1,6 +1,6 @@
 //! An upload without end.
 //!
-//! 1. One stream is written to as fast as it takes bytes.
+//! 1. One stream is written to as fast as it takes bytes, as long as no more than 4 MiB of it are on the way.
 //! 2. Every second the server is asked what has reached it: what was written says little, because buffers on the way
 //!    hold megabytes.
 //! 3. The measurement begins when what comes in a second is steady (see [`Steady`]), at the latest after
@@ -8,11 +8,13 @@
 //!
 //! A stream that breaks is opened again a second later.
 
+use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::CHUNK;
+use super::peer::Peer;
 use super::report::{Event, Identity, Journal, Report};
 use super::route::{Route, Stage};
 use super::server::Server;
@@ -21,6 +23,12 @@ use super::timing::Steady;
 use crate::error::{Error, Result};
 
 const SECOND: Duration = Duration::from_secs(1);
+/// Bytes that may be on the way to the server. Stock Tor's onion proxy reads one stream for as long as there is more of it and
+/// does nothing else meanwhile, so that a writer who is always quicker stops it for seconds, with all SENDMEs unread. This is
+/// more than the windows on the way hold, so that they are what limits the upload: 27 MB/s at a round trip of 150 ms.
+const UNDER_WAY_MAX: u64 = 4 << 20;
+/// How often it is looked whether more has arrived.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What an uploading client does.
 #[derive(Clone, Debug)]
@@ -51,7 +59,7 @@ pub fn run_upload(
     let over = Stop::default();
     let (failed, failures) = channel();
     thread::scope(|scope| {
-        scope.spawn(|| write(options, &over, &failed));
+        scope.spawn(|| write(options, server, &over, &failed));
         tick(options, server, stop, &failures, &mut journal);
         over.ask();
     });
@@ -67,7 +75,7 @@ fn tick(
     journal: &mut Journal<'_>,
 ) {
     let begun = journal.begun();
-    let sunk = || server.sunk(options.number).unwrap_or(0);
+    let sunk = || sunk(options, server);
     let (mut ticked, mut before) = (begun, sunk());
     let (mut steady, mut measured) = (Steady::default(), false);
     for second in 1.. {
@@ -94,9 +102,9 @@ fn tick(
 }
 
 /// Writes until told to stop, and tells what failed.
-fn write(options: &UploadOptions, over: &Stop, failed: &Sender<(Stage, Error)>) {
+fn write(options: &UploadOptions, server: &Server, over: &Stop, failed: &Sender<(Stage, Error)>) {
     while !over.is_asked() {
-        let failure = write_stream(options, over);
+        let failure = write_stream(options, server, over);
         // Nobody listens any more when the client is at its end.
         if failed.send(failure).is_err() || !over.sleep_until(Instant::now() + SECOND) {
             return;
@@ -105,26 +113,45 @@ fn write(options: &UploadOptions, over: &Stop, failed: &Sender<(Stage, Error)>) 
 }
 
 /// Writes to one stream until it breaks, which it always does in the end.
-fn write_stream(options: &UploadOptions, over: &Stop) -> (Stage, Error) {
+fn write_stream(options: &UploadOptions, server: &Server, over: &Stop) -> (Stage, Error) {
     let mut peer = match options.route.open_peer(over) {
         Ok(peer) => peer,
         Err(error) => return (Stage::Open, error),
     };
-    if let Err(error) = peer.send(format!("SINK {}\r\n\r\n", options.number).as_bytes()) {
-        return (Stage::Transfer, error);
+    let before = sunk(options, server);
+    match write_chunks(options, &mut peer, &|| sunk(options, server) - before) {
+        Ok(never) => match never {},
+        Err(error) => (Stage::Transfer, error),
     }
+}
+
+/// Writes as long as the server, of which `arrived` tells, keeps up.
+fn write_chunks(options: &UploadOptions, peer: &mut Peer, arrived: &dyn Fn() -> u64) -> Result<Infallible> {
+    peer.send(format!("SINK {}\r\n\r\n", options.number).as_bytes())?;
     let chunk = vec![0; CHUNK];
+    let mut written = 0;
     loop {
+        written += CHUNK as u64;
         peer.begin();
-        if let Err(error) = peer.send(&chunk) {
-            return (Stage::Transfer, error);
+        while written > arrived() + UNDER_WAY_MAX {
+            peer.listen(LOOK, "the server")?;
         }
+        peer.begin();
+        peer.send(&chunk)?;
     }
+}
+
+/// What has arrived of this client's uploads so far, in bytes.
+fn sunk(options: &UploadOptions, server: &Server) -> u64 {
+    server.sunk(options.number).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use std::io::Read;
+    use std::net::TcpListener;
 
     fn options(server: &Server, number: usize) -> UploadOptions {
         let identity = Identity { label: "up".into(), seed: 1, ..Identity::default() };
@@ -151,6 +178,47 @@ mod tests {
         assert_eq!((server.sunk(2), server.sunk(64)), (Some(0), None));
         let told: f64 = seconds.iter().map(|(kb_s, _)| kb_s * 1000.0).sum();
         assert!(server.sunk(3).unwrap() as f64 >= told * 0.9);
+    }
+
+    /// An upload to somebody who takes all, while the server that counts gets nothing. Returns what was taken, and what failed.
+    fn upload_uncounted(leave: bool) -> (u64, BTreeMap<String, u64>) {
+        let (server, taker) = (Server::start().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+        let uncounted =
+            UploadOptions { route: Route::direct(taker.local_addr().unwrap().into()), ..options(&server, 5) };
+        let stop = Stop::default();
+        thread::scope(|scope| {
+            let taking = scope.spawn(|| {
+                let (mut stream, mut taken) = (taker.accept().unwrap().0, 0);
+                let mut chunk = vec![0; CHUNK];
+                loop {
+                    let len = stream.read(&mut chunk).unwrap();
+                    taken += len as u64;
+                    match len {
+                        0 => return taken,
+                        _ if leave && taken > UNDER_WAY_MAX => return taken,
+                        _ => {}
+                    }
+                }
+            });
+            let report = run_upload(&uncounted, &server, &stop, &mut |event| {
+                if matches!(event, Event::Failure { .. } | Event::Measuring { .. }) {
+                    stop.ask();
+                }
+            });
+            (taking.join().unwrap(), report.unwrap().failures)
+        })
+    }
+
+    #[test]
+    fn what_is_on_the_way_is_bounded() {
+        let head = b"SINK 5\r\n\r\n".len() as u64;
+        assert_eq!(upload_uncounted(false), (UNDER_WAY_MAX + head, BTreeMap::new()));
+    }
+
+    #[test]
+    fn a_server_that_leaves_is_noticed_while_the_upload_waits() {
+        let failures = upload_uncounted(true).1;
+        assert_eq!(failures, BTreeMap::from([("transfer: closed".to_owned(), 1)]));
     }
 
     #[test]
