@@ -403,9 +403,10 @@ impl Shared {
         self.rtt_deviation = deviation;
     }
 
-    /// From now on a full packet has so many bytes.
+    /// From now on a full packet has so many bytes. One fits the window at its least, too: with less nothing would ever leave,
+    /// and so nothing would come that could open it.
     pub(crate) fn set_packet_bytes(&mut self, packet_bytes: u16) {
-        self.packets *= self.packet_bytes / f64::from(packet_bytes);
+        self.packets = (self.packets * self.packet_bytes / f64::from(packet_bytes)).max(PACKETS_MIN);
         self.packet_bytes = f64::from(packet_bytes);
     }
 
@@ -499,5 +500,18 @@ impl Losses {
 
     fn share(&self) -> f64 {
         self.lost / self.packets.max(200.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_at_its_least_takes_a_packet_that_grew() {
+        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO);
+        shared.restart();
+        shared.set_packet_bytes(1452);
+        assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
     }
 }

@@ -12,6 +12,7 @@
 
 mod connection;
 mod control;
+mod establish;
 mod flow;
 mod flows;
 pub mod fuzz;
@@ -19,7 +20,6 @@ pub mod fuzz;
 mod hostile;
 mod ids;
 mod key;
-mod links;
 mod options;
 mod path;
 mod session;
@@ -27,6 +27,7 @@ mod shared;
 
 pub use options::{CongestionControl, DtlsOptions, InvalidOptions};
 
+use crate::links::{LinkKey, Links, Want};
 use connection::Connection;
 use core::fmt;
 use flow::Lent;
@@ -42,13 +43,9 @@ use heddle_proto::time::Instant;
 use heddle_utcp::BufferPool;
 use ids::SessionId;
 use key::OurKey;
-use links::{Link, LinkKey, Stage};
-use slotmap::SlotMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use slotmap::SecondaryMap;
+use std::collections::BTreeMap;
 use zeroize::Zeroizing;
-
-/// Bytes of a token.
-const TOKEN_LEN: usize = 20;
 
 /// Our time as TCP counts it.
 fn tcp(now: Instant) -> heddle_utcp::Instant {
@@ -61,14 +58,10 @@ pub struct DtlsEndpoint {
     key: OurKey,
     rng: Rng,
     pool: BufferPool,
-    links: SlotMap<LinkKey, Link>,
+    links: Links<Connection>,
+    /// What datagrams to us begin with.
     ids: BTreeMap<SessionId, LinkKey>,
-    tokens: BTreeMap<[u8; TOKEN_LEN], LinkKey>,
-    timers: BTreeSet<(Instant, LinkKey)>,
-    /// Links that may have something to send, to lend, or to say.
-    dirty: VecDeque<LinkKey>,
-    readable: VecDeque<LinkKey>,
-    noisy: VecDeque<LinkKey>,
+    our_ids: SecondaryMap<LinkKey, SessionId>,
     lent: Lent,
     strangers: u64,
     dropped: u64,
@@ -89,13 +82,9 @@ impl DtlsEndpoint {
             rng: seed.child("sessions", 0).rng(),
             pool: BufferPool::new(options.pool_bytes_max),
             options,
-            links: SlotMap::with_key(),
+            links: Links::new(),
             ids: BTreeMap::new(),
-            tokens: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            dirty: VecDeque::new(),
-            readable: VecDeque::new(),
-            noisy: VecDeque::new(),
+            our_ids: SecondaryMap::new(),
             lent: Lent::new(),
             strangers: 0,
             dropped: 0,
@@ -133,7 +122,7 @@ impl DtlsEndpoint {
             return None;
         };
         let lap = self.stopwatch.begin();
-        let connection = self.live(key)?;
+        let connection = self.links.live_mut(key)?;
         let is_dropped = connection.handle_records(now, records, datagram.len());
         self.stopwatch.end(lap, Step::Inject);
         self.dropped += u64::from(is_dropped);
@@ -151,22 +140,15 @@ impl DtlsEndpoint {
         let by_id = ids::split_id(datagram).and_then(|(id, rest)| Some((*self.ids.get(id)?, rest)));
         let (key, records) = by_id.or_else(|| {
             let (token, rest) = ids::split_token(datagram)?;
-            Some((*self.tokens.get(token)?, rest))
+            Some((self.links.by_token(token)?, rest))
         })?;
-        let link = self.links.get(key).filter(|link| link.address == address)?;
-        if by_id.is_none() && matches!(link.stage, Stage::Waiting { .. }) {
+        self.links.get(key).filter(|link| link.peer == address)?;
+        if by_id.is_none() {
             self.accept(now, key, from.from);
         }
         // The whole address stays as it was when the session began.
-        let is_peer = self.live(key).is_some_and(|connection| connection.peer() == from.from);
+        let is_peer = self.links.live(key).is_some_and(|connection| connection.peer() == from.from);
         is_peer.then_some((key, records))
-    }
-
-    fn live(&mut self, key: LinkKey) -> Option<&mut Connection> {
-        match &mut self.links.get_mut(key)?.stage {
-            Stage::Live(connection) => Some(connection),
-            Stage::Waiting { .. } | Stage::Failed(_) => None,
-        }
     }
 }
 
@@ -198,14 +180,13 @@ impl Endpoint for DtlsEndpoint {
 
     fn close(&mut self, now: Instant, conn: ConnId) {
         let key = LinkKey::of(conn);
-        match self.links.get_mut(key).map(|link| &mut link.stage) {
-            Some(Stage::Live(connection)) => {
+        match self.links.live_mut(key) {
+            Some(connection) => {
                 connection.close(now);
-                self.spend_token(key);
+                self.links.spend_token(key);
                 self.after(key);
             }
-            Some(_) => self.forget(key),
-            None => {}
+            None => self.forget(key),
         }
     }
 
@@ -226,58 +207,47 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(at, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
-            self.timers.remove(&(at, key));
-            if let Some(link) = self.links.get_mut(key) {
-                link.timer = None;
-            }
+        while let Some((key, late)) = self.links.due(now) {
             let lap = self.stopwatch.begin();
-            self.on_timer(now, key);
+            self.on_timer(now, key, late);
             self.stopwatch.end(lap, Step::Timer);
         }
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        self.links.next_timer()
     }
 
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
         if max_bytes == 0 {
             return None;
         }
-        while let Some(&key) = self.dirty.front() {
+        while let Some(key) = self.links.first(Want::Transmit) {
             let batch_max = self.options.batch_datagrams_max;
             let stopwatch = self.stopwatch.clone();
-            let transmit = self.live(key).and_then(|connection| {
+            let transmit = self.links.live_mut(key).and_then(|connection| {
                 let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
                 connection.poll_transmit(now, datagrams, &stopwatch, out)
             });
             // What leaves makes room, which the relay wants to hear of.
-            self.note_noisy(key);
+            self.links.note(key, Want::Speak);
             if transmit.is_some() {
-                self.dirty.rotate_left(1);
+                self.links.next_turn(Want::Transmit);
                 return transmit;
             }
-            self.dirty.pop_front();
-            if let Some(link) = self.links.get_mut(key) {
-                link.is_dirty = false;
-            }
+            self.links.done(Want::Transmit);
             self.rest(now, key);
         }
         None
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
-        while let Some(&key) = self.noisy.front() {
+        while let Some(key) = self.links.first(Want::Speak) {
             if let Some(event) = self.event_of(key) {
                 return Some((key.conn(), event));
             }
-            self.noisy.pop_front();
-            let Some(link) = self.links.get_mut(key) else {
-                continue;
-            };
-            link.is_noisy = false;
-            if matches!(&link.stage, Stage::Live(connection) if connection.is_gone(now)) {
+            self.links.done(Want::Speak);
+            if self.links.live(key).is_some_and(|connection| connection.is_gone(now)) {
                 self.forget(key);
             }
         }
@@ -286,24 +256,19 @@ impl Endpoint for DtlsEndpoint {
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
         let mut found = None;
-        while let Some(&key) = self.readable.front() {
-            let cell = match self.links.get_mut(key).map(|link| &mut link.stage) {
-                Some(Stage::Live(connection)) => connection.next_cell(now, &mut self.lent),
-                _ => None,
-            };
+        while let Some(key) = self.links.first(Want::Read) {
+            let cell =
+                self.links.live_mut(key).and_then(|connection| connection.next_cell(now, &mut self.lent));
             if let Some(cell) = cell {
                 found = Some((key, cell));
                 break;
             }
-            self.readable.pop_front();
-            if let Some(link) = self.links.get_mut(key) {
-                link.is_readable = false;
-            }
+            self.links.done(Want::Read);
             self.after(key);
         }
         let (key, (circ_id, command)) = found?;
         // Reading opens the peer's window, which it must hear of.
-        self.note_dirty(key);
+        self.links.note(key, Want::Transmit);
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
@@ -313,23 +278,14 @@ impl Endpoint for DtlsEndpoint {
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
         let key = LinkKey::of(conn);
-        let Some(connection) = self.live(key) else {
-            return;
-        };
-        connection.hold(circ_id, hold);
-        let is_readable = connection.has_readable();
-        if let Some(link) = self.links.get_mut(key).filter(|_| is_readable)
-            && !core::mem::replace(&mut link.is_readable, true)
-        {
-            self.readable.push_back(key);
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.hold(circ_id, hold);
+            self.links.note_if(key, Want::Read, Connection::has_readable);
         }
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
-            Some(Stage::Live(connection)) => connection.capacity(),
-            _ => 0,
-        }
+        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
     }
 
     fn send(
@@ -341,7 +297,7 @@ impl Endpoint for DtlsEndpoint {
         body: &Body,
     ) -> FlowState {
         let key = LinkKey::of(conn);
-        let Some(connection) = self.live(key) else {
+        let Some(connection) = self.links.live_mut(key) else {
             return FlowState::Open;
         };
         let state = connection.send(now, circ_id, command, body);
@@ -350,10 +306,7 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
-            Some(Stage::Live(connection)) => connection.stats(),
-            _ => ConnectionStats::default(),
-        }
+        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
     }
 }
 

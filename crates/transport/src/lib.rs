@@ -9,6 +9,7 @@ pub mod dtls;
 pub mod fuzz;
 mod fuzz_endpoint;
 pub mod link;
+mod links;
 mod padding;
 pub mod per_circuit;
 pub mod quic;

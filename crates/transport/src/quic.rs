@@ -12,6 +12,7 @@
 
 mod connection;
 mod crypto;
+mod establish;
 mod flow;
 mod flows;
 pub mod fuzz;
@@ -20,35 +21,31 @@ mod gauge;
 mod hostile;
 mod ids;
 mod lateness;
-mod links;
 mod options;
 mod shared;
 
 pub use options::{CongestionControl, InvalidOptions, QuicOptions};
 
+use crate::links::{LinkKey, Links, Token, Want};
 use bytes::BytesMut;
 use connection::{Clock, Connection};
 use core::fmt;
 use core::net::IpAddr;
 use crypto::{KEY_LEN, OurKey};
+use establish::server_config;
 use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::channel::{Isolation, Role, Scope};
+use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
-    FlowCell, FlowState, Transmit,
+    ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint, FlowCell, FlowState,
+    Transmit,
 };
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
 use ids::{ID_LEN, Ids};
-use links::{Link, LinkKey, Stage, server_config};
 use quinn_proto::{DatagramEvent, EcnCodepoint, EndpointConfig};
-use slotmap::SlotMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use zeroize::Zeroizing;
-
-/// Bytes of a token.
-const TOKEN_LEN: usize = 20;
 
 /// Datagrams that are copied into one allocation. quinn-proto keeps the packets whose frames wait, so that a flow which is
 /// not read, and of which each packet has little, may hold so many times its bytes; its window is far above that.
@@ -62,16 +59,10 @@ pub struct QuicEndpoint {
     ids: Ids,
     token_key: aws_lc_rs::hkdf::Prk,
     quinn: quinn_proto::Endpoint,
-    links: SlotMap<LinkKey, Link>,
+    links: Links<Connection>,
     by_handle: Vec<Option<LinkKey>>,
-    tokens: BTreeMap<[u8; TOKEN_LEN], LinkKey>,
     /// How many connections there are with each address.
     peers: BTreeMap<IpAddr, usize>,
-    timers: BTreeSet<(Instant, LinkKey)>,
-    /// Links that may have something to send, to lend, or to say.
-    dirty: VecDeque<LinkKey>,
-    readable: VecDeque<LinkKey>,
-    noisy: VecDeque<LinkKey>,
     scratch: Vec<u8>,
     /// The id that was last found to be ours, since most datagrams carry the same as the one before.
     last_id: Option<[u8; ID_LEN]>,
@@ -112,14 +103,9 @@ impl QuicEndpoint {
             ids,
             token_key,
             quinn,
-            links: SlotMap::with_key(),
+            links: Links::new(),
             by_handle: Vec::new(),
-            tokens: BTreeMap::new(),
             peers: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            dirty: VecDeque::new(),
-            readable: VecDeque::new(),
-            noisy: VecDeque::new(),
             scratch: Vec::new(),
             last_id: None,
             strangers: 0,
@@ -145,7 +131,7 @@ impl QuicEndpoint {
         match event {
             DatagramEvent::ConnectionEvent(handle, event) => {
                 let key = self.by_handle.get(handle.0).copied().flatten()?;
-                if let Some(connection) = self.live(key) {
+                if let Some(connection) = self.links.live_mut(key) {
                     connection.handle_datagram(now, event, len);
                 }
                 Some(key)
@@ -164,8 +150,8 @@ impl QuicEndpoint {
         let Some(head) = ids::head(datagram) else {
             return false;
         };
-        if let Ok(token) = <&[u8; TOKEN_LEN]>::try_from(head.to) {
-            let link = self.tokens.get(token).and_then(|key| self.links.get(*key));
+        if let Ok(token) = <&Token>::try_from(head.to) {
+            let link = self.links.by_token(token).and_then(|key| self.links.get(key));
             let address = from.from.ip().to_canonical();
             return head.is_initial && link.is_some_and(|link| link.peer == address);
         }
@@ -176,13 +162,6 @@ impl QuicEndpoint {
             self.last_id = Some(id);
         }
         true
-    }
-
-    fn live(&mut self, key: LinkKey) -> Option<&mut Connection> {
-        match &mut self.links.get_mut(key)?.stage {
-            Stage::Live(connection) => Some(connection),
-            Stage::Waiting { .. } | Stage::Failed(_) => None,
-        }
     }
 }
 
@@ -207,37 +186,20 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {
-        let (role, token, peer) = (options.role, options.secrets.token, options.peer.ip().to_canonical());
-        let deadline = now + self.options.listen_timeout;
-        let is_free = role == Role::Initiator || !self.tokens.contains_key(&token);
-        let stage = match role {
-            Role::Responder if is_free => Stage::Waiting { options: Box::new(options), deadline },
-            Role::Responder => Stage::Failed(ConnectionError::NoAnswer),
-            Role::Initiator => {
-                let key = self.insert(Stage::Failed(ConnectionError::NoAnswer), peer, None);
-                if let Err(error) = self.dial(now, key, options) {
-                    self.links[key].stage = Stage::Failed(error);
-                    self.after(now, key);
-                }
-                return key.conn();
-            }
-        };
-        let key = self.insert(stage, peer, is_free.then_some(token));
-        self.set_timer(key, Some(deadline));
+        let key = self.begin(now, options);
         self.after(now, key);
         key.conn()
     }
 
     fn close(&mut self, now: Instant, conn: ConnId) {
         let key = LinkKey::of(conn);
-        match self.links.get_mut(key).map(|link| &mut link.stage) {
-            Some(Stage::Live(connection)) => {
+        match self.links.live_mut(key) {
+            Some(connection) => {
                 connection.close(now);
-                self.spend_token(key);
+                self.links.spend_token(key);
                 self.after(now, key);
             }
-            Some(_) => self.forget(key),
-            None => {}
+            None => self.forget(key),
         }
     }
 
@@ -268,43 +230,38 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&(at, key)) = self.timers.first().filter(|(at, _)| *at <= now) {
-            self.timers.remove(&(at, key));
-            if let Some(link) = self.links.get_mut(key) {
-                link.timer = None;
-            }
-            self.on_timer(now, key);
+        while let Some((key, late)) = self.links.due(now) {
+            self.on_timer(now, key, late);
         }
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        self.links.next_timer()
     }
 
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
         if max_bytes == 0 {
             return None;
         }
-        while let Some(&key) = self.dirty.front() {
+        while let Some(key) = self.links.first(Want::Transmit) {
             let batch_max = self.options.batch_datagrams_max;
             // quinn-proto wants an empty buffer.
             let is_empty = out.is_empty();
             let mut scratch = core::mem::take(&mut self.scratch);
             scratch.clear();
-            let transmit = self.live(key).and_then(|connection| {
+            let transmit = self.links.live_mut(key).and_then(|connection| {
                 let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
                 connection.poll_transmit(now, datagrams, if is_empty { out } else { &mut scratch })
             });
             out.extend_from_slice(&scratch);
             self.scratch = scratch;
+            // What leaves makes room, and so does what a stream's window refuses: the relay wants to hear of it.
+            self.links.note(key, Want::Speak);
             if transmit.is_some() {
-                self.dirty.rotate_left(1);
+                self.links.next_turn(Want::Transmit);
                 return transmit;
             }
-            self.dirty.pop_front();
-            if let Some(link) = self.links.get_mut(key) {
-                link.is_dirty = false;
-            }
+            self.links.done(Want::Transmit);
             self.rest(key);
         }
         None
@@ -312,16 +269,12 @@ impl Endpoint for QuicEndpoint {
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
         let _ = now;
-        while let Some(&key) = self.noisy.front() {
+        while let Some(key) = self.links.first(Want::Speak) {
             if let Some(event) = self.event_of(key) {
                 return Some((key.conn(), event));
             }
-            self.noisy.pop_front();
-            let Some(link) = self.links.get_mut(key) else {
-                continue;
-            };
-            link.is_noisy = false;
-            if matches!(&link.stage, Stage::Live(connection) if connection.is_gone()) {
+            self.links.done(Want::Speak);
+            if self.links.live(key).is_some_and(Connection::is_gone) {
                 self.forget(key);
             }
         }
@@ -330,28 +283,18 @@ impl Endpoint for QuicEndpoint {
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
         let mut found = None;
-        while let Some(&key) = self.readable.front() {
-            let cell = match self.links.get_mut(key).map(|link| &mut link.stage) {
-                Some(Stage::Live(connection)) => connection.next_cell(),
-                _ => None,
-            };
-            if let Some(cell) = cell {
+        while let Some(key) = self.links.first(Want::Read) {
+            if let Some(cell) = self.links.live_mut(key).and_then(Connection::next_cell) {
                 found = Some((key, cell));
                 break;
             }
-            self.readable.pop_front();
-            if let Some(link) = self.links.get_mut(key) {
-                link.is_readable = false;
-            }
+            self.links.done(Want::Read);
             self.after(now, key);
         }
         let (key, (circ_id, command)) = found?;
         // Reading gives the peer credit, which it must hear of.
-        self.note_dirty(key);
-        let body = match self.links.get(key).map(|link| &link.stage) {
-            Some(Stage::Live(connection)) => connection.lent(),
-            _ => return None,
-        };
+        self.links.note(key, Want::Transmit);
+        let body = self.links.live(key)?.lent();
         Some(FlowCell { conn: key.conn(), circ_id, command, body })
     }
 
@@ -361,23 +304,14 @@ impl Endpoint for QuicEndpoint {
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
         let key = LinkKey::of(conn);
-        let Some(connection) = self.live(key) else {
-            return;
-        };
-        connection.hold(circ_id, hold);
-        let is_readable = connection.has_readable();
-        if let Some(link) = self.links.get_mut(key).filter(|_| is_readable)
-            && !core::mem::replace(&mut link.is_readable, true)
-        {
-            self.readable.push_back(key);
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.hold(circ_id, hold);
+            self.links.note_if(key, Want::Read, Connection::has_readable);
         }
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
-            Some(Stage::Live(connection)) => connection.capacity(),
-            _ => 0,
-        }
+        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
     }
 
     fn send(
@@ -389,19 +323,16 @@ impl Endpoint for QuicEndpoint {
         body: &Body,
     ) -> FlowState {
         let key = LinkKey::of(conn);
-        let Some(connection) = self.live(key) else {
+        let Some(connection) = self.links.live_mut(key) else {
             return FlowState::Open;
         };
         let state = connection.send(now, circ_id, command, body);
-        self.note_dirty(key);
+        self.links.note(key, Want::Transmit);
         state
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        match self.links.get(LinkKey::of(conn)).map(|link| &link.stage) {
-            Some(Stage::Live(connection)) => connection.stats(),
-            _ => ConnectionStats::default(),
-        }
+        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
     }
 }
 

@@ -76,7 +76,10 @@ impl Core {
             Ok(Sendme::Unauthenticated) if min_version == 0 => end.digests.check_version_0(),
             _ => Err(Violation::WrongDigest),
         };
-        let context = SendmeContext { channel_blocked: end.held_back, queued_cells };
+        // Our streams are held back at half as many cells as stock's, fewer than Vegas means to have waiting. Said all the time,
+        // that would shrink the window until the queue runs dry now and then; in slow start it says that more would only wait.
+        let channel_blocked = end.held_back && end.flow.snapshot().slow_start;
+        let context = SendmeContext { channel_blocked, queued_cells };
         let was_full = end.flow.room() == 0;
         match checked.and_then(|()| end.flow.on_sendme(now, context)) {
             Ok(()) if was_full != (end.flow.room() == 0) => self.update_interests(key),

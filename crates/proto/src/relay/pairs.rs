@@ -151,8 +151,8 @@ impl Relay {
         }
     }
 
-    /// Takes what an endpoint has for us: what became of its connections, then cells.
-    pub(super) fn drain_port(&mut self, now: Instant, port: usize) {
+    /// Hears what became of an endpoint's connections. Whoever does something about it may have more to send.
+    pub(super) fn hear_port(&mut self, now: Instant, port: usize) {
         while let Some((conn, event)) = self.ports.0[port].endpoint.poll_event(now) {
             match (event, self.ports.link(port, conn)) {
                 (ConnectionEvent::Ready, None) => self.on_ready(now, port, conn),
@@ -160,8 +160,8 @@ impl Relay {
                 (event, Some(link)) => self.ports.on_event(&mut self.core, link, event),
                 (_, None) => {}
             }
+            self.ports.0[port].unsent = true;
         }
-        self.ports.drain(&mut self.core, now, port);
     }
 
     fn on_ready(&mut self, now: Instant, port: usize, conn: ConnId) {

@@ -34,7 +34,9 @@ pub(super) struct Port {
     limited: usize,
     /// Something may have come in, or may have to be sent.
     stirred: bool,
-    unsent: bool,
+    pub(super) unsent: bool,
+    /// It may have something to say of connections, since all that was to be sent has left.
+    unheard: bool,
     /// Bytes of cells that the rate for writing was charged with and that have not left as datagrams.
     charged_bytes: usize,
 }
@@ -55,6 +57,7 @@ impl Ports {
             limited: 0,
             stirred: false,
             unsent: false,
+            unheard: false,
             charged_bytes: 0,
         };
         Ports(endpoints.into_iter().map(port).collect())
@@ -117,6 +120,14 @@ impl Ports {
         self.0[port].links.get(&conn).copied()
     }
 
+    /// An endpoint that has sent all it had, and was not heard since. What becomes of capacity is only sure then: a relay that
+    /// heard it sooner would never hear of the room that sending made.
+    pub fn next_unheard(&mut self) -> Option<usize> {
+        let index = self.0.iter().position(|port| port.unheard)?;
+        self.0[index].unheard = false;
+        Some(index)
+    }
+
     /// An endpoint in which something may have happened since this was last asked.
     pub fn next_stirred(&mut self) -> Option<usize> {
         let index = self.0.iter().position(|port| port.stirred)?;
@@ -125,9 +136,9 @@ impl Ports {
         Some(index)
     }
 
-    /// Tells endpoints which flows are to be read.
+    /// Tells endpoints which flows are to be read. Of two words on one flow the later one counts.
     pub fn apply_holds(&mut self, core: &mut Core) {
-        while let Some(hold) = core.flows.holds.pop() {
+        for hold in core.flows.holds.drain(..) {
             let Some(flows) = core.links.get(hold.link).and_then(|link| link.flows()) else {
                 continue;
             };
@@ -245,13 +256,13 @@ impl Ports {
                 if max_bytes < DATAGRAM_LEN_MAX && port.charged_bytes == 0 {
                     // Only what the transport itself has to say is left.
                     core.rates.wait(now, Direction::Write, Traffic::Relayed);
-                    port.unsent = false;
+                    (port.unsent, port.unheard) = (false, true);
                     continue;
                 }
                 max_bytes = max_bytes.max(DATAGRAM_LEN_MAX);
             }
             let Some(transmit) = port.endpoint.poll_transmit(now, max_bytes, out) else {
-                port.unsent = false;
+                (port.unsent, port.unheard) = (false, true);
                 continue;
             };
             // What left makes room for more.

@@ -513,8 +513,10 @@ impl Node for Relay {
                 }
             } else if let Some(output) = self.ports.transmit(&mut self.core, now, buf) {
                 return output;
+            } else if let Some(port) = self.ports.next_unheard() {
+                self.hear_port(now, port);
             } else if let Some(port) = self.ports.next_stirred() {
-                self.drain_port(now, port);
+                self.ports.drain(&mut self.core, now, port);
             } else {
                 return Output::Timeout(Some(self.next_timeout()));
             }

@@ -157,26 +157,26 @@ impl Bench {
     }
 
     pub fn with_seed(config: RelayConfig, seed: u64) -> Self {
-        Self::make(config, seed, false)
+        Self::make(config, seed, None)
     }
 
     /// A relay that forms pairs. The UDP port of each shard is 5000 and its number.
     pub fn with_pipes(config: RelayConfig) -> Self {
-        Self::make(config, 1, true)
+        Self::make(config, 1, Some(Pipe::default))
     }
 
-    pub fn make(config: RelayConfig, seed: u64, has_pipes: bool) -> Self {
+    pub fn make(config: RelayConfig, seed: u64, pipe: Option<fn() -> Pipe>) -> Self {
         let seed = Seed::from_number(seed);
         let shard = |number: u16| {
             let config = RelayConfig { shard: ShardId(number), ..config.clone() };
             let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS) });
-            let pipe: Box<dyn Endpoint> = Box::<Pipe>::default();
-            let endpoints = if has_pipes { vec![(PortId(0), UDP_PORT + number, pipe)] } else { Vec::new() };
+            let endpoint = |pipe: fn() -> Pipe| -> Box<dyn Endpoint> { Box::new(pipe()) };
+            let endpoints = pipe.map(|pipe| (PortId(0), UDP_PORT + number, endpoint(pipe)));
             Shard {
                 relay: Relay::with_endpoints(
                     config,
                     transport,
-                    endpoints,
+                    endpoints.into_iter().collect(),
                     &seed.child("shard", u64::from(number)),
                 ),
                 datagrams: VecDeque::new(),

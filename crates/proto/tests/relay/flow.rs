@@ -7,6 +7,7 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::flow::{Sendme, Xon};
 use heddle_proto::cell::relay::{DATA_LEN, RelayCommand};
 use heddle_proto::time::Duration;
+use std::collections::VecDeque;
 
 const PROTOCOL: Option<DestroyReason> = Some(DestroyReason::PROTOCOL);
 /// Cells in flight at first with congestion control (`cc_cwnd_init`), and per SENDME.
@@ -296,6 +297,37 @@ fn a_blocked_channel_stops_the_reading_at_the_exit() {
     bench.set_willing(client.sock, true);
     received += data(&mut client, &mut bench).len();
     assert_eq!(received, 500);
+}
+
+/// Where a later hop must wait for lost packets now and then, acknowledgements pause and then come many at a time, and the exit
+/// reads until it must hold its streams back. If that counted as congestion, the window would shrink until the exit has
+/// nothing left to send in the next pause.
+#[test]
+fn streams_that_are_held_back_do_not_starve_the_channel() {
+    const CELLS_A_STEP: usize = 60;
+    let (mut bench, mut client) = exit(NTOR_V3_CC);
+    let server = client.connect(&mut bench, 1);
+    block(&mut bench, client.sock);
+    bench.write(server, &vec![7; 40_000 * DATA_LEN]);
+    let (mut received, mut late) = (0, 0);
+    let mut under_way = VecDeque::new();
+    // A tenth of a second each.
+    for step in 0..600 {
+        bench.grant(client.sock, CELLS_A_STEP * CELL_LEN);
+        for got in data(&mut client, &mut bench) {
+            received += 1;
+            late += usize::from(step >= 300);
+            if received % SENDME_INC_CELLS == 0 {
+                under_way.push_back((step + 10, got.digest));
+            }
+        }
+        let is_pause = step % 10 < 3;
+        while let Some((_, digest)) = under_way.pop_front_if(|(due, _)| *due <= step && !is_pause) {
+            client.sendme(&mut bench, digest);
+        }
+        bench.pass(Duration::from_millis(100));
+    }
+    assert!(late > 300 * CELLS_A_STEP * 98 / 100, "{late} cells in 30 s");
 }
 
 /// A channel that takes little asks for more before it has nothing left.

@@ -2,10 +2,11 @@
 
 use super::bench::{Bench, Cell, Sock, config};
 use super::client::{Client, Hop, Kind, NO_SOCK, target, theirs};
-use super::pipe::{CONN_WINDOW_CELLS, FLOW_WINDOW_CELLS};
+use super::pipe::{CONN_WINDOW_CELLS, FLOW_WINDOW_CELLS, Pipe};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::{Create2, DestroyReason};
 use heddle_proto::cell::extend::Extend2;
+use heddle_proto::cell::frame::write_fixed;
 use heddle_proto::cell::relay::{DATA_LEN, RelayCommand};
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, CircId, Command};
 use heddle_proto::relay::{RelayConfig, Scheduler};
@@ -251,6 +252,36 @@ fn a_flow_that_is_not_read_holds_the_flow_before_it_back() {
     let cells = bench.peer_cells(1);
     assert_eq!((cells.len(), bench.queued_cells()), (supplied, 0));
     assert!(cells.iter().all(|cell| cell.circ_id == hop.circ_id));
+}
+
+/// A flow's last cell used capacity up and could not leave. The room that there was after all is told of when nothing has left,
+/// and the cell of another circuit that waits for it must not wait until something arrives.
+#[test]
+fn room_is_heard_of_when_nothing_could_leave() {
+    let mut bench = Bench::make(config(), 1, Some(Pipe::of_single_cells));
+    bench.list(&[2]);
+    bench.pair(0, 2);
+    let sock = bench.client_channel(0);
+    let mut stuck = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    let stuck_hop = extend(&mut bench, &mut stuck, 0, 2);
+    let mut other = Client::create(&mut bench, sock, theirs(2), Kind::Fast);
+    let other_hop = extend(&mut bench, &mut other, 0, 2);
+    bench.set_reading(0, false);
+    // CREATE2 was one.
+    for _ in 1..FLOW_WINDOW_CELLS {
+        stuck.send_to(&mut bench, 1, RelayCommand::DROP, 0, &[]);
+    }
+    let mut both = Vec::new();
+    for client in [&mut stuck, &mut other] {
+        let body = client.seal(1, RelayCommand::DROP, 0, &[]);
+        write_fixed(&mut both, client.circ_id.get(), Command::RELAY, &body);
+    }
+    bench.write(sock, &both);
+    assert_eq!(bench.queued_cells(), 0, "both were taken");
+    bench.set_reading(0, true);
+    let cells = bench.peer_cells(0);
+    let of = |hop: &Hop| cells.iter().filter(|cell| cell.circ_id == hop.circ_id).count();
+    assert_eq!((of(&stuck_hop), of(&other_hop)), (FLOW_WINDOW_CELLS as usize, 1));
 }
 
 /// What flows that are not read leave with the endpoint counts as memory in use. When that is too much, the circuit

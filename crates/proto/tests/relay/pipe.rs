@@ -48,6 +48,8 @@ struct Flow {
     credit: u32,
     read_cells: u32,
     blocked: bool,
+    /// A cell that was taken beyond the credit, in a pipe of batches.
+    kept: Option<Vec<u8>>,
 }
 
 struct Conn {
@@ -61,6 +63,8 @@ struct Conn {
     /// was sent.
     under_way: usize,
     frames_under_way: u32,
+    /// Cells taken since all that could leave had left.
+    batch: usize,
     heard_at: Instant,
     /// Datagrams sent and taken.
     sent: u32,
@@ -77,6 +81,9 @@ pub struct Pipe {
     conns_made: u64,
     events: VecDeque<(ConnId, ConnectionEvent)>,
     lent: Option<(Command, Body)>,
+    /// Takes so many cells before it is asked what is to leave, and a cell more than a flow's credit; there is no such bound
+    /// when it is 0.
+    batch_cells: usize,
     last_words: VecDeque<(SocketAddr, Vec<u8>)>,
 }
 
@@ -129,6 +136,7 @@ impl Conn {
             credit: FLOW_WINDOW_CELLS,
             read_cells: 0,
             blocked: false,
+            kept: None,
         })
     }
 
@@ -199,6 +207,10 @@ impl Conn {
                 let circ_id = circ_id();
                 if let Some(flow) = self.flows.get_mut(&circ_id) {
                     flow.credit += number(5);
+                    if let Some(kept) = flow.kept.take() {
+                        flow.credit -= 1;
+                        self.frames.push_back(kept);
+                    }
                     if std::mem::take(&mut flow.blocked) {
                         events.push(ConnectionEvent::Writable(circ_id));
                     }
@@ -263,6 +275,20 @@ impl Pipe {
         }
     }
 
+    /// One that takes one cell at a time: whether its flow has credit it only finds out later.
+    pub fn of_single_cells() -> Self {
+        Pipe { batch_cells: 1, ..Pipe::default() }
+    }
+
+    /// All that can leave has left, so that the next batch may come.
+    fn rest(&mut self) {
+        for (&id, conn) in &mut self.conns {
+            if core::mem::take(&mut conn.batch) == self.batch_cells && self.batch_cells > 0 {
+                self.events.push_back((id, ConnectionEvent::Capacity));
+            }
+        }
+    }
+
     /// Opens a flow with any cell.
     pub fn forge_flow(&mut self, conn: ConnId, circ_id: CircId, command: Command) {
         let Some(conn) = self.conns.get_mut(&conn) else { return };
@@ -316,6 +342,7 @@ impl Endpoint for Pipe {
             room: 0,
             under_way: 0,
             frames_under_way: 0,
+            batch: 0,
             heard_at: now,
             sent: 0,
             taken: 0,
@@ -366,7 +393,10 @@ impl Endpoint for Pipe {
             out.extend(bytes);
             return Some(Transmit { to, from: None, ecn: 0, stride: out.len() });
         }
-        let conn = self.conns.values_mut().find(|conn| !conn.frames.is_empty())?;
+        let Some(conn) = self.conns.values_mut().find(|conn| !conn.frames.is_empty()) else {
+            self.rest();
+            return None;
+        };
         out.extend(conn.header());
         while let Some(next) = conn.frames.front().filter(|next| out.len() + next.len() <= DATAGRAM_LEN_MAX) {
             out.extend_from_slice(next);
@@ -431,7 +461,9 @@ impl Endpoint for Pipe {
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.conns.get(&conn).map_or(0, |conn| CONN_WINDOW_CELLS - conn.under_way)
+        let Some(conn) = self.conns.get(&conn) else { return 0 };
+        let batch = if self.batch_cells > 0 { self.batch_cells - conn.batch } else { CONN_WINDOW_CELLS };
+        batch.min(CONN_WINDOW_CELLS - conn.under_way)
     }
 
     fn send(&mut self, _: Instant, id: ConnId, circ_id: CircId, command: Command, body: &Body) -> FlowState {
@@ -458,11 +490,18 @@ impl Endpoint for Pipe {
             conn.room = conn.room.checked_sub(1).expect("there is room for a flow");
         }
         conn.under_way += 1;
-        conn.frames.push_back(frame(1, &[&name, &[command.0], body]));
+        conn.batch += 1;
+        let frame = frame(1, &[&name, &[command.0], body]);
         let flow = conn.flow(circ_id);
         assert!(!flow.blocked, "a blocked flow is left alone");
+        if self.batch_cells > 0 && flow.credit == 0 {
+            (flow.kept, flow.blocked) = (Some(frame), true);
+            return FlowState::Blocked;
+        }
+        conn.frames.push_back(frame);
+        let flow = conn.flow(circ_id);
         flow.credit -= 1;
-        flow.blocked = flow.credit == 0;
+        flow.blocked = flow.credit == 0 && self.batch_cells == 0;
         if flow.blocked { FlowState::Blocked } else { FlowState::Open }
     }
 

@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, Sock, config, host, or_port};
 use super::client::{Client, Got, Hop, Kind, NO_SOCK, NTOR_V3_CC};
+use super::pipe::Pipe;
 use super::plain::{CLIENT_LINE, relay_line};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::Created2;
@@ -95,7 +96,7 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
     if choices.below(3) == 0 {
         config.scheduler = Scheduler::Ewma { half_life: Duration::from_secs(30) };
     }
-    let mut bench = Bench::make(config, seed, choices.below(3) != 0);
+    let mut bench = Bench::make(config, seed, (choices.below(3) != 0).then_some(Pipe::default));
     bench.list(&[1, 2, 3, 4, 5]);
     let mut world = World {
         bench,

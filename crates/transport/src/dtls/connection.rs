@@ -25,7 +25,8 @@ use super::options::{CongestionControl, DATAGRAM_BYTES_MIN, DtlsOptions, UNIT_BY
 use super::path::Path;
 use super::session::{News, RECORD_OVERHEAD, Session};
 use super::shared::SharedOfSession;
-use super::{TOKEN_LEN, tcp};
+use super::tcp;
+use crate::links::Token;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::channel::Role;
@@ -70,7 +71,7 @@ pub(super) struct Connection {
     peer: SocketAddr,
     local: Option<IpAddr>,
     /// What stands before our records: the token, until the listener has answered it.
-    token: Option<[u8; TOKEN_LEN]>,
+    token: Option<Token>,
     their_id: SessionId,
     /// When it is given up unless it is open by then; once it is over, when it is forgotten.
     deadline: Instant,
@@ -398,9 +399,13 @@ impl Connection {
         }
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
+    pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
         if self.state == State::Over {
             return;
+        }
+        if let Some(late) = late {
+            self.path.forgive(now, late);
         }
         if let Err(error) = self.session.handle_timeout(now) {
             let error = match self.state {
@@ -414,14 +419,14 @@ impl Connection {
             State::Handshaking | State::Proving if self.deadline <= now => {
                 self.give_up(now, ConnectionError::NoAnswer);
             }
-            State::Open => self.on_time(now),
+            State::Open => self.on_time(now, late.is_some()),
             _ => {}
         }
     }
 
-    fn on_time(&mut self, now: Instant) {
+    fn on_time(&mut self, now: Instant, is_late: bool) {
         let (probe, death) = self.path.probe_and_death();
-        if death.is_some_and(|at| at <= now) {
+        if death.is_some_and(|at| at <= now) && !is_late {
             return self.give_up(now, ConnectionError::PathDead);
         }
         if probe <= now {

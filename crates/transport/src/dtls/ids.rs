@@ -9,7 +9,7 @@
 //! nobody can guess them. An id only says whose the records are: with another id they are another session's, which cannot
 //! decrypt them.
 
-use super::TOKEN_LEN;
+use crate::links::TOKEN_LEN;
 use aws_lc_rs::hmac;
 use heddle_proto::endpoint::PairSecrets;
 

@@ -46,6 +46,11 @@ impl Path {
         self.waiting_since.get_or_insert(now);
     }
 
+    /// So much of the time since then does not count, since nobody looked whether a word had come.
+    pub(super) fn forgive(&mut self, now: Instant, late: Duration) {
+        self.waiting_since = self.waiting_since.map(|since| (since + late).min(now));
+    }
+
     /// The number of a ping that is sent now.
     pub(super) fn next_ping(&mut self, now: Instant) -> u32 {
         self.probed_at = now;

@@ -65,7 +65,7 @@ impl Session {
     ) -> Result<Self, Error> {
         let clock = Clock { anchor: options.anchor };
         // The dialler's token is the longest head of a datagram.
-        let room = usize::from(super::options::DATAGRAM_BYTES_MIN) - super::TOKEN_LEN;
+        let room = usize::from(super::options::DATAGRAM_BYTES_MIN) - crate::links::TOKEN_LEN;
         let timeout = options.dial_timeout.max(options.listen_timeout);
         let config = key::config(seed, room, options.initial_rto, timeout, options.key_records_max)?;
         let mut dtls = Dtls::new_13(config, ours.certificate(), clock.std(now));

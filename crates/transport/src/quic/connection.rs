@@ -119,7 +119,9 @@ pub(super) struct Connection {
     /// Since when the peer has waited for a datagram of ours, which acknowledges its own; and whether the window is why.
     owed_since: Option<Instant>,
     is_window_full: bool,
+    /// Since when the circuits that share it are counted, and when it was last looked whether that is long enough.
     epoch_since: Instant,
+    counted_at: Instant,
     heard_at: Instant,
     probed_at: Instant,
     notices: Notices,
@@ -175,6 +177,7 @@ impl Connection {
             owed_since: None,
             is_window_full: false,
             epoch_since: now,
+            counted_at: now,
             heard_at: now,
             probed_at: now,
             notices: Notices::default(),
@@ -390,7 +393,11 @@ impl Connection {
         (probe, Some(since + (7 * timeout).max(self.times.path_dead_min)))
     }
 
-    pub(super) fn handle_timeout(&mut self, now: Instant) {
+    /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
+    pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
+        if let Some(late) = late {
+            self.gauge.forgive(now, late);
+        }
         if self.quinn.poll_timeout().is_some_and(|at| self.clock.ours(at) <= now) {
             self.quinn.handle_timeout(self.clock.std(now));
         }
@@ -403,7 +410,7 @@ impl Connection {
             State::Open => {
                 self.flows.handle_timeout(now, &mut self.quinn);
                 let (probe, death) = self.probe_and_death();
-                if death.is_some_and(|at| at <= now) {
+                if death.is_some_and(|at| at <= now) && late.is_none() {
                     self.give_up(now, ConnectionError::PathDead);
                 } else if probe <= now {
                     self.probed_at = now;
@@ -548,6 +555,10 @@ impl Connection {
 
     /// Tells the controller, from time to time, how many circuits it stands for.
     fn count_circuits(&mut self, now: Instant) {
+        // Cells come many at a time, and one look is enough for all.
+        if core::mem::replace(&mut self.counted_at, now) == now {
+            return;
+        }
         if now.since(self.epoch_since) >= EPOCH_MIN.max(self.quinn.rtt()) {
             self.epoch_since = now;
             if let Some(flows) = self.flows.next_epoch() {

@@ -258,7 +258,15 @@ impl Flows {
                 Read::Cell(command) | Read::Straddler(command) if flow.takes(command) => {
                     let circ_id = flow.circ_id;
                     self.lender = matches!(read, Read::Cell(_)).then_some(key);
-                    self.end_of_turn(key);
+                    if let Stage::Unborn { due } = flow.stage {
+                        self.unborn.remove(&(due, flow.stream));
+                        flow.stage = Stage::Open;
+                    }
+                    flow.turn_cells += 1;
+                    if flow.turn_cells == TURN_CELLS {
+                        flow.turn_cells = 0;
+                        self.readable.rotate_left(1);
+                    }
                     return Some((circ_id, command));
                 }
                 Read::Cell(_) | Read::Straddler(_) | Read::Fault => {
@@ -278,19 +286,6 @@ impl Flows {
         let flow = self.lender.and_then(|key| self.flows.get(key));
         let cell = flow.map_or(&self.straddler[..], Flow::lent);
         cell[1..].try_into().expect("a cell of a flow is a command and a body")
-    }
-
-    fn end_of_turn(&mut self, key: FlowKey) {
-        let flow = &mut self.flows[key];
-        if let Stage::Unborn { due } = flow.stage {
-            self.unborn.remove(&(due, flow.stream));
-            flow.stage = Stage::Open;
-        }
-        flow.turn_cells += 1;
-        if flow.turn_cells == TURN_CELLS {
-            flow.turn_cells = 0;
-            self.readable.rotate_left(1);
-        }
     }
 
     /// Takes a cell, and opens a flow for it if it is the first of a name of our half. Returns the bytes

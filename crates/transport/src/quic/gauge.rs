@@ -67,6 +67,14 @@ impl Gauge {
         Some(self.waiting_since_ns.load(Relaxed)).filter(|since| *since != NEVER)
     }
 
+    /// So much of the time since then does not count, since nobody looked whether one had come.
+    pub(super) fn forgive(&self, now: heddle_proto::time::Instant, late: Duration) {
+        if let Some(since_ns) = self.waiting_since_ns() {
+            let late_ns = u64::try_from(late.as_nanos()).unwrap_or(NEVER / 2);
+            self.waiting_since_ns.store(since_ns.saturating_add(late_ns).min(now.as_nanos()), Relaxed);
+        }
+    }
+
     /// Bytes of packets that await an acknowledgement.
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight.load(Relaxed)

@@ -17,6 +17,31 @@ struct SharedOfQuinn {
     lateness: Lateness,
     time_threshold: f32,
     packet_bytes: u16,
+    /// Whether it was told what the gauge knows, which does not change while one acknowledgement is worked off.
+    has_looked: bool,
+    /// When the last packets were acknowledged and sent: one acknowledgement is of many, of which many left together.
+    acked_at: Translated,
+    sent_at: Translated,
+}
+
+/// The last time of quinn-proto's that was translated into ours, and what it is.
+#[derive(Clone, Copy)]
+struct Translated {
+    quinn: Instant,
+    ours: heddle_proto::time::Instant,
+}
+
+impl Translated {
+    fn new(gauge: &Gauge, quinn: Instant) -> Self {
+        Translated { quinn, ours: gauge.ours(quinn) }
+    }
+
+    fn translate(&mut self, gauge: &Gauge, quinn: Instant) -> heddle_proto::time::Instant {
+        if self.quinn != quinn {
+            *self = Translated::new(gauge, quinn);
+        }
+        self.ours
+    }
 }
 
 impl SharedOfQuinn {
@@ -33,13 +58,18 @@ impl Controller for SharedOfQuinn {
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _app_limited: bool, rtt: &RttEstimator) {
-        self.look();
+        if !core::mem::replace(&mut self.has_looked, true) {
+            self.look();
+        }
         self.lateness.on_ack(now, sent, rtt.get(), rtt.conservative(), self.time_threshold);
-        self.shared.on_acked(self.gauge.ours(now), self.gauge.ours(sent), bytes);
+        let (acked_at, sent_at) =
+            (self.acked_at.translate(&self.gauge, now), self.sent_at.translate(&self.gauge, sent));
+        self.shared.on_acked(acked_at, sent_at, bytes);
     }
 
     fn on_end_acks(&mut self, _now: Instant, in_flight: u64, _app_limited: bool, _largest: Option<u64>) {
         self.shared.set_in_flight(in_flight);
+        self.has_looked = false;
     }
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
@@ -97,6 +127,9 @@ impl ControllerFactory for SharedFactory {
             lateness: Lateness::default(),
             time_threshold: self.time_threshold,
             packet_bytes: current_mtu,
+            has_looked: false,
+            acked_at: Translated::new(&self.gauge, now),
+            sent_at: Translated::new(&self.gauge, now),
         })
     }
 }

@@ -150,3 +150,28 @@ fn circuits_that_begin_by_the_hundred_find_room() {
     });
     assert_eq!((begun, answered), (CIRCUITS, CIRCUITS));
 }
+
+/// Who asks for events before anything is sent, as a relay does that works off what came first, hears of the room that sending
+/// makes when it asks again, without anything that arrives.
+#[test]
+fn whoever_asks_before_all_is_sent_is_told_of_room_after_it() {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let (a, _) = bench.open_ready();
+    let (now, endpoint) = (bench.now, &mut bench.ends[0].endpoint);
+    let mut number = 0;
+    while endpoint.capacity(a) > 0 {
+        let command = if number == 0 { Command::CREATE2 } else { Command::RELAY };
+        endpoint.send(now, a, dialled(1), command, &body(number));
+        number += 1;
+    }
+    let capacity = Some((a, ConnectionEvent::Capacity));
+    while let Some(event) = endpoint.poll_event(now) {
+        assert_ne!(Some(event), capacity, "nothing has left");
+    }
+    let mut out = Vec::new();
+    while endpoint.poll_transmit(now, 1 << 16, &mut out).is_some() {
+        out.clear();
+    }
+    assert!(endpoint.capacity(a) > 0);
+    assert_eq!(endpoint.poll_event(now), capacity);
+}

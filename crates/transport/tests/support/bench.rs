@@ -105,6 +105,18 @@ pub struct End {
     pub cells: Vec<Got>,
     /// Whether cells are taken out at all.
     pub reads: bool,
+    /// Until then nobody looks after it. Its timers come first then, and afterwards what has arrived meanwhile.
+    pub stalled_until: Instant,
+    unread: Vec<Sent>,
+}
+
+impl End {
+    /// When it is looked after next.
+    fn next_look(&mut self) -> Option<Instant> {
+        let timer = self.endpoint.poll_timeout().map(|at| at.max(self.stalled_until));
+        let arrival = (!self.unread.is_empty()).then_some(self.stalled_until);
+        timer.into_iter().chain(arrival).min()
+    }
 }
 
 /// What a test does at each step, after events and cells were taken out.
@@ -187,7 +199,9 @@ impl Bench {
         let made = |(index, (host, options)): (usize, (usize, _))| {
             let seed = Seed::from_number(seed).child("end", index as u64);
             let endpoint = Options::endpoint(options, &secret(index), &seed);
-            End { endpoint, host, addr: addr(index), events: Vec::new(), cells: Vec::new(), reads: true }
+            let (events, cells, unread) = (Vec::new(), Vec::new(), Vec::new());
+            let stalled_until = Instant::ZERO;
+            End { endpoint, host, addr: addr(index), events, cells, reads: true, stalled_until, unread }
         };
         let ends = ends.into_iter().enumerate().map(made).collect();
         let wires = Topology::new(wires, &NetSeed::from_number(seed)).expect("good options");
@@ -236,7 +250,7 @@ impl Bench {
         loop {
             self.pump(script);
             let wire = self.wires.next_time().map(|at| Instant::from_nanos(at.as_nanos()));
-            let timers = self.ends.iter_mut().filter_map(|end| end.endpoint.poll_timeout());
+            let timers = self.ends.iter_mut().filter_map(|end| end.next_look());
             let tcp = self.tcp.iter().filter_map(TcpFlow::poll_timeout);
             let Some(next) = timers.chain(wire).chain(tcp).min().filter(|next| *next <= end) else {
                 self.now = end;
@@ -252,8 +266,12 @@ impl Bench {
                     Carried::Segment(segment) => self.tcp[segment.flow].handle_segment(self.now, &segment),
                 }
             }
-            for end in &mut self.ends {
-                end.endpoint.handle_timeout(self.now);
+            for end in 0..self.ends.len() {
+                if self.ends[end].stalled_until <= self.now {
+                    self.ends[end].endpoint.handle_timeout(self.now);
+                    let unread = core::mem::take(&mut self.ends[end].unread);
+                    unread.into_iter().for_each(|sent| self.deliver(end, sent));
+                }
             }
             for flow in &mut self.tcp {
                 flow.handle_timeout(self.now);
@@ -264,6 +282,9 @@ impl Bench {
     /// Hands a datagram to an endpoint.
     pub fn deliver(&mut self, end: usize, sent: Sent) {
         let end = &mut self.ends[end];
+        if end.stalled_until > self.now {
+            return end.unread.push(sent);
+        }
         let stride = sent.data.len().max(1);
         let to = Some(end.addr.ip());
         let data = BytesMut::from(&sent.data[..]);
@@ -273,7 +294,7 @@ impl Bench {
 
     fn pump(&mut self, script: &mut impl Script) {
         loop {
-            for end in &mut self.ends {
+            for end in self.ends.iter_mut().filter(|end| end.stalled_until <= self.now) {
                 while let Some(event) = end.endpoint.poll_event(self.now) {
                     end.events.push(event);
                 }
@@ -289,7 +310,7 @@ impl Bench {
             script.step(self.now, &mut self.ends);
             let mut moved = false;
             for end in 0..self.ends.len() {
-                moved |= self.transmit(end);
+                moved |= self.ends[end].stalled_until <= self.now && self.transmit(end);
             }
             if !moved {
                 break;

@@ -160,6 +160,40 @@ fn a_path_that_dies_is_noticed_and_one_that_stumbles_is_not() {
     }
 }
 
+/// For ten seconds nobody looks after an end that waits for an answer, while nothing comes back for `down_s`. Returns how long
+/// after that it calls the path dead, and how many of 20 cells arrive.
+fn stall(down_s: u64) -> (Option<Duration>, usize) {
+    let down = |at_ns: u64, down: bool| Step { at_ns, down: Some(down), ..Step::default() };
+    let schedule =
+        if down_s > 0 { vec![down(5 * S, true), down((5 + down_s) * S, false)] } else { Vec::new() };
+    let mut bench = Bench::pair(DirectionOptions { schedule, ..delay(10 * MS) }, &options());
+    let (a, _) = bench.open_ready();
+    let mut source = Source::new(0, a, &[dialled(1)], 20);
+    let dead = (a, ConnectionEvent::Ended(ConnectionError::PathDead));
+    let mut died = None;
+    let mut step = |now: Instant, ends: &mut [End]| {
+        source.step(now, ends);
+        if ends[0].events.contains(&dead) {
+            died.get_or_insert(now);
+        }
+    };
+    bench.run_until(Instant::from_nanos(5 * S - MS), &mut ());
+    bench.run_for(2 * MS, &mut step);
+    let wakes = bench.now + Duration::from_secs(10);
+    bench.ends[0].stalled_until = wakes;
+    bench.run_until(wakes + Duration::from_secs(20), &mut step);
+    (died.map(|at| at.since(wakes)), bench.ends[1].cells.len())
+}
+
+#[test]
+fn whoever_was_late_does_not_take_that_for_the_paths_silence() {
+    assert_eq!(stall(0), (None, 20), "the answer is there, unread");
+    assert_eq!(stall(9), (None, 20), "the answer was lost, and nobody asked again");
+    let (died, _) = stall(60);
+    let died = died.expect("a path that stays dead is noticed");
+    assert!(died > Duration::from_secs(1) && died < Duration::from_secs(4), "{died:?}");
+}
+
 #[test]
 fn one_seed_gives_one_run() {
     let run = || {

@@ -1,0 +1,269 @@
+//! The connections of one UDP port, and which of them want something: what endpoints of datagrams have in common.
+//!
+//! ```text
+//!   open, as a responder ──▶ Waiting ──▶ Live ──▶ (it ended and the relay knows) ──▶ forgotten
+//!                               │          ▲
+//!   open, as an initiator ──────┼──────────┘
+//!                               └──▶ Failed ──▶ (the relay knows) ──▶ forgotten
+//! ```
+
+use core::net::IpAddr;
+use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};
+use heddle_proto::time::{Duration, Instant};
+use slotmap::{Key, KeyData, SlotMap};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Bytes of a token, by which a dialler's first datagram is known.
+pub(crate) const TOKEN_LEN: usize = 20;
+
+/// A loop that is not short of time is late by less.
+const LATE_MIN: Duration = Duration::from_millis(100);
+
+pub(crate) type Token = [u8; TOKEN_LEN];
+
+slotmap::new_key_type! {
+    pub(crate) struct LinkKey;
+}
+
+impl LinkKey {
+    pub(crate) fn conn(self) -> ConnId {
+        ConnId(self.data().as_ffi())
+    }
+
+    pub(crate) fn of(conn: ConnId) -> Self {
+        KeyData::from_ffi(conn.0).into()
+    }
+}
+
+pub(crate) enum Stage<C> {
+    /// The dialler has not come.
+    Waiting {
+        options: Box<ConnectionOptions>,
+        deadline: Instant,
+    },
+    Live(Box<C>),
+    /// It ended before there was a connection, and the relay has not heard so.
+    Failed(ConnectionError),
+}
+
+/// What a connection may want: it stands in a queue of each kind at most once.
+#[derive(Clone, Copy)]
+pub(crate) enum Want {
+    /// It may have something to send,
+    Transmit,
+    /// cells to lend,
+    Read,
+    /// or something to say to the relay.
+    Speak,
+}
+
+const WANTS: usize = 3;
+
+/// A connection's place in the endpoint.
+pub(crate) struct Link<C> {
+    pub(crate) stage: Stage<C>,
+    /// Where its datagrams come from.
+    pub(crate) peer: IpAddr,
+    /// The token that its dialler's first datagram carries, while that may still come.
+    token: Option<Token>,
+    /// Its entry among the timers.
+    timer: Option<Instant>,
+    wants: [bool; WANTS],
+}
+
+/// All connections of an endpoint. Queues and timers hold each at most once, so they are as long as there are connections.
+pub(crate) struct Links<C> {
+    slots: SlotMap<LinkKey, Link<C>>,
+    tokens: BTreeMap<Token, LinkKey>,
+    timers: BTreeSet<(Instant, LinkKey)>,
+    queues: [VecDeque<LinkKey>; WANTS],
+}
+
+impl<C> Links<C> {
+    pub(crate) fn new() -> Self {
+        Links {
+            slots: SlotMap::with_key(),
+            tokens: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            queues: Default::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Makes a place for a connection that is dialled, which has failed until it is [set](Self::set_stage).
+    pub(crate) fn insert(&mut self, peer: IpAddr) -> LinkKey {
+        let stage = Stage::Failed(ConnectionError::NoAnswer);
+        self.slots.insert(Link { stage, peer, token: None, timer: None, wants: [false; WANTS] })
+    }
+
+    /// Makes a place for a connection that waits for its dialler. One whose token is taken has failed already.
+    pub(crate) fn insert_waiting(&mut self, options: ConnectionOptions, deadline: Instant) -> LinkKey {
+        let key = self.insert(options.peer.ip().to_canonical());
+        let token = options.secrets.token;
+        if let Entry::Vacant(entry) = self.tokens.entry(token) {
+            entry.insert(key);
+            let link = &mut self.slots[key];
+            link.token = Some(token);
+            link.stage = Stage::Waiting { options: Box::new(options), deadline };
+            self.set_timer(key, Some(deadline));
+        }
+        key
+    }
+
+    pub(crate) fn get(&self, key: LinkKey) -> Option<&Link<C>> {
+        self.slots.get(key)
+    }
+
+    pub(crate) fn set_stage(&mut self, key: LinkKey, stage: Stage<C>) {
+        if let Some(link) = self.slots.get_mut(key) {
+            link.stage = stage;
+        }
+    }
+
+    pub(crate) fn by_token(&self, token: &Token) -> Option<LinkKey> {
+        self.tokens.get(token).copied()
+    }
+
+    /// What a connection that waits for its dialler was to be, and until when.
+    pub(crate) fn waiting(&self, key: LinkKey) -> Option<(&ConnectionOptions, Instant)> {
+        match &self.slots.get(key)?.stage {
+            Stage::Waiting { options, deadline } => Some((options, *deadline)),
+            Stage::Live(_) | Stage::Failed(_) => None,
+        }
+    }
+
+    /// The dialler has come: the connection has failed until it is [set](Self::set_stage).
+    pub(crate) fn take_waiting(&mut self, key: LinkKey) -> Option<(ConnectionOptions, Instant)> {
+        self.waiting(key)?;
+        let link = self.slots.get_mut(key)?;
+        match core::mem::replace(&mut link.stage, Stage::Failed(ConnectionError::NoAnswer)) {
+            Stage::Waiting { options, deadline } => Some((*options, deadline)),
+            Stage::Live(_) | Stage::Failed(_) => None,
+        }
+    }
+
+    pub(crate) fn live(&self, key: LinkKey) -> Option<&C> {
+        match &self.slots.get(key)?.stage {
+            Stage::Live(connection) => Some(connection),
+            Stage::Waiting { .. } | Stage::Failed(_) => None,
+        }
+    }
+
+    pub(crate) fn live_mut(&mut self, key: LinkKey) -> Option<&mut C> {
+        match &mut self.slots.get_mut(key)?.stage {
+            Stage::Live(connection) => Some(connection),
+            Stage::Waiting { .. } | Stage::Failed(_) => None,
+        }
+    }
+
+    /// Puts a connection into a queue, if it does not stand there.
+    pub(crate) fn note(&mut self, key: LinkKey, want: Want) {
+        if let Some(link) = self.slots.get_mut(key)
+            && !core::mem::replace(&mut link.wants[want as usize], true)
+        {
+            self.queues[want as usize].push_back(key);
+        }
+    }
+
+    /// Puts a connection into a queue, if it lives and says that it wants that.
+    pub(crate) fn note_if(&mut self, key: LinkKey, want: Want, wants: impl FnOnce(&C) -> bool) {
+        if self.live(key).is_some_and(wants) {
+            self.note(key, want);
+        }
+    }
+
+    /// Who is first in a queue.
+    pub(crate) fn first(&self, want: Want) -> Option<LinkKey> {
+        self.queues[want as usize].front().copied()
+    }
+
+    /// The first of a queue has had its turn and wants more.
+    pub(crate) fn next_turn(&mut self, want: Want) {
+        let queue = &mut self.queues[want as usize];
+        if !queue.is_empty() {
+            queue.rotate_left(1);
+        }
+    }
+
+    /// The first of a queue wants nothing more.
+    pub(crate) fn done(&mut self, want: Want) {
+        if let Some(key) = self.queues[want as usize].pop_front()
+            && let Some(link) = self.slots.get_mut(key)
+        {
+            link.wants[want as usize] = false;
+        }
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// A connection whose time has come, and how late we are, if that is so much that nobody looked meanwhile. It has no timer then.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<(LinkKey, Option<Duration>)> {
+        let &(at, key) = self.timers.first().filter(|(at, _)| *at <= now)?;
+        self.timers.remove(&(at, key));
+        if let Some(link) = self.slots.get_mut(key) {
+            link.timer = None;
+        }
+        Some((key, Some(now.since(at)).filter(|late| *late >= LATE_MIN)))
+    }
+
+    /// A connection is to be looked at by then. A timer that is too early costs a look; moving it with every packet would cost
+    /// more.
+    pub(crate) fn look_at(&mut self, key: LinkKey, at: Option<Instant>) {
+        let set = self.slots.get(key).and_then(|link| link.timer);
+        if at.is_some_and(|at| set.is_none_or(|set| at < set)) {
+            self.set_timer(key, at);
+        }
+    }
+
+    fn set_timer(&mut self, key: LinkKey, timer: Option<Instant>) {
+        let Some(link) = self.slots.get_mut(key) else {
+            return;
+        };
+        if let Some(old) = core::mem::replace(&mut link.timer, timer) {
+            self.timers.remove(&(old, key));
+        }
+        if let Some(new) = timer {
+            self.timers.insert((new, key));
+        }
+    }
+
+    /// The next event of a connection, which `poll` asks if it lives, and whether the connection is to be forgotten after it.
+    pub(crate) fn event_of(
+        &mut self,
+        key: LinkKey,
+        poll: impl FnOnce(&mut C) -> Option<ConnectionEvent>,
+    ) -> (Option<ConnectionEvent>, bool) {
+        let Some(link) = self.slots.get_mut(key) else {
+            return (None, false);
+        };
+        let (event, is_last) = match &mut link.stage {
+            Stage::Live(connection) => (poll(connection), false),
+            Stage::Failed(error) => (Some(ConnectionEvent::Ended(error.clone())), true),
+            Stage::Waiting { .. } => (None, false),
+        };
+        if matches!(event, Some(ConnectionEvent::Ready | ConnectionEvent::Ended(_))) {
+            self.spend_token(key);
+        }
+        (event, is_last)
+    }
+
+    /// The token was used, or never will be.
+    pub(crate) fn spend_token(&mut self, key: LinkKey) {
+        if let Some(token) = self.slots.get_mut(key).and_then(|link| link.token.take()) {
+            self.tokens.remove(&token);
+        }
+    }
+
+    /// Forgets a connection. Queues pass over it.
+    pub(crate) fn remove(&mut self, key: LinkKey) -> Option<Link<C>> {
+        self.set_timer(key, None);
+        self.spend_token(key);
+        self.slots.remove(key)
+    }
+}

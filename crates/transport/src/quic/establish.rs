@@ -1,0 +1,165 @@
+//! How a connection comes to be in its endpoint, from the relay's wish or the dialler's first datagram, and how it goes.
+
+use super::connection::{Connection, Parts};
+use super::crypto::{self, KEY_LEN, OurKey};
+use super::gauge::Gauge;
+use super::{QuicEndpoint, QuicSetupError};
+use crate::links::{LinkKey, Stage, Token, Want};
+use core::fmt;
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
+use heddle_proto::time::{Duration, Instant};
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use quinn_proto::{ClientConfig, ConnectionId, Incoming, NoneTokenStore, ServerConfig};
+use std::sync::Arc;
+
+impl QuicEndpoint {
+    /// Makes a place for a connection. One whose token is taken has failed already.
+    pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> LinkKey {
+        let peer = options.peer.ip().to_canonical();
+        *self.peers.entry(peer).or_default() += 1;
+        if options.role == Role::Responder {
+            return self.links.insert_waiting(options, now + self.options.listen_timeout);
+        }
+        let key = self.links.insert(peer);
+        if let Err(error) = self.dial(now, key, options) {
+            self.links.set_stage(key, Stage::Failed(error));
+        }
+        key
+    }
+
+    fn dial(
+        &mut self,
+        now: Instant,
+        key: LinkKey,
+        options: ConnectionOptions,
+    ) -> Result<(), ConnectionError> {
+        let setup =
+            |why: &dyn fmt::Display| ConnectionError::PeerMisbehaved(format!("it cannot be dialled: {why}"));
+        let tls = crypto::client(&self.key, options.peer_key).map_err(|why| setup(&why))?;
+        let tls = QuicClientConfig::try_from(tls).map_err(|why| setup(&why))?;
+        let gauge = Arc::new(Gauge::new(self.options.anchor));
+        let token = options.secrets.token;
+        let mut config = ClientConfig::new(Arc::new(tls));
+        config
+            .transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)))
+            .token_store(Arc::new(NoneTokenStore))
+            .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));
+        // The name is not sent.
+        let connected = self.quinn.connect(self.clock.std(now), config, options.peer, "heddle");
+        let (handle, quinn) = connected.map_err(|why| setup(&why))?;
+        let parts = Parts { handle, quinn, gauge, deadline: now + self.options.dial_timeout };
+        self.go_live(now, key, parts, options);
+        Ok(())
+    }
+
+    /// The dialler came: its token was right and so was its address.
+    pub(super) fn accept(&mut self, now: Instant, incoming: Incoming) {
+        let token = <&Token>::try_from(&incoming.orig_dst_cid()[..]).ok();
+        let key = token.and_then(|token| self.links.by_token(token));
+        let Some((key, (options, _))) = key.and_then(|key| Some((key, self.links.waiting(key)?))) else {
+            self.quinn.ignore(incoming);
+            return;
+        };
+        let gauge = Arc::new(Gauge::new(self.options.anchor));
+        let Ok(mut config) = server_config(&self.key, options.peer_key, self.token_key.clone()) else {
+            self.quinn.ignore(incoming);
+            return;
+        };
+        config.transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)));
+        self.scratch.clear();
+        let accepted =
+            self.quinn.accept(incoming, self.clock.std(now), &mut self.scratch, Some(Arc::new(config)));
+        // What does not decrypt came from somebody who guessed the token off the wire: the dialler may still come.
+        let Ok((handle, quinn)) = accepted else {
+            return;
+        };
+        if let Some((options, deadline)) = self.links.take_waiting(key) {
+            self.go_live(now, key, Parts { handle, quinn, gauge, deadline }, options);
+        }
+    }
+
+    fn go_live(&mut self, now: Instant, key: LinkKey, parts: Parts, options: ConnectionOptions) {
+        let handle = parts.handle.0;
+        if self.by_handle.len() <= handle {
+            self.by_handle.resize(handle + 1, None);
+        }
+        self.by_handle[handle] = Some(key);
+        let connection = Connection::new(now, parts, options, &self.options);
+        self.links.set_stage(key, Stage::Live(Box::new(connection)));
+        self.after(now, key);
+    }
+
+    /// Notes what a connection may want after it was touched.
+    pub(super) fn after(&mut self, now: Instant, key: LinkKey) {
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.on_quinn_events(now);
+            connection.settle(&mut self.quinn);
+        }
+        self.links.note_if(key, Want::Read, Connection::has_readable);
+        self.links.note(key, Want::Speak);
+        self.links.note(key, Want::Transmit);
+    }
+
+    /// Nothing is left to be sent: sets the timer, or forgets a connection of which nothing is left at all.
+    pub(super) fn rest(&mut self, key: LinkKey) {
+        let Some(connection) = self.links.live_mut(key) else {
+            return;
+        };
+        connection.settle(&mut self.quinn);
+        if connection.is_gone() {
+            self.forget(key);
+            return;
+        }
+        let timer = connection.poll_timeout();
+        self.links.look_at(key, timer);
+    }
+
+    pub(super) fn on_timer(&mut self, now: Instant, key: LinkKey, late: Option<Duration>) {
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.handle_timeout(now, late);
+            self.after(now, key);
+        } else if self.links.take_waiting(key).is_some() {
+            // The dialler did not come.
+            self.after(now, key);
+        }
+    }
+
+    /// The next event of a link.
+    pub(super) fn event_of(&mut self, key: LinkKey) -> Option<ConnectionEvent> {
+        let (event, is_last) = self.links.event_of(key, Connection::poll_event);
+        if is_last {
+            self.forget(key);
+        }
+        event
+    }
+
+    pub(super) fn forget(&mut self, key: LinkKey) {
+        let Some(link) = self.links.remove(key) else {
+            return;
+        };
+        if let Stage::Live(connection) = &link.stage {
+            self.by_handle[connection.handle.0] = None;
+        }
+        if let Some(count) = self.peers.get_mut(&link.peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.peers.remove(&link.peer);
+            }
+        }
+    }
+}
+
+/// A listener's part, which accepts `peer` alone.
+pub(super) fn server_config(
+    ours: &OurKey,
+    peer: [u8; KEY_LEN],
+    token_key: aws_lc_rs::hkdf::Prk,
+) -> Result<ServerConfig, QuicSetupError> {
+    let tls = crypto::server(ours, peer).map_err(|why| QuicSetupError(why.to_string()))?;
+    let tls = QuicServerConfig::try_from(tls)
+        .map_err(|why: NoInitialCipherSuite| QuicSetupError(why.to_string()))?;
+    let mut config = ServerConfig::new(Arc::new(tls), Arc::new(token_key));
+    config.migration(false).max_incoming(1);
+    Ok(config)
+}
