@@ -19,6 +19,7 @@ Examples:
   heddle lab run calibrate --out results/calibrate   run one; see results/calibrate/report.html
   heddle lab run calibrate --runs 10 --set probes=1000 --out results/long
   heddle lab run thesis-exp08 --arms stock,quic --runs 4 --out results/loss
+  heddle lab run isolation --phases beside,stall --runs 5 --out results/stall
   heddle lab run my-plan.toml --out results/mine     a plan of your own
   heddle lab report results/a results/b --out both.html
 
@@ -77,6 +78,9 @@ struct RunArgs {
     /// Only these arms, separated by commas. Default: all that are not there by choice.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
+    /// Only these phases of the plan's network, separated by commas. Default: all.
+    #[arg(long, value_name = "PHASE", value_delimiter = ',')]
+    phases: Vec<String>,
     /// How many runs, with --resume in all. Default: as the plan says.
     #[arg(long)]
     runs: Option<usize>,
@@ -89,7 +93,7 @@ struct RunArgs {
     /// A directory for the results.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Adds runs to the results that are there, of the same plan, values, arms and commit.
+    /// Adds runs to the results that are there, of the same plan, values, arms, phases and commit.
     #[arg(long)]
     resume: bool,
     /// Prints the summary as JSON instead of as text.
@@ -149,6 +153,8 @@ fn show(name: &str, set: &BTreeMap<String, String>, json: bool) -> Result<(), Bo
 fn describe(plan: &Plan) -> heddle_lab::error::Result<Value> {
     let arms = || plan.arms.iter().map(|arm| arm.as_ref());
     let names = |by_choice| arms().filter(move |arm| arm.by_choice == by_choice).map(|arm| arm.name.as_str());
+    let phases =
+        plan.tor.iter().flat_map(|tor| tor.as_ref().phases.iter().map(|phase| phase.as_ref().name.as_str()));
     let usual = plan.with_arms(&[])?;
     Ok(json!({
         "name": plan.name,
@@ -162,6 +168,7 @@ fn describe(plan: &Plan) -> heddle_lab::error::Result<Value> {
         "set": plan.set,
         "arms": names(false).collect::<Vec<_>>(),
         "arms_by_choice": names(true).collect::<Vec<_>>(),
+        "phases": phases.collect::<Vec<_>>(),
     }))
 }
 
@@ -170,6 +177,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
     let options = RunOptions {
         loaded: Plan::load(&args.plan, &args.set.into_iter().collect())?,
         arms: args.arms,
+        phases: args.phases,
         runs: args.runs,
         seed: args.seed,
         out: args.out,

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use heddle_netem::{DirectionOptions, HostOptions, TopologyOptions, WireOptions, units};
 use serde::{Deserialize, Deserializer};
+use toml::Spanned;
 
-use super::{Arm, Case, Compare, Plan, Target, Tcp, TorArm, grid, tor, utcp};
+use super::{Arm, Case, Compare, Phase, Plan, Target, Tcp, TorArm, grid, tor, utcp};
 use crate::error::{Error, Result};
 use crate::figures::Labels;
 
@@ -114,6 +115,57 @@ impl Plan {
         known.retain(|known| may_give(&known.as_ref().labels));
         targets.retain(|target| may_give(&target.as_ref().labels));
         Ok(plan)
+    }
+
+    /// The plan with these phases of its network only, in their own order, and with the known values and targets that are
+    /// about them. Without names, with all of them.
+    ///
+    /// # Errors
+    ///
+    /// A name that no phase has, an arm that is left without any, or a plan without phases.
+    pub fn with_phases(&self, names: &[String]) -> Result<Plan> {
+        let mut plan = self.clone();
+        if names.is_empty() {
+            return Ok(plan);
+        }
+        let wrong = |what: String| Error::Options(format!("--phases: {what}"));
+        let Plan { tor: Some(tor), arms, known, targets, .. } = &mut plan else {
+            return Err(wrong(format!("{} has no phases", self.name)));
+        };
+        let tor = tor.as_mut();
+        let all: Vec<&str> = tor.phases.iter().map(|phase| &*phase.as_ref().name).collect();
+        if let Some(unknown) = names.iter().find(|name| !all.contains(&name.as_str())) {
+            return Err(wrong(format!("there is no phase {unknown:?}; the plan has {}", all.join(", "))));
+        }
+        let before = std::mem::take(&mut tor.phases);
+        tor.phases = before.iter().filter(|phase| names.contains(&phase.as_ref().name)).cloned().collect();
+        for arm in arms {
+            let arm = arm.as_mut();
+            let Some(chosen) = arm.tor.as_mut().map(|tor| &mut tor.phases).filter(|own| !own.is_empty())
+            else {
+                continue;
+            };
+            chosen.retain(|name| names.contains(name));
+            if chosen.is_empty() {
+                return Err(wrong(format!("the arm {:?} has none of these", arm.name)));
+            }
+        }
+        let may_give =
+            |labels: &Labels| tor.phases.iter().any(|phase| phase.as_ref().may_give(labels, &before));
+        known.retain(|known| may_give(&known.as_ref().labels));
+        targets.retain(|target| may_give(&target.as_ref().labels));
+        Ok(plan)
+    }
+}
+
+impl Phase {
+    /// Whether a figure with these labels can be this phase's. Those that none of `all` phases has are not about phases.
+    fn may_give(&self, labels: &Labels, all: &[Spanned<Phase>]) -> bool {
+        let is_ours = |(name, value): (&String, &String)| match self.labels.get(name) {
+            Some(own) => own == value,
+            None => all.iter().all(|phase| !phase.as_ref().labels.contains_key(name)),
+        };
+        labels.iter().all(is_ours)
     }
 }
 

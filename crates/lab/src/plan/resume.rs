@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Loaded, Noise, RunSamples, Summary};
+use super::{Noise, RunOptions, RunSamples, Summary};
 use crate::error::{Error, Result};
 use crate::figures;
 
@@ -15,18 +15,20 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// Reads the results in `out`, which must be of the same plan, values, arms, first seed and commit.
+    /// Reads the results of earlier runs, which must be of the same plan, values, arms, phases, first seed and commit.
     ///
     /// # Errors
     ///
     /// One sentence about what is not there or not the same.
-    pub(super) fn read(out: &Path, loaded: &Loaded, arms: &[String], seed: u64) -> Result<Earlier> {
+    pub(super) fn read(options: &RunOptions, arms: &[String], seed: u64) -> Result<Earlier> {
+        let out: &Path = &options.out;
         let (mut summary, mut samples) = (Summary::read(out)?, RunSamples::read(out)?);
         let file = out.join("plan.toml");
         let text = fs::read_to_string(&file).map_err(Error::io(format!("reading {}", file.display())))?;
         let differs = [
-            ("the plan or its values", text != loaded.text),
+            ("the plan or its values", text != options.loaded.text),
             ("the arms", summary.arms != arms),
+            ("the phases", summary.phases != options.phases),
             ("the first seed", summary.seeds.first().is_some_and(|first| *first != seed)),
             ("the commit", summary.commit != figures::commit()),
         ];

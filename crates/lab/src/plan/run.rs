@@ -29,6 +29,8 @@ pub struct RunOptions {
     pub loaded: Loaded,
     /// Which arms, by name. Default, when it is empty: all.
     pub arms: Vec<String>,
+    /// Which phases of its network, by name. Default, when it is empty: all.
+    pub phases: Vec<String>,
     /// How many runs. Default: as the plan says.
     pub runs: Option<usize>,
     /// The seed of the first run. Default: the plan's.
@@ -73,7 +75,7 @@ pub fn run(options: &RunOptions) -> Result<Summary> {
 /// Ctrl-C those of the runs that were complete, and none when an error came before anything was measured.
 pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Result<Summary> {
     let loaded = &options.loaded;
-    let plan = &loaded.plan.with_arms(&options.arms)?;
+    let plan = &loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
     let arms: Vec<String> = plan.arms.iter().map(|arm| arm.as_ref().name.clone()).collect();
     let runs = options.runs.unwrap_or(plan.runs);
     let seed = options.seed.unwrap_or(plan.seed);
@@ -82,7 +84,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         return Err(Error::Options(format!("{runs} runs from seed {seed} on are not possible")));
     }
     let earlier = match options.resume {
-        true => Earlier::read(&options.out, loaded, &arms, seed)?,
+        true => Earlier::read(options, &arms, seed)?,
         false => prepare(&options.out).map(|()| Earlier::default())?,
     };
     let made = earlier.summary.seeds.len();
@@ -120,6 +122,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         plan: plan.name.clone(),
         set: loaded.set.clone(),
         arms,
+        phases: options.phases.clone(),
         backend: backend.name().to_owned(),
         commit: figures::commit(),
         command: options.command.clone(),

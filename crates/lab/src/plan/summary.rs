@@ -24,6 +24,9 @@ pub struct Summary {
     /// The names of the arms that were measured.
     #[serde(default)]
     pub arms: Vec<String>,
+    /// The names of the phases that were chosen; none means all.
+    #[serde(default)]
+    pub phases: Vec<String>,
     /// What the hosts and wires were made of.
     pub backend: String,
     /// The commit that was checked out (see [`figures::commit`]).

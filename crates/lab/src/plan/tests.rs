@@ -1,6 +1,6 @@
 //! Plans with bad input, statistics run by run, and whole runs over a loopback that stands in for wires.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use super::bulk::Begun;
@@ -273,6 +273,7 @@ fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
     RunOptions {
         loaded,
         arms: Vec::new(),
+        phases: Vec::new(),
         runs: None,
         seed: None,
         out: out.to_owned(),
@@ -324,6 +325,29 @@ fn arms_are_chosen_by_name() {
     assert_eq!(by_choice.plan.with_arms(&["probe".to_owned()]).unwrap().arms.len(), 1);
     let unknown = loaded.plan.with_arms(&["bulky".to_owned()]).unwrap_err().to_string();
     assert!(unknown.contains("no arm \"bulky\"; the plan has bulk, probe"), "{unknown}");
+}
+
+#[test]
+fn phases_are_chosen_by_name() {
+    let loaded = Plan::load("isolation", &BTreeMap::new()).unwrap();
+    let choose = |names: &[&str]| {
+        loaded.plan.with_phases(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    };
+    let phases = |plan: &Plan| -> Vec<String> {
+        plan.tor.as_ref().unwrap().as_ref().phases.iter().map(|phase| phase.as_ref().name.clone()).collect()
+    };
+    let cases = |plan: &Plan| -> BTreeSet<Option<String>> {
+        plan.targets.iter().map(|target| target.as_ref().labels.get("case").cloned()).collect()
+    };
+    let chosen = choose(&["stall", "beside"]).unwrap();
+    assert_eq!(phases(&chosen), ["beside", "stall"]);
+    assert_eq!(cases(&chosen), BTreeSet::from([Some("stall".to_owned())]));
+    assert!(estimate(&chosen) < estimate(&loaded.plan) / 2);
+    assert_eq!((phases(&choose(&[]).unwrap()).len(), cases(&choose(&[]).unwrap()).len()), (6, 3));
+    let unknown = choose(&["stalls"]).unwrap_err().to_string();
+    assert!(unknown.contains("no phase \"stalls\"; the plan has alone, beside"), "{unknown}");
+    let none = Plan::load("calibrate", &BTreeMap::new()).unwrap().plan;
+    assert!(none.with_phases(&["x".to_owned()]).unwrap_err().to_string().contains("has no phases"));
 }
 
 #[test]

@@ -55,6 +55,7 @@ fn stored(transports: &[&str]) -> Stored {
         valid: false,
         reasons: vec!["packets were <late> & lost".into()],
         arms: vec!["tls".into()],
+        phases: Vec::new(),
         repeated: vec!["run 1 of 2: tls: late".into()],
         figures: samples.figures(),
         checks: vec![check],
