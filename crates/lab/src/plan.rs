@@ -250,7 +250,9 @@ pub struct Known {
 }
 
 /// A bound that a figure ought to keep. It says nothing about whether a result is valid: it is *met* when the figure's
-/// whole 95 % interval keeps it, *missed* when none of the interval does, and *open* otherwise.
+/// whole 95 % interval keeps it, *missed* when none of the interval does, and *open* otherwise. A limit that nothing may
+/// pass is met when every sample keeps it and missed when one does not, since what lies beyond a mean's interval says nothing
+/// of a maximum.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -265,6 +267,9 @@ pub struct Target {
     /// The least. Default: no bound.
     #[serde(default)]
     pub at_least: Option<f64>,
+    /// Whether nothing may pass it, be it once. Default: no.
+    #[serde(default)]
+    pub always: bool,
     /// Where the bound comes from.
     pub source: String,
 }

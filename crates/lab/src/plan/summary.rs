@@ -79,9 +79,9 @@ pub struct Judgement {
     pub at_least: Option<f64>,
     /// Where the bound comes from.
     pub source: String,
-    /// The figure's mean; absent when it was not measured.
+    /// The figure's mean, or of a limit for every sample the one nearest to it; absent when it was not measured.
     pub ours: Option<f64>,
-    /// The mean's 95 % interval; absent for one run.
+    /// The mean's 95 % interval; absent for one run, and where every sample counts.
     pub ci95: Option<[f64; 2]>,
     /// The judgement.
     pub outcome: Outcome,
@@ -184,48 +184,70 @@ pub(super) fn checks(plan: &Plan, samples: &RunSamples) -> Vec<Check> {
 
 /// What became of every target of the plan, for each figure that it is about.
 pub(super) fn judgements(plan: &Plan, samples: &RunSamples) -> Vec<Judgement> {
-    let figures = samples.figures();
     let mut judgements = Vec::new();
     for target in plan.targets.iter().map(|target| target.as_ref()) {
-        let has = |figure: &&Figure| {
+        let has = |series: &&Series| {
             let mut labels = target.labels.iter();
-            figure.name == target.figure && labels.all(|(name, value)| figure.labels.get(name) == Some(value))
+            series.name == target.figure && labels.all(|(name, value)| series.labels.get(name) == Some(value))
         };
-        let mut found = figures.iter().filter(has).peekable();
+        let mut found = samples.all().iter().filter(has).peekable();
         if found.peek().is_none() {
             judgements.push(target.judge(None));
         }
-        judgements.extend(found.map(|figure| target.judge(Some(figure))));
+        judgements.extend(found.map(|series| target.judge(Some(series))));
     }
     judgements
 }
 
 impl Target {
-    fn judge(&self, figure: Option<&Figure>) -> Judgement {
-        let ci95 = figure.and_then(|figure| figure.ci95);
-        let keeps = |value: f64| {
-            self.at_most.is_none_or(|most| value <= most) && self.at_least.is_none_or(|least| value >= least)
-        };
-        let beyond = |[low, high]: [f64; 2]| {
-            self.at_most.is_some_and(|most| low > most) || self.at_least.is_some_and(|least| high < least)
-        };
-        let outcome = match (figure, ci95) {
-            (None, _) => Outcome::NotMeasured,
-            (Some(_), Some([low, high])) if keeps(low) && keeps(high) => Outcome::Met,
-            (Some(_), Some(interval)) if beyond(interval) => Outcome::Missed,
-            (Some(_), _) => Outcome::Open,
+    fn keeps(&self, value: f64) -> bool {
+        self.at_most.is_none_or(|most| value <= most) && self.at_least.is_none_or(|least| value >= least)
+    }
+
+    fn judge(&self, series: Option<&Series>) -> Judgement {
+        let (ours, ci95, outcome) = match self.always {
+            true => self.judge_samples(&series.map(Series::all).unwrap_or_default()),
+            false => self.judge_mean(series.and_then(Series::figure)),
         };
         Judgement {
             figure: self.figure.clone(),
-            labels: figure.map_or(&self.labels, |figure| &figure.labels).clone(),
-            unit: figure.map(|figure| figure.unit.clone()).unwrap_or_default(),
+            labels: series.map_or(&self.labels, |series| &series.labels).clone(),
+            unit: series.map(|series| series.unit.clone()).unwrap_or_default(),
             at_most: self.at_most,
             at_least: self.at_least,
             source: self.source.clone(),
-            ours: figure.map(|figure| figure.mean),
+            ours,
             ci95,
             outcome,
         }
+    }
+
+    fn judge_mean(&self, figure: Option<Figure>) -> (Option<f64>, Option<[f64; 2]>, Outcome) {
+        let Some(figure) = figure else { return (None, None, Outcome::NotMeasured) };
+        let beyond = |[low, high]: [f64; 2]| {
+            self.at_most.is_some_and(|most| low > most) || self.at_least.is_some_and(|least| high < least)
+        };
+        let outcome = match figure.ci95 {
+            Some([low, high]) if self.keeps(low) && self.keeps(high) => Outcome::Met,
+            Some(interval) if beyond(interval) => Outcome::Missed,
+            _ => Outcome::Open,
+        };
+        (Some(figure.mean), figure.ci95, outcome)
+    }
+
+    /// The sample that is nearest to the limit, or beyond it by the most.
+    fn judge_samples(&self, samples: &[f64]) -> (Option<f64>, Option<[f64; 2]>, Outcome) {
+        let room = |value: f64| {
+            let below = self.at_most.map_or(f64::INFINITY, |most| most - value);
+            below.min(self.at_least.map_or(f64::INFINITY, |least| value - least))
+        };
+        let nearest = samples.iter().copied().min_by(|a, b| room(*a).total_cmp(&room(*b)));
+        let outcome = match nearest {
+            None => Outcome::NotMeasured,
+            Some(value) if self.keeps(value) => Outcome::Met,
+            Some(_) => Outcome::Missed,
+        };
+        (nearest, None, outcome)
     }
 }
 

@@ -460,6 +460,25 @@ fn a_target_is_met_by_the_whole_interval_and_missed_by_none_of_it() {
 }
 
 #[test]
+fn a_limit_is_kept_by_every_sample_or_missed() {
+    let target = "[[target]]\nfigure = \"x\"\nalways = true\nat_most = 160\nat_least = 10\nsource = \"us\"\n";
+    let loaded = parse("small.toml", &format!("{SMALL}{target}"), &BTreeMap::new()).unwrap();
+    let judged = |runs: &[&[f64]]| {
+        let mut samples = RunSamples::default();
+        for (run, values) in runs.iter().enumerate() {
+            samples.add(run, "x", &crate::figures::Labels::new(), "cells", values);
+        }
+        let judgement = summary::judgements(&loaded.plan, &samples).remove(0);
+        (judgement.ours, judgement.outcome)
+    };
+    // The interval of the mean of these reaches beyond the limit; no sample does.
+    assert_eq!(judged(&[&[154.0, 120.0], &[157.0], &[160.0]]), (Some(160.0), Outcome::Met));
+    assert_eq!(judged(&[&[15.0, 120.0]]), (Some(15.0), Outcome::Met));
+    assert_eq!(judged(&[&[1.0, 161.0], &[100.0]]), (Some(1.0), Outcome::Missed));
+    assert_eq!(judged(&[]), (None, Outcome::NotMeasured));
+}
+
+#[test]
 fn the_area_under_the_curve_counts_pairs() {
     let mut samples = RunSamples::default();
     let of = |on: &str| crate::figures::labels([("a", on)]);
