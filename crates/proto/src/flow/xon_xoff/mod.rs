@@ -15,7 +15,7 @@ use crate::bucket::TokenBucket;
 use crate::cell::Malformed;
 use crate::cell::flow::{Xoff, Xon};
 use crate::cell::relay::RelayCommand;
-use crate::time::Instant;
+use crate::time::{Duration, Instant};
 use core::num::NonZeroU32;
 
 /// Bytes of data in a full DATA cell (`RELAY_PAYLOAD_SIZE`).
@@ -25,6 +25,12 @@ const DATA_LEN: u64 = 498;
 const BURST_CELLS: u64 = 32;
 /// The largest rate that is sent, in 1000 bytes per second.
 const RATE_MAX_KBPS: u64 = i32::MAX as u64;
+/// A queue that is gone after less is none. Stock clients send what a rate allows every 100 ms: an edge that is done with it in
+/// half the time could take twice as much.
+const QUEUE_LASTS: Duration = Duration::from_millis(50);
+/// An edge that took nothing for so long, while the far end waited, is as fast as it is from then on. Stock counts the time that it
+/// stood still, and a client whose server paused goes on at next to nothing.
+const STANDSTILL: Duration = Duration::from_secs(2);
 
 /// A signal about a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +133,12 @@ pub struct DrainWatch {
     xoff_sent: bool,
     /// When the current measurement began; only while there is a queue.
     started: Option<Instant>,
+    /// What has drained in it.
     drained_bytes: u64,
+    /// When something drained last.
+    drained_at: Option<Instant>,
+    /// What has passed without a queue that lasted, since the rate was last measured or doubled.
+    passed_bytes: u64,
     /// What had drained at the end of the measurement before, or zero.
     drained_before_bytes: u64,
     /// The smoothed rate in 1000 bytes per second; zero while it is unknown.
@@ -144,6 +155,8 @@ impl DrainWatch {
             xoff_sent: false,
             started: None,
             drained_bytes: 0,
+            drained_at: None,
+            passed_bytes: 0,
             drained_before_bytes: 0,
             rate_kbps: 0,
             told_kbps: 0,
@@ -184,7 +197,7 @@ impl DrainWatch {
             self.told_kbps = self.rate_kbps;
         }
         if queue_bytes == 0 {
-            self.speed_up();
+            self.speed_up(now);
         }
         let kbps_ewma = u32::try_from(self.told_kbps).unwrap_or(u32::MAX);
         due.then_some(Signal::Xon { kbps_ewma })
@@ -197,9 +210,14 @@ impl DrainWatch {
 
     fn measure(&mut self, now: Instant, bytes: u64, queue_bytes: u64) {
         self.drained_bytes = self.drained_bytes.saturating_add(bytes);
-        if self.started.is_none() && queue_bytes > 0 {
+        self.passed_bytes = self.passed_bytes.saturating_add(bytes);
+        let goes_on = bytes > 0 && self.has_stood_still(now);
+        if self.started.is_none() && queue_bytes > 0 || goes_on {
             self.started = Some(now);
             self.drained_bytes = 0;
+        }
+        if bytes > 0 {
+            self.drained_at = Some(now);
         }
         let Some(started) = self.started else { return };
         let elapsed_ns = now.as_nanos().saturating_sub(started.as_nanos());
@@ -216,8 +234,14 @@ impl DrainWatch {
         let kbps = u64::try_from(kbps).unwrap_or(u64::MAX).clamp(1, RATE_MAX_KBPS);
         self.rate_kbps = ewma(kbps, self.rate_kbps, self.params.xon_ewma_count);
         self.drained_before_bytes = self.drained_bytes;
-        self.drained_bytes = 0;
+        (self.drained_bytes, self.passed_bytes) = (0, 0);
         self.started = None;
+    }
+
+    /// Whether nothing has drained for long, although something waits that the far end was told to stop for.
+    fn has_stood_still(&self, now: Instant) -> bool {
+        let since = self.drained_at.or(self.started).filter(|_| self.xoff_sent);
+        since.is_some_and(|since| now.since(since) >= STANDSTILL)
     }
 
     fn rate_has_changed(&self) -> bool {
@@ -229,12 +253,14 @@ impl DrainWatch {
 
     /// With the queue empty, the far end may be slower than the edge only because it was told to
     /// be: let it double its rate each time enough bytes have passed without a queue.
-    fn speed_up(&mut self) {
-        self.started = None;
-        if self.drained_bytes >= self.params.xon_rate_bytes && self.told_kbps != 0 {
+    fn speed_up(&mut self, now: Instant) {
+        if self.started.take().is_some_and(|started| now.since(started) >= QUEUE_LASTS) {
+            self.passed_bytes = 0;
+        }
+        if self.passed_bytes >= self.params.xon_rate_bytes && self.told_kbps != 0 {
             self.rate_kbps = (2 * self.rate_kbps).min(RATE_MAX_KBPS);
-            self.drained_before_bytes = self.drained_bytes;
-            self.drained_bytes = 0;
+            self.drained_before_bytes = self.passed_bytes;
+            self.passed_bytes = 0;
         }
     }
 }

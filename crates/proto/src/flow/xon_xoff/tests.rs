@@ -87,6 +87,59 @@ fn an_edge_without_a_queue_is_offered_twice_the_rate() {
     assert_eq!(told, [2_000, 4_000, 8_000]);
 }
 
+/// The rates that a watch tells which has told 1000 kB/s, while a client sends a tenth of a second's worth of that every 100 ms
+/// for three seconds, and the edge takes `step_bytes` of it every millisecond.
+fn told_with_an_edge_of(step_bytes: u64) -> Vec<u32> {
+    let (mut watch, mut told, mut queue) = (told_1000(), Vec::new(), 0);
+    for ms in 300..3_300 {
+        let queued = (ms % 100 == 0).then(|| {
+            queue += 100_000;
+            watch.on_queued(at_ms(ms), queue)
+        });
+        let step = queue.min(step_bytes);
+        queue -= step;
+        let drained = watch.on_drained(at_ms(ms), step, queue);
+        told.extend([queued.flatten(), drained].into_iter().flatten().map(|signal| match signal {
+            Signal::Xon { kbps_ewma } => kbps_ewma,
+            Signal::Xoff => panic!("XOFF at {ms} ms"),
+        }));
+    }
+    told
+}
+
+#[test]
+fn a_queue_that_does_not_last_is_none() {
+    // Done with it in 10 ms, of which nine have a queue: a connection takes what its credit allows, and the rest a moment later.
+    assert_eq!(told_with_an_edge_of(10_000)[..3], [2_000, 4_000, 8_000]);
+    // It takes 1250 kB/s, and told twice of 1000 it would have to say XOFF.
+    assert_eq!(told_with_an_edge_of(1_250), []);
+}
+
+#[test]
+fn an_edge_that_stood_still_and_goes_on_is_not_slow() {
+    let mut watch = told_1000();
+    watch.on_queued(at_ms(300), 20_000);
+    assert_eq!(watch.on_queued(at_ms(400), XOFF_BYTES + 1), Some(Signal::Xoff));
+    let mut left = 2 * XOFF_BYTES;
+    watch.on_queued(at_ms(500), left);
+    let signal = (60_000..61_000).find_map(|ms| {
+        left -= left.min(5_000);
+        watch.on_drained(at_ms(ms), 5_000, left)
+    });
+    // 5 MB/s, of which the time before tells nothing.
+    assert!(matches!(signal, Some(Signal::Xon { kbps_ewma: 4_500..=5_500 })), "{signal:?}");
+    // In steps with less than two seconds between them, that is what it takes.
+    let mut watch = told_1000();
+    watch.on_queued(at_ms(300), 20_000);
+    assert_eq!(watch.on_queued(at_ms(400), XOFF_BYTES + 1), Some(Signal::Xoff));
+    let mut left = XOFF_BYTES + 60_000;
+    let signal = (1..).find_map(|step| {
+        left -= left.min(60_000);
+        watch.on_drained(at_ms(400 + 1_000 * step), 60_000, left)
+    });
+    assert!(matches!(signal, Some(Signal::Xon { kbps_ewma: 40..=70 })), "{signal:?}");
+}
+
 #[test]
 fn a_stuck_edge_is_noticed_from_what_queues_up() {
     let mut watch = told_1000();
