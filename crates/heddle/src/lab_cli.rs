@@ -19,7 +19,7 @@ Examples:
   heddle lab run calibrate --out results/calibrate   run one; see results/calibrate/report.html
   heddle lab run calibrate --runs 10 --set probes=1000 --out results/long
   heddle lab run thesis-exp08 --arms stock,quic --runs 4 --out results/loss
-  heddle lab run isolation --phases beside,stall --runs 5 --out results/stall
+  heddle lab run isolation --phase beside --phase stall --runs 5 --out results/stall
   heddle lab run my-plan.toml --out results/mine     a plan of your own
   heddle lab report results/a results/b --out both.html
 
@@ -78,8 +78,8 @@ struct RunArgs {
     /// Only these arms, separated by commas. Default: all that are not there by choice.
     #[arg(long, value_name = "ARM", value_delimiter = ',')]
     arms: Vec<String>,
-    /// Only these phases of the plan's network, separated by commas. Default: all.
-    #[arg(long, value_name = "PHASE", value_delimiter = ',')]
+    /// Only this phase of the plan's network; may be given several times. Default: all.
+    #[arg(long = "phase", value_name = "PHASE")]
     phases: Vec<String>,
     /// How many runs, with --resume in all. Default: as the plan says.
     #[arg(long)]

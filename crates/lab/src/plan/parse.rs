@@ -128,14 +128,14 @@ impl Plan {
         if names.is_empty() {
             return Ok(plan);
         }
-        let wrong = |what: String| Error::Options(format!("--phases: {what}"));
+        let wrong = |what: String| Error::Options(format!("--phase: {what}"));
         let Plan { tor: Some(tor), arms, known, targets, .. } = &mut plan else {
             return Err(wrong(format!("{} has no phases", self.name)));
         };
         let tor = tor.as_mut();
         let all: Vec<&str> = tor.phases.iter().map(|phase| &*phase.as_ref().name).collect();
         if let Some(unknown) = names.iter().find(|name| !all.contains(&name.as_str())) {
-            return Err(wrong(format!("there is no phase {unknown:?}; the plan has {}", all.join(", "))));
+            return Err(wrong(format!("there is no phase {unknown:?}; the plan has {}", all.join("; "))));
         }
         let before = std::mem::take(&mut tor.phases);
         tor.phases = before.iter().filter(|phase| names.contains(&phase.as_ref().name)).cloned().collect();

@@ -345,7 +345,7 @@ fn phases_are_chosen_by_name() {
     assert!(estimate(&chosen) < estimate(&loaded.plan) / 2);
     assert_eq!((phases(&choose(&[]).unwrap()).len(), cases(&choose(&[]).unwrap()).len()), (6, 3));
     let unknown = choose(&["stalls"]).unwrap_err().to_string();
-    assert!(unknown.contains("no phase \"stalls\"; the plan has alone, beside"), "{unknown}");
+    assert!(unknown.contains("no phase \"stalls\"; the plan has alone; beside"), "{unknown}");
     let none = Plan::load("calibrate", &BTreeMap::new()).unwrap().plan;
     assert!(none.with_phases(&["x".to_owned()]).unwrap_err().to_string().contains("has no phases"));
 }
