@@ -213,11 +213,6 @@ impl Net {
         stats
     }
 
-    /// Cells that a relay sent to others or to the client so far, over TLS and over QUIC.
-    pub fn cells_out(&mut self, relay: usize) -> [u64; 2] {
-        ["tls", "quic"].map(|transport| self.cells_out_over(relay, transport))
-    }
-
     /// Cells that a relay sent over a transport so far.
     pub fn cells_out_over(&mut self, relay: usize, transport: &str) -> u64 {
         let stats = self.stats(relay);

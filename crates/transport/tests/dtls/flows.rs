@@ -1,95 +1,12 @@
-//! Cells over flows: that they arrive, whole and in order, and how flows begin and end.
+//! How flows find room.
 
-use crate::bench::{Bench, End, MS, S, awaited, body, delay, dialled, options};
-use crate::circuits::{destroy_body, numbers, one_circuit, only_destroy};
+use crate::bench::{Bench, End, MS, S, delay, dialled, options};
+use crate::circuits::destroy_body;
 use crate::source::Source;
-use heddle_netem::{DirectionOptions, Jitter, Loss};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_proto::time::Instant;
-use heddle_transport::dtls::DtlsOptions;
-
-#[test]
-fn cells_survive_loss_and_reordering() {
-    let there = DirectionOptions {
-        loss: Loss::Bernoulli { probability: 0.03 },
-        jitter: Jitter::Uniform { spread_ns: 10 * MS },
-        jitter_reorders: true,
-        ..delay(20 * MS)
-    };
-    let mut bench = Bench::pair(there, &options());
-    let (a, b) = bench.open(0, 1);
-    bench.run_for(10 * S, &mut ());
-    let circuits: Vec<CircId> = (1..=5).map(dialled).collect();
-    let mut there = Source::new(0, a, &circuits, 400);
-    let mut back = Source::new(1, b, &[awaited(3)], 400);
-    bench.run_for(120 * S, &mut |now: Instant, ends: &mut [End]| {
-        there.step(now, ends);
-        back.step(now, ends);
-    });
-    let all: Vec<u32> = (0..400).collect();
-    for name in &circuits {
-        assert_eq!(numbers(&bench.ends[1], *name), all);
-    }
-    assert_eq!(numbers(&bench.ends[0], awaited(1)), all);
-    assert!(bench.ends[0].endpoint.stats(a).lost_packets > 0);
-}
-
-#[test]
-fn a_held_flow_stops_at_its_window_and_no_other_notices() {
-    let mut options: DtlsOptions = options();
-    options.flow.receive_buffer_max_bytes = 64 * 1024;
-    let mut bench = Bench::pair(delay(10 * MS), &options);
-    let (a, b) = bench.open_ready();
-    let mut source = Source::new(0, a, &[dialled(1), dialled(2)], 2000);
-    let mut held = false;
-    bench.run_for(20 * S, &mut |now: Instant, ends: &mut [End]| {
-        if !held && ends[1].cells.iter().any(|got| got.circ_id == dialled(1)) {
-            ends[1].endpoint.hold(b, dialled(1), true);
-            held = true;
-        }
-        source.step(now, ends);
-    });
-    let window_cells = 64 * 1024 / 510;
-    let read = numbers(&bench.ends[1], dialled(1)).len() as u32;
-    assert_eq!(numbers(&bench.ends[1], dialled(2)).len(), 2000);
-    assert!(source.circuits[0].blocked);
-    let sent = source.circuits[0].next;
-    // The window, the rest of one packet that was read already, and the one cell that its sender keeps.
-    assert!(sent - read <= window_cells + 4, "{sent} {read}");
-
-    bench.ends[1].endpoint.hold(b, dialled(1), false);
-    bench.run_for(20 * S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
-    assert_eq!(numbers(&bench.ends[1], dialled(1)), (0..2000).collect::<Vec<u32>>());
-}
-
-#[test]
-fn destroy_resets_a_flow_and_overtakes_what_nobody_reads() {
-    let mut bench = Bench::pair(delay(10 * MS), &options());
-    let (a, b, theirs) = one_circuit(&mut bench);
-    bench.ends[1].endpoint.hold(b, theirs, true);
-    for number in 0..20 {
-        let now = bench.now;
-        bench.ends[0].endpoint.send(now, a, dialled(5), Command::RELAY, &body(number));
-    }
-    bench.run_for(S, &mut ());
-    assert_eq!(bench.ends[1].cells, []);
-    let now = bench.now;
-    let body = destroy_body(DestroyReason::FINISHED);
-    bench.ends[0].endpoint.send(now, a, dialled(5), Command::DESTROY, &body);
-    bench.run_for(S, &mut ());
-    assert_eq!(only_destroy(&mut bench.ends[1], theirs), DestroyReason::FINISHED);
-    assert_eq!(bench.ends[0].cells, []);
-
-    // Its name is free on the side that ended it, and the circuit of the same name is another one.
-    bench.ends[0].events.clear();
-    let mut again = Source::new(0, a, &[dialled(5)], 2);
-    bench.run_for(S, &mut |now: Instant, ends: &mut [End]| again.step(now, ends));
-    let commands: Vec<Command> = bench.ends[1].cells.iter().map(|got| got.command).collect();
-    assert_eq!(commands, [Command::CREATE2, Command::RELAY]);
-    assert_ne!(bench.ends[1].cells[0].circ_id, theirs);
-}
 
 #[test]
 fn flows_that_end_make_room() {

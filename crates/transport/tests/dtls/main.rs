@@ -1,5 +1,7 @@
 //! The `tcp-dtls` transport: two endpoints on emulated wires, in virtual time.
 
+#[path = "../support/cells.rs"]
+mod cells;
 #[path = "../support/circuits.rs"]
 mod circuits;
 mod fairness;
@@ -14,6 +16,8 @@ mod paths;
 mod silence;
 #[path = "../support/source.rs"]
 mod source;
+#[path = "../support/strangers.rs"]
+mod strangers;
 #[path = "../support/tcp.rs"]
 mod tcp;
 
@@ -23,8 +27,10 @@ mod wires;
 
 mod bench {
     pub use crate::wires::*;
+    use core::ops::Range;
     use heddle_proto::endpoint::ConnectionError;
     use heddle_transport::dtls::DtlsOptions;
+    pub use heddle_transport::dtls::fuzz;
 
     /// One round trip for the handshake, one for the proofs, and half a one until the listener knows that its own arrived.
     pub const READY_RTTS: f64 = 2.5;
@@ -34,5 +40,23 @@ mod bench {
 
     pub fn options() -> DtlsOptions {
         DtlsOptions::new(anchor())
+    }
+
+    /// Where the id of a session stands in its datagrams.
+    pub const ID: Range<usize> = 0..8;
+
+    /// Whether a live connection may acknowledge a packet that it has seen before, to its peer.
+    pub const ANSWERS_REPLAYS: bool = false;
+
+    /// The same options, but for what a flow keeps that nobody reads.
+    pub fn with_flow_window(bytes: u32) -> DtlsOptions {
+        let mut options = options();
+        options.flow.receive_buffer_max_bytes = bytes;
+        options
+    }
+
+    /// A datagram with the token or nearly so, and the head of a record.
+    pub fn nearly_let_through(tail: &[u8]) -> Vec<u8> {
+        [&[0xaa; 20][..], &[22, 254, 253], tail].concat()
     }
 }

@@ -1,5 +1,7 @@
 //! The `quic` transport: two endpoints on emulated wires, in virtual time.
 
+#[path = "../support/cells.rs"]
+mod cells;
 #[path = "../support/circuits.rs"]
 mod circuits;
 mod congestion;
@@ -16,6 +18,8 @@ mod per_circuit;
 mod silence;
 #[path = "../support/source.rs"]
 mod source;
+#[path = "../support/strangers.rs"]
+mod strangers;
 #[path = "../support/tcp.rs"]
 mod tcp;
 
@@ -25,8 +29,10 @@ mod wires;
 
 mod bench {
     pub use crate::wires::*;
+    use core::ops::Range;
     use heddle_proto::endpoint::ConnectionError;
     use heddle_transport::quic::QuicOptions;
+    pub use heddle_transport::quic::fuzz;
 
     /// One round trip for the handshake, and one for the proofs.
     pub const READY_RTTS: f64 = 2.0;
@@ -36,5 +42,23 @@ mod bench {
 
     pub fn options() -> QuicOptions {
         QuicOptions::new(anchor())
+    }
+
+    /// Where the id of a connection stands in its datagrams, once it is ready.
+    pub const ID: Range<usize> = 1..13;
+
+    /// Whether a live connection may acknowledge a packet that it has seen before, to its peer.
+    pub const ANSWERS_REPLAYS: bool = true;
+
+    /// The same options, but for what a flow keeps that nobody reads.
+    pub fn with_flow_window(bytes: u32) -> QuicOptions {
+        QuicOptions { stream_receive_window_bytes: bytes, ..options() }
+    }
+
+    /// A datagram of version 1, an Initial, with the token or nearly so.
+    pub fn nearly_let_through(tail: &[u8]) -> Vec<u8> {
+        let mut datagram = [&[0xc0, 0, 0, 0, 1, 20][..], &[0xaa; 20], &[0, 0], tail].concat();
+        datagram.resize(1200, 0);
+        datagram
     }
 }

@@ -1,41 +1,19 @@
-//! Relays with a QUIC connection for each circuit, whole and in virtual time.
+//! What is particular to a QUIC connection for each circuit.
 
-mod support;
-
+use crate::support::{Plan, download, pattern_sha256};
+use crate::{LONG, MB, Transport, find_each_other, is_over, ready};
 use heddle_netem::{DirectionOptions, Loss};
-use heddle_proto::origin::{ExchangeState, ExchangeStatus};
-use heddle_proto::relay::Event;
+use heddle_proto::origin::ExchangeState;
 use heddle_proto::time::Duration;
-use support::{Net, Plan, download, pattern_sha256};
 
-const MB: u64 = 1_000_000;
-const LONG: Duration = Duration::from_secs(600);
-
-fn is_over(status: &ExchangeStatus) -> bool {
-    matches!(status.state, ExchangeState::Ended(_) | ExchangeState::Lost(_))
-}
-
-/// Relays that all speak it, after a circuit over TLS made them find each other.
-fn paired(plan: &Plan) -> Net {
-    let mut net = Net::new(&Plan { per_circuit: vec![0, 1, 2], ..plan.clone() });
-    let first = net.build(&[0, 1, 2], false);
-    net.sim.run_for(Duration::from_secs(3));
-    net.proxy(|proxy| proxy.close_circuit(first));
-    net
-}
-
-fn ready(net: &Net) -> usize {
-    net.sim.events().iter().filter(|(_, _, event)| matches!(event, Event::ConnectionReady { .. })).count()
-}
+const PER_CIRCUIT: Transport = Transport::PerCircuit;
 
 #[test]
 fn circuits_of_several_shards_go_over_connections_of_their_own() {
     let shards = vec![1, 2, 2];
-    let mut net = paired(&Plan { shards: shards.clone(), ..Plan::default() });
+    let mut net = PER_CIRCUIT.paired(&Plan { shards: shards.clone(), ..Plan::default() });
     // The other shards find each other with circuits of their own.
-    let second = net.build(&[1, 0, 2], false);
-    net.sim.run_for(Duration::from_secs(3));
-    net.proxy(|proxy| proxy.close_circuit(second));
+    find_each_other(&mut net, &[1, 0, 2]);
     let lossy = DirectionOptions {
         delay_ns: 10_000_000,
         loss: Loss::Bernoulli { probability: 0.01 },
@@ -44,7 +22,7 @@ fn circuits_of_several_shards_go_over_connections_of_their_own() {
     let (a, b) = (net.relays[0].host, net.relays[1].host);
     net.sim.set_wire(a, b, lossy);
     for _ in 0..2 {
-        let before = net.cells_out_over(1, "quic-per-circuit");
+        let before = net.cells_out_over(1, PER_CIRCUIT.name());
         let circuits: Vec<_> = (0..8).map(|number| net.build(&[0, 1, 2], number % 2 == 0)).collect();
         let begin = |circuit: &_| net.begin(*circuit, download(MB / 8));
         let downs: Vec<_> = circuits.iter().map(begin).collect();
@@ -52,7 +30,7 @@ fn circuits_of_several_shards_go_over_connections_of_their_own() {
             let status = net.await_status(down, LONG, is_over);
             assert_eq!(status.received_sha256, pattern_sha256(MB / 8), "{shards:?}");
         }
-        assert!(net.cells_out_over(1, "quic-per-circuit") - before > MB / 509, "{shards:?}");
+        assert!(net.cells_out_over(1, PER_CIRCUIT.name()) - before > MB / 509, "{shards:?}");
         for circuit in circuits {
             net.proxy(|proxy| proxy.close_circuit(circuit));
         }
@@ -66,7 +44,7 @@ fn circuits_of_several_shards_go_over_connections_of_their_own() {
 
 #[test]
 fn a_dead_path_ends_the_pair_and_it_comes_back() {
-    let mut net = paired(&Plan::default());
+    let mut net = PER_CIRCUIT.paired(&Plan::default());
     assert_eq!(ready(&net), 4, "however many connections there are, pairs are ready once");
     let doomed = net.build(&[0, 1, 2], true);
     let lost = net.begin(doomed, download(50 * MB));
@@ -80,9 +58,9 @@ fn a_dead_path_ends_the_pair_and_it_comes_back() {
     net.sim.run_for(Duration::from_secs(60));
     assert_eq!(ready(&net), 6);
     let circuit = net.build(&[0, 1, 2], false);
-    let tls = net.cells_out(1)[0];
+    let tls = net.cells_out_over(1, "tls");
     let down = net.begin(circuit, download(MB / 4));
     let status = net.await_status(down, LONG, is_over);
     assert_eq!(status.received_sha256, pattern_sha256(MB / 4));
-    assert_eq!(net.cells_out(1)[0], tls);
+    assert_eq!(net.cells_out_over(1, "tls"), tls);
 }

@@ -1,74 +1,61 @@
-//! Relays that put their circuits on QUIC, whole and in virtual time.
+//! What holds over QUIC and over tcp-dtls alike.
 
-mod support;
-
+use crate::support::{Net, Plan, download, pattern_sha256};
+use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
 use core::net::SocketAddr;
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};
-use heddle_proto::origin::{CircuitNumber, ExchangeState, ExchangeStatus};
+use heddle_proto::origin::ExchangeState;
 use heddle_proto::relay::Event;
 use heddle_proto::time::Duration;
 use heddle_sim::{TraceHash, Wire};
 use std::collections::BTreeSet;
-use support::{Net, Plan, download, pattern_sha256, upload};
 
-const MB: u64 = 1_000_000;
-const LONG: Duration = Duration::from_secs(600);
-
-fn is_over(status: &ExchangeStatus) -> bool {
-    matches!(status.state, ExchangeState::Ended(_) | ExchangeState::Lost(_))
-}
-
-/// Three relays that all speak QUIC, after a circuit over TLS made them find each other.
-fn paired(plan: &Plan) -> Net {
-    let mut net = Net::new(&Plan { quic: (0..plan.shards.len()).collect(), ..plan.clone() });
-    let first = net.build(&[0, 1, 2], false);
-    net.sim.run_for(Duration::from_secs(2));
-    net.proxy(|proxy| proxy.close_circuit(first));
-    net
-}
-
-fn ready(net: &Net) -> usize {
-    net.sim.events().iter().filter(|(_, _, event)| matches!(event, Event::ConnectionReady { .. })).count()
-}
-
-fn ended(net: &Net) -> Vec<&'static str> {
-    let reason = |event: &Event| match event {
-        Event::ConnectionEnded { reason, .. } => Some(*reason),
-        _ => None,
+/// Each of these over either, as a test of its own.
+macro_rules! over_either {
+    ($($test:ident),* $(,)?) => {
+        mod quic {
+            $(#[test] fn $test() { super::$test(super::Transport::Quic); })*
+        }
+        mod dtls {
+            $(#[test] fn $test() { super::$test(super::Transport::Dtls); })*
+        }
     };
-    net.sim.events().iter().filter_map(|(_, _, event)| reason(event)).collect()
 }
 
-fn transfer(net: &mut Net, circuit: CircuitNumber, bytes: u64) {
-    let down = net.begin(circuit, download(bytes));
-    let status = net.await_status(down, LONG, is_over);
-    assert_eq!(status.received_sha256, pattern_sha256(bytes), "{status:?}");
-    let up = net.begin(circuit, upload(bytes));
-    let status = net.await_status(up, LONG, |status| status.received_bytes == 32);
-    assert_eq!(status.received_head, pattern_sha256(bytes), "{status:?}");
+over_either! {
+    circuits_between_upgraded_relays_leave_tls,
+    shards_form_pairs_and_carry_circuits_across,
+    a_stock_neighbour_is_served_over_tls,
+    blocked_datagrams_cost_no_time,
+    tries_go_on_until_datagrams_pass,
+    a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls,
+    circuits_survive_a_reset_of_tls,
+    losses_and_reordering_are_borne,
+    a_reader_that_stops_for_good_fills_no_queue,
+    one_seed_makes_one_trace,
+    lost_packets_cost_tls_more,
+    nothing_is_closed_for_want_of_use_while_a_circuit_lives,
+    a_new_key_each_day_costs_no_circuit_and_no_pair,
+    the_wire_shows_one_connection_however_many_circuits_come_and_go,
 }
 
-#[test]
-fn circuits_between_upgraded_relays_go_on_quic() {
-    let mut net = paired(&Plan::default());
+fn circuits_between_upgraded_relays_leave_tls(over: Transport) {
+    let mut net = over.paired(&Plan::default());
     assert_eq!(ready(&net), 4, "both ends of both pairs say so");
     let circuit = net.build(&[0, 1, 2], true);
-    let before = net.cells_out(1);
+    let before = over.cells_out(&mut net, 1);
     transfer(&mut net, circuit, MB);
-    let after = net.cells_out(1);
-    let [tls, quic] = [after[0] - before[0], after[1] - before[1]];
+    let after = over.cells_out(&mut net, 1);
+    let [tls, datagrams] = [after[0] - before[0], after[1] - before[1]];
     assert_eq!(tls, 0, "the middle relay has upgraded neighbours only");
-    assert!(quic > 2 * MB / 509, "{quic} cells");
+    assert!(datagrams > 2 * MB / 509, "{datagrams} cells");
 }
 
-#[test]
-fn shards_form_pairs_and_carry_circuits_across() {
+fn shards_form_pairs_and_carry_circuits_across(over: Transport) {
     for shards in [vec![2, 2, 2], vec![3, 3, 3], vec![1, 3, 2]] {
-        let mut net = paired(&Plan { shards: shards.clone(), ..Plan::default() });
-        let second = net.build(&[1, 0, 2], false);
-        net.sim.run_for(Duration::from_secs(2));
-        net.proxy(|proxy| proxy.close_circuit(second));
-        let before = net.cells_out(2);
+        let mut net = over.paired(&Plan { shards: shards.clone(), ..Plan::default() });
+        find_each_other(&mut net, &[1, 0, 2]);
+        let before = over.cells_out(&mut net, 2);
         let circuits: Vec<_> = (0..4)
             .map(|number| net.build(if number % 2 == 0 { &[0, 1, 2] } else { &[1, 0, 2] }, number > 1))
             .collect();
@@ -78,9 +65,9 @@ fn shards_form_pairs_and_carry_circuits_across() {
             assert_eq!(status.received_sha256, pattern_sha256(MB / 4), "{shards:?}");
         }
         // The exit has no client: everything goes to and from upgraded relays.
-        let after = net.cells_out(2);
-        let [tls, quic] = [after[0] - before[0], after[1] - before[1]];
-        assert!(quic > MB / 509 && tls == 0, "{shards:?}: {tls} and {quic} cells");
+        let after = over.cells_out(&mut net, 2);
+        let [tls, datagrams] = [after[0] - before[0], after[1] - before[1]];
+        assert!(datagrams > MB / 509 && tls == 0, "{shards:?}: {tls} and {datagrams} cells");
         for circuit in circuits {
             net.proxy(|proxy| proxy.close_circuit(circuit));
         }
@@ -92,23 +79,18 @@ fn shards_form_pairs_and_carry_circuits_across() {
     }
 }
 
-#[test]
-fn a_stock_neighbour_is_served_over_tls() {
-    let mut net = Net::new(&Plan { quic: vec![0, 1], ..Plan::default() });
-    let first = net.build(&[0, 1, 2], false);
-    net.sim.run_for(Duration::from_secs(2));
-    net.proxy(|proxy| proxy.close_circuit(first));
+fn a_stock_neighbour_is_served_over_tls(over: Transport) {
+    let mut net = over.paired_among(vec![0, 1], &Plan::default());
     assert_eq!(ready(&net), 2);
     let circuit = net.build(&[0, 1, 2], true);
     transfer(&mut net, circuit, MB / 2);
-    let [tls, quic] = net.cells_out(1);
-    assert!(tls > 1000 && quic > 1000, "{tls} and {quic} cells");
+    let [tls, datagrams] = over.cells_out(&mut net, 1);
+    assert!(tls > 1000 && datagrams > 1000, "{tls} and {datagrams} cells");
 }
 
-#[test]
-fn blocked_datagrams_cost_no_time() {
-    let build = |quic: Vec<usize>| {
-        let mut net = Net::new(&Plan { quic, ..Plan::default() });
+fn blocked_datagrams_cost_no_time(over: Transport) {
+    let build = |upgraded: Vec<usize>| {
+        let mut net = Net::new(&over.among(upgraded, &Plan::default()));
         for (a, b) in [(0, 1), (1, 2), (0, 2)] {
             let (a, b) = (net.relays[a].host, net.relays[b].host);
             net.sim.block_datagrams(a, b, true);
@@ -123,15 +105,14 @@ fn blocked_datagrams_cost_no_time() {
         (net, times)
     };
     let (mut net, times) = build(vec![0, 1, 2]);
-    assert_eq!(times, build(vec![]).1, "nobody waits for QUIC");
+    assert_eq!(times, build(vec![]).1, "nobody waits for datagrams");
     assert_eq!(ready(&net), 0);
     let fallbacks = net.stats(0).fallbacks;
     assert!(fallbacks["no_answer"] >= 1, "{fallbacks:?}");
 }
 
-#[test]
-fn tries_go_on_until_datagrams_pass() {
-    let mut net = Net::new(&Plan { quic: vec![0, 1, 2], ..Plan::default() });
+fn tries_go_on_until_datagrams_pass(over: Transport) {
+    let mut net = Net::new(&over.among(vec![0, 1, 2], &Plan::default()));
     let (a, b) = (net.relays[0].host, net.relays[1].host);
     net.sim.block_datagrams(a, b, true);
     let circuit = net.build(&[0, 1, 2], false);
@@ -143,9 +124,8 @@ fn tries_go_on_until_datagrams_pass() {
     net.proxy(|proxy| proxy.close_circuit(circuit));
 }
 
-#[test]
-fn a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls() {
-    let mut net = paired(&Plan::default());
+fn a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls(over: Transport) {
+    let mut net = over.paired(&Plan::default());
     let doomed = net.build(&[0, 1, 2], true);
     let lost = net.begin(doomed, download(50 * MB));
     net.await_status(lost, LONG, |status| status.received_bytes > MB);
@@ -167,14 +147,13 @@ fn a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls() {
     net.sim.run_for(Duration::from_secs(60));
     assert_eq!(ready(&net), 6);
     let circuit = net.build(&[0, 1, 2], false);
-    let before = net.cells_out(1);
+    let before = net.cells_out_over(1, "tls");
     transfer(&mut net, circuit, MB / 4);
-    assert_eq!(net.cells_out(1)[0], before[0]);
+    assert_eq!(net.cells_out_over(1, "tls"), before);
 }
 
-#[test]
-fn circuits_on_quic_survive_a_reset_of_tls() {
-    let mut net = paired(&Plan::default());
+fn circuits_survive_a_reset_of_tls(over: Transport) {
+    let mut net = over.paired(&Plan::default());
     let circuit = net.build(&[0, 1, 2], true);
     let down = net.begin(circuit, download(4 * MB));
     net.await_status(down, LONG, |status| status.received_bytes > MB);
@@ -193,11 +172,10 @@ fn circuits_on_quic_survive_a_reset_of_tls() {
     transfer(&mut net, circuit, MB / 4);
 }
 
-#[test]
-fn losses_and_reordering_are_borne() {
+fn losses_and_reordering_are_borne(over: Transport) {
     let wire = Wire { loss_ppm: 10_000, jitter: Duration::from_millis(4), ..Wire::default() };
     for seed in 0..5 {
-        let mut net = paired(&Plan { seed, wire, ..Plan::default() });
+        let mut net = over.paired(&Plan { seed, wire, ..Plan::default() });
         for (a, b) in [(0, 1), (1, 2)] {
             let (a, b) = (net.relays[a].host, net.relays[b].host);
             net.sim.set_wire(a, b, rough());
@@ -221,11 +199,10 @@ fn rough() -> DirectionOptions {
     }
 }
 
-#[test]
-fn a_reader_that_stops_for_good_fills_no_queue() {
+fn a_reader_that_stops_for_good_fills_no_queue(over: Transport) {
     // The client's own wire passes next to nothing, so its guard has nowhere to put what comes.
     for congestion_control in [false, true] {
-        let mut net = paired(&Plan::default());
+        let mut net = over.paired(&Plan::default());
         let (guard, client) = (net.relays[0].host, net.client);
         let circuits: Vec<_> = (0..3).map(|_| net.build(&[0, 1, 2], congestion_control)).collect();
         let stuck = Wire { rate_bytes_per_s: Some(1), ..Wire::default() };
@@ -241,11 +218,10 @@ fn a_reader_that_stops_for_good_fills_no_queue() {
     }
 }
 
-#[test]
-fn one_seed_makes_one_trace() {
+fn one_seed_makes_one_trace(over: Transport) {
     let run = |seed| -> TraceHash {
         let wire = Wire { loss_ppm: 5_000, jitter: Duration::from_millis(2), ..Wire::default() };
-        let mut net = paired(&Plan { seed, wire, shards: vec![1, 2, 1], ..Plan::default() });
+        let mut net = over.paired(&Plan { seed, wire, shards: vec![1, 2, 1], ..Plan::default() });
         let circuit = net.build(&[0, 1, 2], true);
         transfer(&mut net, circuit, MB / 4);
         net.sim.trace_hash()
@@ -256,14 +232,13 @@ fn one_seed_makes_one_trace() {
 }
 
 /// Bytes that six circuits get in five seconds over 10 Mbit/s between two relays, of whose packets one in a hundred is lost.
-fn six_downloads(quic: Vec<usize>) -> u64 {
-    let mut net = Net::new(&Plan { quic, ..Plan::default() });
+fn six_downloads(over: Transport, upgraded: Vec<usize>) -> u64 {
+    let mut net = Net::new(&over.among(upgraded, &Plan::default()));
     let loss = Loss::Bernoulli { probability: 0.01 };
     let rate = Rate::BitsPerS(10_000_000);
     let wire = DirectionOptions { rate, delay_ns: 30_000_000, loss, ..DirectionOptions::default() };
     net.sim.set_wire(net.relays[0].host, net.relays[1].host, wire);
-    net.build(&[0, 1, 2], false);
-    net.sim.run_for(Duration::from_secs(2));
+    find_each_other(&mut net, &[0, 1, 2]);
     let circuits: Vec<_> = (0..6).map(|_| net.build(&[0, 1, 2], true)).collect();
     let downs: Vec<_> = circuits.iter().map(|circuit| net.begin(*circuit, download(1000 * MB))).collect();
     let received = |net: &mut Net| downs.iter().map(|down| net.status(*down).received_bytes).sum::<u64>();
@@ -274,16 +249,14 @@ fn six_downloads(quic: Vec<usize>) -> u64 {
     received(&mut net) - begun
 }
 
-#[test]
-fn lost_packets_cost_tls_what_they_do_not_cost_quic() {
-    let (tls, quic) = (six_downloads(vec![]), six_downloads(vec![0, 1, 2]));
-    assert!(quic > 4 * MB, "{quic} bytes, where 6 MB fit on the wire");
-    assert!(tls < quic / 2, "{tls} bytes over one TCP connection, {quic} over six flows");
+fn lost_packets_cost_tls_more(over: Transport) {
+    let (tls, flows) = (six_downloads(over, vec![]), six_downloads(over, vec![0, 1, 2]));
+    assert!(flows > 4 * MB, "{flows} bytes, where 6 MB fit on the wire");
+    assert!(tls < flows / 2, "{tls} bytes over one TCP connection, {flows} over six flows");
 }
 
-#[test]
-fn nothing_is_closed_for_want_of_use_while_a_circuit_lives() {
-    let mut net = paired(&Plan::default());
+fn nothing_is_closed_for_want_of_use_while_a_circuit_lives(over: Transport) {
+    let mut net = over.paired(&Plan::default());
     let circuit = net.build(&[0, 1, 2], true);
     net.sim.run_for(Duration::from_secs(1800));
     let between = |event: &Event| matches!(event, Event::ChannelOpened { .. } | Event::ChannelClosed { .. });
@@ -296,9 +269,8 @@ fn nothing_is_closed_for_want_of_use_while_a_circuit_lives() {
     assert_eq!(net.stats(1).transports[0].links, 0);
 }
 
-#[test]
-fn a_new_key_each_day_costs_no_circuit_and_no_pair() {
-    let mut net = paired(&Plan::default());
+fn a_new_key_each_day_costs_no_circuit_and_no_pair(over: Transport) {
+    let mut net = over.paired(&Plan::default());
     let circuit = net.build(&[0, 1, 2], true);
     net.sim.run_for(Duration::from_secs(25 * 3600));
     transfer(&mut net, circuit, MB / 10);
@@ -312,11 +284,12 @@ fn a_new_key_each_day_costs_no_circuit_and_no_pair() {
     assert_eq!((ready(&net), ended(&net).len()), (6, 2));
 }
 
-/// What can be told apart on the wire between two relays that carry so many circuits: addresses and connection ids.
-fn seen_on_the_wire(circuits: usize) -> (BTreeSet<(SocketAddr, SocketAddr)>, BTreeSet<Vec<u8>>) {
-    /// The connection id, twelve bytes, stands behind the first byte of a short header.
-    const ID: core::ops::Range<usize> = 1..13;
-    let mut net = paired(&Plan::default());
+/// What can be told apart on the wire between two relays that carry so many circuits: addresses and connections' ids.
+fn seen_on_the_wire(
+    over: Transport,
+    circuits: usize,
+) -> (BTreeSet<(SocketAddr, SocketAddr)>, BTreeSet<Vec<u8>>) {
+    let mut net = over.paired(&Plan::default());
     let (a, b) = (net.relays[0].host, net.relays[1].host);
     net.sim.tap_datagrams(a, b);
     for _ in 0..circuits {
@@ -326,15 +299,22 @@ fn seen_on_the_wire(circuits: usize) -> (BTreeSet<(SocketAddr, SocketAddr)>, BTr
         net.proxy(|proxy| proxy.close_circuit(circuit));
     }
     let tapped = net.sim.tap_datagrams(a, b);
-    assert!(tapped.iter().all(|datagram| datagram.data[0] & 0xC0 == 0x40), "short headers only");
     let ends = tapped.iter().map(|datagram| (datagram.from, datagram.to)).collect();
-    (ends, tapped.iter().map(|datagram| datagram.data[ID].to_vec()).collect())
+    (ends, tapped.iter().map(|datagram| id_of(over, &datagram.data).to_vec()).collect())
 }
 
-#[test]
-fn the_wire_shows_one_connection_however_many_circuits_come_and_go() {
+/// The id that stands in clear in a datagram.
+fn id_of(over: Transport, datagram: &[u8]) -> &[u8] {
+    if over == Transport::Dtls {
+        return &datagram[..8];
+    }
+    assert_eq!(datagram[0] & 0xC0, 0x40, "short headers only");
+    &datagram[1..13]
+}
+
+fn the_wire_shows_one_connection_however_many_circuits_come_and_go(over: Transport) {
     for circuits in [1, 20] {
-        let (ends, ids) = seen_on_the_wire(circuits);
+        let (ends, ids) = seen_on_the_wire(over, circuits);
         assert_eq!((ends.len(), ids.len()), (2, 2), "one of each in each direction, {circuits} circuits");
     }
 }
