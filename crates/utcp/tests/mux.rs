@@ -318,6 +318,32 @@ fn a_flow_that_nobody_reads_holds_up_no_other() {
     assert!(pair.read[1][&theirs(stuck)] == bytes);
 }
 
+/// Whoever writes only what leaves promptly has nothing waiting that would ask for the window.
+#[test]
+fn a_lost_update_of_the_window_is_asked_for() {
+    let mut pair = sharing(wire(10, 0.0), 1 << 20, 1);
+    let id = pair.ends[0].open(pair.now).expect("a port id");
+    pair.held.push(theirs(id));
+    let all = cells(1000, 0);
+    let mut written = 0;
+    for _ in 0..100 {
+        let room = pair.ends[0].promptly(id).min(all.len() - written);
+        written += pair.ends[0].write(id, &all[written..written + room - room % CELL]);
+        let until = pair.now.plus_ns(10 * MS);
+        pair.run_until(until);
+    }
+    assert!(written > 100 * CELL && pair.ends[0].promptly(id) < CELL, "{written} bytes shut the window");
+    pair.ends[0].await_room(id, CELL);
+    pair.events[0].clear();
+    pair.held.clear();
+    pair.read_all(1, theirs(id));
+    let mut lost = Vec::new();
+    while pair.ends[1].poll_datagram(pair.now, &mut lost) {}
+    assert!(!lost.is_empty(), "the peer says that there is room");
+    pair.run_until(pair.now.plus_ns(5 * S));
+    assert!(pair.events[0].contains(&MuxEvent::Writable(id)), "{:?}", pair.events[0]);
+}
+
 #[test]
 fn a_reset_arrives_however_bad_the_wire_is() {
     for seed in 0..20 {

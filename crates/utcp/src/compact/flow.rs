@@ -84,6 +84,7 @@ impl Flow {
         let has_room = self.awaited_bytes.is_some_and(|bytes| self.connection.promptly() >= bytes);
         if has_room {
             self.awaited_bytes = None;
+            self.connection.await_window(0);
         }
         has_room
     }

@@ -260,6 +260,11 @@ impl Mux {
     pub fn await_room(&mut self, id: FlowId, bytes: usize) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.awaited_bytes = Some(bytes);
+            flow.connection.await_window(bytes);
+            // Otherwise an acknowledgement is to come, and the window with it.
+            if flow.connection.unacknowledged() == 0 {
+                self.enqueue(id);
+            }
         }
     }
 

@@ -35,7 +35,7 @@ impl Connection {
             echoed_ms: self.echoed_ms(header),
             is_bare,
             ece: self.ecn.enabled && header.flags.ece && !header.flags.syn,
-            has_unsent: self.has_unsent(),
+            has_unsent: self.has_unsent() && self.peer_edge() > self.sender.next,
         });
         let reduces = matches!(self.sender.recovery(), Recovery::Reduced { .. });
         self.ecn.reacted |= was_open && reduces;

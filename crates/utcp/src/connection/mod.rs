@@ -113,6 +113,8 @@ struct Signals {
     question: bool,
     /// Data that the peer's window holds back is sent as far as it fits.
     force: bool,
+    /// The application waits until the peer's window has room for so many bytes, and has written nothing meanwhile.
+    awaited_bytes: u64,
 }
 
 impl Connection {
@@ -226,6 +228,12 @@ impl Connection {
         const BURST_MIN_BYTES: u64 = 8 << 10;
         let burst = self.sender.pacing_rate().map_or(u64::MAX, |rate| (rate / 500).max(BURST_MIN_BYTES));
         self.sendable().min(usize::try_from(burst.saturating_sub(self.unsent())).unwrap_or(usize::MAX))
+    }
+
+    /// From now on the peer's window is asked for when it is shorter than this, although nothing waits here: whoever writes
+    /// only what leaves [`promptly`](Self::promptly) would never learn of one whose update was lost. Zero asks no more.
+    pub(crate) fn await_window(&mut self, bytes: usize) {
+        self.signals.awaited_bytes = bytes as u64;
     }
 
     /// Copies received bytes to `into` and gives how many: zero when there are none now, or none any more.
@@ -395,7 +403,7 @@ impl Connection {
     }
 
     /// Bytes that were written and not acknowledged.
-    fn unacknowledged(&self) -> u64 {
+    pub(crate) fn unacknowledged(&self) -> u64 {
         self.write_end - self.sender.una.clamp(self.iss + 1, self.write_end)
     }
 

@@ -20,6 +20,10 @@ impl Connection {
         if self.state == State::Closed {
             return None;
         }
+        if self.state == State::FinWait2 && self.receiver.is_discarding && self.timers.linger.is_none() {
+            // The application left after our FIN was acknowledged, and the peer may never send its own.
+            self.timers.linger = Some(now.plus_ns(self.options.time_wait_ns));
+        }
         if self.signals.syn_again {
             self.signals.syn_again = false;
             return Some(self.syn_again(now));
@@ -44,6 +48,11 @@ impl Connection {
         let is_forced = self.signals.force || self.sender.is_probe_due();
         let has_work = self.sender.lost() > 0 || is_forced || self.has_unsent();
         if !has_work {
+            let offered = self.peer_edge().saturating_sub(self.sender.next);
+            if offered < self.signals.awaited_bytes && !self.sender.has_outstanding() && self.may_send_data()
+            {
+                self.set_persist(now);
+            }
             return None;
         }
         if let Some(until) = self.sender.paced_until(now).filter(|_| !is_forced) {

@@ -306,7 +306,15 @@ impl Receiver {
         // An offer is never taken back, and grows in steps that are worth a segment (RFC 9293, section 3.8.6.2.2).
         let step = full_segment.min(self.tune.limit_bytes / 2);
         let grown = free / unit * unit;
-        let window = if grown >= offered + step { grown } else { offered.div_ceil(unit) * unit };
+        let kept = offered.div_ceil(unit) * unit;
+        let window = if grown >= offered + step {
+            grown
+        } else if kept <= free {
+            kept
+        } else {
+            // Rounded up with every acknowledgement, the edge would go along with short segments that nobody reads.
+            offered / unit * unit
+        };
         window.min(most)
     }
 

@@ -225,6 +225,10 @@ impl Scoreboard {
             self.segments.pop_front();
         }
         self.sacked.remove_below(una);
+        // Without SACK nobody looks for losses among these, so here is where they end.
+        while self.retransmissions.front().is_some_and(|(start, _)| *start < una) {
+            self.retransmissions.pop_front();
+        }
         if self.segments.is_empty() {
             self.release();
         }

@@ -225,7 +225,8 @@ impl Sender {
         let holds_back = matches!(self.recovery, Recovery::Loss { frto: Frto::Probing, .. });
         if let Some(lost) = self.board.next_lost().filter(|_| !holds_back) {
             // A window smaller than a segment must not stop a repair while nothing is in flight.
-            let fits = u64::from(lost.len) <= room || self.in_flight() == 0 && !is_granted;
+            // One with FIN is longer than a segment by that.
+            let fits = u64::from(lost.len).min(self.mss) <= room || self.in_flight() == 0 && !is_granted;
             if !fits {
                 self.wait_for_room();
             }
