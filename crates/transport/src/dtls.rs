@@ -267,6 +267,7 @@ impl Endpoint for DtlsEndpoint {
             self.after(key);
         }
         let (key, (circ_id, command)) = found?;
+        self.links.lent();
         // Reading opens the peer's window, which it must hear of.
         self.links.note(key, Want::Transmit);
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })

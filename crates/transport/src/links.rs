@@ -59,6 +59,8 @@ pub(crate) enum Want {
 }
 
 const WANTS: usize = 3;
+/// Cells that a connection lends in a turn.
+const TURN_CELLS: u32 = 64;
 
 /// A connection's place in the endpoint.
 pub(crate) struct Link<C> {
@@ -78,6 +80,8 @@ pub(crate) struct Links<C> {
     tokens: BTreeMap<Token, LinkKey>,
     timers: BTreeSet<(Instant, LinkKey)>,
     queues: [VecDeque<LinkKey>; WANTS],
+    /// Cells that the first reader has lent in its turn.
+    lent_in_turn: u32,
 }
 
 impl<C> Links<C> {
@@ -87,6 +91,7 @@ impl<C> Links<C> {
             tokens: BTreeMap::new(),
             timers: BTreeSet::new(),
             queues: Default::default(),
+            lent_in_turn: 0,
         }
     }
 
@@ -189,8 +194,21 @@ impl<C> Links<C> {
         }
     }
 
+    /// The first reader lent a cell. After some it is the next one's turn: where the operator's rate stops reading, who stands
+    /// first must not be the only one that is read.
+    pub(crate) fn lent(&mut self) {
+        self.lent_in_turn += 1;
+        if self.lent_in_turn >= TURN_CELLS {
+            self.lent_in_turn = 0;
+            self.next_turn(Want::Read);
+        }
+    }
+
     /// The first of a queue wants nothing more.
     pub(crate) fn done(&mut self, want: Want) {
+        if matches!(want, Want::Read) {
+            self.lent_in_turn = 0;
+        }
         if let Some(key) = self.queues[want as usize].pop_front()
             && let Some(link) = self.slots.get_mut(key)
         {

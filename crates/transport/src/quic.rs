@@ -292,6 +292,7 @@ impl Endpoint for QuicEndpoint {
             self.after(now, key);
         }
         let (key, (circ_id, command)) = found?;
+        self.links.lent();
         // Reading gives the peer credit, which it must hear of.
         self.links.note(key, Want::Transmit);
         let body = self.links.live(key)?.lent();

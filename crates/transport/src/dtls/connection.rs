@@ -390,7 +390,7 @@ impl Connection {
                 let (probe, death) = self.path.probe_and_death();
                 let mux = self.tcp.as_ref().and_then(Mux::poll_timeout);
                 let mux = mux.map(|at| Instant::from_nanos(at.as_nanos()));
-                let is_starved = self.is_full && self.pool_cells() == 0 || self.flows.is_starved();
+                let is_starved = self.is_full && self.lacks_memory() || self.flows.is_starved();
                 let starved = is_starved.then(|| now + STARVED_WAIT);
                 let flows = self.flows.poll_timeout();
                 [Some(probe), death, self.proving.due, dtls, mux, starved, flows].into_iter().flatten().min()

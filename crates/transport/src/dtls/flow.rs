@@ -83,6 +83,15 @@ impl Flow {
         Some(Command(lent.0[0]))
     }
 
+    /// Takes bytes behind those that are unread. What was read goes before it is more than what was not: a reader who always
+    /// leaves something would let it grow without end.
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        if self.begin > self.unread.len() / 2 {
+            self.compact();
+        }
+        self.unread.extend_from_slice(bytes);
+    }
+
     /// Makes room before more is appended.
     pub(super) fn compact(&mut self) {
         self.unread.drain(..self.begin);
@@ -107,5 +116,25 @@ impl Lent {
     pub(super) fn destroy(&mut self, reason: u8) {
         self.0 = [0; FLOW_CELL_LEN];
         (self.0[0], self.0[1]) = (Command::DESTROY.0, reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_that_is_never_worked_off_holds_no_more_than_itself() {
+        let circ_id = CircId::new(1).expect("not zero");
+        let mut flow = Flow::new(circ_id, FlowId { is_ours: true, port: 1 }, Stage::Open);
+        let mut lent = Lent::new();
+        let cell = |number: usize| [number as u8; FLOW_CELL_LEN];
+        (0..3).for_each(|number| flow.append(&cell(number)));
+        for number in 3..10_000 {
+            flow.append(&cell(number));
+            assert_eq!(flow.next_cell(&mut lent), Some(Command((number - 3) as u8)));
+            assert_eq!(flow.unread_bytes(), 3 * FLOW_CELL_LEN);
+            assert!(flow.unread.len() <= 8 * FLOW_CELL_LEN, "{}", flow.unread.len());
+        }
     }
 }

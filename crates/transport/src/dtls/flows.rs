@@ -111,7 +111,7 @@ impl Flows {
         if flow.is_held || flow.stage == Stage::Ended || is_full {
             return 0;
         }
-        flow.unread.extend_from_slice(bytes);
+        flow.append(bytes);
         self.unread_bytes += bytes.len();
         self.note_readable(key);
         bytes.len()

@@ -547,6 +547,7 @@ impl Connection {
             return FlowState::Open;
         }
         let (state, queued) = self.flows.send(&mut self.quinn, circ_id, command, body);
+        self.notices.room |= self.flows.take_room_news();
         self.unsent = (self.unsent + queued.bytes).saturating_sub(queued.refused);
         self.is_full |= self.capacity() == 0;
         self.count_circuits(now);

@@ -138,7 +138,10 @@ impl QuicEndpoint {
         let Some(link) = self.links.remove(key) else {
             return;
         };
-        if let Stage::Live(connection) = &link.stage {
+        // quinn-proto gives a handle to another connection as soon as this one is drained.
+        if let Stage::Live(connection) = &link.stage
+            && self.by_handle[connection.handle.0] == Some(key)
+        {
             self.by_handle[connection.handle.0] = None;
         }
         if let Some(count) = self.peers.get_mut(&link.peer) {

@@ -38,6 +38,8 @@ pub(super) struct Flows {
     by_stream: HashMap<StreamId, FlowKey, FixedState>,
     /// Streams that the peer permits and that carry no flow yet, in order.
     free: VecDeque<StreamId>,
+    /// Whether there are more of them than the relay was told.
+    is_room_news: bool,
     readable: VecDeque<FlowKey>,
     ended: VecDeque<Farewell>,
     writable: VecDeque<CircId>,
@@ -57,6 +59,9 @@ pub(super) struct Flows {
     flows_max: u32,
     shares: Shares,
 }
+
+/// Streams that wait for a circuit. More are opened when half of them are used.
+const FREE_MAX: usize = 2048;
 
 /// A DESTROY that the relay has not seen.
 #[derive(Clone, Copy, Debug)]
@@ -80,6 +85,7 @@ impl Flows {
             by_circ_id: HashMap::with_hasher(FixedState::with_seed(0)),
             by_stream: HashMap::with_hasher(FixedState::with_seed(0)),
             free: VecDeque::new(),
+            is_room_news: false,
             readable: VecDeque::new(),
             ended: VecDeque::new(),
             writable: VecDeque::new(),
@@ -96,13 +102,21 @@ impl Flows {
         }
     }
 
-    /// Takes all streams that the peer permits. Returns whether there are more than before.
+    /// Takes streams that the peer permits, as many as are kept ready: it may permit 2^60. Returns whether there are more than
+    /// before.
     pub(super) fn take_free(&mut self, quinn: &mut Connection) -> bool {
         let before = self.free.len();
-        while let Some(stream) = quinn.streams().open(Dir::Bi) {
+        while self.free.len() < FREE_MAX
+            && let Some(stream) = quinn.streams().open(Dir::Bi)
+        {
             self.free.push_back(stream);
         }
         self.free.len() > before
+    }
+
+    /// Whether there was room for more flows since this was asked.
+    pub(super) fn take_room_news(&mut self) -> bool {
+        core::mem::take(&mut self.is_room_news)
     }
 
     /// Flows that may be opened now.
@@ -313,6 +327,9 @@ impl Flows {
                     self.ended.push_back(Farewell { circ_id, reason });
                     return (FlowState::Open, Queued::default());
                 };
+                if self.free.len() == FREE_MAX / 2 {
+                    self.is_room_news |= self.take_free(quinn);
+                }
                 self.insert(Flow::new(circ_id, stream, Stage::Open))
             }
         };

@@ -6,10 +6,10 @@ use super::{QuicEndpoint, QuicOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;
 use heddle_proto::cell::create::DestroyReason;
-use heddle_proto::cell::{CircId, Command};
+use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
-    ConnectionError, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, PairSecrets,
+    ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, PairSecrets,
 };
 use heddle_proto::rng::Seed;
 use heddle_proto::time::{Duration, Instant};
@@ -44,6 +44,7 @@ struct Table {
     now: Instant,
     ours: QuicEndpoint,
     peer: Peer,
+    conn: ConnId,
     events: Vec<ConnectionEvent>,
     cells: Vec<(CircId, Command, u8)>,
 }
@@ -122,7 +123,7 @@ impl Table {
         let seed = Seed::from_number(1);
         let mut ours = QuicEndpoint::new(QuicOptions::new(anchor), &secret, &seed).expect("good options");
         let their_key = OurKey::new(&Zeroizing::new([2; 32])).expect("every seed makes a key");
-        ours.open(
+        let conn = ours.open(
             Instant::ZERO,
             ConnectionOptions {
                 role: Role::Responder,
@@ -138,7 +139,7 @@ impl Table {
             },
         );
         let peer = Peer::dial(anchor, &their_key, ours.public_key());
-        let mut table = Table { now: Instant::ZERO, ours, peer, events: Vec::new(), cells: Vec::new() };
+        let mut table = Table { now: Instant::ZERO, ours, peer, conn, events: Vec::new(), cells: Vec::new() };
         table.run(Duration::from_millis(100));
         assert!(!table.peer.connection.is_handshaking());
         table
@@ -261,6 +262,31 @@ fn flows_whose_first_cell_does_not_come_in_time_are_reset_and_nobody_hears_of_th
         assert_eq!(table.peer.ended_with(id), Some(u64::from(PROTOCOL)));
     }
     assert_eq!(table.commands(), []);
+    table.assert_others_live();
+}
+
+/// The peer may permit 2^60 flows; here it is as many as it can count itself.
+#[test]
+fn of_endless_permission_some_is_kept_ready_and_more_is_taken_when_it_is_used() {
+    let room = |table: &Table| {
+        let mut rooms = table.events.iter().filter_map(|event| match event {
+            ConnectionEvent::FlowRoom(room) => Some(*room),
+            _ => None,
+        });
+        rooms.next_back()
+    };
+    let mut table = Table::proven();
+    table.peer.connection.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(20_000));
+    table.run(Duration::from_millis(100));
+    assert_eq!(room(&table), Some(2048));
+    table.events.clear();
+    let conn = table.conn;
+    for number in 1..=1100 {
+        let name = CircId::new(number).expect("not zero");
+        table.ours.send(table.now, conn, name, Command::CREATE2, &[0; BODY_LEN]);
+        table.run(Duration::from_millis(1));
+    }
+    assert_eq!(room(&table), Some(2048), "when half of them were used");
     table.assert_others_live();
 }
 

@@ -75,7 +75,8 @@ impl Controller for SharedOfQuinn {
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
         self.look();
         let believed = self.lateness.believed(lost_bytes, self.packet_bytes);
-        if believed > 0 {
+        // Nothing is lost where a router marked packets instead of dropping them (RFC 9002, section 7.1).
+        if believed > 0 || lost_bytes == 0 {
             self.shared.on_lost(self.gauge.ours(now), self.gauge.ours(sent), believed);
         }
         if is_persistent {

@@ -45,6 +45,11 @@ impl Connection {
         cells.saturating_sub(ready_cells).min(self.pool_cells())
     }
 
+    /// Whether there is too little memory to tell the relay of room, so that nothing but another look finds more.
+    pub(in crate::dtls) fn lacks_memory(&self) -> bool {
+        self.pool_cells() < BATCH_CELLS_MIN / 2
+    }
+
     /// Cells that there is memory for.
     pub(super) fn pool_cells(&self) -> usize {
         /// The pool lends chunks of 2 KiB, and keeps a quarter for what is received.
