@@ -160,7 +160,7 @@ impl fmt::Display for SocketError {
 }
 
 /// A question to the resolver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Query {
     /// The addresses of a name.
     Forward(String),

@@ -119,6 +119,7 @@ pub(super) enum Next {
         lane: Lane,
         /// What goes over TLS if this flow breaks before it answers.
         again: Option<Box<Wanted>>,
+        since: Instant,
     },
     Joined(Lane),
 }
@@ -142,6 +143,8 @@ pub(super) struct Circuit {
     pub congestion: Option<CongestionOffer>,
     /// Our end of the circuit, made when its first stream begins.
     pub end: Option<Box<End>>,
+    /// Its questions that the resolver has not answered.
+    pub questions: u16,
 }
 
 impl Circuit {
@@ -156,6 +159,7 @@ impl Circuit {
             early_left: 0,
             congestion: None,
             end: None,
+            questions: 0,
         }
     }
 

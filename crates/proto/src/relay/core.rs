@@ -299,8 +299,8 @@ impl Core {
 
     /// Ends a circuit without a word on `silent`, where the end came from.
     pub fn end_circuit(&mut self, key: CircuitKey, reason: DestroyReason, silent: Option<Side>) {
-        if let Some(link) = self.unanswered(key).filter(|_| silent != Some(Side::Next)) {
-            self.note_answer(link, false);
+        if silent != Some(Side::Next) {
+            self.note_no_answer(key);
         }
         let Some(mut circuit) = self.circuits.remove(key) else {
             return;

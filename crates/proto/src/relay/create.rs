@@ -109,6 +109,7 @@ impl Core {
             congestion,
             early_left: RELAY_EARLY_MAX,
             end: None,
+            questions: 0,
         });
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
         self.touch(link);

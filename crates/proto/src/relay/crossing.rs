@@ -148,7 +148,7 @@ impl Core {
             return;
         };
         let lane = Lane::new(link_key, circ_id, new_credit());
-        let creating = Next::Creating { lane, again: None };
+        let creating = Next::Creating { lane, again: None, since: self.now };
         if let Next::Waiting(wanted) = core::mem::replace(&mut circuit.next, creating) {
             self.links[link_key].lanes.insert(circ_id, (key, Side::Next));
             self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, wanted }));

@@ -117,14 +117,30 @@ impl Core {
 
     /// How many bytes may be read from a stream's connection now.
     pub fn stream_read_len(&mut self, socket: SocketId) -> usize {
-        let now = self.now;
-        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return 0 };
-        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return 0 };
-        let len = end.read_len(id, now);
-        match end.streams.get(&id).is_some_and(|stream| stream.limited) {
-            true => len.min(self.rates.share(now, Direction::Read, Traffic::Own)),
-            false => len,
+        let (len, limited) = self.stream_room(socket);
+        if limited { len.min(self.rates.share(self.now, Direction::Read, Traffic::Own)) } else { len }
+    }
+
+    /// What may be read from a stream's connection in whose bytes interest was shown before. Other streams of the circuit
+    /// may have used up its window since, and then it is nothing. If it is only the operator's rate, it is a byte.
+    pub fn stream_recv_len(&mut self, socket: SocketId) -> usize {
+        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return 1 };
+        if self.stream_room(socket).0 == 0 {
+            // The driver is told when it asks next.
+            self.update_interest(key, id);
+            return 0;
         }
+        self.stream_read_len(socket).max(1)
+    }
+
+    /// What flow control lets be read from a stream's connection, and whether the operator's rates hold for it.
+    fn stream_room(&mut self, socket: SocketId) -> (usize, bool) {
+        let now = self.now;
+        let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return (0, false) };
+        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else {
+            return (0, false);
+        };
+        (end.read_len(id, now), end.streams.get(&id).is_some_and(|stream| stream.limited))
     }
 
     /// Bytes came from a stream's connection: they are packaged and queued towards the client.

@@ -250,13 +250,41 @@ impl Core {
                 self.extend_over(circuit, link_key);
             }
         }
+        self.extend_waiting(peer.rsa);
+    }
+
+    /// Circuits that wait for a dial to a relay go over a link to it that opened meanwhile. The dial goes on for nobody.
+    fn extend_waiting(&mut self, rsa: RsaId) {
+        let last = Some(Ed25519Id([u8::MAX; 32]));
+        let keys: Vec<_> = self.dials.dials.range((rsa, None)..=(rsa, last)).map(|(key, _)| *key).collect();
+        for key in keys {
+            let waiting = self.dials.dials.get_mut(&key).map(|dial| core::mem::take(&mut dial.waiting));
+            for circuit in waiting.unwrap_or_default() {
+                let found = match self.circuits.get(circuit).map(|circuit| &circuit.next) {
+                    Some(Next::Waiting(wanted)) => self.link_to(wanted),
+                    _ => continue,
+                };
+                match found {
+                    Some(link) => self.extend_over(circuit, link),
+                    None => {
+                        let dial = self.dials.dials.get_mut(&key);
+                        dial.into_iter().for_each(|dial| dial.waiting.push(circuit));
+                    }
+                }
+            }
+        }
     }
 
     /// Of several channels that join us and `peer`, one goes on. Both sides choose alike: first
-    /// those of the relay with the smaller identity, then the oldest.
+    /// those of the relay with the smaller identity, then the oldest. Those that were retired before, also for their age,
+    /// have no say: a new one would be retired beside them at its birth.
     fn retire_duplicates(&mut self, peer: &RelayIds) {
         let ours = self.config.ids.rsa;
-        let mut ranked: Vec<_> = self.dials.channels_to(&peer.rsa).to_vec();
+        let goes_on = |key: &LinkKey| {
+            self.links.get(*key).and_then(Link::channel).is_some_and(|channel| !channel.retired)
+        };
+        let channels = self.dials.channels_to(&peer.rsa).iter().copied();
+        let mut ranked: Vec<_> = channels.filter(goes_on).collect();
         let rank = |key: &LinkKey| {
             let channel = self.links.get(*key).and_then(Link::channel)?;
             let by_smaller = (channel.role == Role::Initiator) == (ours < peer.rsa);

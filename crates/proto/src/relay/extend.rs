@@ -120,7 +120,7 @@ impl Core {
             LinkKind::Channel(_) | LinkKind::Shard(_) => (Credit::Unlimited, None),
         };
         let over_channel = again.is_none();
-        circuit.next = Next::Creating { lane: Lane::new(link_key, circ_id, credit), again };
+        circuit.next = Next::Creating { lane: Lane::new(link_key, circ_id, credit), again, since: self.now };
         match over_channel {
             true => self.count_fallback(link_key, tried),
             false => self.touch(link_key),

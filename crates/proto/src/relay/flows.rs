@@ -170,6 +170,7 @@ impl Core {
         };
         if link.lanes.remove(&circ_id).is_some() {
             link.farewells.retain(|farewell| farewell.circ_id != circ_id);
+            self.touch(link_key);
         }
     }
 
@@ -262,7 +263,7 @@ impl Core {
     pub fn extend_again(&mut self, key: CircuitKey) -> bool {
         let Some(circuit) = self.circuits.get_mut(key) else { return false };
         match core::mem::replace(&mut circuit.next, Next::None) {
-            Next::Creating { lane, again: Some(wanted) } => {
+            Next::Creating { lane, again: Some(wanted), .. } => {
                 circuit.next = Next::Waiting(wanted);
                 self.drop_lane(lane, None);
                 self.find_channel(key);

@@ -5,7 +5,7 @@
 //! 3. It is ready: it becomes a link. While it is in use, circuits to the peer prefer it (`flows`).
 //! 4. It drains, or ends: circuits go over channels again.
 
-use super::circuit::{CircuitKey, Side};
+use super::circuit::{CircuitKey, Next, Side};
 use super::core::Core;
 use super::flows::Answer;
 use super::link::{FlowLink, Link, LinkKey};
@@ -24,6 +24,8 @@ use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+/// How long a peer has to answer CREATE2 before the end of the circuit, by whomever else, counts as its failure.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// A key is proven for a day; connections live on.
 const KEY_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
@@ -392,6 +394,18 @@ impl Core {
         let circuit = self.circuits.get(key)?;
         let lane = circuit.lane(Side::Next).filter(|_| circuit.is_creating())?;
         lane.queue.is_empty().then_some(lane.link)
+    }
+
+    /// A circuit ends whose next hop may not have answered. If that is not the peer's doing, it counts as the peer's failure
+    /// only after [`ANSWER_PATIENCE`]: clients that give up at once say nothing about it.
+    pub fn note_no_answer(&mut self, key: CircuitKey) {
+        let Some(link) = self.unanswered(key) else { return };
+        let Some(Next::Creating { since, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
+            return;
+        };
+        if self.now.since(*since) >= ANSWER_PATIENCE {
+            self.note_answer(link, false);
+        }
     }
 
     /// From now on circuits to a relay prefer this connection of an endpoint, or none of it.

@@ -4,13 +4,15 @@ use super::circuit::CircuitKey;
 use super::core::Core;
 use super::streams::{Asked, clip_ttl_s};
 use crate::cell::relay::{RelayCommand, StreamId};
-use crate::cell::stream::{Answer, Resolve, Resolved};
+use crate::cell::stream::{Answer, EndReason, Resolve, Resolved};
 use crate::node::{Query, Resolution, ResolveError};
 
 impl Core {
     pub fn on_resolve(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
-        if self.refuses_stream(key).is_some() {
-            return self.answer_resolve(key, id, Err(ResolveError::NotFound));
+        if let Some(reason) = self.refuses_stream(key) {
+            let is_full = reason == EndReason::RESOURCELIMIT;
+            let error = if is_full { ResolveError::Transient } else { ResolveError::NotFound };
+            return self.answer_resolve(key, id, Err(error));
         }
         let asked = Asked::Resolve { circuit: key, stream: id };
         match Resolve::parse(data) {

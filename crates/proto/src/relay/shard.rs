@@ -119,7 +119,9 @@ impl Relay {
     }
 
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
-        if self.core.draining || self.core.links.len() >= self.core.config.limits.channels {
+        // A quarter is left for channels that we open: whoever fills the rest keeps us from no relay.
+        let channels_max = self.core.config.limits.channels;
+        if self.core.draining || self.core.links.len() >= channels_max - channels_max / 4 {
             return self.core.outputs.push_back(Output::Abort { socket });
         }
         let channel = self.transport.accept(now, self.wall, local, peer);
@@ -422,8 +424,7 @@ impl Node for Relay {
                 self.core.rates.share(self.core.now, Direction::Read, Traffic::Relayed).max(1)
             }
             Some(_) => READ_LEN,
-            // Another socket may have used up the rate since interest was shown.
-            None => self.core.stream_read_len(socket).max(1),
+            None => self.core.stream_recv_len(socket),
         };
         let len = len.min(self.scratch.len());
         &mut self.scratch[..len]

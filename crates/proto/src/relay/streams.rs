@@ -25,13 +25,28 @@ const LEFTOVER_TIMEOUT: Duration = Duration::from_secs(15);
 const TTL_MAX_S: u32 = 3600;
 const TTL_MIN_S: u32 = 300;
 
+/// Questions of one circuit that the resolver may work on at once. All circuits of all shards share its places, and whoever
+/// asks for names of a server that is silent keeps one for as long as it tries.
+const QUESTIONS_MAX: u16 = 64;
+
 /// A question to the resolver, and for whom. One whose stream or circuit is gone counts until it is
 /// answered, since the resolver is still at work for it.
 #[derive(Debug)]
 pub(super) enum Asked {
-    Nobody,
+    Nobody { circuit: CircuitKey },
     Begin { circuit: CircuitKey, stream: StreamId, port: u16, flags: BeginFlags },
     Resolve { circuit: CircuitKey, stream: StreamId },
+}
+
+impl Asked {
+    /// The circuit that the question counts for, which may be gone.
+    fn circuit(&self) -> CircuitKey {
+        match *self {
+            Asked::Nobody { circuit } | Asked::Begin { circuit, .. } | Asked::Resolve { circuit, .. } => {
+                circuit
+            }
+        }
+    }
 }
 
 /// A connection whose stream is over, with what it is still owed.
@@ -131,7 +146,9 @@ impl Core {
         }
         let limits = &self.config.limits;
         let on_circuit = circuit.end.as_ref().map_or(0, |end| end.streams.len());
-        let full = on_circuit >= limits.streams_per_circuit || self.streams.count() >= limits.streams;
+        let full = on_circuit >= limits.streams_per_circuit
+            || circuit.questions >= QUESTIONS_MAX
+            || self.streams.count() >= limits.streams;
         full.then_some(EndReason::RESOURCELIMIT)
     }
 
@@ -144,6 +161,9 @@ impl Core {
     }
 
     pub fn ask(&mut self, query: Query, asked: Asked) -> ResolveId {
+        if let Some(circuit) = self.circuits.get_mut(asked.circuit()) {
+            circuit.questions += 1;
+        }
         let id = ResolveId(self.streams.questions);
         self.streams.questions += 1;
         self.streams.asked.insert(id, asked);
@@ -153,7 +173,11 @@ impl Core {
 
     /// The resolver answered.
     pub fn on_resolved(&mut self, id: ResolveId, answer: Result<Resolution, ResolveError>) {
-        match self.streams.asked.remove(&id) {
+        let asked = self.streams.asked.remove(&id);
+        if let Some(circuit) = asked.as_ref().and_then(|asked| self.circuits.get_mut(asked.circuit())) {
+            circuit.questions -= 1;
+        }
+        match asked {
             Some(Asked::Begin { circuit, stream, port, flags }) => match answer {
                 Ok(Resolution::Addresses(addrs)) => self.connect(circuit, stream, &addrs, port, flags),
                 Ok(Resolution::Name(..)) | Err(_) => {
@@ -163,7 +187,7 @@ impl Core {
             Some(Asked::Resolve { circuit, stream }) if self.circuits.contains_key(circuit) => {
                 self.answer_resolve(circuit, stream, answer)
             }
-            Some(Asked::Resolve { .. } | Asked::Nobody) | None => {}
+            Some(Asked::Resolve { .. } | Asked::Nobody { .. }) | None => {}
         }
     }
 
@@ -314,7 +338,7 @@ impl Core {
         match stream.state {
             StreamState::Resolving(question) => {
                 if let Some(asked) = self.streams.asked.get_mut(&question) {
-                    *asked = Asked::Nobody;
+                    *asked = Asked::Nobody { circuit: asked.circuit() };
                 }
                 self.pool.clear(&mut stream.queue);
             }

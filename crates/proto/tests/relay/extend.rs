@@ -342,6 +342,33 @@ fn a_channel_takes_no_new_circuits_after_a_week() {
     let (_, data) = second.extend2(2);
     second.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
     assert_eq!(bench.shards[0].connects.len(), 1);
+    // The new channel serves whoever comes next, although the old one lives on for its circuit.
+    let young = bench.answer_dial(0, 2);
+    assert_eq!(bench.cells(young).len(), 1);
+    for circuit in 3..6 {
+        let mut next = Client::create(&mut bench, client.sock, theirs(circuit), Kind::Fast);
+        let (_, data) = next.extend2(2);
+        next.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+        assert_eq!((bench.cells(young).len(), bench.shards[0].connects.len()), (1, 0));
+    }
+    hop.send(&mut bench, RelayCommand::DATA, 1, &[2]);
+    assert_eq!(client.got_one(&mut bench).data, [2]);
+}
+
+#[test]
+fn circuits_that_wait_for_a_dial_go_over_a_channel_that_the_relay_opens_meanwhile() {
+    let mut bench = Bench::new(config());
+    let sock = bench.client_channel(0);
+    let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    let (handshake, data) = client.extend2(2);
+    client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+    assert_eq!(bench.shards[0].connects.len(), 1);
+    let theirs_to_us = bench.relay_channel(0, 2);
+    Hop::answer(&mut bench, theirs_to_us, 2);
+    let got = client.got_one(&mut bench);
+    client.extended(handshake, &got);
+    bench.pass(Duration::from_secs(40));
+    assert_eq!(client.destroyed(&mut bench), None, "the dial concerns nobody any more");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use heddle_proto::cell::CELL_LEN;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::flow::{Sendme, Xon};
 use heddle_proto::cell::relay::{DATA_LEN, RelayCommand};
+use heddle_proto::node::{Input, Node};
 use heddle_proto::time::Duration;
 use std::collections::VecDeque;
 
@@ -79,6 +80,24 @@ fn a_circuit_is_fed_up_to_its_window() {
         client.sendme(&mut bench, got[99].digest);
         assert_eq!(data(&mut client, &mut bench).len(), 100);
     }
+}
+
+/// A driver reads several sockets before it asks what has become of its interest in them.
+#[test]
+fn a_stream_whose_circuits_window_another_used_up_is_not_read() {
+    let (mut bench, mut client) = exit(Kind::Ntor);
+    bench.set_params(&[("circwindow", 100)]);
+    let servers = [client.connect(&mut bench, 1), client.connect(&mut bench, 2)];
+    let (now, relay) = (bench.now, &mut bench.shards[0].relay);
+    while let len @ 1.. = relay.recv_buf(servers[0].id).len() {
+        relay.handle_input(now, Input::Read { socket: servers[0].id, len });
+    }
+    assert!(relay.recv_buf(servers[1].id).is_empty());
+    bench.pass(Duration::from_secs(1));
+    assert!(servers.iter().all(|server| !bench.is_read(*server)));
+    let got = data(&mut client, &mut bench);
+    assert_eq!(got.len(), 100);
+    assert!(got.iter().all(|got| got.data.len() == DATA_LEN));
 }
 
 #[test]

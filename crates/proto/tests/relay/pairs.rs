@@ -436,6 +436,23 @@ fn circuits_cross_to_the_shard_of_the_pair() {
     }
 }
 
+/// A client that gives up at once says nothing about the peer; one that waited in vain does.
+#[test]
+fn clients_that_give_up_at_once_count_for_nothing() {
+    for (patience_s, counted) in [(1, None), (6, Some(&1))] {
+        let (mut bench, _) = paired(config(), &[2]);
+        for _ in 0..20 {
+            let mut client = new_client(&mut bench);
+            let (_, data) = client.extend2(2);
+            client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+            bench.peer_cells(0);
+            bench.pass(Duration::from_secs(patience_s));
+            bench.send(client.sock, client.circ_id, Command::DESTROY, &[0]);
+        }
+        assert_eq!(bench.shards[0].relay.stats().fallbacks.get("worse_than_tls"), counted, "{patience_s}");
+    }
+}
+
 #[test]
 fn answers_of_flows_count() {
     let (mut bench, socks) = paired(config(), &[2]);

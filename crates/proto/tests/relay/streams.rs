@@ -405,6 +405,28 @@ fn resolve_is_answered() {
 }
 
 #[test]
+fn one_circuit_keeps_the_resolver_busy_with_so_many_questions_only() {
+    let (mut bench, mut client) = exit();
+    for stream in 1..=64 {
+        client.send(&mut bench, RelayCommand::RESOLVE, stream, b"a.example\0");
+    }
+    // A stream that is over before its answer counts until it comes.
+    client.send(&mut bench, RelayCommand::RESOLVE, 100, b"a.example\0");
+    let got = client.got_one(&mut bench);
+    let answers = Resolved::parse(&got.data).expect("well written");
+    assert_eq!((got.stream, answers.answers()), (100, &[(Answer::Error { transient: true }, 300)][..]));
+    client.begin(&mut bench, 101, "a.example:80");
+    assert_eq!(reason(&client.got_one(&mut bench)), EndReason::RESOURCELIMIT);
+    bench.resolve_next(0, Err(ResolveError::NotFound));
+    client.got_one(&mut bench);
+    client.begin(&mut bench, 102, "a.example:80");
+    client.send(&mut bench, RelayCommand::END, 102, &[6]);
+    client.begin(&mut bench, 103, "a.example:80");
+    assert_eq!(reason(&client.got_one(&mut bench)), EndReason::RESOURCELIMIT);
+    assert_eq!(bench.shards[0].resolves.len(), 64);
+}
+
+#[test]
 fn an_answer_for_a_circuit_that_is_gone_goes_nowhere() {
     let (mut bench, mut client) = exit();
     client.send(&mut bench, RelayCommand::RESOLVE, 4, b"a.example\0");
