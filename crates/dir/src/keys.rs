@@ -127,11 +127,17 @@ impl RelayKeys {
         rng: &mut Rng,
     ) -> Result<Renewal, KeyError> {
         let directory = self.options.keys();
-        let signing = self.ed25519.renew(&directory, &self.options, now_unix_s, rng)?;
+        let signing = self.ed25519.renew(&directory, &self.options, now_unix_s, rng);
+        // Circuits' handshakes do not wait for a signing key that only the operator can bring.
         let state = self.options.data_directory.join("state");
         let onion_rotated = self.onion.rotate_if_due(&directory, &state, now_unix_s, lifetimes, rng)?;
         let onion_expired = self.onion.expire_if_due(&directory, now_unix_s, lifetimes)?;
-        Ok(Renewal { signing, onion_rotated, onion_expired })
+        Ok(Renewal { signing: signing?, onion_rotated, onion_expired })
+    }
+
+    /// Where the keys are.
+    pub fn directory(&self) -> PathBuf {
+        self.options.keys()
     }
 
     /// The RSA identity: the SHA-1 digest of the key's DER encoding (tor-spec, section 1.1).

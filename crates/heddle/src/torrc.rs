@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 pub use heddle::{HeddleOptions, Transport, UdpPort};
 pub use options::{Options, SafeLogging};
+pub(crate) use values::address;
 pub use values::{Log, LogTarget, OrAddress, OrPort, Port, Severity};
 
 use lines::{Command, Line, Place};

@@ -1,6 +1,9 @@
 //! DNS for exits, by `hickory-resolver` on a thread of its own.
 
+mod answers;
+
 use crate::mailbox::LoopHandle;
+use answers::Answers;
 use heddle_proto::node::{Query, Resolution, ResolveError, ResolveId};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
@@ -15,7 +18,7 @@ use hickory_resolver::system_conf::parse_resolv_conf;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -80,7 +83,9 @@ pub struct Resolver {
 
 struct Inner {
     options: Arc<ResolverOptions>,
-    resolver: Mutex<TokioResolver>,
+    /// `None` until the configuration could be read.
+    resolver: Mutex<Option<TokioResolver>>,
+    answers: Answers,
     in_flight: Arc<AtomicUsize>,
     runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
@@ -88,10 +93,8 @@ struct Inner {
 }
 
 impl Resolver {
-    /// Reads the configuration and starts the thread. Fails when the file cannot be read or names
-    /// no server.
+    /// Starts the thread. Every question fails as transient until [`Resolver::reload`] has read the configuration.
     pub fn start(options: ResolverOptions) -> io::Result<Self> {
-        let resolver = Mutex::new(build(&options)?);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -99,16 +102,25 @@ impl Resolver {
             // It ends with an error when the sender is dropped, which is how it is told to end.
             let _ = runtime.block_on(stopped);
         })?;
-        let (stop, thread) = (Some(stop), Some(thread));
-        let options = Arc::new(options);
-        let inner = Inner { options, resolver, in_flight: Arc::default(), runtime: handle, stop, thread };
+        let answers = Answers::new(options.cache_answers_max);
+        let inner = Inner {
+            options: Arc::new(options),
+            resolver: Mutex::new(None),
+            answers,
+            in_flight: Arc::default(),
+            runtime: handle,
+            stop: Some(stop),
+            thread: Some(thread),
+        };
         Ok(Resolver { inner: Arc::new(inner) })
     }
 
-    /// Reads the configuration again and forgets all answers. When it fails, the old one stays.
+    /// Reads the configuration, for the first time or again, and forgets all answers. Fails when the file cannot be read or
+    /// names no server; what was known before stays then.
     pub fn reload(&self) -> io::Result<()> {
         let resolver = build(&self.inner.options)?;
-        *self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner) = resolver;
+        *self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolver);
+        self.inner.answers.clear();
         Ok(())
     }
 
@@ -116,14 +128,22 @@ impl Resolver {
     pub(crate) fn resolve(&self, id: ResolveId, query: Query, to: &LoopHandle) {
         let inner = &self.inner;
         let ticket = Ticket::new(id, to.clone(), inner.in_flight.clone());
+        if let Some(answer) = inner.answers.get(&query) {
+            return ticket.answer(answer);
+        }
         if inner.in_flight.load(Ordering::Relaxed) > inner.options.in_flight_max {
             return;
         }
-        let resolver = inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let options = inner.options.clone();
+        let Some(resolver) = inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
+            return;
+        };
+        let (options, answers) = (inner.options.clone(), inner.answers.clone());
         inner.runtime.spawn(async move {
-            let answer = tokio::time::timeout(options.query_timeout, ask(&resolver, query, &options)).await;
-            ticket.answer(answer.unwrap_or(Err(ResolveError::Transient)));
+            let asked = ask(&resolver, &query, &options);
+            let answer = tokio::time::timeout(options.query_timeout, asked).await;
+            let answer = answer.unwrap_or(Err(ResolveError::Transient));
+            answers.put(query, &answer);
+            ticket.answer(answer);
         });
     }
 }
@@ -168,7 +188,7 @@ impl Drop for Ticket {
 
 fn build(options: &ResolverOptions) -> io::Result<TokioResolver> {
     let (mut config, mut opts) = if options.name_servers.is_empty() {
-        parse_resolv_conf(fs::read(&options.resolv_conf)?).map_err(io::Error::other)?
+        read_resolv_conf(&options.resolv_conf)?
     } else {
         let servers = options.name_servers.iter().map(|addr| name_server(*addr)).collect();
         (ResolverConfig::from_parts(None, Vec::new(), servers), ResolverOpts::default())
@@ -178,7 +198,8 @@ fn build(options: &ResolverOptions) -> io::Result<TokioResolver> {
     }
     opts.case_randomization = options.randomize_case;
     opts.use_hosts_file = if options.hosts_file { ResolveHosts::Always } else { ResolveHosts::Never };
-    opts.cache_size = options.cache_answers_max;
+    // What is remembered is in `answers`.
+    opts.cache_size = 0;
     opts.max_active_requests = options.in_flight_max;
     opts.preserve_intermediates = false;
     if let Some(timeout) = options.try_timeout {
@@ -187,6 +208,12 @@ fn build(options: &ResolverOptions) -> io::Result<TokioResolver> {
     let builder =
         TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).with_options(opts);
     builder.build().map_err(io::Error::other)
+}
+
+fn read_resolv_conf(path: &Path) -> io::Result<(ResolverConfig, ResolverOpts)> {
+    let named = |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
+    let text = fs::read(path).map_err(|error| named(&error))?;
+    parse_resolv_conf(text).map_err(|error| named(&error))
 }
 
 fn name_server(addr: SocketAddr) -> NameServerConfig {
@@ -200,7 +227,7 @@ fn name_server(addr: SocketAddr) -> NameServerConfig {
 
 async fn ask(
     resolver: &TokioResolver,
-    query: Query,
+    query: &Query,
     options: &ResolverOptions,
 ) -> Result<Resolution, ResolveError> {
     match query {
@@ -213,7 +240,7 @@ async fn ask(
         }
         Query::Reverse(ip) => {
             let found =
-                resolver.lookup(Name::from(ip), RecordType::PTR).await.map_err(|error| meaning(&error))?;
+                resolver.lookup(Name::from(*ip), RecordType::PTR).await.map_err(|error| meaning(&error))?;
             let mut names = found.answers().iter().filter_map(|record| match &record.data {
                 RData::PTR(name) => Some((name.0.to_ascii(), record.ttl)),
                 _ => None,
@@ -305,9 +332,11 @@ mod tests {
         let path = std::env::temp_dir().join(format!("heddle-net-resolv-{}", std::process::id()));
         fs::write(&path, "# nothing\n").unwrap();
         let options = ResolverOptions { resolv_conf: path.clone(), ..ResolverOptions::default() };
-        assert!(Resolver::start(options.clone()).is_err());
-        fs::write(&path, "nameserver 127.0.0.1\n").unwrap();
         let resolver = Resolver::start(options).unwrap();
+        let refusal = resolver.reload().unwrap_err().to_string();
+        assert!(refusal.starts_with(path.to_str().unwrap()), "{refusal}");
+        fs::write(&path, "nameserver 127.0.0.1\n").unwrap();
+        resolver.reload().unwrap();
         fs::remove_file(&path).unwrap();
         assert!(resolver.reload().is_err());
     }

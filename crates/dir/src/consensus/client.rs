@@ -264,6 +264,9 @@ impl DirectoryClient {
     }
 
     fn store(&self, consensus: &str, last_listed_unix_s: u64) -> Result<(), FetchError> {
+        let directory = &self.cache_directory;
+        disk::create_private_dir(directory)
+            .map_err(|source| FetchError::Write { path: directory.clone(), source })?;
         let microdescs = self.microdescs.to_text(last_listed_unix_s);
         for (name, text) in [
             (CERTS_FILE, self.certs.to_text().as_str()),

@@ -12,6 +12,8 @@ use super::Consensus;
 const READY_S: u64 = 120;
 const RETRY_FIRST_S: u64 = 4;
 const RETRY_MOST_S: u64 = 3600;
+/// No fetch is planned for so much later.
+const FARTHEST_S: u64 = 24 * 3600;
 
 /// The time of the next fetch, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,7 @@ impl FetchSchedule {
 
     /// Whether the time has come. A clock that was set back far does not put it off.
     pub fn is_due(&self, now_unix_s: u64) -> bool {
-        now_unix_s >= self.at_unix_s
+        now_unix_s >= self.at_unix_s || self.at_unix_s - now_unix_s > FARTHEST_S
     }
 }
 
@@ -100,6 +102,9 @@ mod tests {
         let mut schedule = FetchSchedule::new(NOW);
         schedule.on_consensus(&consensus(10), NOW + 31, &mut rng);
         assert!(schedule.is_due(NOW + 31));
+        schedule.on_consensus(&consensus(3600), NOW + 1, &mut rng);
+        assert!(!schedule.is_due(NOW - 3600));
+        assert!(schedule.is_due(NOW - 30 * 24 * 3600), "the clock was a month ahead");
         let mut most_s = RETRY_FIRST_S;
         for _ in 0..100 {
             schedule.on_failure(NOW, &mut rng);

@@ -1,6 +1,6 @@
 //! Which addresses the relay listens on, and which it tells others.
 
-use crate::torrc::{Options, OrAddress, Port};
+use crate::torrc::{self, Options, OrAddress, Port};
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
@@ -84,7 +84,7 @@ impl Listeners {
 
 /// The address of a family that an `Address` line names.
 fn configured(options: &Options, ipv4: bool) -> Option<IpAddr> {
-    let addresses = options.address.iter().filter_map(|text| text.trim_matches(['[', ']']).parse().ok());
+    let addresses = options.address.iter().filter_map(|text| torrc::address(text));
     addresses.into_iter().find(|address: &IpAddr| address.is_ipv4() == ipv4)
 }
 

@@ -19,15 +19,21 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// Notes the total of bytes carried, about once a second.
+    /// Notes the total of bytes carried, about once a second. What was carried since the last time counts as spread
+    /// evenly, because whoever calls may have had to wait for a directory authority.
     pub fn sample(&mut self, now_s: u64, total: u64) {
         if self.last_second == Some(now_s) {
             return;
         }
+        // A clock that was set back does not tell how long it was.
+        let elapsed_s = self.last_second.map_or(1, |last| now_s.saturating_sub(last).max(1));
         self.last_second = Some(now_s);
-        self.seconds.push_back(total.saturating_sub(self.total));
+        let each = total.saturating_sub(self.total) / elapsed_s;
         self.total = total;
-        if self.seconds.len() > WINDOW_S {
+        for _ in 0..elapsed_s.min(WINDOW_S as u64) {
+            self.seconds.push_back(each);
+        }
+        while self.seconds.len() > WINDOW_S {
             self.seconds.pop_front();
         }
         let window = self.seconds.iter().sum::<u64>() / WINDOW_S as u64;
@@ -51,6 +57,17 @@ impl Observed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sample_that_is_late_counts_for_all_seconds_since_the_last() {
+        let mut observed = Observed::default();
+        for second in [0, 1, 2, 63, 64, 75] {
+            observed.sample(second, 1_000 * (second + 1));
+        }
+        assert_eq!(observed.bytes_per_s(), 1_000);
+        observed.sample(20, 76_100);
+        assert_eq!(observed.bytes_per_s(), 1_000, "the clock was set back");
+    }
 
     #[test]
     fn the_best_ten_seconds_count_for_five_days() {

@@ -10,11 +10,11 @@
 
 use super::bandwidth::Observed;
 use super::metrics::Known;
-use super::{Failure, link_identity};
+use super::{Failure, link_identity, outcome};
 use crate::torrc::Options;
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::certs::ChannelCerts;
-use heddle_dir::consensus::client::DirectoryClient;
+use heddle_dir::consensus::client::{DirectoryClient, FetchError};
 use heddle_dir::consensus::{Consensus, Relay};
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
 use heddle_dir::keys::{OnionKeyLifetimes, RelayKeys, SigningRenewal};
@@ -40,6 +40,10 @@ const PLATFORM: &str = concat!("Heddle ", env!("CARGO_PKG_VERSION"), " on Linux"
 /// Between two reachability probes.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
 const RENEW_EVERY_S: u64 = 3600;
+/// How long before its end we warn of a signing key that we cannot replace.
+const WARN_OF_MASTER_KEY_S: u64 = 7 * 24 * 3600;
+/// Between two warnings of troubles with directories.
+const COMPLAIN_EVERY: Duration = Duration::from_secs(3600);
 
 /// The shards, as the control plane reaches them.
 pub struct Reach {
@@ -85,6 +89,7 @@ pub struct ControlPlane {
     observed: Observed,
     reachable: bool,
     probed_at: Option<Instant>,
+    complained_at: Option<Instant>,
     renewed_unix_s: u64,
     transports_made: u64,
     padding: PaddingOptions,
@@ -93,7 +98,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts the thread, and hands the shards what they need first.
+    /// Starts the thread, and hands the shards what they need first. The thread ends with the last shard; if it ends
+    /// otherwise, `ended` is told.
     pub fn start(
         options: Options,
         keys: RelayKeys,
@@ -101,6 +107,7 @@ impl ControlPlane {
         advertised: Vec<SocketAddr>,
         shards: Reach,
         seed: Seed,
+        ended: impl FnOnce(Result<(), String>) + Send + 'static,
     ) -> Result<JoinHandle<()>, Failure> {
         let now_unix_s = wall_clock().as_secs();
         let mut rng = seed.child("directory", 0).rng();
@@ -122,16 +129,22 @@ impl ControlPlane {
             started: Instant::now(),
             observed: Observed::default(),
             probed_at: None,
+            complained_at: None,
             renewed_unix_s: now_unix_s,
             transports_made: 0,
             padding: PaddingOptions::default(),
             missing: None,
         };
         plane.shards.known.set_signing_expires(plane.keys.signing_expires_unix_s());
+        plane.warn_of_master_key(now_unix_s);
         plane.tell_onion_keys();
         plane.tell_params();
         plane.tell_peers();
-        Ok(std::thread::Builder::new().name("control plane".into()).spawn(move || plane.run())?)
+        Ok(std::thread::Builder::new().name("control plane".into()).spawn(move || {
+            if let Err(error) = outcome("the control plane", || plane.run()) {
+                ended(Err(error));
+            }
+        })?)
     }
 
     fn run(mut self) {
@@ -146,7 +159,8 @@ impl ControlPlane {
             if self.client.is_due(now_unix_s) {
                 self.fetch(now_unix_s);
             }
-            if now_unix_s >= self.renewed_unix_s + RENEW_EVERY_S {
+            // Also when the clock was set back, by however much.
+            if now_unix_s.abs_diff(self.renewed_unix_s) >= RENEW_EVERY_S {
                 self.renew(now_unix_s);
             }
             if !self.reachable {
@@ -174,14 +188,29 @@ impl ControlPlane {
 
     fn fetch(&mut self, now_unix_s: u64) {
         match self.client.fetch(now_unix_s, &mut self.rng) {
-            Ok(()) => {
-                let relays = self.client.consensus().map_or(0, |consensus| consensus.relays.len());
-                log::info!("A new consensus lists {relays} relays");
-                self.tell_missing();
-                self.tell_params();
-                self.tell_peers();
+            Ok(()) => self.complained_at = None,
+            // The consensus is in use all the same.
+            Err(error @ FetchError::Write { .. }) => self.complain(&error),
+            Err(error) => {
+                let is_live = |consensus: &Consensus| consensus.is_live(now_unix_s);
+                return match self.client.consensus().is_some_and(is_live) {
+                    true => log::debug!("No newer consensus: {error}"),
+                    false => self.complain(&error),
+                };
             }
-            Err(error) => log::debug!("No newer consensus: {error}"),
+        }
+        let relays = self.client.consensus().map_or(0, |consensus| consensus.relays.len());
+        log::info!("A new consensus lists {relays} relays");
+        self.tell_missing();
+        self.tell_params();
+        self.tell_peers();
+    }
+
+    /// Warns of a trouble with directories, at most once an hour: tries come more often.
+    fn complain(&mut self, error: &FetchError) {
+        if self.complained_at.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+            self.complained_at = Some(Instant::now());
+            log::warn!("The directory: {error}");
         }
     }
 
@@ -239,10 +268,15 @@ impl ControlPlane {
         let lifetimes = OnionKeyLifetimes::from_params(&params);
         let renewal = match self.keys.renew(now_unix_s, lifetimes, &mut self.rng) {
             Ok(renewal) => renewal,
-            Err(error) => return log::error!("Keys could not be renewed: {error}"),
+            Err(error) => {
+                // Those of circuits' handshakes may be new all the same.
+                self.tell_onion_keys();
+                return log::error!("Keys could not be renewed: {error}");
+            }
         };
         self.shards.known.set_signing_expires(self.keys.signing_expires_unix_s());
-        let signing_changed = renewal.signing != SigningRenewal::NotDue;
+        self.warn_of_master_key(now_unix_s);
+        let signing_changed = renewal.signing == SigningRenewal::Renewed;
         if renewal.onion_rotated || renewal.onion_expired {
             self.tell_onion_keys();
         }
@@ -251,6 +285,19 @@ impl ControlPlane {
         }
         if signing_changed || self.certs.renewal_due(now_unix_s) {
             self.renew_certs(now_unix_s);
+        }
+    }
+
+    /// Without the master key here nobody but the operator can replace a signing key that is about to end.
+    fn warn_of_master_key(&self, now_unix_s: u64) {
+        let left_s = self.keys.signing_expires_unix_s().saturating_sub(now_unix_s);
+        if self.options.offline_master_key && left_s < WARN_OF_MASTER_KEY_S {
+            log::warn!(
+                "The signing key ends in {} hours, and the relay with it: make a new one with `tor --keygen` where the \
+                 master key is, and put ed25519_signing_cert and ed25519_signing_secret_key into {}",
+                left_s / 3600,
+                self.keys.directory().display()
+            );
         }
     }
 

@@ -19,7 +19,7 @@ use address::Listeners;
 use control_plane::{ControlPlane, Reach};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
-use heddle_net::process::{SIGHUP, SIGINT, SIGTERM, SignalThread, raise_descriptor_limit};
+use heddle_net::process::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalThread, raise_descriptor_limit};
 use heddle_net::{LoopHandle, Resolver, ResolverOptions, wall_clock};
 use heddle_proto::bucket::Limit;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
@@ -29,6 +29,7 @@ use heddle_proto::rng::{Rng, Seed};
 use metrics::MetricsPort;
 use shards::{Parts, Shards};
 use std::error::Error;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -45,7 +46,7 @@ type Failure = Box<dyn Error>;
 /// What the main thread waits for.
 enum Message {
     Signal(i32),
-    LoopEnded(Result<(), String>),
+    ThreadEnded(Result<(), String>),
 }
 
 /// Reads the torrc and says what is wrong with it.
@@ -134,7 +135,7 @@ fn start(
     seed: &Seed,
 ) -> Result<Running, Failure> {
     let advertised = listeners.advertised();
-    let resolver = start_resolver(options);
+    let resolver = start_resolver(options)?;
     let (resolver_of_all, stopwatch) = (resolver.as_ref(), metrics.stopwatch());
     let parts = Parts { options, keys: &keys, certs: &certs, seed, resolver: resolver_of_all, stopwatch };
     let mut shards = Shards::new(&parts, listeners)?;
@@ -145,18 +146,26 @@ fn start(
     drop(events);
     let (sender, messages) = mpsc::sync_channel(16);
     let ended = sender.clone();
-    let loops = shards.spawn(move |result| drop(ended.send(Message::LoopEnded(result))))?;
-    let signals = SignalThread::start(&[SIGINT, SIGTERM, SIGHUP], move |signal| {
+    let ended = move |result| drop(ended.send(Message::ThreadEnded(result)));
+    let loops = shards.spawn(ended.clone())?;
+    let signals = SignalThread::start(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], move |signal| {
         drop(sender.send(Message::Signal(signal)));
     })?;
     let reach = Reach { handles: handles.clone(), events: events_rx, known: metrics.known() };
-    ControlPlane::start(options.clone(), keys, certs, advertised, reach, seed.child("control", 0))?;
+    ControlPlane::start(options.clone(), keys, certs, advertised, reach, seed.child("control", 0), ended)?;
     Ok(Running { messages, handles, resolver, signals, loops })
 }
 
-fn start_resolver(options: &Options) -> Option<Resolver> {
+/// What a thread came to that the relay cannot be without. One that panicked is an error, and so the end of the relay,
+/// which whoever watches over it can start again.
+fn outcome<T>(thread: &str, run: impl FnOnce() -> T) -> Result<T, String> {
+    // Nothing of what it had is used any more.
+    catch_unwind(AssertUnwindSafe(run)).map_err(|_| format!("{thread} panicked"))
+}
+
+fn start_resolver(options: &Options) -> Result<Option<Resolver>, Failure> {
     if !options.is_exit() {
-        return None;
+        return Ok(None);
     }
     let defaults = ResolverOptions::default();
     let resolver = Resolver::start(ResolverOptions {
@@ -165,8 +174,11 @@ fn start_resolver(options: &Options) -> Option<Resolver> {
         randomize_case: options.server_dns_randomize_case,
         ipv6: options.ipv6_exit,
         ..ResolverOptions::default()
-    });
-    resolver.inspect_err(|error| log::warn!("No name can be resolved for clients: {error}")).ok()
+    })?;
+    if let Err(error) = resolver.reload() {
+        log::warn!("No name can be resolved for clients: {error}; mend it and send the relay SIGHUP");
+    }
+    Ok(Some(resolver))
 }
 
 fn net_options(options: &Options) -> heddle_net::Options {
@@ -234,6 +246,9 @@ fn wait(options: &Options, running: &Running) -> Result<(), Failure> {
         };
         match message {
             Ok(Message::Signal(SIGHUP)) => reload(running),
+            Ok(Message::Signal(SIGUSR1 | SIGUSR2)) => {
+                log::info!("SIGUSR1 and SIGUSR2 do nothing here: statistics are at the MetricsPort");
+            }
             Ok(Message::Signal(SIGINT)) if stop_at.is_none() => {
                 log::info!("Interrupted: no new circuits; stopping in {} s", options.shutdown_wait_length_s);
                 for handle in &running.handles {
@@ -246,8 +261,8 @@ fn wait(options: &Options, running: &Running) -> Result<(), Failure> {
                 log::info!("Stopping");
                 return stop(running);
             }
-            Ok(Message::LoopEnded(Err(error))) => return Err(format!("the event loop ended: {error}").into()),
-            Ok(Message::LoopEnded(Ok(()))) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Ok(Message::ThreadEnded(Err(error))) => return Err(format!("the relay ended: {error}").into()),
+            Ok(Message::ThreadEnded(Ok(()))) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
 }
@@ -274,6 +289,19 @@ fn reload(running: &Running) {
         && let Err(error) = resolver.reload()
     {
         log::warn!("The name servers stay as they were: {error}");
+        return;
     }
     log::info!("Log files and name servers are read again; other options need a restart");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_is_an_error_with_its_name() {
+        assert_eq!(outcome("a thread", || 7), Ok(7));
+        let panics = outcome("a thread", || panic!("as the test wants"));
+        assert_eq!(panics, Err("a thread panicked".to_owned()));
+    }
 }

@@ -8,7 +8,7 @@
 use super::address::Listeners;
 use super::endpoints::{self, Bound, Shard};
 use super::metrics::StatsSender;
-use super::{Failure, link_identity, net_options, relay_config};
+use super::{Failure, link_identity, net_options, outcome, relay_config};
 use crate::torrc::Options;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
@@ -107,7 +107,8 @@ impl Shards {
         let spawn = |(shard, event_loop): (usize, EventLoop<Relay>)| {
             let ended = ended.clone();
             std::thread::Builder::new().name(format!("shard {shard}")).spawn(move || {
-                ended(event_loop.run().map(drop).map_err(|error| error.to_string()));
+                let run = || event_loop.run().map(drop).map_err(|error| error.to_string());
+                ended(outcome(&format!("shard {shard}"), run).flatten());
             })
         };
         self.loops.into_iter().enumerate().map(spawn).collect()

@@ -49,7 +49,14 @@ pub(super) fn find(name: &str) -> Option<&'static Setting> {
 const SETTINGS: &[Setting] = &[
     one("Nickname", |o, v, _| put(&mut o.nickname, Ok(v.to_owned()))),
     one("ContactInfo", |o, v, _| put(&mut o.contact_info, contact_info(v).map(Some))),
-    all("Address", |o, v, _| push(&mut o.address, Ok(v.to_owned()))),
+    all("Address", |o, v, w| {
+        if values::address(v).is_none() {
+            w.push(format!(
+                "`{v}` is not an IP address; names are not looked up, so write the address itself"
+            ));
+        }
+        push(&mut o.address, Ok(v.to_owned()))
+    }),
     all("ORPort", |o, v, w| {
         o.or_port.extend(OrPort::parse(v, w)?);
         Ok(())
@@ -198,7 +205,7 @@ fn contact_info(text: &str) -> Result<String, String> {
     if text.contains(char::REPLACEMENT_CHARACTER) || text.contains(['\n', '\r', '\0']) {
         return Err("it must be one line of UTF-8".to_owned());
     }
-    Ok(text.to_owned())
+    Ok(text.replace(char::is_control, " "))
 }
 
 /// Stock Tor takes one byte more than a descriptor can name, because people write `2 GB`.

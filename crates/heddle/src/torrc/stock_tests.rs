@@ -31,6 +31,7 @@ const CASES: &[(&str, bool)] = &[
     ("Log NOTICE stdout", true),
     ("Log notice-err stderr", true),
     ("Log [net]info stdout", true),
+    ("Log [handshake]debug [~net,~mm]info notice stdout", true),
     ("Log notice syslog", true),
     ("Log warning stderr", false),
     ("Log stderr", false),

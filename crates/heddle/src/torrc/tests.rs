@@ -306,6 +306,28 @@ fn what_is_not_supported_is_said_once() {
     assert_eq!(said, expected);
 }
 
+#[test]
+fn several_domains_are_logged_with_the_widest_range() {
+    let log = relay("Log [handshake]debug-notice [~net,~mm]info-warn notice stderr").log;
+    assert_eq!(log, [Log { min: Severity::Debug, max: Severity::Err, target: LogTarget::Stderr }]);
+    let said = warnings("Log [net]info [mm]notice stdout");
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].starts_with("torrc:1"), "{said:?}");
+    assert!(error("Log [net]info [mm stdout").contains("stdout, stderr, syslog"));
+}
+
+#[test]
+fn a_host_name_for_an_address_is_named() {
+    let said = warnings("Address relay.example.org");
+    assert!(said[0].starts_with("torrc:1") && said[0].contains("not an IP address"), "{said:?}");
+    assert_eq!(warnings("Address 192.0.2.1\nAddress [2001:db8::1]"), Vec::<String>::new());
+}
+
+#[test]
+fn control_characters_in_contact_info_are_spaces_in_the_descriptor() {
+    assert_eq!(load("ORPort 9001\nContactInfo a\tb\n").unwrap().0.contact_info.as_deref(), Some("a b"));
+}
+
 proptest! {
     #[test]
     fn any_text_is_read_without_panic(text in "(([%+/]?(ORPort|Log|Address|DirAuthority|Nick)|.{0,6}) .{0,30}\n){0,6}") {

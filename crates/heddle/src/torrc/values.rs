@@ -214,17 +214,14 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads `min[-max] [stdout|stderr|syslog|file PATH]`; without a target it is standard output.
+    /// Reads `[DOMAINS]min[-max] … [stdout|stderr|syslog|file PATH]`; without a target it is standard output. Of several
+    /// ranges, which are for several domains, the widest holds for all.
     pub(super) fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Self, String> {
-        let mut text = text.trim_start();
-        if let Some(rest) = text.strip_prefix('[') {
-            let (_, rest) = rest.split_once(']').ok_or("the list of domains has no closing bracket")?;
-            warnings.push("log domains are not supported; messages of every domain are written".to_owned());
-            text = rest.trim_start();
+        let (mut range, mut rest) = severities(text, warnings)?;
+        while let Ok(((min, max), after)) = severities(rest, warnings) {
+            range = (range.0.min(min), range.1.max(max));
+            rest = after;
         }
-        let (levels, rest) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
-        let (min, max) = levels.split_once('-').unwrap_or((levels, "err"));
-        let (min, max) = (parse_severity(min)?, parse_severity(max)?);
         let rest = rest.trim();
         let (word, argument) = rest.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((rest, ""));
         let target = match (word.to_ascii_lowercase().as_str(), argument.trim()) {
@@ -236,8 +233,31 @@ impl Log {
                 return Err(format!("`{rest}` is not stdout, stderr, syslog or `file PATH`"));
             }
         };
-        Ok(Self { min, max, target })
+        Ok(Self { min: range.0, max: range.1, target })
     }
+}
+
+/// The range of severities that a text begins with, and what is behind it.
+fn severities<'a>(
+    text: &'a str,
+    warnings: &mut Vec<String>,
+) -> Result<((Severity, Severity), &'a str), String> {
+    const DOMAINS: &str = "log domains are not supported; messages of every domain are written";
+    let text = text.trim_start();
+    let (has_domains, text) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (_, rest) = rest.split_once(']').ok_or("the list of domains has no closing bracket")?;
+            (true, rest.trim_start())
+        }
+        None => (false, text),
+    };
+    let (levels, rest) = text.split_once(|c: char| c.is_ascii_whitespace()).unwrap_or((text, ""));
+    let (min, max) = levels.split_once('-').unwrap_or((levels, "err"));
+    let range = (parse_severity(min)?, parse_severity(max)?);
+    if has_domains && !warnings.iter().any(|warning| warning == DOMAINS) {
+        warnings.push(DOMAINS.to_owned());
+    }
+    Ok((range, rest))
 }
 
 fn parse_severity(text: &str) -> Result<Severity, String> {
@@ -249,6 +269,11 @@ fn parse_severity(text: &str) -> Result<Severity, String> {
         "err" => Ok(Severity::Err),
         _ => Err(format!("`{text}` is not a severity; write debug, info, notice, warn or err")),
     }
+}
+
+/// An IP address, with or without brackets.
+pub(crate) fn address(text: &str) -> Option<IpAddr> {
+    text.trim_matches(['[', ']']).parse().ok()
 }
 
 /// A path in which a leading `~/` stands for the home directory.

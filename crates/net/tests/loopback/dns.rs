@@ -121,6 +121,7 @@ fn start(server: &NameServer, change: impl FnOnce(&mut ResolverOptions)) -> Stri
     };
     change(&mut options);
     let resolver = Resolver::start(options).unwrap();
+    resolver.reload().unwrap();
     Strings::start_with(Options::default(), |event_loop| event_loop.set_resolver(resolver))
 }
 
@@ -198,9 +199,22 @@ fn answers_are_remembered() {
     let strings = start(&server, |options| options.ipv6 = false);
     for _ in 0..5 {
         forward(&strings, "v4.test").unwrap();
+        forward(&strings, "missing.test").unwrap_err();
     }
     strings.running.stop();
-    assert_eq!(server.stop(), 1);
+    assert_eq!(server.stop(), 2);
+}
+
+#[test]
+fn a_resolver_that_was_not_told_of_servers_fails_until_it_is() {
+    let server = NameServer::start();
+    let options = ResolverOptions { name_servers: vec![server.addr], ..ResolverOptions::default() };
+    let resolver = Resolver::start(options).unwrap();
+    let of_loop = resolver.clone();
+    let strings = Strings::start_with(Options::default(), |event_loop| event_loop.set_resolver(of_loop));
+    assert_eq!(forward(&strings, "v4.test"), Err(ResolveError::Transient));
+    resolver.reload().unwrap();
+    forward(&strings, "v4.test").unwrap();
 }
 
 #[test]
