@@ -333,6 +333,12 @@ fn a_lost_update_of_the_window_is_asked_for() {
         pair.run_until(until);
     }
     assert!(written > 100 * CELL && pair.ends[0].promptly(id) < CELL, "{written} bytes shut the window");
+    let unacknowledged = pair.ends[0].stats(id).map(|stats| stats.unacknowledged_bytes);
+    assert_eq!(
+        unacknowledged,
+        Some(0),
+        "the first window holds what the first cells left of it, and no more is sent"
+    );
     pair.ends[0].await_room(id, CELL);
     pair.events[0].clear();
     pair.held.clear();

@@ -222,9 +222,10 @@ impl Connection {
         });
         let syn = flags.syn.then(|| self.syn_options());
         if flags.syn {
-            // A SYN's window is not scaled.
+            // A SYN's window is not scaled. What it answers may have brought data, which is unread.
             let initial = u64::from(self.options.receive_buffer_initial_bytes);
-            window = initial.min(u64::from(u16::MAX));
+            let window_max = if has_ack { window } else { initial };
+            window = window_max.min(u64::from(u16::MAX));
             let is_first = self.state == State::SynSent;
             flags.ece = if is_first { self.options.ecn } else { self.ecn.enabled };
             flags.cwr = is_first && self.options.ecn;
