@@ -374,7 +374,7 @@ impl Shared {
                 let by_share = (self.losses.share() / LOSS_SHARE).powi(2);
                 let weight = by_queue.max(by_share).min(1.0);
                 let flows = self.flows;
-                let hit = lost_packets.max(1.0).min(flows - self.hits).max(0.0);
+                let hit = lost_packets.ceil().min(flows - self.hits).max(0.0);
                 self.hits += hit;
                 if weight >= 1.0 && matches!(self.mode, Mode::Startup) {
                     self.mode = Mode::Delay;
@@ -382,7 +382,7 @@ impl Shared {
                 self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / flows)).max(PACKETS_MIN);
             }
             Mode::Contend(bundle) => {
-                for _ in 0..(lost_packets.max(1.0) as u32).min(LOSSES_MAX) {
+                for _ in 0..(lost_packets.ceil() as u32).min(LOSSES_MAX) {
                     bundle.on_loss(now, sent);
                 }
                 self.packets = bundle.packets();
@@ -451,7 +451,7 @@ impl Shared {
     /// Packets are lost, of which the newest left at `sent`.
     pub(crate) fn on_lost(&mut self, now: Instant, sent: Instant, bytes: u64) {
         self.round.in_flight = self.round.in_flight.saturating_sub(bytes);
-        self.on_loss(now, sent, (bytes as f64 / self.packet_bytes).ceil());
+        self.on_loss(now, sent, bytes as f64 / self.packet_bytes);
     }
 
     /// Nothing arrived for so long that nothing is known of the path any more.
@@ -513,5 +513,18 @@ mod tests {
         shared.restart();
         shared.set_packet_bytes(1452);
         assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
+    }
+
+    #[test]
+    fn a_lost_packet_counts_as_much_as_it_did_when_it_left() {
+        let mut shared = Shared::new(Instant::ZERO, 1360, Duration::ZERO);
+        for number in 0..2000 {
+            shared.on_sent(Instant::ZERO, 510);
+            if number % 100 == 99 {
+                shared.on_lost(Instant::ZERO, Instant::ZERO, 510);
+            }
+        }
+        let share = shared.losses.share();
+        assert!((0.008..0.012).contains(&share), "{share}");
     }
 }

@@ -221,6 +221,78 @@ fn the_timer_sends_the_first_again_and_backs_off() {
 }
 
 #[test]
+fn the_first_leaves_at_its_time_whatever_was_sent_since() {
+    run(
+        true,
+        plain(),
+        &format!(
+            "{OPEN}
+    100  write 1000
+    100  > P. 1:1001 ack 1
+    390  write 1000
+    390  > P. 1001:2001 ack 1
+    # The time-out of the first segment is 300 ms; the probe comes no later, and sets it anew (RFC 8985, section 7.2).
+    400  > P. 1001:2001 ack 1
+    690  write 1000
+    690  > P. 2001:3001 ack 1
+    # A window of one segment is taken up by the last one, which is too young to be lost (RFC 6298, section 5.4).
+    700  > P. 1:1001 ack 1
+    700  window 1000
+    800  < . 1:1 ack 1 sack 2001:3001
+    800  > P. 1001:2001 ack 1
+    900  < . 1:1 ack 3001
+    "
+        ),
+    );
+}
+
+#[test]
+fn a_time_out_stays_doubled_until_a_round_trip_is_measured() {
+    run(
+        true,
+        Options { sack: false, ..plain() },
+        "
+    0    > S 0:0
+    100  < S. 0:0 ack 1 win 60000 mss 1000 ws 7 sackok
+    100  > . 1:1 ack 1
+    100  write 1000
+    100  > P. 1:1001 ack 1
+    400  > P. 1:1001 ack 1
+    1000 > P. 1:1001 ack 1
+    # Nobody knows which of the three this is for: it measures nothing (Karn).
+    1050 < . 1:1 ack 1001
+    1050 write 1000
+    1050 > P. 1001:2001 ack 1
+    2250 > P. 1001:2001 ack 1
+    2300 < . 1:1 ack 2001
+    2300 write 1000
+    2300 > P. 2001:3001 ack 1
+    2400 < . 1:1 ack 3001
+    2400 write 1000
+    2400 > P. 3001:4001 ack 1
+    2700 > P. 3001:4001 ack 1
+    ",
+    );
+}
+
+#[test]
+fn after_a_lost_syn_the_time_out_is_three_seconds() {
+    run(
+        true,
+        plain(),
+        "
+    0    > S 0:0
+    1000 > S 0:0
+    1100 < S. 0:0 ack 1 win 60000 mss 1000 ws 7 sackok
+    1100 > . 1:1 ack 1
+    1100 write 1000
+    1100 > P. 1:1001 ack 1
+    4100 > P. 1:1001 ack 1
+    ",
+    );
+}
+
+#[test]
 fn after_a_time_out_slow_start_repairs() {
     run(
         true,
@@ -382,11 +454,53 @@ fn an_acknowledgement_of_an_original_undoes_a_time_out() {
     302  > P. 9001:10001 ack 1
     602  > . 1:1001 ack 1
     602  window 1000
+    # Two originals more, never sent again: nothing was lost (F-RTO). The window is what it was, and grows by the three.
+    700  < . 1:1 ack 3001
+    700  window 13000
+    900  < . 1:1 ack 10001
+    ",
+        ),
+    );
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_sent_again_undoes_no_time_out() {
+    run(
+        true,
+        plain(),
+        &ten_sent(
+            "
+    302  > P. 9001:10001 ack 1
+    602  > . 1:1001 ack 1
     700  < . 1:1 ack 1001
-    # One original more, never sent again: nothing was lost (F-RTO).
     700  > . 1001:2001 ack 1
     700  > . 2001:3001 ack 1
     ",
+        ),
+    );
+}
+
+#[test]
+fn losses_wait_for_no_new_data_that_may_not_leave() {
+    run(
+        true,
+        Options { nagle: true, ..plain() },
+        &format!(
+            "{OPEN}
+    100  write 3000
+    100  > . 1:1001 ack 1
+    100  > . 1001:2001 ack 1
+    100  > P. 2001:3001 ack 1
+    302  > P. 2001:3001 ack 1
+    602  > . 1:1001 ack 1
+    # New data would tell whether the time-out was one (F-RTO), but Nagle holds it back.
+    650  write 200
+    702  < . 1:1 ack 1001
+    702  > . 1001:2001 ack 1
+    702  > P. 2001:3001 ack 1
+    802  < . 1:1 ack 3001
+    802  > P. 3001:3201 ack 1
+    "
         ),
     );
 }

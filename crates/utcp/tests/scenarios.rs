@@ -464,3 +464,105 @@ fn marks_are_echoed_until_the_peer_reacts() {
     ",
     );
 }
+
+/// A table with congestion marks that opens, writes five segments at 100 ms and sees them leave.
+fn marked(rest: &str) {
+    let open = "
+    0    > SEW 0:0
+    100  < SE. 0:0 ack 1 win 60000 mss 1000 ws 7 sackok
+    100  > . 1:1 ack 1
+    100  write 5000
+    100  > . 1:1001 ack 1 ect
+    100  > . 1001:2001 ack 1 ect
+    100  > . 2001:3001 ack 1 ect
+    100  > . 3001:4001 ack 1 ect
+    100  > P. 4001:5001 ack 1 ect
+    ";
+    run(true, Options { ecn: true, ..plain() }, &format!("{open}{rest}"));
+}
+
+#[test]
+fn any_reduction_of_the_window_answers_marks() {
+    marked(
+        "
+    # One was lost and another marked: the window shrinks once, and the next new data says so.
+    200  < E. 1:1 ack 1 sack 1001:5001
+    200  > . 1:1001 ack 1
+    300  < E. 1:1 ack 5001
+    300  window 5000
+    300  write 1000
+    300  > WP. 5001:6001 ack 1 ect
+    400  < . 1:1 ack 6001
+    400  window 5000
+    ",
+    );
+}
+
+#[test]
+fn a_reduction_that_is_taken_back_answers_no_marks() {
+    marked(
+        "
+    200  << . 1:1 ack 1 sack 1001:4001
+    # What was taken for lost was late, but something was marked.
+    200  < E. 1:1 ack 4001
+    200  write 1000
+    200  > WP. 5001:6001 ack 1 ect
+    300  < . 1:1 ack 6001
+    300  window 5000
+    ",
+    );
+}
+
+#[test]
+fn a_repair_for_nothing_takes_no_mark_back() {
+    marked(
+        "
+    200  < E. 1:1 ack 1001
+    200  window 5000
+    200  << . 1:1 ack 1001 sack 2001:5001
+    200  < . 1:1 ack 5001
+    200  window 5000
+    ",
+    );
+}
+
+#[test]
+fn a_mirror_of_our_offer_is_no_consent_to_marks() {
+    run(
+        true,
+        Options { ecn: true, ..plain() },
+        "
+    0    > SEW 0:0
+    100  < SEW. 0:0 ack 1 win 60000 mss 1000 ws 7 sackok
+    100  > . 1:1 ack 1
+    100  write 1000
+    100  > P. 1:1001 ack 1
+    200  < . 1:1 ack 1001
+    ",
+    );
+}
+
+#[test]
+fn a_segment_that_acknowledges_more_brings_its_window_however_old_its_data() {
+    run(
+        true,
+        plain(),
+        &opened(
+            "
+    # The first of the peer's is late; the second came before it and offered 2000.
+    100  write 4000
+    100  > . 1:1001 ack 1
+    100  > . 1001:2001 ack 1
+    100  > . 2001:3001 ack 1
+    100  > P. 3001:4001 ack 1
+    200  < . 1001:2001 ack 2001 win 2000
+    200  > . 4001:4001 ack 1
+    200  < . 1:1001 ack 4001 win 0
+    200  > . 4001:4001 ack 2001
+    200  write 1000
+    # It is asked, and nothing is sent beyond it.
+    500  > . 4000:4000 ack 2001
+    ",
+        ),
+    );
+}

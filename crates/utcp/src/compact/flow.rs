@@ -54,7 +54,11 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    pub(super) fn new(connection: Connection) -> Self {
+    /// `smoothed_ns` is what a round trip takes on other flows of the session.
+    pub(super) fn new(mut connection: Connection, smoothed_ns: Option<u64>) -> Self {
+        if let Some(smoothed_ns) = smoothed_ns {
+            connection.expect_round_trip(smoothed_ns);
+        }
         Flow {
             connection,
             timer: None,

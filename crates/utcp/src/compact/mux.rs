@@ -196,9 +196,9 @@ impl Mux {
         self.get(id).map(Connection::stats)
     }
 
-    /// The smoothed round trip of the flow that measured last.
+    /// The smoothed round trip: over all flows where they share a window, else of the flow that measured last.
     pub fn smoothed_rtt_ns(&self) -> Option<u64> {
-        self.smoothed_ns
+        self.window.as_ref().and_then(SharedWindow::smoothed_ns).or(self.smoothed_ns)
     }
 
     /// What became of flows.
@@ -222,7 +222,8 @@ impl Mux {
         self.next_port += 1;
         let id = FlowId { is_ours: true, port };
         let options = Arc::clone(&self.flow_options);
-        self.flows.insert(id, Box::new(Flow::new(Connection::connect(now, options, &self.pool, 0))));
+        let connection = Connection::connect(now, options, &self.pool, 0);
+        self.flows.insert(id, Box::new(Flow::new(connection, self.smoothed_rtt_ns())));
         self.enqueue(id);
         Some(id)
     }
@@ -356,8 +357,11 @@ impl Mux {
             }
             let mut sink = |bytes: &[u8]| sink(id, bytes);
             let connection = &mut flow.connection;
+            let before = connection.smoothed_rtt_ns();
             connection.handle_segment_with(now, &header, body.payload, Ecn::NotEct, 0, &mut sink);
-            self.smoothed_ns = connection.stats().smoothed_rtt_ns.or(self.smoothed_ns);
+            if let after @ Some(_) = connection.smoothed_rtt_ns().filter(|after| before != Some(*after)) {
+                self.smoothed_ns = after;
+            }
             self.account(now, id);
             self.owe_ack(id);
             self.tell(id);
@@ -380,7 +384,7 @@ impl Mux {
         let options = Arc::clone(&self.flow_options);
         let accepted = Connection::accept(now, options, &self.pool, 0, &header, body.payload);
         let connection = accepted.ok_or(Malformed("an opening segment with an end"))?;
-        self.flows.insert(id, Box::new(Flow::new(connection)));
+        self.flows.insert(id, Box::new(Flow::new(connection, self.smoothed_rtt_ns())));
         self.theirs += 1;
         self.events.push_back(MuxEvent::Opened(id));
         self.tell(id);

@@ -34,7 +34,8 @@ pub(super) struct SharedWindow {
     paced_until: Option<Instant>,
     smoothed_ns: u64,
     deviation_ns: u64,
-    /// Whether something was delivered since the path was last found stalled.
+    /// When something was last delivered, and whether that was since the path was last found stalled.
+    delivered_at: Instant,
     is_alive: bool,
 }
 
@@ -61,12 +62,18 @@ impl SharedWindow {
             paced_until: None,
             smoothed_ns: 0,
             deviation_ns: 0,
+            delivered_at: Instant::ZERO,
             is_alive: true,
         }
     }
 
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight
+    }
+
+    /// The round trip over all flows, once it was measured.
+    pub(super) fn smoothed_ns(&self) -> Option<u64> {
+        Some(self.smoothed_ns).filter(|smoothed_ns| *smoothed_ns > 0)
     }
 
     pub(super) fn ready_bytes(&self) -> u64 {
@@ -162,7 +169,7 @@ impl SharedWindow {
             self.pacer.on_sent(now, report.sent);
         }
         if report.delivered > 0 {
-            self.is_alive = true;
+            (self.delivered_at, self.is_alive) = (now, true);
             report.newest_delivered.inspect(|sent| self.measure(now.ns_since(*sent)));
             self.controller.on_ack(&SessionAck {
                 now,
@@ -174,7 +181,9 @@ impl SharedWindow {
         if report.lost > 0 {
             self.controller.on_loss(now, newest_lost, report.lost);
         }
-        if report.timed_out && core::mem::take(&mut self.is_alive) {
+        // What is delivered on other flows tells that the path is there.
+        let is_stalled = report.stalled_since.is_some_and(|since| self.delivered_at < since);
+        if is_stalled && core::mem::take(&mut self.is_alive) {
             self.controller.on_stall(now);
         }
         if report.delivered > 0 || report.lost > 0 {

@@ -2,7 +2,7 @@
 
 use super::{CloseReason, Connection, State};
 use crate::segment::{Header, Range, SACK_BLOCKS_MAX, SackBlocks};
-use crate::send::{AckInput, Recovery};
+use crate::send::AckInput;
 use crate::time::Instant;
 
 impl Connection {
@@ -27,7 +27,6 @@ impl Connection {
             blocks[count] = *block;
             count += 1;
         }
-        let was_open = matches!(self.sender.recovery(), Recovery::Open);
         self.sender.on_ack(&AckInput {
             now,
             ack,
@@ -37,8 +36,6 @@ impl Connection {
             ece: self.ecn.enabled && header.flags.ece && !header.flags.syn,
             has_unsent: self.has_unsent() && self.peer_edge() > self.sender.next,
         });
-        let reduces = matches!(self.sender.recovery(), Recovery::Reduced { .. });
-        self.ecn.reacted |= was_open && reduces;
         self.free_acknowledged();
         self.on_fin_acknowledged(now);
     }
@@ -49,11 +46,13 @@ impl Connection {
         Some(timestamps.echo.wrapping_sub(self.clock.offset)).filter(|_| timestamps.echo != 0)
     }
 
-    /// RFC 9293, section 3.10.7.4: an older segment must not take back what a newer one offered.
+    /// RFC 9293, section 3.10.7.4: an older segment must not take back what a newer one offered. One that acknowledges more is
+    /// no older, whatever its sequence number, as in Linux.
     pub(super) fn update_window(&mut self, header: &Header, ack: u64) {
         let peer = &mut self.peer;
         let is_newer = peer.window_seq < header.seq
-            || peer.window_seq == header.seq && (peer.window_ack <= ack || self.sender.una < ack);
+            || peer.window_seq == header.seq && peer.window_ack <= ack
+            || self.sender.una < ack;
         if !is_newer {
             return;
         }

@@ -5,6 +5,16 @@ use crate::send::Report;
 use crate::time::Instant;
 
 impl Connection {
+    /// What a round trip took over the same path, for as long as this connection has measured none.
+    pub(crate) fn expect_round_trip(&mut self, smoothed_ns: u64) {
+        self.sender.expect_round_trip(smoothed_ns);
+    }
+
+    /// The smoothed round trip, once it was measured.
+    pub(crate) fn smoothed_rtt_ns(&self) -> Option<u64> {
+        self.sender.rtt().smoothed_ns()
+    }
+
     /// What may leave of the session's window until this is called again.
     pub(crate) fn set_room(&mut self, bytes: u64) {
         self.sender.set_room(bytes);
@@ -32,7 +42,7 @@ impl Connection {
 
     /// Bytes that were never sent and that nothing but the session's window holds back.
     pub(crate) fn ready_bytes(&self) -> u64 {
-        if !self.state.is_synchronized() || self.sender.backoff() > 0 {
+        if !self.state.is_synchronized() || self.sender.expiries() > 0 {
             return 0;
         }
         let (unsent, offered) = (self.unsent(), self.peer_edge().saturating_sub(self.sender.next));

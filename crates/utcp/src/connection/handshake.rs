@@ -83,7 +83,8 @@ impl Connection {
         self.peer.window_max = self.peer.window;
         self.peer.window_seq = header.seq;
         self.peer.window_ack = header.ack.unwrap_or(self.iss);
-        let asks_for_ecn = header.flags.ece && (header.flags.cwr || header.ack.is_some());
+        // Who answers with both only reflects what it was sent (RFC 3168, section 6.1.1).
+        let asks_for_ecn = header.flags.ece && header.flags.cwr == header.ack.is_none();
         self.ecn.enabled = self.options.ecn && asks_for_ecn;
         self.on_life(now);
     }
@@ -107,7 +108,7 @@ impl Connection {
 
     /// Our SYN is acknowledged.
     pub(super) fn establish(&mut self, now: Instant, header: &Header) {
-        let retries = self.sender.backoff();
+        let retries = self.sender.expiries();
         let sacks = header.sack;
         self.acknowledge(now, header, header.ack.unwrap_or(self.iss), &sacks, 0);
         self.sender.on_established(self.sender.mss, retries);

@@ -49,7 +49,11 @@ impl Connection {
         }
         let is_repeated_syn = header.flags.syn && header.ack.is_none() && header.seq == self.peer.irs;
         if self.state == State::SynReceived && is_repeated_syn && !header.flags.rst {
-            self.signals.syn_again = true;
+            if self.sender.next == self.iss {
+                self.sender.hasten();
+            } else {
+                self.signals.syn_again = true;
+            }
             return false;
         }
         let edge = self.receiver.edge().max(self.receiver.next);

@@ -98,8 +98,6 @@ struct EcnState {
     enabled: bool,
     /// The peer has to hear of a mark until it says that it reacted.
     echo: bool,
-    /// The next new data says that we reacted.
-    reacted: bool,
 }
 
 /// Segments to be sent beside data.

@@ -45,7 +45,7 @@ impl Connection {
 
     fn transmit_data(&mut self, now: Instant, payload: &mut Vec<u8>) -> Option<Transmit> {
         self.timers.pacing = None;
-        let is_forced = self.signals.force || self.sender.is_probe_due();
+        let is_forced = self.signals.force || self.sender.is_forced();
         let has_work = self.sender.lost() > 0 || is_forced || self.has_unsent();
         if !has_work {
             let offered = self.peer_edge().saturating_sub(self.sender.next);
@@ -63,6 +63,7 @@ impl Connection {
             Permission::Again(sent) => Some(self.transmit_again(now, sent, payload)),
             Permission::New(room) => match self.new_data(now, room) {
                 Some(bytes) => Some(self.transmit_new(now, bytes, payload)),
+                None if self.sender.stop_probing_timeout() => self.transmit_data(now, payload),
                 None => self.transmit_probe(now, payload),
             },
         }
@@ -144,7 +145,7 @@ impl Connection {
         transmit.header.flags.psh |= transmit.payload_bytes > 0 && follows && self.is_burst_over(now);
         if self.ecn.enabled && transmit.payload_bytes > 0 {
             transmit.ecn = Ecn::Ect;
-            transmit.header.flags.cwr = core::mem::take(&mut self.ecn.reacted);
+            transmit.header.flags.cwr = self.sender.take_has_reduced();
         }
         transmit
     }

@@ -60,7 +60,7 @@ impl Connection {
     fn on_retransmission_timeout(&mut self) {
         let is_opening = matches!(self.state, State::SynSent | State::SynReceived);
         let most = if is_opening { self.options.syn_retries_max } else { self.options.retries_max };
-        if self.sender.backoff() > most {
+        if self.sender.expiries() > most {
             self.enter_closed(CloseReason::TimedOut);
         }
     }

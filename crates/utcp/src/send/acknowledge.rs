@@ -42,7 +42,7 @@ impl Sender {
         let advanced = input.ack.saturating_sub(self.una);
         let (delivery, duplicate) = self.deliver(input);
         if advanced > 0 {
-            self.backoff = 0;
+            self.expiries = 0;
             self.duplicates = 0;
         }
         self.sample_rtt(input, &delivery);
@@ -56,7 +56,7 @@ impl Sender {
         let newly_lost = self.find_losses(input.now, advanced > 0);
         if newly_lost > 0 && !self.recovery.is_repairing() {
             self.enter_recovery(input.now, delivery.bytes);
-        } else if input.ece && matches!(self.recovery, Recovery::Open) {
+        } else if input.ece && matches!(self.recovery, Recovery::Open) && input.ack > self.reduced_high {
             self.reduce(input.now);
         }
         let is_safe = advanced > 0 && newly_lost == 0;
@@ -123,6 +123,7 @@ impl Sender {
             (None, Some(ms)) if ms < 600_000 => ms.max(1) * MS,
             _ => return,
         };
+        self.backoff = 0;
         self.rtt.on_sample(input.now, sample_ns, self.una, self.next, self.options.rto_min_ns);
     }
 
@@ -174,12 +175,15 @@ impl Sender {
 
     /// The episode was a mistake.
     fn undo_episode(&mut self) {
-        self.undo = None;
-        self.counts.undos += 1;
         if !matches!(self.recovery, Recovery::Loss { .. }) {
             self.rack.on_needless(self.una, self.next);
         }
-        self.controller.on_undo();
+        // A window that marks had reduced before stays as it is.
+        if self.undo.take().is_some() {
+            self.counts.undos += 1;
+            self.controller.on_undo();
+            (self.has_reduced, self.reduced_high) = (false, 0);
+        }
         self.board.forget_losses();
         if self.recovery.is_repairing() {
             self.close_episode();
@@ -221,10 +225,12 @@ impl Sender {
     pub(super) fn enter_recovery(&mut self, now: Instant, delivered: u64) {
         // What was in flight before, lost segments among it, and without what was SACKed earlier.
         let flight = self.board.in_flight() + self.board.lost() + delivered;
-        if matches!(self.recovery, Recovery::Open) {
+        let is_first = matches!(self.recovery, Recovery::Open);
+        if is_first {
             self.controller.on_congestion(now, Congestion::Signal);
+            self.note_reduction();
         }
-        self.undo = Some(Undo::new());
+        self.undo = is_first.then(Undo::new);
         self.probe = None;
         self.counts.recoveries += 1;
         let prr = Prr::new(self.controller.window_bytes(), flight);
@@ -234,9 +240,15 @@ impl Sender {
     /// Reduces the window without a loss to repair: congestion marks (RFC 3168), or a probe that repaired a loss.
     fn reduce(&mut self, now: Instant) {
         self.controller.on_congestion(now, Congestion::Signal);
+        self.note_reduction();
         self.undo = None;
         let prr = Prr::new(self.controller.window_bytes(), self.next - self.una);
         self.recovery = Recovery::Reduced { high: self.next, prr };
+    }
+
+    /// The peer hears of it, and echoes marks until then (RFC 3168, section 6.1.2).
+    pub(super) fn note_reduction(&mut self) {
+        (self.has_reduced, self.reduced_high) = (true, self.next);
     }
 
     /// RFC 8985, section 7.4: a probe that was a retransmission and was needed is a loss.

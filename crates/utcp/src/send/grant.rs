@@ -21,6 +21,6 @@ pub(crate) struct Report {
     /// When the newest delivered segment left that was sent only once.
     pub newest_delivered: Option<Instant>,
     pub lost: u64,
-    /// Whether its timer expired twice in a row.
-    pub timed_out: bool,
+    /// Its timer expired twice in a row, first then.
+    pub stalled_since: Option<Instant>,
 }

@@ -15,7 +15,6 @@ pub(crate) use acknowledge::AckInput;
 pub(crate) use grant::Report;
 pub(crate) use pacer::Pacer;
 pub(crate) use rack::{clock_ms, is_before};
-pub(crate) use recovery::Recovery;
 pub(crate) use scoreboard::Sent;
 pub(crate) use sender::{Permission, Sender};
 pub(crate) use timers::Expired;

@@ -10,10 +10,15 @@ use crate::time::{Instant, S};
 /// How long a lowest round trip counts, as in Linux (`tcp_min_rtt_wlen`).
 const MIN_RTT_WINDOW_NS: u64 = 300 * S;
 
+/// The time-out where a SYN was lost and no round trip was measured (RFC 6298, section 5.7).
+const SYN_LOST_NS: u64 = 3 * S;
+
 /// The round trip's estimates. All in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Rtt {
     smoothed_ns: Option<u64>,
+    /// The time-out as long as no round trip was measured, if it is not the options'.
+    unmeasured_ns: Option<u64>,
     /// Four times the mean deviation.
     deviation_ns: u64,
     /// The largest of those since the round trip began.
@@ -29,6 +34,7 @@ impl Rtt {
     pub(crate) fn new() -> Self {
         Rtt {
             smoothed_ns: None,
+            unmeasured_ns: None,
             deviation_ns: 0,
             round_deviation_ns: 0,
             margin_ns: 0,
@@ -51,9 +57,21 @@ impl Rtt {
     pub(crate) fn timeout_ns(&self, options: &Options) -> u64 {
         let timeout_ns = match self.smoothed_ns {
             Some(smoothed_ns) => smoothed_ns + self.margin_ns.max(options.rto_min_ns),
-            None => options.rto_initial_ns,
+            None => self.unmeasured_ns.unwrap_or(options.rto_initial_ns),
         };
         timeout_ns.min(options.rto_max_ns)
+    }
+
+    /// Another connection over the same path measured this: the time-out is as if it were the first sample (RFC 9040).
+    pub(crate) fn expect(&mut self, smoothed_ns: u64, options: &Options) {
+        self.unmeasured_ns = Some(smoothed_ns + (2 * smoothed_ns).max(options.rto_min_ns));
+    }
+
+    /// A SYN was lost. Gives whether the time-out is three seconds because of it; where others know the path it is not.
+    pub(crate) fn on_syn_lost(&mut self) -> bool {
+        let is_unknown = self.unmeasured_ns.is_none();
+        self.unmeasured_ns.get_or_insert(SYN_LOST_NS);
+        is_unknown
     }
 
     /// Takes a sample. `una` and `next` are the lowest sequence number not acknowledged and the next to be sent.

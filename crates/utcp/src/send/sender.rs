@@ -65,8 +65,17 @@ pub(crate) struct Sender {
     pub(super) duplicates: u32,
     pub(super) usage: Usage,
     pub(super) last_sent: Instant,
-    /// How often the retransmission timer expired since something was acknowledged.
+    /// How often the retransmission timer expired since something was acknowledged, and when it first did.
+    pub(super) expiries: u32,
+    pub(super) first_expiry: Instant,
+    /// How often the time-out was doubled since a round trip was last measured (Karn's algorithm; RFC 6298, section 5).
     pub(super) backoff: u32,
+    /// The first segment has to leave whatever the window is: its timer expired, or the SYN came again that it answers.
+    pub(super) overdue: bool,
+    /// The window was reduced, which a peer that echoes congestion marks has to hear (RFC 3168, section 6.1.2).
+    pub(super) has_reduced: bool,
+    /// What was sent before that: marks that it met were reacted to. 0 where the reduction was taken back.
+    pub(super) reduced_high: u64,
     pub(super) retransmission_at: Option<Instant>,
     pub(super) probe_at: Option<Instant>,
     pub(super) reordering_at: Option<Instant>,
@@ -96,7 +105,12 @@ impl Sender {
             duplicates: 0,
             usage: Usage::default(),
             last_sent: Instant::ZERO,
+            expiries: 0,
+            first_expiry: Instant::ZERO,
             backoff: 0,
+            overdue: false,
+            has_reduced: false,
+            reduced_high: 0,
             retransmission_at: None,
             probe_at: None,
             reordering_at: None,
@@ -113,7 +127,16 @@ impl Sender {
         self.controller = congestion::make(options.algorithm, mss, mss * segments, options.pacing);
         self.recovery = Recovery::Open;
         self.undo = None;
+        self.has_reduced = false;
+        if syn_retries > 0 && self.rtt.on_syn_lost() {
+            self.backoff = 0;
+        }
         self.set_pace();
+    }
+
+    /// What a round trip is likely to take, before one was measured (RFC 9040).
+    pub(crate) fn expect_round_trip(&mut self, smoothed_ns: u64) {
+        self.rtt.expect(smoothed_ns, &self.options);
     }
 
     pub(crate) fn rtt(&self) -> &Rtt {
@@ -129,7 +152,7 @@ impl Sender {
     pub(crate) fn window(&self) -> u64 {
         if let Some(grant) = &self.grant {
             // After a time-out, one segment asks whether the path is there.
-            let own = if self.backoff > 0 { self.mss } else { u64::MAX };
+            let own = if self.expiries > 0 { self.mss } else { u64::MAX };
             return own.min(self.in_flight() + grant.room);
         }
         self.recovery.prr().map_or(self.controller.window_bytes(), Prr::window)
@@ -139,16 +162,41 @@ impl Sender {
         &*self.controller
     }
 
-    pub(crate) fn recovery(&self) -> &Recovery {
-        &self.recovery
-    }
-
     pub(crate) fn pacing_rate(&self) -> Option<u64> {
         self.pacer.rate()
     }
 
-    pub(crate) fn backoff(&self) -> u32 {
-        self.backoff
+    /// How often the retransmission timer expired since something was acknowledged.
+    pub(crate) fn expiries(&self) -> u32 {
+        self.expiries
+    }
+
+    /// Whether something has to leave at once, whatever windows and pacing say: a tail loss probe, or the first segment (RFC
+    /// 6298, section 5.4).
+    pub(crate) fn is_forced(&self) -> bool {
+        self.probe_due || self.overdue
+    }
+
+    /// The peer waits for the first segment, which has not left yet.
+    pub(crate) fn hasten(&mut self) {
+        self.overdue = true;
+    }
+
+    /// What new data was to tell about a time-out cannot be told, because none may leave (RFC 5682, section 3.1, step 2). Gives
+    /// whether losses were held back for it.
+    pub(crate) fn stop_probing_timeout(&mut self) -> bool {
+        match &mut self.recovery {
+            Recovery::Loss { frto: frto @ Frto::Probing, .. } => {
+                *frto = Frto::Off;
+                self.board.lost() > 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the window was reduced since this was last asked.
+    pub(crate) fn take_has_reduced(&mut self) -> bool {
+        core::mem::take(&mut self.has_reduced)
     }
 
     /// Where the window is the session's: what may leave of it now.
@@ -183,7 +231,7 @@ impl Sender {
     pub(crate) fn stop(&mut self) {
         self.board = Scoreboard::default();
         (self.retransmission_at, self.probe_at, self.reordering_at) = (None, None, None);
-        self.probe_due = false;
+        (self.probe_due, self.overdue) = (false, false);
     }
 
     pub(crate) fn has_outstanding(&self) -> bool {
@@ -220,6 +268,13 @@ impl Sender {
         if self.probe_due {
             return Some(Permission::New(u64::from(u32::MAX)));
         }
+        if core::mem::take(&mut self.overdue) {
+            match self.board.first() {
+                None => return Some(Permission::New(self.mss)),
+                Some(first) if first.place == Place::Lost => return Some(Permission::Again(first)),
+                Some(_) => {}
+            }
+        }
         let room = self.window().saturating_sub(self.in_flight());
         let is_granted = self.is_granted();
         let holds_back = matches!(self.recovery, Recovery::Loss { frto: Frto::Probing, .. });
@@ -255,7 +310,7 @@ impl Sender {
 
     fn wait_for_room(&mut self) {
         // Who waits for the answer to a time-out waits for nothing else.
-        let may_have_more = self.backoff == 0 || self.in_flight() == 0;
+        let may_have_more = self.expiries == 0 || self.in_flight() == 0;
         if let Some(grant) = &mut self.grant {
             grant.waits = may_have_more;
         }
@@ -295,8 +350,8 @@ impl Sender {
         self.validate();
         if self.probe_due {
             self.on_probed(now, false);
-        } else if self.set_probe(now) {
-            self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+        } else {
+            self.set_probe(now);
         }
     }
 

@@ -21,7 +21,7 @@ impl Sender {
     pub(super) fn set_timers(&mut self, now: Instant, advanced: bool, delivered: bool) {
         if self.board.is_empty() {
             (self.retransmission_at, self.probe_at, self.reordering_at) = (None, None, None);
-            self.probe_due = false;
+            (self.probe_due, self.overdue) = (false, false);
             return;
         }
         if advanced {
@@ -32,18 +32,17 @@ impl Sender {
         }
     }
 
-    /// Sets the probe timer if a tail could be lost unnoticed (RFC 8985, section 7.2). Gives whether it could.
-    pub(super) fn set_probe(&mut self, now: Instant) -> bool {
+    /// Sets the probe timer if a tail could be lost unnoticed (RFC 8985, section 7.2).
+    pub(super) fn set_probe(&mut self, now: Instant) {
         self.probe_at = None;
         let is_open = !self.recovery.is_repairing();
         let is_tail = self.sack && is_open && self.board.sacked_segments() == 0 && self.probe.is_none();
-        let Some(smoothed_ns) = self.rtt.smoothed_ns().filter(|_| is_tail && self.backoff == 0) else {
-            return false;
+        let Some(smoothed_ns) = self.rtt.smoothed_ns().filter(|_| is_tail && self.expiries == 0) else {
+            return;
         };
         let lone_ns = if self.board.len() == 1 { LONE_ACK_DELAY_NS } else { 2 * MS };
-        let after_ns = (2 * smoothed_ns + lone_ns).min(self.timeout_ns());
-        self.probe_at = Some(now.plus_ns(after_ns));
-        true
+        let at = now.plus_ns(2 * smoothed_ns + lone_ns);
+        self.probe_at = Some(self.retransmission_at.map_or(at, |expires| at.min(expires)));
     }
 
     /// Handles the timers that are due. Gives the one that the connection has to hear of.
@@ -67,14 +66,16 @@ impl Sender {
                 });
             }
         }
-        if is_due(self.retransmission_at) {
-            self.on_retransmission_timeout(now);
-            return Some(Expired::Retransmission);
-        }
+        // The probe before the time-out, where both are due: it asks without taking anything for lost, and sets the other
+        // anew (RFC 8985, section 7.3).
         if is_due(self.probe_at) {
             self.probe_at = None;
             self.probe_due = true;
             return Some(Expired::Probe);
+        }
+        if is_due(self.retransmission_at) {
+            self.on_retransmission_timeout(now);
+            return Some(Expired::Retransmission);
         }
         None
     }
@@ -98,15 +99,20 @@ impl Sender {
         let lost_before = self.board.lost();
         self.board.mark_timed_out(sent_by);
         self.report_lost(self.board.lost() - lost_before);
-        let can_tell = self.sack && (!was_repairing || self.backoff > 0);
+        let can_tell = self.sack && (!was_repairing || self.expiries > 0);
         let frto = if can_tell { Frto::Armed } else { Frto::Off };
         self.recovery = Recovery::Loss { high: self.next, frto };
         self.duplicates = 0;
         self.counts.timeouts += 1;
-        self.backoff += 1;
-        if let Some(grant) = &mut self.grant {
-            grant.report.timed_out |= self.backoff > 1;
+        if self.expiries == 0 {
+            self.first_expiry = now;
+        } else if let Some(grant) = &mut self.grant {
+            grant.report.stalled_since = Some(self.first_expiry);
         }
+        self.expiries += 1;
+        self.backoff += 1;
+        self.note_reduction();
+        self.overdue = true;
         self.probe = None;
         (self.probe_at, self.probe_due, self.reordering_at) = (None, false, None);
         self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));

@@ -28,7 +28,11 @@ impl Mux {
         while let Some((id, header)) = self.next_segment(now) {
             let segment = out.len();
             let unit = u64::from(self.options.unit_bytes);
-            codec::emit(id.is_ours, id.port, &header, unit, &self.payload, out);
+            if header.flags.rst {
+                codec::emit_reset(id.is_ours, id.port, false, self.options.unknown_code, out);
+            } else {
+                codec::emit(id.is_ours, id.port, &header, unit, &self.payload, out);
+            }
             if out.len() > most {
                 self.kept.extend_from_slice(&out[segment..]);
                 out.truncate(segment);
@@ -119,7 +123,7 @@ impl Mux {
 
     /// Sends a reset once more, or gives up.
     pub(super) fn queue_reset(&mut self, now: Instant, id: FlowId) {
-        let round_trip_ns = self.smoothed_ns.map_or(RESET_TIMEOUT_NS, |ns| 2 * ns);
+        let round_trip_ns = self.smoothed_rtt_ns().map_or(RESET_TIMEOUT_NS, |ns| 2 * ns);
         let Some(reset) = self.resets.get_mut(&id) else { return };
         reset.due = now.plus_ns(round_trip_ns.max(RESET_TIMEOUT_MIN_NS) << reset.tries);
         reset.tries += 1;
