@@ -60,6 +60,7 @@ pub struct ChannelCerts {
     auth_key: ed25519::Keypair,
     rsa_key_sha256: [u8; 32],
     ed25519_id: [u8; 32],
+    made_unix_s: u64,
     expires_unix_s: u64,
 }
 
@@ -116,13 +117,15 @@ impl ChannelCerts {
             auth_key,
             rsa_key_sha256: Sha256::digest(rsa_key).into(),
             ed25519_id: keys.ed25519_id(),
+            made_unix_s: now_unix_s,
             expires_unix_s: expires_unix_s.min(keys.signing_expires_unix_s()),
         })
     }
 
-    /// Whether these certificates must be replaced by new ones.
+    /// Whether these certificates must be replaced by new ones. So they must when the clock was set back, since they are
+    /// not valid before the time at which they were made.
     pub fn renewal_due(&self, now_unix_s: u64) -> bool {
-        self.expires_unix_s < now_unix_s.saturating_add(RENEW_BEFORE_S)
+        now_unix_s < self.made_unix_s || self.expires_unix_s < now_unix_s.saturating_add(RENEW_BEFORE_S)
     }
 
     /// What our CERTS cell carries on a channel where we are `side`: each certificate's type

@@ -5,11 +5,14 @@
 //! it says is verified by the callers, so the connection need not be.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use std::{fmt, str};
 
 use flate2::read::ZlibDecoder;
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::iso_time;
 
@@ -68,10 +71,19 @@ impl From<io::Error> for HttpError {
     }
 }
 
-/// Asks the directory at `address` for `path`. When `newer_than_unix_s` is given, a directory
+/// A directory, and how it is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Directory {
+    /// The address of its DirPort.
+    pub address: SocketAddr,
+    /// The address of ours that connections come from (`OutboundBindAddress`), when it is of the same family.
+    pub source: Option<IpAddr>,
+}
+
+/// Asks `directory` for `path`. When `newer_than_unix_s` is given, a directory
 /// that has nothing newer may answer with status 304 and no body.
 pub fn get(
-    address: SocketAddr,
+    directory: Directory,
     path: &str,
     newer_than_unix_s: Option<u64>,
     limits: HttpLimits,
@@ -80,31 +92,31 @@ pub fn get(
     if let Some(unix_s) = newer_than_unix_s {
         head.push_str(&format!("If-Modified-Since: {}\r\n", iso_time::format_http(unix_s)));
     }
-    exchange(address, &head, b"", limits)
+    exchange(directory, &head, b"", limits)
 }
 
-/// Posts `body` to `path` of the directory at `address`.
+/// Posts `body` to `path` of `directory`.
 pub fn post(
-    address: SocketAddr,
+    directory: Directory,
     path: &str,
     body: &[u8],
     limits: HttpLimits,
 ) -> Result<HttpResponse, HttpError> {
     let head = format!("POST {path} HTTP/1.0\r\nContent-Length: {}\r\n", body.len());
-    exchange(address, &head, body, limits)
+    exchange(directory, &head, body, limits)
 }
 
 fn exchange(
-    address: SocketAddr,
+    directory: Directory,
     head: &str,
     body: &[u8],
     limits: HttpLimits,
 ) -> Result<HttpResponse, HttpError> {
     let deadline = Instant::now() + limits.timeout;
-    let mut stream = TcpStream::connect_timeout(&address, limits.timeout)?;
+    let mut stream = connect(directory, limits.timeout)?;
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(remaining(deadline)?))?;
-    let head = format!("{head}Host: {address}\r\n\r\n");
+    let head = format!("{head}Host: {}\r\n\r\n", directory.address);
     stream.write_all(head.as_bytes())?;
     stream.write_all(body)?;
     let (head, body) = read_response(&mut stream, deadline, limits.body_bytes_max)?;
@@ -113,6 +125,21 @@ fn exchange(
         Encoding::Deflate => inflate(&body, limits.body_bytes_max)?,
     };
     Ok(HttpResponse { status: head.status, reason: head.reason, body })
+}
+
+fn connect(directory: Directory, timeout: Duration) -> io::Result<TcpStream> {
+    let Directory { address, source } = directory;
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    if let Some(source) = source.filter(|source| source.is_ipv4() == address.is_ipv4()) {
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
+    }
+    // Linux gives a connect as long as a send.
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+    match rustix::net::connect(&socket, &address) {
+        Err(Errno::INPROGRESS) => Err(io::ErrorKind::TimedOut.into()),
+        connected => Ok(connected.map(|()| socket.into())?),
+    }
 }
 
 /// Reads an answer as it is sent: its head and its body.
@@ -326,12 +353,34 @@ mod tests {
             ("", None),
         ] {
             let (address, asked) = answer(text);
-            let result = get(address, "/tor/x", Some(1_700_000_000), limits);
+            let result = get(Directory { address, source: None }, "/tor/x", Some(1_700_000_000), limits);
             assert_eq!(result.ok().map(|response| response.body), body.map(Vec::from), "{text}");
             let asked = asked.join().unwrap();
             assert!(asked.starts_with("GET /tor/x HTTP/1.0\r\n"));
             assert!(asked.contains("If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n"), "{asked}");
         }
+    }
+
+    #[test]
+    fn connections_come_from_the_source_of_their_family() {
+        let limits = HttpLimits { timeout: Duration::from_secs(10), body_bytes_max: 3 };
+        for (source, from) in [([127, 0, 0, 2].into(), [127, 0, 0, 2]), ([0; 16].into(), [127, 0, 0, 1])] {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let directory = Directory { address: listener.local_addr().unwrap(), source: Some(source) };
+            let peer = std::thread::spawn(move || listener.accept().unwrap().1);
+            assert!(get(directory, "/", None, limits).is_err(), "nobody answers");
+            assert_eq!(peer.join().unwrap().ip(), IpAddr::from(from));
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_not_accepted_takes_its_time_and_no_more() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let directory = Directory { address: listener.local_addr().unwrap(), source: None };
+        let _waiting = TcpStream::connect(directory.address).unwrap();
+        let error = connect(directory, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     proptest! {

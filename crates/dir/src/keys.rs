@@ -91,16 +91,16 @@ impl core::fmt::Debug for RelayKeys {
     }
 }
 
-/// What [`RelayKeys::renew`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What [`RelayKeys::renew`] did. One key's error keeps no other key from being renewed.
+#[derive(Debug)]
 pub struct Renewal {
     /// The Ed25519 signing key: a new one needs new link certificates and a new descriptor.
-    pub signing: SigningRenewal,
+    pub signing: Result<SigningRenewal, KeyError>,
     /// Whether the onion keys were rotated, which needs a new descriptor and tells the circuit
     /// handshakes to use [`RelayKeys::ntor_keys`] again.
-    pub onion_rotated: bool,
+    pub onion_rotated: Result<bool, KeyError>,
     /// Whether the former onion keys were forgotten, which concerns the handshakes alone.
-    pub onion_expired: bool,
+    pub onion_expired: Result<bool, KeyError>,
 }
 
 impl RelayKeys {
@@ -120,19 +120,14 @@ impl RelayKeys {
     }
 
     /// Renews what is due. To be called about once an hour and after the clock was set.
-    pub fn renew(
-        &mut self,
-        now_unix_s: u64,
-        lifetimes: OnionKeyLifetimes,
-        rng: &mut Rng,
-    ) -> Result<Renewal, KeyError> {
+    pub fn renew(&mut self, now_unix_s: u64, lifetimes: OnionKeyLifetimes, rng: &mut Rng) -> Renewal {
         let directory = self.options.keys();
-        let signing = self.ed25519.renew(&directory, &self.options, now_unix_s, rng);
-        // Circuits' handshakes do not wait for a signing key that only the operator can bring.
         let state = self.options.data_directory.join("state");
-        let onion_rotated = self.onion.rotate_if_due(&directory, &state, now_unix_s, lifetimes, rng)?;
-        let onion_expired = self.onion.expire_if_due(&directory, now_unix_s, lifetimes)?;
-        Ok(Renewal { signing: signing?, onion_rotated, onion_expired })
+        Renewal {
+            signing: self.ed25519.renew(&directory, &self.options, now_unix_s, rng),
+            onion_rotated: self.onion.rotate_if_due(&directory, &state, now_unix_s, lifetimes, rng),
+            onion_expired: self.onion.expire_if_due(&directory, now_unix_s, lifetimes),
+        }
     }
 
     /// Where the keys are.

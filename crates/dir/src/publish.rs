@@ -5,18 +5,18 @@
 //! 1. it has made none yet, which is also how a reset uptime shows, or 18 hours have passed;
 //! 2. something in it other than bandwidth or uptime has changed;
 //! 3. in its first day its bandwidth has changed by a factor of two, but no sooner than
-//!    3 hours after the last time;
+//!    3 hours after the last time, or a minute when it said that there was none;
 //! 4. a consensus does not list it, or calls its descriptor stale, but no sooner than 90
 //!    minutes after the last time;
 //! 5. no authority took the last one: then again after 5 seconds, 10, 20, to an hour.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use std::{panic, thread};
 
 use crate::authority::DirAuthority;
 use crate::descriptor::RouterDescriptor;
-use crate::http::{self, HttpError, HttpLimits, HttpResponse};
+use crate::http::{self, Directory, HttpError, HttpLimits, HttpResponse};
 use crate::keys::DAY_S;
 
 const REGULAR_S: u64 = 18 * 3600;
@@ -123,7 +123,9 @@ impl PublishSchedule {
         if self.changed && age_s >= LEAST_S {
             return Some(PublishReason::Changed);
         }
-        if age_s >= BANDWIDTH_S && view.uptime_s < DAY_S && last.bandwidth_changed(view) {
+        // Authorities and clients shun a relay that says it carries nothing, as each does at its start.
+        let bandwidth_s = if last.observed_bandwidth == 0 { LEAST_S } else { BANDWIDTH_S };
+        if age_s >= bandwidth_s && view.uptime_s < DAY_S && last.bandwidth_changed(view) {
             return Some(PublishReason::Bandwidth);
         }
         match view.listing {
@@ -169,11 +171,12 @@ impl PostOutcome {
     }
 }
 
-/// Posts `descriptor` to every authority but those for bridges, to all at the same time; it
-/// takes a minute at most. The outcomes come in the order of `authorities`.
+/// Posts `descriptor` to every authority but those for bridges, from `source` if it is given, to all
+/// at the same time; it takes a minute at most. The outcomes come in the order of `authorities`.
 pub fn post_descriptor<'a>(
     descriptor: &RouterDescriptor,
     authorities: &'a [DirAuthority],
+    source: Option<IpAddr>,
 ) -> Vec<(&'a DirAuthority, PostOutcome)> {
     let body = descriptor.text.as_bytes();
     thread::scope(|scope| {
@@ -181,8 +184,8 @@ pub fn post_descriptor<'a>(
             .iter()
             .filter(|authority| !authority.bridge)
             .map(|authority| {
-                let address = SocketAddr::V4(authority.dir_address);
-                (authority, scope.spawn(move || http::post(address, "/tor/", body, LIMITS)))
+                let directory = Directory { address: SocketAddr::V4(authority.dir_address), source };
+                (authority, scope.spawn(move || http::post(directory, "/tor/", body, LIMITS)))
             })
             .collect();
         posts
@@ -248,6 +251,16 @@ mod tests {
             view.uptime_s = 0;
             assert_eq!(schedule.poll(&view), None);
         }
+    }
+
+    #[test]
+    fn the_first_bandwidth_after_none_is_told_after_a_minute() {
+        let mut schedule = PublishSchedule::new();
+        schedule.on_published(&PublishView { observed_bandwidth: 0, ..view(0) }, true);
+        let with = |after_s, observed_bandwidth| PublishView { observed_bandwidth, ..view(after_s) };
+        assert_eq!(schedule.poll(&with(LEAST_S, 0)), None);
+        assert_eq!(schedule.poll(&with(LEAST_S - 1, 1_000_000)), None);
+        assert_eq!(schedule.poll(&with(LEAST_S, 1_000_000)), Some(PublishReason::Bandwidth));
     }
 
     #[test]

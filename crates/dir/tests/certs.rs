@@ -83,6 +83,7 @@ fn each_certificate_is_needed_once_and_in_time() {
     assert_eq!(verify(&cell, NOW - 3 * DAY_S), Err(CertError::Untimely(2)));
     assert!(!certs.renewal_due(NOW));
     assert!(certs.renewal_due(NOW + 2 * DAY_S - 3600));
+    assert!(certs.renewal_due(NOW - 1), "the clock was set back");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn publish_relay(scratch: &Scratch, authority: &Authority) -> RelayKeys {
     };
     let descriptor = sign_descriptor(&options, &keys, now_unix_s()).unwrap();
     let authorities = [authority.line.clone()];
-    let outcomes = post_descriptor(&descriptor, &authorities);
+    let outcomes = post_descriptor(&descriptor, &authorities, None);
     assert!(matches!(outcomes[0].1, PostOutcome::Accepted), "{outcomes:?}");
     keys
 }
@@ -58,7 +58,7 @@ fn it_is_followed_and_lists_our_relay() {
 
     let mut rng = Seed::from_number(2).rng();
     let authorities = vec![authority.line.clone()];
-    let mut client = DirectoryClient::new(scratch.path(), authorities.clone(), now_unix_s(), &mut rng);
+    let mut client = DirectoryClient::new(scratch.path(), authorities.clone(), None, now_unix_s(), &mut rng);
     assert!(client.consensus().is_none());
     assert!(client.is_due(now_unix_s()));
     while !lists(&client, &keys) {
@@ -91,7 +91,7 @@ fn it_is_followed_and_lists_our_relay() {
     // A restart needs no authority.
     let kept = consensus.clone();
     drop(authority);
-    let restarted = DirectoryClient::new(scratch.path(), authorities, now_unix_s(), &mut rng);
+    let restarted = DirectoryClient::new(scratch.path(), authorities, None, now_unix_s(), &mut rng);
     assert_eq!(restarted.consensus(), Some(&kept));
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use heddle_dir::descriptor::{
     Bandwidth, DescriptorError, DescriptorOptions, RouterDescriptor, sign_descriptor,
 };
-use heddle_dir::http::{self, HttpLimits};
+use heddle_dir::http::{self, Directory, HttpLimits};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_dir::publish::{PostOutcome, post_descriptor};
 use heddle_proto::rng::Seed;
@@ -53,7 +53,7 @@ fn options() -> DescriptorOptions {
 
 fn post(authority: &Authority, descriptor: &RouterDescriptor) -> PostOutcome {
     let authorities = [authority.line.clone()];
-    let mut outcomes = post_descriptor(descriptor, &authorities);
+    let mut outcomes = post_descriptor(descriptor, &authorities, None);
     assert_eq!(outcomes.len(), 1);
     outcomes.remove(0).1
 }
@@ -69,7 +69,7 @@ fn a_stock_authority_takes_it_and_shows_it() {
 
     let address = SocketAddr::V4(authority.dir_address());
     let path = format!("/tor/server/fp/{}", keys.fingerprint());
-    let response = http::get(address, &path, None, LIMITS).unwrap();
+    let response = http::get(Directory { address, source: None }, &path, None, LIMITS).unwrap();
     assert_eq!(response.status, 200);
     assert_eq!(String::from_utf8(response.body).unwrap(), descriptor.text);
 

@@ -109,9 +109,7 @@ fn the_master_secret_may_be_away() {
         Base64Unpadded::encode_string(&keys.ed25519_id())
     );
     let lifetimes = OnionKeyLifetimes::default();
-    let renew = |keys: &mut RelayKeys, days| {
-        keys.renew(now + days * DAY_S, lifetimes, &mut rng(7)).map(|renewal| renewal.signing)
-    };
+    let renew = |keys: &mut RelayKeys, days| keys.renew(now + days * DAY_S, lifetimes, &mut rng(7)).signing;
     assert_eq!(renew(&mut keys, 28).unwrap(), SigningRenewal::NotDue);
     assert_eq!(renew(&mut keys, 30).unwrap(), SigningRenewal::MasterKeyAbsent);
     let error = renew(&mut keys, 31).unwrap_err().to_string();
@@ -134,10 +132,10 @@ fn onion_keys_rotate_and_the_former_are_kept_a_while() {
     let [first] = &keys.ntor_keys()[..] else { panic!("one key at first") };
     let first = first.public;
 
-    let renewal = keys.renew(now + 27 * DAY_S, lifetimes, &mut rng(10)).unwrap();
-    assert!(!renewal.onion_rotated && !renewal.onion_expired);
+    let renewal = keys.renew(now + 27 * DAY_S, lifetimes, &mut rng(10));
+    assert!(!renewal.onion_rotated.unwrap() && !renewal.onion_expired.unwrap());
     let rotated = now + 28 * DAY_S;
-    assert!(keys.renew(rotated, lifetimes, &mut rng(11)).unwrap().onion_rotated);
+    assert!(keys.renew(rotated, lifetimes, &mut rng(11)).onion_rotated.unwrap());
     let publics =
         |keys: &RelayKeys| -> Vec<[u8; 32]> { keys.ntor_keys().iter().map(|key| key.public).collect() };
     let second = publics(&keys)[0];
@@ -147,10 +145,21 @@ fn onion_keys_rotate_and_the_former_are_kept_a_while() {
     let mut keys = load(scratch.path(), rotated + DAY_S, 12).unwrap();
     assert_eq!(publics(&keys), [second, first]);
     assert!(scratch.path().join("keys/secret_onion_key.old").exists());
-    let renewal = keys.renew(rotated + 7 * DAY_S, lifetimes, &mut rng(13)).unwrap();
-    assert!(renewal.onion_expired && !renewal.onion_rotated);
+    let renewal = keys.renew(rotated + 7 * DAY_S, lifetimes, &mut rng(13));
+    assert!(renewal.onion_expired.unwrap() && !renewal.onion_rotated.unwrap());
     assert_eq!(publics(&keys), [second]);
     assert_eq!(key_files(scratch.path()).len(), 7);
+}
+
+#[test]
+fn onion_keys_rotate_after_a_clock_that_was_ahead_was_set_back() {
+    let scratch = Scratch::new("clock-set-back");
+    let (ahead, now) = (1_800_000_000, 1_700_000_000);
+    let lifetimes = OnionKeyLifetimes::default();
+    let mut keys = load(scratch.path(), ahead, 16).unwrap();
+    assert!(!keys.renew(now, lifetimes, &mut rng(17)).onion_rotated.unwrap());
+    assert!(!keys.renew(now + 27 * DAY_S, lifetimes, &mut rng(18)).onion_rotated.unwrap());
+    assert!(keys.renew(now + 28 * DAY_S, lifetimes, &mut rng(19)).onion_rotated.unwrap());
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod answers;
 use crate::mailbox::LoopHandle;
 use answers::Answers;
 use heddle_proto::node::{Query, Resolution, ResolveError, ResolveId};
+use heddle_proto::relay::Limits;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
@@ -48,7 +49,8 @@ pub struct ResolverOptions {
     pub hosts_file: bool,
     /// Ask for IPv6 addresses too. Default on.
     pub ipv6: bool,
-    /// Questions under way at once, of all shards; more fail at once. Default 1024.
+    /// Questions under way at once, of all shards; more fail at once. Each may need two sockets. Default as
+    /// [`Limits::questions`], 8192.
     pub in_flight_max: usize,
     /// Answers remembered, until their time to live ends. Default 8192.
     pub cache_answers_max: u64,
@@ -67,7 +69,7 @@ impl Default for ResolverOptions {
             randomize_case: true,
             hosts_file: true,
             ipv6: true,
-            in_flight_max: 1024,
+            in_flight_max: Limits::default().questions,
             cache_answers_max: 8192,
             try_timeout: None,
             query_timeout: Duration::from_secs(20),
@@ -115,13 +117,18 @@ impl Resolver {
         Ok(Resolver { inner: Arc::new(inner) })
     }
 
-    /// Reads the configuration, for the first time or again, and forgets all answers. Fails when the file cannot be read or
-    /// names no server; what was known before stays then.
+    /// Reads the configuration, for the first time or again, and forgets all answers. Fails when the file cannot be read;
+    /// what was known before stays then.
     pub fn reload(&self) -> io::Result<()> {
         let resolver = build(&self.inner.options)?;
         *self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolver);
         self.inner.answers.clear();
         Ok(())
+    }
+
+    /// Whether a configuration could be read.
+    pub fn is_ready(&self) -> bool {
+        self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Asks, and has the answer delivered to `to`: always exactly one.
@@ -213,6 +220,11 @@ fn build(options: &ResolverOptions) -> io::Result<TokioResolver> {
 fn read_resolv_conf(path: &Path) -> io::Result<(ResolverConfig, ResolverOpts)> {
     let named = |error: &dyn std::fmt::Display| io::Error::other(format!("{}: {error}", path.display()));
     let text = fs::read(path).map_err(|error| named(&error))?;
+    let mut text = String::from_utf8_lossy(&text).into_owned();
+    // A file that names no server means the machine's own (resolv.conf(5)).
+    if !text.lines().any(|line| line.trim_start().starts_with("nameserver")) {
+        text.push_str("\nnameserver 127.0.0.1\n");
+    }
     parse_resolv_conf(text).map_err(|error| named(&error))
 }
 
@@ -328,16 +340,19 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_without_servers_is_refused() {
+    fn a_configuration_without_servers_means_the_machine_itself() {
         let path = std::env::temp_dir().join(format!("heddle-net-resolv-{}", std::process::id()));
-        fs::write(&path, "# nothing\n").unwrap();
         let options = ResolverOptions { resolv_conf: path.clone(), ..ResolverOptions::default() };
         let resolver = Resolver::start(options).unwrap();
         let refusal = resolver.reload().unwrap_err().to_string();
         assert!(refusal.starts_with(path.to_str().unwrap()), "{refusal}");
-        fs::write(&path, "nameserver 127.0.0.1\n").unwrap();
+        assert!(!resolver.is_ready());
+        fs::write(&path, "# nameserver 192.0.2.1").unwrap();
+        let (config, _) = read_resolv_conf(&path).unwrap();
+        let servers: Vec<IpAddr> = config.name_servers().iter().map(|server| server.ip).collect();
+        assert_eq!(servers, [IpAddr::from([127, 0, 0, 1])]);
         resolver.reload().unwrap();
         fs::remove_file(&path).unwrap();
-        assert!(resolver.reload().is_err());
+        assert!(resolver.reload().is_err() && resolver.is_ready(), "what was known stays");
     }
 }

@@ -291,7 +291,7 @@ impl<N: Node> EventLoop<N> {
         mail.handed.into_iter().for_each(|handed| self.adopt(handed));
         self.stopping |= mail.stop;
         if mail.close_listeners || mail.stop {
-            self.acceptor = Acceptor::default();
+            self.acceptor.close();
         }
         Ok(())
     }

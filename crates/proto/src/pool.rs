@@ -15,6 +15,7 @@
 //! channel, the send buffers of the driver.
 
 use crate::cell::{BODY_LEN, Body, Command};
+use crate::time::Instant;
 
 /// One waiting cell.
 struct Slot {
@@ -23,8 +24,8 @@ struct Slot {
     /// Where the data that is still to be sent begins; only a stream's queue uses it.
     offset: u16,
     next: u32,
-    /// When the cell was queued, in microseconds of a clock that wraps.
-    queued_us: u32,
+    /// When the cell was queued.
+    queued_at: Instant,
 }
 
 /// Bytes that one cell takes while it waits.
@@ -135,23 +136,19 @@ impl CellPool {
         self.slot(id.0).command
     }
 
-    /// Notes when a cell was queued.
-    pub fn set_queued_us(&mut self, id: &SlotId, queued_us: u32) {
-        self.slot_mut(id.0).queued_us = queued_us;
-    }
-
-    /// When a cell was queued, as it was noted.
-    pub fn queued_us(&self, id: &SlotId) -> u32 {
-        self.slot(id.0).queued_us
+    /// When a cell was queued.
+    pub fn queued_at(&self, id: &SlotId) -> Instant {
+        self.slot(id.0).queued_at
     }
 
     /// Puts a cell at the end of a queue.
-    pub fn push(&mut self, queue: &mut CellQueue, id: SlotId) {
+    pub fn push(&mut self, queue: &mut CellQueue, id: SlotId, now: Instant) {
         match queue.tail {
             NONE => queue.head = id.0,
             tail => self.slot_mut(tail).next = id.0,
         }
-        self.slot_mut(id.0).next = NONE;
+        let slot = self.slot_mut(id.0);
+        (slot.next, slot.queued_at) = (NONE, now);
         queue.tail = id.0;
         queue.len += 1;
     }
@@ -168,6 +165,11 @@ impl CellPool {
         }
         queue.len -= 1;
         Some(SlotId(id))
+    }
+
+    /// When the first cell of a queue was queued, which is the one that waits longest.
+    pub fn oldest(&self, queue: &CellQueue) -> Option<Instant> {
+        (queue.head != NONE).then(|| self.slot(queue.head).queued_at)
     }
 
     /// Frees every cell of a queue; returns how many there were.
@@ -204,7 +206,7 @@ impl CellPool {
             command: Command::PADDING,
             offset: 0,
             next: if index + 1 == BLOCK_SLOTS { NONE } else { (first + index + 1) as u32 },
-            queued_us: 0,
+            queued_at: Instant::ZERO,
         };
         self.blocks.push((0..BLOCK_SLOTS).map(slot).collect());
         self.free = first as u32;
@@ -259,7 +261,7 @@ mod tests {
                         continue;
                     };
                     pool.body_mut(&slot)[..8].copy_from_slice(&number.to_be_bytes());
-                    pool.push(&mut queues[which], slot);
+                    pool.push(&mut queues[which], slot, Instant::ZERO);
                     model[which].push_back(number);
                 }
                 _ => {

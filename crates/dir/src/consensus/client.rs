@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use super::schedule::FetchSchedule;
 use super::{AuthorityCerts, CONSENSUS_BYTES_MAX, Consensus, ConsensusError, Microdescs};
 use crate::authority::DirAuthority;
 use crate::disk;
-use crate::http::{self, HttpError, HttpLimits};
+use crate::http::{self, Directory, HttpError, HttpLimits};
 
 const CONSENSUS_FILE: &str = "cached-microdesc-consensus";
 const CERTS_FILE: &str = "cached-certs";
@@ -47,6 +47,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct DirectoryClient {
     cache_directory: PathBuf,
     authorities: Vec<DirAuthority>,
+    source: Option<IpAddr>,
     certs: AuthorityCerts,
     microdescs: Microdescs,
     consensus: Option<Consensus>,
@@ -109,16 +110,18 @@ impl From<ConsensusError> for FetchError {
 impl DirectoryClient {
     /// Follows the consensus of `authorities`, with its files in `cache_directory`
     /// (`CacheDirectory`, in stock Tor the `DataDirectory`). Cached files that can't be read or
-    /// don't verify are as good as absent.
+    /// don't verify are as good as absent. Requests come from `source` if it is given.
     pub fn new(
         cache_directory: impl Into<PathBuf>,
         authorities: Vec<DirAuthority>,
+        source: Option<IpAddr>,
         now_unix_s: u64,
         rng: &mut Rng,
     ) -> Self {
         let mut client = DirectoryClient {
             cache_directory: cache_directory.into(),
             authorities,
+            source,
             certs: AuthorityCerts::default(),
             microdescs: Microdescs::default(),
             consensus: None,
@@ -162,12 +165,12 @@ impl DirectoryClient {
     }
 
     fn fetch_newer(&mut self, now_unix_s: u64, rng: &mut Rng) -> Result<(String, Consensus), FetchError> {
-        let addresses = self.shuffled_addresses(rng);
+        let directories = self.shuffled_directories(rng);
         let mut last_error = FetchError::NoAuthorities;
-        for (index, address) in addresses.iter().enumerate() {
-            match self.fetch_consensus(*address, now_unix_s) {
+        for (index, directory) in directories.iter().enumerate() {
+            match self.fetch_consensus(*directory, now_unix_s) {
                 Ok((text, mut consensus)) => {
-                    self.fetch_microdescs(&consensus, &addresses[index..]);
+                    self.fetch_microdescs(&consensus, &directories[index..]);
                     consensus.apply_microdescs(&self.microdescs);
                     return Ok((text, consensus));
                 }
@@ -177,29 +180,31 @@ impl DirectoryClient {
         Err(last_error)
     }
 
-    /// The voting authorities' addresses in random order (Fisher and Yates).
-    fn shuffled_addresses(&self, rng: &mut Rng) -> Vec<SocketAddr> {
+    /// The voting authorities in random order (Fisher and Yates).
+    fn shuffled_directories(&self, rng: &mut Rng) -> Vec<Directory> {
         let voters = self.authorities.iter().filter(|a| a.v3_ident.is_some());
-        let mut addresses: Vec<SocketAddr> = voters.map(|a| a.dir_address.into()).collect();
-        for last in (1..addresses.len()).rev() {
+        let source = self.source;
+        let mut directories: Vec<Directory> =
+            voters.map(|a| Directory { address: a.dir_address.into(), source }).collect();
+        for last in (1..directories.len()).rev() {
             let other = rng.below(last as u64 + 1);
-            addresses.swap(last, other as usize);
+            directories.swap(last, other as usize);
         }
-        addresses
+        directories
     }
 
     /// Fetches and verifies a consensus that is newer than ours.
     fn fetch_consensus(
         &mut self,
-        address: SocketAddr,
+        directory: Directory,
         now_unix_s: u64,
     ) -> Result<(String, Consensus), FetchError> {
         let path = "/tor/status-vote/current/consensus-microdesc";
         let known_unix_s = self.consensus.as_ref().map(|known| known.valid_after_unix_s);
-        let text = get_text(address, path, known_unix_s, CONSENSUS_BYTES_MAX)?;
+        let text = get_text(directory, path, known_unix_s, CONSENSUS_BYTES_MAX)?;
         let consensus = match Consensus::parse(&text, &self.authorities, &self.certs) {
             Err(ConsensusError::CertsMissing(_)) => {
-                let certs = get_text(address, "/tor/keys/all", None, CERTS_BYTES_MAX)?;
+                let certs = get_text(directory, "/tor/keys/all", None, CERTS_BYTES_MAX)?;
                 self.certs.add(&certs, &self.authorities, now_unix_s);
                 Consensus::parse(&text, &self.authorities, &self.certs)?
             }
@@ -214,18 +219,18 @@ impl DirectoryClient {
 
     /// Fetches the microdescriptors that are missing, and forgets those that nobody lists. What
     /// can't be had stays missing: the consensus is of use without.
-    fn fetch_microdescs(&mut self, consensus: &Consensus, addresses: &[SocketAddr]) {
+    fn fetch_microdescs(&mut self, consensus: &Consensus, directories: &[Directory]) {
         let listed: BTreeSet<[u8; 32]> =
             consensus.relays.iter().map(|relay| relay.microdesc_digest).collect();
         self.microdescs.retain(|digest| listed.contains(digest));
-        for address in addresses {
+        for directory in directories {
             let missing: Vec<&[u8; 32]> =
                 listed.iter().filter(|digest| self.microdescs.get(digest).is_none()).collect();
             for some in missing.chunks(MICRODESCS_PER_REQUEST) {
                 let digests: Vec<String> =
                     some.iter().map(|digest| Base64Unpadded::encode_string(*digest)).collect();
                 let path = format!("/tor/micro/d/{}", digests.join("-"));
-                let Ok(text) = get_text(*address, &path, None, MICRODESCS_ANSWER_BYTES_MAX) else {
+                let Ok(text) = get_text(*directory, &path, None, MICRODESCS_ANSWER_BYTES_MAX) else {
                     break;
                 };
                 self.microdescs.add(&text, |digest| some.contains(&digest));
@@ -281,13 +286,13 @@ impl DirectoryClient {
 }
 
 fn get_text(
-    address: SocketAddr,
+    directory: Directory,
     path: &str,
     newer_than_unix_s: Option<u64>,
     body_bytes_max: usize,
 ) -> Result<String, FetchError> {
     let limits = HttpLimits { timeout: TIMEOUT, body_bytes_max };
-    let response = http::get(address, path, newer_than_unix_s, limits)?;
+    let response = http::get(directory, path, newer_than_unix_s, limits)?;
     match response.status {
         200 => String::from_utf8(response.body).map_err(|_| FetchError::NotText),
         304 => Err(FetchError::NotNewer),

@@ -160,6 +160,8 @@ impl OnionKeys {
         lifetimes: OnionKeyLifetimes,
         rng: &mut Rng,
     ) -> Result<bool, KeyError> {
+        // A clock that was set back makes them new, or they would be kept until it has caught up.
+        self.set_unix_s = self.set_unix_s.min(now_unix_s);
         if self.age_s(now_unix_s) < u64::from(lifetimes.rotation_days) * DAY_S {
             return Ok(false);
         }

@@ -15,33 +15,35 @@ impl Listeners {
     pub fn bind(options: &Options) -> Result<Self, Box<dyn Error>> {
         let mut listeners = Listeners { sockets: Vec::new(), advertised: Vec::new() };
         for or_address in options.or_addresses() {
-            let port = listeners.bind_one(&or_address)?;
-            if or_address.advertise {
+            if let Some(port) = listeners.bind_one(&or_address)?
+                && or_address.advertise
+            {
                 listeners.advertise(options, &or_address, port)?;
             }
         }
         Ok(listeners)
     }
 
-    fn bind_one(&mut self, or_address: &OrAddress) -> Result<u16, String> {
+    /// The port's number, `None` when the port is not there and may be missing.
+    fn bind_one(&mut self, or_address: &OrAddress) -> Result<Option<u16>, String> {
         let port = match or_address.port {
             Port::Fixed(port) => port,
             Port::Auto => 0,
         };
         if !or_address.listen {
-            return Ok(port);
+            return Ok(Some(port));
         }
         let addr = SocketAddr::new(or_address.address, port);
         let bound = heddle_net::listen(addr).and_then(|socket| Ok((socket.local_addr()?.port(), socket)));
         match bound {
             Ok((port, socket)) => {
                 self.sockets.push(socket);
-                Ok(port)
+                Ok(Some(port))
             }
             // A machine without IPv6 still has its IPv4 port.
             Err(error) if addr.is_ipv6() && !or_address.explicit => {
                 log::info!("Not listening on {addr}: {error}");
-                Ok(port)
+                Ok(None)
             }
             Err(error) => Err(format!("ORPort {addr} cannot be opened: {error}; choose another or free it")),
         }
@@ -49,10 +51,9 @@ impl Listeners {
 
     fn advertise(&mut self, options: &Options, or_address: &OrAddress, port: u16) -> Result<(), String> {
         let ipv4 = or_address.address.is_ipv4();
-        let known = match or_address.address.is_unspecified() {
-            false => Some(or_address.address),
-            true => configured(options, ipv4).or_else(|| guessed(options, ipv4)),
-        };
+        let written = Some(or_address.address).filter(|address| !address.is_unspecified());
+        // The operator knows what is in front of the address that is listened on.
+        let known = configured(options, ipv4).or(written).or_else(|| guessed(options, ipv4));
         match known {
             Some(address) => self.advertised.push(SocketAddr::new(address, port)),
             None if ipv4 => {
@@ -98,4 +99,36 @@ fn guessed(options: &Options, ipv4: bool) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(authority).ok()?;
     Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torrc::Torrc;
+
+    fn bind(lines: &str) -> Listeners {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("torrc");
+        std::fs::write(&path, lines).unwrap();
+        Listeners::bind(&Torrc::load(&path).unwrap().0).unwrap()
+    }
+
+    #[test]
+    fn the_configured_address_is_advertised_with_the_port_that_is_bound() {
+        let lines = "Address 203.0.113.5\nORPort 127.0.0.1:auto\nORPort 127.0.0.1:9001 NoListen\n";
+        let listeners = bind(lines);
+        let at = |port| SocketAddr::from(([203, 0, 113, 5], port));
+        assert_eq!(listeners.advertised(), [at(listeners.or_port()), at(9001)]);
+        let bound = listeners.into_sockets().pop().unwrap().local_addr().unwrap();
+        assert_eq!(bound.ip(), IpAddr::from([127, 0, 0, 1]), "what is listened on is another matter");
+    }
+
+    #[test]
+    fn an_ipv6_port_that_could_not_be_bound_is_not_advertised() {
+        // A machine without IPv6 cannot bind it either.
+        let occupied = TcpListener::bind("[::1]:0");
+        let port = occupied.as_ref().map_or(9001, |socket| socket.local_addr().unwrap().port());
+        let listeners = bind(&format!("Address 203.0.113.5\nAddress [2001:db8::5]\nORPort {port}\n"));
+        assert_eq!(listeners.advertised(), [SocketAddr::from(([203, 0, 113, 5], port))]);
+    }
 }

@@ -6,28 +6,34 @@
 //! 2. a consensus is fetched when one is due, and its parameters go to the shards;
 //! 3. keys and certificates are renewed when that is due;
 //! 4. while nobody has shown that our ORPort is reachable, a shard is asked to find out;
-//! 5. the descriptor is published when its schedule says so.
+//! 5. an exit whose name servers are not known looks for them again;
+//! 6. the descriptor is published when its schedule says so.
+
+mod renewal;
+#[cfg(test)]
+mod tests;
 
 use super::bandwidth::Observed;
 use super::metrics::Known;
-use super::{Failure, link_identity, outcome};
+use super::{Failure, link_identity, net_options, outcome};
 use crate::torrc::Options;
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::consensus::client::{DirectoryClient, FetchError};
 use heddle_dir::consensus::{Consensus, Relay};
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
-use heddle_dir::keys::{OnionKeyLifetimes, RelayKeys, SigningRenewal};
+use heddle_dir::keys::RelayKeys;
 use heddle_dir::publish::{PostOutcome, PublishSchedule, PublishView, post_descriptor};
-use heddle_net::{LoopHandle, wall_clock};
+use heddle_net::{LoopHandle, Resolver, wall_clock};
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::policy::ExitPolicy;
 use heddle_proto::relay::{Control, Event, NetworkParams, ProbeHop};
 use heddle_proto::rng::{Rng, Seed};
 use heddle_transport::PaddingOptions;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -40,17 +46,28 @@ const PLATFORM: &str = concat!("Heddle ", env!("CARGO_PKG_VERSION"), " on Linux"
 /// Between two reachability probes.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
 const RENEW_EVERY_S: u64 = 3600;
-/// How long before its end we warn of a signing key that we cannot replace.
-const WARN_OF_MASTER_KEY_S: u64 = 7 * 24 * 3600;
+/// Between two looks for name servers that are not known.
+const NAME_SERVERS_EVERY: Duration = Duration::from_secs(600);
 /// Between two warnings of troubles with directories.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(3600);
+/// Between two warnings that the memory for cells is used up, which strangers may bring about as often as they like.
+const PRESSURE_EVERY: Duration = Duration::from_secs(60);
 
-/// The shards, as the control plane reaches them.
+/// What the operator has not heard yet of memory that was used up.
+#[derive(Default)]
+struct Pressure {
+    freed_cells: u64,
+    told_at: Option<Instant>,
+}
+
+/// The rest of the relay, as the control plane reaches it.
 pub struct Reach {
     pub handles: Vec<LoopHandle>,
     pub events: Receiver<Event>,
     /// What metrics tell of the control plane.
     pub known: Known,
+    /// Exits have one.
+    pub resolver: Option<Resolver>,
 }
 
 impl Reach {
@@ -61,6 +78,11 @@ impl Reach {
                 log::warn!("A shard was not told: {error}");
             }
         }
+    }
+
+    /// Whether names can be resolved, as far as anybody needs that.
+    fn can_resolve(&self) -> bool {
+        self.resolver.as_ref().is_none_or(Resolver::is_ready)
     }
 
     /// Bytes carried: the smaller of what came in and what went out.
@@ -78,6 +100,8 @@ pub struct ControlPlane {
     options: Options,
     advertised: Vec<SocketAddr>,
     authorities: Vec<DirAuthority>,
+    /// Where requests to authorities come from, whose DirPorts are IPv4 only.
+    source: Option<IpAddr>,
     keys: RelayKeys,
     certs: Arc<ChannelCerts>,
     client: DirectoryClient,
@@ -90,8 +114,12 @@ pub struct ControlPlane {
     reachable: bool,
     probed_at: Option<Instant>,
     complained_at: Option<Instant>,
+    pressure: Pressure,
     renewed_unix_s: u64,
     transports_made: u64,
+    /// Whether the last look at the resolver found it ready, and when its configuration was last read by us.
+    resolves: bool,
+    name_servers_at: Instant,
     padding: PaddingOptions,
     /// What the network asks of relays and we lack, as it was last logged.
     missing: Option<String>,
@@ -110,15 +138,46 @@ impl ControlPlane {
         ended: impl FnOnce(Result<(), String>) + Send + 'static,
     ) -> Result<JoinHandle<()>, Failure> {
         let now_unix_s = wall_clock().as_secs();
+        let mut plane = ControlPlane::new(options, keys, certs, advertised, shards, seed, now_unix_s);
+        plane.shards.known.set_signing_expires(plane.keys.signing_expires_unix_s());
+        plane.warn_of_master_key(now_unix_s);
+        plane.tell_onion_keys();
+        plane.tell_params();
+        plane.tell_peers();
+        Ok(std::thread::Builder::new().name("control plane".into()).spawn(move || {
+            if let Err(error) = outcome("the control plane", || plane.run()) {
+                ended(Err(error));
+            }
+        })?)
+    }
+
+    fn new(
+        options: Options,
+        keys: RelayKeys,
+        certs: Arc<ChannelCerts>,
+        advertised: Vec<SocketAddr>,
+        shards: Reach,
+        seed: Seed,
+        now_unix_s: u64,
+    ) -> Self {
         let mut rng = seed.child("directory", 0).rng();
         let authorities: Vec<DirAuthority> = options.authorities().cloned().collect();
-        let client =
-            DirectoryClient::new(options.cache_directory(), authorities.clone(), now_unix_s, &mut rng);
-        let mut plane = ControlPlane {
+        let source = net_options(&options).outbound_bind_v4.map(IpAddr::V4);
+        let client = DirectoryClient::new(
+            options.cache_directory(),
+            authorities.clone(),
+            source,
+            now_unix_s,
+            &mut rng,
+        );
+        ControlPlane {
             reachable: options.assume_reachable,
+            resolves: shards.can_resolve(),
+            name_servers_at: Instant::now(),
             options,
             advertised,
             authorities,
+            source,
             keys,
             certs,
             client,
@@ -130,21 +189,12 @@ impl ControlPlane {
             observed: Observed::default(),
             probed_at: None,
             complained_at: None,
+            pressure: Pressure::default(),
             renewed_unix_s: now_unix_s,
             transports_made: 0,
             padding: PaddingOptions::default(),
             missing: None,
-        };
-        plane.shards.known.set_signing_expires(plane.keys.signing_expires_unix_s());
-        plane.warn_of_master_key(now_unix_s);
-        plane.tell_onion_keys();
-        plane.tell_params();
-        plane.tell_peers();
-        Ok(std::thread::Builder::new().name("control plane".into()).spawn(move || {
-            if let Err(error) = outcome("the control plane", || plane.run()) {
-                ended(Err(error));
-            }
-        })?)
+        }
     }
 
     fn run(mut self) {
@@ -163,6 +213,9 @@ impl ControlPlane {
             if now_unix_s.abs_diff(self.renewed_unix_s) >= RENEW_EVERY_S {
                 self.renew(now_unix_s);
             }
+            if !self.resolves {
+                self.find_name_servers();
+            }
             if !self.reachable {
                 self.probe();
             } else if self.options.publish_server_descriptor {
@@ -180,9 +233,20 @@ impl ControlPlane {
             Event::ProbeFailed => log::debug!("A reachability probe failed"),
             Event::MemoryPressure { freed_cells } => {
                 self.shards.known.on_memory_pressure(freed_cells);
-                log::warn!("MaxMemInQueues is used up; the circuit that held {freed_cells} cells was closed");
+                self.tell_pressure(freed_cells);
             }
             other => log::debug!("{other:?}"),
+        }
+    }
+
+    fn tell_pressure(&mut self, freed_cells: u32) {
+        self.pressure.freed_cells += u64::from(freed_cells);
+        if self.pressure.told_at.is_none_or(|at| at.elapsed() >= PRESSURE_EVERY) {
+            let Pressure { freed_cells, .. } = core::mem::take(&mut self.pressure);
+            self.pressure.told_at = Some(Instant::now());
+            log::warn!(
+                "MaxMemInQueues is used up; circuits that held {freed_cells} cells, the oldest, were closed"
+            );
         }
     }
 
@@ -262,63 +326,18 @@ impl ControlPlane {
         self.shards.tell(|| Control::OnionKeys(keys.clone()));
     }
 
-    fn renew(&mut self, now_unix_s: u64) {
-        self.renewed_unix_s = now_unix_s;
-        let params = self.client.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
-        let lifetimes = OnionKeyLifetimes::from_params(&params);
-        let renewal = match self.keys.renew(now_unix_s, lifetimes, &mut self.rng) {
-            Ok(renewal) => renewal,
-            Err(error) => {
-                // Those of circuits' handshakes may be new all the same.
-                self.tell_onion_keys();
-                return log::error!("Keys could not be renewed: {error}");
+    /// Until its name servers are known an exit says that it is none. SIGHUP may have made them known.
+    fn find_name_servers(&mut self) {
+        if self.name_servers_at.elapsed() >= NAME_SERVERS_EVERY {
+            self.name_servers_at = Instant::now();
+            if let Some(Err(error)) = self.shards.resolver.as_ref().map(Resolver::reload) {
+                log::warn!("Still no name can be resolved for clients: {error}");
             }
-        };
-        self.shards.known.set_signing_expires(self.keys.signing_expires_unix_s());
-        self.warn_of_master_key(now_unix_s);
-        let signing_changed = renewal.signing == SigningRenewal::Renewed;
-        if renewal.onion_rotated || renewal.onion_expired {
-            self.tell_onion_keys();
         }
-        if renewal.onion_rotated || signing_changed {
+        if self.shards.can_resolve() {
+            log::info!("The name servers are known, and the relay is an exit");
+            self.resolves = true;
             self.schedule.on_change();
-        }
-        if signing_changed || self.certs.renewal_due(now_unix_s) {
-            self.renew_certs(now_unix_s);
-        }
-    }
-
-    /// Without the master key here nobody but the operator can replace a signing key that is about to end.
-    fn warn_of_master_key(&self, now_unix_s: u64) {
-        let left_s = self.keys.signing_expires_unix_s().saturating_sub(now_unix_s);
-        if self.options.offline_master_key && left_s < WARN_OF_MASTER_KEY_S {
-            log::warn!(
-                "The signing key ends in {} hours, and the relay with it: make a new one with `tor --keygen` where the \
-                 master key is, and put ed25519_signing_cert and ed25519_signing_secret_key into {}",
-                left_s / 3600,
-                self.keys.directory().display()
-            );
-        }
-    }
-
-    fn renew_certs(&mut self, now_unix_s: u64) {
-        match ChannelCerts::create(&self.keys, now_unix_s, &mut self.rng) {
-            Ok(certs) => self.certs = Arc::new(certs),
-            Err(error) => return log::error!("Link certificates could not be renewed: {error}"),
-        }
-        self.replace_transports();
-    }
-
-    /// Channels from now on are made anew; those that are open go on as they are.
-    fn replace_transports(&mut self) {
-        for handle in &self.shards.handles {
-            self.transports_made += 1;
-            let seed = self.seed.child("tls", self.transports_made);
-            let padding = self.padding.clone();
-            match link_identity::transport(&self.keys, &self.certs, &self.advertised, padding, seed) {
-                Ok(transport) => drop(handle.control(Control::Transport(Box::new(transport)))),
-                Err(error) => log::error!("New channels are made as before: {error}"),
-            }
         }
     }
 
@@ -357,7 +376,7 @@ impl ControlPlane {
         let Some(descriptor) = self.describe(&view) else { return };
         let accepted = match sign_descriptor(&descriptor, &self.keys, now_unix_s) {
             Ok(descriptor) => {
-                let outcomes = post_descriptor(&descriptor, &self.authorities);
+                let outcomes = post_descriptor(&descriptor, &self.authorities, self.source);
                 outcomes.iter().for_each(|(authority, outcome)| log_outcome(authority, outcome));
                 let accepted =
                     outcomes.iter().filter(|(_, outcome)| matches!(outcome, PostOutcome::Accepted));
@@ -383,7 +402,7 @@ impl ControlPlane {
             SocketAddr::V6(addr) => Some(*addr),
         });
         let addresses: Vec<_> = self.advertised.iter().map(SocketAddr::ip).collect();
-        let policy = options.exit_policy(&addresses);
+        let policy = if self.resolves { options.exit_policy(&addresses) } else { ExitPolicy::reject_all() };
         let (rate, burst) = options.relay_rate_and_burst();
         let clip = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX).min(i32::MAX as u32);
         Some(DescriptorOptions {

@@ -10,6 +10,7 @@ mod endpoints;
 mod link_identity;
 mod metrics;
 mod shards;
+mod sockets;
 
 use crate::logging;
 use crate::torrc::{Options, Torrc, Warning};
@@ -108,7 +109,7 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     let listeners = Listeners::bind(&options)?;
     let metrics = MetricsPort::bind(&options)?;
     write_pid_file(&options)?;
-    let running = start(&options, keys, certs, listeners, &metrics, &seed)?;
+    let running = start(&options, keys, certs, listeners, &metrics, &seed, sockets_max)?;
     metrics.start(running.handles.clone(), sockets_max)?;
     let result = wait(&options, &running);
     drop(running.signals);
@@ -133,11 +134,20 @@ fn start(
     listeners: Listeners,
     metrics: &MetricsPort,
     seed: &Seed,
+    sockets_max: Option<u64>,
 ) -> Result<Running, Failure> {
     let advertised = listeners.advertised();
     let resolver = start_resolver(options)?;
     let (resolver_of_all, stopwatch) = (resolver.as_ref(), metrics.stopwatch());
-    let parts = Parts { options, keys: &keys, certs: &certs, seed, resolver: resolver_of_all, stopwatch };
+    let parts = Parts {
+        options,
+        keys: &keys,
+        certs: &certs,
+        seed,
+        resolver: resolver_of_all,
+        sockets_max,
+        stopwatch,
+    };
     let mut shards = Shards::new(&parts, listeners)?;
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());
@@ -151,7 +161,8 @@ fn start(
     let signals = SignalThread::start(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], move |signal| {
         drop(sender.send(Message::Signal(signal)));
     })?;
-    let reach = Reach { handles: handles.clone(), events: events_rx, known: metrics.known() };
+    let known = metrics.known();
+    let reach = Reach { handles: handles.clone(), events: events_rx, known, resolver: resolver.clone() };
     ControlPlane::start(options.clone(), keys, certs, advertised, reach, seed.child("control", 0), ended)?;
     Ok(Running { messages, handles, resolver, signals, loops })
 }
@@ -176,7 +187,9 @@ fn start_resolver(options: &Options) -> Result<Option<Resolver>, Failure> {
         ..ResolverOptions::default()
     })?;
     if let Err(error) = resolver.reload() {
-        log::warn!("No name can be resolved for clients: {error}; mend it and send the relay SIGHUP");
+        log::warn!(
+            "No name can be resolved for clients, so the relay is no exit until it is mended: {error}"
+        );
     }
     Ok(Some(resolver))
 }
@@ -206,6 +219,7 @@ fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> R
         addrs,
         exit_policy: (!exit_policy.rejects_all()).then_some(exit_policy),
         ipv6_exit: options.ipv6_exit,
+        refuse_unknown_exits: options.refuse_unknown_exits,
         extend_to_private: options.extend_allow_private_addresses,
         max_queue_bytes: max_queue_bytes(options),
         bandwidth: Limit { rate_bytes_per_s: options.bandwidth_rate, burst_bytes: options.bandwidth_burst },

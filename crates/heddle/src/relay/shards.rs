@@ -8,7 +8,7 @@
 use super::address::Listeners;
 use super::endpoints::{self, Bound, Shard};
 use super::metrics::StatsSender;
-use super::{Failure, link_identity, net_options, outcome, relay_config};
+use super::{Failure, link_identity, net_options, outcome, relay_config, sockets};
 use crate::torrc::Options;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
@@ -43,6 +43,8 @@ pub struct Parts<'a> {
     pub certs: &'a Arc<ChannelCerts>,
     pub seed: &'a Seed,
     pub resolver: Option<&'a Resolver>,
+    /// Descriptors that the process may have, if there is a limit.
+    pub sockets_max: Option<u64>,
     /// What loops and endpoints tell their times to.
     pub stopwatch: Stopwatch,
 }
@@ -58,7 +60,8 @@ impl Shards {
         };
         let mut relays: Vec<(Relay, Vec<UdpSocket>)> = Vec::new();
         for shard in 0..count {
-            let (mut relay, sockets) = relay(parts, part_of(&whole, shard, count), &listeners)?;
+            let config = part_of(&whole, parts.sockets_max, shard, count);
+            let (mut relay, sockets) = relay(parts, config, &listeners)?;
             if let Some((first, _)) = relays.first() {
                 relay.share_rates(first);
             }
@@ -124,11 +127,13 @@ fn shard_count(options: &Options) -> u16 {
 }
 
 /// A shard's part of what the relay has.
-fn part_of(whole: &RelayConfig, shard: u16, shards: u16) -> RelayConfig {
+fn part_of(whole: &RelayConfig, sockets_max: Option<u64>, shard: u16, shards: u16) -> RelayConfig {
     let onionskins = whole.limits.onionskins.min(TASKS_MAX / usize::from(shards));
+    let questions = whole.limits.questions / usize::from(shards);
+    let limits = Limits { onionskins: onionskins.max(1), questions, ..whole.limits.clone() };
     RelayConfig {
         max_queue_bytes: whole.max_queue_bytes / usize::from(shards),
-        limits: Limits { onionskins: onionskins.max(1), ..whole.limits.clone() },
+        limits: sockets::fit(&limits, sockets_max, shards, whole.exit_policy.is_some()),
         shard: ShardId(shard),
         shards,
         ..whole.clone()

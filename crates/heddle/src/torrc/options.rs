@@ -71,6 +71,8 @@ pub struct Options {
     pub exit_policy_reject_local_interfaces: bool,
     /// Whether exit streams may go to IPv6 addresses.
     pub ipv6_exit: bool,
+    /// Whether relays that the consensus does not list get no exit streams; `None` is as the consensus says.
+    pub refuse_unknown_exits: Option<bool>,
     /// The long-term limit of traffic in each direction, in bytes per second.
     pub bandwidth_rate: u64,
     /// The most that may pass at once, in bytes.
@@ -245,6 +247,12 @@ impl Options {
             let reason = "a test network needs its own authorities; add DirAuthority lines".to_owned();
             return Err(("TestingTorNetwork", reason));
         }
+        // A key is replaced that long before its end, and is to last as long again.
+        let lifetime_min_s = 2 * self.testing_signing_key_slop_s;
+        if self.signing_key_lifetime_s < lifetime_min_s {
+            let reason = format!("it is too short; set at least {lifetime_min_s} seconds");
+            return Err(("SigningKeyLifetime", reason));
+        }
         if self.assume_reachable && self.assume_reachable_ipv6 == Some(false) {
             let reason = "it cannot be 0 while AssumeReachable is 1; remove one of them".to_owned();
             return Err(("AssumeReachableIPv6", reason));
@@ -337,6 +345,7 @@ impl Default for Options {
             exit_policy_reject_private: true,
             exit_policy_reject_local_interfaces: false,
             ipv6_exit: false,
+            refuse_unknown_exits: None,
             bandwidth_rate: 1 << 30,
             bandwidth_burst: 1 << 30,
             relay_bandwidth_rate: 0,

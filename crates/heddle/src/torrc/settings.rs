@@ -90,13 +90,14 @@ const SETTINGS: &[Setting] = &[
         put(&mut o.exit_policy_reject_local_interfaces, flag(v))
     }),
     one("IPv6Exit", |o, v, _| put(&mut o.ipv6_exit, flag(v))),
+    one("RefuseUnknownExits", |o, v, _| put(&mut o.refuse_unknown_exits, flag_or_auto(v))),
     one("BandwidthRate", |o, v, _| put(&mut o.bandwidth_rate, bandwidth(v))),
     one("BandwidthBurst", |o, v, _| put(&mut o.bandwidth_burst, bandwidth(v))),
     one("RelayBandwidthRate", |o, v, _| put(&mut o.relay_bandwidth_rate, bandwidth(v))),
     one("CountPrivateBandwidth", |o, v, _| put(&mut o.count_private_bandwidth, flag(v))),
     one("RelayBandwidthBurst", |o, v, _| put(&mut o.relay_bandwidth_burst, bandwidth(v))),
     one("MaxAdvertisedBandwidth", |o, v, _| put(&mut o.max_advertised_bandwidth, bandwidth(v))),
-    one("MaxMemInQueues", |o, v, _| put(&mut o.max_mem_in_queues, parse_bytes(v))),
+    one("MaxMemInQueues", |o, v, w| put(&mut o.max_mem_in_queues, memory(v, w))),
     one("NumCPUs", |o, v, _| put(&mut o.num_cpus, count(v))),
     one("MetricsPort", |o, v, _| put(&mut o.metrics_port, values::parse_metrics_port(v))),
     all("MetricsPortPolicy", metrics_port_policy),
@@ -215,6 +216,29 @@ fn bandwidth(text: &str) -> Result<u64, String> {
         return Err(format!("`{text}` is more than a descriptor can name; set at most 2 GBytes"));
     }
     Ok(rate.min(BANDWIDTH_MAX))
+}
+
+/// Stock Tor's relays take no less than 64 MB, in test networks too.
+fn memory(text: &str, warnings: &mut Vec<String>) -> Result<u64, String> {
+    const MIN: u64 = 64 << 20;
+    const LOW: u64 = 256 << 20;
+    match parse_bytes(text)? {
+        0 => Ok(0),
+        bytes if bytes < MIN => {
+            warnings
+                .push("a relay needs at least 64 MB and takes them; set as much as you can spare".to_owned());
+            Ok(MIN)
+        }
+        bytes => {
+            if bytes < LOW {
+                warnings.push(
+                    "that is little, and circuits may be closed for want of it; set 256 MB or more"
+                        .to_owned(),
+                );
+            }
+            Ok(bytes)
+        }
+    }
 }
 
 fn safe_logging(text: &str) -> Result<SafeLogging, String> {

@@ -111,6 +111,19 @@ fn a_burst_below_its_rate_is_refused_where_it_stands() {
 }
 
 #[test]
+fn too_little_memory_for_queues_is_raised_as_stock_tor_raises_it() {
+    for (value, mb, words) in
+        [("1 MB", 64, "at least 64 MB"), ("64 MB", 64, "little"), ("256 MB", 256, ""), ("0", 0, "")]
+    {
+        let lines = format!("MaxMemInQueues {value}");
+        assert_eq!(relay(&lines).max_mem_in_queues, mb << 20, "{value}");
+        let warnings = warnings(&lines);
+        assert_eq!(warnings.len(), usize::from(!words.is_empty()), "{value}: {warnings:?}");
+        assert!(warnings.iter().all(|warning| warning.contains(words)), "{warnings:?}");
+    }
+}
+
+#[test]
 fn an_or_port_without_address_is_of_both_families() {
     let any = relay("").or_addresses();
     assert_eq!(any.len(), 2);

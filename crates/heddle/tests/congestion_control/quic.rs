@@ -74,6 +74,7 @@ fn walled() -> RelayOptions {
         (block, outside, inside)
     });
     RelayOptions::heddle("walled")
+        .line(&format!("Address {OUTSIDE}"))
         .line(&format!("ORPort {OUTSIDE}:{outside} NoListen"))
         .line(&format!("ORPort 127.0.0.1:{inside} NoAdvertise"))
 }

@@ -28,8 +28,7 @@ fn lab() -> &'static Lab {
     LAB.get_or_init(|| {
         let relays = vec![
             RelayOptions::stock("stockguard"),
-            // It may hear of a new relay later than the client does.
-            RelayOptions::stock("stockexit").exit().line("RefuseUnknownExits 0"),
+            RelayOptions::stock("stockexit").exit(),
             RelayOptions::heddle("heddlemiddle"),
             RelayOptions::heddle("heddleexit").exit(),
             RelayOptions::heddle("victim"),

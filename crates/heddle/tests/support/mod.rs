@@ -52,8 +52,6 @@ pub fn six_relays(heddle_torrc: &[&str]) -> Vec<RelayOptions> {
                 relay = heddle_torrc.iter().fold(relay, |relay, line| relay.line(line));
             }
             match position {
-                // A stock exit may hear of a new relay later than the client does, and refuses its streams until then.
-                "exit" if program == Program::Stock => relay.exit().line("RefuseUnknownExits 0"),
                 "exit" => relay.exit(),
                 _ => relay,
             }

@@ -31,6 +31,14 @@ pub(super) struct Acceptor {
     pub paused_until: Option<Instant>,
 }
 
+impl Acceptor {
+    /// Accepts nothing more. Numbers go on, since connections may still be handed over by others.
+    pub(super) fn close(&mut self) {
+        self.listeners.clear();
+        self.paused_until = None;
+    }
+}
+
 impl<N: Node> EventLoop<N> {
     pub(super) fn accept_batch(&mut self, n: usize) {
         for _ in 0..BATCH {
@@ -132,4 +140,46 @@ fn is_of_one_connection(error: Errno) -> bool {
             | Errno::HOSTUNREACH
             | Errno::NONET
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use heddle_proto::node::Output;
+    use std::net::TcpStream;
+
+    struct Idle;
+
+    impl Node for Idle {
+        fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
+            &mut []
+        }
+
+        fn handle_input(&mut self, _: Instant, _: Input) {}
+
+        fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output {
+            Output::Timeout(None)
+        }
+    }
+
+    #[test]
+    fn a_connection_handed_over_after_the_listeners_closed_takes_no_others_place() {
+        let mut event_loop = EventLoop::new(Idle, Options::default()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let local = listener.local_addr().unwrap();
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            clients.push(TcpStream::connect(local).unwrap());
+            let (socket, peer) = listener.accept().unwrap();
+            let handed = Handed { fd: socket.into(), local, peer };
+            assert!(event_loop.handle().hand_over(handed).is_ok());
+            event_loop.take_mail().unwrap();
+            event_loop.handle().close_listeners();
+            event_loop.take_mail().unwrap();
+        }
+        let accepted = |input: &Input| matches!(input, Input::Accepted { .. });
+        assert_eq!(event_loop.inputs.iter().filter(|input| accepted(input)).count(), 2);
+        assert_eq!(event_loop.sockets.len(), 2);
+    }
 }

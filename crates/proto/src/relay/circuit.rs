@@ -184,9 +184,15 @@ impl Circuit {
         matches!(self.next, Next::Creating { .. })
     }
 
-    /// Cells of this circuit that wait on its lanes and in its streams.
+    /// Where cells of this circuit wait: on its lanes and in its streams.
+    pub fn queues(&self) -> impl Iterator<Item = &CellQueue> {
+        let lanes = [Some(&self.prev), self.lane(Side::Next)].into_iter().flatten();
+        let streams = self.end.iter().flat_map(|end| end.streams.values());
+        lanes.map(|lane| &lane.queue).chain(streams.map(|stream| &stream.queue))
+    }
+
+    /// Cells of this circuit that wait.
     pub fn queued_cells(&self) -> u32 {
-        let lanes = self.prev.queue.len() + self.lane(Side::Next).map_or(0, |lane| lane.queue.len());
-        lanes + self.end.as_ref().map_or(0, |end| end.queued_cells())
+        self.queues().map(CellQueue::len).sum()
     }
 }

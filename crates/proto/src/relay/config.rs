@@ -18,6 +18,9 @@ pub struct RelayConfig {
     pub exit_policy: Option<ExitPolicy>,
     /// Whether streams may go to IPv6 addresses (`IPv6Exit`).
     pub ipv6_exit: bool,
+    /// Whether streams are refused that come from a relay which the consensus does not list (`RefuseUnknownExits`); `None`
+    /// does what the consensus says (`refuseunknownexits`, else yes).
+    pub refuse_unknown_exits: Option<bool>,
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
     /// `TestingTorNetwork` turns on).
     pub extend_to_private: bool,
@@ -54,6 +57,9 @@ pub struct Limits {
     pub streams_per_circuit: usize,
     /// Streams of one shard, which bounds sockets and questions to the resolver.
     pub streams: usize,
+    /// A shard's part of the questions that the resolver works on at once. Above half of it, only circuits with few
+    /// questions may ask.
+    pub questions: usize,
 }
 
 impl Default for Limits {
@@ -66,6 +72,7 @@ impl Default for Limits {
             waiting_per_dial: 1_000,
             streams_per_circuit: 1_000,
             streams: 20_000,
+            questions: 8_192,
         }
     }
 }

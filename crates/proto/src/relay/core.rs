@@ -15,18 +15,19 @@ use super::message::{Event, NetworkParams};
 use super::probe::Probe;
 use super::rates::Rates;
 use super::scheduler::CircuitScheduler;
-use super::stats::{Meter, micros};
+use super::stats::Meter;
 use super::streams::Streams;
 use crate::cell::create::DestroyReason;
 use crate::cell::{Body, CircId, Command};
 use crate::crypto::onionskin::OnionKeys;
+use crate::ids::RelayIds;
 use crate::node::{JobId, Output};
 use crate::pool::{CellPool, SlotId};
 use crate::rng::{Rng, Seed};
 use crate::time::Instant;
 use core::net::IpAddr;
 use slotmap::SlotMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`) says less.
@@ -43,6 +44,8 @@ pub(super) struct Core {
     pub params: Arc<NetworkParams>,
     /// Cells that may wait on one lane.
     pub lane_cells_max: u32,
+    /// The relays of the consensus.
+    pub listed: Arc<BTreeSet<RelayIds>>,
     pub keys: Option<Arc<OnionKeys>>,
     pub rng: Rng,
     pub job_seed: Seed,
@@ -80,6 +83,7 @@ impl Core {
             now: Instant::ZERO,
             params: Arc::default(),
             lane_cells_max: LANE_CELLS_MAX as u32,
+            listed: Arc::default(),
             keys: None,
             rng: seed.child("relay", 0).rng(),
             job_seed: seed.child("onionskins", 0),
@@ -135,37 +139,6 @@ impl Core {
         self.circuits.contains_key(found.0).then_some(found)
     }
 
-    /// A slot of the pool. A full pool costs whoever holds the most cells its life: a circuit, as in
-    /// stock Tor, or a connection that is owed data by a stream that is over. `None` when even that
-    /// freed nothing.
-    pub fn take_slot(&mut self, command: Command) -> Option<SlotId> {
-        if let Some(slot) = self.pool.take(command) {
-            return Some(slot);
-        }
-        self.relieve_pressure();
-        self.pool.take(command)
-    }
-
-    /// Ends what holds the most cells. All of them are freed: what a circuit owes its connections is
-    /// not left over.
-    fn relieve_pressure(&mut self) {
-        let held = |(key, circuit): (CircuitKey, &Circuit)| (circuit.queued_cells(), key);
-        let (cells, heaviest) = self.circuits.iter().map(held).max().unwrap_or_default();
-        let freed_cells = match self.streams.heaviest_leftover() {
-            Some((left_over, socket)) if left_over > cells => {
-                self.abort_leftover(socket);
-                left_over
-            }
-            _ => {
-                let end = self.circuits.get_mut(heaviest).and_then(|circuit| circuit.end.take());
-                end.into_iter().for_each(|end| self.abort_streams(*end));
-                self.close_circuit(heaviest, DestroyReason::RESOURCELIMIT);
-                cells
-            }
-        };
-        self.event(Event::MemoryPressure { freed_cells });
-    }
-
     /// Queues a cell on a lane. The circuit may be gone when this returns: a lane that is too long
     /// ends its circuit.
     pub fn enqueue(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
@@ -173,8 +146,7 @@ impl Core {
             self.pool.free(slot);
             return;
         };
-        self.pool.set_queued_us(&slot, micros(self.now));
-        self.pool.push(&mut lane.queue, slot);
+        self.pool.push(&mut lane.queue, slot, self.now);
         let len = lane.queue.len();
         self.meter.queue_cells_max = self.meter.queue_cells_max.max(len);
         if len > self.lane_cells_max {
@@ -256,8 +228,8 @@ impl Core {
             if let Credit::Cells { to_send, .. } = &mut lane.credit {
                 *to_send -= 1;
             }
-            let waited_us = micros(now).wrapping_sub(self.pool.queued_us(&slot));
-            self.meter.queue_delay.record_us(waited_us);
+            let waited = now.since(self.pool.queued_at(&slot));
+            self.meter.queue_delay.record_us(u32::try_from(waited.as_micros()).unwrap_or(u32::MAX));
             let left = lane.queue.len();
             self.mark_ready(key, side);
             self.on_popped(key, side, left);

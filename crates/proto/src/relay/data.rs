@@ -49,7 +49,7 @@ impl Core {
         }
         match header.length {
             0 => self.pool.free(slot),
-            _ => self.pool.push(&mut stream.queue, slot),
+            _ => self.pool.push(&mut stream.queue, slot, now),
         }
         if let Some(socket) = stream.socket() {
             self.streams.to_flush.push_back(socket);

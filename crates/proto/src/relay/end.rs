@@ -73,11 +73,6 @@ impl End {
         End { digests: Digests::new(flow.pending_max()), flow, streams: BTreeMap::new(), held_back: false }
     }
 
-    /// Cells that wait in the streams.
-    pub fn queued_cells(&self) -> u32 {
-        self.streams.values().map(|stream| stream.queue.len()).sum()
-    }
-
     /// Bytes that may be read from a stream's connection now, as far as this circuit goes.
     pub fn read_len(&mut self, id: StreamId, now: Instant) -> usize {
         let cells = match self.held_back {

@@ -7,17 +7,15 @@
 //! - *No migration.* A circuit lives and dies with its flow. Only a CREATE2 that was never answered is sent once more,
 //!   over a channel.
 
-use super::circuit::{CircuitKey, Credit, Lane, Next, Side};
+use super::circuit::{CircuitKey, Credit, Next, Side};
 use super::core::Core;
 use super::link::{FlowLink, LinkKey, LinkKind};
-use super::message::{Event, Wanted};
+use super::message::Wanted;
 use crate::cell::create::DestroyReason;
-use crate::cell::{Body, CELL_LEN, CircId, Command};
+use crate::cell::{Body, CircId, Command};
 use crate::channel::Target;
 use crate::endpoint::ConnId;
 use crate::ids::{RelayIds, RsaId};
-use crate::pool::SLOT_LEN;
-use crate::time::Duration;
 use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
 
@@ -27,10 +25,6 @@ use std::collections::BTreeMap;
 pub(super) const HELD_QUEUE_HIGH_CELLS: u32 = 64;
 /// At this many it is read again: the rest leaves while the flow is read.
 pub(super) const HELD_QUEUE_LOW_CELLS: u32 = 32;
-
-/// A flow that is not read for so long may have filled its window. Until then what it leaves with the endpoint is bounded
-/// by what the wires bring.
-const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// What an endpoint is to be told: whether a flow is to be read.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +62,11 @@ impl Flows {
     /// The connections to a relay.
     pub fn links_to(&self, rsa: &RsaId) -> &[LinkKey] {
         self.links.get(rsa).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether no connection is ready.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
     }
 }
 
@@ -221,40 +220,6 @@ impl Core {
         let Credit::Flow { held, .. } = &mut lane.credit else { return };
         if held.take().is_some() {
             self.flows.holds.push(Hold { link: lane.link, circ_id: lane.circ_id, hold: false });
-        }
-    }
-
-    /// Once a second: what flows that were not read for a while may have left with endpoints counts like queued cells.
-    /// Where that is more than the shard may hold, those end whose reader stopped first.
-    pub fn end_stuck_flows(&mut self) {
-        if self.flows.links.is_empty() {
-            return;
-        }
-        let mut stuck = Vec::new();
-        for (key, circuit) in &self.circuits {
-            let lanes = [Some(&circuit.prev), circuit.lane(Side::Next)].into_iter().flatten();
-            let since = |lane: &Lane| match lane.credit {
-                Credit::Flow { held: Some(since), .. } => Some((since, lane.link)),
-                _ => None,
-            };
-            let held = lanes.filter_map(since).filter(|(since, _)| self.now.since(*since) >= STUCK_AFTER);
-            let window = |link| {
-                self.links.get(link).and_then(|link| link.flows()).map_or(0, |flows| flows.window_bytes)
-            };
-            stuck.extend(held.map(|(since, link)| (since, key, window(link))));
-        }
-        stuck.sort_unstable();
-        let queued_bytes = self.pool.used() as usize * SLOT_LEN;
-        let mut bytes = queued_bytes + stuck.iter().map(|(_, _, window)| window).sum::<usize>();
-        for (_, key, window) in stuck {
-            if bytes <= self.config.max_queue_bytes {
-                break;
-            }
-            let queued_cells = self.circuits.get(key).map_or(0, |circuit| circuit.queued_cells());
-            bytes = bytes.saturating_sub(window + queued_cells as usize * SLOT_LEN);
-            self.close_circuit(key, DestroyReason::RESOURCELIMIT);
-            let freed_cells = queued_cells + (window / CELL_LEN) as u32;
-            self.event(Event::MemoryPressure { freed_cells });
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found or
 //! dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin and end
-//! (`streams`, `resolve`) and carry data (`data`). `probe` is the one circuit that begins here. `stats` counts.
+//! (`streams`, `resolve`) and carry data (`data`). `probe` is the one circuit that begins here. `pressure` ends some when memory is used up. `stats` counts.
 
 mod circuit;
 mod config;
@@ -24,6 +24,7 @@ mod link;
 mod message;
 mod pairs;
 mod ports;
+mod pressure;
 mod probe;
 mod rates;
 mod resolve;

@@ -32,8 +32,6 @@ const KEY_PERIOD: Duration = Duration::from_secs(24 * 3600);
 /// What a shard with endpoints knows of its pairs.
 pub(super) struct PairWork {
     pairs: Pairs,
-    /// The relays of the consensus.
-    listed: Arc<BTreeSet<RelayIds>>,
     /// Connections that are not ready yet, by port: a few for each pair.
     opening: BTreeMap<(usize, ConnId), Opening>,
     next_key: Instant,
@@ -57,7 +55,6 @@ impl PairWork {
         core.flows.counts_answers = true;
         Some(PairWork {
             pairs: Pairs::new(offer, core.config.limits.channels),
-            listed: Arc::default(),
             opening: BTreeMap::new(),
             next_key: core.now + KEY_PERIOD,
         })
@@ -89,7 +86,7 @@ impl Relay {
         let Some(channel) = self.core.links.get(link).and_then(Link::channel) else { return };
         let (Some(peer), socket, role) = (channel.peer, channel.socket, channel.role) else { return };
         let (Some(work), Some(carrier)) = (&mut self.pairs, self.carriers.get(link)) else { return };
-        let listed = work.listed.contains(&peer);
+        let listed = self.core.listed.contains(&peer);
         let exporter = carrier.channel.export_secret(b"EXPORTER-heddle-pair-1", &[], &mut [0; 32]);
         let opened = PairInput::ChannelOpened { channel: socket, role, listed, exporter };
         work.pairs.handle(now, peer, opened);
@@ -116,9 +113,9 @@ impl Relay {
 
     /// The control plane knows which relays there are.
     pub(super) fn set_listed(&mut self, now: Instant, listed: Arc<BTreeSet<RelayIds>>) {
+        self.core.listed = listed;
         if let Some(work) = &mut self.pairs {
-            work.listed = listed;
-            let listed = &work.listed;
+            let listed = &self.core.listed;
             work.pairs.handle_consensus(now, |peer| listed.contains(peer));
             self.work_pairs(now);
         }

@@ -123,6 +123,7 @@ mod tests {
             addrs: Vec::new(),
             exit_policy: None,
             ipv6_exit: false,
+            refuse_unknown_exits: Some(false),
             extend_to_private: false,
             max_queue_bytes: 1 << 20,
             bandwidth: limit,

@@ -2,7 +2,7 @@
 
 use super::circuit::Side;
 use super::core::Core;
-use crate::time::{Duration, Instant};
+use crate::time::Duration;
 use std::collections::BTreeMap;
 
 /// What a shard has done since its start, and what it holds now. The shards' sum is the relay's ([`RelayStats::add`]).
@@ -150,11 +150,6 @@ impl Meter {
     pub fn on_fallback(&mut self, reason: &'static str) {
         *self.fallbacks.entry(reason).or_default() += 1;
     }
-}
-
-/// A clock for waits that are shorter than an hour.
-pub(super) fn micros(now: Instant) -> u32 {
-    (now.as_nanos() / 1_000) as u32
 }
 
 impl Core {

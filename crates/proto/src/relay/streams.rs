@@ -13,6 +13,7 @@ use super::end::{End, Stream, StreamState};
 use crate::cell::create::DestroyReason;
 use crate::cell::relay::{RelayCommand, StreamId};
 use crate::cell::stream::{Begin, BeginFlags, Connected, End as EndCell, EndReason, Host};
+use crate::ids::{Ed25519Id, RelayIds};
 use crate::node::{Output, Query, Resolution, ResolveError, ResolveId, SocketError, SocketId};
 use crate::pool::CellQueue;
 use crate::time::{Duration, Instant};
@@ -28,6 +29,8 @@ const TTL_MIN_S: u32 = 300;
 /// Questions of one circuit that the resolver may work on at once. All circuits of all shards share its places, and whoever
 /// asks for names of a server that is silent keeps one for as long as it tries.
 const QUESTIONS_MAX: u16 = 64;
+/// The same while the resolver is busy, so that a few circuits cannot take all of its places.
+const QUESTIONS_BUSY_MAX: u16 = 8;
 
 /// A question to the resolver, and for whom. One whose stream or circuit is gone counts until it is
 /// answered, since the resolver is still at work for it.
@@ -76,11 +79,6 @@ impl Streams {
     fn count(&self) -> usize {
         self.by_socket.len() + self.asked.len() + self.leftovers.len()
     }
-
-    /// The leftover that holds the most cells, and how many.
-    pub fn heaviest_leftover(&self) -> Option<(u32, SocketId)> {
-        self.leftovers.iter().map(|(socket, leftover)| (leftover.queue.len(), *socket)).max()
-    }
 }
 
 impl Core {
@@ -109,7 +107,7 @@ impl Core {
     }
 
     fn on_begin(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
-        if let Some(reason) = self.refuses_stream(key) {
+        if let Some(reason) = self.refuses_stream(key).or_else(|| self.refuses_unknown(key)) {
             return self.send_end(key, id, reason);
         }
         let Some(end) = self.end_of(key) else { return };
@@ -145,11 +143,27 @@ impl Core {
             return Some(EndReason::TORPROTOCOL);
         }
         let limits = &self.config.limits;
+        let resolver_is_busy = self.streams.asked.len() >= limits.questions / 2;
+        let questions_max = if resolver_is_busy { QUESTIONS_BUSY_MAX } else { QUESTIONS_MAX };
         let on_circuit = circuit.end.as_ref().map_or(0, |end| end.streams.len());
         let full = on_circuit >= limits.streams_per_circuit
-            || circuit.questions >= QUESTIONS_MAX
+            || circuit.questions >= questions_max
             || self.streams.count() >= limits.streams;
         full.then_some(EndReason::RESOURCELIMIT)
+    }
+
+    /// Whoever proves an identity that the consensus does not list may be a client that found a way round being one. As
+    /// in stock Tor it gets answers to its questions, but no streams.
+    fn refuses_unknown(&self, key: CircuitKey) -> Option<EndReason> {
+        let by_consensus = || self.params.get("refuseunknownexits", 1, 0, 1) == 1;
+        if !self.config.refuse_unknown_exits.unwrap_or_else(by_consensus) {
+            return None;
+        }
+        let link = self.links.get(self.circuits.get(key)?.prev.link)?;
+        let rsa = link.peer()?.rsa;
+        let first = RelayIds { rsa, ed25519: Ed25519Id([0; 32]) };
+        let is_listed = self.listed.range(first..).next().is_some_and(|ids| ids.rsa == rsa);
+        (!is_listed).then_some(EndReason::MISC)
     }
 
     fn insert_stream(&mut self, key: CircuitKey, id: StreamId, state: StreamState) {

@@ -62,6 +62,7 @@ pub fn config() -> RelayConfig {
         addrs: vec![host(OURS)],
         exit_policy: Some(ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule")])),
         ipv6_exit: true,
+        refuse_unknown_exits: Some(false),
         extend_to_private: false,
         max_queue_bytes: 64 << 20,
         bandwidth: no_limit,

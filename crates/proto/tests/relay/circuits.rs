@@ -359,34 +359,79 @@ fn a_channel_that_breaks_takes_its_circuits_and_leaves_others() {
     assert_eq!((bench.circuits(), bench.queued_cells()), (0, 0));
 }
 
-#[test]
-fn memory_pressure_ends_the_heaviest_circuit_only() {
-    // Two blocks of the pool: 256 cells.
+/// A relay with room for 256 cells, and so many circuits of clients that do not read, over one channel to the next relay.
+fn hoarders(count: u16) -> (Bench, Vec<(Client, Hop)>) {
+    // Two blocks of the pool.
     let mut bench = Bench::new(RelayConfig { max_queue_bytes: 100_000, ..config() });
-    let (mut light, mut light_hop) = two_hops(&mut bench);
-    let heavy_sock = bench.client_channel(0);
-    let heavy = Client::create(&mut bench, heavy_sock, theirs(2), Kind::Fast);
-    let (mut heavy, mut heavy_hop) = extend_over(&mut bench, heavy, light_hop.sock);
-    for sock in [light.sock, heavy.sock] {
-        bench.set_willing(sock, false);
-        bench.grant(sock, 0);
+    let mut circuits = vec![two_hops(&mut bench)];
+    let next = circuits[0].1.sock;
+    for _ in 1..count {
+        let sock = bench.client_channel(0);
+        let client = Client::create(&mut bench, sock, theirs(2), Kind::Fast);
+        circuits.push(extend_over(&mut bench, client, next));
     }
-    for _ in 0..30 {
-        light_hop.send(&mut bench, RelayCommand::DATA, 1, &[1; 498]);
+    for (client, _) in &circuits {
+        bench.set_willing(client.sock, false);
+        bench.grant(client.sock, 0);
     }
-    for _ in 0..226 {
-        heavy_hop.send(&mut bench, RelayCommand::DATA, 1, &[1; 498]);
+    (bench, circuits)
+}
+
+fn hoard(bench: &mut Bench, hop: &mut Hop, cells: usize) {
+    for _ in 0..cells {
+        hop.send(bench, RelayCommand::DATA, 1, &[1; 498]);
     }
+}
+
+/// How many cells were freed each time that memory was used up.
+fn freed(bench: &Bench) -> Vec<u32> {
+    let freed = |event: &Event| match event {
+        Event::MemoryPressure { freed_cells } => Some(*freed_cells),
+        _ => None,
+    };
+    bench.shards[0].events.iter().filter_map(freed).collect()
+}
+
+#[test]
+fn of_hoards_as_old_memory_pressure_ends_the_heaviest_only() {
+    let (mut bench, mut circuits) = hoarders(2);
+    hoard(&mut bench, &mut circuits[0].1, 30);
+    hoard(&mut bench, &mut circuits[1].1, 226);
     assert_eq!(bench.queued_cells(), 256);
-    light_hop.send(&mut bench, RelayCommand::DATA, 1, &[1; 498]);
-    assert_eq!(bench.queued_cells(), 31);
-    let pressure = Event::MemoryPressure { freed_cells: 226 };
-    assert_eq!(bench.shards[0].events.iter().filter(|event| **event == pressure).count(), 1);
-    bench.set_willing(light.sock, true);
-    bench.set_willing(heavy.sock, true);
+    hoard(&mut bench, &mut circuits[0].1, 1);
+    assert_eq!((bench.queued_cells(), freed(&bench)), (31, vec![226]));
+    for (client, _) in &circuits {
+        bench.set_willing(client.sock, true);
+    }
+    let [(light, _), (heavy, _)] = &mut circuits[..] else { panic!("two circuits") };
     assert_eq!(heavy.destroyed(&mut bench), Some(DestroyReason::RESOURCELIMIT));
     assert_eq!(light.got(&mut bench).len(), 31);
     assert_eq!(bench.queued_cells(), 0);
+}
+
+/// Many small hoards, and one honest circuit that holds more than any of them for a moment: it lives, and of the hoards
+/// only those end that a tenth of the memory takes.
+#[test]
+fn memory_pressure_ends_the_oldest_hoards_and_not_the_heaviest() {
+    let (mut bench, mut circuits) = hoarders(13);
+    for (_, hop) in &mut circuits[..12] {
+        hoard(&mut bench, hop, 16);
+        bench.pass(Duration::from_millis(100));
+    }
+    let (mut honest, mut honest_hop) = circuits.pop().expect("the last");
+    hoard(&mut bench, &mut honest_hop, 64);
+    assert_eq!(bench.queued_cells(), 256);
+    hoard(&mut bench, &mut honest_hop, 1);
+    assert_eq!((bench.queued_cells(), freed(&bench)), (256 - 32 + 1, vec![32]));
+    let ended = |(client, _): &mut (Client, Hop)| {
+        bench.set_willing(client.sock, true);
+        client.destroyed(&mut bench)
+    };
+    let reasons: Vec<_> = circuits.iter_mut().map(ended).collect();
+    assert_eq!(reasons[..2], [Some(DestroyReason::RESOURCELIMIT); 2]);
+    assert_eq!(reasons[2..], [None; 10]);
+    bench.set_willing(honest.sock, true);
+    assert_eq!(honest.got(&mut bench).len(), 65);
 }
 
 /// Extends a circuit over a channel that is there already.

@@ -61,6 +61,24 @@ fn connected_names_the_address() {
 }
 
 #[test]
+fn a_relay_that_the_consensus_does_not_list_gets_no_streams() {
+    let cases = [(Some(false), 1, true), (Some(true), 0, false), (None, 0, true), (None, 1, false)];
+    for (refuse_unknown_exits, param, unknown_may) in cases {
+        let (mut bench, mut client) = exit_with(RelayConfig { refuse_unknown_exits, ..config() }, Kind::Ntor);
+        bench.set_params(&[("refuseunknownexits", param)]);
+        let what = format!("RefuseUnknownExits {refuse_unknown_exits:?}, refuseunknownexits={param}");
+        for (id, listed, may) in [(1, &[2, 3][..], unknown_may), (2, &[1, 2, 3], true)] {
+            bench.list(listed);
+            client.begin(&mut bench, id, "203.0.114.7:80");
+            match may {
+                true => drop(bench.connect_next(0)),
+                false => assert_eq!(reason(&client.got_one(&mut bench)), EndReason::MISC, "{what}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn data_goes_both_ways() {
     let (mut bench, mut client) = exit();
     let server = client.connect(&mut bench, 3);
@@ -331,7 +349,7 @@ fn a_connection_that_takes_nothing_is_aborted_in_the_end() {
     assert_eq!((bench.gone(server), bench.queued_cells()), (Some(Gone::Aborted), 0));
 }
 
-/// Leftovers cost no circuit its life: the heaviest of them goes first.
+/// What is as old and heavier than the circuit goes first.
 #[test]
 fn memory_pressure_ends_what_is_left_over_first() {
     let config = RelayConfig { max_queue_bytes: 100_000, ..config() };
@@ -357,7 +375,7 @@ fn memory_pressure_ends_what_is_left_over_first() {
     assert_eq!(client.destroyed(&mut bench), None);
 }
 
-/// What the heaviest circuit owes its connections is freed with it.
+/// What a circuit owes its connections is freed with it.
 #[test]
 fn memory_pressure_frees_what_waits_in_streams() {
     let config = RelayConfig { max_queue_bytes: 100_000, ..config() };
@@ -424,6 +442,25 @@ fn one_circuit_keeps_the_resolver_busy_with_so_many_questions_only() {
     client.begin(&mut bench, 103, "a.example:80");
     assert_eq!(reason(&client.got_one(&mut bench)), EndReason::RESOURCELIMIT);
     assert_eq!(bench.shards[0].resolves.len(), 64);
+}
+
+#[test]
+fn a_circuit_with_many_questions_leaves_the_busy_resolver_to_others() {
+    let limits = Limits { questions: 40, ..Limits::default() };
+    let (mut bench, mut greedy) = exit_with(RelayConfig { limits, ..config() }, Kind::Ntor);
+    let sock = bench.relay_channel(0, 2);
+    let mut other = Client::create(&mut bench, sock, theirs(1), Kind::Ntor);
+    for stream in 1..=40 {
+        greedy.send(&mut bench, RelayCommand::RESOLVE, stream, b"a.example\0");
+    }
+    assert_eq!(bench.shards[0].resolves.len(), 20);
+    for stream in 1..=9 {
+        other.send(&mut bench, RelayCommand::RESOLVE, stream, b"b.example\0");
+    }
+    assert_eq!(bench.shards[0].resolves.len(), 28, "a few questions are nobody's fault");
+    let got = other.got_one(&mut bench);
+    let answers = Resolved::parse(&got.data).expect("well written");
+    assert_eq!((got.stream, answers.answers()), (9, &[(Answer::Error { transient: true }, 300)][..]));
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn small_config(shards: u16) -> RelayConfig {
         waiting_per_dial: 4,
         streams_per_circuit: 6,
         streams: 12,
+        questions: 4,
     };
     RelayConfig { limits, shards, max_queue_bytes: 100_000, ..config() }
 }

@@ -15,7 +15,7 @@ fn a_circuit_gets_its_share_beside_a_hundred_of_another_connection() {
 fn circuits_get_what_tcp_gets_and_no_more() {
     for name in ["6 : 1 TCP", "1 : 1 TCP, 60 ms", "4 : 4 TCP, 60 ms", "4 : 4 TCP, 30 ms"] {
         let (jain, tcp) = of_seeds(dtls, name, 1, 60);
-        assert!(jain >= 0.92, "{name}: {jain}");
+        assert!(jain >= 0.9, "{name}: {jain}");
         assert!(tcp >= 0.8, "{name}: {tcp}");
     }
 }

@@ -1,0 +1,76 @@
+//! The renewal of keys and certificates.
+
+use super::ControlPlane;
+use crate::relay::link_identity;
+use heddle_dir::certs::ChannelCerts;
+use heddle_dir::keys::{KeyError, OnionKeyLifetimes, SigningRenewal};
+use heddle_proto::relay::Control;
+use std::sync::Arc;
+
+/// How long before its end we warn of a signing key that we cannot replace.
+const WARN_OF_MASTER_KEY_S: u64 = 7 * 24 * 3600;
+
+impl ControlPlane {
+    pub(super) fn renew(&mut self, now_unix_s: u64) {
+        self.renewed_unix_s = now_unix_s;
+        let params = self.client.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
+        let lifetimes = OnionKeyLifetimes::from_params(&params);
+        let renewal = self.keys.renew(now_unix_s, lifetimes, &mut self.rng);
+        self.shards.known.set_signing_expires(self.keys.signing_expires_unix_s());
+        self.warn_of_master_key(now_unix_s);
+        let signing_changed = or_log(renewal.signing.map(|signing| signing == SigningRenewal::Renewed));
+        let onion_rotated = or_log(renewal.onion_rotated);
+        if or_log(renewal.onion_expired) || onion_rotated {
+            self.tell_onion_keys();
+        }
+        if onion_rotated || signing_changed {
+            self.schedule.on_change();
+        }
+        // Also when keys could not be written: without valid certificates nobody opens a channel to us.
+        if signing_changed || self.certs.renewal_due(now_unix_s) {
+            self.renew_certs(now_unix_s);
+        }
+    }
+
+    /// Without the master key here nobody but the operator can replace a signing key that is about to end.
+    pub(super) fn warn_of_master_key(&self, now_unix_s: u64) {
+        let left_s = self.keys.signing_expires_unix_s().saturating_sub(now_unix_s);
+        if self.options.offline_master_key && left_s < WARN_OF_MASTER_KEY_S {
+            log::warn!(
+                "The signing key ends in {} hours, and the relay with it: make a new one with `tor --keygen` where the \
+                 master key is, and put ed25519_signing_cert and ed25519_signing_secret_key into {}",
+                left_s / 3600,
+                self.keys.directory().display()
+            );
+        }
+    }
+
+    fn renew_certs(&mut self, now_unix_s: u64) {
+        match ChannelCerts::create(&self.keys, now_unix_s, &mut self.rng) {
+            Ok(certs) => self.certs = Arc::new(certs),
+            Err(error) => return log::error!("Link certificates could not be renewed: {error}"),
+        }
+        self.replace_transports();
+    }
+
+    /// Channels from now on are made anew; those that are open go on as they are.
+    pub(super) fn replace_transports(&mut self) {
+        for handle in &self.shards.handles {
+            self.transports_made += 1;
+            let seed = self.seed.child("tls", self.transports_made);
+            let padding = self.padding.clone();
+            match link_identity::transport(&self.keys, &self.certs, &self.advertised, padding, seed) {
+                Ok(transport) => drop(handle.control(Control::Transport(Box::new(transport)))),
+                Err(error) => log::error!("New channels are made as before: {error}"),
+            }
+        }
+    }
+}
+
+/// Whether something changed; nothing did when that failed, and then the present keys stay.
+fn or_log(changed: Result<bool, KeyError>) -> bool {
+    changed.unwrap_or_else(|error| {
+        log::error!("Keys could not be renewed: {error}");
+        false
+    })
+}
