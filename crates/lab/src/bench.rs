@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::BUDGET_MAX;
 use crate::control::{Attacher, CircuitId, Control};
 use crate::error::{Error, Result};
 use crate::figures::{self, Samples, Summary, labels};
@@ -142,6 +143,9 @@ impl BenchOptions {
         if self.circuits == 0 || self.clients == 0 || self.download_bytes == 0 || self.rounds_max == 0 {
             return wrong("the bench needs circuits, clients, bytes and rounds");
         }
+        if self.budget > BUDGET_MAX {
+            return wrong("the bench takes at most a week");
+        }
         Ok(())
     }
 }
@@ -153,6 +157,7 @@ impl BenchOptions {
 pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) -> Result<Summary> {
     options.validate()?;
     interrupt::install()?;
+    let commit = figures::commit();
     let deadline = Instant::now() + options.budget;
     let mut on_step = |step: &str| on_step(step, deadline.saturating_duration_since(Instant::now()));
     let mut ports = PortBlock::reserve()?;
@@ -192,7 +197,7 @@ pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) ->
     let samples = bench.rounds(&mut on_step)?;
     // Streams end before their circuits' keepers do.
     drop(keepers);
-    let summary = Summary { commit: figures::commit(), figures: samples.figures() };
+    let summary = Summary { commit, figures: samples.figures() };
     summary.write(&options.out_dir.join("summary.json"))?;
     Ok(summary)
 }
@@ -398,6 +403,7 @@ mod tests {
         assert!(options(|options| options.kinds.push(Kind::Stock)).is_err());
         assert!(options(|options| options.circuits = 0).is_err());
         assert!(options(|options| options.rounds_max = 0).is_err());
+        assert!(options(|options| options.budget = Duration::from_secs(u64::MAX)).is_err());
     }
 
     #[test]

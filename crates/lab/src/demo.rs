@@ -25,6 +25,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::BUDGET_MAX;
 use crate::error::{Error, Result};
 use crate::interrupt;
 use crate::plan::Summary;
@@ -183,6 +184,9 @@ impl DemoOptions {
         }
         if self.download_bytes == Some(0) || self.page_bytes == 0 || self.rounds_max == 0 {
             return wrong("the demo needs something to download");
+        }
+        if self.budget > BUDGET_MAX {
+            return wrong("the demo takes at most a week");
         }
         if self.wires == Wires::Loopback && self.network.is_some() {
             return wrong("loopback has no hosts and wires");

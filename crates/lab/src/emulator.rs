@@ -35,6 +35,7 @@ use std::net::IpAddr;
 use std::process::{Command, ExitStatus};
 
 use heddle_net::namespace::{self, Privilege};
+use heddle_net::process::raise_descriptor_limit;
 use heddle_netem::{DirectionStats, HostId, Seed, Step, Topology};
 
 pub use attack::{Attack, AttackOptions, AttackSummary, FlowFilter, Protocol, REMEMBERED_MAX, Trigger};
@@ -75,6 +76,7 @@ impl Emulation {
     /// [`Error::Lacking`] says what the machine does not allow, [`Error::Options`] what is wrong with the options.
     pub fn start(options: &NetworkOptions, run: &RunOptions) -> Result<Emulation> {
         options.check()?;
+        raise_descriptor_limit().map_err(Error::io("raising the limit of open files"))?;
         let privilege = namespace::gain_privilege().map_err(|error| no_privilege(&error))?;
         let (hosts, devices): (Vec<_>, Vec<_>) = hosts::make(options, &run.tun_device)?.into_iter().unzip();
         let topology = Topology::new(&options.topology(), &Seed::from_number(run.seed));
@@ -189,7 +191,7 @@ impl Emulation {
         self.hands.are_working()
     }
 
-    /// Lets attackers act, or has them wait. From the beginning they act.
+    /// Lets attackers act, or has them wait; then what they hold goes on its way. From the beginning they act.
     ///
     /// # Errors
     ///
@@ -204,6 +206,8 @@ impl Emulation {
     ///
     /// When packets ceased to move before, and when captures could not be written.
     pub fn stop(mut self) -> Result<Summary> {
+        // While the programs still send, and before nobody reads the devices any more.
+        let (device_drops, duration_s) = (self.device_drops()?, self.hands.elapsed_s());
         let mut engine = self.hands.stop().map_err(Error::io("emulating"))?;
         let drops_missed = engine.topology.drops_missed();
         let captures_missed = match &mut engine.captures {
@@ -214,25 +218,25 @@ impl Emulation {
             None => 0,
         };
         let mut hosts = Vec::new();
-        for (number, host) in self.hosts.iter().enumerate() {
-            let id = HostId(number as u32);
-            let doing = format!("reading the counts of {}", host.name);
+        for ((number, host), device_drops) in (0..).zip(&self.hosts).zip(device_drops) {
+            let id = HostId(number);
             hosts.push(HostSummary {
                 name: host.name.clone(),
                 addresses: host.addresses.clone(),
                 congestion_control: host.congestion_control.clone(),
-                device_drops: hosts::device_drops(host).map_err(Error::io(doing))?,
+                device_drops,
                 up_drops: summary::link_drops(engine.topology.up_stats(id)),
                 down_drops: summary::link_drops(engine.topology.down_stats(id)),
             });
         }
         let (tally, totals) = (&engine.tally, engine.topology.totals());
-        let reasons = summary::faults(tally, &self.options.lateness, &hosts);
+        let wires = summary::wires(&engine.topology);
+        let reasons = summary::faults(tally, &self.options.lateness, &hosts, &wires);
         Ok(Summary {
             valid: reasons.is_empty(),
             reasons,
             seed: self.seed,
-            duration_s: engine.elapsed_s(),
+            duration_s,
             notes: mem::take(&mut self.notes),
             lateness: tally.lateness.times(),
             unattended: tally.unattended.times(),
@@ -246,9 +250,17 @@ impl Emulation {
             captures_missed,
             kernel: self.options.kernel.clone(),
             hosts,
-            wires: summary::wires(&engine.topology),
+            wires,
             attacks: engine.attackers.summaries(),
         })
+    }
+
+    /// What the devices of all hosts dropped so far.
+    fn device_drops(&self) -> Result<Vec<u64>> {
+        let of = |host: &Host| {
+            hosts::device_drops(host).map_err(Error::io(format!("reading the counts of {}", host.name)))
+        };
+        self.hosts.iter().map(of).collect()
     }
 
     fn id(&self, name: &str) -> Result<HostId> {
@@ -307,4 +319,22 @@ fn no_privilege(error: &io::Error) -> Error {
 
 fn no_cage(error: &io::Error) -> Error {
     Error::Lacking(format!("the system makes no process namespace ({error}); it needs CAP_SYS_ADMIN"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+
+    #[test]
+    fn hosts_may_use_all_descriptors_that_there_are() {
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        let current = maximum.map_or(Some(1024), |maximum| Some(maximum - 1));
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+        let options = NetworkOptions::parse("[[host]]\nname = 'a'").unwrap();
+        let run = RunOptions { tun_device: "/nowhere".into(), ..RunOptions::default() };
+        assert!(Emulation::start(&options, &run).is_err());
+        assert_eq!(getrlimit(Resource::Nofile).current, maximum);
+    }
 }

@@ -29,5 +29,10 @@ pub mod testnet;
 pub mod traffic;
 pub mod usage;
 
+use std::time::Duration;
+
 pub use demo::{DemoOptions, demo};
 pub use error::{Error, Result};
+
+/// The longest that a demo or a bench may take.
+const BUDGET_MAX: Duration = Duration::from_secs(7 * 24 * 3600);

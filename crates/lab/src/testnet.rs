@@ -52,8 +52,8 @@ pub struct RelayOptions {
     pub program: Program,
     /// Whether it exits, to any address including loopback.
     pub exit: bool,
-    /// Lines added to its torrc. Lines of `ExitPolicy` go before what `exit` says; lines of `ORPort`
-    /// go in place of the network's own, and then [`Relay::or_port`] is nobody's.
+    /// Lines added to its torrc. Lines of `ExitPolicy` go before what `exit` says; lines of
+    /// `Address` and `ORPort` go in place of the network's own; with the latter [`Relay::or_port`] is nobody's.
     pub torrc: Vec<String>,
 }
 

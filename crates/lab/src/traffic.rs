@@ -45,6 +45,7 @@ pub use report::{Ended, Event, Identity, Report};
 pub use route::{Failures, Route, parse_target};
 pub use script::Burst;
 pub use server::Server;
+pub(crate) use server::UPLOADS_MAX;
 pub use stop::Stop;
 
 use crate::error::{Error, Result};

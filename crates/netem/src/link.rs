@@ -59,13 +59,15 @@ impl<P: Packet> Link<P> {
             self.on_passed(bytes);
             return Some(packet);
         }
-        if let Err(packet) = self.waiting.push(now, packet, bytes) {
-            log.bury(now, packet, DropReason::QueueFull, &mut self.stats.drops);
-        } else if self.serving.is_none() {
+        if self.serving.is_none() {
+            // Nothing waits then, and what does not wait needs no room in the queue.
             if now > self.last_done {
                 self.remainder = 0;
             }
-            self.serve_next(now, log);
+            self.waiting.note_length(bytes);
+            self.serve(now, packet, 0);
+        } else if let Err(packet) = self.waiting.push(now, packet, bytes) {
+            log.bury(now, packet, DropReason::QueueFull, &mut self.stats.drops);
         }
         None
     }
@@ -125,7 +127,13 @@ impl<P: Packet> Link<P> {
             }
             None => self.waiting.pop(now),
         };
-        let Some((mut packet, sojourn_ns)) = next else { return };
+        if let Some((packet, sojourn_ns)) = next {
+            self.serve(now, packet, sojourn_ns);
+        }
+    }
+
+    /// Begins to put a packet on the link that waited for `sojourn_ns`.
+    fn serve(&mut self, now: Time, mut packet: Transit<P>, sojourn_ns: u64) {
         self.waiting.stats.on_sojourn(sojourn_ns);
         packet.queued_ns += sojourn_ns;
         let done = now.plus_ns(self.service_ns(packet.len_bytes + self.framing_bytes));

@@ -193,11 +193,12 @@ impl<T> Visitor<'_> for Quantity<T> {
     }
 }
 
-/// The `deserialize_with` functions of the options.
-pub(crate) mod read {
+/// Functions for `deserialize_with`.
+pub mod read {
     use super::*;
 
-    pub(crate) fn duration_ns<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    /// Nanoseconds, as [`duration_ns`](super::duration_ns) reads them.
+    pub fn duration_ns<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         let expected = "a duration with a unit, such as \"50 ms\"";
         from.deserialize_any(Quantity { expected, parse: super::duration_ns, from_number: None })
     }
@@ -233,7 +234,8 @@ pub(crate) mod read {
         size_bytes(from).map(Some)
     }
 
-    pub(crate) fn probability<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    /// A probability, also as a number without quotes; its range is for others to check.
+    pub fn probability<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
         let expected = "a probability such as 0.01 or \"1 %\"";
         from.deserialize_any(Quantity {
             expected,

@@ -11,7 +11,7 @@ pub(crate) struct Waiting<P> {
     packets_max: u64,
     bytes_max: u64,
     pub stats: QueueStats,
-    /// The longest packet that ever joined, with framing.
+    /// The longest packet that ever joined or had no need to wait, with framing.
     pub packet_bytes_most: u64,
 }
 
@@ -34,9 +34,14 @@ impl<P> Waiting<P> {
             return Err(packet);
         }
         self.stats.on_enter(now, bytes);
-        self.packet_bytes_most = self.packet_bytes_most.max(bytes);
+        self.note_length(bytes);
         self.packets.push_back(Waiter { packet, bytes, since: now });
         Ok(())
+    }
+
+    /// Knows of a packet that goes to the link without waiting.
+    pub(crate) fn note_length(&mut self, bytes: u64) {
+        self.packet_bytes_most = self.packet_bytes_most.max(bytes);
     }
 
     /// The packet that waited longest, and for how many nanoseconds.

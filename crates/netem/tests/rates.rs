@@ -74,6 +74,17 @@ fn a_full_queue_drops_its_tail() {
 }
 
 #[test]
+fn an_idle_link_takes_what_no_queue_has_room_for() {
+    let direction = DirectionOptions { queue: queue(1000, 999), ..rated(8_000_000) };
+    let mut idle = topology(direction.clone(), 1);
+    assert_eq!(carry(&mut idle, evenly(10, 5 * MS)).len(), 10);
+    let stats = idle.direction_stats(A, B).expect("a wire").queue;
+    assert_eq!((stats.packets_most, stats.sojourns, stats.sojourn_most_ns), (0, 10, 0));
+    // A busy one has every second packet find no room.
+    assert_eq!(numbers(&carry(&mut topology(direction, 1), evenly(10, MS / 2))), [0, 2, 4, 6, 8]);
+}
+
+#[test]
 fn a_rate_changes_from_the_next_packet_on() {
     let schedule = vec![
         Step { at_ns: 1500 * MS / 1000, rate: Some(Rate::BitsPerS(16_000_000)), ..Step::default() },

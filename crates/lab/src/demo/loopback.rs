@@ -7,7 +7,7 @@ use crate::control::{Attacher, Control};
 use crate::error::{Error, Result};
 use crate::socks::Target;
 use crate::testnet::{Network, NetworkOptions};
-use crate::traffic::Server;
+use crate::traffic::{Server, Transfer};
 
 /// Fetches of a single byte in each turn.
 const SMALL_FETCHES: usize = 10;
@@ -51,15 +51,15 @@ impl Demo<'_> {
             deadline: rounds.deadline(),
         };
         for _ in 0..SMALL_FETCHES {
-            let transfer = way.fetch(&self.byte, &mut |_| ())?;
-            rounds.add(turn, "first_byte_ms", &[], "ms", &[transfer.first_byte_ms]);
-            rounds.add_hashes(turn, &[transfer]);
+            let small = [way.fetch(&self.byte, &mut |_| ())?];
+            rounds.add_transfers(turn, "first_byte_ms", &[], "ms", &small, |transfer| transfer.first_byte_ms);
+            rounds.add_hashes(turn, &small);
         }
         let before = usage(self.network, &relays)?;
         let screen = &mut rounds.screen;
         let transfer = way.fetch(&self.file, &mut |bytes| screen.show_bytes(&turn.step, bytes))?;
         let after = usage(self.network, &relays)?;
-        rounds.add(turn, "download_mb_s", &[], "MB/s", &[transfer.mb_s()]);
+        rounds.add_transfers(turn, "download_mb_s", &[], "MB/s", &[transfer], Transfer::mb_s);
         rounds.add_hashes(turn, &[transfer]);
         rounds.add_costs(turn, &before, &after, transfer.bytes);
         self.network.check()?;

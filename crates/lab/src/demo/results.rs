@@ -11,7 +11,7 @@ use super::rounds::Rounds;
 use super::{DemoOptions, Wires};
 use crate::error::{Error, Result};
 use crate::plan::{Conditions, Plan, RunSamples, Summary, write_whole};
-use crate::{figures, report as html};
+use crate::report as html;
 
 /// `summary.json`: what it has in common with that of an experiment, and what joined the processes.
 #[derive(Debug, Serialize)]
@@ -56,11 +56,16 @@ pub(super) fn finish(mut rounds: Rounds<'_>, result: Result<()>) -> Result<Summa
     print!("{}", report::text(&summary, &samples, rounds.wires, &names));
     let dir = options.out_dir.display();
     println!("\n{dir}/summary.json and {dir}/report.html written after {:.0} s", summary.seconds);
-    let hashes = samples.all().iter().filter(|series| series.name == "sha256_ok");
-    match hashes.flat_map(|series| series.all()).all(|ok| ok == 1.0) {
-        true => Ok(summary),
-        false => Err(Error::Malformed { by: "a relay", sent: "bytes with the wrong SHA-256".into() }),
+    match wrong_transfers(&samples) {
+        0 => Ok(summary),
+        _ => Err(Error::Malformed { by: "a relay", sent: "bytes with the wrong SHA-256".into() }),
     }
+}
+
+/// How many transfers did not bring what they should.
+fn wrong_transfers(samples: &RunSamples) -> usize {
+    let hashes = samples.all().iter().filter(|series| series.name == "sha256_ok");
+    hashes.flat_map(|series| series.all()).filter(|ok| *ok < 1.0).count()
 }
 
 /// Writes `summary.json` and `report.html`.
@@ -103,6 +108,11 @@ fn described(options: &DemoOptions, wires: Wires, lacking: Option<&str>) -> Plan
 fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary {
     let by_all_arms = "all arms".to_owned();
     let conduct = &rounds.conduct;
+    let mut reasons = conduct.reasons.clone();
+    let wrong = wrong_transfers(samples);
+    if wrong > 0 {
+        reasons.push(format!("transfers with the wrong SHA-256, which are in no time and no rate: {wrong}"));
+    }
     let backend = match rounds.wires {
         Wires::Emulated => "emu",
         Wires::Loopback => "loopback",
@@ -110,7 +120,7 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
     Summary {
         plan: plan.name.clone(),
         backend: backend.to_owned(),
-        commit: figures::commit(),
+        commit: rounds.commit.clone(),
         command: rounds.options.command.clone(),
         conditions: Conditions::now(),
         // All rounds are made on the same wires, whose chance the one seed decides.
@@ -120,8 +130,8 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
         noise: rounds.quiet.until_now(),
         backend_noise: BTreeMap::from([(by_all_arms.clone(), conduct.noise.clone())]),
         settings: BTreeMap::from([(by_all_arms, conduct.settings.clone())]),
-        valid: conduct.reasons.is_empty(),
-        reasons: conduct.reasons.clone(),
+        valid: reasons.is_empty(),
+        reasons,
         figures: samples.figures(),
         ..Summary::default()
     }
@@ -130,6 +140,7 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures;
 
     #[test]
     fn both_descriptions_are_plans() {
@@ -138,6 +149,23 @@ mod tests {
         assert!(plan.about.ends_with("those of mine.toml."), "{}", plan.about);
         let plan = described(&DemoOptions::default(), Wires::Loopback, Some("no TUN"));
         assert!(plan.about.starts_with("There are no emulated wires here: no TUN."), "{}", plan.about);
+    }
+
+    #[test]
+    fn wrong_bytes_make_a_result_invalid() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = DemoOptions { out_dir: dir.path().join("demo"), ..DemoOptions::default() };
+        let written = |ok: [f64; 2]| {
+            let mut rounds = Rounds::new(&options);
+            rounds.samples.add(0, "sha256_ok", &figures::labels([("relays", "heddle")]), "1", &ok);
+            rounds.done = 1;
+            let finished = finish(rounds, Ok(())).is_ok();
+            let json = fs::read(options.out_dir.join("summary.json")).unwrap();
+            let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+            (finished, json["valid"].clone(), json["reasons"].to_string().contains("wrong SHA-256"))
+        };
+        assert_eq!(written([1.0, 1.0]), (true, true.into(), false));
+        assert_eq!(written([1.0, 0.0]), (false, false.into(), true));
     }
 
     #[test]

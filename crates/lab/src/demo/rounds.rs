@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::screen::Screen;
 use super::{Arm, DemoOptions, Position, Wires};
 use crate::error::{Error, Result};
-use crate::figures::{Labels, labels};
+use crate::figures::{self, Labels, labels};
 use crate::plan::{Conduct, Quiet, RunSamples};
 use crate::socks::{self, Isolation, Target};
 use crate::testnet::Network;
@@ -30,6 +30,8 @@ pub(super) struct Rounds<'a> {
     /// Why that is not what was asked for.
     pub(super) lacking: Option<String>,
     pub(super) begun: Instant,
+    /// What was checked out then.
+    pub(super) commit: String,
     pub(super) quiet: Quiet,
     pub(super) screen: Screen,
     pub(super) samples: RunSamples,
@@ -57,6 +59,7 @@ impl<'a> Rounds<'a> {
             wires: options.wires,
             lacking: None,
             begun,
+            commit: figures::commit(),
             quiet: Quiet::now(),
             screen: Screen::new(begun, options.budget),
             samples: RunSamples::default(),
@@ -128,6 +131,20 @@ impl<'a> Rounds<'a> {
         self.samples.add(turn.round, name, &labels, unit, values);
     }
 
+    /// Adds something about each transfer that brought what it should: one that was cut short would pass for a quick one.
+    pub(super) fn add_transfers(
+        &mut self,
+        turn: &Turn,
+        name: &str,
+        extra: &[(&str, &str)],
+        unit: &str,
+        transfers: &[Transfer],
+        value: impl Fn(&Transfer) -> f64,
+    ) {
+        let values: Vec<f64> = transfers.iter().filter(|transfer| transfer.sha256_ok).map(value).collect();
+        self.add(turn, name, extra, unit, &values);
+    }
+
     /// Adds whether transfers brought what they should.
     pub(super) fn add_hashes(&mut self, turn: &Turn, transfers: &[Transfer]) {
         let ok: Vec<f64> = transfers.iter().map(|transfer| f64::from(u8::from(transfer.sha256_ok))).collect();
@@ -183,5 +200,26 @@ impl Way {
             return Err(Error::Deadline { waiting_for: "a download".to_owned(), after });
         }
         traffic::download(stream, file.content, file.sha256, start, left, on_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cut_short_is_in_no_time_and_no_rate() {
+        let options = DemoOptions::default();
+        let mut rounds = Rounds::new(&options);
+        let labels = labels([("relays", "heddle")]);
+        let turn = Turn { arm: Arm::Heddle, round: 0, step: String::new(), labels: labels.clone() };
+        let whole = Transfer { bytes: 300_000, first_byte_ms: 100.0, seconds: 1.0, sha256_ok: true };
+        let cut = Transfer { bytes: 30_000, seconds: 0.1, sha256_ok: false, ..whole };
+        rounds.add_transfers(&turn, "page_s", &[], "s", &[cut, whole], |transfer| transfer.seconds);
+        rounds.add_transfers(&turn, "download_mb_s", &[], "MB/s", &[cut], Transfer::mb_s);
+        rounds.add_hashes(&turn, &[cut, whole]);
+        let of = |name: &str| rounds.samples.series(name, &labels).map(|series| series.all());
+        assert_eq!((of("page_s"), of("download_mb_s")), (Some(vec![1.0]), None));
+        assert_eq!(of("sha256_ok"), Some(vec![0.0, 1.0]));
     }
 }

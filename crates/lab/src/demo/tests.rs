@@ -15,6 +15,8 @@ fn arms_say_what_they_are() {
     options.validate().unwrap();
     options.arms = vec![Arm::Stock, Arm::Stock];
     assert!(options.validate().is_err());
+    let endless = DemoOptions { budget: Duration::from_secs(u64::MAX), ..DemoOptions::default() };
+    assert!(endless.validate().is_err());
 }
 
 #[test]

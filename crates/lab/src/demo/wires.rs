@@ -135,10 +135,10 @@ impl Demo<'_> {
         rounds.add(turn, "middle_udp_pct", &[], "%", udp_pct.as_slice());
         add_pages(rounds, turn, "bulk", &beside.pages);
         let counted = beside.downloads.get(1..).unwrap_or_default();
-        let first_bytes: Vec<f64> = counted.iter().map(|transfer| transfer.first_byte_ms).collect();
-        rounds.add(turn, "first_byte_ms", &[("client", "bulk"), ("beside", "web")], "ms", &first_bytes);
-        let rates: Vec<f64> = counted.iter().map(Transfer::mb_s).collect();
-        rounds.add(turn, "download_mb_s", &[], "MB/s", &rates);
+        let labels = [("client", "bulk"), ("beside", "web")];
+        rounds
+            .add_transfers(turn, "first_byte_ms", &labels, "ms", counted, |transfer| transfer.first_byte_ms);
+        rounds.add_transfers(turn, "download_mb_s", &[], "MB/s", counted, Transfer::mb_s);
         for transfers in [&beside.pages, &beside.late, &beside.downloads] {
             rounds.add_hashes(turn, transfers);
         }
@@ -220,9 +220,7 @@ fn browse(way: &Way, page: &File, over: &AtomicBool, beside: &mut Beside) -> Res
 }
 
 fn add_pages(rounds: &mut Rounds<'_>, turn: &Turn, beside: &str, pages: &[Transfer]) {
-    let first_bytes: Vec<f64> = pages.iter().map(|transfer| transfer.first_byte_ms).collect();
     let labels = [("client", "web"), ("beside", beside)];
-    rounds.add(turn, "first_byte_ms", &labels, "ms", &first_bytes);
-    let seconds: Vec<f64> = pages.iter().map(|transfer| transfer.seconds).collect();
-    rounds.add(turn, "page_s", &labels, "s", &seconds);
+    rounds.add_transfers(turn, "first_byte_ms", &labels, "ms", pages, |transfer| transfer.first_byte_ms);
+    rounds.add_transfers(turn, "page_s", &labels, "s", pages, |transfer| transfer.seconds);
 }

@@ -8,11 +8,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use heddle_netem::units::read;
 use heddle_netem::{HostId, Rng, Seed, Time};
 use serde::{Deserialize, Serialize};
 
 use super::forge::{self, View};
-use super::options::duration_ns;
 use super::packet;
 
 /// The most packets that an attacker keeps to send them later.
@@ -36,7 +36,7 @@ pub struct AttackOptions {
     #[serde(default)]
     pub times: Option<u64>,
     /// When it begins, from the beginning of the emulation. Default: at once.
-    #[serde(default, rename = "after", deserialize_with = "duration_ns")]
+    #[serde(default, rename = "after", deserialize_with = "read::duration_ns")]
     pub after_ns: u64,
     /// What it does.
     pub kind: Attack,
@@ -80,9 +80,9 @@ pub enum Trigger {
     /// For one after so many have passed, and so on: 1000 lets 1000 pass and acts for the next.
     Packets(u64),
     /// For one, and then for none until this long has passed.
-    Interval(#[serde(deserialize_with = "duration_ns")] u64),
+    Interval(#[serde(deserialize_with = "read::duration_ns")] u64),
     /// For each with this probability, by the seed.
-    Probability(#[serde(deserialize_with = "probability")] f64),
+    Probability(#[serde(deserialize_with = "read::probability")] f64),
 }
 
 /// What an attacker does with a packet of its interest. In TOML: `{ reset = {} }` and so on.
@@ -145,12 +145,15 @@ impl Attack {
 }
 
 impl AttackOptions {
-    /// What is wrong with it, if anything is. Whether the hosts exist is the network's to check.
+    /// What is wrong with it, if anything is. Whether a wire joins the hosts is the network's to check.
     pub fn fault(&self) -> Option<String> {
         let place = format!("attack from \"{}\" to \"{}\"", self.from, self.to);
         let said = match (&self.kind, &self.each) {
             _ if self.from == self.to => "it is on a wire between two different hosts",
             (_, Trigger::Interval(0)) => "each: an interval is longer than 0",
+            (_, Trigger::Probability(probability)) if !(0.0..=1.0).contains(probability) => {
+                "each: a probability is from 0 to 1"
+            }
             (Attack::Reset { .. } | Attack::SetReset {}, _) if self.flow.protocol == Some(Protocol::Udp) => {
                 "only TCP can be reset"
             }
@@ -230,6 +233,16 @@ impl Attackers {
             }
         }
         on_wire
+    }
+
+    /// What was held to be overtaken, the longest held of each direction first. Nobody holds anything then.
+    pub(super) fn release(&mut self) -> Vec<Passing> {
+        // What a later attacker holds has passed the earlier ones before what they hold.
+        self.directions
+            .values_mut()
+            .flat_map(|all| all.iter_mut().rev())
+            .flat_map(Attacker::release)
+            .collect()
     }
 
     pub(super) fn summaries(&self) -> Vec<AttackSummary> {
@@ -351,6 +364,14 @@ impl Attacker {
         on_wire.extend(self.kept.drain(..due).map(|(passing, _)| passing));
     }
 
+    fn release(&mut self) -> impl Iterator<Item = Passing> {
+        let held = match self.options.kind {
+            Attack::Reorder { .. } => std::mem::take(&mut self.kept),
+            _ => VecDeque::new(),
+        };
+        held.into_iter().map(|(passing, _)| passing)
+    }
+
     fn summary(&self) -> AttackSummary {
         let AttackOptions { from, to, kind, .. } = &self.options;
         AttackSummary {
@@ -369,11 +390,6 @@ fn port_unreachable() -> u8 {
 
 fn small_mtu() -> u16 {
     576
-}
-
-fn probability<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    let text = String::deserialize(from)?;
-    heddle_netem::units::probability(&text).map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]

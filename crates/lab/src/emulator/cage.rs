@@ -2,7 +2,8 @@
 //!
 //! They share a process namespace. Its process 1 is a shell that waits for the end of its input, which only the emulator
 //! holds open: when the emulator ends, however it ends, so does that shell, and then the kernel kills every process of
-//! the namespace, also those that programs started and left to themselves.
+//! the namespace, also those that programs started and left to themselves. Those are the shell's children then, and it
+//! waits for them too, so that none stays a zombie.
 
 use std::io::{self, PipeWriter};
 use std::os::unix::process::CommandExt;
@@ -15,8 +16,9 @@ use rustix::process::{self, Pid};
 
 use crate::process::Signal;
 
-/// Reads until the end of the input and takes no notice of signals.
-const FIRST: &str = "trap '' HUP INT QUIT TERM; while read -r _; do :; done";
+/// Waits until the end of the input and takes no notice of signals. A shell waits for other children only while it waits
+/// for one, so another program reads; should somebody kill it, there is a next one.
+const FIRST: &str = "trap '' HUP INT QUIT TERM; until cat >/dev/null; do :; done";
 
 /// A program in the cage, by the order in which they were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,4 +138,32 @@ fn start_first(input: Stdio) -> io::Result<Child> {
     let mut command = Command::new("sh");
     command.args(["-c", FIRST]).stdin(input).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn the_first_process_waits_for_children_that_it_did_not_start() {
+        // As with one that it adopted, the shell knows nothing of this child: it became its own before it began.
+        let start = "sleep 0.1 >/dev/null & echo $!; exec sh -c \"$0\"";
+        let mut first = Command::new("sh");
+        first.args(["-c", start, FIRST]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut first = first.spawn().unwrap();
+        let mut child = String::new();
+        BufReader::new(first.stdout.take().unwrap()).read_line(&mut child).unwrap();
+        let child = PathBuf::from("/proc").join(child.trim());
+        let begun = Instant::now();
+        while child.exists() && begun.elapsed() < Duration::from_secs(20) {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let is_gone = !child.exists();
+        drop(first.stdin.take());
+        assert!(first.wait().unwrap().success() && is_gone, "{} stays", child.display());
+    }
 }

@@ -29,7 +29,7 @@ const FRAMES_PER_TURN: usize = 16;
 const BYTES_PER_TURN: usize = 64 << 10;
 
 /// What the engine counted beside the wires' own counts.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Tally {
     /// How long after they were due packets were given to their kernel.
     pub lateness: Histogram,
@@ -56,7 +56,7 @@ pub(super) struct Engine {
     pub captures: Option<Captures>,
     pub attackers: Attackers,
     /// Whether the attackers do anything.
-    pub is_attacked: bool,
+    is_attacked: bool,
     pub tally: Tally,
     ports: Vec<Port>,
     stacks: Stacks,
@@ -101,22 +101,12 @@ impl Engine {
         attackers: Attackers,
     ) -> Engine {
         let port = |device| Port { device, arrivals: Arrivals::default() };
-        let tally = Tally {
-            lateness: Histogram::new(),
-            unattended: Histogram::new(),
-            oversleeping: Histogram::new(),
-            giving: Histogram::new(),
-            unrouted: 0,
-            malformed: 0,
-            refused: 0,
-            cpu_ns: 0,
-        };
         let ports = devices.into_iter().map(port).collect();
         if captures.is_some() {
             topology.log_drops(DROPS_PER_TURN_MAX);
         }
         let (clock, frame) = (Clock::start(), vec![0; FRAME_BYTES_MAX]);
-        let stacks = Stacks::default();
+        let (tally, stacks) = (Tally::default(), Stacks::default());
         Engine { topology, captures, attackers, is_attacked: true, tally, ports, stacks, homes, clock, frame }
     }
 
@@ -173,6 +163,15 @@ impl Engine {
         self.topology.change(now, from, to, step).map_err(io::Error::other)
     }
 
+    /// Lets attackers act, or has them wait. What they hold goes on its way then.
+    pub(super) fn let_attack(&mut self, on: bool) {
+        self.is_attacked = on;
+        if !on {
+            let now = self.deliver_due();
+            self.attackers.release().into_iter().for_each(|passing| self.send(now, passing));
+        }
+    }
+
     fn capture_drops(&mut self) {
         let Some(captures) = &mut self.captures else { return };
         for dropped in self.topology.take_drops() {
@@ -188,11 +187,6 @@ impl Engine {
 
     pub(super) fn clock(&self) -> Clock {
         self.clock
-    }
-
-    /// Seconds since the engine began.
-    pub(super) fn elapsed_s(&self) -> f64 {
-        self.clock.now().as_nanos() as f64 / 1e9
     }
 
     /// Takes what a host sent. Every frame is stamped when it is read.
@@ -216,25 +210,28 @@ impl Engine {
 
     /// Puts a packet on the wire to whoever has its destination's address. Everything due by `now` was delivered.
     fn put_on_wire(&mut self, now: Time, from: HostId, packet: Vec<u8>) {
-        let Engine { topology, captures, attackers, is_attacked, tally, homes, clock, .. } = self;
-        let to = packet::destination(&packet).and_then(|address| homes.get(&address));
-        let Some(to) = to.copied().filter(|to| topology.mtu_bytes(now, from, *to).is_ok()) else {
-            tally.unrouted += 1;
+        let to = packet::destination(&packet).and_then(|address| self.homes.get(&address));
+        let Some(to) = to.copied().filter(|to| self.topology.mtu_bytes(now, from, *to).is_ok()) else {
+            self.tally.unrouted += 1;
             return;
         };
-        if let Some(captures) = captures {
-            captures.add(from, to, Place::Sent, clock.unix_ns(now), &packet);
+        if let Some(captures) = &mut self.captures {
+            captures.add(from, to, Place::Sent, self.clock.unix_ns(now), &packet);
         }
-        let mut send = |Passing { from, to, packet }| match topology.send(now, from, to, packet) {
-            Ok(()) => {}
-            Err(SendError::NoHost(_) | SendError::NoWire(..)) => tally.unrouted += 1,
-            Err(SendError::Length(_) | SendError::PollFirst(_)) => tally.malformed += 1,
-        };
         let passing = Passing { from, to, packet };
-        if *is_attacked && attackers.are_on(from, to) {
-            attackers.pass(now, passing).into_iter().for_each(send);
+        if self.is_attacked && self.attackers.are_on(from, to) {
+            self.attackers.pass(now, passing).into_iter().for_each(|passing| self.send(now, passing));
         } else {
-            send(passing);
+            self.send(now, passing);
+        }
+    }
+
+    /// Puts a packet on its wire, whatever attackers say.
+    fn send(&mut self, now: Time, Passing { from, to, packet }: Passing) {
+        match self.topology.send(now, from, to, packet) {
+            Ok(()) => {}
+            Err(SendError::NoHost(_) | SendError::NoWire(..)) => self.tally.unrouted += 1,
+            Err(SendError::Length(_) | SendError::PollFirst(_)) => self.tally.malformed += 1,
         }
     }
 
@@ -281,5 +278,53 @@ impl Engine {
                 tally.lateness.add(late_ns, together.packets);
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_netem::{DirectionOptions, HostOptions, Seed, TopologyOptions};
+
+    use super::*;
+
+    const A: HostId = HostId(0);
+    const B: HostId = HostId(1);
+
+    /// Two hosts without devices and a wire of an hour, on which sits an attacker.
+    fn attacked(kind: &str) -> Engine {
+        let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+        let options = TopologyOptions {
+            hosts: vec![host("a"), host("b")],
+            default_wire: Some(DirectionOptions {
+                delay_ns: 3_600_000_000_000,
+                ..DirectionOptions::default()
+            }),
+            ..TopologyOptions::default()
+        };
+        let seed = Seed::from_number(1);
+        let topology = Topology::new(&options, &seed).unwrap();
+        let attack = toml::from_str(&format!("from = 'a'\nto = 'b'\nkind = {{ {kind} }}")).unwrap();
+        let attackers = Attackers::new(&[attack], |name| topology.host(name), &seed);
+        let homes = BTreeMap::from([([10, 0, 0, 2].into(), B)]);
+        Engine::new(topology, Vec::new(), homes, None, attackers)
+    }
+
+    #[test]
+    fn attackers_that_are_switched_off_hold_nothing_back() {
+        let mut engine = attacked("reorder = { behind = 9 }");
+        // A datagram of one byte.
+        let header = [0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+        let packet = [&header[..], &[0, 1, 0, 2, 0, 9, 0, 0, 7]].concat();
+        let sent =
+            |engine: &Engine| engine.topology.direction_stats(A, B).map_or(0, |stats| stats.packets_in);
+        for _ in 0..3 {
+            let now = engine.deliver_due();
+            engine.put_on_wire(now, A, packet.clone());
+        }
+        assert_eq!(sent(&engine), 0);
+        engine.let_attack(true);
+        assert_eq!(sent(&engine), 0);
+        engine.let_attack(false);
+        assert_eq!((sent(&engine), engine.tally.malformed), (3, 0));
     }
 }

@@ -61,23 +61,27 @@ pub(super) fn view(packet: &[u8]) -> Option<View> {
 
 /// A RST behind a TCP segment, to whom that is for.
 pub(super) fn reset(packet: &[u8], view: &View) -> Vec<u8> {
-    let flags = packet[view.start + 13];
-    let counted = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
-    let sequence = word(packet, view.start + 4);
-    let next = sequence.wrapping_add(view.payload_bytes as u32).wrapping_add(counted);
     let mut forged = packet[..view.start + TCP_HEADER_BYTES].to_vec();
-    bare_reset(&mut forged, view.start, next, word(packet, view.start + 8));
+    bare_reset(&mut forged, view.start, next(packet, view), word(packet, view.start + 8));
     forged
 }
 
-/// A RST to the sender of a TCP segment, as from whom the segment is for. It has the number that the segment acknowledges.
+/// A RST to the sender of a TCP segment, as from whom the segment is for. It has the number that the segment acknowledges,
+/// and acknowledges the segment: without that nobody who sent a SYN heeds it (RFC 9293, section 3.10.7.3).
 pub(super) fn reset_back(packet: &[u8], view: &View) -> Vec<u8> {
     let mut forged = packet[..view.start + TCP_HEADER_BYTES].to_vec();
     swap_ends(&mut forged, view.start);
     packet::set_u16(&mut forged, view.start, view.to_port);
     packet::set_u16(&mut forged, view.start + 2, view.from_port);
-    bare_reset(&mut forged, view.start, word(packet, view.start + 8), word(packet, view.start + 4));
+    bare_reset(&mut forged, view.start, word(packet, view.start + 8), next(packet, view));
     forged
+}
+
+/// The sequence number behind a TCP segment.
+fn next(packet: &[u8], view: &View) -> u32 {
+    let flags = packet[view.start + 13];
+    let counted = u32::from(flags & SYN != 0) + u32::from(flags & FIN != 0);
+    word(packet, view.start + 4).wrapping_add(view.payload_bytes as u32).wrapping_add(counted)
 }
 
 fn bare_reset(forged: &mut [u8], start: usize, sequence: u32, acknowledged: u32) {

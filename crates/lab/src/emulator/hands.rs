@@ -64,10 +64,7 @@ struct Rest {
 
 /// What an ordinary thread wants to be done. It does not do it by itself: where many of them run, one that was stopped
 /// while it held the engine would hold up the wires for a tenth of a second.
-enum Wish {
-    Attach(HostId, IpAddr, Box<dyn Stack>),
-    Detach(IpAddr, SyncSender<Option<Box<dyn Stack>>>),
-}
+type Wish = Box<dyn FnOnce(&mut Engine) + Send>;
 
 struct Shared {
     engine: Mutex<Engine>,
@@ -91,18 +88,7 @@ impl std::fmt::Debug for Shared {
 impl Hands {
     /// Starts the threads. Returns also whether they run before all ordinary ones.
     pub(super) fn start(engine: Engine) -> io::Result<(Hands, io::Result<()>)> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let devices = watch(&stop)?;
-        let sooner = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // Told once for each write, and never read.
-        epoll::add(&devices, &sooner, EventData::new_u64(SOONER), EventFlags::IN | EventFlags::ET)?;
-        for (number, device) in engine.devices().enumerate() {
-            epoll::add(&devices, device, EventData::new_u64(number as u64), EventFlags::IN)?;
-        }
-        let clock = engine.clock();
-        let due_ns = AtomicU64::new(NEVER);
-        let (engine, wishes) = (Mutex::new(engine), Mutex::new(Vec::new()));
-        let shared = Arc::new(Shared { engine, wishes, clock, due_ns, devices, stop, sooner });
+        let shared = Arc::new(Shared::new(engine)?);
         let mut hands = Hands { shared, threads: Vec::new() };
         let [first, second] = halves(&realtime::processors()?);
         let mut realtime = hands.add("wires", first, Shared::run_first)?;
@@ -137,34 +123,44 @@ impl Hands {
         !self.threads.iter().any(JoinHandle::is_finished)
     }
 
+    /// Seconds since the engine began.
+    pub(super) fn elapsed_s(&self) -> f64 {
+        self.shared.clock.now().as_nanos() as f64 / 1e9
+    }
+
     /// Changes one direction of a wire now.
     pub(super) fn change(&self, from: HostId, to: HostId, step: &Step) -> io::Result<()> {
-        self.shared.lock()?.change(from, to, step)
+        let step = step.clone();
+        self.ask(move |engine| engine.change(from, to, &step))?
     }
 
     /// Gives packets to an address to a program.
     pub(super) fn attach(&self, host: HostId, address: IpAddr, stack: Box<dyn Stack>) -> io::Result<()> {
-        self.shared.wish(Wish::Attach(host, address, stack))
+        self.shared.wish(Box::new(move |engine| engine.attach(host, address, stack)))
     }
 
     /// Gives them to the kernel again.
     pub(super) fn detach(&self, address: IpAddr) -> io::Result<Option<Box<dyn Stack>>> {
-        let (give, given) = sync_channel(1);
-        self.shared.wish(Wish::Detach(address, give))?;
-        given.recv_timeout(PATIENCE).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
+        self.ask(move |engine| engine.detach(address))
     }
 
     /// Lets attackers act, or has them wait.
     pub(super) fn let_attack(&self, on: bool) -> io::Result<()> {
-        self.shared.lock()?.is_attacked = on;
-        Ok(())
+        self.ask(move |engine| engine.let_attack(on))
     }
 
     /// What has happened on one direction of a wire so far.
     pub(super) fn direction_stats(&self, from: HostId, to: HostId) -> io::Result<DirectionStats> {
-        let engine = self.shared.lock()?;
         // A wire that has not carried anything yet may not be there yet.
-        Ok(engine.topology.direction_stats(from, to).unwrap_or_default())
+        self.ask(move |engine| engine.topology.direction_stats(from, to).unwrap_or_default())
+    }
+
+    /// Has a thread that moves packets do something, and waits for what it gives.
+    fn ask<T: Send + 'static>(&self, work: impl FnOnce(&mut Engine) -> T + Send + 'static) -> io::Result<T> {
+        let (give, given) = sync_channel(1);
+        // Nobody waits any more if this fails.
+        self.shared.wish(Box::new(move |engine| drop(give.try_send(work(engine)))))?;
+        given.recv_timeout(PATIENCE).map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
     }
 
     /// Ends the threads and shows what they leave behind.
@@ -191,6 +187,21 @@ impl Drop for Hands {
 }
 
 impl Shared {
+    fn new(engine: Engine) -> io::Result<Shared> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let devices = watch(&stop)?;
+        let sooner = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        // Told once for each write, and never read.
+        epoll::add(&devices, &sooner, EventData::new_u64(SOONER), EventFlags::IN | EventFlags::ET)?;
+        for (number, device) in engine.devices().enumerate() {
+            epoll::add(&devices, device, EventData::new_u64(number as u64), EventFlags::IN)?;
+        }
+        let clock = engine.clock();
+        let due_ns = AtomicU64::new(NEVER);
+        let (engine, wishes) = (Mutex::new(engine), Mutex::new(Vec::new()));
+        Ok(Shared { engine, wishes, clock, due_ns, devices, stop, sooner })
+    }
+
     fn request_stop(&self) {
         // It only fails when it was requested 2⁶⁴ times already.
         let _ = rustix::io::write(&self.stop, &1u64.to_ne_bytes());
@@ -207,7 +218,7 @@ impl Shared {
             let due_ns = self.due_ns.load(Ordering::Acquire);
             self.wait(&self.devices, due_ns, &mut events)?;
             rest.slept(self.clock);
-            if says_stop(&events) {
+            if says(&events, STOP) {
                 return Ok(());
             }
             self.turn(&mut *self.lock()?, &events)?;
@@ -225,7 +236,7 @@ impl Shared {
             let deadline_ns = self.due_ns.load(Ordering::Acquire).saturating_add(GRACE_NS);
             self.wait(&stop, deadline_ns.min(look_ns), &mut events)?;
             rest.slept(self.clock);
-            if says_stop(&events) {
+            if says(&events, STOP) {
                 return Ok(());
             }
             let now_ns = self.clock.now().as_nanos();
@@ -235,20 +246,36 @@ impl Shared {
             }
             look_ns = now_ns + HEARTBEAT_NS;
             self.wait(&self.devices, 0, &mut events)?;
-            if !is_late && events.is_empty() || says_stop(&events) {
+            if !is_late && events.is_empty() || says(&events, STOP) {
                 continue;
             }
-            match self.engine.try_lock() {
-                Ok(mut engine) => self.turn(&mut engine, &events)?,
-                // The first thread is at it.
-                Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Poisoned(_)) => return Err(panicked()),
+            self.stand_in(&events)?;
+        }
+    }
+
+    /// Takes a turn of the first thread's unless that one is at it.
+    fn stand_in(&self, events: &[epoll::Event]) -> io::Result<()> {
+        match self.engine.try_lock() {
+            Ok(mut engine) => {
+                let before_ns = self.due_ns.load(Ordering::Acquire);
+                self.turn(&mut engine, events)?;
+                // The first thread may be asleep until what was due next before.
+                if self.due_ns.load(Ordering::Acquire) < before_ns { self.call() } else { Ok(()) }
             }
+            // Wishes may have come too late for the turn of the first thread, and nobody else hears of them again.
+            Err(TryLockError::WouldBlock) if says(events, SOONER) => self.call(),
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Err(TryLockError::Poisoned(_)) => Err(panicked()),
         }
     }
 
     fn wish(&self, wish: Wish) -> io::Result<()> {
         self.wishes.lock().map_err(|_| panicked())?.push(wish);
+        self.call()
+    }
+
+    /// Wakes up the thread that waits for the devices.
+    fn call(&self) -> io::Result<()> {
         rustix::io::write(&self.sooner, &1u64.to_ne_bytes())?;
         Ok(())
     }
@@ -256,11 +283,7 @@ impl Shared {
     fn grant_wishes(&self, engine: &mut Engine) {
         let wishes = self.wishes.try_lock().map_or_else(|_| Vec::new(), |mut wishes| mem::take(&mut *wishes));
         for wish in wishes {
-            match wish {
-                Wish::Attach(host, address, stack) => engine.attach(host, address, stack),
-                // Nobody waits any more if this fails.
-                Wish::Detach(address, give) => drop(give.try_send(engine.detach(address))),
-            }
+            wish(engine);
         }
     }
 
@@ -319,8 +342,8 @@ fn watch(stop: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(epoll)
 }
 
-fn says_stop(events: &[epoll::Event]) -> bool {
-    events.iter().any(|event| event.data.u64() == STOP)
+fn says(events: &[epoll::Event], token: u64) -> bool {
+    events.iter().any(|event| event.data.u64() == token)
 }
 
 /// Every other processor, and the rest.
@@ -341,11 +364,105 @@ fn thread_cpu_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Instant;
+
+    use heddle_netem::{DirectionOptions, HostOptions, Seed, Topology, TopologyOptions};
+
     use super::*;
+    use crate::emulator::attack::Attackers;
 
     #[test]
     fn the_two_threads_share_no_processor() {
         assert_eq!(halves(&[0, 2, 5]), [vec![0, 5], vec![2]]);
         assert_eq!(halves(&[3]), [vec![3], vec![]]);
+    }
+
+    /// An engine of two hosts without devices, on which nothing moves by itself.
+    fn engine() -> Engine {
+        let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+        let options = TopologyOptions {
+            hosts: vec![host("a"), host("b")],
+            default_wire: Some(DirectionOptions::default()),
+            ..TopologyOptions::default()
+        };
+        let topology = Topology::new(&options, &Seed::from_number(1)).unwrap();
+        Engine::new(topology, Vec::new(), BTreeMap::new(), None, Attackers::default())
+    }
+
+    #[test]
+    fn ordinary_threads_never_hold_the_engine() {
+        let shared = Shared::new(engine()).unwrap();
+        let hands = Hands { shared: Arc::new(shared), threads: Vec::new() };
+        let held = hands.shared.lock().unwrap();
+        let (from, to) = (HostId(0), HostId(1));
+        let down = Step { down: Some(true), ..Step::default() };
+        let all = thread::scope(|scope| {
+            let asking = [
+                scope.spawn(|| hands.change(from, to, &down)),
+                scope.spawn(|| hands.let_attack(false)),
+                scope.spawn(|| hands.direction_stats(from, to).map(drop)),
+            ];
+            // They wait for an answer, not for whoever has the engine.
+            let mut held = held;
+            let begun = Instant::now();
+            while hands.shared.wishes.lock().unwrap().len() < asking.len() {
+                assert!(begun.elapsed() < PATIENCE, "they do not ask");
+                thread::yield_now();
+            }
+            hands.shared.grant_wishes(&mut held);
+            asking.map(|asking| asking.join().unwrap().is_ok())
+        });
+        assert_eq!(all, [true; 3]);
+    }
+
+    /// What a thread hears of that looks at the devices.
+    fn heard(shared: &Shared) -> Vec<epoll::Event> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        shared.wait(&shared.devices, 0, &mut events).unwrap();
+        events
+    }
+
+    #[test]
+    fn a_wish_that_comes_during_a_turn_is_not_forgotten() {
+        let shared = Shared::new(engine()).unwrap();
+        let turn = shared.lock().unwrap();
+        shared.wish(Box::new(|engine| engine.let_attack(false))).unwrap();
+        let events = heard(&shared);
+        assert!(says(&events, SOONER) && heard(&shared).is_empty());
+        shared.stand_in(&events).unwrap();
+        drop(turn);
+        assert!(says(&heard(&shared), SOONER));
+        assert!(shared.stand_in(&[]).is_ok() && shared.wishes.lock().unwrap().is_empty());
+        assert!(heard(&shared).is_empty());
+    }
+
+    /// Wants to be woken up at a time, and sends nothing.
+    struct Timer(Time);
+
+    impl Stack for Timer {
+        fn handle_packet(&mut self, _now: Time, _packet: &[u8]) {}
+
+        fn handle_timeout(&mut self, _now: Time) {}
+
+        fn poll_packet(&mut self, _now: Time, _packet: &mut Vec<u8>) -> bool {
+            false
+        }
+
+        fn poll_timeout(&self) -> Option<Time> {
+            Some(self.0)
+        }
+    }
+
+    #[test]
+    fn the_first_thread_hears_when_something_is_due_sooner() {
+        let shared = Shared::new(engine()).unwrap();
+        for (seconds, is_sooner) in [(1000, true), (2000, false), (500, true)] {
+            let timer = Timer(Time::from_nanos(seconds * 1_000_000_000));
+            let address = IpAddr::from([10, 0, 0, seconds.to_be_bytes()[7]]);
+            shared.wish(Box::new(move |engine| engine.attach(HostId(0), address, Box::new(timer)))).unwrap();
+            shared.stand_in(&heard(&shared)).unwrap();
+            assert_eq!(says(&heard(&shared), SOONER), is_sooner, "{seconds}");
+        }
     }
 }

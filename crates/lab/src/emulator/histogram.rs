@@ -29,11 +29,13 @@ pub struct Times {
     pub max_us: f64,
 }
 
-impl Histogram {
-    pub(super) fn new() -> Histogram {
+impl Default for Histogram {
+    fn default() -> Histogram {
         Histogram { counts: vec![0; BUCKETS], total: 0, most_ns: 0 }
     }
+}
 
+impl Histogram {
     pub(super) fn add(&mut self, ns: u64, times: u64) {
         self.counts[bucket(ns)] += times;
         self.total += times;
@@ -104,13 +106,13 @@ mod tests {
 
     #[test]
     fn quantiles_are_close() {
-        let mut histogram = Histogram::new();
+        let mut histogram = Histogram::default();
         (1..=100_000).for_each(|ns| histogram.add(ns, 1));
         for (q, exact) in [(0.5, 50_000), (0.99, 99_000), (1.0, 100_000)] {
             let found = histogram.quantile_ns(q);
             assert!(found >= exact && found <= exact + exact / 16, "{q}: {found}");
         }
         assert_eq!(histogram.most_ns(), 100_000);
-        assert_eq!(Histogram::new().times(), Times::default());
+        assert_eq!(Histogram::default().times(), Times::default());
     }
 }

@@ -9,6 +9,7 @@ use std::path::Path;
 use heddle_net::namespace::Namespace;
 use heddle_net::netlink::{Device, Netlink, Route};
 use heddle_net::tun::Tun;
+use rustix::io::Errno;
 
 use super::options::{KernelOptions, NetworkOptions, set_sysctl, sysctl_path};
 use crate::error::{Error, Result};
@@ -170,13 +171,35 @@ fn set_local_routes(plan: &Plan<'_>, netlink: &mut Netlink, device: Device) -> R
 }
 
 fn no_namespace(error: &io::Error) -> Error {
-    Error::Lacking(format!(
-        "the system makes no network namespace ({error}); it needs root, or unprivileged user namespaces (sysctls \
-         user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
-    ))
+    no_descriptor(error).unwrap_or_else(|| {
+        Error::Lacking(if Errno::from_io_error(error) == Some(Errno::NOSPC) {
+            format!("there are as many network namespaces as the sysctl user.max_net_namespaces allows ({error})")
+        } else {
+            format!(
+                "the system makes no network namespace ({error}); it needs root, or unprivileged user namespaces (sysctls \
+                 user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+                 kernel.apparmor_restrict_unprivileged_userns)"
+            )
+        })
+    })
+}
+
+/// Has nothing to do with what a user may.
+fn no_descriptor(error: &io::Error) -> Option<Error> {
+    let limit = match Errno::from_io_error(error)? {
+        Errno::MFILE => "the hard limit of open files (ulimit -Hn)",
+        Errno::NFILE => "the sysctl fs.file-max",
+        _ => return None,
+    };
+    Some(Error::Lacking(format!(
+        "{limit} is too low for so many hosts, which need two descriptors each ({error})"
+    )))
 }
 
 fn no_tun(device: &Path, error: &io::Error) -> Error {
+    if let Some(error) = no_descriptor(error) {
+        return error;
+    }
     let device = device.display();
     let hint = match error.kind() {
         io::ErrorKind::NotFound => {
@@ -214,4 +237,23 @@ pub(super) fn device_drops(host: &Host) -> io::Result<u64> {
     let numbers = lines.find(|(name, _)| name.trim() == DEVICE).map(|(_, numbers)| numbers);
     let drops = numbers.and_then(|numbers| numbers.split_whitespace().nth(11)?.parse().ok());
     drops.ok_or_else(|| io::Error::other("/proc/net/dev does not have the device"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_up_is_no_missing_privilege() {
+        let said = |errno: Errno| {
+            let error = io::Error::from(errno);
+            [no_namespace(&error), no_tun(Path::new("/dev/net/tun"), &error)].map(|error| error.to_string())
+        };
+        for (errno, limit) in [(Errno::MFILE, "ulimit -Hn"), (Errno::NFILE, "fs.file-max")] {
+            assert!(said(errno).iter().all(|said| said.contains(limit) && !said.contains("root")), "{errno}");
+        }
+        let [no_namespace, _] = said(Errno::NOSPC);
+        assert!(no_namespace.contains("user.max_net_namespaces") && !no_namespace.contains("root"));
+        assert!(said(Errno::PERM)[0].contains("it needs root"));
+    }
 }

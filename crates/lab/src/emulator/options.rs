@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use heddle_netem::{DirectionOptions, HostOptions, LinkOptions, TopologyOptions, WireOptions, units};
+use heddle_netem::units::read;
+use heddle_netem::{DirectionOptions, HostOptions, LinkOptions, TopologyOptions, WireOptions};
 use serde::{Deserialize, Serialize};
 
 use super::attack::AttackOptions;
+use super::{pcapng, variable};
 use crate::error::{Error, Result};
 
 /// Hosts beyond this have no automatic address left.
@@ -99,10 +101,10 @@ impl Default for KernelOptions {
 #[serde(deny_unknown_fields, default)]
 pub struct LatenessOptions {
     /// At the 99th percentile. Default: 1 ms.
-    #[serde(rename = "p99", deserialize_with = "duration_ns")]
+    #[serde(rename = "p99", deserialize_with = "read::duration_ns")]
     pub p99_max_ns: u64,
     /// Ever. Default: 50 ms.
-    #[serde(rename = "max", deserialize_with = "duration_ns")]
+    #[serde(rename = "max", deserialize_with = "read::duration_ns")]
     pub most_max_ns: u64,
 }
 
@@ -151,6 +153,7 @@ impl NetworkOptions {
         if self.hosts.is_empty() || self.hosts.len() > HOSTS_MAX {
             return fault(format!("{} hosts; possible is from 1 to {HOSTS_MAX}", self.hosts.len()));
         }
+        self.check_names()?;
         let mut taken = BTreeSet::new();
         for address in self.addresses().into_iter().flatten() {
             if !taken.insert(address) {
@@ -160,20 +163,50 @@ impl NetworkOptions {
                 return fault(format!("{address} cannot be a host's address"));
             }
         }
-        for attack in &self.attacks {
-            for end in [&attack.from, &attack.to] {
-                if !self.hosts.iter().any(|host| host.name == *end) {
-                    return fault(format!("attack: there is no host \"{end}\""));
-                }
-            }
-            if let Some(what) = attack.fault() {
-                return fault(what);
-            }
+        if let Some(what) = self.attacks.iter().find_map(|attack| self.attack_fault(attack)) {
+            return fault(what);
         }
         for name in self.kernel.sysctl.keys() {
             let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
             if !name.starts_with("net.") || !name.chars().all(plain) || name.contains("..") {
                 return fault(format!("kernel: sysctl: {name:?} is no setting below net."));
+            }
+        }
+        Ok(())
+    }
+
+    fn attack_fault(&self, attack: &AttackOptions) -> Option<String> {
+        let AttackOptions { from, to, .. } = attack;
+        let is_unknown = |end: &&String| !self.hosts.iter().any(|host| host.name == **end);
+        if let Some(end) = [from, to].into_iter().find(is_unknown) {
+            return Some(format!("attack: there is no host \"{end}\""));
+        }
+        let joins = |wire: &WireOptions| [(from, to), (to, from)].contains(&(&wire.from, &wire.to));
+        let is_joined = self.default_wire.is_some() || self.wires.iter().any(joins);
+        let no_wire = || format!("attack from \"{from}\" to \"{to}\": no wire joins these two hosts");
+        attack.fault().or_else(|| (!is_joined).then(no_wire))
+    }
+
+    /// Different names must not become the same where not every character may stand.
+    fn check_names(&self) -> Result<()> {
+        let mut variables = BTreeMap::new();
+        let mut places = BTreeMap::new();
+        for (place, EmulatedHostOptions { name, .. }) in self.hosts.iter().enumerate() {
+            places.insert(name, place);
+            let variable = variable(name);
+            if let Some(other) = variables.insert(variable.clone(), name) {
+                let what = format!("hosts {other:?} and {name:?} would have the same variable, {variable}");
+                return Err(Error::Options(what));
+            }
+        }
+        let mut files = BTreeMap::new();
+        for WireOptions { from, to, .. } in &self.wires {
+            let ends = if places[from] < places[to] { [from, to] } else { [to, from] };
+            let file = pcapng::file_name(ends.map(String::as_str));
+            if let Some([one, other]) = files.insert(file.clone(), [from, to]) {
+                return Err(Error::Options(format!(
+                    "wires from {one:?} to {other:?} and from {from:?} to {to:?} would have the same capture, {file}"
+                )));
             }
         }
         Ok(())
@@ -204,11 +237,6 @@ impl NetworkOptions {
     }
 }
 
-pub(super) fn duration_ns<'de, D: serde::Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
-    let text = String::deserialize(from)?;
-    units::duration_ns(&text).map_err(serde::de::Error::custom)
-}
-
 /// Where a setting such as `net.ipv4.tcp_rmem` is written.
 pub(super) fn sysctl_path(name: &str) -> PathBuf {
     Path::new("/proc/sys").join(name.replace('.', "/"))
@@ -222,6 +250,7 @@ pub(super) fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::emulator::attack::Trigger;
 
     const TWO: &str = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\n[[wire]]\nfrom = 'a'\nto = 'b'\n";
 
@@ -256,28 +285,61 @@ mod tests {
         let cases = [
             ("", "0 hosts"),
             ("[[host]]\nname = 'a'\ncolour = 'red'", "colour"),
+            (
+                "[[host]]\nname = 'a-b'\n[[host]]\nname = 'A_b'",
+                r#"hosts "a-b" and "A_b" would have the same variable, HEDDLE_A_B"#,
+            ),
+            (
+                &["[[host]]\nname = 'a'\n[[host]]\nname = 'b-c'\n[[host]]\nname = 'a-b'\n[[host]]\nname = 'c'\n",
+                  "[[wire]]\nfrom = 'b-c'\nto = 'a'\n[[wire]]\nfrom = 'a-b'\nto = 'c'"].concat(),
+                r#"from "b-c" to "a" and from "a-b" to "c" would have the same capture, a-b-c.pcapng"#,
+            ),
             ("[[host]]\nname = 'a'\naddresses = ['10.0.0.2']\n[[host]]\nname = 'b'", "belongs to two hosts"),
             ("[[host]]\nname = 'a'\naddresses = ['127.0.0.1']", "cannot be a host's address"),
             ("[[host]]\nname = 'a'\n[[wire]]\nfrom = 'a'\nto = 'c'", "c"),
             ("[[host]]\nname = 'a'\n[kernel.sysctl]\n'kernel.panic' = '1'", "no setting below net."),
             ("[[host]]\nname = 'a'\n[kernel.sysctl]\n'net.../x' = '1'", "no setting below net."),
             ("[[host]]\nname = 'a'\n[lateness]\nmax = '5'", "5"),
-            (&format!("{TWO}[[attack]]\nfrom = 'a'\nto = 'c'\nkind = {{ drop = {{}} }}"), "no host \"c\""),
-            (
-                &format!("{TWO}[[attack]]\nfrom = 'a'\nto = 'b'\nkind = {{ reorder = {{ behind = 0 }} }}"),
-                "behind",
-            ),
-            (&format!("{TWO}[[attack]]\nfrom = 'a'\nto = 'b'\nkind = {{ burn = {{}} }}"), "burn"),
-            (
-                &format!(
-                    "{TWO}[[attack]]\nfrom = 'a'\nto = 'b'\nflow = {{ protocol = 'udp' }}\nkind = {{ reset = {{}} }}"
-                ),
-                "only TCP",
-            ),
         ];
         for (toml, said) in cases {
             let error = NetworkOptions::parse(toml).unwrap_err().to_string();
             assert!(error.contains(said), "{toml}: {error}");
         }
+    }
+
+    fn attacked(to: &str, rest: &str) -> Result<NetworkOptions> {
+        let attack = format!("[[attack]]\nfrom = 'a'\nto = '{to}'\n{rest}");
+        NetworkOptions::parse(&format!("{TWO}[[host]]\nname = 'far'\n{attack}"))
+    }
+
+    #[test]
+    fn bad_attacks_are_said() {
+        let drop = "kind = { drop = {} }";
+        let unlikely = |probability: &str| format!("each = {{ probability = {probability} }}\n{drop}");
+        let cases = [
+            ("c", drop, "no host \"c\""),
+            ("far", drop, "from \"a\" to \"far\": no wire joins these two hosts"),
+            ("b", "kind = { reorder = { behind = 0 } }", "behind"),
+            ("b", "kind = { burn = {} }", "burn"),
+            ("b", "flow = { protocol = 'udp' }\nkind = { reset = {} }", "only TCP"),
+            ("b", &unlikely("'150 %'"), "a probability is from 0 to 1"),
+            ("b", &unlikely("1.5"), "a probability is from 0 to 1"),
+            ("b", &unlikely("nan"), "a probability is from 0 to 1"),
+            ("b", &unlikely("'-1 %'"), "is not a probability"),
+        ];
+        for (to, rest, said) in cases {
+            let error = attacked(to, rest).unwrap_err().to_string();
+            assert!(error.contains(said), "{to} {rest}: {error}");
+        }
+    }
+
+    #[test]
+    fn attacks_have_probabilities_as_wires_do_and_may_be_on_the_default_wire() {
+        for (probability, value) in [("0.25", 0.25), ("1", 1.0), ("'5 %'", 0.05)] {
+            let each = format!("each = {{ probability = {probability} }}");
+            let options = attacked("b", &format!("{each}\nkind = {{ drop = {{}} }}")).unwrap();
+            assert_eq!(options.attacks[0].each, Trigger::Probability(value));
+        }
+        attacked("far", "kind = { drop = {} }\n[default_wire]").unwrap();
     }
 }

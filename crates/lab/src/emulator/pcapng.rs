@@ -7,6 +7,7 @@
 //! A thread writes the files: the emulator must not wait for a disk. What it falls behind with is counted, not kept.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -65,11 +66,13 @@ impl Captures {
         fs::create_dir_all(dir)?;
         let (mut files, mut writers) = (BTreeMap::new(), Vec::new());
         for (one, other) in wires {
-            let key = ((*one).min(*other), (*one).max(*other));
-            let ends = [key.0, key.1].map(|host| names[host.0 as usize].as_str());
-            files.insert(key, writers.len());
-            let path = dir.join(format!("{}-{}.pcapng", file_name(ends[0]), file_name(ends[1])));
-            writers.push(PcapNg::new(BufWriter::new(File::create(path)?), &[ends[0], ends[1], DROPPED.0])?);
+            // A wire has two directions and one file.
+            let Entry::Vacant(entry) = files.entry((*one.min(other), *one.max(other))) else { continue };
+            let (first, second) = *entry.key();
+            let ends = [first, second].map(|host| names[host.0 as usize].as_str());
+            entry.insert(writers.len());
+            let file = File::create(dir.join(file_name(ends)))?;
+            writers.push(PcapNg::new(BufWriter::new(file), &[ends[0], ends[1], DROPPED.0])?);
         }
         let (send, records) = sync_channel(WAITING_MAX);
         let thread =
@@ -110,10 +113,11 @@ fn drain(records: &Receiver<Record>, mut writers: Vec<PcapNg<BufWriter<File>>>) 
     writers.iter_mut().try_for_each(|writer| writer.out.flush())
 }
 
-/// A host's name as part of a file's: what could be a path is replaced.
-fn file_name(host: &str) -> String {
+/// The file of the wire between two hosts: what could be a path is replaced.
+pub(super) fn file_name(hosts: [&str; 2]) -> String {
     let safe = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    host.chars().map(|c| if safe(c) { c } else { '_' }).collect()
+    let safely = |host: &str| host.chars().map(|c| if safe(c) { c } else { '_' }).collect::<String>();
+    format!("{}.pcapng", hosts.map(safely).join("-"))
 }
 
 /// One file.
@@ -183,6 +187,19 @@ fn pad(body: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_directions_of_a_wire_share_one_open_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (HostId(0), HostId(1));
+        let names = ["a", "../b"].map(str::to_owned);
+        let mut captures = Captures::create(dir.path(), &[(b, a), (a, b)], &names).unwrap();
+        let descriptors =
+            fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+        let open: Vec<_> = descriptors.filter(|path| path.starts_with(dir.path())).collect();
+        assert_eq!(open, [dir.path().join("a-.._b.pcapng")]);
+        captures.finish().unwrap();
+    }
 
     #[test]
     fn blocks_say_their_length_at_both_ends() {

@@ -98,7 +98,12 @@ pub struct WireSummary {
 }
 
 /// The reasons for which the emulator's own doing shows in what programs saw.
-pub(super) fn faults(tally: &Tally, limits: &LatenessOptions, hosts: &[HostSummary]) -> Vec<String> {
+pub(super) fn faults(
+    tally: &Tally,
+    limits: &LatenessOptions,
+    hosts: &[HostSummary],
+    wires: &[WireSummary],
+) -> Vec<String> {
     let mut reasons = Vec::new();
     let ms = |ns: u64| ns as f64 / 1e6;
     let mut compare = |what: &str, times: &Histogram| {
@@ -124,6 +129,14 @@ pub(super) fn faults(tally: &Tally, limits: &LatenessOptions, hosts: &[HostSumma
     for host in hosts.iter().filter(|host| host.device_drops > 0) {
         let (name, drops) = (&host.name, host.device_drops);
         reasons.push(format!("{drops} packets that {name} sent were never taken"));
+    }
+    for WireSummary { from, to, drops, .. } in wires {
+        if let Some(drops) = drops.get(DropReason::InFlightFull.name()) {
+            reasons.push(format!(
+                "{drops} packets from {from} to {to} were dropped because more were on their way than in_flight_packets \
+                 or in_flight_bytes allows"
+            ));
+        }
     }
     reasons
 }
@@ -185,6 +198,9 @@ impl fmt::Display for Summary {
         if self.packets_unrouted > 0 {
             writeln!(f, "{} packets to nowhere", self.packets_unrouted)?;
         }
+        if self.packets_refused > 0 {
+            writeln!(f, "{} packets were broken or not taken by their kernel", self.packets_refused)?;
+        }
         if self.captures_missed > 0 {
             writeln!(f, "{} packets are missing in the captures", self.captures_missed)?;
         }
@@ -212,4 +228,68 @@ fn write_drops(f: &mut fmt::Formatter<'_>, what: &str, drops: &BTreeMap<&'static
 fn write_times(f: &mut fmt::Formatter<'_>, what: &str, times: &Times) -> fmt::Result {
     let Times { p50_us, p99_us, max_us, .. } = times;
     writeln!(f, "{what}: median {p50_us:.0} us, p99 {p99_us:.0} us, most {max_us:.0} us")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary() -> Summary {
+        Summary {
+            valid: true,
+            reasons: Vec::new(),
+            seed: 1,
+            duration_s: 1.0,
+            notes: Vec::new(),
+            lateness: Times::default(),
+            unattended: Times::default(),
+            oversleeping: Times::default(),
+            giving: Times::default(),
+            cpu_s: 0.0,
+            packets_sent: 0,
+            packets_delivered: 0,
+            packets_unrouted: 0,
+            packets_refused: 0,
+            captures_missed: 0,
+            kernel: KernelOptions::default(),
+            hosts: Vec::new(),
+            wires: Vec::new(),
+            attacks: Vec::new(),
+        }
+    }
+
+    fn wire(reason: DropReason) -> WireSummary {
+        WireSummary {
+            from: "a".to_owned(),
+            to: "b".to_owned(),
+            packets_in: 9,
+            packets_out: 2,
+            bytes_out: 200,
+            duplicated: 0,
+            corrupted: 0,
+            marked: 0,
+            queue_packets_most: 0,
+            drops: BTreeMap::from([(reason.name(), 7)]),
+        }
+    }
+
+    #[test]
+    fn only_losses_that_the_emulator_makes_are_faults() {
+        let faults = |wire| faults(&Tally::default(), &LatenessOptions::default(), &[], &[wire]);
+        let found = faults(wire(DropReason::InFlightFull));
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("7 packets from a to b were dropped because"), "{}", found[0]);
+        assert!(faults(wire(DropReason::QueueFull)).is_empty());
+    }
+
+    #[test]
+    fn packets_that_were_refused_are_printed() {
+        let refused = |packets_refused| Summary { packets_refused, ..summary() }.to_string();
+        assert!(
+            refused(3).contains("\n3 packets were broken or not taken by their kernel\n"),
+            "{}",
+            refused(3)
+        );
+        assert!(!refused(0).contains("not taken"));
+    }
 }

@@ -4,7 +4,7 @@
 //! over wires of its own, with one sender. Here its cells become cases ([`expand`]), and at the end cells become figures
 //! of the whole grid ([`whole_grid`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use heddle_netem::{DirectionOptions, Loss, QueueOptions, Rate, Reorder};
@@ -172,15 +172,27 @@ pub(super) fn is_settled(plan: &Plan, samples: &RunSamples, arm: &Arm) -> bool {
     batch.cells.iter().all(|cell| {
         let mut labels = cell.labels();
         labels.insert("congestion_control".to_owned(), options.congestion_control.clone());
-        let is_ours = |series: &&Series| {
-            series.name == RATIO && labels.iter().all(|(name, value)| series.labels.get(name) == Some(value))
-        };
+        let is_ours = |series: &&Series| series.name == RATIO && series.has(&labels);
         let Some(series) = samples.all().iter().find(is_ours) else { return false };
         let interval = series.figure().and_then(|ratio| ratio.ci95);
         let is_aside =
             |[low, high]: [f64; 2]| [FLOOR, WITHIN].iter().all(|bound| low >= *bound || high < *bound);
         series.runs.len() >= enough_runs && interval.is_some_and(is_aside)
     })
+}
+
+/// In how many of so many runs a figure was to be measured: in all, but for a cell's in those that its batch was not left
+/// out of.
+pub(super) fn runs_due(plan: &Plan, samples: &RunSamples, series: &Series, runs: usize) -> usize {
+    let grid = plan.grid.as_ref().map(Spanned::as_ref).filter(|grid| grid.enough_runs.is_some());
+    let mut cells = grid.into_iter().flat_map(|grid| &grid.list).flat_map(|batch| &batch.cells);
+    let Some(cell) = cells.find(|cell| series.has(&cell.labels())) else { return runs };
+    let mut labels = cell.labels();
+    let control = series.labels.get_key_value("congestion_control");
+    labels.extend(control.map(|(name, value)| (name.clone(), value.clone())));
+    let of_cell = samples.all().iter().filter(|series| series.has(&labels));
+    let measured: BTreeSet<usize> = of_cell.flat_map(|series| series.runs.keys().copied()).collect();
+    measured.len().min(runs)
 }
 
 /// The figures of whole grids, one of each for each congestion control: how many percent of the cells are within 10 % of
@@ -342,6 +354,41 @@ mod tests {
         assert!(add(4, [1.0, 0.81, 0.92]));
         assert!(!is_settled(&plan, &samples, arm("utcp-reno-fast-2")));
         assert!(!is_settled(&plan, &samples, arm("share")));
+    }
+
+    #[test]
+    fn a_cell_is_due_in_the_runs_that_its_batch_was_not_left_out_of() {
+        let plan = fidelity();
+        let cell = plan.grid.as_ref().unwrap().as_ref().list[0].cells[0];
+        let mut samples = RunSamples::default();
+        let of = |sender: &str, control: &str| {
+            let mut labels = cell.labels();
+            labels.extend(labels_of(sender, control));
+            labels
+        };
+        for run in 0..6 {
+            for sender in ["linux", "utcp"] {
+                samples.add(run, "goodput_mbit_s", &of(sender, "reno"), "Mbit/s", &[1.0]);
+                if run < 4 {
+                    samples.add(run, "goodput_mbit_s", &of(sender, "cubic"), "Mbit/s", &[1.0]);
+                }
+            }
+            // What Linux brought was nothing once, and the batch of CUBIC was left out from the fifth run on.
+            let ratio = if run == 3 { f64::INFINITY } else { 1.0 };
+            if run < 4 {
+                samples.add(run, RATIO, &of("utcp", "cubic"), "1", &[ratio]);
+            }
+        }
+        let due = |labels: &Labels, name: &str| {
+            let series = samples.series(name, labels).unwrap();
+            (series.run_means().len(), runs_due(&plan, &samples, series, 6))
+        };
+        assert_eq!(due(&of("utcp", "cubic"), RATIO), (3, 4));
+        assert_eq!(due(&of("utcp", "reno"), "goodput_mbit_s"), (6, 6));
+    }
+
+    fn labels_of(sender: &str, control: &str) -> Labels {
+        labels([("sender", sender), ("congestion_control", control)])
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub fn shipped() -> &'static [Shipped] {
 const PROBES_MAX: usize = 1_000_000;
 const PROBE_BYTES: std::ops::RangeInclusive<usize> = 44..=1500;
 const PROBE_INTERVAL_MIN: Duration = Duration::from_micros(100);
-const RUNS_MAX: usize = 10_000;
+/// The most runs of a plan.
+pub(super) const RUNS_MAX: usize = 10_000;
 /// The most flows of an arm: each has two hosts.
 const FLOWS_MAX: usize = 500;
 
@@ -92,8 +93,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// The plan with these arms only, and with the known values and targets that are about them. Without names, with all
-    /// arms that are not there by choice only.
+    /// The plan with these arms only, and without the known values and targets that are about others. Without names, with
+    /// all arms that are not there by choice only.
     ///
     /// # Errors
     ///
@@ -106,15 +107,28 @@ impl Plan {
             let arms = arms.join(", ");
             return Err(Error::Options(format!("--arms: there is no arm {unknown:?}; the plan has {arms}")));
         }
-        plan.arms.retain(|arm| match names.is_empty() {
+        let is_chosen = |arm: &Spanned<Arm>| match names.is_empty() {
             true => !arm.as_ref().by_choice,
             false => names.contains(&arm.as_ref().name),
-        });
-        let Plan { arms, known, targets, .. } = &mut plan;
-        let may_give = |labels: &Labels| arms.iter().any(|arm| arm.as_ref().may_give(labels));
-        known.retain(|known| may_give(&known.as_ref().labels));
-        targets.retain(|target| may_give(&target.as_ref().labels));
+        };
+        plan.arms.retain(is_chosen);
+        // What no arm gives is kept, and told as not measured.
+        let is_about_others = |gives: &dyn Fn(&Arm) -> bool| {
+            let mut giving = self.arms.iter().filter(|arm| gives(arm.as_ref())).peekable();
+            giving.peek().is_some() && !giving.any(is_chosen)
+        };
+        plan.known.retain(|known| !is_about_others(&|arm| arm.gives(&known.as_ref().labels)));
+        let case_labels = self.case_label_names();
+        plan.targets
+            .retain(|target| !is_about_others(&|arm| arm.may_give(&target.as_ref().labels, &case_labels)));
         Ok(plan)
+    }
+
+    /// The names of all labels by which cases are told apart.
+    fn case_label_names(&self) -> BTreeSet<String> {
+        let arms = self.arms.iter().map(Spanned::as_ref);
+        let labels = arms.flat_map(|arm| arm.cases.iter().map(|case| case_labels(arm, case.as_ref())));
+        labels.flat_map(Labels::into_keys).collect()
     }
 
     /// The plan with these phases of its network only, in their own order, and with the known values and targets that are
@@ -170,15 +184,29 @@ impl Phase {
 }
 
 impl Arm {
-    /// Whether a figure with these labels can be this arm's. Those of a Tor network have labels of phases and clients too.
-    fn may_give(&self, labels: &Labels) -> bool {
-        if self.tor.is_some() {
-            return self
-                .labels
-                .iter()
-                .all(|(name, value)| labels.get(name).is_none_or(|other| other == value));
+    /// Whether a figure with these labels and no others can be this arm's.
+    fn gives(&self, labels: &Labels) -> bool {
+        match self.tor {
+            Some(_) => self.gives_over_tor(labels),
+            None => self.cases.iter().any(|case| case_labels(self, case.as_ref()) == *labels),
         }
-        self.cases.iter().any(|case| case_labels(self, case.as_ref()) == *labels)
+    }
+
+    /// Whether a figure with these labels, and maybe others, can be this arm's. Those that are not among `all`, which the
+    /// plan's cases have, are not about cases.
+    fn may_give(&self, labels: &Labels, all: &BTreeSet<String>) -> bool {
+        if self.tor.is_some() {
+            return self.gives_over_tor(labels);
+        }
+        self.cases.iter().any(|case| {
+            let own = case_labels(self, case.as_ref());
+            labels.iter().all(|(name, value)| own.get(name) == Some(value) || !all.contains(name))
+        })
+    }
+
+    /// Figures of a Tor network have labels of phases and clients besides the arm's.
+    fn gives_over_tor(&self, labels: &Labels) -> bool {
+        self.labels.iter().all(|(name, value)| labels.get(name).is_none_or(|other| other == value))
     }
 }
 
@@ -361,6 +389,13 @@ fn check(plan: &Plan, source: Source<'_>) -> Result<()> {
 fn check_tor_arm(plan: &Plan, arm: &Arm, options: &TorArm) -> std::result::Result<(), String> {
     if !arm.cases.is_empty() || arm.repeat {
         return Err("an arm with `tor` has no cases and is not repeated".into());
+    }
+    // Names differ, so those before it are other arms.
+    let before = plan.arms.iter().map(Spanned::as_ref).take_while(|other| other.name != arm.name);
+    let shares = |other: &&Arm| other.tor.as_ref().is_some_and(|other| other.shares_a_phase(options));
+    if let Some(other) = before.filter(shares).find(|other| other.labels == arm.labels) {
+        let what = "has the same labels and a phase in common: nothing would tell their samples apart";
+        return Err(format!("arm {:?} {what}", other.name));
     }
     let network = plan.tor.as_ref().ok_or("the plan has no network: [tor] is missing")?;
     tor::check_arm(network.as_ref(), options)

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::{Noise, RunOptions, RunSamples, Summary};
 use crate::error::{Error, Result};
-use crate::figures;
 
 /// What was measured before; nothing in the usual case.
 #[derive(Debug, Default)]
@@ -15,22 +14,24 @@ pub(super) struct Earlier {
 }
 
 impl Earlier {
-    /// Reads the results of earlier runs, which must be of the same plan, values, arms, phases, first seed and commit.
+    /// Reads the results of earlier runs, which must be of the same plan, values, arms, phases, first seed, commit and
+    /// machine as those that are `wanted`.
     ///
     /// # Errors
     ///
     /// One sentence about what is not there or not the same.
-    pub(super) fn read(options: &RunOptions, arms: &[String], seed: u64) -> Result<Earlier> {
+    pub(super) fn read(options: &RunOptions, wanted: &Summary, seed: u64) -> Result<Earlier> {
         let out: &Path = &options.out;
-        let (mut summary, mut samples) = (Summary::read(out)?, RunSamples::read(out)?);
+        let (mut summary, samples) = (Summary::read(out)?, RunSamples::read(out)?);
         let file = out.join("plan.toml");
         let text = fs::read_to_string(&file).map_err(Error::io(format!("reading {}", file.display())))?;
         let differs = [
             ("the plan or its values", text != options.loaded.text),
-            ("the arms", summary.arms != arms),
-            ("the phases", summary.phases != options.phases),
+            ("the arms", summary.arms != wanted.arms),
+            ("the phases", summary.phases != wanted.phases),
             ("the first seed", summary.seeds.first().is_some_and(|first| *first != seed)),
-            ("the commit", summary.commit != figures::commit()),
+            ("the commit", summary.commit != wanted.commit),
+            ("the machine, its kernel or the program's version", summary.conditions != wanted.conditions),
         ];
         if let Some((what, _)) = differs.iter().find(|(_, differs)| *differs) {
             let out = out.display();
@@ -38,8 +39,15 @@ impl Earlier {
                 "--resume: {what} of the results in {out} differ; choose another directory"
             )));
         }
-        for run in summary.seeds.len()..summary.runs_wanted {
-            samples.forget_run(run);
+        if summary.commit.ends_with("-dirty") {
+            return Err(Error::Options(
+                "--resume: what was measured had changes that are not committed, and nothing says that they are the same now"
+                    .into(),
+            ));
+        }
+        // Where no run is complete, there is half of one.
+        if summary.seeds.is_empty() {
+            return Ok(Earlier::default());
         }
         // What is said about all runs together is said anew.
         let complaints: Vec<String> = summary.checks.iter().filter_map(|check| check.complaint()).collect();

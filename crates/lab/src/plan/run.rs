@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::cases::{self, Outcome};
 use super::conditions::Quiet;
+use super::parse::RUNS_MAX;
 use super::resume::{Earlier, NOT_COMPLETED};
 use super::summary::{self, Summary, write_json, write_whole};
 use super::tor::ArmRun;
@@ -51,12 +52,59 @@ struct Running<'a> {
     heddle: &'a Path,
     backend: &'a mut dyn Backend,
     samples: RunSamples,
+    remarks: Remarks,
+    /// Those about the run under way.
+    of_run: Remarks,
+    end: Instant,
+    screen: Screen,
+}
+
+/// What is said about runs besides their samples.
+#[derive(Clone, Debug, Default)]
+struct Remarks {
     reasons: Vec<String>,
     repeated: Vec<String>,
-    end: Instant,
     noise: BTreeMap<String, BTreeMap<String, f64>>,
     settings: BTreeMap<String, BTreeSet<String>>,
-    screen: Screen,
+}
+
+impl Remarks {
+    /// Those of results that are there.
+    fn of(summary: &Summary) -> Remarks {
+        Remarks {
+            reasons: summary.reasons.clone(),
+            repeated: summary.repeated.clone(),
+            noise: summary.backend_noise.clone(),
+            settings: summary.settings.clone(),
+        }
+    }
+
+    /// Adds how well the backend did for an arm.
+    fn note(&mut self, arm: &str, conduct: Conduct, step: &str) {
+        self.reasons.extend(conduct.reasons.iter().map(|reason| format!("{step}: {reason}")));
+        self.settings.entry(arm.to_owned()).or_default().extend(conduct.settings);
+        self.add_noise(arm, conduct.noise);
+    }
+
+    /// Noise is told by its worst.
+    fn add_noise(&mut self, arm: &str, noise: BTreeMap<String, f64>) {
+        let worst = self.noise.entry(arm.to_owned()).or_default();
+        for (name, value) in noise {
+            let slot = worst.entry(name).or_insert(value);
+            *slot = slot.max(value);
+        }
+    }
+
+    fn add(&mut self, other: Remarks) {
+        self.reasons.extend(other.reasons);
+        self.repeated.extend(other.repeated);
+        for (arm, noise) in other.noise {
+            self.add_noise(&arm, noise);
+        }
+        for (arm, settings) in other.settings {
+            self.settings.entry(arm).or_default().extend(settings);
+        }
+    }
 }
 
 /// Runs a plan over emulated wires and writes results and report into the output directory: after an error or Ctrl-C
@@ -68,23 +116,32 @@ struct Running<'a> {
 /// be trusted is no error: see [`Summary::valid`].
 pub fn run(options: &RunOptions) -> Result<Summary> {
     interrupt::install()?;
-    run_with(options, &mut Emulator)
+    // What is checked out later made none of the program that is running.
+    run_with(options, &mut Emulator, &figures::commit())
 }
 
 /// Runs a plan with what `backend` makes, and writes results and report into the output directory: after an error or
-/// Ctrl-C those of the runs that were complete, and none when an error came before anything was measured.
-pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Result<Summary> {
+/// Ctrl-C those of the runs that were complete, and none when an error came before anything was measured. `commit` is the
+/// program's.
+pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend, commit: &str) -> Result<Summary> {
     let loaded = &options.loaded;
     let plan = &loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
     let arms: Vec<String> = plan.arms.iter().map(|arm| arm.as_ref().name.clone()).collect();
-    let runs = options.runs.unwrap_or(plan.runs);
-    let seed = options.seed.unwrap_or(plan.seed);
-    let last_seed = seed.checked_add(runs as u64);
-    if runs == 0 || last_seed.is_none() {
-        return Err(Error::Options(format!("{runs} runs from seed {seed} on are not possible")));
-    }
+    let (runs, seed) = runs_and_seed(options, plan)?;
+    let wanted = Summary {
+        plan: plan.name.clone(),
+        set: loaded.set.clone(),
+        arms,
+        phases: options.phases.clone(),
+        backend: backend.name().to_owned(),
+        commit: commit.to_owned(),
+        command: options.command.clone(),
+        conditions: Conditions::now(),
+        runs_wanted: runs,
+        ..Summary::default()
+    };
     let earlier = match options.resume {
-        true => Earlier::read(options, &arms, seed)?,
+        true => Earlier::read(options, &wanted, seed)?,
         false => prepare(&options.out).map(|()| Earlier::default())?,
     };
     let made = earlier.summary.seeds.len();
@@ -97,16 +154,14 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         heddle: &options.heddle,
         backend,
         samples: earlier.samples.clone(),
-        reasons: earlier.summary.reasons.clone(),
-        repeated: earlier.summary.repeated.clone(),
+        remarks: Remarks::of(&earlier.summary),
+        of_run: Remarks::default(),
         end: begun + budget,
-        noise: earlier.summary.backend_noise.clone(),
-        settings: earlier.summary.settings.clone(),
         screen,
     };
     let (done, result) = running.all_runs(made..runs.max(made), seed);
     running.screen.end();
-    let Running { samples, mut reasons, repeated, noise, settings, .. } = running;
+    let Running { samples, remarks: Remarks { mut reasons, repeated, noise, settings }, .. } = running;
     let failure = match result.err() {
         // Where nothing can be run, there is nothing to report.
         Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
@@ -119,16 +174,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
     reasons.extend(checks.iter().filter_map(summary::Check::complaint));
     let seconds = begun.elapsed().as_secs_f64();
     let summary = Summary {
-        plan: plan.name.clone(),
-        set: loaded.set.clone(),
-        arms,
-        phases: options.phases.clone(),
-        backend: backend.name().to_owned(),
-        commit: figures::commit(),
-        command: options.command.clone(),
-        conditions: Conditions::now(),
         seeds: (seed..).take(done).collect(),
-        runs_wanted: runs,
         seconds: earlier.summary.seconds + seconds,
         noise: earlier.noise(quiet.until_now(), seconds),
         backend_noise: noise,
@@ -138,7 +184,8 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Resul
         repeated,
         figures: samples.figures().into_iter().chain(grid::whole_grid(&samples)).collect(),
         checks,
-        targets: summary::judgements(plan, &samples),
+        targets: summary::judgements(plan, &samples, done),
+        ..wanted
     };
     write(&options.out, loaded, &summary, &samples)?;
     failure.map_or(Ok(summary), Err)
@@ -154,11 +201,15 @@ impl Running<'_> {
             if run > numbers.start && start + longest > self.end {
                 return (run, Ok(()));
             }
-            if let Err(error) = self.one_run(run, numbers.end, seed + run as u64) {
-                // Half a run has no pairs; but of the very first, half is better than nothing.
-                if run > 0 {
-                    self.samples.forget_run(run);
-                }
+            let made = self.one_run(run, numbers.end, seed + run as u64);
+            let remarks = std::mem::take(&mut self.of_run);
+            // Half a run has no pairs; but of the very first, half is better than nothing.
+            if made.is_err() && run > 0 {
+                self.samples.forget_run(run);
+            } else {
+                self.remarks.add(remarks);
+            }
+            if let Err(error) = made {
                 return (run, Err(error));
             }
             longest = longest.max(start.elapsed());
@@ -213,7 +264,7 @@ impl Running<'_> {
             let conduct = wires.finish()?;
             let outcomes = outcomes?;
             if !self.is_repeated(&conduct, step, attempt, begun) {
-                self.note(arm, conduct, step);
+                self.of_run.note(&arm.name, conduct, step);
                 return Ok(outcomes);
             }
         }
@@ -241,7 +292,7 @@ impl Running<'_> {
             let labels = arm.labels.clone().into_iter().chain(sampled.labels).collect();
             self.samples.add(run, &sampled.name, &labels, sampled.unit, &sampled.values);
         }
-        self.note(arm, measured.conduct, step);
+        self.of_run.note(&arm.name, measured.conduct, step);
         Ok(())
     }
 
@@ -250,20 +301,21 @@ impl Running<'_> {
     fn is_repeated(&mut self, conduct: &Conduct, step: &str, attempt: usize, begun: Instant) -> bool {
         let again = conduct.is_late && attempt < ATTEMPTS && Instant::now() + begun.elapsed() <= self.end;
         if again {
-            self.repeated.extend(conduct.reasons.iter().map(|reason| format!("{step}: {reason}")));
+            self.of_run.repeated.extend(conduct.reasons.iter().map(|reason| format!("{step}: {reason}")));
         }
         again
     }
+}
 
-    /// Remembers how well the backend did.
-    fn note(&mut self, arm: &Arm, conduct: Conduct, step: &str) {
-        self.reasons.extend(conduct.reasons.iter().map(|reason| format!("{step}: {reason}")));
-        self.settings.entry(arm.name.clone()).or_default().extend(conduct.settings);
-        let worst = self.noise.entry(arm.name.clone()).or_default();
-        for (name, value) in conduct.noise {
-            let slot = worst.entry(name).or_insert(value);
-            *slot = slot.max(value);
-        }
+/// How many runs there are to be, and the seed of the first.
+fn runs_and_seed(options: &RunOptions, plan: &Plan) -> Result<(usize, u64)> {
+    let runs = options.runs.unwrap_or(plan.runs);
+    let seed = options.seed.unwrap_or(plan.seed);
+    match (1..=RUNS_MAX).contains(&runs) && seed.checked_add(runs as u64).is_some() {
+        true => Ok((runs, seed)),
+        false => Err(Error::Options(format!(
+            "{runs} runs from seed {seed} on are not possible; there are 1 to {RUNS_MAX}"
+        ))),
     }
 }
 

@@ -31,6 +31,11 @@ pub struct RunSamples {
 }
 
 impl Series {
+    /// Whether it has these labels, and maybe others.
+    pub(super) fn has(&self, labels: &Labels) -> bool {
+        labels.iter().all(|(name, value)| self.labels.get(name) == Some(value))
+    }
+
     /// All samples, run after run.
     pub fn all(&self) -> Vec<f64> {
         self.runs.values().flatten().copied().collect()

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Conditions, Known, Noise, Plan, RunSamples, Series, Statistic, Target};
+use super::{Conditions, Known, Noise, Plan, RunSamples, Series, Statistic, Target, grid};
 use crate::error::{Error, Result};
 use crate::figures::{self, Figure, Labels};
 
@@ -83,6 +83,12 @@ pub struct Judgement {
     pub ours: Option<f64>,
     /// The mean's 95 % interval; absent for one run, and where every sample counts.
     pub ci95: Option<[f64; 2]>,
+    /// In how many runs it was measured.
+    #[serde(default)]
+    pub runs: usize,
+    /// In how many it ought to have been.
+    #[serde(default)]
+    pub runs_due: usize,
     /// The judgement.
     pub outcome: Outcome,
 }
@@ -95,7 +101,7 @@ pub enum Outcome {
     Met,
     /// None of the interval does.
     Missed,
-    /// Some of it does, or there is only one run.
+    /// Some of it does, or there is only one run, or there are runs without the figure.
     Open,
     /// There is no such figure.
     NotMeasured,
@@ -182,19 +188,17 @@ pub(super) fn checks(plan: &Plan, samples: &RunSamples) -> Vec<Check> {
     plan.known.iter().map(|known| check(known.as_ref())).collect()
 }
 
-/// What became of every target of the plan, for each figure that it is about.
-pub(super) fn judgements(plan: &Plan, samples: &RunSamples) -> Vec<Judgement> {
+/// What became of every target of the plan, for each figure that it is about, after so many complete runs.
+pub(super) fn judgements(plan: &Plan, samples: &RunSamples, runs: usize) -> Vec<Judgement> {
     let mut judgements = Vec::new();
     for target in plan.targets.iter().map(|target| target.as_ref()) {
-        let has = |series: &&Series| {
-            let mut labels = target.labels.iter();
-            series.name == target.figure && labels.all(|(name, value)| series.labels.get(name) == Some(value))
-        };
-        let mut found = samples.all().iter().filter(has).peekable();
+        let is_judged = |series: &&Series| series.name == target.figure && series.has(&target.labels);
+        let mut found = samples.all().iter().filter(is_judged).peekable();
         if found.peek().is_none() {
-            judgements.push(target.judge(None));
+            judgements.push(target.judge(None, runs));
         }
-        judgements.extend(found.map(|series| target.judge(Some(series))));
+        let due = |series| grid::runs_due(plan, samples, series, runs);
+        judgements.extend(found.map(|series| target.judge(Some(series), due(series))));
     }
     judgements
 }
@@ -204,10 +208,18 @@ impl Target {
         self.at_most.is_none_or(|most| value <= most) && self.at_least.is_none_or(|least| value >= least)
     }
 
-    fn judge(&self, series: Option<&Series>) -> Judgement {
+    /// Judges a figure that was to be measured in so many runs.
+    fn judge(&self, series: Option<&Series>, runs_due: usize) -> Judgement {
         let (ours, ci95, outcome) = match self.always {
             true => self.judge_samples(&series.map(Series::all).unwrap_or_default()),
             false => self.judge_mean(series.and_then(Series::figure)),
+        };
+        let runs = series.map_or(0, |series| series.run_means().len());
+        // A run without the figure may be the one that does not keep the bound. What passed a limit has passed it.
+        let is_decided = (1..=runs).contains(&runs_due) || (self.always && outcome == Outcome::Missed);
+        let outcome = match outcome {
+            Outcome::Met | Outcome::Missed if !is_decided => Outcome::Open,
+            outcome => outcome,
         };
         Judgement {
             figure: self.figure.clone(),
@@ -218,6 +230,8 @@ impl Target {
             source: self.source.clone(),
             ours,
             ci95,
+            runs,
+            runs_due,
             outcome,
         }
     }

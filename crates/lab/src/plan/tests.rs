@@ -5,12 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use super::bulk::Begun;
 use super::parse::parse;
-use super::run::run_with;
 use super::wires::{Backend, Conduct, End, Wires};
 use super::*;
 use crate::emulator::KernelOptions;
 use crate::error::{Error, Result};
 use crate::figures::labels;
+
+mod resume;
 
 /// The smallest plan with everything in it; the wires do nothing, because the loopback has none.
 const SMALL: &str = r#"
@@ -269,6 +270,10 @@ impl Wires for LoopbackSockets {
     }
 }
 
+fn run_with(options: &RunOptions, backend: &mut dyn Backend) -> Result<Summary> {
+    super::run::run_with(options, backend, "0123abcd")
+}
+
 fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
     RunOptions {
         loaded,
@@ -313,6 +318,17 @@ fn arms_alternate_and_are_paired_by_seed() {
 }
 
 #[test]
+fn there_are_no_more_runs_than_a_plan_may_have() {
+    let dir = tempfile::tempdir().unwrap();
+    for runs in [0, 10_001, usize::MAX] {
+        let options = RunOptions { runs: Some(runs), ..options(small(&[]).unwrap(), dir.path()) };
+        let mut nowhere = Loopback { fails_after: Some(0), ..Loopback::default() };
+        let refused = run_with(&options, &mut nowhere).unwrap_err().to_string();
+        assert!(refused.contains("1 to 10000"), "{refused}");
+    }
+}
+
+#[test]
 fn arms_are_chosen_by_name() {
     let loaded = small(&[]).unwrap();
     let chosen = loaded.plan.with_arms(&["bulk".to_owned()]).unwrap();
@@ -325,6 +341,45 @@ fn arms_are_chosen_by_name() {
     assert_eq!(by_choice.plan.with_arms(&["probe".to_owned()]).unwrap().arms.len(), 1);
     let unknown = loaded.plan.with_arms(&["bulky".to_owned()]).unwrap_err().to_string();
     assert!(unknown.contains("no arm \"bulky\"; the plan has bulk, probe"), "{unknown}");
+}
+
+#[test]
+fn targets_stay_with_the_arms_that_they_are_about() {
+    let figures = |plan: &Plan| -> Vec<String> {
+        plan.targets.iter().map(|target| target.as_ref().figure.clone()).collect()
+    };
+    for shipped in shipped() {
+        let plan = Plan::load(shipped.name, &BTreeMap::new()).unwrap().plan;
+        let all: Vec<String> = plan.arms.iter().map(|arm| arm.as_ref().name.clone()).collect();
+        assert_eq!(figures(&plan.with_arms(&all).unwrap()), figures(&plan), "{}", plan.name);
+    }
+    let fidelity = Plan::load("utcp-fidelity", &BTreeMap::new()).unwrap().plan;
+    let both = ["goodput_over_linux", "share_beside_linux"];
+    assert_eq!(figures(&fidelity.with_arms(&[]).unwrap()), both);
+    assert_eq!(figures(&fidelity.with_arms(&["share".to_owned()]).unwrap()), both);
+    assert_eq!(figures(&fidelity.with_arms(&["linux-cubic-slow".to_owned()]).unwrap()), both[..1]);
+}
+
+#[test]
+fn what_no_arm_gives_is_kept_to_be_told() {
+    let strange = "[[known]]\nfigure = \"x\"\nlabels = { a = \"1\" }\nvalue = 1.0\nsource = \"us\"\n";
+    let loaded = parse("small.toml", &format!("{SMALL}{strange}"), &BTreeMap::new()).unwrap();
+    assert_eq!(loaded.plan.with_arms(&["bulk".to_owned()]).unwrap().known.len(), 1);
+}
+
+#[test]
+fn what_must_never_happen_is_judged_by_every_sample() {
+    for shipped in shipped() {
+        let plan = Plan::load(shipped.name, &BTreeMap::new()).unwrap().plan;
+        for target in plan.targets.iter().map(|target| target.as_ref()) {
+            let never = match &*target.figure {
+                "failures" => target.at_most == Some(0.0),
+                "circuits_left_pct" => target.at_least == Some(100.0),
+                _ => false,
+            };
+            assert!(target.always || !never, "{}: {}", plan.name, target.figure);
+        }
+    }
 }
 
 #[test]
@@ -379,27 +434,6 @@ fn an_interrupted_run_leaves_what_was_complete() {
 }
 
 #[test]
-fn runs_are_added_to_what_is_there() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut backend = Loopback { fails_after: Some(5), ..Loopback::default() };
-    run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
-    let mut backend = Loopback::default();
-    let more = RunOptions { resume: true, runs: Some(3), ..options(small(&[]).unwrap(), dir.path()) };
-    let summary = run_with(&more, &mut backend).unwrap();
-    assert!(summary.valid, "{:?}", summary.reasons);
-    assert_eq!((&*summary.seeds, summary.runs_wanted), (&[7, 8, 9][..], 3));
-    assert_eq!(backend.started.iter().map(|(_, seed)| *seed).collect::<Vec<_>>(), [8, 8, 8, 9, 9, 9]);
-    let delay = summary.figures.iter().find(|figure| figure.name == "delay_ms").unwrap();
-    assert_eq!(delay.n, 6000);
-    // As many as wanted are there already, and other values make another experiment.
-    let again = run_with(&more, &mut backend).unwrap();
-    assert_eq!((backend.started.len(), again.figures), (6, summary.figures));
-    let other = RunOptions { loaded: small(&[("\"2000\"", "\"1000\"")]).unwrap(), ..more };
-    let refused = run_with(&other, &mut backend).unwrap_err().to_string();
-    assert!(refused.contains("the plan or its values"), "{refused}");
-}
-
-#[test]
 fn where_nothing_can_be_run_nothing_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let mut backend = Loopback { fails_after: Some(0), ..Loopback::default() };
@@ -447,7 +481,7 @@ fn a_target_is_met_by_the_whole_interval_and_missed_by_none_of_it() {
         for (run, value) in runs.iter().enumerate() {
             samples.add(run, "x", &labels, "1", &[*value]);
         }
-        let judgements = summary::judgements(&loaded.plan, &samples);
+        let judgements = summary::judgements(&loaded.plan, &samples, runs.len());
         assert_eq!((judgements.len(), &judgements[0].labels), (2, &labels));
         assert_eq!(judgements[1].outcome, Outcome::NotMeasured);
         judgements[0].outcome
@@ -457,6 +491,9 @@ fn a_target_is_met_by_the_whole_interval_and_missed_by_none_of_it() {
     assert_eq!(judged(&[1.1, 1.11, 1.1]), Outcome::Missed);
     // One run has no interval.
     assert_eq!(judged(&[0.1]), Outcome::Open);
+    // A ratio over nothing is no number, and the other runs do not speak for that one.
+    assert_eq!(judged(&[0.8, 0.81, 0.8, f64::INFINITY]), Outcome::Open);
+    assert_eq!(judged(&[1.1, 1.11, 1.1, f64::INFINITY]), Outcome::Open);
 }
 
 #[test]
@@ -468,7 +505,7 @@ fn a_limit_is_kept_by_every_sample_or_missed() {
         for (run, values) in runs.iter().enumerate() {
             samples.add(run, "x", &crate::figures::Labels::new(), "cells", values);
         }
-        let judgement = summary::judgements(&loaded.plan, &samples).remove(0);
+        let judgement = summary::judgements(&loaded.plan, &samples, runs.len()).remove(0);
         (judgement.ours, judgement.outcome)
     };
     // The interval of the mean of these reaches beyond the limit; no sample does.
@@ -476,6 +513,9 @@ fn a_limit_is_kept_by_every_sample_or_missed() {
     assert_eq!(judged(&[&[15.0, 120.0]]), (Some(15.0), Outcome::Met));
     assert_eq!(judged(&[&[1.0, 161.0], &[100.0]]), (Some(1.0), Outcome::Missed));
     assert_eq!(judged(&[]), (None, Outcome::NotMeasured));
+    // In the second run nothing was measured: that leaves open what no other run decides.
+    assert_eq!(judged(&[&[100.0], &[]]), (Some(100.0), Outcome::Open));
+    assert_eq!(judged(&[&[161.0], &[]]), (Some(161.0), Outcome::Missed));
 }
 
 #[test]

@@ -99,12 +99,12 @@ const PHASE_ESTIMATE: Duration = Duration::from_secs(9);
 /// | `slowest_throughput_kb_s` | the least of those means | client's |
 /// | `open_ms` | the opening of a stream, for a probe or a download | client's |
 /// | `latency_ms` | a probe's answer, one way from the server to the client | client's |
-/// | `echo_ms` | a probe and its answer, one cell each | client's |
+/// | `echo_ms` | a probe and its answer, one cell each; of an echo that never came back, how long it had been on the way when it was no longer waited for, which is the least that it can have taken | client's |
 /// | `first_byte_ms` | a download's first byte, from the request for a stream on | client's |
 /// | `download_s`, `download_kb_s` | a download, from the request for a stream on | client's |
 /// | `overhead_ms`, `overhead_pct` | a probe beyond the delay of its path's wires there and back, a download's first byte beyond twice that, and the share of it | client's |
-/// | `failures` | how many probes, downloads or streams of one client failed | client's |
-/// | `echoes` | how many probes and echoes counted | client's |
+/// | `failures` | how many probes, echoes, downloads or streams of one client failed; of downloads also those that fail after the end, where they hung | client's |
+/// | `echoes` | how many probes and echoes came back | client's |
 /// | `echo_p90_ms`, `echo_excess_p90_ms` | the 90th percentile of `echo_ms` in the phase, and that without the delay of the path's wires | client's |
 /// | `echo_second_ms` | the mean `echo_ms` of what began in one second | client's |
 /// | `first_byte_p50_ms`, `first_byte_excess_ms` | the median of `first_byte_ms` in the phase, and that without two round trips over the path's wires | client's |
@@ -333,7 +333,7 @@ pub struct Phase {
     /// The longest wait for relays to reach each other over the arm's transport. Default: 60 s.
     #[serde(default = "pairs_max", deserialize_with = "parse::duration")]
     pub pairs_max: Duration,
-    /// Whether a client that gets nothing is a result. Otherwise the run is invalid. Default: no.
+    /// Whether a client that gets nothing is a result, and echoes that never come back are. Otherwise the run is invalid. Default: no.
     #[serde(default)]
     pub may_fail: bool,
 }
@@ -417,6 +417,11 @@ impl Tor {
 }
 
 impl TorArm {
+    /// Whether some phase is gone through by both.
+    pub(super) fn shares_a_phase(&self, other: &TorArm) -> bool {
+        self.phases.is_empty() || other.phases.is_empty() || self.phases.iter().any(|name| other.has(name))
+    }
+
     /// Whether it goes through the phase of this name.
     fn has(&self, phase: &str) -> bool {
         self.phases.is_empty() || self.phases.iter().any(|name| name == phase)

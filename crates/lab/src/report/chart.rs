@@ -8,8 +8,12 @@ use super::page::escape;
 pub(super) const SERIES_STYLES: usize = 8;
 
 const WIDTH: f64 = 760.0;
-/// Room for labels on the left of a chart of intervals.
+/// Room for labels on the left of a chart of intervals, where none is longer.
 const LABELS: f64 = 300.0;
+/// The most that a character of a label takes, on average.
+const CHARACTER: f64 = 7.0;
+/// From a label to the axis.
+const GAP: f64 = 10.0;
 const ROW: f64 = 22.0;
 const AXIS: f64 = 46.0;
 const RIGHT: f64 = 24.0;
@@ -152,9 +156,13 @@ fn round_step(raw: f64) -> f64 {
 pub(super) fn intervals(title: &str, unit: &str, rows: &[Row]) -> String {
     let values =
         rows.iter().flat_map(|row| row.ci95.into_iter().flatten().chain([row.mean]).chain(row.known));
-    let axis = Axis::over(values, LABELS, WIDTH - LABELS - RIGHT);
+    let longest = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
+    let labels = (longest as f64 * CHARACTER + GAP).max(LABELS);
+    // The chart becomes wider by what labels need beyond the usual.
+    let width = WIDTH + labels - LABELS;
+    let axis = Axis::over(values, labels, width - labels - RIGHT);
     let bottom = 8.0 + ROW * rows.len() as f64;
-    let mut svg = open(title, bottom + AXIS);
+    let mut svg = open(title, width, bottom + AXIS);
     axis.draw(&mut svg, 8.0, bottom, unit);
     for (number, row) in rows.iter().enumerate() {
         let y = 8.0 + ROW * (number as f64 + 0.5);
@@ -163,7 +171,7 @@ pub(super) fn intervals(title: &str, unit: &str, rows: &[Row]) -> String {
             &mut svg,
             format_args!(
                 r#"<text text-anchor="end" x="{:.1}" y="{:.1}">{}</text>"#,
-                LABELS - 10.0,
+                labels - GAP,
                 y + 4.0,
                 escape(&row.label)
             ),
@@ -200,7 +208,7 @@ pub(super) fn distributions(title: &str, unit: &str, curves: &[Curve]) -> String
     let axis = Axis::over(ends, left, WIDTH - left - RIGHT);
     let (top, bottom) = (8.0, 8.0 + PLOT_HEIGHT);
     let legend = 18.0 * curves.len() as f64;
-    let mut svg = open(title, bottom + AXIS + legend);
+    let mut svg = open(title, WIDTH, bottom + AXIS + legend);
     axis.draw(&mut svg, top, bottom, unit);
     let y = |p: f64| bottom - p * PLOT_HEIGHT;
     for p in [0.0, 0.25, 0.5, 0.75, 1.0] {
@@ -273,10 +281,10 @@ fn path(points: impl Iterator<Item = (f64, f64)>, axis: &Axis, y: impl Fn(f64) -
     if path.is_empty() { "M0 0".to_owned() } else { path }
 }
 
-fn open(title: &str, height: f64) -> String {
+fn open(title: &str, width: f64, height: f64) -> String {
     let title = escape(title);
     format!(
-        r#"<svg role="img" aria-label="{title}" viewBox="0 0 {WIDTH} {height:.0}"><title>{title}</title>"#
+        r#"<svg role="img" aria-label="{title}" viewBox="0 0 {width:.0} {height:.0}"><title>{title}</title>"#
     )
 }
 
@@ -298,6 +306,26 @@ mod tests {
         assert_eq!(ticks(&[0.0]), ["0.0", "0.2"]);
         assert_eq!(ticks(&[]).len(), 6);
         assert_eq!(ticks(&[-3.0, 3.0]).first().map(String::as_str), Some("-3"));
+    }
+
+    #[test]
+    fn no_label_is_cut_off() {
+        let chart = |length: usize| {
+            let row =
+                Row { label: "x".repeat(length), mean: 1.0, ci95: Some([0.5, 1.5]), known: None, series: 0 };
+            let svg = intervals("a", "ms", &[row]);
+            let number = |before: &str, after: &str| -> f64 {
+                let rest = svg.split_once(before).unwrap().1;
+                rest.split_once(after).unwrap().0.parse().unwrap()
+            };
+            let dot = number("class=\"dot f0\" cx=\"", "\"");
+            (number("text-anchor=\"end\" x=\"", "\""), dot, number("viewBox=\"0 0 ", " "))
+        };
+        let (short, long) = (chart(10), chart(90));
+        assert_eq!((short.0, short.2), (290.0, 760.0));
+        assert!(90.0 * 7.0 <= long.0, "{long:?}");
+        // The room for what is drawn stays what it was.
+        assert_eq!(long.2 - long.1, short.2 - short.1);
     }
 
     #[test]

@@ -153,7 +153,7 @@ fn targets(results: &[Results<'_>]) -> String {
     }
     let several = results.len() > 1;
     let mut html = "<h2>Targets</h2>\n<p class=\"soft\">Met when the whole 95 % interval keeps the bound, missed when none of \
-                    it does, otherwise open.</p>\n<div class=\"wide\"><table>\n<tr>"
+                    it does, otherwise open, as always where runs lack the figure.</p>\n<div class=\"wide\"><table>\n<tr>"
         .to_owned();
     html += if several { "<th>run</th>" } else { "" };
     html += "<th>figure</th><th>labels</th><th>source</th><th class=\"n\">ours [95 %]</th><th class=\"n\">to be</th><th></th></tr>\n";
@@ -180,10 +180,14 @@ fn targets(results: &[Results<'_>]) -> String {
     html + "</table></div>\n"
 }
 
-/// The value that is judged, with its interval.
+/// The value that is judged, with its interval, and in how many runs it was measured where that is not in all.
 pub(super) fn judged(target: &Judgement) -> String {
     let interval = target.ci95.map(|[low, high]| format!(" [{}, {}]", number(low), number(high)));
-    target.ours.map_or("nothing".to_owned(), number) + &interval.unwrap_or_default()
+    let Judgement { runs, runs_due, .. } = target;
+    let runs = (runs < runs_due).then(|| format!(" in {runs} of {runs_due} runs"));
+    target.ours.map_or("nothing".to_owned(), number)
+        + &interval.unwrap_or_default()
+        + &runs.unwrap_or_default()
 }
 
 /// The bounds of a target in words.

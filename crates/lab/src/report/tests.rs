@@ -37,6 +37,8 @@ fn stored(transports: &[&str]) -> Stored {
         source: "a & b".into(),
         ours: Some(52.5),
         ci95: Some([52.0, 53.0]),
+        runs: 2,
+        runs_due: 3,
         outcome: Outcome::Missed,
     };
     let summary = Summary {
@@ -110,6 +112,7 @@ fn a_report_is_well_formed_and_says_everything() {
         "not measured",
         "a &amp; b",
         "at most 40",
+        "52.50 [52.00, 53.00] in 2 of 3 runs",
         "missed",
         "0123abcd",
         "4, 5, 6 (3 of 3 runs)",

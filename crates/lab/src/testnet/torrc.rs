@@ -98,8 +98,10 @@ pub(super) fn relay(
         lines.extend(stock_only(dir));
     }
     let mut identity = or_port(&relay.nickname, addr);
-    if relay.torrc.iter().any(|line| line.starts_with("ORPort ")) {
-        identity.retain(|line| !line.starts_with("ORPort "));
+    for option in ["Address ", "ORPort "] {
+        if relay.torrc.iter().any(|line| line.starts_with(option)) {
+            identity.retain(|line| !line.starts_with(option));
+        }
     }
     lines.extend(identity);
     // It cannot test its own reachability before there are circuits to do it with.
@@ -108,7 +110,8 @@ pub(super) fn relay(
     lines.extend(relay.torrc.iter().cloned());
     let exit: &[&str] = if relay.exit {
         // Loopback is private, and a policy that accepts only 127.0.0.0/8 does not count as one.
-        &["ExitRelay 1", "ExitPolicyRejectPrivate 0", "ExitPolicy accept *:*"]
+        // An exit may hear of a new relay later than the client does, and would refuse its streams until then.
+        &["ExitRelay 1", "ExitPolicyRejectPrivate 0", "ExitPolicy accept *:*", "RefuseUnknownExits 0"]
     } else {
         &["ExitRelay 0", "ExitPolicy reject *:*"]
     };

@@ -5,10 +5,14 @@
 //!    left out.
 //! 2. Each message carries the time at which it was handed to the stream, and its echo tells how long it took.
 //! 3. After the stop nothing more leaves, and echoes that are on their way are waited for.
+//! 4. What has not come back by then counts as failed, one by one, and it is told how long it had been on the way: only
+//!    to leave it out would make a stream look the quicker the less comes back.
 //!
-//! A stream that breaks is opened again a second later. What had not come back by then counts as failed, one by one.
+//! A stream that breaks is opened again a second later; what was on the way then has not come back either.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +31,17 @@ const DRAIN_MAX: Duration = Duration::from_secs(5);
 const SLICE: Duration = Duration::from_millis(100);
 /// How long the client waits before it opens a broken stream again.
 const REOPEN: Duration = Duration::from_secs(1);
+
+/// When the messages left that have not come back, the oldest first. They come back in the order in which they left.
+#[derive(Default)]
+struct UnderWay(Mutex<VecDeque<u64>>);
+
+impl UnderWay {
+    /// Nothing panics while it holds the times.
+    fn lock(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// What an echoing client does.
 #[derive(Clone, Debug)]
@@ -70,32 +85,33 @@ fn echo_over(
     let transfer = |error| (Stage::Transfer, error);
     peer.send(b"ECHO\r\n\r\n").map_err(transfer)?;
     let mut writer = peer.try_clone().map_err(transfer)?;
-    let (sent, over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let mut came = 0;
-    let result = thread::scope(|scope| {
-        scope.spawn(|| write(&mut writer, options.every, stop, &sent, &over));
-        let result = read(peer.patient_for(SLICE), options.route.timeout, stop, &sent, &mut came, journal);
+    let (under_way, over) = (UnderWay::default(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| write(&mut writer, options.every, stop, &under_way, &over));
+        let result = read(peer.patient_for(SLICE), options.route.timeout, stop, &under_way, journal);
         over.store(true, Ordering::Relaxed);
-        result
-    });
-    for _ in came..sent.load(Ordering::Relaxed) {
-        journal.failed(Stage::Transfer, &closed("the echo"));
-    }
-    result.map_err(transfer)
+        // The writer may be long in ending, and nobody would read what comes back until then.
+        let lost = std::mem::take(&mut *under_way.lock());
+        for left_ns in lost {
+            journal.lost_echo(ms_between(left_ns, monotonic_ns()));
+        }
+        result.map_err(transfer)
+    })
 }
 
 /// Sends a message at each of its moments.
-fn write(writer: &mut Peer, every: Duration, stop: &Stop, sent: &AtomicU64, over: &AtomicBool) {
+fn write(writer: &mut Peer, every: Duration, stop: &Stop, under_way: &UnderWay, over: &AtomicBool) {
     let mut next = Instant::now();
     while !over.load(Ordering::Relaxed) && stop.sleep_until(next) {
         let mut message = [0; MESSAGE_BYTES];
-        message[..8].copy_from_slice(&monotonic_ns().to_be_bytes());
+        let now_ns = monotonic_ns();
+        message[..8].copy_from_slice(&now_ns.to_be_bytes());
+        under_way.lock().push_back(now_ns);
         writer.begin();
         if writer.send(&message).is_err() {
             // The reader notices that too.
             return;
         }
-        sent.fetch_add(1, Ordering::Relaxed);
         next += every;
         let now = Instant::now();
         if next < now {
@@ -109,8 +125,7 @@ fn read(
     mut peer: Peer,
     silence_max: Duration,
     stop: &Stop,
-    sent: &AtomicU64,
-    came: &mut u64,
+    under_way: &UnderWay,
     journal: &mut Journal<'_>,
 ) -> Result<()> {
     let mut message = [0; MESSAGE_BYTES];
@@ -120,7 +135,7 @@ fn read(
     loop {
         if stop.is_asked() {
             let since = *stopped.get_or_insert_with(Instant::now);
-            if *came >= sent.load(Ordering::Relaxed) || since.elapsed() > DRAIN_MAX {
+            if under_way.lock().is_empty() || since.elapsed() > DRAIN_MAX {
                 return Ok(());
             }
         }
@@ -134,7 +149,7 @@ fn read(
         last = Instant::now();
         if filled == MESSAGE_BYTES {
             filled = 0;
-            *came += 1;
+            under_way.lock().pop_front();
             let stamp = message.first_chunk().copied().map_or(0, u64::from_be_bytes);
             let echo_ms = ms_between(stamp, monotonic_ns());
             journal.sample("echo_ms", "ms", echo_ms);
@@ -148,6 +163,8 @@ fn read(
 mod tests {
     use super::*;
     use crate::traffic::{Failures, Server};
+    use std::io::Read;
+    use std::net::TcpListener;
 
     fn options(server: &Server) -> EchoOptions {
         let identity = Identity { label: "echo".into(), seed: 1, ..Identity::default() };
@@ -172,17 +189,51 @@ mod tests {
 
     #[test]
     fn what_did_not_come_back_has_failed() {
-        let server = Server::start().unwrap();
-        let options = options(&server);
-        let (stop, mut failures, mut server) = (Stop::default(), 0, Some(server));
-        run_echoes(&options, &stop, &mut |event| match event {
-            Event::Failure { .. } => {
-                failures += 1;
+        const TAKEN: usize = 5;
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let route = Route::direct(server.local_addr().unwrap().into());
+        let options = EchoOptions { route, ..options(&Server::start().unwrap()) };
+        let (stop, mut ages_ms) = (Stop::default(), Vec::new());
+        let report = thread::scope(|scope| {
+            scope.spawn(|| {
+                // It takes some messages, answers none and leaves: these at least are lost, however slow the machine is.
+                let mut taken = [0; b"ECHO\r\n\r\n".len() + TAKEN * MESSAGE_BYTES];
+                server.accept().unwrap().0.read_exact(&mut taken).unwrap();
+            });
+            run_echoes(&options, &stop, &mut |event| {
+                if let Event::EchoLost { age_ms, .. } = event {
+                    ages_ms.push(*age_ms);
+                    stop.ask();
+                }
+            })
+        });
+        assert!(ages_ms.len() >= TAKEN && ages_ms.is_sorted_by(|older, newer| older >= newer), "{ages_ms:?}");
+        assert_eq!(report.unwrap().failures["transfer: lost"], ages_ms.len() as u64);
+    }
+
+    #[test]
+    fn what_never_comes_back_is_told_with_its_age() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let route = Route::direct(silent.local_addr().unwrap().into());
+        let options = EchoOptions { route, ..options(&Server::start().unwrap()) };
+        let (stop, mut ages_ms) = (Stop::default(), Vec::new());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let stream = silent.accept().unwrap();
+                thread::sleep(Duration::from_millis(200));
                 stop.ask();
-            }
-            _ => drop(server.take()),
-        })
-        .unwrap();
-        assert!(failures > 0);
+                thread::sleep(DRAIN_MAX + Duration::from_secs(1));
+                drop(stream);
+            });
+            run_echoes(&options, &stop, &mut |event| {
+                let Event::EchoLost { age_ms, .. } = event else { panic!("{event:?}") };
+                ages_ms.push(*age_ms);
+            })
+            .unwrap();
+        });
+        // They were waited for after the stop, and the first had left long before it.
+        let drain_ms = DRAIN_MAX.as_secs_f64() * 1e3;
+        assert!(ages_ms.len() > 10 && ages_ms.iter().all(|age_ms| *age_ms >= drain_ms), "{ages_ms:?}");
+        assert!(ages_ms[0] >= drain_ms + 150.0, "{ages_ms:?}");
     }
 }

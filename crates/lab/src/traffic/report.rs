@@ -27,11 +27,13 @@ pub enum Event {
         /// Whether the stream was steady.
         steady: bool,
     },
-    /// What one second of a bulk stream brought.
+    /// What one second of a bulk stream brought, or when the program is stopped what has come since the last one.
     Second {
         /// The end of the second.
         t_s: f64,
-        /// Whether it counts: false before the measurement begins.
+        /// How long it was.
+        length_s: f64,
+        /// Whether it counts: false before the measurement begins, and for what is left at the end.
         measured: bool,
         /// Received in it, in units of 1000 bytes per second.
         throughput_kb_s: f64,
@@ -61,6 +63,13 @@ pub enum Event {
         t_s: f64,
         /// From the message to its coming back: one cell each way.
         echo_ms: f64,
+    },
+    /// An echo that had not come back when its stream ended, or when it was not waited for any longer.
+    EchoLost {
+        /// When that was.
+        t_s: f64,
+        /// How long the message had been on the way then.
+        age_ms: f64,
     },
     /// One download.
     Fetch {
@@ -222,6 +231,13 @@ impl<'a> Journal<'a> {
         *self.failures.entry(kind.clone()).or_default() += 1;
         let event = Event::Failure { t_s: self.t_s(), kind, error: error.to_string() };
         self.say(&event);
+    }
+
+    /// Counts an echo that did not come back, and tells how long it had been on the way.
+    pub(super) fn lost_echo(&mut self, age_ms: f64) {
+        self.left_out("transfer: lost");
+        let t_s = self.t_s();
+        self.say(&Event::EchoLost { t_s, age_ms });
     }
 
     /// Counts something left out.

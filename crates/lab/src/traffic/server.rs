@@ -21,7 +21,7 @@ use crate::socks::is_timeout;
 /// Streams served at once; what comes beyond is closed at once.
 const STREAMS_MAX: usize = 1024;
 /// Clients whose uploads are counted apart.
-const SINKS: usize = 64;
+pub(crate) const UPLOADS_MAX: usize = 64;
 
 /// A file server on loopback. Dropping it stops it and its streams.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ struct State {
     stop: AtomicBool,
     streams: AtomicUsize,
     /// Bytes discarded for each client that uploads.
-    sunk: [AtomicU64; SINKS],
+    sunk: [AtomicU64; UPLOADS_MAX],
 }
 
 impl Server {
@@ -61,7 +61,7 @@ impl Server {
         let state = Arc::new(State {
             stop: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
-            sunk: [const { AtomicU64::new(0) }; SINKS],
+            sunk: [const { AtomicU64::new(0) }; UPLOADS_MAX],
         });
         let shared = Arc::clone(&state);
         let acceptor = thread::spawn(move || accept(&listener, &shared));
@@ -154,7 +154,7 @@ impl Serving<'_> {
                 Err(_) => self.refuse(),
             },
             ["SINK", number] => match number.parse() {
-                Ok(number) if number < SINKS => self.sink(number, rest.len()),
+                Ok(number) if number < UPLOADS_MAX => self.sink(number, rest.len()),
                 _ => self.refuse(),
             },
             ["PLAY"] => match (content_length(&head), number_field(&head, "upload")) {

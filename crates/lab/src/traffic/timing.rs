@@ -7,7 +7,7 @@
 //! 3. Beside it, probes ask for a stream of their own, one at a time. Each sends a request of one
 //!    cell and gets one reading back. Its age is the latency of the thesis, one way from the server
 //!    to the client; `echo_ms` is both ways, `open_ms` what it took to get the stream.
-//! 4. Every second is told and forgotten.
+//! 4. Every second is told and forgotten, and so is what there is of one when the client is stopped.
 //!
 //! Pauses between probes are exponential ("sporadically", experiment 11), so that probes do not keep
 //! step with anything periodic. A bulk stream that breaks is opened again a second later; seconds
@@ -172,13 +172,14 @@ impl<'a> Ticker<'a> {
         }
         let mut measured_s = 0;
         for tick in 1.. {
-            if !self.listen_until(begun + SECOND * tick, heard, stop) {
-                return;
-            }
+            let is_whole = self.listen_until(begun + SECOND * tick, heard, stop);
             let now = Instant::now();
             let found = std::mem::take(&mut *lock(tally));
             if self.options.bulk {
-                self.second(&found, now - ticked);
+                self.second(&found, now - ticked, is_whole);
+            }
+            if !is_whole {
+                return;
             }
             ticked = now;
             if self.measuring.is_some() {
@@ -230,11 +231,13 @@ impl<'a> Ticker<'a> {
         self.journal.say(&Event::Probe { t_s, measured, open_ms, latency_ms, echo_ms });
     }
 
-    /// Tells a second of the bulk stream and looks whether the stream has become steady.
-    fn second(&mut self, found: &Tally, length: Duration) {
-        let throughput_kb_s = found.bytes as f64 / 1e3 / length.as_secs_f64();
+    /// Tells a second of the bulk stream, or what there is of one at the end, and looks whether the stream has become
+    /// steady.
+    fn second(&mut self, found: &Tally, length: Duration, is_whole: bool) {
+        let length_s = length.as_secs_f64();
+        let throughput_kb_s = found.bytes as f64 / 1e3 / length_s;
         let delay_ms = (found.delays > 0).then(|| found.delays_ms / found.delays as f64);
-        let measured = self.measuring.is_some();
+        let measured = self.measuring.is_some() && is_whole;
         if measured {
             self.journal.sample("throughput_kb_s", "kB/s", throughput_kb_s);
             if let Some(delay_ms) = delay_ms {
@@ -244,8 +247,8 @@ impl<'a> Ticker<'a> {
         let latency_ms = mean(&self.latencies_ms);
         self.latencies_ms.clear();
         let t_s = self.journal.t_s();
-        self.journal.say(&Event::Second { t_s, measured, throughput_kb_s, delay_ms, latency_ms });
-        if self.steady.push(delay_ms) && !measured {
+        self.journal.say(&Event::Second { t_s, length_s, measured, throughput_kb_s, delay_ms, latency_ms });
+        if is_whole && self.steady.push(delay_ms) && !measured {
             self.journal.steady_after_s = Some(t_s);
             self.measure(true);
         }

@@ -66,7 +66,7 @@ pub fn run_upload(
     Ok(journal.finish(stop))
 }
 
-/// Tells every second what came, until somebody asks for the end.
+/// Tells every second what came, until somebody asks for the end, and then what came since.
 fn tick(
     options: &UploadOptions,
     server: &Server,
@@ -79,20 +79,31 @@ fn tick(
     let (mut ticked, mut before) = (begun, sunk());
     let (mut steady, mut measured) = (Steady::default(), false);
     for second in 1.. {
-        if !stop.sleep_until(begun + SECOND * second) {
-            return;
-        }
+        let is_whole = stop.sleep_until(begun + SECOND * second);
         let (now, after) = (Instant::now(), sunk());
-        let throughput_kb_s = (after - before) as f64 / 1e3 / (now - ticked).as_secs_f64();
+        let length_s = (now - ticked).as_secs_f64();
+        let throughput_kb_s = (after - before) as f64 / 1e3 / length_s;
         (ticked, before) = (now, after);
         for (stage, error) in failures.try_iter() {
             journal.failed(stage, &error);
         }
         let t_s = journal.t_s();
-        if measured {
+        let counts = measured && is_whole;
+        if counts {
             journal.sample("throughput_kb_s", "KB/s", throughput_kb_s);
         }
-        journal.say(&Event::Second { t_s, measured, throughput_kb_s, delay_ms: None, latency_ms: None });
+        let (delay_ms, latency_ms) = (None, None);
+        journal.say(&Event::Second {
+            t_s,
+            length_s,
+            measured: counts,
+            throughput_kb_s,
+            delay_ms,
+            latency_ms,
+        });
+        if !is_whole {
+            return;
+        }
         let is_steady = steady.push((throughput_kb_s > 0.0).then_some(throughput_kb_s));
         if !measured && (is_steady || now - begun >= options.warmup_max) {
             measured = true;
@@ -162,16 +173,19 @@ mod tests {
     #[test]
     fn what_arrives_is_counted_by_second() {
         let server = Server::start().unwrap();
-        let (stop, mut seconds) = (Stop::default(), Vec::new());
+        let (stop, mut seconds, mut rest_s) = (Stop::default(), Vec::new(), 0.0);
         run_upload(&options(&server, 3), &server, &stop, &mut |event| {
-            if let Event::Second { throughput_kb_s, measured, .. } = event {
+            if let Event::Second { throughput_kb_s, measured, length_s, .. } = event {
                 seconds.push((*throughput_kb_s, *measured));
+                rest_s = *length_s;
                 if seconds.len() == 2 {
                     stop.ask();
                 }
             }
         })
         .unwrap();
+        // What came since the last second is told too, and is no sample.
+        assert!(rest_s < 0.5 && seconds.pop().is_some_and(|(_, measured)| !measured), "{rest_s}");
         // A loopback is quick; the first second is the warm-up.
         assert!(seconds.iter().all(|(kb_s, _)| *kb_s > 1000.0), "{seconds:?}");
         assert_eq!([seconds[0].1, seconds[1].1], [false, true]);

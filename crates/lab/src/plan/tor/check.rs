@@ -10,6 +10,7 @@ use super::network::{AUTHORITIES, can_become, directions, host_names, hosts};
 use super::{Bottleneck, Client, FIGURES, Flow, Phase, Relay, Tor, TorArm, Traffic, WireGroup, WirePair};
 
 use crate::emulator::AttackOptions;
+use crate::traffic::UPLOADS_MAX;
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Longest nickname (dir-spec 2.1.1).
@@ -76,7 +77,8 @@ pub(in crate::plan) fn check(tor: &Tor) -> Result<(), Fault> {
         checked.map_err(|what| (Some(bottleneck.span().start), what))?;
     }
     for phase in &tor.phases {
-        let checked = check_phase(phase.as_ref(), &actors, &relays);
+        let checked =
+            check_phase(phase.as_ref(), &actors, &relays).and_then(|()| check_uploads(tor, phase.as_ref()));
         checked.map_err(|what| (Some(phase.span().start), what))?;
     }
     Ok(())
@@ -203,6 +205,21 @@ fn check_traffic(program: &Traffic, times: usize) -> Result<(), String> {
         Traffic::Fetch { size: [_, u64::MAX], .. } => Err("nobody can download that much".into()),
         Traffic::Echo { every } if every < ECHO_MIN => Err("echoes are at least a millisecond apart".into()),
         _ => Ok(()),
+    }
+}
+
+/// Checks that whoever counts uploads can tell those of a phase apart.
+fn check_uploads(tor: &Tor, phase: &Phase) -> Result<(), String> {
+    let clients = tor.clients.iter().map(Spanned::as_ref);
+    let clients = clients.map(|client| (&client.name, &client.program, client.circuits));
+    let flows = tor.flows.iter().map(Spanned::as_ref);
+    let flows = flows.map(|flow| (&flow.name, &flow.program, flow.connections));
+    let uploads = |(name, program, times): (&String, &Traffic, usize)| {
+        (phase.has(name) && matches!(program, Traffic::Upload {})).then_some(times)
+    };
+    match clients.chain(flows).filter_map(uploads).sum() {
+        0..=UPLOADS_MAX => Ok(()),
+        count => Err(format!("{count} uploads in one phase; possible are {UPLOADS_MAX}")),
     }
 }
 

@@ -190,6 +190,7 @@ mod tests {
         let window = Window { opens, closes: at(2.0) };
         let second = Event::Second {
             t_s: 0.0,
+            length_s: 1.0,
             measured: true,
             throughput_kb_s: 249.0,
             delay_ms: None,

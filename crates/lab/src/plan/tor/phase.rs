@@ -59,6 +59,19 @@ struct Played {
     after: Costs,
 }
 
+/// Numbers the uploads of a phase, of which servers count few.
+#[derive(Default)]
+struct Uploads(usize);
+
+impl Uploads {
+    /// The number of a program's upload; it means nothing to others.
+    fn number(&mut self, program: &Traffic) -> usize {
+        let number = self.0;
+        self.0 += usize::from(matches!(program, Traffic::Upload {}));
+        number
+    }
+}
+
 /// What has been spent so far.
 struct Costs {
     /// By the relays, in their order.
@@ -100,10 +113,10 @@ impl Stage<'_> {
             share.map(|share| one("transport_cells_share", "1", share)).into_iter().collect();
         samples.extend(pairs_s.map(|pairs_s| one("pairs_s", "s", pairs_s)));
         samples.extend(carried::figures(self.tor, &told_before, &told_after));
-        let (told, silent) = self.told(&actors, &played);
+        let (told, wrong) = self.told(&actors, &played);
         samples.extend(told);
-        let fault = |name: String| format!("{name} got nothing in phase {}", phase.name);
-        faults.extend(silent.into_iter().filter(|_| !phase.may_fail).map(fault));
+        let fault = |what: String| format!("{what} in phase {}", phase.name);
+        faults.extend(wrong.into_iter().filter(|_| !phase.may_fail).map(fault));
         samples.push(one("circuits_left_pct", "%", left_pct));
         samples.extend(self.costs(phase, &played));
         let names: Vec<&str> = actors.iter().map(|actor| actor.name).collect();
@@ -134,6 +147,7 @@ impl Stage<'_> {
         open: &[Open<'_>],
     ) -> Result<Vec<Actor<'b>>> {
         let mut actors = Vec::new();
+        let mut uploads = Uploads::default();
         for (number, ((.., client), open)) in clients.iter().zip(open).enumerate() {
             let server = self.servers.of(self.tor, phase, client)?;
             let route = Route {
@@ -145,7 +159,8 @@ impl Stage<'_> {
             // Without the arm's name: arms of one run draw the same pauses and sizes.
             let copy = clients[..number].iter().filter(|(.., other)| other.name == client.name).count();
             let label = format!("{} {}{}", phase.name, client.name, copy_name(copy));
-            let job = self.job(phase, &client.name, &client.program, route, label, (server, number));
+            let place = (server, uploads.number(&client.program));
+            let job = self.job(phase, &client.name, &client.program, route, label, place);
             let round_trip_ms = network::round_trip_ms(self.tor, self.arm, phase, client);
             actors.push(Actor { name: &client.name, labels: &client.labels, round_trip_ms, job });
         }
@@ -156,7 +171,8 @@ impl Stage<'_> {
                 let route =
                     Route { timeout: timeout(&flow.program), ..Route::direct(Target::Addr(server.addr())) };
                 let label = format!("{} {}{}", phase.name, flow.name, copy_name(number));
-                let job = self.job(phase, &flow.from, &flow.program, route, label, (server, actors.len()));
+                let place = (server, uploads.number(&flow.program));
+                let job = self.job(phase, &flow.from, &flow.program, route, label, place);
                 actors.push(Actor { name: &flow.name, labels: &flow.labels, round_trip_ms, job });
             }
         }
@@ -176,7 +192,7 @@ impl Stage<'_> {
         Job { host, traffic, route, identity, server, number, steady_max: phase.steady_max }
     }
 
-    /// The figures of what was told, and the names of those who got nothing.
+    /// The figures of what was told, and what is wrong with them where nothing may fail.
     fn told(&self, actors: &[Actor<'_>], played: &Played) -> (Vec<Sampled>, Vec<String>) {
         let members = actors.iter().zip(&played.logs).map(|(actor, log)| Member {
             name: actor.name,
@@ -186,13 +202,13 @@ impl Stage<'_> {
             round_trip_ms: actor.round_trip_ms,
         });
         let groups = streams::groups(members);
-        let (mut samples, mut silent) = (streams::fairness(&groups, played.window), Vec::new());
+        let (mut samples, mut faults) = (streams::fairness(&groups, played.window), Vec::new());
         for group in &groups {
-            let (sampled, names) = group.figures(played.window);
+            let (sampled, wrong) = group.figures(played.window);
             samples.extend(sampled);
-            silent.extend(names);
+            faults.extend(wrong);
         }
-        (samples, silent)
+        (samples, faults)
     }
 
     fn run(&self, phase: &Phase, jobs: &[&Job<'_>], on_step: &mut dyn FnMut(&str)) -> Result<Played> {
@@ -320,4 +336,19 @@ pub(super) fn keep(phase: &Phase, samples: Vec<Sampled>) -> Vec<Sampled> {
         Some(Sampled { name, labels, ..sampled })
     };
     samples.into_iter().filter_map(keep).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uploads_alone_are_numbered() {
+        let bulk = Traffic::Bulk { limit_kb_s: 0, reads_for: Duration::ZERO };
+        let mut uploads = Uploads::default();
+        let mut number = |program: &Traffic| uploads.number(program);
+        assert_eq!(number(&Traffic::Upload {}), 0);
+        (0..100).for_each(|_| assert_eq!(number(&bulk), 1));
+        assert_eq!([number(&Traffic::Upload {}), number(&Traffic::Upload {})], [1, 2]);
+    }
 }

@@ -1,6 +1,6 @@
 //! From what clients told to the figures of a phase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::programs::Log;
@@ -22,10 +22,9 @@ impl Window {
         told.checked_sub(lasted).is_some_and(|begun| self.opens <= begun && begun < self.closes)
     }
 
-    /// Whether a second that ended then is for its greater part inside.
-    fn has_second(self, told: Instant) -> bool {
-        let half = Duration::from_millis(500);
-        self.opens + half <= told && told < self.closes + half
+    /// Whether the greater part of a second lies inside, which ended then and of which so much is told.
+    fn has_second(self, told: Instant, length_s: f64) -> bool {
+        self.share_s(told, length_s) >= 0.5
     }
 
     /// How long it is open, in seconds.
@@ -69,26 +68,31 @@ pub(super) fn groups<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Group
 }
 
 impl Group<'_> {
-    /// The figures of a phase, and the names of clients that got nothing.
+    /// The figures of a phase, and what is wrong with them where nothing may fail.
     pub(super) fn figures(&self, window: Window) -> (Vec<Sampled>, Vec<String>) {
         let mut figures = Figures::default();
         let mut seconds: Vec<Vec<f64>> = Vec::new();
-        let mut silent = Vec::new();
+        let mut silent = BTreeSet::new();
+        let mut lost: BTreeMap<&str, usize> = BTreeMap::new();
         let mut received_kb = 0.0;
         for Member { name, program, log, round_trip_ms, .. } in &self.members {
-            let is_echo = matches!(program, Traffic::Echo { .. });
+            // None begins after the end, but one that hangs fails minutes later.
+            let fetches = matches!(program, Traffic::Fetch { .. });
             let mut streamed = Vec::new();
             let mut failures = 0.0;
             let mut got = false;
             for (told, event) in log.iter() {
                 match *event {
-                    Event::Second { throughput_kb_s, .. } if window.has_second(*told) => {
+                    Event::Second { throughput_kb_s, length_s, .. } if window.has_second(*told, length_s) => {
                         got |= throughput_kb_s > 0.0;
                         streamed.push(throughput_kb_s);
                     }
-                    // What never came back is told only after the end.
-                    Event::Failure { .. } if window.opens <= *told && (is_echo || *told < window.closes) => {
+                    Event::Failure { .. } if window.opens <= *told && (fetches || *told < window.closes) => {
                         failures += 1.0;
+                    }
+                    Event::EchoLost { age_ms, .. } if window.counts(*told, age_ms / 1e3) => {
+                        failures += 1.0;
+                        figures.add_echo(window, *told, age_ms, *round_trip_ms);
                     }
                     ref event => got |= figures.add(window, *told, event, *round_trip_ms),
                 }
@@ -98,24 +102,46 @@ impl Group<'_> {
             if program.streams() {
                 seconds.push(streamed);
             }
-            if !got && !program.stalls() && silent.last().is_none_or(|last| last != name) {
-                silent.push((*name).to_owned());
+            if !got && !program.stalls() {
+                silent.insert(*name);
             }
+            *lost.entry(name).or_default() += echoes_gone(log, window);
         }
         figures.add_streams(&seconds);
         if received_kb > 0.0 {
             figures.push("received_kb_s", "KB/s", received_kb / window.length_s());
         }
         figures.add_quantiles();
-        (figures.into_samples(self.labels), silent)
+        let lost = lost.into_iter().filter(|(_, count)| *count > 0);
+        let faults = silent.into_iter().map(|name| format!("{name} got nothing"));
+        let faults =
+            faults.chain(lost.map(|(name, count)| format!("echoes of {name} never came back: {count}")));
+        (figures.into_samples(self.labels), faults.collect())
     }
+}
+
+/// How many echoes will not come back. Of those that were waited for until after the end, some may be under way still: they are
+/// not older than others were that came back.
+fn echoes_gone(log: &Log, window: Window) -> usize {
+    let came = log.iter().filter_map(|(_, event)| match event {
+        Event::Echo { echo_ms, .. } => Some(*echo_ms),
+        _ => None,
+    });
+    let slowest_ms = came.fold(0.0, f64::max);
+    let is_gone = |(told, event): &&(Instant, Event)| match *event {
+        Event::EchoLost { age_ms, .. } => {
+            window.counts(*told, age_ms / 1e3) && (*told < window.closes || age_ms > slowest_ms)
+        }
+        _ => false,
+    };
+    log.iter().filter(is_gone).count()
 }
 
 /// What one circuit or connection received while the window was open, in 1000 bytes. A download counts as if it had come
 /// evenly from its first byte on.
 pub(super) fn received_kb(log: &Log, window: Window) -> f64 {
     let of = |(told, event): &(Instant, Event)| match *event {
-        Event::Second { throughput_kb_s, .. } => throughput_kb_s * window.share_s(*told, 1.0),
+        Event::Second { throughput_kb_s, length_s, .. } => throughput_kb_s * window.share_s(*told, length_s),
         Event::Fetch { bytes, first_byte_ms, download_s, .. } => {
             let came_s = (download_s - first_byte_ms / 1e3).max(1e-6);
             bytes as f64 / 1e3 * window.share_s(*told, came_s) / came_s
@@ -154,6 +180,8 @@ pub(super) fn fairness(groups: &[Group<'_>], window: Window) -> Vec<Sampled> {
 struct Figures {
     /// Samples by the name of their figure, each with its unit.
     by_name: BTreeMap<&'static str, (&'static str, Vec<f64>)>,
+    /// How many came back.
+    echoes: usize,
     echo_excesses_ms: Vec<f64>,
     first_byte_excesses_ms: Vec<f64>,
     /// By the second of the window in which they began.
@@ -173,10 +201,12 @@ impl Figures {
             {
                 self.push("open_ms", "ms", open_ms);
                 self.push("latency_ms", "ms", latency_ms);
+                self.echoes += 1;
                 self.add_echo(window, told, echo_ms, round_trip_ms);
                 true
             }
             Event::Echo { echo_ms, .. } if window.counts(told, echo_ms / 1e3) => {
+                self.echoes += 1;
                 self.add_echo(window, told, echo_ms, round_trip_ms);
                 true
             }
@@ -196,6 +226,7 @@ impl Figures {
         }
     }
 
+    /// Takes the time of an echo, or the least that it can have been of one that did not come back.
     fn add_echo(&mut self, window: Window, told: Instant, echo_ms: f64, round_trip_ms: f64) {
         self.push("echo_ms", "ms", echo_ms);
         self.add_overhead(echo_ms, round_trip_ms);
@@ -215,8 +246,8 @@ impl Figures {
             self.push_quantile(samples.unwrap_or_default(), q, to);
         }
         let echoes = std::mem::take(&mut self.echo_excesses_ms);
-        if !echoes.is_empty() {
-            self.push("echoes", "1", echoes.len() as f64);
+        if self.echoes > 0 {
+            self.push("echoes", "1", self.echoes as f64);
         }
         self.push_quantile(echoes, 0.9, "echo_excess_p90_ms");
         let first_bytes = std::mem::take(&mut self.first_byte_excesses_ms);
@@ -290,7 +321,12 @@ mod tests {
     }
 
     fn second(throughput_kb_s: f64) -> Event {
-        Event::Second { t_s: 0.0, measured: false, throughput_kb_s, delay_ms: None, latency_ms: None }
+        part(throughput_kb_s, 1.0)
+    }
+
+    fn part(throughput_kb_s: f64, length_s: f64) -> Event {
+        let (t_s, measured, delay_ms, latency_ms) = (0.0, false, None, None);
+        Event::Second { t_s, length_s, measured, throughput_kb_s, delay_ms, latency_ms }
     }
 
     fn values<'a>(samples: &'a [Sampled], name: &str) -> &'a [f64] {
@@ -308,13 +344,29 @@ mod tests {
         };
         let (one, two) = (client("one", BULK), client("two", Traffic::Upload {}));
         let logs = [log(0.1, 1.0), log(-0.3, 100.0)];
-        let (samples, silent) = figures(&[&one, &two], &logs, window);
+        let (samples, faults) = figures(&[&one, &two], &logs, window);
         // Of the first stream the seconds that end at 11.1 and 12.1 count, of the other those at 10.7 and 11.7.
         assert_eq!(values(&samples, "throughput_kb_s"), [1111.0, 1212.0]);
         assert_eq!(values(&samples, "circuit_throughput_kb_s"), [11.5, 1150.0]);
         assert_eq!(values(&samples, "slowest_throughput_kb_s"), [11.5]);
         assert_eq!(values(&samples, "failures"), [0.0, 0.0]);
-        assert_eq!((silent.len(), &samples[0].labels), (0, &one.labels));
+        assert_eq!((faults.len(), &samples[0].labels), (0, &one.labels));
+    }
+
+    #[test]
+    fn the_last_part_of_a_second_counts_for_what_it_is() {
+        let start = Instant::now();
+        let at = |s: f64| start + Duration::from_secs_f64(s);
+        let window = Window { opens: at(10.0), closes: at(20.0) };
+        let one = client("one", BULK);
+        for rest_s in [0.25, 0.5, 0.75] {
+            let log = (1..=20).map(|n| (at(f64::from(n) - rest_s), second(300.0)));
+            let log: Log = log.chain([(at(20.0), part(300.0, rest_s))]).collect();
+            let (samples, _) = figures(&[&one], &[log], window);
+            assert!((values(&samples, "received_kb_s")[0] - 300.0).abs() < 1e-6, "{rest_s}: {samples:?}");
+            let seconds = values(&samples, "throughput_kb_s");
+            assert!(seconds.len() >= 10 && seconds.iter().all(|kb_s| *kb_s == 300.0), "{seconds:?}");
+        }
     }
 
     #[test]
@@ -344,15 +396,34 @@ mod tests {
             (at(13.0), failure),
         ];
         let logs = [log];
-        let (samples, silent) = figures(&[&web], &logs, window);
+        let (samples, faults) = figures(&[&web], &logs, window);
         assert_eq!(values(&samples, "first_byte_ms"), [2.0, 3.0]);
         assert_eq!(values(&samples, "overhead_ms"), [1.5, 2.5, 499.75]);
         assert_eq!(values(&samples, "overhead_pct")[0], 75.0);
         assert_eq!(values(&samples, "download_kb_s"), [1000.0, 1000.0]);
-        assert_eq!((values(&samples, "echo_ms").len(), values(&samples, "failures")), (1, &[1.0][..]));
-        assert!(silent.is_empty());
-        let (samples, silent) = figures(&[&web], &[Log::new()], window);
-        assert_eq!((values(&samples, "first_byte_ms").len(), silent), (0, vec!["web".to_owned()]));
+        assert_eq!((values(&samples, "echo_ms").len(), values(&samples, "failures")), (1, &[2.0][..]));
+        assert!(faults.is_empty());
+        let (samples, faults) = figures(&[&web], &[Log::new()], window);
+        assert_eq!(
+            (values(&samples, "first_byte_ms").len(), faults),
+            (0, vec!["web got nothing".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_download_that_hangs_has_failed() {
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        let window = Window { opens: at(10), closes: at(12) };
+        let failure = Event::Failure { t_s: 0.0, kind: "transfer: timeout".into(), error: String::new() };
+        let failures = |program: Traffic| {
+            let log: Log = vec![(at(12 + 300), failure.clone())];
+            let (samples, _) = figures(&[&client("one", program)], &[log], window);
+            values(&samples, "failures").to_vec()
+        };
+        assert_eq!(failures(Traffic::Fetch { size: [1, 1], pause: [Duration::ZERO; 2] }), [1.0]);
+        // What happens to a stream while downloads are waited for is not the phase's.
+        assert_eq!(failures(BULK), [0.0]);
     }
 
     #[test]
@@ -361,18 +432,42 @@ mod tests {
         let at = |ms: u64| start + Duration::from_millis(ms);
         let window = Window { opens: at(10_000), closes: at(12_000) };
         let echo = |echo_ms: f64| Event::Echo { t_s: 0.0, echo_ms };
-        let failure = Event::Failure { t_s: 0.0, kind: "transfer: closed".into(), error: String::new() };
         let echoing = client("echo", Traffic::Echo { every: Duration::from_millis(20) });
         let mut log: Log = (0..10).map(|n| (at(10_200 + n), echo(100.0 + n as f64))).collect();
-        log.extend([(at(11_500), echo(200.0)), (at(10_050), echo(100.0)), (at(15_000), failure)]);
+        log.extend([(at(11_500), echo(200.0)), (at(10_050), echo(100.0))]);
         let logs = [log];
-        let (samples, silent) = figures(&[&echoing], &logs, window);
-        assert_eq!((values(&samples, "echoes"), silent.len()), (&[11.0][..], 0));
+        let (samples, faults) = figures(&[&echoing], &logs, window);
+        assert_eq!((values(&samples, "echoes"), faults.len()), (&[11.0][..], 0));
         assert_eq!(values(&samples, "echo_p90_ms"), [109.0]);
         assert_eq!(values(&samples, "echo_excess_p90_ms"), [108.75]);
         assert_eq!(values(&samples, "echo_second_ms"), [104.5, 200.0]);
-        // An echo that never came back is told after the end, and counts all the same.
-        assert_eq!(values(&samples, "failures"), [1.0]);
+        assert_eq!(values(&samples, "failures"), [0.0]);
+    }
+
+    #[test]
+    fn echoes_that_never_came_back_have_been_long_on_the_way() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let window = Window { opens: at(10_000), closes: at(12_000) };
+        let lost =
+            |left: u64, told: u64| (at(told), Event::EchoLost { t_s: 0.0, age_ms: (told - left) as f64 });
+        let came =
+            |left: u64, echo_ms: u64| (at(left + echo_ms), Event::Echo { t_s: 0.0, echo_ms: echo_ms as f64 });
+        let echoing = client("echo", Traffic::Echo { every: Duration::from_millis(20) });
+        let mut log: Log = (0..10).map(|n| came(10_000 + 20 * n, 100)).collect();
+        log.extend((10..100).map(|n| lost(10_000 + 20 * n, 17_000)));
+        let (samples, faults) = figures(&[&echoing], &[log], window);
+        // The oldest had been on the way for 6.8 s.
+        assert!(values(&samples, "echo_p90_ms")[0] > 6000.0, "{samples:?}");
+        assert!(values(&samples, "echo_excess_p90_ms")[0] > 6000.0);
+        assert_eq!((values(&samples, "echoes"), values(&samples, "failures")), (&[10.0][..], &[90.0][..]));
+        assert_eq!(faults, ["echoes of echo never came back: 90"]);
+
+        // Where echoes take six seconds, the last are under way still. A stream that breaks brings nothing more.
+        let slow = vec![came(10_900, 6100), lost(11_000, 17_000)];
+        assert_eq!(figures(&[&echoing], &[slow], window).1, Vec::<String>::new());
+        let broken = vec![came(10_000, 500), lost(11_400, 11_500), lost(9000, 11_500)];
+        assert_eq!(figures(&[&echoing], &[broken], window).1, ["echoes of echo never came back: 1"]);
     }
 
     #[test]

@@ -150,6 +150,12 @@ fn bad_networks_are_refused_with_one_sentence_and_the_line() {
         ),
         (("\"Log debug stdout\"", "\"\""), 34, "no line for a torrc"),
         (("[[arm]]", "[[arm]]\nrepeat = true"), 34, "is not repeated"),
+        (
+            ("[[arm]]", "[[arm]]\nname = \"quic\"\ntor = { transport = \"quic\" }\n[[arm]]"),
+            37,
+            "arm \"quic\" has the same labels and a phase in common",
+        ),
+        (("program = { upload = {} }", "program = { upload = {} }\ncircuits = 65"), 31, "65 uploads"),
     ] {
         let error = small(change).unwrap_err().to_string();
         let place = format!("small.toml:{line}: ");

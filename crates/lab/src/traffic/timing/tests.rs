@@ -67,6 +67,26 @@ fn an_unlimited_stream_is_fast_and_a_stop_ends_it() {
 }
 
 #[test]
+fn what_is_left_of_a_second_at_the_stop_is_told_with_its_length() {
+    let server = Server::start().unwrap();
+    let options = TimingOptions { probe_pause: None, ..options(&server) };
+    let (stop, mut seconds) = (Stop::default(), Vec::new());
+    let report = thread::scope(|scope| {
+        scope.spawn(|| stop.sleep_until(Instant::now() + Duration::from_millis(1500)).then(|| stop.ask()));
+        run_timing(&options, &stop, &mut |event| {
+            if let Event::Second { length_s, throughput_kb_s, measured, .. } = event {
+                assert!(*throughput_kb_s > 1000.0);
+                seconds.push((*length_s, *measured));
+            }
+        })
+    });
+    let (lengths_s, measured): (Vec<f64>, Vec<bool>) = seconds.into_iter().unzip();
+    assert_eq!(measured, [false, false]);
+    assert!((0.05..0.95).contains(&lengths_s[1]), "{lengths_s:?}");
+    assert!((lengths_s.iter().sum::<f64>() - report.unwrap().seconds).abs() < 0.1, "{lengths_s:?}");
+}
+
+#[test]
 fn a_server_that_goes_is_counted_and_its_seconds_are_zero() {
     let server = Server::start().unwrap();
     let options = options(&server);
