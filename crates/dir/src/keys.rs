@@ -19,7 +19,6 @@ mod ed25519;
 mod error;
 mod onion;
 mod rsa_file;
-mod state;
 mod tagged;
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -33,10 +32,9 @@ use tor_llcrypto::pk::{ed25519::ExpandedKeypair, rsa};
 pub use ed25519::SigningRenewal;
 pub use error::KeyError;
 pub use onion::{NtorKey, OnionKeyLifetimes};
-pub use state::last_rotated_onion_key;
 pub use tagged::Tagged;
 
-use crate::disk;
+use crate::{disk, state};
 use ed25519::Ed25519Keys;
 use onion::OnionKeys;
 
@@ -112,7 +110,7 @@ impl RelayKeys {
         }
         let rsa_identity = rsa_file::load_or_create(&directory.join("secret_id_key"), rng)?;
         let ed25519 = Ed25519Keys::load_or_create(&directory, &options, now_unix_s, rng)?;
-        let state = options.data_directory.join("state");
+        let state = state::path(&options.data_directory);
         let onion = OnionKeys::load_or_create(&directory, &state, now_unix_s, rng)?;
         let keys = RelayKeys { options, rsa_identity, ed25519, onion };
         keys.write_fingerprints()?;
@@ -122,7 +120,7 @@ impl RelayKeys {
     /// Renews what is due. To be called about once an hour and after the clock was set.
     pub fn renew(&mut self, now_unix_s: u64, lifetimes: OnionKeyLifetimes, rng: &mut Rng) -> Renewal {
         let directory = self.options.keys();
-        let state = self.options.data_directory.join("state");
+        let state = state::path(&self.options.data_directory);
         Renewal {
             signing: self.ed25519.renew(&directory, &self.options, now_unix_s, rng),
             onion_rotated: self.onion.rotate_if_due(&directory, &state, now_unix_s, lifetimes, rng),

@@ -2,6 +2,7 @@
 //!
 //! - [`keys`] reads, makes and renews the relay's keys in stock Tor's own files.
 //! - [`certs`] makes what a channel's CERTS cell carries and verifies a peer's.
+//! - [`bandwidth`] remembers what the relay has been seen to carry.
 //! - [`descriptor`] writes and signs the router descriptor; [`publish`] says when and sends it.
 //! - [`consensus`] fetches, verifies and keeps the network's consensus.
 //! - [`authority`] reads the `DirAuthority` lines that name whom to believe.
@@ -10,6 +11,7 @@
 //! its own. Time comes in as seconds since 1970 and randomness as a generator.
 
 pub mod authority;
+pub mod bandwidth;
 pub mod certs;
 pub mod consensus;
 pub mod descriptor;
@@ -20,3 +22,4 @@ pub mod publish;
 mod disk;
 mod entropy;
 mod iso_time;
+mod state;

@@ -9,11 +9,12 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
+use heddle_dir::bandwidth::BandwidthHistory;
 use heddle_dir::keys::{
     DataDirectoryLock, KeyError, KeyOptions, OnionKeyLifetimes, RelayKeys, SigningRenewal,
 };
 use heddle_proto::rng::{Rng, Seed};
-use stock::{Scratch, list_fingerprint};
+use stock::{Scratch, list_fingerprint, start_and_stop};
 
 const DAY_S: u64 = 86_400;
 
@@ -75,6 +76,24 @@ fn heddle_takes_up_what_stock_tor_made() {
     }
     load(scratch.path(), now_unix_s(), 3).unwrap();
     assert_eq!(files.map(|name| fs::read(scratch.path().join(name)).unwrap()), shown);
+}
+
+#[test]
+fn what_was_carried_goes_to_stock_tor_and_back() {
+    let scratch = Scratch::new("history");
+    load(scratch.path(), now_unix_s(), 9).unwrap();
+    let start = now_unix_s() - 3600;
+    let mut history = BandwidthHistory::new(start);
+    for second in 1..=60 {
+        history.sample(start + second, 102_400 * second, 204_800 * second);
+    }
+    history.save(scratch.path()).unwrap();
+
+    start_and_stop(scratch.path());
+    let state = fs::read_to_string(scratch.path().join("state")).unwrap();
+    assert!(state.contains("TorVersion Tor 0.4"), "stock tor wrote it: {state}");
+    let back = BandwidthHistory::load(scratch.path(), now_unix_s()).unwrap();
+    assert_eq!((back.observed(), history.observed()), (102_400, 102_400), "{state}");
 }
 
 #[test]

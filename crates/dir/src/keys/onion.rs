@@ -13,8 +13,8 @@ use heddle_proto::rng::Rng;
 use tor_llcrypto::pk::{curve25519, rsa};
 use zeroize::Zeroizing;
 
-use super::{DAY_S, KeyError, Tagged, rsa_file, state};
-use crate::disk;
+use super::{DAY_S, KeyError, Tagged, rsa_file};
+use crate::{disk, iso_time, state};
 
 const TAP_FILE: &str = "secret_onion_key";
 const TAP_OLD_FILE: &str = "secret_onion_key.old";
@@ -134,10 +134,10 @@ impl OnionKeys {
         let former_ntor =
             NtorKey::load(&directory.join(NTOR_OLD_FILE))?.filter(|former| former.public != ntor.public);
         // A time in the future would keep the keys from ever being rotated.
-        let set_unix_s = match state::read(state)?.filter(|rotated| *rotated <= now_unix_s) {
+        let set_unix_s = match last_rotated(state)?.filter(|rotated| *rotated <= now_unix_s) {
             Some(rotated) => rotated,
             None => {
-                state::write(state, now_unix_s)?;
+                set_last_rotated(state, now_unix_s)?;
                 now_unix_s
             }
         };
@@ -172,7 +172,7 @@ impl OnionKeys {
         self.current.ntor.store(&directory.join(NTOR_OLD_FILE))?;
         rsa_file::store(&directory.join(TAP_FILE), &next.tap)?;
         next.ntor.store(&directory.join(NTOR_FILE))?;
-        state::write(state, now_unix_s)?;
+        set_last_rotated(state, now_unix_s)?;
         let former = core::mem::replace(&mut self.current, next);
         self.former_ntor = Some(former.ntor);
         self.set_unix_s = now_unix_s;
@@ -201,4 +201,17 @@ impl OnionKeys {
     fn age_s(&self, now_unix_s: u64) -> u64 {
         now_unix_s.saturating_sub(self.set_unix_s)
     }
+}
+
+const LAST_ROTATED: &str = "LastRotatedOnionKey";
+
+/// When the onion keys were made, as the file `state` has it.
+fn last_rotated(state: &Path) -> Result<Option<u64>, KeyError> {
+    let text = state::read(state).map_err(|source| KeyError::read(state, source))?;
+    Ok(state::value(&text, LAST_ROTATED).and_then(iso_time::parse))
+}
+
+fn set_last_rotated(state: &Path, rotated_unix_s: u64) -> Result<(), KeyError> {
+    let line = (LAST_ROTATED, iso_time::format(rotated_unix_s));
+    state::set(state, &[line]).map_err(|source| KeyError::write(state, source))
 }

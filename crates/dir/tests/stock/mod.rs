@@ -56,6 +56,42 @@ pub fn list_fingerprint(data_directory: &Path, nickname: &str, kind: &str) -> St
     line.strip_prefix(nickname).unwrap().replace(' ', "")
 }
 
+/// Starts stock Tor as a relay without a network on `data_directory`, and ends it so that it writes its state.
+pub fn start_and_stop(data_directory: &Path) {
+    let torrc = data_directory.join("torrc");
+    let text = format!(
+        "DataDirectory {}\nORPort 127.0.0.1:{}\nAddress 127.0.0.1\nSocksPort 0\nExitRelay 0\nAssumeReachable 1\n\
+         PublishServerDescriptor 0\nDisableNetwork 1\n",
+        data_directory.display(),
+        free_ports()[0]
+    );
+    fs::write(&torrc, text).unwrap();
+    let mut process = Command::new("tor")
+        .args(["--defaults-torrc", "/nonexistent", "-f"])
+        .arg(&torrc)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the tests need stock tor: install the package `tor`");
+    let log = read_lines(process.stdout.take().unwrap());
+    wait_for_line(&log, "Bootstrapped 0%");
+    let pid = rustix::process::Pid::from_child(&process);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    wait_for_line(&log, "exiting cleanly");
+    assert!(process.wait().unwrap().success());
+}
+
+fn wait_for_line(log: &mpsc::Receiver<String>, text: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match log.recv_timeout(left) {
+            Ok(line) if line.contains(text) => return,
+            Ok(_) => {}
+            Err(error) => panic!("tor did not log {text:?}: {error}"),
+        }
+    }
+}
+
 /// Two ports of loopback that nobody has now.
 fn free_ports() -> [u16; 2] {
     let listeners = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
@@ -98,15 +134,7 @@ impl Authority {
 
     /// Waits until the authority logs a line with `text`.
     pub fn wait_for_log(&self, text: &str) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.log.recv_timeout(left) {
-                Ok(line) if line.contains(text) => return,
-                Ok(_) => {}
-                Err(error) => panic!("the authority did not log {text:?}: {error}"),
-            }
-        }
+        wait_for_line(&self.log, text);
     }
 
     /// Its Ed25519 identity, from the file that it keeps for its operator.

@@ -4,7 +4,7 @@
 //!
 //! 1. the shards' events are heard;
 //! 2. a consensus is fetched when one is due, and its parameters go to the shards;
-//! 3. keys and certificates are renewed when that is due;
+//! 3. keys and certificates are renewed when that is due, and what was carried is written down;
 //! 4. while nobody has shown that our ORPort is reachable, a shard is asked to find out;
 //! 5. an exit whose name servers are not known looks for them again;
 //! 6. the descriptor is published when its schedule says so.
@@ -13,11 +13,11 @@ mod renewal;
 #[cfg(test)]
 mod tests;
 
-use super::bandwidth::Observed;
 use super::metrics::Known;
 use super::{Failure, link_identity, net_options, outcome};
 use crate::torrc::Options;
 use heddle_dir::authority::DirAuthority;
+use heddle_dir::bandwidth::BandwidthHistory;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::consensus::client::{DirectoryClient, FetchError};
 use heddle_dir::consensus::{Consensus, Relay};
@@ -36,7 +36,6 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What the relay can do, in the words of tor-spec ("Subprotocol versioning"); nothing that is not
@@ -85,14 +84,13 @@ impl Reach {
         self.resolver.as_ref().is_none_or(Resolver::is_ready)
     }
 
-    /// Bytes carried: the smaller of what came in and what went out.
-    fn carried_bytes(&self) -> u64 {
+    /// Bytes read and written.
+    fn carried_bytes(&self) -> (u64, u64) {
         let counters = self.handles.iter().map(LoopHandle::counters);
-        let (read, written) = counters.fold((0, 0), |(read, written), counters| {
+        counters.fold((0, 0), |(read, written), counters| {
             let datagrams = (counters.datagram_recv_bytes, counters.datagram_send_bytes);
             (read + counters.recv_bytes + datagrams.0, written + counters.send_bytes + datagrams.1)
-        });
-        read.min(written)
+        })
     }
 }
 
@@ -110,7 +108,7 @@ pub struct ControlPlane {
     seed: Seed,
     rng: Rng,
     started: Instant,
-    observed: Observed,
+    bandwidth: BandwidthHistory,
     reachable: bool,
     probed_at: Option<Instant>,
     complained_at: Option<Instant>,
@@ -126,8 +124,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts the thread, and hands the shards what they need first. The thread ends with the last shard; if it ends
-    /// otherwise, `ended` is told.
+    /// Starts the thread, and hands the shards what they need first. The thread ends with the last shard, and tells
+    /// `ended` what it came to.
     pub fn start(
         options: Options,
         keys: RelayKeys,
@@ -136,7 +134,7 @@ impl ControlPlane {
         shards: Reach,
         seed: Seed,
         ended: impl FnOnce(Result<(), String>) + Send + 'static,
-    ) -> Result<JoinHandle<()>, Failure> {
+    ) -> Result<(), Failure> {
         let now_unix_s = wall_clock().as_secs();
         let mut plane = ControlPlane::new(options, keys, certs, advertised, shards, seed, now_unix_s);
         plane.shards.known.set_signing_expires(plane.keys.signing_expires_unix_s());
@@ -144,11 +142,10 @@ impl ControlPlane {
         plane.tell_onion_keys();
         plane.tell_params();
         plane.tell_peers();
-        Ok(std::thread::Builder::new().name("control plane".into()).spawn(move || {
-            if let Err(error) = outcome("the control plane", || plane.run()) {
-                ended(Err(error));
-            }
-        })?)
+        std::thread::Builder::new().name("control plane".into()).spawn(move || {
+            ended(outcome("the control plane", || plane.run()));
+        })?;
+        Ok(())
     }
 
     fn new(
@@ -170,6 +167,10 @@ impl ControlPlane {
             now_unix_s,
             &mut rng,
         );
+        let bandwidth = BandwidthHistory::load(&options.data_directory, now_unix_s).unwrap_or_else(|error| {
+            log::warn!("What the relay carried before is not known: the file state: {error}");
+            BandwidthHistory::new(now_unix_s)
+        });
         ControlPlane {
             reachable: options.assume_reachable,
             resolves: shards.can_resolve(),
@@ -186,7 +187,7 @@ impl ControlPlane {
             seed,
             rng,
             started: Instant::now(),
-            observed: Observed::default(),
+            bandwidth,
             probed_at: None,
             complained_at: None,
             pressure: Pressure::default(),
@@ -202,16 +203,18 @@ impl ControlPlane {
             match self.shards.events.recv_timeout(Duration::from_secs(1)) {
                 Ok(event) => self.on_event(event),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.save_bandwidth(),
             }
             let now_unix_s = wall_clock().as_secs();
-            self.observed.sample(now_unix_s, self.shards.carried_bytes());
+            let (read, written) = self.shards.carried_bytes();
+            self.bandwidth.sample(now_unix_s, read, written);
             if self.client.is_due(now_unix_s) {
                 self.fetch(now_unix_s);
             }
             // Also when the clock was set back, by however much.
             if now_unix_s.abs_diff(self.renewed_unix_s) >= RENEW_EVERY_S {
                 self.renew(now_unix_s);
+                self.save_bandwidth();
             }
             if !self.resolves {
                 self.find_name_servers();
@@ -221,6 +224,12 @@ impl ControlPlane {
             } else if self.options.publish_server_descriptor {
                 self.publish(now_unix_s);
             }
+        }
+    }
+
+    fn save_bandwidth(&self) {
+        if let Err(error) = self.bandwidth.save(&self.options.data_directory) {
+            log::warn!("What the relay carried is not kept in the file state: {error}");
         }
     }
 
@@ -369,7 +378,7 @@ impl ControlPlane {
         let view = PublishView {
             now_unix_s,
             uptime_s: self.started.elapsed().as_secs(),
-            observed_bandwidth: self.observed.bytes_per_s(),
+            observed_bandwidth: self.bandwidth.observed(),
             listing,
         };
         let Some(reason) = self.schedule.poll(&view) else { return };

@@ -4,7 +4,6 @@
 //! control plane (keys, consensus, descriptor), and this one, which hears signals and waits.
 
 mod address;
-mod bandwidth;
 mod control_plane;
 mod endpoints;
 mod link_identity;
@@ -34,12 +33,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Events of the shards that may wait for the control plane; more are dropped, they are only news.
 const EVENTS_MAX: usize = 4096;
-/// How long loops may take to end.
+/// How long threads may take to end.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
 type Failure = Box<dyn Error>;
@@ -124,7 +122,6 @@ struct Running {
     handles: Vec<LoopHandle>,
     resolver: Option<Resolver>,
     signals: SignalThread,
-    loops: Vec<JoinHandle<()>>,
 }
 
 fn start(
@@ -157,14 +154,14 @@ fn start(
     let (sender, messages) = mpsc::sync_channel(16);
     let ended = sender.clone();
     let ended = move |result| drop(ended.send(Message::ThreadEnded(result)));
-    let loops = shards.spawn(ended.clone())?;
+    shards.spawn(ended.clone())?;
     let signals = SignalThread::start(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], move |signal| {
         drop(sender.send(Message::Signal(signal)));
     })?;
     let known = metrics.known();
     let reach = Reach { handles: handles.clone(), events: events_rx, known, resolver: resolver.clone() };
     ControlPlane::start(options.clone(), keys, certs, advertised, reach, seed.child("control", 0), ended)?;
-    Ok(Running { messages, handles, resolver, signals, loops })
+    Ok(Running { messages, handles, resolver, signals })
 }
 
 /// What a thread came to that the relay cannot be without. One that panicked is an error, and so the end of the relay,
@@ -286,12 +283,16 @@ fn stop(running: &Running) -> Result<(), Failure> {
         let _ = handle.control(Control::Shutdown);
         handle.stop();
     }
-    // Loops end within the time that closed sockets may take; then the process goes with its threads.
+    // Loops end within the time that closed sockets may take, and after them the control plane, unless it waits for an
+    // authority; then the process goes with its threads.
     let deadline = Instant::now() + STOP_MAX;
-    while !running.loops.iter().all(JoinHandle::is_finished) {
+    let mut left = running.handles.len() + 1;
+    while left > 0 {
         let patience = deadline.saturating_duration_since(Instant::now());
-        if running.messages.recv_timeout(patience).is_err() {
-            break;
+        match running.messages.recv_timeout(patience) {
+            Ok(Message::ThreadEnded(_)) => left -= 1,
+            Ok(Message::Signal(_)) => {}
+            Err(_) => break,
         }
     }
     Ok(())

@@ -21,7 +21,6 @@ use heddle_transport::PaddingOptions;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
-use std::thread::JoinHandle;
 
 /// Onionskins that may wait for a worker, of all shards.
 const TASKS_MAX: usize = 4096;
@@ -103,18 +102,15 @@ impl Shards {
     }
 
     /// Runs each shard on a thread of its own and calls `ended` on it when the shard is over.
-    pub fn spawn(
-        self,
-        ended: impl Fn(Result<(), String>) + Clone + Send + 'static,
-    ) -> std::io::Result<Vec<JoinHandle<()>>> {
-        let spawn = |(shard, event_loop): (usize, EventLoop<Relay>)| {
+    pub fn spawn(self, ended: impl Fn(Result<(), String>) + Clone + Send + 'static) -> std::io::Result<()> {
+        for (shard, event_loop) in self.loops.into_iter().enumerate() {
             let ended = ended.clone();
             std::thread::Builder::new().name(format!("shard {shard}")).spawn(move || {
                 let run = || event_loop.run().map(drop).map_err(|error| error.to_string());
                 ended(outcome(&format!("shard {shard}"), run).flatten());
-            })
-        };
-        self.loops.into_iter().enumerate().map(spawn).collect()
+            })?;
+        }
+        Ok(())
     }
 }
 

@@ -80,3 +80,16 @@ fn an_exit_is_one_once_its_name_servers_are_known() {
     let later = PublishView { now_unix_s: START + 60, ..view };
     assert_eq!(plane.schedule.poll(&later), Some(PublishReason::Changed));
 }
+
+#[test]
+fn what_was_carried_is_known_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut before = plane(options(directory.path()), START);
+    for second in 1..=10 {
+        before.bandwidth.sample(START + second, 10_240 * second, 20_480 * second);
+    }
+    // It ends at once, since there are no shards.
+    before.run();
+    let after = plane(options(directory.path()), START + HOUR_S);
+    assert_eq!(after.bandwidth.observed(), 10_240);
+}
