@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
 
-use heddle_transport::dtls::fuzz::{flows, stranger_datagrams};
+use heddle_transport::fuzz_endpoint::{Fuzzed, flows, stranger_datagrams};
 
 /// The first byte chooses.
 pub fn run(data: &[u8]) {
@@ -10,8 +10,8 @@ pub fn run(data: &[u8]) {
         return;
     };
     match which % 2 {
-        0 => stranger_datagrams(std::time::Instant::now(), rest),
-        _ => drop(flows(std::time::Instant::now(), rest)),
+        0 => stranger_datagrams(Fuzzed::Dtls, std::time::Instant::now(), rest),
+        _ => drop(flows(Fuzzed::Dtls, std::time::Instant::now(), rest)),
     }
 }
 

@@ -3,8 +3,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
 
-use heddle_transport::per_circuit;
-use heddle_transport::quic::fuzz::{flows, stranger_datagrams};
+use heddle_transport::fuzz_endpoint::{Fuzzed, flows, stranger_datagrams};
 
 /// The first byte chooses.
 pub fn run(data: &[u8]) {
@@ -13,9 +12,9 @@ pub fn run(data: &[u8]) {
     };
     match which % 8 {
         // Each begins with dozens of handshakes.
-        7 => drop(per_circuit::fuzz::flows(std::time::Instant::now(), rest)),
-        0 | 2 | 4 | 6 => stranger_datagrams(std::time::Instant::now(), rest),
-        _ => drop(flows(std::time::Instant::now(), rest)),
+        7 => drop(flows(Fuzzed::PerCircuit, std::time::Instant::now(), rest)),
+        0 | 2 | 4 | 6 => stranger_datagrams(Fuzzed::Quic, std::time::Instant::now(), rest),
+        _ => drop(flows(Fuzzed::Quic, std::time::Instant::now(), rest)),
     }
 }
 

@@ -15,7 +15,6 @@ mod control;
 mod establish;
 mod flow;
 mod flows;
-pub mod fuzz;
 #[cfg(test)]
 mod hostile;
 mod ids;

@@ -1,5 +1,8 @@
 //! Bodies of fuzz targets of endpoints, whatever their transport: arbitrary bytes in, and a panic when a promise is broken.
 
+use crate::dtls::{DtlsEndpoint, DtlsOptions};
+use crate::per_circuit::PerCircuitEndpoint;
+use crate::quic::{QuicEndpoint, QuicOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -8,24 +11,50 @@ use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
     ConnId, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, PairSecrets, Transmit,
 };
+use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use zeroize::Zeroizing;
 
 const PEER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1)), 9000);
 
-/// A listener to whom somebody at the peer's address sends these bytes, cut into datagrams by their own first bytes.
-/// `is_answered` is whether what he knows may get him an answer. None gets him a connection.
-pub(crate) fn stranger_datagrams(mut endpoint: Box<dyn Endpoint>, bytes: &[u8], is_answered: bool) {
-    let secrets = PairSecrets {
-        token: [0xaa; 20],
-        dialler_proof: Zeroizing::new([2; 32]),
-        listener_proof: Zeroizing::new([3; 32]),
-    };
-    let role = Role::Responder;
-    let options =
-        ConnectionOptions { role, local: None, peer: PEER, peer_key: [4; 32], secrets, flows_max: 10 };
-    endpoint.open(Instant::ZERO, options);
+/// The token of every dialler's first datagram.
+const TOKEN: [u8; 20] = [0xaa; 20];
+
+/// Whose endpoints they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fuzzed {
+    Quic,
+    Dtls,
+    PerCircuit,
+}
+
+impl Fuzzed {
+    fn endpoint(self, anchor: std::time::Instant, number: u8) -> Box<dyn Endpoint> {
+        const GOOD: &str = "the defaults are good";
+        let (secret, seed) = (Zeroizing::new([number; 32]), Seed::from_number(u64::from(number)));
+        let quic = || QuicEndpoint::new(QuicOptions::new(anchor), &secret, &seed).expect(GOOD);
+        match self {
+            Fuzzed::Quic => Box::new(quic()),
+            Fuzzed::Dtls => {
+                Box::new(DtlsEndpoint::new(DtlsOptions::new(anchor), &secret, &seed).expect(GOOD))
+            }
+            Fuzzed::PerCircuit => Box::new(PerCircuitEndpoint::new(quic())),
+        }
+    }
+
+    /// Whether a stranger who sends this may be answered. Arbitrary bytes do not decrypt as a first packet of QUIC, but DTLS
+    /// begins in the clear, so that the token is enough.
+    fn may_answer(self, bytes: &[u8]) -> bool {
+        self == Fuzzed::Dtls && bytes.windows(TOKEN.len()).any(|window| window == TOKEN)
+    }
+}
+
+/// A listener to whom somebody at the peer's address sends these bytes, cut into datagrams by their own first bytes. Nothing
+/// gets him a connection, and nothing an answer, unless it is DTLS and he has overheard the token.
+pub fn stranger_datagrams(fuzzed: Fuzzed, anchor: std::time::Instant, bytes: &[u8]) {
+    let mut endpoint = fuzzed.endpoint(anchor, 1);
+    endpoint.open(Instant::ZERO, connection(Role::Responder, [4; 32]));
     let mut rest = bytes;
     while let Some((head, tail)) = rest.split_first_chunk::<2>() {
         let len = usize::from(u16::from_be_bytes(*head)) % 1500;
@@ -36,17 +65,17 @@ pub(crate) fn stranger_datagrams(mut endpoint: Box<dyn Endpoint>, bytes: &[u8], 
         endpoint.handle_datagrams(Instant::ZERO, Datagrams { from: PEER, to: None, ecn: 0, stride, data });
     }
     let answer = endpoint.poll_transmit(Instant::ZERO, usize::MAX, &mut Vec::new());
-    assert!(answer.is_none() || is_answered, "the port is silent");
+    assert!(answer.is_none() || fuzzed.may_answer(bytes), "the port is silent");
     assert!(endpoint.poll_event(Instant::ZERO).is_none());
 }
 
-fn connection(role: Role, peer: SocketAddr, peer_key: [u8; 32]) -> ConnectionOptions {
+fn connection(role: Role, peer_key: [u8; 32]) -> ConnectionOptions {
     let secrets = PairSecrets {
-        token: [0xaa; 20],
+        token: TOKEN,
         dialler_proof: Zeroizing::new([2; 32]),
         listener_proof: Zeroizing::new([3; 32]),
     };
-    ConnectionOptions { role, local: None, peer, peer_key, secrets, flows_max: 10 }
+    ConnectionOptions { role, local: None, peer: PEER, peer_key, secrets, flows_max: 10 }
 }
 
 /// Two endpoints, and a script of what their relays and the wire do: cells of any command on any circuit, holds, ends,
@@ -54,8 +83,8 @@ fn connection(role: Role, peer: SocketAddr, peer_key: [u8; 32]) -> ConnectionOpt
 ///
 /// Whatever happens, what a circuit delivers was sent on it, in that order and without a gap. Returns how many cells were
 /// delivered.
-pub(crate) fn flows(ends: [Box<dyn Endpoint>; 2], script: &[u8]) -> usize {
-    let mut pair = Pair::new(ends);
+pub fn flows(fuzzed: Fuzzed, anchor: std::time::Instant, script: &[u8]) -> usize {
+    let mut pair = Pair::new([1, 2].map(|number| fuzzed.endpoint(anchor, number)));
     for _ in 0..20 {
         pair.exchange(|_| Fate::Arrives);
     }
@@ -107,8 +136,8 @@ struct Pair {
 impl Pair {
     fn new(mut ends: [Box<dyn Endpoint>; 2]) -> Self {
         let keys = [ends[0].public_key(), ends[1].public_key()];
-        let there = ends[1].open(Instant::ZERO, connection(Role::Responder, PEER, keys[0]));
-        let here = ends[0].open(Instant::ZERO, connection(Role::Initiator, PEER, keys[1]));
+        let there = ends[1].open(Instant::ZERO, connection(Role::Responder, keys[0]));
+        let here = ends[0].open(Instant::ZERO, connection(Role::Initiator, keys[1]));
         Pair {
             now: Instant::ZERO,
             ends,

@@ -7,7 +7,7 @@
 mod congestion;
 pub mod dtls;
 pub mod fuzz;
-mod fuzz_endpoint;
+pub mod fuzz_endpoint;
 pub mod link;
 mod links;
 mod padding;

@@ -14,7 +14,6 @@
 //! for circuits of the pair's dialler, odd ones for those of its listener, and the dialler dials them all, a few ahead of
 //! need. Without a spare there is no room, and circuits go over TLS.
 
-pub mod fuzz;
 mod lanes;
 
 use crate::quic::QuicEndpoint;

@@ -15,7 +15,6 @@ mod crypto;
 mod establish;
 mod flow;
 mod flows;
-pub mod fuzz;
 mod gauge;
 #[cfg(test)]
 mod hostile;

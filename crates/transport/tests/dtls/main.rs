@@ -30,7 +30,9 @@ mod bench {
     use core::ops::Range;
     use heddle_proto::endpoint::ConnectionError;
     use heddle_transport::dtls::DtlsOptions;
-    pub use heddle_transport::dtls::fuzz;
+    use heddle_transport::fuzz_endpoint::Fuzzed;
+
+    pub const FUZZED: Fuzzed = Fuzzed::Dtls;
 
     /// One round trip for the handshake, one for the proofs, and half a one until the listener knows that its own arrived.
     pub const READY_RTTS: f64 = 2.5;

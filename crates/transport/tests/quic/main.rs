@@ -31,8 +31,10 @@ mod bench {
     pub use crate::wires::*;
     use core::ops::Range;
     use heddle_proto::endpoint::ConnectionError;
+    use heddle_transport::fuzz_endpoint::Fuzzed;
     use heddle_transport::quic::QuicOptions;
-    pub use heddle_transport::quic::fuzz;
+
+    pub const FUZZED: Fuzzed = Fuzzed::Quic;
 
     /// One round trip for the handshake, and one for the proofs.
     pub const READY_RTTS: f64 = 2.0;

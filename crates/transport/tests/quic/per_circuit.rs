@@ -11,7 +11,8 @@ use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, FlowState};
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
-use heddle_transport::per_circuit::{PerCircuitEndpoint, fuzz};
+use heddle_transport::fuzz_endpoint::{Fuzzed, flows};
+use heddle_transport::per_circuit::PerCircuitEndpoint;
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -264,7 +265,7 @@ fn what_was_overheard_of_further_connections_is_worth_nothing() {
 #[test]
 fn a_script_of_cells_delivers_them() {
     let script: Vec<u8> = (0..200).flat_map(|step: u8| [[0, step], [7, 0]]).flatten().collect();
-    assert!(fuzz::flows(anchor(), &script) > 100);
+    assert!(flows(Fuzzed::PerCircuit, anchor(), &script) > 100);
 }
 
 proptest! {
@@ -272,6 +273,6 @@ proptest! {
 
     #[test]
     fn circuits_keep_order_whatever_happens(script in proptest::collection::vec(any::<u8>(), 0..400)) {
-        fuzz::flows(anchor(), &script);
+        flows(Fuzzed::PerCircuit, anchor(), &script);
     }
 }

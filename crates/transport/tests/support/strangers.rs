@@ -1,14 +1,15 @@
 //! Strangers at the port of any transport, and whoever stands on the wire: nobody is answered, and nothing changes.
 
-use crate::bench::fuzz::{flows, stranger_datagrams};
 use crate::bench::{
-    ANSWERS_REPLAYS, Bench, End, ID, MS, S, Sent, addr, anchor, delay, dialled, nearly_let_through, options,
+    ANSWERS_REPLAYS, Bench, End, FUZZED, ID, MS, S, Sent, addr, anchor, delay, dialled, nearly_let_through,
+    options,
 };
 use crate::source::Source;
 use core::net::SocketAddr;
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
+use heddle_transport::fuzz_endpoint::{flows, stranger_datagrams};
 use proptest::prelude::*;
 
 const STRANGER: SocketAddr =
@@ -131,7 +132,7 @@ fn bent_datagrams_change_nothing() {
 #[test]
 fn a_script_of_cells_delivers_them() {
     let script: Vec<u8> = (0..200).flat_map(|step: u8| [[0, step], [7, 0]]).flatten().collect();
-    assert!(flows(anchor(), &script) > 100);
+    assert!(flows(FUZZED, anchor(), &script) > 100);
 }
 
 proptest! {
@@ -150,11 +151,11 @@ proptest! {
             bytes.extend_from_slice(&(datagram.len() as u16).to_be_bytes());
             bytes.extend_from_slice(&datagram);
         }
-        stranger_datagrams(anchor(), &bytes);
+        stranger_datagrams(FUZZED, anchor(), &bytes);
     }
 
     #[test]
     fn flows_keep_order_whatever_happens(script in proptest::collection::vec(any::<u8>(), 0..400)) {
-        flows(anchor(), &script);
+        flows(FUZZED, anchor(), &script);
     }
 }
