@@ -36,6 +36,35 @@ pub enum Role {
     Responder,
 }
 
+impl Role {
+    /// The other side.
+    pub const fn other(self) -> Role {
+        match self {
+            Role::Initiator => Role::Responder,
+            Role::Responder => Role::Initiator,
+        }
+    }
+
+    /// "In link protocol version 4 or higher, whichever node initiated the connection sets its MSB to 1, and whichever node
+    /// didn't initiate the connection sets its MSB to 0" (tor-spec, "Choosing circuit IDs in create cells").
+    const fn id_bit(self) -> u32 {
+        match self {
+            Role::Initiator => 1 << 31,
+            Role::Responder => 0,
+        }
+    }
+
+    /// The id of this number, whose highest bit does not count, among those that this side picks. Zero is none.
+    pub const fn circ_id(self, number: u32) -> Option<CircId> {
+        CircId::new(number & !Role::Initiator.id_bit() | self.id_bit())
+    }
+
+    /// Whether this side picks such an id.
+    pub const fn picks(self, circ_id: CircId) -> bool {
+        circ_id.get() & Role::Initiator.id_bit() == self.id_bit()
+    }
+}
+
 /// Whom to dial: a relay of an EXTEND2 cell or of the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -202,3 +231,25 @@ impl fmt::Display for ChannelError {
 }
 
 impl core::error::Error for ChannelError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_side_picks_the_ids_of_its_half() {
+        let picked = |role: Role, number| role.circ_id(number).map(CircId::get);
+        assert_eq!(picked(Role::Initiator, 7), Some(0x8000_0007));
+        assert_eq!(picked(Role::Responder, 7), Some(7));
+        for role in [Role::Initiator, Role::Responder] {
+            for number in [1, 7, u32::MAX >> 1] {
+                let circ_id = role.circ_id(number).expect("it is not zero");
+                assert!(role.picks(circ_id) && !role.other().picks(circ_id));
+                assert_eq!(role.circ_id(1 << 31 | number), Some(circ_id), "the highest bit does not count");
+            }
+        }
+        assert_eq!(picked(Role::Initiator, 0), Some(0x8000_0000));
+        assert_eq!(picked(Role::Responder, 0), None);
+        assert_eq!(picked(Role::Responder, 1 << 31), None);
+    }
+}

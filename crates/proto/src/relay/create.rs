@@ -9,14 +9,10 @@ use super::core::Core;
 use super::link::{Farewell, LinkKey};
 use crate::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use crate::cell::{Body, CircId, Command};
-use crate::channel::Role;
 use crate::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
 use crate::crypto::tor1::RelayLayer;
 use crate::node::{JobId, Output};
 use crate::work::{Job, JobResult};
-
-/// Bit of a circuit id that tells which side chose it: set by the initiator of the channel.
-const INITIATOR_BIT: u32 = 1 << 31;
 
 impl Core {
     /// A neighbour asks for a circuit.
@@ -24,12 +20,10 @@ impl Core {
         let Some(link) = self.links.get(link_key) else {
             return;
         };
-        let theirs = match link.role() {
-            Some(Role::Initiator) => 0,
-            Some(Role::Responder) => INITIATOR_BIT,
-            None => return,
+        let Some(role) = link.role() else {
+            return;
         };
-        if circ_id.get() & INITIATOR_BIT != theirs {
+        if role.picks(circ_id) {
             return self.refuse(link_key, circ_id, DestroyReason::PROTOCOL);
         }
         // The id is in use, or its DESTROY has not left yet: dropped, as by stock Tor.

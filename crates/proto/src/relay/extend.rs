@@ -130,14 +130,15 @@ impl Core {
 
     /// An unused id of the half that is ours on this link.
     pub fn new_circ_id(&mut self, link_key: LinkKey) -> Option<CircId> {
-        let ours = match &self.links.get(link_key)?.kind {
-            LinkKind::Channel(channel) => channel.role == Role::Initiator,
-            LinkKind::Flows(flows) => flows.role == Role::Initiator,
-            LinkKind::Shard(other) => self.config.shard < *other,
+        let role = match &self.links.get(link_key)?.kind {
+            LinkKind::Channel(channel) => channel.role,
+            LinkKind::Flows(flows) => flows.role,
+            // Neither shard dialled the other, so the lower one counts as who did.
+            LinkKind::Shard(other) if self.config.shard < *other => Role::Initiator,
+            LinkKind::Shard(_) => Role::Responder,
         };
         self.open_lane(link_key, &move |rng| loop {
-            let id = rng.next_u32() >> 1 | if ours { 1 << 31 } else { 0 };
-            if let Some(id) = CircId::new(id) {
+            if let Some(id) = role.circ_id(rng.next_u32() >> 1) {
                 break id;
             }
         })

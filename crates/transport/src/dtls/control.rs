@@ -133,8 +133,7 @@ impl Proofs {
 
     /// Whether the peer with this certificate is whom the channel vouched for.
     pub(super) fn is_right(&self, their_fingerprint: &[u8; KEY_LEN], proof: &Proof<'_>) -> bool {
-        let theirs = if self.role == Role::Initiator { Role::Responder } else { Role::Initiator };
-        let subject = self.subject(theirs, their_fingerprint);
+        let subject = self.subject(self.role.other(), their_fingerprint);
         let has_secret = bool::from(mac(&self.their_secret, &subject).ct_eq(&proof.mac[..]));
         has_secret && key::is_signed(&self.peer_key, &subject, proof.signature)
     }

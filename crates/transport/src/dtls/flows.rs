@@ -43,9 +43,6 @@ const READ_BYTES: usize = 8 * FLOW_CELL_LEN;
 /// A flow whose cells wait is told to the relay when it takes so many again.
 const PROMPT_CELLS: usize = 4;
 
-/// The highest bit of a circuit id, which those of the dialler's flows have.
-const HIGHEST_BIT: u32 = 1 << 31;
-
 pub(super) struct Flows {
     role: Role,
     flows: SlotMap<FlowKey, Flow>,
@@ -139,9 +136,8 @@ impl Flows {
     }
 
     fn on_opened(&mut self, now: Instant, id: FlowId) {
-        let half = if self.role == Role::Responder { HIGHEST_BIT } else { 0 };
         // A port id has 24 bits and is never used again, so neither is the name.
-        let Some(circ_id) = CircId::new((id.port + 1) | half) else {
+        let Some(circ_id) = self.role.other().circ_id(id.port + 1) else {
             return;
         };
         let due = now + self.first_cell_timeout;
@@ -203,10 +199,6 @@ impl Flows {
             let id = flow.id;
             self.on_writable(mux, id);
         }
-    }
-
-    fn is_our_half(&self, circ_id: CircId) -> bool {
-        (circ_id.get() & HIGHEST_BIT != 0) == (self.role == Role::Initiator)
     }
 
     fn insert(&mut self, flow: Flow) -> FlowKey {
@@ -337,7 +329,7 @@ impl Flows {
             }
             Some(&key) => key,
             // The flow has ended and the relay has been told.
-            None if command == Command::DESTROY || !self.is_our_half(circ_id) => return FlowState::Open,
+            None if command == Command::DESTROY || !self.role.picks(circ_id) => return FlowState::Open,
             None => {
                 let id = if self.ours < self.ours_max { mux.open(super::tcp(now)) } else { None };
                 let Some(id) = id else {

@@ -33,9 +33,6 @@ pub(super) const WINDOW: u32 = 2 * SPARES;
 /// Further connections of a pair that its dialler makes: each costs both sides some tens of kilobytes.
 pub(super) const CONNECTIONS_MAX: usize = 256;
 
-/// The highest bit of a circuit id, which those of the dialler's flows have.
-const HIGHEST_BIT: u32 = 1 << 31;
-
 /// What the endpoint knows of a pair.
 pub(super) struct Pair {
     role: Role,
@@ -112,14 +109,9 @@ impl Pair {
         usize::from(self.role == Role::Responder)
     }
 
-    fn is_our_name(&self, circ_id: CircId) -> bool {
-        (circ_id.get() & HIGHEST_BIT != 0) == (self.role == Role::Initiator)
-    }
-
     /// What the peer's circuit is called that comes on this connection. Connections' numbers are not used twice.
     fn name_of_theirs(&self, index: u32) -> Option<CircId> {
-        let half = if self.role == Role::Responder { HIGHEST_BIT } else { 0 };
-        CircId::new(((index + 1) & !HIGHEST_BIT) | half)
+        self.role.other().circ_id(index + 1)
     }
 
     /// Whether another connection of a half is to be dialled or awaited.
@@ -256,7 +248,7 @@ impl PerCircuitEndpoint {
             self.broken.retain(|(pair, broken, _)| (*pair, *broken) != (of, circ_id));
             return None;
         }
-        if !pair.is_our_name(circ_id) {
+        if !pair.role.picks(circ_id) {
             return None;
         }
         let Some(carrier) = pair.spares.pop_front() else {

@@ -28,9 +28,6 @@ slotmap::new_key_type! {
 /// Cells that a flow may lend before it is the next one's turn.
 const TURN_CELLS: u32 = 16;
 
-/// The highest bit of a circuit id, which those of the dialler's flows have.
-const HIGHEST_BIT: u32 = 1 << 31;
-
 pub(super) struct Flows {
     role: Role,
     flows: SlotMap<FlowKey, Flow>,
@@ -141,18 +138,13 @@ impl Flows {
     }
 
     fn their_next_name(&mut self) -> CircId {
-        let half = if self.role == Role::Responder { HIGHEST_BIT } else { 0 };
         loop {
-            self.last_number = (self.last_number + 1) & !HIGHEST_BIT;
-            let name = CircId::new(self.last_number | half);
+            self.last_number = self.last_number.wrapping_add(1);
+            let name = self.role.other().circ_id(self.last_number);
             if let Some(name) = name.filter(|name| !self.by_circ_id.contains_key(name)) {
                 return name;
             }
         }
-    }
-
-    fn is_our_half(&self, circ_id: CircId) -> bool {
-        (circ_id.get() & HIGHEST_BIT != 0) == (self.role == Role::Initiator)
     }
 
     fn insert(&mut self, flow: Flow) -> FlowKey {
@@ -318,7 +310,7 @@ impl Flows {
             }
             Some(&key) => key,
             // The flow has ended and the relay has been told.
-            None if command == Command::DESTROY || !self.is_our_half(circ_id) => {
+            None if command == Command::DESTROY || !self.role.picks(circ_id) => {
                 return (FlowState::Open, Queued::default());
             }
             None => {

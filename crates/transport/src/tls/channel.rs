@@ -323,16 +323,9 @@ impl Channel for TlsChannel {
         matches!(self.phase, Phase::Open { .. }) && self.stream.export_secret(label, context, out)
     }
 
-    /// "The node that initiated the connection sets its MSB to 1, and the node that received it to
-    /// 0" (tor-spec, "Choosing circuit IDs in create cells").
     fn propose_circ_id(&self, rng: &mut Rng) -> CircId {
-        const MSB: u32 = 1 << 31;
-        let high = match self.role {
-            Role::Initiator => MSB,
-            Role::Responder => 0,
-        };
         // Zero is no id; one is as good as any.
-        CircId::new(high | rng.next_u32() & !MSB).or(CircId::new(1)).expect("one is not zero")
+        self.role.circ_id(rng.next_u32()).or(CircId::new(1)).expect("one is not zero")
     }
 
     fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> bool {
