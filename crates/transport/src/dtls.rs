@@ -24,7 +24,8 @@ mod path;
 mod session;
 mod shared;
 
-pub use options::{CongestionControl, DtlsOptions, InvalidOptions};
+pub use crate::setup::{InvalidOptions, SetupError};
+pub use options::{CongestionControl, DtlsOptions};
 
 use crate::links::{LinkKey, Links, Want};
 use connection::Connection;
@@ -69,13 +70,9 @@ pub struct DtlsEndpoint {
 
 impl DtlsEndpoint {
     /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone.
-    pub fn new(
-        options: DtlsOptions,
-        secret: &Zeroizing<[u8; 32]>,
-        seed: &Seed,
-    ) -> Result<Self, DtlsSetupError> {
-        options.validate().map_err(|why| DtlsSetupError(why.to_string()))?;
-        let key = OurKey::new(secret).map_err(|why| DtlsSetupError(why.to_string()))?;
+    pub fn new(options: DtlsOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
+        options.validate().map_err(|why| SetupError::new("tcp-dtls", why))?;
+        let key = OurKey::new(secret).map_err(|why| SetupError::new("tcp-dtls", why))?;
         Ok(DtlsEndpoint {
             key,
             rng: seed.child("sessions", 0).rng(),
@@ -315,15 +312,3 @@ impl fmt::Debug for DtlsEndpoint {
         f.debug_struct("DtlsEndpoint").field("links", &self.links.len()).finish_non_exhaustive()
     }
 }
-
-/// The endpoint cannot be set up as it was asked; our own fault.
-#[derive(Debug)]
-pub struct DtlsSetupError(String);
-
-impl fmt::Display for DtlsSetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tcp-dtls cannot be set up: {}", self.0)
-    }
-}
-
-impl core::error::Error for DtlsSetupError {}

@@ -13,6 +13,7 @@ mod links;
 mod padding;
 pub mod per_circuit;
 pub mod quic;
+mod setup;
 pub mod tls;
 
 pub use padding::PaddingOptions;

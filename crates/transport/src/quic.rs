@@ -23,7 +23,8 @@ mod lateness;
 mod options;
 mod shared;
 
-pub use options::{CongestionControl, InvalidOptions, QuicOptions};
+pub use crate::setup::{InvalidOptions, SetupError};
+pub use options::{CongestionControl, QuicOptions};
 
 use crate::links::{LinkKey, Links, Token, Want};
 use bytes::BytesMut;
@@ -70,13 +71,9 @@ pub struct QuicEndpoint {
 
 impl QuicEndpoint {
     /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone.
-    pub fn new(
-        options: QuicOptions,
-        secret: &Zeroizing<[u8; 32]>,
-        seed: &Seed,
-    ) -> Result<Self, QuicSetupError> {
-        options.validate().map_err(|why| QuicSetupError(why.to_string()))?;
-        let key = OurKey::new(secret).map_err(|why| QuicSetupError(why.to_string()))?;
+    pub fn new(options: QuicOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
+        options.validate().map_err(setup_error)?;
+        let key = OurKey::new(secret).map_err(setup_error)?;
         let ids = Ids::new(&seed.child("ids", 0));
         let secret_of = |label| seed.child(label, 0).rng().array::<KEY_LEN>();
         let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &secret_of("reset"));
@@ -89,9 +86,7 @@ impl QuicEndpoint {
             .supported_versions(vec![1])
             .grease_quic_bit(false)
             .rng_seed(Some(secret_of("quinn")));
-        config
-            .max_udp_payload_size(options.datagram_bytes_max)
-            .map_err(|why| QuicSetupError(why.to_string()))?;
+        config.max_udp_payload_size(options.datagram_bytes_max).map_err(setup_error)?;
         // Accepts nobody: each connection brings a configuration with its peer's key.
         let nobody = server_config(&key, [0; KEY_LEN], token_key.clone())?;
         let quinn = quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(nobody)), true, None);
@@ -342,14 +337,6 @@ impl fmt::Debug for QuicEndpoint {
     }
 }
 
-/// The endpoint cannot be set up as it was asked; our own fault.
-#[derive(Debug)]
-pub struct QuicSetupError(String);
-
-impl fmt::Display for QuicSetupError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "QUIC cannot be set up: {}", self.0)
-    }
+fn setup_error(why: impl fmt::Display) -> SetupError {
+    SetupError::new("QUIC", why)
 }
-
-impl core::error::Error for QuicSetupError {}

@@ -1,6 +1,6 @@
 //! What may be chosen about `tcp-dtls`.
 
-use core::fmt;
+use crate::setup::InvalidOptions;
 use core::time::Duration;
 use heddle_utcp::compact::MuxOptions;
 use heddle_utcp::{Algorithm, Options};
@@ -135,18 +135,6 @@ impl DtlsOptions {
         }
     }
 }
-
-/// Why options are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidOptions(&'static str);
-
-impl fmt::Display for InvalidOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl core::error::Error for InvalidOptions {}
 
 #[cfg(test)]
 mod tests {

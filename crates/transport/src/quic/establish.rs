@@ -3,13 +3,13 @@
 use super::connection::{Connection, Parts};
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
-use super::{QuicEndpoint, QuicSetupError};
+use super::{QuicEndpoint, SetupError, setup_error};
 use crate::links::{LinkKey, Stage, Token, Want};
 use core::fmt;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
 use heddle_proto::time::{Duration, Instant};
-use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, ConnectionId, Incoming, NoneTokenStore, ServerConfig};
 use std::sync::Arc;
 
@@ -158,10 +158,9 @@ pub(super) fn server_config(
     ours: &OurKey,
     peer: [u8; KEY_LEN],
     token_key: aws_lc_rs::hkdf::Prk,
-) -> Result<ServerConfig, QuicSetupError> {
-    let tls = crypto::server(ours, peer).map_err(|why| QuicSetupError(why.to_string()))?;
-    let tls = QuicServerConfig::try_from(tls)
-        .map_err(|why: NoInitialCipherSuite| QuicSetupError(why.to_string()))?;
+) -> Result<ServerConfig, SetupError> {
+    let tls = crypto::server(ours, peer).map_err(setup_error)?;
+    let tls = QuicServerConfig::try_from(tls).map_err(setup_error)?;
     let mut config = ServerConfig::new(Arc::new(tls), Arc::new(token_key));
     config.migration(false).max_incoming(1);
     Ok(config)

@@ -2,7 +2,7 @@
 
 use super::gauge::{Gauge, GaugedFactory};
 use super::shared::SharedFactory;
-use core::fmt;
+use crate::setup::InvalidOptions;
 use core::time::Duration;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
@@ -149,15 +149,3 @@ impl QuicOptions {
         config
     }
 }
-
-/// Why options are refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidOptions(&'static str);
-
-impl fmt::Display for InvalidOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-}
-
-impl core::error::Error for InvalidOptions {}
