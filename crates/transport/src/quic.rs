@@ -26,9 +26,10 @@ mod shared;
 pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, QuicOptions};
 
+use crate::clock::Clock;
 use crate::links::{LinkKey, Links, Token, Want};
 use bytes::BytesMut;
-use connection::{Clock, Connection};
+use connection::Connection;
 use core::fmt;
 use core::net::IpAddr;
 use crypto::{KEY_LEN, OurKey};

@@ -2,6 +2,7 @@
 
 use super::key::{self, KEY_LEN, OurKey};
 use super::options::DtlsOptions;
+use crate::clock::Clock;
 use core::time::Duration;
 use dimpl::{Dtls, Error, Output};
 use heddle_proto::channel::Role;
@@ -13,22 +14,6 @@ pub(super) const RECORD_OVERHEAD: usize = 22;
 
 /// Contents of a record that need no larger buffer.
 const CONTENTS_LEN: usize = 2048;
-
-/// Our time and dimpl's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    pub(super) anchor: std::time::Instant,
-}
-
-impl Clock {
-    pub(super) fn std(self, at: Instant) -> std::time::Instant {
-        self.anchor + Duration::from_nanos(at.as_nanos())
-    }
-
-    pub(super) fn ours(self, at: std::time::Instant) -> Instant {
-        Instant::ZERO + at.saturating_duration_since(self.anchor)
-    }
-}
 
 /// What came of a datagram or of time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use super::flow::FLOW_CELL_LEN;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::options::{ACK_DELAY, QuicOptions};
+use crate::clock::Clock;
 use bytes::Bytes;
 use core::net::IpAddr;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -61,22 +62,6 @@ const PROBE_MIN: Duration = Duration::from_secs(1);
 /// Codes of CONNECTION_CLOSE. The peer reads nothing into them; captures and logs may.
 const CLOSE_DONE: u32 = 0;
 const CLOSE_FAULT: u32 = 1;
-
-/// Our time and quinn-proto's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    pub(super) anchor: std::time::Instant,
-}
-
-impl Clock {
-    pub(super) fn std(self, at: Instant) -> std::time::Instant {
-        self.anchor + Duration::from_nanos(at.as_nanos())
-    }
-
-    fn ours(self, at: std::time::Instant) -> Instant {
-        Instant::ZERO + at.saturating_duration_since(self.anchor)
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

@@ -3,6 +3,7 @@
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::flow::FLOW_CELL_LEN;
 use super::{QuicEndpoint, QuicOptions};
+use crate::clock::Clock;
 use bytes::BytesMut;
 use core::net::SocketAddr;
 use heddle_proto::cell::create::DestroyReason;
@@ -31,7 +32,7 @@ fn addr(host: u8) -> SocketAddr {
 
 /// The peer, who dialled.
 struct Peer {
-    anchor: std::time::Instant,
+    clock: Clock,
     endpoint: quinn_proto::Endpoint,
     connection: Connection,
     /// Streams that our side stopped, with its codes.
@@ -50,7 +51,7 @@ struct Table {
 }
 
 impl Peer {
-    fn dial(anchor: std::time::Instant, key: &OurKey, listener: [u8; KEY_LEN]) -> Peer {
+    fn dial(clock: Clock, key: &OurKey, listener: [u8; KEY_LEN]) -> Peer {
         let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]);
         let mut config = EndpointConfig::new(Arc::new(reset_key));
         config.supported_versions(vec![1]).grease_quic_bit(false).rng_seed(Some([2; 32]));
@@ -58,16 +59,12 @@ impl Peer {
         let tls = crypto::client(key, listener).expect("a key");
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
         config.initial_dst_cid_provider(Arc::new(|| ConnectionId::new(&TOKEN)));
-        let (_, connection) = endpoint.connect(anchor, config, addr(2), "heddle").expect("an address");
-        Peer { anchor, endpoint, connection, stopped: Vec::new(), is_lost: false }
-    }
-
-    fn at(&self, now: Instant) -> std::time::Instant {
-        self.anchor + Duration::from_nanos(now.as_nanos())
+        let (_, connection) = endpoint.connect(clock.anchor, config, addr(2), "heddle").expect("an address");
+        Peer { clock, endpoint, connection, stopped: Vec::new(), is_lost: false }
     }
 
     fn handle(&mut self, now: Instant, data: BytesMut) {
-        let at = self.at(now);
+        let at = self.clock.std(now);
         let event = self.endpoint.handle(at, addr(2), Some(addr(1).ip()), None, data, &mut Vec::new());
         if let Some(DatagramEvent::ConnectionEvent(_, event)) = event {
             self.connection.handle_event(event);
@@ -75,9 +72,9 @@ impl Peer {
     }
 
     fn settle(&mut self, now: Instant) {
-        if self.connection.poll_timeout().is_some_and(|at| at <= self.at(now)) {
-            let at = self.at(now);
-            self.connection.handle_timeout(at);
+        let now = self.clock.std(now);
+        if self.connection.poll_timeout().is_some_and(|at| at <= now) {
+            self.connection.handle_timeout(now);
         }
         while let Some(event) = self.connection.poll() {
             match event {
@@ -138,7 +135,7 @@ impl Table {
                 flows_max: 1000,
             },
         );
-        let peer = Peer::dial(anchor, &their_key, ours.public_key());
+        let peer = Peer::dial(Clock { anchor }, &their_key, ours.public_key());
         let mut table = Table { now: Instant::ZERO, ours, peer, conn, events: Vec::new(), cells: Vec::new() };
         table.run(Duration::from_millis(100));
         assert!(!table.peer.connection.is_handshaking());
@@ -159,8 +156,7 @@ impl Table {
         let end = self.now + time;
         loop {
             while self.exchange() {}
-            let peers = self.peer.connection.poll_timeout();
-            let peers = peers.map(|at| Instant::ZERO + at.saturating_duration_since(self.peer.anchor));
+            let peers = self.peer.connection.poll_timeout().map(|at| self.peer.clock.ours(at));
             let next = [self.ours.poll_timeout(), peers].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else {
                 self.now = end;
@@ -183,7 +179,7 @@ impl Table {
             out.clear();
         }
         self.peer.settle(self.now);
-        let at = self.peer.at(self.now);
+        let at = self.peer.clock.std(self.now);
         while let Some(transmit) = self.peer.connection.poll_transmit(at, 1, &mut out) {
             has_moved = true;
             let data = BytesMut::from(&out[..transmit.size]);
