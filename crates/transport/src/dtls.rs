@@ -239,7 +239,11 @@ impl Endpoint for DtlsEndpoint {
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
         while let Some(key) = self.links.first(Want::Speak) {
-            if let Some(event) = self.event_of(key) {
+            let (event, is_last) = self.links.event_of(key, Connection::poll_event);
+            if is_last {
+                self.forget(key);
+            }
+            if let Some(event) = event {
                 return Some((key.conn(), event));
             }
             self.links.done(Want::Speak);

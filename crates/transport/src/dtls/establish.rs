@@ -6,7 +6,7 @@ use super::ids::session_ids;
 use crate::links::{LinkKey, Stage, Want};
 use core::net::SocketAddr;
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
+use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
 use heddle_proto::time::{Duration, Instant};
 
 impl DtlsEndpoint {
@@ -98,15 +98,6 @@ impl DtlsEndpoint {
                 }
             }
         }
-    }
-
-    /// The next event of a link.
-    pub(super) fn event_of(&mut self, key: LinkKey) -> Option<ConnectionEvent> {
-        let (event, is_last) = self.links.event_of(key, Connection::poll_event);
-        if is_last {
-            self.forget(key);
-        }
-        event
     }
 
     pub(super) fn forget(&mut self, key: LinkKey) {

@@ -7,7 +7,7 @@ use super::{QuicEndpoint, SetupError, setup_error};
 use crate::links::{LinkKey, Stage, Token, Want};
 use core::fmt;
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
+use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
 use heddle_proto::time::{Duration, Instant};
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, ConnectionId, Incoming, NoneTokenStore, ServerConfig};
@@ -123,15 +123,6 @@ impl QuicEndpoint {
             // The dialler did not come.
             self.after(now, key);
         }
-    }
-
-    /// The next event of a link.
-    pub(super) fn event_of(&mut self, key: LinkKey) -> Option<ConnectionEvent> {
-        let (event, is_last) = self.links.event_of(key, Connection::poll_event);
-        if is_last {
-            self.forget(key);
-        }
-        event
     }
 
     pub(super) fn forget(&mut self, key: LinkKey) {
