@@ -59,6 +59,7 @@ impl Connection {
         room.min(CAPACITY_CELLS)
     }
 
+    /// Takes a cell. [`Connection::note_capacity`] must follow.
     pub(in crate::dtls) fn send(
         &mut self,
         now: Instant,
@@ -71,7 +72,6 @@ impl Connection {
         };
         let state = self.flows.send(now, mux, circ_id, command, body);
         self.count_circuits(now);
-        self.is_full |= self.capacity() == 0;
         state
     }
 
