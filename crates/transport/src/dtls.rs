@@ -27,10 +27,10 @@ mod shared;
 pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, DtlsOptions};
 
+use crate::circuits::Lent;
 use crate::links::{LinkKey, Links, Want};
 use connection::Connection;
 use core::fmt;
-use flow::Lent;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{

@@ -4,6 +4,7 @@
 //! [`StreamTransport`](heddle_proto::channel::StreamTransport). [`link`] is what all of them agree
 //! on: how two relays prove to each other who they are.
 
+mod circuits;
 mod clock;
 mod congestion;
 pub mod dtls;

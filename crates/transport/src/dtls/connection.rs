@@ -17,7 +17,6 @@
 mod room;
 
 use super::control::{self, Control, Proofs};
-use super::flow::Lent;
 use super::flows::Flows;
 use super::ids::{ID_LEN, Records, SessionId, may_come};
 use super::key::{KEY_LEN, OurKey};
@@ -26,6 +25,7 @@ use super::path::Path;
 use super::session::{News, RECORD_OVERHEAD, Session};
 use super::shared::SharedOfSession;
 use super::tcp;
+use crate::circuits::Lent;
 use crate::links::Token;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::{CircId, Command};
@@ -335,7 +335,7 @@ impl Connection {
         }
         self.state = State::Over;
         self.deadline = now + LINGER;
-        self.flows.clear();
+        self.flows = Flows::new(self.role, 0, self.options.first_cell_timeout);
         self.controls.clear();
         (self.tcp, self.kept) = (None, None);
         self.notices = Notices { ended: Some(error), ..Notices::default() };
@@ -376,7 +376,7 @@ impl Connection {
                 return Some(ConnectionEvent::Capacity);
             }
         }
-        let writable = self.flows.poll_writable().map(ConnectionEvent::Writable);
+        let writable = self.flows.circuits.poll_writable().map(ConnectionEvent::Writable);
         writable.or_else(|| self.notices.ended.take().map(ConnectionEvent::Ended))
     }
 
@@ -392,7 +392,7 @@ impl Connection {
                 let mux = mux.map(|at| Instant::from_nanos(at.as_nanos()));
                 let is_starved = self.is_full && self.lacks_memory() || self.flows.is_starved();
                 let starved = is_starved.then(|| now + STARVED_WAIT);
-                let flows = self.flows.poll_timeout();
+                let flows = self.flows.circuits.poll_timeout();
                 [Some(probe), death, self.proving.due, dtls, mux, starved, flows].into_iter().flatten().min()
             }
             State::Over => Some(self.deadline).filter(|deadline| *deadline > now),
@@ -548,7 +548,7 @@ impl Connection {
     }
 
     pub(super) fn has_readable(&self) -> bool {
-        self.state == State::Open && self.flows.has_readable()
+        self.state == State::Open && self.flows.circuits.has_readable()
     }
 
     pub(super) fn next_cell(&mut self, now: Instant, lent: &mut Lent) -> Option<(CircId, Command)> {
@@ -557,6 +557,6 @@ impl Connection {
     }
 
     pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
-        self.flows.hold(circ_id, hold);
+        self.flows.circuits.hold(circ_id, hold);
     }
 }

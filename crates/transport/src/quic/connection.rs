@@ -13,10 +13,10 @@
 //! 3. While open, an acknowledgement that does not come is asked for by PINGs of ours besides quinn-proto's own probes. A
 //!    path is dead after three probe time-outs without one (1 + 2 + 4 of them, since each waits twice as long).
 
-use super::flow::FLOW_CELL_LEN;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::options::{ACK_DELAY, QuicOptions};
+use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
 use bytes::Bytes;
 use core::net::IpAddr;
@@ -349,7 +349,7 @@ impl Connection {
         if core::mem::take(&mut notices.capacity) {
             return Some(ConnectionEvent::Capacity);
         }
-        let writable = self.flows.poll_writable().map(ConnectionEvent::Writable);
+        let writable = self.flows.circuits.poll_writable().map(ConnectionEvent::Writable);
         writable.or_else(|| self.notices.ended.take().map(ConnectionEvent::Ended))
     }
 
@@ -359,7 +359,8 @@ impl Connection {
             State::Handshaking | State::Proving => Some(self.deadline),
             State::Open => {
                 let (probe, death) = self.probe_and_death();
-                let ours = [Some(probe), death, self.pace_at, self.owed_at(), self.flows.poll_timeout()];
+                let ours =
+                    [Some(probe), death, self.pace_at, self.owed_at(), self.flows.circuits.poll_timeout()];
                 ours.into_iter().flatten().min()
             }
             State::Over => None,
@@ -483,7 +484,7 @@ impl Connection {
     }
 
     pub(super) fn has_readable(&self) -> bool {
-        self.state == State::Open && self.flows.has_readable()
+        self.state == State::Open && self.flows.circuits.has_readable()
     }
 
     pub(super) fn next_cell(&mut self) -> Option<(CircId, Command)> {
@@ -499,7 +500,7 @@ impl Connection {
     }
 
     pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
-        self.flows.hold(circ_id, hold);
+        self.flows.circuits.hold(circ_id, hold);
     }
 
     /// Cells that quinn-proto may be given now.
@@ -547,7 +548,7 @@ impl Connection {
         }
         if now.since(self.epoch_since) >= EPOCH_MIN.max(self.quinn.rtt()) {
             self.epoch_since = now;
-            if let Some(flows) = self.flows.next_epoch() {
+            if let Some(flows) = self.flows.circuits.next_epoch() {
                 self.gauge.set_flows(flows);
             }
         }

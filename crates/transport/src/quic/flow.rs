@@ -1,14 +1,10 @@
 //! One flow: a circuit's cells in a bidirectional stream, 510 bytes each, command and body.
 
-use crate::congestion::Share;
+use crate::circuits::{FLOW_CELL_LEN, Lent, body_of};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
-use heddle_proto::time::Instant;
-use quinn_proto::{Connection, ReadError, StreamId, VarInt, WriteError};
+use heddle_proto::cell::{Body, Command};
+use quinn_proto::{Connection, ReadError, RecvStream, SendStream, StreamId, VarInt, WriteError};
 use std::collections::VecDeque;
-
-/// Bytes of a cell on a flow: its command and its body, since the stream says which circuit it is of.
-pub(super) const FLOW_CELL_LEN: usize = 1 + BODY_LEN;
 
 /// Cells of one flow that are put together before quinn is given them. It looks through what it was given and nobody
 /// acknowledged for every frame that it writes, so a few long pieces cost less than many short ones.
@@ -18,26 +14,9 @@ pub(super) const OUTBOX_CELLS: usize = 16;
 /// was taken counts as read, so this is what a flow that is held may keep beyond its window.
 const PIECES_MAX: usize = 8;
 
-/// Where a flow stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The peer opened it and its first cell has not come: the relay knows nothing of it.
-    Unborn {
-        due: Instant,
-    },
-    Open,
-    /// It is over, and the relay has not been told yet. Its name stays taken so long.
-    Ended,
-}
-
 /// One flow.
 #[derive(Debug)]
 pub(super) struct Flow {
-    pub(super) circ_id: CircId,
-    pub(super) stream: StreamId,
-    pub(super) stage: Stage,
-    /// Whether the peer opened it.
-    pub(super) is_theirs: bool,
     /// Cells that quinn is given when they are [`OUTBOX_CELLS`], or before it makes packets.
     outbox: BytesMut,
     /// Cells that the last outbox had, which is a guess at the next.
@@ -55,13 +34,6 @@ pub(super) struct Flow {
     /// Whether the peer ended the stream after these.
     is_finished: bool,
     is_lent: bool,
-    pub(super) is_held: bool,
-    /// Whether it stands in the queue of readable flows.
-    pub(super) is_queued: bool,
-    /// Cells lent in this turn.
-    pub(super) turn_cells: u32,
-    /// Its part in what the connection sends.
-    pub(super) share: Share,
 }
 
 /// What reading a flow gives.
@@ -77,16 +49,9 @@ pub(super) enum Read {
     Fault,
 }
 
-/// A cell that does not lie in one packet, where it is put together.
-pub(super) type Straddler = [u8; FLOW_CELL_LEN];
-
 impl Flow {
-    pub(super) fn new(circ_id: CircId, stream: StreamId, stage: Stage) -> Self {
+    pub(super) fn new() -> Self {
         Flow {
-            circ_id,
-            stream,
-            stage,
-            is_theirs: stage != Stage::Open,
             outbox: BytesMut::new(),
             outbox_cells: 1,
             unwritten: Bytes::new(),
@@ -96,22 +61,18 @@ impl Flow {
             pieces: VecDeque::new(),
             is_finished: false,
             is_lent: false,
-            is_held: false,
-            is_queued: false,
-            turn_cells: 0,
-            share: Share::default(),
         }
     }
 
     /// Lends the next cell, if all of it is here: where quinn put it, or from `straddler`.
-    pub(super) fn read(&mut self, quinn: &mut Connection, straddler: &mut Straddler) -> Read {
+    pub(super) fn read(&mut self, stream: &mut RecvStream<'_>, straddler: &mut Lent) -> Read {
         if core::mem::take(&mut self.is_lent) {
             self.unread.advance(FLOW_CELL_LEN);
         }
         if self.unread.len() < FLOW_CELL_LEN {
-            match self.read_more(quinn, straddler) {
+            match self.read_more(stream, straddler) {
                 More::Unread => {}
-                More::Straddler => return Read::Straddler(Command(straddler[0])),
+                More::Straddler => return Read::Straddler(Command(straddler.0[0])),
                 More::Nothing => return Read::Empty,
                 More::Finished => return Read::Fault,
             }
@@ -120,16 +81,16 @@ impl Flow {
         Read::Cell(Command(self.unread[0]))
     }
 
-    /// The cell that [`Flow::read`] lent from where quinn put it.
-    pub(super) fn lent(&self) -> &[u8] {
-        &self.unread[..FLOW_CELL_LEN]
+    /// The body of the cell that [`Flow::read`] lent from where quinn put it.
+    pub(super) fn lent(&self) -> &Body {
+        body_of(&self.unread[..FLOW_CELL_LEN])
     }
 
     /// Goes on until there is a whole cell. One that lies in two pieces is put together where it is lent from.
-    fn read_more(&mut self, quinn: &mut Connection, straddler: &mut Straddler) -> More {
+    fn read_more(&mut self, stream: &mut RecvStream<'_>, straddler: &mut Lent) -> More {
         loop {
             let Some(piece) = self.pieces.pop_front() else {
-                if self.take_pieces(quinn) {
+                if self.take_pieces(stream) {
                     continue;
                 }
                 return if self.is_finished { More::Finished } else { More::Nothing };
@@ -138,8 +99,8 @@ impl Flow {
             if have == 0 {
                 self.unread = piece;
             } else if piece.len() >= missing {
-                straddler[..have].copy_from_slice(&self.unread);
-                straddler[have..].copy_from_slice(&piece[..missing]);
+                straddler.0[..have].copy_from_slice(&self.unread);
+                straddler.0[have..].copy_from_slice(&piece[..missing]);
                 self.unread = piece;
                 self.unread.advance(missing);
                 return More::Straddler;
@@ -156,8 +117,7 @@ impl Flow {
     }
 
     /// Takes what quinn has, up to [`PIECES_MAX`] of them. Returns whether there are any.
-    fn take_pieces(&mut self, quinn: &mut Connection) -> bool {
-        let mut stream = quinn.recv_stream(self.stream);
+    fn take_pieces(&mut self, stream: &mut RecvStream<'_>) -> bool {
         let Ok(mut chunks) = stream.read(true) else {
             return false;
         };
@@ -192,25 +152,25 @@ impl Flow {
     }
 
     /// Gives quinn as much as the stream's window takes. Returns the bytes that quinn took, and those that it refused.
-    pub(super) fn write(&mut self, quinn: &mut Connection) -> Written {
+    pub(super) fn write(&mut self, stream: &mut SendStream<'_>) -> Written {
         let mut written = Written::default();
         if self.is_blocked() {
-            written.late = self.write_rest(quinn);
+            written.late = self.write_rest(stream);
         }
         if !self.is_blocked() && !self.outbox.is_empty() {
             self.outbox_cells = self.outbox.len() / FLOW_CELL_LEN;
             self.unwritten = core::mem::take(&mut self.outbox).freeze();
-            self.write_rest(quinn);
+            self.write_rest(stream);
             written.refused = self.unwritten.len();
         }
         written
     }
 
     /// Writes what the stream's window did not take before. Returns the bytes written.
-    fn write_rest(&mut self, quinn: &mut Connection) -> usize {
+    fn write_rest(&mut self, stream: &mut SendStream<'_>) -> usize {
         let mut written = 0;
         while !self.unwritten.is_empty() {
-            match quinn.send_stream(self.stream).write_chunks(core::slice::from_mut(&mut self.unwritten)) {
+            match stream.write_chunks(core::slice::from_mut(&mut self.unwritten)) {
                 Ok(done) => written += done.bytes,
                 Err(WriteError::Blocked) => break,
                 // The peer wants no more of it; its event ends the flow.
@@ -221,11 +181,11 @@ impl Flow {
     }
 
     /// Resets both directions, so that the end overtakes whatever is queued on either side.
-    pub(super) fn reset(&mut self, quinn: &mut Connection, reason: u8) {
+    pub(super) fn reset(&mut self, quinn: &mut Connection, stream: StreamId, reason: u8) {
         let code = VarInt::from_u32(u32::from(reason));
         // Errors say that a direction is over already.
-        let _ = quinn.send_stream(self.stream).reset(code);
-        let _ = quinn.recv_stream(self.stream).stop(code);
+        let _ = quinn.send_stream(stream).reset(code);
+        let _ = quinn.recv_stream(stream).stop(code);
         self.outbox = BytesMut::new();
         self.unwritten = Bytes::new();
         self.unread = Bytes::new();

@@ -1,8 +1,8 @@
 //! A peer whose key and proof are right and who breaks every other rule: quinn-proto alone, driven by the tests.
 
 use super::crypto::{self, KEY_LEN, OurKey};
-use super::flow::FLOW_CELL_LEN;
 use super::{QuicEndpoint, QuicOptions};
+use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
 use bytes::BytesMut;
 use core::net::SocketAddr;

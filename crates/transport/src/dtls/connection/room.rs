@@ -1,7 +1,7 @@
 //! What a connection takes, and what it counts.
 
 use super::{Connection, State};
-use crate::dtls::flow::FLOW_CELL_LEN;
+use crate::circuits::FLOW_CELL_LEN;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{ConnectionStats, FlowState};
 use heddle_proto::time::{Duration, Instant};
@@ -88,7 +88,7 @@ impl Connection {
             return;
         }
         let controller = self.tcp.as_mut().and_then(Mux::controller_mut);
-        if let (Some(flows), Some(controller)) = (self.flows.next_epoch(), controller) {
+        if let (Some(flows), Some(controller)) = (self.flows.circuits.next_epoch(), controller) {
             controller.set_busy_flows(flows);
         }
     }
