@@ -216,9 +216,16 @@ impl Echo {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socks::Target;
     use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, SocketAddr};
 
     const TIMEOUT: Duration = Duration::from_secs(20);
+
+    /// Where nobody listens. A port that was free a moment ago may be somebody else's by now; this one is nobody's choice.
+    pub(super) fn nobody() -> Target {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, 1)).into()
+    }
 
     fn connect(server: &Server) -> TcpStream {
         TcpStream::connect(server.addr()).unwrap()

@@ -104,6 +104,7 @@ pub fn run_markov(options: &MarkovOptions, stop: &Stop, on_event: &mut dyn FnMut
     let over = Stop::default();
     let (notes, heard) = mpsc::channel();
     thread::scope(|scope| {
+        let _at_end = over.ask_at_end();
         let seed = Seed::from_number(options.identity.seed);
         let seed = seed.child(&["traffic", "markov", &options.identity.label]);
         let mut client = Client {
@@ -173,6 +174,20 @@ struct Note {
     result: std::result::Result<Played, (Stage, Error)>,
 }
 
+/// Says that a stream's thread is at its end, and how the stream ended unless the thread panicked. The client would wait for
+/// ever for a thread that says nothing, and nobody would hear of the panic.
+struct Ending {
+    notes: Sender<Option<Note>>,
+    note: Option<Note>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // The client listens until the last stream has ended.
+        let _ = self.notes.send(self.note.take());
+    }
+}
+
 struct Client<'a> {
     options: &'a MarkovOptions,
     seed: Seed,
@@ -183,12 +198,12 @@ struct Client<'a> {
     flows_begun: u64,
     /// Streams whose threads have not ended.
     running: usize,
-    notes: Sender<Note>,
+    notes: Sender<Option<Note>>,
     over: &'a Stop,
 }
 
 impl<'a> Client<'a> {
-    fn run<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, heard: &Receiver<Note>, stop: &Stop)
+    fn run<'scope>(&mut self, scope: &'scope Scope<'scope, '_>, heard: &Receiver<Option<Note>>, stop: &Stop)
     where
         'a: 'scope,
     {
@@ -265,14 +280,16 @@ impl<'a> Client<'a> {
         let (notes, over) = (self.notes.clone(), self.over);
         self.running += 1;
         scope.spawn(move || {
+            let mut ending = Ending { notes, note: None };
             let result = play(&route, &script, over);
-            // The client listens until the last stream has ended.
-            let _ = notes.send(Note { flow: number, stream, script, result });
+            ending.note = Some(Note { flow: number, stream, script, result });
         });
     }
 
-    fn ended(&mut self, note: Note) {
+    fn ended(&mut self, note: Option<Note>) {
         self.running -= 1;
+        // The scope passes a panic on when all threads are at their end.
+        let Some(note) = note else { return };
         if note.script.cut {
             self.journal.left_out("left out: packets beyond the most of a stream");
         }
@@ -305,7 +322,7 @@ impl<'a> Client<'a> {
     }
 
     /// Waits for the streams that were told to end.
-    fn hear_the_rest(&mut self, heard: &Receiver<Note>) {
+    fn hear_the_rest(&mut self, heard: &Receiver<Option<Note>>) {
         while self.running > 0 {
             match heard.recv() {
                 Ok(note) => self.ended(note),

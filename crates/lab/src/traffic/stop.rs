@@ -23,6 +23,12 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
+    /// Asks for the end at the latest when what this returns is dropped, be it by a panic: a scope would wait for threads that
+    /// nobody asked.
+    pub(super) fn ask_at_end(&self) -> AskAtEnd<'_> {
+        AskAtEnd(self)
+    }
+
     /// Whether somebody asked for the end, here or with Ctrl-C.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed) || interrupt::check().is_err()
@@ -38,5 +44,14 @@ impl Stop {
             thread::sleep(left.min(SLICE));
         }
         false
+    }
+}
+
+/// Asks for the end when it is dropped.
+pub(super) struct AskAtEnd<'a>(&'a Stop);
+
+impl Drop for AskAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.ask();
     }
 }

@@ -107,6 +107,7 @@ pub fn run_timing(options: &TimingOptions, stop: &Stop, on_event: &mut dyn FnMut
     let over = Stop::default();
     let (notes, heard) = mpsc::channel();
     thread::scope(|scope| {
+        let _at_end = over.ask_at_end();
         if options.bulk {
             let (notes, tally, over) = (notes.clone(), &tally, &over);
             scope.spawn(move || stream_readings(options, tally, notes, over));
@@ -117,7 +118,6 @@ pub fn run_timing(options: &TimingOptions, stop: &Stop, on_event: &mut dyn FnMut
         }
         let mut ticker = Ticker::new(options, journal);
         ticker.run(&tally, &heard, stop);
-        over.ask();
         Ok(ticker.journal.finish(stop))
     })
 }
@@ -173,19 +173,19 @@ impl<'a> Ticker<'a> {
         let mut measured_s = 0;
         for tick in 1.. {
             let is_whole = self.listen_until(begun + SECOND * tick, heard, stop);
+            // The second in which the measurement begins is not part of it, and the next one is, however late this is.
+            let counts = is_whole && self.measuring.is_some();
             let now = Instant::now();
             let found = std::mem::take(&mut *lock(tally));
             if self.options.bulk {
-                self.second(&found, now - ticked, is_whole);
+                self.second(&found, now - ticked, is_whole, counts);
             }
             if !is_whole {
                 return;
             }
             ticked = now;
-            if self.measuring.is_some() {
-                // The second in which the measurement begins is not part of it.
-                measured_s += u64::from(self.measuring.is_some_and(|since| since < now - SECOND / 2));
-            } else if now - begun >= self.options.warmup_max {
+            measured_s += u64::from(counts);
+            if self.measuring.is_none() && now - begun >= self.options.warmup_max {
                 self.measure(false);
             }
             if measured_s >= self.options.duration.as_secs() {
@@ -231,13 +231,12 @@ impl<'a> Ticker<'a> {
         self.journal.say(&Event::Probe { t_s, measured, open_ms, latency_ms, echo_ms });
     }
 
-    /// Tells a second of the bulk stream, or what there is of one at the end, and looks whether the stream has become
-    /// steady.
-    fn second(&mut self, found: &Tally, length: Duration, is_whole: bool) {
+    /// Tells a second of the bulk stream, or what there is of one at the end, and whether it counts, and looks whether the
+    /// stream has become steady.
+    fn second(&mut self, found: &Tally, length: Duration, is_whole: bool, measured: bool) {
         let length_s = length.as_secs_f64();
         let throughput_kb_s = found.bytes as f64 / 1e3 / length_s;
         let delay_ms = (found.delays > 0).then(|| found.delays_ms / found.delays as f64);
-        let measured = self.measuring.is_some() && is_whole;
         if measured {
             self.journal.sample("throughput_kb_s", "kB/s", throughput_kb_s);
             if let Some(delay_ms) = delay_ms {
@@ -248,7 +247,7 @@ impl<'a> Ticker<'a> {
         self.latencies_ms.clear();
         let t_s = self.journal.t_s();
         self.journal.say(&Event::Second { t_s, length_s, measured, throughput_kb_s, delay_ms, latency_ms });
-        if is_whole && self.steady.push(delay_ms) && !measured {
+        if is_whole && self.steady.push(delay_ms) && self.measuring.is_none() {
             self.journal.steady_after_s = Some(t_s);
             self.measure(true);
         }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::traffic::tests::nobody;
 use crate::traffic::{Ended, Server};
 
 const MODEL: &str = r#"{
@@ -69,7 +70,7 @@ fn a_duration_leaves_out_what_is_not_at_its_end() {
     );
     let mut options = options(&server);
     options.model = MarkovModel::parse(&slow).unwrap();
-    options.duration = Some(Duration::from_millis(600));
+    options.duration = Some(Duration::from_secs(3));
     options.streams_max = 2;
     let begun = Instant::now();
     let (_, report) = run(&options);
@@ -81,10 +82,20 @@ fn a_duration_leaves_out_what_is_not_at_its_end() {
 #[test]
 fn a_server_that_is_not_there_is_counted() {
     let server = Server::start().unwrap();
-    let options = options(&server);
-    drop(server);
+    let options = MarkovOptions { route: Route::direct(nobody()), ..options(&server) };
     let (streams, report) = run(&options);
     assert!(streams.is_empty() && report.failures["open: connection refused"] >= 8, "{report:?}");
+}
+
+#[test]
+fn a_stream_whose_thread_panics_is_at_its_end_too() {
+    let (notes, heard) = mpsc::channel();
+    let panicked = thread::spawn(move || {
+        let _ending = Ending { notes, note: None };
+        panic!("a panic on purpose");
+    });
+    assert!(panicked.join().is_err());
+    assert!(heard.recv().unwrap().is_none());
 }
 
 #[test]
