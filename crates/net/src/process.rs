@@ -74,6 +74,7 @@ impl Drop for SignalThread {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::time::Duration;
 
     #[test]
     fn the_descriptor_limit_is_raised_to_what_is_allowed() {
@@ -86,7 +87,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel();
         let thread = SignalThread::start(&[SIGUSR2], move |signal| sender.send(signal).unwrap()).unwrap();
         signal_hook::low_level::raise(SIGUSR2).unwrap();
-        assert_eq!(receiver.recv().unwrap(), SIGUSR2);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(60)).unwrap(), SIGUSR2);
         drop(thread);
     }
 }

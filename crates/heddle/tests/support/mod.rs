@@ -7,7 +7,7 @@
 #![allow(dead_code)]
 
 use std::env;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -86,10 +86,12 @@ impl Lab {
         circuit.unwrap_or_else(|error| panic!("{nicknames:?}: {error}"))
     }
 
-    /// A stream on that circuit, or on one of the client's choice.
+    /// A stream on that circuit, or on one of the client's choice. Its reads and writes fail rather than wait for ever.
     pub fn stream(&self, circuit: Option<CircuitId>, target: &Target) -> Result<TcpStream> {
         let isolation = circuit.map(CircuitId::isolation);
-        socks::connect(self.network.socks(), target, isolation.as_ref(), TIMEOUT)
+        let stream = socks::connect(self.network.socks(), target, isolation.as_ref(), TIMEOUT)?;
+        bound_waits(&stream, TIMEOUT);
+        Ok(stream)
     }
 
     /// The file server, by its address.
@@ -149,6 +151,25 @@ pub fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// Has a stream's reads and writes fail when one of them waits for so long.
+fn bound_waits(stream: &TcpStream, timeout: Duration) {
+    stream.set_read_timeout(Some(timeout)).unwrap();
+    stream.set_write_timeout(Some(timeout)).unwrap();
+}
+
+/// The next stream to a listener.
+fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let mut accepted = None;
+    eventually("a stream to the listener", || {
+        accepted = listener.accept().ok();
+        accepted.is_some()
+    });
+    let (stream, _) = accepted.expect("there is one");
+    bound_waits(&stream, TIMEOUT);
+    stream
+}
+
 /// A large file both ways over all eight arrangements of stock and Heddle relays. Those with a stock
 /// and those with a Heddle exit go side by side.
 pub fn every_arrangement(lab: &Lab, content: Content) {
@@ -195,7 +216,10 @@ pub fn half_closed_streams(lab: &Lab, path: &[&str]) {
     for _ in 0..12 {
         // The server leaves while the client sends. It may notice late or not at all.
         let mut stream = lab.stream(Some(circuit), &Target::Addr(rude.addr)).unwrap();
-        let _ = (0..20).try_for_each(|_| stream.write_all(&chunk));
+        if let Err(error) = (0..20).try_for_each(|_| stream.write_all(&chunk)) {
+            let is_stuck = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
+            assert!(!is_stuck, "nobody took what the server that left did not want: {error}");
+        }
         // The client leaves while the server sends.
         let mut stream = lab.stream(Some(circuit), &lab.target()).unwrap();
         stream.write_all(b"GET /bytes/1/20000000 HTTP/1.0\r\n\r\n").unwrap();
@@ -220,14 +244,18 @@ pub fn stalled_streams_hold_up_no_other(lab: &Lab, path: &[&str]) {
     let content = Content { seed: 10, len: 30_000_000 };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut uploading = lab.stream(Some(circuit), &Target::Addr(listener.local_addr().unwrap())).unwrap();
-    let mut taker = listener.accept().unwrap().0;
+    // Both stand still for as long as all else takes.
+    let patience = 10 * TIMEOUT;
+    bound_waits(&uploading, patience);
     let pattern: Vec<u8> = (0..=250).cycle().take(251 * 100).collect();
     thread::scope(|scope| {
+        // Dropped by a panic, as is what the download waits for: nobody waits for those who stand still then.
+        let mut taker = accept(&listener);
         let (stalls, stalled) = mpsc::channel::<()>();
         let (resume, resumed) = mpsc::channel::<()>();
         let download = scope.spawn(move || {
             let stream = lab.stream(Some(circuit), &lab.target()).unwrap();
-            traffic::download(stream, content, content.sha256(), Instant::now(), TIMEOUT, &mut |_| {
+            traffic::download(stream, content, content.sha256(), Instant::now(), patience, &mut |_| {
                 // The first bytes have come. It goes on when the other end is dropped.
                 let _ = stalls.send(());
                 let _ = resumed.recv();
@@ -256,7 +284,7 @@ pub fn stalled_streams_hold_up_no_other(lab: &Lab, path: &[&str]) {
             taker.read_exact(&mut chunk).unwrap();
             assert!(chunk == pattern);
         }
-        assert_eq!(taker.read(&mut chunk).unwrap(), 0);
+        assert_eq!(taker.read_to_end(&mut Vec::new()).unwrap(), 0);
     });
     lab.close(circuit);
     lab.check();
@@ -274,8 +302,10 @@ impl RudeServer {
         let addr = listener.local_addr().unwrap();
         thread::spawn(move || {
             for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                bound_waits(&stream, TIMEOUT);
                 // Whether the client is still there does not matter to it.
-                let _ = stream.unwrap().read(&mut [0; 1000]);
+                let _ = stream.read(&mut [0; 1000]);
             }
         });
         RudeServer { addr }

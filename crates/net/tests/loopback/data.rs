@@ -1,9 +1,9 @@
 //! Bytes: whole, in order, bounded in memory, with few system calls.
 
-use crate::nodes::{RELAY_BUFFER, Relay, Running, Say, Strings};
+use crate::nodes::{RELAY_BUFFER, Relay, Running, STUCK, Say, Strings};
 use heddle_net::Options;
 use heddle_proto::node::Output;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 
@@ -35,7 +35,11 @@ fn consume(stream: &TcpStream, chunk: usize) -> u64 {
     let (mut buf, mut expected) = (vec![0; chunk], vec![0; chunk]);
     let mut total = 0;
     loop {
-        let len = stream.read(&mut buf).unwrap();
+        let len = match stream.read(&mut buf) {
+            // A read that has a time-out ends when the process is stopped and goes on.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read.unwrap(),
+        };
         if len == 0 {
             return total;
         }
@@ -45,8 +49,15 @@ fn consume(stream: &TcpStream, chunk: usize) -> u64 {
     }
 }
 
+/// Reads and writes of this stream fail rather than wait for ever.
+fn bound_waits(stream: &TcpStream) {
+    stream.set_read_timeout(Some(STUCK)).unwrap();
+    stream.set_write_timeout(Some(STUCK)).unwrap();
+}
+
 fn echo_through(addr: std::net::SocketAddr, total: u64, chunk: usize) {
     let stream = TcpStream::connect(addr).unwrap();
+    bound_waits(&stream);
     thread::scope(|scope| {
         scope.spawn(|| supply(&stream, total, chunk));
         assert_eq!(consume(&stream, chunk * 3 / 2), total);
@@ -85,6 +96,8 @@ fn a_slow_reader_holds_back_the_writer_and_memory_stays_bounded() {
     let relay = Running::start(Relay::new(Some(listener.local_addr().unwrap())));
     let writer = TcpStream::connect(relay.addr).unwrap();
     let (reader, _) = listener.accept().unwrap();
+    bound_waits(&writer);
+    bound_waits(&reader);
     // The kernel's buffers take a few megabytes before they are full.
     let mut full = writer.try_clone().unwrap();
     full.set_nonblocking(true).unwrap();
@@ -125,6 +138,7 @@ fn a_round_trip_costs_one_wait_one_receive_and_one_send() {
     const TRIPS: u64 = 200;
     let echo = Running::start(Relay::new(None));
     let mut client = TcpStream::connect(echo.addr).unwrap();
+    bound_waits(&client);
     client.set_nodelay(true).unwrap();
     for n in 0..TRIPS {
         let message = n.to_be_bytes();
@@ -148,6 +162,7 @@ fn a_round_trip_costs_one_wait_one_receive_and_one_send() {
 fn what_one_turn_hands_over_for_a_socket_is_one_send() {
     let strings = Strings::start();
     let mut client = TcpStream::connect(strings.running.addr).unwrap();
+    bound_waits(&client);
     let socket = strings.expect_accepted();
     strings.interest(socket, false, true);
     strings.expect_writable(socket);

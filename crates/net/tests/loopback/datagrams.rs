@@ -1,13 +1,13 @@
 //! UDP ports, with and without the kernel's help.
 
-use crate::nodes::{Running, Say, Strings};
+use crate::nodes::{Running, STUCK, Say, Strings};
 use heddle_net::{Counters, EventLoop, Options, PortInfo, bind_udp};
 use heddle_proto::endpoint::{Datagrams, Transmit};
 use heddle_proto::node::{Input, Node, Output, PortId, SocketId};
 use heddle_proto::time::Instant;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const OFFLOAD: [bool; 2] = [true, false];
 
@@ -49,7 +49,7 @@ fn counters_at_the_end(strings: Strings) -> Counters {
 
 fn peer() -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    socket.set_read_timeout(Some(STUCK)).unwrap();
     socket
 }
 
@@ -223,7 +223,7 @@ fn an_answer_comes_from_the_address_that_was_asked() {
     if addr.is_ipv6()
         && let Ok(peer) = UdpSocket::bind("[::1]:0")
     {
-        peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        peer.set_read_timeout(Some(STUCK)).unwrap();
         peer.send_to(b"who?", ("::1", addr.port())).unwrap();
         assert_eq!(peer.recv_from(&mut [0; 10]).unwrap().1.ip(), "::1".parse::<IpAddr>().unwrap());
     }
@@ -245,8 +245,11 @@ fn what_cannot_be_sent_is_lost_and_counted() {
         let mut buf = [0; 20];
         assert_eq!(peer.recv_from(&mut buf).unwrap().0, 10);
         strings.output(Output::Timeout(None));
+        let begun = std::time::Instant::now();
         let mut counters = strings.running.handle.counters();
         while counters.datagrams_sent == 0 {
+            assert!(begun.elapsed() < STUCK, "{counters:?}");
+            std::thread::yield_now();
             counters = strings.running.handle.counters();
         }
         assert_eq!((counters.datagrams_sent, counters.datagrams_dropped), (1, 2));
@@ -257,7 +260,6 @@ fn what_cannot_be_sent_is_lost_and_counted() {
 fn sockets_are_served_beside_a_flood_of_datagrams() {
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    use std::sync::atomic::{AtomicBool, Ordering};
     let over = AtomicBool::new(false);
     let mut port = None;
     let relay = Running::start_with(crate::nodes::Relay::new(None), options(true), |event_loop| {
@@ -266,23 +268,37 @@ fn sockets_are_served_beside_a_flood_of_datagrams() {
     });
     let to = port.unwrap().local;
     std::thread::scope(|scope| {
+        // The flood ends with this part of the scope, also when that panics.
+        let _ending = SetAtEnd(&over);
         scope.spawn(|| {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             while !over.load(Ordering::Relaxed) {
                 let _ = socket.send_to(&[0; 1200], to);
             }
         });
+        let begun = std::time::Instant::now();
+        while relay.handle.counters().datagrams_received == 0 {
+            assert!(begun.elapsed() < STUCK, "no flood came");
+            std::thread::yield_now();
+        }
         let mut client = TcpStream::connect(relay.addr).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        client.set_read_timeout(Some(STUCK)).unwrap();
         for n in 0..200_u8 {
             client.write_all(&[n; 100]).unwrap();
             let mut back = [0; 100];
             client.read_exact(&mut back).unwrap();
             assert_eq!(back, [n; 100]);
         }
-        over.store(true, Ordering::Relaxed);
     });
-    assert!(relay.handle.counters().datagrams_received > 0);
+}
+
+/// Becomes true when this is dropped.
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Has datagrams wait at two of its ports at once. What comes at the first has it send one more to the second, which is

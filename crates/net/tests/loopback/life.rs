@@ -1,9 +1,9 @@
 //! How sockets begin and end.
 
-use crate::nodes::{Say, Strings};
+use crate::nodes::{STUCK, Say, Strings};
 use heddle_net::{Options, listen};
 use heddle_proto::node::{Input, Output, SocketError, SocketId};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{self, AddressFamily, SendFlags, SocketType, sockopt};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 fn connect(strings: &Strings) -> (TcpStream, SocketId) {
     let client = TcpStream::connect(strings.running.addr).unwrap();
+    client.set_read_timeout(Some(STUCK)).unwrap();
     (client, strings.expect_accepted())
 }
 
@@ -222,7 +223,9 @@ fn ipv6_works_like_ipv4() {
 fn fill(strings: &Strings, socket: SocketId) -> usize {
     strings.interest(socket, false, true);
     let mut total = 0;
+    let begun = std::time::Instant::now();
     while strings.running.handle.counters().sends_blocked == 0 {
+        assert!(begun.elapsed() < STUCK, "the kernel took {total} bytes and no more");
         if total == 0 || strings.running.handle.counters().send_bytes == total as u64 {
             let credit = strings.expect_writable(socket);
             strings.say([Say::Send(socket, vec![0x5a; credit])]);
@@ -266,7 +269,8 @@ fn close_resets_a_peer_that_takes_nothing() {
     strings.output(Output::Close { socket });
     let reset = PollFlags::ERR | PollFlags::HUP;
     let mut waits = [PollFd::new(&client, PollFlags::empty())];
-    poll(&mut waits, None).unwrap();
+    let stuck = Timespec { tv_sec: STUCK.as_secs() as _, tv_nsec: 0 };
+    poll(&mut waits, Some(&stuck)).unwrap();
     assert!(waits[0].revents().contains(reset));
     let mut bytes = Vec::new();
     assert_eq!(client.read_to_end(&mut bytes).unwrap_err().kind(), ErrorKind::ConnectionReset);

@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// How long a test waits before it calls itself stuck.
-const STUCK: Duration = Duration::from_secs(60);
+pub const STUCK: Duration = Duration::from_secs(60);
 
 /// A node on its thread.
 pub struct Running<N> {

@@ -1,6 +1,6 @@
 //! Time, other threads, and the way in and out of a loop.
 
-use crate::nodes::{Say, Strings};
+use crate::nodes::{STUCK, Say, Strings};
 use heddle_net::{EventLoop, LoopHandle, NotTaken, Options, Workers, link_shards, listen, monotonic};
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{HandshakeType, OnionKeys};
@@ -62,7 +62,7 @@ fn events_reach_the_callback() {
         event_loop.set_on_event(move |event| sender.send(event).unwrap());
     });
     strings.output(Output::Event(Event::Reachable));
-    assert_eq!(events.recv().unwrap(), Event::Reachable);
+    assert_eq!(events.recv_timeout(STUCK).unwrap(), Event::Reachable);
 }
 
 fn job(number: u64) -> Job {
@@ -149,7 +149,7 @@ fn connections_are_dealt_out_among_the_shards_in_turn() {
     let handles: Vec<_> = loops.iter().map(EventLoop::handle).collect();
     let threads: Vec<_> = loops.into_iter().map(|event_loop| thread::spawn(|| event_loop.run())).collect();
     let clients: Vec<_> = (0..9).map(|_| TcpStream::connect(addr).unwrap()).collect();
-    let took: BTreeSet<_> = clients.iter().map(|_| got.recv().unwrap()).collect();
+    let took: BTreeSet<_> = clients.iter().map(|_| got.recv_timeout(STUCK).unwrap()).collect();
     let each = |shard| (0..3).map(move |n| (shard, SocketId::accepted(n)));
     assert_eq!(took, (0..3).flat_map(each).collect());
     // One that has ended takes none, and the others do.
@@ -157,7 +157,7 @@ fn connections_are_dealt_out_among_the_shards_in_turn() {
     let mut threads = threads;
     threads.pop().unwrap().join().unwrap().unwrap();
     let _more: Vec<_> = (0..6).map(|_| TcpStream::connect(addr).unwrap()).collect();
-    let took: Vec<_> = (0..6).map(|_| got.recv().unwrap().0).collect();
+    let took: Vec<_> = (0..6).map(|_| got.recv_timeout(STUCK).unwrap().0).collect();
     assert_eq!(took.iter().filter(|shard| **shard == 1).count(), 2);
     assert_eq!(took.iter().filter(|shard| **shard == 0).count(), 4);
     handles[..2].iter().for_each(LoopHandle::stop);

@@ -17,6 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
+use std::{panic, process};
 use wire::Wire;
 
 /// The kernel's address and ours, by family.
@@ -27,6 +28,7 @@ fn main() {
     if std::env::args().any(|argument| argument == "--list") {
         return;
     }
+    end_with_a_panic();
     namespace::gain_privilege().expect("namespaces may be made");
     if std::env::args().any(|argument| argument == "--beside") {
         beside::table();
@@ -52,6 +54,16 @@ fn main() {
             println!("utcp as {role} over {}: {bytes} bytes each way in {seconds:.1} s", family[0]);
         }
     }
+}
+
+/// Has a panic of any thread end the program. The wire and the kernel's end wait for each other, so that the scope of both
+/// would wait for ever for the one that goes on.
+fn end_with_a_panic() {
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |what| {
+        tell(what);
+        process::exit(101);
+    }));
 }
 
 fn run(family: &[&str; 2], we_connect: bool, bytes: u64, direction: DirectionOptions) {
