@@ -185,6 +185,7 @@ fn receive_file(mut peer: Peer, seed: u64, bytes: u64, start: Instant, open_ms: 
 mod tests {
     use super::*;
     use crate::figures::mean;
+    use crate::traffic::tests::nobody;
     use crate::traffic::{Ended, Failures, Server};
     use std::net::TcpListener;
 
@@ -238,7 +239,7 @@ mod tests {
     fn failures_are_counted_by_kind() {
         let server = Server::start().unwrap();
         let mut options = options(&server, 3);
-        drop(server);
+        options.route.server = nobody();
         let report = run_fetches(&options, &Stop::default(), &mut |_| ()).unwrap();
         assert_eq!(report.failures, Failures::from([("open: connection refused".into(), 3)]));
         assert!(report.figures.is_empty());
