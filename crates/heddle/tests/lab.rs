@@ -176,11 +176,14 @@ fn a_plan_runs_over_emulated_wires() {
     let summary = &summary[0];
     assert_eq!((&summary["plan"], &summary["backend"]), (&"short".into(), &"emu".into()));
     assert_eq!(summary["seeds"], serde_json::json!([5, 6]));
-    // A busy machine may make the run late, and then it says so; what it lost is the wire's doing in any case.
+    // A busy machine may make the run late, and then it says so.
     assert_eq!(summary["valid"].as_bool().unwrap(), summary["reasons"].as_array().unwrap().is_empty());
     let figures = summary["figures"].as_array().unwrap();
     let figure = |name: &str| figures.iter().find(|figure| figure["name"] == name).unwrap();
-    assert_eq!((&figure("loss_pct")["mean"], &figure("delay_ms")["n"]), (&10.0.into(), &1800.into()));
+    // It may also lose some at the receiver's full buffer. Each of two thousand is a twentieth of a percent.
+    let (loss_pct, came) =
+        (figure("loss_pct")["mean"].as_f64().unwrap(), figure("delay_ms")["n"].as_f64().unwrap());
+    assert!((10.0..12.0).contains(&loss_pct) && (came + 20.0 * loss_pct - 2000.0).abs() < 0.5, "{figures:?}");
     assert!(figure("delay_ms")["p50"].as_f64().unwrap() >= 20.0);
     // A second is short: the receiver may read then what had arrived before.
     assert!(figure("goodput_mbit_s")["mean"].as_f64().unwrap() < 15.0);
@@ -314,6 +317,6 @@ fn wait_for(what: &str, done: impl Fn() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(90), "{what} did not come");
-        std::thread::yield_now();
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -117,7 +117,7 @@ mod tests {
         let start = Instant::now();
         while path.exists() {
             assert!(start.elapsed() < Duration::from_secs(10));
-            std::thread::yield_now();
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

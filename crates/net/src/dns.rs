@@ -342,6 +342,8 @@ mod tests {
     #[test]
     fn a_configuration_without_servers_means_the_machine_itself() {
         let path = std::env::temp_dir().join(format!("heddle-net-resolv-{}", std::process::id()));
+        // One may be left of an earlier process of this number.
+        let _ = fs::remove_file(&path);
         let options = ResolverOptions { resolv_conf: path.clone(), ..ResolverOptions::default() };
         let resolver = Resolver::start(options).unwrap();
         let refusal = resolver.reload().unwrap_err().to_string();

@@ -116,7 +116,8 @@ fn start(server: &NameServer, change: impl FnOnce(&mut ResolverOptions)) -> Stri
     let mut options = ResolverOptions {
         name_servers: vec![server.addr],
         hosts_file: false,
-        try_timeout: Some(Duration::from_millis(50)),
+        // Long enough for a server that has to wait for a processor.
+        try_timeout: Some(Duration::from_secs(1)),
         ..ResolverOptions::default()
     };
     change(&mut options);
@@ -202,7 +203,9 @@ fn answers_are_remembered() {
         forward(&strings, "missing.test").unwrap_err();
     }
     strings.running.stop();
-    assert_eq!(server.stop(), 2);
+    // Once for each name, and again where the machine was slow. A name that is not remembered is asked for five times.
+    let asked = server.stop();
+    assert!((2..6).contains(&asked), "{asked} questions");
 }
 
 #[test]
