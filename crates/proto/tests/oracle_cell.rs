@@ -21,7 +21,6 @@ use heddle_proto::cell::{BODY_LEN, CircId, Command, Malformed};
 use heddle_proto::rng::{Rng, Seed};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use tor_bytes::Reader;
 use tor_cell::chancell::codec::ChannelCodec;
 use tor_cell::chancell::msg::{self as chan, AnyChanMsg};
@@ -67,14 +66,7 @@ fn host_name() -> impl Strategy<Value = String> {
     "[a-z][a-z0-9_-]{0,20}(\\.[a-z][a-z0-9-]{0,20}){0,5}"
 }
 
-/// The same cases in every run.
-fn config() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, rng_seed: RngSeed::Fixed(324), ..ProptestConfig::default() }
-}
-
 proptest! {
-    #![proptest_config(config())]
-
     #[test]
     fn versions(list in vec(any::<u16>(), 0..20), known in vec(any::<u16>(), 0..20)) {
         let ours = Versions { list: list.clone() };
