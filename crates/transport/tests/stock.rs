@@ -16,7 +16,7 @@ use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::rng::Seed;
 use heddle_transport::tls::{TlsIdentity, TlsOptions};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use support::stock::{Driver, Stock};
+use support::stock::{Driver, Stock, now_unix_s};
 
 fn dial(options: TlsOptions, identity: Option<TlsIdentity>, target: &Target, addr: SocketAddr) -> Driver {
     let mut transport = support::transport(options, identity, 1);
@@ -56,7 +56,7 @@ fn create_fast(driver: &mut Driver) -> (CircId, OriginLayers) {
 fn a_relay_and_a_client_open_channels_to_a_stock_relay() {
     let mut stock = Stock::relay();
     let (target, addr) = stock.target();
-    let ours = support::relay_identity(2);
+    let ours = support::relay_identity(2, now_unix_s());
     let our_rsa_id = format!("{}", ours.link.ids.rsa).replace('$', "");
     let theirs = RelayIds { rsa: target.rsa, ed25519: target.ed25519.unwrap() };
 
@@ -117,7 +117,7 @@ fn accept(listener: &TcpListener, identity: TlsIdentity) -> Driver {
 fn a_stock_relay_opens_a_channel_to_us_and_proves_who_it_is() {
     let mut stock = Stock::relay();
     let (target, addr) = stock.target();
-    let ours = support::relay_identity(2);
+    let ours = support::relay_identity(2, now_unix_s());
     let (listener, our_addr) = listen();
     let SocketAddr::V4(our_addr) = our_addr else { unreachable!("we listen on IPv4") };
 
@@ -149,7 +149,7 @@ fn a_stock_relay_opens_a_channel_to_us_and_proves_who_it_is() {
 
 #[test]
 fn a_stock_client_opens_a_channel_to_us() {
-    let ours = support::relay_identity(2);
+    let ours = support::relay_identity(2, now_unix_s());
     let (listener, addr) = listen();
     let fingerprint = format!("{}", ours.link.ids.rsa).replace('$', "");
     let torrc = format!("SocksPort auto\nUseBridges 1\nBridge {addr} {fingerprint}\n");

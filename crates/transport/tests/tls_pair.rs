@@ -16,11 +16,13 @@ use std::sync::OnceLock;
 
 const INITIATOR: usize = 0;
 const RESPONDER: usize = 1;
+/// When the keys and certificates are made and all channels open: the end of 2026, as in the simulator.
+const UNIX_S: u64 = 1_798_000_000;
 
 /// Keys take a while to make, so all tests share two relays.
 fn relays() -> &'static [TlsIdentity; 2] {
     static RELAYS: OnceLock<[TlsIdentity; 2]> = OnceLock::new();
-    RELAYS.get_or_init(|| [support::relay_identity(1), support::relay_identity(2)])
+    RELAYS.get_or_init(|| [support::relay_identity(1, UNIX_S), support::relay_identity(2, UNIX_S)])
 }
 
 fn ids(relay: usize) -> RelayIds {
@@ -59,7 +61,7 @@ impl Default for Setup {
 impl Pair {
     fn new(setup: Setup) -> Self {
         let addr: SocketAddr = "127.0.0.1:9001".parse().unwrap();
-        let wall = UnixTime { ns: support::now_unix_s() * 1_000_000_000 };
+        let wall = UnixTime { ns: UNIX_S * 1_000_000_000 };
         let [ours, theirs] = setup.options;
         let identity = setup.initiator_is_relay.then(|| relays()[INITIATOR].clone());
         let mut dialler = support::transport(ours, identity, 1);

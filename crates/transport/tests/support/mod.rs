@@ -1,4 +1,4 @@
-//! What the tests share: relays with real keys and certificates, and directories that vanish.
+//! What the tests share: relays with real keys and certificates.
 
 #![allow(dead_code)]
 // The crate knows no sockets and clocks; its tests are drivers, which do.
@@ -10,41 +10,10 @@ use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::rng::Seed;
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use tempfile::TempDir;
 
 pub mod stock;
-
-/// A time at which the certificates of the tests are valid, in seconds since the epoch.
-pub fn now_unix_s() -> u64 {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since_epoch.unwrap().as_secs()
-}
-
-/// A directory that is removed in the end.
-pub struct TempDir(PathBuf);
-
-impl TempDir {
-    pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("heddle-transport-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir(&path).unwrap();
-        TempDir(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Judges certificates as a relay does.
 pub struct DirVerifier;
@@ -66,13 +35,13 @@ impl PeerVerifier for DirVerifier {
     }
 }
 
-/// A relay's identity with new keys.
-pub fn relay_identity(seed: u64) -> TlsIdentity {
-    let dir = TempDir::new();
+/// A relay's identity with new keys and certificates, which are valid at that time.
+pub fn relay_identity(seed: u64, unix_s: u64) -> TlsIdentity {
+    let dir = TempDir::new().unwrap();
     let mut rng = Seed::from_number(seed).rng();
     let options = KeyOptions::new(dir.path(), "heddle");
-    let keys = RelayKeys::load_or_create(options, now_unix_s(), &mut rng).unwrap();
-    let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s(), &mut rng).unwrap());
+    let keys = RelayKeys::load_or_create(options, unix_s, &mut rng).unwrap();
+    let certs = Arc::new(ChannelCerts::create(&keys, unix_s, &mut rng).unwrap());
     let owned = |side| certs.certs_cell(side).iter().map(|(t, cert)| (*t, cert.to_vec())).collect();
     let signer = certs.clone();
     TlsIdentity {

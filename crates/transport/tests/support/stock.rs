@@ -1,6 +1,5 @@
 //! A stock tor on loopback, and a blocking driver for one channel.
 
-use super::{TempDir, now_unix_s};
 use base64ct::{Base64Unpadded, Encoding};
 use heddle_proto::cell::{self, CircId};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Target};
@@ -10,6 +9,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
+use tempfile::TempDir;
+
+/// What stock tor takes for the time, in seconds since the epoch.
+pub fn now_unix_s() -> u64 {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since_epoch.unwrap().as_secs()
+}
 
 /// A running stock tor; killed when dropped.
 pub struct Stock {
@@ -23,7 +29,7 @@ pub struct Stock {
 impl Stock {
     /// Starts `tor` with these lines beside what every test needs.
     pub fn start(torrc: &str) -> Self {
-        let dir = TempDir::new();
+        let dir = TempDir::new().unwrap();
         let data = dir.path().join("data");
         let file = dir.path().join("torrc");
         let common = format!(
