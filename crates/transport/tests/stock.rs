@@ -16,7 +16,7 @@ use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::rng::Seed;
 use heddle_transport::tls::{TlsIdentity, TlsOptions};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use support::stock::{Driver, Stock, now_unix_s};
+use support::stock::{self, Driver, Stock, now_unix_s};
 
 fn dial(options: TlsOptions, identity: Option<TlsIdentity>, target: &Target, addr: SocketAddr) -> Driver {
     let mut transport = support::transport(options, identity, 1);
@@ -108,7 +108,7 @@ fn listen() -> (TcpListener, SocketAddr) {
 
 fn accept(listener: &TcpListener, identity: TlsIdentity) -> Driver {
     let mut transport = support::transport(TlsOptions::default(), Some(identity), 1);
-    let (socket, peer) = listener.accept().unwrap();
+    let (socket, peer) = stock::accept(listener);
     let local = socket.local_addr().unwrap();
     Driver::new(socket, |now, wall| transport.accept(now, wall, local, peer))
 }

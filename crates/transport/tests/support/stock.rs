@@ -5,11 +5,18 @@ use heddle_proto::cell::{self, CircId};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Target};
 use heddle_proto::ids::{Ed25519Id, RsaId};
 use heddle_proto::time::{Instant, UnixTime};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 use tempfile::TempDir;
+
+/// How long stock tor may take for whatever a test waits for.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a socket may stand still meanwhile.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
 
 /// What stock tor takes for the time, in seconds since the epoch.
 pub fn now_unix_s() -> u64 {
@@ -20,8 +27,8 @@ pub fn now_unix_s() -> u64 {
 /// A running stock tor; killed when dropped.
 pub struct Stock {
     child: Child,
-    log: BufReader<ChildStdout>,
-    /// What was read of its log.
+    log: mpsc::Receiver<String>,
+    /// What was taken from its log.
     pub lines: Vec<String>,
     _dir: TempDir,
 }
@@ -48,7 +55,7 @@ impl Stock {
             .stderr(Stdio::null())
             .spawn()
             .expect("these tests need stock tor");
-        let log = BufReader::new(child.stdout.take().unwrap());
+        let log = read_lines(child.stdout.take().unwrap());
         Stock { child, log, lines: Vec::new(), _dir: dir }
     }
 
@@ -60,12 +67,14 @@ impl Stock {
         )
     }
 
-    /// Reads the log up to a line that holds `part`.
+    /// Takes lines from the log up to one that holds `part`.
     pub fn wait_for(&mut self, part: &str) -> String {
+        let deadline = std::time::Instant::now() + WAIT_MAX;
         loop {
-            let mut line = String::new();
-            let len = self.log.read_line(&mut line).unwrap();
-            assert!(len > 0, "tor ended without saying {part:?}:\n{}", self.lines.concat());
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let line = self.log.recv_timeout(left).unwrap_or_else(|why| {
+                panic!("tor has not said {part:?}, {why}:\n{}", self.lines.join("\n"));
+            });
             self.lines.push(line.clone());
             if line.contains(part) {
                 return line;
@@ -97,6 +106,37 @@ impl Drop for Stock {
     }
 }
 
+/// The lines of `output`, read by a thread of its own, so that a test waits no longer than it wants and tor is never held up.
+fn read_lines(output: ChildStdout) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // Once the test is over nobody listens, and the output is only drained.
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
+
+/// The next connection to `listener`. Stock tor has to make it in time.
+pub fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    listener.set_nonblocking(true).unwrap();
+    let deadline = std::time::Instant::now() + WAIT_MAX;
+    loop {
+        match listener.accept() {
+            Ok((socket, peer)) => {
+                socket.set_nonblocking(false).unwrap();
+                return (socket, peer);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                assert!(std::time::Instant::now() < deadline, "stock tor has not connected");
+                thread::sleep(Duration::from_millis(10));
+            }
+            Err(error) => panic!("no connection can be taken: {error}"),
+        }
+    }
+}
+
 fn last_word(line: &str) -> String {
     line.trim().rsplit(' ').next().unwrap().trim_matches('\'').to_owned()
 }
@@ -110,7 +150,8 @@ pub struct Driver {
 
 impl Driver {
     pub fn new(socket: TcpStream, make: impl FnOnce(Instant, UnixTime) -> Box<dyn Channel>) -> Self {
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.set_read_timeout(Some(SILENCE_MAX)).unwrap();
+        socket.set_write_timeout(Some(SILENCE_MAX)).unwrap();
         let start = std::time::Instant::now();
         let wall = UnixTime { ns: now_unix_s() * 1_000_000_000 };
         let mut channel = make(Instant::ZERO, wall);
@@ -131,15 +172,18 @@ impl Driver {
     }
 
     pub fn flush(&mut self) {
-        let mut out = Vec::new();
-        while self.channel.poll_transmit(self.now(), &mut out) {}
+        let (now, mut out) = (self.now(), Vec::new());
+        let calls = (0..1000).take_while(|_| self.channel.poll_transmit(now, &mut out)).count();
+        assert!(calls < 1000, "the channel always has more to send");
         self.socket.write_all(&out).unwrap();
         self.channel.handle_writable(1 << 20);
     }
 
-    /// Reads until something comes in that `want` takes.
+    /// Reads until something comes in that `want` takes. Padding could come for ever.
     pub fn until<T>(&mut self, mut want: impl FnMut(Incoming<'_>) -> Option<T>) -> Result<T, ChannelError> {
+        let deadline = std::time::Instant::now() + WAIT_MAX;
         loop {
+            assert!(std::time::Instant::now() < deadline, "stock tor has not said what is waited for");
             let now = self.now();
             while let Some(incoming) = self.channel.next_incoming(now)? {
                 if let Some(found) = want(incoming) {
