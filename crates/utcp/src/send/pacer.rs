@@ -87,7 +87,11 @@ mod tests {
         pacer.set_rate(100_000, 100 * MS, 120, BURST_SEGMENTS_MAX);
         let (mut now, mut sent) = (Instant::from_nanos(S), 0);
         let begun = now;
-        while now.ns_since(begun) < S {
+        // 1200 segments and the waits between them; more turns would mean that it holds back never or for ever.
+        for _ in 0..10_000 {
+            if now.ns_since(begun) >= S {
+                break;
+            }
             match pacer.blocked_until(now) {
                 Some(next) => now = next,
                 None => {
@@ -98,7 +102,7 @@ mod tests {
         }
         assert!((1_200_000..=1_210_000).contains(&sent), "{sent}");
         now = now.plus_ns(10 * S);
-        let burst = (0..).take_while(|_| {
+        let burst = (0..1000).take_while(|_| {
             let free = pacer.blocked_until(now).is_none();
             pacer.on_sent(now, 1000);
             free
@@ -107,7 +111,7 @@ mod tests {
         assert!((8..=10).contains(&burst.count()));
         pacer.set_rate(100_000, 100 * MS, 200, BURST_SEGMENTS_MIN);
         now = now.plus_ns(10 * S);
-        let burst = (0..).take_while(|_| {
+        let burst = (0..1000).take_while(|_| {
             let free = pacer.blocked_until(now).is_none();
             pacer.on_sent(now, 1000);
             free
@@ -124,9 +128,9 @@ mod tests {
             pacer.set_rate(rate / 10, 100 * MS, 100, BURST_SEGMENTS_MIN);
             let (mut now, mut turns, mut sent) = (Instant::from_nanos(S), Vec::new(), 0_u64);
             let begun = now;
-            while now.ns_since(begun) < S / 10 {
+            while turns.len() < 1000 && now.ns_since(begun) < S / 10 {
                 let mut count = 0;
-                while pacer.blocked_until(now).is_none() {
+                while count < 1000 && pacer.blocked_until(now).is_none() {
                     pacer.on_sent(now, 1000);
                     count += 1;
                 }

@@ -168,6 +168,7 @@ fn bottleneck(cell_us: u64, delay_us: u64, cells: u32) -> (Vegas, u64) {
     let mut returning = std::collections::VecDeque::new();
     while sent < cells {
         while flow.room() > 0 {
+            assert!(sent < 2 * cells, "the window is never full");
             free_us = now_us.max(free_us) + cell_us;
             if sent > cells / 2 {
                 queue_max = queue_max.max((free_us - now_us) / cell_us);
