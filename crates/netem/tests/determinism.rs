@@ -114,7 +114,9 @@ fn how_often_the_driver_polls_does_not_matter() {
     let (mut from_often, mut from_seldom) = (Vec::new(), Vec::new());
     for round in 0..200 {
         let start = Time::from_nanos(round * 15 * MS);
-        while let Some(time) = often.next_time().filter(|time| *time <= start) {
+        // What is due in a round takes far fewer polls.
+        for _ in 0..10_000 {
+            let Some(time) = often.next_time().filter(|time| *time <= start) else { break };
             from_often.extend(often.poll(time));
         }
         from_seldom.extend(core::iter::from_fn(|| seldom.poll(start)));

@@ -3,7 +3,7 @@
 //! Packets that arrive change connections; a changed connection's socket is looked at, by an event of its own at the same
 //! instant, and its node gets one input. After each such step whatever has to leave goes on the wires.
 
-use crate::simulation::{ActorId, Due, HostId, Simulation};
+use crate::simulation::{ActorId, Due, EVENTS_PER_INSTANT_MAX, HostId, Simulation};
 use crate::socket::{Phase, Socket, Turn, is_connected};
 use crate::trace::Kind;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -166,7 +166,10 @@ impl Simulation {
     fn pump(&mut self, host: HostId) {
         let now = tcp_time(self.now);
         let mut packet = Vec::new();
+        let mut packets = 0;
         while self.kernels[host.0].tcp.poll_packet(now, &mut packet) {
+            packets += 1;
+            assert!(packets < EVENTS_PER_INSTANT_MAX, "a kernel does not stop sending at {:?}", self.now);
             self.send_segment(host, std::mem::take(&mut packet));
         }
         while let Some(id) = self.kernels[host.0].tcp.poll_accept() {

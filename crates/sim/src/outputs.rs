@@ -1,6 +1,6 @@
 //! Doing what a node says.
 
-use crate::simulation::{ActorId, Due, Simulation};
+use crate::simulation::{ActorId, Due, EVENTS_PER_INSTANT_MAX, Simulation};
 use crate::trace::Kind;
 use heddle_proto::node::{Output, Query, Resolution, ResolveError, ResolveId};
 use heddle_proto::time::Instant;
@@ -9,7 +9,8 @@ impl Simulation {
     /// Asks a node what it wants until it names its time-out.
     pub(crate) fn poll_outputs(&mut self, actor: ActorId) {
         let now = self.now;
-        loop {
+        for outputs in 0.. {
+            assert!(outputs < EVENTS_PER_INSTANT_MAX, "a node never names its time-out at {now:?}");
             let mut buf = std::mem::take(&mut self.buf);
             buf.clear();
             let Some(node) = self.node(actor) else { return };

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 
 /// How often nodes hear the wall clock.
 const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
-/// More events than this at one instant mean that somebody goes in circles.
-const EVENTS_PER_INSTANT_MAX: u64 = 2_000_000;
+/// More events at one instant, or outputs of a node at one event, mean that somebody goes in circles.
+pub(crate) const EVENTS_PER_INSTANT_MAX: u64 = 2_000_000;
 
 /// A node that the test can get back as what it is.
 pub trait AnyNode: Node + Any {}

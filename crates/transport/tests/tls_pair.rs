@@ -18,6 +18,8 @@ const INITIATOR: usize = 0;
 const RESPONDER: usize = 1;
 /// When the keys and certificates are made and all channels open: the end of 2026, as in the simulator.
 const UNIX_S: u64 = 1_798_000_000;
+/// More turns than any test takes until nobody has anything to send.
+const TURNS_MAX: u32 = 10_000;
 
 /// Keys take a while to make, so all tests share two relays.
 fn relays() -> &'static [TlsIdentity; 2] {
@@ -101,6 +103,7 @@ impl Pair {
         for mut read in bytes.chunks(self.read_len) {
             while !read.is_empty() {
                 let taken = self.channels[to].handle_read(self.now, read)?;
+                assert!(taken > 0, "nothing that came before is unread, and yet there is no room");
                 read = &read[taken..];
                 while let Some(incoming) = self.channels[to].next_incoming(self.now)? {
                     self.got[to].push(match incoming {
@@ -118,7 +121,7 @@ impl Pair {
 
     /// Moves bytes until nobody has any to send.
     fn run(&mut self) -> Result<(), ChannelError> {
-        loop {
+        for _ in 0..TURNS_MAX {
             let mut moved = false;
             for from in [INITIATOR, RESPONDER] {
                 let bytes = self.transmit(from);
@@ -129,6 +132,7 @@ impl Pair {
                 return Ok(());
             }
         }
+        panic!("somebody always has something to send");
     }
 
     fn send(&mut self, from: usize, circ_id: u32, command: Command, body: &Body) {
@@ -439,7 +443,10 @@ proptest! {
         let mut sent = 0;
         let mut moved = true;
         let mut result = Ok(());
+        let mut turns = 0;
         while moved && result.is_ok() {
+            turns += 1;
+            prop_assert!(turns < TURNS_MAX, "somebody always has something to send");
             moved = false;
             for from in [INITIATOR, RESPONDER] {
                 let mut bytes = pair.transmit(from);

@@ -8,9 +8,14 @@ use std::net::SocketAddr;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
+/// More steps and packets than any test takes. Those that run until nothing is left to happen would else never end if a
+/// host always has something to do.
+const STEPS_MAX: u32 = 1_000_000;
 
 struct Pair {
     now: Instant,
+    /// Steps and packets so far.
+    steps: u32,
     hosts: [Host; 2],
     topology: Topology<Vec<u8>>,
 }
@@ -31,14 +36,21 @@ impl Pair {
             Host::new(Options { time_wait_ns: S, ..Options::default() }, pool.clone(), limits, random)
         });
         let topology = Topology::new(&options, &Seed::from_number(seed)).expect("good options");
-        Pair { now: Instant::from_nanos(S), hosts, topology }
+        Pair { now: Instant::from_nanos(S), steps: 0, hosts, topology }
+    }
+
+    fn count_step(&mut self) {
+        self.steps += 1;
+        assert!(self.steps < STEPS_MAX, "they go on for ever, at {:?}", self.now);
     }
 
     /// Does the next thing that is due. False when there is none.
     fn step(&mut self) -> bool {
-        for (number, host) in self.hosts.iter_mut().enumerate() {
+        self.count_step();
+        for number in 0..2 {
             let mut packet = Vec::new();
-            while host.poll_packet(self.now, &mut packet) {
+            while self.hosts[number].poll_packet(self.now, &mut packet) {
+                self.count_step();
                 let now = Time::from_nanos(self.now.as_nanos());
                 let (from, to) = (HostId(number as u32), HostId(1 - number as u32));
                 self.topology.send(now, from, to, core::mem::take(&mut packet)).expect("a wire");

@@ -15,6 +15,8 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;
 /// A cell with its command.
 const CELL: usize = 510;
+/// More steps or datagrams than this at one instant mean that somebody goes in circles.
+const STEPS_PER_INSTANT_MAX: u32 = 100_000;
 
 /// Two ends of a session over a wire; what each end read of each flow.
 struct Pair {
@@ -51,6 +53,7 @@ impl Pair {
 
     /// Does what is due up to `until`. False when nothing is left to happen.
     fn run_until(&mut self, until: Instant) -> bool {
+        let mut still = 0;
         loop {
             self.settle();
             let wire = self.topology.next_time().map(|time| Instant::from_nanos(time.as_nanos()));
@@ -60,6 +63,8 @@ impl Pair {
                 self.now = until;
                 return true;
             }
+            still = if next > self.now { 0 } else { still + 1 };
+            assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             self.now = self.now.max(next);
             while let Some(delivery) = self.topology.poll(Time::from_nanos(self.now.as_nanos())) {
                 // Encryption would not let a damaged datagram through.
@@ -93,7 +98,10 @@ impl Pair {
                 }
             }
             let mut datagram = Vec::new();
+            let mut sent = 0;
             while self.ends[number].poll_datagram(self.now, &mut datagram) {
+                sent += 1;
+                assert!(sent < STEPS_PER_INSTANT_MAX, "end {number} does not stop sending at {:?}", self.now);
                 assert!(datagram.len() <= 1400, "{}", datagram.len());
                 self.datagrams += 1;
                 self.bytes += datagram.len() as u64;
@@ -493,12 +501,15 @@ fn bulk_fills_datagrams() {
     let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
     let id = pair.ends[0].open(pair.now).expect("a port id");
     let bytes = cells(2000, 0);
-    let mut written = 0;
-    while pair.read[1].get(&theirs(id)).is_none_or(|read| read.len() < bytes.len()) {
+    let (mut written, mut turns) = (0, 0);
+    // Ten seconds are many times what it takes.
+    while turns < 1000 && pair.read[1].get(&theirs(id)).is_none_or(|read| read.len() < bytes.len()) {
+        turns += 1;
         written += pair.ends[0].write(id, &bytes[written..]);
         let until = pair.now.plus_ns(10 * MS);
         pair.run_until(until);
     }
+    assert!(pair.read[1].get(&theirs(id)) == Some(&bytes), "{written} bytes were written");
     let overhead = pair.bytes as f64 / bytes.len() as f64 - 1.0;
     println!("overhead {:.2} % in both directions", overhead * 100.0);
     assert!(overhead < 0.02, "{overhead}");

@@ -12,6 +12,8 @@ const S: u64 = 1_000_000_000;
 const APART: u64 = 3 * S;
 const WARM_UP: u64 = 7 * S;
 const END: u64 = 47 * S;
+/// More steps than this at one instant mean that somebody goes in circles.
+const STEPS_PER_INSTANT_MAX: u32 = 100_000;
 /// The senders' addresses, and the port at which the receiver takes the connection of each.
 const SENDERS: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 1, 0, 1]];
 const RECEIVER: [u8; 4] = [10, 0, 0, 2];
@@ -78,12 +80,16 @@ impl Road {
     }
 
     fn run_until(&mut self, end: u64) {
+        let mut still = 0;
         while self.now < end {
             self.settle();
             let hosts = self.senders.iter().chain([&self.receiver]);
             let timers = hosts.filter_map(|host| host.poll_timeout().map(Instant::as_nanos));
             let next = timers.chain(self.topology.next_time().map(Time::as_nanos)).min();
-            self.now = next.unwrap_or(end).clamp(self.now, end);
+            let next = next.unwrap_or(end).clamp(self.now, end);
+            still = if next > self.now { 0 } else { still + 1 };
+            assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {next} ns");
+            self.now = next;
             let now = Instant::from_nanos(self.now);
             while let Some(delivery) = self.topology.poll(Time::from_nanos(self.now)) {
                 let to = SENDERS.iter().position(|sender| delivery.packet[16..20] == *sender);

@@ -33,6 +33,8 @@ const CROSSING_WINDOW_CELLS: i64 = 64;
 pub const UDP_PORT: u16 = 5000;
 /// Credit that a willing socket gives.
 const QUANTUM: usize = 64 * 1024;
+/// More turns of the driver, or outputs of a shard in one turn, mean that somebody goes in circles.
+const STEPS_PER_INSTANT_MAX: u32 = 1_000_000;
 
 /// A public address of the test host of that number.
 pub fn host(number: u8) -> IpAddr {
@@ -443,7 +445,8 @@ impl Bench {
 
     /// Does all that can be done without the test.
     pub fn settle(&mut self) {
-        loop {
+        for turn in 0.. {
+            assert!(turn < STEPS_PER_INSTANT_MAX, "there is always more to do at {:?}", self.now);
             for shard in 0..self.shards.len() {
                 self.poll(shard);
             }
@@ -555,9 +558,10 @@ impl Bench {
     /// Does what a shard wants.
     fn poll(&mut self, index: usize) {
         let mut buf = Vec::new();
-        loop {
+        for outputs in 0.. {
             buf.clear();
             let output = self.shards[index].relay.poll_output(self.now, &mut buf);
+            assert!(outputs < STEPS_PER_INSTANT_MAX, "shard {index} never names its time-out: {output:?}");
             if !matches!(output, Output::Send { .. } | Output::Datagrams { .. }) {
                 assert!(buf.is_empty(), "bytes come with Send and Datagrams only");
             }

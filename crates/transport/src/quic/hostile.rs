@@ -25,6 +25,8 @@ use zeroize::Zeroizing;
 const TOKEN: [u8; 20] = [9; 20];
 const THEIR_PROOF: [u8; 32] = [5; 32];
 const PROTOCOL: u8 = DestroyReason::PROTOCOL.0;
+/// More steps than this at one instant, or datagrams in one, mean that a side goes in circles.
+const STEPS_PER_INSTANT_MAX: u32 = 100_000;
 
 fn addr(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], 9000))
@@ -154,25 +156,38 @@ impl Table {
 
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
+        let mut still = 0;
         loop {
-            while self.exchange() {}
+            self.exchange_all();
             let peers = self.peer.connection.poll_timeout().map(|at| self.peer.clock.ours(at));
             let next = [self.ours.poll_timeout(), peers].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= end) else {
                 self.now = end;
                 return;
             };
+            still = if next > self.now { 0 } else { still + 1 };
+            assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             self.now = self.now.max(next);
             self.ours.handle_timeout(self.now);
         }
     }
 
+    /// Carries what there is from each side to the other, until neither has anything more to say.
+    fn exchange_all(&mut self) {
+        let mut turns = 0;
+        while self.exchange() {
+            turns += 1;
+            assert!(turns < STEPS_PER_INSTANT_MAX, "there is always more to say at {:?}", self.now);
+        }
+    }
+
     /// Carries what there is from each side to the other; whether there was something.
     fn exchange(&mut self) -> bool {
-        let mut has_moved = false;
+        let mut moved = 0;
         let mut out = Vec::new();
         while let Some(transmit) = self.ours.poll_transmit(self.now, 1 << 16, &mut out) {
-            has_moved = true;
+            moved += 1;
+            assert!(moved < STEPS_PER_INSTANT_MAX, "our side does not stop sending at {:?}", self.now);
             for datagram in out.chunks(transmit.stride) {
                 self.peer.handle(self.now, BytesMut::from(datagram));
             }
@@ -181,7 +196,8 @@ impl Table {
         self.peer.settle(self.now);
         let at = self.peer.clock.std(self.now);
         while let Some(transmit) = self.peer.connection.poll_transmit(at, 1, &mut out) {
-            has_moved = true;
+            moved += 1;
+            assert!(moved < STEPS_PER_INSTANT_MAX, "the peer does not stop sending at {:?}", self.now);
             let data = BytesMut::from(&out[..transmit.size]);
             let to = Some(addr(2).ip());
             self.ours.handle_datagrams(
@@ -196,7 +212,7 @@ impl Table {
         while let Some(cell) = self.ours.next_incoming(self.now) {
             self.cells.push((cell.circ_id, cell.command, cell.body[0]));
         }
-        has_moved
+        moved > 0
     }
 
     /// The commands of the cells that came since the last call, with the first byte of DESTROY's body.

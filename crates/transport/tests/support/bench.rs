@@ -21,6 +21,8 @@ use zeroize::Zeroizing;
 
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000 * MS;
+/// More steps than this at one instant, or datagrams in one, mean that somebody goes in circles.
+const STEPS_PER_INSTANT_MAX: u32 = 100_000;
 
 /// A datagram on a wire.
 #[derive(Clone, Debug)]
@@ -247,6 +249,7 @@ impl Bench {
 
     /// Lets time pass.
     pub fn run_until(&mut self, end: Instant, script: &mut impl Script) {
+        let mut still = 0;
         loop {
             self.pump(script);
             let wire = self.wires.next_time().map(|at| Instant::from_nanos(at.as_nanos()));
@@ -256,6 +259,8 @@ impl Bench {
                 self.now = end;
                 return;
             };
+            still = if next > self.now { 0 } else { still + 1 };
+            assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             self.now = self.now.max(next);
             while let Some(delivery) = self.wires.poll(Time::from_nanos(self.now.as_nanos())) {
                 match delivery.packet {
@@ -293,7 +298,8 @@ impl Bench {
     }
 
     fn pump(&mut self, script: &mut impl Script) {
-        loop {
+        for turn in 0.. {
+            assert!(turn < STEPS_PER_INSTANT_MAX, "there is always more to send at {:?}", self.now);
             for end in self.ends.iter_mut().filter(|end| end.stalled_until <= self.now) {
                 while let Some(event) = end.endpoint.poll_event(self.now) {
                     end.events.push(event);
@@ -328,11 +334,12 @@ impl Bench {
 
     fn transmit(&mut self, end: usize) -> bool {
         let mut out = Vec::new();
-        let mut moved = false;
+        let mut sent = 0;
         while let Some(Transmit { to, from, ecn, stride }) =
             self.ends[end].endpoint.poll_transmit(self.now, 1 << 16, &mut out)
         {
-            moved = true;
+            sent += 1;
+            assert!(sent < STEPS_PER_INSTANT_MAX, "end {end} does not stop sending at {:?}", self.now);
             assert_eq!(from, Some(self.ends[end].addr.ip()));
             let target = self.ends.iter().find(|end| end.addr == to).expect("an endpoint's address").host;
             for data in out.chunks(stride) {
@@ -346,7 +353,7 @@ impl Bench {
             }
             out.clear();
         }
-        moved
+        sent > 0
     }
 }
 

@@ -19,6 +19,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
+/// More time-outs than this at one instant, or segments that nobody looked at, mean that the connection goes in circles.
+const STEPS_PER_INSTANT_MAX: usize = 10_000;
 /// The peer's initial sequence number on the wire.
 const IRS: u64 = SEQUENCE_BASE + 700_000_000;
 /// Ours comes from these bits; it wraps soon.
@@ -118,10 +120,13 @@ impl Script {
     /// Lets the time pass, with all timers on the way; up to the first segment that leaves, if that is what is wanted.
     fn advance(&mut self, at: Instant, stops: bool) {
         self.collect();
+        let mut still = 0;
         while let Some(due) = self.connection.as_ref().and_then(Connection::poll_timeout) {
             if due > at || stops && !self.sent.is_empty() {
                 break;
             }
+            still = if due > self.now { 0 } else { still + 1 };
+            assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             self.now = self.now.max(due);
             let connection = self.connection.as_mut().expect("it has a timer");
             connection.handle_timeout(self.now);
@@ -138,6 +143,7 @@ impl Script {
         let mut payload = Vec::new();
         while let Some(transmit) = connection.poll_transmit(self.now, &mut payload) {
             self.sent.push_back((self.now, transmit.header, transmit.payload_bytes, transmit.ecn));
+            assert!(self.sent.len() < STEPS_PER_INSTANT_MAX, "it does not stop sending at {:?}", self.now);
         }
     }
 

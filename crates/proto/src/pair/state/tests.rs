@@ -11,6 +11,8 @@ const OURS: [u8; 32] = [1; 32];
 const THEIRS: [u8; 32] = [2; 32];
 const PEER: RelayIds = RelayIds { rsa: RsaId([7; 20]), ed25519: Ed25519Id([8; 32]) };
 const QUIC: TransportId = TransportId::QUIC;
+/// More steps or outputs than this at one instant mean that a side goes in circles.
+const STEPS_PER_INSTANT_MAX: u32 = 10_000;
 
 fn offer(key: [u8; 32]) -> Offer {
     Offer { key, transports: vec![OfferedTransport { id: QUIC, port: 443, flows_max: 100 }] }
@@ -86,8 +88,11 @@ impl Bench {
     /// Time passes up to this second.
     fn until(&mut self, second: u64) {
         let end = Instant::ZERO + seconds(second);
+        let mut still = 0;
         while let Some(at) = self.pairs.poll_timeout().filter(|at| *at <= end) {
             assert!(at >= self.now, "a time-out lies in the past");
+            still = if at > self.now { 0 } else { still + 1 };
+            assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {at:?}");
             self.now = at;
             self.pairs.handle_timeout(at);
             self.listen();
@@ -96,7 +101,10 @@ impl Bench {
     }
 
     fn listen(&mut self) {
+        let mut outputs = 0;
         while let Some((peer, output)) = self.pairs.poll_output() {
+            outputs += 1;
+            assert!(outputs < STEPS_PER_INSTANT_MAX, "its wishes do not end: {output:?}");
             assert_eq!(peer, PEER);
             let text = match output {
                 PairOutput::SendOffer { channel, body } => {

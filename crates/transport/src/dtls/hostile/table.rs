@@ -31,6 +31,8 @@ pub(super) const WIDE: u16 = 385;
 pub(super) const PROTOCOL: u8 = DestroyReason::PROTOCOL.0;
 pub(super) const RESOURCELIMIT: u8 = DestroyReason::RESOURCELIMIT.0;
 pub(super) const MS: Duration = Duration::from_millis(1);
+/// More steps than this at one instant, or datagrams in one, mean that a side goes in circles.
+const STEPS_PER_INSTANT_MAX: u32 = 100_000;
 
 pub(super) fn addr(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], 9000))
@@ -267,32 +269,46 @@ impl Table {
 
     pub(super) fn run(&mut self, time: Duration) {
         let end = self.now + time;
+        let mut still = 0;
         loop {
-            while self.exchange() {}
+            self.exchange_all();
             let next = self.ours.poll_timeout().filter(|next| *next <= end && self.sends);
             let Some(next) = next else {
                 self.now = end;
                 return;
             };
-            // Time passes, or a timer that is due would be looked at for ever.
+            still = if next > self.now { 0 } else { still + 1 };
+            assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
+            // A timer that was due before does not turn time back.
             self.now = self.now.max(next);
             self.ours.handle_timeout(self.now);
         }
     }
 
+    /// Carries what there is from each side to the other, until neither has anything more to say.
+    fn exchange_all(&mut self) {
+        let mut turns = 0;
+        while self.exchange() {
+            turns += 1;
+            assert!(turns < STEPS_PER_INSTANT_MAX, "there is always more to say at {:?}", self.now);
+        }
+    }
+
     /// Carries what there is from each side to the other; whether there was something.
     pub(super) fn exchange(&mut self) -> bool {
-        let mut has_moved = false;
+        let mut moved = 0;
         let mut out = Vec::new();
         while self.sends
             && let Some(transmit) = self.ours.poll_transmit(self.now, 1 << 16, &mut out)
         {
-            has_moved = true;
+            moved += 1;
+            assert!(moved < STEPS_PER_INSTANT_MAX, "our side does not stop sending at {:?}", self.now);
             out.chunks(transmit.stride).for_each(|datagram| self.peer.handle(self.now, datagram));
             out.clear();
         }
         while let Some(datagram) = self.peer.poll_datagram() {
-            has_moved = true;
+            moved += 1;
+            assert!(moved < STEPS_PER_INSTANT_MAX, "the peer does not stop sending at {:?}", self.now);
             let (to, stride) = (Some(addr(2).ip()), datagram.len());
             let data = BytesMut::from(&datagram[..]);
             self.ours.handle_datagrams(self.now, Datagrams { from: addr(1), to, ecn: 0, stride, data });
@@ -305,13 +321,13 @@ impl Table {
         {
             self.cells.push((cell.circ_id, cell.command, cell.body[0]));
         }
-        has_moved
+        moved > 0
     }
 
     /// Lets the peer send a record with these contents.
     pub(super) fn send(&mut self, contents: Vec<u8>) {
         self.peer.outbox.push(contents);
-        while self.exchange() {}
+        self.exchange_all();
     }
 
     /// Opens an honest flow with a CREATE2; returns its port id and the circuit's name.

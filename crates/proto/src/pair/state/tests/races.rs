@@ -197,11 +197,14 @@ impl World {
 
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
+        let mut still = 0;
         loop {
             let event = self.queue.first_key_value().map(|(key, _)| key.0);
             let timers = [0, 1].map(|side| self.sides[side].pairs.poll_timeout());
             let next = timers.into_iter().chain([event]).flatten().min();
             let Some(at) = next.filter(|at| *at <= end) else { break };
+            still = if at > self.now { 0 } else { still + 1 };
+            assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             self.now = at.max(self.now);
             if event == Some(at) {
                 let (_, event) = self.queue.pop_first().expect("there is an event");
@@ -316,7 +319,10 @@ impl World {
     }
 
     fn do_outputs(&mut self, side: usize) {
+        let mut outputs = 0;
         while let Some((_, output)) = self.sides[side].pairs.poll_output() {
+            outputs += 1;
+            assert!(outputs < STEPS_PER_INSTANT_MAX, "the wishes of side {side} do not end: {output:?}");
             match output {
                 PairOutput::SendOffer { channel, body } => {
                     let offer =
