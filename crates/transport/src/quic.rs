@@ -327,6 +327,8 @@ impl Endpoint for QuicEndpoint {
             return FlowState::Open;
         };
         let state = connection.send(now, circ_id, command, body);
+        // A circuit for which there is no room ends at once.
+        self.links.note_if(key, Want::Read, Connection::has_readable);
         self.links.note(key, Want::Transmit);
         state
     }

@@ -139,4 +139,9 @@ fn flows_beyond_the_limit_are_refused_at_once() {
     assert_eq!(bench.ends[1].cells.len(), 3);
     let refused: Vec<CircId> = bench.ends[0].cells.iter().map(|got| got.circ_id).collect();
     assert_eq!(refused, [dialled(4), dialled(5)]);
+    // Neither a datagram nor a timer has to bring the news.
+    let (now, end) = (bench.now, &mut bench.ends[0]);
+    end.endpoint.send(now, a, dialled(6), Command::CREATE2, &body(0));
+    let told = end.endpoint.next_incoming(now).map(|cell| (cell.circ_id, cell.command));
+    assert_eq!(told, Some((dialled(6), Command::DESTROY)));
 }
