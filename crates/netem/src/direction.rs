@@ -2,7 +2,7 @@
 //!
 //! 1. `enter`: the changes that are due are made, and the packet's fate is drawn.
 //! 2. The MTU, then blackhole and flap, then loss may drop it; a bit may be flipped; a copy may follow it.
-//! 3. The queue and the rate.
+//! 3. The policer, then the queue and the rate.
 //! 4. `depart`: a direction that is down by now drops it; otherwise its arrival is fixed by delay, jitter and hold.
 //! 5. `step` gives it back when it arrives.
 
@@ -12,6 +12,7 @@ use crate::flight::Flight;
 use crate::link::Link;
 use crate::loss::LossProcess;
 use crate::options::{DirectionOptions, Flap, Step};
+use crate::policer::Policer;
 use crate::seed::Seed;
 use crate::stats::{DirectionStats, DropReason};
 use crate::time::Time;
@@ -28,6 +29,7 @@ pub(crate) struct Direction<P> {
     /// How many steps of the schedule are made.
     steps_made: usize,
     fates: Fates,
+    policer: Option<Policer>,
     link: Link<P>,
     flight: Flight<P>,
     /// The latest arrival so far, which the next packet does not undercut unless jitter reorders.
@@ -46,6 +48,7 @@ impl<P: Packet> Direction<P> {
             schedule: options.schedule.clone(),
             steps_made: 0,
             fates: Fates::new(options, seed),
+            policer: options.policer.as_ref().map(Policer::new),
             link: Link::new(&options.link()),
             flight: Flight::new(options.in_flight_packets_max, options.in_flight_bytes_max),
             last_arrival: Time::ZERO,
@@ -131,6 +134,10 @@ impl<P: Packet> Direction<P> {
     }
 
     fn enqueue(&mut self, now: Time, packet: Transit<P>, log: &mut DropLog<P>) {
+        if self.policer.as_mut().is_some_and(|policer| !policer.passes(now, packet.len_bytes)) {
+            log.bury(now, packet, DropReason::Policed, &mut self.stats.drops);
+            return;
+        }
         if let Some(packet) = self.link.offer(now, packet, log) {
             self.depart(now, packet, log);
         }

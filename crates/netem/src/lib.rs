@@ -44,6 +44,7 @@ mod flight;
 mod link;
 mod loss;
 mod options;
+mod policer;
 mod seed;
 mod stats;
 mod time;
@@ -55,8 +56,8 @@ mod waiting;
 
 pub use drop_log::Dropped;
 pub use options::{
-    CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate,
-    RateStep, Reorder, Step, TopologyOptions, WireOptions,
+    CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions,
+    QueueOptions, Rate, RateStep, Reorder, Step, TopologyOptions, WireOptions,
 };
 pub use seed::{Rng, Seed};
 pub use stats::{DirectionStats, DropReason, Drops, LinkStats, QueueStats, Totals};

@@ -118,6 +118,18 @@ impl Default for CodelOptions {
     }
 }
 
+/// A policer: a token bucket that drops each packet for which it has too few tokens (RFC 2697 with one rate and one burst).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicerOptions {
+    /// How fast tokens come. At least 1 bit/s.
+    #[serde(rename = "rate", deserialize_with = "read::bits_per_s")]
+    pub rate_bits_per_s: u64,
+    /// The most tokens there are, and those at the origin. It must hold the longest packet, which passes never otherwise.
+    #[serde(rename = "burst", deserialize_with = "read::size_bytes")]
+    pub burst_bytes: u64,
+}
+
 /// A full-duplex wire between two hosts.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -136,8 +148,8 @@ pub struct WireOptions {
 
 /// One direction of a wire.
 ///
-/// A packet meets, in this order: the MTU, blackhole and flap, loss, corruption, duplication, the queue, the rate, and
-/// then delay, jitter and reordering.
+/// A packet meets, in this order: the MTU, blackhole and flap, loss, corruption, duplication, the policer, the queue, the
+/// rate, and then delay, jitter and reordering.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DirectionOptions {
@@ -149,6 +161,8 @@ pub struct DirectionOptions {
     pub framing_bytes: u64,
     /// The queue in front of the rate.
     pub queue: QueueOptions,
+    /// What drops packets beyond a rate without letting them wait. Default: none.
+    pub policer: Option<PolicerOptions>,
     /// The longest packet, without framing; longer ones are dropped. At most 16 MiB. Default: 1500 bytes.
     #[serde(rename = "mtu", deserialize_with = "read::size_bytes")]
     pub mtu_bytes: u64,
@@ -194,6 +208,7 @@ impl Default for DirectionOptions {
             rate: Rate::Unlimited,
             framing_bytes: 0,
             queue: QueueOptions::default(),
+            policer: None,
             mtu_bytes: 1500,
             delay_ns: 0,
             jitter: Jitter::None,

@@ -11,6 +11,8 @@ pub enum DropReason {
     Down,
     /// The loss process took it.
     Loss,
+    /// The policer had too few tokens for it.
+    Policed,
     /// It did not fit into the queue of a rate.
     QueueFull,
     /// CoDel took it out of the queue.
@@ -21,10 +23,11 @@ pub enum DropReason {
 
 impl DropReason {
     /// Every reason.
-    pub const ALL: [DropReason; 6] = [
+    pub const ALL: [DropReason; 7] = [
         DropReason::TooBig,
         DropReason::Down,
         DropReason::Loss,
+        DropReason::Policed,
         DropReason::QueueFull,
         DropReason::Codel,
         DropReason::InFlightFull,
@@ -36,6 +39,7 @@ impl DropReason {
             DropReason::TooBig => "too_big",
             DropReason::Down => "down",
             DropReason::Loss => "loss",
+            DropReason::Policed => "policed",
             DropReason::QueueFull => "queue_full",
             DropReason::Codel => "codel",
             DropReason::InFlightFull => "in_flight_full",

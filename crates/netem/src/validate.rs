@@ -1,8 +1,8 @@
 //! What options must hold before wires are made of them, one sentence for each fault.
 
 use crate::options::{
-    DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate, Reorder, Step,
-    TopologyOptions, WireOptions,
+    DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions, QueueOptions, Rate,
+    Reorder, Step, TopologyOptions, WireOptions,
 };
 use core::fmt;
 use std::collections::BTreeSet;
@@ -149,10 +149,25 @@ impl QueueOptions {
     }
 }
 
+impl PolicerOptions {
+    /// The first fault, if there is one.
+    pub fn validate(&self) -> Checked {
+        let rate = self.rate_bits_per_s;
+        check((1..=RATE_BITS_PER_S_MAX).contains(&rate), || {
+            format!("policer: rate is {rate} bit/s, possible is from 1 to {RATE_BITS_PER_S_MAX}")
+        })?;
+        let bytes = self.burst_bytes;
+        check((1..=BYTES_MAX).contains(&bytes), || {
+            format!("policer: burst is {bytes} bytes, possible is from 1 to {BYTES_MAX}")
+        })
+    }
+}
+
 impl DirectionOptions {
     /// The first fault, if there is one.
     pub fn validate(&self) -> Checked {
         self.link().validate()?;
+        self.policer.as_ref().map_or(Ok(()), PolicerOptions::validate)?;
         mtu(self.mtu_bytes)?;
         duration("delay", self.delay_ns)?;
         self.jitter.validate()?;

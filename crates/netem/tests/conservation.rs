@@ -3,8 +3,8 @@
 mod one_wire;
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, Flap, HostId, HostOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate,
-    RateStep, Reorder, Seed, Step, Time, Topology, TopologyOptions,
+    CodelOptions, DirectionOptions, Flap, HostId, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions,
+    QueueOptions, Rate, RateStep, Reorder, Seed, Step, Time, Topology, TopologyOptions,
 };
 use one_wire::{MS, Numbered, host, wire};
 use proptest::collection::vec;
@@ -101,17 +101,22 @@ fn directions() -> impl Strategy<Value = DirectionOptions> {
             down_ns,
             up_ns,
         }));
-    let path = (links(), 500u64..2000, 0..20 * MS, jitters(), any::<bool>(), losses());
+    let policers = prop::option::of(
+        (1_000u64..10_000_000, 1u64..20_000)
+            .prop_map(|(rate_bits_per_s, burst_bytes)| PolicerOptions { rate_bits_per_s, burst_bytes }),
+    );
+    let path = (links(), policers, 500u64..2000, 0..20 * MS, jitters(), any::<bool>(), losses());
     let chance = (reorders(), 0.0..=0.3f64, 0.0..=0.3f64);
     let rest = (flaps, vec(steps(), 0..5), 1u64..100, 1u64..100_000);
     (path, chance, rest).prop_map(
         |(path, (reorder, duplicate, corrupt), (flap, mut schedule, packets, bytes))| {
-            let (link, mtu_bytes, delay_ns, jitter, jitter_reorders, loss) = path;
+            let (link, policer, mtu_bytes, delay_ns, jitter, jitter_reorders, loss) = path;
             schedule.sort_by_key(|step| step.at_ns);
             DirectionOptions {
                 rate: link.rate,
                 framing_bytes: link.framing_bytes,
                 queue: link.queue,
+                policer,
                 mtu_bytes,
                 delay_ns,
                 jitter,

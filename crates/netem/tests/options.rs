@@ -1,8 +1,8 @@
 //! Options as people write them, and the sentences that answer mistakes.
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, QueueOptions, Rate,
-    RateStep, Reorder, Seed, Step, Topology, TopologyOptions, WireOptions,
+    CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions,
+    QueueOptions, Rate, RateStep, Reorder, Seed, Step, Topology, TopologyOptions, WireOptions,
 };
 
 const MS: u64 = 1_000_000;
@@ -52,6 +52,7 @@ fn there() -> DirectionOptions {
         rate: Rate::BitsPerS(10_000_000),
         framing_bytes: 14,
         queue: QueueOptions { packets_max: 200, bytes_max: 125_000, codel },
+        policer: Some(PolicerOptions { rate_bits_per_s: 20_000_000, burst_bytes: 64_000 }),
         mtu_bytes: 1400,
         delay_ns: 50 * MS,
         jitter: Jitter::Normal { std_dev_ns: 2 * MS },
@@ -123,6 +124,8 @@ fn unreadable_options_say_what_to_write() {
         ),
         ("flap = { first = '1 s', down = '1 s' }", "missing field `up`"),
         ("schedule = [{ delay = '1 s' }]", "missing field `at`"),
+        ("policer = { rate = 'unlimited', burst = '1 kB' }", "is not a rate; write a number and a unit"),
+        ("policer = { rate = '1 Mbit/s' }", "missing field `burst`"),
         ("queue = { packets = -1 }", "invalid value: integer `-1`, expected u64"),
     ];
     for (line, expected) in cases {
@@ -142,6 +145,8 @@ fn impossible_options_get_one_sentence() {
         ("queue = { bytes = '0 B' }", "queue: bytes is 0, possible is from 1 to"),
         ("queue = { codel = { target = '0 ms' } }", "queue: codel: target is above 0 and at most interval"),
         ("queue = { codel = { target = '200 ms' } }", "queue: codel: target is above 0 and at most interval"),
+        ("policer = { rate = '0 bit/s', burst = '1 B' }", "policer: rate is 0 bit/s, possible is from 1 to"),
+        ("policer = { rate = '1 bit/s', burst = '0 B' }", "policer: burst is 0 bytes, possible is from 1"),
         ("mtu = '0 B'", "mtu is 0 bytes, possible is from 1 to 16777216"),
         ("mtu = '17 MiB'", "mtu is 17825792 bytes, possible is from 1 to 16777216"),
         ("delay = '25 h'", "delay is 90000000000000 ns, at most one day is possible"),

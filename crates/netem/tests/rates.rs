@@ -3,8 +3,8 @@
 mod one_wire;
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, LinkOptions, QueueOptions, Rate,
-    RateStep, Seed, Step, Time, Topology, TopologyOptions,
+    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, LinkOptions, PolicerOptions,
+    QueueOptions, Rate, RateStep, Seed, Step, Time, Topology, TopologyOptions,
 };
 use one_wire::{A, B, MS, Numbered, S, carry, drain, evenly, host, numbers, topology, wire};
 
@@ -71,6 +71,37 @@ fn a_full_queue_drops_its_tail() {
         assert_eq!(stats.queue.packets_mean(Time::from_nanos(11 * MS)), 5.0);
         assert!(arrived.iter().all(|delivery| delivery.queued_ns == delivery.packet.number * MS));
     }
+}
+
+fn policed(bits_per_s: u64, burst_bytes: u64) -> DirectionOptions {
+    let policer = PolicerOptions { rate_bits_per_s: bits_per_s, burst_bytes };
+    DirectionOptions { policer: Some(policer), ..DirectionOptions::default() }
+}
+
+#[test]
+fn a_policer_passes_its_burst_and_then_its_rate_without_delay() {
+    // Packets of 1000 bytes come at twice the rate of a packet each millisecond. The bucket holds ten of them.
+    let mut topology = topology(policed(8_000_000, 10_000), 1);
+    let arrived = carry(&mut topology, evenly(2000, MS / 2));
+    assert!(arrived.iter().all(|delivery| delivery.at == delivery.sent && delivery.queued_ns == 0));
+    // Nineteen pass while each takes half a token more than comes; from then on every other one does.
+    assert_eq!(numbers(&arrived)[..20], [&(0..19).collect::<Vec<u64>>()[..], &[20]].concat());
+    assert_eq!(arrived.len(), 19 + (2000 - 19) / 2);
+    let stats = topology.direction_stats(A, B).expect("a wire");
+    assert_eq!(stats.drops.get(DropReason::Policed), 2000 - arrived.len() as u64);
+}
+
+#[test]
+fn a_policer_loses_no_bit_by_rounding_and_saves_no_more_than_its_burst() {
+    let mut topology = topology(policed(9_999_991, 1500), 1);
+    let arrived = carry(&mut topology, evenly(200_000, MS / 10));
+    let seconds = 200_000.0 / 10_000.0;
+    let bits = arrived.len() as f64 * 8000.0;
+    assert!((bits - seconds * 9_999_991.0).abs() <= 1500.0 * 8.0 + 8000.0, "{bits}");
+    // After an hour of silence the bucket is as full as it ever was.
+    let mut topology = self::topology(policed(8_000_000, 10_000), 1);
+    let late = (0..50).map(|_| (3600 * S, 1000));
+    assert_eq!(carry(&mut topology, late).len(), 10);
 }
 
 #[test]
