@@ -12,7 +12,7 @@ pub struct File {
     pub text: String,
 }
 
-/// Directories that are made by builds and runs, or are not ours to check.
+/// What is made by builds and runs, or is not ours to check. In a further worktree of git, `.git` is a file.
 const SKIPPED: &[&str] = &[".git", "target", "corpus", "artifacts", "node_modules"];
 
 /// The root of the repository, two levels above this crate.
@@ -30,9 +30,12 @@ pub fn files(root: &Path) -> Vec<File> {
             let path = entry.path();
             let skipped = SKIPPED.iter().any(|name| entry.file_name() == *name);
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if is_directory && !skipped {
+            if skipped {
+                continue;
+            }
+            if is_directory {
                 directories.push(path);
-            } else if let (false, Ok(text)) = (is_directory, fs::read_to_string(&path)) {
+            } else if let Ok(text) = fs::read_to_string(&path) {
                 let path = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
                 found.push(File { path, text });
             }
