@@ -51,8 +51,6 @@ pub struct Limits {
     pub channels: usize,
     /// Onionskins that wait for a worker or are with one.
     pub onionskins: usize,
-    /// Circuits that wait for one channel to open.
-    pub waiting_per_dial: usize,
     /// Streams of one circuit.
     pub streams_per_circuit: usize,
     /// Streams of one shard, which bounds sockets and questions to the resolver.
@@ -69,7 +67,6 @@ impl Default for Limits {
             circuits_per_channel: 50_000,
             channels: 16_000,
             onionskins: 1_000,
-            waiting_per_dial: 1_000,
             streams_per_circuit: 1_000,
             streams: 20_000,
             questions: 8_192,

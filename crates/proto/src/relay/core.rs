@@ -5,6 +5,7 @@
 //! [`Core::on_cell`]; later it takes cells with [`Core::pop`] and gives them to the channel. So a
 //! cell that a channel lends can be worked on while everything else is at hand.
 
+use super::channels::Channels;
 use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::config::RelayConfig;
 use super::crossing::Crossings;
@@ -60,6 +61,7 @@ pub(super) struct Core {
     /// its worker is done.
     pub jobs: BTreeMap<JobId, CircuitKey>,
     pub jobs_made: u64,
+    pub channels: Channels,
     pub dials: Dials,
     pub crossings: Crossings,
     pub streams: Streams,
@@ -93,6 +95,7 @@ impl Core {
             outputs: VecDeque::new(),
             jobs: BTreeMap::new(),
             jobs_made: 0,
+            channels: Channels::default(),
             dials: Dials::default(),
             crossings: Crossings::default(),
             streams: Streams::default(),
@@ -281,7 +284,7 @@ impl Core {
             self.drop_end(*end);
         }
         if let Next::Waiting(wanted) = &circuit.next {
-            self.dials.forget(&wanted.target, key);
+            self.stop_waiting(key, wanted);
         }
         if let Next::Creating { lane, .. } | Next::Joined(lane) =
             core::mem::replace(&mut circuit.next, Next::None)

@@ -102,7 +102,7 @@ impl Core {
 
     /// Takes this shard out of the directory unless it has a channel or flows to a relay, or is dialling.
     pub fn release(&mut self, rsa: RsaId) {
-        if self.dials.channels_to(&rsa).is_empty()
+        if self.channels.to(&rsa).is_empty()
             && !self.dials.is_dialling(rsa)
             && self.flows.links_to(&rsa).is_empty()
         {
@@ -116,7 +116,7 @@ impl Core {
         }
         match self.crossings.links.get(&shard) {
             Some(&link) => self.cross(key, link, shard),
-            None => self.dial_for(key),
+            None => self.dial_for(key, DestroyReason::CONNECTFAILED),
         }
     }
 
@@ -199,7 +199,7 @@ impl Core {
         };
         match self.link_to(wanted) {
             Some(link) => self.extend_over(key, link),
-            None => self.dial_for(key),
+            None => self.dial_for(key, DestroyReason::CONNECTFAILED),
         }
     }
 

@@ -1,62 +1,63 @@
-//! Finding a channel to a relay, and opening one when there is none.
+//! Opening channels: a dial goes to one address and asks for one pair of identities.
 //!
-//! 1. An open channel to the relay is used.
-//! 2. With several shards the owner of the directory says which shard has one, or is to dial.
-//! 3. A dial tries the addresses of its target in order. Circuits wait for it; each is extended
-//!    when the channel opens and closed when the last address failed.
-//! 4. When two channels join the same two relays, both sides retire the same one: it takes no new
-//!    circuits and is closed when its last circuit left.
+//! 1. A circuit that finds no open channel waits for a dial to the first address that its client named. With several
+//!    shards the owner of the directory says which shard has a channel, or is to dial.
+//! 2. Circuits that name the same identities and the same address share a dial. Whoever names another address shares
+//!    nothing, so nobody decides where the circuits of others lead.
+//! 3. The channel opens: circuits go over it. The dial fails: each circuit waits for a dial to its next address.
+//! 4. A dial ends with the last circuit that waits for it.
 
 use super::circuit::{CircuitKey, Next};
 use super::core::Core;
-use super::link::{ChannelLink, Link, LinkKey, LinkKind};
-use super::message::Event;
-use super::scheduler::LinkScheduler;
-use super::stats::CHANNELS;
+use super::link::LinkKey;
+use super::message::{Event, Wanted};
 use crate::cell::create::DestroyReason;
-use crate::channel::{ChannelError, Opened, Role, Target};
-use crate::ids::{Ed25519Id, RelayIds, RsaId};
+use crate::channel::{ChannelError, Target};
+use crate::ids::{Ed25519Id, RsaId};
 use crate::node::{Output, SocketId};
 use crate::time::{Duration, Instant};
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A dial, its handshake included, ends after this time. Stock Tor's clients give up on a circuit
 /// after about as long.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
-/// A channel without circuits is closed after this time, and a random part of as much again
-/// (stock Tor: 180 s, and 900 s for relays that pad).
-const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
-/// A channel takes new circuits for a week (tor: `TIME_BEFORE_OR_CONN_IS_TOO_OLD`).
-const CHANNEL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Whom a dial is for; two clients that name different identities share nothing.
-type DialKey = (RsaId, Option<Ed25519Id>);
+/// Whom a dial is for, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DialKey {
+    rsa: RsaId,
+    ed25519: Option<Ed25519Id>,
+    addr: SocketAddr,
+}
 
-fn dial_key(target: &Target) -> DialKey {
-    (target.rsa, target.ed25519)
+impl DialKey {
+    /// The dial that a circuit waits for, or is to begin. `None` when it has no address left.
+    fn of(wanted: &Wanted) -> Option<Self> {
+        let Target { rsa, ed25519, addrs } = &wanted.target;
+        Some(DialKey { rsa: *rsa, ed25519: *ed25519, addr: *addrs.get(wanted.addrs_tried)? })
+    }
 }
 
 #[derive(Debug)]
 struct Dial {
-    target: Target,
-    /// The address after the one that is being tried.
-    next_addr: usize,
-    /// At most `Limits::waiting_per_dial`.
-    waiting: Vec<CircuitKey>,
-    /// The socket of the address that is being tried.
-    socket: Option<SocketId>,
+    socket: SocketId,
+    /// Each circuit waits for one dial, so all together are at most `Limits::circuits`.
+    waiting: BTreeSet<CircuitKey>,
+    /// Whether it goes on when nobody waits.
+    lasts: bool,
     deadline: Instant,
 }
 
-/// Dials under way, and open channels by identity.
+/// Dials under way.
 #[derive(Debug, Default)]
 pub(super) struct Dials {
-    /// Together with the links at most `Limits::channels`. A dial goes on when nobody waits any more.
+    /// Together with the links at most `Limits::channels`.
     dials: BTreeMap<DialKey, Dial>,
     /// The dials by their sockets.
     sockets: BTreeMap<SocketId, DialKey>,
-    channels: BTreeMap<RsaId, Vec<LinkKey>>,
+    /// Sockets of dials that nobody needed any more, until the shard ends them.
+    unneeded: Vec<SocketId>,
     sockets_made: u64,
 }
 
@@ -68,40 +69,65 @@ impl Dials {
         socket
     }
 
-    /// The open channels to a relay.
-    pub fn channels_to(&self, rsa: &RsaId) -> &[LinkKey] {
-        self.channels.get(rsa).map_or(&[], Vec::as_slice)
+    /// Whom `socket` is being dialled for, and its address.
+    pub fn under_way(&self, socket: SocketId) -> Option<(Target, SocketAddr)> {
+        let DialKey { rsa, ed25519, addr } = *self.sockets.get(&socket)?;
+        Some((Target { rsa, ed25519, addrs: vec![addr] }, addr))
     }
 
-    /// A circuit no longer waits.
-    pub fn forget(&mut self, target: &Target, circuit: CircuitKey) {
-        if let Some(dial) = self.dials.get_mut(&dial_key(target)) {
-            dial.waiting.retain(|key| *key != circuit);
-        }
-    }
-
-    /// The relay that `socket` is being dialled to, and at which address.
-    pub fn under_way(&self, socket: SocketId) -> Option<(&Target, SocketAddr)> {
-        let dial = self.dials.get(self.sockets.get(&socket)?)?;
-        let addr = dial.target.addrs.get(dial.next_addr.checked_sub(1)?)?;
-        Some((&dial.target, *addr))
-    }
-
-    /// Whether a relay is being dialled, whichever Ed25519 identity it is to have.
+    /// Whether a relay is being dialled, at whichever address and whichever Ed25519 identity it is to have.
     pub fn is_dialling(&self, rsa: RsaId) -> bool {
-        let last = Some(Ed25519Id([u8::MAX; 32]));
-        self.dials.range((rsa, None)..=(rsa, last)).next().is_some()
+        self.to(rsa).next().is_some()
     }
 
-    /// Relays that are being dialled.
+    /// Dials under way.
     pub fn count(&self) -> usize {
         self.dials.len()
     }
 
-    fn remove(&mut self, key: &DialKey) -> Option<Dial> {
-        let dial = self.dials.remove(key)?;
-        dial.socket.map(|socket| self.sockets.remove(&socket));
-        Some(dial)
+    /// Takes the sockets that are to be ended.
+    pub fn take_unneeded(&mut self) -> Vec<SocketId> {
+        core::mem::take(&mut self.unneeded)
+    }
+
+    fn to(&self, rsa: RsaId) -> impl Iterator<Item = &Dial> {
+        let first = DialKey { rsa, ed25519: None, addr: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0) };
+        self.dials.range(first..).take_while(move |(key, _)| key.rsa == rsa).map(|(_, dial)| dial)
+    }
+
+    /// Joins a dial that is under way; false when there is none.
+    fn join(&mut self, key: &DialKey, circuit: Option<CircuitKey>) -> bool {
+        let Some(dial) = self.dials.get_mut(key) else { return false };
+        dial.waiting.extend(circuit);
+        dial.lasts |= circuit.is_none();
+        true
+    }
+
+    fn begin(&mut self, key: DialKey, circuit: Option<CircuitKey>, deadline: Instant) -> SocketId {
+        let socket = self.new_socket();
+        let waiting = circuit.into_iter().collect();
+        self.dials.insert(key, Dial { socket, waiting, lasts: circuit.is_none(), deadline });
+        self.sockets.insert(socket, key);
+        socket
+    }
+
+    /// A circuit waits no longer. True when its dial ended with it.
+    fn leave(&mut self, key: &DialKey, circuit: CircuitKey) -> bool {
+        let Some(dial) = self.dials.get_mut(key) else { return false };
+        let ends = dial.waiting.remove(&circuit) && dial.waiting.is_empty() && !dial.lasts;
+        if ends {
+            self.unneeded.push(dial.socket);
+            self.sockets.remove(&dial.socket);
+            self.dials.remove(key);
+        }
+        ends
+    }
+
+    /// A dial is over. Returns whom it was for, and the circuits that wait.
+    fn end(&mut self, socket: SocketId) -> Option<(RsaId, BTreeSet<CircuitKey>)> {
+        let key = self.sockets.remove(&socket)?;
+        let dial = self.dials.remove(&key)?;
+        Some((key.rsa, dial.waiting))
     }
 }
 
@@ -114,70 +140,48 @@ impl Core {
         match self.link_to(wanted) {
             Some(link) => self.extend_over(key, link),
             None if self.config.shards > 1 => self.ask_directory(key),
-            None => self.dial_for(key),
+            None => self.dial_for(key, DestroyReason::CONNECTFAILED),
         }
     }
 
-    /// Dials the relay that a circuit waits for, unless that is under way already.
-    pub fn dial_for(&mut self, key: CircuitKey) {
+    /// Lets a circuit wait for a dial to the first of its addresses that was not tried. When there is none it is closed
+    /// for `failure`.
+    pub fn dial_for(&mut self, key: CircuitKey, failure: DestroyReason) {
         let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
         };
-        let target = wanted.target.clone();
-        if let Some(dial) = self.dials.dials.get_mut(&dial_key(&target)) {
-            if dial.waiting.len() < self.config.limits.waiting_per_dial {
-                return dial.waiting.push(key);
-            }
-            return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
-        }
-        if self.links.len() + self.dials.dials.len() >= self.config.limits.channels {
-            self.close_circuit(key, DestroyReason::RESOURCELIMIT);
-            return self.release(target.rsa);
-        }
-        self.start_dial(target, vec![key]);
+        let rsa = wanted.target.rsa;
+        let refused = match DialKey::of(wanted) {
+            Some(dial) if self.dials.join(&dial, Some(key)) => return,
+            Some(dial) if self.has_room_for_dial() => return self.start_dial(dial, Some(key)),
+            Some(_) => DestroyReason::RESOURCELIMIT,
+            None => failure,
+        };
+        self.close_circuit(key, refused);
+        self.release(rsa);
     }
 
     /// Dials a relay for nobody's circuit, unless that is under way already.
-    pub fn dial_peer(&mut self, target: Target) {
-        let full = self.links.len() + self.dials.dials.len() >= self.config.limits.channels;
-        if !self.draining && !full && !self.dials.dials.contains_key(&dial_key(&target)) {
-            self.start_dial(target, Vec::new());
+    pub fn dial_peer(&mut self, rsa: RsaId, ed25519: Ed25519Id, addr: SocketAddr) {
+        let dial = DialKey { rsa, ed25519: Some(ed25519), addr };
+        if !self.draining && !self.dials.join(&dial, None) && self.has_room_for_dial() {
+            self.start_dial(dial, None);
         }
     }
 
-    fn start_dial(&mut self, target: Target, waiting: Vec<CircuitKey>) {
-        let dial = Dial { next_addr: 0, waiting, socket: None, deadline: self.now + DIAL_TIMEOUT, target };
-        let key = dial_key(&dial.target);
-        self.dials.dials.insert(key, dial);
-        self.try_next_addr(key, DestroyReason::CONNECTFAILED);
+    fn has_room_for_dial(&self) -> bool {
+        self.links.len() + self.dials.count() < self.config.limits.channels
     }
 
-    /// Tries the next address of a dial, or gives it up for `reason`.
-    fn try_next_addr(&mut self, key: DialKey, reason: DestroyReason) {
-        let socket = self.dials.new_socket();
-        let Some(dial) = self.dials.dials.get_mut(&key) else {
-            return;
-        };
-        match dial.target.addrs.get(dial.next_addr) {
-            Some(&to) => {
-                dial.next_addr += 1;
-                if let Some(before) = dial.socket.replace(socket) {
-                    self.dials.sockets.remove(&before);
-                }
-                self.dials.sockets.insert(socket, key);
-                self.outputs.push_back(Output::Connect { socket, to });
-            }
-            None => self.give_up_dial(key, reason),
-        }
+    fn start_dial(&mut self, dial: DialKey, circuit: Option<CircuitKey>) {
+        let socket = self.dials.begin(dial, circuit, self.now + DIAL_TIMEOUT);
+        self.outputs.push_back(Output::Connect { socket, to: dial.addr });
     }
 
-    fn give_up_dial(&mut self, key: DialKey, reason: DestroyReason) {
-        let Some(dial) = self.dials.remove(&key) else {
-            return;
-        };
-        self.release(dial.target.rsa);
-        for circuit in dial.waiting {
-            self.close_circuit(circuit, reason);
+    /// A circuit that waited for a channel waits no longer.
+    pub fn stop_waiting(&mut self, key: CircuitKey, wanted: &Wanted) {
+        if DialKey::of(wanted).is_some_and(|dial| self.dials.leave(&dial, key)) {
+            self.release(wanted.target.rsa);
         }
     }
 
@@ -188,7 +192,7 @@ impl Core {
         addr: Option<SocketAddr>,
         error: Option<&ChannelError>,
     ) -> bool {
-        let Some(&key) = self.dials.sockets.get(&socket) else { return false };
+        let Some((rsa, waiting)) = self.dials.end(socket) else { return false };
         if let (Some(addr), Some(error)) = (addr, error) {
             self.event(Event::ChannelClosed { peer: None, addr, error: error.clone() });
         }
@@ -197,167 +201,68 @@ impl Core {
             Some(_) => DestroyReason::CHANNEL_CLOSED,
             None => DestroyReason::CONNECTFAILED,
         };
-        self.try_next_addr(key, reason);
+        waiting.into_iter().for_each(|circuit| self.try_next_addr(circuit, reason));
+        self.release(rsa);
         true
     }
 
-    /// Makes a link of a connected socket, in either role.
-    pub fn add_channel(&mut self, socket: SocketId, role: Role, addr: SocketAddr) -> LinkKey {
-        let hash_seed = self.rng.next_u64();
-        let channel = ChannelLink {
-            socket,
-            role,
-            addr,
-            peer: None,
-            open: false,
-            canonical: false,
-            opened_at: self.now,
-            idle_since: self.now,
-            retired: false,
-        };
-        self.insert_link(LinkKind::Channel(channel), hash_seed)
-    }
-
-    /// A link without lanes, served as the operator chose.
-    pub fn insert_link(&mut self, kind: LinkKind, hash_seed: u64) -> LinkKey {
-        self.links.insert(Link::new(kind, LinkScheduler::new(self.config.scheduler), hash_seed))
-    }
-
-    /// A channel's handshake is over.
-    pub fn on_opened(&mut self, link_key: LinkKey, opened: Opened) {
-        let now = self.now;
-        let Some(channel) = self.links.get_mut(link_key).and_then(Link::channel_mut) else {
-            return;
-        };
-        channel.open = true;
-        channel.opened_at = now;
-        channel.idle_since = now;
-        channel.peer = opened.peer;
-        channel.canonical = opened.peer_addrs.contains(&channel.addr.ip());
-        let (socket, role, addr) = (channel.socket, channel.role, channel.addr);
-        let Some(peer) = opened.peer else { return };
-        self.dials.channels.entry(peer.rsa).or_default().push(link_key);
-        self.meter.transports[CHANNELS].links_opened += 1;
-        self.announce(peer.rsa, true);
-        self.event(Event::ChannelOpened { role, peer, addr });
-        if let Some(ours) = opened.our_addr {
-            self.event(Event::OurAddress { ours, by: peer });
+    fn try_next_addr(&mut self, key: CircuitKey, failure: DestroyReason) {
+        if let Some(Next::Waiting(wanted)) = self.circuits.get_mut(key).map(|circuit| &mut circuit.next) {
+            wanted.addrs_tried += 1;
+            self.dial_for(key, failure);
         }
-        self.retire_duplicates(&peer);
-        let dialled = self.dials.sockets.get(&socket).copied();
-        if let Some(dial) = dialled.and_then(|key| self.dials.remove(&key)) {
-            for circuit in dial.waiting {
-                self.extend_over(circuit, link_key);
+    }
+
+    /// A channel to a relay opened on `socket`. Circuits that wait for that relay, whichever dial they wait for, go over a
+    /// link that leads where they want to go.
+    pub fn extend_waiting(&mut self, rsa: RsaId, socket: SocketId) {
+        let dialled = self.dials.end(socket).map(|(_, waiting)| waiting).unwrap_or_default();
+        for circuit in dialled {
+            match self.link_for(circuit) {
+                Some(link) => self.extend_over(circuit, link),
+                None => self.try_next_addr(circuit, DestroyReason::CONNECTFAILED),
             }
         }
-        self.extend_waiting(peer.rsa);
-    }
-
-    /// Circuits that wait for a dial to a relay go over a link to it that opened meanwhile. The dial goes on for nobody.
-    fn extend_waiting(&mut self, rsa: RsaId) {
-        let last = Some(Ed25519Id([u8::MAX; 32]));
-        let keys: Vec<_> = self.dials.dials.range((rsa, None)..=(rsa, last)).map(|(key, _)| *key).collect();
-        for key in keys {
-            let waiting = self.dials.dials.get_mut(&key).map(|dial| core::mem::take(&mut dial.waiting));
-            for circuit in waiting.unwrap_or_default() {
-                let found = match self.circuits.get(circuit).map(|circuit| &circuit.next) {
-                    Some(Next::Waiting(wanted)) => self.link_to(wanted),
-                    _ => continue,
-                };
-                match found {
-                    Some(link) => self.extend_over(circuit, link),
-                    None => {
-                        let dial = self.dials.dials.get_mut(&key);
-                        dial.into_iter().for_each(|dial| dial.waiting.push(circuit));
-                    }
-                }
+        let others: Vec<_> = self.dials.to(rsa).flat_map(|dial| dial.waiting.iter().copied()).collect();
+        for circuit in others {
+            let Some(link) = self.link_for(circuit) else { continue };
+            if let Some(Next::Waiting(wanted)) = self.circuits.get(circuit).map(|circuit| &circuit.next)
+                && let Some(dial) = DialKey::of(wanted)
+            {
+                self.dials.leave(&dial, circuit);
             }
+            self.extend_over(circuit, link);
         }
     }
 
-    /// Of several channels that join us and `peer`, one goes on. Both sides choose alike: first
-    /// those of the relay with the smaller identity, then the oldest. Those that were retired before, also for their age,
-    /// have no say: a new one would be retired beside them at its birth.
-    fn retire_duplicates(&mut self, peer: &RelayIds) {
-        let ours = self.config.ids.rsa;
-        let goes_on = |key: &LinkKey| {
-            self.links.get(*key).and_then(Link::channel).is_some_and(|channel| !channel.retired)
-        };
-        let channels = self.dials.channels_to(&peer.rsa).iter().copied();
-        let mut ranked: Vec<_> = channels.filter(goes_on).collect();
-        let rank = |key: &LinkKey| {
-            let channel = self.links.get(*key).and_then(Link::channel)?;
-            let by_smaller = (channel.role == Role::Initiator) == (ours < peer.rsa);
-            Some((!channel.canonical, !by_smaller, channel.opened_at, *key))
-        };
-        ranked.sort_by_key(rank);
-        for (place, key) in ranked.into_iter().enumerate() {
-            if let Some(channel) = self.links.get_mut(key).and_then(Link::channel_mut) {
-                channel.retired |= place > 0;
-            }
-        }
-    }
-
-    /// An open channel is gone.
-    pub fn forget_channel(&mut self, link_key: LinkKey, peer: &RelayIds) {
-        let Some(channels) = self.dials.channels.get_mut(&peer.rsa) else {
-            return;
-        };
-        channels.retain(|key| *key != link_key);
-        if channels.is_empty() {
-            self.dials.channels.remove(&peer.rsa);
-            self.release(peer.rsa);
+    fn link_for(&self, key: CircuitKey) -> Option<LinkKey> {
+        match &self.circuits.get(key)?.next {
+            Next::Waiting(wanted) => self.link_to(wanted),
+            _ => None,
         }
     }
 
     /// Gives up all dials; returns their sockets.
     pub fn give_up_dials(&mut self) -> Vec<SocketId> {
-        let keys: Vec<_> = self.dials.dials.keys().copied().collect();
-        let sockets = self.dials.sockets.keys().copied().collect();
-        keys.into_iter().for_each(|key| self.give_up_dial(key, DestroyReason::CONNECTFAILED));
-        sockets
+        self.end_dials(|_| true)
     }
 
-    /// Once a second: dials that took too long end; returns the sockets of channels to be closed,
-    /// those that are idle and those that do not open.
-    pub fn on_tick(&mut self) -> Vec<SocketId> {
+    /// Once a second: dials that took too long end; returns their sockets.
+    pub fn end_late_dials(&mut self) -> Vec<SocketId> {
         let now = self.now;
-        let late = self.dials.dials.iter().filter(|(_, dial)| dial.deadline <= now);
-        let late: Vec<_> = late.map(|(key, dial)| (*key, dial.socket)).collect();
-        let mut closing = Vec::with_capacity(late.len());
-        for (key, socket) in late {
-            self.give_up_dial(key, DestroyReason::CONNECTFAILED);
-            closing.extend(socket);
+        self.end_dials(|dial| dial.deadline <= now)
+    }
+
+    fn end_dials(&mut self, is_over: impl Fn(&Dial) -> bool) -> Vec<SocketId> {
+        let over = self.dials.dials.values().filter(|dial| is_over(dial));
+        let sockets: Vec<_> = over.map(|dial| dial.socket).collect();
+        for socket in &sockets {
+            let Some((rsa, waiting)) = self.dials.end(*socket) else { continue };
+            for circuit in waiting {
+                self.close_circuit(circuit, DestroyReason::CONNECTFAILED);
+            }
+            self.release(rsa);
         }
-        // Flows count as circuits of the channel that vouched for them: it keeps the pair together.
-        let occupied = self.links.values().filter(|link| !link.lanes.is_empty()).filter_map(Link::flows);
-        let occupied: BTreeSet<_> = occupied.map(|flows| flows.peer).collect();
-        for (_, link) in &mut self.links {
-            let idle = link.lanes.is_empty();
-            let Some(channel) = link.channel_mut().filter(|channel| channel.open) else {
-                continue;
-            };
-            let has_flows = channel.peer.is_some_and(|peer| occupied.contains(&peer)) && !channel.retired;
-            let idle = idle && !has_flows;
-            if has_flows {
-                // However its flows end: also when their connection takes them all along.
-                channel.idle_since = now;
-            }
-            if now.since(channel.opened_at) >= CHANNEL_AGE_MAX
-                && !core::mem::replace(&mut channel.retired, true)
-            {
-                self.flows.retired.extend(channel.peer);
-            }
-            // The socket's number spreads the moment, so that channels that opened together do
-            // not close together.
-            let spread = Duration::from_secs(channel.socket.get() % 180);
-            let unused = now.since(channel.idle_since);
-            if idle
-                && (unused >= IDLE_TIMEOUT + spread || channel.retired && unused >= Duration::from_secs(10))
-            {
-                closing.push(channel.socket);
-            }
-        }
-        closing
+        sockets
     }
 }

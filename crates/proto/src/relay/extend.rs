@@ -16,7 +16,7 @@ use crate::cell::relay::RelayCommand;
 use crate::cell::{BODY_LEN, Body, CircId, Command};
 use crate::channel::{Role, Target};
 use crate::ids::{Ed25519Id, RsaId};
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 impl Core {
     /// The client wants one hop more.
@@ -47,7 +47,7 @@ impl Core {
         Create2 { htype: extend.htype, hdata: extend.hdata }.encode(&mut bytes);
         let mut create2 = [0; BODY_LEN];
         create2.get_mut(..bytes.len()).ok_or(REFUSED)?.copy_from_slice(&bytes);
-        Ok(Wanted { target, create2, over_channel: false })
+        Ok(Wanted { target, create2, addrs_tried: 0, over_channel: false })
     }
 
     /// Whom a circuit may be extended to: not to ourselves, not back to where it came from, and
@@ -74,22 +74,14 @@ impl Core {
         }
     }
 
-    /// The best open channel to `target`: to the right identities, and either one whose peer names
-    /// the address we are connected to, or one at an address that the client asked for.
+    /// The best open channel that leads to `target`.
     pub fn channel_to(&self, target: &Target) -> Option<LinkKey> {
-        let asked: Vec<IpAddr> = target.addrs.iter().map(SocketAddr::ip).collect();
         let usable = |key: &LinkKey| {
-            let channel = self.links.get(*key)?.channel()?;
-            let peer = channel.peer?;
-            let right = peer.rsa == target.rsa && target.ed25519.is_none_or(|id| id == peer.ed25519);
-            let trusted = channel.canonical || asked.contains(&channel.addr.ip());
-            (channel.open && !channel.retired && right && trusted).then_some((
-                !channel.canonical,
-                channel.opened_at,
-                *key,
-            ))
+            let link = self.links.get(*key)?;
+            let channel = link.channel().filter(|channel| channel.open && !channel.retired)?;
+            link.leads_to(target).then_some((!channel.canonical, channel.opened_at, *key))
         };
-        let keys = self.dials.channels_to(&target.rsa);
+        let keys = self.channels.to(&target.rsa);
         keys.iter().filter_map(usable).min().map(|(_, _, key)| key)
     }
 

@@ -16,7 +16,6 @@ use crate::cell::{Body, CircId, Command};
 use crate::channel::Target;
 use crate::endpoint::ConnId;
 use crate::ids::{RelayIds, RsaId};
-use core::net::{IpAddr, SocketAddr};
 use std::collections::BTreeMap;
 
 /// A flow is not read while so many of its cells wait in the circuit's other lane. It is looked at after every cell, so
@@ -101,17 +100,13 @@ impl Core {
         flows.or_else(|| self.channel_to(&wanted.target))
     }
 
-    /// The best connection to `target` that takes one circuit more; which relay is the right one is as for channels.
+    /// The best connection to `target` that takes one circuit more.
     fn flow_link_to(&self, target: &Target) -> Option<LinkKey> {
-        let asked: Vec<IpAddr> = target.addrs.iter().map(SocketAddr::ip).collect();
         let usable = |key: &LinkKey| {
             let link = self.links.get(*key)?;
-            let flows = link.flows()?;
-            let right = target.ed25519.is_none_or(|id| id == flows.peer.ed25519);
-            let trusted = flows.canonical || asked.contains(&flows.addr.ip());
-            let room =
-                flows.room > flows.opening && link.lanes.len() < self.config.limits.circuits_per_channel;
-            (right && trusted && room && !flows.draining).then_some((flows.port, flows.opened_at, *key))
+            let flows = link.flows().filter(|flows| !flows.draining && flows.room > flows.opening)?;
+            let has_room = link.lanes.len() < self.config.limits.circuits_per_channel;
+            (has_room && link.leads_to(target)).then_some((flows.port, flows.opened_at, *key))
         };
         let best = self.flows.links_to(&target.rsa).iter().filter_map(usable).min();
         best.map(|(_, _, key)| key)

@@ -122,7 +122,7 @@ impl Core {
         };
         match core::mem::replace(&mut circuit.next, Next::None) {
             Next::None => {}
-            Next::Waiting(wanted) => self.dials.forget(&wanted.target, key),
+            Next::Waiting(wanted) => self.stop_waiting(key, &wanted),
             Next::Creating { lane, .. } | Next::Joined(lane) => self.drop_lane(lane, Some(farewell)),
         }
         self.send_relay(key, RelayCommand::TRUNCATED, None, &[DestroyReason::REQUESTED.0]);

@@ -6,7 +6,7 @@ use super::scheduler::{CircuitScheduler, LinkScheduler};
 use super::stats::CHANNELS;
 use crate::cell::CircId;
 use crate::cell::create::DestroyReason;
-use crate::channel::Role;
+use crate::channel::{Role, Target};
 use crate::endpoint::ConnId;
 use crate::ids::RelayIds;
 use crate::node::{ShardId, SocketId};
@@ -163,6 +163,22 @@ impl Link {
             LinkKind::Flows(flows) => Some(flows.peer),
             LinkKind::Shard(_) => None,
         }
+    }
+
+    /// Whether circuits that were asked to go to `target` may go over this link: it leads to the right identities, and the
+    /// peer itself names the address we are connected to, or the client asked for that address. Otherwise whoever stands
+    /// at an address of a client's choice would carry the circuits of others (tor: `channel_get_for_extend`).
+    pub fn leads_to(&self, target: &Target) -> bool {
+        let (peer, canonical, addr) = match &self.kind {
+            LinkKind::Channel(channel) => (channel.peer, channel.canonical, channel.addr),
+            LinkKind::Flows(flows) => (Some(flows.peer), flows.canonical, flows.addr),
+            LinkKind::Shard(_) => return false,
+        };
+        let is_peer = |peer: RelayIds| {
+            peer.rsa == target.rsa && target.ed25519.is_none_or(|wanted| wanted == peer.ed25519)
+        };
+        let is_asked_for = || target.addrs.iter().any(|asked| asked.ip() == addr.ip());
+        peer.is_some_and(is_peer) && (canonical || is_asked_for())
     }
 
     /// Its place in the counts by transport.

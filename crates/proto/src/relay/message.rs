@@ -127,6 +127,8 @@ pub struct Wanted {
     pub target: Target,
     /// What it is asked with: the body of a CREATE2 cell.
     pub create2: Body,
+    /// How many of the target's addresses failed.
+    pub addrs_tried: usize,
     /// Whether a flow has failed this circuit already: then it goes over a channel.
     pub over_channel: bool,
 }

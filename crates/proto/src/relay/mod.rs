@@ -4,10 +4,12 @@
 //! layer and queues it on a lane; `core` hands it out when its link's `scheduler` says so, and `shard` or `ports` give it to
 //! the next channel or connection. `flows` is what is particular to lanes that are flows: they are held, and begin again.
 //!
-//! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found or
-//! dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin and end
-//! (`streams`, `resolve`) and carry data (`data`). `probe` is the one circuit that begins here. `pressure` ends some when memory is used up. `stats` counts.
+//! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found
+//! (`channels`) or dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin
+//! and end (`streams`, `resolve`) and carry data (`data`). `probe` is the one circuit that begins here. `pressure` ends some
+//! when memory is used up. `stats` counts.
 
+mod channels;
 mod circuit;
 mod config;
 mod core;

@@ -12,7 +12,7 @@ use super::link::{FlowLink, Link, LinkKey};
 use super::message::Event;
 use super::ports::Port;
 use super::shard::Relay;
-use crate::channel::{Role, Target};
+use crate::channel::Role;
 use crate::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};
 use crate::ids::{RelayIds, RsaId};
 use crate::node::SocketId;
@@ -104,10 +104,8 @@ impl Relay {
     /// Says which channel takes new circuits.
     fn tell_winner(&mut self, now: Instant, peer: RelayIds) {
         let Some(work) = &mut self.pairs else { return };
-        let channels = self.core.dials.channels_to(&peer.rsa).iter();
-        let mut channels = channels.filter_map(|key| self.core.links.get(*key)?.channel());
-        let winner = channels.find(|channel| channel.peer == Some(peer) && !channel.retired);
-        work.pairs.handle(now, peer, PairInput::Winner(winner.map(|channel| channel.socket)));
+        let winner = self.core.best_channel(&peer).map(|channel| channel.socket);
+        work.pairs.handle(now, peer, PairInput::Winner(winner));
         self.work_pairs(now);
     }
 
@@ -362,8 +360,8 @@ impl Relay {
         let Some(flows) = flows.find(|flows| flows.role == Role::Initiator && flows.peer == *peer) else {
             return;
         };
-        let target = Target { rsa: peer.rsa, ed25519: Some(peer.ed25519), addrs: vec![flows.addr] };
-        self.core.dial_peer(target);
+        let addr = flows.addr;
+        self.core.dial_peer(peer.rsa, peer.ed25519, addr);
     }
 }
 

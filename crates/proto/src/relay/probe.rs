@@ -71,7 +71,7 @@ impl Core {
         let create2 = origin.poll_cell()?.body;
         // No link has this key.
         let prev = Lane::new(LinkKey::default(), CircId::new(1)?, Credit::Unlimited);
-        let wanted = Box::new(Wanted { target: first.target, create2, over_channel: false });
+        let wanted = Box::new(Wanted { target: first.target, create2, addrs_tried: 0, over_channel: false });
         let key = self.circuits.insert(Circuit::transit(prev, wanted));
         Some(Probe { key, origin, hops, last, deadline: self.now + PROBE_TIMEOUT })
     }
@@ -119,7 +119,7 @@ impl Core {
     /// Whether this shard itself has opened a channel to a relay, or one that vouched for flows that are still there.
     fn has_dialled(&self, rsa: RsaId) -> bool {
         let role = |key: &LinkKey| self.links.get(*key).and_then(Link::role);
-        let links = self.dials.channels_to(&rsa).iter().chain(self.flows.links_to(&rsa));
+        let links = self.channels.to(&rsa).iter().chain(self.flows.links_to(&rsa));
         links.into_iter().any(|key| role(key) == Some(Role::Initiator))
     }
 }

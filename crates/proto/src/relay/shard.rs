@@ -132,7 +132,7 @@ impl Relay {
         let Some((target, peer)) = self.core.dials.under_way(socket) else {
             return self.core.on_stream_connected(socket);
         };
-        let channel = self.transport.dial(now, self.wall, target, peer);
+        let channel = self.transport.dial(now, self.wall, &target, peer);
         self.add_carrier(socket, channel, Role::Initiator, local, peer);
     }
 
@@ -293,11 +293,16 @@ impl Relay {
         self.core.drop_late_leftovers();
         self.core.end_stuck_flows();
         self.tell_retired(now);
-        for socket in self.core.on_tick() {
-            match self.links.get(&socket) {
-                Some(&link) => self.end_channel(now, link, ChannelError::Idle),
-                None => self.core.outputs.push_back(Output::Abort { socket }),
-            }
+        let late = self.core.end_late_dials();
+        let idle = self.core.idle_channels();
+        late.into_iter().chain(idle).for_each(|socket| self.end_unneeded(now, socket));
+    }
+
+    /// Ends a socket that nobody needs any more: of a channel, or one that is being dialled.
+    fn end_unneeded(&mut self, now: Instant, socket: SocketId) {
+        match self.links.get(&socket) {
+            Some(&link) => self.end_channel(now, link, ChannelError::Idle),
+            None => self.core.outputs.push_back(Output::Abort { socket }),
         }
     }
 
@@ -484,6 +489,7 @@ impl Node for Relay {
         loop {
             self.ports.apply_holds(&mut self.core);
             self.work_pairs(now);
+            self.core.dials.take_unneeded().into_iter().for_each(|socket| self.end_unneeded(now, socket));
             if let Some(output) = self.core.outputs.pop_front() {
                 return output;
             }

@@ -217,10 +217,15 @@ impl Client {
 
     /// EXTEND2's data for the test relay of that number, and the handshake with it.
     pub fn extend2(&mut self, number: u8) -> (ClientHandshake, Vec<u8>) {
+        self.extend2_at(number, target(number))
+    }
+
+    /// The same, with identities and addresses that need not be that relay's.
+    pub fn extend2_at(&mut self, number: u8, target: ExtendTarget) -> (ClientHandshake, Vec<u8>) {
         let (handshake, _, create2) = self.onionskin(Kind::Ntor, number);
         let create2 = Create2::parse(&create2).expect("a CREATE2");
         let mut data = Vec::new();
-        let specs = target(number).specs();
+        let specs = target.specs();
         Extend2 { specs, htype: create2.htype, hdata: create2.hdata }.encode(&mut data);
         (handshake, data)
     }

@@ -226,36 +226,6 @@ fn circuits_share_a_dial_and_then_its_channel() {
 }
 
 #[test]
-fn circuits_that_wait_for_one_dial_are_limited() {
-    let limits = Limits { waiting_per_dial: 2, ..Limits::default() };
-    let mut bench = Bench::new(RelayConfig { limits, ..config() });
-    let sock = bench.relay_channel(0, 1);
-    for id in 1..=3 {
-        let mut client = Client::create(&mut bench, sock, theirs(id), Kind::Fast);
-        let (_, data) = client.extend2(2);
-        client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
-        let reason = client.destroyed(&mut bench);
-        assert_eq!(reason, (id == 3).then_some(DestroyReason::RESOURCELIMIT));
-    }
-}
-
-/// Dials go on when their circuits are gone, but not without end.
-#[test]
-fn dials_are_limited_even_if_nobody_waits() {
-    let limits = Limits { channels: 10, ..Limits::default() };
-    let mut bench = Bench::new(RelayConfig { limits, ..config() });
-    let sock = bench.relay_channel(0, 1);
-    for id in 1..=90 {
-        let mut client = Client::create(&mut bench, sock, theirs(id), Kind::Fast);
-        let (_, data) = client.extend2(id as u8 + 1);
-        client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
-        bench.send(sock, theirs(id), Command::DESTROY, &[0]);
-        bench.cells(sock);
-    }
-    assert_eq!(bench.shards[0].connects.len(), 9);
-}
-
-#[test]
 fn a_channel_that_came_in_is_used_for_a_circuit_back() {
     let mut bench = Bench::new(config());
     let incoming = bench.relay_channel(0, 2);

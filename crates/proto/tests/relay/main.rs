@@ -11,6 +11,7 @@ mod pairs;
 mod peer;
 mod pipe;
 mod plain;
+mod poisoned;
 mod random;
 mod rates;
 mod shards;

@@ -1,12 +1,12 @@
 //! Peers, servers, workers and the resolver around one relay, which do anything in any order.
 
 use super::bench::{Bench, Sock, config, host, or_port};
-use super::client::{Client, Got, Hop, Kind, NO_SOCK, NTOR_V3_CC};
+use super::client::{Client, Got, Hop, Kind, NO_SOCK, NTOR_V3_CC, target};
 use super::pipe::Pipe;
-use super::plain::{CLIENT_LINE, relay_line};
+use super::plain::{CLIENT_LINE, ids, relay_line};
 use heddle_proto::bucket::Limit;
-use heddle_proto::cell::create::Created2;
-use heddle_proto::cell::extend::Extended2;
+use heddle_proto::cell::create::{Create2, Created2};
+use heddle_proto::cell::extend::{Extend2, ExtendTarget, Extended2};
 use heddle_proto::cell::frame::write_variable;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command, relay};
@@ -16,6 +16,7 @@ use heddle_proto::relay::{Held, Limits, RelayConfig, Scheduler};
 use heddle_proto::rng::Rng;
 use heddle_proto::time::Duration;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// Where decisions come from: a generator, or a fuzzer's bytes until they are used up.
 pub enum Choices<'a> {
@@ -59,6 +60,16 @@ struct Circuit {
     sendme_cells: usize,
 }
 
+/// The far end of a channel.
+#[derive(Clone, Copy, Debug)]
+struct FarEnd {
+    /// Who it says it is, and where.
+    number: u8,
+    claims: IpAddr,
+    /// Where it is.
+    addr: IpAddr,
+}
+
 struct World<'a> {
     bench: Bench,
     choices: Choices<'a>,
@@ -67,7 +78,9 @@ struct World<'a> {
     hops: Vec<Hop>,
     next_id: u32,
     /// Who is at the far end of each channel.
-    numbers: BTreeMap<Sock, u8>,
+    far_ends: BTreeMap<Sock, FarEnd>,
+    /// Whom each onionskin of EXTEND2 was for.
+    asked: BTreeMap<Vec<u8>, ExtendTarget>,
     /// What the relays at far ends of flows know of circuits.
     flow_hops: Vec<(usize, Hop)>,
 }
@@ -79,7 +92,6 @@ fn small_config(shards: u16) -> RelayConfig {
         circuits_per_channel: 20,
         channels: 20 + usize::from(shards),
         onionskins: 6,
-        waiting_per_dial: 4,
         streams_per_circuit: 6,
         streams: 12,
         questions: 4,
@@ -106,7 +118,8 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
         circuits: Vec::new(),
         hops: Vec::new(),
         next_id: 0,
-        numbers: BTreeMap::new(),
+        far_ends: BTreeMap::new(),
+        asked: BTreeMap::new(),
         flow_hops: Vec::new(),
     };
     for _ in 0..steps {
@@ -170,22 +183,22 @@ impl World<'_> {
         if self.bench.gone(sock).is_some() {
             return;
         }
-        let line = match self.choices.below(8) {
-            0 => b"nonsense\n".to_vec(),
-            1 => Vec::new(),
-            2 | 3 => CLIENT_LINE.to_vec(),
-            4 => relay_line(number, host(number + 1)),
-            _ => relay_line(number, host(number)),
+        let (line, claims) = match self.choices.below(8) {
+            0 => (b"nonsense\n".to_vec(), host(number)),
+            1 => (Vec::new(), host(number)),
+            2 | 3 => (CLIENT_LINE.to_vec(), host(number)),
+            4 => (relay_line(number, host(number + 1)), host(number + 1)),
+            _ => (relay_line(number, host(number)), host(number)),
         };
         self.bench.write(sock, &line);
         self.channels.push(sock);
-        self.numbers.insert(sock, number);
+        self.far_ends.insert(sock, FarEnd { number, claims, addr: host(number) });
     }
 
     /// A relay at the far end of a channel answers the offer that came there, well or badly.
     fn pair(&mut self) {
         let Some(sock) = self.channel() else { return };
-        let number = self.numbers.get(&sock).copied().unwrap_or_else(|| or_number(sock, &self.bench));
+        let number = self.far_ends[&sock].number;
         let Some(ours) = self.bench.seen_paddings(sock).pop() else { return };
         match self.choices.below(8) {
             0 => {
@@ -383,10 +396,18 @@ impl World<'_> {
     fn extend(&mut self) {
         let Some(index) = self.circuit() else { return };
         let number = [1, 2, 3, 4, 5, super::bench::OURS][self.choices.below(6)];
-        let (handshake, mut data) = self.circuits[index].client.extend2(number);
+        // One in four names the address of another.
+        let at = if self.choices.below(4) == 0 { 1 + self.choices.below(6) as u8 } else { number };
+        let asked = ExtendTarget { ipv4: target(at).ipv4, ..target(number) };
+        let (handshake, mut data) = self.circuits[index].client.extend2_at(number, asked);
         if self.choices.below(8) == 0 {
             let at = self.choices.below(data.len());
             data[at] ^= 1 << self.choices.below(8);
+        }
+        if let Ok(extend) = Extend2::parse(&data)
+            && let Ok(asked) = extend.target()
+        {
+            self.asked.insert(extend.hdata.to_vec(), asked);
         }
         self.circuits[index].extending = Some(handshake);
         let early = if self.choices.below(12) == 0 { Command::RELAY } else { Command::RELAY_EARLY };
@@ -475,11 +496,33 @@ impl World<'_> {
         if to.port() != 9001 {
             return;
         }
-        let std::net::IpAddr::V4(addr) = to.ip() else { return };
+        let IpAddr::V4(addr) = to.ip() else { return };
         let number = addr.octets()[3];
-        let claimed = if self.choices.below(6) == 0 { number.wrapping_add(1) } else { number };
-        self.bench.write(sock, &relay_line(claimed, host(number)));
+        // Whoever stands there says who he is, where another is, or passes everything on to another.
+        let (number, claims) = match self.choices.below(6) {
+            0 => (number.wrapping_add(1), host(number)),
+            1 | 2 => {
+                let other = 1 + self.choices.below(5) as u8;
+                (other, host(other))
+            }
+            _ => (number, host(number)),
+        };
+        self.bench.write(sock, &relay_line(number, claims));
         self.channels.push(sock);
+        self.far_ends.insert(sock, FarEnd { number, claims, addr: to.ip() });
+    }
+
+    /// No circuit is led to anybody but the relay that its client asked for, and to none through an address that neither
+    /// the client nor the relay named.
+    fn check_way(&self, far_end: FarEnd, create2: &[u8]) {
+        let Ok(create2) = Create2::parse(create2) else { return };
+        let asked = self.asked.get(create2.hdata).expect("somebody asked for it");
+        let FarEnd { number, claims, addr } = far_end;
+        let ids = ids(number);
+        assert_eq!(asked.rsa_id, ids.rsa.0);
+        assert!(asked.ed25519_id.is_none_or(|wanted| wanted == ids.ed25519.0));
+        let asked_for = asked.ipv4.is_some_and(|asked| IpAddr::V4(*asked.ip()) == addr);
+        assert!(claims == addr || asked_for, "{asked:?} over {far_end:?}");
     }
 
     fn socket(&mut self) {
@@ -560,7 +603,9 @@ impl World<'_> {
             for cell in self.bench.cells(sock) {
                 if cell.command == Command::CREATE2 {
                     let kind = u16::from_be_bytes([cell.body[0], cell.body[1]]);
-                    let number = or_number(sock, &self.bench);
+                    let far_end = self.far_ends[&sock];
+                    let number = far_end.number;
+                    self.check_way(far_end, &cell.body);
                     if kind != 2 || !cell.body[4..].starts_with(&[number; 20]) {
                         continue;
                     }
@@ -609,14 +654,6 @@ impl World<'_> {
     /// Whether a socket is the connection of a stream.
     fn is_stream(&self, sock: Sock) -> bool {
         sock.id.is_dialled() && !self.channels.contains(&sock) && self.bench.dialled_to(sock).port() != 9001
-    }
-}
-
-/// The number of the test relay at the far end of a dialled channel.
-fn or_number(sock: Sock, bench: &Bench) -> u8 {
-    match bench.dialled_to(sock).ip() {
-        std::net::IpAddr::V4(addr) => addr.octets()[3],
-        std::net::IpAddr::V6(_) => 0,
     }
 }
 

@@ -1,0 +1,181 @@
+//! Channels: which relay an open one leads to, which of several takes new circuits, and when one is closed.
+//!
+//! When two channels join the same two relays, both sides retire the same one: it takes no new circuits and is closed
+//! when its last circuit left.
+
+use super::core::Core;
+use super::link::{ChannelLink, Link, LinkKey, LinkKind};
+use super::message::Event;
+use super::scheduler::LinkScheduler;
+use super::stats::CHANNELS;
+use crate::channel::{Opened, Role};
+use crate::ids::{RelayIds, RsaId};
+use crate::node::SocketId;
+use crate::time::{Duration, Instant};
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A channel without circuits is closed after this time, and a random part of as much again
+/// (stock Tor: 180 s, and 900 s for relays that pad).
+const IDLE_TIMEOUT: Duration = Duration::from_secs(180);
+/// A retired one is closed after this time.
+const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
+/// A channel takes new circuits for a week (tor: `TIME_BEFORE_OR_CONN_IS_TOO_OLD`).
+const CHANNEL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// The open channels to relays.
+#[derive(Debug, Default)]
+pub(super) struct Channels {
+    by_relay: BTreeMap<RsaId, Vec<LinkKey>>,
+}
+
+impl Channels {
+    /// The open channels to a relay, in the order in which they opened.
+    pub fn to(&self, rsa: &RsaId) -> &[LinkKey] {
+        self.by_relay.get(rsa).map_or(&[], Vec::as_slice)
+    }
+
+    fn insert(&mut self, rsa: RsaId, link: LinkKey) {
+        self.by_relay.entry(rsa).or_default().push(link);
+    }
+
+    /// Returns whether it was the last one to this relay.
+    fn remove(&mut self, rsa: &RsaId, link: LinkKey) -> bool {
+        let Some(links) = self.by_relay.get_mut(rsa) else { return false };
+        links.retain(|key| *key != link);
+        let is_last = links.is_empty();
+        if is_last {
+            self.by_relay.remove(rsa);
+        }
+        is_last
+    }
+}
+
+impl Core {
+    /// Makes a link of a connected socket, in either role.
+    pub fn add_channel(&mut self, socket: SocketId, role: Role, addr: SocketAddr) -> LinkKey {
+        let hash_seed = self.rng.next_u64();
+        let channel = ChannelLink {
+            socket,
+            role,
+            addr,
+            peer: None,
+            open: false,
+            canonical: false,
+            opened_at: self.now,
+            idle_since: self.now,
+            retired: false,
+        };
+        self.insert_link(LinkKind::Channel(channel), hash_seed)
+    }
+
+    /// A link without lanes, served as the operator chose.
+    pub fn insert_link(&mut self, kind: LinkKind, hash_seed: u64) -> LinkKey {
+        self.links.insert(Link::new(kind, LinkScheduler::new(self.config.scheduler), hash_seed))
+    }
+
+    /// A channel's handshake is over.
+    pub fn on_opened(&mut self, link_key: LinkKey, opened: Opened) {
+        let now = self.now;
+        let Some(channel) = self.links.get_mut(link_key).and_then(Link::channel_mut) else {
+            return;
+        };
+        channel.open = true;
+        channel.opened_at = now;
+        channel.idle_since = now;
+        channel.peer = opened.peer;
+        channel.canonical = opened.peer_addrs.contains(&channel.addr.ip());
+        let (socket, role, addr) = (channel.socket, channel.role, channel.addr);
+        let Some(peer) = opened.peer else { return };
+        self.channels.insert(peer.rsa, link_key);
+        self.meter.transports[CHANNELS].links_opened += 1;
+        self.announce(peer.rsa, true);
+        self.event(Event::ChannelOpened { role, peer, addr });
+        if let Some(ours) = opened.our_addr {
+            self.event(Event::OurAddress { ours, by: peer });
+        }
+        self.retire_duplicates(&peer);
+        self.extend_waiting(peer.rsa, socket);
+    }
+
+    /// In the order of preference: canonical channels first, then those of the relay with the smaller identity, then the
+    /// oldest. Both sides choose alike.
+    fn rank(&self, key: LinkKey) -> Option<(bool, bool, Instant, LinkKey)> {
+        let channel = self.links.get(key).and_then(Link::channel)?;
+        let by_smaller = (channel.role == Role::Initiator) == (self.config.ids.rsa < channel.peer?.rsa);
+        Some((!channel.canonical, !by_smaller, channel.opened_at, key))
+    }
+
+    /// The channels to `peer` that take new circuits, the best first.
+    fn ranked(&self, peer: &RelayIds) -> Vec<LinkKey> {
+        let goes_on = |key: &LinkKey| {
+            let channel = self.links.get(*key).and_then(Link::channel);
+            channel.is_some_and(|channel| !channel.retired && channel.peer == Some(*peer))
+        };
+        let mut ranked: Vec<_> = self.channels.to(&peer.rsa).iter().copied().filter(goes_on).collect();
+        ranked.sort_by_key(|key| self.rank(*key));
+        ranked
+    }
+
+    /// The channel to `peer` that takes new circuits.
+    pub fn best_channel(&self, peer: &RelayIds) -> Option<&ChannelLink> {
+        let best = *self.ranked(peer).first()?;
+        self.links.get(best).and_then(Link::channel)
+    }
+
+    /// Of several channels that join us and `peer`, the best goes on. Those that were retired before, also for their age,
+    /// have no say: a new one would be retired beside them at its birth. Nor has one that is not canonical, about
+    /// channels to other addresses: it may be a stranger's who stands between.
+    fn retire_duplicates(&mut self, peer: &RelayIds) {
+        let mut kept: Vec<SocketAddr> = Vec::new();
+        let mut has_canonical = false;
+        for key in self.ranked(peer) {
+            let Some(channel) = self.links.get_mut(key).and_then(Link::channel_mut) else { continue };
+            let is_needless = has_canonical || kept.iter().any(|addr| addr.ip() == channel.addr.ip());
+            channel.retired = is_needless;
+            has_canonical |= channel.canonical;
+            kept.push(channel.addr);
+        }
+    }
+
+    /// An open channel is gone.
+    pub fn forget_channel(&mut self, link_key: LinkKey, peer: &RelayIds) {
+        if self.channels.remove(&peer.rsa, link_key) {
+            self.release(peer.rsa);
+        }
+    }
+
+    /// Once a second: returns the sockets of channels that are to be closed since they are idle.
+    pub fn idle_channels(&mut self) -> Vec<SocketId> {
+        let now = self.now;
+        let mut closing = Vec::new();
+        // Flows count as circuits of the channel that vouched for them: it keeps the pair together.
+        let occupied = self.links.values().filter(|link| !link.lanes.is_empty()).filter_map(Link::flows);
+        let occupied: BTreeSet<_> = occupied.map(|flows| flows.peer).collect();
+        for (_, link) in &mut self.links {
+            let idle = link.lanes.is_empty();
+            let Some(channel) = link.channel_mut().filter(|channel| channel.open) else {
+                continue;
+            };
+            let has_flows = channel.peer.is_some_and(|peer| occupied.contains(&peer)) && !channel.retired;
+            let idle = idle && !has_flows;
+            if has_flows {
+                // However its flows end: also when their connection takes them all along.
+                channel.idle_since = now;
+            }
+            if now.since(channel.opened_at) >= CHANNEL_AGE_MAX
+                && !core::mem::replace(&mut channel.retired, true)
+            {
+                self.flows.retired.extend(channel.peer);
+            }
+            // The socket's number spreads the moment, so that channels that opened together do
+            // not close together.
+            let spread = Duration::from_secs(channel.socket.get() % 180);
+            let unused = now.since(channel.idle_since);
+            if idle && (unused >= IDLE_TIMEOUT + spread || channel.retired && unused >= RETIRED_TIMEOUT) {
+                closing.push(channel.socket);
+            }
+        }
+        closing
+    }
+}
