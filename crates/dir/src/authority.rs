@@ -4,7 +4,7 @@
 //! `download=`, `vote=`, `ipv6=`, `weight=`, `bridge` and `no-v2` (tor(1), DirAuthority).
 
 use std::fmt;
-use std::net::{SocketAddrV4, SocketAddrV6};
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// A directory authority as the configuration names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct DirAuthority {
     pub nickname: Option<String>,
     /// Where its DirPort listens.
     pub dir_address: SocketAddrV4,
+    /// Further DirPorts: what `upload=`, `download=` and `vote=` name. Nothing is asked of them here.
+    pub more_dir_addresses: Vec<SocketAddr>,
     /// Its ORPort, on the same IPv4 address.
     pub or_port: Option<u16>,
     /// Its ORPort over IPv6.
@@ -59,6 +61,7 @@ impl DirAuthority {
         let mut authority = DirAuthority {
             nickname,
             dir_address: SocketAddrV4::new([0, 0, 0, 0].into(), 0),
+            more_dir_addresses: Vec::new(),
             or_port: None,
             ipv6_or_address: None,
             rsa_id: [0; 20],
@@ -97,11 +100,24 @@ impl DirAuthority {
                 self.ipv6_or_address = Some(address.ok_or_else(|| error("an [ADDRESS]:PORT", flag))?);
             }
             "bridge" => self.bridge = true,
+            "upload" | "download" | "vote" => match parse_url(value) {
+                Some(address) => self.more_dir_addresses.push(address),
+                None => ignore("has no http://ADDRESS:PORT/"),
+            },
             // What these say does not concern a relay, or no longer means anything.
-            "weight" | "upload" | "download" | "vote" | "hs" | "no-hs" | "no-v2" => {}
+            "weight" | "hs" | "no-hs" | "no-v2" => {}
             _ => ignore("is not known"),
         }
         Ok(())
+    }
+
+    /// Every port on which it listens, as far as the line says.
+    pub fn ports(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let or_address = self.or_port.map(|port| SocketAddrV4::new(*self.dir_address.ip(), port).into());
+        let ipv6_or_address = self.ipv6_or_address.map(SocketAddr::from);
+        let dir_addresses =
+            [self.dir_address.into()].into_iter().chain(self.more_dir_addresses.iter().copied());
+        dir_addresses.chain(or_address).chain(ipv6_or_address)
     }
 }
 
@@ -115,6 +131,13 @@ pub fn parse_fingerprint(text: &str) -> Option<[u8; 20]> {
     let mut id = [0; 20];
     hex::decode_to_slice(text, &mut id).ok()?;
     Some(id)
+}
+
+/// The address and port of `http://ADDRESS:PORT` with or without a slash behind it, which is all that stock Tor takes.
+fn parse_url(url: &str) -> Option<SocketAddr> {
+    let address = url.strip_prefix("http://")?;
+    let address: SocketAddr = address.strip_suffix('/').unwrap_or(address).parse().ok()?;
+    (address.port() != 0).then_some(address)
 }
 
 fn error(problem: &'static str, word: &str) -> DirAuthorityError {
@@ -147,6 +170,7 @@ mod tests {
 
         let line = format!(
             "test000a orport=5001 no-v2 v3ident={FINGERPRINT} ipv6=[2001:db8::1]:443 \
+             upload=http://10.0.0.2:81/ vote=http://[2001:db8::2]:82 \
              weight=0.5 bridge 10.0.0.1:80 9695 DFC3 5FFE B861 329B 9F1A B04C 4639 7020 CE31"
         );
         let full = parse(&line);
@@ -155,6 +179,10 @@ mod tests {
         assert_eq!(full.v3_ident, Some(full.rsa_id));
         assert_eq!(full.ipv6_or_address, Some("[2001:db8::1]:443".parse().unwrap()));
         assert!(full.bridge);
+        let ports: Vec<String> = full.ports().map(|port| port.to_string()).collect();
+        let wanted = ["10.0.0.1:80", "10.0.0.2:81", "[2001:db8::2]:82", "10.0.0.1:5001", "[2001:db8::1]:443"];
+        assert_eq!(ports, wanted);
+        assert_eq!(bare.ports().collect::<Vec<_>>(), [bare.dir_address.into()]);
     }
 
     #[test]
@@ -173,13 +201,15 @@ mod tests {
 
     #[test]
     fn a_bad_flag_is_told_and_ignored() {
-        let line = format!("bridge orport=x v3ident=12 blubber vote=1 127.0.0.1:80 {FINGERPRINT}");
+        let line = format!(
+            "bridge orport=x v3ident=12 blubber vote=1 upload=http://1.2.3.4/x 127.0.0.1:80 {FINGERPRINT}"
+        );
         let mut warnings = Vec::new();
         let authority = DirAuthority::parse(&line, &mut warnings).unwrap();
         assert_eq!(authority.nickname.as_deref(), Some("bridge"));
         assert_eq!((authority.or_port, authority.v3_ident, authority.bridge), (None, None, false));
         let told: Vec<&str> = warnings.iter().filter_map(|warning| warning.split('`').nth(1)).collect();
-        assert_eq!(told, ["orport=x", "v3ident=12", "blubber"]);
+        assert_eq!(told, ["orport=x", "v3ident=12", "blubber", "vote=1", "upload=http://1.2.3.4/x"]);
     }
 
     proptest! {

@@ -27,12 +27,11 @@ use heddle_dir::publish::{PostOutcome, PublishSchedule, PublishView, post_descri
 use heddle_net::{LoopHandle, Resolver, wall_clock};
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
-use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::ids::{Ed25519Id, RsaId};
 use heddle_proto::policy::ExitPolicy;
-use heddle_proto::relay::{Control, Event, NetworkParams, ProbeHop};
+use heddle_proto::relay::{Control, Event, ListedRelay, NetworkParams, ProbeHop, Relays};
 use heddle_proto::rng::{Rng, Seed};
 use heddle_transport::PaddingOptions;
-use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -311,15 +310,21 @@ impl ControlPlane {
         }
     }
 
-    /// Says which relays there are, by both identities. Those whose microdescriptor is not known are left out.
+    /// Says which relays there are, and where they and the authorities listen.
     fn tell_peers(&self) {
-        let Some(consensus) = self.client.consensus() else { return };
-        let ids = |relay: &Relay| {
-            Some(RelayIds { rsa: RsaId(relay.rsa_id), ed25519: Ed25519Id(relay.ed25519_id?) })
+        let consensus = self.client.consensus();
+        let listed = |relay: &Relay| ListedRelay {
+            rsa: RsaId(relay.rsa_id),
+            ed25519: relay.ed25519_id.map(Ed25519Id),
+            or_addrs: relay.or_addresses.clone(),
         };
-        let peers: Arc<BTreeSet<RelayIds>> = Arc::new(consensus.relays.iter().filter_map(ids).collect());
-        let flags = consensus.relay(&self.keys.rsa_id()).map(|relay| relay.flags);
-        self.shards.known.set_consensus(flags, peers.len());
+        let relays = consensus.iter().flat_map(|consensus| &consensus.relays).map(listed);
+        let peers = Arc::new(Relays::new(relays, self.authorities.iter().flat_map(DirAuthority::ports)));
+        if let Some(consensus) = consensus {
+            let flags = consensus.relay(&self.keys.rsa_id()).map(|relay| relay.flags);
+            let known = consensus.relays.iter().filter(|relay| relay.ed25519_id.is_some());
+            self.shards.known.set_consensus(flags, known.count());
+        }
         self.shards.tell(|| Control::Peers(peers.clone()));
     }
 

@@ -15,7 +15,7 @@ use heddle_lab::testnet::{NetworkOptions, RelayOptions};
 use name_server::NameServer;
 use support::Lab;
 
-/// The network, and the name server that its Heddle exit asks.
+/// The network, and the name server that its exits ask.
 struct House {
     lab: Lab,
     name_server: Option<NameServer>,
@@ -33,15 +33,20 @@ fn house() -> &'static House {
         let mut exit = RelayOptions::heddle("heddleexit").exit().line("IPv6Exit 1");
         // One port is closed to everybody.
         exit = exit.line("ExitPolicy reject *:79");
-        if let Some(server) = &name_server {
+        let name_servers = name_server.as_ref().map(|server| {
             let resolv_conf = scratch.path().join("resolv.conf");
             std::fs::write(&resolv_conf, format!("nameserver {}\n", server.address())).unwrap();
-            exit = exit.line(&format!("ServerDNSResolvConfFile {}", resolv_conf.display()));
-        }
+            format!("ServerDNSResolvConfFile {}", resolv_conf.display())
+        });
+        let asks = |relay: RelayOptions| match &name_servers {
+            Some(line) => relay.line(line),
+            None => relay,
+        };
+        exit = asks(exit);
         let mut relays = vec![RelayOptions::stock("stockguard"), RelayOptions::heddle("heddlemiddle"), exit];
         relays.extend(QUIET.map(|name| match name.starts_with("heddle") {
             true => RelayOptions::heddle(name).exit(),
-            false => RelayOptions::stock(name).exit(),
+            false => asks(RelayOptions::stock(name).exit()),
         }));
         let client_torrc = vec![format!("ExcludeNodes {}", QUIET.join(","))];
         let lab = Lab::start(NetworkOptions { relays, client_torrc, ..NetworkOptions::default() });

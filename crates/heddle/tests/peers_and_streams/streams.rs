@@ -1,7 +1,7 @@
 //! What streams meet at a Heddle exit, as a stock client tells it.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use heddle_lab::control::CircuitId;
 use heddle_lab::socks::{self, Target};
@@ -63,6 +63,33 @@ fn the_exit_policy_holds_for_addresses_and_for_names() {
     }
     reach(circuit, &lab.target());
     lab.close(circuit);
+    lab.check();
+}
+
+#[test]
+fn no_stream_leads_back_into_the_network() {
+    if house().name_server.is_none() {
+        return;
+    }
+    let lab = &house().lab;
+    // The client itself refuses addresses of relays, but not names of theirs. A stock exit says the same as ours.
+    let listeners = lab.network.authority_control(0).unwrap().get_info("net/listeners/dir").unwrap();
+    let dir_port = listeners.trim_matches('"').rsplit(':').next().unwrap().parse().unwrap();
+    let ports = [lab.network.relay("stockguard").unwrap().or_port(), dir_port];
+    for exit in ["stockone", "heddleexit"] {
+        let circuit = lab.circuit(&["stockguard", "heddlemiddle", exit]);
+        for port in ports {
+            let target = Target::Name("four.example.com".into(), port);
+            // An exit may learn of relays one consensus later than its client.
+            let start = Instant::now();
+            while lab.stream(Some(circuit), &target).is_ok() {
+                assert!(start.elapsed() < 4 * TIMEOUT, "{exit} connects to port {port}");
+                std::thread::sleep(Duration::from_secs(1));
+            }
+            assert_eq!(refusal(circuit, &target).0, "CONNECTREFUSED", "{exit} to port {port}");
+        }
+        lab.close(circuit);
+    }
     lab.check();
 }
 

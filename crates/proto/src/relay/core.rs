@@ -15,20 +15,20 @@ use super::link::{Farewell, Link, LinkKey, LinkKind, Turn};
 use super::message::{Event, NetworkParams};
 use super::probe::Probe;
 use super::rates::Rates;
+use super::relays::Relays;
 use super::scheduler::CircuitScheduler;
 use super::stats::Meter;
 use super::streams::Streams;
 use crate::cell::create::DestroyReason;
 use crate::cell::{Body, CircId, Command};
 use crate::crypto::onionskin::OnionKeys;
-use crate::ids::RelayIds;
 use crate::node::{JobId, Output};
 use crate::pool::{CellPool, SlotId};
 use crate::rng::{Rng, Seed};
 use crate::time::Instant;
 use core::net::IpAddr;
 use slotmap::SlotMap;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`) says less.
@@ -46,7 +46,7 @@ pub(super) struct Core {
     /// Cells that may wait on one lane.
     pub lane_cells_max: u32,
     /// The relays of the consensus.
-    pub listed: Arc<BTreeSet<RelayIds>>,
+    pub listed: Arc<Relays>,
     pub keys: Option<Arc<OnionKeys>>,
     pub rng: Rng,
     pub job_seed: Seed,

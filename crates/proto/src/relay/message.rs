@@ -1,5 +1,6 @@
 //! What a shard hears from the control plane and from other shards, and what it reports.
 
+use super::relays::Relays;
 use super::stats::RelayStats;
 use crate::cell::create::DestroyReason;
 use crate::cell::{Body, CircId, Command};
@@ -9,7 +10,7 @@ use crate::ids::{RelayIds, RsaId};
 use crate::node::ShardId;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The parameters of the consensus, by name (`param-spec`).
@@ -28,7 +29,7 @@ pub enum Control {
     /// A new consensus is in force.
     Params(Arc<NetworkParams>),
     /// The relays of the consensus: pairs are formed with no one else. None, until this has come.
-    Peers(Arc<BTreeSet<RelayIds>>),
+    Peers(Arc<Relays>),
     /// The circuit keys, at the start and after each rotation.
     OnionKeys(Arc<OnionKeys>),
     /// New link certificates: channels from now on are made by this transport.

@@ -7,7 +7,7 @@
 //! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found
 //! (`channels`) or dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin
 //! and end (`streams`, `resolve`) and carry data (`data`). `probe` is the one circuit that begins here. `pressure` ends some
-//! when memory is used up. `stats` counts.
+//! when memory is used up. `relays` are those of the consensus. `stats` counts.
 
 mod channels;
 mod circuit;
@@ -29,6 +29,7 @@ mod ports;
 mod pressure;
 mod probe;
 mod rates;
+mod relays;
 mod resolve;
 mod scheduler;
 mod shard;
@@ -38,6 +39,7 @@ mod streams;
 pub use config::{Limits, RelayConfig};
 pub use held::Held;
 pub use message::{Control, Crossed, CrossedCell, Event, NetworkParams, ProbeHop, ShardMessage, Wanted};
+pub use relays::{ListedRelay, Relays};
 pub use scheduler::Scheduler;
 pub use shard::Relay;
 pub use stats::{DelayHistogram, RelayStats, TransportStats};

@@ -11,6 +11,7 @@ use super::flows::Answer;
 use super::link::{FlowLink, Link, LinkKey};
 use super::message::Event;
 use super::ports::Port;
+use super::relays::Relays;
 use super::shard::Relay;
 use crate::channel::Role;
 use crate::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};
@@ -21,7 +22,7 @@ use crate::pair::secrets::pair_secrets;
 use crate::pair::{ConnKey, OpenRequest, Over, PairInput, PairOutput, Pairs};
 use crate::time::{Duration, Instant};
 use core::net::SocketAddr;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How long a peer has to answer CREATE2 before the end of the circuit, by whomever else, counts as its failure.
@@ -110,7 +111,7 @@ impl Relay {
     }
 
     /// The control plane knows which relays there are.
-    pub(super) fn set_listed(&mut self, now: Instant, listed: Arc<BTreeSet<RelayIds>>) {
+    pub(super) fn set_listed(&mut self, now: Instant, listed: Arc<Relays>) {
         self.core.listed = listed;
         if let Some(work) = &mut self.pairs {
             let listed = &self.core.listed;

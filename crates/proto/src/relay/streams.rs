@@ -1,8 +1,8 @@
 //! Streams begin and end at the exit (tor-spec, "Application connections and stream management").
 //!
 //! 1. BEGIN comes: a name goes to the resolver; an address is held against the exit policy at once.
-//! 2. The answer comes: the first address that the policy allows is connected to. The policy is
-//!    only ever asked about addresses, so a name cannot lead around it.
+//! 2. The answer comes: the first address that the policy allows is connected to, unless a relay listens there. The
+//!    policy is only ever asked about addresses, so a name cannot lead around it.
 //! 3. The connection is there: CONNECTED goes out. It failed: END says why.
 //! 4. END comes, or the connection ends: the stream is over. What waits for the connection is still
 //!    written, as a *leftover*, while the stream's id is free again.
@@ -13,7 +13,6 @@ use super::end::{End, Stream, StreamState};
 use crate::cell::create::DestroyReason;
 use crate::cell::relay::{RelayCommand, StreamId};
 use crate::cell::stream::{Begin, BeginFlags, Connected, End as EndCell, EndReason, Host};
-use crate::ids::{Ed25519Id, RelayIds};
 use crate::node::{Output, Query, Resolution, ResolveError, ResolveId, SocketError, SocketId};
 use crate::pool::CellQueue;
 use crate::time::{Duration, Instant};
@@ -160,10 +159,7 @@ impl Core {
             return None;
         }
         let link = self.links.get(self.circuits.get(key)?.prev.link)?;
-        let rsa = link.peer()?.rsa;
-        let first = RelayIds { rsa, ed25519: Ed25519Id([0; 32]) };
-        let is_listed = self.listed.range(first..).next().is_some_and(|ids| ids.rsa == rsa);
-        (!is_listed).then_some(EndReason::MISC)
+        (!self.listed.contains_rsa(&link.peer()?.rsa)).then_some(EndReason::MISC)
     }
 
     fn insert_stream(&mut self, key: CircuitKey, id: StreamId, state: StreamState) {
@@ -233,6 +229,10 @@ impl Core {
                 && policy.is_some_and(|policy| policy.allows(addr, port))
         };
         match addrs.iter().find(|(addr, _)| allowed(*addr)) {
+            // The first that is allowed and no other, as by stock Tor.
+            Some(&(addr, _)) if self.leads_back(SocketAddr::new(addr, port)) => {
+                self.fail_stream(key, id, EndReason::CONNECTREFUSED.into())
+            }
             Some(&(addr, ttl_s)) => {
                 let socket = self.dials.new_socket();
                 let addr = SocketAddr::new(addr, port);
@@ -245,6 +245,13 @@ impl Core {
                 self.fail_stream(key, id, EndCell { reason: EndReason::EXITPOLICY, addr });
             }
         }
+    }
+
+    /// Whether a stream to this address would go back into the network: circuits of any length could be made that way
+    /// ("A Practical Congestion Attack on Tor Using Long Paths", Evans, Dingledine and Grothoff 2009), and relays would take
+    /// clients for exits. The consensus may allow it (param-spec, `allow-network-reentry`).
+    fn leads_back(&self, addr: SocketAddr) -> bool {
+        self.params.get("allow-network-reentry", 0, 0, 1) == 0 && self.listed.has_port(addr)
     }
 
     /// A stream goes from resolving to connecting, with the data that came meanwhile.

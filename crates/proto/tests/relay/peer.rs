@@ -1,6 +1,6 @@
 //! The far end of a connection: another upgraded relay, which does as the test says.
 
-use super::bench::{Bench, Cell, OURS, Sock, host};
+use super::bench::{Bench, Cell, OURS, Sock, host, or_port};
 use super::pipe::Pipe;
 use super::plain::{export_secret, ids};
 use heddle_proto::cell::frame::write_variable;
@@ -9,9 +9,10 @@ use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
     ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, FlowState,
 };
+use heddle_proto::ids::RelayIds;
 use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport, TransportId};
 use heddle_proto::pair::secrets::{Purpose, pair_secrets};
-use heddle_proto::relay::Control;
+use heddle_proto::relay::{Control, ListedRelay, Relays};
 use heddle_proto::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -96,7 +97,11 @@ impl Peer {
 impl Bench {
     /// The consensus lists these test relays, at all shards.
     pub fn list(&mut self, numbers: &[u8]) {
-        let listed = Arc::new(numbers.iter().map(|number| ids(*number)).collect());
+        let relay = |number: &u8| {
+            let RelayIds { rsa, ed25519 } = ids(*number);
+            ListedRelay { rsa, ed25519: Some(ed25519), or_addrs: vec![or_port(*number)] }
+        };
+        let listed = Arc::new(Relays::new(numbers.iter().map(relay), []));
         for shard in 0..self.shards.len() {
             self.control(shard, Control::Peers(Arc::clone(&listed)));
         }

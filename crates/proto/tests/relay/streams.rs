@@ -79,6 +79,51 @@ fn a_relay_that_the_consensus_does_not_list_gets_no_streams() {
 }
 
 #[test]
+fn streams_do_not_lead_back_into_the_network() {
+    let refused = Some(EndReason::CONNECTREFUSED);
+    let cases = [
+        // The ORPort of a relay that the consensus lists, also under its IPv4-mapped address.
+        (0, "198.51.101.2:9001", refused),
+        (0, "[::ffff:198.51.101.2]:9001", refused),
+        // Another port there, and another address.
+        (0, "198.51.101.2:80", None),
+        (0, "198.51.101.4:9001", None),
+        // The consensus may allow it.
+        (1, "198.51.101.2:9001", None),
+    ];
+    let config = || RelayConfig { ipv6_exit: true, ..config() };
+    for (allowed, to, wanted) in cases {
+        for by_name in [false, true] {
+            let (mut bench, mut client) = exit_with(config(), Kind::Ntor);
+            bench.list(&[1, 2, 3]);
+            bench.set_params(&[("allow-network-reentry", allowed)]);
+            let address: SocketAddr = to.parse().expect("an address");
+            match by_name {
+                false => client.begin_with(&mut bench, 3, to, IPV6_OK),
+                true => {
+                    client.begin_with(&mut bench, 3, &format!("a.example:{}", address.port()), IPV6_OK);
+                    bench.resolve_next(0, addrs(&[&address.ip().to_string()]));
+                }
+            }
+            let refusal = match bench.shards[0].connects.front() {
+                Some(_) => None,
+                None => Some(reason(&client.got_one(&mut bench))),
+            };
+            assert_eq!(refusal, wanted, "{to}, by name: {by_name}, allow-network-reentry={allowed}");
+        }
+    }
+}
+
+#[test]
+fn the_exit_policy_comes_before_the_relays_ports() {
+    let config = RelayConfig { exit_policy: policy(&["reject *:9001", "accept *:*"]), ..config() };
+    let (mut bench, mut client) = exit_with(config, Kind::Ntor);
+    bench.list(&[1, 2]);
+    client.begin(&mut bench, 3, "198.51.101.2:9001");
+    assert_eq!(reason(&client.got_one(&mut bench)), EndReason::EXITPOLICY);
+}
+
+#[test]
 fn data_goes_both_ways() {
     let (mut bench, mut client) = exit();
     let server = client.connect(&mut bench, 3);

@@ -16,7 +16,9 @@ use heddle_proto::origin::{
     ProxyEvent,
 };
 use heddle_proto::policy::ExitPolicy;
-use heddle_proto::relay::{Control, Limits, NetworkParams, Relay, RelayConfig, RelayStats};
+use heddle_proto::relay::{
+    Control, Limits, ListedRelay, NetworkParams, Relay, RelayConfig, RelayStats, Relays,
+};
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
@@ -25,7 +27,6 @@ use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPe
 use heddle_transport::per_circuit::PerCircuitEndpoint;
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
-use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock, Mutex};
 
 pub const OR_PORT: u16 = 9001;
@@ -108,11 +109,11 @@ impl Net {
             .enumerate()
             .map(|(index, shards)| add_relay(&mut sim, plan, index, *shards))
             .collect();
-        let ids = |relay: &RelayHost| {
-            let target = &relay.hop.target;
-            RelayIds { rsa: target.rsa, ed25519: target.ed25519.expect("relays of tests have both") }
+        let listed = |relay: &RelayHost| {
+            let Target { rsa, ed25519, addrs } = relay.hop.target.clone();
+            ListedRelay { rsa, ed25519, or_addrs: addrs }
         };
-        let peers: Arc<BTreeSet<RelayIds>> = Arc::new(relays.iter().map(ids).collect());
+        let peers = Arc::new(Relays::new(relays.iter().map(listed), []));
         for (relay, shards) in relays.iter().zip(&plan.shards) {
             for shard in 0..*shards {
                 sim.control(relay.host, shard, Control::Peers(peers.clone()));
