@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use heddle_lab::emulator::{Emulation, NetworkOptions, Program, RunOptions, Summary};
-use heddle_lab::process::Signal;
+use heddle_lab::machine::process::Signal;
 use heddle_lab::{Error, Result};
 use heddle_net::process::{SIGHUP, SIGINT, SIGTERM, SignalThread};
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
 use heddle_lab::figures::Labels;
-use heddle_lab::interrupt;
+use heddle_lab::machine::interrupt;
 use heddle_lab::socks::{Isolation, Target};
 use heddle_lab::traffic::fetch::{self, FetchOptions, Profile, run_fetches};
 use heddle_lab::traffic::markov::{MarkovModel, MarkovOptions, run_markov};

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub use attacher::Attacher;
 
 use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::machine::interrupt;
 use crate::socks::{Isolation, is_timeout};
 
 /// How long one read may block before Ctrl-C and the deadline are looked at.

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crate::BUDGET_MAX;
 use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::machine::interrupt;
 use crate::plan::Summary;
 use crate::testnet::{Program, RelayOptions};
 

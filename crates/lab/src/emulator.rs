@@ -1,6 +1,6 @@
 //! Emulated wires between hosts on one machine, with real kernels and real programs.
 //!
-//! Each host is a network namespace whose only device is a TUN; two threads (`hands`) move packets between those devices
+//! Each host is a network namespace whose only device is a TUN; two threads (`packet_threads`) move packets between those devices
 //! over the wires of `heddle-netem`. [`NetworkOptions`] describe a network, [`Emulation`] is one, [`Summary`] tells how it
 //! went and whether the emulator kept up.
 //!
@@ -9,22 +9,22 @@
 //! kernel when it is due (`engine`).
 //!
 //! Nothing has a name outside the program and nothing outlives it: namespaces and devices are held by descriptors, and
-//! programs are in a process namespace that ends with the emulator (`cage`).
+//! programs are in a process namespace that ends with the emulator (`programs`).
 //!
 //! Budget: about 40 000 packets per second in all on two cores that also run the programs. Beyond, a run says that it is
 //! invalid.
 
 mod attack;
-mod cage;
 mod engine;
 mod forge;
-mod hands;
 mod histogram;
 mod hosts;
 mod offload;
 mod options;
 mod packet;
+mod packet_threads;
 mod pcapng;
+mod programs;
 mod stack;
 mod summary;
 
@@ -39,26 +39,26 @@ use heddle_net::process::raise_descriptor_limit;
 use heddle_netem::{DirectionStats, HostId, Seed, Step, Topology};
 
 pub use attack::{Attack, AttackOptions, AttackSummary, FlowFilter, Protocol, REMEMBERED_MAX, Trigger};
-pub use cage::Program;
 pub use histogram::Times;
 pub use options::{EmulatedHostOptions, KernelOptions, LatenessOptions, NetworkOptions, RunOptions};
+pub use programs::Program;
 pub use stack::Stack;
 pub use summary::{HostSummary, Summary, WireSummary};
 
 use crate::error::{Error, Result};
-use crate::process::Signal;
+use crate::machine::process::Signal;
 use attack::Attackers;
-use cage::Cage;
 use engine::Engine;
-use hands::Hands;
 use hosts::Host;
+use packet_threads::PacketThreads;
 use pcapng::Captures;
+use programs::Programs;
 
 /// A network that exists, until this is dropped.
 #[derive(Debug)]
 pub struct Emulation {
-    hands: Hands,
-    cage: Cage,
+    packet_threads: PacketThreads,
+    programs: Programs,
     hosts: Vec<Host>,
     options: NetworkOptions,
     seed: u64,
@@ -88,13 +88,14 @@ impl Emulation {
             Captures::create(dir, &wires, &names).map_err(Error::io(doing))
         });
         let captures = captures.transpose()?;
-        let cage = Cage::new().map_err(|error| no_cage(&error))?;
+        let programs = Programs::new().map_err(|error| no_process_namespace(&error))?;
         let seed = Seed::from_number(run.seed);
         let attackers = Attackers::new(&options.attacks, |name| topology.host(name), &seed);
         let engine = Engine::new(topology, devices, homes(&hosts), captures, attackers);
-        let (hands, realtime) = Hands::start(engine).map_err(Error::io("starting the emulator"))?;
+        let (packet_threads, realtime) =
+            PacketThreads::start(engine).map_err(Error::io("starting the emulator"))?;
         let notes = notes(privilege, realtime);
-        Ok(Emulation { hands, cage, hosts, options: options.clone(), seed: run.seed, notes })
+        Ok(Emulation { packet_threads, programs, hosts, options: options.clone(), seed: run.seed, notes })
     }
 
     /// The addresses of a host, or `None` when there is none of this name.
@@ -140,29 +141,29 @@ impl Emulation {
     fn start_program(&mut self, host: &str, mut command: Command, in_foreground: bool) -> Result<Program> {
         self.enter(host, &mut command)?;
         let doing = format!("starting {} in {host}", command.get_program().display());
-        self.cage.spawn(command, in_foreground).map_err(Error::io(doing))
+        self.programs.spawn(command, in_foreground).map_err(Error::io(doing))
     }
 
     /// Sends a signal to a program and its process group. One that has ended gets none.
     pub fn signal(&mut self, program: Program, signal: Signal) -> Result<()> {
-        self.cage.signal(program, signal).map_err(Error::io("signalling a program"))
+        self.programs.signal(program, signal).map_err(Error::io("signalling a program"))
     }
 
     /// How a program ended, or `None` while it runs.
     pub fn exited(&mut self, program: Program) -> Result<Option<ExitStatus>> {
-        self.cage.exited(program).map_err(Error::io("looking after a program"))
+        self.programs.exited(program).map_err(Error::io("looking after a program"))
     }
 
     /// The process id of a program.
     pub fn pid(&self, program: Program) -> u32 {
-        self.cage.pid(program)
+        self.programs.pid(program)
     }
 
     /// Changes the wire from one host to another now, in this direction only. What the change says about its time does
     /// not matter.
     pub fn change(&self, from: &str, to: &str, step: &Step) -> Result<()> {
         step.validate().map_err(|error| Error::Options(format!("wire from {from} to {to}: {error}")))?;
-        let changed = self.hands.change(self.id(from)?, self.id(to)?, step);
+        let changed = self.packet_threads.change(self.id(from)?, self.id(to)?, step);
         changed.map_err(Error::io(format!("changing the wire from {from} to {to}")))
     }
 
@@ -172,23 +173,25 @@ impl Emulation {
         if !self.find(host)?.addresses.contains(&address) {
             return Err(Error::Options(format!("{address} is no address of {host}")));
         }
-        self.hands.attach(self.id(host)?, address, stack).map_err(Error::io("attaching a network stack"))
+        self.packet_threads
+            .attach(self.id(host)?, address, stack)
+            .map_err(Error::io("attaching a network stack"))
     }
 
     /// Gives the kernel its packets back. Returns the program, or `None` where none was attached.
     pub fn detach(&self, address: IpAddr) -> Result<Option<Box<dyn Stack>>> {
-        self.hands.detach(address).map_err(Error::io("detaching a network stack"))
+        self.packet_threads.detach(address).map_err(Error::io("detaching a network stack"))
     }
 
     /// What has happened on the wire from one host to another so far, in this direction only.
     pub fn direction_stats(&self, from: &str, to: &str) -> Result<DirectionStats> {
-        let stats = self.hands.direction_stats(self.id(from)?, self.id(to)?);
+        let stats = self.packet_threads.direction_stats(self.id(from)?, self.id(to)?);
         stats.map_err(Error::io(format!("reading the counts of the wire from {from} to {to}")))
     }
 
     /// Whether packets move. When they do not, [`stop`](Self::stop) says why.
     pub fn is_running(&self) -> bool {
-        self.hands.are_working()
+        self.packet_threads.are_working()
     }
 
     /// Lets attackers act, or has them wait; then what they hold goes on its way. From the beginning they act.
@@ -197,7 +200,7 @@ impl Emulation {
     ///
     /// When packets ceased to move.
     pub fn let_attack(&self, on: bool) -> Result<()> {
-        self.hands.let_attack(on).map_err(Error::io("emulating"))
+        self.packet_threads.let_attack(on).map_err(Error::io("emulating"))
     }
 
     /// Ends the programs and the network, and tells how it went.
@@ -207,8 +210,8 @@ impl Emulation {
     /// When packets ceased to move before, and when captures could not be written.
     pub fn stop(mut self) -> Result<Summary> {
         // While the programs still send, and before nobody reads the devices any more.
-        let (device_drops, duration_s) = (self.device_drops()?, self.hands.elapsed_s());
-        let mut engine = self.hands.stop().map_err(Error::io("emulating"))?;
+        let (device_drops, duration_s) = (self.device_drops()?, self.packet_threads.elapsed_s());
+        let mut engine = self.packet_threads.stop().map_err(Error::io("emulating"))?;
         let drops_missed = engine.topology.drops_missed();
         let captures_missed = match &mut engine.captures {
             Some(captures) => {
@@ -317,7 +320,7 @@ fn no_privilege(error: &io::Error) -> Error {
     ))
 }
 
-fn no_cage(error: &io::Error) -> Error {
+fn no_process_namespace(error: &io::Error) -> Error {
     Error::Lacking(format!("the system makes no process namespace ({error}); it needs CAP_SYS_ADMIN"))
 }
 

@@ -1,14 +1,11 @@
 //! Private Tor networks of real processes on loopback, and what is measured in them.
 //!
 //! [`testnet`] starts stock authorities, stock and Heddle relays and a stock client; [`control`]
-//! and [`socks`] drive the client; [`traffic`] is what flows; [`usage`] is what it costs
-//! and [`sockets`] who is connected to whom; [`metrics`] is what a Heddle relay tells of itself;
+//! and [`socks`] drive the client; [`traffic`] is what flows; [`metrics`] is what a Heddle relay tells of itself;
+//! [`machine`] is what this machine has: processes, files, sockets;
 //! [`emulator`] is a network of wires between hosts of their own on one machine;
 //! [`figures`] turns samples into figures; [`plan`] runs experiments and [`report`] draws them;
 //! [`demo`] is the project's main job and [`bench`] what it costs, both built from these.
-//!
-//! Nothing here outlives its owner: processes die with the process that started them, even when
-//! that one is killed, and so do their files (see [`process`] and [`scratch`]).
 
 pub mod bench;
 pub mod control;
@@ -16,18 +13,13 @@ pub mod demo;
 pub mod emulator;
 pub mod error;
 pub mod figures;
-pub mod interrupt;
+pub mod machine;
 pub mod metrics;
 pub mod plan;
-pub mod ports;
-pub mod process;
 pub mod report;
-pub mod scratch;
-pub mod sockets;
 pub mod socks;
 pub mod testnet;
 pub mod traffic;
-pub mod usage;
 
 use std::time::Duration;
 

@@ -12,7 +12,6 @@
 
 mod bulk;
 mod cases;
-mod conditions;
 mod grid;
 mod parse;
 mod resume;
@@ -35,8 +34,6 @@ use toml::Spanned;
 use crate::emulator::KernelOptions;
 use crate::figures::Labels;
 
-pub(crate) use conditions::Quiet;
-pub use conditions::{Conditions, Noise};
 pub use grid::{Batch, Cell, Grid, GridArm};
 pub use parse::{Loaded, Shipped, shipped};
 pub use run::{RunOptions, estimate, run};

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::machine::interrupt;
 
 const VERSION: u8 = 5;
 const NO_AUTHENTICATION: u8 = 0;

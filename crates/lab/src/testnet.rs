@@ -25,9 +25,9 @@ pub use places::{Loopback, Places};
 
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::process::{Process, Signal};
-use crate::scratch::Scratch;
-use crate::usage::{self, Usage};
+use crate::machine::process::{Process, Signal};
+use crate::machine::scratch::Scratch;
+use crate::machine::usage::{self, Usage};
 
 /// Longest nickname (dir-spec 2.1.1).
 const NICKNAME_MAX: usize = 19;
@@ -177,7 +177,7 @@ pub struct Network {
     relays: Vec<Relay>,
     client: Client,
     more_clients: Vec<Client>,
-    _ports: crate::ports::PortBlock,
+    _ports: crate::machine::ports::PortBlock,
     scratch: Scratch,
 }
 

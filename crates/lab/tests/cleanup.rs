@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heddle_lab::process::Process;
-use heddle_lab::scratch::Scratch;
+use heddle_lab::machine::process::Process;
+use heddle_lab::machine::scratch::Scratch;
 
 /// Set in the environment of the program that is going to be killed.
 const VICTIM: &str = "HEDDLE_LAB_TEST_VICTIM";

@@ -9,8 +9,8 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Instant;
 
+use heddle_lab::machine::ports::PortBlock;
 use heddle_lab::metrics::Metrics;
-use heddle_lab::ports::PortBlock;
 use heddle_lab::testnet::RelayOptions;
 use heddle_lab::traffic::Content;
 use heddle_proto::stopwatch::Step;

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use heddle_lab::ports::PortBlock;
+use heddle_lab::machine::ports::PortBlock;
 
 /// A port that others know in place of the relay's. Its threads pass bytes on until the program
 /// ends.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use counter::Counter;
 use heddle_lab::control::CircuitId;
-use heddle_lab::process::Signal;
+use heddle_lab::machine::process::Signal;
 use heddle_lab::testnet::{NetworkOptions, Relay, RelayOptions};
 use heddle_lab::traffic::{self, Content};
 use support::{Lab, TIMEOUT, eventually};

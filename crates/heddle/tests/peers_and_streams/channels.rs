@@ -1,6 +1,6 @@
 //! Who dials whom, and that one channel between two relays serves both.
 
-use heddle_lab::sockets;
+use heddle_lab::machine::sockets;
 use heddle_lab::traffic::Content;
 
 use super::house;

@@ -10,7 +10,7 @@ mod support;
 
 use std::sync::OnceLock;
 
-use heddle_lab::scratch::Scratch;
+use heddle_lab::machine::scratch::Scratch;
 use heddle_lab::testnet::{NetworkOptions, RelayOptions};
 use name_server::NameServer;
 use support::Lab;

@@ -10,7 +10,8 @@ use super::report;
 use super::rounds::Rounds;
 use super::{DemoOptions, Wires};
 use crate::error::{Error, Result};
-use crate::plan::{Conditions, Plan, RunSamples, Summary, write_whole};
+use crate::machine::conditions::Conditions;
+use crate::plan::{Plan, RunSamples, Summary, write_whole};
 use crate::report as html;
 
 /// `summary.json`: what it has in common with that of an experiment, and what joined the processes.

@@ -6,11 +6,12 @@ use super::screen::Screen;
 use super::{Arm, DemoOptions, Position, Wires};
 use crate::error::{Error, Result};
 use crate::figures::{self, Labels, labels};
-use crate::plan::{Conduct, Quiet, RunSamples};
+use crate::machine::conditions::LoadReading;
+use crate::machine::usage::Usage;
+use crate::plan::{Conduct, RunSamples};
 use crate::socks::{self, Isolation, Target};
 use crate::testnet::Network;
 use crate::traffic::{self, Content, Transfer};
-use crate::usage::Usage;
 
 /// Time kept for the orderly end.
 const RESERVE: Duration = Duration::from_secs(4);
@@ -32,7 +33,7 @@ pub(super) struct Rounds<'a> {
     pub(super) begun: Instant,
     /// What was checked out then.
     pub(super) commit: String,
-    pub(super) quiet: Quiet,
+    pub(super) quiet: LoadReading,
     pub(super) screen: Screen,
     pub(super) samples: RunSamples,
     /// How many rounds are complete.
@@ -60,7 +61,7 @@ impl<'a> Rounds<'a> {
             lacking: None,
             begun,
             commit: figures::commit(),
-            quiet: Quiet::now(),
+            quiet: LoadReading::now(),
             screen: Screen::new(begun, options.budget),
             samples: RunSamples::default(),
             done: 0,

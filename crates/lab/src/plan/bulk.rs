@@ -11,7 +11,7 @@ use super::cases::{Outcome, SLICE};
 use super::wires::Wires;
 use super::{Bulk, Share, Tcp};
 use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::machine::interrupt;
 use crate::socks::is_timeout;
 
 /// When a sender had the first data to send, once it had.

@@ -12,7 +12,7 @@ use super::bulk::{run_bulk, run_share};
 use super::wires::{End, Wires};
 use super::{Arm, Case, Probe};
 use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::machine::interrupt;
 use crate::socks::is_timeout;
 
 /// How long a read, write or sleep may last before Ctrl-C is looked at.

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use super::{Noise, RunOptions, RunSamples, Summary};
+use super::{RunOptions, RunSamples, Summary};
 use crate::error::{Error, Result};
+use crate::machine::conditions::Noise;
 
 /// What was measured before; nothing in the usual case.
 #[derive(Debug, Default)]

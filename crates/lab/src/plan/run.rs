@@ -8,15 +8,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::cases::{self, Outcome};
-use super::conditions::Quiet;
 use super::parse::RUNS_MAX;
 use super::resume::{Earlier, NOT_COMPLETED};
 use super::summary::{self, Summary, write_json, write_whole};
 use super::tor::ArmRun;
 use super::wires::{Backend, Conduct, Emulator};
-use super::{Arm, Conditions, Loaded, Plan, RunSamples, TorArm, grid, parse};
+use super::{Arm, Loaded, Plan, RunSamples, TorArm, grid, parse};
 use crate::error::{Error, Result};
-use crate::{figures, interrupt, report};
+use crate::machine::conditions::{Conditions, LoadReading};
+use crate::machine::interrupt;
+use crate::{figures, report};
 
 /// How often an arm of a run is measured in all when the emulator was late.
 const ATTEMPTS: usize = 2;
@@ -145,7 +146,7 @@ pub(super) fn run_with(options: &RunOptions, backend: &mut dyn Backend, commit: 
         false => prepare(&options.out).map(|()| Earlier::default())?,
     };
     let made = earlier.summary.seeds.len();
-    let (begun, quiet) = (Instant::now(), Quiet::now());
+    let (begun, quiet) = (Instant::now(), LoadReading::now());
     let to_make = runs.saturating_sub(made);
     let budget = budget(&loaded.plan, plan, to_make)?;
     let screen = Screen::new(begun, estimate(plan) * to_make as u32);

@@ -7,9 +7,10 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::{Conditions, Known, Noise, Plan, RunSamples, Series, Statistic, Target, grid};
+use super::{Known, Plan, RunSamples, Series, Statistic, Target, grid};
 use crate::error::{Error, Result};
 use crate::figures::{self, Figure, Labels};
+use crate::machine::conditions::{Conditions, Noise};
 
 /// The bounds of a normal distribution's middle 99.9 %, in standard deviations.
 const Z_999: f64 = 3.290_527;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::figures::{Labels, labels};
-use crate::plan::{Check, Conditions, Judgement, Noise, Outcome, Statistic};
+use crate::machine::conditions::{Conditions, Noise};
+use crate::plan::{Check, Judgement, Outcome, Statistic};
 
 fn stored(transports: &[&str]) -> Stored {
     let plan = Plan::load("calibrate", &BTreeMap::new()).unwrap().plan;

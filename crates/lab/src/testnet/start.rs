@@ -12,8 +12,8 @@ use super::torrc::{self, Shared};
 use super::{Client, Network, NetworkOptions, Node, NodeCommand, Places, Program, Progress, Relay};
 use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::ports::PortBlock;
-use crate::scratch::Scratch;
+use crate::machine::ports::PortBlock;
+use crate::machine::scratch::Scratch;
 
 /// Seconds from the authorities' start to the first consensus; votes are cast four seconds before.
 pub(super) const FIRST_INTERVAL_S: u32 = 10;

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::stop::Stop;
 use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::machine::interrupt;
 use crate::socks::is_timeout;
 
 /// How long one read or write may block before Ctrl-C, the stop and the deadline are looked at.

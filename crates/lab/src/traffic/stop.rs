@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::interrupt;
+use crate::machine::interrupt;
 
 /// How long a wait sleeps before it looks around.
 const SLICE: Duration = Duration::from_millis(50);

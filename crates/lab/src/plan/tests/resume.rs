@@ -1,6 +1,7 @@
 //! Runs that are added to results.
 
 use super::*;
+use crate::machine::conditions::Conditions;
 
 #[test]
 fn runs_are_added_to_what_is_there() {

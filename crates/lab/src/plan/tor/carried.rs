@@ -16,7 +16,7 @@ use super::phase::Stage;
 use super::{Phase, Relay, Sampled, Tor, TorArm, Transport, circuits};
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
-use crate::interrupt;
+use crate::machine::interrupt;
 use crate::metrics::Metrics;
 use crate::traffic::Stop;
 

@@ -23,11 +23,11 @@ use super::{Client, Phase, Sampled, Tor, TorArm, Traffic};
 use crate::emulator::Emulation;
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
-use crate::interrupt;
+use crate::machine::interrupt;
+use crate::machine::usage::Usage;
 use crate::socks::Target;
 use crate::testnet::{Client as Proxy, Network, Relay};
 use crate::traffic::{Identity, Route, Server, Stop};
-use crate::usage::Usage;
 
 /// How often progress is told in the meantime.
 const PROGRESS: Duration = Duration::from_secs(1);

@@ -45,7 +45,7 @@ impl Conditions {
 
 /// A reading from which [`Noise`] is made.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Quiet {
+pub(crate) struct LoadReading {
     load: f64,
     ticks: Option<Ticks>,
 }
@@ -57,17 +57,17 @@ struct Ticks {
     stolen: u64,
 }
 
-impl Quiet {
-    pub(crate) fn now() -> Quiet {
+impl LoadReading {
+    pub(crate) fn now() -> LoadReading {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0);
         let ticks = fs::read_to_string("/proc/stat").ok().and_then(|stat| parse_ticks(&stat));
-        Quiet { load, ticks }
+        LoadReading { load, ticks }
     }
 
     /// What happened since.
     pub(crate) fn until_now(self) -> Noise {
-        let now = Quiet::now();
+        let now = LoadReading::now();
         let stolen = self.ticks.zip(now.ticks).map_or(0.0, |(before, after)| {
             let all = after.all.saturating_sub(before.all).max(1);
             100.0 * after.stolen.saturating_sub(before.stolen) as f64 / all as f64
@@ -100,7 +100,7 @@ mod tests {
     fn this_machine_has_a_kernel() {
         let conditions = Conditions::now();
         assert!(conditions.cores >= 1 && !conditions.kernel.is_empty());
-        let noise = Quiet::now().until_now();
+        let noise = LoadReading::now().until_now();
         assert!((0.0..=100.0).contains(&noise.stolen_pct));
     }
 }

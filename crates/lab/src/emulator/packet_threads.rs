@@ -50,7 +50,7 @@ const NEVER: u64 = u64::MAX;
 
 /// An engine that runs, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Hands {
+pub(super) struct PacketThreads {
     shared: Arc<Shared>,
     /// Each ends with the CPU time that it used, in nanoseconds.
     threads: Vec<JoinHandle<io::Result<u64>>>,
@@ -85,17 +85,17 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-impl Hands {
+impl PacketThreads {
     /// Starts the threads. Returns also whether they run before all ordinary ones.
-    pub(super) fn start(engine: Engine) -> io::Result<(Hands, io::Result<()>)> {
+    pub(super) fn start(engine: Engine) -> io::Result<(PacketThreads, io::Result<()>)> {
         let shared = Arc::new(Shared::new(engine)?);
-        let mut hands = Hands { shared, threads: Vec::new() };
+        let mut threads = PacketThreads { shared, threads: Vec::new() };
         let [first, second] = halves(&realtime::processors()?);
-        let mut realtime = hands.add("wires", first, Shared::run_first)?;
+        let mut realtime = threads.add("wires", first, Shared::run_first)?;
         if !second.is_empty() {
-            realtime = realtime.and(hands.add("wires, second", second, Shared::run_second)?);
+            realtime = realtime.and(threads.add("wires, second", second, Shared::run_second)?);
         }
-        Ok((hands, realtime))
+        Ok((threads, realtime))
     }
 
     /// Starts one thread. Returns whether it runs before all ordinary ones.
@@ -176,7 +176,7 @@ impl Hands {
     }
 }
 
-impl Drop for Hands {
+impl Drop for PacketThreads {
     fn drop(&mut self) {
         self.shared.request_stop();
         for thread in self.threads.drain(..) {
@@ -393,24 +393,24 @@ mod tests {
     #[test]
     fn ordinary_threads_never_hold_the_engine() {
         let shared = Shared::new(engine()).unwrap();
-        let hands = Hands { shared: Arc::new(shared), threads: Vec::new() };
-        let held = hands.shared.lock().unwrap();
+        let threads = PacketThreads { shared: Arc::new(shared), threads: Vec::new() };
+        let held = threads.shared.lock().unwrap();
         let (from, to) = (HostId(0), HostId(1));
         let down = Step { down: Some(true), ..Step::default() };
         let all = thread::scope(|scope| {
             let asking = [
-                scope.spawn(|| hands.change(from, to, &down)),
-                scope.spawn(|| hands.let_attack(false)),
-                scope.spawn(|| hands.direction_stats(from, to).map(drop)),
+                scope.spawn(|| threads.change(from, to, &down)),
+                scope.spawn(|| threads.let_attack(false)),
+                scope.spawn(|| threads.direction_stats(from, to).map(drop)),
             ];
             // They wait for an answer, not for whoever has the engine.
             let mut held = held;
             let begun = Instant::now();
-            while hands.shared.wishes.lock().unwrap().len() < asking.len() {
+            while threads.shared.wishes.lock().unwrap().len() < asking.len() {
                 assert!(begun.elapsed() < PATIENCE, "they do not ask");
                 thread::yield_now();
             }
-            hands.shared.grant_wishes(&mut held);
+            threads.shared.grant_wishes(&mut held);
             asking.map(|asking| asking.join().unwrap().is_ok())
         });
         assert_eq!(all, [true; 3]);

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::interrupt;
+use crate::machine::interrupt;
 
 /// How much of a log's end an error carries.
 const LOG_TAIL_BYTES: u64 = 3000;

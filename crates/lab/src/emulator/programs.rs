@@ -14,23 +14,23 @@ use std::thread::{self, JoinHandle};
 use heddle_net::namespace;
 use rustix::process::{self, Pid};
 
-use crate::process::Signal;
+use crate::machine::process::Signal;
 
 /// Waits until the end of the input and takes no notice of signals. A shell waits for other children only while it waits
 /// for one, so another program reads; should somebody kill it, there is a next one.
 const FIRST: &str = "trap '' HUP INT QUIT TERM; until cat >/dev/null; do :; done";
 
-/// A program in the cage, by the order in which they were started.
+/// A program of an emulation, by the order in which they were started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program(usize);
 
 /// The programs, and the thread that starts them.
 #[derive(Debug)]
-pub(super) struct Cage {
+pub(super) struct Programs {
     requests: Option<SyncSender<Request>>,
     spawner: Option<JoinHandle<()>>,
     first: Child,
-    /// Held open for as long as the cage shall last.
+    /// Held open for as long as they shall last.
     input: Option<PipeWriter>,
     programs: Vec<Running>,
 }
@@ -47,8 +47,8 @@ struct Request {
     reply: SyncSender<io::Result<Child>>,
 }
 
-impl Cage {
-    pub(super) fn new() -> io::Result<Cage> {
+impl Programs {
+    pub(super) fn new() -> io::Result<Programs> {
         let (send, requests) = sync_channel::<Request>(0);
         let (ready, started) = sync_channel(1);
         let (output, input) = io::pipe()?;
@@ -64,7 +64,7 @@ impl Cage {
             }
         })?;
         let first = started.recv().map_err(io::Error::other)??;
-        Ok(Cage {
+        Ok(Programs {
             requests: Some(send),
             spawner: Some(spawner),
             first,
@@ -91,7 +91,7 @@ impl Cage {
         self.programs[program.0].child.try_wait()
     }
 
-    /// A program's process id outside the cage.
+    /// A program's process id outside the process namespace.
     pub(super) fn pid(&self, program: Program) -> u32 {
         self.programs[program.0].child.id()
     }
@@ -116,7 +116,7 @@ impl Cage {
     }
 }
 
-impl Drop for Cage {
+impl Drop for Programs {
     fn drop(&mut self) {
         self.input = None;
         self.requests = None;
