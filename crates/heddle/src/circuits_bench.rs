@@ -10,7 +10,8 @@ use crate::crowd::{Crowd, CrowdOptions};
 use clap::Args;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_lab::bench::{Kind, text};
-use heddle_lab::figures::{self, Samples, Summary, labels};
+use heddle_lab::figures::{Samples, Summary, labels};
+use heddle_lab::machine::conditions;
 use heddle_lab::machine::interrupt;
 use heddle_lab::machine::ports::PortBlock;
 use heddle_lab::machine::sockets::{self, Counts};
@@ -108,7 +109,7 @@ fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
         pair.measure(args, &mut samples)?;
         network.check()?;
     }
-    Ok(Summary { commit: figures::commit(), figures: samples.figures() })
+    Ok(Summary { commit: conditions::commit(), figures: samples.figures() })
 }
 
 /// Two relays with circuits between them.

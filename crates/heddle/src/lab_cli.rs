@@ -8,8 +8,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use heddle_lab::plan::{self, Plan, RunOptions, Summary};
+use heddle_lab::plan::{self, Plan};
 use heddle_lab::report;
+use heddle_lab::results::{Results, Stored, Summary};
+use heddle_lab::run::RunOptions;
 use serde_json::{Value, json};
 
 /// Examples for `heddle lab --help`.
@@ -185,7 +187,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         command: command_line(),
         heddle: std::env::current_exe()?,
     };
-    let summary = plan::run(&options).inspect_err(|_| {
+    let summary = heddle_lab::experiment(&options).inspect_err(|_| {
         if options.out.join("report.html").exists() {
             eprintln!("heddle: what was measured before is in {}", options.out.display());
         }
@@ -212,12 +214,12 @@ fn draw(dirs: &[PathBuf], out: Option<PathBuf>, json: bool) -> Result<(), Box<dy
 }
 
 fn print_results(dirs: &[PathBuf], json: bool) -> Result<(), Box<dyn Error>> {
-    let stored = dirs.iter().map(|dir| report::Stored::read(dir)).collect::<Result<Vec<_>, _>>()?;
+    let stored = dirs.iter().map(|dir| Stored::read(dir)).collect::<Result<Vec<_>, _>>()?;
     if json {
         let summaries: Vec<&Summary> = stored.iter().map(|stored| &stored.summary).collect();
         return print_json(&serde_json::to_value(summaries)?);
     }
-    let results: Vec<_> = stored.iter().map(report::Stored::results).collect();
+    let results: Vec<Results<'_>> = stored.iter().map(Stored::results).collect();
     print!("{}", report::text(&results));
     Ok(())
 }

@@ -14,12 +14,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::BUDGET_MAX;
 use crate::control::{Attacher, CircuitId, Control};
 use crate::error::{Error, Result};
-use crate::figures::{self, Samples, Summary, labels};
+use crate::figures::{Samples, Summary, labels};
 use crate::machine::interrupt;
 use crate::machine::ports::PortBlock;
+use crate::machine::{BUDGET_MAX, conditions};
 use crate::metrics::Metrics;
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
@@ -157,7 +157,7 @@ impl BenchOptions {
 pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) -> Result<Summary> {
     options.validate()?;
     interrupt::install()?;
-    let commit = figures::commit();
+    let commit = conditions::commit();
     let deadline = Instant::now() + options.budget;
     let mut on_step = |step: &str| on_step(step, deadline.saturating_duration_since(Instant::now()));
     let mut ports = PortBlock::reserve()?;

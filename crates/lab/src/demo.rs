@@ -25,10 +25,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::BUDGET_MAX;
 use crate::error::{Error, Result};
-use crate::machine::interrupt;
-use crate::plan::Summary;
+use crate::machine::{BUDGET_MAX, interrupt};
+use crate::results::Summary;
 use crate::testnet::{Program, RelayOptions};
 
 use rounds::Rounds;

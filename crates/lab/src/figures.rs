@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -170,16 +169,6 @@ impl Summary {
         let draft = path.with_extension("json.part");
         fs::write(&draft, json).map_err(Error::io(doing()))?;
         fs::rename(&draft, path).map_err(Error::io(doing()))
-    }
-}
-
-/// The commit of the repository around the working directory (see [`Summary::commit`]).
-pub fn commit() -> String {
-    let described =
-        Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=40", "--match="]).output();
-    match described {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-        _ => "unknown".to_owned(),
     }
 }
 

@@ -4,9 +4,11 @@
 //! and [`socks`] drive the client; [`traffic`] is what flows; [`metrics`] is what a Heddle relay tells of itself;
 //! [`machine`] is what this machine has: processes, files, sockets;
 //! [`emulator`] is a network of wires between hosts of their own on one machine;
-//! [`figures`] turns samples into figures; [`plan`] runs experiments and [`report`] draws them;
+//! [`figures`] turns samples into figures. An experiment is a [`plan`], which [`run`] does on a backend; what came of it is
+//! in [`results`], which [`report`] draws.
 //! [`demo`] is the project's main job and [`bench`] what it costs, both built from these.
 
+pub(crate) mod backend;
 pub mod bench;
 pub mod control;
 pub mod demo;
@@ -17,14 +19,21 @@ pub mod machine;
 pub mod metrics;
 pub mod plan;
 pub mod report;
+pub mod results;
+pub mod run;
 pub mod socks;
 pub mod testnet;
 pub mod traffic;
 
-use std::time::Duration;
-
 pub use demo::{DemoOptions, demo};
 pub use error::{Error, Result};
 
-/// The longest that a demo or a bench may take.
-const BUDGET_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Runs a plan and draws its report, of the runs that were complete also after an error or Ctrl-C.
+///
+/// # Errors
+///
+/// See [`run::run`].
+pub fn experiment(options: &run::RunOptions) -> Result<results::Summary> {
+    let out = options.out.join("report.html");
+    run::run(options, &mut |results| machine::files::write_whole(&out, report::page(&[*results]).as_bytes()))
+}

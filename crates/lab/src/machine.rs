@@ -4,9 +4,15 @@
 //! so do their files (see [`process`] and [`scratch`]).
 
 pub mod conditions;
+pub(crate) mod files;
 pub mod interrupt;
 pub mod ports;
 pub mod process;
 pub mod scratch;
 pub mod sockets;
 pub mod usage;
+
+use std::time::Duration;
+
+/// The longest that something may be asked to take: more is a slip of the keyboard.
+pub(crate) const BUDGET_MAX: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -6,58 +6,19 @@
 mod chart;
 mod page;
 mod text;
+mod words;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::plan::{Plan, RunSamples, Summary, write_whole};
+use crate::error::Result;
+use crate::machine::files::write_whole;
+use crate::results::{Results, Stored};
 
 pub use page::page;
 pub use text::text;
-
-/// What a report is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct Results<'a> {
-    /// The plan that was run.
-    pub plan: &'a Plan,
-    /// What came out.
-    pub summary: &'a Summary,
-    /// The samples behind it.
-    pub samples: &'a RunSamples,
-}
-
-/// Results that were read from a directory.
-#[derive(Clone, Debug)]
-pub struct Stored {
-    /// The plan that was run.
-    pub plan: Plan,
-    /// What came out.
-    pub summary: Summary,
-    /// The samples behind it.
-    pub samples: RunSamples,
-}
-
-impl Stored {
-    /// Reads what a run wrote into a directory.
-    pub fn read(dir: &Path) -> Result<Stored> {
-        let plan = dir.join("plan.toml");
-        let name = plan.to_str().ok_or_else(|| Error::Options(format!("{}: no UTF-8", plan.display())))?;
-        Ok(Stored {
-            summary: Summary::read(dir)?,
-            plan: Plan::load(name, &BTreeMap::new())?.plan,
-            samples: RunSamples::read(dir)?,
-        })
-    }
-
-    /// The same, for a report.
-    pub fn results(&self) -> Results<'_> {
-        Results { plan: &self.plan, summary: &self.summary, samples: &self.samples }
-    }
-}
 
 /// Writes the report of the runs in `dirs` to `out`.
 pub fn write(dirs: &[PathBuf], out: &Path) -> Result<Vec<Stored>> {

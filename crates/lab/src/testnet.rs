@@ -133,7 +133,7 @@ impl NetworkOptions {
             return wrong("a network needs an authority and a client".into());
         }
         let interval = self.voting_interval_s;
-        let whole = interval.is_multiple_of(start::FIRST_INTERVAL_S);
+        let whole = interval.is_multiple_of(torrc::FIRST_INTERVAL_S);
         if interval < 20 || !1800_u32.is_multiple_of(interval) || !whole {
             return wrong(format!("the voting interval cannot be {interval} s"));
         }

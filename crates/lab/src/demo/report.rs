@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Position, Wires};
 use crate::figures::{Figure, Labels, labels};
-use crate::plan::{RunSamples, Series, Summary};
+use crate::results::{RunSamples, Series, Summary};
 
 /// A line of the table: what stands before it, and the figure with its labels beyond the arm's.
 type Line = (&'static str, &'static str, &'static [(&'static str, &'static str)]);

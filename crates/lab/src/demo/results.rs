@@ -11,8 +11,10 @@ use super::rounds::Rounds;
 use super::{DemoOptions, Wires};
 use crate::error::{Error, Result};
 use crate::machine::conditions::Conditions;
-use crate::plan::{Plan, RunSamples, Summary, write_whole};
+use crate::machine::files::write_whole;
+use crate::plan::Plan;
 use crate::report as html;
+use crate::results::{Results, RunSamples, Summary};
 
 /// `summary.json`: what it has in common with that of an experiment, and what joined the processes.
 #[derive(Debug, Serialize)]
@@ -46,7 +48,7 @@ pub(super) fn finish(mut rounds: Rounds<'_>, result: Result<()>) -> Result<Summa
         if rounds.samples.all().is_empty() {
             return Err(error);
         }
-        rounds.conduct.reasons.push(format!("round {} was not completed: {error}", rounds.done + 1));
+        rounds.report.reasons.push(format!("round {} was not completed: {error}", rounds.done + 1));
         let (summary, _) = write(&mut rounds)?;
         let dir = options.out_dir.display();
         rounds.screen.say(&format!("What was measured in {} rounds is in {dir}.", summary.seeds.len()));
@@ -85,7 +87,7 @@ fn write(rounds: &mut Rounds<'_>) -> Result<(Summary, RunSamples)> {
     let json = serde_json::to_string_pretty(&written);
     let json = json.map_err(|error| Error::io("writing summary.json")(error.into()))?;
     write_whole(&dir.join("summary.json"), format!("{json}\n").as_bytes())?;
-    let page = html::page(&[html::Results { plan: &plan, summary: &summary, samples: &samples }]);
+    let page = html::page(&[Results { plan: &plan, summary: &summary, samples: &samples }]);
     write_whole(&dir.join("report.html"), page.as_bytes())?;
     Ok((summary, samples))
 }
@@ -108,8 +110,8 @@ fn described(options: &DemoOptions, wires: Wires, lacking: Option<&str>) -> Plan
 
 fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary {
     let by_all_arms = "all arms".to_owned();
-    let conduct = &rounds.conduct;
-    let mut reasons = conduct.reasons.clone();
+    let report = &rounds.report;
+    let mut reasons = report.reasons.clone();
     let wrong = wrong_transfers(samples);
     if wrong > 0 {
         reasons.push(format!("transfers with the wrong SHA-256, which are in no time and no rate: {wrong}"));
@@ -129,8 +131,8 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
         runs_wanted: rounds.options.rounds_max,
         seconds: rounds.begun.elapsed().as_secs_f64(),
         noise: rounds.quiet.until_now(),
-        backend_noise: BTreeMap::from([(by_all_arms.clone(), conduct.noise.clone())]),
-        settings: BTreeMap::from([(by_all_arms, conduct.settings.clone())]),
+        backend_noise: BTreeMap::from([(by_all_arms.clone(), report.noise.clone())]),
+        settings: BTreeMap::from([(by_all_arms, report.settings.clone())]),
         valid: reasons.is_empty(),
         reasons,
         figures: samples.figures(),

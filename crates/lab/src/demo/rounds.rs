@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::screen::Screen;
 use super::{Arm, DemoOptions, Position, Wires};
+use crate::backend::BackendReport;
 use crate::error::{Error, Result};
-use crate::figures::{self, Labels, labels};
-use crate::machine::conditions::LoadReading;
+use crate::figures::{Labels, labels};
+use crate::machine::conditions::{self, LoadReading};
 use crate::machine::usage::Usage;
-use crate::plan::{Conduct, RunSamples};
+use crate::results::RunSamples;
 use crate::socks::{self, Isolation, Target};
 use crate::testnet::Network;
 use crate::traffic::{self, Content, Transfer};
@@ -39,7 +40,7 @@ pub(super) struct Rounds<'a> {
     /// How many rounds are complete.
     pub(super) done: usize,
     /// What the emulator says about itself.
-    pub(super) conduct: Conduct,
+    pub(super) report: BackendReport,
 }
 
 /// One arm's part of a round.
@@ -60,12 +61,12 @@ impl<'a> Rounds<'a> {
             wires: options.wires,
             lacking: None,
             begun,
-            commit: figures::commit(),
+            commit: conditions::commit(),
             quiet: LoadReading::now(),
             screen: Screen::new(begun, options.budget),
             samples: RunSamples::default(),
             done: 0,
-            conduct: Conduct::default(),
+            report: BackendReport::default(),
         }
     }
 

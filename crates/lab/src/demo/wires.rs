@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use super::network::{self, BULK, Placed, Received, SERVER, WEB};
 use super::rounds::{BUILD_MAX, File, OPEN_MAX, Rounds, Turn, Way, usage};
+use crate::backend::emu;
 use crate::control::{Attacher, CircuitId, Control};
 use crate::emulator::{Emulation, RunOptions};
 use crate::error::{Error, Result};
-use crate::plan::conduct;
 use crate::socks::Target;
 use crate::testnet::{Client, Network, NetworkOptions};
 use crate::traffic::{Server, Stop, Transfer};
@@ -37,7 +37,7 @@ pub(super) fn measure(rounds: &mut Rounds<'_>) -> Result<()> {
     let run = RunOptions { seed: options.seed, ..RunOptions::default() };
     let emulation = Emulation::start(&network::hosts(options)?, &run)?;
     on_hosts(rounds, &emulation)?;
-    rounds.conduct = conduct(emulation.stop()?);
+    rounds.report = emu::report(emulation.stop()?);
     Ok(())
 }
 

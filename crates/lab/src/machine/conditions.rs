@@ -1,6 +1,7 @@
 //! On what machine a run was made, and how quiet that was.
 
 use std::fs;
+use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +83,17 @@ fn parse_ticks(stat: &str) -> Option<Ticks> {
     let numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
     let numbers: Vec<u64> = numbers.map_while(|number| number.parse().ok()).take(8).collect();
     Some(Ticks { all: numbers.iter().sum(), stolen: *numbers.get(7)? })
+}
+
+/// The commit of the repository around the working directory: the one that was checked out, with `-dirty` after it when files
+/// differed from it, or `unknown` outside a repository.
+pub fn commit() -> String {
+    let described =
+        Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=40", "--match="]).output();
+    match described {
+        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
 }
 
 #[cfg(test)]

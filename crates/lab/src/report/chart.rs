@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::page::escape;
+use super::words::escape;
 
 /// How many series have a colour and a dash pattern of their own; further ones begin anew.
 pub(super) const SERIES_STYLES: usize = 8;

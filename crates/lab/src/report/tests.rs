@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::figures::{Labels, labels};
 use crate::machine::conditions::{Conditions, Noise};
-use crate::plan::{Check, Judgement, Outcome, Statistic};
+use crate::plan::{Plan, Statistic};
+use crate::results::{Check, Judgement, Outcome, RunSamples, Stored, Summary};
 
 fn stored(transports: &[&str]) -> Stored {
     let plan = Plan::load("calibrate", &BTreeMap::new()).unwrap().plan;
@@ -183,10 +184,10 @@ fn plot_data_is_json() {
 #[test]
 fn names_show_what_differs() {
     let all = [labels([("a", "1"), ("b", "2")]), labels([("a", "1"), ("b", "3")])];
-    assert_eq!(page::short_names(all.iter()), ["b=2", "b=3"]);
-    assert_eq!(page::short_names(all[..1].iter()), ["a=1, b=2"]);
-    assert_eq!(page::short_names([Labels::new()].iter()), ["all"]);
-    let number = |value| page::number(value);
+    assert_eq!(words::short_names(all.iter()), ["b=2", "b=3"]);
+    assert_eq!(words::short_names(all[..1].iter()), ["a=1, b=2"]);
+    assert_eq!(words::short_names([Labels::new()].iter()), ["all"]);
+    let number = |value| words::number(value);
     assert_eq!(
         [number(0.0), number(9.5612), number(0.012_345), number(-123_456.7)],
         ["0", "9.561", "0.01235", "-123457"]

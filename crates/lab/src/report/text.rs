@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::Results;
-use super::page::{demanded, join, judged, number};
+use super::page::{demanded, judged};
+use super::words::{join, number};
+use crate::results::Results;
 
 /// Every figure of some results, one line each, and whether to trust them.
 pub fn text(results: &[Results<'_>]) -> String {

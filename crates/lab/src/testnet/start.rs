@@ -15,8 +15,6 @@ use crate::error::{Error, Result};
 use crate::machine::ports::PortBlock;
 use crate::machine::scratch::Scratch;
 
-/// Seconds from the authorities' start to the first consensus; votes are cast four seconds before.
-pub(super) const FIRST_INTERVAL_S: u32 = 10;
 /// How long a network usually takes to come up, for progress only.
 const EXPECTED: Duration = Duration::from_secs(20);
 /// How long to wait for an event before looking whether everybody still lives.
@@ -244,5 +242,5 @@ fn without_usable<'a>(nicknames: Vec<&'a str>, listings: &[Listing]) -> Vec<&'a 
 /// The offset that lets a first voting interval begin now. Tor takes none longer than that interval.
 fn voting_offset_s() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    now.as_secs() % u64::from(FIRST_INTERVAL_S)
+    now.as_secs() % u64::from(torrc::FIRST_INTERVAL_S)
 }

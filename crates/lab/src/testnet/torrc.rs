@@ -7,6 +7,9 @@ use std::path::Path;
 
 use super::{NetworkOptions, RelayOptions};
 
+/// Seconds from the authorities' start to the first consensus; votes are cast four seconds before.
+pub(super) const FIRST_INTERVAL_S: u32 = 10;
+
 /// What is the same for every node of one network.
 pub(super) struct Shared<'a> {
     pub(super) options: &'a NetworkOptions,
@@ -52,7 +55,7 @@ fn or_port(nickname: &str, addr: SocketAddr) -> Vec<String> {
 /// Voting: the first interval is as short as Tor allows with some room for slow starters.
 fn voting(shared: &Shared) -> Vec<String> {
     vec![
-        format!("TestingV3AuthInitialVotingInterval {} seconds", super::start::FIRST_INTERVAL_S),
+        format!("TestingV3AuthInitialVotingInterval {} seconds", FIRST_INTERVAL_S),
         "TestingV3AuthInitialVoteDelay 2 seconds".to_owned(),
         "TestingV3AuthInitialDistDelay 2 seconds".to_owned(),
         format!("V3AuthVotingInterval {} seconds", shared.options.voting_interval_s),

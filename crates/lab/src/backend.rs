@@ -1,0 +1,246 @@
+//! What an experiment runs on. A backend brings up named hosts, the wires between them and the programs on them. A
+//! [`Testbed`], which is what it brought up, does what a run asks for, tells what it reads, and takes everything away.
+//!
+//! Nothing here says how. Hosts may have real kernels and real programs, joined by emulated wires ([`emu`]); they may as
+//! well be simulated, with the same relays in virtual time. So there are no sockets, threads or processes in this
+//! contract: programs and traffic are named by their kind, and times are since the hosts came up.
+//!
+//! A new backend is a file beside [`emu`] and a value of `--backend`.
+
+pub(crate) mod emu;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use heddle_netem::{DirectionStats, Step};
+
+use crate::emulator::NetworkOptions;
+use crate::error::Result;
+use crate::machine::usage::Usage;
+use crate::metrics::Metrics;
+use crate::plan::{Case, Traffic};
+use crate::testnet::Program;
+use crate::traffic::Event;
+
+/// Brings testbeds up.
+pub(crate) trait Backend {
+    /// Its name in results.
+    fn name(&self) -> &'static str;
+
+    /// Brings up hosts, wires and programs. With programs of Tor it waits until circuits over all relays are possible.
+    /// `on_step` hears what is being waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lacking`](crate::error::Error::Lacking) says what this machine or this backend does not have.
+    fn bring_up(&mut self, wanted: &Deployment, on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>>;
+}
+
+/// What a backend brings up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deployment {
+    /// The hosts, what their kernels are set to, the wires between them, and who attacks.
+    pub(crate) network: NetworkOptions,
+    /// What runs on the hosts, besides traffic.
+    pub(crate) programs: Vec<Placed>,
+    /// Decides all that chance does to packets.
+    pub(crate) seed: u64,
+    /// Whether attackers act from the beginning on.
+    pub(crate) attackers_act: bool,
+}
+
+/// A program and where it runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placed {
+    /// The host's name.
+    pub(crate) host: String,
+    /// What runs there.
+    pub(crate) role: Role,
+}
+
+/// The kinds of programs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Role {
+    /// The stock directory authorities of a private Tor network, all on one host.
+    Authorities {
+        /// Lines for their torrc.
+        torrc: Vec<String>,
+    },
+    /// A relay of that network, with its host's name for a nickname. A Heddle relay tells its metrics.
+    Relay {
+        /// Whose.
+        program: Program,
+        /// Whether it exits.
+        exit: bool,
+        /// Lines for its torrc.
+        torrc: Vec<String>,
+    },
+    /// A stock onion proxy.
+    OnionProxy {
+        /// Lines for its torrc.
+        torrc: Vec<String>,
+    },
+    /// What answers traffic.
+    Server(Reached),
+}
+
+/// From where a server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reached {
+    /// From every host, at its own host's address.
+    FromAnywhere,
+    /// By the exit that is on the same host.
+    FromItsHost,
+}
+
+/// A circuit that is wanted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CircuitOrder<'a> {
+    /// The host of the onion proxy.
+    pub(crate) proxy: &'a str,
+    /// The relays, guard first.
+    pub(crate) path: &'a [String],
+}
+
+/// A circuit of a testbed, by the order in which they were built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Circuit(pub(crate) usize);
+
+/// A circuit that was built.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Built {
+    /// Which.
+    pub(crate) circuit: Circuit,
+    /// How long its building took.
+    pub(crate) took: Duration,
+}
+
+/// What makes traffic between a host and a server, over Tor or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The host on which it runs: over Tor that of the circuit's onion proxy.
+    pub(crate) host: String,
+    /// What it does.
+    pub(crate) traffic: Traffic,
+    /// The circuit that it takes. `None`: kernel TCP, straight to the server.
+    pub(crate) circuit: Option<Circuit>,
+    /// The server's host, and how it is reached.
+    pub(crate) server: (String, Reached),
+    /// Names its random numbers under `seed`.
+    pub(crate) label: String,
+    /// The root of its random numbers.
+    pub(crate) seed: u64,
+    /// The longest wait for a steady stream.
+    pub(crate) steady_max: Duration,
+    /// For how long downloads begin. Everything else goes on until it is stopped.
+    pub(crate) lasts: Duration,
+}
+
+/// A source of a testbed, by the order in which they were started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SourceId(pub(crate) usize);
+
+/// Everything that a source told, in order, each with the time when it did.
+pub(crate) type Log = Vec<(Duration, Event)>;
+
+/// What flows over a wire by itself, without Tor.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WireFlow<'a> {
+    /// The host that sends.
+    pub(crate) from: &'a str,
+    /// The host that receives.
+    pub(crate) to: &'a str,
+    /// What.
+    pub(crate) case: &'a Case,
+}
+
+/// What a flow gave.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// The goodput of a bulk connection.
+    Bulk {
+        /// Megabits (10^6 bits) of application data per second.
+        mbit_s: f64,
+    },
+    /// What two connections that share a wire got of it.
+    Share {
+        /// The part of the one that is compared, of what both got.
+        share: f64,
+        /// What both got, in Mbit/s.
+        together_mbit_s: f64,
+    },
+    /// The fate of every probe, in the order of sending: its delay, or `None` when it did not arrive.
+    Probe {
+        /// One-way delays in milliseconds.
+        delays_ms: Vec<Option<f64>>,
+    },
+}
+
+/// Hosts, wires and programs that are up. Dropping it takes them away.
+pub(crate) trait Testbed {
+    /// The time since the hosts came up.
+    fn now(&self) -> Duration;
+
+    /// Lets time pass until then. `on_wait` is called about once a second.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`](crate::error::Error::Interrupted) by Ctrl-C.
+    fn pass_until(&mut self, then: Duration, on_wait: &mut dyn FnMut()) -> Result<()>;
+
+    /// Changes one direction of a wire now. What the step says about its time does not matter.
+    fn change_wire(&mut self, from: &str, to: &str, step: &Step) -> Result<()>;
+
+    /// Lets attackers act, or has them wait.
+    fn let_attack(&mut self, on: bool) -> Result<()>;
+
+    /// Builds circuits, several at a time, and waits until all of them are there.
+    fn build_circuits(&mut self, wanted: &[CircuitOrder<'_>]) -> Result<Vec<Built>>;
+
+    /// Whether a circuit is still there.
+    fn is_open(&mut self, circuit: Circuit) -> Result<bool>;
+
+    /// Closes circuits. One that is gone already is no fault.
+    fn close_circuits(&mut self, circuits: &[Circuit]) -> Result<()>;
+
+    /// Starts sources of traffic.
+    fn start(&mut self, sources: Vec<Source>) -> Result<Vec<SourceId>>;
+
+    /// Waits until the stream of each of these sources is steady, was waited for long enough, or has ended.
+    fn wait_until_steady(&mut self, sources: &[SourceId]) -> Result<()>;
+
+    /// Asks these sources to stop, waits until downloads that have begun are over, and gives what each told.
+    fn stop(&mut self, sources: &[SourceId]) -> Result<Vec<Log>>;
+
+    /// Has all of these flow at the same time, to their end, and gives what came of each. `on_wait` is called a few times a
+    /// second.
+    fn run_flows(&mut self, flows: &[WireFlow<'_>], on_wait: &mut dyn FnMut()) -> Result<Vec<Outcome>>;
+
+    /// What has happened on one direction of a wire so far.
+    fn wire(&mut self, from: &str, to: &str) -> Result<DirectionStats>;
+
+    /// What the relay on a host has cost so far.
+    fn usage(&mut self, relay: &str) -> Result<Usage>;
+
+    /// What the relay on a host tells of itself; `None` of a stock one.
+    fn metrics(&mut self, relay: &str) -> Result<Option<Metrics>>;
+
+    /// Fails when a program has ended by itself.
+    fn check(&mut self) -> Result<()>;
+
+    /// Takes everything away and says how it went.
+    fn take_down(self: Box<Self>) -> Result<BackendReport>;
+}
+
+/// How well a backend did what it should.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct BackendReport {
+    /// Why its work must not be trusted; none when it may be.
+    pub(crate) reasons: Vec<String>,
+    /// Whether it may do better at another time, because the machine kept it from being on time.
+    pub(crate) is_late: bool,
+    /// What it measured of itself; more is worse.
+    pub(crate) noise: BTreeMap<String, f64>,
+    /// What the hosts were set to, and what the machine did not allow.
+    pub(crate) settings: BTreeSet<String>,
+}

@@ -1,0 +1,214 @@
+//! The backend `emu`: hosts are network namespaces of this machine with its own kernel, wires are emulated, and programs are
+//! real ones.
+
+mod bulk;
+mod circuits;
+mod datagrams;
+mod flow_hosts;
+mod sources;
+mod tor;
+mod utcp_sender;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use heddle_netem::{DirectionStats, Step};
+
+use super::{
+    Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, Outcome, Source, SourceId,
+    Testbed, WireFlow,
+};
+use crate::emulator::{Emulation, KernelOptions, RunOptions, Summary};
+use crate::error::{Error, Result};
+use crate::machine::interrupt;
+use crate::machine::usage::Usage;
+use crate::metrics::Metrics;
+use crate::plan::Case;
+use crate::traffic::Stop;
+use datagrams::run_probe;
+use flow_hosts::{Emulated, FlowHosts};
+use sources::Sources;
+use tor::TorProcesses;
+
+/// How often whoever waits is told so.
+const PROGRESS: Duration = Duration::from_secs(1);
+/// How long a sleep may last before Ctrl-C is looked at.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// Hosts that are network namespaces, joined by emulated wires.
+#[derive(Debug)]
+pub(crate) struct Emu {
+    /// The Heddle program, for Heddle relays.
+    pub(crate) heddle: std::path::PathBuf,
+}
+
+impl Backend for Emu {
+    fn name(&self) -> &'static str {
+        "emu"
+    }
+
+    fn bring_up(&mut self, wanted: &Deployment, on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
+        let run = RunOptions { seed: wanted.seed, ..RunOptions::default() };
+        let emulation = Arc::new(Emulation::start(&wanted.network, &run)?);
+        if !wanted.network.attacks.is_empty() {
+            emulation.let_attack(wanted.attackers_act)?;
+        }
+        let tor = TorProcesses::start(&wanted.programs, &emulation, &self.heddle, on_step)?;
+        let origin = Instant::now();
+        Ok(Box::new(Hosts {
+            sources: Sources::new(origin),
+            tor,
+            origin,
+            seed: wanted.seed,
+            kernel: wanted.network.kernel.clone(),
+            emulation,
+        }))
+    }
+}
+
+/// Hosts that are up. What uses the emulation goes before it does: fields are dropped in this order.
+struct Hosts {
+    sources: Sources,
+    tor: TorProcesses,
+    origin: Instant,
+    seed: u64,
+    kernel: KernelOptions,
+    emulation: Arc<Emulation>,
+}
+
+impl Testbed for Hosts {
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    fn pass_until(&mut self, then: Duration, on_wait: &mut dyn FnMut()) -> Result<()> {
+        let then = self.origin + then;
+        let never = Stop::default();
+        while Instant::now() < then {
+            on_wait();
+            if !never.sleep_until(then.min(Instant::now() + PROGRESS)) {
+                return Err(Error::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    fn change_wire(&mut self, from: &str, to: &str, step: &Step) -> Result<()> {
+        self.emulation.change(from, to, step)
+    }
+
+    fn let_attack(&mut self, on: bool) -> Result<()> {
+        self.emulation.let_attack(on)
+    }
+
+    fn build_circuits(&mut self, wanted: &[CircuitOrder<'_>]) -> Result<Vec<Built>> {
+        self.tor.build_circuits(wanted)
+    }
+
+    fn is_open(&mut self, circuit: Circuit) -> Result<bool> {
+        self.tor.circuit(circuit)?.is_open()
+    }
+
+    fn close_circuits(&mut self, circuits: &[Circuit]) -> Result<()> {
+        circuits.iter().try_for_each(|circuit| self.tor.circuit(*circuit)?.close())
+    }
+
+    fn start(&mut self, sources: Vec<Source>) -> Result<Vec<SourceId>> {
+        sources.into_iter().map(|source| self.sources.start(source, &self.tor, &self.emulation)).collect()
+    }
+
+    fn wait_until_steady(&mut self, sources: &[SourceId]) -> Result<()> {
+        self.sources.wait_until_steady(sources);
+        Ok(())
+    }
+
+    fn stop(&mut self, sources: &[SourceId]) -> Result<Vec<Log>> {
+        let logs = self.sources.stop(sources);
+        interrupt::check()?;
+        logs
+    }
+
+    fn run_flows(&mut self, flows: &[WireFlow<'_>], on_wait: &mut dyn FnMut()) -> Result<Vec<Outcome>> {
+        let hosts = Emulated::new(&self.emulation, flows, self.kernel.tcp_wmem[2], self.seed);
+        run_all(flows, &hosts, on_wait)
+    }
+
+    fn wire(&mut self, from: &str, to: &str) -> Result<DirectionStats> {
+        self.emulation.direction_stats(from, to)
+    }
+
+    fn usage(&mut self, relay: &str) -> Result<Usage> {
+        self.tor.relay(relay)?.usage()
+    }
+
+    fn metrics(&mut self, relay: &str) -> Result<Option<Metrics>> {
+        self.tor.metrics(relay, &self.emulation)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.tor.check()
+    }
+
+    fn take_down(self: Box<Self>) -> Result<BackendReport> {
+        let Hosts { sources, tor, emulation, .. } = *self;
+        drop(sources);
+        drop(tor);
+        let shared = || Error::Options("something still runs in the hosts".into());
+        let emulation = Arc::into_inner(emulation).ok_or_else(shared)?;
+        Ok(report(emulation.stop()?))
+    }
+}
+
+/// Runs all flows at the same time and returns what came of each, in their order.
+fn run_all(flows: &[WireFlow<'_>], hosts: &dyn FlowHosts, on_wait: &mut dyn FnMut()) -> Result<Vec<Outcome>> {
+    thread::scope(|scope| {
+        let flows = flows.iter().enumerate();
+        let running: Vec<_> =
+            flows.map(|(place, flow)| scope.spawn(move || run_flow(flow.case, place, hosts))).collect();
+        while running.iter().any(|flow| !flow.is_finished()) {
+            on_wait();
+            thread::sleep(SLICE);
+        }
+        let joined = running.into_iter().map(|flow| {
+            flow.join().unwrap_or_else(|_| Err(Error::Options("a flow of the plan panicked".into())))
+        });
+        joined.collect()
+    })
+}
+
+/// Runs one flow to its end.
+fn run_flow(case: &Case, place: usize, hosts: &dyn FlowHosts) -> Result<Outcome> {
+    match (&case.bulk, &case.share, &case.probe) {
+        (Some(options), _, _) => bulk::run_bulk(options, place, hosts),
+        (None, Some(share), _) => bulk::run_share(share, place, hosts),
+        (None, None, Some(probe)) => run_probe(probe, case.stragglers(), place, hosts),
+        (None, None, None) => Err(Error::Options("nothing flows in a case".into())),
+    }
+}
+
+/// What an emulation says about itself.
+pub(crate) fn report(summary: Summary) -> BackendReport {
+    let noise = [
+        ("lateness p99 in µs", summary.lateness.p99_us),
+        ("lateness at most in µs", summary.lateness.max_us),
+        ("unattended p99 in µs", summary.unattended.p99_us),
+        ("unattended at most in µs", summary.unattended.max_us),
+        ("oversleeping p99 in µs", summary.oversleeping.p99_us),
+        ("oversleeping at most in µs", summary.oversleeping.max_us),
+        ("giving p99 in µs", summary.giving.p99_us),
+        ("giving at most in µs", summary.giving.max_us),
+    ];
+    let noise = noise.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let KernelOptions { tcp_rmem, tcp_wmem, sysctl, .. } = &summary.kernel;
+    let more = sysctl.iter().map(|(name, value)| format!("{name} {value}"));
+    let used: BTreeSet<&str> = summary.hosts.iter().map(|host| host.congestion_control.as_str()).collect();
+    let used = used.into_iter().map(|name| format!("congestion control {name}"));
+    let memory = [format!("tcp_rmem {tcp_rmem:?}"), format!("tcp_wmem {tcp_wmem:?}")];
+    let settings = used.chain(memory).chain(more).chain(summary.notes).collect();
+    BackendReport { is_late: !summary.reasons.is_empty(), reasons: summary.reasons, noise, settings }
+}

@@ -1,0 +1,129 @@
+//! The hosts and wires of a plan's network, and what their delays add up to.
+
+use heddle_netem::{DirectionOptions, Reorder, Step, WireOptions};
+use toml::Spanned;
+
+use super::clients::{Client, Flow};
+use super::network::{Phase, Tor, TorArm, WireGroup, WirePair};
+use crate::emulator::{EmulatedHostOptions, NetworkOptions};
+
+/// The host of all authorities.
+pub(crate) const AUTHORITIES: &str = "authorities";
+
+/// The hosts and wires of a network.
+pub(crate) fn hosts(tor: &Tor, arm: &TorArm) -> NetworkOptions {
+    let links = |name: &str| {
+        let relay = tor.relays.iter().map(Spanned::as_ref).find(|relay| relay.name == name);
+        relay.map(|relay| (relay.up.clone(), relay.down.clone())).unwrap_or_default()
+    };
+    let hosts = host_names(tor).into_iter().map(|name| {
+        let (up, down) = links(name);
+        EmulatedHostOptions { name: name.to_owned(), up, down, ..Default::default() }
+    });
+    NetworkOptions {
+        hosts: hosts.collect(),
+        wires: wires(tor, |group| arm.wires.get(group)),
+        attacks: tor.attacks.iter().map(|attack| attack.as_ref().clone()).collect(),
+        default_wire: Some(tor.default_wire.clone()),
+        ..NetworkOptions::default()
+    }
+}
+
+/// The wires of all groups. `instead` says what those of a group are in place of what the network says.
+fn wires<'a>(tor: &'a Tor, instead: impl Fn(&str) -> Option<&'a WirePair>) -> Vec<WireOptions> {
+    let mut wires = Vec::new();
+    for group in tor.wires.iter().map(Spanned::as_ref) {
+        let [there, back] = directions(group, instead(&group.name));
+        wires.extend(group.between.iter().map(|[from, to]| WireOptions {
+            from: from.clone(),
+            to: to.clone(),
+            there: there.clone(),
+            back: Some(back.clone()),
+        }));
+    }
+    wires
+}
+
+/// Both directions of a group's wires, or of what is in their place.
+pub(crate) fn directions<'a>(
+    group: &'a WireGroup,
+    instead: Option<&'a WirePair>,
+) -> [&'a DirectionOptions; 2] {
+    let (there, back) = match instead {
+        Some(pair) => (&pair.there, &pair.back),
+        None => (&group.there, &group.back),
+    };
+    [there, back.as_ref().unwrap_or(there)]
+}
+
+/// The change after which a direction is like this one, whatever it was before.
+pub(crate) fn step_to(direction: &DirectionOptions) -> Step {
+    Step {
+        at_ns: 0,
+        rate: Some(direction.rate),
+        mtu_bytes: Some(direction.mtu_bytes),
+        delay_ns: Some(direction.delay_ns),
+        jitter: Some(direction.jitter.clone()),
+        loss: Some(direction.loss.clone()),
+        reorder: Some(direction.reorder.clone().unwrap_or(Reorder { probability: 0.0, hold_ns: 0 })),
+        duplicate: Some(direction.duplicate),
+        corrupt: Some(direction.corrupt),
+        down: Some(direction.down),
+    }
+}
+
+/// Whether a direction can become another one while packets are under way: in all that a [`Step`] does not change they
+/// are the same.
+pub(crate) fn can_become(direction: &DirectionOptions, other: &DirectionOptions) -> bool {
+    let DirectionOptions {
+        rate, mtu_bytes, delay_ns, jitter, loss, reorder, duplicate, corrupt, down, ..
+    } = other.clone();
+    let changed = DirectionOptions {
+        rate,
+        mtu_bytes,
+        delay_ns,
+        jitter,
+        loss,
+        reorder,
+        duplicate,
+        corrupt,
+        down,
+        ..direction.clone()
+    };
+    changed == *other
+}
+
+/// How long a packet takes over the wires of a client's path to its server and back, by their delays alone, in
+/// milliseconds.
+pub(crate) fn round_trip_ms(tor: &Tor, arm: &TorArm, phase: &Phase, client: &Client) -> f64 {
+    let relays = phase.path_of(client).iter().map(String::as_str);
+    let way: Vec<&str> = [&*client.name].into_iter().chain(relays).chain(tor.server.as_deref()).collect();
+    way_ms(tor, arm, phase, &way)
+}
+
+/// The same for a flow's one wire.
+pub(crate) fn flow_round_trip_ms(tor: &Tor, arm: &TorArm, phase: &Phase, flow: &Flow) -> f64 {
+    way_ms(tor, arm, phase, &[&flow.from, &flow.to])
+}
+
+/// How long a packet takes along these hosts and back.
+fn way_ms(tor: &Tor, arm: &TorArm, phase: &Phase, way: &[&str]) -> f64 {
+    let wires = wires(tor, |group| phase.wires.get(group).or(arm.wires.get(group)));
+    let delay_ns = |from: &str, to: &str| {
+        let wire = wires.iter().find_map(|wire| match (&*wire.from, &*wire.to) {
+            ends if ends == (from, to) => Some(&wire.there),
+            ends if ends == (to, from) => Some(wire.back.as_ref().unwrap_or(&wire.there)),
+            _ => None,
+        });
+        wire.unwrap_or(&tor.default_wire).delay_ns
+    };
+    let both_ns = way.windows(2).map(|ends| delay_ns(ends[0], ends[1]) + delay_ns(ends[1], ends[0]));
+    both_ns.sum::<u64>() as f64 / 1e6
+}
+
+/// The names of all hosts: the authorities', the server's if it has one, relays' and clients'.
+pub(crate) fn host_names(tor: &Tor) -> Vec<&str> {
+    let relays = tor.relays.iter().map(|relay| &*relay.as_ref().name);
+    let clients = tor.clients.iter().map(|client| &*client.as_ref().name);
+    [AUTHORITIES].into_iter().chain(tor.server.as_deref()).chain(relays).chain(clients).collect()
+}

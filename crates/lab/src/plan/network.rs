@@ -1,0 +1,421 @@
+//! Experiments with a private Tor network: what a plan says about them.
+//!
+//! A plan has one network, `[tor]`: relays, clients, and the wires between their hosts. Each arm with `[arm.tor]` brings
+//! it up once in each run, with the transport that the arm names, and goes through the network's phases in their order:
+//!
+//! 1. Relays that are neighbours reach each other over the arm's transport, unless any will do.
+//! 2. Every client of the phase builds its circuits over its path. Circuits of the phase before are closed, so that no
+//!    phase inherits the windows of another one; the connections between relays stay.
+//! 3. Clients that stream begin, and the phase waits until they are steady.
+//! 4. The other clients begin. After the warm-up everything counts until the phase's duration is over.
+//!
+//! Clients, relays, authorities and the server are each on a host of their own, but for the server, which is on the
+//! host of the exit that a client uses unless the plan gives it one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use heddle_netem::{DirectionOptions, LinkOptions};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::clients::{Client, Flow};
+use super::units;
+use crate::emulator::AttackOptions;
+use crate::figures::Labels;
+
+/// The figures that phases can give, as listed at [`Tor`].
+pub(super) const FIGURES: [&str; 37] = [
+    "transport_cells_share",
+    "pairs_s",
+    "circuit_ms",
+    "fallbacks",
+    "queue_cells_max",
+    "held_queue_cells_max",
+    "step_us",
+    "received_kb_s",
+    "bottleneck_used",
+    "jain",
+    "fair_share",
+    "echoes",
+    "echo_p90_ms",
+    "echo_excess_p90_ms",
+    "echo_second_ms",
+    "first_byte_p50_ms",
+    "first_byte_excess_ms",
+    "throughput_kb_s",
+    "circuit_throughput_kb_s",
+    "slowest_throughput_kb_s",
+    "open_ms",
+    "latency_ms",
+    "echo_ms",
+    "first_byte_ms",
+    "download_s",
+    "download_kb_s",
+    "overhead_ms",
+    "overhead_pct",
+    "failures",
+    "circuits_left_pct",
+    "relay_cpu_s",
+    "relay_memory_mb",
+    "wire_mb",
+    "wire_lost_pct",
+    "wire_use_pct",
+    "wire_wait_ms",
+    "lost_pct",
+];
+/// The private Tor network of a plan, in TOML `[tor]`.
+///
+/// Every phase gives, labelled with the labels of arm and phase besides those that are named here:
+///
+/// | figure | a sample is | labels |
+/// |---|---|---|
+/// | `throughput_kb_s` | what all streaming clients with the same labels got together in a second, in 1000 bytes | client's |
+/// | `circuit_throughput_kb_s` | the mean of one streaming client over the phase | client's |
+/// | `slowest_throughput_kb_s` | the least of those means | client's |
+/// | `open_ms` | the opening of a stream, for a probe or a download | client's |
+/// | `latency_ms` | a probe's answer, one way from the server to the client | client's |
+/// | `echo_ms` | a probe and its answer, one cell each; of an echo that never came back, how long it had been on the way when it was no longer waited for, which is the least that it can have taken | client's |
+/// | `first_byte_ms` | a download's first byte, from the request for a stream on | client's |
+/// | `download_s`, `download_kb_s` | a download, from the request for a stream on | client's |
+/// | `overhead_ms`, `overhead_pct` | a probe beyond the delay of its path's wires there and back, a download's first byte beyond twice that, and the share of it | client's |
+/// | `failures` | how many probes, echoes, downloads or streams of one client failed; of downloads also those that fail after the end, where they hung | client's |
+/// | `echoes` | how many probes and echoes came back | client's |
+/// | `echo_p90_ms`, `echo_excess_p90_ms` | the 90th percentile of `echo_ms` in the phase, and that without the delay of the path's wires | client's |
+/// | `echo_second_ms` | the mean `echo_ms` of what began in one second | client's |
+/// | `first_byte_p50_ms`, `first_byte_excess_ms` | the median of `first_byte_ms` in the phase, and that without two round trips over the path's wires | client's |
+/// | `received_kb_s` | what all clients with the same labels got together of streams and downloads, in 1000 bytes per second | client's |
+/// | `fair_share` | what the streams of all clients with the same labels got, over what they would have got if all streams of the phase had got the same | client's |
+/// | `jain` | Jain's index of the means of all streams of the phase: 1 if all got the same, 1/n if one of n got all | |
+/// | `circuit_ms` | the building of a circuit, through the client's control port | client's |
+/// | `bottleneck_used` | the share of a [`Bottleneck`]'s rate that was used, from 0 to 1 | bottleneck's |
+/// | `pairs_s` | how long the phase waited until relays had reached their neighbours over the arm's transport | |
+/// | `fallbacks` | how often circuits or pairs of Heddle relays went back to TLS, from the phase before on | `reason` |
+/// | `queue_cells_max`, `held_queue_cells_max` | the most cells in one queue of a circuit of a Heddle relay so far: of all queues, and of those whose supply is held back | `relay`, and relay's |
+/// | `step_us` | what a step of a datagram's way through a Heddle relay took, from the phase before on, in buckets of a sixteenth; of more than 20,000 the same share of each bucket. Told with `relay_torrc = ["HeddleTimings 1"]` | `relay`, and relay's, `step` |
+/// | `transport_cells_share` | the share of cells, from 0 to 1, that went over the transport that the arm names, at relays that are never beside a client | |
+/// | `circuits_left_pct` | the share of circuits that were still open at the end | |
+/// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |
+/// | `wire_mb` | what arrived over a group's wires, in 10⁶ bytes of whole packets | `group`, `direction` |
+/// | `wire_lost_pct` | the share of packets that a group's wires lost on purpose | `group`, `direction` |
+/// | `wire_use_pct` | the share of its rate that the busiest wire of a group carried: where it is near 100, it is the bottleneck | `group`, `direction` |
+/// | `wire_wait_ms` | a packet's mean wait in front of the rate | `group`, `direction` |
+/// | `lost_pct` | the share of packets lost on purpose on all wires that are in groups | |
+/// | `relay_memory_mb` | a relay's resident memory at the end of the phase | `relay` |
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tor {
+    /// The relays, besides three stock authorities.
+    #[serde(rename = "relay")]
+    pub relays: Vec<Spanned<Relay>>,
+    /// The wires between hosts, in groups. Default: every wire is like `default_wire`.
+    #[serde(default, rename = "wire")]
+    pub wires: Vec<Spanned<WireGroup>>,
+    /// Attackers on wires. They wait but for the phases with `attack`. Default: none.
+    #[serde(default, rename = "attack")]
+    pub attacks: Vec<Spanned<AttackOptions>>,
+    /// The wire of each pair of hosts that no group names. Directories and descriptors go over such wires. Default: a
+    /// delay of 1 ms and nothing else.
+    #[serde(default = "default_wire")]
+    pub default_wire: DirectionOptions,
+    /// Stock onion proxies, each with one traffic program.
+    #[serde(rename = "client")]
+    pub clients: Vec<Spanned<Client>>,
+    /// Kernel TCP beside Tor, on the same wires. Default: none.
+    #[serde(default, rename = "flow")]
+    pub flows: Vec<Spanned<Flow>>,
+    /// Of what the use is told. Default: nothing, but see `wire_use_pct`.
+    #[serde(default, rename = "bottleneck")]
+    pub bottlenecks: Vec<Spanned<Bottleneck>>,
+    /// What happens, in this order.
+    #[serde(rename = "phase")]
+    pub phases: Vec<Spanned<Phase>>,
+    /// Whether each run begins with the phase after the one that the run before began with, and goes round, so that no
+    /// phase is always the first. Default: no.
+    #[serde(default)]
+    pub rotate_phases: bool,
+    /// The name of a host of the server's own, for wires to it. Default: it is on the host of each client's exit.
+    #[serde(default)]
+    pub server: Option<String>,
+    /// Lines for every authority's torrc, such as `ConsensusParams cc_alg=0`. Default: none.
+    #[serde(default)]
+    pub authority_torrc: Vec<String>,
+    /// Lines for every client's torrc. Default: none.
+    #[serde(default)]
+    pub client_torrc: Vec<String>,
+}
+
+/// A relay and its host.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Relay {
+    /// Its nickname and its host's name: 1 to 19 letters and digits.
+    pub name: String,
+    /// Whether it exits. Default: no.
+    #[serde(default)]
+    pub exit: bool,
+    /// What it is, whatever the arm says. Default: what the arm says.
+    #[serde(default)]
+    pub transport: Option<Transport>,
+    /// Lines for its torrc, such as `RelayBandwidthRate 128 KBytes`. Default: none.
+    #[serde(default)]
+    pub torrc: Vec<String>,
+    /// What all that its host sends passes first, whoever it is for. Default: no limit.
+    #[serde(default)]
+    pub up: LinkOptions,
+    /// What all that its host receives passes last. Default: no limit.
+    #[serde(default)]
+    pub down: LinkOptions,
+    /// Labels of its figures, besides `relay`. Default: none.
+    #[serde(default)]
+    pub labels: Labels,
+}
+
+/// What the relays of a network are, and how they talk to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// Stock `tor`.
+    Stock,
+    /// Heddle relays with stock Tor's own link protocol.
+    Tls,
+    /// Heddle relays with QUIC between each other.
+    Quic,
+    /// Heddle relays with a TCP connection for each circuit, in one DTLS session for each pair.
+    TcpDtls,
+    /// Heddle relays with a QUIC connection for each circuit.
+    QuicPerCircuit,
+}
+
+impl Transport {
+    /// Its name in Heddle relays' torrc and metrics; stock relays have neither.
+    pub(crate) fn heddle_name(self) -> Option<&'static str> {
+        match self {
+            Transport::Stock => None,
+            Transport::Tls => Some("tls"),
+            Transport::Quic => Some("quic"),
+            Transport::TcpDtls => Some("tcp-dtls"),
+            Transport::QuicPerCircuit => Some("quic-per-circuit"),
+        }
+    }
+}
+
+/// Wires that are alike, each with chance of its own.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WireGroup {
+    /// The name by which arms change it.
+    pub name: String,
+    /// The pairs of hosts that they join.
+    pub between: Vec<[String; 2]>,
+    /// The direction from the first host of a pair to the second.
+    pub there: DirectionOptions,
+    /// The direction from the second to the first. Default: like `there`.
+    #[serde(default)]
+    pub back: Option<DirectionOptions>,
+}
+
+/// What limits some clients, and how much of it they use: a wire, all of whose bytes count; a rate that a relay keeps, of
+/// which all bytes count that its wires carry; or one for which only the cells count that brought its clients their data.
+/// Bytes of wires are those of packets, so beside a relay's rate they come to a little more than the relay counts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bottleneck {
+    /// Labels of its figure.
+    pub labels: Labels,
+    /// The group of the wire. If there are several, the busiest counts, or all together if there is a rate. Default: none.
+    #[serde(default)]
+    pub wires: Option<String>,
+    /// Which direction of it: `there` or `back`. Default: there.
+    #[serde(default)]
+    pub direction: Way,
+    /// The clients that share a rate and do not share it with others. Default: it is of wires.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// The rate that they share, or that a relay keeps, in 1000 bytes per second. Default: that of the wire.
+    #[serde(default)]
+    pub rate_kb_s: Option<f64>,
+}
+
+/// A direction of a group of wires.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// From the first host of a pair to the second.
+    #[default]
+    There,
+    /// From the second to the first.
+    Back,
+}
+
+/// A part of an experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Its name in progress.
+    pub name: String,
+    /// Labels of its figures. Default: none.
+    #[serde(default)]
+    pub labels: Labels,
+    /// What groups of wires are instead in this phase, by name, in all but what cannot be changed while packets are under
+    /// way: queue, framing, flaps, schedules, bounds in flight, and whether jitter reorders. Default: as arm and network
+    /// say.
+    #[serde(default)]
+    pub wires: BTreeMap<String, WirePair>,
+    /// What changes while everything counts, in this order. Default: nothing.
+    #[serde(default)]
+    pub changes: Vec<Change>,
+    /// Who does something, clients and flows. Default: all.
+    #[serde(default)]
+    pub clients: Vec<String>,
+    /// The relays of its clients' circuits, guard first. Default: each client's own path.
+    #[serde(default)]
+    pub path: Vec<String>,
+    /// The longest wait for streams to be steady. Default: 15 s.
+    #[serde(default = "steady_max", deserialize_with = "units::duration")]
+    pub steady_max: Duration,
+    /// What does not count of what follows. Default: 0 s.
+    #[serde(default, deserialize_with = "units::duration")]
+    pub warm_up: Duration,
+    /// How long everything counts, at least a second. A download that began before the end is waited for.
+    #[serde(deserialize_with = "units::duration")]
+    pub duration: Duration,
+    /// Which figures are kept, and under which names. Default: all, under their own.
+    #[serde(default)]
+    pub figures: BTreeMap<String, String>,
+    /// Whether the attackers act while everything counts. Default: no.
+    #[serde(default)]
+    pub attack: bool,
+    /// Whether they act from the phase's beginning on, when its circuits are built; in the run's first phase, from the
+    /// network's. Default: no.
+    #[serde(default)]
+    pub attack_early: bool,
+    /// Whether it makes no difference which transport carries the circuits. Otherwise the phase waits until relays have
+    /// reached each other over the arm's, and the run is invalid when that carries less than 99 % of the cells.
+    /// Default: no.
+    #[serde(default)]
+    pub any_transport: bool,
+    /// The longest wait for relays to reach each other over the arm's transport. Default: 60 s.
+    #[serde(default = "pairs_max", deserialize_with = "units::duration")]
+    pub pairs_max: Duration,
+    /// Whether a client that gets nothing is a result, and echoes that never come back are. Otherwise the run is invalid. Default: no.
+    #[serde(default)]
+    pub may_fail: bool,
+}
+
+/// A change of wires within a phase.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// When, from the moment on that everything counts.
+    #[serde(deserialize_with = "units::duration")]
+    pub after: Duration,
+    /// What groups of wires are from then on, by name; see [`Phase::wires`].
+    pub wires: BTreeMap<String, WirePair>,
+}
+
+/// How an arm runs the plan's network, in TOML `[arm.tor]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TorArm {
+    /// What its relays are.
+    pub transport: Transport,
+    /// `false` has Heddle's relays hold back small writes as stock Tor does (Nagle's algorithm). Default: `true`.
+    #[serde(default = "yes")]
+    pub nodelay: bool,
+    /// Lines for every relay's torrc. Default: none.
+    #[serde(default)]
+    pub relay_torrc: Vec<String>,
+    /// Lines for every authority's torrc, after the network's own. Default: none.
+    #[serde(default)]
+    pub authority_torrc: Vec<String>,
+    /// Lines for every client's torrc, after the network's own. Default: none.
+    #[serde(default)]
+    pub client_torrc: Vec<String>,
+    /// What groups of wires are instead, by name. Default: as the network says.
+    #[serde(default)]
+    pub wires: BTreeMap<String, WirePair>,
+    /// The phases that it goes through, by name, in the network's order. Default: all.
+    #[serde(default)]
+    pub phases: Vec<String>,
+}
+
+/// Both directions of a wire.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WirePair {
+    /// From the first host of a pair to the second.
+    pub there: DirectionOptions,
+    /// From the second to the first. Default: like `there`.
+    #[serde(default)]
+    pub back: Option<DirectionOptions>,
+}
+
+impl Way {
+    /// Its name in labels.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Way::There => "there",
+            Way::Back => "back",
+        }
+    }
+}
+
+impl Tor {
+    /// The phases of an arm in the order of the run with this number.
+    pub(crate) fn phases_of(&self, arm: &TorArm, run: usize) -> impl Iterator<Item = &Phase> {
+        let phases = self.phases.iter().map(Spanned::as_ref);
+        let mut phases: Vec<&Phase> = phases.filter(|phase| arm.has(&phase.name)).collect();
+        if self.rotate_phases && !phases.is_empty() {
+            let first = run % phases.len();
+            phases.rotate_left(first);
+        }
+        phases.into_iter()
+    }
+}
+
+impl TorArm {
+    /// Whether some phase is gone through by both.
+    pub(crate) fn shares_a_phase(&self, other: &TorArm) -> bool {
+        self.phases.is_empty() || other.phases.is_empty() || self.phases.iter().any(|name| other.has(name))
+    }
+
+    /// Whether it goes through the phase of this name.
+    pub(crate) fn has(&self, phase: &str) -> bool {
+        self.phases.is_empty() || self.phases.iter().any(|name| name == phase)
+    }
+}
+
+impl Phase {
+    /// Whether a client or flow of this name does something in it.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.clients.is_empty() || self.clients.iter().any(|client| client == name)
+    }
+
+    /// The relays of a client's circuits.
+    pub(crate) fn path_of<'a>(&'a self, client: &'a Client) -> &'a [String] {
+        if self.path.is_empty() { &client.path } else { &self.path }
+    }
+
+    /// Whether it changes the wires of a group, from its beginning on or later.
+    pub(crate) fn changes_wires(&self, group: &str) -> bool {
+        let changes = self.changes.iter().map(|change| &change.wires);
+        [&self.wires].into_iter().chain(changes).any(|wires| wires.contains_key(group))
+    }
+}
+
+fn default_wire() -> DirectionOptions {
+    DirectionOptions { delay_ns: 1_000_000, ..DirectionOptions::default() }
+}
+
+fn steady_max() -> Duration {
+    Duration::from_secs(15)
+}
+
+fn pairs_max() -> Duration {
+    Duration::from_secs(60)
+}
+
+fn yes() -> bool {
+    true
+}

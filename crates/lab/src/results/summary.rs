@@ -1,0 +1,70 @@
+//! What a run leaves behind as `summary.json`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::check::Check;
+use super::judgement::Judgement;
+use crate::error::Result;
+use crate::figures::Figure;
+use crate::machine::conditions::{Conditions, Noise};
+use crate::machine::files::read_json;
+
+/// The result of an experiment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The plan's name.
+    pub plan: String,
+    /// What `--set` changed in it.
+    pub set: BTreeMap<String, String>,
+    /// The names of the arms that were measured.
+    #[serde(default)]
+    pub arms: Vec<String>,
+    /// The names of the phases that were chosen; none means all.
+    #[serde(default)]
+    pub phases: Vec<String>,
+    /// What the hosts and wires were made of.
+    pub backend: String,
+    /// The commit that was checked out (see [`figures::commit`]).
+    pub commit: String,
+    /// The command that made it, as typed.
+    pub command: String,
+    /// On what machine.
+    pub conditions: Conditions,
+    /// The seeds of the runs that are in the figures.
+    pub seeds: Vec<u64>,
+    /// How many runs there should have been.
+    pub runs_wanted: usize,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// How quiet the machine was.
+    pub noise: Noise,
+    /// What the backend says about itself, by arm: the worst of all runs.
+    pub backend_noise: BTreeMap<String, BTreeMap<String, f64>>,
+    /// What the hosts were set to, by arm: congestion controls, socket memory in bytes (least, first and most), and what
+    /// the machine did not allow.
+    pub settings: BTreeMap<String, BTreeSet<String>>,
+    /// Whether the figures may be trusted.
+    pub valid: bool,
+    /// Why not.
+    pub reasons: Vec<String>,
+    /// What was measured once more because the emulator was late, and why; the first time is in no figure.
+    #[serde(default)]
+    pub repeated: Vec<String>,
+    /// What was measured.
+    pub figures: Vec<Figure>,
+    /// Ours beside what was known.
+    pub checks: Vec<Check>,
+    /// Which targets were met.
+    #[serde(default)]
+    pub targets: Vec<Judgement>,
+}
+
+impl Summary {
+    /// Reads `summary.json` of a run's directory.
+    pub fn read(dir: &Path) -> Result<Summary> {
+        read_json(&dir.join("summary.json"))
+    }
+}

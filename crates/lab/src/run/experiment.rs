@@ -1,0 +1,300 @@
+//! Makes a plan's runs and writes what they measured.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::flows;
+use super::progress::Screen;
+use super::remarks::Remarks;
+use super::resume::{Earlier, NOT_COMPLETED};
+use super::sampled::Sampled;
+use super::tor::ArmRun;
+use crate::backend::emu::Emu;
+use crate::backend::{Backend, BackendReport, Outcome};
+use crate::error::{Error, Result};
+use crate::machine::conditions::{Conditions, LoadReading, commit};
+use crate::machine::files::{write_json, write_whole};
+use crate::machine::interrupt;
+use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, TorArm, estimate};
+use crate::results::{Check, Results, RunSamples, Summary, check, grid, judgement};
+
+/// How often an arm of a run is measured in all when the emulator was late.
+const ATTEMPTS: usize = 2;
+/// Takes results that were written down, to draw them.
+pub type OnResults<'a> = &'a mut dyn FnMut(&Results<'_>) -> Result<()>;
+
+/// What is run and where its results go.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The plan.
+    pub loaded: Loaded,
+    /// Which arms, by name. Default, when it is empty: all.
+    pub arms: Vec<String>,
+    /// Which phases of its network, by name. Default, when it is empty: all.
+    pub phases: Vec<String>,
+    /// How many runs. Default: as the plan says.
+    pub runs: Option<usize>,
+    /// The seed of the first run. Default: the plan's.
+    pub seed: Option<u64>,
+    /// A directory for the results, made if it is not there. It must not hold results already, unless runs are added.
+    pub out: PathBuf,
+    /// Whether runs are added to the results in `out`, until there are as many as wanted. Default: no.
+    pub resume: bool,
+    /// The command as typed, for the report.
+    pub command: String,
+    /// The Heddle program, for Heddle relays.
+    pub heddle: PathBuf,
+}
+
+/// One experiment under way.
+struct Running<'a> {
+    plan: &'a Plan,
+    backend: &'a mut dyn Backend,
+    samples: RunSamples,
+    remarks: Remarks,
+    /// Those about the run under way.
+    of_run: Remarks,
+    end: Instant,
+    screen: Screen,
+}
+
+/// Runs a plan over emulated wires, writes what it gave into the output directory, and hands it over: after an error or
+/// Ctrl-C what the runs gave that were complete. A program that is not root must have one thread only when it calls this.
+///
+/// # Errors
+///
+/// [`Error::Interrupted`] by Ctrl-C, [`Error::Lacking`] where the machine has no emulated wires. A result that must not
+/// be trusted is no error: see [`Summary::valid`].
+pub fn run(options: &RunOptions, on_results: OnResults<'_>) -> Result<Summary> {
+    interrupt::install()?;
+    let mut backend = Emu { heddle: options.heddle.clone() };
+    // What is checked out later made none of the program that is running.
+    run_with(options, &mut backend, &commit(), on_results)
+}
+
+/// Runs a plan on `backend`. Nothing is written when an error came before anything was measured. `commit` is the program's.
+pub(super) fn run_with(
+    options: &RunOptions,
+    backend: &mut dyn Backend,
+    commit: &str,
+    on_results: OnResults<'_>,
+) -> Result<Summary> {
+    let loaded = &options.loaded;
+    let plan = &loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
+    let (runs, seed) = runs_and_seed(options, plan)?;
+    let wanted = Summary { runs_wanted: runs, ..described(options, plan, backend.name(), commit) };
+    let earlier = match options.resume {
+        true => Earlier::read(&options.out, &loaded.text, &wanted, seed)?,
+        false => prepare(&options.out).map(|()| Earlier::default())?,
+    };
+    let made = earlier.summary.seeds.len();
+    let (begun, quiet) = (Instant::now(), LoadReading::now());
+    let to_make = runs.saturating_sub(made);
+    let budget = budget(&loaded.plan, plan, to_make)?;
+    let screen = Screen::new(begun, estimate(plan) * to_make as u32);
+    let mut running = Running {
+        plan,
+        backend,
+        samples: earlier.samples.clone(),
+        remarks: Remarks::of(&earlier.summary),
+        of_run: Remarks::default(),
+        end: begun + budget,
+        screen,
+    };
+    let (done, result) = running.all_runs(made..runs.max(made), seed);
+    running.screen.end();
+    let Running { samples, remarks: Remarks { mut reasons, repeated, noise, settings }, .. } = running;
+    let failure = match result.err() {
+        // Where nothing can be run, there is nothing to report.
+        Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
+        failure => failure,
+    };
+    if let Some(error) = &failure {
+        reasons.push(format!("{NOT_COMPLETED}run {} of {runs}: {error}", done + 1));
+    }
+    let checks = check::checks(plan, &samples);
+    reasons.extend(checks.iter().filter_map(Check::complaint));
+    let seconds = begun.elapsed().as_secs_f64();
+    let summary = Summary {
+        seeds: (seed..).take(done).collect(),
+        seconds: earlier.summary.seconds + seconds,
+        noise: earlier.noise(quiet.until_now(), seconds),
+        backend_noise: noise,
+        settings,
+        valid: reasons.is_empty(),
+        reasons,
+        repeated,
+        figures: samples.figures().into_iter().chain(grid::whole_grid(&samples)).collect(),
+        checks,
+        targets: judgement::judgements(plan, &samples, done),
+        ..wanted
+    };
+    let results = Results { plan: &loaded.plan, summary: &summary, samples: &samples };
+    write(&options.out, loaded, &results)?;
+    on_results(&results)?;
+    failure.map_or(Ok(summary), Err)
+}
+
+impl Running<'_> {
+    /// Makes these of the runs. Returns how many are complete then, and why not all when that was not for want of time.
+    fn all_runs(&mut self, numbers: Range<usize>, seed: u64) -> (usize, Result<()>) {
+        let mut longest = Duration::ZERO;
+        for run in numbers.clone() {
+            let start = Instant::now();
+            // A run that would not be finished in time is not begun; one is needed in any case.
+            if run > numbers.start && start + longest > self.end {
+                return (run, Ok(()));
+            }
+            let made = self.one_run(run, numbers.end, seed + run as u64);
+            let remarks = std::mem::take(&mut self.of_run);
+            // Half a run has no pairs; but of the very first, half is better than nothing.
+            if made.is_err() && run > 0 {
+                self.samples.forget_run(run);
+            } else {
+                self.remarks.add(remarks);
+            }
+            if let Err(error) = made {
+                return (run, Err(error));
+            }
+            longest = longest.max(start.elapsed());
+        }
+        (numbers.end, Ok(()))
+    }
+
+    fn one_run(&mut self, run: usize, runs: usize, seed: u64) -> Result<()> {
+        let count = self.plan.arms.len();
+        for place in 0..count {
+            let arm = self.plan.arms[(place + run) % count].as_ref();
+            // All arms of a batch are left out of a run or none, because ratios come when the run is over.
+            if grid::is_settled(self.plan, &self.samples, arm) {
+                continue;
+            }
+            let step = format!("run {} of {runs}: {}", run + 1, arm.name);
+            match &arm.tor {
+                Some(options) => self.tor(arm, options, run, seed, &step)?,
+                None => self.flows(arm, run, seed, &step)?,
+            }
+        }
+        self.samples.compare(self.plan, run);
+        Ok(())
+    }
+
+    fn add(&mut self, arm: &Arm, run: usize, sampled: Vec<Sampled>) {
+        for Sampled { name, labels, unit, values } in sampled {
+            let labels = arm.labels.clone().into_iter().chain(labels).collect();
+            self.samples.add(run, &name, &labels, unit, &values);
+        }
+    }
+
+    /// An arm whose flows go over single wires, twice where the plan says so.
+    fn flows(&mut self, arm: &Arm, run: usize, seed: u64, step: &str) -> Result<()> {
+        let outcomes = self.outcomes(arm, seed, step)?;
+        self.add(arm, run, flows::samples(arm, &outcomes));
+        if arm.repeat {
+            let again = self.outcomes(arm, seed, &format!("{step}, again"))?;
+            self.add(arm, run, flows::differences(arm, &outcomes, &again));
+        }
+        Ok(())
+    }
+
+    fn outcomes(&mut self, arm: &Arm, seed: u64, step: &str) -> Result<Vec<Outcome>> {
+        let deployment = flows::deployment(arm, &self.plan.kernel, seed);
+        let flows = flows::flows(arm, &deployment);
+        self.on_time(arm, step, &mut |backend, screen| {
+            let mut testbed = backend.bring_up(&deployment, &mut |_| screen.show(step))?;
+            let outcomes = testbed.run_flows(&flows, &mut || screen.show(step));
+            // How the backend did is told even where a flow failed.
+            let report = testbed.take_down()?;
+            Ok((outcomes?, report))
+        })
+    }
+
+    /// An arm with a Tor network.
+    fn tor(&mut self, arm: &Arm, options: &TorArm, run: usize, seed: u64, step: &str) -> Result<()> {
+        let network =
+            self.plan.tor.as_ref().ok_or_else(|| Error::Options("the plan has no network".into()))?;
+        let arm_run = ArmRun { tor: network.as_ref(), arm: options, run, seed };
+        let sampled = self.on_time(arm, step, &mut |backend, screen| {
+            arm_run.measure(backend, &mut |what| screen.show(&format!("{step}: {what}")))
+        })?;
+        self.add(arm, run, sampled);
+        Ok(())
+    }
+
+    /// Measures an arm of a run, from nothing to nothing: once more under its seed where the backend was late, which has
+    /// nothing to do with what was measured, and there is time. What was measured then is left out, and that is reported.
+    fn on_time<T>(&mut self, arm: &Arm, step: &str, measure: Measure<'_, T>) -> Result<T> {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            interrupt::check()?;
+            let begun = Instant::now();
+            self.screen.show(step);
+            let (measured, report) = measure(self.backend, &mut self.screen)?;
+            let is_again =
+                report.is_late && attempt < ATTEMPTS && Instant::now() + begun.elapsed() <= self.end;
+            if !is_again {
+                self.of_run.note(&arm.name, report, step);
+                return Ok(measured);
+            }
+            self.of_run.repeated.extend(report.reasons.iter().map(|reason| format!("{step}: {reason}")));
+        }
+    }
+}
+
+/// Something that is measured on a backend, and how well that did.
+type Measure<'a, T> = &'a mut dyn FnMut(&mut dyn Backend, &mut Screen) -> Result<(T, BackendReport)>;
+
+/// What is said of an experiment before it began.
+fn described(options: &RunOptions, plan: &Plan, backend: &str, commit: &str) -> Summary {
+    Summary {
+        plan: plan.name.clone(),
+        set: options.loaded.set.clone(),
+        arms: plan.arms.iter().map(|arm| arm.as_ref().name.clone()).collect(),
+        phases: options.phases.clone(),
+        backend: backend.to_owned(),
+        commit: commit.to_owned(),
+        command: options.command.clone(),
+        conditions: Conditions::now(),
+        ..Summary::default()
+    }
+}
+
+/// How many runs there are to be, and the seed of the first.
+fn runs_and_seed(options: &RunOptions, plan: &Plan) -> Result<(usize, u64)> {
+    let runs = options.runs.unwrap_or(plan.runs);
+    let seed = options.seed.unwrap_or(plan.seed);
+    match (1..=RUNS_MAX).contains(&runs) && seed.checked_add(runs as u64).is_some() {
+        true => Ok((runs, seed)),
+        false => Err(Error::Options(format!(
+            "{runs} runs from seed {seed} on are not possible; there are 1 to {RUNS_MAX}"
+        ))),
+    }
+}
+
+/// Makes the output directory and refuses one that holds results.
+fn prepare(out: &Path) -> Result<()> {
+    fs::create_dir_all(out).map_err(Error::io(format!("making {}", out.display())))?;
+    if out.join("summary.json").exists() {
+        let out = out.display();
+        return Err(Error::Options(format!("{out} holds the results of a run; choose another directory")));
+    }
+    Ok(())
+}
+
+/// Writes results down.
+fn write(out: &Path, loaded: &Loaded, results: &Results<'_>) -> Result<()> {
+    write_whole(&out.join("plan.toml"), loaded.text.as_bytes())?;
+    write_json(&out.join("samples.json"), results.samples, false)?;
+    write_json(&out.join("summary.json"), results.summary, true)
+}
+
+/// The time for so many runs of the arms that were chosen of a plan. Its budget is for the usual arms and number of runs, and
+/// more get more in proportion.
+fn budget(plan: &Plan, chosen: &Plan, runs: usize) -> Result<Duration> {
+    let usual = estimate(&plan.with_arms(&[])?).as_secs_f64() * plan.runs as f64;
+    let wanted = estimate(chosen).as_secs_f64() * runs as f64;
+    Ok(plan.budget.mul_f64((wanted / usual.max(1.0)).max(1.0)))
+}

@@ -1,0 +1,54 @@
+//! What is said about runs besides their samples.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::backend::BackendReport;
+use crate::results::Summary;
+
+/// What is said about runs besides their samples.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Remarks {
+    pub(super) reasons: Vec<String>,
+    pub(super) repeated: Vec<String>,
+    pub(super) noise: BTreeMap<String, BTreeMap<String, f64>>,
+    pub(super) settings: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Remarks {
+    /// Those of results that are there.
+    pub(super) fn of(summary: &Summary) -> Remarks {
+        Remarks {
+            reasons: summary.reasons.clone(),
+            repeated: summary.repeated.clone(),
+            noise: summary.backend_noise.clone(),
+            settings: summary.settings.clone(),
+        }
+    }
+
+    /// Adds how well the backend did for an arm.
+    pub(super) fn note(&mut self, arm: &str, report: BackendReport, step: &str) {
+        self.reasons.extend(report.reasons.iter().map(|reason| format!("{step}: {reason}")));
+        self.settings.entry(arm.to_owned()).or_default().extend(report.settings);
+        self.add_noise(arm, report.noise);
+    }
+
+    /// Noise is told by its worst.
+    pub(super) fn add_noise(&mut self, arm: &str, noise: BTreeMap<String, f64>) {
+        let worst = self.noise.entry(arm.to_owned()).or_default();
+        for (name, value) in noise {
+            let slot = worst.entry(name).or_insert(value);
+            *slot = slot.max(value);
+        }
+    }
+
+    pub(super) fn add(&mut self, other: Remarks) {
+        self.reasons.extend(other.reasons);
+        self.repeated.extend(other.repeated);
+        for (arm, noise) in other.noise {
+            self.add_noise(&arm, noise);
+        }
+        for (arm, settings) in other.settings {
+            self.settings.entry(arm).or_default().extend(settings);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Runs that are added to results.
+
+use super::*;
+use crate::machine::conditions::Conditions;
+use crate::machine::files::write_json;
+
+#[test]
+fn runs_are_added_to_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut backend = MadeUp { fails_after: Some(5), ..MadeUp::default() };
+    run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
+    let mut backend = MadeUp::default();
+    let more = RunOptions { resume: true, runs: Some(3), ..options(small(&[]).unwrap(), dir.path()) };
+    let summary = run_with(&more, &mut backend).unwrap();
+    assert!(summary.valid, "{:?}", summary.reasons);
+    assert_eq!((&*summary.seeds, summary.runs_wanted), (&[7, 8, 9][..], 3));
+    assert_eq!(backend.started.iter().map(|(_, seed)| *seed).collect::<Vec<_>>(), [8, 8, 8, 9, 9, 9]);
+    assert_eq!(sent_probes(&summary), 6000);
+    // As many as wanted are there already, and other values make another experiment.
+    let again = run_with(&more, &mut backend).unwrap();
+    assert_eq!((backend.started.len(), again.figures), (6, summary.figures));
+    let other = RunOptions { loaded: small(&[("\"2000\"", "\"1000\"")]).unwrap(), ..more };
+    let refused = run_with(&other, &mut backend).unwrap_err().to_string();
+    assert!(refused.contains("the plan or its values"), "{refused}");
+}
+
+#[test]
+fn what_was_said_about_a_run_that_was_thrown_away_goes_with_it() {
+    // Runs are interrupted in their last arm: the second one, and then the first one.
+    for (late, fails_after, kept) in [([3, 4], 6, 1), ([0, 1], 3, 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut backend = MadeUp { fails_after: Some(fails_after), late: late.into(), ..MadeUp::default() };
+        run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
+        let summary = Summary::read(dir.path()).unwrap();
+        assert_eq!(summary.seeds.len(), kept);
+        // Of the first run half is reported, and what is said about it.
+        assert_eq!((summary.reasons.len(), summary.repeated.len()), (2 - kept, 1 - kept), "{summary:?}");
+        let more = RunOptions { resume: true, ..options(small(&[]).unwrap(), dir.path()) };
+        let summary = run_with(&more, &mut MadeUp::default()).unwrap();
+        assert_eq!((summary.valid, summary.repeated.len(), &*summary.seeds), (true, 0, &[7, 8][..]));
+    }
+}
+
+#[test]
+fn only_results_of_the_same_program_and_machine_are_added_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = options(small(&[("runs = 2", "runs = 1")]).unwrap(), dir.path());
+    let more = RunOptions { resume: true, ..first.clone() };
+    let mut backend = MadeUp::default();
+    let mut resumed = |commit: &str| {
+        experiment::run_with(&more, &mut backend, commit, &mut |_| Ok(())).map_err(|error| error.to_string())
+    };
+    run_with(&first, &mut MadeUp::default()).unwrap();
+    assert!(resumed("4567cdef").unwrap_err().contains("the commit of the results"));
+    assert!(resumed("0123abcd").is_ok());
+
+    let file = dir.path().join("summary.json");
+    let summary = Summary::read(dir.path()).unwrap();
+    let Conditions { kernel, .. } = summary.conditions.clone();
+    let conditions = Conditions { kernel: format!("{kernel}-other"), ..summary.conditions.clone() };
+    write_json(&file, &Summary { conditions, ..summary.clone() }, true).unwrap();
+    assert!(resumed("0123abcd").unwrap_err().contains("the machine, its kernel"));
+    // The same mark may stand for other changes.
+    let commit = "0123abcd-dirty";
+    write_json(&file, &Summary { commit: commit.to_owned(), ..summary }, true).unwrap();
+    let refused = resumed(commit).unwrap_err();
+    assert!(refused.contains("not committed") && refused.lines().count() == 1, "{refused}");
+}

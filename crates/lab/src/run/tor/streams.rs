@@ -1,0 +1,495 @@
+//! From what clients told to the figures of a phase.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::backend::Log;
+use crate::figures::{Labels, mean, quantile};
+use crate::plan::Traffic;
+use crate::run::sampled::Sampled;
+use crate::traffic::Event;
+
+/// The time in which things count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    pub(super) opens: Duration,
+    pub(super) closes: Duration,
+}
+
+impl Window {
+    /// Whether something counts that was told then and had begun so much earlier.
+    fn counts(self, told: Duration, lasted_s: f64) -> bool {
+        let lasted = Duration::try_from_secs_f64(lasted_s).unwrap_or_default();
+        told.checked_sub(lasted).is_some_and(|begun| self.opens <= begun && begun < self.closes)
+    }
+
+    /// Whether the greater part of a second lies inside, which ended then and of which so much is told.
+    fn has_second(self, told: Duration, length_s: f64) -> bool {
+        self.share_s(told, length_s) >= 0.5
+    }
+
+    /// How long it is open, in seconds.
+    pub(super) fn length_s(self) -> f64 {
+        (self.closes - self.opens).as_secs_f64()
+    }
+
+    /// How much of a time that ended then and had lasted so long lies inside, in seconds.
+    fn share_s(self, ended: Duration, lasted_s: f64) -> f64 {
+        let lasted = Duration::try_from_secs_f64(lasted_s).unwrap_or_default();
+        let begun = ended.saturating_sub(lasted).max(self.opens);
+        ended.min(self.closes).saturating_sub(begun).as_secs_f64()
+    }
+}
+
+/// One circuit of a client, or one connection of a flow, and what was told of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Member<'a> {
+    pub(super) name: &'a str,
+    pub(super) labels: &'a Labels,
+    pub(super) program: &'a Traffic,
+    pub(super) log: &'a Log,
+    /// What the delays of its path's wires add up to, there and back.
+    pub(super) round_trip_ms: f64,
+}
+
+/// Clients with the same labels.
+#[derive(Debug)]
+pub(super) struct Group<'a> {
+    labels: &'a Labels,
+    members: Vec<Member<'a>>,
+}
+
+/// Puts clients with the same labels together.
+pub(super) fn groups<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Group<'a>> {
+    let mut groups: BTreeMap<&Labels, Vec<Member<'a>>> = BTreeMap::new();
+    for member in members {
+        groups.entry(member.labels).or_default().push(member);
+    }
+    groups.into_iter().map(|(labels, members)| Group { labels, members }).collect()
+}
+
+impl Group<'_> {
+    /// The figures of a phase, and what is wrong with them where nothing may fail.
+    pub(super) fn figures(&self, window: Window) -> (Vec<Sampled>, Vec<String>) {
+        let mut figures = Figures::default();
+        let mut seconds: Vec<Vec<f64>> = Vec::new();
+        let mut silent = BTreeSet::new();
+        let mut lost: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut received_kb = 0.0;
+        for Member { name, program, log, round_trip_ms, .. } in &self.members {
+            // None begins after the end, but one that hangs fails minutes later.
+            let fetches = matches!(program, Traffic::Fetch { .. });
+            let mut streamed = Vec::new();
+            let mut failures = 0.0;
+            let mut got = false;
+            for (told, event) in log.iter() {
+                match *event {
+                    Event::Second { throughput_kb_s, length_s, .. } if window.has_second(*told, length_s) => {
+                        got |= throughput_kb_s > 0.0;
+                        streamed.push(throughput_kb_s);
+                    }
+                    Event::Failure { .. } if window.opens <= *told && (fetches || *told < window.closes) => {
+                        failures += 1.0;
+                    }
+                    Event::EchoLost { age_ms, .. } if window.counts(*told, age_ms / 1e3) => {
+                        failures += 1.0;
+                        figures.add_echo(window, *told, age_ms, *round_trip_ms);
+                    }
+                    ref event => got |= figures.add(window, *told, event, *round_trip_ms),
+                }
+            }
+            received_kb += self::received_kb(log, window);
+            figures.push("failures", "1", failures);
+            if program.streams() {
+                seconds.push(streamed);
+            }
+            if !got && !program.stalls() {
+                silent.insert(*name);
+            }
+            *lost.entry(name).or_default() += echoes_gone(log, window);
+        }
+        figures.add_streams(&seconds);
+        if received_kb > 0.0 {
+            figures.push("received_kb_s", "KB/s", received_kb / window.length_s());
+        }
+        figures.add_quantiles();
+        let lost = lost.into_iter().filter(|(_, count)| *count > 0);
+        let faults = silent.into_iter().map(|name| format!("{name} got nothing"));
+        let faults =
+            faults.chain(lost.map(|(name, count)| format!("echoes of {name} never came back: {count}")));
+        (figures.into_samples(self.labels), faults.collect())
+    }
+}
+
+/// How many echoes will not come back. Of those that were waited for until after the end, some may be under way still: they are
+/// not older than others were that came back.
+fn echoes_gone(log: &Log, window: Window) -> usize {
+    let came = log.iter().filter_map(|(_, event)| match event {
+        Event::Echo { echo_ms, .. } => Some(*echo_ms),
+        _ => None,
+    });
+    let slowest_ms = came.fold(0.0, f64::max);
+    let is_gone = |(told, event): &&(Duration, Event)| match *event {
+        Event::EchoLost { age_ms, .. } => {
+            window.counts(*told, age_ms / 1e3) && (*told < window.closes || age_ms > slowest_ms)
+        }
+        _ => false,
+    };
+    log.iter().filter(is_gone).count()
+}
+
+/// What one circuit or connection received while the window was open, in 1000 bytes. A download counts as if it had come
+/// evenly from its first byte on.
+pub(super) fn received_kb(log: &Log, window: Window) -> f64 {
+    let of = |(told, event): &(Duration, Event)| match *event {
+        Event::Second { throughput_kb_s, length_s, .. } => throughput_kb_s * window.share_s(*told, length_s),
+        Event::Fetch { bytes, first_byte_ms, download_s, .. } => {
+            let came_s = (download_s - first_byte_ms / 1e3).max(1e-6);
+            bytes as f64 / 1e3 * window.share_s(*told, came_s) / came_s
+        }
+        _ => 0.0,
+    };
+    log.iter().map(of).sum()
+}
+
+/// How evenly the streams of a phase share what they get: Jain's index of the means of all streams, and for each group
+/// of clients with streams its share over the share of its number.
+pub(super) fn fairness(groups: &[Group<'_>], window: Window) -> Vec<Sampled> {
+    let of = |group: &Group<'_>| -> Vec<f64> {
+        let streams = group.members.iter().filter(|member| member.program.streams());
+        streams.map(|member| received_kb(member.log, window)).collect()
+    };
+    let rates: Vec<Vec<f64>> = groups.iter().map(of).collect();
+    let all = rates.concat();
+    let Some(fair) = mean(&all).filter(|fair| *fair > 0.0) else { return Vec::new() };
+    let squares: f64 = all.iter().map(|rate| rate * rate).sum();
+    let one = |name: &str, labels: &Labels, value| Sampled {
+        name: name.to_owned(),
+        labels: labels.clone(),
+        unit: "1",
+        values: vec![value],
+    };
+    let shares = groups.iter().zip(&rates).filter_map(|(group, rates)| Some((group.labels, mean(rates)?)));
+    let mut samples: Vec<Sampled> =
+        shares.map(|(labels, mean)| one("fair_share", labels, mean / fair)).collect();
+    samples.push(one("jain", &Labels::new(), fair * fair * all.len() as f64 / squares));
+    samples
+}
+
+/// What becomes samples of a phase.
+#[derive(Default)]
+struct Figures {
+    /// Samples by the name of their figure, each with its unit.
+    by_name: BTreeMap<&'static str, (&'static str, Vec<f64>)>,
+    /// How many came back.
+    echoes: usize,
+    echo_excesses_ms: Vec<f64>,
+    first_byte_excesses_ms: Vec<f64>,
+    /// By the second of the window in which they began.
+    echoes_by_second: BTreeMap<u64, Vec<f64>>,
+}
+
+impl Figures {
+    fn push(&mut self, name: &'static str, unit: &'static str, value: f64) {
+        self.by_name.entry(name).or_insert((unit, Vec::new())).1.push(value);
+    }
+
+    /// Takes a probe or a download, and says whether it counts.
+    fn add(&mut self, window: Window, told: Duration, event: &Event, round_trip_ms: f64) -> bool {
+        match *event {
+            Event::Probe { open_ms, latency_ms, echo_ms, .. }
+                if window.counts(told, (open_ms + echo_ms) / 1e3) =>
+            {
+                self.push("open_ms", "ms", open_ms);
+                self.push("latency_ms", "ms", latency_ms);
+                self.echoes += 1;
+                self.add_echo(window, told, echo_ms, round_trip_ms);
+                true
+            }
+            Event::Echo { echo_ms, .. } if window.counts(told, echo_ms / 1e3) => {
+                self.echoes += 1;
+                self.add_echo(window, told, echo_ms, round_trip_ms);
+                true
+            }
+            Event::Fetch { bytes, open_ms, first_byte_ms, download_s, .. }
+                if window.counts(told, download_s) =>
+            {
+                self.push("open_ms", "ms", open_ms);
+                self.push("first_byte_ms", "ms", first_byte_ms);
+                // The stream is one round trip, and the request another.
+                self.add_overhead(first_byte_ms, 2.0 * round_trip_ms);
+                self.first_byte_excesses_ms.push(first_byte_ms - 2.0 * round_trip_ms);
+                self.push("download_s", "s", download_s);
+                self.push("download_kb_s", "KB/s", bytes as f64 / 1e3 / download_s);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the time of an echo, or the least that it can have been of one that did not come back.
+    fn add_echo(&mut self, window: Window, told: Duration, echo_ms: f64, round_trip_ms: f64) {
+        self.push("echo_ms", "ms", echo_ms);
+        self.add_overhead(echo_ms, round_trip_ms);
+        self.echo_excesses_ms.push(echo_ms - round_trip_ms);
+        let begun = told - Duration::from_secs_f64(echo_ms / 1e3);
+        self.echoes_by_second.entry((begun - window.opens).as_secs()).or_default().push(echo_ms);
+    }
+
+    /// Makes of the whole phase what is one sample of it.
+    fn add_quantiles(&mut self) {
+        let seconds = std::mem::take(&mut self.echoes_by_second);
+        for second in seconds.values().filter_map(|second| mean(second)) {
+            self.push("echo_second_ms", "ms", second);
+        }
+        for (from, q, to) in [("echo_ms", 0.9, "echo_p90_ms"), ("first_byte_ms", 0.5, "first_byte_p50_ms")] {
+            let samples = self.by_name.get(from).map(|(_, samples)| samples.clone());
+            self.push_quantile(samples.unwrap_or_default(), q, to);
+        }
+        let echoes = std::mem::take(&mut self.echo_excesses_ms);
+        if self.echoes > 0 {
+            self.push("echoes", "1", self.echoes as f64);
+        }
+        self.push_quantile(echoes, 0.9, "echo_excess_p90_ms");
+        let first_bytes = std::mem::take(&mut self.first_byte_excesses_ms);
+        self.push_quantile(first_bytes, 0.5, "first_byte_excess_ms");
+    }
+
+    fn push_quantile(&mut self, mut samples: Vec<f64>, q: f64, name: &'static str) {
+        samples.sort_by(f64::total_cmp);
+        if let Some(value) = quantile(&samples, q) {
+            self.push(name, "ms", value);
+        }
+    }
+
+    fn add_overhead(&mut self, total_ms: f64, least_ms: f64) {
+        self.push("overhead_ms", "ms", total_ms - least_ms);
+        self.push("overhead_pct", "%", 100.0 * (1.0 - least_ms / total_ms));
+    }
+
+    /// Takes the seconds of each stream.
+    fn add_streams(&mut self, streams: &[Vec<f64>]) {
+        let Some(shortest) = streams.iter().map(Vec::len).min() else { return };
+        for second in 0..shortest {
+            let sum = streams.iter().map(|stream| stream[second]).sum();
+            self.push("throughput_kb_s", "KB/s", sum);
+        }
+        let means: Vec<f64> = streams.iter().filter_map(|stream| mean(stream)).collect();
+        for circuit in &means {
+            self.push("circuit_throughput_kb_s", "KB/s", *circuit);
+        }
+        if let Some(slowest) = means.into_iter().reduce(f64::min) {
+            self.push("slowest_throughput_kb_s", "KB/s", slowest);
+        }
+    }
+
+    fn into_samples(self, labels: &Labels) -> Vec<Sampled> {
+        let sampled = |(name, (unit, values)): (&'static str, (&'static str, Vec<f64>))| Sampled {
+            name: name.to_owned(),
+            labels: labels.clone(),
+            unit,
+            values,
+        };
+        self.by_name.into_iter().map(sampled).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::labels;
+    use crate::plan::{Client, Traffic};
+
+    const BULK: Traffic = Traffic::Bulk { limit_kb_s: 0, reads_for: Duration::ZERO };
+
+    fn client(name: &str, program: Traffic) -> Client {
+        let labels = labels([("to", "here")]);
+        Client { name: name.into(), path: Vec::new(), circuits: 1, program, labels }
+    }
+
+    fn members<'a>(clients: &[&'a Client], logs: &'a [Log]) -> Vec<Group<'a>> {
+        let member = |(client, log): (&&'a Client, &'a Log)| {
+            let Client { name, labels, program, .. } = client;
+            Member { name, labels, program, log, round_trip_ms: 0.25 }
+        };
+        groups(clients.iter().zip(logs).map(member))
+    }
+
+    fn figures(clients: &[&Client], logs: &[Log], window: Window) -> (Vec<Sampled>, Vec<String>) {
+        let groups = members(clients, logs);
+        assert_eq!(groups.len(), 1);
+        groups[0].figures(window)
+    }
+
+    fn second(throughput_kb_s: f64) -> Event {
+        part(throughput_kb_s, 1.0)
+    }
+
+    fn part(throughput_kb_s: f64, length_s: f64) -> Event {
+        let (t_s, measured, delay_ms, latency_ms) = (0.0, false, None, None);
+        Event::Second { t_s, length_s, measured, throughput_kb_s, delay_ms, latency_ms }
+    }
+
+    fn values<'a>(samples: &'a [Sampled], name: &str) -> &'a [f64] {
+        let found = samples.iter().find(|sampled| sampled.name == name);
+        found.map_or(&[], |sampled| &sampled.values)
+    }
+
+    #[test]
+    fn streams_are_summed_second_by_second_inside_the_window() {
+        let start = Duration::from_secs(100);
+        let at = |s: f64| start + Duration::from_secs_f64(s);
+        let window = Window { opens: at(10.0), closes: at(12.0) };
+        let log = |offset: f64, rate: f64| -> Log {
+            (1..20).map(|n| (at(f64::from(n) + offset), second(rate * f64::from(n)))).collect()
+        };
+        let (one, two) = (client("one", BULK), client("two", Traffic::Upload {}));
+        let logs = [log(0.1, 1.0), log(-0.3, 100.0)];
+        let (samples, faults) = figures(&[&one, &two], &logs, window);
+        // Of the first stream the seconds that end at 11.1 and 12.1 count, of the other those at 10.7 and 11.7.
+        assert_eq!(values(&samples, "throughput_kb_s"), [1111.0, 1212.0]);
+        assert_eq!(values(&samples, "circuit_throughput_kb_s"), [11.5, 1150.0]);
+        assert_eq!(values(&samples, "slowest_throughput_kb_s"), [11.5]);
+        assert_eq!(values(&samples, "failures"), [0.0, 0.0]);
+        assert_eq!((faults.len(), &samples[0].labels), (0, &one.labels));
+    }
+
+    #[test]
+    fn the_last_part_of_a_second_counts_for_what_it_is() {
+        let start = Duration::from_secs(100);
+        let at = |s: f64| start + Duration::from_secs_f64(s);
+        let window = Window { opens: at(10.0), closes: at(20.0) };
+        let one = client("one", BULK);
+        for rest_s in [0.25, 0.5, 0.75] {
+            let log = (1..=20).map(|n| (at(f64::from(n) - rest_s), second(300.0)));
+            let log: Log = log.chain([(at(20.0), part(300.0, rest_s))]).collect();
+            let (samples, _) = figures(&[&one], &[log], window);
+            assert!((values(&samples, "received_kb_s")[0] - 300.0).abs() < 1e-6, "{rest_s}: {samples:?}");
+            let seconds = values(&samples, "throughput_kb_s");
+            assert!(seconds.len() >= 10 && seconds.iter().all(|kb_s| *kb_s == 300.0), "{seconds:?}");
+        }
+    }
+
+    #[test]
+    fn what_began_outside_the_window_does_not_count() {
+        let start = Duration::from_secs(100);
+        let at = |s: f64| start + Duration::from_secs_f64(s);
+        let window = Window { opens: at(10.0), closes: at(12.0) };
+        let fetch = |first_byte_ms: f64| Event::Fetch {
+            t_s: 0.0,
+            bytes: 2_000_000,
+            open_ms: 1.0,
+            first_byte_ms,
+            download_s: 2.0,
+        };
+        let probe =
+            Event::Probe { t_s: 0.0, measured: true, open_ms: 500.0, latency_ms: 1.0, echo_ms: 500.0 };
+        let failure = Event::Failure { t_s: 0.0, kind: "open: closed".into(), error: String::new() };
+        let web = client("web", Traffic::Fetch { size: [1, 1], pause: [Duration::ZERO; 2] });
+        let log = vec![
+            (at(11.9), fetch(1.0)),
+            (at(12.1), fetch(2.0)),
+            (at(13.9), fetch(3.0)),
+            (at(14.1), fetch(4.0)),
+            (at(10.9), probe.clone()),
+            (at(11.1), probe),
+            (at(11.0), failure.clone()),
+            (at(13.0), failure),
+        ];
+        let logs = [log];
+        let (samples, faults) = figures(&[&web], &logs, window);
+        assert_eq!(values(&samples, "first_byte_ms"), [2.0, 3.0]);
+        assert_eq!(values(&samples, "overhead_ms"), [1.5, 2.5, 499.75]);
+        assert_eq!(values(&samples, "overhead_pct")[0], 75.0);
+        assert_eq!(values(&samples, "download_kb_s"), [1000.0, 1000.0]);
+        assert_eq!((values(&samples, "echo_ms").len(), values(&samples, "failures")), (1, &[2.0][..]));
+        assert!(faults.is_empty());
+        let (samples, faults) = figures(&[&web], &[Log::new()], window);
+        assert_eq!(
+            (values(&samples, "first_byte_ms").len(), faults),
+            (0, vec!["web got nothing".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_download_that_hangs_has_failed() {
+        let start = Duration::from_secs(100);
+        let at = |s: u64| start + Duration::from_secs(s);
+        let window = Window { opens: at(10), closes: at(12) };
+        let failure = Event::Failure { t_s: 0.0, kind: "transfer: timeout".into(), error: String::new() };
+        let failures = |program: Traffic| {
+            let log: Log = vec![(at(12 + 300), failure.clone())];
+            let (samples, _) = figures(&[&client("one", program)], &[log], window);
+            values(&samples, "failures").to_vec()
+        };
+        assert_eq!(failures(Traffic::Fetch { size: [1, 1], pause: [Duration::ZERO; 2] }), [1.0]);
+        // What happens to a stream while downloads are waited for is not the phase's.
+        assert_eq!(failures(BULK), [0.0]);
+    }
+
+    #[test]
+    fn echoes_become_percentiles_and_seconds() {
+        let start = Duration::from_secs(100);
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let window = Window { opens: at(10_000), closes: at(12_000) };
+        let echo = |echo_ms: f64| Event::Echo { t_s: 0.0, echo_ms };
+        let echoing = client("echo", Traffic::Echo { every: Duration::from_millis(20) });
+        let mut log: Log = (0..10).map(|n| (at(10_200 + n), echo(100.0 + n as f64))).collect();
+        log.extend([(at(11_500), echo(200.0)), (at(10_050), echo(100.0))]);
+        let logs = [log];
+        let (samples, faults) = figures(&[&echoing], &logs, window);
+        assert_eq!((values(&samples, "echoes"), faults.len()), (&[11.0][..], 0));
+        assert_eq!(values(&samples, "echo_p90_ms"), [109.0]);
+        assert_eq!(values(&samples, "echo_excess_p90_ms"), [108.75]);
+        assert_eq!(values(&samples, "echo_second_ms"), [104.5, 200.0]);
+        assert_eq!(values(&samples, "failures"), [0.0]);
+    }
+
+    #[test]
+    fn echoes_that_never_came_back_have_been_long_on_the_way() {
+        let start = Duration::from_secs(100);
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let window = Window { opens: at(10_000), closes: at(12_000) };
+        let lost =
+            |left: u64, told: u64| (at(told), Event::EchoLost { t_s: 0.0, age_ms: (told - left) as f64 });
+        let came =
+            |left: u64, echo_ms: u64| (at(left + echo_ms), Event::Echo { t_s: 0.0, echo_ms: echo_ms as f64 });
+        let echoing = client("echo", Traffic::Echo { every: Duration::from_millis(20) });
+        let mut log: Log = (0..10).map(|n| came(10_000 + 20 * n, 100)).collect();
+        log.extend((10..100).map(|n| lost(10_000 + 20 * n, 17_000)));
+        let (samples, faults) = figures(&[&echoing], &[log], window);
+        // The oldest had been on the way for 6.8 s.
+        assert!(values(&samples, "echo_p90_ms")[0] > 6000.0, "{samples:?}");
+        assert!(values(&samples, "echo_excess_p90_ms")[0] > 6000.0);
+        assert_eq!((values(&samples, "echoes"), values(&samples, "failures")), (&[10.0][..], &[90.0][..]));
+        assert_eq!(faults, ["echoes of echo never came back: 90"]);
+
+        // Where echoes take six seconds, the last are under way still. A stream that breaks brings nothing more.
+        let slow = vec![came(10_900, 6100), lost(11_000, 17_000)];
+        assert_eq!(figures(&[&echoing], &[slow], window).1, Vec::<String>::new());
+        let broken = vec![came(10_000, 500), lost(11_400, 11_500), lost(9000, 11_500)];
+        assert_eq!(figures(&[&echoing], &[broken], window).1, ["echoes of echo never came back: 1"]);
+    }
+
+    #[test]
+    fn fairness_is_over_streams_and_by_group() {
+        let start = Duration::from_secs(100);
+        let at = |s: f64| start + Duration::from_secs_f64(s);
+        let window = Window { opens: at(10.0), closes: at(12.0) };
+        let log = |rate: f64| -> Log { (1..15).map(|n| (at(f64::from(n)), second(rate))).collect() };
+        let (mut one, other) = (client("one", BULK), client("other", BULK));
+        one.labels = labels([("to", "there")]);
+        let logs = [log(300.0), log(100.0), log(100.0), log(100.0)];
+        let clients = [&one, &other, &other, &other];
+        let groups = members(&clients, &logs);
+        let samples = fairness(&groups, window);
+        let told: Vec<(&str, f64)> = samples.iter().map(|one| (&*one.name, one.values[0])).collect();
+        // Six hundred over four: 360 000 by 4 times 120 000.
+        assert_eq!(told, [("fair_share", 100.0 / 150.0), ("fair_share", 2.0), ("jain", 0.75)]);
+        assert_eq!(fairness(&members(&[&one], &[Log::new()]), window), []);
+        // Half of a download lies inside.
+        let fetch =
+            Event::Fetch { t_s: 0.0, bytes: 4000, open_ms: 0.0, first_byte_ms: 1000.0, download_s: 3.0 };
+        assert_eq!(received_kb(&vec![(at(13.0), fetch)], window), 2.0);
+    }
+}

@@ -1,0 +1,209 @@
+//! Arms with a network, without any: what is placed on which host, and a phase on a testbed in virtual time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use heddle_netem::{DirectionStats, Step};
+
+use super::*;
+use crate::backend::{Built, Circuit, CircuitOrder, Log, Outcome, Source, SourceId, Testbed, WireFlow};
+use crate::error::Error;
+use crate::figures::labels;
+use crate::machine::usage::Usage;
+use crate::metrics::Metrics;
+use crate::plan::network_tests::{network_of, small};
+use crate::traffic::Event;
+
+#[test]
+fn relays_are_what_the_arm_says_unless_they_say_it_themselves() {
+    let loaded = small(("small", "small")).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let placed = programs(tor, arm);
+    let relays = placed.iter().filter_map(|placed| match &placed.role {
+        Role::Relay { program, exit, torrc } => Some((&*placed.host, *program, *exit, torrc.join("; "))),
+        _ => None,
+    });
+    let (stock, heddle) = (Program::Stock, Program::Heddle);
+    let ours = "HeddleTransports tls; HeddleTCPNoDelay 0; Log debug stdout".to_owned();
+    let expected = [
+        ("guard", heddle, false, ours.clone()),
+        ("middle", stock, false, "Log debug stdout; RelayBandwidthRate 128 KBytes".to_owned()),
+        ("exit", heddle, true, ours),
+    ];
+    assert_eq!(relays.collect::<Vec<_>>(), expected);
+    let hosts = |is: &dyn Fn(&Role) -> bool| -> Vec<&str> {
+        placed.iter().filter(|placed| is(&placed.role)).map(|placed| &*placed.host).collect()
+    };
+    assert_eq!(hosts(&|role| matches!(role, Role::OnionProxy { .. })), ["web", "up"]);
+    assert_eq!(hosts(&|role| matches!(role, Role::Authorities { .. })), ["authorities"]);
+    assert_eq!(hosts(&|role| *role == Role::Server(Reached::FromItsHost)), ["exit"]);
+}
+
+#[test]
+fn figures_that_a_phase_names_are_kept_under_the_new_name() {
+    let figures = "duration = \"5 s\"\nlabels = { part = \"a\" }\nfigures = { open_ms = \"opening_ms\" }";
+    let loaded = small(("duration = \"5 s\"", figures)).unwrap();
+    let (tor, _) = network_of(&loaded.plan);
+    let web = labels([("client", "web")]);
+    let sampled = |name: &str| Sampled::one(name, "ms", 1.0).with(web.clone());
+    let kept = phase::keep(tor.phases[0].as_ref(), vec![sampled("open_ms"), sampled("echo_ms")]);
+    let labels = labels([("client", "web"), ("part", "a")]);
+    assert_eq!(kept, [Sampled::one("opening_ms", "ms", 1.0).with(labels)]);
+}
+
+/// A network in which an upload brings 100 KB in each second, a page comes within half of one every second, and nothing
+/// takes any real time.
+#[derive(Default)]
+struct Virtual {
+    now: Duration,
+    circuits: Vec<bool>,
+    sources: Vec<(Source, Duration)>,
+    actions: Vec<String>,
+}
+
+impl Virtual {
+    fn told(&self, id: SourceId) -> Log {
+        let (source, begun) = &self.sources[id.0];
+        let seconds = (self.now - *begun).as_secs();
+        let event = |second: u64| {
+            let then = *begun + Duration::from_secs(second);
+            let event = match source.traffic.streams() {
+                true => Event::Second {
+                    t_s: second as f64,
+                    length_s: 1.0,
+                    measured: true,
+                    throughput_kb_s: 100.0,
+                    delay_ms: None,
+                    latency_ms: None,
+                },
+                false => Event::Fetch {
+                    t_s: second as f64,
+                    bytes: 50_000,
+                    open_ms: 210.0,
+                    first_byte_ms: 420.0,
+                    download_s: 0.5,
+                },
+            };
+            (then, event)
+        };
+        (1..=seconds).map(event).collect()
+    }
+}
+
+impl Testbed for Virtual {
+    fn now(&self) -> Duration {
+        self.now
+    }
+
+    fn pass_until(&mut self, then: Duration, on_wait: &mut dyn FnMut()) -> Result<()> {
+        on_wait();
+        self.now = self.now.max(then);
+        Ok(())
+    }
+
+    fn change_wire(&mut self, from: &str, to: &str, step: &Step) -> Result<()> {
+        self.actions.push(format!("{} s: {from} to {to} is down: {:?}", self.now.as_secs(), step.down));
+        Ok(())
+    }
+
+    fn let_attack(&mut self, _on: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn build_circuits(&mut self, wanted: &[CircuitOrder<'_>]) -> Result<Vec<Built>> {
+        self.now += Duration::from_millis(300);
+        let build = |order: &CircuitOrder<'_>| {
+            self.actions.push(format!("{} over {}", order.proxy, order.path.join(", ")));
+            self.circuits.push(true);
+            Built { circuit: Circuit(self.circuits.len() - 1), took: Duration::from_millis(300) }
+        };
+        Ok(wanted.iter().map(build).collect())
+    }
+
+    fn is_open(&mut self, circuit: Circuit) -> Result<bool> {
+        Ok(self.circuits[circuit.0])
+    }
+
+    fn close_circuits(&mut self, circuits: &[Circuit]) -> Result<()> {
+        circuits.iter().for_each(|circuit| self.circuits[circuit.0] = false);
+        Ok(())
+    }
+
+    fn start(&mut self, sources: Vec<Source>) -> Result<Vec<SourceId>> {
+        let start = |source: Source| {
+            self.actions.push(format!("{} starts {}", source.host, source.label));
+            self.sources.push((source, self.now));
+            SourceId(self.sources.len() - 1)
+        };
+        Ok(sources.into_iter().map(start).collect())
+    }
+
+    fn wait_until_steady(&mut self, sources: &[SourceId]) -> Result<()> {
+        self.now += Duration::from_secs(2 * sources.len() as u64);
+        Ok(())
+    }
+
+    fn stop(&mut self, sources: &[SourceId]) -> Result<Vec<Log>> {
+        self.actions.push(format!("{} s: {} stop", self.now.as_secs(), sources.len()));
+        Ok(sources.iter().map(|source| self.told(*source)).collect())
+    }
+
+    fn run_flows(&mut self, _flows: &[WireFlow<'_>], _on_wait: &mut dyn FnMut()) -> Result<Vec<Outcome>> {
+        Err(Error::Options("there are no single wires here".into()))
+    }
+
+    fn wire(&mut self, _from: &str, _to: &str) -> Result<DirectionStats> {
+        Ok(DirectionStats { bytes_out: 1_000_000 * self.now.as_secs(), ..DirectionStats::default() })
+    }
+
+    fn usage(&mut self, _relay: &str) -> Result<Usage> {
+        Ok(Usage { cpu_s: self.now.as_secs_f64() / 10.0, rss_bytes: 30_000_000 })
+    }
+
+    fn metrics(&mut self, _relay: &str) -> Result<Option<Metrics>> {
+        Ok(None)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn take_down(self: Box<Self>) -> Result<BackendReport> {
+        Ok(BackendReport::default())
+    }
+}
+
+#[test]
+fn a_phase_is_played_in_any_kind_of_time() {
+    let change =
+        "duration = \"4 s\"\nchanges = [{ after = \"1 s\", wires = { path = { there = { down = true } } } }]";
+    let loaded = small(("duration = \"5 s\"", change)).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let mut testbed = Virtual::default();
+    let phase = tor.phases[0].as_ref();
+    let run = phase::PhaseRun { tor, arm, phase, seed: 7 };
+    let measured = run.measure(&mut testbed, &mut |_| ()).unwrap();
+    assert_eq!(measured.faults, [""; 0]);
+    // The stream is steady after two seconds; then the window opens, and a second later the wires go down.
+    let mut lines = testbed.actions.iter().map(String::as_str).filter(|line| !line.contains(" is down: "));
+    let path = "guard, middle, exit";
+    assert_eq!(lines.next(), Some(&*format!("web over {path}")));
+    assert_eq!(lines.next(), Some(&*format!("up over {path}")));
+    let rest: Vec<&str> = lines.collect();
+    assert_eq!(rest, ["up starts all up", "web starts all web", "6 s: 1 stop", "6 s: 1 stop"]);
+    let down: BTreeSet<&str> =
+        testbed.actions.iter().filter(|line| line.contains("Some(true)")).map(|line| &line[..4]).collect();
+    assert_eq!(down, BTreeSet::from(["3 s:"]));
+    assert!(testbed.circuits.iter().all(|open| !open));
+    let values = |name: &str| -> Vec<f64> {
+        let found = measured.samples.iter().filter(|sampled| sampled.name == name);
+        found.flat_map(|sampled| sampled.values.clone()).collect()
+    };
+    assert_eq!(values("throughput_kb_s"), [100.0; 4]);
+    assert_eq!(values("first_byte_ms"), [420.0; 4]);
+    assert_eq!(values("circuit_ms"), [300.0; 2]);
+    assert_eq!(values("circuits_left_pct"), [100.0]);
+    assert!(values("relay_cpu_s").iter().all(|cpu_s| (cpu_s - 0.4).abs() < 1e-9));
+    // Four wires of the group's two directions carried 1 MB a second.
+    assert_eq!(values("wire_mb"), [8.0; 2]);
+}
