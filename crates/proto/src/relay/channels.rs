@@ -3,9 +3,11 @@
 //! When two channels join the same two relays, both sides retire the same one: it takes no new circuits and is closed
 //! when its last circuit left.
 
+use super::admission::Party;
 use super::core::Core;
 use super::link::{ChannelLink, Link, LinkKey, LinkKind};
 use super::message::Event;
+use super::relays::Relays;
 use super::scheduler::LinkScheduler;
 use super::stats::CHANNELS;
 use crate::channel::{Opened, Role};
@@ -14,6 +16,7 @@ use crate::node::SocketId;
 use crate::time::{Duration, Instant};
 use core::net::SocketAddr;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A channel without circuits is closed after this time, and a random part of as much again
 /// (stock Tor: 180 s, and 900 s for relays that pad).
@@ -71,7 +74,37 @@ impl Core {
 
     /// A link without lanes, served as the operator chose.
     pub fn insert_link(&mut self, kind: LinkKind, hash_seed: u64) -> LinkKey {
-        self.links.insert(Link::new(kind, LinkScheduler::new(self.config.scheduler), hash_seed))
+        let party = self.party_of(&kind);
+        self.links.insert(Link::new(kind, party, LinkScheduler::new(self.config.scheduler), hash_seed))
+    }
+
+    fn party_of(&self, kind: &LinkKind) -> Party {
+        let (peer, addr) = match kind {
+            LinkKind::Channel(channel) => (channel.peer, channel.addr.ip()),
+            LinkKind::Flows(flows) => (Some(flows.peer), flows.addr.ip()),
+            LinkKind::Shard(_) => return Party::Relay(self.config.ids.rsa),
+        };
+        match peer.filter(|peer| self.listed.contains(peer)) {
+            Some(peer) => Party::Relay(peer.rsa),
+            None => Party::at(addr, false),
+        }
+    }
+
+    /// The relays of the consensus are others now, and with them who counts as one.
+    pub fn set_listed(&mut self, listed: Arc<Relays>) {
+        self.listed = listed;
+        let parties: Vec<_> = self.links.iter().map(|(key, link)| (key, self.party_of(&link.kind))).collect();
+        for (key, party) in parties {
+            self.links[key].party = party;
+        }
+        for (key, circuit) in &mut self.circuits {
+            // Those of other shards, and our own, stay what they were.
+            let link = self.links.get(circuit.prev.link).filter(|link| link.role().is_some());
+            if let Some(link) = link.filter(|link| link.party != circuit.party) {
+                self.admission.circuit_moves(key, link.party);
+                circuit.party = link.party;
+            }
+        }
     }
 
     /// A channel's handshake is over.
@@ -87,6 +120,7 @@ impl Core {
         channel.canonical = opened.peer_addrs.contains(&channel.addr.ip());
         let (socket, role, addr) = (channel.socket, channel.role, channel.addr);
         let Some(peer) = opened.peer else { return };
+        self.links[link_key].party = self.party_of(&self.links[link_key].kind);
         self.channels.insert(peer.rsa, link_key);
         self.meter.transports[CHANNELS].links_opened += 1;
         self.announce(peer.rsa, true);

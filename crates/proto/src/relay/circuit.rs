@@ -19,6 +19,7 @@
 //! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard
 //! to a channel of this one: it has no layer, begins in 3 and never goes back.
 
+use super::admission::Party;
 use super::end::End;
 use super::link::LinkKey;
 use super::message::Wanted;
@@ -131,6 +132,8 @@ pub(super) enum State {
 }
 
 pub(super) struct Circuit {
+    /// Through whom it came.
+    pub party: Party,
     pub prev: Lane,
     pub next: Next,
     pub state: State,
@@ -149,8 +152,9 @@ pub(super) struct Circuit {
 
 impl Circuit {
     /// A circuit that only moves cells.
-    pub fn transit(prev: Lane, wanted: Box<Wanted>) -> Self {
+    pub fn transit(party: Party, prev: Lane, wanted: Box<Wanted>) -> Self {
         Circuit {
+            party,
             prev,
             next: Next::Waiting(wanted),
             state: State::Open,

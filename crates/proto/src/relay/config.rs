@@ -40,7 +40,8 @@ pub struct RelayConfig {
     pub limits: Limits,
 }
 
-/// Bounds on what strangers can make a shard hold.
+/// Bounds on what strangers can make a shard hold. Of most, a quarter is reserved for relays of the consensus, and each
+/// neighbour has a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Circuits of one shard. Above it, CREATE2 is answered by DESTROY (`RESOURCELIMIT`).
@@ -51,6 +52,8 @@ pub struct Limits {
     pub channels: usize,
     /// Onionskins that wait for a worker or are with one.
     pub onionskins: usize,
+    /// Onionskins that are with workers at once. Few, since who comes next is chosen before; enough to keep all workers busy.
+    pub onionskins_at_work: usize,
     /// Streams of one circuit.
     pub streams_per_circuit: usize,
     /// Streams of one shard, which bounds sockets and questions to the resolver.
@@ -67,6 +70,7 @@ impl Default for Limits {
             circuits_per_channel: 50_000,
             channels: 16_000,
             onionskins: 1_000,
+            onionskins_at_work: 32,
             streams_per_circuit: 1_000,
             streams: 20_000,
             questions: 8_192,

@@ -5,12 +5,14 @@
 //! [`Core::on_cell`]; later it takes cells with [`Core::pop`] and gives them to the channel. So a
 //! cell that a channel lends can be worked on while everything else is at hand.
 
+use super::admission::Admission;
 use super::channels::Channels;
 use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::config::RelayConfig;
 use super::crossing::Crossings;
 use super::dial::Dials;
 use super::flows::{Flows, HELD_QUEUE_HIGH_CELLS, HELD_QUEUE_LOW_CELLS};
+use super::jobs::Jobs;
 use super::link::{Farewell, Link, LinkKey, LinkKind, Turn};
 use super::message::{Event, NetworkParams};
 use super::probe::Probe;
@@ -22,13 +24,13 @@ use super::streams::Streams;
 use crate::cell::create::DestroyReason;
 use crate::cell::{Body, CircId, Command};
 use crate::crypto::onionskin::OnionKeys;
-use crate::node::{JobId, Output};
+use crate::node::Output;
 use crate::pool::{CellPool, SlotId};
 use crate::rng::{Rng, Seed};
 use crate::time::Instant;
 use core::net::IpAddr;
 use slotmap::SlotMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`) says less.
@@ -57,10 +59,8 @@ pub(super) struct Core {
     pub to_flush: VecDeque<LinkKey>,
     /// Outputs other than cells; the driver empties it after each input.
     pub outputs: VecDeque<Output>,
-    /// Onionskins with workers, at most `Limits::onionskins`. One whose circuit is gone counts until
-    /// its worker is done.
-    pub jobs: BTreeMap<JobId, CircuitKey>,
-    pub jobs_made: u64,
+    pub admission: Admission,
+    pub jobs: Jobs,
     pub channels: Channels,
     pub dials: Dials,
     pub crossings: Crossings,
@@ -80,8 +80,10 @@ pub(super) enum Popped {
 
 impl Core {
     pub fn new(config: RelayConfig, seed: &Seed) -> Self {
+        let pool = CellPool::new(config.max_queue_bytes);
         let mut core = Core {
-            pool: CellPool::new(config.max_queue_bytes),
+            admission: Admission::new(&config.limits, pool.max()),
+            pool,
             now: Instant::ZERO,
             params: Arc::default(),
             lane_cells_max: LANE_CELLS_MAX as u32,
@@ -93,8 +95,7 @@ impl Core {
             links: SlotMap::with_key(),
             to_flush: VecDeque::new(),
             outputs: VecDeque::new(),
-            jobs: BTreeMap::new(),
-            jobs_made: 0,
+            jobs: Jobs::new(config.limits.onionskins_at_work),
             channels: Channels::default(),
             dials: Dials::default(),
             crossings: Crossings::default(),
@@ -280,6 +281,7 @@ impl Core {
         let Some(mut circuit) = self.circuits.remove(key) else {
             return;
         };
+        self.admission.circuit_ends(key);
         if let Some(end) = circuit.end.take() {
             self.drop_end(*end);
         }

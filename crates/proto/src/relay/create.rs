@@ -1,18 +1,20 @@
 //! Circuits begin: CREATE2 and CREATE_FAST come in, CREATED2 and CREATED_FAST go out (tor-spec,
 //! "CREATE and CREATED cells").
 //!
-//! 1. CREATE2 comes: limits are checked, the onionskin goes to a worker.
+//! 1. CREATE2 comes: limits are checked, the onionskin waits for its turn with the workers (`jobs`).
 //! 2. The worker's answer comes: the circuit gets its layer, CREATED2 is queued.
 
 use super::circuit::{Circuit, CircuitKey, Lane, Next, RELAY_EARLY_MAX, Side, State};
 use super::core::Core;
+use super::jobs::Purpose;
 use super::link::{Farewell, LinkKey};
 use crate::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use crate::cell::{Body, CircId, Command};
-use crate::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
+use crate::crypto::onionskin::{Answer, CongestionOffer, HandshakeType, OnionKeys};
 use crate::crypto::tor1::RelayLayer;
 use crate::node::{JobId, Output};
 use crate::work::{Job, JobResult};
+use std::sync::Arc;
 
 impl Core {
     /// A neighbour asks for a circuit.
@@ -31,40 +33,29 @@ impl Core {
             return;
         }
         match self.admit(link_key, command, body) {
-            Ok((handshake, onionskin)) => self.start_handshake(link_key, circ_id, handshake, onionskin),
+            Ok((keys, handshake, onionskin)) => {
+                self.start_handshake(link_key, circ_id, keys, handshake, onionskin)
+            }
             Err(reason) => self.refuse(link_key, circ_id, reason),
         }
     }
 
-    /// Whether there is room for one more circuit, and what its handshake is.
+    /// Whether there is room for one more circuit, which is taken then, and what its handshake is with which keys.
     fn admit<'a>(
-        &self,
+        &mut self,
         link_key: LinkKey,
         command: Command,
         body: &'a Body,
-    ) -> Result<(HandshakeType, &'a [u8]), DestroyReason> {
-        let limits = &self.config.limits;
-        if self.draining || self.keys.is_none() {
-            return Err(DestroyReason::HIBERNATING);
-        }
-        // Two slots of the pool for each circuit is the least with which it moves.
-        let pool_room = (self.pool.max() / 2) as usize;
-        if self.circuits.len() >= limits.circuits.min(pool_room)
-            || self.links[link_key].lanes.len() >= limits.circuits_per_channel
-            || self.jobs.len() >= limits.onionskins
-        {
-            return Err(DestroyReason::RESOURCELIMIT);
-        }
-        if command == Command::CREATE_FAST {
-            return Ok((HandshakeType::Fast, &body[..FAST_KEY_LEN]));
-        }
-        // TAP, with CREATE or CREATE2, is answered by nobody any more.
-        if command != Command::CREATE2 {
-            return Err(DestroyReason::PROTOCOL);
-        }
-        let create = Create2::parse(body).map_err(|_| DestroyReason::PROTOCOL)?;
-        let handshake = HandshakeType::from_htype(create.htype).map_err(|_| DestroyReason::PROTOCOL)?;
-        Ok((handshake, create.hdata))
+    ) -> Result<(Arc<OnionKeys>, HandshakeType, &'a [u8]), DestroyReason> {
+        let keys = self.keys.clone().filter(|_| !self.draining).ok_or(DestroyReason::HIBERNATING)?;
+        let (handshake, onionskin) = read_create(command, body)?;
+        let link = self.links.get(link_key).ok_or(DestroyReason::INTERNAL)?;
+        let party = link.party;
+        let is_full = link.lanes.len() >= self.config.limits.circuits_per_channel;
+        let admitted = if is_full { None } else { self.admission.admit_create(self.now, party).ok() };
+        let instead = admitted.ok_or(DestroyReason::RESOURCELIMIT)?;
+        instead.into_iter().for_each(|other| self.close_circuit(other, DestroyReason::RESOURCELIMIT));
+        Ok((keys, handshake, onionskin))
     }
 
     fn refuse(&mut self, link_key: LinkKey, circ_id: CircId, reason: DestroyReason) {
@@ -84,17 +75,16 @@ impl Core {
         &mut self,
         link: LinkKey,
         circ_id: CircId,
+        keys: Arc<OnionKeys>,
         handshake: HandshakeType,
         onionskin: &[u8],
     ) {
-        let Some(keys) = self.keys.clone() else {
-            return;
-        };
-        let job = JobId(self.jobs_made);
-        self.jobs_made += 1;
+        let job = self.jobs.new_id();
         let congestion = self.congestion_offer();
         let credit = self.links[link].credit_of_begun();
+        let party = self.links[link].party;
         let key = self.circuits.insert(Circuit {
+            party,
             prev: Lane::new(link, circ_id, credit),
             next: Next::None,
             state: State::Handshaking { handshake },
@@ -105,13 +95,27 @@ impl Core {
             end: None,
             questions: 0,
         });
+        self.admission.circuit_begins(self.now, key, party);
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
         self.touch(link);
-        self.jobs.insert(job, key);
         let seed = self.job_seed.child("onionskin", job.0);
         let onionskin = onionskin.to_vec();
         let job_input = Job::Onionskin { keys, handshake, onionskin, congestion, seed };
-        self.outputs.push_back(Output::Compute { id: job, job: job_input });
+        self.jobs.push(link, job, Purpose { circuit: key, party }, job_input);
+        self.hand_out_jobs();
+    }
+
+    /// Gives workers what they may have. Onionskins of circuits that are gone are not begun.
+    fn hand_out_jobs(&mut self) {
+        while let Some((id, purpose, job)) = self.jobs.next() {
+            match self.circuits.contains_key(purpose.circuit) {
+                true => self.outputs.push_back(Output::Compute { id, job }),
+                false => {
+                    self.jobs.finish(id);
+                    self.admission.onionskin_ends(purpose.party);
+                }
+            }
+        }
     }
 
     /// Whether we agree to congestion control (proposal 324): unless the consensus turned it off.
@@ -122,14 +126,16 @@ impl Core {
 
     /// A worker is done.
     pub fn on_computed(&mut self, job: JobId, result: JobResult) {
-        let Some(key) = self.jobs.remove(&job) else {
+        let Some(Purpose { circuit: key, party }) = self.jobs.finish(job) else {
             return;
         };
+        self.admission.onionskin_ends(party);
         let JobResult::Onionskin(result) = result;
         match result {
             Ok(answer) => self.open_circuit(key, answer),
             Err(_) => self.close_circuit(key, DestroyReason::PROTOCOL),
         }
+        self.hand_out_jobs();
     }
 
     fn open_circuit(&mut self, key: CircuitKey, answer: Answer) {
@@ -157,4 +163,17 @@ impl Core {
         }
         self.enqueue(key, Side::Prev, slot);
     }
+}
+
+/// What a CREATE cell asks for. TAP, with CREATE or CREATE2, is answered by nobody any more.
+fn read_create(command: Command, body: &Body) -> Result<(HandshakeType, &[u8]), DestroyReason> {
+    if command == Command::CREATE_FAST {
+        return Ok((HandshakeType::Fast, &body[..FAST_KEY_LEN]));
+    }
+    if command != Command::CREATE2 {
+        return Err(DestroyReason::PROTOCOL);
+    }
+    let create = Create2::parse(body).map_err(|_| DestroyReason::PROTOCOL)?;
+    let handshake = HandshakeType::from_htype(create.htype).map_err(|_| DestroyReason::PROTOCOL)?;
+    Ok((handshake, create.hdata))
 }

@@ -10,6 +10,7 @@
 //! 4. Each side sends at most [`CROSSING_WINDOW_CELLS`] cells on a lane before it is granted more,
 //!    so a ring of (lanes × window) cells never overflows and never holds back another lane.
 
+use super::admission::Party;
 use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::core::{Core, Popped};
 use super::link::{Farewell, LinkKey, LinkKind};
@@ -149,9 +150,10 @@ impl Core {
         };
         let lane = Lane::new(link_key, circ_id, new_credit());
         let creating = Next::Creating { lane, again: None, since: self.now };
+        let party = circuit.party;
         if let Next::Waiting(wanted) = core::mem::replace(&mut circuit.next, creating) {
             self.links[link_key].lanes.insert(circ_id, (key, Side::Next));
-            self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, wanted }));
+            self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, party, wanted }));
         }
     }
 
@@ -177,7 +179,7 @@ impl Core {
             return;
         };
         match crossed {
-            Crossed::Create { circ_id, wanted } => self.on_transit(link, circ_id, wanted),
+            Crossed::Create { circ_id, party, wanted } => self.on_transit(link, circ_id, party, wanted),
             Crossed::Cells(cells) => {
                 for cell in cells {
                     self.count_arrival(link, cell.circ_id);
@@ -190,9 +192,12 @@ impl Core {
     }
 
     /// Another shard's circuit goes on from here.
-    fn on_transit(&mut self, link: LinkKey, circ_id: CircId, wanted: Box<Wanted>) {
+    fn on_transit(&mut self, link: LinkKey, circ_id: CircId, party: Party, wanted: Box<Wanted>) {
         let prev = Lane::new(link, circ_id, new_credit());
-        let key = self.circuits.insert(Circuit::transit(prev, wanted));
+        let Some(key) = self.insert_transit(party, prev, wanted) else {
+            let prev = Lane::new(link, circ_id, new_credit());
+            return self.drop_lane(prev, Some(DestroyReason::RESOURCELIMIT));
+        };
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
         let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
             return;
@@ -201,6 +206,15 @@ impl Core {
             Some(link) => self.extend_over(key, link),
             None => self.dial_for(key, DestroyReason::CONNECTFAILED),
         }
+    }
+
+    /// A circuit without a layer, if there is room for one.
+    pub fn insert_transit(&mut self, party: Party, prev: Lane, wanted: Box<Wanted>) -> Option<CircuitKey> {
+        let instead = self.admission.admit_circuit(self.now, party).ok()?;
+        instead.into_iter().for_each(|other| self.close_circuit(other, DestroyReason::RESOURCELIMIT));
+        let key = self.circuits.insert(Circuit::transit(party, prev, wanted));
+        self.admission.circuit_begins(self.now, key, party);
+        Some(key)
     }
 
     fn lane_of(&mut self, link: LinkKey, circ_id: CircId) -> Option<(CircuitKey, Side, &mut Lane)> {

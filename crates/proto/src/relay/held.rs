@@ -31,6 +31,8 @@ pub struct Held {
     pub questions: usize,
     /// Onionskins that workers have not answered.
     pub onionskins: usize,
+    /// What neighbours were granted: circuits, those of other shards included, and onionskins.
+    pub granted: [u64; 2],
     /// Streams that wake up by a timer.
     pub wakes: usize,
     /// Relays that this shard's directory of channels names.
@@ -54,6 +56,7 @@ impl Core {
             connections: self.streams.by_socket.len() + self.streams.leftovers.len(),
             questions: self.streams.asked.len(),
             onionskins: self.jobs.len(),
+            granted: self.admission.held(),
             wakes: self.streams.wakes.len(),
             directory: self.crossings.directory_len(),
         }

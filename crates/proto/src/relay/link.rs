@@ -1,6 +1,7 @@
 //! Where lanes lead: a channel to a neighbour, a connection with a flow for each lane, or the crossing to another
 //! shard of this relay.
 
+use super::admission::Party;
 use super::circuit::{CircuitKey, Credit, Side};
 use super::scheduler::{CircuitScheduler, LinkScheduler};
 use super::stats::CHANNELS;
@@ -96,6 +97,8 @@ pub(super) struct Turn {
 #[derive(Debug)]
 pub(super) struct Link {
     pub kind: LinkKind,
+    /// Who is behind it, as far as shares go; this relay itself behind another shard.
+    pub party: Party,
     /// At most `Limits::circuits_per_channel` entries, each with at most one place in `farewells`;
     /// then its circuit is the null key. Never iterated in an order that matters.
     pub lanes: HashMap<CircId, (CircuitKey, Side), FixedState>,
@@ -109,9 +112,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub fn new(kind: LinkKind, ready: LinkScheduler, hash_seed: u64) -> Self {
+    pub fn new(kind: LinkKind, party: Party, ready: LinkScheduler, hash_seed: u64) -> Self {
         Link {
             kind,
+            party,
             lanes: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             ready,
             farewells: VecDeque::new(),

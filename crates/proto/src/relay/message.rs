@@ -1,5 +1,6 @@
 //! What a shard hears from the control plane and from other shards, and what it reports.
 
+use super::admission::Party;
 use super::relays::Relays;
 use super::stats::RelayStats;
 use crate::cell::create::DestroyReason;
@@ -112,8 +113,8 @@ pub enum ShardMessage {
 /// What crosses between shards; circuit ids are those of the link between the two.
 #[derive(Debug)]
 pub enum Crossed {
-    /// A circuit goes on at the receiver, which sends CREATE2.
-    Create { circ_id: CircId, wanted: Box<Wanted> },
+    /// A circuit goes on at the receiver, which sends CREATE2. It came to the relay through `party`.
+    Create { circ_id: CircId, party: Party, wanted: Box<Wanted> },
     /// Cells, in order.
     Cells(Vec<CrossedCell>),
     /// The receiver may send this many cells more.

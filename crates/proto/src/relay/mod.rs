@@ -6,9 +6,10 @@
 //!
 //! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found
 //! (`channels`) or dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin
-//! and end (`streams`, `resolve`) and carry data (`data`). `probe` is the one circuit that begins here. `pressure` ends some
+//! and end (`streams`, `resolve`) and carry data (`data`). `admission` says who may have how much, `jobs` whose onionskin is next. `probe` is the one circuit that begins here. `pressure` ends some
 //! when memory is used up. `relays` are those of the consensus. `stats` counts.
 
+mod admission;
 mod channels;
 mod circuit;
 mod config;
@@ -22,6 +23,7 @@ mod extend;
 mod flows;
 mod held;
 mod hop;
+mod jobs;
 mod link;
 mod message;
 mod pairs;
@@ -35,6 +37,7 @@ mod scheduler;
 mod shard;
 mod stats;
 mod streams;
+mod turns;
 
 pub use config::{Limits, RelayConfig};
 pub use held::Held;

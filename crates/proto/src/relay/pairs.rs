@@ -112,7 +112,7 @@ impl Relay {
 
     /// The control plane knows which relays there are.
     pub(super) fn set_listed(&mut self, now: Instant, listed: Arc<Relays>) {
-        self.core.listed = listed;
+        self.core.set_listed(listed);
         if let Some(work) = &mut self.pairs {
             let listed = &self.core.listed;
             work.pairs.handle_consensus(now, |peer| listed.contains(peer));

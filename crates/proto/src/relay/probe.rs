@@ -11,7 +11,8 @@
 //! In this shard the probe is a transit circuit whose previous lane leads to no link: what is
 //! queued there is for us.
 
-use super::circuit::{Circuit, CircuitKey, Credit, Lane};
+use super::admission::Party;
+use super::circuit::{CircuitKey, Credit, Lane};
 use super::core::Core;
 use super::link::{Link, LinkKey};
 use super::message::{Event, ProbeHop, Wanted};
@@ -72,7 +73,8 @@ impl Core {
         // No link has this key.
         let prev = Lane::new(LinkKey::default(), CircId::new(1)?, Credit::Unlimited);
         let wanted = Box::new(Wanted { target: first.target, create2, addrs_tried: 0, over_channel: false });
-        let key = self.circuits.insert(Circuit::transit(prev, wanted));
+        let party = Party::Relay(self.config.ids.rsa);
+        let key = self.insert_transit(party, prev, wanted)?;
         Some(Probe { key, origin, hops, last, deadline: self.now + PROBE_TIMEOUT })
     }
 

@@ -28,6 +28,9 @@ pub struct RelayStats {
     pub pool_slots_max: u64,
     /// Circuits, those that cross between shards counted in both.
     pub circuits: u64,
+    /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`, or `gave_way` to
+    /// who had less.
+    pub refused: BTreeMap<(&'static str, &'static str), u64>,
 }
 
 /// What went over one transport.
@@ -99,6 +102,9 @@ impl RelayStats {
         self.pool_slots_used_max += other.pool_slots_used_max;
         self.pool_slots_max += other.pool_slots_max;
         self.circuits += other.circuits;
+        for (refused, count) in &other.refused {
+            *self.refused.entry(*refused).or_default() += count;
+        }
     }
 }
 
@@ -165,6 +171,7 @@ impl Core {
             pool_slots_used_max: self.pool.used_max().into(),
             pool_slots_max: self.pool.max().into(),
             circuits: self.circuits.len() as u64,
+            refused: self.admission.refused().clone(),
             ..RelayStats::default()
         };
         let lanes =

@@ -251,7 +251,12 @@ impl Bench {
 
     /// A channel from a client.
     pub fn client_channel(&mut self, shard: usize) -> Sock {
-        let sock = self.accept(shard, SocketAddr::new(host(250), 50_000));
+        self.client_at(shard, host(250))
+    }
+
+    /// A channel from a client at an address.
+    pub fn client_at(&mut self, shard: usize, addr: IpAddr) -> Sock {
+        let sock = self.accept(shard, SocketAddr::new(addr, 50_000));
         self.write(sock, CLIENT_LINE);
         sock
     }

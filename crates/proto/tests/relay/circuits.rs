@@ -93,21 +93,26 @@ fn an_id_is_free_again_after_destroy_went_out() {
 
 #[test]
 fn limits_are_answered_by_resourcelimit() {
-    let only = |limits: Limits| Bench::new(RelayConfig { limits, ..config() });
+    // A relay has half of what there is.
+    let only = |limits: Limits| {
+        let mut bench = Bench::new(RelayConfig { limits, ..config() });
+        bench.list(&[1]);
+        bench
+    };
     let refused = |mut bench: Bench, id: u32| {
         let sock = bench.sockets(0)[0];
         bench.cells(sock);
         bench.send(sock, theirs(id), Command::CREATE_FAST, &[1; 20]);
         assert_eq!(destroys(&mut bench, sock), [(theirs(id).get(), DestroyReason::RESOURCELIMIT)]);
     };
-    let mut bench = only(Limits { circuits: 2, ..Limits::default() });
+    let mut bench = only(Limits { circuits: 4, ..Limits::default() });
     let sock = bench.relay_channel(0, 1);
     for id in 1..=2 {
         Client::create(&mut bench, sock, theirs(id), Kind::Fast);
     }
     refused(bench, 3);
 
-    let mut bench = only(Limits { onionskins: 3, ..Limits::default() });
+    let mut bench = only(Limits { onionskins: 6, ..Limits::default() });
     let sock = bench.relay_channel(0, 1);
     bench.working = false;
     for id in 1..=3 {
@@ -119,8 +124,9 @@ fn limits_are_answered_by_resourcelimit() {
 /// A peer cannot keep more workers busy by destroying circuits before they are answered.
 #[test]
 fn an_onionskin_counts_until_its_worker_is_done() {
-    let mut bench =
-        Bench::new(RelayConfig { limits: Limits { onionskins: 3, ..Limits::default() }, ..config() });
+    let limits = Limits { onionskins: 6, ..Limits::default() };
+    let mut bench = Bench::new(RelayConfig { limits, ..config() });
+    bench.list(&[1]);
     let sock = bench.relay_channel(0, 1);
     bench.working = false;
     for id in 1..=100 {

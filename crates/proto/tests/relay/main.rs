@@ -15,5 +15,6 @@ mod poisoned;
 mod random;
 mod rates;
 mod shards;
+mod shares;
 mod streams;
 mod world;

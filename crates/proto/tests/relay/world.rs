@@ -92,6 +92,7 @@ fn small_config(shards: u16) -> RelayConfig {
         circuits_per_channel: 20,
         channels: 20 + usize::from(shards),
         onionskins: 6,
+        onionskins_at_work: 2,
         streams_per_circuit: 6,
         streams: 12,
         questions: 4,
@@ -161,6 +162,7 @@ impl World<'_> {
         for shard in &self.bench.shards {
             let held = shard.relay.held();
             assert_eq!(held.slots, held.circuit_cells + held.leftover_cells, "{held:?}");
+            assert_eq!(held.granted, [held.circuits as u64, held.onionskins as u64], "{held:?}");
             assert!(held.turns <= 3 * held.circ_ids + 100, "{held:?}");
             assert!(
                 held.circ_ids <= 2 * held.circuits + 20 * (held.channels + held.flow_links + 1),

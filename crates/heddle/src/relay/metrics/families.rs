@@ -38,6 +38,7 @@ pub fn render(snapshot: &Snapshot) -> String {
     let mut out = Exposition::default();
     stock(&mut out, snapshot);
     transports(&mut out, &snapshot.relay);
+    shares(&mut out, &snapshot.relay);
     queues(&mut out, &snapshot.relay);
     driver(&mut out, snapshot);
     timings(&mut out, &snapshot.timings);
@@ -121,6 +122,14 @@ fn transports(out: &mut Exposition, relay: &RelayStats) {
     let mut fallbacks = out.counter("heddle_fallbacks_total", help);
     for (reason, count) in &relay.fallbacks {
         fallbacks.labelled(&[("reason", reason)], count);
+    }
+}
+
+fn shares(out: &mut Exposition, relay: &RelayStats) {
+    let mut refused =
+        out.counter("heddle_refused_total", "What neighbours asked for and did not get, or lost");
+    for ((what, why), count) in &relay.refused {
+        refused.labelled(&[("what", what), ("why", why)], count);
     }
 }
 

@@ -1,0 +1,193 @@
+//! One neighbour does not decide what the others get.
+
+use super::bench::{Bench, Sock, config, host};
+use super::client::{Client, Hop, Kind, theirs};
+use heddle_proto::cell::Command;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::relay::RelayCommand;
+use heddle_proto::crypto::onionskin::HandshakeType;
+use heddle_proto::relay::{Limits, RelayConfig};
+use heddle_proto::work::Job;
+use std::net::{IpAddr, Ipv4Addr};
+
+fn bench(limits: Limits) -> Bench {
+    Bench::new(RelayConfig { limits, ..config() })
+}
+
+/// The addresses of clients, none of them a test relay's.
+fn client(number: u8) -> IpAddr {
+    Ipv4Addr::new(203, 0, 113, number).into()
+}
+
+/// Begins circuits on a channel until one is refused; returns how many were not.
+fn fill(bench: &mut Bench, sock: Sock, first: u32) -> usize {
+    for id in first.. {
+        bench.send(sock, theirs(id), Command::CREATE_FAST, &[1; 20]);
+        let refused = bench.cells(sock).iter().any(|cell| {
+            cell.command == Command::DESTROY
+                && DestroyReason::parse(&cell.body) == DestroyReason::RESOURCELIMIT
+        });
+        if refused {
+            return (id - first) as usize;
+        }
+    }
+    unreachable!("some circuit is refused")
+}
+
+#[test]
+fn an_address_has_its_share_of_circuits_over_however_many_channels() {
+    let mut bench = bench(Limits { circuits: 400, ..Limits::default() });
+    bench.list(&[1]);
+    let first = bench.client_at(0, client(1));
+    assert_eq!(fill(&mut bench, first, 1), 60, "a fifth of what is not reserved");
+    for _ in 0..3 {
+        let more = bench.client_at(0, client(1));
+        assert_eq!(fill(&mut bench, more, 1), 0);
+    }
+    // A second greedy one gets less, and both leave something to each that comes.
+    let second = bench.client_at(0, client(2));
+    assert_eq!(fill(&mut bench, second, 1), 48);
+    for number in 3..60 {
+        let sock = bench.client_at(0, client(number));
+        Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    }
+    // What ends is free again.
+    for id in 1..=60 {
+        bench.send(first, theirs(id), Command::DESTROY, &[0]);
+    }
+    assert!(fill(&mut bench, first, 100) > 10);
+    let refused = bench.shards[0].relay.stats().refused;
+    assert_eq!(refused.into_iter().collect::<Vec<_>>(), [(("circuit", "share"), 6)]);
+}
+
+#[test]
+fn relays_have_a_reserve_of_circuits() {
+    let mut bench = bench(Limits { circuits: 40, ..Limits::default() });
+    bench.list(&[1]);
+    for number in 1..200 {
+        let sock = bench.client_at(0, client(number));
+        bench.send(sock, theirs(1), Command::CREATE_FAST, &[1; 20]);
+    }
+    assert_eq!(bench.circuits(), 30);
+    let unlisted = bench.relay_channel(0, 2);
+    assert_eq!(fill(&mut bench, unlisted, 1), 0);
+    let relay = bench.relay_channel(0, 1);
+    assert_eq!(fill(&mut bench, relay, 1), 5);
+}
+
+/// Relays come before the first consensus does.
+#[test]
+fn the_consensus_makes_relays_of_strangers_and_strangers_of_relays() {
+    let mut bench = bench(Limits { circuits: 40, ..Limits::default() });
+    let relay = bench.relay_channel(0, 1);
+    assert_eq!(fill(&mut bench, relay, 1), 6, "a fifth of thirty");
+    bench.list(&[1]);
+    assert_eq!(fill(&mut bench, relay, 10), 14, "half of forty");
+    bench.list(&[2]);
+    assert_eq!(fill(&mut bench, relay, 30), 0);
+    let other = bench.client_at(0, client(1));
+    assert_eq!(fill(&mut bench, other, 1), 2, "a fifth of the ten that are left");
+}
+
+/// A circuit counts where it goes on, too, and for whom it came.
+#[test]
+fn circuits_that_cross_have_shares_there() {
+    let limits = Limits { circuits: 40, ..Limits::default() };
+    let mut bench = Bench::new(RelayConfig { limits, shards: 2, ..config() });
+    let next = bench.relay_channel(1, 2);
+    let there = bench.client_at(1, client(1));
+    assert_eq!(fill(&mut bench, there, 1), 6);
+    let extend = |bench: &mut Bench, from: IpAddr| {
+        let here = bench.client_at(0, from);
+        let mut client = Client::create(bench, here, theirs(1), Kind::Fast);
+        let (handshake, data) = client.extend2(2);
+        client.send(bench, RelayCommand::EXTEND2, 0, &data);
+        (client, handshake)
+    };
+    let (mut greedy, _) = extend(&mut bench, client(1));
+    assert_eq!(greedy.destroyed(&mut bench), Some(DestroyReason::RESOURCELIMIT));
+    let (mut other, handshake) = extend(&mut bench, client(2));
+    Hop::answer(&mut bench, next, 2);
+    let got = other.got_one(&mut bench);
+    other.extended(handshake, &got);
+}
+
+/// Whose onionskins workers have, by their handshakes.
+fn kinds_at_work(bench: &Bench) -> Vec<HandshakeType> {
+    let kind = |job: &Job| match job {
+        Job::Onionskin { handshake, .. } => *handshake,
+    };
+    bench.shards[0].jobs.iter().map(|(_, job)| kind(job)).collect()
+}
+
+fn onionskin(bench: &mut Bench, sock: Sock, id: u32, kind: Kind) {
+    let mut client = Client::new(sock, theirs(id));
+    let (_, command, body) = client.onionskin(kind, super::bench::OURS);
+    bench.send(sock, theirs(id), command, &body);
+}
+
+/// However long a channel's queue of onionskins is, the next neighbour's is next, and a relay's before other strangers'.
+#[test]
+fn a_long_queue_of_onionskins_delays_its_own_channel() {
+    let mut bench = bench(Limits { onionskins_at_work: 1, ..Limits::default() });
+    bench.list(&[1]);
+    bench.working = false;
+    let greedy = [bench.client_at(0, client(1)), bench.client_at(0, client(1))];
+    for id in 1..=200 {
+        onionskin(&mut bench, greedy[0], id, Kind::Fast);
+        onionskin(&mut bench, greedy[1], id, Kind::Fast);
+    }
+    assert_eq!(bench.shards[0].relay.held().onionskins, 150, "a fifth of what is not reserved");
+    let other = bench.client_at(0, client(2));
+    (1..=3).for_each(|id| onionskin(&mut bench, other, id, Kind::Ntor));
+    let relay = bench.relay_channel(0, 1);
+    (1..=3).for_each(|id| onionskin(&mut bench, relay, id, Kind::NtorV3 { congestion_control: false }));
+    let mut order = Vec::new();
+    for _ in 0..11 {
+        order.extend(kinds_at_work(&bench));
+        bench.work_next(0);
+    }
+    use HandshakeType::{Fast, Ntor, NtorV3};
+    // One was with the worker already. Then classes take turns, and among strangers neighbours.
+    assert_eq!(order, [Fast, Fast, NtorV3, Ntor, NtorV3, Fast, NtorV3, Ntor, Fast, Ntor, Fast]);
+}
+
+/// Nobody waits for the answer any more, so no worker is kept busy with it.
+#[test]
+fn onionskins_of_circuits_that_are_gone_are_not_begun() {
+    let mut bench = bench(Limits { onionskins_at_work: 1, ..Limits::default() });
+    bench.working = false;
+    let sock = bench.client_at(0, host(250));
+    for id in 1..=100 {
+        bench.send(sock, theirs(id), Command::CREATE_FAST, &[1; 20]);
+        bench.send(sock, theirs(id), Command::DESTROY, &[0]);
+    }
+    onionskin(&mut bench, sock, 1000, Kind::Ntor);
+    assert_eq!(kinds_at_work(&bench), [HandshakeType::Fast]);
+    bench.work_next(0);
+    assert_eq!(kinds_at_work(&bench), [HandshakeType::Ntor]);
+    bench.work_next(0);
+    let held = bench.shards[0].relay.held();
+    assert_eq!((held.onionskins, held.circuits, held.granted), (0, 1, [1, 0]));
+}
+
+/// Fifty greedy addresses, one after the other, would leave nothing. Whoever has least comes first then.
+#[test]
+fn when_all_circuits_are_in_use_the_greediest_gives_way() {
+    let mut bench = bench(Limits { circuits: 100, ..Limits::default() });
+    let greedy: Vec<Sock> = (1..=50).map(|number| bench.client_at(0, client(number))).collect();
+    for sock in &greedy {
+        (1..=40).for_each(|id| bench.send(*sock, theirs(id), Command::CREATE_FAST, &[1; 20]));
+    }
+    assert_eq!(bench.circuits(), 75);
+    for number in 101..=120 {
+        let late = bench.client_at(0, client(number));
+        Client::create(&mut bench, late, theirs(1), Kind::Fast);
+    }
+    assert_eq!(bench.circuits(), 75);
+    // Each of the fifty still has one or two of its forty.
+    for sock in greedy {
+        let destroys = bench.cells(sock).iter().filter(|cell| cell.command == Command::DESTROY).count();
+        assert!((38..=39).contains(&destroys), "{destroys} of 40 ended");
+    }
+}
