@@ -25,6 +25,8 @@ pub struct Counters {
     pub sends_blocked: u64,
     /// Bytes that the kernel took to send.
     pub send_bytes: u64,
+    /// `getsockopt` of TCP_INFO: how often the kernel was asked how much may be on its way.
+    pub window_asks: u64,
     /// Receives from UDP ports.
     pub datagram_recvs: u64,
     /// Datagrams received (not calls).

@@ -23,6 +23,7 @@ mod options;
 mod port;
 pub mod process;
 pub mod realtime;
+mod send_window;
 mod socket;
 mod sys;
 pub mod tun;

@@ -5,6 +5,7 @@
 //! its life, and switching interest on and off costs none.
 
 use crate::counters::Counters;
+use crate::send_window::SendWindow;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, Shutdown};
@@ -59,6 +60,7 @@ pub(crate) struct Socket {
     pub credit: usize,
     pub fin: Fin,
     pub queued: Queued,
+    pub window: SendWindow,
     out: Vec<u8>,
     /// Bytes of `out` that the kernel took already.
     sent: usize,
@@ -90,6 +92,7 @@ impl Socket {
             credit: 0,
             fin: Fin::None,
             queued: Queued::default(),
+            window: SendWindow::default(),
             out: Vec::new(),
             sent: 0,
         }
@@ -170,6 +173,7 @@ impl Socket {
             match net::send(&self.fd, pending, SendFlags::NOSIGNAL) {
                 Ok(n) => {
                     counters.send_bytes += n as u64;
+                    self.window.on_sent(n);
                     // A short send leaves the kernel waiting for room, of which it will tell.
                     self.writable = n == pending.len();
                     self.sent += n;

@@ -6,6 +6,7 @@ use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
@@ -116,6 +117,30 @@ pub(crate) fn set_option(fd: impl AsFd, level: i32, name: i32, value: u32) -> Re
     } else {
         Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL))
     }
+}
+
+/// What may be on its way on a TCP connection unacknowledged, in bytes: the shorter of the congestion window and the peer's.
+/// `None` where the system does not tell.
+pub(crate) fn send_window(fd: impl AsFd) -> Option<usize> {
+    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `len` bytes to `info`, which lives
+    // until the call returns. It is a struct of integers, which all are valid however much the kernel wrote.
+    #[allow(unsafe_code)]
+    let (result, info) = unsafe {
+        let (fd, pointer) = (fd.as_fd().as_raw_fd(), info.as_mut_ptr().cast());
+        (libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, pointer, &raw mut len), info.assume_init())
+    };
+    let congestion_window = u64::from(info.tcpi_snd_cwnd) * u64::from(info.tcpi_snd_mss);
+    if result != 0 || congestion_window == 0 {
+        return None;
+    }
+    // Kernels before 5.4 leave the peer's window out, and zero is for the moment only.
+    let window = match info.tcpi_snd_wnd {
+        0 => congestion_window,
+        offered => congestion_window.min(u64::from(offered)),
+    };
+    usize::try_from(window).ok()
 }
 
 #[cfg(test)]

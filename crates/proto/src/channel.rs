@@ -115,7 +115,13 @@ pub trait Channel: Send {
     fn handle_eof(&mut self, now: Instant) -> Result<(), ChannelError>;
 
     /// From now on this many bytes may be sent.
-    fn handle_writable(&mut self, bytes: usize);
+    fn handle_writable(&mut self, now: Instant, bytes: usize);
+
+    /// The system lets this many bytes be on their way unacknowledged ([`Input::Writable`]). A message that nobody can read
+    /// before its end had better be shorter.
+    ///
+    /// [`Input::Writable`]: crate::node::Input::Writable
+    fn handle_window(&mut self, bytes: usize);
 
     /// A time that [`Channel::poll_timeout`] named has come. Padding and handshake time-outs.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), ChannelError>;

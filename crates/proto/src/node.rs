@@ -83,8 +83,10 @@ pub enum Input {
     Failed { socket: SocketId, error: SocketError },
     /// `len` bytes lie at the start of [`Node::recv_buf`].
     Read { socket: SocketId, len: usize },
-    /// From now on the node may send this many bytes (not: this many more).
-    Writable { socket: SocketId, bytes: usize },
+    /// From now on the node may send this many bytes (not: this many more). `window_bytes` is what the system lets be on its
+    /// way unacknowledged at the moment; what is sent beyond that leaves later, as acknowledgements come. A driver that
+    /// cannot tell says `usize::MAX`.
+    Writable { socket: SocketId, bytes: usize, window_bytes: usize },
     /// The peer will send nothing more.
     Eof { socket: SocketId },
     /// Datagrams came to a port. They are always drained from the socket, whatever the node does with them.

@@ -155,7 +155,7 @@ impl Node for Internet {
                 self.on_read(socket, len);
                 self.dirty.push(socket);
             }
-            Input::Writable { socket, bytes } => {
+            Input::Writable { socket, bytes, .. } => {
                 if let Some(visitor) = self.visitors.get_mut(&socket) {
                     visitor.writable = bytes;
                 }

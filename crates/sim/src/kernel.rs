@@ -295,7 +295,9 @@ impl Simulation {
             Turn::Read => self.read(host, id, actor, socket),
             Turn::Eof => self.input(actor, Kind::Eof, socket.get(), 0, Input::Eof { socket }),
             Turn::Grant(bytes) => {
-                let input = Input::Writable { socket, bytes };
+                let window_bytes =
+                    usize::try_from(connection.controller().window_bytes()).unwrap_or(usize::MAX);
+                let input = Input::Writable { socket, bytes, window_bytes };
                 self.input(actor, Kind::Writable, socket.get(), bytes as u64, input);
             }
         }

@@ -125,7 +125,7 @@ impl Hostile {
             return out.extend(noise);
         }
         let Some(mut channel) = self.channel.take() else { return };
-        channel.handle_writable(self.writable);
+        channel.handle_writable(now, self.writable);
         while self.open && channel.capacity() > 0 {
             let Some((id, command, body)) = self.next_cell() else { break };
             channel.send(now, id, command, &body);

@@ -62,7 +62,7 @@ pub fn tls_initiator(bytes: &[u8]) {
     let mut transport = transport.expect("a client needs no key");
     let target = Target { rsa: RsaId([0; 20]), ed25519: None, addrs: Vec::new() };
     let mut channel = transport.dial(Instant::ZERO, UnixTime { ns: 0 }, &target, plain::ADDR);
-    channel.handle_writable(1 << 16);
+    channel.handle_writable(Instant::ZERO, 1 << 16);
     channel.poll_transmit(Instant::ZERO, &mut Vec::new());
     'reads: for mut read in bytes.chunks(1 + bytes.len() / 3) {
         while !read.is_empty() {

@@ -5,6 +5,7 @@
 
 mod channel;
 mod config;
+mod record;
 mod refused;
 mod stream;
 

@@ -93,7 +93,7 @@ impl Pair {
     /// What one side sends now.
     fn transmit(&mut self, from: usize) -> Vec<u8> {
         let mut out = Vec::new();
-        self.channels[from].handle_writable(self.writable);
+        self.channels[from].handle_writable(self.now, self.writable);
         self.channels[from].poll_transmit(self.now, &mut out);
         assert!(out.len() <= self.writable);
         out
@@ -199,7 +199,7 @@ fn cells_arrive_whole_and_in_order_however_the_bytes_are_cut() {
         (pair.read_len, pair.writable) = (read_len, writable);
         let mut sent = Vec::new();
         for _ in 0..20 {
-            pair.channels[INITIATOR].handle_writable(writable);
+            pair.channels[INITIATOR].handle_writable(pair.now, writable);
             for _ in 0..pair.channels[INITIATOR].capacity().min(150) {
                 let body = body(&mut rng);
                 pair.send(INITIATOR, 9, Command::RELAY, &body);
@@ -212,27 +212,65 @@ fn cells_arrive_whole_and_in_order_however_the_bytes_are_cut() {
     }
 }
 
+/// Windows of systems, and how many cells a record has with them: what fits an eighth.
+const WINDOWS: [(usize, usize); 6] =
+    [(1_000, 1), (14_480, 3), (30_000, 7), (64_000, 15), (127_704, 31), (usize::MAX, 31)];
+
 #[test]
-fn capacity_is_what_fits_and_full_records_carry_31_cells() {
+fn capacity_is_what_fits_and_a_full_record_is_an_eighth_of_the_window() {
     for options in [TlsOptions::default(), tls12()] {
         let mut pair = Pair::open(Setup { options: [options, TlsOptions::default()], ..Setup::default() });
         for writable in [0, 100, 542, 543, 5000, 16_000, 40_000, 70_000] {
-            let channel = &mut pair.channels[INITIATOR];
-            channel.handle_writable(writable);
-            let capacity = channel.capacity();
-            assert!(capacity >= writable.saturating_sub(5 * 29) / 514, "{capacity} in {writable}");
-            for left in (0..capacity).rev() {
-                channel.send(Instant::ZERO, CircId::new(1).unwrap(), Command::RELAY, &[1; 509]);
-                assert_eq!(channel.capacity(), left);
+            for (window_bytes, cells) in WINDOWS {
+                let channel = &mut pair.channels[INITIATOR];
+                channel.handle_window(window_bytes);
+                channel.handle_writable(Instant::ZERO, writable);
+                let capacity = channel.capacity();
+                let least = writable / (cells * 514 + 29) * cells;
+                assert!((least..=writable / 514).contains(&capacity), "{capacity} in {writable}");
+                let out = send_cells(&mut **channel, Instant::ZERO, capacity);
+                assert!(out.len() <= writable);
+                let records = count_records(&out);
+                assert_eq!(records, capacity.div_ceil(cells), "{capacity} cells, window {window_bytes}");
+                pair.receive(RESPONDER, &out).unwrap();
             }
-            let mut out = Vec::new();
-            assert!(!channel.poll_transmit(Instant::ZERO, &mut out), "everything left at once");
-            assert!(out.len() <= writable);
-            let records = count_records(&out);
-            assert_eq!(records, capacity.div_ceil(31), "{capacity} cells");
-            pair.receive(RESPONDER, &out).unwrap();
         }
     }
+}
+
+#[test]
+fn records_are_short_again_after_a_pause_until_the_system_tells() {
+    let mut pair = Pair::open(Setup::default());
+    let channel = &mut pair.channels[INITIATOR];
+    channel.handle_window(1 << 20);
+    let mut now = Instant::ZERO;
+    let mut records_after = |pause_ms, window_bytes: Option<usize>| {
+        now += Duration::from_millis(pause_ms);
+        if let Some(bytes) = window_bytes {
+            channel.handle_window(bytes);
+        }
+        channel.handle_writable(now, 64 << 10);
+        count_records(&send_cells(&mut **channel, now, 31))
+    };
+    assert_eq!(records_after(0, None), 1);
+    assert_eq!(records_after(199, None), 1, "the kernel's window shrinks after 200 ms");
+    assert_eq!(records_after(200, None), 11);
+    assert_eq!(records_after(1, None), 11, "nobody said that the window is longer");
+    assert_eq!(records_after(1, Some(1 << 20)), 1);
+    assert_eq!(records_after(3000, Some(1 << 20)), 11, "what was said in the pause is no longer true");
+    assert_eq!(records_after(1, Some(40_000)), 4);
+}
+
+/// Sends so many cells, which are no more than the capacity, and gives the bytes.
+fn send_cells(channel: &mut dyn Channel, now: Instant, cells: usize) -> Vec<u8> {
+    let capacity = channel.capacity();
+    for sent in 1..=cells {
+        channel.send(now, CircId::new(1).unwrap(), Command::RELAY, &[1; 509]);
+        assert_eq!(channel.capacity(), capacity - sent);
+    }
+    let mut out = Vec::new();
+    assert!(!channel.poll_transmit(now, &mut out), "everything left at once");
+    out
 }
 
 fn count_records(mut bytes: &[u8]) -> usize {
@@ -268,6 +306,7 @@ fn a_stream_that_just_ends_ends_the_channel() {
 #[test]
 fn cells_of_a_full_record_are_lent_where_they_were_decrypted() {
     let mut pair = Pair::open(Setup::default());
+    pair.channels[INITIATOR].handle_window(usize::MAX);
     for _ in 0..31 {
         pair.send(INITIATOR, 1, Command::RELAY, &[1; 509]);
     }

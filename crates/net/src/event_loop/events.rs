@@ -168,7 +168,8 @@ impl<N: Node> EventLoop<N> {
             if socket.may_grant(bytes) {
                 socket.grant_due = false;
                 socket.credit = bytes;
-                self.hand_in(Input::Writable { socket: id, bytes });
+                let window_bytes = socket.window.bytes(self.now, &socket.fd, &mut self.counters);
+                self.hand_in(Input::Writable { socket: id, bytes, window_bytes });
             }
         }
     }

@@ -152,7 +152,7 @@ impl Strings {
 
     pub fn expect_writable(&self, socket: SocketId) -> usize {
         match self.next().input {
-            Input::Writable { socket: which, bytes } if which == socket => bytes,
+            Input::Writable { socket: which, bytes, .. } if which == socket => bytes,
             other => panic!("told {other:?}"),
         }
     }
@@ -354,7 +354,7 @@ impl Node for Relay {
                 self.held_max = self.held_max.max(lane.held.len());
                 self.update(socket);
             }
-            Input::Writable { socket, bytes } => {
+            Input::Writable { socket, bytes, .. } => {
                 self.lanes.get_mut(&socket).unwrap().credit = bytes;
                 self.update(socket);
             }

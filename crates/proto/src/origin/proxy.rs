@@ -435,7 +435,7 @@ impl OnionProxy {
         }
         let Some(guard) = self.guards.get_mut(&socket) else { return };
         let Some(channel) = &mut guard.channel else { return };
-        channel.handle_writable(guard.writable);
+        channel.handle_writable(now, guard.writable);
         let more = channel.poll_transmit(now, out);
         guard.writable -= out.len();
         let circuits = &self.circuits;
@@ -461,7 +461,7 @@ impl OnionProxy {
     fn send_cell(&mut self, now: Instant, socket: SocketId) -> bool {
         let Some(guard) = self.guards.get_mut(&socket) else { return false };
         let Some(channel) = guard.channel.as_mut().filter(|_| guard.open) else { return false };
-        channel.handle_writable(guard.writable);
+        channel.handle_writable(now, guard.writable);
         if channel.capacity() == 0 {
             return false;
         }
@@ -515,9 +515,12 @@ impl Node for OnionProxy {
             Input::Connected { socket, .. } => self.on_connected(now, socket),
             Input::Failed { socket, error } => self.end_channel(socket, ChannelError::Socket(error), None),
             Input::Read { socket, len } => self.on_read(now, socket, len),
-            Input::Writable { socket, bytes } => {
+            Input::Writable { socket, bytes, window_bytes } => {
                 if let Some(guard) = self.guards.get_mut(&socket) {
                     guard.writable = bytes;
+                    if let Some(channel) = &mut guard.channel {
+                        channel.handle_window(window_bytes);
+                    }
                     self.dirty.insert(socket);
                 }
             }

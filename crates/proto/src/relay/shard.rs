@@ -215,7 +215,7 @@ impl Relay {
             return;
         };
         carrier.channel.close();
-        carrier.channel.handle_writable(carrier.writable);
+        carrier.channel.handle_writable(now, carrier.writable);
         let mut last_words = Vec::new();
         carrier.channel.poll_transmit(now, &mut last_words);
         self.goodbyes.push_back((carrier.socket, last_words));
@@ -340,7 +340,7 @@ impl Relay {
         if carrier.limited {
             allowed = allowed.min(self.core.rates.share(now, Direction::Write, Traffic::Relayed));
         }
-        carrier.channel.handle_writable(allowed);
+        carrier.channel.handle_writable(now, allowed);
         while carrier.channel.capacity() > 0 {
             match self.core.pop(link) {
                 Some(Popped::Cell { circ_id, slot }) => {
@@ -454,10 +454,11 @@ impl Node for Relay {
                 Some(&link) => self.on_channel_read(now, link, len),
                 None => self.core.on_stream_read(socket, &self.scratch[..len]),
             },
-            Input::Writable { socket, bytes } => match self.links.get(&socket) {
+            Input::Writable { socket, bytes, window_bytes } => match self.links.get(&socket) {
                 Some(&link) => {
                     if let Some(carrier) = self.carriers.get_mut(link) {
                         (carrier.writable, carrier.granted) = (bytes, bytes);
+                        carrier.channel.handle_window(window_bytes);
                     }
                     self.core.list(link);
                 }

@@ -374,7 +374,7 @@ impl Bench {
     /// An unwilling socket takes so many bytes.
     pub fn grant(&mut self, sock: Sock, bytes: usize) {
         self.socket(sock).credit = bytes;
-        self.input(sock.shard, Input::Writable { socket: sock.id, bytes });
+        self.input(sock.shard, Input::Writable { socket: sock.id, bytes, window_bytes: usize::MAX });
     }
 
     /// Whether a shard wants to read a socket.
@@ -534,7 +534,7 @@ impl Bench {
         let Some(socket) = sockets.get_mut(&id) else { return false };
         if socket.write && socket.willing && socket.credit < QUANTUM {
             socket.credit = QUANTUM;
-            let input = Input::Writable { socket: id, bytes: QUANTUM };
+            let input = Input::Writable { socket: id, bytes: QUANTUM, window_bytes: usize::MAX };
             relay.handle_input(now, input);
             self.poll(sock.shard);
             return true;

@@ -143,7 +143,9 @@ impl Channel for PlainChannel {
         Err(ChannelError::PeerClosed)
     }
 
-    fn handle_writable(&mut self, bytes: usize) {
+    fn handle_window(&mut self, _bytes: usize) {}
+
+    fn handle_writable(&mut self, _now: Instant, bytes: usize) {
         self.writable = bytes;
     }
 

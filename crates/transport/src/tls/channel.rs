@@ -262,8 +262,12 @@ impl Channel for TlsChannel {
         self.guard(|_| Err(ChannelError::PeerClosed))
     }
 
-    fn handle_writable(&mut self, bytes: usize) {
-        self.stream.set_writable(bytes);
+    fn handle_writable(&mut self, now: Instant, bytes: usize) {
+        self.stream.set_writable(now, bytes);
+    }
+
+    fn handle_window(&mut self, bytes: usize) {
+        self.stream.set_window(bytes);
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), ChannelError> {
@@ -328,8 +332,8 @@ impl Channel for TlsChannel {
         self.role.circ_id(rng.next_u32()).or(CircId::new(1)).expect("one is not zero")
     }
 
-    fn poll_transmit(&mut self, _now: Instant, out: &mut Vec<u8>) -> bool {
-        self.stream.transmit(out)
+    fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        self.stream.transmit(now, out)
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -25,7 +25,9 @@ impl Channel for Refused {
         Err(self.error.clone())
     }
 
-    fn handle_writable(&mut self, _bytes: usize) {}
+    fn handle_writable(&mut self, _now: Instant, _bytes: usize) {}
+
+    fn handle_window(&mut self, _bytes: usize) {}
 
     fn handle_timeout(&mut self, _now: Instant) -> Result<(), ChannelError> {
         Err(self.error.clone())

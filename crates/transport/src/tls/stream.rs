@@ -4,19 +4,20 @@
 //! it into a vector per record, from which it is lent. Copies of a cell that goes out: into
 //! `gathered`, into the record where it is encrypted in place, and into the driver's buffer.
 
+use super::record::RecordLimit;
 use super::tls_error;
 use crate::link::TlsBinding;
 use heddle_proto::cell::CELL_LEN;
 use heddle_proto::cell::link::AUTH_EXPORTER_LABEL;
 use heddle_proto::channel::ChannelError;
+use heddle_proto::time::Instant;
 use rustls::{ClientConnection, Connection, ProtocolVersion, ServerConnection};
 use std::io::{self, BufRead, Write};
 
-/// Cells per record: as many as fit 16,384 bytes of plaintext.
-pub(super) const RECORD_CELLS: usize = 16_384 / CELL_LEN;
-const RECORD_PLAINTEXT_MAX: usize = RECORD_CELLS * CELL_LEN;
 /// What a record adds, at most: header 5, and nonce 8 and tag 16 of AES-GCM in TLS 1.2.
-const RECORD_OVERHEAD: usize = 5 + 8 + 16;
+pub(super) const RECORD_OVERHEAD: usize = 5 + 8 + 16;
+/// rustls begins another record after so much plaintext (RFC 8446, section 5.1).
+const FRAGMENT_LEN: usize = 16_384;
 /// rustls takes no ciphertext while more plaintext than this waits in it.
 const PLAINTEXT_MAX: usize = 16 * 1024;
 
@@ -27,7 +28,8 @@ pub(super) struct TlsStream {
     /// Plaintext in rustls: at most [`PLAINTEXT_MAX`] and a record.
     plaintext_len: usize,
     peer_closed: bool,
-    /// Plaintext of the record to come; at most [`RECORD_PLAINTEXT_MAX`] once open.
+    record_limit: RecordLimit,
+    /// Plaintext of the record to come: at most [`RecordLimit::plaintext_max`] and a cell once open.
     gathered: Vec<u8>,
     /// Ciphertext in rustls, at most: bytes of sealed records that were not sent.
     sealed_len: usize,
@@ -53,6 +55,7 @@ impl TlsStream {
             own_cert_der,
             plaintext_len: 0,
             peer_closed: false,
+            record_limit: RecordLimit::new(),
             gathered: Vec::new(),
             sealed_len: 0,
             writable: 0,
@@ -102,8 +105,13 @@ impl TlsStream {
         self.plaintext_len -= len;
     }
 
-    pub(super) fn set_writable(&mut self, bytes: usize) {
+    pub(super) fn set_writable(&mut self, now: Instant, bytes: usize) {
         self.writable = bytes;
+        self.record_limit.on_turn(now);
+    }
+
+    pub(super) fn set_window(&mut self, bytes: usize) {
+        self.record_limit.set_window(bytes);
     }
 
     /// Whole cells that could be gathered, sealed and sent at once.
@@ -113,9 +121,10 @@ impl TlsStream {
             return 0;
         }
         let room = self.writable.saturating_sub(self.sealed_len);
-        let full_record = RECORD_PLAINTEXT_MAX + RECORD_OVERHEAD;
+        let record_plaintext = self.record_limit.plaintext_max();
+        let full_record = record_plaintext + RECORD_OVERHEAD;
         let last_record = (room % full_record).saturating_sub(RECORD_OVERHEAD);
-        let plaintext = room / full_record * RECORD_PLAINTEXT_MAX + last_record;
+        let plaintext = room / full_record * record_plaintext + last_record;
         plaintext.saturating_sub(self.gathered.len()) / CELL_LEN
     }
 
@@ -136,7 +145,7 @@ impl TlsStream {
 
     /// Seals what was gathered when it fills a record.
     pub(super) fn seal_full(&mut self) {
-        if self.gathered.len() >= RECORD_PLAINTEXT_MAX {
+        if self.gathered.len() >= self.record_limit.plaintext_max() {
             self.seal();
         }
     }
@@ -145,7 +154,7 @@ impl TlsStream {
         if self.gathered.is_empty() || self.connection.is_handshaking() {
             return;
         }
-        let records = self.gathered.len().div_ceil(RECORD_PLAINTEXT_MAX);
+        let records = self.gathered.len().div_ceil(FRAGMENT_LEN);
         // Without a limit rustls takes everything; it fails only after a fatal alert, and then
         // nothing more is to be said.
         let _ = self.connection.writer().write_all(&self.gathered);
@@ -154,8 +163,9 @@ impl TlsStream {
     }
 
     /// Appends what may be sent to `out`; returns whether more waits.
-    pub(super) fn transmit(&mut self, out: &mut Vec<u8>) -> bool {
+    pub(super) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         self.seal();
+        let before = out.len();
         while self.connection.wants_write() && self.writable > 0 {
             let mut limited = Limited { out, left: self.writable };
             let Ok(written) = self.connection.write_tls(&mut limited) else {
@@ -163,6 +173,9 @@ impl TlsStream {
             };
             self.writable -= written;
             self.sealed_len = self.sealed_len.saturating_sub(written);
+        }
+        if out.len() > before {
+            self.record_limit.on_sent(now);
         }
         if !self.connection.wants_write() {
             self.sealed_len = 0;

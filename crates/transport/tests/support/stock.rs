@@ -155,7 +155,7 @@ impl Driver {
         let start = std::time::Instant::now();
         let wall = UnixTime { ns: now_unix_s() * 1_000_000_000 };
         let mut channel = make(Instant::ZERO, wall);
-        channel.handle_writable(1 << 20);
+        channel.handle_writable(Instant::ZERO, 1 << 20);
         Driver { channel, socket, start }
     }
 
@@ -176,7 +176,7 @@ impl Driver {
         let calls = (0..1000).take_while(|_| self.channel.poll_transmit(now, &mut out)).count();
         assert!(calls < 1000, "the channel always has more to send");
         self.socket.write_all(&out).unwrap();
-        self.channel.handle_writable(1 << 20);
+        self.channel.handle_writable(Instant::ZERO, 1 << 20);
     }
 
     /// Reads until something comes in that `want` takes. Padding could come for ever.
