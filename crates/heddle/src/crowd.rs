@@ -8,7 +8,7 @@ use heddle_net::{EventLoop, LoopHandle, Options};
 use heddle_proto::node::{Input, Node, Output, SocketId};
 use heddle_proto::origin::{Handshake, Hop, OnionProxy, ProxyEvent};
 use heddle_proto::relay::Control;
-use heddle_proto::rng::Seed;
+use heddle_proto::rng::{Repeatable, Seed};
 use heddle_proto::time::Instant;
 use heddle_transport::tls::{TlsOptions, TlsTransport};
 use std::error::Error;
@@ -104,8 +104,8 @@ impl Member {
         seed: &Seed,
     ) -> Result<Member, Box<dyn Error>> {
         let seed = seed.child("proxy", number as u64);
-        let transport =
-            TlsTransport::new(TlsOptions::default(), None, Arc::new(Judge), seed.child("tls", 0))?;
+        let entropy = Box::new(Repeatable::new(&seed.child("tls", 0)));
+        let transport = TlsTransport::new(TlsOptions::default(), None, Arc::new(Judge), entropy)?;
         let wanted = Arc::new(AtomicUsize::new(0));
         let client = CrowdNode {
             proxy: OnionProxy::new(Box::new(transport), Arc::default(), &seed),

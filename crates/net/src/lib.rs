@@ -6,7 +6,8 @@
 //! - [`Workers`] run what is too slow for the data path;
 //! - [`Resolver`] asks the name servers;
 //! - [`link_shards`] lets the loops of one relay's shards talk to each other;
-//! - [`process`] holds what concerns the whole process: descriptors, memory, randomness and signals.
+//! - [`SystemEntropy`] draws what secrets are made of;
+//! - [`process`] holds what concerns the whole process: descriptors, memory and signals.
 //!
 //! For emulated networks there are [`namespace`], [`netlink`] and [`tun`], and [`realtime`] for who drives them.
 //!
@@ -15,6 +16,7 @@
 mod clock;
 mod counters;
 mod dns;
+mod entropy;
 mod event_loop;
 mod mailbox;
 pub mod namespace;
@@ -32,6 +34,7 @@ mod workers;
 pub use clock::{anchor, monotonic, wall_clock};
 pub use counters::Counters;
 pub use dns::{Resolver, ResolverOptions};
+pub use entropy::SystemEntropy;
 pub use event_loop::{EventLoop, link_shards};
 pub use mailbox::{CONTROLS_MAX, LoopHandle, NotTaken};
 pub use options::Options;

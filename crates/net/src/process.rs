@@ -1,4 +1,4 @@
-//! What concerns the whole process: descriptors, memory, randomness and signals.
+//! What concerns the whole process: descriptors, memory and signals.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::iterator::{Handle, Signals};
@@ -15,19 +15,6 @@ pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     }
     Ok(maximum)
-}
-
-/// Fills `bytes` with the system's randomness; waits until the system has any.
-pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(len) => filled += len,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }
 
 /// The machine's memory in bytes, or `None` when the system does not tell.

@@ -1,12 +1,46 @@
-//! Randomness as the core sees it: one root seed, and generators that are named children of it.
+//! Randomness as the core sees it: whoever drives a node hands it in, as an [`Entropy`].
 //!
-//! A child depends on the root and its label alone, so a new draw in one place shifts no other
-//! place's numbers, and a failing seed still replays after the code around it has changed.
+//! - In production each draw is new from the system. What comes of it is wiped when it was used, so nothing that is in
+//!   memory gives it again, and neither does a machine that is restored from a snapshot twice.
+//! - In a simulation all draws come of one root seed, by named children. A child depends on the root and its label alone,
+//!   so a new draw in one place shifts no other place's numbers, and a failing seed still replays after the code around it
+//!   has changed.
 
-use rand_chacha::ChaCha20Rng;
-use rand_core::{RngCore, SeedableRng};
+use chacha20::ChaCha20Rng;
+use chacha20::rand_core::{Rng as _, SeedableRng};
 
-/// A root of randomness. In production it is 32 bytes from the system, in a simulation a number.
+/// Where the randomness of secrets comes from.
+pub trait Entropy: Send {
+    /// A seed that is for one use alone.
+    fn seed(&mut self) -> Seed;
+
+    /// A generator of such a seed. One that lives long must not make secrets: whoever reads its state can compute all that
+    /// it gave.
+    fn rng(&mut self) -> Rng {
+        self.seed().rng()
+    }
+}
+
+/// Draws that one seed gives again and again, for simulations and tests.
+pub struct Repeatable {
+    root: Seed,
+    draws: u64,
+}
+
+impl Repeatable {
+    pub fn new(root: &Seed) -> Self {
+        Repeatable { root: root.clone(), draws: 0 }
+    }
+}
+
+impl Entropy for Repeatable {
+    fn seed(&mut self) -> Seed {
+        self.draws += 1;
+        self.root.child("draw", self.draws)
+    }
+}
+
+/// A root of randomness: 32 bytes from the system, or a number.
 #[derive(Clone, zeroize::ZeroizeOnDrop)]
 pub struct Seed([u8; 32]);
 
@@ -40,14 +74,18 @@ impl Seed {
     }
 }
 
-/// A generator fit for keys: ChaCha20 over a [`Seed`].
-#[derive(Clone)]
+/// A generator fit for keys: ChaCha20 over a [`Seed`]. It is wiped when it is dropped, and cannot be copied.
 pub struct Rng(ChaCha20Rng);
 
 impl Rng {
     /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         self.0.fill_bytes(bytes);
+    }
+
+    /// Another generator, whose numbers say nothing about those of this one.
+    pub fn split(&mut self) -> Rng {
+        Seed(self.array()).rng()
     }
 
     /// An array of random bytes.
@@ -90,6 +128,26 @@ mod tests {
         assert_eq!(draw(&root.child("a", 0)), draw(&root.child("a", 0)));
         assert_ne!(draw(&root.child("a", 0)), draw(&root.child("a", 1)));
         assert_ne!(draw(&root.child("a", 0)), draw(&root.child("b", 0)));
+    }
+
+    #[test]
+    fn repeatable_draws_differ_and_repeat() {
+        let draws = |number| {
+            let mut entropy = Repeatable::new(&Seed::from_number(number));
+            [(); 3].map(|()| entropy.rng().next_u64())
+        };
+        let [first, second, third] = draws(7);
+        assert!(first != second && second != third && first != third);
+        assert_eq!(draws(7), [first, second, third]);
+        assert_ne!(draws(8)[0], first);
+    }
+
+    #[test]
+    fn the_generator_is_chacha20() {
+        // The keystream of the key and nonce of zeros (draft-nir-cfrg-chacha20-poly1305-06, appendix A.1, test vector 1).
+        let mut bytes = [0; 16];
+        Seed::from_number(0).rng().fill(&mut bytes);
+        assert_eq!(hex::encode(bytes), "76b8e0ada0f13d90405d6ae55386bd28");
     }
 
     #[test]

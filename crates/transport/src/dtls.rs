@@ -69,7 +69,8 @@ pub struct DtlsEndpoint {
 }
 
 impl DtlsEndpoint {
-    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone.
+    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone. Keys do not come of it,
+    /// dimpl draws those from the system.
     pub fn new(options: DtlsOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
         options.validate().map_err(|why| SetupError::new("tcp-dtls", why))?;
         let key = OurKey::new(secret).map_err(|why| SetupError::new("tcp-dtls", why))?;

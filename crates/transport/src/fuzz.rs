@@ -15,7 +15,7 @@ use heddle_proto::cell::frame::{Framer, write_fixed, write_variable};
 use heddle_proto::cell::{BODY_LEN, Command};
 use heddle_proto::channel::{ChannelError, Opened, StreamTransport, Target};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::rng::{Rng, Seed};
+use heddle_proto::rng::{Repeatable, Rng, Seed};
 use heddle_proto::time::{Instant, UnixTime};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ pub fn link_handshake(bytes: &[u8]) {
 
 /// An initiator's channel whose peer sends these bytes instead of TLS.
 pub fn tls_initiator(bytes: &[u8]) {
-    let transport =
-        TlsTransport::new(TlsOptions::default(), None, Arc::new(plain::Verifier), Seed::from_number(1));
+    let entropy = Box::new(Repeatable::new(&Seed::from_number(1)));
+    let transport = TlsTransport::new(TlsOptions::default(), None, Arc::new(plain::Verifier), entropy);
     let mut transport = transport.expect("a client needs no key");
     let target = Target { rsa: RsaId([0; 20]), ed25519: None, addrs: Vec::new() };
     let mut channel = transport.dial(Instant::ZERO, UnixTime { ns: 0 }, &target, plain::ADDR);

@@ -71,19 +71,19 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
-    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone.
+    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone: ids, reset tokens and what
+    /// quinn-proto draws for itself come of it. Keys do not, rustls draws those from the system.
     pub fn new(options: QuicOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
         options.validate().map_err(setup_error)?;
         let key = OurKey::new(secret).map_err(setup_error)?;
-        let ids = Ids::new(&seed.child("ids", 0));
+        let (ids, of_ids) = (Ids::new(&seed.child("ids", 0)), seed.child("ids", 0));
         let secret_of = |label| seed.child(label, 0).rng().array::<KEY_LEN>();
         let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &secret_of("reset"));
         let token_key =
             aws_lc_rs::hkdf::Salt::new(aws_lc_rs::hkdf::HKDF_SHA256, &[]).extract(&secret_of("token"));
         let mut config = EndpointConfig::new(Arc::new(reset_key));
-        let maker = ids.clone();
         config
-            .cid_generator(move || Box::new(maker.clone()))
+            .cid_generator(move || Box::new(Ids::new(&of_ids)))
             .supported_versions(vec![1])
             .grease_quic_bit(false)
             .rng_seed(Some(secret_of("quinn")));

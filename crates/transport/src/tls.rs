@@ -18,7 +18,7 @@ use config::WallClock;
 use core::fmt;
 use core::net::SocketAddr;
 use heddle_proto::channel::{Channel, ChannelError, StreamTransport, Target};
-use heddle_proto::rng::{Rng, Seed};
+use heddle_proto::rng::{Entropy, Rng};
 use heddle_proto::time::{Duration, Instant, UnixTime};
 use refused::Refused;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
@@ -81,20 +81,17 @@ pub struct TlsTransport {
     client: Arc<ClientConfig>,
     server: Option<(Arc<ServerConfig>, Vec<u8>)>,
     clock: Arc<WallClock>,
-    seed: Seed,
-    /// Channels made so far; each has a seed of its own.
-    made: u64,
+    entropy: Box<dyn Entropy>,
 }
 
 impl TlsTransport {
     /// A relay's transport with an identity, a client's without. Fails when rustls refuses the key
-    /// or the versions. `seed` must serve this transport alone: AUTH_CHALLENGE comes of it, and
-    /// "responders MUST generate every challenge independently".
+    /// or the versions. AUTH_CHALLENGE comes of `entropy`: "responders MUST generate every challenge independently".
     pub fn new(
         options: TlsOptions,
         identity: Option<TlsIdentity>,
         verifier: Arc<dyn PeerVerifier>,
-        seed: Seed,
+        entropy: Box<dyn Entropy>,
     ) -> Result<Self, TlsSetupError> {
         let clock = Arc::new(WallClock::default());
         let client = config::client(&options, clock.clone()).map_err(TlsSetupError)?;
@@ -110,15 +107,7 @@ impl TlsTransport {
             verifier,
             link_protocols: options.link_protocols.clone(),
         };
-        Ok(TlsTransport {
-            options,
-            link: Arc::new(link),
-            client: Arc::new(client),
-            server,
-            clock,
-            seed,
-            made: 0,
-        })
+        Ok(TlsTransport { options, link: Arc::new(link), client: Arc::new(client), server, clock, entropy })
     }
 
     fn channel(
@@ -129,8 +118,7 @@ impl TlsTransport {
         connect: impl FnOnce(&Self, &mut Rng) -> Result<TlsStream, ChannelError>,
     ) -> Box<dyn Channel> {
         self.clock.set(wall);
-        let mut rng = self.seed.child("tls channel", self.made).rng();
-        self.made += 1;
+        let mut rng = self.entropy.rng();
         match connect(self, &mut rng) {
             Ok(stream) => {
                 let (link, clock) = (self.link.clone(), self.clock.clone());

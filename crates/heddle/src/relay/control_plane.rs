@@ -24,13 +24,13 @@ use heddle_dir::consensus::{Consensus, Relay};
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
 use heddle_dir::keys::RelayKeys;
 use heddle_dir::publish::{PostOutcome, PublishSchedule, PublishView, post_descriptor};
-use heddle_net::{LoopHandle, Resolver, wall_clock};
+use heddle_net::{LoopHandle, Resolver, SystemEntropy, wall_clock};
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
 use heddle_proto::ids::{Ed25519Id, RsaId};
 use heddle_proto::policy::ExitPolicy;
 use heddle_proto::relay::{Control, Event, ListedRelay, NetworkParams, ProbeHop, Relays};
-use heddle_proto::rng::{Rng, Seed};
+use heddle_proto::rng::{Entropy, Rng};
 use heddle_transport::PaddingOptions;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -104,7 +104,9 @@ pub struct ControlPlane {
     client: DirectoryClient,
     schedule: PublishSchedule,
     shards: Reach,
-    seed: Seed,
+    /// Seeds of keys, each for one use.
+    entropy: SystemEntropy,
+    /// For what is no secret: whom to ask, and when.
     rng: Rng,
     started: Instant,
     bandwidth: BandwidthHistory,
@@ -113,7 +115,6 @@ pub struct ControlPlane {
     complained_at: Option<Instant>,
     pressure: Pressure,
     renewed_unix_s: u64,
-    transports_made: u64,
     /// Whether the last look at the resolver found it ready, and when its configuration was last read by us.
     resolves: bool,
     name_servers_at: Instant,
@@ -131,11 +132,11 @@ impl ControlPlane {
         certs: Arc<ChannelCerts>,
         advertised: Vec<SocketAddr>,
         shards: Reach,
-        seed: Seed,
+        entropy: SystemEntropy,
         ended: impl FnOnce(Result<(), String>) + Send + 'static,
     ) -> Result<(), Failure> {
         let now_unix_s = wall_clock().as_secs();
-        let mut plane = ControlPlane::new(options, keys, certs, advertised, shards, seed, now_unix_s);
+        let mut plane = ControlPlane::new(options, keys, certs, advertised, shards, entropy, now_unix_s);
         plane.shards.known.set_signing_expires(plane.keys.signing_expires_unix_s());
         plane.warn_of_master_key(now_unix_s);
         plane.tell_onion_keys();
@@ -153,10 +154,10 @@ impl ControlPlane {
         certs: Arc<ChannelCerts>,
         advertised: Vec<SocketAddr>,
         shards: Reach,
-        seed: Seed,
+        mut entropy: SystemEntropy,
         now_unix_s: u64,
     ) -> Self {
-        let mut rng = seed.child("directory", 0).rng();
+        let mut rng = entropy.rng();
         let authorities: Vec<DirAuthority> = options.authorities().cloned().collect();
         let source = net_options(&options).outbound_bind_v4.map(IpAddr::V4);
         let client = DirectoryClient::new(
@@ -183,7 +184,7 @@ impl ControlPlane {
             client,
             schedule: PublishSchedule::new(),
             shards,
-            seed,
+            entropy,
             rng,
             started: Instant::now(),
             bandwidth,
@@ -191,7 +192,6 @@ impl ControlPlane {
             complained_at: None,
             pressure: Pressure::default(),
             renewed_unix_s: now_unix_s,
-            transports_made: 0,
             padding: PaddingOptions::default(),
             missing: None,
         }

@@ -6,10 +6,10 @@
 
 use super::Failure;
 use crate::torrc::{Options, Transport, UdpPort};
-use heddle_net::{anchor, bind_udp};
+use heddle_net::{SystemEntropy, anchor, bind_udp};
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::node::PortId;
-use heddle_proto::rng::Seed;
+use heddle_proto::rng::Entropy;
 use heddle_proto::stopwatch::Stopwatch;
 use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::per_circuit::PerCircuitEndpoint;
@@ -35,13 +35,13 @@ pub struct Shard {
 }
 
 /// What a shard has beside TLS, the preferred first. `or_port` is the number that its UDP ports follow by default,
-/// `stopwatch` what endpoints tell their times to, and `seed` gives the seed of a label.
+/// `stopwatch` what endpoints tell their times to.
 pub fn bind(
     options: &Options,
     or_port: u16,
     shard: Shard,
     stopwatch: &Stopwatch,
-    seed: impl Fn(&'static str) -> Seed,
+    entropy: SystemEntropy,
 ) -> Result<Vec<Bound>, Failure> {
     let mut bound = Vec::new();
     let datagrams = options.heddle.transports.iter().filter(|transport| **transport != Transport::Tls);
@@ -64,7 +64,7 @@ pub fn bind(
             socket,
             port,
             offered,
-            endpoint: endpoint(options, *transport, stopwatch, &seed)?,
+            endpoint: endpoint(options, *transport, stopwatch, entropy)?,
         });
     }
     Ok(bound)
@@ -74,25 +74,23 @@ fn endpoint(
     options: &Options,
     transport: Transport,
     stopwatch: &Stopwatch,
-    seed: impl Fn(&'static str) -> Seed,
+    mut entropy: SystemEntropy,
 ) -> Result<Box<dyn Endpoint>, Failure> {
-    // The relay replaces the key with one of its own generator before it is offered.
-    let secret = |seed: &Seed| Zeroizing::new(seed.child("first key", 0).rng().array());
+    let seed = entropy.seed();
+    // The relay replaces the key with one of its own before it is offered.
+    let secret = Zeroizing::new(entropy.rng().array());
     Ok(match transport {
         Transport::TcpDtls => {
-            let seed = seed("tcp-dtls");
-            let mut endpoint = DtlsEndpoint::new(dtls_options(options), &secret(&seed), &seed)?;
+            let mut endpoint = DtlsEndpoint::new(dtls_options(options), &secret, &seed)?;
             endpoint.set_stopwatch(stopwatch.clone());
             Box::new(endpoint)
         }
         Transport::QuicPerCircuit => {
-            let seed = seed("quic-per-circuit");
-            let quic = QuicEndpoint::new(quic_options(options), &secret(&seed), &seed)?;
+            let quic = QuicEndpoint::new(quic_options(options), &secret, &seed)?;
             Box::new(PerCircuitEndpoint::new(quic))
         }
         Transport::Quic | Transport::Tls => {
-            let seed = seed("quic");
-            Box::new(QuicEndpoint::new(quic_options(options), &secret(&seed), &seed)?)
+            Box::new(QuicEndpoint::new(quic_options(options), &secret, &seed)?)
         }
     })
 }

@@ -2,9 +2,9 @@
 
 use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
 use heddle_dir::keys::RelayKeys;
+use heddle_net::SystemEntropy;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::relay::NetworkParams;
-use heddle_proto::rng::Seed;
 use heddle_transport::PaddingOptions;
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsSetupError, TlsTransport};
@@ -18,7 +18,7 @@ pub fn transport(
     certs: &Arc<ChannelCerts>,
     advertised: &[SocketAddr],
     padding: PaddingOptions,
-    seed: Seed,
+    entropy: SystemEntropy,
 ) -> Result<TlsTransport, TlsSetupError> {
     let cell = |side| certs.certs_cell(side).into_iter().map(|(kind, cert)| (kind, cert.to_vec())).collect();
     let signer = certs.clone();
@@ -35,7 +35,7 @@ pub fn transport(
         cert_der: certs.tls_cert_der().to_vec(),
     };
     let options = TlsOptions { padding, ..TlsOptions::default() };
-    TlsTransport::new(options, Some(TlsIdentity { link, key }), Arc::new(Judge), seed)
+    TlsTransport::new(options, Some(TlsIdentity { link, key }), Arc::new(Judge), Box::new(entropy))
 }
 
 /// Judges certificates as the control plane does.

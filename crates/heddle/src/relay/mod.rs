@@ -20,12 +20,12 @@ use control_plane::{ControlPlane, Reach};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
 use heddle_net::process::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalThread, raise_descriptor_limit};
-use heddle_net::{LoopHandle, Resolver, ResolverOptions, wall_clock};
+use heddle_net::{LoopHandle, Resolver, ResolverOptions, SystemEntropy, wall_clock};
 use heddle_proto::bucket::Limit;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::node::ShardId;
 use heddle_proto::relay::{Control, Limits, RelayConfig};
-use heddle_proto::rng::{Rng, Seed};
+use heddle_proto::rng::Entropy;
 use metrics::MetricsPort;
 use shards::{Parts, Shards};
 use std::error::Error;
@@ -61,7 +61,8 @@ pub fn verify_config(layers: &[PathBuf]) -> Result<(), Failure> {
 /// Prints the nickname and the fingerprint, as `tor --list-fingerprint` does.
 pub fn list_fingerprint(layers: &[PathBuf]) -> Result<(), Failure> {
     let (options, _) = load(layers)?;
-    let keys = RelayKeys::load_or_create(key_options(&options), wall_clock().as_secs(), &mut system_rng()?)?;
+    let mut rng = SystemEntropy::new()?.rng();
+    let keys = RelayKeys::load_or_create(key_options(&options), wall_clock().as_secs(), &mut rng)?;
     println!("{} {}", options.nickname, keys.fingerprint());
     Ok(())
 }
@@ -80,16 +81,6 @@ fn key_options(options: &Options) -> KeyOptions {
     }
 }
 
-fn system_seed() -> Result<Seed, Failure> {
-    let mut bytes = [0; 32];
-    heddle_net::process::fill_random(&mut bytes)?;
-    Ok(Seed::from_bytes(bytes))
-}
-
-fn system_rng() -> Result<Rng, Failure> {
-    Ok(system_seed()?.rng())
-}
-
 /// Runs the relay until a signal stops it.
 pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     let (options, warnings) = load(layers)?;
@@ -97,17 +88,16 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     log::info!("Heddle {} starts", env!("CARGO_PKG_VERSION"));
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
     let sockets_max = raise_descriptor_limit()?;
-    let seed = system_seed()?;
+    let mut entropy = SystemEntropy::new()?;
     let now_unix_s = wall_clock().as_secs();
     let _lock = DataDirectoryLock::take(&options.data_directory)?;
-    let keys =
-        RelayKeys::load_or_create(key_options(&options), now_unix_s, &mut seed.child("keys", 0).rng())?;
+    let keys = RelayKeys::load_or_create(key_options(&options), now_unix_s, &mut entropy.rng())?;
     log::info!("Our fingerprint is {} {}", options.nickname, keys.fingerprint());
-    let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut seed.child("certs", 0).rng())?);
+    let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng())?);
     let listeners = Listeners::bind(&options)?;
     let metrics = MetricsPort::bind(&options)?;
     write_pid_file(&options)?;
-    let running = start(&options, keys, certs, listeners, &metrics, &seed, sockets_max)?;
+    let running = start(&options, keys, certs, listeners, &metrics, entropy, sockets_max)?;
     metrics.start(running.handles.clone(), sockets_max)?;
     let result = wait(&options, &running);
     drop(running.signals);
@@ -130,7 +120,7 @@ fn start(
     certs: Arc<ChannelCerts>,
     listeners: Listeners,
     metrics: &MetricsPort,
-    seed: &Seed,
+    entropy: SystemEntropy,
     sockets_max: Option<u64>,
 ) -> Result<Running, Failure> {
     let advertised = listeners.advertised();
@@ -140,7 +130,7 @@ fn start(
         options,
         keys: &keys,
         certs: &certs,
-        seed,
+        entropy,
         resolver: resolver_of_all,
         sockets_max,
         stopwatch,
@@ -160,7 +150,7 @@ fn start(
     })?;
     let known = metrics.known();
     let reach = Reach { handles: handles.clone(), events: events_rx, known, resolver: resolver.clone() };
-    ControlPlane::start(options.clone(), keys, certs, advertised, reach, seed.child("control", 0), ended)?;
+    ControlPlane::start(options.clone(), keys, certs, advertised, reach, entropy, ended)?;
     Ok(Running { messages, handles, resolver, signals })
 }
 

@@ -12,10 +12,9 @@ use super::{Failure, link_identity, net_options, outcome, relay_config, sockets}
 use crate::torrc::Options;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
-use heddle_net::{EventLoop, LoopHandle, Resolver, Workers, link_shards};
+use heddle_net::{EventLoop, LoopHandle, Resolver, SystemEntropy, Workers, link_shards};
 use heddle_proto::node::{PortId, ShardId};
 use heddle_proto::relay::{Event, Limits, Relay, RelayConfig};
-use heddle_proto::rng::Seed;
 use heddle_proto::stopwatch::Stopwatch;
 use heddle_transport::PaddingOptions;
 use std::net::{TcpListener, UdpSocket};
@@ -40,7 +39,7 @@ pub struct Parts<'a> {
     pub options: &'a Options,
     pub keys: &'a RelayKeys,
     pub certs: &'a Arc<ChannelCerts>,
-    pub seed: &'a Seed,
+    pub entropy: SystemEntropy,
     pub resolver: Option<&'a Resolver>,
     /// Descriptors that the process may have, if there is a limit.
     pub sockets_max: Option<u64>,
@@ -142,20 +141,19 @@ fn relay(
     config: RelayConfig,
     listeners: &Listeners,
 ) -> Result<(Relay, Vec<UdpSocket>), Failure> {
-    let shard = config.shard.0;
-    let seed = |label| parts.seed.child(label, shard.into());
+    let entropy = parts.entropy;
     let padding = PaddingOptions::default();
     let transport =
-        link_identity::transport(parts.keys, parts.certs, &listeners.advertised(), padding, seed("tls"))?;
-    let place = Shard { number: shard, count: config.shards };
-    let bound = endpoints::bind(parts.options, listeners.or_port(), place, &parts.stopwatch, seed)?;
+        link_identity::transport(parts.keys, parts.certs, &listeners.advertised(), padding, entropy)?;
+    let place = Shard { number: config.shard.0, count: config.shards };
+    let bound = endpoints::bind(parts.options, listeners.or_port(), place, &parts.stopwatch, entropy)?;
     let mut sockets = Vec::new();
     let mut endpoints = Vec::new();
     for Bound { socket, port, offered, endpoint } in bound {
         sockets.push(socket);
         endpoints.push((port, offered, endpoint));
     }
-    Ok((Relay::with_endpoints(config, Box::new(transport), endpoints, &seed("shard")), sockets))
+    Ok((Relay::with_endpoints(config, Box::new(transport), endpoints, Box::new(entropy)), sockets))
 }
 
 fn describe(event_loop: &EventLoop<Relay>, port: PortId) -> String {

@@ -26,7 +26,7 @@ use crate::cell::{Body, CircId, Command};
 use crate::crypto::onionskin::OnionKeys;
 use crate::node::Output;
 use crate::pool::{CellPool, SlotId};
-use crate::rng::{Rng, Seed};
+use crate::rng::{Entropy, Rng};
 use crate::time::Instant;
 use core::net::IpAddr;
 use slotmap::SlotMap;
@@ -50,8 +50,10 @@ pub(super) struct Core {
     /// The relays of the consensus.
     pub listed: Arc<Relays>,
     pub keys: Option<Arc<OnionKeys>>,
+    /// Seeds of secrets, each for one use.
+    pub entropy: Box<dyn Entropy>,
+    /// For what is no secret: circuit ids, padding, hashing.
     pub rng: Rng,
-    pub job_seed: Seed,
     pub pool: CellPool,
     pub circuits: SlotMap<CircuitKey, Circuit>,
     pub links: SlotMap<LinkKey, Link>,
@@ -79,7 +81,7 @@ pub(super) enum Popped {
 }
 
 impl Core {
-    pub fn new(config: RelayConfig, seed: &Seed) -> Self {
+    pub fn new(config: RelayConfig, mut entropy: Box<dyn Entropy>) -> Self {
         let pool = CellPool::new(config.max_queue_bytes);
         let mut core = Core {
             admission: Admission::new(&config.limits, pool.max()),
@@ -89,8 +91,8 @@ impl Core {
             lane_cells_max: LANE_CELLS_MAX as u32,
             listed: Arc::default(),
             keys: None,
-            rng: seed.child("relay", 0).rng(),
-            job_seed: seed.child("onionskins", 0),
+            rng: entropy.rng(),
+            entropy,
             circuits: SlotMap::with_key(),
             links: SlotMap::with_key(),
             to_flush: VecDeque::new(),

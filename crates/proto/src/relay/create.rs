@@ -98,7 +98,7 @@ impl Core {
         self.admission.circuit_begins(self.now, key, party);
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
         self.touch(link);
-        let seed = self.job_seed.child("onionskin", job.0);
+        let seed = self.entropy.seed();
         let onionskin = onionskin.to_vec();
         let job_input = Job::Onionskin { keys, handshake, onionskin, congestion, seed };
         self.jobs.push(link, job, Purpose { circuit: key, party }, job_input);

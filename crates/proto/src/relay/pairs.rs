@@ -76,7 +76,7 @@ impl PairWork {
 
 /// Gives all endpoints the same new key; returns its public half.
 fn new_key(core: &mut Core, ports: &mut [Port]) -> Option<[u8; 32]> {
-    let secret = zeroize::Zeroizing::new(core.rng.array());
+    let secret = zeroize::Zeroizing::new(core.entropy.rng().array());
     ports.iter_mut().for_each(|port| port.endpoint.set_key(&secret));
     ports.first().map(|port| port.endpoint.public_key())
 }

@@ -21,7 +21,6 @@ use crate::cell::create::DestroyReason;
 use crate::channel::{Role, Target};
 use crate::ids::RsaId;
 use crate::origin::{Handshake, Hop, OriginCircuit, OriginEvent};
-use crate::rng::Seed;
 use crate::time::{Duration, Instant};
 use std::collections::VecDeque;
 
@@ -66,8 +65,7 @@ impl Core {
         let via = via.into_iter().map(|hop| Hop { target: hop.target, ntor_key: hop.ntor_key });
         let mut hops: VecDeque<Hop> = via.chain([Hop { target: ourselves, ntor_key }]).collect();
         let first = hops.pop_front()?;
-        let rng = Seed::from_bytes(self.rng.array()).rng();
-        let mut origin = OriginCircuit::new(self.params.clone(), rng);
+        let mut origin = OriginCircuit::new(self.params.clone(), self.entropy.rng());
         origin.create(&first, Handshake::Ntor).ok()?;
         let create2 = origin.poll_cell()?.body;
         // No link has this key.

@@ -16,7 +16,7 @@ use crate::cell::{BODY_LEN, CELL_LEN, Command};
 use crate::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
 use crate::endpoint::Endpoint;
 use crate::node::{Input, Node, Output, PortId, SocketError, SocketId};
-use crate::rng::Seed;
+use crate::rng::Entropy;
 use crate::time::{Duration, Instant, UnixTime};
 use core::net::SocketAddr;
 use slotmap::SecondaryMap;
@@ -61,8 +61,8 @@ pub struct Relay {
 
 impl Relay {
     /// A shard. It answers CREATE cells once [`Control::OnionKeys`] has come.
-    pub fn new(config: RelayConfig, transport: Box<dyn StreamTransport>, seed: &Seed) -> Self {
-        Self::with_endpoints(config, transport, Vec::new(), seed)
+    pub fn new(config: RelayConfig, transport: Box<dyn StreamTransport>, entropy: Box<dyn Entropy>) -> Self {
+        Self::with_endpoints(config, transport, Vec::new(), entropy)
     }
 
     /// A shard that forms pairs. Each endpoint comes with its port and with the UDP port that is offered to peers for
@@ -71,9 +71,9 @@ impl Relay {
         config: RelayConfig,
         transport: Box<dyn StreamTransport>,
         endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)>,
-        seed: &Seed,
+        entropy: Box<dyn Entropy>,
     ) -> Self {
-        let mut core = Core::new(config, seed);
+        let mut core = Core::new(config, entropy);
         let names = endpoints.iter().map(|(_, _, endpoint)| endpoint.name());
         core.meter = Meter::new([transport.name()].into_iter().chain(names));
         let mut ports = Ports::new(endpoints);

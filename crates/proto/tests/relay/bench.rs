@@ -18,7 +18,7 @@ use heddle_proto::node::{Input, Node, Output, Query, Resolution, ResolveError, R
 use heddle_proto::node::{JobId, PortId, SocketError, SocketId};
 use heddle_proto::policy::ExitPolicy;
 use heddle_proto::relay::{Control, Crossed, Event, Limits, Relay, RelayConfig, ShardMessage};
-use heddle_proto::rng::Seed;
+use heddle_proto::rng::{Entropy, Repeatable, Seed};
 use heddle_proto::time::{Duration, Instant};
 use heddle_proto::work::Job;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -170,6 +170,18 @@ impl Bench {
 
     pub fn make(config: RelayConfig, seed: u64, pipe: Option<fn() -> Pipe>) -> Self {
         let seed = Seed::from_number(seed);
+        let entropy = |shard: u16| -> Box<dyn Entropy> {
+            Box::new(Repeatable::new(&seed.child("shard", shard.into())))
+        };
+        Self::with_entropy(config, &entropy, pipe)
+    }
+
+    /// The same, with what the shard of a number draws secrets from.
+    pub fn with_entropy(
+        config: RelayConfig,
+        entropy: &dyn Fn(u16) -> Box<dyn Entropy>,
+        pipe: Option<fn() -> Pipe>,
+    ) -> Self {
         let shard = |number: u16| {
             let config = RelayConfig { shard: ShardId(number), ..config.clone() };
             let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS) });
@@ -180,7 +192,7 @@ impl Bench {
                     config,
                     transport,
                     endpoints.into_iter().collect(),
-                    &seed.child("shard", u64::from(number)),
+                    entropy(number),
                 ),
                 datagrams: VecDeque::new(),
                 sockets: BTreeMap::new(),

@@ -14,6 +14,7 @@ mod plain;
 mod poisoned;
 mod random;
 mod rates;
+mod secrets;
 mod shards;
 mod shares;
 mod streams;

@@ -19,7 +19,7 @@ use heddle_proto::policy::ExitPolicy;
 use heddle_proto::relay::{
     Control, Limits, ListedRelay, NetworkParams, Relay, RelayConfig, RelayStats, Relays,
 };
-use heddle_proto::rng::Seed;
+use heddle_proto::rng::{Repeatable, Seed};
 use heddle_proto::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
 use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
@@ -283,7 +283,8 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
             limits: Limits::default(),
         };
         let endpoints = endpoints(plan, index, shard, &seed);
-        Box::new(Relay::with_endpoints(config, Box::new(transport), endpoints, &seed))
+        let entropy = Box::new(Repeatable::new(&seed));
+        Box::new(Relay::with_endpoints(config, Box::new(transport), endpoints, entropy))
     };
     let nodes = (0..shards).map(node).collect();
     let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
@@ -354,8 +355,8 @@ pub fn add_client(sim: &mut Simulation, index: u8) -> HostId {
 }
 
 pub fn transport(identity: Option<TlsIdentity>, seed: &Seed) -> TlsTransport {
-    let seed = seed.child("tls", 0);
-    TlsTransport::new(TlsOptions::default(), identity, Arc::new(Judge), seed).expect("the keys are good")
+    let entropy = Box::new(Repeatable::new(&seed.child("tls", 0)));
+    TlsTransport::new(TlsOptions::default(), identity, Arc::new(Judge), entropy).expect("the keys are good")
 }
 
 /// Keys and certificates, made once in a process: RSA takes its time.

@@ -22,7 +22,6 @@ const ID_LEN_MAX: usize = 20;
 const VERSION: u32 = 1;
 
 /// Makes ids and recognises them.
-#[derive(Clone)]
 pub(super) struct Ids {
     key: hmac::Key,
     rng: Rng,

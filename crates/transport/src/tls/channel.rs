@@ -226,7 +226,7 @@ impl TlsChannel {
         let to_client = peer_is_client || self.link.identity.is_none();
         let is_padded =
             opened.link_protocol >= PADDING_LINK_PROTOCOL && (to_client || self.padding_options.relays);
-        let padding = Padding::new(self.padding_options.clone(), is_padded, now, self.rng.clone());
+        let padding = Padding::new(self.padding_options.clone(), is_padded, now, self.rng.split());
         self.phase = Phase::Open { padding, peer_is_client, link_protocol: opened.link_protocol };
         Ok(Some(opened))
     }

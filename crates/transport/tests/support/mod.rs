@@ -7,7 +7,7 @@
 use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::rng::Seed;
+use heddle_proto::rng::{Repeatable, Seed};
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
 use std::sync::Arc;
@@ -61,6 +61,6 @@ pub fn relay_identity(seed: u64, unix_s: u64) -> TlsIdentity {
 }
 
 pub fn transport(options: TlsOptions, identity: Option<TlsIdentity>, seed: u64) -> TlsTransport {
-    let seed = Seed::from_number(seed);
-    TlsTransport::new(options, identity, Arc::new(DirVerifier), seed).unwrap()
+    let entropy = Box::new(Repeatable::new(&Seed::from_number(seed)));
+    TlsTransport::new(options, identity, Arc::new(DirVerifier), entropy).unwrap()
 }

@@ -5,6 +5,7 @@ use crate::relay::link_identity;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{KeyError, OnionKeyLifetimes, SigningRenewal};
 use heddle_proto::relay::Control;
+use heddle_proto::rng::Entropy;
 use std::sync::Arc;
 
 /// How long before its end we warn of a signing key that we cannot replace.
@@ -15,7 +16,7 @@ impl ControlPlane {
         self.renewed_unix_s = now_unix_s;
         let params = self.client.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
         let lifetimes = OnionKeyLifetimes::from_params(&params);
-        let renewal = self.keys.renew(now_unix_s, lifetimes, &mut self.rng);
+        let renewal = self.keys.renew(now_unix_s, lifetimes, &mut self.entropy.rng());
         self.shards.known.set_signing_expires(self.keys.signing_expires_unix_s());
         self.warn_of_master_key(now_unix_s);
         let signing_changed = or_log(renewal.signing.map(|signing| signing == SigningRenewal::Renewed));
@@ -46,7 +47,7 @@ impl ControlPlane {
     }
 
     fn renew_certs(&mut self, now_unix_s: u64) {
-        match ChannelCerts::create(&self.keys, now_unix_s, &mut self.rng) {
+        match ChannelCerts::create(&self.keys, now_unix_s, &mut self.entropy.rng()) {
             Ok(certs) => self.certs = Arc::new(certs),
             Err(error) => return log::error!("Link certificates could not be renewed: {error}"),
         }
@@ -56,10 +57,8 @@ impl ControlPlane {
     /// Channels from now on are made anew; those that are open go on as they are.
     pub(super) fn replace_transports(&mut self) {
         for handle in &self.shards.handles {
-            self.transports_made += 1;
-            let seed = self.seed.child("tls", self.transports_made);
             let padding = self.padding.clone();
-            match link_identity::transport(&self.keys, &self.certs, &self.advertised, padding, seed) {
+            match link_identity::transport(&self.keys, &self.certs, &self.advertised, padding, self.entropy) {
                 Ok(transport) => drop(handle.control(Control::Transport(Box::new(transport)))),
                 Err(error) => log::error!("New channels are made as before: {error}"),
             }

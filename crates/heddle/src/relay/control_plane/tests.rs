@@ -17,13 +17,13 @@ fn options(directory: &Path) -> Options {
 
 /// A control plane without shards, which does nothing by itself.
 fn plane(options: Options, now_unix_s: u64) -> ControlPlane {
-    let seed = Seed::from_number(1);
+    let mut entropy = SystemEntropy::new().unwrap();
     let key_options = KeyOptions::new(&options.data_directory, "heddle");
-    let keys = RelayKeys::load_or_create(key_options, START, &mut seed.rng()).unwrap();
-    let certs = ChannelCerts::create(&keys, DUE - 46 * HOUR_S, &mut seed.rng()).unwrap();
+    let keys = RelayKeys::load_or_create(key_options, START, &mut entropy.rng()).unwrap();
+    let certs = ChannelCerts::create(&keys, DUE - 46 * HOUR_S, &mut entropy.rng()).unwrap();
     let reach =
         Reach { handles: Vec::new(), events: mpsc::channel().1, known: Known::default(), resolver: None };
-    ControlPlane::new(options, keys, Arc::new(certs), Vec::new(), reach, seed, now_unix_s)
+    ControlPlane::new(options, keys, Arc::new(certs), Vec::new(), reach, entropy, now_unix_s)
 }
 
 #[test]
