@@ -9,6 +9,8 @@
 //! - [`SystemEntropy`] draws what secrets are made of;
 //! - [`process`] holds what concerns the whole process: descriptors, memory and signals.
 //!
+//! [`time_buckets`] are what distributions of times are counted in.
+//!
 //! For emulated networks there are [`namespace`], [`netlink`] and [`tun`], and [`realtime`] for who drives them.
 //!
 //! Linux only: the loop is edge-triggered `epoll`, woken by `eventfd`.
@@ -28,6 +30,7 @@ pub mod realtime;
 mod send_window;
 mod socket;
 mod sys;
+pub mod time_buckets;
 pub mod tun;
 mod workers;
 

@@ -1,10 +1,7 @@
 //! Times by how often they occurred, in constant memory.
 
+use heddle_net::time_buckets::{self, bucket, upper_bound_ns};
 use serde::Serialize;
-
-/// Buckets per doubling: a quantile is at most a sixteenth too high.
-const PER_OCTAVE: u64 = 16;
-const BUCKETS: usize = 61 * PER_OCTAVE as usize;
 
 /// A histogram of durations from 1 ns to centuries.
 #[derive(Clone, Debug)]
@@ -31,7 +28,7 @@ pub struct Times {
 
 impl Default for Histogram {
     fn default() -> Histogram {
-        Histogram { counts: vec![0; BUCKETS], total: 0, most_ns: 0 }
+        Histogram { counts: vec![0; time_buckets::ALL], total: 0, most_ns: 0 }
     }
 }
 
@@ -71,38 +68,9 @@ impl Histogram {
     }
 }
 
-/// Below 16 each number has a bucket; above, its highest five bits choose one.
-fn bucket(ns: u64) -> usize {
-    if ns < PER_OCTAVE {
-        return ns as usize;
-    }
-    let shift = u64::from(ns.ilog2()) - 4;
-    (shift * PER_OCTAVE + (ns >> shift)) as usize
-}
-
-fn upper_bound_ns(bucket: usize) -> u64 {
-    let bucket = bucket as u64;
-    if bucket < 2 * PER_OCTAVE {
-        return bucket;
-    }
-    let shift = bucket / PER_OCTAVE - 1;
-    let start = (bucket % PER_OCTAVE + PER_OCTAVE) << shift;
-    start + ((1 << shift) - 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_number_lies_under_the_bound_of_its_bucket_and_above_the_one_before() {
-        let edges = (0..64).flat_map(|power| [(1u64 << power) - 1, 1 << power, (1 << power) + 1]);
-        for ns in edges.chain([3, 17, 31, 32, 33, 1000, 123_456_789, u64::MAX]) {
-            let number = bucket(ns);
-            assert!(number < BUCKETS && ns <= upper_bound_ns(number), "{ns}");
-            assert!(number == 0 || ns > upper_bound_ns(number - 1), "{ns}");
-        }
-    }
 
     #[test]
     fn quantiles_are_close() {
