@@ -20,10 +20,6 @@ const QUEUE_BYTES_MIN: u64 = 3 * 1500;
 pub struct Grid {
     /// What a wire that reorders does, in the direction of the data.
     pub reorder: Reorder,
-    /// How many runs a batch has at least. From then on it is left out, for each congestion control, while the intervals of
-    /// all its cells tell on which side of the bounds they are. Default: it is never left out.
-    #[serde(default)]
-    pub enough_runs: Option<usize>,
     /// Cells that are run at the same time.
     #[serde(rename = "batch")]
     pub list: Vec<Batch>,

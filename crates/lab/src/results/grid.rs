@@ -1,4 +1,4 @@
-//! What came of a plan's grid: which batches are decided, and the figures of whole grids.
+//! The figures of whole grids.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,41 +12,6 @@ use crate::plan::{Arm, Plan};
 const RATIO: &str = "goodput_over_linux";
 /// From here on, a ratio is within 10 % or better.
 const WITHIN: f64 = 0.9;
-/// No cell ought to be below.
-const FLOOR: f64 = 0.75;
-
-/// Whether nothing is left to be found out about an arm: its batch had enough runs with its congestion control, and the
-/// interval of each cell is on one side of either bound. False for arms without a grid.
-pub(crate) fn is_settled(plan: &Plan, samples: &RunSamples, arm: &Arm) -> bool {
-    let Some((grid, options)) = plan.grid.as_ref().map(Spanned::as_ref).zip(arm.grid.as_ref()) else {
-        return false;
-    };
-    let Some((enough_runs, batch)) = grid.enough_runs.zip(grid.find(&options.batch)) else { return false };
-    batch.cells.iter().all(|cell| {
-        let mut labels = cell.labels();
-        labels.insert("congestion_control".to_owned(), options.congestion_control.clone());
-        let is_ours = |series: &&Series| series.name == RATIO && series.has(&labels);
-        let Some(series) = samples.all().iter().find(is_ours) else { return false };
-        let interval = series.figure().and_then(|ratio| ratio.ci95);
-        let is_aside =
-            |[low, high]: [f64; 2]| [FLOOR, WITHIN].iter().all(|bound| low >= *bound || high < *bound);
-        series.runs.len() >= enough_runs && interval.is_some_and(is_aside)
-    })
-}
-
-/// In how many of so many runs a figure was to be measured: in all, but for a cell's in those that its batch was not left
-/// out of.
-pub(crate) fn runs_due(plan: &Plan, samples: &RunSamples, series: &Series, runs: usize) -> usize {
-    let grid = plan.grid.as_ref().map(Spanned::as_ref).filter(|grid| grid.enough_runs.is_some());
-    let mut cells = grid.into_iter().flat_map(|grid| &grid.list).flat_map(|batch| &batch.cells);
-    let Some(cell) = cells.find(|cell| series.has(&cell.labels())) else { return runs };
-    let mut labels = cell.labels();
-    let control = series.labels.get_key_value("congestion_control");
-    labels.extend(control.map(|(name, value)| (name.clone(), value.clone())));
-    let of_cell = samples.all().iter().filter(|series| series.has(&labels));
-    let measured: BTreeSet<usize> = of_cell.flat_map(|series| series.runs.keys().copied()).collect();
-    measured.len().min(runs)
-}
 
 /// The figures of whole grids, one of each for each congestion control: how many percent of the cells are within 10 % of
 /// Linux or better, by the mean of their runs and by the lower bound of its interval; the lowest cell, likewise; and the
@@ -105,68 +70,6 @@ mod tests {
 
     use super::*;
     use crate::figures::Labels;
-
-    fn fidelity() -> Plan {
-        Plan::load("utcp-fidelity", &BTreeMap::new()).unwrap().plan
-    }
-
-    #[test]
-    fn a_batch_is_left_out_when_its_cells_are_decided() {
-        let plan = fidelity();
-        let arm = |name: &str| plan.arms.iter().find(|arm| arm.as_ref().name == name).unwrap().as_ref();
-        let cells = &plan.grid.as_ref().unwrap().as_ref().find("fast-2").unwrap().cells;
-        let mut samples = RunSamples::default();
-        let mut add = |run: usize, ratios: [f64; 3]| {
-            for (cell, ratio) in cells.iter().zip(ratios) {
-                let mut labels = cell.labels();
-                labels.insert("congestion_control".to_owned(), "cubic".to_owned());
-                labels.insert("sender".to_owned(), "utcp".to_owned());
-                samples.add(run, RATIO, &labels, "1", &[ratio]);
-            }
-            is_settled(&plan, &samples, arm("linux-cubic-fast-2"))
-        };
-        // One run has no interval, and that of the third cell has 0.9 in it until the fifth.
-        let ratios = [[1.0, 0.8, 0.9], [1.01, 0.81, 0.93], [1.02, 0.82, 0.92], [1.0, 0.81, 0.92]];
-        assert!(ratios.into_iter().enumerate().all(|(run, ratios)| !add(run, ratios)));
-        assert!(add(4, [1.0, 0.81, 0.92]));
-        assert!(!is_settled(&plan, &samples, arm("utcp-reno-fast-2")));
-        assert!(!is_settled(&plan, &samples, arm("share")));
-    }
-
-    #[test]
-    fn a_cell_is_due_in_the_runs_that_its_batch_was_not_left_out_of() {
-        let plan = fidelity();
-        let cell = plan.grid.as_ref().unwrap().as_ref().list[0].cells[0];
-        let mut samples = RunSamples::default();
-        let of = |sender: &str, control: &str| {
-            let mut labels = cell.labels();
-            labels.extend(labels_of(sender, control));
-            labels
-        };
-        for run in 0..6 {
-            for sender in ["linux", "utcp"] {
-                samples.add(run, "goodput_mbit_s", &of(sender, "reno"), "Mbit/s", &[1.0]);
-                if run < 4 {
-                    samples.add(run, "goodput_mbit_s", &of(sender, "cubic"), "Mbit/s", &[1.0]);
-                }
-            }
-            // What Linux brought was nothing once, and the batch of CUBIC was left out from the fifth run on.
-            let ratio = if run == 3 { f64::INFINITY } else { 1.0 };
-            if run < 4 {
-                samples.add(run, RATIO, &of("utcp", "cubic"), "1", &[ratio]);
-            }
-        }
-        let due = |labels: &Labels, name: &str| {
-            let series = samples.series(name, labels).unwrap();
-            (series.run_means().len(), runs_due(&plan, &samples, series, 6))
-        };
-        assert_eq!(due(&of("utcp", "cubic"), RATIO), (3, 4));
-        assert_eq!(due(&of("utcp", "reno"), "goodput_mbit_s"), (6, 6));
-    }
-
-    fn labels_of(sender: &str, control: &str) -> Labels {
-        labels([("sender", sender), ("congestion_control", control)])
-    }
 
     #[test]
     fn whole_grids_are_judged_by_means_and_by_bounds() {

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::grid;
 use super::samples::{RunSamples, Series};
 use crate::figures::{Figure, Labels};
 use crate::plan::{Plan, Target};
@@ -71,8 +70,7 @@ pub(crate) fn judgements(plan: &Plan, samples: &RunSamples, runs: usize) -> Vec<
         if found.peek().is_none() {
             judgements.push(target.judge(None, runs));
         }
-        let due = |series| grid::runs_due(plan, samples, series, runs);
-        judgements.extend(found.map(|series| target.judge(Some(series), due(series))));
+        judgements.extend(found.map(|series| target.judge(Some(series), runs)));
     }
     judgements
 }

@@ -167,10 +167,6 @@ impl Running<'_> {
         let count = self.plan.arms.len();
         for place in 0..count {
             let arm = self.plan.arms[(place + run) % count].as_ref();
-            // All arms of a batch are left out of a run or none, because ratios come when the run is over.
-            if grid::is_settled(self.plan, &self.samples, arm) {
-                continue;
-            }
             let step = format!("run {} of {runs}: {}", run + 1, arm.name);
             match &arm.tor {
                 Some(options) => self.tor(arm, options, run, seed, &step)?,
