@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use heddle_lab::figures::{self, Quantity};
 use heddle_lab::plan::{self, Plan};
 use heddle_lab::report;
 use heddle_lab::results::{Results, Stored, Summary};
@@ -50,6 +51,12 @@ enum Command {
         /// Changes a value that the plan lets be set.
         #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
         set: Vec<(String, String)>,
+        /// Prints JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Lists what is measured: names, units and meanings.
+    Figures {
         /// Prints JSON.
         #[arg(long)]
         json: bool,
@@ -120,6 +127,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode, Box<dyn Error>> {
     match args.command {
         Command::List { json } => list(json)?,
         Command::Show { plan, set, json } => show(&plan, &set.into_iter().collect(), json)?,
+        Command::Figures { json } => list_figures(json)?,
         Command::Run(args) => return run_plan(args),
         Command::Report { dirs, out, json } => draw(&dirs, out, json)?,
     }
@@ -149,6 +157,23 @@ fn show(name: &str, set: &BTreeMap<String, String>, json: bool) -> Result<(), Bo
     }
     print!("{}", loaded.text);
     Ok(())
+}
+
+fn list_figures(json: bool) -> Result<(), Box<dyn Error>> {
+    if json {
+        let describe = |quantity: &Quantity| {
+            let Quantity { name, unit, title, meaning, labels, better, .. } = quantity;
+            json!({
+                "name": name, "unit": unit, "title": title, "meaning": meaning, "labels": labels, "better": better.name(),
+            })
+        };
+        return print_json(&figures::all().map(describe).collect());
+    }
+    let width = figures::all().map(|quantity| quantity.name.len()).max().unwrap_or(0);
+    let line = |Quantity { name, unit, title, meaning, .. }: &Quantity| {
+        format!("{name:width$}  {unit:8}  {title}: {meaning}\n")
+    };
+    print(&figures::all().map(line).collect::<String>())
 }
 
 /// What a program may want to know about a plan.
@@ -224,10 +249,14 @@ fn print_results(dirs: &[PathBuf], json: bool) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Prints to whoever reads, who may have read enough (`| head`).
 fn print_json(value: &Value) -> Result<(), Box<dyn Error>> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
+    print(&text)
+}
+
+/// Prints to whoever reads, who may have read enough (`| head`).
+fn print(text: &str) -> Result<(), Box<dyn Error>> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),

@@ -1,7 +1,6 @@
-//! From samples to figures: what a run measured and how sure it is.
-//!
-//! Quantiles interpolate linearly between order statistics (Hyndman and Fan's type 7). The 95 %
-//! interval of a mean is Student's t over the samples of one figure.
+//! Figures: what a quantity came to, in one arm and place.
+
+mod quantity;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +9,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::statistics::{Estimate, Scale, estimate, quantile};
+
+pub use quantity::{Better, Quantity, TIMES, all, of_phases, quantity};
 
 /// What distinguishes one figure from another of the same name, such as `relays` = `stock`.
 pub type Labels = BTreeMap<String, String>;
@@ -30,9 +32,9 @@ pub struct Figure {
     pub unit: String,
     /// How many samples.
     pub n: usize,
-    /// Their mean.
+    /// Their mean; of ratios the geometric one.
     pub mean: f64,
-    /// Bounds of the mean's 95 % interval; absent for a single sample.
+    /// Bounds of the mean's 95 % interval (see [`statistics`](crate::statistics)); absent for a single sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ci95: Option<[f64; 2]>,
     /// The median.
@@ -44,8 +46,20 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// A figure from samples, or `None` when there are none.
+    /// A figure from independent samples, or `None` when there are none.
     pub fn of(name: &str, labels: Labels, unit: &str, samples: &[f64]) -> Option<Figure> {
+        let scale = quantity(name).map_or(Scale::Any, |quantity| quantity.scale);
+        Figure::from(name, labels, unit, samples, estimate(samples, scale)?)
+    }
+
+    /// A figure from samples, of which so much is known.
+    pub(crate) fn from(
+        name: &str,
+        labels: Labels,
+        unit: &str,
+        samples: &[f64],
+        estimate: Estimate,
+    ) -> Option<Figure> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         Some(Figure {
@@ -53,69 +67,13 @@ impl Figure {
             labels,
             unit: unit.to_owned(),
             n: sorted.len(),
-            mean: mean(&sorted)?,
-            ci95: ci95(&sorted),
+            mean: estimate.value,
+            ci95: estimate.ci95,
             p50: quantile(&sorted, 0.5)?,
             p90: quantile(&sorted, 0.9)?,
             p99: quantile(&sorted, 0.99)?,
         })
     }
-}
-
-/// The arithmetic mean, or `None` of nothing.
-pub fn mean(samples: &[f64]) -> Option<f64> {
-    (!samples.is_empty()).then(|| samples.iter().sum::<f64>() / samples.len() as f64)
-}
-
-/// The probability that a sample of `a` is greater than one of `b`, where equal ones count half (the statistic of Mann and
-/// Whitney over the number of pairs). Not a number without samples.
-pub fn auc(a: &[f64], b: &[f64]) -> f64 {
-    let mut sorted = b.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let wins = |x: &f64| {
-        let (below, to) = (sorted.partition_point(|y| y < x), sorted.partition_point(|y| y <= x));
-        (below + to) as f64 / 2.0
-    };
-    a.iter().map(wins).sum::<f64>() / (a.len() * b.len()) as f64
-}
-
-/// The 95 % interval of the mean by Student's t, or `None` of fewer than two samples.
-pub fn ci95(samples: &[f64]) -> Option<[f64; 2]> {
-    let mean = mean(samples)?;
-    let n = samples.len();
-    if n < 2 {
-        return None;
-    }
-    let squares: f64 = samples.iter().map(|x| (x - mean).powi(2)).sum();
-    let half = t_975(n - 1) * (squares / (n - 1) as f64 / n as f64).sqrt();
-    Some([mean - half, mean + half])
-}
-
-/// The quantile `q` (0 to 1) of samples in ascending order, or `None` of nothing.
-pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
-    let last = sorted.len().checked_sub(1)?;
-    let at = q * last as f64;
-    let below = (at.floor() as usize).min(last);
-    let above = (below + 1).min(last);
-    Some(sorted[below] + (sorted[above] - sorted[below]) * (at - below as f64))
-}
-
-/// The 97.5 % quantile of Student's t with `df` degrees of freedom.
-///
-/// A table where few samples make it matter; beyond, the Cornish-Fisher expansion about the normal
-/// quantile (Abramowitz and Stegun 26.7.5), which is within 0.0001 there.
-fn t_975(df: usize) -> f64 {
-    const TABLE: [f64; 10] =
-        [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281];
-    if let Some(t) = df.checked_sub(1).and_then(|row| TABLE.get(row)) {
-        return *t;
-    }
-    let z: f64 = 1.959_964;
-    let v = df as f64;
-    let g1 = (z.powi(3) + z) / 4.0;
-    let g2 = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
-    let g3 = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
-    z + g1 / v + g2 / v.powi(2) + g3 / v.powi(3)
 }
 
 /// Samples as they come in, by figure, in an order that does not depend on when they came.
@@ -175,33 +133,6 @@ impl Summary {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn quantiles_interpolate() {
-        let sorted = [1.0, 2.0, 3.0, 4.0];
-        assert_eq!(quantile(&sorted, 0.0), Some(1.0));
-        assert_eq!(quantile(&sorted, 0.5), Some(2.5));
-        assert_eq!(quantile(&sorted, 1.0), Some(4.0));
-        assert!((quantile(&sorted, 0.9).unwrap() - 3.7).abs() < 1e-12);
-        assert_eq!(quantile(&[], 0.5), None);
-    }
-
-    #[test]
-    fn students_t_matches_the_published_table() {
-        for (df, t) in
-            [(1, 12.706), (5, 2.571), (10, 2.228), (11, 2.201), (20, 2.086), (30, 2.042), (120, 1.980)]
-        {
-            assert!((t_975(df) - t).abs() < 0.0006, "{df}: {} is not {t}", t_975(df));
-        }
-    }
-
-    #[test]
-    fn the_interval_of_a_known_sample() {
-        // R: t.test(c(9, 10, 11, 12, 13)) gives 9.036757 and 12.963243.
-        let [low, high] = ci95(&[9.0, 10.0, 11.0, 12.0, 13.0]).unwrap();
-        assert!((low - 9.036757).abs() < 1e-3 && (high - 12.963243).abs() < 1e-3);
-        assert_eq!(ci95(&[1.0]), None);
-    }
 
     #[test]
     fn figures_come_out_in_one_order() {

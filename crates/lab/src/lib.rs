@@ -22,6 +22,7 @@ pub mod report;
 pub mod results;
 pub mod run;
 pub mod socks;
+pub mod statistics;
 pub mod testnet;
 pub mod traffic;
 

@@ -72,6 +72,7 @@ pub(super) fn text(summary: &Summary, samples: &RunSamples, wires: Wires, arms: 
         Wires::Emulated => text += "wires: emulated\n",
         Wires::Loopback => text += "wires: none, all on loopback\n",
     }
+    text += "intervals of 95 % are over rounds in one network: another network may differ by more\n";
     if !summary.valid {
         let reasons = summary.reasons.join("\n  ");
         text += &format!("NOT VALID, do not trust these figures:\n  {reasons}\n");
@@ -113,8 +114,8 @@ fn cell(figure: Option<&Figure>) -> String {
     };
     let decimals = if figure.mean >= 100.0 { 0 } else { 2 };
     let interval =
-        figure.ci95.map_or(String::new(), |[low, high]| format!(" ±{:.decimals$}", (high - low) / 2.0));
-    format!("{:.decimals$}{interval} (p50 {:.decimals$}, n {})", figure.mean, figure.p50, figure.n)
+        figure.ci95.map_or(String::new(), |[low, high]| format!(" ({low:.decimals$} to {high:.decimals$})"));
+    format!("{:.decimals$}{interval}, n {}", figure.mean, figure.n)
 }
 
 /// How an arm's turns compare with stock's of the same rounds. An arm is not compared with itself.
@@ -156,7 +157,9 @@ mod tests {
         let arms = ["heddle-middle".into(), "stock".into()];
         let shown = text(&summary, &samples, Wires::Emulated, &arms);
         assert!(shown.contains("stock > heddle > stock"), "{shown}");
-        assert!(shown.contains("9.00 ±12.71 (p50 9.00, n 2)"), "{shown}");
+        // The error of the mean is 1, and t is 12.7: 9 times or by exp(12.7 / 9).
+        assert!(shown.contains("9.00 (2.19 to 36.93), n 2"), "{shown}");
+        assert!(shown.contains("in one network"), "{shown}");
         let times = "bulk download rate: 2.00 times (95 % interval 2.00 to 2.00)";
         assert_eq!(shown.matches("bulk download rate").count(), 1);
         assert!(shown.contains(times) && shown.contains("2 of 2"), "{shown}");

@@ -14,7 +14,7 @@ use crate::machine::conditions::Conditions;
 use crate::machine::files::write_whole;
 use crate::plan::Plan;
 use crate::report as html;
-use crate::results::{Results, RunSamples, Summary};
+use crate::results::{Repetition, Results, RunSamples, Summary};
 
 /// `summary.json`: what it has in common with that of an experiment, and what joined the processes.
 #[derive(Debug, Serialize)]
@@ -128,6 +128,7 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
         conditions: Conditions::now(),
         // All rounds are made on the same wires, whose chance the one seed decides.
         seeds: vec![rounds.options.seed; rounds.done],
+        intervals_over: Repetition::RoundsInOneNetwork,
         runs_wanted: rounds.options.rounds_max,
         seconds: rounds.begun.elapsed().as_secs_f64(),
         noise: rounds.quiet.until_now(),
@@ -195,7 +196,9 @@ mod tests {
         assert_eq!((&json["valid"], &json["seeds"][1]), (&false.into(), &1.into()));
         let over =
             json["figures"].as_array().unwrap().iter().find(|figure| figure["name"] == "download_over_stock");
-        assert_eq!(over.unwrap()["mean"], 2.5);
+        // The geometric mean of 2 and 3.
+        assert!((over.unwrap()["mean"].as_f64().unwrap() - 6_f64.sqrt()).abs() < 1e-9);
+        assert_eq!(json["intervals_over"], "rounds_in_one_network");
         let page = fs::read_to_string(options.out_dir.join("report.html")).unwrap();
         assert!(page.contains("round 3 was not completed"));
 

@@ -8,8 +8,9 @@ use toml::Spanned;
 
 use super::clients::{Client, Flow, Traffic};
 use super::hosts::{AUTHORITIES, can_become, directions, host_names, hosts};
-use super::network::{Bottleneck, FIGURES, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
+use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
 use crate::emulator::AttackOptions;
+use crate::figures::of_phases;
 use crate::traffic::UPLOADS_MAX;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -275,8 +276,9 @@ fn check_phase(phase: &Phase, clients: &BTreeSet<&str>, relays: &BTreeMap<&str, 
     if !times.is_sorted() || phase.changes.iter().any(|change| change.after >= phase.duration) {
         return Err("changes come one after the other, and before the phase is over".into());
     }
-    match phase.figures.keys().find(|name| !FIGURES.contains(&name.as_str())) {
-        Some(name) => Err(format!("no phase gives {name:?}; there are {}", FIGURES.join(", "))),
+    let names: Vec<&str> = of_phases().iter().map(|quantity| quantity.name).collect();
+    match phase.figures.keys().find(|name| !names.contains(&name.as_str())) {
+        Some(name) => Err(format!("no phase gives {name:?}; there are {}", names.join(", "))),
         None => Ok(()),
     }
 }

@@ -24,84 +24,9 @@ use super::units;
 use crate::emulator::AttackOptions;
 use crate::figures::Labels;
 
-/// The figures that phases can give, as listed at [`Tor`].
-pub(super) const FIGURES: [&str; 37] = [
-    "transport_cells_share",
-    "pairs_s",
-    "circuit_ms",
-    "fallbacks",
-    "queue_cells_max",
-    "held_queue_cells_max",
-    "step_us",
-    "received_kb_s",
-    "bottleneck_used",
-    "jain",
-    "fair_share",
-    "echoes",
-    "echo_p90_ms",
-    "echo_excess_p90_ms",
-    "echo_second_ms",
-    "first_byte_p50_ms",
-    "first_byte_excess_ms",
-    "throughput_kb_s",
-    "circuit_throughput_kb_s",
-    "slowest_throughput_kb_s",
-    "open_ms",
-    "latency_ms",
-    "echo_ms",
-    "first_byte_ms",
-    "download_s",
-    "download_kb_s",
-    "overhead_ms",
-    "overhead_pct",
-    "failures",
-    "circuits_left_pct",
-    "relay_cpu_s",
-    "relay_memory_mb",
-    "wire_mb",
-    "wire_lost_pct",
-    "wire_use_pct",
-    "wire_wait_ms",
-    "lost_pct",
-];
 /// The private Tor network of a plan, in TOML `[tor]`.
 ///
-/// Every phase gives, labelled with the labels of arm and phase besides those that are named here:
-///
-/// | figure | a sample is | labels |
-/// |---|---|---|
-/// | `throughput_kb_s` | what all streaming clients with the same labels got together in a second, in 1000 bytes | client's |
-/// | `circuit_throughput_kb_s` | the mean of one streaming client over the phase | client's |
-/// | `slowest_throughput_kb_s` | the least of those means | client's |
-/// | `open_ms` | the opening of a stream, for a probe or a download | client's |
-/// | `latency_ms` | a probe's answer, one way from the server to the client | client's |
-/// | `echo_ms` | a probe and its answer, one cell each; of an echo that never came back, how long it had been on the way when it was no longer waited for, which is the least that it can have taken | client's |
-/// | `first_byte_ms` | a download's first byte, from the request for a stream on | client's |
-/// | `download_s`, `download_kb_s` | a download, from the request for a stream on | client's |
-/// | `overhead_ms`, `overhead_pct` | a probe beyond the delay of its path's wires there and back, a download's first byte beyond twice that, and the share of it | client's |
-/// | `failures` | how many probes, echoes, downloads or streams of one client failed; of downloads also those that fail after the end, where they hung | client's |
-/// | `echoes` | how many probes and echoes came back | client's |
-/// | `echo_p90_ms`, `echo_excess_p90_ms` | the 90th percentile of `echo_ms` in the phase, and that without the delay of the path's wires | client's |
-/// | `echo_second_ms` | the mean `echo_ms` of what began in one second | client's |
-/// | `first_byte_p50_ms`, `first_byte_excess_ms` | the median of `first_byte_ms` in the phase, and that without two round trips over the path's wires | client's |
-/// | `received_kb_s` | what all clients with the same labels got together of streams and downloads, in 1000 bytes per second | client's |
-/// | `fair_share` | what the streams of all clients with the same labels got, over what they would have got if all streams of the phase had got the same | client's |
-/// | `jain` | Jain's index of the means of all streams of the phase: 1 if all got the same, 1/n if one of n got all | |
-/// | `circuit_ms` | the building of a circuit, through the client's control port | client's |
-/// | `bottleneck_used` | the share of a [`Bottleneck`]'s rate that was used, from 0 to 1 | bottleneck's |
-/// | `pairs_s` | how long the phase waited until relays had reached their neighbours over the arm's transport | |
-/// | `fallbacks` | how often circuits or pairs of Heddle relays went back to TLS, from the phase before on | `reason` |
-/// | `queue_cells_max`, `held_queue_cells_max` | the most cells in one queue of a circuit of a Heddle relay so far: of all queues, and of those whose supply is held back | `relay`, and relay's |
-/// | `step_us` | what a step of a datagram's way through a Heddle relay took, from the phase before on, in buckets of a sixteenth; of more than 20,000 the same share of each bucket. Told with `relay_torrc = ["HeddleTimings 1"]` | `relay`, and relay's, `step` |
-/// | `transport_cells_share` | the share of cells, from 0 to 1, that went over the transport that the arm names, at relays that are never beside a client | |
-/// | `circuits_left_pct` | the share of circuits that were still open at the end | |
-/// | `relay_cpu_s` | the processor's time that a relay took while the phase was measured | `relay` |
-/// | `wire_mb` | what arrived over a group's wires, in 10⁶ bytes of whole packets | `group`, `direction` |
-/// | `wire_lost_pct` | the share of packets that a group's wires lost on purpose | `group`, `direction` |
-/// | `wire_use_pct` | the share of its rate that the busiest wire of a group carried: where it is near 100, it is the bottleneck | `group`, `direction` |
-/// | `wire_wait_ms` | a packet's mean wait in front of the rate | `group`, `direction` |
-/// | `lost_pct` | the share of packets lost on purpose on all wires that are in groups | |
-/// | `relay_memory_mb` | a relay's resident memory at the end of the phase | `relay` |
+/// What every phase gives, labelled with the labels of arm and phase besides others, is [`of_phases`](crate::figures::of_phases).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tor {

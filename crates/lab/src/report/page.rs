@@ -6,7 +6,7 @@ use super::chart::{self, Curve, Row, TAIL};
 use super::words::{escape, join, number, short_names};
 use crate::figures::{Figure, Labels};
 use crate::plan::{Plan, Statistic};
-use crate::results::{Check, Judgement, Outcome, Results};
+use crate::results::{Check, Judgement, Outcome, Repetition, Results};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -76,6 +76,7 @@ fn first_page(result: &Results<'_>) -> String {
         ("Set", set.join(", ")),
         ("Commit", summary.commit.clone()),
         ("Program", format!("heddle {}", conditions.heddle)),
+        ("Intervals", over(summary.intervals_over).to_owned()),
         ("Seeds", format!("{} ({} of {} runs)", seeds.join(", "), seeds.len(), summary.runs_wanted)),
         ("Measured once more", summary.repeated.join("; ")),
         ("Backend", summary.backend.clone()),
@@ -102,6 +103,14 @@ fn first_page(result: &Results<'_>) -> String {
         html += &format!("<tr><th>{name}</th><td>{value}</td></tr>\n");
     }
     html + "</table>\n"
+}
+
+/// Over what intervals are, in words.
+fn over(repetition: Repetition) -> &'static str {
+    match repetition {
+        Repetition::Runs => "over runs, each with hosts and processes of its own",
+        Repetition::RoundsInOneNetwork => "over rounds in one network: another network may differ by more",
+    }
 }
 
 /// The values from elsewhere beside ours.

@@ -6,7 +6,7 @@ use super::*;
 use crate::figures::{Labels, labels};
 use crate::machine::conditions::{Conditions, Noise};
 use crate::plan::{Plan, Statistic};
-use crate::results::{Check, Judgement, Outcome, RunSamples, Stored, Summary};
+use crate::results::{Check, Judgement, Outcome, Repetition, RunSamples, Stored, Summary};
 
 fn stored(transports: &[&str]) -> Stored {
     let plan = Plan::load("calibrate", &BTreeMap::new()).unwrap().plan;
@@ -50,6 +50,7 @@ fn stored(transports: &[&str]) -> Stored {
         commit: "0123abcd".into(),
         command: "heddle lab run calibrate --set 'a<b'".into(),
         conditions: Conditions::default(),
+        intervals_over: Repetition::Runs,
         seeds: vec![4, 5, 6],
         runs_wanted: 3,
         seconds: 1.0,

@@ -3,11 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::samples::{RunSamples, Series};
-use crate::figures::{self, Figure, Labels};
+use crate::figures::{Figure, Labels};
 use crate::plan::{Known, Plan, Statistic};
-
-/// The bounds of a normal distribution's middle 99.9 %, in standard deviations.
-const Z_999: f64 = 3.290_527;
+use crate::statistics::half_interval_999;
 
 /// A value known from elsewhere and ours.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,18 +79,10 @@ pub(crate) fn checks(plan: &Plan, samples: &RunSamples) -> Vec<Check> {
 /// The bounds in which our value must be: the narrowest of those demanded.
 fn bounds(known: &Known, series: Option<&Series>) -> Option<[f64; 2]> {
     let percent = known.within_pct.map(|percent| known.value.abs() * percent / 100.0);
-    let interval = series.filter(|_| known.within_interval).and_then(half_interval);
+    let interval =
+        series.filter(|_| known.within_interval).and_then(|series| half_interval_999(&series.all()));
     let half = [percent, known.within, interval].into_iter().flatten().reduce(f64::min)?;
     Some([known.value - half, known.value + half])
-}
-
-/// Half of the 99.9 % interval of the mean of independent samples.
-fn half_interval(series: &Series) -> Option<f64> {
-    let samples = series.all();
-    let mean = figures::mean(&samples)?;
-    let n = samples.len() as f64;
-    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
-    (n > 1.0).then(|| Z_999 * (squares / (n - 1.0) / n).sqrt())
 }
 
 impl Check {

@@ -1,7 +1,8 @@
 //! What the runs measured, kept run by run, because a run is the unit of statistics.
 //!
 //! Samples of one run depend on each other: they met the same queue. So a figure's mean is the mean of the runs'
-//! means, its interval is Student's t over those, and only its quantiles are over all samples.
+//! means, its interval is Student's t over those (see [`statistics`](crate::statistics)), and only its quantiles are over all
+//! samples.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,9 +10,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::figures::{self, Figure, Labels};
+use crate::figures::{Figure, Labels, Quantity, TIMES, quantity};
 use crate::machine::files::read_json;
 use crate::plan::{Compare, Comparison, Plan};
+use crate::statistics::{Scale, auc, estimate, estimate_pairs, mean};
 
 /// The samples of one figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,8 +24,18 @@ pub struct Series {
     pub labels: Labels,
     /// Its unit.
     pub unit: String,
+    /// What values it can have.
+    #[serde(default, skip_serializing_if = "is_any")]
+    pub scale: Scale,
     /// Its samples in the order they came, by the number of the run, from 0.
     pub runs: BTreeMap<usize, Vec<f64>>,
+    /// Of a comparison by ratio the two means that were compared, by the number of the run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub pairs: BTreeMap<usize, [f64; 2]>,
+}
+
+fn is_any(scale: &Scale) -> bool {
+    *scale == Scale::Any
 }
 
 /// The samples of a whole experiment, ordered by figure and labels.
@@ -46,23 +58,41 @@ impl Series {
 
     /// The mean of each run.
     pub fn run_means(&self) -> Vec<f64> {
-        self.runs.values().filter_map(|run| figures::mean(run)).collect()
+        self.runs.values().filter_map(|run| mean(run)).collect()
     }
 
     /// The figure, or `None` without a sample.
     pub fn figure(&self) -> Option<Figure> {
-        let mut figure = Figure::of(&self.name, self.labels.clone(), &self.unit, &self.all())?;
-        let means = self.run_means();
-        figure.mean = figures::mean(&means)?;
-        figure.ci95 = figures::ci95(&means);
-        Some(figure)
+        let pairs: Vec<[f64; 2]> = self.pairs.values().copied().collect();
+        let estimate = match pairs.is_empty() {
+            true => estimate(&self.run_means(), self.scale),
+            false => estimate_pairs(&pairs, self.scale),
+        };
+        Figure::from(&self.name, self.labels.clone(), &self.unit, &self.all(), estimate?)
     }
 }
 
 impl RunSamples {
-    /// Adds samples of a run. The unit is that of the figure's first samples. What is not finite is left out, because no
-    /// figure can be made of it.
+    /// Adds samples of a run. The unit is that of the figure's first samples, and what values it can have is as the table of
+    /// quantities has it, if it is there. What is not finite is left out, because no figure can be made of it.
     pub fn add(&mut self, run: usize, name: &str, labels: &Labels, unit: &str, samples: &[f64]) {
+        let scale = quantity(name).map_or(Scale::Any, |quantity| quantity.scale);
+        self.add_scaled(run, name, labels, (unit, scale), samples);
+    }
+
+    /// Adds samples of a quantity under a name that a plan gives it.
+    pub(crate) fn add_of(&mut self, run: usize, name: &str, of: &Quantity, labels: &Labels, samples: &[f64]) {
+        self.add_scaled(run, name, labels, (of.unit, of.scale), samples);
+    }
+
+    fn add_scaled(
+        &mut self,
+        run: usize,
+        name: &str,
+        labels: &Labels,
+        (unit, scale): (&str, Scale),
+        samples: &[f64],
+    ) -> &mut Series {
         let found =
             self.series.binary_search_by(|series| (&*series.name, &series.labels).cmp(&(name, labels)));
         let at = found.unwrap_or_else(|at| {
@@ -70,13 +100,17 @@ impl RunSamples {
                 name: name.to_owned(),
                 labels: labels.clone(),
                 unit: unit.to_owned(),
+                scale,
                 runs: BTreeMap::new(),
+                pairs: BTreeMap::new(),
             };
             self.series.insert(at, series);
             at
         });
         let finite = samples.iter().copied().filter(|sample| sample.is_finite());
-        self.series[at].runs.entry(run).or_default().extend(finite);
+        let series = &mut self.series[at];
+        series.runs.entry(run).or_default().extend(finite);
+        series
     }
 
     /// The samples of one figure.
@@ -98,6 +132,7 @@ impl RunSamples {
     pub fn forget_run(&mut self, run: usize) {
         for series in &mut self.series {
             series.runs.remove(&run);
+            series.pairs.remove(&run);
         }
         self.series.retain(|series| !series.runs.is_empty());
     }
@@ -112,22 +147,38 @@ impl RunSamples {
                 let of_run = |series: &Series| series.runs.get(&run).cloned();
                 let base = self.series(figure, &labels).and_then(of_run);
                 let both = of_run(series).zip(base);
-                let means = both.as_ref().and_then(|(a, b)| Some((figures::mean(a)?, figures::mean(b)?)));
-                if let (Some((ours, bases)), Some((a, b))) = (&both, means) {
-                    let (unit, value) = match compare.kind {
-                        Comparison::Ratio => ("1", a / b),
-                        Comparison::Difference => (&*series.unit, a - b),
-                        Comparison::LossPct => ("%", 100.0 * (1.0 - a / b)),
-                        Comparison::Auc => ("1", figures::auc(ours, bases)),
-                    };
-                    paired.push((series.labels.clone(), unit.to_owned(), value));
+                if let Some((ours, bases)) = both
+                    && let Some(means) = mean(&ours).zip(mean(&bases))
+                {
+                    paired.push((series.labels.clone(), series.unit.clone(), Pair { ours, bases, means }));
                 }
             }
-            for (labels, unit, value) in paired {
-                self.add(run, &compare.name, &labels, &unit, &[value]);
+            for (labels, unit, pair) in paired {
+                self.add_pair(run, compare, &labels, &unit, &pair);
             }
         }
     }
+
+    fn add_pair(&mut self, run: usize, compare: &Compare, labels: &Labels, unit: &str, pair: &Pair) {
+        let (a, b) = pair.means;
+        let (unit, scale, value) = match compare.kind {
+            Comparison::Ratio => (TIMES, Scale::Ratio, a / b),
+            Comparison::Difference => (unit, Scale::Any, a - b),
+            Comparison::LossPct => ("%", Scale::LossPct, 100.0 * (1.0 - a / b)),
+            Comparison::Auc => ("1", Scale::Share, auc(&pair.ours, &pair.bases)),
+        };
+        let series = self.add_scaled(run, &compare.name, labels, (unit, scale), &[value]);
+        if matches!(scale, Scale::Ratio | Scale::LossPct) && value.is_finite() {
+            series.pairs.insert(run, [a, b]);
+        }
+    }
+}
+
+/// What is compared in a run, and with what.
+struct Pair {
+    ours: Vec<f64>,
+    bases: Vec<f64>,
+    means: (f64, f64),
 }
 
 impl RunSamples {

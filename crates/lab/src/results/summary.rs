@@ -33,6 +33,9 @@ pub struct Summary {
     pub command: String,
     /// On what machine.
     pub conditions: Conditions,
+    /// Over what intervals are.
+    #[serde(default)]
+    pub intervals_over: Repetition,
     /// The seeds of the runs that are in the figures.
     pub seeds: Vec<u64>,
     /// How many runs there should have been.
@@ -60,6 +63,17 @@ pub struct Summary {
     /// Which targets were met.
     #[serde(default)]
     pub targets: Vec<Judgement>,
+}
+
+/// What is measured again and again, for intervals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repetition {
+    /// Runs, each with hosts and processes of its own.
+    #[default]
+    Runs,
+    /// Rounds in one network: intervals do not tell by how much another network would differ.
+    RoundsInOneNetwork,
 }
 
 impl Summary {

@@ -178,9 +178,9 @@ impl Running<'_> {
     }
 
     fn add(&mut self, arm: &Arm, run: usize, sampled: Vec<Sampled>) {
-        for Sampled { name, labels, unit, values } in sampled {
+        for Sampled { name, quantity, labels, values } in sampled {
             let labels = arm.labels.clone().into_iter().chain(labels).collect();
-            self.samples.add(run, &name, &labels, unit, &values);
+            self.samples.add_of(run, &name, quantity, &labels, &values);
         }
     }
 

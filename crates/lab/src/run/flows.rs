@@ -54,7 +54,7 @@ fn host_names(arm: &Arm, place: usize) -> [String; 2] {
 /// The samples of an arm's outcomes.
 pub(super) fn samples(arm: &Arm, outcomes: &[Outcome]) -> Vec<Sampled> {
     let of = |(case, outcome): (&Case, &Outcome)| {
-        let one = |(name, unit, values)| sampled(case, name, unit, values);
+        let one = |(name, values)| Sampled::new(name, values).with(case.labels.clone());
         of_outcome(outcome).into_iter().map(one).collect::<Vec<_>>()
     };
     arm.flows().zip(outcomes).flat_map(of).collect()
@@ -63,48 +63,40 @@ pub(super) fn samples(arm: &Arm, outcomes: &[Outcome]) -> Vec<Sampled> {
 /// The samples of a repetition.
 pub(super) fn differences(arm: &Arm, first: &[Outcome], second: &[Outcome]) -> Vec<Sampled> {
     let of = |(case, (first, second)): (&Case, (&Outcome, &Outcome))| {
-        let one = |(name, (unit, values))| sampled(case, name, unit, values);
+        let one = |(name, values)| Sampled::new(name, values).with(case.labels.clone());
         between(first, second).into_iter().map(one).collect::<Vec<_>>()
     };
     arm.flows().zip(first.iter().zip(second)).flat_map(of).collect()
 }
 
-fn sampled(case: &Case, name: &str, unit: &'static str, values: Vec<f64>) -> Sampled {
-    Sampled { name: name.to_owned(), labels: case.labels.clone(), unit, values }
-}
-
-/// The samples of an outcome: name, unit, values.
-fn of_outcome(outcome: &Outcome) -> Vec<(&'static str, &'static str, Vec<f64>)> {
+/// The samples of an outcome: name and values.
+fn of_outcome(outcome: &Outcome) -> Vec<(&'static str, Vec<f64>)> {
     match outcome {
-        Outcome::Bulk { mbit_s } => vec![("goodput_mbit_s", "Mbit/s", vec![*mbit_s])],
-        Outcome::Share { share, together_mbit_s } => vec![
-            ("share_beside_linux", "1", vec![*share]),
-            ("together_mbit_s", "Mbit/s", vec![*together_mbit_s]),
-        ],
+        Outcome::Bulk { mbit_s } => vec![("goodput_mbit_s", vec![*mbit_s])],
+        Outcome::Share { share, together_mbit_s } => {
+            vec![("share_beside_linux", vec![*share]), ("together_mbit_s", vec![*together_mbit_s])]
+        }
         Outcome::Probe { delays_ms } => {
             let arrived = delays_ms.iter().copied().flatten().collect();
             let lost = |thousand: &[Option<f64>]| {
                 thousand.iter().filter(|probe| probe.is_none()).count() as f64 / 10.0
             };
             let losses = delays_ms.chunks_exact(1000).map(lost).collect();
-            vec![("delay_ms", "ms", arrived), ("loss_pct", "%", losses)]
+            vec![("delay_ms", arrived), ("loss_pct", losses)]
         }
     }
 }
 
 /// In how many fates the two differ, and by how much the delays of probes that arrived
 /// both times do.
-fn between(first: &Outcome, second: &Outcome) -> BTreeMap<&'static str, (&'static str, Vec<f64>)> {
+fn between(first: &Outcome, second: &Outcome) -> BTreeMap<&'static str, Vec<f64>> {
     let (Outcome::Probe { delays_ms: first }, Outcome::Probe { delays_ms: second }) = (first, second) else {
         return BTreeMap::new();
     };
     let pairs = || first.iter().zip(second);
     let lost_once = pairs().filter(|(a, b)| a.is_some() != b.is_some()).count() as f64;
     let apart = pairs().filter_map(|(a, b)| Some((a.as_ref()? - b.as_ref()?).abs())).collect();
-    BTreeMap::from([
-        ("repeated_loss_differences", ("probes", vec![lost_once])),
-        ("repeated_delay_difference_ms", ("ms", apart)),
-    ])
+    BTreeMap::from([("repeated_loss_differences", vec![lost_once]), ("repeated_delay_difference_ms", apart)])
 }
 
 #[cfg(test)]
@@ -118,9 +110,9 @@ mod tests {
             Outcome::Probe { delays_ms: (0..2000).map(fate).collect() }
         };
         let samples = of_outcome(&fates(7));
-        assert_eq!((samples[0].2.len(), &samples[1]), (1993, &("loss_pct", "%", vec![0.7, 0.0])));
+        assert_eq!((samples[0].1.len(), &samples[1]), (1993, &("loss_pct", vec![0.7, 0.0])));
         let again = between(&fates(7), &fates(10));
-        assert_eq!(again["repeated_loss_differences"].1, [3.0]);
-        assert_eq!(again["repeated_delay_difference_ms"].1, [0.0; 1990]);
+        assert_eq!(again["repeated_loss_differences"], [3.0]);
+        assert_eq!(again["repeated_delay_difference_ms"], [0.0; 1990]);
     }
 }

@@ -184,7 +184,7 @@ fn receive_file(mut peer: Peer, seed: u64, bytes: u64, start: Instant, open_ms: 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::mean;
+    use crate::statistics::mean;
     use crate::traffic::tests::nobody;
     use crate::traffic::{Ended, Failures, Server};
     use std::net::TcpListener;

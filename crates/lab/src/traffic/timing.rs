@@ -33,7 +33,7 @@ use super::report::{Event, Identity, Journal, Report};
 use super::route::{Route, Stage};
 use super::stop::Stop;
 use crate::error::{Error, Result};
-use crate::figures::mean;
+use crate::statistics::mean;
 
 pub use steady::Steady;
 

@@ -89,17 +89,17 @@ impl PhaseRun<'_> {
         let (share, fault) = transport_use::share(tor, arm, phase, &cells_before, &told_after);
 
         let mut samples: Vec<Sampled> =
-            share.map(|share| Sampled::one("transport_cells_share", "1", share)).into_iter().collect();
-        samples.extend(pairs_s.map(|pairs_s| Sampled::one("pairs_s", "s", pairs_s)));
+            share.map(|share| Sampled::one("transport_cells_share", share)).into_iter().collect();
+        samples.extend(pairs_s.map(|pairs_s| Sampled::one("pairs_s", pairs_s)));
         samples.extend(transport_use::figures(tor, &told_before, &told_after));
         let (told, wrong) = told(&actors, &played);
         samples.extend(told);
-        samples.push(Sampled::one("circuits_left_pct", "%", left_pct));
+        samples.push(Sampled::one("circuits_left_pct", left_pct));
         samples.extend(self.costs(&played));
         let names: Vec<&str> = actors.iter().map(|actor| actor.name).collect();
         samples.extend(wire_use::used(tor, &names, &played.logs, played.window, &samples));
         let building = clients.iter().zip(&built).map(|(client, built)| {
-            Sampled::one("circuit_ms", "ms", built.took.as_secs_f64() * 1e3).with(client.labels.clone())
+            Sampled::one("circuit_ms", built.took.as_secs_f64() * 1e3).with(client.labels.clone())
         });
         samples.extend(building);
         let wrong = wrong.into_iter().filter(|_| !phase.may_fail);
@@ -242,8 +242,8 @@ impl PhaseRun<'_> {
         let relays = self.tor.relays.iter().map(Spanned::as_ref);
         for (relay, (before, after)) in relays.zip(before.relays.iter().zip(&after.relays)) {
             let relay = labels([("relay", &relay.name)]);
-            samples.push(Sampled::one("relay_cpu_s", "s", after.cpu_s - before.cpu_s).with(relay.clone()));
-            samples.push(Sampled::one("relay_memory_mb", "MB", after.rss_bytes as f64 / 1e6).with(relay));
+            samples.push(Sampled::one("relay_cpu_s", after.cpu_s - before.cpu_s).with(relay.clone()));
+            samples.push(Sampled::one("relay_memory_mb", after.rss_bytes as f64 / 1e6).with(relay));
         }
         samples
     }

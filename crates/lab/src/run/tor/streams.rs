@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::backend::Log;
-use crate::figures::{Labels, mean, quantile};
+use crate::figures::Labels;
 use crate::plan::Traffic;
 use crate::run::sampled::Sampled;
+use crate::statistics::{mean, quantile};
 use crate::traffic::Event;
 
 /// The time in which things count.
@@ -99,7 +100,7 @@ impl Group<'_> {
                 }
             }
             received_kb += self::received_kb(log, window);
-            figures.push("failures", "1", failures);
+            figures.push("failures", failures);
             if program.streams() {
                 seconds.push(streamed);
             }
@@ -110,7 +111,7 @@ impl Group<'_> {
         }
         figures.add_streams(&seconds);
         if received_kb > 0.0 {
-            figures.push("received_kb_s", "KB/s", received_kb / window.length_s());
+            figures.push("received_kb_s", received_kb / window.length_s());
         }
         figures.add_quantiles();
         let lost = lost.into_iter().filter(|(_, count)| *count > 0);
@@ -163,12 +164,7 @@ pub(super) fn fairness(groups: &[Group<'_>], window: Window) -> Vec<Sampled> {
     let all = rates.concat();
     let Some(fair) = mean(&all).filter(|fair| *fair > 0.0) else { return Vec::new() };
     let squares: f64 = all.iter().map(|rate| rate * rate).sum();
-    let one = |name: &str, labels: &Labels, value| Sampled {
-        name: name.to_owned(),
-        labels: labels.clone(),
-        unit: "1",
-        values: vec![value],
-    };
+    let one = |name: &str, labels: &Labels, value| Sampled::one(name, value).with(labels.clone());
     let shares = groups.iter().zip(&rates).filter_map(|(group, rates)| Some((group.labels, mean(rates)?)));
     let mut samples: Vec<Sampled> =
         shares.map(|(labels, mean)| one("fair_share", labels, mean / fair)).collect();
@@ -179,8 +175,8 @@ pub(super) fn fairness(groups: &[Group<'_>], window: Window) -> Vec<Sampled> {
 /// What becomes samples of a phase.
 #[derive(Default)]
 struct Figures {
-    /// Samples by the name of their figure, each with its unit.
-    by_name: BTreeMap<&'static str, (&'static str, Vec<f64>)>,
+    /// Samples by the name of their quantity.
+    by_name: BTreeMap<&'static str, Vec<f64>>,
     /// How many came back.
     echoes: usize,
     echo_excesses_ms: Vec<f64>,
@@ -190,8 +186,8 @@ struct Figures {
 }
 
 impl Figures {
-    fn push(&mut self, name: &'static str, unit: &'static str, value: f64) {
-        self.by_name.entry(name).or_insert((unit, Vec::new())).1.push(value);
+    fn push(&mut self, name: &'static str, value: f64) {
+        self.by_name.entry(name).or_default().push(value);
     }
 
     /// Takes a probe or a download, and says whether it counts.
@@ -200,8 +196,8 @@ impl Figures {
             Event::Probe { open_ms, latency_ms, echo_ms, .. }
                 if window.counts(told, (open_ms + echo_ms) / 1e3) =>
             {
-                self.push("open_ms", "ms", open_ms);
-                self.push("latency_ms", "ms", latency_ms);
+                self.push("open_ms", open_ms);
+                self.push("latency_ms", latency_ms);
                 self.echoes += 1;
                 self.add_echo(window, told, echo_ms, round_trip_ms);
                 true
@@ -214,13 +210,13 @@ impl Figures {
             Event::Fetch { bytes, open_ms, first_byte_ms, download_s, .. }
                 if window.counts(told, download_s) =>
             {
-                self.push("open_ms", "ms", open_ms);
-                self.push("first_byte_ms", "ms", first_byte_ms);
+                self.push("open_ms", open_ms);
+                self.push("first_byte_ms", first_byte_ms);
                 // The stream is one round trip, and the request another.
                 self.add_overhead(first_byte_ms, 2.0 * round_trip_ms);
                 self.first_byte_excesses_ms.push(first_byte_ms - 2.0 * round_trip_ms);
-                self.push("download_s", "s", download_s);
-                self.push("download_kb_s", "KB/s", bytes as f64 / 1e3 / download_s);
+                self.push("download_s", download_s);
+                self.push("download_kb_s", bytes as f64 / 1e3 / download_s);
                 true
             }
             _ => false,
@@ -229,7 +225,7 @@ impl Figures {
 
     /// Takes the time of an echo, or the least that it can have been of one that did not come back.
     fn add_echo(&mut self, window: Window, told: Duration, echo_ms: f64, round_trip_ms: f64) {
-        self.push("echo_ms", "ms", echo_ms);
+        self.push("echo_ms", echo_ms);
         self.add_overhead(echo_ms, round_trip_ms);
         self.echo_excesses_ms.push(echo_ms - round_trip_ms);
         let begun = told - Duration::from_secs_f64(echo_ms / 1e3);
@@ -240,15 +236,15 @@ impl Figures {
     fn add_quantiles(&mut self) {
         let seconds = std::mem::take(&mut self.echoes_by_second);
         for second in seconds.values().filter_map(|second| mean(second)) {
-            self.push("echo_second_ms", "ms", second);
+            self.push("echo_second_ms", second);
         }
         for (from, q, to) in [("echo_ms", 0.9, "echo_p90_ms"), ("first_byte_ms", 0.5, "first_byte_p50_ms")] {
-            let samples = self.by_name.get(from).map(|(_, samples)| samples.clone());
-            self.push_quantile(samples.unwrap_or_default(), q, to);
+            let samples = self.by_name.get(from).cloned().unwrap_or_default();
+            self.push_quantile(samples, q, to);
         }
         let echoes = std::mem::take(&mut self.echo_excesses_ms);
         if self.echoes > 0 {
-            self.push("echoes", "1", self.echoes as f64);
+            self.push("echoes", self.echoes as f64);
         }
         self.push_quantile(echoes, 0.9, "echo_excess_p90_ms");
         let first_bytes = std::mem::take(&mut self.first_byte_excesses_ms);
@@ -258,13 +254,13 @@ impl Figures {
     fn push_quantile(&mut self, mut samples: Vec<f64>, q: f64, name: &'static str) {
         samples.sort_by(f64::total_cmp);
         if let Some(value) = quantile(&samples, q) {
-            self.push(name, "ms", value);
+            self.push(name, value);
         }
     }
 
     fn add_overhead(&mut self, total_ms: f64, least_ms: f64) {
-        self.push("overhead_ms", "ms", total_ms - least_ms);
-        self.push("overhead_pct", "%", 100.0 * (1.0 - least_ms / total_ms));
+        self.push("overhead_ms", total_ms - least_ms);
+        self.push("overhead_pct", 100.0 * (1.0 - least_ms / total_ms));
     }
 
     /// Takes the seconds of each stream.
@@ -272,25 +268,20 @@ impl Figures {
         let Some(shortest) = streams.iter().map(Vec::len).min() else { return };
         for second in 0..shortest {
             let sum = streams.iter().map(|stream| stream[second]).sum();
-            self.push("throughput_kb_s", "KB/s", sum);
+            self.push("throughput_kb_s", sum);
         }
         let means: Vec<f64> = streams.iter().filter_map(|stream| mean(stream)).collect();
         for circuit in &means {
-            self.push("circuit_throughput_kb_s", "KB/s", *circuit);
+            self.push("circuit_throughput_kb_s", *circuit);
         }
         if let Some(slowest) = means.into_iter().reduce(f64::min) {
-            self.push("slowest_throughput_kb_s", "KB/s", slowest);
+            self.push("slowest_throughput_kb_s", slowest);
         }
     }
 
     fn into_samples(self, labels: &Labels) -> Vec<Sampled> {
-        let sampled = |(name, (unit, values)): (&'static str, (&'static str, Vec<f64>))| Sampled {
-            name: name.to_owned(),
-            labels: labels.clone(),
-            unit,
-            values,
-        };
-        self.by_name.into_iter().map(sampled).collect()
+        let named = self.by_name.into_iter();
+        named.map(|(name, values)| Sampled::new(name, values).with(labels.clone())).collect()
     }
 }
 

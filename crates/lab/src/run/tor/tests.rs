@@ -45,10 +45,10 @@ fn figures_that_a_phase_names_are_kept_under_the_new_name() {
     let loaded = small(("duration = \"5 s\"", figures)).unwrap();
     let (tor, _) = network_of(&loaded.plan);
     let web = labels([("client", "web")]);
-    let sampled = |name: &str| Sampled::one(name, "ms", 1.0).with(web.clone());
+    let sampled = |name: &str| Sampled::one(name, 1.0).with(web.clone());
     let kept = phase::keep(tor.phases[0].as_ref(), vec![sampled("open_ms"), sampled("echo_ms")]);
     let labels = labels([("client", "web"), ("part", "a")]);
-    assert_eq!(kept, [Sampled::one("opening_ms", "ms", 1.0).with(labels)]);
+    assert_eq!(kept, [Sampled { name: "opening_ms".into(), ..Sampled::one("open_ms", 1.0).with(labels) }]);
 }
 
 /// A network in which an upload brings 100 KB in each second, a page comes within half of one every second, and nothing

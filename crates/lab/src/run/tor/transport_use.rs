@@ -199,20 +199,17 @@ pub(super) fn figures(tor: &Tor, before: &Readings, after: &Readings) -> Vec<Sam
         let of_relay: Labels = of_relay.into_iter().chain(labels([("relay", name)])).collect();
         for figure in ["queue_cells_max", "held_queue_cells_max"] {
             let value = after.sum(&format!("heddle_{figure}"), &[]);
-            samples.push(Sampled::one(figure, "cells", value).with(of_relay.clone()));
+            samples.push(Sampled::one(figure, value).with(of_relay.clone()));
         }
-        samples.extend(steps_us(before, after).map(|(step, values)| Sampled {
-            name: "step_us".to_owned(),
-            labels: of_relay.clone().into_iter().chain(labels([("step", step)])).collect(),
-            unit: "µs",
-            values,
+        samples.extend(steps_us(before, after).map(|(step, values)| {
+            let labels = of_relay.clone().into_iter().chain(labels([("step", step)])).collect();
+            Sampled::new("step_us", values).with(labels)
         }));
     }
     let fallbacks = fallbacks.into_iter();
     samples.extend(
-        fallbacks.map(|(reason, count)| {
-            Sampled::one("fallbacks", "1", count).with(labels([("reason", &*reason)]))
-        }),
+        fallbacks
+            .map(|(reason, count)| Sampled::one("fallbacks", count).with(labels([("reason", &*reason)]))),
     );
     samples
 }

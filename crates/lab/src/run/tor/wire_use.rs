@@ -56,7 +56,7 @@ pub(super) fn figures(
             samples.extend(of_group.map(|sampled| sampled.with(labels.clone())));
         }
     }
-    samples.push(Sampled::one("lost_pct", "%", all.lost_pct()));
+    samples.push(Sampled::one("lost_pct", all.lost_pct()));
     samples
 }
 
@@ -90,7 +90,7 @@ pub(super) fn used(
             (None, Some(rate_kb_s)) => of_clients(bottleneck, rate_kb_s),
             (None, None) => None,
         };
-        used.map(|used| Sampled::one("bottleneck_used", "1", used).with(bottleneck.labels.clone()))
+        used.map(|used| Sampled::one("bottleneck_used", used).with(bottleneck.labels.clone()))
     };
     tor.bottlenecks.iter().filter_map(|bottleneck| of(bottleneck.as_ref())).collect()
 }
@@ -132,13 +132,13 @@ impl Sum {
 
     fn figures(&self) -> Vec<Sampled> {
         let mut samples = vec![
-            Sampled::one("wire_mb", "MB", self.bytes as f64 / 1e6),
-            Sampled::one("wire_lost_pct", "%", self.lost_pct()),
+            Sampled::one("wire_mb", self.bytes as f64 / 1e6),
+            Sampled::one("wire_lost_pct", self.lost_pct()),
         ];
         if let Some(use_pct) = self.use_pct {
             let wait_ms = if self.waits == 0 { 0.0 } else { self.waited_ns as f64 / self.waits as f64 / 1e6 };
-            samples.push(Sampled::one("wire_use_pct", "%", use_pct));
-            samples.push(Sampled::one("wire_wait_ms", "ms", wait_ms));
+            samples.push(Sampled::one("wire_use_pct", use_pct));
+            samples.push(Sampled::one("wire_wait_ms", wait_ms));
         }
         samples
     }
@@ -195,7 +195,7 @@ mod tests {
         let logs = [Log::new(), vec![(at(1.0), second.clone()), (at(2.0), second)]];
         let wire = labels([("group", "path"), ("direction", "there")]);
         let of_wire = [("wire_use_pct", 80.0), ("wire_mb", 0.75)]
-            .map(|(name, value)| Sampled::one(name, "", value).with(wire.clone()));
+            .map(|(name, value)| Sampled::one(name, value).with(wire.clone()));
         let told = used(tor, &["web", "up"], &logs, window, &of_wire);
         let told: Vec<(&str, f64)> = told.iter().map(|one| (&*one.labels["at"], one.values[0])).collect();
         assert_eq!(told, [("wire", 0.8), ("rate", 0.75), ("relay", 0.5)]);
