@@ -27,6 +27,7 @@ mod pcapng;
 mod programs;
 mod stack;
 mod summary;
+mod wake_probe;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,7 +44,7 @@ pub use histogram::Times;
 pub use options::{EmulatedHostOptions, KernelOptions, LatenessOptions, NetworkOptions, RunOptions};
 pub use programs::Program;
 pub use stack::Stack;
-pub use summary::{HostSummary, Summary, WireSummary};
+pub use summary::{BySecondTimes, HostSummary, Summary, WireSummary};
 
 use crate::error::{Error, Result};
 use crate::machine::process::Signal;
@@ -234,15 +235,21 @@ impl Emulation {
         }
         let (tally, totals) = (&engine.tally, engine.topology.totals());
         let wires = summary::wires(&engine.topology);
-        let reasons = summary::faults(tally, &self.options.lateness, &hosts, &wires);
+        let late = summary::late(tally, &self.options.lateness);
+        let reasons = [late.clone(), summary::faults(&hosts, &wires)].concat();
         Ok(Summary {
             valid: reasons.is_empty(),
+            is_late: !late.is_empty(),
             reasons,
             seed: self.seed,
             duration_s,
             notes: mem::take(&mut self.notes),
-            lateness: tally.lateness.times(),
-            unattended: tally.unattended.times(),
+            lateness: tally.lateness.all().times(),
+            unattended: tally.unattended.all().times(),
+            waking: tally.waking.all().times(),
+            by_second: [&tally.lateness, &tally.unattended, &tally.waking]
+                .map(|times| times.p99s().times())
+                .into(),
             oversleeping: tally.oversleeping.times(),
             giving: tally.giving.times(),
             cpu_s: tally.cpu_ns as f64 / 1e9,

@@ -198,6 +198,11 @@ pub(crate) fn report(summary: Summary) -> BackendReport {
         ("lateness at most in µs", summary.lateness.max_us),
         ("unattended p99 in µs", summary.unattended.p99_us),
         ("unattended at most in µs", summary.unattended.max_us),
+        ("waking p99 in µs", summary.waking.p99_us),
+        ("waking at most in µs", summary.waking.max_us),
+        ("lateness p99 of the worst second in µs", summary.by_second.lateness.max_us),
+        ("unattended p99 of the worst second in µs", summary.by_second.unattended.max_us),
+        ("waking p99 of the worst seconds in µs", summary.by_second.waking.max_us),
         ("oversleeping p99 in µs", summary.oversleeping.p99_us),
         ("oversleeping at most in µs", summary.oversleeping.max_us),
         ("giving p99 in µs", summary.giving.p99_us),
@@ -210,5 +215,5 @@ pub(crate) fn report(summary: Summary) -> BackendReport {
     let used = used.into_iter().map(|name| format!("congestion control {name}"));
     let memory = [format!("tcp_rmem {tcp_rmem:?}"), format!("tcp_wmem {tcp_wmem:?}")];
     let settings = used.chain(memory).chain(more).chain(summary.notes).collect();
-    BackendReport { is_late: !summary.reasons.is_empty(), reasons: summary.reasons, noise, settings }
+    BackendReport { is_late: summary.is_late, reasons: summary.reasons, noise, settings }
 }

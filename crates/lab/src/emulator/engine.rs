@@ -17,7 +17,7 @@ use heddle_net::{monotonic, wall_clock};
 use heddle_netem::{Dropped, HostId, SendError, Step, Time, Topology};
 
 use super::attack::{Attackers, Passing};
-use super::histogram::Histogram;
+use super::histogram::{BySecond, Histogram};
 use super::offload::{self, Arrivals};
 use super::packet;
 use super::pcapng::{Captures, Place};
@@ -32,10 +32,12 @@ const BYTES_PER_TURN: usize = 64 << 10;
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     /// How long after they were due packets were given to their kernel.
-    pub lateness: Histogram,
+    pub lateness: BySecond,
     /// How long the engine did not look at the devices because it was busy: what came in then was stamped up to this
     /// much too late.
-    pub unattended: Histogram,
+    pub unattended: BySecond,
+    /// How long what comes while nothing else is due waits for a thread, by a timer beside the devices.
+    pub waking: BySecond,
     /// How long after something was due it woke up for that: the machine's doing.
     pub oversleeping: Histogram,
     /// How long kernels took for what was given to them at once.
@@ -78,12 +80,17 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    fn start() -> Clock {
+    pub(super) fn start() -> Clock {
         Clock { origin_ns: monotonic().as_nanos(), origin_unix_ns: wall_clock().ns }
     }
 
     pub(super) fn now(self) -> Time {
         Time::from_nanos(monotonic().as_nanos().saturating_sub(self.origin_ns))
+    }
+
+    /// A time of the engine by the kernel's monotonic clock.
+    pub(super) fn monotonic_ns(self, engine_ns: u64) -> u64 {
+        self.origin_ns + engine_ns
     }
 
     fn unix_ns(self, time: Time) -> u64 {
@@ -126,7 +133,7 @@ impl Engine {
         let now = self.deliver_due();
         self.run_stacks(now);
         self.capture_drops();
-        self.tally.unattended.add(now.ns_since(looked), 1);
+        self.tally.unattended.add(now, now.ns_since(looked), 1);
         Ok(self.next_time())
     }
 
@@ -257,7 +264,7 @@ impl Engine {
                 captures.add(delivery.from, delivery.to, Place::Arrived, unix_ns, &delivery.packet);
             }
             if self.stacks.handle_packet(now, &delivery.packet) {
-                self.tally.lateness.add(now.ns_since(delivery.at), 1);
+                self.tally.lateness.add(now, now.ns_since(delivery.at), 1);
                 continue;
             }
             let arrivals = &mut self.ports[delivery.to.0 as usize].arrivals;
@@ -275,7 +282,7 @@ impl Engine {
                 let after = clock.now();
                 tally.giving.add(after.ns_since(before), 1);
                 let late_ns = after.ns_since(Time::from_nanos(together.due_ns));
-                tally.lateness.add(late_ns, together.packets);
+                tally.lateness.add(after, late_ns, together.packets);
             });
         }
     }

@@ -1,6 +1,7 @@
-//! Times by how often they occurred, in constant memory.
+//! Times by how often they occurred, in constant memory, over all the time and second by second.
 
 use heddle_net::time_buckets::{self, bucket, upper_bound_ns};
+use heddle_netem::Time;
 use serde::Serialize;
 
 /// A histogram of durations from 1 ns to centuries.
@@ -24,6 +25,44 @@ pub struct Times {
     pub p999_us: f64,
     /// The longest, exactly.
     pub max_us: f64,
+}
+
+/// How long a part is for which a quantile is told, and how many times it has at least.
+const PART_NS: u64 = 1_000_000_000;
+const PART_TIMES_MIN: u64 = 1000;
+
+/// A histogram of all times, and one of the 99th percentiles of its parts: each of a second, or longer where that has less than a
+/// thousand times. A bad second among many good ones does not show in the 99th percentile of all.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BySecond {
+    all: Histogram,
+    part: Histogram,
+    part_began_ns: u64,
+    p99s: Histogram,
+}
+
+impl BySecond {
+    /// Counts a duration that ended now.
+    pub(super) fn add(&mut self, now: Time, ns: u64, times: u64) {
+        let now_ns = now.as_nanos();
+        if now_ns.saturating_sub(self.part_began_ns) >= PART_NS && self.part.total >= PART_TIMES_MIN {
+            self.p99s.add(self.part.quantile_ns(0.99), 1);
+            self.part = Histogram::default();
+            self.part_began_ns = now_ns;
+        }
+        self.all.add(ns, times);
+        self.part.add(ns, times);
+    }
+
+    /// All durations.
+    pub(super) fn all(&self) -> &Histogram {
+        &self.all
+    }
+
+    /// The 99th percentiles of the parts that are over.
+    pub(super) fn p99s(&self) -> &Histogram {
+        &self.p99s
+    }
 }
 
 impl Default for Histogram {
@@ -71,6 +110,23 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_bad_second_shows_among_good_ones() {
+        let mut times = BySecond::default();
+        for second in 0..200 {
+            for number in 0..2000 {
+                let now = Time::from_nanos(second * PART_NS + number * (PART_NS / 2000));
+                // One second in ten has a hundred that are 20 ms late: half a percent of all.
+                let is_late = second % 10 == 9 && number < 100;
+                times.add(now, if is_late { 20_000_000 } else { 50_000 }, 1);
+            }
+        }
+        assert!(times.all().quantile_ns(0.99) < 60_000 && times.all().most_ns() == 20_000_000);
+        let p99s = times.p99s();
+        assert_eq!(p99s.total, 199);
+        assert!(p99s.quantile_ns(0.85) < 60_000 && p99s.quantile_ns(0.95) >= 20_000_000);
+    }
 
     #[test]
     fn quantiles_are_close() {

@@ -29,6 +29,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::engine::{Clock, Engine};
 use super::stack::Stack;
+use super::wake_probe::WakeProbe;
 
 /// How late something may be before the second thread takes care of it: longer than it usually takes to wake up.
 const GRACE_NS: u64 = 250_000;
@@ -45,6 +46,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const STOP: u64 = u64::MAX;
 /// The token of the descriptor that says that something is wanted, or may be due sooner than it was.
 const SOONER: u64 = u64::MAX - 1;
+/// The token of the timer that tells how long something waits.
+const PROBE: u64 = u64::MAX - 2;
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
 
@@ -73,10 +76,13 @@ struct Shared {
     clock: Clock,
     /// When something is due next, by the engine's clock.
     due_ns: AtomicU64,
-    /// Watches the devices, `stop` and `sooner`.
+    /// Watches the devices, `stop`, `sooner` and `timer`.
     devices: OwnedFd,
     stop: OwnedFd,
     sooner: OwnedFd,
+    /// Only who has the engine takes it.
+    probe: Mutex<WakeProbe>,
+    timer: OwnedFd,
 }
 
 impl std::fmt::Debug for Shared {
@@ -197,9 +203,12 @@ impl Shared {
             epoll::add(&devices, device, EventData::new_u64(number as u64), EventFlags::IN)?;
         }
         let clock = engine.clock();
+        let (probe, timer) = WakeProbe::start(clock)?;
+        epoll::add(&devices, &timer, EventData::new_u64(PROBE), EventFlags::IN)?;
+        let probe = Mutex::new(probe);
         let due_ns = AtomicU64::new(NEVER);
         let (engine, wishes) = (Mutex::new(engine), Mutex::new(Vec::new()));
-        Ok(Shared { engine, wishes, clock, due_ns, devices, stop, sooner })
+        Ok(Shared { engine, wishes, clock, due_ns, devices, stop, sooner, probe, timer })
     }
 
     fn request_stop(&self) {
@@ -288,9 +297,19 @@ impl Shared {
     }
 
     fn turn(&self, engine: &mut Engine, events: &[epoll::Event]) -> io::Result<()> {
+        if says(events, PROBE) {
+            let now = self.clock.now();
+            let mut probe = self.probe.lock().map_err(|_| panicked())?;
+            probe.seen(&self.timer, now)?.for_each(|late_ns| engine.tally.waking.add(now, late_ns, 1));
+            let is_due = self.due_ns.load(Ordering::Acquire) <= now.as_nanos();
+            if !is_due && events.iter().all(|event| event.data.u64() == PROBE) {
+                return Ok(());
+            }
+        }
         self.grant_wishes(engine);
         let tokens = events.iter().map(|event| event.data.u64());
-        let senders = tokens.filter(|token| *token != SOONER).map(|token| HostId(token as u32));
+        let senders =
+            tokens.filter(|token| ![SOONER, PROBE].contains(token)).map(|token| HostId(token as u32));
         let due = engine.turn(senders)?;
         self.due_ns.store(due.map_or(NEVER, Time::as_nanos), Ordering::Release);
         Ok(())

@@ -62,6 +62,7 @@ fn stored(transports: &[&str]) -> Stored {
         arms: vec!["tls".into()],
         phases: Vec::new(),
         repeated: vec!["run 1 of 2: tls: late".into()],
+        tries: Vec::new(),
         figures: samples.figures(),
         checks: vec![check],
         targets: vec![target],

@@ -53,9 +53,12 @@ pub struct Summary {
     pub valid: bool,
     /// Why not.
     pub reasons: Vec<String>,
-    /// What was measured once more because the emulator was late, and why; the first time is in no figure.
+    /// What was measured once more because the emulator was late, and why; the first time is in none of `figures`.
     #[serde(default)]
     pub repeated: Vec<String>,
+    /// What those first times gave.
+    #[serde(default)]
+    pub tries: Vec<Try>,
     /// What was measured.
     pub figures: Vec<Figure>,
     /// Ours beside what was known.
@@ -63,6 +66,19 @@ pub struct Summary {
     /// Which targets were met.
     #[serde(default)]
     pub targets: Vec<Judgement>,
+}
+
+/// An arm of a run that was measured once more, because the emulator was late.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Try {
+    /// The arm's name.
+    pub arm: String,
+    /// The number of the run, from 0.
+    pub run: usize,
+    /// In what the emulator was late.
+    pub reasons: Vec<String>,
+    /// What was measured nevertheless.
+    pub figures: Vec<Figure>,
 }
 
 /// What is measured again and again, for intervals.

@@ -18,7 +18,7 @@ use crate::machine::conditions::{Conditions, LoadReading, commit};
 use crate::machine::files::{write_json, write_whole};
 use crate::machine::interrupt;
 use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, TorArm, estimate};
-use crate::results::{Check, Results, RunSamples, Summary, check, grid, judgement};
+use crate::results::{Check, Results, RunSamples, Summary, Try, check, grid, judgement};
 
 /// How often an arm of a run is measured in all when the emulator was late.
 const ATTEMPTS: usize = 2;
@@ -105,7 +105,7 @@ pub(super) fn run_with(
     };
     let (done, result) = running.all_runs(made..runs.max(made), seed);
     running.screen.end();
-    let Running { samples, remarks: Remarks { mut reasons, repeated, noise, settings }, .. } = running;
+    let Running { samples, remarks: Remarks { mut reasons, repeated, tries, noise, settings }, .. } = running;
     let failure = match result.err() {
         // Where nothing can be run, there is nothing to report.
         Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
@@ -126,6 +126,7 @@ pub(super) fn run_with(
         valid: reasons.is_empty(),
         reasons,
         repeated,
+        tries,
         figures: samples.figures().into_iter().chain(grid::whole_grid(&samples)).collect(),
         checks,
         targets: judgement::judgements(plan, &samples, done),
@@ -178,27 +179,25 @@ impl Running<'_> {
     }
 
     fn add(&mut self, arm: &Arm, run: usize, sampled: Vec<Sampled>) {
-        for Sampled { name, quantity, labels, values } in sampled {
-            let labels = arm.labels.clone().into_iter().chain(labels).collect();
-            self.samples.add_of(run, &name, quantity, &labels, &values);
-        }
+        add_to(&mut self.samples, arm, run, sampled);
     }
 
     /// An arm whose flows go over single wires, twice where the plan says so.
     fn flows(&mut self, arm: &Arm, run: usize, seed: u64, step: &str) -> Result<()> {
-        let outcomes = self.outcomes(arm, seed, step)?;
+        let outcomes = self.outcomes(arm, run, seed, step)?;
         self.add(arm, run, flows::samples(arm, &outcomes));
         if arm.repeat {
-            let again = self.outcomes(arm, seed, &format!("{step}, again"))?;
+            let again = self.outcomes(arm, run, seed, &format!("{step}, again"))?;
             self.add(arm, run, flows::differences(arm, &outcomes, &again));
         }
         Ok(())
     }
 
-    fn outcomes(&mut self, arm: &Arm, seed: u64, step: &str) -> Result<Vec<Outcome>> {
+    fn outcomes(&mut self, arm: &Arm, run: usize, seed: u64, step: &str) -> Result<Vec<Outcome>> {
         let deployment = flows::deployment(arm, &self.plan.kernel, seed);
         let flows = flows::flows(arm, &deployment);
-        self.on_time(arm, step, &mut |backend, screen| {
+        let samples = |outcomes: &Vec<Outcome>| flows::samples(arm, outcomes);
+        self.on_time((arm, run), step, &samples, &mut |backend, screen| {
             let mut testbed = backend.bring_up(&deployment, &mut |_| screen.show(step))?;
             let outcomes = testbed.run_flows(&flows, &mut || screen.show(step));
             // How the backend did is told even where a flow failed.
@@ -212,7 +211,7 @@ impl Running<'_> {
         let network =
             self.plan.tor.as_ref().ok_or_else(|| Error::Options("the plan has no network".into()))?;
         let arm_run = ArmRun { tor: network.as_ref(), arm: options, run, seed };
-        let sampled = self.on_time(arm, step, &mut |backend, screen| {
+        let sampled = self.on_time((arm, run), step, &Vec::clone, &mut |backend, screen| {
             arm_run.measure(backend, &mut |what| screen.show(&format!("{step}: {what}")))
         })?;
         self.add(arm, run, sampled);
@@ -220,8 +219,14 @@ impl Running<'_> {
     }
 
     /// Measures an arm of a run, from nothing to nothing: once more under its seed where the backend was late, which has
-    /// nothing to do with what was measured, and there is time. What was measured then is left out, and that is reported.
-    fn on_time<T>(&mut self, arm: &Arm, step: &str, measure: Measure<'_, T>) -> Result<T> {
+    /// nothing to do with what was measured, and there is time. What was measured then is kept apart, and that is reported.
+    fn on_time<T>(
+        &mut self,
+        (arm, run): (&Arm, usize),
+        step: &str,
+        samples: &dyn Fn(&T) -> Vec<Sampled>,
+        measure: Measure<'_, T>,
+    ) -> Result<T> {
         let mut attempt = 0;
         loop {
             attempt += 1;
@@ -235,8 +240,18 @@ impl Running<'_> {
                 self.of_run.note(&arm.name, report, step);
                 return Ok(measured);
             }
-            self.of_run.repeated.extend(report.reasons.iter().map(|reason| format!("{step}: {reason}")));
+            let mut apart = RunSamples::default();
+            add_to(&mut apart, arm, run, samples(&measured));
+            let figures = apart.figures();
+            self.of_run.note_try(step, Try { arm: arm.name.clone(), run, reasons: report.reasons, figures });
         }
+    }
+}
+
+fn add_to(samples: &mut RunSamples, arm: &Arm, run: usize, sampled: Vec<Sampled>) {
+    for Sampled { name, quantity, labels, values } in sampled {
+        let labels = arm.labels.clone().into_iter().chain(labels).collect();
+        samples.add_of(run, &name, quantity, &labels, &values);
     }
 }
 

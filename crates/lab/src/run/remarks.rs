@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::backend::BackendReport;
-use crate::results::Summary;
+use crate::results::{Summary, Try};
 
 /// What is said about runs besides their samples.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remarks {
     pub(super) reasons: Vec<String>,
     pub(super) repeated: Vec<String>,
+    pub(super) tries: Vec<Try>,
     pub(super) noise: BTreeMap<String, BTreeMap<String, f64>>,
     pub(super) settings: BTreeMap<String, BTreeSet<String>>,
 }
@@ -20,6 +21,7 @@ impl Remarks {
         Remarks {
             reasons: summary.reasons.clone(),
             repeated: summary.repeated.clone(),
+            tries: summary.tries.clone(),
             noise: summary.backend_noise.clone(),
             settings: summary.settings.clone(),
         }
@@ -30,6 +32,12 @@ impl Remarks {
         self.reasons.extend(report.reasons.iter().map(|reason| format!("{step}: {reason}")));
         self.settings.entry(arm.to_owned()).or_default().extend(report.settings);
         self.add_noise(arm, report.noise);
+    }
+
+    /// Adds what is not kept, because it is measured once more.
+    pub(super) fn note_try(&mut self, step: &str, attempt: Try) {
+        self.repeated.extend(attempt.reasons.iter().map(|reason| format!("{step}: {reason}")));
+        self.tries.push(attempt);
     }
 
     /// Noise is told by its worst.
@@ -44,6 +52,7 @@ impl Remarks {
     pub(super) fn add(&mut self, other: Remarks) {
         self.reasons.extend(other.reasons);
         self.repeated.extend(other.repeated);
+        self.tries.extend(other.tries);
         for (arm, noise) in other.noise {
             self.add_noise(&arm, noise);
         }

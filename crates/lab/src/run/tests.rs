@@ -189,6 +189,12 @@ fn an_arm_is_measured_once_more_when_the_emulator_was_late() {
     let (first, second) = (("probe", 7), ("probe", 8));
     assert_eq!(started, [("bulk", 7), ("bulk", 7), first, first, second, second, second, ("bulk", 8)]);
     assert_eq!(summary.repeated, ["run 1 of 2: bulk: late", "run 2 of 2: probe: late"]);
+    // What the first times gave is told apart from the figures.
+    let tries: Vec<(&str, usize, usize)> =
+        summary.tries.iter().map(|one| (&*one.arm, one.run, one.figures[0].n)).collect();
+    assert_eq!(tries, [("bulk", 0, 2), ("probe", 1, 1980)]);
+    let n = |name: &str| summary.figures.iter().find(|figure| figure.name == name).unwrap().n;
+    assert_eq!((n("goodput_mbit_s"), n("delay_ms")), (4, 3960));
     assert_eq!((summary.valid, summary.reasons), (false, vec!["run 2 of 2: probe: late".to_owned()]));
 }
 
