@@ -339,7 +339,7 @@ fn a_run_that_was_late_says_so() {
     assert_eq!(summary["valid"], false, "{summary}");
     let reasons = summary["reasons"].as_array().unwrap();
     assert!(reasons.iter().all(|reason| reason.as_str().unwrap().contains("99th percentile")), "{summary}");
-    assert_eq!(reasons.len(), 3, "{summary}");
+    assert_eq!(reasons.len(), 4, "{summary}");
 }
 
 #[test]
