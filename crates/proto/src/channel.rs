@@ -199,6 +199,8 @@ pub enum ChannelError {
     Socket(SocketError),
     /// Nobody needed the channel any more.
     Idle,
+    /// Others need the place.
+    Crowded,
     /// This relay stops.
     Shutdown,
 }
@@ -215,6 +217,7 @@ impl ChannelError {
             ChannelError::PeerClosed => "peer_closed",
             ChannelError::Socket(_) => "socket",
             ChannelError::Idle => "idle",
+            ChannelError::Crowded => "crowded",
             ChannelError::Shutdown => "shutdown",
         }
     }
@@ -231,6 +234,7 @@ impl fmt::Display for ChannelError {
             ChannelError::PeerClosed => f.write_str("the peer closed the channel"),
             ChannelError::Socket(error) => write!(f, "{error}"),
             ChannelError::Idle => f.write_str("the channel was idle"),
+            ChannelError::Crowded => f.write_str("others need the place"),
             ChannelError::Shutdown => f.write_str("this relay stops"),
         }
     }

@@ -10,11 +10,11 @@ use super::message::Event;
 use super::relays::Relays;
 use super::scheduler::LinkScheduler;
 use super::stats::CHANNELS;
-use crate::channel::{Opened, Role};
+use crate::channel::{ChannelError, Opened, Role};
 use crate::ids::{RelayIds, RsaId};
 use crate::node::SocketId;
 use crate::time::{Duration, Instant};
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -64,6 +64,7 @@ impl Core {
             addr,
             peer: None,
             open: false,
+            handshake_bytes: 0,
             canonical: false,
             opened_at: self.now,
             idle_since: self.now,
@@ -78,12 +79,23 @@ impl Core {
         self.links.insert(Link::new(kind, party, LinkScheduler::new(self.config.scheduler), hash_seed))
     }
 
+    /// Who somebody is who connects from an address.
+    pub fn party_at(&self, addr: IpAddr) -> Party {
+        Party::at(addr, self.listed.has_addr(addr))
+    }
+
     fn party_of(&self, kind: &LinkKind) -> Party {
         let (peer, addr) = match kind {
+            LinkKind::Channel(channel) if !channel.open => return self.party_at(channel.addr.ip()),
             LinkKind::Channel(channel) => (channel.peer, channel.addr.ip()),
             LinkKind::Flows(flows) => (Some(flows.peer), flows.addr.ip()),
             LinkKind::Shard(_) => return Party::Relay(self.config.ids.rsa),
         };
+        self.party_of_peer(peer, addr)
+    }
+
+    /// Who somebody is who proved to be `peer`, or nobody.
+    fn party_of_peer(&self, peer: Option<RelayIds>, addr: IpAddr) -> Party {
         match peer.filter(|peer| self.listed.contains(peer)) {
             Some(peer) => Party::Relay(peer.rsa),
             None => Party::at(addr, false),
@@ -95,7 +107,9 @@ impl Core {
         self.listed = listed;
         let parties: Vec<_> = self.links.iter().map(|(key, link)| (key, self.party_of(&link.kind))).collect();
         for (key, party) in parties {
-            self.links[key].party = party;
+            if core::mem::replace(&mut self.links[key].party, party) != party {
+                self.admission.channel_moves(key, party);
+            }
         }
         for (key, circuit) in &mut self.circuits {
             // Those of other shards, and our own, stay what they were.
@@ -107,20 +121,30 @@ impl Core {
         }
     }
 
-    /// A channel's handshake is over.
-    pub fn on_opened(&mut self, link_key: LinkKey, opened: Opened) {
+    /// A channel's handshake is over. Returns another that is to be ended for it, and fails when there is no place for it.
+    pub fn on_opened(&mut self, link_key: LinkKey, opened: Opened) -> Result<Option<LinkKey>, ChannelError> {
         let now = self.now;
         let Some(channel) = self.links.get_mut(link_key).and_then(Link::channel_mut) else {
-            return;
+            return Ok(None);
         };
-        channel.open = true;
-        channel.opened_at = now;
-        channel.idle_since = now;
         channel.peer = opened.peer;
         channel.canonical = opened.peer_addrs.contains(&channel.addr.ip());
         let (socket, role, addr) = (channel.socket, channel.role, channel.addr);
-        let Some(peer) = opened.peer else { return };
-        self.links[link_key].party = self.party_of(&self.links[link_key].kind);
+        let party = self.party_of_peer(opened.peer, addr.ip());
+        self.admission.handshake_ends(link_key);
+        let mut instead = None;
+        if role == Role::Responder {
+            let admitted = self.admission.channel_opens(now, link_key, party);
+            instead = admitted.map_err(|_| ChannelError::Crowded)?;
+        }
+        let link = &mut self.links[link_key];
+        link.party = party;
+        if let Some(channel) = link.channel_mut() {
+            channel.open = true;
+            channel.opened_at = now;
+            channel.idle_since = now;
+        }
+        let Some(peer) = opened.peer else { return Ok(instead) };
         self.channels.insert(peer.rsa, link_key);
         self.meter.transports[CHANNELS].links_opened += 1;
         self.announce(peer.rsa, true);
@@ -130,6 +154,7 @@ impl Core {
         }
         self.retire_duplicates(&peer);
         self.extend_waiting(peer.rsa, socket);
+        Ok(instead)
     }
 
     /// In the order of preference: canonical channels first, then those of the relay with the smaller identity, then the

@@ -48,8 +48,10 @@ pub struct Limits {
     pub circuits: usize,
     /// Circuits of one channel, likewise.
     pub circuits_per_channel: usize,
-    /// Channels of one shard, open or not. Above it, connections are closed as they come.
+    /// Channels of one shard, open or not. A quarter is left for those that we open.
     pub channels: usize,
+    /// Bytes that channels may hold whose handshake is not over.
+    pub handshake_bytes: usize,
     /// Onionskins that wait for a worker or are with one.
     pub onionskins: usize,
     /// Onionskins that are with workers at once. Few, since who comes next is chosen before; enough to keep all workers busy.
@@ -63,12 +65,21 @@ pub struct Limits {
     pub questions: usize,
 }
 
+impl Limits {
+    /// Channels that others may open: whoever fills these keeps us from opening none.
+    pub(super) fn channels_accepted(&self) -> usize {
+        self.channels - self.channels / 4
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {
             circuits: 100_000,
             circuits_per_channel: 50_000,
             channels: 16_000,
+            // 1,024 at once, if none sends more than a handshake takes.
+            handshake_bytes: 32 << 20,
             onionskins: 1_000,
             onionskins_at_work: 32,
             streams_per_circuit: 1_000,

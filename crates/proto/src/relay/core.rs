@@ -352,6 +352,7 @@ impl Core {
         let Some(link) = self.links.remove(link_key) else {
             return;
         };
+        self.admission.channel_ends(link_key);
         match (&link.kind, link.peer()) {
             (LinkKind::Channel(_), Some(peer)) => self.forget_channel(link_key, &peer),
             (LinkKind::Flows(_), Some(peer)) => self.forget_flow_link(link_key, &peer),

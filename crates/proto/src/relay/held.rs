@@ -1,5 +1,6 @@
 //! What a shard holds, for metrics and for tests that nothing is left behind.
 
+use super::admission::Granted;
 use super::core::Core;
 use super::link::Link;
 use super::scheduler::CircuitScheduler;
@@ -31,8 +32,7 @@ pub struct Held {
     pub questions: usize,
     /// Onionskins that workers have not answered.
     pub onionskins: usize,
-    /// What neighbours were granted: circuits, those of other shards included, and onionskins.
-    pub granted: [u64; 2],
+    pub granted: Granted,
     /// Streams that wake up by a timer.
     pub wakes: usize,
     /// Relays that this shard's directory of channels names.
@@ -56,7 +56,7 @@ impl Core {
             connections: self.streams.by_socket.len() + self.streams.leftovers.len(),
             questions: self.streams.asked.len(),
             onionskins: self.jobs.len(),
-            granted: self.admission.held(),
+            granted: self.admission.granted(),
             wakes: self.streams.wakes.len(),
             directory: self.crossings.directory_len(),
         }

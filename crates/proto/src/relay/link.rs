@@ -39,6 +39,8 @@ pub(super) struct ChannelLink {
     /// Whom the peer proved to be: `None` before the handshake is over, and for clients.
     pub peer: Option<RelayIds>,
     pub open: bool,
+    /// Bytes that came before it was.
+    pub handshake_bytes: u64,
     /// Whether the peer itself names the address that we are connected to.
     pub canonical: bool,
     /// When the handshake was over.

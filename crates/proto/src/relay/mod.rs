@@ -39,6 +39,7 @@ mod stats;
 mod streams;
 mod turns;
 
+pub use admission::Granted;
 pub use config::{Limits, RelayConfig};
 pub use held::Held;
 pub use message::{Control, Crossed, CrossedCell, Event, NetworkParams, ProbeHop, ShardMessage, Wanted};

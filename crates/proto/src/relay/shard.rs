@@ -6,7 +6,7 @@
 use super::config::RelayConfig;
 use super::core::{Core, Popped};
 use super::held::Held;
-use super::link::{LinkKey, LinkKind};
+use super::link::{Link, LinkKey, LinkKind};
 use super::message::{Control, Event};
 use super::pairs::PairWork;
 use super::ports::Ports;
@@ -119,21 +119,39 @@ impl Relay {
     }
 
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
-        // A quarter is left for channels that we open: whoever fills the rest keeps us from no relay.
-        let channels_max = self.core.config.limits.channels;
-        if self.core.draining || self.core.links.len() >= channels_max - channels_max / 4 {
+        let party = self.core.party_at(peer.ip());
+        let admitted = match self.core.draining {
+            true => None,
+            false => self.core.admission.admit_channel(now, party).ok(),
+        };
+        let Some(instead) = admitted else {
             return self.core.outputs.push_back(Output::Abort { socket });
-        }
+        };
+        instead.into_iter().for_each(|other| self.end_channel(now, other, ChannelError::Crowded));
         let channel = self.transport.accept(now, self.wall, local, peer);
-        self.add_carrier(socket, channel, Role::Responder, local, peer);
+        let link = self.add_carrier(socket, channel, Role::Responder, local, peer);
+        self.core.admission.channel_begins(now, link, party);
+        self.core.admission.handshake_begins(now, link, party);
     }
 
     fn on_connected(&mut self, now: Instant, socket: SocketId, local: SocketAddr) {
         let Some((target, peer)) = self.core.dials.under_way(socket) else {
             return self.core.on_stream_connected(socket);
         };
+        let party = self.core.party_at(peer.ip());
+        match self.core.admission.admit_handshake(now, party) {
+            Ok(instead) => {
+                instead.into_iter().for_each(|other| self.end_channel(now, other, ChannelError::Crowded))
+            }
+            Err(_) => {
+                self.core.outputs.push_back(Output::Abort { socket });
+                self.core.on_dial_failed(socket, None, None);
+                return;
+            }
+        }
         let channel = self.transport.dial(now, self.wall, &target, peer);
-        self.add_carrier(socket, channel, Role::Initiator, local, peer);
+        let link = self.add_carrier(socket, channel, Role::Initiator, local, peer);
+        self.core.admission.handshake_begins(now, link, party);
     }
 
     fn add_carrier(
@@ -143,7 +161,7 @@ impl Relay {
         role: Role,
         local: SocketAddr,
         peer: SocketAddr,
-    ) {
+    ) -> LinkKey {
         let link = self.core.add_channel(socket, role, peer);
         let limited = self.core.is_limited(peer.ip());
         let carrier = Carrier {
@@ -159,6 +177,7 @@ impl Relay {
         self.carriers.insert(link, carrier);
         self.links.insert(socket, link);
         self.core.list(link);
+        link
     }
 
     /// Hands bytes to a channel and works off the cells they complete.
@@ -169,6 +188,7 @@ impl Relay {
         if carrier.limited {
             self.core.rates.take(Direction::Read, Traffic::Relayed, len);
         }
+        self.count_handshake(now, link, len);
         let mut used = 0;
         while used < len {
             let Some(carrier) = self.carriers.get_mut(link) else {
@@ -179,6 +199,20 @@ impl Relay {
                 Err(error) => return self.end_channel(now, link, error),
             }
             self.drain_channel(now, link);
+        }
+    }
+
+    /// What comes before a channel is open is counted, and may be too much for all.
+    fn count_handshake(&mut self, now: Instant, link: LinkKey, bytes: usize) {
+        let Some(channel) = self.core.links.get_mut(link).and_then(Link::channel_mut) else { return };
+        if channel.open {
+            return;
+        }
+        let before = channel.handshake_bytes;
+        channel.handshake_bytes += bytes as u64;
+        self.core.admission.handshake_received(link, before, bytes as u64);
+        while let Some(greediest) = self.core.admission.handshake_to_end() {
+            self.end_channel(now, greediest, ChannelError::Crowded);
         }
     }
 
@@ -193,10 +227,14 @@ impl Relay {
                     self.core.meter.transports[CHANNELS].cells_in += 1;
                     self.core.on_cell(link, circ_id, command, body)
                 }
-                Ok(Some(Incoming::Opened(opened))) => {
-                    self.core.on_opened(link, opened);
-                    self.on_channel_opened(now, link);
-                }
+                Ok(Some(Incoming::Opened(opened))) => match self.core.on_opened(link, opened) {
+                    Ok(instead) => {
+                        let instead = instead.into_iter();
+                        instead.for_each(|other| self.end_channel(now, other, ChannelError::Crowded));
+                        self.on_channel_opened(now, link);
+                    }
+                    Err(error) => return self.end_channel(now, link, error),
+                },
                 Ok(Some(Incoming::Vpadding { body })) => {
                     if let Some(pairs) = &mut self.pairs {
                         pairs.on_vpadding(&self.core, link, body);

@@ -1,5 +1,6 @@
 //! What a shard has done and what waits in it, for metrics and for the lab. Nothing concerns a single circuit or client.
 
+use super::admission::Granted;
 use super::circuit::Side;
 use super::core::Core;
 use crate::time::Duration;
@@ -28,6 +29,8 @@ pub struct RelayStats {
     pub pool_slots_max: u64,
     /// Circuits, those that cross between shards counted in both.
     pub circuits: u64,
+    /// What neighbours were granted.
+    pub granted: Granted,
     /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`, or `gave_way` to
     /// who had less.
     pub refused: BTreeMap<(&'static str, &'static str), u64>,
@@ -102,6 +105,7 @@ impl RelayStats {
         self.pool_slots_used_max += other.pool_slots_used_max;
         self.pool_slots_max += other.pool_slots_max;
         self.circuits += other.circuits;
+        self.granted.add(&other.granted);
         for (refused, count) in &other.refused {
             *self.refused.entry(*refused).or_default() += count;
         }
@@ -171,6 +175,7 @@ impl Core {
             pool_slots_used_max: self.pool.used_max().into(),
             pool_slots_max: self.pool.max().into(),
             circuits: self.circuits.len() as u64,
+            granted: self.admission.granted(),
             refused: self.admission.refused().clone(),
             ..RelayStats::default()
         };

@@ -266,10 +266,12 @@ impl Bench {
         self.client_at(shard, host(250))
     }
 
-    /// A channel from a client at an address.
+    /// A channel from a client at an address; it may be refused.
     pub fn client_at(&mut self, shard: usize, addr: IpAddr) -> Sock {
         let sock = self.accept(shard, SocketAddr::new(addr, 50_000));
-        self.write(sock, CLIENT_LINE);
+        if self.gone(sock).is_none() {
+            self.write(sock, CLIENT_LINE);
+        }
         sock
     }
 

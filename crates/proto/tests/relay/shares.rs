@@ -1,14 +1,16 @@
 //! One neighbour does not decide what the others get.
 
-use super::bench::{Bench, Sock, config, host};
+use super::bench::{Bench, Gone, Sock, config, host, or_port};
 use super::client::{Client, Hop, Kind, theirs};
+use super::plain::{CLIENT_LINE, relay_line};
 use heddle_proto::cell::Command;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::crypto::onionskin::HandshakeType;
 use heddle_proto::relay::{Limits, RelayConfig};
+use heddle_proto::time::Duration;
 use heddle_proto::work::Job;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 fn bench(limits: Limits) -> Bench {
     Bench::new(RelayConfig { limits, ..config() })
@@ -168,7 +170,8 @@ fn onionskins_of_circuits_that_are_gone_are_not_begun() {
     assert_eq!(kinds_at_work(&bench), [HandshakeType::Ntor]);
     bench.work_next(0);
     let held = bench.shards[0].relay.held();
-    assert_eq!((held.onionskins, held.circuits, held.granted), (0, 1, [1, 0]));
+    assert_eq!((held.onionskins, held.circuits), (0, 1));
+    assert_eq!((held.granted.onionskins, held.granted.circuits), (0, 1));
 }
 
 /// Fifty greedy addresses, one after the other, would leave nothing. Whoever has least comes first then.
@@ -190,4 +193,133 @@ fn when_all_circuits_are_in_use_the_greediest_gives_way() {
         let destroys = bench.cells(sock).iter().filter(|cell| cell.command == Command::DESTROY).count();
         assert!((38..=39).contains(&destroys), "{destroys} of 40 ended");
     }
+}
+
+/// What a handshake is taken to hold at least.
+const HANDSHAKE_BYTES: usize = 32 * 1024;
+
+/// Connects from an address and says nothing.
+fn knock(bench: &mut Bench, addr: IpAddr) -> Sock {
+    bench.accept(0, SocketAddr::new(addr, 50_000))
+}
+
+fn with_handshakes(count: usize) -> Bench {
+    bench(Limits { handshake_bytes: count * HANDSHAKE_BYTES, ..Limits::default() })
+}
+
+#[test]
+fn an_address_has_its_share_of_handshakes() {
+    let mut bench = with_handshakes(100);
+    let knocks: Vec<Sock> = (0..200).map(|_| knock(&mut bench, client(1))).collect();
+    let stands = |bench: &Bench| knocks.iter().filter(|sock| bench.gone(**sock).is_none()).count();
+    assert_eq!(stands(&bench), 15, "a fifth of what is not reserved");
+    // Others do not notice.
+    for number in 2..30 {
+        let sock = bench.client_at(0, client(number));
+        Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    }
+    // At the same address whoever had two seconds makes room for who comes.
+    bench.pass(Duration::from_secs(2));
+    for _ in 0..10 {
+        let sock = bench.client_at(0, client(1));
+        Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    }
+    assert_eq!(stands(&bench), 14, "one was enough for ten, one after the other");
+    let held = bench.shards[0].relay.held();
+    assert_eq!((held.granted.handshakes, held.channels), (14, 14 + 28 + 10));
+    bench.pass(Duration::from_secs(60));
+    assert_eq!(bench.shards[0].relay.held().granted.handshake_bytes, 0);
+}
+
+#[test]
+fn however_many_addresses_knock_the_next_comes_in() {
+    let mut bench = with_handshakes(100);
+    for number in 0..=255 {
+        for _ in 0..5 {
+            knock(&mut bench, Ipv4Addr::new(192, 0, 2, number).into());
+        }
+    }
+    assert_eq!(bench.shards[0].relay.held().granted.handshakes, 75);
+    // All hold one each by now, so nobody is greedier than who comes until they had their time.
+    let early = knock(&mut bench, client(1));
+    assert_eq!(bench.gone(early), Some(Gone::Aborted));
+    bench.pass(Duration::from_secs(2));
+    for number in 2..100 {
+        let sock = bench.client_at(0, client(number));
+        Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    }
+    // And a relay at once, since it is known by its address.
+    bench.list(&[1]);
+    for number in 0..=255 {
+        for _ in 0..5 {
+            knock(&mut bench, Ipv4Addr::new(192, 0, 2, number).into());
+        }
+    }
+    let relay = bench.relay_channel(0, 1);
+    Client::create(&mut bench, relay, theirs(1), Kind::Fast);
+}
+
+#[test]
+fn a_dial_counts_as_a_handshake_of_whom_it_leads_to() {
+    let mut bench = with_handshakes(40);
+    let sock = bench.client_at(0, client(1));
+    let mut extending = Vec::new();
+    for id in 1..=20 {
+        let mut client = Client::create(&mut bench, sock, theirs(id), Kind::Fast);
+        let mut target = super::client::target(66);
+        target.rsa_id = [id as u8; 20];
+        let (_, data) = client.extend2_at(66, target);
+        client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+        extending.push(client);
+        let (dialled, to) = bench.connect_next(0);
+        assert_eq!(to, or_port(66));
+        let is_refused = bench.gone(dialled).is_some();
+        assert_eq!(is_refused, id > 6, "a fifth of thirty: {id}");
+        bench.cells(sock);
+    }
+    assert_eq!(bench.shards[0].relay.held().granted.handshakes, 6);
+}
+
+#[test]
+fn channels_have_shares_and_the_greediest_gives_way() {
+    let mut bench = bench(Limits { channels: 80, ..Limits::default() });
+    bench.list(&[1]);
+    let mut greedy: Vec<Sock> = (0..60).map(|_| bench.client_at(0, client(1))).collect();
+    greedy.retain(|sock| bench.gone(*sock).is_none());
+    assert_eq!(
+        greedy.len(),
+        9,
+        "a fifth of 45: a quarter is for dials, and of the rest a quarter for relays"
+    );
+    for number in 2..40 {
+        for _ in 0..4 {
+            bench.client_at(0, client(number));
+        }
+    }
+    assert_eq!(bench.shards[0].relay.held().granted.channels, 45);
+    for number in 101..=105 {
+        let late = bench.client_at(0, client(number));
+        Client::create(&mut bench, late, theirs(1), Kind::Fast);
+    }
+    assert!(bench.gone(greedy[0]).is_some(), "it held most");
+    let relay = bench.relay_channel(0, 1);
+    Client::create(&mut bench, relay, theirs(1), Kind::Fast);
+}
+
+/// Whoever connects from a relay's address is held for that relay, until it says that it is a client.
+#[test]
+fn who_only_shares_a_relays_address_does_not_get_its_reserve() {
+    let mut bench = bench(Limits { channels: 80, ..Limits::default() });
+    bench.list(&[1]);
+    for number in 0..=255 {
+        bench.client_at(0, Ipv4Addr::new(192, 0, 2, number).into());
+    }
+    assert_eq!(bench.shards[0].relay.held().granted.channels, 45);
+    let sock = bench.accept(0, or_port(1));
+    assert_eq!(bench.gone(sock), None);
+    bench.write(sock, CLIENT_LINE);
+    assert_eq!(bench.gone(sock), Some(Gone::Closed));
+    let sock = bench.accept(0, or_port(1));
+    bench.write(sock, &relay_line(1, host(1)));
+    Client::create(&mut bench, sock, theirs(1), Kind::Fast);
 }

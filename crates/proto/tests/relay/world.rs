@@ -91,6 +91,7 @@ fn small_config(shards: u16) -> RelayConfig {
         circuits: 40,
         circuits_per_channel: 20,
         channels: 20 + usize::from(shards),
+        handshake_bytes: 300_000,
         onionskins: 6,
         onionskins_at_work: 2,
         streams_per_circuit: 6,
@@ -159,10 +160,16 @@ impl World<'_> {
     }
 
     fn check(&self) {
+        let limits = small_config(1).limits;
         for shard in &self.bench.shards {
             let held = shard.relay.held();
             assert_eq!(held.slots, held.circuit_cells + held.leftover_cells, "{held:?}");
-            assert_eq!(held.granted, [held.circuits as u64, held.onionskins as u64], "{held:?}");
+            let granted = held.granted;
+            let counted = [held.circuits as u64, held.onionskins as u64];
+            assert_eq!([granted.circuits, granted.onionskins], counted, "{held:?}");
+            assert!(granted.channels <= held.channels as u64, "{held:?}");
+            assert!(granted.handshakes <= held.channels as u64, "{held:?}");
+            assert!(granted.handshake_bytes <= limits.handshake_bytes as u64, "{held:?}");
             assert!(held.turns <= 3 * held.circ_ids + 100, "{held:?}");
             assert!(
                 held.circ_ids <= 2 * held.circuits + 20 * (held.channels + held.flow_links + 1),

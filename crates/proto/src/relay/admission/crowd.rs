@@ -71,6 +71,11 @@ impl<C: Claim> Crowd<C> {
         }
     }
 
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// What all hold.
     pub fn used(&self) -> u64 {
         self.share.used()
@@ -113,7 +118,8 @@ impl<C: Claim> Crowd<C> {
         self.grow(id, amount);
     }
 
-    fn grow(&mut self, id: C::Id, amount: u64) {
+    /// One holds more.
+    pub fn grow(&mut self, id: C::Id, amount: u64) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.amount += amount;
         let (class, key) = group_of(&entry.claim);
@@ -123,6 +129,14 @@ impl<C: Claim> Crowd<C> {
             group.amount += amount;
             self.ranking.insert(rank(class, key, group));
         }
+    }
+
+    /// Who is to be ended since more is held than may be: the oldest of the group that holds most.
+    pub fn overdrawn(&self) -> Option<C::Id> {
+        let is_overdrawn =
+            [Class::Stranger, Class::Relay].iter().any(|class| self.share.is_overdrawn(*class));
+        let greediest = self.greediest(Class::Stranger).or_else(|| self.greediest(Class::Relay));
+        greediest.filter(|_| is_overdrawn)?.members.first().map(|(_, id)| *id)
     }
 
     /// One is over.
@@ -277,6 +291,19 @@ mod tests {
         assert_eq!(crowd.admit(at(4), stranger(1000), 1), Admitted::No(Refusal::Full));
         assert_eq!(crowd.admit(at(5), stranger(1000), 1), Admitted::InsteadOf(174), "all are equally old");
         assert_eq!(crowd.admit(at(5), stranger(20), 1), Admitted::No(Refusal::Full));
+    }
+
+    #[test]
+    fn what_grows_beyond_the_limit_is_ended_where_most_is() {
+        let mut crowd = Crowd::new(1000, None);
+        for id in 0..10 {
+            crowd.insert(at(0), id, stranger(id % 2), 50);
+        }
+        assert_eq!(crowd.overdrawn(), None);
+        crowd.grow(3, 300);
+        assert_eq!(crowd.overdrawn(), Some(1), "the oldest of that address");
+        crowd.remove(1);
+        assert_eq!(crowd.overdrawn(), None);
     }
 
     proptest! {

@@ -16,14 +16,52 @@ pub(super) use share::{Refusal, Share};
 
 use super::circuit::CircuitKey;
 use super::config::Limits;
-use crate::time::Instant;
-use claims::CircuitClaim;
+use super::link::LinkKey;
+use crate::time::{Duration, Instant};
+use claims::{ChannelClaim, CircuitClaim};
 use crowd::{Admitted, Crowd};
 use std::collections::BTreeMap;
+
+/// What TLS and the channel keep of a handshake that is not over, beside what came: 12,000 were seen to take 273 MB.
+const HANDSHAKE_STATE_BYTES: u64 = 24 * 1024;
+/// What every handshake is taken to have received: a ClientHello, certificates and AUTHENTICATE are less. Or else whoever
+/// says something would hold more than who only knocks.
+const HANDSHAKE_RECEIVED_BYTES: u64 = 8 * 1024;
+const HANDSHAKE_BYTES: u64 = HANDSHAKE_STATE_BYTES + HANDSHAKE_RECEIVED_BYTES;
+/// A handshake that has had so much time gives way to others. It takes four round trips.
+const HANDSHAKE_TIME_ENOUGH: Duration = Duration::from_secs(2);
+
+/// What neighbours were granted, in sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Granted {
+    /// Channels that others opened, whether or not their handshake is over.
+    pub channels: u64,
+    /// Channels whose handshake is not over, in either role, and the bytes that they may hold.
+    pub handshakes: u64,
+    pub handshake_bytes: u64,
+    /// Circuits, those that cross from other shards included.
+    pub circuits: u64,
+    pub onionskins: u64,
+}
+
+impl Granted {
+    pub(super) fn add(&mut self, other: &Granted) {
+        self.channels += other.channels;
+        self.handshakes += other.handshakes;
+        self.handshake_bytes += other.handshake_bytes;
+        self.circuits += other.circuits;
+        self.onionskins += other.onionskins;
+    }
+}
 
 /// The accounts of a shard; see [the module](self).
 #[derive(Debug)]
 pub(super) struct Admission {
+    /// Channels that others opened, whether or not their handshake is over.
+    channels: Crowd<ChannelClaim>,
+    /// Bytes that channels hold whose handshake is not over, in either role. What came is counted, which is at least what
+    /// waits to be worked off.
+    handshakes: Crowd<ChannelClaim>,
     /// Circuits, those that cross from other shards included.
     circuits: Crowd<CircuitClaim>,
     /// Onionskins that wait for a worker or are with one.
@@ -35,10 +73,78 @@ impl Admission {
     /// `pool_slots_max` bounds circuits too: two slots for each is the least with which it moves.
     pub fn new(limits: &Limits, pool_slots_max: u32) -> Self {
         Admission {
+            channels: Crowd::new(limits.channels_accepted(), None),
+            handshakes: Crowd::new(limits.handshake_bytes, Some(HANDSHAKE_TIME_ENOUGH)),
             circuits: Crowd::new(limits.circuits.min((pool_slots_max / 2) as usize), None),
             onionskins: Share::new(limits.onionskins),
             refused: BTreeMap::new(),
         }
+    }
+
+    /// Whether somebody may open a channel. Others may have to end for it, which are returned.
+    pub fn admit_channel(&mut self, now: Instant, party: Party) -> Result<Vec<LinkKey>, Refusal> {
+        let handshake = self.admit_handshake(now, party)?;
+        let admitted = self.channels.admit(now, ChannelClaim(party), 1);
+        let channel = self.note_crowd("channel", admitted)?;
+        Ok(handshake.into_iter().chain(channel).collect())
+    }
+
+    /// Whether there may be one handshake more, as in [`Admission::admit_channel`].
+    pub fn admit_handshake(&mut self, now: Instant, party: Party) -> Result<Option<LinkKey>, Refusal> {
+        let admitted = self.handshakes.admit(now, ChannelClaim(party), HANDSHAKE_BYTES);
+        self.note_crowd("handshake", admitted)
+    }
+
+    /// A channel that somebody opens is there, until [`Admission::channel_ends`].
+    pub fn channel_begins(&mut self, now: Instant, link: LinkKey, party: Party) {
+        self.channels.insert(now, link, ChannelClaim(party), 1);
+    }
+
+    /// Its handshake begins, or that of one that we open.
+    pub fn handshake_begins(&mut self, now: Instant, link: LinkKey, party: Party) {
+        self.handshakes.insert(now, link, ChannelClaim(party), HANDSHAKE_BYTES);
+    }
+
+    /// Bytes of a handshake came, after so many before. [`Admission::handshake_to_end`] is to be asked then.
+    pub fn handshake_received(&mut self, link: LinkKey, before: u64, bytes: u64) {
+        let beyond = |bytes: u64| bytes.saturating_sub(HANDSHAKE_RECEIVED_BYTES);
+        self.handshakes.grow(link, beyond(before + bytes) - beyond(before));
+    }
+
+    /// Whom to end since handshakes hold more than they may, until there is none.
+    pub fn handshake_to_end(&mut self) -> Option<LinkKey> {
+        let greediest = self.handshakes.overdrawn()?;
+        self.note("handshake", "gave_way");
+        Some(greediest)
+    }
+
+    /// The handshake of a channel that somebody opened is over, and shows whose it is. Another may have to end for it.
+    pub fn channel_opens(
+        &mut self,
+        now: Instant,
+        link: LinkKey,
+        party: Party,
+    ) -> Result<Option<LinkKey>, Refusal> {
+        self.channels.remove(link);
+        let admitted = self.channels.admit(now, ChannelClaim(party), 1);
+        let instead = self.note_crowd("channel", admitted)?;
+        self.channel_begins(now, link, party);
+        Ok(instead)
+    }
+
+    /// A handshake is over, well or badly.
+    pub fn handshake_ends(&mut self, link: LinkKey) {
+        self.handshakes.remove(link);
+    }
+
+    /// The peer of a channel turned out to be another party: the consensus changed.
+    pub fn channel_moves(&mut self, link: LinkKey, to: Party) {
+        self.channels.reclaim(link, ChannelClaim(to));
+    }
+
+    pub fn channel_ends(&mut self, link: LinkKey) {
+        self.channels.remove(link);
+        self.handshakes.remove(link);
     }
 
     /// Whether a neighbour may begin a circuit with an onionskin. Another circuit may have to end for it, which is
@@ -76,9 +182,14 @@ impl Admission {
         self.onionskins.give(party.class(), party.holders(), 1);
     }
 
-    /// What is held of each thing: circuits and onionskins.
-    pub fn held(&self) -> [u64; 2] {
-        [self.circuits.used(), self.onionskins.used()]
+    pub fn granted(&self) -> Granted {
+        Granted {
+            channels: self.channels.used(),
+            handshakes: self.handshakes.len() as u64,
+            handshake_bytes: self.handshakes.used(),
+            circuits: self.circuits.used(),
+            onionskins: self.onionskins.used(),
+        }
     }
 
     /// How often what was refused or ended, and why.
