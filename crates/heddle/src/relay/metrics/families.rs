@@ -126,6 +126,17 @@ fn transports(out: &mut Exposition, relay: &RelayStats) {
 }
 
 fn shares(out: &mut Exposition, relay: &RelayStats) {
+    let of = &relay.granted;
+    let mut granted = out.gauge("heddle_granted", "What neighbours hold of what is shared");
+    for (what, count) in [
+        ("channel", of.channels),
+        ("handshake", of.handshakes),
+        ("handshake_byte", of.handshake_bytes),
+        ("circuit", of.circuits),
+        ("onionskin", of.onionskins),
+    ] {
+        granted.labelled(&[("what", what)], count);
+    }
     let mut refused =
         out.counter("heddle_refused_total", "What neighbours asked for and did not get, or lost");
     for ((what, why), count) in &relay.refused {
