@@ -1,11 +1,14 @@
 //! DNS for exits, by `hickory-resolver` on a thread of its own.
 
 mod answers;
+mod ttl;
 
+use crate::entropy::SystemEntropy;
 use crate::mailbox::LoopHandle;
-use answers::Answers;
+use answers::{Answers, Found};
 use heddle_proto::node::{Query, Resolution, ResolveError, ResolveId};
 use heddle_proto::relay::Limits;
+use heddle_proto::rng::Entropy;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
@@ -52,7 +55,7 @@ pub struct ResolverOptions {
     /// Questions under way at once, of all shards; more fail at once. Each may need two sockets. Default as
     /// [`Limits::questions`], 8192.
     pub in_flight_max: usize,
-    /// Answers remembered, until their time to live ends. Default 8192.
+    /// Answers remembered, for minutes up to an hour. Default 8192.
     pub cache_answers_max: u64,
     /// How long the name servers get for a try. Default: what the file says, or 5 s.
     pub try_timeout: Option<Duration>,
@@ -88,6 +91,7 @@ struct Inner {
     /// `None` until the configuration could be read.
     resolver: Mutex<Option<TokioResolver>>,
     answers: Answers,
+    entropy: SystemEntropy,
     in_flight: Arc<AtomicUsize>,
     runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
@@ -105,10 +109,12 @@ impl Resolver {
             let _ = runtime.block_on(stopped);
         })?;
         let answers = Answers::new(options.cache_answers_max);
+        let entropy = SystemEntropy::new()?;
         let inner = Inner {
             options: Arc::new(options),
             resolver: Mutex::new(None),
             answers,
+            entropy,
             in_flight: Arc::default(),
             runtime: handle,
             stop: Some(stop),
@@ -144,13 +150,12 @@ impl Resolver {
         let Some(resolver) = inner.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone() else {
             return;
         };
-        let (options, answers) = (inner.options.clone(), inner.answers.clone());
+        let (options, answers, mut entropy) = (inner.options.clone(), inner.answers.clone(), inner.entropy);
         inner.runtime.spawn(async move {
             let asked = ask(&resolver, &query, &options);
-            let answer = tokio::time::timeout(options.query_timeout, asked).await;
-            let answer = answer.unwrap_or(Err(ResolveError::Transient));
-            answers.put(query, &answer);
-            ticket.answer(answer);
+            let found = tokio::time::timeout(options.query_timeout, asked).await;
+            let found = found.unwrap_or_else(|_| Found::transient());
+            ticket.answer(answers.put(query, found, &mut entropy.rng()));
         });
     }
 }
@@ -237,37 +242,43 @@ fn name_server(addr: SocketAddr) -> NameServerConfig {
     server
 }
 
-async fn ask(
-    resolver: &TokioResolver,
-    query: &Query,
-    options: &ResolverOptions,
-) -> Result<Resolution, ResolveError> {
+async fn ask(resolver: &TokioResolver, query: &Query, options: &ResolverOptions) -> Found {
     match query {
         Query::Forward(name) => {
-            let mut name = Name::from_ascii(name).map_err(|_| ResolveError::NotFound)?;
+            let Ok(mut name) = Name::from_ascii(name) else { return not_found(0) };
             if !options.search_domains {
                 name.set_fqdn(true);
             }
             forward(resolver, name, options.ipv6).await
         }
-        Query::Reverse(ip) => {
-            let found =
-                resolver.lookup(Name::from(*ip), RecordType::PTR).await.map_err(|error| meaning(&error))?;
-            let mut names = found.answers().iter().filter_map(|record| match &record.data {
-                RData::PTR(name) => Some((name.0.to_ascii(), record.ttl)),
-                _ => None,
-            });
-            let (name, ttl_secs) = names.next().ok_or(ResolveError::NotFound)?;
-            let name = name.trim_end_matches('.').to_owned();
-            if name.is_empty() || name.len() > NAME_LEN_MAX {
-                return Err(ResolveError::NotFound);
-            }
-            Ok(Resolution::Name(name, ttl_secs))
-        }
+        Query::Reverse(ip) => match resolver.lookup(Name::from(*ip), RecordType::PTR).await {
+            Ok(lookup) => name_of(&lookup),
+            Err(error) => match meaning(&error) {
+                NotThere::Transient => Found::transient(),
+                NotThere::Final { ttl_s } => not_found(ttl_s),
+            },
+        },
     }
 }
 
-async fn forward(resolver: &TokioResolver, name: Name, ipv6: bool) -> Result<Resolution, ResolveError> {
+fn name_of(lookup: &Lookup) -> Found {
+    let mut names = lookup.answers().iter().filter_map(|record| match &record.data {
+        RData::PTR(name) => Some((name.0.to_ascii(), record.ttl)),
+        _ => None,
+    });
+    let Some((name, ttl_s)) = names.next() else { return not_found(0) };
+    let name = name.trim_end_matches('.').to_owned();
+    match name.is_empty() || name.len() > NAME_LEN_MAX {
+        true => not_found(ttl_s),
+        false => Found { answer: Ok(Resolution::Name(name, ttl_s)), ttls_s: vec![ttl_s] },
+    }
+}
+
+fn not_found(ttl_s: u32) -> Found {
+    Found { answer: Err(ResolveError::NotFound), ttls_s: vec![ttl_s] }
+}
+
+async fn forward(resolver: &TokioResolver, name: Name, ipv6: bool) -> Found {
     let v4 = resolver.lookup(name.clone(), RecordType::A);
     let v6 = async {
         match ipv6 {
@@ -277,21 +288,32 @@ async fn forward(resolver: &TokioResolver, name: Name, ipv6: bool) -> Result<Res
     };
     let (v4, v6) = tokio::join!(v4, v6);
     let mut error = ResolveError::NotFound;
-    let mut addresses = |answer: Result<Lookup, NetError>| match answer {
-        Ok(lookup) => addresses_of(&lookup),
-        Err(why) => {
-            if meaning(&why) == ResolveError::Transient {
-                error = ResolveError::Transient;
+    let mut ttls_s = Vec::new();
+    let mut addresses = |answer: Result<Lookup, NetError>| {
+        let (found, ttl_s) = match answer {
+            Ok(lookup) => {
+                let found = addresses_of(&lookup);
+                let least = found.iter().map(|(_, ttl_s)| *ttl_s).min();
+                (found, least.unwrap_or(0))
             }
-            Vec::new()
-        }
+            Err(why) => match meaning(&why) {
+                NotThere::Final { ttl_s } => (Vec::new(), ttl_s),
+                NotThere::Transient => {
+                    error = ResolveError::Transient;
+                    (Vec::new(), 0)
+                }
+            },
+        };
+        ttls_s.push(ttl_s);
+        found
     };
     let v4 = addresses(v4);
     let v6 = v6.map(addresses).unwrap_or_default();
-    match merge(v4, v6) {
+    let answer = match merge(v4, v6) {
         none if none.is_empty() => Err(error),
         some => Ok(Resolution::Addresses(some)),
-    }
+    };
+    Found { answer, ttls_s }
 }
 
 fn addresses_of(lookup: &Lookup) -> Vec<(IpAddr, u32)> {
@@ -307,15 +329,23 @@ fn merge(mut v4: Vec<(IpAddr, u32)>, mut v6: Vec<(IpAddr, u32)>) -> Vec<(IpAddr,
     v4
 }
 
-/// Only a server's word that there is no such name, or no such address, is final.
-fn meaning(error: &NetError) -> ResolveError {
+/// Why a lookup found nothing.
+enum NotThere {
+    /// A server's word that there is no such name, or no such address; it holds for so long (RFC 2308).
+    Final {
+        ttl_s: u32,
+    },
+    Transient,
+}
+
+fn meaning(error: &NetError) -> NotThere {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none))
             if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>
         {
-            ResolveError::NotFound
+            NotThere::Final { ttl_s: none.negative_ttl.unwrap_or(0) }
         }
-        _ => ResolveError::Transient,
+        _ => NotThere::Transient,
     }
 }
 

@@ -173,9 +173,10 @@ pub enum Query {
 /// What the resolver found; at most [`Resolution::MAX_ANSWERS`] answers, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Addresses, each with its time to live in seconds.
+    /// Addresses, each with the time to live that a client is told of it, in seconds. It must not tell when somebody asked
+    /// before, nor be the server's own.
     Addresses(Vec<(IpAddr, u32)>),
-    /// A name with its time to live in seconds.
+    /// A name with the time to live that a client is told, likewise.
     Name(String, u32),
 }
 

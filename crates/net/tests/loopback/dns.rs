@@ -36,7 +36,9 @@ fn reply(name: &str, rtype: u16) -> Reply {
         ("half.test", TYPE_A) => Reply::Records(vec![(v4(4), 60)]),
         ("half.test", _) => Reply::Silence,
         ("many.test", TYPE_A) => Reply::Records((0..25).map(|n| (v4(n), 60)).collect()),
-        ("v4.test" | "empty.test" | "many.test", _) => Reply::Records(Vec::new()),
+        ("zero.test", TYPE_A) => Reply::Records(vec![(v4(5), 0)]),
+        ("day.test", TYPE_A) => Reply::Records(vec![(v4(6), 86_400)]),
+        ("v4.test" | "empty.test" | "many.test" | "zero.test" | "day.test", _) => Reply::Records(Vec::new()),
         ("1.2.0.192.in-addr.arpa", TYPE_PTR) => Reply::Records(vec![(b"\x04host\x04test\x00".to_vec(), 77)]),
         ("broken.test", _) => Reply::Code(SERVFAIL),
         ("silent.test", _) => Reply::Silence,
@@ -144,13 +146,15 @@ fn names_resolve_to_the_addresses_of_both_families() {
     let strings = start(&server, |_| {});
     let v4 = |last| IpAddr::from([192, 0, 2, last]);
     let v6 = IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]);
-    let mut found = match forward(&strings, "both.test") {
-        Ok(Resolution::Addresses(found)) => found,
+    let found = |name: &str| match forward(&strings, name) {
+        Ok(Resolution::Addresses(mut found)) => {
+            found.sort();
+            found.into_iter().map(|(addr, _)| addr).collect::<Vec<_>>()
+        }
         other => panic!("{other:?}"),
     };
-    found.sort();
-    assert_eq!(found, [(v4(1), 300), (v4(2), 200), (v6, 100)]);
-    assert_eq!(forward(&strings, "V4.Test."), Ok(Resolution::Addresses(vec![(v4(3), 60)])));
+    assert_eq!(found("both.test"), [v4(1), v4(2), v6]);
+    assert_eq!(found("V4.Test."), [v4(3)]);
     match forward(&strings, "many.test") {
         Ok(Resolution::Addresses(found)) => assert_eq!(found.len(), Resolution::MAX_ANSWERS),
         other => panic!("{other:?}"),
@@ -161,10 +165,15 @@ fn names_resolve_to_the_addresses_of_both_families() {
 fn one_family_is_enough_when_the_other_stays_silent() {
     let server = NameServer::start();
     let strings = start(&server, |_| {});
-    assert_eq!(
-        forward(&strings, "half.test"),
-        Ok(Resolution::Addresses(vec![(IpAddr::from([192, 0, 2, 4]), 60)]))
-    );
+    match forward(&strings, "half.test") {
+        Ok(Resolution::Addresses(found)) => {
+            assert_eq!(
+                found.iter().map(|(addr, _)| *addr).collect::<Vec<_>>(),
+                [IpAddr::from([192, 0, 2, 4])]
+            );
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
@@ -172,7 +181,10 @@ fn addresses_resolve_to_names() {
     let server = NameServer::start();
     let strings = start(&server, |_| {});
     let known = Query::Reverse(IpAddr::from([192, 0, 2, 1]));
-    assert_eq!(ask(&strings, known), Ok(Resolution::Name("host.test".into(), 77)));
+    match ask(&strings, known) {
+        Ok(Resolution::Name(name, _)) => assert_eq!(name, "host.test"),
+        other => panic!("{other:?}"),
+    }
     let unknown = Query::Reverse("2001:db8::9".parse().unwrap());
     assert_eq!(ask(&strings, unknown), Err(ResolveError::NotFound));
 }
@@ -206,6 +218,29 @@ fn answers_are_remembered() {
     // Once for each name, and again where the machine was slow. A name that is not remembered is asked for five times.
     let asked = server.stop();
     assert!((2..6).contains(&asked), "{asked} questions");
+}
+
+#[test]
+fn times_to_live_are_two_blurred_values_and_stay_as_they_were_told() {
+    let server = NameServer::start();
+    let strings = start(&server, |_| {});
+    let ttls_s = |name: &str| match forward(&strings, name) {
+        Ok(Resolution::Addresses(found)) => found,
+        other => panic!("{other:?}"),
+    };
+    let first: Vec<(IpAddr, u32)> = ttls_s("both.test");
+    // The server says 200 and 300 s for IPv4, and 100 s for IPv6.
+    assert!(first.iter().all(|(_, ttl_s)| (60..=540).contains(ttl_s)), "{first:?}");
+    assert_eq!(ttls_s("both.test"), first);
+    // Not even an answer that must not be kept is forgotten at once.
+    let zero = ttls_s("zero.test");
+    assert!((60..=540).contains(&zero[0].1), "{zero:?}");
+    assert_eq!(ttls_s("zero.test"), zero);
+    assert!((3360..=3840).contains(&ttls_s("day.test")[0].1));
+    strings.running.stop();
+    // Each of three names was asked for in both families, once, or more often where the machine was slow.
+    let asked = server.stop();
+    assert!((6..10).contains(&asked), "{asked} questions");
 }
 
 #[test]

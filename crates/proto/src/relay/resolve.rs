@@ -2,10 +2,13 @@
 
 use super::circuit::CircuitKey;
 use super::core::Core;
-use super::streams::{Asked, clip_ttl_s};
+use super::streams::Asked;
 use crate::cell::relay::{RelayCommand, StreamId};
 use crate::cell::stream::{Answer, EndReason, Resolve, Resolved};
 use crate::node::{Query, Resolution, ResolveError};
+
+/// What every answer is told to live, so that RESOLVE tells nothing of what others asked for; as by stock Tor 0.4.9.
+const TTL_S: u32 = 60;
 
 impl Core {
     pub fn on_resolve(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
@@ -23,7 +26,7 @@ impl Core {
                 self.ask(Query::Reverse(addr), asked);
             }
             Ok(Resolve::Addr(addr)) => {
-                self.answer_resolve(key, id, Ok(Resolution::Addresses(vec![(addr, u32::MAX)])))
+                self.answer_resolve(key, id, Ok(Resolution::Addresses(vec![(addr, TTL_S)])))
             }
             Err(_) => self.answer_resolve(key, id, Err(ResolveError::NotFound)),
         }
@@ -38,14 +41,14 @@ impl Core {
         let mut resolved = Resolved::new();
         match answer {
             Ok(Resolution::Addresses(addrs)) => {
-                for (addr, ttl_s) in addrs {
-                    resolved.push(Answer::Addr(addr), clip_ttl_s(ttl_s));
+                for (addr, _) in addrs {
+                    resolved.push(Answer::Addr(addr), TTL_S);
                 }
             }
-            Ok(Resolution::Name(name, ttl_s)) => {
-                resolved.push(Answer::Name(name.into_bytes()), clip_ttl_s(ttl_s));
+            Ok(Resolution::Name(name, _)) => {
+                resolved.push(Answer::Name(name.into_bytes()), TTL_S);
             }
-            Err(error) => resolved = Resolved::error(error == ResolveError::Transient, clip_ttl_s(0)),
+            Err(error) => resolved = Resolved::error(error == ResolveError::Transient, TTL_S),
         }
         let mut data = Vec::new();
         resolved.encode(&mut data);

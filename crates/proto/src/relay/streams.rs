@@ -21,9 +21,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long a connection whose stream is over may take for what it is still owed.
 const LEFTOVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// Names live at most this long for a client (proposal 208 keeps clients from caching at all).
-const TTL_MAX_S: u32 = 3600;
-const TTL_MIN_S: u32 = 300;
+/// What a client is told of an address that it named itself, as by stock Tor.
+const LITERAL_TTL_S: u32 = 1800;
 
 /// Questions of one circuit that the resolver may work on at once. All circuits of all shards share its places, and whoever
 /// asks for names of a server that is silent keeps one for as long as it tries.
@@ -124,9 +123,9 @@ impl Core {
                 let question = self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked);
                 self.insert_stream(key, id, StreamState::Resolving(question));
             }
-            Host::Ipv4(addr) => self.connect_first(key, id, &[(addr.into(), TTL_MAX_S)], port),
+            Host::Ipv4(addr) => self.connect_first(key, id, &[(addr.into(), LITERAL_TTL_S)], port),
             // The flags choose among a name's addresses; one that is asked for needs no choice.
-            Host::Ipv6(addr) => self.connect_first(key, id, &[(addr.into(), TTL_MAX_S)], port),
+            Host::Ipv6(addr) => self.connect_first(key, id, &[(addr.into(), LITERAL_TTL_S)], port),
         }
     }
 
@@ -241,7 +240,7 @@ impl Core {
                 self.outputs.push_back(Output::Connect { socket, to: addr });
             }
             None => {
-                let addr = Some((first, clip_ttl_s(first_ttl_s)));
+                let addr = Some((first, first_ttl_s));
                 self.fail_stream(key, id, EndCell { reason: EndReason::EXITPOLICY, addr });
             }
         }
@@ -277,7 +276,7 @@ impl Core {
         stream.state = StreamState::Open(socket);
         stream.limited = limits_private || !crate::policy::is_private(addr.ip());
         let mut data = Vec::with_capacity(25);
-        Connected { addr: Some((addr.ip(), clip_ttl_s(ttl_s))) }.encode(&mut data);
+        Connected { addr: Some((addr.ip(), ttl_s)) }.encode(&mut data);
         self.send_relay(key, RelayCommand::CONNECTED, Some(id), &data);
         self.update_interest(key, id);
     }
@@ -393,11 +392,6 @@ impl Core {
     pub fn punish(&mut self, key: CircuitKey) {
         self.close_circuit(key, DestroyReason::PROTOCOL);
     }
-}
-
-/// Clients learn only coarse times to live, as from stock exits (proposal 205).
-pub(super) fn clip_ttl_s(ttl_s: u32) -> u32 {
-    if ttl_s <= TTL_MIN_S { TTL_MIN_S } else { TTL_MAX_S }
 }
 
 fn end_reason(error: SocketError) -> EndReason {

@@ -56,8 +56,24 @@ fn connected_names_the_address() {
         let got = client.got_one(&mut bench);
         assert_eq!((got.command, got.stream), (RelayCommand::CONNECTED, 9));
         let connected = Connected::parse(&got.data).expect("well written");
-        assert_eq!(connected.addr, Some((addr(address), 3600)));
+        assert_eq!(connected.addr, Some((addr(address), 1800)));
     }
+}
+
+#[test]
+fn a_time_to_live_is_told_as_the_resolver_gave_it() {
+    let (mut bench, mut client) = exit();
+    let answer = || Ok(Resolution::Addresses(vec![(addr("203.0.114.7"), 287)]));
+    client.begin(&mut bench, 9, "a.example:80");
+    bench.resolve_next(0, answer());
+    bench.connect_next(0);
+    let connected = Connected::parse(&client.got_one(&mut bench).data).expect("well written");
+    assert_eq!(connected.addr, Some((addr("203.0.114.7"), 287)));
+    // RESOLVE is told the same of every name.
+    client.send(&mut bench, RelayCommand::RESOLVE, 10, b"a.example\0");
+    bench.resolve_next(0, answer());
+    let resolved = Resolved::parse(&client.got_one(&mut bench).data).expect("well written");
+    assert_eq!(resolved.answers(), [(Answer::Addr(addr("203.0.114.7")), 60)]);
 }
 
 #[test]
@@ -192,7 +208,7 @@ fn a_refusal_names_the_address() {
     client.begin(&mut bench, 3, "a.example:80");
     bench.resolve_next(0, addrs(&["203.0.114.8"]));
     let got = client.got_one(&mut bench);
-    assert_eq!(End::parse(&got.data).addr, Some((addr("203.0.114.8"), 300)));
+    assert_eq!(End::parse(&got.data).addr, Some((addr("203.0.114.8"), 60)));
 }
 
 #[test]
@@ -451,20 +467,20 @@ fn resolve_is_answered() {
     };
     let (query, answers) = ask(b"A.Example\0", Some(addrs(&["2a00:1::7", "203.0.114.7"])));
     assert_eq!(query, Some(Query::Forward(String::from("a.example"))));
-    assert_eq!(answers, [(Answer::Addr(addr("203.0.114.7")), 300), (Answer::Addr(addr("2a00:1::7")), 300)]);
+    assert_eq!(answers, [(Answer::Addr(addr("203.0.114.7")), 60), (Answer::Addr(addr("2a00:1::7")), 60)]);
 
     let mut reverse = Vec::new();
     Resolve::Reverse(host(7)).encode(&mut reverse);
     let name = Ok(Resolution::Name(String::from("a.example"), 100_000));
     let (query, answers) = ask(&reverse, Some(name));
     assert_eq!(query, Some(Query::Reverse(host(7))));
-    assert_eq!(answers, [(Answer::Name(b"a.example".to_vec()), 3600)]);
+    assert_eq!(answers, [(Answer::Name(b"a.example".to_vec()), 60)]);
 
-    assert_eq!(ask(b"203.0.114.7\0", None).1, [(Answer::Addr(addr("203.0.114.7")), 3600)]);
+    assert_eq!(ask(b"203.0.114.7\0", None).1, [(Answer::Addr(addr("203.0.114.7")), 60)]);
     for (error, transient) in [(ResolveError::Transient, true), (ResolveError::NotFound, false)] {
-        assert_eq!(ask(b"a.example\0", Some(Err(error))).1, [(Answer::Error { transient }, 300)]);
+        assert_eq!(ask(b"a.example\0", Some(Err(error))).1, [(Answer::Error { transient }, 60)]);
     }
-    assert_eq!(ask(b"1.2.in-addr.arpa\0", None).1, [(Answer::Error { transient: false }, 300)]);
+    assert_eq!(ask(b"1.2.in-addr.arpa\0", None).1, [(Answer::Error { transient: false }, 60)]);
 }
 
 #[test]
@@ -477,7 +493,7 @@ fn one_circuit_keeps_the_resolver_busy_with_so_many_questions_only() {
     client.send(&mut bench, RelayCommand::RESOLVE, 100, b"a.example\0");
     let got = client.got_one(&mut bench);
     let answers = Resolved::parse(&got.data).expect("well written");
-    assert_eq!((got.stream, answers.answers()), (100, &[(Answer::Error { transient: true }, 300)][..]));
+    assert_eq!((got.stream, answers.answers()), (100, &[(Answer::Error { transient: true }, 60)][..]));
     client.begin(&mut bench, 101, "a.example:80");
     assert_eq!(reason(&client.got_one(&mut bench)), EndReason::RESOURCELIMIT);
     bench.resolve_next(0, Err(ResolveError::NotFound));
@@ -505,7 +521,7 @@ fn a_circuit_with_many_questions_leaves_the_busy_resolver_to_others() {
     assert_eq!(bench.shards[0].resolves.len(), 28, "a few questions are nobody's fault");
     let got = other.got_one(&mut bench);
     let answers = Resolved::parse(&got.data).expect("well written");
-    assert_eq!((got.stream, answers.answers()), (9, &[(Answer::Error { transient: true }, 300)][..]));
+    assert_eq!((got.stream, answers.answers()), (9, &[(Answer::Error { transient: true }, 60)][..]));
 }
 
 #[test]
