@@ -5,7 +5,7 @@
 //! [`FlowControl::room`] before it packages, reports every DATA cell it sends or receives, and
 //! keeps the digests of the cells that await a SENDME in [`Digests`].
 //!
-//! 1. DATA goes out: `room() > 0`, then `on_sent`; if it says so, `Digests::expect`.
+//! 1. DATA goes out: `room() > 0`, as long as [`ShortCells`] allows, then `on_sent`; if it says so, `Digests::expect`.
 //! 2. A circuit SENDME comes in: `Digests::check`, then `on_sendme`.
 //! 3. DATA comes in: `on_received`; if it says so, a SENDME with that cell's digest goes out at
 //!    once, before the data reaches a stream (proposal 324, section 4.1).
@@ -14,11 +14,13 @@
 
 mod digests;
 mod fixed;
+mod short_cells;
 mod vegas;
 mod xon_xoff;
 
 pub use digests::{Digests, Tag};
 pub use fixed::{CIRCUIT_WINDOW_CELLS, Fixed, StreamWindow};
+pub use short_cells::ShortCells;
 pub use vegas::{Path, Vegas, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
 pub use xon_xoff::{DrainWatch, ReadLimit, Role, Signal, XonXoffParams};
 

@@ -7,7 +7,7 @@
 
 use super::circuit::CircuitKey;
 use super::core::Core;
-use super::end::{BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, Hold, StreamState};
+use super::end::{BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, End, Hold, StreamState};
 use crate::bucket::{Direction, Traffic};
 use crate::cell::Command;
 use crate::cell::flow::Sendme;
@@ -149,10 +149,10 @@ impl Core {
         if self.stream_mut(key, id).is_some_and(|stream| stream.limited) {
             self.rates.take(Direction::Read, Traffic::Own, bytes.len());
         }
-        for chunk in bytes.chunks(DATA_LEN) {
-            if self.package(key, id, chunk).is_none() {
-                return;
-            }
+        let mut left = bytes;
+        while !left.is_empty() {
+            let Some(packaged) = self.package(key, id, left) else { return };
+            left = &left[packaged..];
         }
         let full = self
             .circuits
@@ -167,17 +167,22 @@ impl Core {
         }
     }
 
-    /// Makes one DATA cell. `None` when its circuit or stream did not survive it.
-    fn package(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) -> Option<()> {
+    /// Makes one DATA cell of the first bytes of `data`, and says how many they were. `None` when its circuit or stream did
+    /// not survive it.
+    fn package(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) -> Option<usize> {
         let now = self.now;
         let slot = self.take_slot(Command::RELAY)?;
-        relay::write(self.pool.body_mut(&slot), RelayCommand::DATA, Some(id), data, &mut self.rng);
-        let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut());
-        let Some((stream, flow)) = end.and_then(|end| Some((end.streams.get_mut(&id)?, &mut end.flow)))
-        else {
+        let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_deref_mut());
+        let parts = end.and_then(|End { streams, flow, short_cells, .. }| {
+            Some((streams.get_mut(&id)?, flow, short_cells))
+        });
+        let Some((stream, flow, short_cells)) = parts else {
             self.pool.free(slot);
             return None;
         };
+        let data = &data[..data.len().min(short_cells.data_len_max())];
+        short_cells.on_packaged(data.len(), &mut self.rng);
+        relay::write(self.pool.body_mut(&slot), RelayCommand::DATA, Some(id), data, &mut self.rng);
         let acknowledged = flow.on_sent(now);
         match &mut stream.hold {
             Hold::Windows(window) => window.on_sent(),
@@ -188,7 +193,7 @@ impl Core {
         if acknowledged {
             end.digests.expect(digest);
         }
-        Some(())
+        Some(data.len())
     }
 
     /// The queue towards the client is shorter: its streams may be read again.

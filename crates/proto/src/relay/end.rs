@@ -1,14 +1,15 @@
 //! Our end of a circuit: its flow control, and the streams that leave the network here.
 
 use super::message::NetworkParams;
-use crate::cell::relay::{DATA_LEN, StreamId};
+use crate::cell::relay::StreamId;
 use crate::crypto::onionskin::CongestionOffer;
 use crate::flow::{
-    self, Algorithm, Digests, DrainWatch, FlowControl, Path, ReadLimit, Role, StreamControl, StreamWindow,
-    VegasParams, XonXoffParams,
+    self, Algorithm, Digests, DrainWatch, FlowControl, Path, ReadLimit, Role, ShortCells, StreamControl,
+    StreamWindow, VegasParams, XonXoffParams,
 };
 use crate::node::{ResolveId, SocketId};
 use crate::pool::CellQueue;
+use crate::rng::Rng;
 use crate::time::Instant;
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub(super) struct End {
     pub flow: Box<dyn FlowControl + Send>,
     /// Digests of the cells that the client will acknowledge.
     pub digests: Digests,
+    /// Which of these cells leave room for padding.
+    pub short_cells: ShortCells,
     /// At most `Limits::streams_per_circuit`.
     pub streams: BTreeMap<StreamId, Stream>,
     /// Whether streams are not read because too many cells wait towards the client.
@@ -60,7 +63,7 @@ pub(super) enum StreamState {
 
 impl End {
     /// `congestion` is what the handshake agreed on: the consensus may say otherwise by now.
-    pub fn new(congestion: Option<CongestionOffer>, params: &NetworkParams) -> Self {
+    pub fn new(congestion: Option<CongestionOffer>, params: &NetworkParams, rng: &mut Rng) -> Self {
         let algorithm = match congestion {
             Some(offer) => {
                 let lookup = |name: &str| params.0.get(name).copied();
@@ -70,7 +73,13 @@ impl End {
             None => Algorithm::Fixed(params.get("circwindow", 1000, 100, 1000) as u16),
         };
         let flow = flow::new(algorithm);
-        End { digests: Digests::new(flow.pending_max()), flow, streams: BTreeMap::new(), held_back: false }
+        End {
+            digests: Digests::new(flow.pending_max()),
+            flow,
+            short_cells: ShortCells::new(rng),
+            streams: BTreeMap::new(),
+            held_back: false,
+        }
     }
 
     /// Bytes that may be read from a stream's connection now, as far as this circuit goes.
@@ -80,10 +89,10 @@ impl End {
             false => self.flow.room().min(READ_CELLS_MAX),
         };
         match self.streams.get_mut(&id).map(|stream| &mut stream.hold) {
-            Some(Hold::Windows(window)) => cells.min(window.room()) as usize * DATA_LEN,
+            Some(Hold::Windows(window)) => self.short_cells.data_len_of(cells.min(window.room())),
             Some(Hold::Signals(signals)) => {
                 let bytes = signals.limit.may_read(now);
-                (cells as usize * DATA_LEN).min(usize::try_from(bytes).unwrap_or(usize::MAX))
+                self.short_cells.data_len_of(cells).min(usize::try_from(bytes).unwrap_or(usize::MAX))
             }
             None => 0,
         }

@@ -96,8 +96,8 @@ impl Core {
     /// Our end of a circuit, made when it is first needed.
     pub fn end_of(&mut self, key: CircuitKey) -> Option<&mut End> {
         let circuit = self.circuits.get_mut(key)?;
-        let params = &self.params;
-        Some(circuit.end.get_or_insert_with(|| Box::new(End::new(circuit.congestion, params))))
+        let (params, rng) = (&self.params, &mut self.rng);
+        Some(circuit.end.get_or_insert_with(|| Box::new(End::new(circuit.congestion, params, rng))))
     }
 
     pub fn stream_mut(&mut self, key: CircuitKey, id: StreamId) -> Option<&mut Stream> {

@@ -1,12 +1,14 @@
 //! What holds the two ends of a circuit back: windows, SENDMEs, XON and XOFF, and full queues.
 
-use super::bench::{Bench, Sock, config};
+use super::bench::{Bench, OURS, Sock, config};
 use super::client::{Client, Got, Kind, NTOR_V3_CC, theirs};
-use heddle_proto::cell::CELL_LEN;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::flow::{Sendme, Xon};
-use heddle_proto::cell::relay::{DATA_LEN, RelayCommand};
+use heddle_proto::cell::relay::{self, DATA_LEN, RelayCommand, StreamId};
+use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, Command};
+use heddle_proto::crypto::tor1::{OriginLayers, RelayLayer};
 use heddle_proto::node::{Input, Node};
+use heddle_proto::rng::Seed;
 use heddle_proto::time::Duration;
 use std::collections::VecDeque;
 
@@ -14,6 +16,8 @@ const PROTOCOL: Option<DestroyReason> = Some(DestroyReason::PROTOCOL);
 /// Cells in flight at first with congestion control (`cc_cwnd_init`), and per SENDME.
 const CWND_INIT_CELLS: usize = 124;
 const SENDME_INC_CELLS: usize = 31;
+/// What a cell carries that leaves room for 16 bytes of random padding.
+const SHORT_LEN: usize = DATA_LEN - 20;
 
 fn exit(kind: Kind) -> (Bench, Client) {
     let mut bench = Bench::new(config());
@@ -53,7 +57,7 @@ fn a_stream_is_read_up_to_its_window() {
     let server = endless(&mut client, &mut bench, 1);
     let got = data(&mut client, &mut bench);
     assert_eq!(got.len(), 500);
-    assert!(got.iter().all(|got| got.data.len() == DATA_LEN));
+    assert!(got.iter().all(|got| [DATA_LEN, SHORT_LEN].contains(&got.data.len())));
     assert!(!bench.is_read(server));
     // The circuit is not what holds it back.
     client.sendme(&mut bench, got[99].digest);
@@ -97,7 +101,7 @@ fn a_stream_whose_circuits_window_another_used_up_is_not_read() {
     assert!(servers.iter().all(|server| !bench.is_read(*server)));
     let got = data(&mut client, &mut bench);
     assert_eq!(got.len(), 100);
-    assert!(got.iter().all(|got| got.data.len() == DATA_LEN));
+    assert!(got.iter().all(|got| [DATA_LEN, SHORT_LEN].contains(&got.data.len())));
 }
 
 #[test]
@@ -115,7 +119,8 @@ fn sendmes_prove_what_they_acknowledge() {
         let (mut bench, mut client) = exit(Kind::Ntor);
         bench.set_params(&[("sendme_accept_min_version", min_version)]);
         let server = client.connect(&mut bench, 1);
-        bench.write(server, &vec![7; 300 * DATA_LEN]);
+        // Some of the cells are short.
+        bench.write(server, &vec![7; 299 * DATA_LEN]);
         let got = data(&mut client, &mut bench);
         assert_eq!(got.len(), 300);
         let mut body = Vec::new();
@@ -123,6 +128,76 @@ fn sendmes_prove_what_they_acknowledge() {
         client.send(&mut bench, RelayCommand::SENDME, 0, &body);
         let expected = if fine { None } else { PROTOCOL };
         assert_eq!(client.destroyed(&mut bench), expected, "{what}");
+    }
+}
+
+#[test]
+fn one_of_50_to_99_full_cells_is_short() {
+    let (mut bench, mut client) = exit(NTOR_V3_CC);
+    endless(&mut client, &mut bench, 1);
+    let (mut cells, mut bytes, mut run, mut runs) = (0, 0, 0, Vec::new());
+    // The server has 2000 cells to say, and the last one may be short.
+    while cells < 1900 {
+        let got = data(&mut client, &mut bench);
+        assert!(!got.is_empty());
+        for got in got {
+            (cells, run, bytes) = (cells + 1, run + 1, bytes + got.data.len());
+            if got.data.len() < DATA_LEN && cells < 1900 {
+                assert_eq!(got.data.len(), SHORT_LEN);
+                runs.push(core::mem::take(&mut run));
+            }
+            if cells % SENDME_INC_CELLS == 0 {
+                client.sendme(&mut bench, got.digest);
+            }
+        }
+    }
+    let (first, others) = runs.split_first().expect("some were short");
+    assert!((51..=100).contains(first) && others.iter().all(|run| (50..=99).contains(run)), "{runs:?}");
+    assert!(others.len() >= 18, "{runs:?}");
+    assert!(bytes as f64 > 0.999 * (cells * DATA_LEN) as f64);
+}
+
+/// The Sniper attack (Jansen, Tschorsch, Johnson and Scheuermann, NDSS 2014): a client has its own server fill the circuit, reads
+/// nothing, and acknowledges what it knows was sent, so that the cells pile up at its guard.
+#[test]
+fn nobody_acknowledges_what_it_did_not_read() {
+    for (kind, portion) in [(Kind::Ntor, 100), (NTOR_V3_CC, SENDME_INC_CELLS)] {
+        let mut bench = Bench::new(config());
+        let sock = bench.relay_channel(0, 1);
+        let mut client = Client::new(sock, theirs(1));
+        let (handshake, command, body) = client.onionskin(kind, OURS);
+        bench.send(sock, theirs(1), command, &body);
+        let keys = client.finish(handshake, &bench.cells(sock)[0]).keys;
+        client.begin(&mut bench, 1, "203.0.114.7:80");
+        let (server, _) = bench.connect_next(0);
+
+        // It reads CONNECTED, whose padding it could not know, and from then on does what the exit would do.
+        let (mut exit, mut layers) = (RelayLayer::new(&keys), OriginLayers::new());
+        layers.add_hop(&keys);
+        let mut connected: Body = bench.cells(sock)[0].body[..].try_into().expect("a whole body");
+        layers.open(&mut connected).expect("it is for us");
+        connected[5..9].fill(0);
+        exit.originate(&mut connected);
+        bench.write(server, &vec![7; 10_000 * DATA_LEN]);
+        let mut rng = Seed::from_number(1).rng();
+        for number in 1..=3_000 {
+            let mut body = [0; BODY_LEN];
+            relay::write(&mut body, RelayCommand::DATA, StreamId::new(1), &[7; DATA_LEN], &mut rng);
+            let digest = exit.originate(&mut body);
+            if number % portion == 0 {
+                client.sendme(&mut bench, digest);
+            }
+            if kind == Kind::Ntor && number % 50 == 0 {
+                client.send(&mut bench, RelayCommand::SENDME, 1, &[]);
+            }
+        }
+        assert_eq!(bench.circuits(), 0, "{kind:?}: the circuit went on");
+        let cells = bench.cells(sock);
+        let sent = cells.iter().filter(|cell| cell.command == Command::RELAY).count();
+        // It got as far as a window and the first short cell.
+        assert!(sent <= 1_000 + 200, "{kind:?}: {sent} cells");
+        let destroyed = cells.iter().find(|cell| cell.command == Command::DESTROY);
+        assert_eq!(destroyed.map(|cell| DestroyReason::parse(&cell.body)), PROTOCOL);
     }
 }
 
