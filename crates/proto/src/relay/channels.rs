@@ -107,8 +107,13 @@ impl Core {
         self.listed = listed;
         let parties: Vec<_> = self.links.iter().map(|(key, link)| (key, self.party_of(&link.kind))).collect();
         for (key, party) in parties {
-            if core::mem::replace(&mut self.links[key].party, party) != party {
-                self.admission.channel_moves(key, party);
+            if core::mem::replace(&mut self.links[key].party, party) == party {
+                continue;
+            }
+            self.admission.channel_moves(key, party);
+            let channel = self.links[key].channel().filter(|channel| channel.open);
+            if let Some(socket) = channel.map(|channel| channel.socket) {
+                self.admission.dial_moves(socket, party);
             }
         }
         for (key, circuit) in &mut self.circuits {
@@ -133,9 +138,16 @@ impl Core {
         let party = self.party_of_peer(opened.peer, addr.ip());
         self.admission.handshake_ends(link_key);
         let mut instead = None;
-        if role == Role::Responder {
-            let admitted = self.admission.channel_opens(now, link_key, party);
-            instead = admitted.map_err(|_| ChannelError::Crowded)?;
+        match role {
+            Role::Responder => {
+                let admitted = self.admission.channel_opens(now, link_key, party);
+                instead = admitted.map_err(|_| ChannelError::Crowded)?;
+            }
+            Role::Initiator => {
+                let admitted = self.admission.dial_opens(now, socket, party);
+                let other = admitted.map_err(|_| ChannelError::Crowded)?;
+                other.into_iter().for_each(|other| self.end_dialled(other));
+            }
         }
         let link = &mut self.links[link_key];
         link.party = party;

@@ -68,7 +68,12 @@ pub struct Limits {
 impl Limits {
     /// Channels that others may open: whoever fills these keeps us from opening none.
     pub(super) fn channels_accepted(&self) -> usize {
-        self.channels - self.channels / 4
+        self.channels - self.channels_dialled()
+    }
+
+    /// Dials, and channels that we opened.
+    pub(super) fn channels_dialled(&self) -> usize {
+        self.channels / 4
     }
 }
 

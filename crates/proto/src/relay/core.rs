@@ -353,6 +353,9 @@ impl Core {
             return;
         };
         self.admission.channel_ends(link_key);
+        if let Some(channel) = link.channel().filter(|channel| channel.open) {
+            self.admission.dial_ends(channel.socket);
+        }
         match (&link.kind, link.peer()) {
             (LinkKind::Channel(_), Some(peer)) => self.forget_channel(link_key, &peer),
             (LinkKind::Flows(_), Some(peer)) => self.forget_flow_link(link_key, &peer),

@@ -5,23 +5,28 @@
 //! 2. Circuits that name the same identities and the same address share a dial. Whoever names another address shares
 //!    nothing, so nobody decides where the circuits of others lead.
 //! 3. The channel opens: circuits go over it. The dial fails: each circuit waits for a dial to its next address.
-//! 4. A dial ends with the last circuit that waits for it.
+//! 4. A dial ends with the last circuit that waits for it, unless it leads to a relay where the consensus says that relay is:
+//!    then the next circuit may find a channel.
 
+use super::admission::{Dialling, Party};
 use super::circuit::{CircuitKey, Next};
 use super::core::Core;
 use super::link::LinkKey;
 use super::message::{Event, Wanted};
 use crate::cell::create::DestroyReason;
 use crate::channel::{ChannelError, Target};
-use crate::ids::{Ed25519Id, RsaId};
+use crate::ids::{Ed25519Id, RelayIds, RsaId};
 use crate::node::{Output, SocketId};
 use crate::time::{Duration, Instant};
 use core::net::{Ipv4Addr, SocketAddr};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A dial, its handshake included, ends after this time. Stock Tor's clients give up on a circuit
 /// after about as long.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A dial counts for so long at least.
+const DIAL_COUNTS: Duration = Duration::from_secs(5);
 
 /// Whom a dial is for, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,18 +51,20 @@ struct Dial {
     waiting: BTreeSet<CircuitKey>,
     /// Whether it goes on when nobody waits.
     lasts: bool,
-    deadline: Instant,
+    began_at: Instant,
 }
 
 /// Dials under way.
 #[derive(Debug, Default)]
 pub(super) struct Dials {
-    /// Together with the links at most `Limits::channels`.
+    /// As many as [`Admission`](super::admission::Admission) grants.
     dials: BTreeMap<DialKey, Dial>,
     /// The dials by their sockets.
     sockets: BTreeMap<SocketId, DialKey>,
-    /// Sockets of dials that nobody needed any more, until the shard ends them.
-    unneeded: Vec<SocketId>,
+    /// Dials that are over and still count, the oldest first.
+    counting: VecDeque<(Instant, SocketId)>,
+    /// Sockets that are to be ended, and why, until the shard does.
+    unneeded: Vec<(SocketId, ChannelError)>,
     sockets_made: u64,
 }
 
@@ -86,7 +93,7 @@ impl Dials {
     }
 
     /// Takes the sockets that are to be ended.
-    pub fn take_unneeded(&mut self) -> Vec<SocketId> {
+    pub fn take_unneeded(&mut self) -> Vec<(SocketId, ChannelError)> {
         core::mem::take(&mut self.unneeded)
     }
 
@@ -103,31 +110,24 @@ impl Dials {
         true
     }
 
-    fn begin(&mut self, key: DialKey, circuit: Option<CircuitKey>, deadline: Instant) -> SocketId {
+    fn begin(&mut self, now: Instant, key: DialKey, circuit: Option<CircuitKey>, lasts: bool) -> SocketId {
         let socket = self.new_socket();
         let waiting = circuit.into_iter().collect();
-        self.dials.insert(key, Dial { socket, waiting, lasts: circuit.is_none(), deadline });
+        self.dials.insert(key, Dial { socket, waiting, lasts: lasts || circuit.is_none(), began_at: now });
         self.sockets.insert(socket, key);
         socket
     }
 
-    /// A circuit waits no longer. True when its dial ended with it.
-    fn leave(&mut self, key: &DialKey, circuit: CircuitKey) -> bool {
-        let Some(dial) = self.dials.get_mut(key) else { return false };
-        let ends = dial.waiting.remove(&circuit) && dial.waiting.is_empty() && !dial.lasts;
-        if ends {
-            self.unneeded.push(dial.socket);
-            self.sockets.remove(&dial.socket);
-            self.dials.remove(key);
-        }
-        ends
+    /// A circuit waits no longer. Returns the dial's socket if nobody needs that any more.
+    fn leave(&mut self, key: &DialKey, circuit: CircuitKey) -> Option<SocketId> {
+        let dial = self.dials.get_mut(key)?;
+        let is_last = dial.waiting.remove(&circuit) && dial.waiting.is_empty();
+        (is_last && !dial.lasts).then_some(dial.socket)
     }
 
-    /// A dial is over. Returns whom it was for, and the circuits that wait.
-    fn end(&mut self, socket: SocketId) -> Option<(RsaId, BTreeSet<CircuitKey>)> {
+    fn remove(&mut self, socket: SocketId) -> Option<(RsaId, Dial)> {
         let key = self.sockets.remove(&socket)?;
-        let dial = self.dials.remove(&key)?;
-        Some((key.rsa, dial.waiting))
+        Some((key.rsa, self.dials.remove(&key)?))
     }
 }
 
@@ -147,13 +147,14 @@ impl Core {
     /// Lets a circuit wait for a dial to the first of its addresses that was not tried. When there is none it is closed
     /// for `failure`.
     pub fn dial_for(&mut self, key: CircuitKey, failure: DestroyReason) {
-        let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
-            return;
-        };
+        let Some(circuit) = self.circuits.get(key) else { return };
+        let Next::Waiting(wanted) = &circuit.next else { return };
         let rsa = wanted.target.rsa;
+        let link = Some(circuit.prev.link)
+            .filter(|link| self.links.get(*link).is_some_and(|link| link.role().is_some()));
         let refused = match DialKey::of(wanted) {
             Some(dial) if self.dials.join(&dial, Some(key)) => return,
-            Some(dial) if self.has_room_for_dial() => return self.start_dial(dial, Some(key)),
+            Some(dial) if self.start_dial(dial, circuit.party, link, Some(key)) => return,
             Some(_) => DestroyReason::RESOURCELIMIT,
             None => failure,
         };
@@ -164,23 +165,66 @@ impl Core {
     /// Dials a relay for nobody's circuit, unless that is under way already.
     pub fn dial_peer(&mut self, rsa: RsaId, ed25519: Ed25519Id, addr: SocketAddr) {
         let dial = DialKey { rsa, ed25519: Some(ed25519), addr };
-        if !self.draining && !self.dials.join(&dial, None) && self.has_room_for_dial() {
-            self.start_dial(dial, None);
+        if !self.draining && !self.dials.join(&dial, None) {
+            self.start_dial(dial, Party::Relay(rsa), None, None);
         }
     }
 
-    fn has_room_for_dial(&self) -> bool {
-        self.links.len() + self.dials.count() < self.config.limits.channels
+    /// Begins a dial, if the neighbour who wants it may have one.
+    fn start_dial(
+        &mut self,
+        dial: DialKey,
+        party: Party,
+        link: Option<LinkKey>,
+        circuit: Option<CircuitKey>,
+    ) -> bool {
+        let is_relay_port = (!self.listed.is_empty()).then(|| self.listed.has_port(dial.addr));
+        let dialling = Dialling { party, link, to: dial.addr, is_relay_port };
+        let Ok(instead) = self.admission.admit_dial(self.now, &dialling) else { return false };
+        instead.into_iter().for_each(|other| self.end_dialled(other));
+        let is_listed = match dial.ed25519 {
+            Some(ed25519) => self.listed.contains(&RelayIds { rsa: dial.rsa, ed25519 }),
+            None => self.listed.contains_rsa(&dial.rsa),
+        };
+        let socket = self.dials.begin(self.now, dial, circuit, is_relay_port == Some(true) && is_listed);
+        self.admission.dial_begins(self.now, socket, &dialling);
+        self.outputs.push_back(Output::Connect { socket, to: dial.addr });
+        true
     }
 
-    fn start_dial(&mut self, dial: DialKey, circuit: Option<CircuitKey>) {
-        let socket = self.dials.begin(dial, circuit, self.now + DIAL_TIMEOUT);
-        self.outputs.push_back(Output::Connect { socket, to: dial.addr });
+    /// Ends a dial, or a channel that was dialled, for another.
+    pub fn end_dialled(&mut self, socket: SocketId) {
+        let is_over = self.dials.counting.iter().any(|(_, other)| *other == socket);
+        self.dials.counting.retain(|(_, other)| *other != socket);
+        self.admission.dial_ends(socket);
+        if let Some((rsa, dial)) = self.dials.remove(socket) {
+            for circuit in dial.waiting {
+                self.close_circuit(circuit, DestroyReason::RESOURCELIMIT);
+            }
+            self.release(rsa);
+        }
+        if !is_over {
+            self.dials.unneeded.push((socket, ChannelError::Crowded));
+        }
+    }
+
+    /// A dial is over. Returns whom it was for, and the circuits that wait. It counts as one of the neighbour who wanted it
+    /// for a while at least, or else who asks for dials that fail at once could have any number.
+    fn end_dial(&mut self, socket: SocketId) -> Option<(RsaId, BTreeSet<CircuitKey>)> {
+        let (rsa, dial) = self.dials.remove(socket)?;
+        if self.now.since(dial.began_at) < DIAL_COUNTS {
+            self.dials.counting.push_back((dial.began_at + DIAL_COUNTS, socket));
+        } else {
+            self.admission.dial_ends(socket);
+        }
+        Some((rsa, dial.waiting))
     }
 
     /// A circuit that waited for a channel waits no longer.
     pub fn stop_waiting(&mut self, key: CircuitKey, wanted: &Wanted) {
-        if DialKey::of(wanted).is_some_and(|dial| self.dials.leave(&dial, key)) {
+        if let Some(socket) = DialKey::of(wanted).and_then(|dial| self.dials.leave(&dial, key)) {
+            self.end_dial(socket);
+            self.dials.unneeded.push((socket, ChannelError::Idle));
             self.release(wanted.target.rsa);
         }
     }
@@ -192,7 +236,7 @@ impl Core {
         addr: Option<SocketAddr>,
         error: Option<&ChannelError>,
     ) -> bool {
-        let Some((rsa, waiting)) = self.dials.end(socket) else { return false };
+        let Some((rsa, waiting)) = self.end_dial(socket) else { return false };
         if let (Some(addr), Some(error)) = (addr, error) {
             self.event(Event::ChannelClosed { peer: None, addr, error: error.clone() });
         }
@@ -216,7 +260,7 @@ impl Core {
     /// A channel to a relay opened on `socket`. Circuits that wait for that relay, whichever dial they wait for, go over a
     /// link that leads where they want to go.
     pub fn extend_waiting(&mut self, rsa: RsaId, socket: SocketId) {
-        let dialled = self.dials.end(socket).map(|(_, waiting)| waiting).unwrap_or_default();
+        let dialled = self.dials.remove(socket).map(|(_, dial)| dial.waiting).unwrap_or_default();
         for circuit in dialled {
             match self.link_for(circuit) {
                 Some(link) => self.extend_over(circuit, link),
@@ -228,8 +272,10 @@ impl Core {
             let Some(link) = self.link_for(circuit) else { continue };
             if let Some(Next::Waiting(wanted)) = self.circuits.get(circuit).map(|circuit| &circuit.next)
                 && let Some(dial) = DialKey::of(wanted)
+                && let Some(socket) = self.dials.leave(&dial, circuit)
             {
-                self.dials.leave(&dial, circuit);
+                self.end_dial(socket);
+                self.dials.unneeded.push((socket, ChannelError::Idle));
             }
             self.extend_over(circuit, link);
         }
@@ -250,14 +296,18 @@ impl Core {
     /// Once a second: dials that took too long end; returns their sockets.
     pub fn end_late_dials(&mut self) -> Vec<SocketId> {
         let now = self.now;
-        self.end_dials(|dial| dial.deadline <= now)
+        while let Some(&(_, socket)) = self.dials.counting.front().filter(|(until, _)| *until <= now) {
+            self.dials.counting.pop_front();
+            self.admission.dial_ends(socket);
+        }
+        self.end_dials(|dial| now.since(dial.began_at) >= DIAL_TIMEOUT)
     }
 
     fn end_dials(&mut self, is_over: impl Fn(&Dial) -> bool) -> Vec<SocketId> {
         let over = self.dials.dials.values().filter(|dial| is_over(dial));
         let sockets: Vec<_> = over.map(|dial| dial.socket).collect();
         for socket in &sockets {
-            let Some((rsa, waiting)) = self.dials.end(*socket) else { continue };
+            let Some((rsa, waiting)) = self.end_dial(*socket) else { continue };
             for circuit in waiting {
                 self.close_circuit(circuit, DestroyReason::CONNECTFAILED);
             }

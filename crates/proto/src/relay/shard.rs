@@ -333,13 +333,13 @@ impl Relay {
         self.tell_retired(now);
         let late = self.core.end_late_dials();
         let idle = self.core.idle_channels();
-        late.into_iter().chain(idle).for_each(|socket| self.end_unneeded(now, socket));
+        late.into_iter().chain(idle).for_each(|socket| self.end_unneeded(now, socket, ChannelError::Idle));
     }
 
     /// Ends a socket that nobody needs any more: of a channel, or one that is being dialled.
-    fn end_unneeded(&mut self, now: Instant, socket: SocketId) {
+    fn end_unneeded(&mut self, now: Instant, socket: SocketId, error: ChannelError) {
         match self.links.get(&socket) {
-            Some(&link) => self.end_channel(now, link, ChannelError::Idle),
+            Some(&link) => self.end_channel(now, link, error),
             None => self.core.outputs.push_back(Output::Abort { socket }),
         }
     }
@@ -528,7 +528,9 @@ impl Node for Relay {
         loop {
             self.ports.apply_holds(&mut self.core);
             self.work_pairs(now);
-            self.core.dials.take_unneeded().into_iter().for_each(|socket| self.end_unneeded(now, socket));
+            for (socket, error) in self.core.dials.take_unneeded() {
+                self.end_unneeded(now, socket, error);
+            }
             if let Some(output) = self.core.outputs.pop_front() {
                 return output;
             }

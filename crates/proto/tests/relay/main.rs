@@ -4,6 +4,7 @@
 mod bench;
 mod circuits;
 mod client;
+mod dials;
 mod extend;
 mod flow;
 mod flows;

@@ -132,6 +132,7 @@ fn shares(out: &mut Exposition, relay: &RelayStats) {
         ("channel", of.channels),
         ("handshake", of.handshakes),
         ("handshake_byte", of.handshake_bytes),
+        ("dial", of.dials),
         ("circuit", of.circuits),
         ("onionskin", of.onionskins),
     ] {

@@ -2,8 +2,13 @@
 
 use super::crowd::Claim;
 use super::party::{Class, Holder, Key, Party};
+use crate::node::SocketId;
 use crate::relay::circuit::CircuitKey;
 use crate::relay::link::LinkKey;
+use slotmap::Key as _;
+
+/// One link of an address may use a ninth of what dials share.
+const LINK_PART: u64 = 8;
 
 /// A channel is its peer's.
 #[derive(Clone, Copy, Debug)]
@@ -42,5 +47,41 @@ impl Claim for CircuitClaim {
 
     fn holders(&self) -> impl Iterator<Item = Holder> {
         self.0.holders()
+    }
+}
+
+/// A dial is whose circuit began it, until the channel opens: then it is its peer's. Dials to where relays of the consensus
+/// listen are of their class, since all honest ones lead there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DialClaim {
+    pub to: Class,
+    pub party: Party,
+    /// The neighbour's link, unless that is another shard's.
+    pub link: Option<LinkKey>,
+}
+
+impl DialClaim {
+    /// Of a channel that opened.
+    pub fn of_peer(party: Party) -> Self {
+        DialClaim { to: party.class(), party, link: None }
+    }
+}
+
+impl Claim for DialClaim {
+    type Id = SocketId;
+
+    fn class(&self) -> Class {
+        self.to
+    }
+
+    fn key(&self) -> Key {
+        self.party.key()
+    }
+
+    fn holders(&self) -> impl Iterator<Item = Holder> {
+        // A relay's one channel carries the circuits of many.
+        let link = self.link.filter(|_| self.party.class() == Class::Stranger);
+        let link = link.map(|link| Holder { key: Key::Link(link.data().as_ffi()), part: LINK_PART });
+        self.party.holders().chain(link)
     }
 }

@@ -90,7 +90,7 @@ impl<C: Claim> Crowd<C> {
                 self.groups.get(&(class, key)).and_then(|group| self.has_had_time(now, group)),
                 Refusal::Share,
             ),
-            Err(Refusal::Full) => (self.gives_way(now, class, key, amount), Refusal::Full),
+            Err(refusal) => (self.gives_way(now, class, key, amount), refusal),
         };
         instead.map_or(Admitted::No(refusal), Admitted::InsteadOf)
     }

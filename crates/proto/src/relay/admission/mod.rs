@@ -4,12 +4,14 @@
 //!
 //! - [`party`]: a neighbour is a relay of the consensus by its identity, or an address: IPv4 /32, IPv6 /64 and /48.
 //! - [`share`]: how much of one thing is held, and how much one holder may have of what is free.
+//! - [`targets`]: how often an address is dialled.
 //! - [`crowd`]: things that stay, of which the greediest gives way when nothing is free.
 
 mod claims;
 mod crowd;
 mod party;
 mod share;
+mod targets;
 
 pub(super) use party::{Class, Key, Party};
 pub(super) use share::{Refusal, Share};
@@ -17,10 +19,13 @@ pub(super) use share::{Refusal, Share};
 use super::circuit::CircuitKey;
 use super::config::Limits;
 use super::link::LinkKey;
+use crate::node::SocketId;
 use crate::time::{Duration, Instant};
-use claims::{ChannelClaim, CircuitClaim};
+use claims::{ChannelClaim, CircuitClaim, DialClaim};
+use core::net::SocketAddr;
 use crowd::{Admitted, Crowd};
 use std::collections::BTreeMap;
+use targets::Targets;
 
 /// What TLS and the channel keep of a handshake that is not over, beside what came: 12,000 were seen to take 273 MB.
 const HANDSHAKE_STATE_BYTES: u64 = 24 * 1024;
@@ -39,6 +44,8 @@ pub struct Granted {
     /// Channels whose handshake is not over, in either role, and the bytes that they may hold.
     pub handshakes: u64,
     pub handshake_bytes: u64,
+    /// Dials under way or not long over, and open channels that were dialled.
+    pub dials: u64,
     /// Circuits, those that cross from other shards included.
     pub circuits: u64,
     pub onionskins: u64,
@@ -49,8 +56,27 @@ impl Granted {
         self.channels += other.channels;
         self.handshakes += other.handshakes;
         self.handshake_bytes += other.handshake_bytes;
+        self.dials += other.dials;
         self.circuits += other.circuits;
         self.onionskins += other.onionskins;
+    }
+}
+
+/// A dial that a neighbour's circuit wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dialling {
+    pub party: Party,
+    /// The neighbour's link, unless that is another shard's.
+    pub link: Option<LinkKey>,
+    pub to: SocketAddr,
+    /// Whether a relay of the consensus listens there; `None` while we know no consensus.
+    pub is_relay_port: Option<bool>,
+}
+
+impl Dialling {
+    fn claim(&self) -> DialClaim {
+        let to = if self.is_relay_port == Some(true) { Class::Relay } else { Class::Stranger };
+        DialClaim { to, party: self.party, link: self.link }
     }
 }
 
@@ -62,6 +88,9 @@ pub(super) struct Admission {
     /// Bytes that channels hold whose handshake is not over, in either role. What came is counted, which is at least what
     /// waits to be worked off.
     handshakes: Crowd<ChannelClaim>,
+    /// Dials under way or not long over, and open channels that were dialled.
+    dials: Crowd<DialClaim>,
+    targets: Targets,
     /// Circuits, those that cross from other shards included.
     circuits: Crowd<CircuitClaim>,
     /// Onionskins that wait for a worker or are with one.
@@ -75,6 +104,8 @@ impl Admission {
         Admission {
             channels: Crowd::new(limits.channels_accepted(), None),
             handshakes: Crowd::new(limits.handshake_bytes, Some(HANDSHAKE_TIME_ENOUGH)),
+            dials: Crowd::new(limits.channels_dialled(), None),
+            targets: Targets::default(),
             circuits: Crowd::new(limits.circuits.min((pool_slots_max / 2) as usize), None),
             onionskins: Share::new(limits.onionskins),
             refused: BTreeMap::new(),
@@ -147,6 +178,48 @@ impl Admission {
         self.handshakes.remove(link);
     }
 
+    /// Whether an address may be dialled for a neighbour's circuit. Another dial, or a channel that was dialled, may have to
+    /// end for it.
+    pub fn admit_dial(&mut self, now: Instant, dial: &Dialling) -> Result<Option<SocketId>, Refusal> {
+        let admitted = self.dials.admit(now, dial.claim(), 1);
+        // Relays of a private network share an address, and may be asked for before they are known.
+        let is_port = dial.is_relay_port.unwrap_or(true);
+        if !matches!(admitted, Admitted::No(_)) && !self.targets.dial(now, dial.to, is_port) {
+            self.note("dial", Refusal::Target.label());
+            return Err(Refusal::Target);
+        }
+        self.note_crowd("dial", admitted)
+    }
+
+    /// A dial is under way, until [`Admission::dial_ends`] or [`Admission::dial_opens`].
+    pub fn dial_begins(&mut self, now: Instant, socket: SocketId, dial: &Dialling) {
+        self.dials.insert(now, socket, dial.claim(), 1);
+    }
+
+    /// A dial led to a channel, which is its peer's from now on, until [`Admission::dial_ends`]. Another may have to end
+    /// for it.
+    pub fn dial_opens(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        party: Party,
+    ) -> Result<Option<SocketId>, Refusal> {
+        self.dials.remove(socket);
+        let admitted = self.dials.admit(now, DialClaim::of_peer(party), 1);
+        let instead = self.note_crowd("dial", admitted)?;
+        self.dials.insert(now, socket, DialClaim::of_peer(party), 1);
+        Ok(instead)
+    }
+
+    /// The peer of a channel that was dialled turned out to be another party: the consensus changed.
+    pub fn dial_moves(&mut self, socket: SocketId, to: Party) {
+        self.dials.reclaim(socket, DialClaim::of_peer(to));
+    }
+
+    pub fn dial_ends(&mut self, socket: SocketId) {
+        self.dials.remove(socket);
+    }
+
     /// Whether a neighbour may begin a circuit with an onionskin. Another circuit may have to end for it, which is
     /// returned. The onionskin counts from now on, until [`Admission::onionskin_ends`].
     pub fn admit_create(&mut self, now: Instant, party: Party) -> Result<Option<CircuitKey>, Refusal> {
@@ -187,6 +260,7 @@ impl Admission {
             channels: self.channels.used(),
             handshakes: self.handshakes.len() as u64,
             handshake_bytes: self.handshakes.used(),
+            dials: self.dials.used(),
             circuits: self.circuits.used(),
             onionskins: self.onionskins.used(),
         }

@@ -22,6 +22,8 @@ pub enum Refusal {
     Full,
     /// This holder has its share.
     Share,
+    /// The address was dialled often lately.
+    Target,
 }
 
 impl Refusal {
@@ -30,6 +32,7 @@ impl Refusal {
         match self {
             Refusal::Full => "full",
             Refusal::Share => "share",
+            Refusal::Target => "target",
         }
     }
 }
