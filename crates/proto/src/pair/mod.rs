@@ -87,8 +87,8 @@ pub enum PairInput<'a> {
     Drained {
         conn: ConnKey,
     },
-    /// What became of a CREATE2 of ours. Any answer that the onionskin itself may have caused is one: CREATED2, and
-    /// DESTROY for a fault of protocol. Silence and any other DESTROY are failures of the way.
+    /// What became of a CREATE2 of ours. Any answer that clients can bring about is one: CREATED2, and DESTROY for a
+    /// fault of protocol or for want of room. Silence and any other DESTROY are failures of the way.
     Created {
         over: Over,
         answered: bool,

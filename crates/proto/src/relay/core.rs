@@ -339,8 +339,10 @@ impl Core {
         let from_shard = self.links.get(link).is_some_and(|link| matches!(link.kind, LinkKind::Shard(_)));
         if let Some((key, side)) = self.find(link, circ_id) {
             if side == Side::Next && self.unanswered(key).is_some() {
-                // Only the onionskin itself is refused like this.
-                self.note_answer(link, reason == DestroyReason::PROTOCOL);
+                // The onionskin is refused, or the peer has no room for one more: it is there, and any client can bring
+                // about either.
+                let refused = [DestroyReason::PROTOCOL, DestroyReason::RESOURCELIMIT].contains(&reason);
+                self.note_answer(link, refused);
             }
             let reason = if from_shard { reason } else { DestroyReason::DESTROYED };
             self.end_circuit(key, reason, Some(side));

@@ -453,20 +453,32 @@ fn clients_that_give_up_at_once_count_for_nothing() {
     }
 }
 
+/// A peer without room for one more circuit is a busy peer: a client that fills its queue of onionskins moves nobody to TLS.
+#[test]
+fn a_peer_without_room_is_no_worse_than_over_tls() {
+    let (mut bench, _) = paired(config(), &[2]);
+    refuse_circuits(&mut bench, DestroyReason::RESOURCELIMIT, 100);
+    assert_eq!(bench.shards[0].relay.stats().fallbacks.get("worse_than_tls"), None);
+    // The next circuit is on a flow again.
+    let mut client = new_client(&mut bench);
+    extend(&mut bench, &mut client, 0, 2);
+}
+
+/// The peer ends every circuit that is begun on a flow, until none is begun there any more.
+fn refuse_circuits(bench: &mut Bench, reason: DestroyReason, count: usize) {
+    for _ in 0..count {
+        let mut client = new_client(bench);
+        let (_, data) = client.extend2(2);
+        client.send(bench, RelayCommand::EXTEND2, 0, &data);
+        let Some(create2) = bench.peer_cells(0).into_iter().next() else { break };
+        bench.peer_destroy(0, create2.circ_id, reason.0);
+    }
+}
+
 #[test]
 fn answers_of_flows_count() {
     let (mut bench, socks) = paired(config(), &[2]);
-    // The peer ends every circuit that is begun on a flow.
-    for _ in 0..20 {
-        let mut client = new_client(&mut bench);
-        let (_, data) = client.extend2(2);
-        client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
-        let cells = bench.peer_cells(0);
-        match cells.first() {
-            Some(create2) => bench.peer_destroy(0, create2.circ_id, DestroyReason::RESOURCELIMIT.0),
-            None => break,
-        }
-    }
+    refuse_circuits(&mut bench, DestroyReason::INTERNAL, 20);
     assert_eq!(bench.shards[0].relay.stats().fallbacks.get("worse_than_tls"), Some(&1));
     let mut client = new_client(&mut bench);
     let (_, data) = client.extend2(2);
