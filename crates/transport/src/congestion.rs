@@ -360,6 +360,16 @@ impl Shared {
         }
     }
 
+    /// What is taken for congestion of so many circuits, once a round each: a share of it, by `weight`.
+    fn cut(&mut self, packets: f64, weight: f64) {
+        let hit = packets.ceil().min(self.flows - self.hits).max(0.0);
+        self.hits += hit;
+        if weight >= 1.0 && matches!(self.mode, Mode::Startup) {
+            self.mode = Mode::Delay;
+        }
+        self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / self.flows)).max(PACKETS_MIN);
+    }
+
     fn on_loss(&mut self, now: Instant, sent: Instant, lost_packets: f64) {
         self.losses.lost += lost_packets;
         let queue = match (self.rtt, self.base.get()) {
@@ -372,14 +382,7 @@ impl Shared {
                 let over = queue.saturating_sub(ours);
                 let by_queue = over.as_secs_f64() / QUEUE_TARGET.as_secs_f64();
                 let by_share = (self.losses.share() / LOSS_SHARE).powi(2);
-                let weight = by_queue.max(by_share).min(1.0);
-                let flows = self.flows;
-                let hit = lost_packets.ceil().min(flows - self.hits).max(0.0);
-                self.hits += hit;
-                if weight >= 1.0 && matches!(self.mode, Mode::Startup) {
-                    self.mode = Mode::Delay;
-                }
-                self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / flows)).max(PACKETS_MIN);
+                self.cut(lost_packets, by_queue.max(by_share).min(1.0));
             }
             Mode::Contend(bundle) => {
                 for _ in 0..(lost_packets.ceil() as u32).min(LOSSES_MAX) {
@@ -454,6 +457,18 @@ impl Shared {
         self.on_loss(now, sent, bytes as f64 / self.packet_bytes);
     }
 
+    /// A router marked packets in the place of dropping one (CE); the newest of them left at `sent`. It is one loss that
+    /// nobody need doubt (RFC 3168, section 5; RFC 9002, section 7.1), so the queue and the share of losses do not matter.
+    pub(crate) fn on_marked(&mut self, now: Instant, sent: Instant) {
+        match &mut self.mode {
+            Mode::Startup | Mode::Delay => self.cut(1.0, 1.0),
+            Mode::Contend(bundle) => {
+                bundle.on_loss(now, sent);
+                self.packets = bundle.packets();
+            }
+        }
+    }
+
     /// Nothing arrived for so long that nothing is known of the path any more.
     pub(crate) fn restart(&mut self) {
         self.mode = Mode::Startup;
@@ -513,6 +528,22 @@ mod tests {
         shared.restart();
         shared.set_packet_bytes(1452);
         assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
+    }
+
+    #[test]
+    fn marks_of_one_round_cost_one_circuit_one_loss() {
+        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO);
+        shared.set_flows(2.0);
+        for _ in 0..10 {
+            shared.on_marked(Instant::ZERO, Instant::ZERO);
+        }
+        assert_eq!(shared.packets, PACKETS_INITIAL * (1.0 - LOSS_CUT / 2.0).powi(2));
+        let begin = Instant::ZERO + Duration::from_secs(1);
+        shared.mode = Mode::Contend(Bundle::new(begin, 100.0, 1.0));
+        for _ in 0..10 {
+            shared.on_marked(begin + Duration::from_millis(50), begin);
+        }
+        assert_eq!(shared.packets, 100.0 * BETA);
     }
 
     #[test]

@@ -74,10 +74,14 @@ impl Controller for SharedOfQuinn {
 
     fn on_congestion_event(&mut self, now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
         self.look();
+        let (at, sent) = (self.gauge.ours(now), self.gauge.ours(sent));
+        if lost_bytes == 0 && !is_persistent {
+            // quinn-proto tells so that a router marked packets instead of dropping them (RFC 9002, section 7.1).
+            self.shared.on_marked(at, sent);
+        }
         let believed = self.lateness.believed(lost_bytes, self.packet_bytes);
-        // Nothing is lost where a router marked packets instead of dropping them (RFC 9002, section 7.1).
-        if believed > 0 || lost_bytes == 0 {
-            self.shared.on_lost(self.gauge.ours(now), self.gauge.ours(sent), believed);
+        if believed > 0 {
+            self.shared.on_lost(at, sent, believed);
         }
         if is_persistent {
             self.shared.restart();

@@ -43,6 +43,15 @@ impl Packet for Sent {
             *byte ^= 1 << (bit % 8);
         }
     }
+
+    /// Both bits of the field set (RFC 3168, section 5).
+    fn mark_congestion(&mut self) -> bool {
+        let can_be_marked = self.ecn != 0;
+        if can_be_marked {
+            self.ecn = 3;
+        }
+        can_be_marked
+    }
 }
 
 /// A cell that came out of an endpoint.

@@ -155,4 +155,11 @@ impl Packet for Carried {
             Carried::Segment(segment) => segment.flip_bit(bit),
         }
     }
+
+    fn mark_congestion(&mut self) -> bool {
+        match self {
+            Carried::Datagram(sent) => sent.mark_congestion(),
+            Carried::Segment(_) => false,
+        }
+    }
 }
