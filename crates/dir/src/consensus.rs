@@ -8,7 +8,7 @@ pub mod client;
 mod documents;
 pub mod schedule;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -138,8 +138,10 @@ impl Consensus {
     ) -> Result<Self, ConsensusError> {
         let (_, _, unchecked) =
             MdConsensus::parse(text).map_err(|error| ConsensusError::Malformed(error.to_string()))?;
-        let voters: Vec<RsaIdentity> =
-            authorities.iter().filter_map(|authority| authority.v3_ident).map(RsaIdentity::from).collect();
+        // One that several lines name, to be asked at several addresses, has one vote all the same.
+        let voters: BTreeSet<[u8; 20]> =
+            authorities.iter().filter_map(|authority| authority.v3_ident).collect();
+        let voters: Vec<RsaIdentity> = voters.into_iter().map(RsaIdentity::from).collect();
         let unverified = unchecked.dangerously_assume_timely().set_n_authorities(voters.len());
         let consensus = verify(unverified, &voters, certs)?;
         Ok(Self::from_parsed(&consensus))

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use std::{fmt, str};
 
 use flate2::read::ZlibDecoder;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::iso_time;
 
@@ -113,13 +113,11 @@ fn exchange(
     limits: HttpLimits,
 ) -> Result<HttpResponse, HttpError> {
     let deadline = Instant::now() + limits.timeout;
-    let mut stream = connect(directory, limits.timeout)?;
-    stream.set_nodelay(true)?;
-    stream.set_write_timeout(Some(remaining(deadline)?))?;
-    let head = format!("{head}Host: {}\r\n\r\n", directory.address);
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body)?;
-    let (head, body) = read_response(&mut stream, deadline, limits.body_bytes_max)?;
+    let mut connection = Connection { stream: connect(directory, deadline)?, deadline };
+    let mut request = format!("{head}Host: {}\r\n\r\n", directory.address).into_bytes();
+    request.extend_from_slice(body);
+    connection.write_all(&request)?;
+    let (head, body) = read_response(&mut connection, limits.body_bytes_max)?;
     let body = match head.encoding {
         Encoding::Identity => body,
         Encoding::Deflate => inflate(&body, limits.body_bytes_max)?,
@@ -127,27 +125,70 @@ fn exchange(
     Ok(HttpResponse { status: head.status, reason: head.reason, body })
 }
 
-fn connect(directory: Directory, timeout: Duration) -> io::Result<TcpStream> {
-    let Directory { address, source } = directory;
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    if let Some(source) = source.filter(|source| source.is_ipv4() == address.is_ipv4()) {
-        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
-    }
-    // Linux gives a connect as long as a send.
-    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
-    match rustix::net::connect(&socket, &address) {
-        Err(Errno::INPROGRESS) => Err(io::ErrorKind::TimedOut.into()),
-        connected => Ok(connected.map(|()| socket.into())?),
+/// A connection of which nothing takes longer than until its deadline. Its socket does not block, and `poll` waits:
+/// no socket option, which a sandbox may refuse, has a part in that.
+struct Connection {
+    stream: TcpStream,
+    deadline: Instant,
+}
+
+impl Read for Connection {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        wait(&self.stream, PollFlags::IN, self.deadline)?;
+        self.stream.read(bytes)
     }
 }
 
-/// Reads an answer as it is sent: its head and its body.
-fn read_response(
-    stream: &mut TcpStream,
-    deadline: Instant,
-    body_bytes_max: usize,
-) -> Result<(Head, Vec<u8>), HttpError> {
+impl Write for Connection {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        wait(&self.stream, PollFlags::OUT, self.deadline)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+/// Waits until `stream` is ready or the deadline has passed, which is an error also when the stream is ready.
+fn wait(stream: &TcpStream, ready: PollFlags, deadline: Instant) -> io::Result<()> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
+        match poll(&mut [PollFd::new(stream, ready)], Some(&left)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn connect(directory: Directory, deadline: Instant) -> io::Result<TcpStream> {
+    let Directory { address, source } = directory;
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    if let Some(source) = source.filter(|source| source.is_ipv4() == address.is_ipv4()) {
+        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
+    }
+    let started = rustix::net::connect(&socket, &address);
+    let stream = TcpStream::from(socket);
+    match started {
+        Err(Errno::INPROGRESS) => {
+            wait(&stream, PollFlags::OUT, deadline)?;
+            sockopt::socket_error(&stream)??;
+            Ok(stream)
+        }
+        started => Ok(started.map(|()| stream)?),
+    }
+}
+
+/// Reads an answer as it is sent: its head and its body, which may be longer than `body_bytes_max` only until that shows.
+/// `stream` gives an error when the answer takes too long.
+pub fn read_response(stream: &mut impl Read, body_bytes_max: usize) -> Result<(Head, Vec<u8>), HttpError> {
     let mut bytes = Vec::new();
     let mut head: Option<Head> = None;
     let mut chunk = [0; 16 * 1024];
@@ -168,7 +209,6 @@ fn read_response(
         if bytes.len() > bytes_max {
             return Err(HttpError::TooLong { bytes_max });
         }
-        stream.set_read_timeout(Some(remaining(deadline)?))?;
         match stream.read(&mut chunk)? {
             0 => break,
             length => bytes.extend_from_slice(&chunk[..length]),
@@ -177,13 +217,6 @@ fn read_response(
     match head {
         Some(head) if head.body_length.is_none() => Ok(head.take_body(bytes)),
         _ => Err(HttpError::Malformed("no end")),
-    }
-}
-
-fn remaining(deadline: Instant) -> Result<Duration, HttpError> {
-    match deadline.checked_duration_since(Instant::now()) {
-        Some(left) if !left.is_zero() => Ok(left),
-        _ => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
     }
 }
 
@@ -379,7 +412,7 @@ mod tests {
         rustix::net::listen(&listener, 0).unwrap();
         let directory = Directory { address: listener.local_addr().unwrap(), source: None };
         let _waiting = TcpStream::connect(directory.address).unwrap();
-        let error = connect(directory, Duration::from_millis(50)).unwrap_err();
+        let error = connect(directory, Instant::now() + Duration::from_millis(50)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 

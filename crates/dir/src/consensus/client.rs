@@ -6,7 +6,9 @@
 //! 3. If the certificates of its signers are not known, the same authority is asked for them.
 //! 4. The microdescriptors that are missing follow, in requests of at most 92, from the same
 //!    authority and then from the others.
-//! 5. Everything is written to `cached-microdesc-consensus`, `cached-certs` and
+//! 5. A directory that is too slow for all that, and a round of fetches that takes too long, are given up; what came
+//!    by then is used ([`FetchLimits`]).
+//! 6. Everything is written to `cached-microdesc-consensus`, `cached-certs` and
 //!    `cached-microdescs`, as stock Tor names and writes them.
 
 use std::collections::BTreeSet;
@@ -14,7 +16,8 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
 use heddle_proto::rng::Rng;
@@ -40,8 +43,29 @@ const MICRODESCS_PER_REQUEST: usize = 92;
 
 const MICRODESCS_ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// For how long one request may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long fetches may take, so that no directory can hold up the relay's knowledge of the network for long by
+/// answering slowly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchLimits {
+    /// One request and its answer.
+    pub request: Duration,
+    /// All requests to one directory for a consensus and certificates, and again all for microdescriptors. Of the
+    /// public network's 3 MB, deflated to about 1 MB, and 90 requests for microdescriptors, a directory that gives
+    /// 50 KB/s sends what is asked in less.
+    pub directory: Duration,
+    /// All requests of one round, to all directories.
+    pub round: Duration,
+}
+
+impl Default for FetchLimits {
+    fn default() -> Self {
+        FetchLimits {
+            request: Duration::from_secs(60),
+            directory: Duration::from_secs(120),
+            round: Duration::from_secs(600),
+        }
+    }
+}
 
 /// Follows the consensus. The calls that fetch block; one thread owns this.
 pub struct DirectoryClient {
@@ -50,8 +74,9 @@ pub struct DirectoryClient {
     source: Option<IpAddr>,
     certs: AuthorityCerts,
     microdescs: Microdescs,
-    consensus: Option<Consensus>,
+    consensus: Option<Arc<Consensus>>,
     schedule: FetchSchedule,
+    limits: FetchLimits,
 }
 
 /// Why there is no newer consensus.
@@ -126,13 +151,20 @@ impl DirectoryClient {
             microdescs: Microdescs::default(),
             consensus: None,
             schedule: FetchSchedule::new(now_unix_s),
+            limits: FetchLimits::default(),
         };
         client.load(now_unix_s, rng);
         client
     }
 
+    /// The same client with other limits.
+    #[must_use]
+    pub fn with_limits(self, limits: FetchLimits) -> Self {
+        DirectoryClient { limits, ..self }
+    }
+
     /// The newest consensus, which may have ended; `None` before the first.
-    pub fn consensus(&self) -> Option<&Consensus> {
+    pub fn consensus(&self) -> Option<&Arc<Consensus>> {
         self.consensus.as_ref()
     }
 
@@ -154,7 +186,7 @@ impl DirectoryClient {
             Ok((text, consensus)) => {
                 self.schedule.on_consensus(&consensus, now_unix_s, rng);
                 let valid_after_unix_s = consensus.valid_after_unix_s;
-                self.consensus = Some(consensus);
+                self.consensus = Some(Arc::new(consensus));
                 self.store(&text, valid_after_unix_s)
             }
             Err(error) => {
@@ -166,11 +198,15 @@ impl DirectoryClient {
 
     fn fetch_newer(&mut self, now_unix_s: u64, rng: &mut Rng) -> Result<(String, Consensus), FetchError> {
         let directories = self.shuffled_directories(rng);
+        let round = Deadline::after(self.limits.round);
         let mut last_error = FetchError::NoAuthorities;
         for (index, directory) in directories.iter().enumerate() {
-            match self.fetch_consensus(*directory, now_unix_s) {
+            if round.has_passed() {
+                break;
+            }
+            match self.fetch_consensus(*directory, round, now_unix_s) {
                 Ok((text, mut consensus)) => {
-                    self.fetch_microdescs(&consensus, &directories[index..]);
+                    self.fetch_microdescs(&consensus, &directories[index..], round);
                     consensus.apply_microdescs(&self.microdescs);
                     return Ok((text, consensus));
                 }
@@ -178,6 +214,11 @@ impl DirectoryClient {
             }
         }
         Err(last_error)
+    }
+
+    fn ask(&self, directory: Directory, round: Deadline) -> Asked {
+        let until = Deadline(round.0.min(Deadline::after(self.limits.directory).0));
+        Asked { directory, until, request: self.limits.request }
     }
 
     /// The voting authorities in random order (Fisher and Yates).
@@ -197,14 +238,16 @@ impl DirectoryClient {
     fn fetch_consensus(
         &mut self,
         directory: Directory,
+        round: Deadline,
         now_unix_s: u64,
     ) -> Result<(String, Consensus), FetchError> {
         let path = "/tor/status-vote/current/consensus-microdesc";
         let known_unix_s = self.consensus.as_ref().map(|known| known.valid_after_unix_s);
-        let text = get_text(directory, path, known_unix_s, CONSENSUS_BYTES_MAX)?;
+        let asked = self.ask(directory, round);
+        let text = asked.get_text(path, known_unix_s, CONSENSUS_BYTES_MAX)?;
         let consensus = match Consensus::parse(&text, &self.authorities, &self.certs) {
             Err(ConsensusError::CertsMissing(_)) => {
-                let certs = get_text(directory, "/tor/keys/all", None, CERTS_BYTES_MAX)?;
+                let certs = asked.get_text("/tor/keys/all", None, CERTS_BYTES_MAX)?;
                 self.certs.add(&certs, &self.authorities, now_unix_s);
                 Consensus::parse(&text, &self.authorities, &self.certs)?
             }
@@ -219,18 +262,19 @@ impl DirectoryClient {
 
     /// Fetches the microdescriptors that are missing, and forgets those that nobody lists. What
     /// can't be had stays missing: the consensus is of use without.
-    fn fetch_microdescs(&mut self, consensus: &Consensus, directories: &[Directory]) {
+    fn fetch_microdescs(&mut self, consensus: &Consensus, directories: &[Directory], round: Deadline) {
         let listed: BTreeSet<[u8; 32]> =
             consensus.relays.iter().map(|relay| relay.microdesc_digest).collect();
         self.microdescs.retain(|digest| listed.contains(digest));
         for directory in directories {
+            let asked = self.ask(*directory, round);
             let missing: Vec<&[u8; 32]> =
                 listed.iter().filter(|digest| self.microdescs.get(digest).is_none()).collect();
             for some in missing.chunks(MICRODESCS_PER_REQUEST) {
                 let digests: Vec<String> =
                     some.iter().map(|digest| Base64Unpadded::encode_string(*digest)).collect();
                 let path = format!("/tor/micro/d/{}", digests.join("-"));
-                let Ok(text) = get_text(*directory, &path, None, MICRODESCS_ANSWER_BYTES_MAX) else {
+                let Ok(text) = asked.get_text(&path, None, MICRODESCS_ANSWER_BYTES_MAX) else {
                     break;
                 };
                 self.microdescs.add(&text, |digest| some.contains(&digest));
@@ -258,7 +302,7 @@ impl DirectoryClient {
         }
         consensus.apply_microdescs(&self.microdescs);
         self.schedule.on_consensus(&consensus, now_unix_s, rng);
-        self.consensus = Some(consensus);
+        self.consensus = Some(Arc::new(consensus));
     }
 
     /// The text of a cached file. One that can't be read is fetched again, and the error, if it
@@ -285,17 +329,45 @@ impl DirectoryClient {
     }
 }
 
-fn get_text(
+/// When time is up.
+#[derive(Clone, Copy)]
+struct Deadline(Instant);
+
+impl Deadline {
+    fn after(time: Duration) -> Self {
+        Deadline(Instant::now() + time)
+    }
+
+    fn left(self) -> Duration {
+        self.0.saturating_duration_since(Instant::now())
+    }
+
+    fn has_passed(self) -> bool {
+        self.left().is_zero()
+    }
+}
+
+/// A directory that is asked, and the time that it has for all requests.
+#[derive(Clone, Copy)]
+struct Asked {
     directory: Directory,
-    path: &str,
-    newer_than_unix_s: Option<u64>,
-    body_bytes_max: usize,
-) -> Result<String, FetchError> {
-    let limits = HttpLimits { timeout: TIMEOUT, body_bytes_max };
-    let response = http::get(directory, path, newer_than_unix_s, limits)?;
-    match response.status {
-        200 => String::from_utf8(response.body).map_err(|_| FetchError::NotText),
-        304 => Err(FetchError::NotNewer),
-        status => Err(FetchError::Refused { status, reason: response.reason }),
+    until: Deadline,
+    request: Duration,
+}
+
+impl Asked {
+    fn get_text(
+        &self,
+        path: &str,
+        newer_than_unix_s: Option<u64>,
+        body_bytes_max: usize,
+    ) -> Result<String, FetchError> {
+        let limits = HttpLimits { timeout: self.request.min(self.until.left()), body_bytes_max };
+        let response = http::get(self.directory, path, newer_than_unix_s, limits)?;
+        match response.status {
+            200 => String::from_utf8(response.body).map_err(|_| FetchError::NotText),
+            304 => Err(FetchError::NotNewer),
+            status => Err(FetchError::Refused { status, reason: response.reason }),
+        }
     }
 }

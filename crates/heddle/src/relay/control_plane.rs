@@ -264,7 +264,7 @@ impl ControlPlane {
             // The consensus is in use all the same.
             Err(error @ FetchError::Write { .. }) => self.complain(&error),
             Err(error) => {
-                let is_live = |consensus: &Consensus| consensus.is_live(now_unix_s);
+                let is_live = |consensus: &Arc<Consensus>| consensus.is_live(now_unix_s);
                 return match self.client.consensus().is_some_and(is_live) {
                     true => log::debug!("No newer consensus: {error}"),
                     false => self.complain(&error),
