@@ -148,6 +148,15 @@ const PHASES: &[Quantity] = &[
     )
     .by("client's"),
     Quantity::new(
+        "first_byte_over_floor",
+        TIMES,
+        Scale::Ratio,
+        Less,
+        "First byte of a download over what the wires take",
+        "the median in the phase of `first_byte_ms` over two round trips over the path's wires",
+    )
+    .by("client's"),
+    Quantity::new(
         "download_s",
         "s",
         Amount,

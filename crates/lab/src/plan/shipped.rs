@@ -27,6 +27,7 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "fairness", text: include_str!("../../plans/fairness.toml") },
     Shipped { name: "utcp-fidelity", text: include_str!("../../plans/utcp-fidelity.toml") },
     Shipped { name: "bottleneck-position", text: include_str!("../../plans/bottleneck-position.toml") },
+    Shipped { name: "first-byte", text: include_str!("../../plans/first-byte.toml") },
     Shipped { name: "udp-blocked", text: include_str!("../../plans/udp-blocked.toml") },
     Shipped { name: "mixed", text: include_str!("../../plans/mixed.toml") },
     Shipped { name: "prober", text: include_str!("../../plans/prober.toml") },

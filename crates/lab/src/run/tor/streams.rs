@@ -181,6 +181,7 @@ struct Figures {
     echoes: usize,
     echo_excesses_ms: Vec<f64>,
     first_byte_excesses_ms: Vec<f64>,
+    first_bytes_over_floor: Vec<f64>,
     /// By the second of the window in which they began.
     echoes_by_second: BTreeMap<u64, Vec<f64>>,
 }
@@ -213,8 +214,12 @@ impl Figures {
                 self.push("open_ms", open_ms);
                 self.push("first_byte_ms", first_byte_ms);
                 // The stream is one round trip, and the request another.
-                self.add_overhead(first_byte_ms, 2.0 * round_trip_ms);
-                self.first_byte_excesses_ms.push(first_byte_ms - 2.0 * round_trip_ms);
+                let floor_ms = 2.0 * round_trip_ms;
+                self.add_overhead(first_byte_ms, floor_ms);
+                self.first_byte_excesses_ms.push(first_byte_ms - floor_ms);
+                if floor_ms > 0.0 {
+                    self.first_bytes_over_floor.push(first_byte_ms / floor_ms);
+                }
                 self.push("download_s", download_s);
                 self.push("download_kb_s", bytes as f64 / 1e3 / download_s);
                 true
@@ -249,6 +254,8 @@ impl Figures {
         self.push_quantile(echoes, 0.9, "echo_excess_p90_ms");
         let first_bytes = std::mem::take(&mut self.first_byte_excesses_ms);
         self.push_quantile(first_bytes, 0.5, "first_byte_excess_ms");
+        let over_floor = std::mem::take(&mut self.first_bytes_over_floor);
+        self.push_quantile(over_floor, 0.5, "first_byte_over_floor");
     }
 
     fn push_quantile(&mut self, mut samples: Vec<f64>, q: f64, name: &'static str) {
@@ -390,6 +397,8 @@ mod tests {
         let logs = [log];
         let (samples, faults) = figures(&[&web], &logs, window);
         assert_eq!(values(&samples, "first_byte_ms"), [2.0, 3.0]);
+        // The median of 2 and 3 ms, over twice 0.25 ms.
+        assert_eq!(values(&samples, "first_byte_over_floor"), [5.0]);
         assert_eq!(values(&samples, "overhead_ms"), [1.5, 2.5, 499.75]);
         assert_eq!(values(&samples, "overhead_pct")[0], 75.0);
         assert_eq!(values(&samples, "download_kb_s"), [1000.0, 1000.0]);
