@@ -97,11 +97,15 @@ impl PublishSchedule {
         self.changed = true;
     }
 
+    /// A descriptor was signed that tells of all changes until now; what changes while it is posted is for the next.
+    pub fn on_signed(&mut self) {
+        self.changed = false;
+    }
+
     /// A descriptor was posted as of `view`; `accepted` tells whether any authority took it.
     pub fn on_published(&mut self, view: &PublishView, accepted: bool) {
         self.last =
             Some(Published { at_unix_s: view.now_unix_s, observed_bandwidth: view.observed_bandwidth });
-        self.changed = false;
         self.failures = if accepted { 0 } else { self.failures + 1 };
     }
 
@@ -233,6 +237,7 @@ mod tests {
         schedule.on_change();
         assert_eq!(schedule.poll(&view(59)), None);
         assert_eq!(schedule.poll(&view(60)), Some(PublishReason::Changed));
+        schedule.on_signed();
         schedule.on_published(&view(60), true);
         assert_eq!(schedule.poll(&view(600)), None);
     }

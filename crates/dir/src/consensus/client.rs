@@ -94,6 +94,8 @@ pub enum FetchError {
     NotNewer,
     /// The answer is no text.
     NotText,
+    /// Reading what came panicked, which is a fault of ours; where, stands in the string.
+    Panicked(String),
     /// It could not be written to the disk.
     Write { path: PathBuf, source: io::Error },
 }
@@ -111,6 +113,7 @@ impl fmt::Display for FetchError {
             FetchError::Consensus(error) => error.fmt(f),
             FetchError::NotNewer => f.write_str("the directory has no newer consensus"),
             FetchError::NotText => f.write_str("the directory's answer is no text"),
+            FetchError::Panicked(what) => write!(f, "what the directory sent could not be read: {what}"),
             FetchError::Write { path, source } => {
                 write!(f, "{} can't be written: {source}", path.display())
             }
@@ -194,6 +197,11 @@ impl DirectoryClient {
                 Err(error)
             }
         }
+    }
+
+    /// [`DirectoryClient::fetch`] did not run or did not return: the next time is later, as after an error of its own.
+    pub fn give_up(&mut self, now_unix_s: u64, rng: &mut Rng) {
+        self.schedule.on_failure(now_unix_s, rng);
     }
 
     fn fetch_newer(&mut self, now_unix_s: u64, rng: &mut Rng) -> Result<(String, Consensus), FetchError> {

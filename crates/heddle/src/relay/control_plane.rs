@@ -8,7 +8,11 @@
 //! 4. while nobody has shown that our ORPort is reachable, a shard is asked to find out;
 //! 5. an exit whose name servers are not known looks for them again;
 //! 6. the descriptor is published when its schedule says so.
+//!
+//! Directories are waited for by threads of their own: a round of fetches ([`follower`]) and the posting of a descriptor.
 
+mod background;
+mod follower;
 mod renewal;
 #[cfg(test)]
 mod tests;
@@ -16,6 +20,8 @@ mod tests;
 use super::metrics::Known;
 use super::{Failure, link_identity, net_options, outcome};
 use crate::torrc::Options;
+use background::Background;
+use follower::Follower;
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::bandwidth::BandwidthHistory;
 use heddle_dir::certs::ChannelCerts;
@@ -23,7 +29,7 @@ use heddle_dir::consensus::client::{DirectoryClient, FetchError};
 use heddle_dir::consensus::{Consensus, Relay};
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
 use heddle_dir::keys::RelayKeys;
-use heddle_dir::publish::{PostOutcome, PublishSchedule, PublishView, post_descriptor};
+use heddle_dir::publish::{PostOutcome, PublishReason, PublishSchedule, PublishView, post_descriptor};
 use heddle_net::{LoopHandle, Resolver, SystemEntropy, wall_clock};
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
@@ -93,6 +99,13 @@ impl Reach {
     }
 }
 
+/// A descriptor on its way to the authorities.
+struct Posting {
+    reason: PublishReason,
+    view: PublishView,
+    outcomes: Background<Vec<(String, PostOutcome)>>,
+}
+
 pub struct ControlPlane {
     options: Options,
     advertised: Vec<SocketAddr>,
@@ -101,8 +114,9 @@ pub struct ControlPlane {
     source: Option<IpAddr>,
     keys: RelayKeys,
     certs: Arc<ChannelCerts>,
-    client: DirectoryClient,
+    directory: Follower,
     schedule: PublishSchedule,
+    posting: Option<Posting>,
     shards: Reach,
     /// Seeds of keys, each for one use.
     entropy: SystemEntropy,
@@ -181,8 +195,9 @@ impl ControlPlane {
             source,
             keys,
             certs,
-            client,
+            directory: Follower::new(client),
             schedule: PublishSchedule::new(),
+            posting: None,
             shards,
             entropy,
             rng,
@@ -204,25 +219,29 @@ impl ControlPlane {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.save_bandwidth(),
             }
-            let now_unix_s = wall_clock().as_secs();
-            let (read, written) = self.shards.carried_bytes();
-            self.bandwidth.sample(now_unix_s, read, written);
-            if self.client.is_due(now_unix_s) {
-                self.fetch(now_unix_s);
-            }
-            // Also when the clock was set back, by however much.
-            if now_unix_s.abs_diff(self.renewed_unix_s) >= RENEW_EVERY_S {
-                self.renew(now_unix_s);
-                self.save_bandwidth();
-            }
-            if !self.resolves {
-                self.find_name_servers();
-            }
-            if !self.reachable {
-                self.probe();
-            } else if self.options.publish_server_descriptor {
-                self.publish(now_unix_s);
-            }
+            self.tick(wall_clock().as_secs());
+        }
+    }
+
+    /// All that is done once a second, none of which waits for another machine.
+    fn tick(&mut self, now_unix_s: u64) {
+        let (read, written) = self.shards.carried_bytes();
+        self.bandwidth.sample(now_unix_s, read, written);
+        if let Some(result) = self.directory.poll(now_unix_s, &mut self.rng) {
+            self.on_fetched(result, now_unix_s);
+        }
+        // Also when the clock was set back, by however much.
+        if now_unix_s.abs_diff(self.renewed_unix_s) >= RENEW_EVERY_S {
+            self.renew(now_unix_s);
+            self.save_bandwidth();
+        }
+        if !self.resolves {
+            self.find_name_servers();
+        }
+        if !self.reachable {
+            self.probe();
+        } else if self.options.publish_server_descriptor {
+            self.publish(now_unix_s);
         }
     }
 
@@ -258,20 +277,20 @@ impl ControlPlane {
         }
     }
 
-    fn fetch(&mut self, now_unix_s: u64) {
-        match self.client.fetch(now_unix_s, &mut self.rng) {
+    fn on_fetched(&mut self, result: Result<(), FetchError>, now_unix_s: u64) {
+        match result {
             Ok(()) => self.complained_at = None,
             // The consensus is in use all the same.
             Err(error @ FetchError::Write { .. }) => self.complain(&error),
             Err(error) => {
-                let is_live = |consensus: &Arc<Consensus>| consensus.is_live(now_unix_s);
-                return match self.client.consensus().is_some_and(is_live) {
+                let is_live = |consensus: &Consensus| consensus.is_live(now_unix_s);
+                return match self.directory.consensus().is_some_and(is_live) {
                     true => log::debug!("No newer consensus: {error}"),
                     false => self.complain(&error),
                 };
             }
         }
-        let relays = self.client.consensus().map_or(0, |consensus| consensus.relays.len());
+        let relays = self.directory.consensus().map_or(0, |consensus| consensus.relays.len());
         log::info!("A new consensus lists {relays} relays");
         self.tell_missing();
         self.tell_params();
@@ -289,7 +308,7 @@ impl ControlPlane {
     /// Says what the network recommends or requires of relays and Heddle does not have yet. Stock Tor
     /// stops when it is too old for the network; Heddle is not too old, and goes on with what it has.
     fn tell_missing(&mut self) {
-        let missing = self.client.consensus().and_then(|consensus| consensus.missing_protocols(PROTOCOLS));
+        let missing = self.directory.consensus().and_then(|consensus| consensus.missing_protocols(PROTOCOLS));
         let missing = missing.map(|missing| missing.explanation);
         if missing != self.missing {
             if let Some(explanation) = &missing {
@@ -300,7 +319,7 @@ impl ControlPlane {
     }
 
     fn tell_params(&mut self) {
-        let params = self.client.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
+        let params = self.directory.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
         let params = Arc::new(NetworkParams(params));
         self.shards.tell(|| Control::Params(params.clone()));
         let padding = link_identity::padding(&params);
@@ -312,7 +331,7 @@ impl ControlPlane {
 
     /// Says which relays there are, and where they and the authorities listen.
     fn tell_peers(&self) {
-        let consensus = self.client.consensus();
+        let consensus = self.directory.consensus();
         let listed = |relay: &Relay| ListedRelay {
             rsa: RsaId(relay.rsa_id),
             ed25519: relay.ed25519_id.map(Ed25519Id),
@@ -360,7 +379,7 @@ impl ControlPlane {
         if self.probed_at.is_some_and(|at| at.elapsed() < PROBE_EVERY) {
             return;
         }
-        let Some(consensus) = self.client.consensus() else { return };
+        let Some(consensus) = self.directory.consensus() else { return };
         let Some(path) = pick_path(consensus, &self.keys, &mut self.rng) else { return };
         self.probed_at = Some(Instant::now());
         let ourselves = Target {
@@ -376,7 +395,7 @@ impl ControlPlane {
 
     fn publish(&mut self, now_unix_s: u64) {
         let listing = self
-            .client
+            .directory
             .consensus()
             .filter(|consensus| consensus.is_live(now_unix_s))
             .map(|consensus| consensus.listing(&self.keys.rsa_id()));
@@ -386,23 +405,49 @@ impl ControlPlane {
             observed_bandwidth: self.bandwidth.observed(),
             listing,
         };
+        if let Some(posting) = self.posting.take() {
+            self.posting = self.hear_of(posting);
+            return;
+        }
         let Some(reason) = self.schedule.poll(&view) else { return };
         let Some(descriptor) = self.describe(&view) else { return };
-        let accepted = match sign_descriptor(&descriptor, &self.keys, now_unix_s) {
-            Ok(descriptor) => {
-                let outcomes = post_descriptor(&descriptor, &self.authorities, self.source);
-                outcomes.iter().for_each(|(authority, outcome)| log_outcome(authority, outcome));
-                let accepted =
-                    outcomes.iter().filter(|(_, outcome)| matches!(outcome, PostOutcome::Accepted));
-                accepted.count()
-            }
+        self.schedule.on_signed();
+        let descriptor = match sign_descriptor(&descriptor, &self.keys, now_unix_s) {
+            Ok(descriptor) => descriptor,
             Err(error) => {
                 log::error!("No descriptor: {error}");
-                0
+                return self.schedule.on_published(&view, false);
             }
         };
-        log::info!("Published our descriptor ({reason:?}); {accepted} authorities took it");
-        self.schedule.on_published(&view, accepted > 0);
+        let (authorities, source) = (self.authorities.clone(), self.source);
+        let post = move || {
+            let outcomes = post_descriptor(&descriptor, &authorities, source).into_iter();
+            let name = |authority: &DirAuthority| authority.nickname.clone();
+            let named = |authority| name(authority).unwrap_or_else(|| "an authority".to_owned());
+            outcomes.map(|(authority, outcome)| (named(authority), outcome)).collect()
+        };
+        match Background::start("publishing", post) {
+            Ok(outcomes) => self.posting = Some(Posting { reason, view, outcomes }),
+            Err(error) => {
+                log::error!("The descriptor could not be posted: {error}");
+                self.schedule.on_published(&view, false);
+            }
+        }
+    }
+
+    /// Gives `posting` back while it is under way.
+    fn hear_of(&mut self, posting: Posting) -> Option<Posting> {
+        let Some(result) = posting.outcomes.poll() else { return Some(posting) };
+        let outcomes = result.unwrap_or_else(|panic| {
+            log::error!("The descriptor could not be posted: {panic}");
+            Vec::new()
+        });
+        outcomes.iter().for_each(|(authority, outcome)| log_outcome(authority, outcome));
+        let accepted =
+            outcomes.iter().filter(|(_, outcome)| matches!(outcome, PostOutcome::Accepted)).count();
+        log::info!("Published our descriptor ({:?}); {accepted} authorities took it", posting.reason);
+        self.schedule.on_published(&posting.view, accepted > 0);
+        None
     }
 
     fn describe(&self, view: &PublishView) -> Option<DescriptorOptions> {
@@ -444,8 +489,7 @@ impl ControlPlane {
     }
 }
 
-fn log_outcome(authority: &DirAuthority, outcome: &PostOutcome) {
-    let name = authority.nickname.as_deref().unwrap_or("an authority");
+fn log_outcome(name: &str, outcome: &PostOutcome) {
     match outcome {
         PostOutcome::Accepted => log::debug!("{name} took our descriptor"),
         PostOutcome::Refused { status, reason } => {

@@ -273,8 +273,8 @@ fn stop(running: &Running) -> Result<(), Failure> {
         let _ = handle.control(Control::Shutdown);
         handle.stop();
     }
-    // Loops end within the time that closed sockets may take, and after them the control plane, unless it waits for an
-    // authority; then the process goes with its threads.
+    // Loops end within the time that closed sockets may take, and after them the control plane. What waits for
+    // directories goes with the process.
     let deadline = Instant::now() + STOP_MAX;
     let mut left = running.handles.len() + 1;
     while left > 0 {

@@ -14,7 +14,7 @@ const WARN_OF_MASTER_KEY_S: u64 = 7 * 24 * 3600;
 impl ControlPlane {
     pub(super) fn renew(&mut self, now_unix_s: u64) {
         self.renewed_unix_s = now_unix_s;
-        let params = self.client.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
+        let params = self.directory.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
         let lifetimes = OnionKeyLifetimes::from_params(&params);
         let renewal = self.keys.renew(now_unix_s, lifetimes, &mut self.entropy.rng());
         self.shards.known.set_signing_expires(self.keys.signing_expires_unix_s());

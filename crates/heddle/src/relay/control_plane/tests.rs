@@ -49,7 +49,7 @@ fn authorities_are_asked_from_the_address_that_the_operator_chose() {
     options.outbound_bind_address.push([127, 0, 0, 2].into());
     let mut plane = plane(options, START);
     let peer = std::thread::spawn(move || listener.accept().unwrap().1);
-    plane.fetch(START);
+    plane.tick(START);
     assert_eq!(peer.join().unwrap().ip(), IpAddr::from([127, 0, 0, 2]));
 }
 
@@ -92,4 +92,71 @@ fn what_was_carried_is_known_after_a_restart() {
     before.run();
     let after = plane(options(directory.path()), START + HOUR_S);
     assert_eq!(after.bandwidth.observed(), 10_240);
+}
+
+/// A relay that all may reach, of two authorities at these addresses, one of which has a vote.
+fn published_to(directory: &Path, voter: SocketAddr, other: SocketAddr) -> ControlPlane {
+    let mut options = options(directory);
+    for line in
+        [format!("a v3ident={0} {voter} {0}", "00".repeat(20)), format!("b {other} {}", "11".repeat(20))]
+    {
+        options.dir_authority.push(DirAuthority::parse(&line, &mut Vec::new()).unwrap());
+    }
+    options.assume_reachable = true;
+    options.publish_server_descriptor = true;
+    let mut plane = plane(options, START);
+    plane.advertised = vec![([203, 0, 113, 5], 9001).into()];
+    plane
+}
+
+#[test]
+fn a_directory_that_never_answers_keeps_nothing_from_being_published_or_renewed() {
+    use std::io::Read;
+    let directory = tempfile::tempdir().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let heard = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut plane = published_to(directory.path(), silent.local_addr().unwrap(), heard.local_addr().unwrap());
+    let started = Instant::now();
+    plane.tick(DUE);
+    let took = started.elapsed();
+    let mut request = [0; 13];
+    heard.accept().unwrap().0.read_exact(&mut request).unwrap();
+    assert_eq!(&request, b"POST /tor/ HT");
+    assert!(plane.directory.is_fetching() && plane.posting.is_some());
+    assert!(!plane.certs.renewal_due(DUE + 44 * HOUR_S));
+    assert!(took < Duration::from_secs(20), "{took:?}: it waited for the directory");
+}
+
+#[test]
+fn a_change_while_a_descriptor_is_posted_is_published_too() {
+    let directory = tempfile::tempdir().unwrap();
+    // Nobody listens there.
+    let closed: SocketAddr = ([127, 0, 0, 1], 9).into();
+    let mut plane = published_to(directory.path(), closed, closed);
+    plane.publish(START);
+    plane.schedule.on_change();
+    while plane.posting.is_some() {
+        plane.publish(START);
+    }
+    let view = PublishView { now_unix_s: START, uptime_s: 0, observed_bandwidth: 0, listing: None };
+    plane.schedule.on_published(&view, true);
+    let later = PublishView { now_unix_s: START + 60, ..view };
+    assert_eq!(plane.schedule.poll(&later), Some(PublishReason::Changed));
+}
+
+#[test]
+fn a_panic_over_what_a_directory_sent_ends_that_round_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut plane = plane(options(directory.path()), START);
+    let ControlPlane { directory, rng, .. } = &mut plane;
+    let wait = |directory: &mut Follower, rng: &mut Rng| loop {
+        if let Some(result) = directory.poll(START, rng) {
+            return result;
+        }
+    };
+    directory.start(START, rng, |_, _, _| panic!("as the test wants")).unwrap();
+    assert!(matches!(wait(directory, rng), Err(FetchError::Panicked(_))));
+    assert!(directory.poll(START, rng).is_none() && !directory.is_fetching(), "the next is later");
+    directory.start(START, rng, DirectoryClient::fetch).unwrap();
+    assert!(matches!(wait(directory, rng), Err(FetchError::NoAuthorities)));
 }
