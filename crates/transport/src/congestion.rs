@@ -13,12 +13,15 @@
 //!   the rule of FAST TCP (Wei, Jin, Low and Hegde 2006, equation 7) with a target of time besides the one of packets.
 //!   What circuits add grows with the root of circuits times packets: whoever has fewer packets for each circuit grows
 //!   faster, so connections on one wire come to shares in proportion to their circuits, be it 1 or 100.
-//! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, since whoever yields to a queue starves
-//!   beside whoever fills it.
+//! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, but not more than [`TCPS_MAX`], since
+//!   whoever yields to a queue starves beside whoever fills it.
 //! - What tells them apart is a *test*: for three rounds we send less than the path carries, so our own queue drains. What is
 //!   left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every few seconds,
 //!   and whenever the queue falls all at once, since then somebody else tests: connections of our kind do it together.
 //!   So a queue that was not short for [`LONG_FOR`] is not of our kind.
+//!
+//! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends for [`LOSSY_FOR`] contends, too: a path that drops so
+//! much is shared as TCP shares it, and tolerance ends there.
 //!
 //! A lost packet is a sign of congestion as far as the queue is longer than ours, or as far as losses are frequent: at a
 //! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred a sixth of what it costs at one
@@ -44,6 +47,14 @@ const SHRINKAGE_MAX: f64 = 0.75;
 /// Losses of this share of packets are congestion, whatever the queue; fewer are so by the square of their share. BBRv3 has a
 /// threshold of 0.02 instead.
 const LOSS_SHARE: f64 = 0.025;
+
+/// The most TCPs that one connection stands for beside others, however many circuits it carries, since a client may open as
+/// many as it likes. Browsers open six to one server.
+const TCPS_MAX: u8 = 8;
+
+/// For how long, and over how many packets each, more than [`LOSS_SHARE`] must be lost twice in a row.
+const LOSSY_FOR: Duration = Duration::from_secs(1);
+const LOSSY_PACKETS_MIN: f64 = 100.0;
 
 /// What a loss takes of one circuit's part of the window while we follow the queue. RFC 9438 takes 0.3, since the queue of
 /// whoever fills it is at least as long. Where it is kept short, by us or by CoDel, so much would leave the wire idle, and RFC
@@ -146,6 +157,9 @@ pub(crate) struct Shared {
     /// The shortest queue of the test.
     left: Duration,
     losses: Losses,
+    lossy: Lossy,
+    /// Packets that arrived in each of the last two rounds.
+    delivered: [u32; 2],
     /// Circuits that losses of this round have cost something.
     hits: f64,
 }
@@ -166,6 +180,16 @@ struct Base {
     since: Instant,
     now: Option<Duration>,
     before: Option<Duration>,
+}
+
+/// Whether losses are more than we bear, looked at every [`LOSSY_FOR`].
+#[derive(Clone, Copy, Debug)]
+struct Lossy {
+    since: Instant,
+    sent: f64,
+    lost: f64,
+    /// Whether they were the time before.
+    is_before: bool,
 }
 
 /// The share of packets that were lost lately.
@@ -202,6 +226,8 @@ impl Shared {
             long_rounds: 0,
             packets_before: PACKETS_INITIAL,
             losses: Losses::default(),
+            lossy: Lossy { since: now, sent: 0.0, lost: 0.0, is_before: false },
+            delivered: [0; 2],
             hits: 0.0,
         }
     }
@@ -245,6 +271,10 @@ impl Shared {
         let is_used = self.is_used();
         self.losses.decay();
         self.hits = 0.0;
+        self.delivered = [self.delivered[1], self.round.packets];
+        if self.lossy.is_too_much(now) && matches!(self.mode, Mode::Delay) && self.test == 0 {
+            self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
+        }
         let before = core::mem::replace(&mut self.queue_before, queue);
         if queue <= SHORT_QUEUE + (self.rtt_deviation / 4).min(SHORT_QUEUE / 2) {
             self.short_at = now;
@@ -267,6 +297,7 @@ impl Shared {
             return;
         }
         self.rtt = Some(rtt);
+        let tcps = self.tcps();
         match &mut self.mode {
             Mode::Startup => {}
             Mode::Delay => {
@@ -274,7 +305,7 @@ impl Shared {
                 self.look_for_others(now, base, queue, is_used);
             }
             Mode::Contend(bundle) => {
-                bundle.set_count(now, self.flows);
+                bundle.set_count(now, tcps);
                 if is_used {
                     bundle.grow(now, rtt);
                 }
@@ -285,6 +316,12 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// As how many TCPs to contend: circuits that had packets delivered lately, of which each had two in a round trip.
+    fn tcps(&self) -> f64 {
+        let delivered = self.delivered.iter().max().copied().unwrap_or(0);
+        self.flows.min(f64::from(TCPS_MAX)).min(f64::from(delivered) / 2.0).max(1.0)
     }
 
     /// The queue that our circuits are meant to make beyond the target, in packets.
@@ -354,7 +391,7 @@ impl Shared {
                     EMPTY_TESTS
                 };
                 self.packets = self.packets.max(self.packets_before).max(packets);
-                self.mode = Mode::Contend(Bundle::new(now, self.packets, self.flows));
+                self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
             }
             _ => {}
         }
@@ -362,16 +399,18 @@ impl Shared {
 
     /// What is taken for congestion of so many circuits, once a round each: a share of it, by `weight`.
     fn cut(&mut self, packets: f64, weight: f64) {
-        let hit = packets.ceil().min(self.flows - self.hits).max(0.0);
+        let flows = self.flows.min(f64::from(TCPS_MAX));
+        let hit = packets.ceil().min(flows - self.hits).max(0.0);
         self.hits += hit;
         if weight >= 1.0 && matches!(self.mode, Mode::Startup) {
             self.mode = Mode::Delay;
         }
-        self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / self.flows)).max(PACKETS_MIN);
+        self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / flows)).max(PACKETS_MIN);
     }
 
     fn on_loss(&mut self, now: Instant, sent: Instant, lost_packets: f64) {
         self.losses.lost += lost_packets;
+        self.lossy.lost += lost_packets;
         let queue = match (self.rtt, self.base.get()) {
             (Some(rtt), Some(base)) => self.round.rtt.unwrap_or(rtt).max(rtt).saturating_sub(base),
             _ => Duration::ZERO,
@@ -423,6 +462,7 @@ impl Shared {
         self.round.in_flight += bytes;
         self.round.in_flight_max = self.round.in_flight_max.max(self.round.in_flight);
         self.losses.packets += bytes as f64 / self.packet_bytes;
+        self.lossy.sent += bytes as f64 / self.packet_bytes;
     }
 
     /// A packet was acknowledged that left at `sent` and never before.
@@ -501,6 +541,18 @@ impl Base {
 
     fn get(&self) -> Option<Duration> {
         [self.now, self.before].into_iter().flatten().min()
+    }
+}
+
+impl Lossy {
+    /// Whether it is so now, and was so before.
+    fn is_too_much(&mut self, now: Instant) -> bool {
+        if now.since(self.since) < LOSSY_FOR || self.sent < LOSSY_PACKETS_MIN {
+            return false;
+        }
+        let (is_now, is_before) = (self.lost > LOSS_SHARE * self.sent, self.is_before);
+        *self = Lossy { since: now, sent: 0.0, lost: 0.0, is_before: is_now };
+        is_now && is_before
     }
 }
 

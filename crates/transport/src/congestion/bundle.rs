@@ -4,6 +4,7 @@
 //! window is their sum. A lost packet hits one flow, whichever it happens to be, and a flow that was hit bears further
 //! losses of the same round trip, just as one recovery serves one connection.
 
+use super::TCPS_MAX;
 use heddle_proto::time::{Duration, Instant};
 
 /// What is left of a flow's window after a loss (RFC 9438, section 4.6).
@@ -15,16 +16,17 @@ const C: f64 = 0.4;
 /// What the window grows by in a round trip while Reno would be faster (RFC 9438, section 4.3).
 const ALPHA_RENO: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// The most flows that one connection stands for. A path that has less than two packets for each has fewer of them: TCP
-/// connections with such windows mostly wait for their timers.
-const FLOWS_MAX: usize = 4096;
+/// A path that has less than two packets for each flow has fewer flows: TCP connections with such windows mostly wait for
+/// their timers. There are more again when all of them have twice as much, since a newcomer brings a window with it and would
+/// make room for the next.
 const PACKETS_PER_FLOW: f64 = 2.0;
+const PACKETS_PER_FLOW_MORE: f64 = 4.0;
 
 /// How much their number may grow in a round trip, since newcomers bring windows with them.
 const GROWTH_MAX: f64 = 1.7;
 
-/// A flow never has less than this many packets.
-const PACKETS_MIN: f64 = 2.0;
+/// A flow never has less than this many packets. That is less than [`PACKETS_PER_FLOW`], so losses end flows.
+const PACKETS_MIN: f64 = 1.0;
 
 /// One virtual flow. Windows are in packets.
 #[derive(Clone, Debug)]
@@ -88,7 +90,8 @@ impl Bundle {
     pub(super) fn set_count(&mut self, now: Instant, count: f64) {
         let (now_count, packets) = (self.flows.len() as f64, self.packets());
         let count_max = (GROWTH_MAX * now_count).max(now_count + 1.0);
-        let count = count.min(count_max).min((packets / PACKETS_PER_FLOW).max(1.0));
+        let count_more = (packets / PACKETS_PER_FLOW_MORE).max(now_count);
+        let count = count.min(count_max).min(count_more).min((packets / PACKETS_PER_FLOW).max(1.0));
         // Not for every wobble of the estimate.
         if (count - now_count).abs() < 0.75 {
             return;
@@ -120,7 +123,7 @@ impl Bundle {
 }
 
 fn whole(count: f64, packets: f64) -> usize {
-    (count.min(packets / PACKETS_PER_FLOW).round().max(1.0) as usize).min(FLOWS_MAX)
+    (count.min(packets / PACKETS_PER_FLOW).round() as usize).clamp(1, usize::from(TCPS_MAX))
 }
 
 #[cfg(test)]
@@ -158,14 +161,14 @@ mod tests {
     #[test]
     fn one_loss_costs_one_flow_and_one_recovery_pays_once() {
         let start = start();
-        let mut bundle = Bundle::new(start, 100.0, 10.0);
+        let mut bundle = Bundle::new(start, 80.0, 8.0);
         bundle.on_loss(start + RTT, start);
-        assert_eq!(bundle.packets(), 97.0);
+        assert_eq!(bundle.packets(), 77.0);
         for _ in 0..1000 {
             bundle.on_loss(start + RTT, start);
         }
         let all_hit = bundle.packets();
-        assert!((69.0..71.0).contains(&all_hit), "{all_hit}");
+        assert!((55.9..56.1).contains(&all_hit), "{all_hit}");
     }
 
     #[test]
@@ -177,8 +180,32 @@ mod tests {
         bundle.set_count(start, 6.0);
         assert_eq!(bundle.packets(), 108.0);
         bundle.set_count(start, 1e9);
-        assert!(bundle.packets() < 220.0, "{}", bundle.packets());
+        assert_eq!(bundle.flows.len(), usize::from(TCPS_MAX));
         bundle.set_count(start, 0.0);
         assert_eq!(bundle.packets(), 20.0);
+    }
+
+    #[test]
+    fn losses_end_flows_until_one_is_left() {
+        let start = start();
+        let mut bundle = Bundle::new(start, 20.0, 8.0);
+        for round in 1..100 {
+            let now = start + round * RTT;
+            for _ in 0..8 {
+                bundle.on_loss(now, now);
+            }
+            bundle.set_count(now, 8.0);
+        }
+        assert_eq!((bundle.flows.len(), bundle.packets()), (1, PACKETS_MIN));
+    }
+
+    #[test]
+    fn newcomers_do_not_make_room_for_more() {
+        let start = start();
+        let mut bundle = Bundle::new(start, 4.6, 2.0);
+        for round in 1..100 {
+            bundle.set_count(start + round * RTT, 8.0);
+        }
+        assert_eq!(bundle.packets(), 4.6);
     }
 }

@@ -5,6 +5,7 @@ mod cells;
 #[path = "../support/circuits.rs"]
 mod circuits;
 mod congestion;
+mod evaluation;
 mod fairness;
 mod flows;
 mod isolation;

@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, End, MS, Options, S, Tested, anchor, body, dialled};
 use crate::tcp::TcpFlow;
-use heddle_netem::{DirectionOptions, HostOptions, Loss, Rate, TopologyOptions, WireOptions};
+use heddle_netem::{DirectionOptions, HostId, HostOptions, Loss, Rate, TopologyOptions, WireOptions};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
 use heddle_proto::rng::Seed;
@@ -193,6 +193,13 @@ impl Run {
         });
     }
 
+    /// Packets that were offered to the wire so far, and those of them that it dropped.
+    #[allow(dead_code, reason = "of use to QUIC alone")]
+    fn offered(&self) -> [u64; 2] {
+        let stats = self.bench.wires.direction_stats(HostId(0), HostId(1)).expect("a wire");
+        [stats.packets_in, stats.drops.total()]
+    }
+
     /// What each load has had so far, ours before TCP.
     fn bytes(&self) -> Vec<u64> {
         let ours = self.sources.iter().map(|source| source.cells * 510);
@@ -228,6 +235,33 @@ pub fn run(there: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) ->
         share.lost = stats.lost_packets as f64 / stats.sent_packets.max(1) as f64;
     }
     shares
+}
+
+/// What loads made of a wire in the seconds that count.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "of use to QUIC alone")]
+pub struct Outcome {
+    /// Bits per second of the first loads, and of the others.
+    pub ours: f64,
+    pub beside: f64,
+    /// The share of what was sent that the wire dropped.
+    pub dropped: f64,
+}
+
+/// Runs loads as [`run`] does, of which the first `ours` are compared with the rest.
+#[allow(dead_code, reason = "of use to QUIC alone")]
+pub fn outcome(there: &DirectionOptions, loads: &[Load], ours: usize, seconds: u64) -> Outcome {
+    let mut run = Run::new(there, loads, 7);
+    run.run_until(WARM_NS);
+    let (before, [packets_before, drops_before]) = (run.bytes(), run.offered());
+    run.run_until(seconds * S);
+    let seconds = seconds as f64 - WARM_NS as f64 / S as f64;
+    let rate = |(before, after): (&u64, u64)| (after - before) as f64 * 8.0 / seconds;
+    let rates: Vec<f64> = before.iter().zip(run.bytes()).map(rate).collect();
+    let (first, rest) = rates.split_at(ours);
+    let [packets, drops] = run.offered();
+    let dropped = (drops - drops_before) as f64 / (packets - packets_before).max(1) as f64;
+    Outcome { ours: first.iter().sum(), beside: rest.iter().sum(), dropped }
 }
 
 /// Jain's index of what each circuit gets.

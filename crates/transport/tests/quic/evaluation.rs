@@ -1,0 +1,93 @@
+//! What circuits of QUIC do to a wire and to TCP beside them, beside what as many connections of TCP do in their place as
+//! one pair stands for at most.
+//!
+//! `table` prints more than is asserted: `cargo test --release -p heddle-transport --test quic -- --ignored --nocapture table`.
+
+use crate::bench::MS;
+use crate::loads::{Outcome, outcome, quic, tcp};
+use heddle_netem::{CodelOptions, DirectionOptions, PolicerOptions, QueueOptions, Rate};
+
+/// As many connections of TCP as one pair stands for at most.
+const TCPS_MAX: usize = 8;
+
+/// What becomes of what a wire cannot carry.
+#[derive(Clone, Copy, Debug)]
+enum Excess {
+    /// It waits, for so many milliseconds at most.
+    Waits(u64),
+    Codel {
+        marks: bool,
+    },
+    /// It is dropped at once, but for a burst of so many milliseconds.
+    Policed(u64),
+}
+
+fn wire(mbit: u64, rtt_ms: u64, excess: Excess) -> DirectionOptions {
+    let bytes = |ms: u64| mbit * 125 * ms;
+    let queue = |bytes_max, codel| QueueOptions { packets_max: 10_000, bytes_max, codel };
+    let plain = DirectionOptions {
+        rate: Rate::BitsPerS(mbit * 1_000_000),
+        delay_ns: rtt_ms * MS / 2,
+        ..DirectionOptions::default()
+    };
+    match excess {
+        Excess::Waits(ms) => DirectionOptions { queue: queue(bytes(ms), None), ..plain },
+        Excess::Codel { marks } => {
+            let codel = CodelOptions { ecn: marks, ..CodelOptions::default() };
+            DirectionOptions { queue: queue(bytes(2 * rtt_ms), Some(codel)), ..plain }
+        }
+        Excess::Policed(ms) => {
+            let policer = PolicerOptions { rate_bits_per_s: mbit * 1_000_000, burst_bytes: bytes(ms) };
+            DirectionOptions { rate: Rate::BitsPerS(1_000_000_000), policer: Some(policer), ..plain }
+        }
+    }
+}
+
+/// So many circuits with `count` connections of TCP beside them, and as many connections as one pair stands for in the place
+/// of the circuits.
+fn beside(wire: &DirectionOptions, circuits: u32, count: usize, seconds: u64) -> [Outcome; 2] {
+    let ours = [&[quic(circuits)][..], &vec![tcp(); count]].concat();
+    let tcps = TCPS_MAX.min(circuits as usize);
+    let theirs = [vec![tcp(); tcps], vec![tcp(); count]].concat();
+    [outcome(wire, &ours, 1, seconds), outcome(wire, &theirs, tcps, seconds)]
+}
+
+/// A queue of 5 ms is left to `table`'s comparison: following a queue and contending take turns there.
+#[test]
+fn many_circuits_lose_little_on_a_narrow_wire() {
+    for (circuits, queue_ms, count) in [(100, 100, 1), (300, 100, 1), (300, 5, 0)] {
+        let [ours, theirs] = beside(&wire(10, 100, Excess::Waits(queue_ms)), circuits, count, 30);
+        let name = format!("{circuits} circuits, {queue_ms} ms, {count} TCP");
+        assert!(ours.dropped <= 0.05, "{name}: {ours:?}");
+        assert!(
+            queue_ms == 5 || ours.dropped <= theirs.dropped.max(0.01),
+            "{name}: {ours:?} where {theirs:?}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "takes minutes, and prints figures"]
+fn table() {
+    println!("Mbit/s  RTT  circuits  TCP  excess                 ours  used  dropped  as TCP  TCP kept");
+    for (mbit, rtt_ms) in [(10, 20), (10, 100), (50, 100), (10, 300)] {
+        let waits = [5, rtt_ms / 2, rtt_ms, 4 * rtt_ms].map(Excess::Waits);
+        let codel = [false, true].map(|marks| Excess::Codel { marks });
+        for excess in waits.into_iter().chain(codel).chain([Excess::Policed(rtt_ms)]) {
+            let there = wire(mbit, rtt_ms, excess);
+            for (circuits, count) in [(1, 1), (4, 1), (20, 2), (100, 2), (300, 2), (300, 0)] {
+                let [ours, theirs] = beside(&there, circuits, count, 40);
+                let rate = mbit as f64 * 1e6;
+                println!(
+                    "{mbit:>6} {rtt_ms:>4} {circuits:>9} {count:>4}  {:<20} {:>5.2} {:>5.2} {:>7.2} % {:>5.2} % {:>8.2}",
+                    format!("{excess:?}"),
+                    ours.ours / rate,
+                    (ours.ours + ours.beside) / rate,
+                    100.0 * ours.dropped,
+                    100.0 * theirs.dropped,
+                    ours.beside / theirs.beside.max(1.0),
+                );
+            }
+        }
+    }
+}
