@@ -5,6 +5,7 @@ use heddle_dir::authority::DirAuthority;
 use heddle_dir::certs::verify_peer_certs;
 use heddle_dir::consensus::{AuthorityCerts, Consensus, Microdescs};
 use heddle_dir::http;
+use std::io::Read;
 
 /// When the fixtures were made.
 const NOW_UNIX_S: u64 = 1_795_202_540;
@@ -12,7 +13,7 @@ const NOW_UNIX_S: u64 = 1_795_202_540;
 pub fn run(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else { return };
     let text = String::from_utf8_lossy(data);
-    match kind % 5 {
+    match kind % 7 {
         0 => certs(data),
         1 => {
             // Nobody has signed it for us, whatever it says.
@@ -35,8 +36,44 @@ pub fn run(data: &[u8]) {
             }
             let _ = http::inflate(data, 1 << 16);
         }
-        _ => drop(DirAuthority::parse(&text, &mut Vec::new())),
+        4 => drop(DirAuthority::parse(&text, &mut Vec::new())),
+        5 => http_answer(data),
+        _ => signed_consensus(&text),
     }
+}
+
+/// An answer is the same in whatever pieces it comes, and never longer than was asked for.
+fn http_answer(data: &[u8]) {
+    const BODY_BYTES_MAX: usize = 64;
+    let whole = http::read_response(&mut &*data, BODY_BYTES_MAX);
+    let pieces = http::read_response(&mut ByteByByte(data), BODY_BYTES_MAX);
+    // Bytes after the body may make it too long, and are seen only if they come with it.
+    if let (Ok(whole), Ok(pieces)) = (whole, pieces) {
+        assert_eq!(whole, pieces);
+        assert!(whole.1.len() <= BODY_BYTES_MAX);
+    }
+}
+
+/// Gives one byte at a time.
+struct ByteByByte<'a>(&'a [u8]);
+
+impl Read for ByteByByte<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        let len = bytes.len().min(1);
+        self.0.read(&mut bytes[..len])
+    }
+}
+
+/// What the authorities sign is no more trusted to be in order than what strangers send.
+fn signed_consensus(text: &str) {
+    let Ok(mut consensus) = Consensus::parse_unverified(text) else { return };
+    assert!(consensus.relays.is_sorted_by_key(|relay| relay.rsa_id));
+    consensus.apply_microdescs(&Microdescs::default());
+    let first = consensus.relays.first().map_or([0; 20], |relay| relay.rsa_id);
+    assert_eq!(consensus.relay(&first).is_some(), !consensus.relays.is_empty());
+    let _ = (consensus.listing(&first), consensus.contains(&first, &[0; 32]));
+    let _ = (consensus.is_live(NOW_UNIX_S), consensus.is_reasonably_live(u64::MAX));
+    let _ = consensus.missing_protocols("Link=4-5 Relay=2-4");
 }
 
 /// A list of certificates: type, length in two bytes, the certificate.
@@ -68,5 +105,8 @@ pub fn seeds() -> Vec<Vec<u8>> {
         seed(2, include_bytes!("../../crates/dir/tests/fixtures/microdescs")),
         seed(3, b"HTTP/1.0 200 OK\r\nContent-Length: 12\r\nContent-Encoding: deflate\r\n\r\nmore"),
         seed(4, AUTHORITY.as_bytes()),
+        seed(5, b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nbody"),
+        seed(5, b"HTTP/1.0 404 Not found\r\n\r\nno length"),
+        seed(6, include_bytes!("../../crates/dir/tests/fixtures/microdesc-consensus")),
     ]
 }
