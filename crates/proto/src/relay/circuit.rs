@@ -148,11 +148,13 @@ pub(super) struct Circuit {
     pub end: Option<Box<End>>,
     /// Its questions that the resolver has not answered.
     pub questions: u16,
+    /// When it was last seen to carry something; see `idle`.
+    pub used_at: Instant,
 }
 
 impl Circuit {
     /// A circuit that only moves cells.
-    pub fn transit(party: Party, prev: Lane, wanted: Box<Wanted>) -> Self {
+    pub fn transit(now: Instant, party: Party, prev: Lane, wanted: Box<Wanted>) -> Self {
         Circuit {
             party,
             prev,
@@ -164,6 +166,7 @@ impl Circuit {
             congestion: None,
             end: None,
             questions: 0,
+            used_at: now,
         }
     }
 

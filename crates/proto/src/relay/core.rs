@@ -12,6 +12,7 @@ use super::config::RelayConfig;
 use super::crossing::Crossings;
 use super::dial::Dials;
 use super::flows::{Flows, HELD_QUEUE_HIGH_CELLS, HELD_QUEUE_LOW_CELLS};
+use super::idle::IdleRound;
 use super::jobs::Jobs;
 use super::link::{Farewell, Link, LinkKey, LinkKind, Turn};
 use super::message::{Event, NetworkParams};
@@ -56,6 +57,7 @@ pub(super) struct Core {
     pub rng: Rng,
     pub pool: CellPool,
     pub circuits: SlotMap<CircuitKey, Circuit>,
+    pub idle_round: IdleRound,
     pub links: SlotMap<LinkKey, Link>,
     /// Links with output since the shard last flushed; each once, as its `listed` says.
     pub to_flush: VecDeque<LinkKey>,
@@ -94,6 +96,7 @@ impl Core {
             rng: entropy.rng(),
             entropy,
             circuits: SlotMap::with_key(),
+            idle_round: IdleRound::new(),
             links: SlotMap::with_key(),
             to_flush: VecDeque::new(),
             outputs: VecDeque::new(),

@@ -94,6 +94,7 @@ impl Core {
             early_left: RELAY_EARLY_MAX,
             end: None,
             questions: 0,
+            used_at: self.now,
         });
         self.admission.circuit_begins(self.now, key, party);
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
@@ -160,7 +161,9 @@ impl Core {
             circuit.state = State::Open;
             circuit.layer = Some(Box::new(RelayLayer::new(&answer.keys)));
             circuit.congestion = circuit.congestion.filter(|_| answer.congestion_control);
+            circuit.used_at = self.now;
         }
+        self.watch_idle(key);
         self.enqueue(key, Side::Prev, slot);
     }
 }

@@ -212,7 +212,7 @@ impl Core {
     pub fn insert_transit(&mut self, party: Party, prev: Lane, wanted: Box<Wanted>) -> Option<CircuitKey> {
         let instead = self.admission.admit_circuit(self.now, party).ok()?;
         instead.into_iter().for_each(|other| self.close_circuit(other, DestroyReason::RESOURCELIMIT));
-        let key = self.circuits.insert(Circuit::transit(party, prev, wanted));
+        let key = self.circuits.insert(Circuit::transit(self.now, party, prev, wanted));
         self.admission.circuit_begins(self.now, key, party);
         Some(key)
     }

@@ -23,6 +23,7 @@ mod extend;
 mod flows;
 mod held;
 mod hop;
+mod idle;
 mod jobs;
 mod link;
 mod message;

@@ -31,7 +31,7 @@ pub struct RelayStats {
     pub circuits: u64,
     /// What neighbours were granted.
     pub granted: Granted,
-    /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`, or `gave_way` to
+    /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`, `gave_way` to
     /// who had less.
     pub refused: BTreeMap<(&'static str, &'static str), u64>,
 }

@@ -185,6 +185,7 @@ impl Core {
         let asked = self.streams.asked.remove(&id);
         if let Some(circuit) = asked.as_ref().and_then(|asked| self.circuits.get_mut(asked.circuit())) {
             circuit.questions -= 1;
+            circuit.used_at = self.now;
         }
         match asked {
             Some(Asked::Begin { circuit, stream, port, flags }) => match answer {
@@ -323,6 +324,7 @@ impl Core {
             return;
         };
         if let Some(stream) = end.streams.remove(&id) {
+            self.note_used(key);
             self.drop_stream(stream);
         }
     }

@@ -8,6 +8,7 @@ mod dials;
 mod extend;
 mod flow;
 mod flows;
+mod idle;
 mod pairs;
 mod peer;
 mod pipe;

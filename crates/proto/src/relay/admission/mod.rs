@@ -250,6 +250,11 @@ impl Admission {
         self.circuits.remove(circuit);
     }
 
+    /// A circuit is closed because it carries nothing.
+    pub fn note_idle_circuit(&mut self) {
+        self.note("circuit", "idle");
+    }
+
     /// An onionskin was answered, or will not be.
     pub fn onionskin_ends(&mut self, party: Party) {
         self.onionskins.give(party.class(), party.holders(), 1);
