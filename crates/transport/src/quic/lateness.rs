@@ -26,6 +26,10 @@ const RATIO_MAX: f64 = 0.85;
 /// Fewer late ones than this may be chance.
 const LATE_MIN: f64 = 3.0;
 
+/// No more than this share of what was called lost is taken for late: where the estimate says that all of it is, a tenth is
+/// heeded still, so that a wire that reorders and drops cannot be filled without end.
+const LATE_SHARE_MAX: f64 = 0.9;
+
 /// The counts of one connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lateness {
@@ -86,7 +90,7 @@ impl Lateness {
             return 0.0;
         }
         let too_late = self.late * self.late / (self.nearly - self.late);
-        (too_late / self.lost).min(1.0)
+        (too_late / self.lost).min(LATE_SHARE_MAX)
     }
 }
 
@@ -145,6 +149,13 @@ mod tests {
                 "{mean_ms} ms: {lost} called lost, {believed} believed"
             );
         }
+    }
+
+    #[test]
+    fn some_losses_are_believed_however_many_packets_are_late() {
+        let mut lateness = Lateness { nearly: 100.0, late: 80.0, ..Lateness::default() };
+        let believed: u64 = (0..100).map(|_| lateness.believed(PACKET_BYTES.into(), PACKET_BYTES)).sum();
+        assert_eq!(believed, 10 * u64::from(PACKET_BYTES));
     }
 
     #[test]

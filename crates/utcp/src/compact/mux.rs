@@ -147,7 +147,8 @@ impl Mux {
         }
     }
 
-    /// A session without flows, whose flows share the window that `controller` sets (RFC 3124).
+    /// A session without flows, whose flows share the window that `controller` sets. It may be more than one
+    /// connection's, which RFC 3124 does not allow its congestion manager.
     pub fn with_controller(
         mut options: MuxOptions,
         pool: BufferPool,
