@@ -1,8 +1,9 @@
 //! Which addresses the relay listens on, and which it tells others.
 
+use super::endpoints::OrPortPlace;
 use crate::torrc::{self, Options, OrAddress, Port};
 use std::error::Error;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
 /// The relay's ORPorts, bound.
 pub struct Listeners {
@@ -78,6 +79,22 @@ impl Listeners {
         self.sockets.iter().find_map(|socket| socket.local_addr().ok()).map_or(0, |addr| addr.port())
     }
 
+    /// Where datagrams may come: where the ORPorts listen and nowhere else, as far as one socket can. That is every
+    /// address of both families (`None`), or of one, or else the first ORPort's address.
+    fn udp_address(&self) -> Option<IpAddr> {
+        let listened = self.sockets.iter().filter_map(|socket| Some(socket.local_addr().ok()?.ip()));
+        let mut addresses: Vec<_> = listened.collect();
+        // Addresses that were not named come first, and IPv4 before IPv6.
+        addresses.sort_by_key(|address| (!address.is_unspecified(), address.is_ipv6()));
+        let everywhere = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        addresses.first().copied().filter(|_| !everywhere.iter().all(|any| addresses.contains(any)))
+    }
+
+    /// What UDP ports follow.
+    pub fn udp_place(&self) -> OrPortPlace {
+        OrPortPlace { address: self.udp_address(), port: self.or_port() }
+    }
+
     pub fn into_sockets(self) -> Vec<TcpListener> {
         self.sockets
     }
@@ -130,5 +147,17 @@ mod tests {
         let port = occupied.as_ref().map_or(9001, |socket| socket.local_addr().unwrap().port());
         let listeners = bind(&format!("Address 203.0.113.5\nAddress [2001:db8::5]\nORPort {port}\n"));
         assert_eq!(listeners.advertised(), [SocketAddr::from(([203, 0, 113, 5], port))]);
+    }
+
+    #[test]
+    fn datagrams_come_where_the_or_ports_listen() {
+        let port = |line: &str| bind(&format!("Address 203.0.113.5\n{line}\n")).udp_address();
+        assert_eq!(port("ORPort auto IPv4Only"), Some(Ipv4Addr::UNSPECIFIED.into()));
+        assert_eq!(port("ORPort 127.0.0.1:auto"), Some(Ipv4Addr::LOCALHOST.into()));
+        assert_eq!(port("ORPort 127.0.0.2:auto\nORPort 127.0.0.1:auto"), Some([127, 0, 0, 2].into()));
+        assert_eq!(port("ORPort 127.0.0.1:auto\nORPort 9001 NoListen"), Some(Ipv4Addr::LOCALHOST.into()));
+        if TcpListener::bind("[::]:0").is_ok() {
+            assert_eq!(port("ORPort auto"), None);
+        }
     }
 }

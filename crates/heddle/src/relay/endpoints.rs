@@ -1,8 +1,9 @@
 //! The UDP ports of the shards, and the transports over them.
 //!
 //! Each shard has a port of its own for each transport, which its offers name: a datagram always reaches the shard that
-//! owns the connection. Ports are open on every address, of both families where there are both, because datagrams go
-//! between the very addresses that the TLS channel has, whichever of ours that is. They answer no stranger.
+//! owns the connection. Ports are open where the ORPort listens: on every address, of both families where there are both,
+//! or on the one that the operator named. Datagrams go between the very addresses that the TLS channel has, so a channel
+//! from another address of ours keeps its circuits. They answer no stranger.
 
 use super::Failure;
 use crate::torrc::{Options, Transport, UdpPort};
@@ -15,7 +16,7 @@ use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::per_circuit::PerCircuitEndpoint;
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use std::io;
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use zeroize::Zeroizing;
 
 /// A shard's endpoint and its socket.
@@ -34,11 +35,17 @@ pub struct Shard {
     pub count: u16,
 }
 
-/// What a shard has beside TLS, the preferred first. `or_port` is the number that its UDP ports follow by default,
-/// `stopwatch` what endpoints tell their times to.
+/// What UDP ports follow: the address of the ORPort, `None` for all, and by default its number.
+#[derive(Clone, Copy, Debug)]
+pub struct OrPortPlace {
+    pub address: Option<IpAddr>,
+    pub port: u16,
+}
+
+/// What a shard has beside TLS, the preferred first. Endpoints tell their times to `stopwatch`.
 pub fn bind(
     options: &Options,
-    or_port: u16,
+    or_port: OrPortPlace,
     shard: Shard,
     stopwatch: &Stopwatch,
     entropy: SystemEntropy,
@@ -101,22 +108,22 @@ enum Unbound {
     Any(io::Error),
 }
 
-fn bind_port(choice: UdpPort, or_port: u16, offset: u16) -> Result<UdpSocket, Unbound> {
-    let any = || bind_udp(None, 0).map_err(Unbound::Any);
+fn bind_port(choice: UdpPort, or_port: OrPortPlace, offset: u16) -> Result<UdpSocket, Unbound> {
+    let any = || bind_udp(or_port.address, 0).map_err(Unbound::Any);
     let nth = |first: u16| first.checked_add(offset).filter(|port| *port != 0);
     match choice {
         UdpPort::Fixed(first) => {
             let port = nth(first).ok_or_else(|| {
                 Unbound::Chosen(format!("HeddleUDPPort {first} leaves no port {offset} above it; lower it"))
             })?;
-            bind_udp(None, port).map_err(|error| {
+            bind_udp(or_port.address, port).map_err(|error| {
                 Unbound::Chosen(format!(
                     "HeddleUDPPort {port} cannot be opened: {error}; choose another or free it"
                 ))
             })
         }
         // Peers learn the port from the offer, so another one is as good unless a firewall thinks otherwise.
-        UdpPort::AsOrPort => match nth(or_port).map(|port| bind_udp(None, port)) {
+        UdpPort::AsOrPort => match nth(or_port.port).map(|port| bind_udp(or_port.address, port)) {
             Some(Ok(socket)) => Ok(socket),
             _ => any(),
         },
@@ -145,15 +152,35 @@ fn quic_options(options: &Options) -> QuicOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
+
+    fn everywhere(port: u16) -> OrPortPlace {
+        OrPortPlace { address: None, port }
+    }
 
     #[test]
     fn shards_follow_the_number_and_an_explicit_one_is_not_left() {
         let taken = bind_udp(None, 0).unwrap();
         let port = taken.local_addr().unwrap().port();
-        assert!(matches!(bind_port(UdpPort::Fixed(port), 1, 0), Err(Unbound::Chosen(_))));
-        let beside = bind_port(UdpPort::AsOrPort, port, 0).ok().unwrap();
+        assert!(matches!(bind_port(UdpPort::Fixed(port), everywhere(1), 0), Err(Unbound::Chosen(_))));
+        let beside = bind_port(UdpPort::AsOrPort, everywhere(port), 0).ok().unwrap();
         assert_ne!(beside.local_addr().unwrap().port(), port);
-        assert!(matches!(bind_port(UdpPort::Fixed(65535), 1, 1), Err(Unbound::Chosen(_))));
-        assert!(bind_port(UdpPort::AsOrPort, 65535, 1).is_ok());
+        assert!(matches!(bind_port(UdpPort::Fixed(65535), everywhere(1), 1), Err(Unbound::Chosen(_))));
+        assert!(bind_port(UdpPort::AsOrPort, everywhere(65535), 1).is_ok());
+    }
+
+    #[test]
+    fn ports_are_open_only_where_the_or_port_is() {
+        let address = Some(Ipv4Addr::new(127, 0, 0, 2).into());
+        for choice in [UdpPort::AsOrPort, UdpPort::Auto] {
+            let socket = bind_port(choice, OrPortPlace { address, port: 0 }, 0).ok().unwrap();
+            let open = socket.local_addr().unwrap();
+            assert_eq!(Some(open.ip()), address);
+            // At another address the same number is free, and whoever sends there is told that nobody listens.
+            let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+            stranger.connect(("127.0.0.1", open.port())).unwrap();
+            stranger.send(b"anybody?").unwrap();
+            assert_eq!(stranger.send(b"anybody?").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        }
     }
 }

@@ -146,7 +146,7 @@ fn relay(
     let transport =
         link_identity::transport(parts.keys, parts.certs, &listeners.advertised(), padding, entropy)?;
     let place = Shard { number: config.shard.0, count: config.shards };
-    let bound = endpoints::bind(parts.options, listeners.or_port(), place, &parts.stopwatch, entropy)?;
+    let bound = endpoints::bind(parts.options, listeners.udp_place(), place, &parts.stopwatch, entropy)?;
     let mut sockets = Vec::new();
     let mut endpoints = Vec::new();
     for Bound { socket, port, offered, endpoint } in bound {
