@@ -5,7 +5,7 @@ use heddle_proto::time::Duration;
 use heddle_transport::dtls;
 use heddle_transport::quic::CongestionControl;
 
-use super::settings::{Setting, count, flag, items, one, put};
+use super::settings::{Setting, count, flag, flag_or_auto, items, one, put};
 
 /// More shards than this would only hand cells to and fro.
 const SHARDS_MAX: u32 = 64;
@@ -40,6 +40,8 @@ pub struct HeddleOptions {
     pub tcp_congestion_control: Option<dtls::CongestionControl>,
     /// `HeddleScheduler`: which circuit of a channel or connection sends next.
     pub scheduler: Scheduler,
+    /// `HeddleHopByHopFlowControl`: whether a flow is not read while its cells wait; `None` is as the consensus says.
+    pub hop_by_hop_flow_control: Option<bool>,
 }
 
 /// What may carry circuits between two Heddle relays.
@@ -81,6 +83,7 @@ pub(super) const SETTINGS: &[Setting] = &[
     one("HeddleTCPCongestionControl", |o, v, _| {
         put(&mut o.heddle.tcp_congestion_control, tcp_congestion_control(v))
     }),
+    one("HeddleHopByHopFlowControl", |o, v, _| put(&mut o.heddle.hop_by_hop_flow_control, flag_or_auto(v))),
     one("HeddleScheduler", |o, v, _| put(&mut o.heddle.scheduler, scheduler(v))),
 ];
 
@@ -124,6 +127,7 @@ impl Default for HeddleOptions {
             timings: false,
             tcp_congestion_control: None,
             scheduler: Scheduler::default(),
+            hop_by_hop_flow_control: None,
         }
     }
 }

@@ -182,7 +182,7 @@ pub(super) fn flag(text: &str) -> Result<bool, String> {
     }
 }
 
-fn flag_or_auto(text: &str) -> Result<Option<bool>, String> {
+pub(super) fn flag_or_auto(text: &str) -> Result<Option<bool>, String> {
     if text.eq_ignore_ascii_case("auto") {
         return Ok(None);
     }

@@ -168,6 +168,10 @@ fn options_of_our_own_are_read_in_any_case() {
     assert_eq!(relay("HeddleUDPPort 9001").heddle.udp_port, UdpPort::Fixed(9001));
     assert!(!relay("HeddleUDPOffload 0").heddle.udp_offload);
     assert!(relay("HeddleTimings 1").heddle.timings && !relay("").heddle.timings);
+    for (value, wanted) in [("auto", None), ("0", Some(false)), ("1", Some(true))] {
+        let options = relay(&format!("HeddleHopByHopFlowControl {value}"));
+        assert_eq!(options.heddle.hop_by_hop_flow_control, wanted, "{value}");
+    }
     assert_ne!(relay("HeddleScheduler ewma").heddle.scheduler, plain.scheduler);
     assert!(relay("HeddleQUICCongestionControl bbr").heddle.quic_congestion_control.is_some());
     assert!(relay("HeddleTCPCongestionControl reno").heddle.tcp_congestion_control.is_some());

@@ -21,6 +21,10 @@ pub struct RelayConfig {
     /// Whether streams are refused that come from a relay which the consensus does not list (`RefuseUnknownExits`); `None`
     /// does what the consensus says (`refuseunknownexits`, else yes).
     pub refuse_unknown_exits: Option<bool>,
+    /// Whether a flow is not read while its cells wait for the next relay or the client (hop-by-hop flow control), so that
+    /// a reader that stops holds back all relays before it; `None` does what the consensus says
+    /// (`heddle_hop_by_hop_flow_control`, else no). Where it is on, an exit can tell whether the guard is upgraded.
+    pub hop_by_hop_flow_control: Option<bool>,
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
     /// `TestingTorNetwork` turns on).
     pub extend_to_private: bool,

@@ -48,6 +48,8 @@ pub(super) struct Core {
     pub params: Arc<NetworkParams>,
     /// Cells that may wait on one lane.
     pub lane_cells_max: u32,
+    /// Whether flows are held while their cells wait.
+    pub hop_by_hop: bool,
     /// The relays of the consensus.
     pub listed: Arc<Relays>,
     pub keys: Option<Arc<OnionKeys>>,
@@ -91,6 +93,7 @@ impl Core {
             now: Instant::ZERO,
             params: Arc::default(),
             lane_cells_max: LANE_CELLS_MAX as u32,
+            hop_by_hop: config.hop_by_hop_flow_control.unwrap_or(false),
             listed: Arc::default(),
             keys: None,
             rng: entropy.rng(),
@@ -120,6 +123,7 @@ impl Core {
         let lane_cells_max = params.get("circ_max_cell_queue_size", LANE_CELLS_MAX, 1000, LANE_CELLS_MAX);
         self.lane_cells_max = lane_cells_max.unsigned_abs();
         self.params = params;
+        self.choose_hop_by_hop();
     }
 
     pub fn event(&mut self, event: Event) {
@@ -162,7 +166,7 @@ impl Core {
             self.close_circuit(key, DestroyReason::RESOURCELIMIT);
             return;
         }
-        if len >= HELD_QUEUE_HIGH_CELLS {
+        if self.hop_by_hop && len >= HELD_QUEUE_HIGH_CELLS {
             self.hold_supply(key, side.opposite(), len);
         }
         self.mark_ready(key, side);

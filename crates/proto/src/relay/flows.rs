@@ -2,8 +2,12 @@
 //!
 //! - *Late binding.* Cells wait in their circuits' lanes, under the link's scheduler. The connection gets as many as its
 //!   capacity says, and a flow that takes none at the moment is out of the round until it does.
-//! - *Back-pressure.* A flow is not read while too many of its cells wait in the circuit's other lane, whatever that leads
-//!   to. Its window then holds the relay before us back, which does the same, and so on to whoever sends.
+//! - *No back-pressure from hop to hop*, unless asked for. A flow is read whatever waits in the circuit's other lane, up to
+//!   the end that stock Tor sets to a queue too (`circ_max_cell_queue_size`). A relay that stopped reading would stop the
+//!   relay before it, and so an exit that sends beyond its windows would learn which relays of the path are upgraded.
+//! - *Hop-by-hop flow control*, where it is on: a flow is not read while too many of its cells wait in the circuit's other
+//!   lane, whatever that leads to. Its window then holds the relay before us back, which does the same, and so on to
+//!   whoever sends.
 //! - *No migration.* A circuit lives and dies with its flow. Only a CREATE2 that was never answered is sent once more,
 //!   over a channel.
 
@@ -18,7 +22,7 @@ use crate::endpoint::ConnId;
 use crate::ids::{RelayIds, RsaId};
 use std::collections::BTreeMap;
 
-/// A flow is not read while so many of its cells wait in the circuit's other lane. It is looked at after every cell, so
+/// With hop-by-hop flow control a flow is not read while so many of its cells wait in the circuit's other lane. It is looked at after every cell, so
 /// this is also the most that wait: 64 cells, 33 KB, are what one call to a kernel takes, in a super-datagram or a send
 /// buffer. More would not leave sooner, since what comes next lies in the flow's window already.
 pub(super) const HELD_QUEUE_HIGH_CELLS: u32 = 64;
@@ -192,6 +196,20 @@ impl Core {
     fn flow_credit(&mut self, link_key: LinkKey, circ_id: CircId) -> Option<&mut Credit> {
         let (key, side) = self.find(link_key, circ_id)?;
         Some(&mut self.circuits.get_mut(key)?.lane_mut(side)?.credit)
+    }
+
+    /// Whether flows are held, as the operator or else the consensus says. Those that are held are read again when they are
+    /// to be no more: nothing else would look at a circuit whose reader has stopped for good.
+    pub fn choose_hop_by_hop(&mut self) {
+        let by_consensus = || self.params.get("heddle_hop_by_hop_flow_control", 0, 0, 1) == 1;
+        let wanted = self.config.hop_by_hop_flow_control.unwrap_or_else(by_consensus);
+        if core::mem::replace(&mut self.hop_by_hop, wanted) && !wanted {
+            let all: Vec<_> = self.circuits.keys().collect();
+            for key in all {
+                self.release_supply(key, Side::Prev);
+                self.release_supply(key, Side::Next);
+            }
+        }
     }
 
     /// The circuit's other lane holds `queue_cells`, which is much: a flow that supplies them is not read.

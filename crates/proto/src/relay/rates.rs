@@ -124,6 +124,7 @@ mod tests {
             exit_policy: None,
             ipv6_exit: false,
             refuse_unknown_exits: Some(false),
+            hop_by_hop_flow_control: None,
             extend_to_private: false,
             max_queue_bytes: 1 << 20,
             bandwidth: limit,

@@ -65,6 +65,7 @@ pub fn config() -> RelayConfig {
         exit_policy: Some(ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule")])),
         ipv6_exit: true,
         refuse_unknown_exits: Some(false),
+        hop_by_hop_flow_control: None,
         extend_to_private: false,
         max_queue_bytes: 64 << 20,
         bandwidth: no_limit,

@@ -207,10 +207,47 @@ fn supply(bench: &mut Bench, peer: usize, mut body: impl FnMut() -> (CircId, [u8
     supplied
 }
 
+fn hop_by_hop() -> RelayConfig {
+    RelayConfig { hop_by_hop_flow_control: Some(true), ..config() }
+}
+
+/// Without hop-by-hop flow control a relay takes as many cells from a flow as stock Tor takes from a channel, and then ends the
+/// circuit: what is sent to it tells nobody of what kind the next hop is.
+#[test]
+fn a_flow_is_read_up_to_the_end_of_the_queue() {
+    let (mut bench, client, mut hop) = channel_to_flow(config());
+    bench.set_params(&[("circ_max_cell_queue_size", 1000)]);
+    bench.set_willing(client.sock, false);
+    bench.grant(client.sock, 0);
+    for sent in 1..=1000 {
+        let body = hop.seal(RelayCommand::DROP, 0, &[]);
+        bench.peer_send(0, hop.circ_id, Command::RELAY, &body);
+        assert_eq!((bench.queued_cells(), bench.peer_waiting(0)), (sent, 0));
+    }
+    let body = hop.seal(RelayCommand::DROP, 0, &[]);
+    bench.peer_send(0, hop.circ_id, Command::RELAY, &body);
+    assert_eq!(destroys(&bench.peer_cells(0)), [(hop.circ_id, DestroyReason::RESOURCELIMIT)]);
+    assert_eq!((bench.circuits(), bench.queued_cells()), (0, 0));
+}
+
+/// The consensus turns hop-by-hop flow control on and off, where the operator does not.
+#[test]
+fn a_held_flow_is_read_again_once_the_consensus_wants_it() {
+    let (mut bench, client, mut hop) = channel_to_flow(config());
+    bench.set_params(&[("heddle_hop_by_hop_flow_control", 1)]);
+    bench.set_willing(client.sock, false);
+    bench.grant(client.sock, 0);
+    let supplied = supply(&mut bench, 0, || (hop.circ_id, hop.seal(RelayCommand::DROP, 0, &[])));
+    assert_eq!(bench.queued_cells(), HELD_QUEUE_HIGH_CELLS);
+    bench.set_params(&[]);
+    bench.settle();
+    assert_eq!((bench.queued_cells() as usize, bench.peer_waiting(0)), (supplied, 0));
+}
+
 /// The client stops reading for good: the flow behind it is read no further, and nothing is lost when it goes on.
 #[test]
 fn a_client_that_stops_holds_the_flow_back() {
-    let (mut bench, mut client, mut hop) = channel_to_flow(config());
+    let (mut bench, mut client, mut hop) = channel_to_flow(hop_by_hop());
     bench.set_willing(client.sock, false);
     bench.grant(client.sock, 0);
     let mut sent = 0_u32;
@@ -242,7 +279,7 @@ fn a_client_that_stops_holds_the_flow_back() {
 /// The same where both neighbours are on flows: the one that stops holds back the other.
 #[test]
 fn a_flow_that_is_not_read_holds_the_flow_before_it_back() {
-    let (mut bench, _) = paired(config(), &[2, 3]);
+    let (mut bench, _) = paired(hop_by_hop(), &[2, 3]);
     let (mut client, hop) = from_flow(&mut bench, 3, Ok(1));
     bench.set_reading(1, false);
     let circ_id = client.circ_id;
@@ -289,7 +326,7 @@ fn room_is_heard_of_when_nothing_could_leave() {
 #[test]
 fn stuck_flows_end_when_memory_is_short() {
     let stuck_bytes = (FLOW_WINDOW_CELLS + HELD_QUEUE_HIGH_CELLS) as usize * 520;
-    let config = RelayConfig { max_queue_bytes: stuck_bytes * 7 / 2, ..config() };
+    let config = RelayConfig { max_queue_bytes: stuck_bytes * 7 / 2, ..hop_by_hop() };
     let (mut bench, _) = paired(config, &[2]);
     let mut circuits = Vec::new();
     for _ in 0..4 {

@@ -272,6 +272,7 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
                 .then(|| ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule of the grammar")])),
             ipv6_exit: false,
             refuse_unknown_exits: None,
+            hop_by_hop_flow_control: None,
             extend_to_private: true,
             max_queue_bytes: plan.max_queue_bytes,
             bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },

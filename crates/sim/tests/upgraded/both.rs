@@ -5,7 +5,7 @@ use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfe
 use core::net::SocketAddr;
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};
 use heddle_proto::origin::ExchangeState;
-use heddle_proto::relay::Event;
+use heddle_proto::relay::{Event, NetworkParams};
 use heddle_proto::time::Duration;
 use heddle_sim::{TraceHash, Wire};
 use std::collections::BTreeSet;
@@ -200,12 +200,13 @@ fn rough() -> DirectionOptions {
 }
 
 fn a_reader_that_stops_for_good_fills_no_queue(over: Transport) {
-    // The client's own wire passes next to nothing, so its guard has nowhere to put what comes.
+    // The client's own wire passes requests and little else, so its guard has nowhere to put what comes.
     for congestion_control in [false, true] {
-        let mut net = over.paired(&Plan::default());
+        let params = NetworkParams([("heddle_hop_by_hop_flow_control".to_owned(), 1)].into());
+        let mut net = over.paired(&Plan { params, ..Plan::default() });
         let (guard, client) = (net.relays[0].host, net.client);
         let circuits: Vec<_> = (0..3).map(|_| net.build(&[0, 1, 2], congestion_control)).collect();
-        let stuck = Wire { rate_bytes_per_s: Some(1), ..Wire::default() };
+        let stuck = Wire { rate_bytes_per_s: Some(1_000), ..Wire::default() };
         net.sim.set_wire(guard, client, stuck);
         for circuit in &circuits {
             net.begin(*circuit, download(1000 * MB));
