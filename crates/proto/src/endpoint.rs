@@ -93,6 +93,9 @@ pub enum ConnectionEvent {
     Writable(CircId),
     /// [`Endpoint::capacity`] rose from zero.
     Capacity,
+    /// The peer has answered nothing for a while, so that new circuits go elsewhere; or, with false, it has answered. Flows go on
+    /// in either case.
+    Suspect(bool),
     /// The connection is over, and with it its flows, without a word for each.
     Ended(ConnectionError),
 }
@@ -104,7 +107,7 @@ pub enum ConnectionError {
     NoAnswer,
     /// The peer did not prove what its offer said.
     WrongProof,
-    /// Three probes in a row were not acknowledged.
+    /// The peer answered nothing for as long as circuits may wait.
     PathDead,
     /// The peer broke the protocol.
     PeerMisbehaved(String),

@@ -16,6 +16,7 @@ mod padding;
 pub mod per_circuit;
 pub mod quic;
 mod setup;
+mod silence;
 pub mod tls;
 
 pub use padding::PaddingOptions;

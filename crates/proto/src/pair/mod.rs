@@ -79,6 +79,11 @@ pub enum PairInput<'a> {
         conn: ConnKey,
         error: &'a ConnectionError,
     },
+    /// The peer has not answered on the connection for a while, or has again.
+    Suspect {
+        conn: ConnKey,
+        suspect: bool,
+    },
     /// The connection got its first flow, of either side's.
     Occupied {
         conn: ConnKey,
@@ -138,6 +143,8 @@ pub enum Fallback {
     NoAnswer,
     WrongProof,
     PathDead,
+    /// The peer answered nothing for some seconds.
+    Suspect,
     Misbehaved,
     PeerClosed,
     /// The channel would not export secrets.
@@ -150,10 +157,11 @@ pub enum Fallback {
 
 impl Fallback {
     /// All reasons, in the order of their counters.
-    pub const ALL: [Fallback; 8] = [
+    pub const ALL: [Fallback; 9] = [
         Fallback::NoAnswer,
         Fallback::WrongProof,
         Fallback::PathDead,
+        Fallback::Suspect,
         Fallback::Misbehaved,
         Fallback::PeerClosed,
         Fallback::NoSecrets,
@@ -167,6 +175,7 @@ impl Fallback {
             Fallback::NoAnswer => "no_answer",
             Fallback::WrongProof => "wrong_proof",
             Fallback::PathDead => "path_dead",
+            Fallback::Suspect => "suspect",
             Fallback::Misbehaved => "misbehaved",
             Fallback::PeerClosed => "peer_closed",
             Fallback::NoSecrets => "no_secrets",

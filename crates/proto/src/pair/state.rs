@@ -103,6 +103,8 @@ struct Live {
     role: Role,
     peer_key: [u8; 32],
     ready_at: Instant,
+    /// Whether the peer has answered nothing for a while: new circuits go over TLS.
+    suspect: bool,
     /// Since when it has no flows.
     unused_since: Option<Instant>,
 }
@@ -189,6 +191,7 @@ impl Pair {
                     track.on_ended(context, conn.conn, error);
                 }
             }
+            PairInput::Suspect { conn, suspect } => self.on_suspect(context, conn, suspect),
             PairInput::Occupied { conn } => self.set_unused(conn, None),
             PairInput::Drained { conn } => self.set_unused(conn, Some(context.now)),
             PairInput::Created { over, answered } => self.on_created(context, over, answered),
@@ -260,10 +263,17 @@ impl Pair {
         }
     }
 
-    fn set_unused(&mut self, conn: ConnKey, since: Option<Instant>) {
+    fn on_suspect(&mut self, context: &mut Context<'_>, conn: ConnKey, suspect: bool) {
         let Some(track) = self.track(conn) else { return };
-        let mut known = track.live.iter_mut().chain(&mut track.draining);
-        if let Some(live) = known.find(|live| live.conn == conn.conn) {
+        let Some(live) = track.known(conn.conn) else { return };
+        live.suspect = suspect;
+        if suspect && track.in_use == Some(conn.conn) {
+            context.fall_back(track.transport, Fallback::Suspect);
+        }
+    }
+
+    fn set_unused(&mut self, conn: ConnKey, since: Option<Instant>) {
+        if let Some(live) = self.track(conn).and_then(|track| track.known(conn.conn)) {
             live.unused_since = since;
         }
     }
@@ -354,6 +364,11 @@ impl Track {
         ConnKey { transport: self.transport, conn }
     }
 
+    /// A connection that was ready and has not ended.
+    fn known(&mut self, conn: ConnId) -> Option<&mut Live> {
+        self.live.iter_mut().chain(&mut self.draining).find(|live| live.conn == conn)
+    }
+
     fn take_attempt(&mut self, conn: ConnId) -> Option<Attempt> {
         let at = self.attempts.iter().position(|attempt| attempt.conn == Some(conn))?;
         Some(self.attempts.remove(at))
@@ -363,7 +378,8 @@ impl Track {
         let Some(Attempt { channel, role, peer_key, .. }) = self.take_attempt(conn) else { return };
         context.counters.ready += 1;
         let now = context.now;
-        let mut drains = Some(Live { conn, channel, role, peer_key, ready_at: now, unused_since: Some(now) });
+        let (suspect, unused_since) = (false, Some(now));
+        let mut drains = Some(Live { conn, channel, role, peer_key, ready_at: now, suspect, unused_since });
         let has_winners = self.live.is_some_and(|live| Some(live.channel) == winner);
         if !has_winners || Some(channel) == winner {
             std::mem::swap(&mut self.live, &mut drains);
@@ -539,7 +555,7 @@ impl Track {
     fn announce(&mut self, context: &mut Context<'_>, earliest: &mut Earliest) {
         let open = earliest.due(context.now, self.tls_until) && !context.pads;
         let young = |live: &Live| context.now.since(live.ready_at) < CONNECTION_AGE_MAX;
-        let in_use = self.live.filter(|live| open && young(live)).map(|live| live.conn);
+        let in_use = self.live.filter(|live| open && young(live) && !live.suspect).map(|live| live.conn);
         if in_use == self.in_use {
             return;
         }

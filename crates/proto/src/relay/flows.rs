@@ -236,14 +236,25 @@ impl Core {
         }
     }
 
-    /// The flow broke before it answered CREATE2: a channel is asked, with the same handshake. False when that was not
+    /// Circuits whose CREATE2 this link has not answered go over channels.
+    pub fn leave_flows(&mut self, link_key: LinkKey) {
+        let Some(link) = self.links.get(link_key) else { return };
+        let ours = link.lanes.iter().filter(|(_, (_, side))| *side == Side::Next);
+        let mut lanes: Vec<_> = ours.map(|(circ_id, (key, _))| (*circ_id, *key)).collect();
+        lanes.sort_unstable();
+        for (_, key) in lanes {
+            self.extend_again(key);
+        }
+    }
+
+    /// The flow broke or is silent before it answered CREATE2: a channel is asked, with the same handshake. False when that was not
     /// so, or was done already.
     pub fn extend_again(&mut self, key: CircuitKey) -> bool {
         let Some(circuit) = self.circuits.get_mut(key) else { return false };
         match core::mem::replace(&mut circuit.next, Next::None) {
             Next::Creating { lane, again: Some(wanted), .. } => {
                 circuit.next = Next::Waiting(wanted);
-                self.drop_lane(lane, None);
+                self.drop_lane(lane, Some(DestroyReason::FINISHED));
                 self.find_channel(key);
                 true
             }

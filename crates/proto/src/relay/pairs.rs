@@ -155,6 +155,7 @@ impl Relay {
             match (event, self.ports.link(port, conn)) {
                 (ConnectionEvent::Ready, None) => self.on_ready(now, port, conn),
                 (ConnectionEvent::Ended(error), link) => self.on_ended(now, port, conn, link, &error),
+                (ConnectionEvent::Suspect(suspect), Some(link)) => self.on_suspect(now, port, link, suspect),
                 (event, Some(link)) => self.ports.on_event(&mut self.core, link, event),
                 (_, None) => {}
             }
@@ -212,6 +213,20 @@ impl Relay {
             work.pairs.handle(now, peer, PairInput::Ended { conn: key, error });
         }
         self.work_pairs(now);
+    }
+
+    /// A peer has not answered on a connection for a while, or has again. Circuits in the making do not wait for it.
+    fn on_suspect(&mut self, now: Instant, port: usize, link: LinkKey, suspect: bool) {
+        let Some(flows) = self.core.links.get(link).and_then(Link::flows) else { return };
+        let (peer, conn) =
+            (flows.peer, ConnKey { transport: self.ports.0[port].transport, conn: flows.conn });
+        if let Some(work) = &mut self.pairs {
+            work.pairs.handle(now, peer, PairInput::Suspect { conn, suspect });
+        }
+        self.work_pairs(now);
+        if suspect {
+            self.core.leave_flows(link);
+        }
     }
 
     /// A connection is no link any more; its circuits end, or begin once more over channels.

@@ -160,7 +160,7 @@ impl Ports {
             }
             ConnectionEvent::Writable(circ_id) => core.set_blocked(link, circ_id, false),
             ConnectionEvent::Capacity => core.list(link),
-            ConnectionEvent::Ready | ConnectionEvent::Ended(_) => {}
+            ConnectionEvent::Ready | ConnectionEvent::Suspect(_) | ConnectionEvent::Ended(_) => {}
         }
     }
 

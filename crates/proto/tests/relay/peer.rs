@@ -55,7 +55,7 @@ impl Peer {
             match event {
                 ConnectionEvent::Ready => self.ready = true,
                 ConnectionEvent::Writable(circ_id) => drop(self.blocked.remove(&circ_id)),
-                ConnectionEvent::FlowRoom(_) | ConnectionEvent::Capacity => {}
+                ConnectionEvent::FlowRoom(_) | ConnectionEvent::Capacity | ConnectionEvent::Suspect(_) => {}
                 ConnectionEvent::Ended(error) => self.ended = Some(error),
             }
         }

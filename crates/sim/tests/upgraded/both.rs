@@ -28,6 +28,7 @@ over_either! {
     a_stock_neighbour_is_served_over_tls,
     blocked_datagrams_cost_no_time,
     tries_go_on_until_datagrams_pass,
+    a_path_that_is_gone_for_20_s_ends_no_circuit_and_new_ones_go_over_tls,
     a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls,
     circuits_survive_a_reset_of_tls,
     losses_and_reordering_are_borne,
@@ -124,6 +125,39 @@ fn tries_go_on_until_datagrams_pass(over: Transport) {
     net.proxy(|proxy| proxy.close_circuit(circuit));
 }
 
+fn a_path_that_is_gone_for_20_s_ends_no_circuit_and_new_ones_go_over_tls(over: Transport) {
+    let mut net = over.paired(&Plan::default());
+    let circuit = net.build(&[0, 1, 2], true);
+    let idle = net.build(&[0, 1, 2], true);
+    let down = net.begin(circuit, download(10 * MB));
+    net.await_status(down, LONG, |status| status.received_bytes > MB);
+    let (a, b) = (net.relays[0].host, net.relays[1].host);
+    net.sim.block_datagrams(a, b, true);
+    let end = net.sim.now() + Duration::from_secs(20);
+    // The first waits until the path is suspect, later ones take what they do over TLS.
+    let mut times = Vec::new();
+    for _ in 0..4 {
+        let begun = net.sim.now();
+        let new = net.build(&[0, 1, 2], true);
+        times.push(net.sim.now().since(begun));
+        transfer(&mut net, new, MB / 100);
+    }
+    let at_once = times[1..].iter().all(|time| *time < Duration::from_secs(1));
+    assert!(times[0] < Duration::from_secs(6) && at_once, "{times:?}");
+    assert_eq!(net.stats(0).fallbacks.get("suspect"), Some(&1));
+    net.sim.run_for(end.since(net.sim.now()));
+    net.sim.block_datagrams(a, b, false);
+    let status = net.await_status(down, Duration::from_secs(30), is_over);
+    assert_eq!(status.received_sha256, pattern_sha256(10 * MB), "{status:?}");
+    transfer(&mut net, idle, MB / 100);
+    assert_eq!((ready(&net), ended(&net).len()), (4, 0));
+    // New circuits take flows again.
+    let before = net.cells_out_over(1, "tls");
+    let new = net.build(&[0, 1, 2], true);
+    transfer(&mut net, new, MB / 4);
+    assert_eq!(net.cells_out_over(1, "tls"), before);
+}
+
 fn a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls(over: Transport) {
     let mut net = over.paired(&Plan::default());
     let doomed = net.build(&[0, 1, 2], true);
@@ -137,10 +171,12 @@ fn a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls(over: Transport) {
     let waited = net.sim.now().since(blocked_at);
     assert!(waited < Duration::from_secs(10), "{waited:?}");
     assert_eq!(net.stats(0).fallbacks.get("create_again"), Some(&1));
-    let status = net.await_status(lost, Duration::from_secs(10), is_over);
+    let status = net.await_status(lost, Duration::from_secs(70), is_over);
     assert!(matches!(status.state, ExchangeState::Lost(Some(_))), "{status:?}");
     net.sim.run_for(Duration::from_secs(10));
     assert_eq!(ended(&net), ["path_dead", "path_dead"], "both ends notice");
+    let waited = net.sim.now().since(blocked_at);
+    assert!(waited > Duration::from_secs(60), "a path that is gone for less may come back: {waited:?}");
     transfer(&mut net, begun, MB / 2);
     // The other pair is as it was, and this one comes back once it can.
     net.sim.block_datagrams(a, b, false);
@@ -279,7 +315,7 @@ fn a_new_key_each_day_costs_no_circuit_and_no_pair(over: Transport) {
     // The channels are a day old, and still good for another connection.
     let (a, b) = (net.relays[0].host, net.relays[1].host);
     net.sim.block_datagrams(a, b, true);
-    net.sim.run_for(Duration::from_secs(60));
+    net.sim.run_for(Duration::from_secs(80));
     net.sim.block_datagrams(a, b, false);
     net.sim.run_for(Duration::from_secs(90));
     assert_eq!((ready(&net), ended(&net).len()), (6, 2));

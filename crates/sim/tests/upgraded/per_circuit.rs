@@ -53,7 +53,7 @@ fn a_dead_path_ends_the_pair_and_it_comes_back() {
     net.sim.block_datagrams(a, b, true);
     let status = net.await_status(lost, Duration::from_secs(20), is_over);
     assert!(matches!(status.state, ExchangeState::Lost(Some(_))), "{status:?}");
-    net.sim.run_for(Duration::from_secs(40));
+    net.sim.run_for(Duration::from_secs(80));
     net.sim.block_datagrams(a, b, false);
     net.sim.run_for(Duration::from_secs(60));
     assert_eq!(ready(&net), 6);

@@ -11,8 +11,7 @@
 //!
 //! 1. Each side sends its proof in its first record, again and again until the other has seen it.
 //! 2. Nothing else is believed before the peer's proof is right: what comes is dropped, and TCP sends it again.
-//! 3. A path is dead when three probe time-outs passed without anything from the peer (1 + 2 + 4 of them, since each waits
-//!    twice as long) after something that it must answer. PINGs ask.
+//! 3. While open, PINGs ask for an answer that does not come. What becomes of a path without any is in `silence.rs`.
 
 mod room;
 
@@ -27,6 +26,7 @@ use super::shared::SharedOfSession;
 use super::tcp;
 use crate::circuits::Lent;
 use crate::links::Token;
+use crate::silence::Silence;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::channel::Role;
@@ -88,6 +88,7 @@ pub(super) struct Connection {
     /// A datagram that did not fit the last batch.
     kept: Option<Vec<u8>>,
     path: Path,
+    silence: Silence,
     /// Since when the circuits are counted that share the window.
     epoch_since: Instant,
     /// Whether there was no capacity, so that the relay waits to hear of more.
@@ -168,6 +169,7 @@ impl Connection {
             segments: Vec::new(),
             kept: None,
             path: Path::new(now, parts.options),
+            silence: Silence::new(parts.options.path_suspect_min, parts.options.path_dead_min),
             epoch_since: now,
             is_full: false,
             notices: Notices::default(),
@@ -227,6 +229,11 @@ impl Connection {
 
     fn on_contents(&mut self, now: Instant, end: usize, datagram_bytes: usize) {
         self.path.on_heard(now);
+        let was_suspect = self.silence.is_suspect();
+        self.silence.on_heard(now, self.path.due());
+        if let Some(mux) = self.tcp.as_mut().filter(|_| was_suspect) {
+            mux.on_path_back(tcp(now));
+        }
         if control::is_control(self.session.contents(end)) {
             return self.on_control(now, end, datagram_bytes);
         }
@@ -375,6 +382,9 @@ impl Connection {
             if core::mem::take(&mut self.notices.capacity) {
                 return Some(ConnectionEvent::Capacity);
             }
+            if let Some(event) = self.silence.poll_event() {
+                return Some(event);
+            }
         }
         let writable = self.flows.circuits.poll_writable().map(ConnectionEvent::Writable);
         writable.or_else(|| self.notices.ended.take().map(ConnectionEvent::Ended))
@@ -387,13 +397,16 @@ impl Connection {
                 [Some(self.deadline), self.proving.due, dtls].into_iter().flatten().min()
             }
             State::Open => {
-                let (probe, death) = self.path.probe_and_death();
+                let (probe, silence) = (self.path.probe_at(), self.silence.poll_timeout(self.path.due()));
                 let mux = self.tcp.as_ref().and_then(Mux::poll_timeout);
                 let mux = mux.map(|at| Instant::from_nanos(at.as_nanos()));
                 let is_starved = self.is_full && self.lacks_memory() || self.flows.is_starved();
                 let starved = is_starved.then(|| now + STARVED_WAIT);
                 let flows = self.flows.circuits.poll_timeout();
-                [Some(probe), death, self.proving.due, dtls, mux, starved, flows].into_iter().flatten().min()
+                [Some(probe), silence, self.proving.due, dtls, mux, starved, flows]
+                    .into_iter()
+                    .flatten()
+                    .min()
             }
             State::Over => Some(self.deadline).filter(|deadline| *deadline > now),
         }
@@ -425,11 +438,10 @@ impl Connection {
     }
 
     fn on_time(&mut self, now: Instant, is_late: bool) {
-        let (probe, death) = self.path.probe_and_death();
-        if death.is_some_and(|at| at <= now) && !is_late {
+        if !is_late && self.silence.handle_timeout(now, self.path.due()) {
             return self.give_up(now, ConnectionError::PathDead);
         }
-        if probe <= now {
+        if self.path.probe_at() <= now {
             let number = self.path.next_ping(now);
             self.queue_control(control::ping(number));
         }

@@ -1,6 +1,7 @@
 //! What may be chosen about `tcp-dtls`.
 
 use crate::setup::InvalidOptions;
+use crate::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::time::Duration;
 use heddle_utcp::compact::MuxOptions;
 use heddle_utcp::{Algorithm, Options};
@@ -53,8 +54,9 @@ pub struct DtlsOptions {
     pub listen_timeout: Duration,
     /// A silent path is probed this often.
     pub keep_alive: Duration,
-    /// A path is dead when nothing came for three probe time-outs, and for this long: a relay that was stopped for a
-    /// moment loses no circuits.
+    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go elsewhere.
+    pub path_suspect_min: Duration,
+    /// It is dead when nothing was answered for three probe time-outs, and for this long: its circuits end.
     pub path_dead_min: Duration,
     /// A flow whose first cell does not come is reset after this.
     pub first_cell_timeout: Duration,
@@ -86,7 +88,8 @@ impl DtlsOptions {
             dial_timeout: Duration::from_secs(10),
             listen_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(15),
-            path_dead_min: Duration::from_secs(3),
+            path_suspect_min: SUSPECT_MIN,
+            path_dead_min: DEAD_MIN,
             first_cell_timeout: Duration::from_secs(10),
             key_records_max: 1 << 23,
         }

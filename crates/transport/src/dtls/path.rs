@@ -1,6 +1,7 @@
-//! Whether the peer can be reached: what it owes us, probes, and when the path is dead.
+//! Whether the peer can be reached: what it owes us, and probes.
 
 use super::options::DtlsOptions;
+use crate::silence::Due;
 use heddle_proto::time::{Duration, Instant};
 
 /// A probe is sent no sooner than this after the last, and after something that was not answered.
@@ -12,7 +13,6 @@ const ACK_DELAY: Duration = Duration::from_millis(40);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     keep_alive: Duration,
-    dead_min: Duration,
     heard_at: Instant,
     /// Since when the peer has owed us something.
     waiting_since: Option<Instant>,
@@ -26,7 +26,6 @@ impl Path {
     pub(super) fn new(now: Instant, options: &DtlsOptions) -> Self {
         Path {
             keep_alive: options.keep_alive,
-            dead_min: options.path_dead_min,
             heard_at: now,
             waiting_since: None,
             probed_at: now,
@@ -74,13 +73,17 @@ impl Path {
         self.round_trip
     }
 
-    /// When the path is to be probed, and when it is dead.
-    pub(super) fn probe_and_death(&self) -> (Instant, Option<Instant>) {
-        let Some(since) = self.waiting_since else {
-            return (self.heard_at.max(self.probed_at) + self.keep_alive, None);
-        };
-        let timeout = self.round_trip.map_or(PROBE_MIN, |rtt| 2 * rtt + ACK_DELAY);
-        let probe = since.max(self.probed_at) + timeout.max(PROBE_MIN);
-        (probe, Some(since + (7 * timeout).max(self.dead_min)))
+    /// What the peer owes us.
+    pub(super) fn due(&self) -> Option<Due> {
+        let probe_timeout = self.round_trip.map_or(PROBE_MIN, |rtt| 2 * rtt + ACK_DELAY);
+        self.waiting_since.map(|since| Due { since, probe_timeout })
+    }
+
+    /// When the path is to be probed.
+    pub(super) fn probe_at(&self) -> Instant {
+        match self.due() {
+            Some(due) => due.since.max(self.probed_at) + due.probe_timeout.max(PROBE_MIN),
+            None => self.heard_at.max(self.probed_at) + self.keep_alive,
+        }
     }
 }

@@ -153,6 +153,7 @@ impl PerCircuitEndpoint {
                 self.forget_pair(now, conn);
                 self.events.push_back((conn, event));
             }
+            ConnectionEvent::Suspect(_) => self.events.push_back((conn, event)),
             // The first connection carries no flows.
             ConnectionEvent::FlowRoom(_) | ConnectionEvent::Writable(_) | ConnectionEvent::Capacity => {}
         }
@@ -184,6 +185,11 @@ impl PerCircuitEndpoint {
                 if !*is_blocked {
                     self.events.push_back((lane.pair, ConnectionEvent::Writable(*outer)));
                 }
+            }
+            // It is one circuit's alone, and the pair's first connection says whether the path is good for others.
+            (ConnectionEvent::Suspect(true), _) => {
+                self.quic.close(now, conn);
+                self.on_lane_ended(now, conn, &ConnectionError::PathDead);
             }
             (ConnectionEvent::Ended(error), _) => self.on_lane_ended(now, conn, &error),
             _ => {}

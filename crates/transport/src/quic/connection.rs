@@ -10,14 +10,15 @@
 //!
 //! 1. Each side opens one unidirectional stream and sends its proof on it, 32 bytes and no more.
 //! 2. Nothing else is believed before the peer's proof is right: flows that came already stay with quinn-proto.
-//! 3. While open, an acknowledgement that does not come is asked for by PINGs of ours besides quinn-proto's own probes. A
-//!    path is dead after three probe time-outs without one (1 + 2 + 4 of them, since each waits twice as long).
+//! 3. While open, an acknowledgement that does not come is asked for by PINGs of ours besides quinn-proto's own probes.
+//!    What becomes of a path without any is in `silence.rs`.
 
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::options::{ACK_DELAY, QuicOptions};
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
+use crate::silence::{Due, Silence};
 use bytes::Bytes;
 use core::net::IpAddr;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -71,13 +72,6 @@ enum State {
     Over,
 }
 
-/// Times of the options that a connection lives by.
-#[derive(Clone, Copy, Debug)]
-struct Times {
-    keep_alive: Duration,
-    path_dead_min: Duration,
-}
-
 pub(super) struct Connection {
     pub(super) handle: ConnectionHandle,
     quinn: quinn_proto::Connection,
@@ -87,7 +81,9 @@ pub(super) struct Connection {
     local: Option<IpAddr>,
     /// When it is given up unless it is open by then.
     deadline: Instant,
-    times: Times,
+    /// A silent path is probed this often.
+    keep_alive: Duration,
+    silence: Silence,
     our_proof: Zeroizing<[u8; PROOF_LEN]>,
     their_proof: Zeroizing<[u8; PROOF_LEN]>,
     /// The stream of the peer's proof and what came on it.
@@ -109,6 +105,8 @@ pub(super) struct Connection {
     counted_at: Instant,
     heard_at: Instant,
     probed_at: Instant,
+    /// Whether the latest probe has not left.
+    is_probe_unsent: bool,
     notices: Notices,
 }
 
@@ -149,7 +147,8 @@ impl Connection {
             state: State::Handshaking,
             local: options.local,
             deadline: parts.deadline,
-            times: Times { keep_alive: quic.keep_alive, path_dead_min: quic.path_dead_min },
+            keep_alive: quic.keep_alive,
+            silence: Silence::new(quic.path_suspect_min, quic.path_dead_min),
             our_proof,
             their_proof,
             proof_stream: None,
@@ -165,6 +164,7 @@ impl Connection {
             counted_at: now,
             heard_at: now,
             probed_at: now,
+            is_probe_unsent: false,
             notices: Notices::default(),
         }
     }
@@ -202,6 +202,7 @@ impl Connection {
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
             }
         }
+        self.silence.on_heard(now, self.due());
         self.unsent += usize::try_from(self.gauge.take_lost_bytes()).unwrap_or(usize::MAX / 2);
         self.batch_bytes = self.batch();
         // Losses and a window that shrinks may use capacity up too, and the relay must hear when there is some again.
@@ -349,6 +350,11 @@ impl Connection {
         if core::mem::take(&mut notices.capacity) {
             return Some(ConnectionEvent::Capacity);
         }
+        if self.state == State::Open
+            && let Some(event) = self.silence.poll_event()
+        {
+            return Some(event);
+        }
         let writable = self.flows.circuits.poll_writable().map(ConnectionEvent::Writable);
         writable.or_else(|| self.notices.ended.take().map(ConnectionEvent::Ended))
     }
@@ -358,9 +364,9 @@ impl Connection {
         let ours = match self.state {
             State::Handshaking | State::Proving => Some(self.deadline),
             State::Open => {
-                let (probe, death) = self.probe_and_death();
-                let ours =
-                    [Some(probe), death, self.pace_at, self.owed_at(), self.flows.circuits.poll_timeout()];
+                let silence = self.silence.poll_timeout(self.due());
+                let flows = self.flows.circuits.poll_timeout();
+                let ours = [Some(self.probe_at()), silence, self.pace_at, self.owed_at(), flows];
                 ours.into_iter().flatten().min()
             }
             State::Over => None,
@@ -368,15 +374,18 @@ impl Connection {
         [quinn, ours].into_iter().flatten().min()
     }
 
-    /// When the path is to be probed, and when it is dead.
-    fn probe_and_death(&self) -> (Instant, Option<Instant>) {
-        let Some(since_ns) = self.gauge.waiting_since_ns() else {
-            return (self.heard_at.max(self.probed_at) + self.times.keep_alive, None);
-        };
-        let since = Instant::from_nanos(since_ns);
-        let timeout = self.gauge.probe_timeout().unwrap_or(PROBE_MIN);
-        let probe = since.max(self.probed_at) + timeout.max(PROBE_MIN);
-        (probe, Some(since + (7 * timeout).max(self.times.path_dead_min)))
+    /// The acknowledgement that the peer owes us.
+    fn due(&self) -> Option<Due> {
+        let since = Instant::from_nanos(self.gauge.waiting_since_ns()?);
+        Some(Due { since, probe_timeout: self.gauge.probe_timeout().unwrap_or(PROBE_MIN) })
+    }
+
+    /// When the path is to be probed.
+    fn probe_at(&self) -> Instant {
+        match self.due() {
+            Some(due) => due.since.max(self.probed_at) + due.probe_timeout.max(PROBE_MIN),
+            None => self.heard_at.max(self.probed_at) + self.keep_alive,
+        }
     }
 
     /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
@@ -395,11 +404,10 @@ impl Connection {
             }
             State::Open => {
                 self.flows.handle_timeout(now, &mut self.quinn);
-                let (probe, death) = self.probe_and_death();
-                if death.is_some_and(|at| at <= now) && late.is_none() {
+                if late.is_none() && self.silence.handle_timeout(now, self.due()) {
                     self.give_up(now, ConnectionError::PathDead);
-                } else if probe <= now {
-                    self.probed_at = now;
+                } else if self.probe_at() <= now {
+                    (self.probed_at, self.is_probe_unsent) = (now, true);
                     self.quinn.ping();
                 }
             }
@@ -433,7 +441,7 @@ impl Connection {
             self.note_capacity();
             return None;
         };
-        self.owed_since = None;
+        (self.owed_since, self.is_probe_unsent) = (None, false);
         let stride = transmit.segment_size.unwrap_or(transmit.size).max(1);
         let overhead = transmit.size.div_ceil(stride) * PACKET_OVERHEAD;
         self.unsent = self.unsent.saturating_sub(transmit.size.saturating_sub(overhead));
@@ -452,11 +460,15 @@ impl Connection {
         Some(since + (self.quinn.rtt() / OWED_RTTS).max(OWED_MIN))
     }
 
-    /// Sends one datagram more than the window permits, if an acknowledgement is overdue. quinn-proto sends none while data
+    /// Sends one datagram more than the window permits, if a probe is to leave or an acknowledgement is overdue. A probe tells
+    /// within a second that a path is back, where quinn-proto's own ones are as far apart as it was gone. Of acknowledgements it sends none while data
     /// waits for the window: two peers that both send would wait for each other's, and each take the other's patience
     /// for the path's. There are eight such datagrams in a round trip at most, each for one that came.
     fn overdraw(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<quinn_proto::Transmit> {
-        self.owed_at().filter(|at| *at <= now)?;
+        let owes = self.owed_at().is_some_and(|at| at <= now);
+        if !owes && !self.is_probe_unsent {
+            return None;
+        }
         self.gauge.overdraw(2 * self.datagram_bytes() as u64);
         let transmit = self.quinn.poll_transmit(self.clock.std(now), 1, out);
         self.gauge.overdraw(0);

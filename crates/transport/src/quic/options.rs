@@ -3,6 +3,7 @@
 use super::gauge::{Gauge, GaugedFactory};
 use super::shared::SharedFactory;
 use crate::setup::InvalidOptions;
+use crate::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::time::Duration;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
@@ -46,8 +47,9 @@ pub struct QuicOptions {
     pub listen_timeout: Duration,
     /// A silent path is probed this often.
     pub keep_alive: Duration,
-    /// A path is dead when nothing was acknowledged for three probe time-outs, and for this long: a relay that was
-    /// stopped for a moment loses no circuits.
+    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go elsewhere.
+    pub path_suspect_min: Duration,
+    /// It is dead when nothing was answered for three probe time-outs, and for this long: its circuits end.
     pub path_dead_min: Duration,
     /// A flow whose first cell does not come is reset after this.
     pub first_cell_timeout: Duration,
@@ -73,7 +75,8 @@ impl QuicOptions {
             dial_timeout: Duration::from_secs(10),
             listen_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(15),
-            path_dead_min: Duration::from_secs(3),
+            path_suspect_min: SUSPECT_MIN,
+            path_dead_min: DEAD_MIN,
             first_cell_timeout: Duration::from_secs(10),
             packet_threshold: 128,
             time_threshold: 1.25,

@@ -134,34 +134,44 @@ fn an_idle_connection_lives_and_says_little() {
 }
 
 #[test]
-fn a_path_that_dies_is_noticed_and_one_that_stumbles_is_not() {
+fn a_path_that_stumbles_is_suspect_before_it_is_dead_and_an_answer_clears_it() {
     let down = |at_ns: u64, down: bool| Step { at_ns, down: Some(down), ..Step::default() };
-    for (dead_ns, lives) in [(1500 * MS, true), (60 * S, false)] {
-        let schedule = vec![down(10 * S, true), down(10 * S + dead_ns, false)];
+    for (down_s, suspects, lives) in [(1, false, true), (20, true, true), (100, true, false)] {
+        let schedule = vec![down(10 * S, true), down((10 + down_s) * S, false)];
         let rate = Rate::BitsPerS(1_000_000);
         let queue = QueueOptions { packets_max: 10, ..QueueOptions::default() };
         let there = DirectionOptions { schedule, rate, queue, ..delay(50 * MS) };
         let mut bench = Bench::pair(there, &options());
         let (a, _) = bench.open_ready();
         let mut source = Source::new(0, a, &[dialled(1)], 1_000_000);
-        let mut died = None;
-        bench.run_until(Instant::from_nanos(30 * S), &mut |now: Instant, ends: &mut [End]| {
+        let mut times = [None; 3];
+        let until = Instant::from_nanos((12 + down_s) * S);
+        bench.run_until(until, &mut |now: Instant, ends: &mut [End]| {
             source.step(now, ends);
-            let dead = (a, ConnectionEvent::Ended(ConnectionError::PathDead));
-            if died.is_none() && ends[0].events.contains(&dead) {
-                died = Some(now);
+            let ended = ConnectionEvent::Ended(ConnectionError::PathDead);
+            let wanted = [ConnectionEvent::Suspect(true), ConnectionEvent::Suspect(false), ended];
+            for (at, event) in times.iter_mut().zip(wanted) {
+                if ends[0].events.contains(&(a, event)) {
+                    at.get_or_insert(now.since(Instant::from_nanos(10 * S)).as_secs());
+                }
             }
         });
-        assert_eq!(died.is_none(), lives);
-        if let Some(at) = died {
-            let waited = at.since(Instant::from_nanos(10 * S));
-            assert!(waited >= Duration::from_secs(3) && waited < Duration::from_secs(6), "{waited:?}");
+        let [suspect, good, dead] = times;
+        assert_eq!(suspect.is_some_and(|at| (3..6).contains(&at)), suspects, "{suspect:?} of {down_s} s");
+        // It is good again within two seconds of the path.
+        assert_eq!(good.is_some_and(|at| at <= down_s + 1), suspects && lives, "{good:?} of {down_s} s");
+        assert_eq!(dead.is_some_and(|at| (60..66).contains(&at)), !lives, "{dead:?} of {down_s} s");
+        if lives {
+            let before = bench.ends[1].cells.len();
+            bench.run_for(5 * S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
+            let cells = bench.ends[1].cells.len() - before;
+            assert!(cells > 500, "{cells} cells in the 5 s after {down_s} s");
         }
     }
 }
 
 /// For ten seconds nobody looks after an end that waits for an answer, while nothing comes back for `down_s`. Returns how long
-/// after that it calls the path dead, and how many of 20 cells arrive.
+/// after that it suspects the path, and how many of 20 cells arrive.
 fn stall(down_s: u64) -> (Option<Duration>, usize) {
     let down = |at_ns: u64, down: bool| Step { at_ns, down: Some(down), ..Step::default() };
     let schedule =
@@ -169,12 +179,12 @@ fn stall(down_s: u64) -> (Option<Duration>, usize) {
     let mut bench = Bench::pair(DirectionOptions { schedule, ..delay(10 * MS) }, &options());
     let (a, _) = bench.open_ready();
     let mut source = Source::new(0, a, &[dialled(1)], 20);
-    let dead = (a, ConnectionEvent::Ended(ConnectionError::PathDead));
-    let mut died = None;
+    let suspect = (a, ConnectionEvent::Suspect(true));
+    let mut suspected = None;
     let mut step = |now: Instant, ends: &mut [End]| {
         source.step(now, ends);
-        if ends[0].events.contains(&dead) {
-            died.get_or_insert(now);
+        if ends[0].events.contains(&suspect) {
+            suspected.get_or_insert(now);
         }
     };
     bench.run_until(Instant::from_nanos(5 * S - MS), &mut ());
@@ -182,16 +192,16 @@ fn stall(down_s: u64) -> (Option<Duration>, usize) {
     let wakes = bench.now + Duration::from_secs(10);
     bench.ends[0].stalled_until = wakes;
     bench.run_until(wakes + Duration::from_secs(20), &mut step);
-    (died.map(|at| at.since(wakes)), bench.ends[1].cells.len())
+    (suspected.map(|at| at.since(wakes)), bench.ends[1].cells.len())
 }
 
 #[test]
 fn whoever_was_late_does_not_take_that_for_the_paths_silence() {
     assert_eq!(stall(0), (None, 20), "the answer is there, unread");
     assert_eq!(stall(9), (None, 20), "the answer was lost, and nobody asked again");
-    let (died, _) = stall(60);
-    let died = died.expect("a path that stays dead is noticed");
-    assert!(died > Duration::from_secs(1) && died < Duration::from_secs(4), "{died:?}");
+    let (waited, _) = stall(60);
+    let waited = waited.expect("a path that stays dead is noticed");
+    assert!(waited > Duration::from_secs(1) && waited < Duration::from_secs(4), "{waited:?}");
 }
 
 #[test]

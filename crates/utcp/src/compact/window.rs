@@ -33,6 +33,8 @@ pub(super) struct SharedWindow {
     /// When the pacer lets the next segment go.
     paced_until: Option<Instant>,
     smoothed_ns: u64,
+    /// When the path was last told to be back: what left before says nothing of it.
+    back_at: Instant,
     deviation_ns: u64,
     /// When something was last delivered, and whether that was since the path was last found stalled.
     delivered_at: Instant,
@@ -61,6 +63,7 @@ impl SharedWindow {
             is_open: true,
             paced_until: None,
             smoothed_ns: 0,
+            back_at: Instant::ZERO,
             deviation_ns: 0,
             delivered_at: Instant::ZERO,
             is_alive: true,
@@ -170,15 +173,16 @@ impl SharedWindow {
         }
         if report.delivered > 0 {
             (self.delivered_at, self.is_alive) = (now, true);
-            report.newest_delivered.inspect(|sent| self.measure(now.ns_since(*sent)));
+            let newest_sent = report.newest_delivered.filter(|sent| *sent >= self.back_at);
+            newest_sent.inspect(|sent| self.measure(now.ns_since(*sent)));
             self.controller.on_ack(&SessionAck {
                 now,
-                newest_sent: report.newest_delivered,
+                newest_sent,
                 bytes: report.delivered,
                 deviation_ns: self.deviation_ns,
             });
         }
-        if report.lost > 0 {
+        if report.lost > 0 && newest_lost >= self.back_at {
             self.controller.on_loss(now, newest_lost, report.lost);
         }
         // What is delivered on other flows tells that the path is there.
@@ -194,6 +198,12 @@ impl SharedWindow {
                 self.pacer.set_rate(window, self.smoothed_ns, percent, BURST_SEGMENTS);
             }
         }
+    }
+
+    /// The path was gone and is back. Round trips and losses of what left before are the outage's.
+    pub(super) fn on_path_back(&mut self, now: Instant) {
+        self.back_at = now;
+        self.controller.on_stall(now);
     }
 
     /// RFC 6298, section 2, over all flows.

@@ -80,6 +80,15 @@ impl Sender {
         None
     }
 
+    /// The path was gone and is back: what was backed off is sent again at this time, and the back-off begins anew (RFC 6069,
+    /// section 4, has an ICMP message tell as much).
+    pub(crate) fn on_path_back(&mut self, at: Instant) {
+        if self.expiries > 0 {
+            self.backoff = 0;
+            self.retransmission_at = self.retransmission_at.map(|expires| expires.min(at));
+        }
+    }
+
     /// RFC 6298, section 5.4 to 5.7, with RFC 8985, section 6.3, for what counts as lost.
     fn on_retransmission_timeout(&mut self, now: Instant) {
         if self.board.first().is_some_and(|first| first.place == Place::Sacked) {

@@ -375,7 +375,7 @@ fn a_responder_listens_once_on_a_new_channel_though_a_connection_lives() {
     bench.end(2, ConnectionError::NoAnswer);
     bench.until(1000);
     assert_eq!(bench.said(), ["0 offer on 2", "0 listen as 2 over 2 slot 0"]);
-    assert_eq!(bench.counters().fallbacks, [0; 8]);
+    assert_eq!(bench.counters().fallbacks, [0; Fallback::ALL.len()]);
 }
 
 #[test]
@@ -529,6 +529,17 @@ fn a_peer_that_answers_worse_on_flows_goes_back_to_tls_for_an_hour() {
     bench.say(PairInput::Created { over: Over::Flow(conn(1)), answered: false });
     bench.until(10_000);
     assert_eq!(bench.said(), ["0 fallback worse_than_tls", "0 use TLS", "3600 use flows of 1"]);
+}
+
+#[test]
+fn a_suspect_connection_takes_no_new_circuits_until_it_answers() {
+    let mut bench = Bench::ready(Role::Initiator);
+    bench.say(PairInput::Suspect { conn: conn(1), suspect: true });
+    bench.until(20);
+    bench.say(PairInput::Suspect { conn: conn(1), suspect: false });
+    bench.until(1000);
+    // Nothing is dialled beside it, and nothing waits.
+    assert_eq!(bench.said(), ["0 fallback suspect", "0 use TLS", "20 use flows of 1"]);
 }
 
 #[test]

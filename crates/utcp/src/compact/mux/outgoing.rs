@@ -5,7 +5,7 @@ use crate::compact::codec;
 use crate::compact::flow::{Flow, FlowId, MuxEvent};
 use crate::connection::CloseReason;
 use crate::segment::Header;
-use crate::time::Instant;
+use crate::time::{Instant, MS};
 
 /// Turns of flows that are gone are swept out where there are as many of them as of others, and so many more.
 const TURNS_GONE_MIN: usize = 64;
@@ -117,6 +117,25 @@ impl Mux {
                 self.enqueue(id);
             } else {
                 self.queue_reset(now, id);
+            }
+        }
+    }
+
+    /// The path was gone and is back, as something else told: flows need not wait for their backed-off timers. They try one
+    /// after another, or a thousand of them would send as many segments at once, whatever the window.
+    pub fn on_path_back(&mut self, now: Instant) {
+        /// 1,400 bytes each millisecond, 11 Mbit/s.
+        const GAP_NS: u64 = MS;
+        if let Some(window) = &mut self.window {
+            window.on_path_back(now);
+        }
+        let mut at = now;
+        let timed: Vec<_> = self.timers.iter().map(|(_, id)| *id).collect();
+        for id in timed {
+            if let Some(flow) = self.flows.get_mut(&id) {
+                flow.connection.on_path_back(at);
+                self.enqueue(id);
+                at = at.plus_ns(GAP_NS);
             }
         }
     }
