@@ -391,7 +391,8 @@ fn stats_are_reported() {
 #[test]
 fn circuits_cross_to_the_shard_of_the_pair() {
     for (shards, owner, from) in [(2, 0, 1), (2, 1, 0), (3, 1, 2), (3, 2, 0)] {
-        let mut bench = Bench::with_pipes(RelayConfig { shards, ..config() });
+        let mut bench =
+            Bench::with_pipes(RelayConfig { shards, hop_by_hop_flow_control: Some(true), ..config() });
         bench.list(&[2]);
         let (peer, sock) = bench.pair(owner, 2);
         let client_sock = bench.client_channel(from);
@@ -406,7 +407,7 @@ fn circuits_cross_to_the_shard_of_the_pair() {
             assert_eq!(client.got_one(&mut bench).data, [round]);
         }
 
-        // A client that stops is felt at the peer: its window, one lane of the crossing, and the mark.
+        // With hop-by-hop flow control a client that stops is felt at the peer: its window, one lane of the crossing, and the mark.
         bench.set_willing(client.sock, false);
         bench.grant(client.sock, 0);
         for _ in 0..2000 {
