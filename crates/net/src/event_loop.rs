@@ -168,7 +168,7 @@ impl<N: Node> EventLoop<N> {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many listeners"));
         }
         listener.set_nonblocking(true)?;
-        sys::prepare(&listener, &self.options)?;
+        sys::prepare(&listener, &self.options);
         self.watch_listener(&listener, self.acceptor.listeners.len())?;
         let addr = listener.local_addr()?;
         self.acceptor.listeners.push((listener, addr));

@@ -8,6 +8,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::Once;
 use std::time::Duration;
 
 /// Connections that wait for us to accept them; the kernel lowers it to net.core.somaxconn.
@@ -29,7 +30,7 @@ pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 /// Starts to connect; that it is over is told by `epoll`.
 pub(crate) fn connect(to: SocketAddr, options: &Options) -> Result<OwnedFd, Errno> {
     let fd = tcp_socket(to)?;
-    prepare(&fd, options)?;
+    prepare(&fd, options);
     if let Some(from) = options.outbound_bind(to) {
         // Without this the kernel picks the source port when binding, and 28,000 connections to
         // however many relays would use them all up. A kernel that lacks it is only worse off.
@@ -43,19 +44,31 @@ pub(crate) fn connect(to: SocketAddr, options: &Options) -> Result<OwnedFd, Errn
 }
 
 /// Sets the options of a connection. On a listener they are inherited by what it accepts, which
-/// saves three system calls per connection.
-pub(crate) fn prepare(fd: impl AsFd, options: &Options) -> Result<(), Errno> {
-    sockopt::set_tcp_nodelay(&fd, options.tcp_nodelay)?;
-    sockopt::set_socket_keepalive(&fd, true)?;
+/// saves three system calls per connection. Some kernels and sandboxes lack some of them, and a
+/// connection works without any, so a refusal is only told.
+pub(crate) fn prepare(fd: impl AsFd, options: &Options) {
+    static NODELAY: Once = Once::new();
+    static KEEPALIVE: Once = Once::new();
+    static NOTSENT_LOWAT: Once = Once::new();
+    static USER_TIMEOUT: Once = Once::new();
+    tell_once(&NODELAY, "TCP_NODELAY", sockopt::set_tcp_nodelay(&fd, options.tcp_nodelay));
+    tell_once(&KEEPALIVE, "SO_KEEPALIVE", sockopt::set_socket_keepalive(&fd, true));
     if let Some(bytes) = options.notsent_lowat_bytes {
-        // Some sandboxes have no such option; then "writable" means only "room in the send buffer".
-        let _ = set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes);
+        // Without it "writable" means only "room in the send buffer".
+        let result = set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes);
+        tell_once(&NOTSENT_LOWAT, "TCP_NOTSENT_LOWAT", result);
     }
     if options.user_timeout > Duration::ZERO {
         let ms = u32::try_from(options.user_timeout.as_millis()).unwrap_or(u32::MAX);
-        sockopt::set_tcp_user_timeout(&fd, ms)?;
+        tell_once(&USER_TIMEOUT, "TCP_USER_TIMEOUT", sockopt::set_tcp_user_timeout(&fd, ms));
     }
-    Ok(())
+}
+
+/// Logs the first refusal of an option; the later ones would say the same for each connection.
+fn tell_once(told: &Once, option: &str, result: Result<(), Errno>) {
+    if let Err(error) = result {
+        told.call_once(|| log::warn!("The kernel refuses {option}, so connections go without: {error}"));
+    }
 }
 
 /// Our own address of a socket.
@@ -147,12 +160,12 @@ pub(crate) fn send_window(fd: impl AsFd) -> Option<usize> {
 mod tests {
     use super::*;
     use std::net::TcpStream;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn accepted_sockets_inherit_the_options() {
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-        prepare(&listener, &Options { user_timeout: Duration::from_millis(1234), ..Options::default() })
-            .unwrap();
+        prepare(&listener, &Options { user_timeout: Duration::from_millis(1234), ..Options::default() });
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let accepted = net::accept(&listener).unwrap();
         assert!(sockopt::tcp_nodelay(&accepted).unwrap());
@@ -160,12 +173,21 @@ mod tests {
         assert_eq!(sockopt::tcp_user_timeout(&accepted).unwrap(), 1234);
     }
 
+    /// A socket of another family stands for a kernel without the options of TCP.
+    #[test]
+    fn a_refused_option_leaves_the_others_set() {
+        let (fd, _peer) = UnixStream::pair().unwrap();
+        assert!(sockopt::set_tcp_nodelay(&fd, true).is_err());
+        prepare(&fd, &Options { user_timeout: Duration::from_secs(1), ..Options::default() });
+        assert!(sockopt::socket_keepalive(&fd).unwrap());
+    }
+
     #[test]
     fn small_writes_are_held_back_on_request_only() {
         for tcp_nodelay in [true, false] {
             let options = Options { tcp_nodelay, ..Options::default() };
             let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-            prepare(&listener, &options).unwrap();
+            prepare(&listener, &options);
             let dialled = connect(listener.local_addr().unwrap(), &options).unwrap();
             let accepted = net::accept(&listener).unwrap();
             assert_eq!(sockopt::tcp_nodelay(&dialled).unwrap(), tcp_nodelay);
