@@ -22,6 +22,7 @@ use heddle_proto::rng::{Entropy, Repeatable, Seed};
 use heddle_proto::time::{Duration, Instant};
 use heddle_proto::work::Job;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -569,7 +570,7 @@ impl Bench {
         let buf = relay.recv_buf(id);
         assert!(!buf.is_empty(), "{sock:?} is to be read into nothing");
         let len = buf.len().min(socket.inbound.len());
-        buf.iter_mut().zip(socket.inbound.drain(..len)).for_each(|(to, byte)| *to = byte);
+        socket.inbound.read_exact(&mut buf[..len]).expect("so many are there");
         relay.handle_input(now, Input::Read { socket: id, len });
         self.poll(sock.shard);
         true

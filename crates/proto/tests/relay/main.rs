@@ -6,6 +6,7 @@ mod circuits;
 mod client;
 mod dials;
 mod extend;
+mod floods;
 mod flow;
 mod flows;
 mod idle;

@@ -1,0 +1,158 @@
+//! Floods from one address, at the limits of production and in virtual time, beside others who come at a steady rate.
+//!
+//! What is compared is how much of what others ask for they get, with the flood and without it. Workers are the tests':
+//! they take onionskins of all shards in the order in which these hand them out, and do so many in a tick.
+
+use super::bench::{Bench, Sock, config};
+use super::client::theirs;
+use heddle_proto::cell::Command;
+use heddle_proto::cell::frame::write_fixed;
+use heddle_proto::node::{Input, JobId};
+use heddle_proto::relay::RelayConfig;
+use heddle_proto::time::{Duration, Instant};
+use heddle_proto::work::Job;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+
+const TICK: Duration = Duration::from_millis(10);
+const TICKS_PER_S: u32 = 100;
+/// Who has no answer by then has given up.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE_TICKS: u32 = TICKS_PER_S;
+
+/// Others: so many addresses, each with so many circuits a second. Together they ask for 70 % of what workers do.
+const OTHERS: u32 = 20;
+const OTHERS_CIRCUITS_PER_S: u32 = 70;
+const ONIONSKINS_PER_TICK: u32 = 20;
+
+/// The flood comes over so many channels, in so much time.
+const FLOOD_CHANNELS: u32 = 10;
+const FLOOD_TICKS: u32 = 5 * TICKS_PER_S;
+
+fn address(number: u8) -> IpAddr {
+    Ipv4Addr::new(203, 0, 113, number).into()
+}
+
+/// Somebody who opens circuits on one channel.
+struct Opener {
+    sock: Sock,
+    last_id: u32,
+    /// Those without an answer, and since when.
+    asked: BTreeMap<u32, Instant>,
+    asked_total: u32,
+    served: u32,
+    refused: u32,
+}
+
+impl Opener {
+    fn new(bench: &mut Bench, shard: usize, addr: IpAddr) -> Self {
+        let sock = bench.client_at(shard, addr);
+        Opener { sock, last_id: 0, asked: BTreeMap::new(), asked_total: 0, served: 0, refused: 0 }
+    }
+
+    fn ask(&mut self, bench: &mut Bench, circuits: u32) {
+        if circuits == 0 {
+            return;
+        }
+        let mut cells = Vec::new();
+        for _ in 0..circuits {
+            self.last_id += 1;
+            self.asked.insert(self.last_id, bench.now);
+            write_fixed(&mut cells, theirs(self.last_id).get(), Command::CREATE_FAST, &[1; 20]);
+        }
+        self.asked_total += circuits;
+        bench.write(self.sock, &cells);
+    }
+
+    /// Takes answers.
+    fn hear(&mut self, bench: &mut Bench) {
+        for cell in bench.cells(self.sock) {
+            let since = self.asked.remove(&(cell.circ_id.get() & !(1 << 31)));
+            match (cell.command, since) {
+                (Command::CREATED_FAST, Some(since)) => {
+                    self.served += u32::from(bench.now.since(since) <= PATIENCE);
+                }
+                (Command::DESTROY, _) => self.refused += 1,
+                other => panic!("{other:?} is no answer"),
+            }
+        }
+    }
+
+    fn served_part(&self) -> f64 {
+        f64::from(self.served) / f64::from(self.asked_total)
+    }
+}
+
+/// What workers have, in the order in which they got it.
+#[derive(Default)]
+struct Workers {
+    jobs: VecDeque<(usize, JobId, Job)>,
+}
+
+impl Workers {
+    fn work(&mut self, bench: &mut Bench, onionskins: u32) {
+        for _ in 0..onionskins {
+            self.collect(bench);
+            let Some((shard, id, job)) = self.jobs.pop_front() else { return };
+            bench.input(shard, Input::Computed { id, result: job.run() });
+        }
+        self.collect(bench);
+    }
+
+    /// A job of each shard in turn.
+    fn collect(&mut self, bench: &mut Bench) {
+        let mut more = true;
+        while core::mem::take(&mut more) {
+            for (number, shard) in bench.shards.iter_mut().enumerate() {
+                let Some((id, job)) = shard.jobs.pop_front() else { continue };
+                self.jobs.push_back((number, id, job));
+                more = true;
+            }
+        }
+    }
+}
+
+/// The smallest part of what it asked for that one of the others got.
+fn least_served(shards: u16, flood_cells: u32) -> f64 {
+    let mut bench = Bench::new(RelayConfig { shards, ..config() });
+    bench.working = false;
+    let mut open = |count: u32, addr: fn(u8) -> u8| -> Vec<Opener> {
+        let shard = |number: u32| number as usize % usize::from(shards);
+        (0..count).map(|number| Opener::new(&mut bench, shard(number), address(addr(number as u8)))).collect()
+    };
+    let mut others = open(OTHERS, |number| number);
+    let mut flood = open(FLOOD_CHANNELS, |_| 250);
+    let mut workers = Workers::default();
+    for tick in 0..FLOOD_TICKS + PATIENCE_TICKS {
+        if tick < FLOOD_TICKS {
+            for (number, opener) in (0..).zip(&mut flood) {
+                opener.ask(&mut bench, due(flood_cells / FLOOD_CHANNELS, FLOOD_TICKS, tick, number));
+            }
+            for (number, opener) in (0..).zip(&mut others) {
+                opener.ask(&mut bench, due(OTHERS_CIRCUITS_PER_S, TICKS_PER_S, tick, number));
+            }
+        }
+        workers.work(&mut bench, ONIONSKINS_PER_TICK);
+        others.iter_mut().chain(&mut flood).for_each(|opener| opener.hear(&mut bench));
+        bench.pass(TICK);
+    }
+    let sum = |of: fn(&Opener) -> u32| flood.iter().map(of).sum::<u32>();
+    assert_eq!(sum(|opener| opener.asked_total), flood_cells);
+    assert!(sum(|opener| opener.refused) >= flood_cells / 2, "the workers have no room for the flood");
+    others.iter().map(Opener::served_part).fold(1.0, f64::min)
+}
+
+/// How many of `count` in so many ticks are due in this one. Each number has its own phase.
+fn due(count: u32, ticks: u32, tick: u32, number: u32) -> u32 {
+    let until = |tick: u32| (tick * count + number * 37 % ticks) / ticks;
+    until(tick + 1) - until(tick)
+}
+
+#[test]
+fn a_hundred_thousand_create_fast_from_one_address_leave_others_their_rate() {
+    for shards in [1, 3] {
+        let alone = least_served(shards, 0);
+        let beside = least_served(shards, 100_000);
+        assert!(alone > 0.99 && beside >= 0.9 * alone, "{shards} shards: {beside} of {alone}");
+    }
+}
