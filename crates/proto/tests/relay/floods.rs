@@ -4,15 +4,16 @@
 //! they take onionskins of all shards in the order in which these hand them out, and do so many in a tick.
 
 use super::bench::{Bench, Sock, config};
-use super::client::theirs;
+use super::client::{Client, Kind, theirs};
+use super::plain::CLIENT_LINE;
 use heddle_proto::cell::Command;
 use heddle_proto::cell::frame::write_fixed;
 use heddle_proto::node::{Input, JobId};
-use heddle_proto::relay::RelayConfig;
+use heddle_proto::relay::{Limits, RelayConfig};
 use heddle_proto::time::{Duration, Instant};
 use heddle_proto::work::Job;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 const TICK: Duration = Duration::from_millis(10);
 const TICKS_PER_S: u32 = 100;
@@ -154,5 +155,72 @@ fn a_hundred_thousand_create_fast_from_one_address_leave_others_their_rate() {
         let alone = least_served(shards, 0);
         let beside = least_served(shards, 100_000);
         assert!(alone > 0.99 && beside >= 0.9 * alone, "{shards} shards: {beside} of {alone}");
+    }
+}
+
+/// A flood of handshakes that are begun and not gone on with, all in a second.
+const KNOCKS: u32 = 15_000;
+/// Others come all the while, one each so many ticks. Of their handshakes a part goes through in each of so many.
+const NEXT_COMES_TICKS: u32 = 4;
+const PART_TICKS: u32 = 20;
+const PARTS: u32 = 4;
+
+/// Somebody whose handshake takes 800 ms, as over four round trips of a long way.
+struct Guest {
+    sock: Sock,
+    since_tick: u32,
+    parts: u32,
+}
+
+impl Guest {
+    /// Says the next part of what a client says when it is due.
+    fn work(&mut self, bench: &mut Bench, tick: u32) {
+        let due = (tick - self.since_tick) / PART_TICKS;
+        while self.parts < due.min(PARTS) {
+            let part =
+                CLIENT_LINE.chunks(CLIENT_LINE.len().div_ceil(PARTS as usize)).nth(self.parts as usize);
+            bench.write(self.sock, part.expect("a part of the line"));
+            self.parts += 1;
+        }
+    }
+}
+
+fn handshakes_elsewhere_go_through(shards: u16) {
+    let mut bench = Bench::new(RelayConfig { shards, ..config() });
+    let shard = |number: u32| number as usize % usize::from(shards);
+    let mut guests: Vec<Guest> = Vec::new();
+    let mut knocks = 0;
+    for tick in 0..2 * TICKS_PER_S {
+        let come = if tick < TICKS_PER_S { due(KNOCKS, TICKS_PER_S, tick, 0) } else { 0 };
+        for _ in 0..come {
+            let sock = bench.accept(shard(knocks), SocketAddr::new(address(250), 50_000));
+            knocks += 1;
+            if bench.gone(sock).is_none() {
+                bench.write(sock, &CLIENT_LINE[..3]);
+            }
+        }
+        if come > 0 && tick.is_multiple_of(NEXT_COMES_TICKS) {
+            let number = guests.len() as u32;
+            let sock = bench.accept(shard(number), SocketAddr::new(address(number as u8), 50_000));
+            guests.push(Guest { sock, since_tick: tick, parts: 0 });
+        }
+        guests.iter_mut().for_each(|guest| guest.work(&mut bench, tick));
+        for shard in &bench.shards {
+            let granted = shard.relay.held().granted;
+            let limit = Limits::default().handshake_bytes as u64;
+            assert!(granted.handshake_bytes <= limit / 4 * 3, "a quarter is kept for relays: {granted:?}");
+        }
+        bench.pass(TICK);
+    }
+    assert_eq!(knocks, KNOCKS);
+    for guest in &guests {
+        Client::create(&mut bench, guest.sock, theirs(1), Kind::Fast);
+    }
+}
+
+#[test]
+fn fifteen_thousand_handshakes_from_one_address_leave_others_theirs() {
+    for shards in [1, 3] {
+        handshakes_elsewhere_go_through(shards);
     }
 }
