@@ -46,8 +46,7 @@ struct Opener {
 }
 
 impl Opener {
-    fn new(bench: &mut Bench, shard: usize, addr: IpAddr) -> Self {
-        let sock = bench.client_at(shard, addr);
+    fn new(sock: Sock) -> Self {
         Opener { sock, last_id: 0, asked: BTreeMap::new(), asked_total: 0, served: 0, refused: 0 }
     }
 
@@ -113,28 +112,22 @@ impl Workers {
     }
 }
 
-/// The smallest part of what it asked for that one of the others got.
-fn least_served(shards: u16, flood_cells: u32) -> f64 {
-    let mut bench = Bench::new(RelayConfig { shards, ..config() });
+/// The smallest part of what it asked for that one of `others` got beside so many CREATE_FAST of `flood`.
+fn least_served(bench: &mut Bench, mut others: Vec<Opener>, mut flood: Vec<Opener>, flood_cells: u32) -> f64 {
     bench.working = false;
-    let mut open = |count: u32, addr: fn(u8) -> u8| -> Vec<Opener> {
-        let shard = |number: u32| number as usize % usize::from(shards);
-        (0..count).map(|number| Opener::new(&mut bench, shard(number), address(addr(number as u8)))).collect()
-    };
-    let mut others = open(OTHERS, |number| number);
-    let mut flood = open(FLOOD_CHANNELS, |_| 250);
     let mut workers = Workers::default();
+    let flood_each = flood_cells / flood.len() as u32;
     for tick in 0..FLOOD_TICKS + PATIENCE_TICKS {
         if tick < FLOOD_TICKS {
             for (number, opener) in (0..).zip(&mut flood) {
-                opener.ask(&mut bench, due(flood_cells / FLOOD_CHANNELS, FLOOD_TICKS, tick, number));
+                opener.ask(bench, due(flood_each, FLOOD_TICKS, tick, number));
             }
             for (number, opener) in (0..).zip(&mut others) {
-                opener.ask(&mut bench, due(OTHERS_CIRCUITS_PER_S, TICKS_PER_S, tick, number));
+                opener.ask(bench, due(OTHERS_CIRCUITS_PER_S, TICKS_PER_S, tick, number));
             }
         }
-        workers.work(&mut bench, ONIONSKINS_PER_TICK);
-        others.iter_mut().chain(&mut flood).for_each(|opener| opener.hear(&mut bench));
+        workers.work(bench, ONIONSKINS_PER_TICK);
+        others.iter_mut().chain(&mut flood).for_each(|opener| opener.hear(bench));
         bench.pass(TICK);
     }
     let sum = |of: fn(&Opener) -> u32| flood.iter().map(of).sum::<u32>();
@@ -152,10 +145,35 @@ fn due(count: u32, ticks: u32, tick: u32, number: u32) -> u32 {
 #[test]
 fn a_hundred_thousand_create_fast_from_one_address_leave_others_their_rate() {
     for shards in [1, 3] {
-        let alone = least_served(shards, 0);
-        let beside = least_served(shards, 100_000);
+        let served = |flood_cells| {
+            let mut bench = Bench::new(RelayConfig { shards, ..config() });
+            let mut open = |count: u32, addr: fn(u8) -> u8| -> Vec<Opener> {
+                let shard = |number: u32| number as usize % usize::from(shards);
+                let sock = |number| bench.client_at(shard(number), address(addr(number as u8)));
+                (0..count).map(sock).map(Opener::new).collect()
+            };
+            let (others, flood) = (open(OTHERS, |number| number), open(FLOOD_CHANNELS, |_| 250));
+            least_served(&mut bench, others, flood, flood_cells)
+        };
+        let (alone, beside) = (served(0), served(100_000));
         assert!(alone > 0.99 && beside >= 0.9 * alone, "{shards} shards: {beside} of {alone}");
     }
+}
+
+/// A client that sends all its onionskins through one relay fills what that relay may have, and nobody else's.
+#[test]
+fn a_relay_that_passes_on_a_flood_leaves_other_relays_and_clients_their_rate() {
+    let served = |flood_cells| {
+        let mut bench = Bench::new(config());
+        let listed: Vec<u8> = (1..=11).collect();
+        bench.list(&listed);
+        let relays: Vec<Sock> = listed.iter().map(|number| bench.relay_channel(0, *number)).collect();
+        let clients = (0..10).map(|number| bench.client_at(0, address(number)));
+        let others = relays[1..].iter().copied().chain(clients).map(Opener::new).collect();
+        least_served(&mut bench, others, vec![Opener::new(relays[0])], flood_cells)
+    };
+    let (alone, beside) = (served(0), served(50_000));
+    assert!(alone > 0.99 && beside >= 0.9 * alone, "{beside} of {alone}");
 }
 
 /// A flood of handshakes that are begun and not gone on with, all in a second.
