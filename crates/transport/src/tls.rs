@@ -5,8 +5,10 @@
 
 mod channel;
 mod config;
+mod hello;
 mod record;
 mod refused;
+mod signatures;
 mod stream;
 
 pub use channel::TlsChannel;
@@ -20,8 +22,10 @@ use core::net::SocketAddr;
 use heddle_proto::channel::{Channel, ChannelError, StreamTransport, Target};
 use heddle_proto::rng::{Entropy, Rng};
 use heddle_proto::time::{Duration, Instant, UnixTime};
+use hello::HelloGate;
 use refused::Refused;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
+use signatures::Signatures;
 use std::sync::Arc;
 use stream::TlsStream;
 use zeroize::Zeroizing;
@@ -81,6 +85,7 @@ pub struct TlsTransport {
     client: Arc<ClientConfig>,
     server: Option<(Arc<ServerConfig>, Vec<u8>)>,
     clock: Arc<WallClock>,
+    signatures: Signatures,
     entropy: Box<dyn Entropy>,
 }
 
@@ -107,7 +112,8 @@ impl TlsTransport {
             verifier,
             link_protocols: options.link_protocols.clone(),
         };
-        Ok(TlsTransport { options, link: Arc::new(link), client: Arc::new(client), server, clock, entropy })
+        let (link, client, signatures) = (Arc::new(link), Arc::new(client), Signatures::default());
+        Ok(TlsTransport { options, link, client, server, clock, signatures, entropy })
     }
 
     fn channel(
@@ -146,7 +152,8 @@ impl StreamTransport for TlsTransport {
             let (config, cert_der) =
                 transport.server.as_ref().ok_or(ChannelError::PeerIncompatible("we are a client"))?;
             let connection = ServerConnection::new(config.clone()).map_err(|error| tls_error(&error))?;
-            Ok(TlsStream::server(connection, cert_der.clone()))
+            let gate = HelloGate::new(transport.signatures.clone(), peer);
+            Ok(TlsStream::server(connection, gate, cert_der.clone()))
         })
     }
 

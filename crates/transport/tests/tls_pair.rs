@@ -514,3 +514,98 @@ proptest! {
         prop_assert!(pair.got[side].is_empty());
     }
 }
+
+/// ClientHellos at one listener, at one time.
+struct Hellos {
+    now: Instant,
+    responders: Vec<Box<dyn Channel>>,
+    /// When each responder answered.
+    answered: Vec<Option<Instant>>,
+}
+
+impl Hellos {
+    fn new(options: &TlsOptions, from: impl IntoIterator<Item = SocketAddr>) -> Self {
+        let addr: SocketAddr = "127.0.0.1:9001".parse().unwrap();
+        let wall = UnixTime { ns: UNIX_S * 1_000_000_000 };
+        let mut dialler = support::transport(options.clone(), None, 1);
+        let mut listener = support::transport(TlsOptions::default(), Some(relays()[RESPONDER].clone()), 2);
+        let target =
+            Target { rsa: ids(RESPONDER).rsa, ed25519: Some(ids(RESPONDER).ed25519), addrs: vec![addr] };
+        let mut hellos = Hellos { now: Instant::ZERO, responders: Vec::new(), answered: Vec::new() };
+        for peer in from {
+            let mut initiator = dialler.dial(hellos.now, wall, &target, addr);
+            let mut responder = listener.accept(hellos.now, wall, addr, peer);
+            let mut hello = Vec::new();
+            initiator.handle_writable(hellos.now, 1 << 16);
+            initiator.poll_transmit(hellos.now, &mut hello);
+            responder.handle_writable(hellos.now, 1 << 16);
+            assert_eq!(responder.handle_read(hellos.now, &hello).unwrap(), hello.len());
+            hellos.responders.push(responder);
+            hellos.answered.push(None);
+            hellos.collect();
+        }
+        hellos
+    }
+
+    fn collect(&mut self) {
+        for (responder, answered) in self.responders.iter_mut().zip(&mut self.answered) {
+            let mut out = Vec::new();
+            responder.poll_transmit(self.now, &mut out);
+            if !out.is_empty() {
+                answered.get_or_insert(self.now);
+            }
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.answered.iter().flatten().count()
+    }
+
+    /// Fires the timers of the next millisecond.
+    fn step(&mut self) {
+        self.now += Duration::from_millis(1);
+        for responder in &mut self.responders {
+            if responder.poll_timeout().is_some_and(|at| at <= self.now) {
+                responder.handle_timeout(self.now).unwrap();
+            }
+        }
+        self.collect();
+    }
+}
+
+/// A signature takes the thread that relays cells, so it has its time between them.
+#[test]
+fn many_client_hellos_at_once_are_answered_a_few_at_a_time() {
+    for options in [TlsOptions::default(), tls12()] {
+        let mut hellos = Hellos::new(&options, (0..60).map(|n| SocketAddr::from(([10, 0, 0, n], 1))));
+        assert_eq!(hellos.count(), 4);
+        for ms in 1..=112 {
+            let before = hellos.count();
+            hellos.step();
+            assert!(hellos.count() - before <= 1, "in millisecond {ms}");
+        }
+        assert_eq!(hellos.count(), 60);
+    }
+}
+
+#[test]
+fn an_address_with_many_client_hellos_does_not_hold_others_back() {
+    let crowd: SocketAddr = "10.0.0.1:1".parse().unwrap();
+    let other: SocketAddr = "10.0.0.2:1".parse().unwrap();
+    let mut hellos = Hellos::new(&TlsOptions::default(), [crowd; 50].into_iter().chain([other; 2]));
+    (0..10).for_each(|_| hellos.step());
+    assert!(hellos.answered[50..].iter().all(Option::is_some), "{:?}", hellos.answered);
+}
+
+#[test]
+fn what_follows_a_client_hello_that_waits_ends_the_channel() {
+    let mut hellos = Hellos::new(&TlsOptions::default(), [SocketAddr::from(([10, 0, 0, 1], 1)); 5]);
+    let waiting = &mut hellos.responders[4];
+    assert_eq!(
+        waiting.handle_read(hellos.now, &[22]),
+        Err(ChannelError::PeerMisbehaved("more bytes before our answer to a ClientHello"))
+    );
+    // Its place goes with it.
+    hellos.responders.truncate(4);
+    hellos.step();
+}

@@ -128,9 +128,9 @@ impl TlsChannel {
         step(self).inspect_err(|error| self.phase = Phase::Over(error.clone()))
     }
 
-    fn receive(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
+    fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
         self.drop_used();
-        let taken = self.stream.receive(bytes)?;
+        let taken = self.stream.receive(now, bytes)?;
         if !matches!(self.phase, Phase::Open { .. }) {
             self.received_bytes += taken;
             if self.received_bytes > HANDSHAKE_BYTES_MAX {
@@ -242,7 +242,7 @@ impl TlsChannel {
                 Ok(())
             }
             _ if now >= self.deadline => Err(ChannelError::TimedOut),
-            _ => Ok(()),
+            _ => self.stream.handle_timeout(now),
         }
     }
 }
@@ -252,8 +252,8 @@ impl Channel for TlsChannel {
         Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
     }
 
-    fn handle_read(&mut self, _now: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
-        self.guard(|channel| channel.receive(bytes))
+    fn handle_read(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
+        self.guard(|channel| channel.receive(now, bytes))
     }
 
     /// Stock relays leave without close_notify, so a bare FIN is an ordinary end. Whoever could
@@ -338,7 +338,9 @@ impl Channel for TlsChannel {
 
     fn poll_timeout(&self) -> Option<Instant> {
         match &self.phase {
-            Phase::Tls(_) | Phase::Link(_) => Some(self.deadline),
+            Phase::Tls(_) | Phase::Link(_) => {
+                Some(self.stream.poll_timeout().map_or(self.deadline, |at| at.min(self.deadline)))
+            }
             Phase::Open { padding, .. } => Some(padding.deadline()),
             Phase::Over(_) => None,
         }

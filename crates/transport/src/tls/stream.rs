@@ -4,6 +4,7 @@
 //! it into a vector per record, from which it is lent. Copies of a cell that goes out: into
 //! `gathered`, into the record where it is encrypted in place, and into the driver's buffer.
 
+use super::hello::HelloGate;
 use super::record::RecordLimit;
 use super::tls_error;
 use crate::link::TlsBinding;
@@ -23,6 +24,8 @@ const PLAINTEXT_MAX: usize = 16 * 1024;
 
 pub(super) struct TlsStream {
     connection: Connection,
+    /// What a responder has read and may not answer yet, until the handshake is over.
+    gate: Option<HelloGate>,
     /// The responder's certificate, if that is us.
     own_cert_der: Option<Vec<u8>>,
     /// Plaintext in rustls: at most [`PLAINTEXT_MAX`] and a record.
@@ -40,18 +43,19 @@ pub(super) struct TlsStream {
 
 impl TlsStream {
     pub(super) fn client(connection: ClientConnection) -> Self {
-        Self::new(connection.into(), None)
+        Self::new(connection.into(), None, None)
     }
 
-    pub(super) fn server(connection: ServerConnection, own_cert_der: Vec<u8>) -> Self {
-        Self::new(connection.into(), Some(own_cert_der))
+    pub(super) fn server(connection: ServerConnection, gate: HelloGate, own_cert_der: Vec<u8>) -> Self {
+        Self::new(connection.into(), Some(gate), Some(own_cert_der))
     }
 
-    fn new(mut connection: Connection, own_cert_der: Option<Vec<u8>>) -> Self {
+    fn new(mut connection: Connection, gate: Option<HelloGate>, own_cert_der: Option<Vec<u8>>) -> Self {
         // What is written is bounded by what may be sent, here and not by rustls.
         connection.set_buffer_limit(None);
         TlsStream {
             connection,
+            gate,
             own_cert_der,
             plaintext_len: 0,
             peer_closed: false,
@@ -68,7 +72,41 @@ impl TlsStream {
     }
 
     /// Takes ciphertext until enough plaintext waits to be consumed; returns how much was taken.
-    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
+    pub(super) fn receive(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
+        let mut taken = 0;
+        while let Some(gate) = &mut self.gate
+            && taken < bytes.len()
+        {
+            taken += gate.receive(&bytes[taken..])?;
+            self.pass_gate(now)?;
+        }
+        Ok(taken + self.read(&bytes[taken..])?)
+    }
+
+    /// Answers what waited for its turn, if that has come.
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), ChannelError> {
+        self.pass_gate(now)
+    }
+
+    /// When [`TlsStream::handle_timeout`] is to be called.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.gate.as_ref()?.retry_at()
+    }
+
+    fn pass_gate(&mut self, now: Instant) -> Result<(), ChannelError> {
+        // In TLS 1.2 the signature is made when the version is known, in TLS 1.3 perhaps only after a second ClientHello.
+        let is_signed = self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_2);
+        let Some(record) = self.gate.as_mut().and_then(|gate| gate.poll_record(now, is_signed)) else {
+            return Ok(());
+        };
+        self.read(&record)?;
+        if !self.connection.is_handshaking() {
+            self.gate = None;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
         let mut rest = bytes;
         while !rest.is_empty() && self.plaintext_len <= PLAINTEXT_MAX {
             let taken =

@@ -1,0 +1,82 @@
+//! Records of a handshake on their way to a responder's rustls, one by one, since some wait for a turn.
+//!
+//! rustls signs while it reads the record that ends a ClientHello (RFC 8446, section 4.4.3; RFC 5246, section 7.4.3), the first or, after
+//! a HelloRetryRequest, the second. So each record of the handshake in clear takes a turn, of which there is one in
+//! a handshake unless somebody cuts a ClientHello in pieces.
+
+use super::signatures::{Signatures, Turn};
+use core::net::SocketAddr;
+use core::ops::RangeInclusive;
+use heddle_proto::channel::ChannelError;
+use heddle_proto::time::Instant;
+
+const HEADER_LEN: usize = 5;
+const CONTENT_TYPE_HANDSHAKE: u8 = 22;
+/// From change_cipher_spec to application_data.
+const CONTENT_TYPES: RangeInclusive<u8> = 20..=23;
+/// The high byte of the version in every record.
+const VERSION_MAJOR: u8 = 3;
+/// The longest record in TLS 1.2, which takes more than TLS 1.3 (RFC 5246, section 6.2.3).
+const RECORD_LEN_MAX: usize = HEADER_LEN + (1 << 14) + 2_048;
+
+pub(super) struct HelloGate {
+    signatures: Signatures,
+    peer: SocketAddr,
+    /// A record as far as it came: at most [`RECORD_LEN_MAX`] bytes.
+    record: Vec<u8>,
+    /// For what the record waits, and when to ask again.
+    turn: Option<(Turn, Instant)>,
+}
+
+impl HelloGate {
+    pub(super) fn new(signatures: Signatures, peer: SocketAddr) -> Self {
+        HelloGate { signatures, peer, record: Vec::new(), turn: None }
+    }
+
+    /// Takes bytes up to the end of the record, at least one; returns how many. Fails when the record before waits for
+    /// its turn, since nobody goes on without our answer.
+    pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
+        if self.turn.is_some() {
+            return Err(ChannelError::PeerMisbehaved("more bytes before our answer to a ClientHello"));
+        }
+        let missing = self.record_len().unwrap_or(HEADER_LEN) - self.record.len();
+        let taken = missing.min(bytes.len());
+        self.record.extend_from_slice(&bytes[..taken]);
+        if let [content_type, major, _, _, _, ..] = self.record[..]
+            && !(CONTENT_TYPES.contains(&content_type) && major == VERSION_MAJOR)
+        {
+            // What is in place of its length says nothing, so it would be waited for in vain.
+            return Err(ChannelError::PeerMisbehaved("no record of TLS"));
+        }
+        if self.record_len().is_some_and(|len| len > RECORD_LEN_MAX) {
+            return Err(ChannelError::PeerMisbehaved("a record is too long"));
+        }
+        Ok(taken)
+    }
+
+    /// The record, once it is whole and has had its turn if it takes one.
+    pub(super) fn poll_record(&mut self, now: Instant, is_signed: bool) -> Option<Vec<u8>> {
+        if self.record_len() != Some(self.record.len()) {
+            return None;
+        }
+        if self.record[0] == CONTENT_TYPE_HANDSHAKE && !is_signed {
+            let turn = self.turn.take().map_or_else(|| self.signatures.join(self.peer), |(turn, _)| turn);
+            if let Err(retry_at) = turn.poll(now) {
+                self.turn = Some((turn, retry_at));
+                return None;
+            }
+        }
+        Some(core::mem::take(&mut self.record))
+    }
+
+    /// When to poll again though nothing came.
+    pub(super) fn retry_at(&self) -> Option<Instant> {
+        self.turn.as_ref().map(|(_, at)| *at)
+    }
+
+    /// The length of the record with its header, once that is here.
+    fn record_len(&self) -> Option<usize> {
+        let header = self.record.get(..HEADER_LEN)?;
+        Some(HEADER_LEN + usize::from(u16::from_be_bytes([header[3], header[4]])))
+    }
+}
