@@ -176,6 +176,25 @@ pub struct ConnectionStats {
     pub queued_cells: u64,
 }
 
+/// What the network wants of congestion control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CongestionParams {
+    /// As how many TCPs a connection contends at most, however many circuits it carries; other values are taken for the next
+    /// one of 1 to [`CongestionParams::TCPS_MAX`]. With 1 it is one TCP at all times.
+    pub tcps_max: u8,
+}
+
+impl CongestionParams {
+    /// The most that the network may ask for, and the default.
+    pub const TCPS_MAX: u8 = 8;
+}
+
+impl Default for CongestionParams {
+    fn default() -> Self {
+        CongestionParams { tcps_max: CongestionParams::TCPS_MAX }
+    }
+}
+
 /// A transport over datagrams, with all its connections: quic, tcp-dtls and the like.
 pub trait Endpoint: Send {
     /// The transport's name in torrc, plans and metrics.
@@ -188,6 +207,10 @@ pub trait Endpoint: Send {
 
     /// Proves another key on connections from now on; those that exist live on.
     fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>);
+
+    /// Connections keep to this from now on, those that exist and those to come. Congestion control that is not of our own
+    /// kind need not heed it.
+    fn set_congestion(&mut self, params: CongestionParams);
 
     /// Dials, or gets ready to be dialled. It ends with [`ConnectionEvent::Ready`] or [`ConnectionEvent::Ended`] within
     /// 30 seconds.

@@ -13,7 +13,7 @@
 //!   the rule of FAST TCP (Wei, Jin, Low and Hegde 2006, equation 7) with a target of time besides the one of packets.
 //!   What circuits add grows with the root of circuits times packets: whoever has fewer packets for each circuit grows
 //!   faster, so connections on one wire come to shares in proportion to their circuits, be it 1 or 100.
-//! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, but not more than [`TCPS_MAX`], since
+//! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, but not more than the [`Ceiling`], since
 //!   whoever yields to a queue starves beside whoever fills it.
 //! - What tells them apart is a *test*: for three rounds we send less than the path carries, so our own queue drains. What is
 //!   left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every few seconds,
@@ -23,14 +23,18 @@
 //! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends for [`LOSSY_FOR`] contends, too: a path that drops so
 //! much is shared as TCP shares it, and tolerance ends there.
 //!
+//! With a ceiling of one there is no Delay and no test: after Startup a connection is one CUBIC flow.
+//!
 //! A lost packet is a sign of congestion as far as the queue is longer than ours, or as far as losses are frequent: at a
 //! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred a sixth of what it costs at one
 //! in forty, and there half of what it costs TCP.
 
 mod bundle;
+mod ceiling;
 mod shares;
 
 use bundle::{BETA, Bundle};
+pub(crate) use ceiling::Ceiling;
 use heddle_proto::time::{Duration, Instant};
 pub(crate) use shares::{Share, Shares};
 
@@ -47,10 +51,6 @@ const SHRINKAGE_MAX: f64 = 0.75;
 /// Losses of this share of packets are congestion, whatever the queue; fewer are so by the square of their share. BBRv3 has a
 /// threshold of 0.02 instead.
 const LOSS_SHARE: f64 = 0.025;
-
-/// The most TCPs that one connection stands for beside others, however many circuits it carries, since a client may open as
-/// many as it likes. Browsers open six to one server.
-const TCPS_MAX: u8 = 8;
 
 /// For how long, and over how many packets each, more than [`LOSS_SHARE`] must be lost twice in a row.
 const LOSSY_FOR: Duration = Duration::from_secs(1);
@@ -121,6 +121,7 @@ enum Mode {
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     mode: Mode,
+    ceiling: Ceiling,
     /// The window, in packets.
     packets: f64,
     /// Bytes of a full packet.
@@ -201,10 +202,11 @@ struct Losses {
 
 impl Shared {
     /// For a connection that begins now and whose packets have so many bytes. Its peer puts acknowledgements off by
-    /// `ack_delay` at most.
-    pub(crate) fn new(now: Instant, packet_bytes: u16, ack_delay: Duration) -> Self {
+    /// `ack_delay` at most. It stands for as many TCPs as `ceiling` says, whenever that changes.
+    pub(crate) fn new(now: Instant, packet_bytes: u16, ack_delay: Duration, ceiling: Ceiling) -> Self {
         Shared {
             mode: Mode::Startup,
+            ceiling,
             packets: PACKETS_INITIAL,
             packet_bytes: f64::from(packet_bytes),
             ack_delay,
@@ -272,6 +274,9 @@ impl Shared {
         self.losses.decay();
         self.hits = 0.0;
         self.delivered = [self.delivered[1], self.round.packets];
+        if self.ceiling.is_single() {
+            self.be_single(now, false);
+        }
         if self.lossy.is_too_much(now) && matches!(self.mode, Mode::Delay) && self.test == 0 {
             self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
         }
@@ -291,13 +296,13 @@ impl Shared {
         }
         let since = now.since(self.tested_at);
         let least = if matches!(self.mode, Mode::Contend(_)) { TEST_AGAIN } else { TEST_EVERY_MIN };
-        if since >= least && queue + FELL_MIN.max(before / 4) < before {
+        if since >= least && !self.ceiling.is_single() && queue + FELL_MIN.max(before / 4) < before {
             // Somebody's queue drains: if it is a test of our kind, ours is to find no queue either.
             self.start_test(now, queue, is_used);
             return;
         }
         self.rtt = Some(rtt);
-        let tcps = self.tcps();
+        let (tcps, is_single) = (self.tcps(), self.ceiling.is_single());
         match &mut self.mode {
             Mode::Startup => {}
             Mode::Delay => {
@@ -311,7 +316,7 @@ impl Shared {
                 }
                 self.packets = bundle.packets();
                 let every = if self.empty_tests > 0 { TEST_AGAIN } else { TEST_CONTENDING };
-                if now.since(self.tested_at) >= every {
+                if now.since(self.tested_at) >= every && !is_single {
                     self.start_test(now, queue, is_used);
                 }
             }
@@ -321,7 +326,17 @@ impl Shared {
     /// As how many TCPs to contend: circuits that had packets delivered lately, of which each had two in a round trip.
     fn tcps(&self) -> f64 {
         let delivered = self.delivered.iter().max().copied().unwrap_or(0);
-        self.flows.min(f64::from(TCPS_MAX)).min(f64::from(delivered) / 2.0).max(1.0)
+        self.flows.min(self.ceiling.tcps()).min(f64::from(delivered) / 2.0).max(1.0)
+    }
+
+    /// One CUBIC flow is all there is to be: no queue is followed, and no test made. A loss ends the startup and is paid for by
+    /// flows that are older than the packet.
+    fn be_single(&mut self, since: Instant, is_loss: bool) {
+        self.test = 0;
+        self.empty_tests = 0;
+        if matches!(self.mode, Mode::Delay) || is_loss && matches!(self.mode, Mode::Startup) {
+            self.mode = Mode::Contend(Bundle::new(since, self.packets, 1.0));
+        }
     }
 
     /// The queue that our circuits are meant to make beyond the target, in packets.
@@ -399,7 +414,7 @@ impl Shared {
 
     /// What is taken for congestion of so many circuits, once a round each: a share of it, by `weight`.
     fn cut(&mut self, packets: f64, weight: f64) {
-        let flows = self.flows.min(f64::from(TCPS_MAX));
+        let flows = self.flows.min(self.ceiling.tcps());
         let hit = packets.ceil().min(flows - self.hits).max(0.0);
         self.hits += hit;
         if weight >= 1.0 && matches!(self.mode, Mode::Startup) {
@@ -411,6 +426,9 @@ impl Shared {
     fn on_loss(&mut self, now: Instant, sent: Instant, lost_packets: f64) {
         self.losses.lost += lost_packets;
         self.lossy.lost += lost_packets;
+        if self.ceiling.is_single() {
+            self.be_single(sent, true);
+        }
         let queue = match (self.rtt, self.base.get()) {
             (Some(rtt), Some(base)) => self.round.rtt.unwrap_or(rtt).max(rtt).saturating_sub(base),
             _ => Duration::ZERO,
@@ -500,6 +518,9 @@ impl Shared {
     /// A router marked packets in the place of dropping one (CE); the newest of them left at `sent`. It is one loss that
     /// nobody need doubt (RFC 3168, section 5; RFC 9002, section 7.1), so the queue and the share of losses do not matter.
     pub(crate) fn on_marked(&mut self, now: Instant, sent: Instant) {
+        if self.ceiling.is_single() {
+            self.be_single(sent, true);
+        }
         match &mut self.mode {
             Mode::Startup | Mode::Delay => self.cut(1.0, 1.0),
             Mode::Contend(bundle) => {
@@ -573,10 +594,11 @@ impl Losses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heddle_proto::endpoint::CongestionParams;
 
     #[test]
     fn a_window_at_its_least_takes_a_packet_that_grew() {
-        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO);
+        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
         shared.restart();
         shared.set_packet_bytes(1452);
         assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
@@ -584,7 +606,7 @@ mod tests {
 
     #[test]
     fn marks_of_one_round_cost_one_circuit_one_loss() {
-        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO);
+        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
         shared.set_flows(2.0);
         for _ in 0..10 {
             shared.on_marked(Instant::ZERO, Instant::ZERO);
@@ -599,8 +621,33 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_stands_for_no_more_tcps_than_it_was_told_last() {
+        let ceiling = Ceiling::default();
+        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, ceiling.clone());
+        shared.set_flows(100.0);
+        shared.delivered = [100; 2];
+        for (told, tcps) in [(255, 8.0), (4, 4.0), (0, 1.0), (1, 1.0), (8, 8.0)] {
+            ceiling.set(CongestionParams { tcps_max: told });
+            assert_eq!(shared.tcps(), tcps);
+        }
+    }
+
+    #[test]
+    fn a_single_flow_pays_for_a_loss_as_cubic_does() {
+        let ceiling = Ceiling::default();
+        ceiling.set(CongestionParams { tcps_max: 1 });
+        for mode in [Mode::Startup, Mode::Delay] {
+            let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, ceiling.clone());
+            shared.set_flows(100.0);
+            (shared.mode, shared.packets, shared.test) = (mode, 100.0, 2);
+            shared.on_lost(Instant::ZERO + Duration::from_millis(50), Instant::ZERO, 1200);
+            assert_eq!((shared.packets, shared.test), (100.0 * BETA, 0));
+        }
+    }
+
+    #[test]
     fn a_lost_packet_counts_as_much_as_it_did_when_it_left() {
-        let mut shared = Shared::new(Instant::ZERO, 1360, Duration::ZERO);
+        let mut shared = Shared::new(Instant::ZERO, 1360, Duration::ZERO, Ceiling::default());
         for number in 0..2000 {
             shared.on_sent(Instant::ZERO, 510);
             if number % 100 == 99 {

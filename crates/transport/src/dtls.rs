@@ -28,14 +28,15 @@ pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, DtlsOptions};
 
 use crate::circuits::Lent;
+use crate::congestion::Ceiling;
 use crate::links::{LinkKey, Links, Want};
 use connection::Connection;
 use core::fmt;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint, FlowCell, FlowState,
-    Transmit,
+    CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
+    FlowCell, FlowState, Transmit,
 };
 use heddle_proto::rng::{Rng, Seed};
 use heddle_proto::stopwatch::{Step, Stopwatch};
@@ -56,6 +57,7 @@ fn tcp(now: Instant) -> heddle_utcp::Instant {
 pub struct DtlsEndpoint {
     options: DtlsOptions,
     key: OurKey,
+    ceiling: Ceiling,
     rng: Rng,
     pool: BufferPool,
     links: Links<Connection>,
@@ -76,6 +78,7 @@ impl DtlsEndpoint {
         let key = OurKey::new(secret).map_err(|why| SetupError::new("tcp-dtls", why))?;
         Ok(DtlsEndpoint {
             key,
+            ceiling: Ceiling::default(),
             rng: seed.child("sessions", 0).rng(),
             pool: BufferPool::new(options.pool_bytes_max),
             options,
@@ -167,6 +170,10 @@ impl Endpoint for DtlsEndpoint {
         if let Ok(key) = OurKey::new(secret) {
             self.key = key;
         }
+    }
+
+    fn set_congestion(&mut self, params: CongestionParams) {
+        self.ceiling.set(params);
     }
 
     fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {

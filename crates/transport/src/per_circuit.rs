@@ -22,8 +22,8 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint, FlowCell, FlowState,
-    Transmit,
+    CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
+    FlowCell, FlowState, Transmit,
 };
 use heddle_proto::time::{Duration, Instant};
 use lanes::{Lane, Pair, Stage};
@@ -86,6 +86,10 @@ impl Endpoint for PerCircuitEndpoint {
 
     fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
         self.quic.set_key(secret);
+    }
+
+    fn set_congestion(&mut self, params: CongestionParams) {
+        self.quic.set_congestion(params);
     }
 
     fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {

@@ -27,6 +27,7 @@ pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, QuicOptions};
 
 use crate::clock::Clock;
+use crate::congestion::Ceiling;
 use crate::links::{LinkKey, Links, Token, Want};
 use bytes::BytesMut;
 use connection::Connection;
@@ -37,8 +38,8 @@ use establish::server_config;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint, FlowCell, FlowState,
-    Transmit,
+    CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
+    FlowCell, FlowState, Transmit,
 };
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
@@ -57,6 +58,7 @@ pub struct QuicEndpoint {
     options: QuicOptions,
     clock: Clock,
     key: OurKey,
+    ceiling: Ceiling,
     ids: Ids,
     token_key: aws_lc_rs::hkdf::Prk,
     quinn: quinn_proto::Endpoint,
@@ -95,6 +97,7 @@ impl QuicEndpoint {
             clock: Clock { anchor: options.anchor },
             options,
             key,
+            ceiling: Ceiling::default(),
             ids,
             token_key,
             quinn,
@@ -178,6 +181,10 @@ impl Endpoint for QuicEndpoint {
         if let Ok(key) = OurKey::new(secret) {
             self.key = key;
         }
+    }
+
+    fn set_congestion(&mut self, params: CongestionParams) {
+        self.ceiling.set(params);
     }
 
     fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {

@@ -8,7 +8,7 @@ use super::link::LinkKey;
 use crate::bucket::{Direction, Traffic};
 use crate::cell::create::DestroyReason;
 use crate::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
-use crate::endpoint::{ConnId, ConnectionEvent, Datagrams, Endpoint, FlowState};
+use crate::endpoint::{CongestionParams, ConnId, ConnectionEvent, Datagrams, Endpoint, FlowState};
 use crate::node::{Output, PortId};
 use crate::pair::offer::TransportId;
 use crate::time::Instant;
@@ -89,6 +89,10 @@ impl Ports {
     /// All look again: the operator's rates allow more.
     pub fn stir_all(&mut self) {
         self.0.iter_mut().for_each(Port::stir);
+    }
+
+    pub fn set_congestion(&mut self, params: CongestionParams) {
+        self.0.iter_mut().for_each(|port| port.endpoint.set_congestion(params));
     }
 
     /// A connection is ready.

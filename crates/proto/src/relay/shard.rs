@@ -348,6 +348,7 @@ impl Relay {
     fn on_control(&mut self, now: Instant, control: Control) {
         match control {
             Control::Params(params) => {
+                self.ports.set_congestion(params.congestion());
                 self.core.set_params(params);
                 self.tell_padding(now);
             }

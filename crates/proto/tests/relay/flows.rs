@@ -1,16 +1,21 @@
 //! Circuits over flows: they pass cells as circuits do, hold back whoever supplies them, and end with their flow.
 
-use super::bench::{Bench, Cell, Sock, config};
+use super::bench::{Bench, Cell, OURS, Sock, UDP_PORT, config, host};
 use super::client::{Client, Hop, Kind, NO_SOCK, target, theirs};
 use super::pipe::{CONN_WINDOW_CELLS, FLOW_WINDOW_CELLS, Pipe};
+use super::plain::PlainTransport;
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::{Create2, DestroyReason};
 use heddle_proto::cell::extend::Extend2;
 use heddle_proto::cell::frame::write_fixed;
 use heddle_proto::cell::relay::{DATA_LEN, RelayCommand};
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, CircId, Command};
-use heddle_proto::relay::{RelayConfig, Scheduler};
-use heddle_proto::time::Duration;
+use heddle_proto::endpoint::{CongestionParams, Endpoint};
+use heddle_proto::node::{Input, Node, PortId};
+use heddle_proto::relay::{Control, NetworkParams, Relay, RelayConfig, Scheduler};
+use heddle_proto::rng::{Repeatable, Seed};
+use heddle_proto::time::{Duration, Instant};
+use std::sync::Arc;
 
 /// The most cells that wait in a lane that a flow supplies.
 const HELD_QUEUE_HIGH_CELLS: u32 = 64;
@@ -242,6 +247,24 @@ fn a_held_flow_is_read_again_once_the_consensus_wants_it() {
     bench.set_params(&[]);
     bench.settle();
     assert_eq!((bench.queued_cells() as usize, bench.peer_waiting(0)), (supplied, 0));
+}
+
+/// Endpoints hear as how many TCPs a connection may contend whenever a consensus comes, and never of values out of range.
+#[test]
+fn endpoints_hear_what_the_consensus_wants_of_congestion_control() {
+    let pipe = Pipe::default();
+    let heard = pipe.congestion.clone();
+    let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS) });
+    let entropy = Box::new(Repeatable::new(&Seed::from_number(1)));
+    let endpoints: Vec<(_, _, Box<dyn Endpoint>)> = vec![(PortId(0), UDP_PORT, Box::new(pipe))];
+    let mut relay = Relay::with_endpoints(config(), transport, endpoints, entropy);
+    for (wanted, tcps_max) in [(None, 8), (Some(3), 3), (Some(0), 1), (Some(-1), 1), (Some(300), 8)] {
+        let params = wanted.map(|wanted| (String::from("heddle_cc_tcps_max"), wanted)).into_iter().collect();
+        let params = Control::Params(Arc::new(NetworkParams(params)));
+        relay.handle_input(Instant::ZERO, Input::Control(params));
+        let heard = heard.lock().expect("nobody panicked").pop();
+        assert_eq!(heard, Some(CongestionParams { tcps_max }), "{wanted:?}");
+    }
 }
 
 /// The client stops reading for good: the flow behind it is read no further, and nothing is lost when it goes on.

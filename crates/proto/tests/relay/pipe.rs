@@ -16,12 +16,13 @@
 use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Isolation, Role, Scope};
 use heddle_proto::endpoint::{
-    ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
-    FlowCell, FlowState, Transmit,
+    CongestionParams, ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats,
+    Datagrams, Endpoint, FlowCell, FlowState, Transmit,
 };
 use heddle_proto::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use zeroize::Zeroizing;
 
 /// Cells that a flow's reader takes ahead of reading.
@@ -84,6 +85,8 @@ pub struct Pipe {
     /// Takes so many cells before it is asked what is to leave, and a cell more than a flow's credit; there is no such bound
     /// when it is 0.
     batch_cells: usize,
+    /// What the relay wanted of congestion control, each time.
+    pub congestion: Arc<Mutex<Vec<CongestionParams>>>,
     last_words: VecDeque<(SocketAddr, Vec<u8>)>,
 }
 
@@ -328,6 +331,10 @@ impl Endpoint for Pipe {
 
     fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
         self.key = **secret;
+    }
+
+    fn set_congestion(&mut self, params: CongestionParams) {
+        self.congestion.lock().expect("nobody panicked").push(params);
     }
 
     fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {

@@ -4,7 +4,7 @@
 //! window is their sum. A lost packet hits one flow, whichever it happens to be, and a flow that was hit bears further
 //! losses of the same round trip, just as one recovery serves one connection.
 
-use super::TCPS_MAX;
+use super::ceiling::TCPS_MAX;
 use heddle_proto::time::{Duration, Instant};
 
 /// What is left of a flow's window after a loss (RFC 9438, section 4.6).

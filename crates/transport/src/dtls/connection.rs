@@ -25,6 +25,7 @@ use super::session::{News, RECORD_OVERHEAD, Session};
 use super::shared::SharedOfSession;
 use super::tcp;
 use crate::circuits::Lent;
+use crate::congestion::Ceiling;
 use crate::links::Token;
 use crate::silence::Silence;
 use core::net::{IpAddr, SocketAddr};
@@ -66,6 +67,7 @@ pub(super) struct Connection {
     session: Session,
     proofs: Proofs,
     options: DtlsOptions,
+    ceiling: Ceiling,
     pool: BufferPool,
     state: State,
     peer: SocketAddr,
@@ -128,6 +130,7 @@ struct Counts {
 pub(super) struct Parts<'a> {
     pub(super) key: &'a OurKey,
     pub(super) options: &'a DtlsOptions,
+    pub(super) ceiling: &'a Ceiling,
     pub(super) pool: &'a BufferPool,
     /// Where the peer's datagrams come from and ours go.
     pub(super) peer: SocketAddr,
@@ -153,6 +156,7 @@ impl Connection {
             session,
             proofs: Proofs::new(role, parts.key.clone(), options.peer_key, secret_pair),
             options: parts.options.clone(),
+            ceiling: parts.ceiling.clone(),
             pool: parts.pool.clone(),
             state: State::Handshaking,
             peer: parts.peer,
@@ -309,7 +313,9 @@ impl Connection {
         let pool = self.pool.clone();
         self.tcp = Some(match self.options.congestion {
             CongestionControl::Shared => {
-                Mux::with_controller(mux, pool, |mss_bytes| Box::new(SharedOfSession::new(now, mss_bytes)))
+                let ceiling = self.ceiling.clone();
+                let shared = |mss_bytes| SharedOfSession::new(now, mss_bytes, ceiling);
+                Mux::with_controller(mux, pool, |mss_bytes| Box::new(shared(mss_bytes)))
             }
             CongestionControl::Cubic | CongestionControl::Reno => Mux::new(mux, pool),
         });

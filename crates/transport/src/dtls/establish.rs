@@ -54,6 +54,7 @@ impl DtlsEndpoint {
         let parts = Parts {
             key: &self.key,
             options: &self.options,
+            ceiling: &self.ceiling,
             pool: &self.pool,
             peer,
             their_id,

@@ -1,7 +1,7 @@
 //! The [`Shared`] controller as the flows of a session want one.
 
 use super::options::ACK_DELAY;
-use crate::congestion::Shared;
+use crate::congestion::{Ceiling, Shared};
 use heddle_proto::time::{Duration, Instant};
 use heddle_utcp::congestion::{SessionAck, SessionController};
 
@@ -13,8 +13,9 @@ pub(super) struct SharedOfSession {
 
 impl SharedOfSession {
     /// For flows whose segments have so many bytes at most.
-    pub(super) fn new(now: Instant, mss_bytes: u16) -> Self {
-        SharedOfSession { shared: Shared::new(now, mss_bytes, ACK_DELAY), mss_bytes: mss_bytes.into() }
+    pub(super) fn new(now: Instant, mss_bytes: u16, ceiling: Ceiling) -> Self {
+        let shared = Shared::new(now, mss_bytes, ACK_DELAY, ceiling);
+        SharedOfSession { shared, mss_bytes: mss_bytes.into() }
     }
 }
 

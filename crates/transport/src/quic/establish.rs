@@ -42,7 +42,7 @@ impl QuicEndpoint {
         let token = options.secrets.token;
         let mut config = ClientConfig::new(Arc::new(tls));
         config
-            .transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)))
+            .transport_config(Arc::new(self.options.transport(&gauge, &self.ceiling, options.flows_max)))
             .token_store(Arc::new(NoneTokenStore))
             .initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));
         // The name is not sent.
@@ -66,7 +66,7 @@ impl QuicEndpoint {
             self.quinn.ignore(incoming);
             return;
         };
-        config.transport_config(Arc::new(self.options.transport(&gauge, options.flows_max)));
+        config.transport_config(Arc::new(self.options.transport(&gauge, &self.ceiling, options.flows_max)));
         self.scratch.clear();
         let accepted =
             self.quinn.accept(incoming, self.clock.std(now), &mut self.scratch, Some(Arc::new(config)));

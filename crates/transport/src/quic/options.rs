@@ -2,6 +2,7 @@
 
 use super::gauge::{Gauge, GaugedFactory};
 use super::shared::SharedFactory;
+use crate::congestion::Ceiling;
 use crate::setup::InvalidOptions;
 use crate::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::time::Duration;
@@ -116,10 +117,11 @@ impl QuicOptions {
     }
 
     /// How one connection is to behave. `flows_max` bounds what its peer opens.
-    pub(super) fn transport(&self, gauge: &Arc<Gauge>, flows_max: u32) -> TransportConfig {
+    pub(super) fn transport(&self, gauge: &Arc<Gauge>, ceiling: &Ceiling, flows_max: u32) -> TransportConfig {
         let factory: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
             CongestionControl::Shared => {
-                Arc::new(SharedFactory { gauge: gauge.clone(), time_threshold: self.time_threshold })
+                let (gauge, ceiling) = (gauge.clone(), ceiling.clone());
+                Arc::new(SharedFactory { gauge, ceiling, time_threshold: self.time_threshold })
             }
             CongestionControl::Cubic => Arc::new(CubicConfig::default()),
             CongestionControl::Bbr => Arc::new(BbrConfig::default()),

@@ -3,7 +3,7 @@
 use super::gauge::Gauge;
 use super::lateness::Lateness;
 use super::options::ACK_DELAY;
-use crate::congestion::Shared;
+use crate::congestion::{Ceiling, Shared};
 use core::any::Any;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
@@ -119,13 +119,14 @@ impl Controller for SharedOfQuinn {
 /// Makes the controllers of one connection.
 pub(super) struct SharedFactory {
     pub(super) gauge: Arc<Gauge>,
+    pub(super) ceiling: Ceiling,
     /// After which share of a round trip packets are called lost.
     pub(super) time_threshold: f32,
 }
 
 impl ControllerFactory for SharedFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let shared = Shared::new(self.gauge.ours(now), current_mtu, ACK_DELAY);
+        let shared = Shared::new(self.gauge.ours(now), current_mtu, ACK_DELAY, self.ceiling.clone());
         Box::new(SharedOfQuinn {
             gauge: self.gauge.clone(),
             shared,

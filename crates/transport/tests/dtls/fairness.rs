@@ -2,7 +2,7 @@
 //!
 //! `matrix` runs all scenarios: `cargo test --release -p heddle-transport --test dtls -- --ignored --nocapture matrix`.
 
-use crate::loads::{Load, dtls, jain, quic, run};
+use crate::loads::{Load, ceilings, ceilings_are_kept, dtls, jain, quic, run, tcp};
 use crate::matrix::{of_seeds, print_matrix, wire_10mbit};
 
 #[test]
@@ -25,6 +25,13 @@ fn circuits_share_a_wire_whichever_transport_they_are_on() {
     let loads = [dtls(3), quic(3)];
     let shares = run(&wire_10mbit(), &loads, 60, 7);
     assert!(jain(&loads, &shares) >= 0.95, "{shares:?}");
+}
+
+/// Eight circuits beside two TCPs: as the network lowers the ceiling, a running connection follows.
+#[test]
+fn the_network_says_as_how_many_tcps_a_connection_contends() {
+    let loads = [dtls(8), tcp(), tcp()];
+    ceilings_are_kept(&ceilings(&wire_10mbit(), &loads, 1, 25, &[8, 1]));
 }
 
 #[test]

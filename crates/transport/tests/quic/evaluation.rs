@@ -4,7 +4,7 @@
 //! `table` prints more than is asserted: `cargo test --release -p heddle-transport --test quic -- --ignored --nocapture table`.
 
 use crate::bench::MS;
-use crate::loads::{Outcome, outcome, quic, tcp};
+use crate::loads::{Outcome, ceilings, ceilings_are_kept, outcome, quic, tcp};
 use heddle_netem::{CodelOptions, DirectionOptions, PolicerOptions, QueueOptions, Rate};
 
 /// As many connections of TCP as one pair stands for at most.
@@ -64,6 +64,13 @@ fn many_circuits_lose_little_on_a_narrow_wire() {
             "{name}: {ours:?} where {theirs:?}"
         );
     }
+}
+
+/// Eight circuits beside two TCPs: as the network lowers the ceiling and lifts it again, running connections follow.
+#[test]
+fn the_network_says_as_how_many_tcps_a_connection_contends() {
+    let loads = [quic(8), tcp(), tcp()];
+    ceilings_are_kept(&ceilings(&wire(10, 40, Excess::Waits(80)), &loads, 1, 25, &[8, 1, 8]));
 }
 
 #[test]

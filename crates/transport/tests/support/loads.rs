@@ -4,7 +4,7 @@ use crate::bench::{Bench, End, MS, Options, S, Tested, anchor, body, dialled};
 use crate::tcp::TcpFlow;
 use heddle_netem::{DirectionOptions, HostId, HostOptions, Loss, Rate, TopologyOptions, WireOptions};
 use heddle_proto::cell::Command;
-use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
+use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, FlowState};
 use heddle_proto::rng::Seed;
 use heddle_proto::time::{Duration, Instant};
 use heddle_transport::dtls::{self, DtlsOptions};
@@ -194,10 +194,25 @@ impl Run {
     }
 
     /// Packets that were offered to the wire so far, and those of them that it dropped.
-    #[allow(dead_code, reason = "of use to QUIC alone")]
     fn offered(&self) -> [u64; 2] {
         let stats = self.bench.wires.direction_stats(HostId(0), HostId(1)).expect("a wire");
         [stats.packets_in, stats.drops.total()]
+    }
+
+    /// What comes of the loads until `end_ns`, of which the first ten seconds do not count. The first `ours` of them are compared
+    /// with the rest.
+    fn outcome(&mut self, ours: usize, end_ns: u64) -> Outcome {
+        let begin_ns = self.bench.now.as_nanos() + WARM_NS;
+        self.run_until(begin_ns);
+        let (before, [packets_before, drops_before]) = (self.bytes(), self.offered());
+        self.run_until(end_ns);
+        let seconds = (end_ns - begin_ns) as f64 / S as f64;
+        let rate = |(before, after): (&u64, u64)| (after - before) as f64 * 8.0 / seconds;
+        let rates: Vec<f64> = before.iter().zip(self.bytes()).map(rate).collect();
+        let (first, rest) = rates.split_at(ours);
+        let [packets, drops] = self.offered();
+        let dropped = (drops - drops_before) as f64 / (packets - packets_before).max(1) as f64;
+        Outcome { ours: first.iter().sum(), beside: rest.iter().sum(), dropped }
     }
 
     /// What each load has had so far, ours before TCP.
@@ -239,29 +254,36 @@ pub fn run(there: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) ->
 
 /// What loads made of a wire in the seconds that count.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "of use to QUIC alone")]
 pub struct Outcome {
     /// Bits per second of the first loads, and of the others.
     pub ours: f64,
     pub beside: f64,
     /// The share of what was sent that the wire dropped.
+    #[allow(dead_code, reason = "of use to QUIC alone")]
     pub dropped: f64,
 }
 
 /// Runs loads as [`run`] does, of which the first `ours` are compared with the rest.
 #[allow(dead_code, reason = "of use to QUIC alone")]
 pub fn outcome(there: &DirectionOptions, loads: &[Load], ours: usize, seconds: u64) -> Outcome {
+    Run::new(there, loads, 7).outcome(ours, seconds * S)
+}
+
+/// The same, and then again for as long with each of these ceilings on TCPs at all endpoints, whose connections run on.
+pub fn ceilings(
+    there: &DirectionOptions,
+    loads: &[Load],
+    ours: usize,
+    seconds: u64,
+    tcps_max: &[u8],
+) -> Vec<Outcome> {
     let mut run = Run::new(there, loads, 7);
-    run.run_until(WARM_NS);
-    let (before, [packets_before, drops_before]) = (run.bytes(), run.offered());
-    run.run_until(seconds * S);
-    let seconds = seconds as f64 - WARM_NS as f64 / S as f64;
-    let rate = |(before, after): (&u64, u64)| (after - before) as f64 * 8.0 / seconds;
-    let rates: Vec<f64> = before.iter().zip(run.bytes()).map(rate).collect();
-    let (first, rest) = rates.split_at(ours);
-    let [packets, drops] = run.offered();
-    let dropped = (drops - drops_before) as f64 / (packets - packets_before).max(1) as f64;
-    Outcome { ours: first.iter().sum(), beside: rest.iter().sum(), dropped }
+    let mut outcome_with = |(index, tcps_max): (usize, &u8)| {
+        let params = CongestionParams { tcps_max: *tcps_max };
+        run.bench.ends.iter_mut().for_each(|end| end.endpoint.set_congestion(params));
+        run.outcome(ours, (index as u64 + 1) * seconds * S)
+    };
+    tcps_max.iter().enumerate().map(&mut outcome_with).collect()
 }
 
 /// Jain's index of what each circuit gets.
@@ -276,4 +298,13 @@ pub fn jain(loads: &[Load], shares: &[Share]) -> f64 {
         count += circuits;
     }
     sum * sum / (count * squares)
+}
+
+/// With ceilings of eight and one TCPs in turn, eight circuits beside two TCPs have much more than half, and a third.
+pub fn ceilings_are_kept(outcomes: &[Outcome]) {
+    let shares: Vec<f64> = outcomes.iter().map(|of| of.ours / (of.ours + of.beside)).collect();
+    let is_kept = |(turn, share): (usize, &f64)| {
+        if turn % 2 == 0 { *share > 0.6 } else { (0.2..0.47).contains(share) }
+    };
+    assert!(shares.iter().enumerate().all(is_kept), "{shares:?}");
 }
