@@ -4,16 +4,22 @@
 //!    it; from then on they only acknowledge, and stand in line.
 //! 2. Whenever there is room and the pacer agrees, the first in line sends one segment and stands behind the others again.
 //!    Repairs go before.
+//!    What a flow's timers force out is no exception, but for [a spare segment](SharedWindow::spare).
 //! 3. Acknowledgements and losses are reported to the controller as they come.
 
 use super::flow::{Flow, FlowId};
 use crate::congestion::{SessionAck, SessionController};
 use crate::send::Pacer;
-use crate::time::Instant;
+use crate::time::{Instant, S};
 use std::collections::VecDeque;
 
 /// Segments that the pacer lets leave together: those that the window does, and one that was put off.
 const BURST_SEGMENTS: u64 = 4;
+
+/// How often a spare segment may leave: after two round trips, which is when a tail loss probe is due, or after so long where
+/// none was measured; then after twice as long, so many times.
+const SPARE_AFTER_NS: u64 = S;
+const SPARE_DOUBLINGS_MAX: u32 = 6;
 
 /// The window of a session.
 #[derive(Debug)]
@@ -32,6 +38,9 @@ pub(super) struct SharedWindow {
     is_open: bool,
     /// When the pacer lets the next segment go.
     paced_until: Option<Instant>,
+    /// When the next spare segment may leave, and how many did since something was delivered.
+    spare_at: Instant,
+    spares: u32,
     smoothed_ns: u64,
     /// When the path was last told to be back: what left before says nothing of it.
     back_at: Instant,
@@ -62,6 +71,8 @@ impl SharedWindow {
             repairing: VecDeque::new(),
             is_open: true,
             paced_until: None,
+            spare_at: Instant::ZERO,
+            spares: 0,
             smoothed_ns: 0,
             back_at: Instant::ZERO,
             deviation_ns: 0,
@@ -108,6 +119,20 @@ impl SharedWindow {
     /// What a flow may send that is asked in its turn.
     pub(super) fn room_in_turn(&mut self, now: Instant) -> u64 {
         if self.waiting.is_empty() && self.repairing.is_empty() { self.room(now) } else { 0 }
+    }
+
+    /// What a flow may send whose timer forces it, where its turn gives it `room`: a segment beyond the window, if no other flow
+    /// had one lately. So a session whose window is full of lost segments asks whether the path is there, as one TCP does (RFC 8985,
+    /// section 7.3), and its flows do not ask all at once.
+    pub(super) fn spare(&self, now: Instant, room: u64) -> u64 {
+        if now >= self.spare_at { room.max(self.mss) } else { room }
+    }
+
+    /// A spare segment leaves.
+    pub(super) fn on_spare(&mut self, now: Instant) {
+        let after_ns = self.smoothed_ns().map_or(SPARE_AFTER_NS, |smoothed_ns| 2 * smoothed_ns);
+        self.spare_at = now.plus_ns(after_ns << self.spares.min(SPARE_DOUBLINGS_MAX));
+        self.spares += 1;
     }
 
     /// Who may send of those that wait, and how much.
@@ -172,7 +197,7 @@ impl SharedWindow {
             self.pacer.on_sent(now, report.sent);
         }
         if report.delivered > 0 {
-            (self.delivered_at, self.is_alive) = (now, true);
+            (self.delivered_at, self.is_alive, self.spares) = (now, true, 0);
             let newest_sent = report.newest_delivered.filter(|sent| *sent >= self.back_at);
             newest_sent.inspect(|sent| self.measure(now.ns_since(*sent)));
             self.controller.on_ack(&SessionAck {
@@ -202,7 +227,7 @@ impl SharedWindow {
 
     /// The path was gone and is back. Round trips and losses of what left before are the outage's.
     pub(super) fn on_path_back(&mut self, now: Instant) {
-        self.back_at = now;
+        (self.back_at, self.spare_at, self.spares) = (now, now, 0);
         self.controller.on_stall(now);
     }
 

@@ -35,9 +35,14 @@ impl Connection {
         self.sender.take_report()
     }
 
-    /// Bytes in flight.
+    /// Bytes in flight, a tail loss probe's among them.
     pub(crate) fn in_flight(&self) -> u64 {
-        self.sender.in_flight()
+        self.sender.in_flight() + self.sender.probe_bytes()
+    }
+
+    /// Whether a timer expired and something has to leave because of it.
+    pub(crate) fn is_forced(&self) -> bool {
+        self.sender.is_forced()
     }
 
     /// Bytes that were never sent and that nothing but the session's window holds back.

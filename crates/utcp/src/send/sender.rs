@@ -28,6 +28,8 @@ pub(crate) enum Permission {
 pub(super) struct Probe {
     pub(super) end: u64,
     pub(super) is_retransmission: bool,
+    /// What it added to what is under way, where the scoreboard counts its segment already.
+    pub(super) bytes: u64,
 }
 
 /// How much of the window was used lately, as Linux' `tcp_cwnd_validate` keeps it.
@@ -148,6 +150,11 @@ impl Sender {
         self.board.in_flight().saturating_sub(u64::from(self.duplicates) * self.mss)
     }
 
+    /// What a tail loss probe put on the wire a second time.
+    pub(crate) fn probe_bytes(&self) -> u64 {
+        self.probe.filter(|probe| probe.end > self.una).map_or(0, |probe| probe.bytes)
+    }
+
     /// What may be in flight.
     pub(crate) fn window(&self) -> u64 {
         if let Some(grant) = &self.grant {
@@ -266,13 +273,19 @@ impl Sender {
     /// What may be sent now, as far as losses and the congestion window decide it. Pacing is asked separately.
     pub(crate) fn permission(&mut self) -> Option<Permission> {
         if self.probe_due {
-            return Some(Permission::New(u64::from(u32::MAX)));
+            return self.may_force(self.mss).then_some(Permission::New(u64::from(u32::MAX)));
         }
-        if core::mem::take(&mut self.overdue) {
-            match self.board.first() {
-                None => return Some(Permission::New(self.mss)),
-                Some(first) if first.place == Place::Lost => return Some(Permission::Again(first)),
-                Some(_) => {}
+        if self.overdue {
+            let first = self.board.first();
+            let is_lost = first.is_some_and(|first| first.place == Place::Lost);
+            if let Some(first) = first.filter(|_| is_lost) {
+                let may_leave = self.may_force(u64::from(first.len).min(self.mss));
+                self.overdue = !may_leave;
+                return may_leave.then_some(Permission::Again(first));
+            }
+            self.overdue = false;
+            if first.is_none() {
+                return Some(Permission::New(self.mss));
             }
         }
         let room = self.window().saturating_sub(self.in_flight());
@@ -306,6 +319,14 @@ impl Sender {
     /// Whether the congestion window or the pacing holds the next full segment back.
     pub(crate) fn is_held(&self, now: Instant) -> bool {
         self.window() < self.in_flight() + self.mss || self.paced_until(now).is_some()
+    }
+
+    /// Whether so many bytes may leave whatever this connection's own window is. A session's window holds for them too, or as many
+    /// flows would send as many segments into a path that has just lost them.
+    fn may_force(&mut self, bytes: u64) -> bool {
+        let Some(grant) = &mut self.grant else { return true };
+        grant.waits = grant.room < bytes;
+        !grant.waits
     }
 
     fn wait_for_room(&mut self) {
@@ -349,7 +370,7 @@ impl Sender {
         self.count(now, bytes);
         self.validate();
         if self.probe_due {
-            self.on_probed(now, false);
+            self.on_probed(now, None);
         } else {
             self.set_probe(now);
         }
@@ -365,7 +386,7 @@ impl Sender {
         }
         self.count(now, u64::from(sent.len));
         if self.probe_due {
-            self.on_probed(now, true);
+            self.on_probed(now, Some(sent));
         } else if sent.start <= self.una || self.retransmission_at.is_none() {
             self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
         }
@@ -384,10 +405,11 @@ impl Sender {
         }
     }
 
-    fn on_probed(&mut self, now: Instant, is_retransmission: bool) {
+    fn on_probed(&mut self, now: Instant, again: Option<&Sent>) {
         self.probe_due = false;
         self.counts.probes += 1;
-        self.probe = Some(Probe { end: self.next, is_retransmission });
+        let bytes = again.map_or(0, |sent| u64::from(sent.len));
+        self.probe = Some(Probe { end: self.next, is_retransmission: again.is_some(), bytes });
         self.probe_at = None;
         self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
     }

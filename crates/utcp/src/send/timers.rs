@@ -24,6 +24,9 @@ impl Sender {
             (self.probe_due, self.overdue) = (false, false);
             return;
         }
+        // What was to be forced and still waits for a session's window is asked for by new timers.
+        self.probe_due &= !delivered;
+        self.overdue &= !advanced;
         if advanced {
             self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
         }

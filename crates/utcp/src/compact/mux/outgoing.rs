@@ -46,11 +46,18 @@ impl Mux {
     fn next_segment(&mut self, now: Instant) -> Option<(FlowId, Header)> {
         while let Some(id) = self.ready.pop_front() {
             let Some(flow) = self.flows.get_mut(&id) else { continue };
+            let mut is_spare = false;
             if let Some(window) = &mut self.window {
-                flow.connection.set_room(window.room_in_turn(now));
+                let room = window.room_in_turn(now);
+                let most = if flow.connection.is_forced() { window.spare(now, room) } else { room };
+                is_spare = most > room;
+                flow.connection.set_room(most);
             }
             self.payload.clear();
             let transmit = flow.connection.poll_transmit(now, &mut self.payload);
+            if let Some(window) = self.window.as_mut().filter(|_| is_spare && transmit.is_some()) {
+                window.on_spare(now);
+            }
             if transmit.is_some() {
                 self.ready.push_back(id);
                 self.account(now, id);

@@ -1,0 +1,168 @@
+//! What a session's window holds back when the path is silent: timers of its flows, and what it believes of the path.
+
+use heddle_utcp::compact::{FlowId, Mux, MuxEvent, MuxOptions};
+use heddle_utcp::congestion::{SessionAck, SessionController};
+use heddle_utcp::{BufferPool, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000 * MS;
+/// A cell with its command.
+const CELL: usize = 510;
+/// What one way takes.
+const DELAY_NS: u64 = 25 * MS;
+
+/// What the test and the controller tell each other.
+#[derive(Debug, Default)]
+struct Told {
+    window_bytes: AtomicU64,
+}
+
+/// A window that the test sets.
+#[derive(Debug)]
+struct Set(Arc<Told>);
+
+impl SessionController for Set {
+    fn window_bytes(&self) -> u64 {
+        self.0.window_bytes.load(Ordering::Relaxed)
+    }
+
+    fn pacing_percent(&self) -> u64 {
+        125
+    }
+
+    fn set_busy_flows(&mut self, _flows: f64) {}
+
+    fn on_sent(&mut self, _now: Instant, _bytes: u64) {}
+
+    fn on_ack(&mut self, _ack: &SessionAck) {}
+
+    fn on_loss(&mut self, _now: Instant, _sent: Instant, _bytes: u64) {}
+
+    fn set_in_flight(&mut self, _bytes: u64) {}
+
+    fn on_probe(&mut self, _now: Instant, _round_trip_ns: u64) {}
+
+    fn on_stall(&mut self, _now: Instant) {}
+}
+
+/// Two ends and the wire between them, which loses everything or nothing.
+struct Path {
+    now: Instant,
+    ends: [Mux; 2],
+    told: Arc<Told>,
+    is_cut: bool,
+    /// When and where to, in order.
+    wire: Vec<(Instant, usize, Vec<u8>)>,
+    /// Segments with something in them that the first end sent, and bytes that the second end read.
+    sent: usize,
+    read: usize,
+}
+
+impl Path {
+    fn new(window_bytes: u64) -> Self {
+        let pool = BufferPool::new(64 << 20);
+        let told = Arc::new(Told { window_bytes: AtomicU64::new(window_bytes) });
+        let controller = Set(Arc::clone(&told));
+        let options = MuxOptions::default();
+        let first = Mux::with_controller(options.clone(), pool.clone(), |_| Box::new(controller));
+        let ends = [first, Mux::new(options, pool)];
+        Path { now: Instant::from_nanos(S), ends, told, is_cut: false, wire: Vec::new(), sent: 0, read: 0 }
+    }
+
+    fn set_window(&self, window_bytes: u64) {
+        self.told.window_bytes.store(window_bytes, Ordering::Relaxed);
+    }
+
+    fn in_flight(&self) -> u64 {
+        self.ends[0].shared_window().expect("they share one")[1]
+    }
+
+    /// Opens so many flows, with a cell delivered of each.
+    fn open(&mut self, flows: usize) -> Vec<FlowId> {
+        let ids: Vec<FlowId> = (0..flows).filter_map(|_| self.ends[0].open(self.now)).collect();
+        self.write(&ids);
+        self.run(2 * S);
+        assert_eq!((ids.len(), self.read), (flows, flows * CELL));
+        ids
+    }
+
+    fn write(&mut self, ids: &[FlowId]) {
+        for id in ids {
+            assert_eq!(self.ends[0].write(*id, &[7; CELL]), CELL);
+        }
+    }
+
+    fn run(&mut self, for_ns: u64) {
+        let until = self.now.plus_ns(for_ns);
+        loop {
+            self.send();
+            let timers = self.ends.iter().filter_map(Mux::poll_timeout);
+            let next = timers.chain(self.wire.first().map(|(at, ..)| *at)).min();
+            let Some(next) = next.filter(|next| *next <= until) else { break };
+            self.now = self.now.max(next);
+            while self.wire.first().is_some_and(|(at, ..)| *at <= self.now) {
+                let (_, to, datagram) = self.wire.remove(0);
+                let read = &mut self.read;
+                let mut sink = |_, bytes: &[u8]| {
+                    *read += if to == 1 { bytes.len() } else { 0 };
+                    bytes.len()
+                };
+                self.ends[to].handle_datagram(self.now, &datagram, &mut sink).expect("an honest peer");
+            }
+            self.ends.iter_mut().for_each(|end| end.handle_timeout(self.now));
+        }
+        self.now = until;
+    }
+
+    fn send(&mut self) {
+        for from in 0..2 {
+            let mut datagram = Vec::new();
+            while self.ends[from].poll_datagram(self.now, &mut datagram) {
+                self.sent += if from == 0 { datagram.len() / CELL } else { 0 };
+                let datagram = core::mem::take(&mut datagram);
+                if !self.is_cut {
+                    self.wire.push((self.now.plus_ns(DELAY_NS), 1 - from, datagram));
+                }
+            }
+            while let Some(event) = self.ends[from].poll_event() {
+                // What opens a flow is read, all else is taken from the datagram.
+                if let MuxEvent::Readable(id) = event {
+                    let mut buffer = [0; 2 * CELL];
+                    self.read += self.ends[from].read(self.now, id, &mut buffer);
+                }
+            }
+        }
+    }
+}
+
+/// A hundred flows have a cell under way each when the path falls silent and the window shrinks to five cells.
+#[test]
+fn what_timers_force_out_obeys_the_window_of_the_session() {
+    const FLOWS: usize = 100;
+    const WINDOW: u64 = 5 * CELL as u64;
+    let mut path = Path::new(200_000);
+    let ids = path.open(FLOWS);
+    path.write(&ids);
+    path.is_cut = true;
+    path.run(10 * MS);
+    assert_eq!(path.in_flight(), (FLOWS * CELL) as u64);
+    path.set_window(WINDOW);
+    // All tail loss probes and the first time-outs, then more of these, ever rarer.
+    for (seconds, most) in [(1, 12), (5, 40), (20, 60)] {
+        path.sent = 0;
+        for _ in 0..seconds * 20 {
+            path.run(50 * MS);
+            let has_timed_out =
+                ids.iter().all(|id| path.ends[0].stats(*id).expect("a flow").counts.timeouts > 0);
+            let is_within = path.in_flight() <= WINDOW + 1360;
+            assert!(is_within || !has_timed_out, "{} at {:?}", path.in_flight(), path.now);
+        }
+        assert!(path.sent <= most, "{} cells in {seconds} s", path.sent);
+        assert!(path.sent > 0, "nothing asks whether the path is there");
+    }
+    path.is_cut = false;
+    path.run(60 * S);
+    assert_eq!(path.read, 2 * FLOWS * CELL);
+}
