@@ -62,7 +62,8 @@ pub struct Limits {
     pub onionskins_at_work: usize,
     /// Streams of one circuit.
     pub streams_per_circuit: usize,
-    /// Streams of one shard, which bounds sockets and questions to the resolver.
+    /// Streams of one shard, which bounds sockets and questions to the resolver. Above it, the oldest stream of the circuit
+    /// with most ends, or BEGIN is answered by END (`RESOURCELIMIT`).
     pub streams: usize,
     /// A shard's part of the questions that the resolver works on at once. Above half of it, only circuits with few
     /// questions may ask.

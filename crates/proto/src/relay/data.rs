@@ -5,6 +5,7 @@
 //! - DATA waits in its slot until the connection takes it. The stream's SENDME goes out when it did,
 //!   or XOFF when it does not: that is what holds the client back.
 
+use super::admission::StreamPlace;
 use super::circuit::CircuitKey;
 use super::core::Core;
 use super::end::{BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, End, Hold, StreamState};
@@ -299,6 +300,7 @@ impl Core {
             }
             if leftover.queue.is_empty() {
                 self.streams.leftovers.remove(&socket);
+                self.admission.stream_ends(StreamPlace::Socket(socket));
                 self.outputs.push_back(Output::Close { socket });
             }
             return;

@@ -17,18 +17,21 @@ impl Core {
             let error = if is_full { ResolveError::Transient } else { ResolveError::NotFound };
             return self.answer_resolve(key, id, Err(error));
         }
-        let asked = Asked::Resolve { circuit: key, stream: id };
         match Resolve::parse(data) {
             Ok(Resolve::Name(name)) => {
-                self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked);
+                self.resolve(key, id, Query::Forward(name.as_str().to_ascii_lowercase()));
             }
-            Ok(Resolve::Reverse(addr)) => {
-                self.ask(Query::Reverse(addr), asked);
-            }
+            Ok(Resolve::Reverse(addr)) => self.resolve(key, id, Query::Reverse(addr)),
             Ok(Resolve::Addr(addr)) => {
                 self.answer_resolve(key, id, Ok(Resolution::Addresses(vec![(addr, TTL_S)])))
             }
             Err(_) => self.answer_resolve(key, id, Err(ResolveError::NotFound)),
+        }
+    }
+
+    fn resolve(&mut self, key: CircuitKey, id: StreamId, query: Query) {
+        if self.ask(query, Asked::Resolve { circuit: key, stream: id }).is_none() {
+            self.answer_resolve(key, id, Err(ResolveError::Transient));
         }
     }
 

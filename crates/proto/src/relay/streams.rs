@@ -6,7 +6,11 @@
 //! 3. The connection is there: CONNECTED goes out. It failed: END says why.
 //! 4. END comes, or the connection ends: the stream is over. What waits for the connection is still
 //!    written, as a *leftover*, while the stream's id is free again.
+//!
+//! A question, a connection and a leftover have each a place among the shard's streams, of which circuits and neighbours
+//! have shares ([`super::admission`]).
 
+use super::admission::StreamPlace;
 use super::circuit::CircuitKey;
 use super::core::Core;
 use super::end::{End, Stream, StreamState};
@@ -72,13 +76,6 @@ pub(super) struct Streams {
     questions: u64,
 }
 
-impl Streams {
-    /// Sockets and questions: a stream is one of both at a time.
-    fn count(&self) -> usize {
-        self.by_socket.len() + self.asked.len() + self.leftovers.len()
-    }
-}
-
 impl Core {
     /// A relay cell of a stream that is not DATA.
     pub fn on_stream_cell(&mut self, key: CircuitKey, id: StreamId, command: RelayCommand, data: &[u8]) {
@@ -120,8 +117,10 @@ impl Core {
         match begin.host {
             Host::Name(name) => {
                 let asked = Asked::Begin { circuit: key, stream: id, port, flags: begin.flags };
-                let question = self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked);
-                self.insert_stream(key, id, StreamState::Resolving(question));
+                match self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked) {
+                    Some(question) => self.insert_stream(key, id, StreamState::Resolving(question)),
+                    None => self.send_end(key, id, EndReason::RESOURCELIMIT),
+                }
             }
             Host::Ipv4(addr) => self.connect_first(key, id, &[(addr.into(), LITERAL_TTL_S)], port),
             // The flags choose among a name's addresses; one that is asked for needs no choice.
@@ -146,7 +145,8 @@ impl Core {
         let on_circuit = circuit.end.as_ref().map_or(0, |end| end.streams.len());
         let full = on_circuit >= limits.streams_per_circuit
             || circuit.questions >= questions_max
-            || self.streams.count() >= limits.streams;
+            // Also those that nobody waits for any more.
+            || self.streams.asked.len() >= limits.streams;
         full.then_some(EndReason::RESOURCELIMIT)
     }
 
@@ -169,20 +169,65 @@ impl Core {
         }
     }
 
-    pub fn ask(&mut self, query: Query, asked: Asked) -> ResolveId {
+    /// Whether a circuit may have one stream or question more, for which another may have to end.
+    fn admit_stream(&mut self, key: CircuitKey) -> bool {
+        let Some(party) = self.circuits.get(key).map(|circuit| circuit.party) else { return false };
+        let admitted = self.admission.admit_stream(self.now, party, key);
+        admitted.map(|instead| instead.into_iter().for_each(|place| self.give_way(place))).is_ok()
+    }
+
+    fn note_stream(&mut self, key: CircuitKey, place: StreamPlace) {
+        if let Some(circuit) = self.circuits.get(key) {
+            self.admission.stream_begins(self.now, place, circuit.party, key);
+        }
+    }
+
+    /// A stream or question ends, since its circuit has more than others.
+    fn give_way(&mut self, place: StreamPlace) {
+        match place {
+            StreamPlace::Socket(socket) => {
+                if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
+                    self.fail_stream(key, id, EndReason::RESOURCELIMIT.into());
+                }
+                self.abort_leftover(socket);
+            }
+            StreamPlace::Question(question) => {
+                let Some(asked) = self.streams.asked.get_mut(&question) else { return };
+                let nobody = Asked::Nobody { circuit: asked.circuit() };
+                match core::mem::replace(asked, nobody) {
+                    Asked::Begin { circuit, stream, .. } => {
+                        self.fail_stream(circuit, stream, EndReason::RESOURCELIMIT.into())
+                    }
+                    Asked::Resolve { circuit, stream } => {
+                        self.answer_resolve(circuit, stream, Err(ResolveError::Transient))
+                    }
+                    Asked::Nobody { .. } => {}
+                }
+                self.admission.stream_ends(place);
+            }
+        }
+    }
+
+    /// Asks the resolver, unless the circuit has its share.
+    pub fn ask(&mut self, query: Query, asked: Asked) -> Option<ResolveId> {
+        if !self.admit_stream(asked.circuit()) {
+            return None;
+        }
         if let Some(circuit) = self.circuits.get_mut(asked.circuit()) {
             circuit.questions += 1;
         }
         let id = ResolveId(self.streams.questions);
+        self.note_stream(asked.circuit(), StreamPlace::Question(id));
         self.streams.questions += 1;
         self.streams.asked.insert(id, asked);
         self.outputs.push_back(Output::Resolve { id, query });
-        id
+        Some(id)
     }
 
     /// The resolver answered.
     pub fn on_resolved(&mut self, id: ResolveId, answer: Result<Resolution, ResolveError>) {
         let asked = self.streams.asked.remove(&id);
+        self.admission.stream_ends(StreamPlace::Question(id));
         if let Some(circuit) = asked.as_ref().and_then(|asked| self.circuits.get_mut(asked.circuit())) {
             circuit.questions -= 1;
             circuit.used_at = self.now;
@@ -233,8 +278,10 @@ impl Core {
             Some(&(addr, _)) if self.leads_back(SocketAddr::new(addr, port)) => {
                 self.fail_stream(key, id, EndReason::CONNECTREFUSED.into())
             }
+            Some(_) if !self.admit_stream(key) => self.fail_stream(key, id, EndReason::RESOURCELIMIT.into()),
             Some(&(addr, ttl_s)) => {
                 let socket = self.dials.new_socket();
+                self.note_stream(key, StreamPlace::Socket(socket));
                 let addr = SocketAddr::new(addr, port);
                 self.streams.by_socket.insert(socket, (key, id));
                 self.insert_stream_or_move(key, id, StreamState::Connecting { socket, addr, ttl_s });
@@ -284,6 +331,7 @@ impl Core {
 
     /// A stream's connection could not be made, or broke.
     pub fn on_stream_failed(&mut self, socket: SocketId, error: SocketError) {
+        self.admission.stream_ends(StreamPlace::Socket(socket));
         if let Some(mut leftover) = self.streams.leftovers.remove(&socket) {
             self.pool.clear(&mut leftover.queue);
         }
@@ -348,6 +396,7 @@ impl Core {
     /// A connection does not get what it is still owed.
     pub fn abort_leftover(&mut self, socket: SocketId) {
         if let Some(mut leftover) = self.streams.leftovers.remove(&socket) {
+            self.admission.stream_ends(StreamPlace::Socket(socket));
             self.pool.clear(&mut leftover.queue);
             self.outputs.push_back(Output::Abort { socket });
         }
@@ -366,12 +415,14 @@ impl Core {
             }
             StreamState::Connecting { socket, .. } => {
                 self.streams.by_socket.remove(&socket);
+                self.admission.stream_ends(StreamPlace::Socket(socket));
                 self.pool.clear(&mut stream.queue);
                 self.outputs.push_back(Output::Abort { socket });
             }
             StreamState::Open(socket) => {
                 self.streams.by_socket.remove(&socket);
                 if stream.queue.is_empty() {
+                    self.admission.stream_ends(StreamPlace::Socket(socket));
                     return self.outputs.push_back(Output::Close { socket });
                 }
                 let deadline = self.now + LEFTOVER_TIMEOUT;

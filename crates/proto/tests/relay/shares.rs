@@ -6,7 +6,9 @@ use super::plain::{CLIENT_LINE, relay_line};
 use heddle_proto::cell::Command;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::RelayCommand;
+use heddle_proto::cell::stream::{End, EndReason};
 use heddle_proto::crypto::onionskin::HandshakeType;
+use heddle_proto::node::ResolveError;
 use heddle_proto::relay::{Limits, RelayConfig};
 use heddle_proto::time::Duration;
 use heddle_proto::work::Job;
@@ -322,4 +324,80 @@ fn who_only_shares_a_relays_address_does_not_get_its_reserve() {
     let sock = bench.accept(0, or_port(1));
     bench.write(sock, &relay_line(1, host(1)));
     Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+}
+
+/// A circuit of one hop through a listed relay.
+fn exit_circuit(bench: &mut Bench, sock: Sock, id: u32) -> Client {
+    Client::create(bench, sock, theirs(id), Kind::Fast)
+}
+
+/// Begins streams on a circuit until one is refused, but at most so many; returns how many were not.
+fn fill_streams(bench: &mut Bench, client: &mut Client, first: u16, most: u16) -> u16 {
+    for stream in first..first + most {
+        client.begin(bench, stream, "203.0.114.7:80");
+        if let Some(end) = client.got(bench).pop() {
+            assert_eq!((end.stream, end.command), (stream, RelayCommand::END));
+            assert_eq!(End::parse(&end.data).reason, EndReason::RESOURCELIMIT);
+            return stream - first;
+        }
+    }
+    most
+}
+
+#[test]
+fn circuits_and_neighbours_have_shares_of_streams() {
+    let mut bench = bench(Limits { streams: 400, ..Limits::default() });
+    bench.list(&[1, 2]);
+    let [first, second] = [1, 2].map(|number| bench.relay_channel(0, number));
+    let mut greedy = exit_circuit(&mut bench, first, 1);
+    assert_eq!(fill_streams(&mut bench, &mut greedy, 1, 400), 23, "a seventeenth");
+    let held: u16 = (2..60)
+        .map(|id| {
+            let mut more = exit_circuit(&mut bench, first, id);
+            fill_streams(&mut bench, &mut more, 1, 400)
+        })
+        .sum();
+    assert_eq!(23 + held, 200, "half, however many circuits");
+    let mut other = exit_circuit(&mut bench, second, 1);
+    assert_eq!(fill_streams(&mut bench, &mut other, 1, 400), 11, "a seventeenth of the rest");
+    let stats = bench.shards[0].relay.stats();
+    assert_eq!(stats.granted.streams, 211);
+    assert_eq!(stats.refused.keys().collect::<Vec<_>>(), [&("stream", "share")]);
+    // What ends is free again: by END, with its circuit, and by an answer of the resolver.
+    greedy.send(&mut bench, RelayCommand::END, 1, &[6]);
+    assert_eq!(bench.shards[0].relay.stats().granted.streams, 210);
+    bench.send(second, theirs(1), Command::DESTROY, &[0]);
+    let mut asking = exit_circuit(&mut bench, second, 2);
+    for stream in 1..=5 {
+        asking.begin(&mut bench, stream, "a.example:80");
+    }
+    assert_eq!(bench.shards[0].relay.stats().granted.streams, 204);
+    for _ in 1..=5 {
+        bench.resolve_next(0, Err(ResolveError::NotFound));
+    }
+    assert_eq!(bench.shards[0].relay.stats().granted.streams, 199);
+}
+
+/// Clients ask another exit when a stream is refused, so only who has more than one gives way.
+#[test]
+fn the_circuit_with_most_streams_gives_way_when_all_are_taken() {
+    let mut bench = bench(Limits { streams: 40, ..Limits::default() });
+    bench.list(&[1, 2, 3, 4, 5, 6, 7, 8]);
+    let first = bench.relay_channel(0, 1);
+    let mut greedy = exit_circuit(&mut bench, first, 1);
+    assert_eq!(fill_streams(&mut bench, &mut greedy, 1, 40), 2);
+    let begins = |bench: &mut Bench, sock: Sock, id: u32| {
+        let mut client = exit_circuit(bench, sock, id);
+        fill_streams(bench, &mut client, 1, 1) == 1
+    };
+    let begin_by = |bench: &mut Bench, sock: Sock| (2..60).take_while(|id| begins(bench, sock, *id)).count();
+    assert_eq!(begin_by(&mut bench, first), 18);
+    let granted = [2, 3, 4, 5, 6, 7, 8].map(|number| {
+        let sock = bench.relay_channel(0, number);
+        begin_by(&mut bench, sock)
+    });
+    assert_eq!(granted, [10, 5, 3, 1, 2, 0, 0], "the last that is free, and one of the circuit with two");
+    let lost = greedy.got_one(&mut bench);
+    assert_eq!((lost.command, lost.stream), (RelayCommand::END, 1));
+    assert_eq!(End::parse(&lost.data).reason, EndReason::RESOURCELIMIT);
 }

@@ -135,6 +135,7 @@ fn shares(out: &mut Exposition, relay: &RelayStats) {
         ("dial", of.dials),
         ("circuit", of.circuits),
         ("onionskin", of.onionskins),
+        ("stream", of.streams),
     ] {
         granted.labelled(&[("what", what)], count);
     }

@@ -2,13 +2,15 @@
 
 use super::crowd::Claim;
 use super::party::{Class, Holder, Key, Party};
-use crate::node::SocketId;
+use crate::node::{ResolveId, SocketId};
 use crate::relay::circuit::CircuitKey;
 use crate::relay::link::LinkKey;
 use slotmap::Key as _;
 
 /// One link of an address may use a ninth of what dials share.
 const LINK_PART: u64 = 8;
+/// A circuit may have a seventeenth of the streams.
+const CIRCUIT_PART: u64 = 16;
 
 /// A channel is its peer's.
 #[derive(Clone, Copy, Debug)]
@@ -83,5 +85,37 @@ impl Claim for DialClaim {
         let link = self.link.filter(|_| self.party.class() == Class::Stranger);
         let link = link.map(|link| Holder { key: Key::Link(link.data().as_ffi()), part: LINK_PART });
         self.party.holders().chain(link)
+    }
+}
+
+/// What a stream takes a place with: one of both at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::relay) enum StreamPlace {
+    /// At the resolver, for a name that is to be connected to or only looked up.
+    Question(ResolveId),
+    /// A connection, also one whose stream is over and that is still owed something.
+    Socket(SocketId),
+}
+
+/// A stream is its circuit's: neighbours only pass it on, so the circuit with most gives way and not the neighbour.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamClaim {
+    pub party: Party,
+    pub circuit: CircuitKey,
+}
+
+impl Claim for StreamClaim {
+    type Id = StreamPlace;
+
+    fn class(&self) -> Class {
+        self.party.class()
+    }
+
+    fn key(&self) -> Key {
+        Key::Circuit(self.circuit.data().as_ffi())
+    }
+
+    fn holders(&self) -> impl Iterator<Item = Holder> {
+        self.party.holders().chain([Holder { key: self.key(), part: CIRCUIT_PART }])
     }
 }

@@ -13,6 +13,7 @@ mod party;
 mod share;
 mod targets;
 
+pub(super) use claims::StreamPlace;
 pub(super) use party::{Class, Key, Party};
 pub(super) use share::{Refusal, Share};
 
@@ -21,7 +22,7 @@ use super::config::Limits;
 use super::link::LinkKey;
 use crate::node::SocketId;
 use crate::time::{Duration, Instant};
-use claims::{ChannelClaim, CircuitClaim, DialClaim};
+use claims::{ChannelClaim, CircuitClaim, DialClaim, StreamClaim};
 use core::net::SocketAddr;
 use crowd::{Admitted, Crowd};
 use std::collections::BTreeMap;
@@ -49,6 +50,8 @@ pub struct Granted {
     /// Circuits, those that cross from other shards included.
     pub circuits: u64,
     pub onionskins: u64,
+    /// Streams, questions to the resolver and what ended streams are still owed.
+    pub streams: u64,
 }
 
 impl Granted {
@@ -59,6 +62,7 @@ impl Granted {
         self.dials += other.dials;
         self.circuits += other.circuits;
         self.onionskins += other.onionskins;
+        self.streams += other.streams;
     }
 }
 
@@ -95,6 +99,8 @@ pub(super) struct Admission {
     circuits: Crowd<CircuitClaim>,
     /// Onionskins that wait for a worker or are with one.
     onionskins: Share,
+    /// Streams, questions to the resolver and what ended streams are still owed.
+    streams: Crowd<StreamClaim>,
     refused: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -108,6 +114,7 @@ impl Admission {
             targets: Targets::default(),
             circuits: Crowd::new(limits.circuits.min((pool_slots_max / 2) as usize), None),
             onionskins: Share::new(limits.onionskins),
+            streams: Crowd::new(limits.streams, None),
             refused: BTreeMap::new(),
         }
     }
@@ -260,6 +267,26 @@ impl Admission {
         self.onionskins.give(party.class(), party.holders(), 1);
     }
 
+    /// Whether a circuit may have one stream or question more. Another may have to end for it, which is returned.
+    pub fn admit_stream(
+        &mut self,
+        now: Instant,
+        party: Party,
+        circuit: CircuitKey,
+    ) -> Result<Option<StreamPlace>, Refusal> {
+        let admitted = self.streams.admit(now, StreamClaim { party, circuit }, 1);
+        self.note_crowd("stream", admitted)
+    }
+
+    /// A stream or question is there, until [`Admission::stream_ends`].
+    pub fn stream_begins(&mut self, now: Instant, place: StreamPlace, party: Party, circuit: CircuitKey) {
+        self.streams.insert(now, place, StreamClaim { party, circuit }, 1);
+    }
+
+    pub fn stream_ends(&mut self, place: StreamPlace) {
+        self.streams.remove(place);
+    }
+
     pub fn granted(&self) -> Granted {
         Granted {
             channels: self.channels.used(),
@@ -268,6 +295,7 @@ impl Admission {
             dials: self.dials.used(),
             circuits: self.circuits.used(),
             onionskins: self.onionskins.used(),
+            streams: self.streams.used(),
         }
     }
 
