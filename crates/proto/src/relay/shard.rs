@@ -329,6 +329,7 @@ impl Relay {
 
     fn on_tick(&mut self, now: Instant) {
         self.core.drop_late_leftovers();
+        self.core.end_late_connects();
         self.core.end_idle_circuits();
         self.core.end_stuck_flows();
         self.tell_retired(now);

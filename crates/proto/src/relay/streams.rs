@@ -25,6 +25,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long a connection whose stream is over may take for what it is still owed.
 const LEFTOVER_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a connection may take to open. The kernel would try for two minutes, but stock Tor's clients give a stream up
+/// after 10 or 15 s; in twice that the kernel tries five times.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// What a client is told of an address that it named itself, as by stock Tor.
 const LITERAL_TTL_S: u32 = 1800;
 
@@ -69,6 +72,9 @@ pub(super) struct Streams {
     pub by_socket: BTreeMap<SocketId, (CircuitKey, StreamId)>,
     pub asked: BTreeMap<ResolveId, Asked>,
     pub leftovers: BTreeMap<SocketId, Leftover>,
+    /// Until when connections may open, at most one of each stream. Sockets are numbered as they are made, so the first is
+    /// the oldest.
+    connecting: BTreeMap<SocketId, Instant>,
     /// Streams with data to write since the shard last flushed.
     pub to_flush: VecDeque<SocketId>,
     /// When streams that wait for their client's rate may be read again.
@@ -284,6 +290,7 @@ impl Core {
                 self.note_stream(key, StreamPlace::Socket(socket));
                 let addr = SocketAddr::new(addr, port);
                 self.streams.by_socket.insert(socket, (key, id));
+                self.streams.connecting.insert(socket, self.now + CONNECT_TIMEOUT);
                 self.insert_stream_or_move(key, id, StreamState::Connecting { socket, addr, ttl_s });
                 self.outputs.push_back(Output::Connect { socket, to: addr });
             }
@@ -312,6 +319,7 @@ impl Core {
     /// A stream's connection is there.
     pub fn on_stream_connected(&mut self, socket: SocketId) {
         let limits_private = self.config.count_private_bandwidth;
+        self.streams.connecting.remove(&socket);
         let Some(&(key, id)) = self.streams.by_socket.get(&socket) else {
             return;
         };
@@ -332,6 +340,7 @@ impl Core {
     /// A stream's connection could not be made, or broke.
     pub fn on_stream_failed(&mut self, socket: SocketId, error: SocketError) {
         self.admission.stream_ends(StreamPlace::Socket(socket));
+        self.streams.connecting.remove(&socket);
         if let Some(mut leftover) = self.streams.leftovers.remove(&socket) {
             self.pool.clear(&mut leftover.queue);
         }
@@ -415,6 +424,7 @@ impl Core {
             }
             StreamState::Connecting { socket, .. } => {
                 self.streams.by_socket.remove(&socket);
+                self.streams.connecting.remove(&socket);
                 self.admission.stream_ends(StreamPlace::Socket(socket));
                 self.pool.clear(&mut stream.queue);
                 self.outputs.push_back(Output::Abort { socket });
@@ -439,6 +449,18 @@ impl Core {
         let late = self.streams.leftovers.iter().filter(|(_, leftover)| leftover.deadline <= self.now);
         let late: Vec<SocketId> = late.map(|(socket, _)| *socket).collect();
         late.into_iter().for_each(|socket| self.abort_leftover(socket));
+    }
+
+    /// Once a second: streams end whose connections do not open.
+    pub fn end_late_connects(&mut self) {
+        while let Some((&socket, _)) =
+            self.streams.connecting.first_key_value().filter(|(_, until)| **until <= self.now)
+        {
+            self.streams.connecting.remove(&socket);
+            if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
+                self.fail_stream(key, id, EndReason::TIMEOUT.into());
+            }
+        }
     }
 
     /// The circuit broke a rule that costs it its life.

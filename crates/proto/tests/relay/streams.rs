@@ -535,3 +535,23 @@ fn an_answer_for_a_circuit_that_is_gone_goes_nowhere() {
     bench.resolve_next(0, addrs(&["203.0.114.7"]));
     assert_eq!((bench.cells(client.sock).len(), bench.shards[0].connects.len()), (0, 0));
 }
+
+/// The kernel would try for two minutes.
+#[test]
+fn a_connection_that_nobody_answers_is_given_up_after_thirty_seconds() {
+    let (mut bench, mut client) = exit();
+    client.begin(&mut bench, 1, "203.0.114.7:80");
+    let (open, _) = bench.connect_next(0);
+    client.got_one(&mut bench);
+    client.begin(&mut bench, 2, "203.0.114.7:81");
+    let (id, _) = *bench.shards[0].connects.front().expect("it is being connected");
+    let silent = Sock { shard: 0, id };
+    client.begin(&mut bench, 3, "203.0.114.7:82");
+    client.send(&mut bench, RelayCommand::END, 3, &[6]);
+    bench.pass(Duration::from_secs(29));
+    assert_eq!((client.got(&mut bench).len(), bench.gone(silent)), (0, None));
+    bench.pass(Duration::from_secs(2));
+    let got = client.got_one(&mut bench);
+    assert_eq!((got.stream, reason(&got)), (2, EndReason::TIMEOUT));
+    assert_eq!((bench.gone(silent), bench.gone(open)), (Some(Gone::Aborted), None));
+}
