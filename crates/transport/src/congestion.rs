@@ -274,9 +274,7 @@ impl Shared {
         self.losses.decay();
         self.hits = 0.0;
         self.delivered = [self.delivered[1], self.round.packets];
-        if self.ceiling.is_single() {
-            self.be_single(now, false);
-        }
+        self.heed_ceiling(now, false);
         if self.lossy.is_too_much(now) && matches!(self.mode, Mode::Delay) && self.test == 0 {
             self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
         }
@@ -329,9 +327,12 @@ impl Shared {
         self.flows.min(self.ceiling.tcps()).min(f64::from(delivered) / 2.0).max(1.0)
     }
 
-    /// One CUBIC flow is all there is to be: no queue is followed, and no test made. A loss ends the startup and is paid for by
-    /// flows that are older than the packet.
-    fn be_single(&mut self, since: Instant, is_loss: bool) {
+    /// Where one CUBIC flow is all there is to be, no queue is followed, and no test made. A loss ends the startup and is paid for
+    /// by flows that are older than the packet.
+    fn heed_ceiling(&mut self, since: Instant, is_loss: bool) {
+        if !self.ceiling.is_single() {
+            return;
+        }
         self.test = 0;
         self.empty_tests = 0;
         if matches!(self.mode, Mode::Delay) || is_loss && matches!(self.mode, Mode::Startup) {
@@ -426,9 +427,7 @@ impl Shared {
     fn on_loss(&mut self, now: Instant, sent: Instant, lost_packets: f64) {
         self.losses.lost += lost_packets;
         self.lossy.lost += lost_packets;
-        if self.ceiling.is_single() {
-            self.be_single(sent, true);
-        }
+        self.heed_ceiling(sent, true);
         let queue = match (self.rtt, self.base.get()) {
             (Some(rtt), Some(base)) => self.round.rtt.unwrap_or(rtt).max(rtt).saturating_sub(base),
             _ => Duration::ZERO,
@@ -518,9 +517,7 @@ impl Shared {
     /// A router marked packets in the place of dropping one (CE); the newest of them left at `sent`. It is one loss that
     /// nobody need doubt (RFC 3168, section 5; RFC 9002, section 7.1), so the queue and the share of losses do not matter.
     pub(crate) fn on_marked(&mut self, now: Instant, sent: Instant) {
-        if self.ceiling.is_single() {
-            self.be_single(sent, true);
-        }
+        self.heed_ceiling(sent, true);
         match &mut self.mode {
             Mode::Startup | Mode::Delay => self.cut(1.0, 1.0),
             Mode::Contend(bundle) => {

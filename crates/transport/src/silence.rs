@@ -5,6 +5,8 @@
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_proto::time::{Duration, Instant};
 
+/// A probe is sent no sooner than this after the last, and after something that was not answered.
+pub(crate) const PROBE_MIN: Duration = Duration::from_secs(1);
 /// A connection is suspect no sooner than after this. Shorter pauses are common where a relay has much to do, and a circuit
 /// that is begun again meanwhile is two for the next relay.
 pub(crate) const SUSPECT_MIN: Duration = Duration::from_secs(3);
@@ -33,6 +35,19 @@ pub(crate) struct Due {
 impl Due {
     fn at(&self, least: Duration) -> Instant {
         self.since + (7 * self.probe_timeout).max(least)
+    }
+}
+
+/// When a path is to be probed, on which something came last at `heard_at` and a probe left last at `probed_at`.
+pub(crate) fn probe_at(
+    due: Option<Due>,
+    heard_at: Instant,
+    probed_at: Instant,
+    keep_alive: Duration,
+) -> Instant {
+    match due {
+        Some(due) => due.since.max(probed_at) + due.probe_timeout.max(PROBE_MIN),
+        None => heard_at.max(probed_at) + keep_alive,
     }
 }
 

@@ -1,11 +1,9 @@
 //! Whether the peer can be reached: what it owes us, and probes.
 
 use super::options::DtlsOptions;
-use crate::silence::Due;
+use crate::silence::{Due, PROBE_MIN, probe_at};
 use heddle_proto::time::{Duration, Instant};
 
-/// A probe is sent no sooner than this after the last, and after something that was not answered.
-const PROBE_MIN: Duration = Duration::from_secs(1);
 /// What a peer may put an acknowledgement off by.
 const ACK_DELAY: Duration = Duration::from_millis(40);
 
@@ -81,9 +79,6 @@ impl Path {
 
     /// When the path is to be probed.
     pub(super) fn probe_at(&self) -> Instant {
-        match self.due() {
-            Some(due) => due.since.max(self.probed_at) + due.probe_timeout.max(PROBE_MIN),
-            None => self.heard_at.max(self.probed_at) + self.keep_alive,
-        }
+        probe_at(self.due(), self.heard_at, self.probed_at, self.keep_alive)
     }
 }

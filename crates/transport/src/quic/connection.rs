@@ -18,7 +18,7 @@ use super::gauge::{Gauge, Hindrance};
 use super::options::{ACK_DELAY, QuicOptions};
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
-use crate::silence::{Due, Silence};
+use crate::silence::{Due, PROBE_MIN, Silence, probe_at};
 use bytes::Bytes;
 use core::net::IpAddr;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -56,9 +56,6 @@ const OWED_RTTS: u32 = 8;
 
 /// Between two looks at how many circuits share the connection.
 const EPOCH_MIN: Duration = Duration::from_millis(100);
-
-/// A probe of ours is sent no sooner than this after the last.
-const PROBE_MIN: Duration = Duration::from_secs(1);
 
 /// Codes of CONNECTION_CLOSE. The peer reads nothing into them; captures and logs may.
 const CLOSE_DONE: u32 = 0;
@@ -382,10 +379,7 @@ impl Connection {
 
     /// When the path is to be probed.
     fn probe_at(&self) -> Instant {
-        match self.due() {
-            Some(due) => due.since.max(self.probed_at) + due.probe_timeout.max(PROBE_MIN),
-            None => self.heard_at.max(self.probed_at) + self.keep_alive,
-        }
+        probe_at(self.due(), self.heard_at, self.probed_at, self.keep_alive)
     }
 
     /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
