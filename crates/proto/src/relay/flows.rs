@@ -22,9 +22,9 @@ use crate::endpoint::ConnId;
 use crate::ids::{RelayIds, RsaId};
 use std::collections::BTreeMap;
 
-/// With hop-by-hop flow control a flow is not read while so many of its cells wait in the circuit's other lane. It is looked at after every cell, so
-/// this is also the most that wait: 64 cells, 33 KB, are what one call to a kernel takes, in a super-datagram or a send
-/// buffer. More would not leave sooner, since what comes next lies in the flow's window already.
+/// With hop-by-hop flow control a flow is not read while so many of its cells wait in the circuit's other lane. It is
+/// looked at after every cell, so this is also the most that wait: 64 cells, 33 KB, are what one call to a kernel takes,
+/// in a super-datagram or a send buffer. More would not leave sooner, since what comes next lies in the flow's window already.
 pub(super) const HELD_QUEUE_HIGH_CELLS: u32 = 64;
 /// At this many it is read again: the rest leaves while the flow is read.
 pub(super) const HELD_QUEUE_LOW_CELLS: u32 = 32;
@@ -247,8 +247,8 @@ impl Core {
         }
     }
 
-    /// The flow broke or is silent before it answered CREATE2: a channel is asked, with the same handshake. False when that was not
-    /// so, or was done already.
+    /// The flow broke or is silent before it answered CREATE2: a channel is asked, with the same handshake. False when that
+    /// was not so, or was done already.
     pub fn extend_again(&mut self, key: CircuitKey) -> bool {
         let Some(circuit) = self.circuits.get_mut(key) else { return false };
         match core::mem::replace(&mut circuit.next, Next::None) {

@@ -31,8 +31,8 @@ pub struct RelayStats {
     pub circuits: u64,
     /// What neighbours were granted.
     pub granted: Granted,
-    /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`, `gave_way` to
-    /// who had less.
+    /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`; and what ended
+    /// because it `gave_way` to who had less, or was `idle`.
     pub refused: BTreeMap<(&'static str, &'static str), u64>,
 }
 
