@@ -3,6 +3,7 @@
 //! and speak all transports.
 
 mod quic;
+mod stopped;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -18,7 +19,9 @@ fn lab() -> &'static Lab {
     LAB.get_or_init(|| {
         let lines = ["HeddleShards 1", "HeddleTransports quic,tcp-dtls,quic-per-circuit,tls"];
         let relays = [six_relays(&lines), quic::middles()].concat();
-        Lab::start(NetworkOptions { relays, ..NetworkOptions::default() })
+        let lab = Lab::start(NetworkOptions { relays, ..NetworkOptions::default() });
+        stopped::begin();
+        lab
     })
 }
 

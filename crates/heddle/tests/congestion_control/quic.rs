@@ -20,7 +20,7 @@ use crate::support::{Lab, TIMEOUT, eventually};
 use crate::{CHOICE, lab};
 
 /// The relays and what stands in their torrc beside their MetricsPort. Circuits of one of them cross between shards.
-const MIDDLES: [(&str, &str); 7] = [
+const MIDDLES: [(&str, &str); 9] = [
     ("quicmiddle", "HeddleShards 1"),
     ("shardedmiddle", "HeddleShards 2"),
     ("plainmiddle", "HeddleUDPOffload 0"),
@@ -28,6 +28,8 @@ const MIDDLES: [(&str, &str); 7] = [
     ("percircuit", "HeddleTransports quic-per-circuit,tls"),
     ("tlsmiddle", "HeddleUDPPort 0"),
     ("dialler", "HeddleUDPPort auto"),
+    ("stoppedquic", "HeddleTransports quic,tls"),
+    ("stoppeddtls", "HeddleTransports tcp-dtls,tls"),
 ];
 
 /// Addresses of loopback: where others reach the walled relay, and where their connections seem to come from then.
@@ -97,13 +99,13 @@ fn join(outside: &TcpStream, inside: &TcpStream) {
     }
 }
 
-fn metrics(nickname: &str) -> Metrics {
+pub fn metrics(nickname: &str) -> Metrics {
     let (_, addr) = metrics_ports().iter().find(|(name, _)| *name == nickname).unwrap();
     Metrics::scrape(*addr, TIMEOUT).unwrap()
 }
 
 /// Waits until `middle` has a pair with the guard and with the exit, which takes circuits to find them.
-fn wait_for_pairs(lab: &Lab, middle: &str, transport: &str) {
+pub fn wait_for_pairs(lab: &Lab, middle: &str, transport: &str) {
     eventually("the relays to pair", || {
         if metrics(middle).sum("heddle_links", &[("transport", transport)]) >= 2.0 {
             return true;
