@@ -8,6 +8,7 @@
 //! A torrc that stock Tor takes is taken here. What Heddle does not support is named in one warning for each option;
 //! an unknown name is an error, because a misspelt option must not be lost in silence.
 
+mod dos;
 mod heddle;
 mod lines;
 mod names;

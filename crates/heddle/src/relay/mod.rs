@@ -207,6 +207,7 @@ fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> R
         exit_policy: (!exit_policy.rejects_all()).then_some(exit_policy),
         ipv6_exit: options.ipv6_exit,
         refuse_unknown_exits: options.refuse_unknown_exits,
+        dos: options.dos.clone(),
         hop_by_hop_flow_control: options.heddle.hop_by_hop_flow_control,
         extend_to_private: options.extend_allow_private_addresses,
         max_queue_bytes: max_queue_bytes(options),

@@ -61,7 +61,7 @@ impl Shards {
             let config = part_of(&whole, parts.sockets_max, shard, count);
             let (mut relay, sockets) = relay(parts, config, &listeners)?;
             if let Some((first, _)) = relays.first() {
-                relay.share_rates(first);
+                relay.share_with(first);
             }
             relays.push((relay, sockets));
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use heddle_dir::authority::{DirAuthority, is_nickname};
 use heddle_proto::policy::{ExitPolicy, ExitPolicyOptions, Rule};
+use heddle_proto::relay::DosOptions;
 
 use super::heddle::HeddleOptions;
 use super::values::{Log, OrAddress, OrPort};
@@ -73,6 +74,10 @@ pub struct Options {
     pub ipv6_exit: bool,
     /// Whether relays that the consensus does not list get no exit streams; `None` is as the consensus says.
     pub refuse_unknown_exits: Option<bool>,
+    /// Defences against denial of service (`DoS…`).
+    pub dos: DosOptions,
+    /// Whether clients that come straight to us get no rendezvous point; `None` is as the consensus says.
+    pub dos_refuse_single_hop_client_rendezvous: Option<bool>,
     /// The long-term limit of traffic in each direction, in bytes per second.
     pub bandwidth_rate: u64,
     /// The most that may pass at once, in bytes.
@@ -346,6 +351,8 @@ impl Default for Options {
             exit_policy_reject_local_interfaces: false,
             ipv6_exit: false,
             refuse_unknown_exits: None,
+            dos: DosOptions::default(),
+            dos_refuse_single_hop_client_rendezvous: None,
             bandwidth_rate: 1 << 30,
             bandwidth_burst: 1 << 30,
             relay_bandwidth_rate: 0,

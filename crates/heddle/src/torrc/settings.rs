@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use heddle_dir::authority::DirAuthority;
 use heddle_proto::policy::{Rule, RuleError};
 
+use super::dos;
 use super::options::{BANDWIDTH_MAX, Options, SafeLogging};
 use super::units::{parse_bytes, parse_seconds};
 use super::values::{self, Log, OrPort};
@@ -43,7 +44,7 @@ const fn all(
 
 /// The setting of a stock option, or `None` when Heddle does not support it.
 pub(super) fn find(name: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().find(|setting| setting.name == name)
+    SETTINGS.iter().chain(dos::SETTINGS).find(|setting| setting.name == name)
 }
 
 const SETTINGS: &[Setting] = &[
@@ -139,6 +140,7 @@ const WITHOUT_EFFECT: &[&str] = &[
     "CircuitPadding",
     "ConnectionPadding",
     "DirAllowPrivateAddresses",
+    "DoSRefuseSingleHopClientRendezvous",
     "OutboundBindAddressExit",
     "ReducedCircuitPadding",
     "ReducedConnectionPadding",

@@ -65,6 +65,7 @@ impl Core {
             peer: None,
             open: false,
             handshake_bytes: 0,
+            counted: false,
             canonical: false,
             opened_at: self.now,
             idle_since: self.now,
@@ -142,6 +143,7 @@ impl Core {
             Role::Responder => {
                 let admitted = self.admission.channel_opens(now, link_key, party);
                 instead = admitted.map_err(|_| ChannelError::Crowded)?;
+                self.dos_channel_opens(link_key, party, opened.peer);
             }
             Role::Initiator => {
                 let admitted = self.admission.dial_opens(now, socket, party);

@@ -20,6 +20,7 @@
 //! to a channel of this one: it has no layer, begins in 3 and never goes back.
 
 use super::admission::Party;
+use super::dos::Pace;
 use super::end::End;
 use super::link::LinkKey;
 use super::message::Wanted;
@@ -148,6 +149,8 @@ pub(super) struct Circuit {
     pub end: Option<Box<End>>,
     /// Its questions that the resolver has not answered.
     pub questions: u16,
+    /// How fast it begins streams and asks for names, while there is a limit.
+    pub streams_pace: Pace,
     /// When it was last seen to carry something; see `idle`.
     pub used_at: Instant,
 }
@@ -166,6 +169,7 @@ impl Circuit {
             congestion: None,
             end: None,
             questions: 0,
+            streams_pace: Pace::default(),
             used_at: now,
         }
     }

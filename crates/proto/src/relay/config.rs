@@ -1,5 +1,6 @@
 //! What a shard is told once, at its start.
 
+use super::dos::DosOptions;
 use super::scheduler::Scheduler;
 use crate::bucket::Limit;
 use crate::ids::RelayIds;
@@ -21,6 +22,8 @@ pub struct RelayConfig {
     /// Whether streams are refused that come from a relay which the consensus does not list (`RefuseUnknownExits`); `None`
     /// does what the consensus says (`refuseunknownexits`, else yes).
     pub refuse_unknown_exits: Option<bool>,
+    /// Stock Tor's defences against denial of service (`DoS…`).
+    pub dos: DosOptions,
     /// Whether a flow is not read while its cells wait for the next relay or the client (hop-by-hop flow control), so that
     /// a reader that stops holds back all relays before it; `None` does what the consensus says
     /// (`heddle_hop_by_hop_flow_control`, else no). Where it is on, an exit can tell whether the guard is upgraded.

@@ -11,6 +11,7 @@ use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::config::RelayConfig;
 use super::crossing::Crossings;
 use super::dial::Dials;
+use super::dos::Dos;
 use super::flows::{Flows, HELD_QUEUE_HIGH_CELLS, HELD_QUEUE_LOW_CELLS};
 use super::idle::IdleRound;
 use super::jobs::Jobs;
@@ -66,6 +67,7 @@ pub(super) struct Core {
     /// Outputs other than cells; the driver empties it after each input.
     pub outputs: VecDeque<Output>,
     pub admission: Admission,
+    pub dos: Dos,
     pub jobs: Jobs,
     pub channels: Channels,
     pub dials: Dials,
@@ -89,6 +91,7 @@ impl Core {
         let pool = CellPool::new(config.max_queue_bytes);
         let mut core = Core {
             admission: Admission::new(&config.limits, pool.max()),
+            dos: Dos::new(config.dos.defences(&NetworkParams::default())),
             pool,
             now: Instant::ZERO,
             params: Arc::default(),
@@ -122,6 +125,7 @@ impl Core {
     pub fn set_params(&mut self, params: Arc<NetworkParams>) {
         let lane_cells_max = params.get("circ_max_cell_queue_size", LANE_CELLS_MAX, 1000, LANE_CELLS_MAX);
         self.lane_cells_max = lane_cells_max.unsigned_abs();
+        self.dos.defences = self.config.dos.defences(&params);
         self.params = params;
         self.choose_hop_by_hop();
     }
@@ -364,6 +368,9 @@ impl Core {
         self.admission.channel_ends(link_key);
         if let Some(channel) = link.channel().filter(|channel| channel.open) {
             self.admission.dial_ends(channel.socket);
+            if channel.counted {
+                self.dos_channel_ends(channel.addr.ip());
+            }
         }
         match (&link.kind, link.peer()) {
             (LinkKind::Channel(_), Some(peer)) => self.forget_channel(link_key, &peer),

@@ -6,6 +6,7 @@
 
 use super::circuit::{Circuit, CircuitKey, Lane, Next, RELAY_EARLY_MAX, Side, State};
 use super::core::Core;
+use super::dos::Pace;
 use super::jobs::Purpose;
 use super::link::{Farewell, LinkKey};
 use crate::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
@@ -48,6 +49,9 @@ impl Core {
         body: &'a Body,
     ) -> Result<(Arc<OnionKeys>, HandshakeType, &'a [u8]), DestroyReason> {
         let keys = self.keys.clone().filter(|_| !self.draining).ok_or(DestroyReason::HIBERNATING)?;
+        if !self.dos_admits_circuit(link_key) {
+            return Err(DestroyReason::RESOURCELIMIT);
+        }
         let (handshake, onionskin) = read_create(command, body)?;
         let link = self.links.get(link_key).ok_or(DestroyReason::INTERNAL)?;
         let party = link.party;
@@ -94,6 +98,7 @@ impl Core {
             early_left: RELAY_EARLY_MAX,
             end: None,
             questions: 0,
+            streams_pace: Pace::default(),
             used_at: self.now,
         });
         self.admission.circuit_begins(self.now, key, party);

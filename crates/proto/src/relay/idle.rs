@@ -10,7 +10,6 @@
 //!
 //! The round holds each open circuit once, and those that closed for at most ten seconds.
 
-use super::admission::Class;
 use super::circuit::{Circuit, CircuitKey, Next};
 use super::core::Core;
 use crate::cell::create::DestroyReason;
@@ -58,10 +57,8 @@ impl Core {
     /// Whether a circuit came from a client, ends here and carries nothing. Relays keep circuits of their clients open
     /// that are not needed yet.
     fn is_unused(&self, circuit: &Circuit) -> bool {
-        // While we know no consensus, whoever proves an identity may be a relay.
-        let knows_relays = !self.listed.is_empty();
-        let is_client = circuit.party.class() == Class::Stranger
-            && (knows_relays || self.links.get(circuit.prev.link).is_some_and(|link| link.peer().is_none()));
+        let is_client =
+            self.links.get(circuit.prev.link).is_some_and(|link| self.is_client(circuit.party, link.peer()));
         let streams = circuit.end.as_ref().map_or(0, |end| end.streams.len());
         is_client && matches!(circuit.next, Next::None) && streams == 0 && circuit.questions == 0
     }

@@ -41,6 +41,8 @@ pub(super) struct ChannelLink {
     pub open: bool,
     /// Bytes that came before it was.
     pub handshake_bytes: u64,
+    /// Whether it is one of its address' connections, as far as stock's defences go.
+    pub counted: bool,
     /// Whether the peer itself names the address that we are connected to.
     pub canonical: bool,
     /// When the handshake was over.

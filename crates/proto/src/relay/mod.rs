@@ -6,7 +6,8 @@
 //!
 //! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found
 //! (`channels`) or dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin
-//! and end (`streams`, `resolve`) and carry data (`data`). `admission` says who may have how much, `jobs` whose onionskin is next. `probe` is the one circuit that begins here. `pressure` ends some
+//! and end (`streams`, `resolve`) and carry data (`data`). `admission` says who may have how much, `dos`
+//! what stock's defences refuse, `jobs` whose onionskin is next. `probe` is the one circuit that begins here. `pressure` ends some
 //! when memory is used up. `relays` are those of the consensus. `stats` counts.
 
 mod admission;
@@ -18,6 +19,7 @@ mod create;
 mod crossing;
 mod data;
 mod dial;
+mod dos;
 mod end;
 mod extend;
 mod flows;
@@ -42,6 +44,7 @@ mod turns;
 
 pub use admission::Granted;
 pub use config::{Limits, RelayConfig};
+pub use dos::DosOptions;
 pub use held::Held;
 pub use message::{Control, Crossed, CrossedCell, Event, NetworkParams, ProbeHop, ShardMessage, Wanted};
 pub use relays::{ListedRelay, Relays};

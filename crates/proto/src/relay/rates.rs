@@ -111,7 +111,7 @@ mod tests {
     use crate::bucket::Limit;
     use crate::ids::{Ed25519Id, RelayIds, RsaId};
     use crate::node::ShardId;
-    use crate::relay::{Limits, Scheduler};
+    use crate::relay::{DosOptions, Limits, Scheduler};
     use proptest::prelude::*;
 
     const RATE_BYTES_PER_S: u64 = 1_000_000;
@@ -124,6 +124,7 @@ mod tests {
             exit_policy: None,
             ipv6_exit: false,
             refuse_unknown_exits: Some(false),
+            dos: DosOptions::default(),
             hop_by_hop_flow_control: None,
             extend_to_private: false,
             max_queue_bytes: 1 << 20,

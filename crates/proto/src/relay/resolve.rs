@@ -2,7 +2,9 @@
 
 use super::circuit::CircuitKey;
 use super::core::Core;
+use super::dos::StreamAction;
 use super::streams::Asked;
+use crate::cell::create::DestroyReason;
 use crate::cell::relay::{RelayCommand, StreamId};
 use crate::cell::stream::{Answer, EndReason, Resolve, Resolved};
 use crate::node::{Query, Resolution, ResolveError};
@@ -16,6 +18,11 @@ impl Core {
             let is_full = reason == EndReason::RESOURCELIMIT;
             let error = if is_full { ResolveError::Transient } else { ResolveError::NotFound };
             return self.answer_resolve(key, id, Err(error));
+        }
+        match self.dos_on_stream(key) {
+            StreamAction::Admit => {}
+            StreamAction::Refuse => return self.answer_resolve(key, id, Err(ResolveError::Transient)),
+            StreamAction::CloseCircuit => return self.close_circuit(key, DestroyReason::RESOURCELIMIT),
         }
         match Resolve::parse(data) {
             Ok(Resolve::Name(name)) => {

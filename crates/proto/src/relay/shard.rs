@@ -92,10 +92,11 @@ impl Relay {
         }
     }
 
-    /// Lets this shard and `with`, of the same relay, take from the same rates: their sum keeps to the limits of
-    /// `with`, and either may use them whole.
-    pub fn share_rates(&mut self, with: &Relay) {
+    /// Lets this shard and `with`, of the same relay, take from the same rates, so that their sum keeps to the limits of
+    /// `with` and either may use them whole, and know the same clients.
+    pub fn share_with(&mut self, with: &Relay) {
         self.core.rates.share_buckets(&with.core.rates);
+        self.core.dos.share_clients(&with.core.dos);
     }
 
     /// Cells that wait in this shard.
@@ -120,9 +121,9 @@ impl Relay {
 
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
         let party = self.core.party_at(peer.ip());
-        let admitted = match self.core.draining {
-            true => None,
-            false => self.core.admission.admit_channel(now, party).ok(),
+        let admitted = match !self.core.draining && self.core.dos_admits_connection(peer.ip()) {
+            true => self.core.admission.admit_channel(now, party).ok(),
+            false => None,
         };
         let Some(instead) = admitted else {
             return self.core.outputs.push_back(Output::Abort { socket });

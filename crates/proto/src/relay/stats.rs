@@ -32,8 +32,10 @@ pub struct RelayStats {
     /// What neighbours were granted.
     pub granted: Granted,
     /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`; and what ended
-    /// because it `gave_way` to who had less, or was `idle`.
+    /// because it `gave_way` to who had less, or was `idle`; and what stock's defences refused (`rate`, `concurrent`).
     pub refused: BTreeMap<(&'static str, &'static str), u64>,
+    /// How often a client's address lost the right to create circuits for a while (`DoSCircuitCreation…`).
+    pub addresses_held_off: u64,
 }
 
 /// What went over one transport.
@@ -106,6 +108,7 @@ impl RelayStats {
         self.pool_slots_max += other.pool_slots_max;
         self.circuits += other.circuits;
         self.granted.add(&other.granted);
+        self.addresses_held_off += other.addresses_held_off;
         for (refused, count) in &other.refused {
             *self.refused.entry(*refused).or_default() += count;
         }
@@ -140,6 +143,7 @@ pub(super) struct Meter {
     pub queue_delay: DelayHistogram,
     pub queue_cells_max: u32,
     pub held_queue_cells_max: u32,
+    pub addresses_held_off: u64,
 }
 
 /// The place of channels in [`Meter::transports`]; the `n`-th endpoint's is `n + 1`.
@@ -177,6 +181,7 @@ impl Core {
             circuits: self.circuits.len() as u64,
             granted: self.admission.granted(),
             refused: self.admission.refused().clone(),
+            addresses_held_off: self.meter.addresses_held_off,
             ..RelayStats::default()
         };
         let lanes =

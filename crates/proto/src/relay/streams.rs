@@ -13,6 +13,7 @@
 use super::admission::StreamPlace;
 use super::circuit::CircuitKey;
 use super::core::Core;
+use super::dos::StreamAction;
 use super::end::{End, Stream, StreamState};
 use crate::cell::create::DestroyReason;
 use crate::cell::relay::{RelayCommand, StreamId};
@@ -120,6 +121,12 @@ impl Core {
             return self.send_end(key, id, EndReason::TORPROTOCOL);
         };
         let port = begin.port.get();
+        match self.dos_on_stream(key) {
+            StreamAction::Admit => {}
+            // Not RESOURCELIMIT: the client would only try again elsewhere. As by stock Tor 0.4.9.
+            StreamAction::Refuse => return self.send_end(key, id, EndReason::MISC),
+            StreamAction::CloseCircuit => return self.close_circuit(key, DestroyReason::RESOURCELIMIT),
+        }
         match begin.host {
             Host::Name(name) => {
                 let asked = Asked::Begin { circuit: key, stream: id, port, flags: begin.flags };

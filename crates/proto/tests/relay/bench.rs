@@ -17,7 +17,7 @@ use heddle_proto::endpoint::{Endpoint, Transmit};
 use heddle_proto::node::{Input, Node, Output, Query, Resolution, ResolveError, ResolveId, ShardId};
 use heddle_proto::node::{JobId, PortId, SocketError, SocketId};
 use heddle_proto::policy::ExitPolicy;
-use heddle_proto::relay::{Control, Crossed, Event, Limits, Relay, RelayConfig, ShardMessage};
+use heddle_proto::relay::{Control, Crossed, DosOptions, Event, Limits, Relay, RelayConfig, ShardMessage};
 use heddle_proto::rng::{Entropy, Repeatable, Seed};
 use heddle_proto::time::{Duration, Instant};
 use heddle_proto::work::Job;
@@ -66,6 +66,7 @@ pub fn config() -> RelayConfig {
         exit_policy: Some(ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule")])),
         ipv6_exit: true,
         refuse_unknown_exits: Some(false),
+        dos: DosOptions::default(),
         hop_by_hop_flow_control: None,
         extend_to_private: false,
         max_queue_bytes: 64 << 20,
@@ -220,6 +221,9 @@ impl Bench {
             wires_up: true,
             wires_held: false,
         };
+        if let Some((first, others)) = bench.shards.split_first_mut() {
+            others.iter_mut().for_each(|other| other.relay.share_with(&first.relay));
+        }
         let keys = Arc::new(onion_keys(OURS));
         for shard in 0..bench.shards.len() {
             bench.control(shard, Control::OnionKeys(keys.clone()));

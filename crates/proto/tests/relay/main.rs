@@ -5,6 +5,7 @@ mod bench;
 mod circuits;
 mod client;
 mod dials;
+mod dos;
 mod extend;
 mod floods;
 mod flow;

@@ -17,7 +17,7 @@ use heddle_proto::origin::{
 };
 use heddle_proto::policy::ExitPolicy;
 use heddle_proto::relay::{
-    Control, Limits, ListedRelay, NetworkParams, Relay, RelayConfig, RelayStats, Relays,
+    Control, DosOptions, Limits, ListedRelay, NetworkParams, Relay, RelayConfig, RelayStats, Relays,
 };
 use heddle_proto::rng::{Repeatable, Seed};
 use heddle_proto::time::Duration;
@@ -272,6 +272,7 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
                 .then(|| ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule of the grammar")])),
             ipv6_exit: false,
             refuse_unknown_exits: None,
+            dos: DosOptions::default(),
             hop_by_hop_flow_control: None,
             extend_to_private: true,
             max_queue_bytes: plan.max_queue_bytes,

@@ -65,6 +65,17 @@ fn stock(out: &mut Exposition, snapshot: &Snapshot) {
     circuits.labelled(&[("state", "opened")], snapshot.relay.circuits);
     let mut oom = out.counter("tor_relay_load_oom_bytes_total", "Bytes freed because memory was short");
     oom.labelled(&[("subsys", "cell")], snapshot.facts.freed_cells * CELL_LEN as u64);
+    let refused = |what, why| snapshot.relay.refused.get(&(what, why)).copied().unwrap_or(0);
+    let mut dos = out.counter("tor_relay_dos_total", "What the defences of DoS… options did");
+    for (kind, count) in [
+        ("circuit_rejected", refused("circuit", "rate")),
+        ("marked_address", snapshot.relay.addresses_held_off),
+        ("conn_rejected", refused("channel", "rate")),
+        ("concurrent_conn_rejected", refused("channel", "concurrent")),
+        ("stream_rejected", refused("stream", "rate")),
+    ] {
+        dos.labelled(&[("type", kind)], count);
+    }
     out.gauge("tor_relay_signing_cert_expiry_timestamp", "When the certificate of the signing key ends")
         .value(snapshot.facts.signing_expires_unix_s);
     let mut flag = out.gauge("tor_relay_flag", "The relay's flags in the consensus");

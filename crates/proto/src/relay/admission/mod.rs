@@ -14,7 +14,7 @@ mod share;
 mod targets;
 
 pub(super) use claims::StreamPlace;
-pub(super) use party::{Class, Key, Party};
+pub(super) use party::{Class, Key, Party, addr_key};
 pub(super) use share::{Refusal, Share};
 
 use super::circuit::CircuitKey;
@@ -260,6 +260,11 @@ impl Admission {
     /// A circuit is closed because it carries nothing.
     pub fn note_idle_circuit(&mut self) {
         self.note("circuit", "idle");
+    }
+
+    /// One of stock's defences refuses something.
+    pub fn note_dos(&mut self, what: &'static str, why: &'static str) {
+        self.note(what, why);
     }
 
     /// An onionskin was answered, or will not be.
