@@ -12,9 +12,10 @@
 //! 1. `Handshaking`: CREATE2 is with a worker. Only DESTROY may come.
 //! 2. `Open` without a next lane: we are the last hop.
 //! 3. `Open` with [`Next::Waiting`]: EXTEND2 came, a channel is being found or dialled.
-//! 4. `Open` with [`Next::Creating`]: CREATE2 is queued or sent, CREATED2 has not come. A flow that breaks now leads
+//! 4. `Open` with [`Next::Queued`]: there is one, on which too many have not been answered.
+//! 5. `Open` with [`Next::Creating`]: CREATE2 is queued or sent, CREATED2 has not come. A flow that breaks now leads
 //!    back to 3, once, for a channel.
-//! 5. `Open` with [`Next::Joined`]: cells pass.
+//! 6. `Open` with [`Next::Joined`]: cells pass.
 //!
 //! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard
 //! to a channel of this one: it has no layer, begins in 3 and never goes back.
@@ -70,6 +71,8 @@ pub(super) struct Lane {
     pub credit: Credit,
     /// What the link's scheduler remembers of this lane.
     pub activity: Activity,
+    /// Whether it has a place among the link's unanswered CREATE2 cells.
+    pub unanswered: bool,
 }
 
 /// How many cells a lane may send before it is told more.
@@ -107,6 +110,7 @@ impl Lane {
             ready: false,
             credit,
             activity: Activity::default(),
+            unanswered: false,
         }
     }
 }
@@ -117,6 +121,11 @@ pub(super) enum Next {
     None,
     /// A channel to this relay is being found.
     Waiting(Box<Wanted>),
+    /// It is to go on over this link, when its turn comes (`unanswered`).
+    Queued {
+        wanted: Box<Wanted>,
+        link: LinkKey,
+    },
     Creating {
         lane: Lane,
         /// What goes over TLS if this flow breaks before it answers.
@@ -178,7 +187,7 @@ impl Circuit {
         match (side, &self.next) {
             (Side::Prev, _) => Some(&self.prev),
             (Side::Next, Next::Creating { lane, .. } | Next::Joined(lane)) => Some(lane),
-            (Side::Next, Next::None | Next::Waiting(_)) => None,
+            (Side::Next, Next::None | Next::Waiting(_) | Next::Queued { .. }) => None,
         }
     }
 
@@ -186,7 +195,7 @@ impl Circuit {
         match (side, &mut self.next) {
             (Side::Prev, _) => Some(&mut self.prev),
             (Side::Next, Next::Creating { lane, .. } | Next::Joined(lane)) => Some(lane),
-            (Side::Next, Next::None | Next::Waiting(_)) => None,
+            (Side::Next, Next::None | Next::Waiting(_) | Next::Queued { .. }) => None,
         }
     }
 

@@ -63,6 +63,9 @@ pub struct Limits {
     pub onionskins: usize,
     /// Onionskins that are with workers at once. Few, since who comes next is chosen before; enough to keep all workers busy.
     pub onionskins_at_work: usize,
+    /// CREATE2 cells on one link that the next relay has not answered; others wait for their turn. A relay like this one takes 500
+    /// of one neighbour, which may hold half of its onionskins.
+    pub creates_unanswered: usize,
     /// Streams of one circuit.
     pub streams_per_circuit: usize,
     /// Streams of one shard, which bounds sockets and questions to the resolver. Above it, the oldest stream of the circuit
@@ -95,6 +98,7 @@ impl Default for Limits {
             handshake_bytes: 32 << 20,
             onionskins: 1_000,
             onionskins_at_work: 32,
+            creates_unanswered: 128,
             streams_per_circuit: 1_000,
             streams: 20_000,
             questions: 8_192,

@@ -312,6 +312,9 @@ impl Core {
     /// Gives up a lane and its cells; says DESTROY with `farewell`, or nothing.
     pub fn drop_lane(&mut self, mut lane: Lane, farewell: Option<DestroyReason>) {
         self.pool.clear(&mut lane.queue);
+        if lane.unanswered {
+            self.give_unanswered(lane.link);
+        }
         let Some(link) = self.links.get_mut(lane.link) else {
             return;
         };
@@ -385,6 +388,7 @@ impl Core {
                 self.end_circuit(key, DestroyReason::CHANNEL_CLOSED, Some(side));
             }
         }
+        self.leave_queue(link_key, link.unanswered);
     }
 
     /// Notes when a link's last circuit leaves, for idle closing.

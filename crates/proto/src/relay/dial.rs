@@ -281,7 +281,7 @@ impl Core {
         }
     }
 
-    fn link_for(&self, key: CircuitKey) -> Option<LinkKey> {
+    pub fn link_for(&self, key: CircuitKey) -> Option<LinkKey> {
         match &self.circuits.get(key)?.next {
             Next::Waiting(wanted) => self.link_to(wanted),
             _ => None,

@@ -85,8 +85,17 @@ impl Core {
         keys.iter().filter_map(usable).min().map(|(_, _, key)| key)
     }
 
-    /// A link was found for a circuit that waits: CREATE2 goes out.
+    /// A link was found for a circuit that waits: CREATE2 goes out when it is its turn, which most often is at once.
     pub fn extend_over(&mut self, key: CircuitKey, link_key: LinkKey) {
+        let max = self.config.limits.creates_unanswered;
+        match self.links.get(link_key).is_some_and(|link| link.unanswered.has_room(max)) {
+            true => self.send_create(key, link_key),
+            false => self.queue_extend(key, link_key),
+        }
+    }
+
+    /// CREATE2 goes out for a circuit that waits.
+    pub fn send_create(&mut self, key: CircuitKey, link_key: LinkKey) {
         let Some(circ_id) = self.new_circ_id(link_key) else {
             return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         };
@@ -112,7 +121,9 @@ impl Core {
             LinkKind::Channel(_) | LinkKind::Shard(_) => (Credit::Unlimited, None),
         };
         let over_channel = again.is_none();
-        circuit.next = Next::Creating { lane: Lane::new(link_key, circ_id, credit), again, since: self.now };
+        let lane = Lane { unanswered: true, ..Lane::new(link_key, circ_id, credit) };
+        circuit.next = Next::Creating { lane, again, since: self.now };
+        link.unanswered.take();
         match over_channel {
             true => self.count_fallback(link_key, tried),
             false => self.touch(link_key),
@@ -153,8 +164,12 @@ impl Core {
         let Some(circuit) = self.circuits.get_mut(key) else {
             return;
         };
-        if let Next::Creating { lane, .. } = core::mem::replace(&mut circuit.next, Next::None) {
+        if let Next::Creating { mut lane, .. } = core::mem::replace(&mut circuit.next, Next::None) {
+            let was_unanswered = core::mem::take(&mut lane.unanswered);
             circuit.next = Next::Joined(lane);
+            if was_unanswered {
+                self.give_unanswered(link);
+            }
         }
         if transit {
             let Some(slot) = self.take_slot(command) else {

@@ -121,7 +121,7 @@ impl Core {
             return;
         };
         match core::mem::replace(&mut circuit.next, Next::None) {
-            Next::None => {}
+            Next::None | Next::Queued { .. } => {}
             Next::Waiting(wanted) => self.stop_waiting(key, &wanted),
             Next::Creating { lane, .. } | Next::Joined(lane) => self.drop_lane(lane, Some(farewell)),
         }

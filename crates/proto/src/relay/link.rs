@@ -5,6 +5,7 @@ use super::admission::Party;
 use super::circuit::{CircuitKey, Credit, Side};
 use super::scheduler::{CircuitScheduler, LinkScheduler};
 use super::stats::CHANNELS;
+use super::unanswered::Unanswered;
 use crate::cell::CircId;
 use crate::cell::create::DestroyReason;
 use crate::channel::{Role, Target};
@@ -111,6 +112,8 @@ pub(super) struct Link {
     pub ready: LinkScheduler,
     /// DESTROY cells, which overtake all others.
     pub farewells: VecDeque<Farewell>,
+    /// CREATE2 cells that went here and are not answered.
+    pub unanswered: Unanswered,
     /// Whether the relay's list of links to flush holds this one.
     pub listed: bool,
 }
@@ -123,6 +126,7 @@ impl Link {
             lanes: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             ready,
             farewells: VecDeque::new(),
+            unanswered: Unanswered::default(),
             listed: false,
         }
     }

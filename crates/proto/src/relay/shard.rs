@@ -550,6 +550,7 @@ impl Node for Relay {
                     return Output::Send { socket };
                 }
             } else if let Some(link) = self.core.to_flush.pop_front() {
+                self.core.extend_queued(link);
                 if let Some(entry) = self.core.links.get_mut(link) {
                     entry.listed = false;
                 }

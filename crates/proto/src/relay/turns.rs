@@ -8,6 +8,8 @@ pub(super) trait Waiting: Default {
     /// What comes next.
     fn take(&mut self) -> Option<Self::Item>;
     fn is_empty(&self) -> bool;
+    /// Keeps these and no others; returns how many they are.
+    fn retain(&mut self, keeps: &dyn Fn(&Self::Item) -> bool) -> usize;
 }
 
 impl<T> Waiting for VecDeque<T> {
@@ -19,6 +21,11 @@ impl<T> Waiting for VecDeque<T> {
 
     fn is_empty(&self) -> bool {
         self.is_empty()
+    }
+
+    fn retain(&mut self, keeps: &dyn Fn(&T) -> bool) -> usize {
+        self.retain(|item| keeps(item));
+        self.len()
     }
 }
 
@@ -68,6 +75,16 @@ impl<K: Ord + Copy, Q: Waiting> Waiting for Turns<K, Q> {
     fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
+
+    fn retain(&mut self, keeps: &dyn Fn(&Q::Item) -> bool) -> usize {
+        let mut len = 0;
+        self.queues.retain(|_, queue| {
+            len += queue.retain(keeps);
+            !queue.is_empty()
+        });
+        self.order.retain(|key| self.queues.contains_key(key));
+        len
+    }
 }
 
 #[cfg(test)]
@@ -88,5 +105,18 @@ mod tests {
         assert!(turns.queues.is_empty());
         turns.queue(7).queue(7).push_back(7);
         assert_eq!((turns.take(), turns.take()), (Some(7), None));
+    }
+
+    #[test]
+    fn what_is_swept_out_leaves_nothing_behind() {
+        let mut turns: Turns<u8, Turns<u8, VecDeque<u32>>> = Turns::default();
+        for item in 0..100 {
+            turns.queue((item % 5) as u8).queue((item % 7) as u8).push_back(item);
+        }
+        assert_eq!(turns.retain(&|item| item % 5 == 3 && *item < 20), 4);
+        assert_eq!((turns.queues.len(), turns.order.len()), (1, 1));
+        let taken: Vec<u32> = core::iter::from_fn(|| turns.take()).collect();
+        assert_eq!(taken, [3, 8, 13, 18]);
+        assert_eq!((turns.retain(&|_| true), turns.is_empty()), (0, true));
     }
 }

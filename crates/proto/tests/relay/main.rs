@@ -22,4 +22,5 @@ mod secrets;
 mod shards;
 mod shares;
 mod streams;
+mod unanswered;
 mod world;

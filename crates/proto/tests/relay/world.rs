@@ -12,7 +12,7 @@ use heddle_proto::cell::relay::{RelayCommand, StreamId};
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command, relay};
 use heddle_proto::crypto::onionskin::ClientHandshake;
 use heddle_proto::node::{Resolution, ResolveError, SocketError};
-use heddle_proto::relay::{Held, Limits, RelayConfig, Scheduler};
+use heddle_proto::relay::{DosOptions, Held, Limits, RelayConfig, Scheduler};
 use heddle_proto::rng::Rng;
 use heddle_proto::time::Duration;
 use std::collections::BTreeMap;
@@ -94,11 +94,30 @@ fn small_config(shards: u16) -> RelayConfig {
         handshake_bytes: 300_000,
         onionskins: 6,
         onionskins_at_work: 2,
+        creates_unanswered: 2,
         streams_per_circuit: 6,
         streams: 12,
         questions: 4,
     };
     RelayConfig { limits, shards, max_queue_bytes: 100_000, ..config() }
+}
+
+/// Stock's defences, so that they are met.
+fn small_dos() -> DosOptions {
+    DosOptions {
+        circuit_creation_enabled: Some(true),
+        circuit_creation_min_connections: Some(2),
+        circuit_creation_burst: Some(5),
+        circuit_creation_defense_period_s: Some(2),
+        connection_enabled: Some(true),
+        connection_max_concurrent: Some(5),
+        connection_burst: Some(10),
+        connection_defense_period_s: Some(2),
+        stream_creation_enabled: Some(true),
+        stream_creation_rate: Some(1),
+        stream_creation_burst: Some(4),
+        ..DosOptions::default()
+    }
 }
 
 /// Does up to `steps` things, then ends everything and looks whether something is left.
@@ -110,6 +129,9 @@ pub fn run(mut choices: Choices<'_>, shards: u16, steps: usize) {
     }
     if choices.below(3) == 0 {
         config.scheduler = Scheduler::Ewma { half_life: Duration::from_secs(30) };
+    }
+    if choices.below(3) == 0 {
+        config.dos = small_dos();
     }
     let mut bench = Bench::make(config, seed, (choices.below(3) != 0).then_some(Pipe::default));
     bench.list(&[1, 2, 3, 4, 5]);
