@@ -81,7 +81,15 @@ pub(crate) enum Role {
         torrc: Vec<String>,
     },
     /// What answers traffic.
-    Server(Reached),
+    Server(ServerKind),
+}
+
+/// A server of a host, which may have one of each kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ServerKind {
+    pub(crate) reached: Reached,
+    /// The kernel's congestion control with which it sends. `None`: that of its host.
+    pub(crate) congestion_control: Option<String>,
 }
 
 /// From where a server is reached.
@@ -91,6 +99,12 @@ pub(crate) enum Reached {
     FromAnywhere,
     /// By the exit that is on the same host.
     FromItsHost,
+}
+
+impl From<Reached> for ServerKind {
+    fn from(reached: Reached) -> ServerKind {
+        ServerKind { reached, congestion_control: None }
+    }
 }
 
 /// A circuit that is wanted.
@@ -124,8 +138,8 @@ pub(crate) struct Source {
     pub(crate) traffic: Traffic,
     /// The circuit that it takes. `None`: kernel TCP, straight to the server.
     pub(crate) circuit: Option<Circuit>,
-    /// The server's host, and how it is reached.
-    pub(crate) server: (String, Reached),
+    /// The server's host, and which of its servers it is.
+    pub(crate) server: (String, ServerKind),
     /// Names its random numbers under `seed`.
     pub(crate) label: String,
     /// The root of its random numbers.

@@ -232,6 +232,17 @@ mod tests {
     }
 
     #[test]
+    fn a_server_sends_by_a_congestion_control_that_the_kernel_has() {
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let server = Server::start_sending_by(Some("reno"), loopback).unwrap();
+        let content = Content { seed: 3, len: 100_000 };
+        let got = download(connect(&server), content, content.sha256(), Instant::now(), TIMEOUT, &mut |_| ());
+        assert!(got.unwrap().sha256_ok);
+        let error = Server::start_sending_by(Some("nonesuch"), loopback).unwrap_err().to_string();
+        assert!(error.contains("nonesuch"), "{error}");
+    }
+
+    #[test]
     fn content_follows_from_its_seed() {
         let content = Content { seed: 1, len: 100_001 };
         assert_eq!(content.sha256(), content.sha256());

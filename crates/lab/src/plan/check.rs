@@ -157,14 +157,19 @@ fn check_case(case: &Case) -> std::result::Result<(), String> {
 }
 
 fn check_control(name: &str, senders: &[Tcp]) -> std::result::Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-    if name.is_empty() || !name.chars().all(plain) {
-        return Err(format!("{name:?} is no congestion control"));
-    }
+    check_control_name(name)?;
     if senders.contains(&Tcp::Utcp) && !UTCP_CONTROLS.contains(&name) {
         return Err(format!("utcp has no congestion control {name:?}"));
     }
     Ok(())
+}
+
+pub(super) fn check_control_name(name: &str) -> std::result::Result<(), String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
+    match !name.is_empty() && name.chars().all(plain) {
+        true => Ok(()),
+        false => Err(format!("{name:?} is no congestion control")),
+    }
 }
 
 fn check_times(warm_up: Duration, duration: Duration) -> std::result::Result<(), String> {

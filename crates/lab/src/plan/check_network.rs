@@ -6,6 +6,7 @@ use std::time::Duration;
 use heddle_netem::DirectionOptions;
 use toml::Spanned;
 
+use super::check::check_control_name;
 use super::clients::{Client, Flow, Traffic};
 use super::hosts::{AUTHORITIES, can_become, directions, host_names, hosts};
 use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
@@ -21,7 +22,7 @@ const HOSTS_MAX: usize = 60;
 /// Shortest and longest path of a circuit.
 const HOPS: std::ops::RangeInclusive<usize> = 1..=8;
 /// The most circuits of a client, or connections of a flow.
-const TIMES_MAX: usize = 200;
+const TIMES_MAX: usize = 300;
 /// The shortest time from one echo to the next.
 const ECHO_MIN: Duration = Duration::from_millis(1);
 /// The longest line for a torrc.
@@ -78,8 +79,8 @@ pub(super) fn check(tor: &Tor) -> Result<(), Fault> {
         checked.map_err(|what| (Some(bottleneck.span().start), what))?;
     }
     for phase in &tor.phases {
-        let checked =
-            check_phase(phase.as_ref(), &actors, &relays).and_then(|()| check_uploads(tor, phase.as_ref()));
+        let checked = check_phase(phase.as_ref(), &actors, &relays, &groups)
+            .and_then(|()| check_uploads(tor, phase.as_ref()));
         checked.map_err(|what| (Some(phase.span().start), what))?;
     }
     Ok(())
@@ -167,6 +168,7 @@ fn check_flow(flow: &Flow, hosts: &BTreeSet<&str>) -> Result<(), String> {
     if flow.from == flow.to {
         return Err(format!("flow {:?} has no wire from {:?} to itself", flow.name, flow.from));
     }
+    flow.congestion_control.iter().try_for_each(|name| check_control_name(name))?;
     check_traffic(&flow.program, flow.connections)
 }
 
@@ -262,12 +264,20 @@ fn check_path(path: &[String], relays: &BTreeMap<&str, bool>) -> Result<(), Stri
     Ok(())
 }
 
-fn check_phase(phase: &Phase, clients: &BTreeSet<&str>, relays: &BTreeMap<&str, bool>) -> Result<(), String> {
+fn check_phase(
+    phase: &Phase,
+    clients: &BTreeSet<&str>,
+    relays: &BTreeMap<&str, bool>,
+    groups: &BTreeSet<&String>,
+) -> Result<(), String> {
     if phase.duration < SECOND {
         return Err("a phase is measured for at least a second".into());
     }
     if let Some(client) = phase.clients.iter().find(|client| !clients.contains(&***client)) {
         return Err(format!("there is no client {client:?}"));
+    }
+    if let Some(group) = phase.bottleneck.iter().find(|group| !groups.contains(group)) {
+        return Err(format!("the network has no wires {group:?}"));
     }
     if !phase.path.is_empty() {
         check_path(&phase.path, relays)?;

@@ -15,7 +15,7 @@ pub struct Client {
     pub name: String,
     /// The relays of its circuits, guard first.
     pub path: Vec<String>,
-    /// How many circuits it has, at most 200: the program runs on each of them. Default: 1.
+    /// How many circuits it has, at most 300: the program runs on each of them. Default: 1.
     #[serde(default = "one")]
     pub circuits: usize,
     /// What it does.
@@ -25,8 +25,7 @@ pub struct Client {
     pub labels: Labels,
 }
 
-/// Kernel TCP between two hosts of the network, over the same wire as what Tor sends between them, with the congestion
-/// control of the hosts, which is CUBIC.
+/// Kernel TCP between two hosts of the network, over the same wire as what Tor sends between them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flow {
@@ -36,7 +35,7 @@ pub struct Flow {
     pub from: String,
     /// The host whose server answers.
     pub to: String,
-    /// How many connections there are, at most 200: the program runs over each of them. Default: 1.
+    /// How many connections there are, at most 300: the program runs over each of them. Default: 1.
     #[serde(default = "one")]
     pub connections: usize,
     /// What it does.
@@ -44,6 +43,12 @@ pub struct Flow {
     /// Labels of its figures, as those of clients. Default: none.
     #[serde(default)]
     pub labels: Labels,
+    /// The kernel's congestion control with which the server sends. Default: that of the hosts, which is CUBIC.
+    #[serde(default)]
+    pub congestion_control: Option<String>,
+    /// Whether it runs in place of clients, in arms with `stand_ins` and in no other. Default: in all.
+    #[serde(default)]
+    pub stands_in: bool,
 }
 
 /// A client's traffic program. In TOML `{ probe = { pause = "200 ms" } }`, `{ bulk = {} }` and so on.

@@ -72,6 +72,11 @@ pub struct GridArm {
     pub congestion_control: String,
 }
 
+/// The bytes of a queue of so many milliseconds at a rate; at least three packets.
+pub(super) fn queue_bytes(mbit: u64, ms: f64) -> u64 {
+    (((mbit * 125) as f64 * ms) as u64).max(QUEUE_BYTES_MIN)
+}
+
 impl Grid {
     pub(crate) fn find(&self, batch: &str) -> Option<&Batch> {
         self.list.iter().find(|known| known.name == batch)
@@ -81,8 +86,7 @@ impl Grid {
 impl Cell {
     /// The wire towards the receiver and the wire back.
     pub(super) fn wires(&self, reorder: &Reorder) -> [DirectionOptions; 2] {
-        let bdp_bytes = (self.mbit * 125 * self.rtt_ms) as f64;
-        let bytes_max = ((bdp_bytes * self.queue_bdp) as u64).max(QUEUE_BYTES_MIN);
+        let bytes_max = queue_bytes(self.mbit, self.rtt_ms as f64 * self.queue_bdp);
         let back = DirectionOptions {
             rate: Rate::BitsPerS(self.mbit * 1_000_000),
             delay_ns: self.rtt_ms * 500_000,

@@ -25,6 +25,7 @@ pub(crate) fn hosts(tor: &Tor, arm: &TorArm) -> NetworkOptions {
         wires: wires(tor, |group| arm.wires.get(group)),
         attacks: tor.attacks.iter().map(|attack| attack.as_ref().clone()).collect(),
         default_wire: Some(tor.default_wire.clone()),
+        kernel: tor.kernel.clone(),
         ..NetworkOptions::default()
     }
 }

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use super::check::check;
-use super::grid_cases;
 use super::model::Plan;
 use super::shipped::shipped;
 use super::text::{Source, substitute};
+use super::{contest_phases, grid_cases};
 use crate::error::{Error, Result};
 
 /// A plan and the text it was read from.
@@ -51,6 +51,7 @@ pub(crate) fn parse(file: &str, text: &str, set: &BTreeMap<String, String>) -> R
     let source = Source { file, text: &text };
     let mut plan: Plan = toml::from_str(&text).map_err(|error| source.toml_error(&error))?;
     grid_cases::expand(&mut plan).map_err(|(at, what)| source.error(at, what))?;
+    plan.tor.iter_mut().for_each(|tor| contest_phases::expand(tor.as_mut()));
     check(&plan, source)?;
     Ok(Loaded { plan, text, set: set.clone() })
 }

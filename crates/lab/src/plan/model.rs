@@ -178,6 +178,9 @@ pub struct Compare {
     /// The figure with the same labels with which it is compared. Default: none, and then `label` and `base` are there.
     #[serde(default)]
     pub to: Option<String>,
+    /// Labels that what is compared has. Default: whatever has the name.
+    #[serde(default)]
+    pub only: Labels,
     /// The new figure's name.
     pub name: String,
     /// What it is.

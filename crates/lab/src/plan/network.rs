@@ -20,8 +20,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::clients::{Client, Flow};
+use super::contest::Contests;
 use super::units;
-use crate::emulator::AttackOptions;
+use crate::emulator::{AttackOptions, KernelOptions};
 use crate::figures::Labels;
 
 /// The private Tor network of a plan, in TOML `[tor]`.
@@ -43,8 +44,11 @@ pub struct Tor {
     /// delay of 1 ms and nothing else.
     #[serde(default = "default_wire")]
     pub default_wire: DirectionOptions,
-    /// Stock onion proxies, each with one traffic program.
-    #[serde(rename = "client")]
+    /// What the kernels of its hosts are set to. Default: as in the emulator.
+    #[serde(default)]
+    pub kernel: KernelOptions,
+    /// Stock onion proxies, each with one traffic program. Default: none but those of contests.
+    #[serde(default, rename = "client")]
     pub clients: Vec<Spanned<Client>>,
     /// Kernel TCP beside Tor, on the same wires. Default: none.
     #[serde(default, rename = "flow")]
@@ -52,8 +56,11 @@ pub struct Tor {
     /// Of what the use is told. Default: nothing, but see `wire_use_pct`.
     #[serde(default, rename = "bottleneck")]
     pub bottlenecks: Vec<Spanned<Bottleneck>>,
-    /// What happens, in this order.
-    #[serde(rename = "phase")]
+    /// Circuits beside kernel TCP, each over a wire of its own, whose phases follow the others. Default: none.
+    #[serde(default)]
+    pub contests: Option<Spanned<Contests>>,
+    /// What happens, in this order. Default: nothing but contests.
+    #[serde(default, rename = "phase")]
     pub phases: Vec<Spanned<Phase>>,
     /// Whether each run begins with the phase after the one that the run before began with, and goes round, so that no
     /// phase is always the first. Default: no.
@@ -71,7 +78,7 @@ pub struct Tor {
 }
 
 /// A relay and its host.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Relay {
     /// Its nickname and its host's name: 1 to 19 letters and digits.
@@ -174,7 +181,7 @@ pub enum Way {
 }
 
 /// A part of an experiment.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Phase {
     /// Its name in progress.
@@ -208,6 +215,10 @@ pub struct Phase {
     /// Which figures are kept, and under which names. Default: all, under their own.
     #[serde(default)]
     pub figures: BTreeMap<String, String>,
+    /// The group of wires of whose direction `there` is told what the traffic does to it: `queue_delay_ms`,
+    /// `loss_inflicted_pct` and `marked_pct`. Default: of none.
+    #[serde(default)]
+    pub bottleneck: Option<String>,
     /// Whether the attackers act while everything counts. Default: no.
     #[serde(default)]
     pub attack: bool,
@@ -263,6 +274,9 @@ pub struct TorArm {
     /// The phases that it goes through, by name, in the network's order. Default: all.
     #[serde(default)]
     pub phases: Vec<String>,
+    /// Whether flows that stand in for clients run in place of all clients. Default: clients run, and no such flow does.
+    #[serde(default)]
+    pub stand_ins: bool,
 }
 
 /// Both directions of a wire.
@@ -337,7 +351,7 @@ fn steady_max() -> Duration {
     Duration::from_secs(15)
 }
 
-fn pairs_max() -> Duration {
+pub(super) fn pairs_max() -> Duration {
     Duration::from_secs(60)
 }
 

@@ -142,7 +142,8 @@ impl RunSamples {
         for compare in &plan.compare {
             let compare = compare.as_ref();
             let mut paired = Vec::new();
-            for series in self.series.iter().filter(|series| series.name == compare.figure) {
+            let is_it = |series: &&Series| series.name == compare.figure && series.has(&compare.only);
+            for series in self.series.iter().filter(is_it) {
                 let Some((figure, labels)) = base(compare, series) else { continue };
                 let of_run = |series: &Series| series.runs.get(&run).cloned();
                 let base = self.series(figure, &labels).and_then(of_run);

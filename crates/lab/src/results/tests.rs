@@ -34,7 +34,14 @@ fn comparisons_are_paired_by_run() {
             "[[compare]]\nfigure = \"rate\"\nlabel = \"transport\"\nbase = \"stock\"\nname = \"{name}\"\nkind = \"{kind}\"\n"
         )
     };
-    let all = [compare("ratio", "ratio"), compare("more", "difference"), compare("less_pct", "loss_pct")];
+    let only = |name: &str| format!("{}only = {{ wire = \"{name}\" }}\n", compare(name, "ratio"));
+    let all = [
+        compare("ratio", "ratio"),
+        compare("more", "difference"),
+        compare("less_pct", "loss_pct"),
+        only("shared"),
+        only("remaining"),
+    ];
     let loaded = parse("small.toml", &format!("{SMALL}{}", all.concat()), &BTreeMap::new()).unwrap();
     let mut samples = RunSamples::default();
     for (run, (stock, tls)) in [(10.0, 20.0), (20.0, 30.0)].into_iter().enumerate() {
@@ -54,6 +61,8 @@ fn comparisons_are_paired_by_run() {
         (vec![2.0, 1.5], vec![10.0; 2], vec![-100.0, -50.0])
     );
     assert_eq!(samples.all().iter().filter(|series| series.name == "ratio").count(), 1);
+    assert_eq!(of("shared"), of("ratio"));
+    assert_eq!(samples.series("remaining", &tls), None);
 }
 
 #[test]

@@ -13,10 +13,10 @@ use std::collections::BTreeSet;
 use toml::Spanned;
 
 use super::sampled::Sampled;
-use crate::backend::{Backend, BackendReport, Deployment, Placed, Reached, Role};
+use crate::backend::{Backend, BackendReport, Deployment, Placed, Reached, Role, ServerKind};
 use crate::error::Result;
 use crate::plan::hosts::{self, AUTHORITIES};
-use crate::plan::{Relay, Tor, TorArm, Transport};
+use crate::plan::{Flow, Relay, Tor, TorArm, Transport};
 use crate::testnet::Program;
 
 /// Has a Heddle relay leave Nagle's algorithm on.
@@ -73,16 +73,22 @@ fn programs(tor: &Tor, arm: &TorArm) -> Vec<Placed> {
     let clients = tor.clients.iter().map(Spanned::as_ref);
     programs
         .extend(clients.map(|client| place(&client.name, Role::OnionProxy { torrc: client_torrc.clone() })));
-    let flows: BTreeSet<&str> =
-        tor.flows.iter().map(|flow| &*flow.as_ref().to).chain(tor.server.as_deref()).collect();
-    programs.extend(flows.into_iter().map(|host| place(host, Role::Server(Reached::FromAnywhere))));
+    let of_flows = tor.flows.iter().map(Spanned::as_ref).map(|flow| (&*flow.to, server_of(flow)));
+    let of_all = tor.server.iter().map(|host| (&**host, Reached::FromAnywhere.into()));
+    let servers: BTreeSet<(&str, ServerKind)> = of_flows.chain(of_all).collect();
+    programs.extend(servers.into_iter().map(|(host, kind)| place(host, Role::Server(kind))));
     if tor.server.is_none() {
         let paths = tor.clients.iter().map(|client| &client.as_ref().path);
         let paths = paths.chain(tor.phases.iter().map(|phase| &phase.as_ref().path));
         let exits: BTreeSet<&String> = paths.filter_map(|path| path.last()).collect();
-        programs.extend(exits.into_iter().map(|exit| place(exit, Role::Server(Reached::FromItsHost))));
+        programs.extend(exits.into_iter().map(|exit| place(exit, Role::Server(Reached::FromItsHost.into()))));
     }
     programs
+}
+
+/// The server that answers a flow.
+fn server_of(flow: &Flow) -> ServerKind {
+    ServerKind { reached: Reached::FromAnywhere, congestion_control: flow.congestion_control.clone() }
 }
 
 /// What an arm makes of a relay.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_tcp_congestion;
 use sha2::{Digest, Sha256};
 
 use super::peer::{HEAD_MAX, SLICE, content_length, hex, number_field, split_head};
@@ -37,6 +38,8 @@ struct State {
     streams: AtomicUsize,
     /// Bytes discarded for each client that uploads.
     sunk: [AtomicU64; UPLOADS_MAX],
+    /// What its streams are asked to send by; `None` is what they have anyway.
+    congestion_control: Option<String>,
 }
 
 impl Server {
@@ -52,16 +55,31 @@ impl Server {
 
     /// Starts a server on an address and port; port 0 leaves the choice to the system.
     pub fn start_at(addr: SocketAddr) -> Result<Server> {
+        Server::start_sending_by(None, addr)
+    }
+
+    /// The same, which sends by a congestion control of the kernel, by its name; `None` is what its streams have anyway.
+    ///
+    /// # Errors
+    ///
+    /// Also where the kernel does not have it, or does not allow it.
+    pub(crate) fn start_sending_by(congestion_control: Option<&str>, addr: SocketAddr) -> Result<Server> {
         let doing = format!("starting a file server on {addr}");
         let doing = doing.as_str();
         let listener = TcpListener::bind(addr).map_err(Error::io(doing))?;
         // The acceptor waits with `poll`, whose time-out lets it notice the end in any namespace.
         listener.set_nonblocking(true).map_err(Error::io(doing))?;
+        if let Some(name) = congestion_control {
+            // Streams take their route's all the same; but here one learns whether it may be asked for.
+            let asked = set_tcp_congestion(&listener, name).map_err(std::io::Error::from);
+            asked.map_err(Error::io(format!("asking for the congestion control {name}")))?;
+        }
         let addr = listener.local_addr().map_err(Error::io(doing))?;
         let state = Arc::new(State {
             stop: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
             sunk: [const { AtomicU64::new(0) }; UPLOADS_MAX],
+            congestion_control: congestion_control.map(str::to_owned),
         });
         let shared = Arc::clone(&state);
         let acceptor = thread::spawn(move || accept(&listener, &shared));
@@ -125,6 +143,9 @@ impl Serving<'_> {
         self.stream.set_read_timeout(Some(SLICE))?;
         self.stream.set_write_timeout(Some(SLICE))?;
         self.stream.set_nodelay(true)?;
+        if let Some(name) = &self.state.congestion_control {
+            set_tcp_congestion(&self.stream, name)?;
+        }
         let mut bytes = Vec::new();
         let mut chunk = [0; HEAD_MAX];
         let (head, rest) = loop {

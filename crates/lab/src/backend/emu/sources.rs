@@ -66,8 +66,8 @@ impl Sources {
         tor: &TorProcesses,
         emulation: &Arc<Emulation>,
     ) -> Result<SourceId> {
-        let (host, reached) = &source.server;
-        let server = tor.server(host, *reached)?;
+        let (host, kind) = &source.server;
+        let server = tor.server(host, kind)?;
         let (proxy, isolation) = match source.circuit {
             Some(circuit) => {
                 let (proxy, isolation) = tor.circuit(circuit)?.entrance()?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::circuits::{self, OPEN_MAX, Open};
-use crate::backend::{Built, Circuit, CircuitOrder, Placed, Reached, Role};
+use crate::backend::{Built, Circuit, CircuitOrder, Placed, Reached, Role, ServerKind};
 use crate::control::Attacher;
 use crate::emulator::Emulation;
 use crate::error::{Error, Result};
@@ -26,8 +26,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// Circuits that an experiment uses must not grow too old for new streams meanwhile.
 const CLIENT_TORRC: &str = "MaxCircuitDirtiness 2 hours";
 
-/// Servers by their host and by who reaches them.
-type Servers = BTreeMap<(String, Reached), Arc<Server>>;
+/// Servers by their host and kind.
+type Servers = BTreeMap<(String, ServerKind), Arc<Server>>;
 
 /// The processes of a private Tor network, and servers. Streams end before what keeps their circuits does, and that before
 /// the network: fields are dropped in this order.
@@ -56,8 +56,8 @@ impl TorProcesses {
         heddle: &Path,
         on_step: &mut dyn FnMut(&str),
     ) -> Result<TorProcesses> {
-        let servers = placed.iter().filter_map(|placed| match placed.role {
-            Role::Server(reached) => Some((&placed.host, reached)),
+        let servers = placed.iter().filter_map(|placed| match &placed.role {
+            Role::Server(kind) => Some((&placed.host, kind)),
             _ => None,
         });
         let servers: Vec<_> = servers.collect();
@@ -69,8 +69,8 @@ impl TorProcesses {
                 Some(Network::start_at(&options, &places, &mut |progress| on_step(progress.step))?)
             }
         };
-        let servers = servers.into_iter().map(|(host, reached)| {
-            Ok(((host.clone(), reached), Arc::new(start_server(emulation, host, reached)?)))
+        let servers = servers.into_iter().map(|(host, kind)| {
+            Ok(((host.clone(), kind.clone()), Arc::new(start_server(emulation, host, kind)?)))
         });
         let servers: Servers = servers.collect::<Result<_>>()?;
         let sockets = network.as_ref().map(circuits::control_sockets).unwrap_or_default();
@@ -120,8 +120,8 @@ impl TorProcesses {
     }
 
     /// A server.
-    pub(super) fn server(&self, host: &str, reached: Reached) -> Result<Arc<Server>> {
-        let found = self.servers.get(&(host.to_owned(), reached));
+    pub(super) fn server(&self, host: &str, kind: &ServerKind) -> Result<Arc<Server>> {
+        let found = self.servers.get(&(host.to_owned(), kind.clone()));
         found.cloned().ok_or_else(|| Error::Options(format!("{host} has no server")))
     }
 
@@ -148,14 +148,13 @@ impl CircuitIn<'_> {
     }
 }
 
-fn start_server(emulation: &Emulation, host: &str, reached: Reached) -> Result<Server> {
-    match reached {
-        Reached::FromAnywhere => {
-            let address = address(emulation, host)?;
-            emulation.inside(host, || Server::start_on(address))?
-        }
-        Reached::FromItsHost => emulation.inside(host, Server::start)?,
-    }
+fn start_server(emulation: &Emulation, host: &str, kind: &ServerKind) -> Result<Server> {
+    let address = match kind.reached {
+        Reached::FromAnywhere => address(emulation, host)?,
+        Reached::FromItsHost => Ipv4Addr::LOCALHOST.into(),
+    };
+    let congestion_control = kind.congestion_control.as_deref();
+    emulation.inside(host, || Server::start_sending_by(congestion_control, SocketAddr::new(address, 0)))?
 }
 
 fn address(emulation: &Emulation, host: &str) -> Result<IpAddr> {
@@ -256,7 +255,7 @@ mod tests {
             place("guard", relay(Program::Heddle, false)),
             place("exit", relay(Program::Stock, true)),
             place("web", Role::OnionProxy { torrc: vec!["ConfluxEnabled 0".to_owned()] }),
-            place("exit", Role::Server(Reached::FromItsHost)),
+            place("exit", Role::Server(Reached::FromItsHost.into())),
         ];
         let (options, client_hosts) = options(&placed, Path::new("heddle"));
         assert_eq!((options.clients, &*client_hosts), (1, &["web".to_owned()][..]));

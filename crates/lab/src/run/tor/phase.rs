@@ -12,8 +12,8 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::streams::{self, Member, Window};
-use super::{transport_use, wire_use};
-use crate::backend::{Built, Circuit, CircuitOrder, Log, Reached, Source, SourceId, Testbed};
+use super::{server_of, transport_use, wire_use};
+use crate::backend::{Built, Circuit, CircuitOrder, Log, Reached, ServerKind, Source, SourceId, Testbed};
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
 use crate::machine::usage::Usage;
@@ -92,11 +92,12 @@ impl PhaseRun<'_> {
             share.map(|share| Sampled::one("transport_cells_share", share)).into_iter().collect();
         samples.extend(pairs_s.map(|pairs_s| Sampled::one("pairs_s", pairs_s)));
         samples.extend(transport_use::figures(tor, &told_before, &told_after));
-        let (told, wrong) = told(&actors, &played);
+        let (told, wrong) = told(&actors, &played, phase);
         samples.extend(told);
-        samples.push(Sampled::one("circuits_left_pct", left_pct));
+        samples.extend(left_pct.map(|left_pct| Sampled::one("circuits_left_pct", left_pct)));
         samples.extend(self.costs(&played));
         let names: Vec<&str> = actors.iter().map(|actor| actor.name).collect();
+        samples.extend(wire_use::inflicted(tor, phase, &played.before.wires, &played.after.wires));
         samples.extend(wire_use::used(tor, &names, &played.logs, played.window, &samples));
         let building = clients.iter().zip(&built).map(|(client, built)| {
             Sampled::one("circuit_ms", built.took.as_secs_f64() * 1e3).with(client.labels.clone())
@@ -107,10 +108,10 @@ impl PhaseRun<'_> {
         Ok(Measured { faults: faults.collect(), samples: keep(phase, samples) })
     }
 
-    /// The clients of the phase, each as often as it has circuits.
+    /// The clients of the phase, each as often as it has circuits; none where flows stand in for them.
     fn clients(&self) -> Vec<&Client> {
         let clients = self.tor.clients.iter().map(Spanned::as_ref);
-        let clients = clients.filter(|client| self.phase.has(&client.name));
+        let clients = clients.filter(|client| self.phase.has(&client.name) && !self.arm.stand_ins);
         clients.flat_map(|client| std::iter::repeat_n(client, client.circuits)).collect()
     }
 
@@ -127,8 +128,8 @@ impl PhaseRun<'_> {
         for (number, (client, built)) in clients.iter().zip(built).enumerate() {
             let copy = clients[..number].iter().filter(|other| other.name == client.name).count();
             let server = match (&tor.server, phase.path_of(client).last()) {
-                (Some(host), _) => (host.clone(), Reached::FromAnywhere),
-                (None, Some(exit)) => (exit.clone(), Reached::FromItsHost),
+                (Some(host), _) => (host.clone(), Reached::FromAnywhere.into()),
+                (None, Some(exit)) => (exit.clone(), Reached::FromItsHost.into()),
                 (None, None) => return Err(Error::Options(format!("client {} has no server", client.name))),
             };
             let source = Source {
@@ -138,7 +139,8 @@ impl PhaseRun<'_> {
             let round_trip_ms = hosts::round_trip_ms(tor, arm, phase, client);
             actors.push(Actor { name: &client.name, labels: &client.labels, round_trip_ms, source });
         }
-        let flows = tor.flows.iter().map(Spanned::as_ref).filter(|flow| phase.has(&flow.name));
+        let runs = |flow: &&Flow| phase.has(&flow.name) && (!flow.stands_in || arm.stand_ins);
+        let flows = tor.flows.iter().map(Spanned::as_ref).filter(runs);
         actors.extend(
             flows.flat_map(|flow| (0..flow.connections).map(move |number| self.connection(flow, number))),
         );
@@ -147,7 +149,7 @@ impl PhaseRun<'_> {
 
     /// One connection of a flow.
     fn connection<'b>(&'b self, flow: &'b Flow, number: usize) -> Actor<'b> {
-        let server = (flow.to.clone(), Reached::FromAnywhere);
+        let server = (flow.to.clone(), server_of(flow));
         let source = self.source(&flow.from, &flow.name, &flow.program, server, number);
         let round_trip_ms = hosts::flow_round_trip_ms(self.tor, self.arm, self.phase, flow);
         Actor { name: &flow.name, labels: &flow.labels, round_trip_ms, source }
@@ -158,7 +160,7 @@ impl PhaseRun<'_> {
         host: &str,
         name: &str,
         traffic: &Traffic,
-        server: (String, Reached),
+        server: (String, ServerKind),
         copy: usize,
     ) -> Source {
         Source {
@@ -277,7 +279,7 @@ fn set_group(group: &WireGroup, instead: Option<&WirePair>, testbed: &mut dyn Te
 }
 
 /// The figures of what was told, and what is wrong with them where nothing may fail.
-fn told(actors: &[Actor<'_>], played: &Played) -> (Vec<Sampled>, Vec<String>) {
+fn told(actors: &[Actor<'_>], played: &Played, phase: &Phase) -> (Vec<Sampled>, Vec<String>) {
     let members = actors.iter().zip(&played.logs).map(|(actor, log)| Member {
         name: actor.name,
         labels: actor.labels,
@@ -290,18 +292,19 @@ fn told(actors: &[Actor<'_>], played: &Played) -> (Vec<Sampled>, Vec<String>) {
     for group in &groups {
         let (sampled, wrong) = group.figures(played.window);
         samples.extend(sampled);
+        samples.extend(phase.changes.last().and_then(|change| group.back(change.after, played.window)));
         faults.extend(wrong);
     }
     (samples, faults)
 }
 
-/// The share of circuits that are open still, in percent.
-fn left_pct(circuits: &[Circuit], testbed: &mut dyn Testbed) -> Result<f64> {
+/// The share of circuits that are open still, in percent; `None` where there were none.
+fn left_pct(circuits: &[Circuit], testbed: &mut dyn Testbed) -> Result<Option<f64>> {
     let mut left = 0;
     for circuit in circuits {
         left += usize::from(testbed.is_open(*circuit)?);
     }
-    Ok(100.0 * left as f64 / circuits.len().max(1) as f64)
+    Ok((!circuits.is_empty()).then(|| 100.0 * left as f64 / circuits.len() as f64))
 }
 
 fn ids(sources: &[(usize, SourceId)]) -> Vec<SourceId> {

@@ -10,6 +10,13 @@ use crate::run::sampled::Sampled;
 use crate::statistics::{mean, quantile};
 use crate::traffic::Event;
 
+/// What share of its rate at the end a group has when it is back after a change, over how long that rate is, and how far
+/// apart the seconds begin that are looked at.
+const BACK_SHARE: f64 = 0.8;
+const BACK_END: Duration = Duration::from_secs(4);
+const BACK_STEP: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
+
 /// The time in which things count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
@@ -119,6 +126,28 @@ impl Group<'_> {
         let faults =
             faults.chain(lost.map(|(name, count)| format!("echoes of {name} never came back: {count}")));
         (figures.into_samples(self.labels), faults.collect())
+    }
+}
+
+impl Group<'_> {
+    /// How long after the last change of wires, so long after the window's opening, the group still had less than 80 % of
+    /// what it has at the end, over any second. `None` without streams that got something, or time to tell.
+    pub(super) fn back(&self, changed: Duration, window: Window) -> Option<Sampled> {
+        let changed = window.opens + changed;
+        let streams: Vec<&Member<'_>> =
+            self.members.iter().filter(|member| member.program.streams()).collect();
+        let received_kb = |opens: Duration, length: Duration| -> f64 {
+            let part = Window { opens, closes: opens + length };
+            streams.iter().map(|member| received_kb(member.log, part)).sum()
+        };
+        let end = BACK_END.min(window.closes.saturating_sub(changed));
+        let at_end_kb_s = received_kb(window.closes - end, end) / end.as_secs_f64();
+        let seconds =
+            (0..).map(|step| changed + BACK_STEP * step).take_while(|begun| *begun + SECOND <= window.closes);
+        let is_slow = |begun: &Duration| received_kb(*begun, SECOND) < BACK_SHARE * at_end_kb_s;
+        let slow_until = seconds.filter(is_slow).last().map_or(changed, |begun| begun + SECOND);
+        let back = Sampled::one("back_s", (slow_until - changed).as_secs_f64()).with(self.labels.clone());
+        (at_end_kb_s > 0.0).then_some(back)
     }
 }
 
@@ -469,6 +498,28 @@ mod tests {
         assert_eq!(figures(&[&echoing], &[slow], window).1, Vec::<String>::new());
         let broken = vec![came(10_000, 500), lost(11_400, 11_500), lost(9000, 11_500)];
         assert_eq!(figures(&[&echoing], &[broken], window).1, ["echoes of echo never came back: 1"]);
+    }
+
+    #[test]
+    fn a_group_is_back_after_its_last_slow_second() {
+        let start = Duration::from_secs(100);
+        let at = |s: f64| start + Duration::from_secs_f64(s);
+        let window = Window { opens: at(0.0), closes: at(15.0) };
+        // A second each: fast before the change at 7 s and for a second after it, then slow for two, and fast again.
+        let rate = |second: u32| if (8..10).contains(&second) { 10.0 } else { 100.0 };
+        let log: Log =
+            (0..15).map(|second| (at(f64::from(second + 1)), self::second(rate(second)))).collect();
+        let one = client("one", BULK);
+        let back = |log: Log, changed| {
+            let logs = [log];
+            let groups = members(&[&one], &logs);
+            groups[0].back(Duration::from_secs(changed), window).map(|sampled| sampled.values[0])
+        };
+        // The last slow second begins when less than 22 % of it is left of the slow ones: 2.8 s after the change.
+        let after = back(log.clone(), 7).unwrap();
+        assert!((after - 3.7).abs() < 0.05, "{after}");
+        assert_eq!(back(log, 10), Some(0.0));
+        assert_eq!(back(Log::new(), 7), None);
     }
 
     #[test]

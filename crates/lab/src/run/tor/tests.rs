@@ -36,7 +36,29 @@ fn relays_are_what_the_arm_says_unless_they_say_it_themselves() {
     };
     assert_eq!(hosts(&|role| matches!(role, Role::OnionProxy { .. })), ["web", "up"]);
     assert_eq!(hosts(&|role| matches!(role, Role::Authorities { .. })), ["authorities"]);
-    assert_eq!(hosts(&|role| *role == Role::Server(Reached::FromItsHost)), ["exit"]);
+    assert_eq!(hosts(&|role| *role == Role::Server(Reached::FromItsHost.into())), ["exit"]);
+}
+
+#[test]
+fn a_host_has_a_server_for_each_congestion_control_of_flows() {
+    let flows = ["", "congestion_control = \"bbr\"\n", "congestion_control = \"bbr\"\n"];
+    let flow = |(number, line): (usize, &&str)| {
+        format!(
+            "[[tor.flow]]\nname = \"k{number}\"\nfrom = \"guard\"\nto = \"middle\"\n{line}program = {{ bulk = {{}} }}\n\n"
+        )
+    };
+    let flows: String = flows.iter().enumerate().map(flow).collect();
+    let loaded = small(("[[tor.phase]]", &format!("{flows}[[tor.phase]]"))).unwrap();
+    let (tor, arm) = network_of(&loaded.plan);
+    let server = |placed: Placed| match placed.role {
+        Role::Server(kind) if kind.reached == Reached::FromAnywhere => {
+            Some((placed.host, kind.congestion_control))
+        }
+        _ => None,
+    };
+    let servers: Vec<_> = programs(tor, arm).into_iter().filter_map(server).collect();
+    let middle = || "middle".to_owned();
+    assert_eq!(servers, [(middle(), None), (middle(), Some("bbr".to_owned()))]);
 }
 
 #[test]
@@ -171,6 +193,23 @@ impl Testbed for Virtual {
     fn take_down(self: Box<Self>) -> Result<BackendReport> {
         Ok(BackendReport::default())
     }
+}
+
+#[test]
+fn flows_stand_in_for_all_clients_where_the_arm_says_so() {
+    let flow = "[[tor.flow]]\nname = \"kernel\"\nfrom = \"guard\"\nto = \"middle\"\nstands_in = true\nprogram = { bulk = {} }\n\n[[tor.phase]]";
+    let starts = |stand_ins: bool| {
+        let loaded = small(("[[tor.phase]]", flow)).unwrap();
+        let (tor, arm) = network_of(&loaded.plan);
+        let arm = &TorArm { stand_ins, ..arm.clone() };
+        let mut testbed = Virtual::default();
+        let run = phase::PhaseRun { tor, arm, phase: tor.phases[0].as_ref(), seed: 7 };
+        run.measure(&mut testbed, &mut |_| ()).unwrap();
+        let starts = testbed.actions.into_iter().filter(|line| line.contains(" starts "));
+        (starts.collect::<Vec<_>>(), testbed.circuits.len())
+    };
+    assert_eq!(starts(true), (vec!["guard starts all kernel".to_owned()], 0));
+    assert_eq!(starts(false), (vec!["up starts all up".to_owned(), "web starts all web".to_owned()], 2));
 }
 
 #[test]

@@ -60,6 +60,17 @@ pub(super) fn figures(
     samples
 }
 
+/// What a phase's traffic did to its bottleneck: how long it kept packets waiting, and what was dropped and marked for it.
+pub(super) fn inflicted(tor: &Tor, phase: &Phase, before: &Counts, after: &Counts) -> Vec<Sampled> {
+    let groups = tor.wires.iter().map(Spanned::as_ref);
+    let mut counts = groups.zip(before.iter().zip(after));
+    let found = counts.find(|(group, _)| phase.bottleneck.as_ref() == Some(&group.name));
+    let Some((_, ([before, _], [after, _]))) = found else { return Vec::new() };
+    let mut sum = Inflicted::default();
+    before.iter().zip(after).for_each(|(before, after)| sum.add(before, after));
+    sum.figures()
+}
+
 /// The use of each bottleneck: of a wire what `figures` tell of it; of a relay's rate all that its wires carried, as they tell,
 /// or the cells that brought the clients which share it their data. Bottlenecks whose clients did nothing are left out.
 pub(super) fn used(
@@ -144,6 +155,40 @@ impl Sum {
     }
 }
 
+/// What traffic did to wires.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Inflicted {
+    packets: u64,
+    dropped: u64,
+    marked: u64,
+    waits: u64,
+    waited_ns: u64,
+}
+
+impl Inflicted {
+    fn add(&mut self, before: &DirectionStats, after: &DirectionStats) {
+        // What the wire loses on purpose reaches neither policer nor queue.
+        let lost = |stats: &DirectionStats| stats.drops.get(DropReason::Loss);
+        let for_traffic = [DropReason::Policed, DropReason::QueueFull, DropReason::Codel];
+        let dropped =
+            |stats: &DirectionStats| for_traffic.map(|reason| stats.drops.get(reason)).iter().sum::<u64>();
+        self.packets += (after.packets_in - lost(after)) - (before.packets_in - lost(before));
+        self.dropped += dropped(after) - dropped(before);
+        self.marked += after.marked - before.marked;
+        self.waits += after.queue.sojourns - before.queue.sojourns;
+        self.waited_ns += after.queue.sojourn_sum_ns - before.queue.sojourn_sum_ns;
+    }
+
+    fn figures(&self) -> Vec<Sampled> {
+        let of = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
+        vec![
+            Sampled::one("queue_delay_ms", of(self.waited_ns as f64 / 1e6, self.waits)),
+            Sampled::one("loss_inflicted_pct", of(100.0 * self.dropped as f64, self.packets)),
+            Sampled::one("marked_pct", of(100.0 * self.marked as f64, self.packets)),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -173,6 +218,26 @@ mod tests {
         let mut free = Sum::default();
         free.add(&DirectionOptions::default(), &stats(0, 0), &stats(0, 0), 1.0);
         assert_eq!((free.use_pct, free.lost_pct(), free.figures().len()), (None, 0.0, 2));
+    }
+
+    #[test]
+    fn what_traffic_inflicts_is_apart_from_what_the_wire_loses() {
+        let loaded = small(("duration = \"5 s\"", "duration = \"5 s\"\nbottleneck = \"path\"")).unwrap();
+        let (tor, _) = network_of(&loaded.plan);
+        let phase = tor.phases[0].as_ref();
+        let before = DirectionStats { packets_in: 500, marked: 7, ..DirectionStats::default() };
+        let mut after = DirectionStats { packets_in: 1500, marked: 17, ..before };
+        after.queue.sojourns = 100;
+        after.queue.sojourn_sum_ns = 300_000_000;
+        let idle = DirectionStats::default();
+        let counts = |stats: DirectionStats| vec![[vec![stats, idle], vec![idle, idle]]];
+        let told = |after: &DirectionStats| -> Vec<(String, f64)> {
+            let samples = inflicted(tor, phase, &counts(before), &counts(*after));
+            samples.into_iter().map(|sampled| (sampled.name, sampled.values[0])).collect()
+        };
+        let expected = [("queue_delay_ms", 3.0), ("loss_inflicted_pct", 0.0), ("marked_pct", 1.0)];
+        assert_eq!(told(&after), expected.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(inflicted(tor, &Phase::default(), &counts(before), &counts(after)), []);
     }
 
     #[test]
