@@ -19,8 +19,9 @@
 //!   left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every few seconds,
 //!   and whenever the queue falls all at once, since then somebody else tests: connections of our kind do it together.
 //!   So a queue that was not short for [`LONG_FOR`] is not of our kind.
+//! - A round trip that stays the same whatever we send is no queue, but a [longer path](path::Steady).
 //!
-//! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends for [`LOSSY_FOR`] contends, too: a path that drops so
+//! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends for a second contends, too: a path that drops so
 //! much is shared as TCP shares it, and tolerance ends there.
 //!
 //! With a ceiling of one there is no Delay and no test: after Startup a connection is one CUBIC flow.
@@ -31,11 +32,15 @@
 
 mod bundle;
 mod ceiling;
+mod losses;
+mod path;
 mod shares;
 
 use bundle::{BETA, Bundle};
 pub(crate) use ceiling::Ceiling;
 use heddle_proto::time::{Duration, Instant};
+use losses::{LOSS_SHARE, Losses};
+use path::{Base, Delivery, Steady};
 pub(crate) use shares::{Share, Shares};
 
 /// The queue that is meant to stay; it keeps the wire busy when packets come unevenly.
@@ -44,17 +49,12 @@ const QUEUE_TARGET: Duration = Duration::from_millis(5);
 /// What circuits add to it, in packets: so many times the root of circuits times packets.
 const CIRCUITS_GAIN: f64 = 0.2;
 
+/// A queue alone leaves the window at this share at least of what arrived lately in one of the path's round trips.
+const DELIVERED_MIN: f64 = 0.25;
+
 /// How much the window may change in a round.
 const GROWTH_MAX: f64 = 1.25;
 const SHRINKAGE_MAX: f64 = 0.75;
-
-/// Losses of this share of packets are congestion, whatever the queue; fewer are so by the square of their share. BBRv3 has a
-/// threshold of 0.02 instead.
-const LOSS_SHARE: f64 = 0.025;
-
-/// For how long, and over how many packets each, more than [`LOSS_SHARE`] must be lost twice in a row.
-const LOSSY_FOR: Duration = Duration::from_secs(1);
-const LOSSY_PACKETS_MIN: f64 = 100.0;
 
 /// What a loss takes of one circuit's part of the window while we follow the queue. RFC 9438 takes 0.3, since the queue of
 /// whoever fills it is at least as long. Where it is kept short, by us or by CoDel, so much would leave the wire idle, and RFC
@@ -100,11 +100,11 @@ const EMPTY_TESTS_MAX: u32 = 20;
 const CONTENDED_FOR: Duration = Duration::from_secs(30);
 const LONG_AGAIN: Duration = Duration::from_secs(1);
 
-/// For how long the shortest round trip is remembered.
-const BASE_WINDOW: Duration = Duration::from_secs(30);
-
 /// No more losses than these are looked at one by one.
 const LOSSES_MAX: u32 = 1024;
+
+/// A round of fewer packets than this may show how long the peer puts acknowledgements off.
+const FEW_PACKETS: u32 = 8;
 
 const PACKETS_INITIAL: f64 = 10.0;
 const PACKETS_MIN: f64 = 1.2;
@@ -133,6 +133,10 @@ pub(crate) struct Shared {
     /// How much round trips differ from one another.
     rtt_deviation: Duration,
     base: Base,
+    delivery: Delivery,
+    steady: Steady,
+    /// After a change of the path: what may be in flight until the window is reached, doubling with each round trip.
+    regained: Option<f64>,
     round: Round,
     /// The last round's shortest round trip.
     rtt: Option<Duration>,
@@ -158,7 +162,6 @@ pub(crate) struct Shared {
     /// The shortest queue of the test.
     left: Duration,
     losses: Losses,
-    lossy: Lossy,
     /// Packets that arrived in each of the last two rounds.
     delivered: [u32; 2],
     /// Circuits that losses of this round have cost something.
@@ -171,33 +174,10 @@ struct Round {
     since: Instant,
     rtt: Option<Duration>,
     packets: u32,
+    /// The same by their bytes.
+    acked_bytes: u64,
     in_flight: u64,
     in_flight_max: u64,
-}
-
-/// The shortest round trip of the last while, in two halves of which the older one is dropped.
-#[derive(Clone, Copy, Debug)]
-struct Base {
-    since: Instant,
-    now: Option<Duration>,
-    before: Option<Duration>,
-}
-
-/// Whether losses are more than we bear, looked at every [`LOSSY_FOR`].
-#[derive(Clone, Copy, Debug)]
-struct Lossy {
-    since: Instant,
-    sent: f64,
-    lost: f64,
-    /// Whether they were the time before.
-    is_before: bool,
-}
-
-/// The share of packets that were lost lately.
-#[derive(Clone, Copy, Debug, Default)]
-struct Losses {
-    packets: f64,
-    lost: f64,
 }
 
 impl Shared {
@@ -212,8 +192,18 @@ impl Shared {
             ack_delay,
             flows: 1.0,
             rtt_deviation: Duration::ZERO,
-            base: Base { since: now, now: None, before: None },
-            round: Round { since: now, rtt: None, packets: 0, in_flight: 0, in_flight_max: 0 },
+            base: Base::new(now, None),
+            delivery: Delivery::new(now),
+            steady: Steady::new(now, Duration::ZERO, 0.0),
+            regained: None,
+            round: Round {
+                since: now,
+                rtt: None,
+                packets: 0,
+                acked_bytes: 0,
+                in_flight: 0,
+                in_flight_max: 0,
+            },
             rtt: None,
             latest: None,
             test: 0,
@@ -227,19 +217,19 @@ impl Shared {
             empty_tests_needed: EMPTY_TESTS,
             long_rounds: 0,
             packets_before: PACKETS_INITIAL,
-            losses: Losses::default(),
-            lossy: Lossy { since: now, sent: 0.0, lost: 0.0, is_before: false },
+            losses: Losses::new(now),
             delivered: [0; 2],
             hits: 0.0,
         }
     }
 
     fn window_packets(&self) -> f64 {
+        let packets = self.regained.map_or(self.packets, |regained| self.packets.min(regained));
         let Some((base, rtt)) = self.base.get().zip(self.rtt).filter(|_| self.test > 0) else {
-            return self.packets;
+            return packets;
         };
         // As much as the path itself holds, and a little less.
-        (self.packets * base.as_secs_f64() / rtt.max(base).as_secs_f64() * TEST_GAIN).max(PACKETS_MIN)
+        (packets * base.as_secs_f64() / rtt.max(base).as_secs_f64() * TEST_GAIN).max(PACKETS_MIN)
     }
 
     /// Doubles the window in a round trip, until a queue shows in eight packets in a row (HyStart, RFC 9406, waits for the
@@ -267,15 +257,29 @@ impl Shared {
     fn on_round(&mut self, now: Instant, rtt: Duration) {
         self.base.add(now, rtt);
         let base = self.base.get().unwrap_or(rtt);
+        let is_few = self.round.packets < FEW_PACKETS;
+        let ack_delay = if is_few { self.ack_delay } else { Duration::ZERO };
+        self.steady.add(now, rtt, ack_delay, self.round.in_flight_max as f64 / self.packet_bytes);
+        self.delivery.add(
+            now,
+            self.round.acked_bytes as f64 / self.packet_bytes,
+            now.since(self.round.since),
+        );
         let is_one = self.round.packets < 2;
         let rtt = if is_one { rtt.saturating_sub(self.ack_delay).max(base) } else { rtt };
         let queue = rtt.saturating_sub(base);
         let is_used = self.is_used();
+        if matches!(self.mode, Mode::Delay)
+            && queue > QUEUE_TARGET
+            && let Some(path) = self.steady.path(now, self.tested_at, &self.delivery)
+        {
+            return self.on_longer_path(now, path);
+        }
         self.losses.decay();
         self.hits = 0.0;
         self.delivered = [self.delivered[1], self.round.packets];
         self.heed_ceiling(now, false);
-        if self.lossy.is_too_much(now) && matches!(self.mode, Mode::Delay) && self.test == 0 {
+        if self.losses.are_too_many(now) && matches!(self.mode, Mode::Delay) && self.test == 0 {
             self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
         }
         let before = core::mem::replace(&mut self.queue_before, queue);
@@ -321,6 +325,17 @@ impl Shared {
         }
     }
 
+    /// The path's own round trip is longer than it was. The window is to be what the path carried before, and to reach it as at
+    /// startup.
+    fn on_longer_path(&mut self, now: Instant, rtt: Duration) {
+        self.base = Base::new(now, Some(rtt));
+        self.regained = Some(self.packets);
+        self.packets = self.packets.max(self.delivery.packets_in(rtt));
+        (self.rtt, self.queue_before) = (Some(rtt), Duration::ZERO);
+        (self.test, self.long_rounds, self.packets_before) = (0, 0, 0.0);
+        (self.tested_at, self.short_at) = (now, now);
+    }
+
     /// As how many TCPs to contend: circuits that had packets delivered lately, of which each had two in a round trip.
     fn tcps(&self) -> f64 {
         let delivered = self.delivered.iter().max().copied().unwrap_or(0);
@@ -354,8 +369,9 @@ impl Shared {
         let meant = base + QUEUE_TARGET;
         let goal = self.packets * meant.as_secs_f64() / rtt.as_secs_f64().max(1e-6) + self.circuits_packets();
         let goal = goal.clamp(self.packets * SHRINKAGE_MAX, self.packets * GROWTH_MAX);
-        if goal < self.packets || is_used {
-            self.packets = (0.5 * (self.packets + goal)).max(PACKETS_MIN);
+        let least = self.packets.min(DELIVERED_MIN * self.delivery.packets_in(base)).max(PACKETS_MIN);
+        if goal < self.packets || is_used && self.regained.is_none() {
+            self.packets = (0.5 * (self.packets + goal)).max(least);
         }
     }
 
@@ -421,12 +437,14 @@ impl Shared {
         if weight >= 1.0 && matches!(self.mode, Mode::Startup) {
             self.mode = Mode::Delay;
         }
+        if weight >= 1.0 {
+            self.packets = self.packets.min(self.regained.take().unwrap_or(self.packets));
+        }
         self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / flows)).max(PACKETS_MIN);
     }
 
     fn on_loss(&mut self, now: Instant, sent: Instant, lost_packets: f64) {
-        self.losses.lost += lost_packets;
-        self.lossy.lost += lost_packets;
+        self.losses.on_lost(lost_packets);
         self.heed_ceiling(sent, true);
         let queue = match (self.rtt, self.base.get()) {
             (Some(rtt), Some(base)) => self.round.rtt.unwrap_or(rtt).max(rtt).saturating_sub(base),
@@ -478,8 +496,7 @@ impl Shared {
         self.sent_at = now;
         self.round.in_flight += bytes;
         self.round.in_flight_max = self.round.in_flight_max.max(self.round.in_flight);
-        self.losses.packets += bytes as f64 / self.packet_bytes;
-        self.lossy.sent += bytes as f64 / self.packet_bytes;
+        self.losses.on_sent(bytes as f64 / self.packet_bytes);
     }
 
     /// A packet was acknowledged that left at `sent` and never before.
@@ -488,11 +505,16 @@ impl Shared {
         let shortest = self.round.rtt.map_or(sample, |rtt| rtt.min(sample));
         self.round.rtt = Some(shortest);
         self.round.packets += 1;
+        self.round.acked_bytes += bytes;
         if matches!(self.mode, Mode::Startup) {
             self.start_up(sample, bytes);
         }
+        if let Some(regained) = self.regained.filter(|_| self.is_used()) {
+            let regained = regained + bytes as f64 / self.packet_bytes;
+            self.regained = Some(regained).filter(|regained| *regained < self.packets);
+        }
         if sent >= self.round.since {
-            let round = Round { since: now, rtt: None, packets: 0, ..self.round };
+            let round = Round { since: now, rtt: None, packets: 0, acked_bytes: 0, ..self.round };
             self.on_round(now, shortest);
             self.round = Round { in_flight_max: round.in_flight, ..round };
         }
@@ -529,7 +551,7 @@ impl Shared {
 
     /// Nothing arrived for so long that nothing is known of the path any more.
     pub(crate) fn restart(&mut self) {
-        self.mode = Mode::Startup;
+        (self.mode, self.regained) = (Mode::Startup, None);
         self.packets = PACKETS_MIN;
     }
 
@@ -546,45 +568,6 @@ impl Shared {
     /// Whether the window doubles with each round trip.
     pub(crate) fn is_starting(&self) -> bool {
         matches!(self.mode, Mode::Startup)
-    }
-}
-
-impl Base {
-    fn add(&mut self, now: Instant, rtt: Duration) {
-        if now.since(self.since) >= BASE_WINDOW / 2 {
-            *self = Base { since: now, now: None, before: self.now };
-        }
-        self.now = Some(self.now.map_or(rtt, |shortest| shortest.min(rtt)));
-    }
-
-    fn get(&self) -> Option<Duration> {
-        [self.now, self.before].into_iter().flatten().min()
-    }
-}
-
-impl Lossy {
-    /// Whether it is so now, and was so before.
-    fn is_too_much(&mut self, now: Instant) -> bool {
-        if now.since(self.since) < LOSSY_FOR || self.sent < LOSSY_PACKETS_MIN {
-            return false;
-        }
-        let (is_now, is_before) = (self.lost > LOSS_SHARE * self.sent, self.is_before);
-        *self = Lossy { since: now, sent: 0.0, lost: 0.0, is_before: is_now };
-        is_now && is_before
-    }
-}
-
-impl Losses {
-    /// Forgets half of what is older than some hundred packets.
-    fn decay(&mut self) {
-        if self.packets > 1000.0 {
-            self.packets /= 2.0;
-            self.lost /= 2.0;
-        }
-    }
-
-    fn share(&self) -> f64 {
-        self.lost / self.packets.max(200.0)
     }
 }
 

@@ -12,7 +12,7 @@ const TCPS_MAX: usize = 8;
 
 /// What becomes of what a wire cannot carry.
 #[derive(Clone, Copy, Debug)]
-enum Excess {
+pub enum Excess {
     /// It waits, for so many milliseconds at most.
     Waits(u64),
     Codel {
@@ -22,7 +22,7 @@ enum Excess {
     Policed(u64),
 }
 
-fn wire(mbit: u64, rtt_ms: u64, excess: Excess) -> DirectionOptions {
+pub fn wire(mbit: u64, rtt_ms: u64, excess: Excess) -> DirectionOptions {
     let bytes = |ms: u64| mbit * 125 * ms;
     let queue = |bytes_max, codel| QueueOptions { packets_max: 10_000, bytes_max, codel };
     let plain = DirectionOptions {

@@ -19,6 +19,7 @@ mod per_circuit;
 mod silence;
 #[path = "../support/source.rs"]
 mod source;
+mod steps;
 #[path = "../support/strangers.rs"]
 mod strangers;
 #[path = "../support/tcp.rs"]

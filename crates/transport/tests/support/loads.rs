@@ -269,6 +269,19 @@ pub fn outcome(there: &DirectionOptions, loads: &[Load], ours: usize, seconds: u
     Run::new(there, loads, 7).outcome(ours, seconds * S)
 }
 
+/// What all loads together have in bits per second between each two of these times, in milliseconds from the begin.
+#[allow(dead_code, reason = "of use to QUIC alone")]
+pub fn rates(there: &DirectionOptions, loads: &[Load], seed: u64, bounds_ms: &[u64]) -> Vec<f64> {
+    let mut run = Run::new(there, loads, seed);
+    let mut bytes_at = |at_ms: &u64| -> u64 {
+        run.run_until(at_ms * MS);
+        run.bytes().iter().sum()
+    };
+    let bytes: Vec<u64> = bounds_ms.iter().map(&mut bytes_at).collect();
+    let spans = bounds_ms.windows(2).zip(bytes.windows(2));
+    spans.map(|(ms, bytes)| (bytes[1] - bytes[0]) as f64 * 8000.0 / (ms[1] - ms[0]) as f64).collect()
+}
+
 /// The same, and then again for as long with each of these ceilings on TCPs at all endpoints, whose connections run on.
 pub fn ceilings(
     there: &DirectionOptions,
