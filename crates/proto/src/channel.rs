@@ -8,6 +8,7 @@ use crate::ids::RelayIds;
 use crate::node::SocketError;
 use crate::rng::Rng;
 use crate::time::{Instant, UnixTime};
+use core::any::Any;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
@@ -101,6 +102,11 @@ pub enum Incoming<'a> {
     Vpadding { body: &'a [u8] },
 }
 
+/// Work of a channel that is too slow for the data path: it owns all that it needs.
+pub type Work = Box<dyn FnOnce() -> Done + Send>;
+/// What came of it, for the channel alone.
+pub type Done = Box<dyn Any + Send>;
+
 /// One channel to one peer. It ends by an error of any of its calls; the relay then closes its
 /// socket and its circuits.
 pub trait Channel: Send {
@@ -125,6 +131,17 @@ pub trait Channel: Send {
 
     /// A time that [`Channel::poll_timeout`] named has come. Padding and handshake time-outs.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), ChannelError>;
+
+    /// Work that is too slow for the data path, a signature, after bytes or a time came; until
+    /// [`Channel::handle_work`] the handshake stands still.
+    fn poll_work(&mut self) -> Option<Work> {
+        None
+    }
+
+    /// What came of [`Channel::poll_work`]. [`Channel::next_incoming`] is to be asked then.
+    fn handle_work(&mut self, _now: Instant, _done: Done) -> Result<(), ChannelError> {
+        Ok(())
+    }
 
     /// The wall clock, for certificates and NETINFO.
     fn handle_wall_clock(&mut self, now: UnixTime);

@@ -1,5 +1,6 @@
 //! Work that is too slow for the data path and runs on a worker thread.
 
+use crate::channel::{Done, Work};
 use crate::crypto::onionskin::{self, Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError};
 use crate::rng::Seed;
 use core::fmt;
@@ -16,11 +17,14 @@ pub enum Job {
         congestion: Option<CongestionOffer>,
         seed: Seed,
     },
+    /// Do what a channel wants done.
+    Channel(Work),
 }
 
 /// What came of a [`Job`].
 pub enum JobResult {
     Onionskin(Result<Answer, OnionskinError>),
+    Channel(Done),
 }
 
 impl Job {
@@ -31,6 +35,7 @@ impl Job {
                 let mut rng = seed.rng();
                 JobResult::Onionskin(onionskin::answer(&keys, handshake, &onionskin, congestion, &mut rng))
             }
+            Job::Channel(work) => JobResult::Channel(work()),
         }
     }
 }
@@ -39,6 +44,7 @@ impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Job::Onionskin { handshake, .. } => write!(f, "Onionskin({handshake:?})"),
+            Job::Channel(_) => f.write_str("Channel"),
         }
     }
 }
@@ -49,6 +55,7 @@ impl fmt::Debug for JobResult {
             JobResult::Onionskin(result) => {
                 write!(f, "Onionskin({})", if result.is_ok() { "answered" } else { "refused" })
             }
+            JobResult::Channel(_) => f.write_str("Channel"),
         }
     }
 }

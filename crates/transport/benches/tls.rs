@@ -66,6 +66,7 @@ fn receive(channel: &mut dyn Channel, now: Instant, bytes: &[u8]) -> usize {
     for mut rest in bytes.chunks(READ_LEN) {
         while !rest.is_empty() {
             let taken = channel.handle_read(now, rest).expect("nobody spoils it");
+            support::work_off(channel, now).expect("nobody spoils it");
             rest = &rest[taken..];
             while let Some(incoming) = channel.next_incoming(now).expect("nobody spoils it") {
                 cells += usize::from(matches!(incoming, Incoming::Cell { .. }));

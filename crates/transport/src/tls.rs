@@ -9,6 +9,7 @@ mod hello;
 mod record;
 mod refused;
 mod signatures;
+mod signing;
 mod stream;
 
 pub use channel::TlsChannel;

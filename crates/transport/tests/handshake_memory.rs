@@ -74,6 +74,7 @@ fn go_on(channel: &mut dyn Channel, now: Instant, hello: &[u8], stop: Stop) {
         let mut rest = bytes;
         while !rest.is_empty() {
             let taken = channel.handle_read(now, rest).expect("nothing is wrong yet");
+            support::work_off(channel, now).expect("nothing is wrong yet");
             assert!(channel.next_incoming(now).expect("nothing is wrong yet").is_none());
             rest = &rest[taken..];
         }

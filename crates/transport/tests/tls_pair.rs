@@ -104,6 +104,7 @@ impl Pair {
             while !read.is_empty() {
                 let taken = self.channels[to].handle_read(self.now, read)?;
                 assert!(taken > 0, "nothing that came before is unread, and yet there is no room");
+                support::work_off(&mut *self.channels[to], self.now)?;
                 read = &read[taken..];
                 while let Some(incoming) = self.channels[to].next_incoming(self.now)? {
                     self.got[to].push(match incoming {
@@ -515,6 +516,25 @@ proptest! {
     }
 }
 
+/// Only the record that ends the ClientHello makes rustls sign, so what comes before it waits for nobody.
+#[test]
+fn a_client_hello_may_come_in_several_records() {
+    for options in [TlsOptions::default(), tls12()] {
+        let mut pair = Pair::new(Setup { options: [options, TlsOptions::default()], ..Setup::default() });
+        let hello = pair.transmit(INITIATOR);
+        let (header, message) = hello.split_at(5);
+        let mut cut = Vec::new();
+        for part in [&message[..50], &message[50..60], &message[60..]] {
+            cut.extend_from_slice(&header[..3]);
+            cut.extend_from_slice(&(part.len() as u16).to_be_bytes());
+            cut.extend_from_slice(part);
+        }
+        pair.receive(RESPONDER, &cut).unwrap();
+        pair.run().unwrap();
+        assert!(pair.got.iter().all(|got| matches!(got[..], [Got::Opened(_)])));
+    }
+}
+
 /// ClientHellos at one listener, at one time.
 struct Hellos {
     now: Instant,
@@ -540,6 +560,7 @@ impl Hellos {
             initiator.poll_transmit(hellos.now, &mut hello);
             responder.handle_writable(hellos.now, 1 << 16);
             assert_eq!(responder.handle_read(hellos.now, &hello).unwrap(), hello.len());
+            support::work_off(&mut *responder, hellos.now).unwrap();
             hellos.responders.push(responder);
             hellos.answered.push(None);
             hellos.collect();
@@ -567,6 +588,7 @@ impl Hellos {
         for responder in &mut self.responders {
             if responder.poll_timeout().is_some_and(|at| at <= self.now) {
                 responder.handle_timeout(self.now).unwrap();
+                support::work_off(&mut **responder, self.now).unwrap();
             }
         }
         self.collect();

@@ -11,10 +11,10 @@ use super::jobs::Purpose;
 use super::link::{Farewell, LinkKey};
 use crate::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use crate::cell::{Body, CircId, Command};
-use crate::crypto::onionskin::{Answer, CongestionOffer, HandshakeType, OnionKeys};
+use crate::crypto::onionskin::{Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError};
 use crate::crypto::tor1::RelayLayer;
 use crate::node::{JobId, Output};
-use crate::work::{Job, JobResult};
+use crate::work::Job;
 use std::sync::Arc;
 
 impl Core {
@@ -130,13 +130,12 @@ impl Core {
             .then(|| CongestionOffer { sendme_inc: self.params.get("cc_sendme_inc", 31, 1, 254) as u8 })
     }
 
-    /// A worker is done.
-    pub fn on_computed(&mut self, job: JobId, result: JobResult) {
+    /// A worker has answered an onionskin.
+    pub fn on_answered(&mut self, job: JobId, result: Result<Answer, OnionskinError>) {
         let Some(Purpose { circuit: key, party }) = self.jobs.finish(job) else {
             return;
         };
         self.admission.onionskin_ends(party);
-        let JobResult::Onionskin(result) = result;
         match result {
             Ok(answer) => self.open_circuit(key, answer),
             Err(_) => self.close_circuit(key, DestroyReason::PROTOCOL),

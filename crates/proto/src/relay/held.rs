@@ -30,7 +30,7 @@ pub struct Held {
     pub connections: usize,
     /// Questions that the resolver has not answered.
     pub questions: usize,
-    /// Onionskins that workers have not answered.
+    /// Onionskins that workers have not answered, and handshakes that they have not gone on with.
     pub onionskins: usize,
     pub granted: Granted,
     /// Streams that wake up by a timer.

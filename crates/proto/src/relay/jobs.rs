@@ -29,6 +29,8 @@ pub(super) struct Jobs {
     waiting_len: usize,
     at_work: BTreeMap<JobId, Purpose>,
     at_work_max: usize,
+    /// Jobs of channels that workers have, at most one of each.
+    of_channels: BTreeMap<JobId, LinkKey>,
     made: u64,
 }
 
@@ -39,13 +41,14 @@ impl Jobs {
             waiting_len: 0,
             at_work: BTreeMap::new(),
             at_work_max: at_work_max.max(1),
+            of_channels: BTreeMap::new(),
             made: 0,
         }
     }
 
     /// Jobs that wait and that workers have.
     pub fn len(&self) -> usize {
-        self.waiting_len + self.at_work.len()
+        self.waiting_len + self.at_work.len() + self.of_channels.len()
     }
 
     /// A name for a job that is to come.
@@ -70,6 +73,18 @@ impl Jobs {
         self.waiting_len -= 1;
         self.at_work.insert(id, purpose);
         Some((id, purpose, job))
+    }
+
+    /// A channel's job goes to a worker. The channel has had its turn, so it does not wait here.
+    pub fn begin_of_channel(&mut self, link: LinkKey) -> JobId {
+        let id = self.new_id();
+        self.of_channels.insert(id, link);
+        id
+    }
+
+    /// A worker is done with a channel's job.
+    pub fn finish_of_channel(&mut self, id: JobId) -> Option<LinkKey> {
+        self.of_channels.remove(&id)
     }
 
     /// A worker is done, or its job is not begun.

@@ -7,7 +7,7 @@
 //! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found
 //! (`channels`) or dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin
 //! and end (`streams`, `resolve`) and carry data (`data`). `admission` says who may have how much, `dos`
-//! what stock's defences refuse, `jobs` whose onionskin is next, `unanswered` who goes on to the next relay. `probe` is the one circuit that begins here. `pressure` ends some
+//! what stock's defences refuse, `jobs` whose onionskin is next, `unanswered` who goes on to the next relay, `work` what channels leave to workers. `probe` is the one circuit that begins here. `pressure` ends some
 //! when memory is used up. `relays` are those of the consensus. `stats` counts.
 
 mod admission;
@@ -42,6 +42,7 @@ mod stats;
 mod streams;
 mod turns;
 mod unanswered;
+mod work;
 
 pub use admission::Granted;
 pub use config::{Limits, RelayConfig};

@@ -201,6 +201,7 @@ impl Relay {
             }
             self.drain_channel(now, link);
         }
+        self.start_work(link);
     }
 
     /// What comes before a channel is open is counted, and may be too much for all.
@@ -218,7 +219,7 @@ impl Relay {
     }
 
     /// Works off what a channel has for us.
-    fn drain_channel(&mut self, now: Instant, link: LinkKey) {
+    pub(super) fn drain_channel(&mut self, now: Instant, link: LinkKey) {
         loop {
             let Some(carrier) = self.carriers.get_mut(link) else {
                 return;
@@ -249,7 +250,7 @@ impl Relay {
     }
 
     /// A channel ends by a fault of its peer, or since it is not needed.
-    fn end_channel(&mut self, now: Instant, link: LinkKey, error: ChannelError) {
+    pub(super) fn end_channel(&mut self, now: Instant, link: LinkKey, error: ChannelError) {
         let Some(mut carrier) = self.remove_carrier(link) else {
             return;
         };
@@ -318,7 +319,10 @@ impl Relay {
             };
             carrier.timer = None;
             match carrier.channel.handle_timeout(now) {
-                Ok(()) => self.core.list(link),
+                Ok(()) => {
+                    self.core.list(link);
+                    self.start_work(link);
+                }
                 Err(error) => self.end_channel(now, link, error),
             }
         }
@@ -520,7 +524,7 @@ impl Node for Relay {
                 self.ports.on_datagrams(&mut self.core, now, port, datagrams)
             }
             Input::Resolved { id, answer } => self.core.on_resolved(id, answer),
-            Input::Computed { id, result } => self.core.on_computed(id, result),
+            Input::Computed { id, result } => self.on_computed(now, id, result),
             Input::FromShard { from, message } => self.core.on_shard_message(from, message),
             Input::Control(control) => self.on_control(now, control),
         }

@@ -120,6 +120,7 @@ fn circuits_that_cross_have_shares_there() {
 fn kinds_at_work(bench: &Bench) -> Vec<HandshakeType> {
     let kind = |job: &Job| match job {
         Job::Onionskin { handshake, .. } => *handshake,
+        Job::Channel(_) => panic!("these channels need no worker"),
     };
     bench.shards[0].jobs.iter().map(|(_, job)| kind(job)).collect()
 }

@@ -16,7 +16,7 @@ use heddle_proto::cell::frame::{Frame, FrameError, Framer, write_fixed, write_va
 use heddle_proto::cell::link::PaddingNegotiate;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{
-    Channel, ChannelError, Incoming, Isolation, Opened, Role, Scope, Target, VPADDING_LEN_MAX,
+    Channel, ChannelError, Done, Incoming, Isolation, Opened, Role, Scope, Target, VPADDING_LEN_MAX, Work,
 };
 use heddle_proto::rng::Rng;
 use heddle_proto::time::{Instant, UnixTime};
@@ -272,6 +272,18 @@ impl Channel for TlsChannel {
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), ChannelError> {
         self.guard(|channel| channel.on_timeout(now))
+    }
+
+    fn poll_work(&mut self) -> Option<Work> {
+        self.stream.poll_work()
+    }
+
+    fn handle_work(&mut self, _now: Instant, done: Done) -> Result<(), ChannelError> {
+        self.guard(|channel| {
+            channel.stream.handle_work(done)?;
+            channel.on_tls_progress();
+            Ok(())
+        })
     }
 
     fn handle_wall_clock(&mut self, now: UnixTime) {

@@ -1,8 +1,7 @@
 //! Records of a handshake on their way to a responder's rustls, one by one, since some wait for a turn.
 //!
 //! rustls signs while it reads the record that ends a ClientHello (RFC 8446, section 4.4.3; RFC 5246, section 7.4.3), the first or, after
-//! a HelloRetryRequest, the second. So each record of the handshake in clear takes a turn, of which there is one in
-//! a handshake unless somebody cuts a ClientHello in pieces.
+//! a HelloRetryRequest, the second. So each record of the handshake in clear that ends a message takes a turn, and then goes to a worker.
 
 use super::signatures::{Signatures, Turn};
 use core::net::SocketAddr;
@@ -11,6 +10,7 @@ use heddle_proto::channel::ChannelError;
 use heddle_proto::time::Instant;
 
 const HEADER_LEN: usize = 5;
+const MESSAGE_HEADER_LEN: usize = 4;
 const CONTENT_TYPE_HANDSHAKE: u8 = 22;
 /// From change_cipher_spec to application_data.
 const CONTENT_TYPES: RangeInclusive<u8> = 20..=23;
@@ -19,6 +19,10 @@ const VERSION_MAJOR: u8 = 3;
 /// The longest record in TLS 1.2, which takes more than TLS 1.3 (RFC 5246, section 6.2.3).
 const RECORD_LEN_MAX: usize = HEADER_LEN + (1 << 14) + 2_048;
 
+/// Nobody goes on without our answer.
+pub(super) const EARLY: ChannelError =
+    ChannelError::PeerMisbehaved("more bytes before our answer to a ClientHello");
+
 pub(super) struct HelloGate {
     signatures: Signatures,
     peer: SocketAddr,
@@ -26,18 +30,29 @@ pub(super) struct HelloGate {
     record: Vec<u8>,
     /// For what the record waits, and when to ask again.
     turn: Option<(Turn, Instant)>,
+    /// Whether a worker has the record.
+    is_signing: bool,
+    /// Bytes of a message of the handshake that the records before have not brought.
+    missing_len: usize,
+}
+
+/// A record that may go on.
+pub(super) enum Passed {
+    Read(Vec<u8>),
+    /// rustls may sign while it reads this one.
+    Sign(Vec<u8>),
 }
 
 impl HelloGate {
     pub(super) fn new(signatures: Signatures, peer: SocketAddr) -> Self {
-        HelloGate { signatures, peer, record: Vec::new(), turn: None }
+        HelloGate { signatures, peer, record: Vec::new(), turn: None, is_signing: false, missing_len: 0 }
     }
 
-    /// Takes bytes up to the end of the record, at least one; returns how many. Fails when the record before waits for
-    /// its turn, since nobody goes on without our answer.
+    /// Takes bytes up to the end of the record, at least one; returns how many. Fails while the record before is not
+    /// answered, since nobody goes on without our answer.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
-        if self.turn.is_some() {
-            return Err(ChannelError::PeerMisbehaved("more bytes before our answer to a ClientHello"));
+        if self.turn.is_some() || self.is_signing {
+            return Err(EARLY);
         }
         let missing = self.record_len().unwrap_or(HEADER_LEN) - self.record.len();
         let taken = missing.min(bytes.len());
@@ -55,23 +70,47 @@ impl HelloGate {
     }
 
     /// The record, once it is whole and has had its turn if it takes one.
-    pub(super) fn poll_record(&mut self, now: Instant, is_signed: bool) -> Option<Vec<u8>> {
+    pub(super) fn poll_record(&mut self, now: Instant, is_signed: bool) -> Option<Passed> {
         if self.record_len() != Some(self.record.len()) {
             return None;
         }
-        if self.record[0] == CONTENT_TYPE_HANDSHAKE && !is_signed {
+        let signs = self.record[0] == CONTENT_TYPE_HANDSHAKE && !is_signed && self.missing_after() == 0;
+        if signs {
             let turn = self.turn.take().map_or_else(|| self.signatures.join(self.peer), |(turn, _)| turn);
             if let Err(retry_at) = turn.poll(now) {
                 self.turn = Some((turn, retry_at));
                 return None;
             }
         }
-        Some(core::mem::take(&mut self.record))
+        if self.record[0] == CONTENT_TYPE_HANDSHAKE {
+            self.missing_len = self.missing_after();
+        }
+        self.is_signing = signs;
+        let record = core::mem::take(&mut self.record);
+        Some(if signs { Passed::Sign(record) } else { Passed::Read(record) })
+    }
+
+    /// A worker has read the record.
+    pub(super) fn on_signed(&mut self) {
+        self.is_signing = false;
     }
 
     /// When to poll again though nothing came.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.turn.as_ref().map(|(_, at)| *at)
+    }
+
+    /// What is still missing of a message of the handshake after this record (RFC 8446, section 4: a type, and a length of
+    /// three bytes). A record that does not even bring these may end anything.
+    fn missing_after(&self) -> usize {
+        let payload = &self.record[HEADER_LEN..];
+        let missing = match (self.missing_len, payload) {
+            (0, [_, high, middle, low, ..]) => {
+                MESSAGE_HEADER_LEN + u32::from_be_bytes([0, *high, *middle, *low]) as usize
+            }
+            (missing, _) => missing,
+        };
+        missing.saturating_sub(payload.len())
     }
 
     /// The length of the record with its header, once that is here.

@@ -4,13 +4,14 @@
 //! it into a vector per record, from which it is lent. Copies of a cell that goes out: into
 //! `gathered`, into the record where it is encrypted in place, and into the driver's buffer.
 
-use super::hello::HelloGate;
+use super::hello::{EARLY, HelloGate, Passed};
 use super::record::RecordLimit;
+use super::signing::{Signed, Signing};
 use super::tls_error;
 use crate::link::TlsBinding;
 use heddle_proto::cell::CELL_LEN;
 use heddle_proto::cell::link::AUTH_EXPORTER_LABEL;
-use heddle_proto::channel::ChannelError;
+use heddle_proto::channel::{ChannelError, Done, Work};
 use heddle_proto::time::Instant;
 use rustls::{ClientConnection, Connection, ProtocolVersion, ServerConnection};
 use std::io::{self, BufRead, Write};
@@ -23,14 +24,12 @@ const FRAGMENT_LEN: usize = 16_384;
 const PLAINTEXT_MAX: usize = 16 * 1024;
 
 pub(super) struct TlsStream {
-    connection: Connection,
+    session: Session,
     /// What a responder has read and may not answer yet, until the handshake is over.
     gate: Option<HelloGate>,
     /// The responder's certificate, if that is us.
     own_cert_der: Option<Vec<u8>>,
-    /// Plaintext in rustls: at most [`PLAINTEXT_MAX`] and a record.
-    plaintext_len: usize,
-    peer_closed: bool,
+    plaintext: Plaintext,
     record_limit: RecordLimit,
     /// Plaintext of the record to come: at most [`RecordLimit::plaintext_max`] and a cell once open.
     gathered: Vec<u8>,
@@ -39,6 +38,22 @@ pub(super) struct TlsStream {
     /// Bytes that may still be sent.
     writable: usize,
     closing: bool,
+}
+
+/// Where the session is.
+enum Session {
+    Here(Connection),
+    /// It is to go to a worker.
+    Waiting(Signing),
+    WithWorker,
+}
+
+/// What a session has for us.
+#[derive(Default)]
+pub(super) struct Plaintext {
+    /// Bytes in rustls: at most [`PLAINTEXT_MAX`] and a record.
+    len: usize,
+    peer_closed: bool,
 }
 
 impl TlsStream {
@@ -54,11 +69,10 @@ impl TlsStream {
         // What is written is bounded by what may be sent, here and not by rustls.
         connection.set_buffer_limit(None);
         TlsStream {
-            connection,
+            session: Session::Here(connection),
             gate,
             own_cert_der,
-            plaintext_len: 0,
-            peer_closed: false,
+            plaintext: Plaintext::default(),
             record_limit: RecordLimit::new(),
             gathered: Vec::new(),
             sealed_len: 0,
@@ -67,8 +81,27 @@ impl TlsStream {
         }
     }
 
+    fn connection(&self) -> Option<&Connection> {
+        match &self.session {
+            Session::Here(connection) => Some(connection),
+            Session::Waiting(_) | Session::WithWorker => None,
+        }
+    }
+
+    fn connection_mut(&mut self) -> Option<&mut Connection> {
+        match &mut self.session {
+            Session::Here(connection) => Some(connection),
+            Session::Waiting(_) | Session::WithWorker => None,
+        }
+    }
+
     pub(super) fn is_handshaking(&self) -> bool {
-        self.connection.is_handshaking()
+        self.connection().is_none_or(|connection| connection.is_handshaking())
+    }
+
+    /// Whether something waits in rustls to be sent.
+    fn wants_write(&self) -> bool {
+        self.connection().is_some_and(|connection| connection.wants_write())
     }
 
     /// Takes ciphertext until enough plaintext waits to be consumed; returns how much was taken.
@@ -80,7 +113,10 @@ impl TlsStream {
             taken += gate.receive(&bytes[taken..])?;
             self.pass_gate(now)?;
         }
-        Ok(taken + self.read(&bytes[taken..])?)
+        if taken < bytes.len() {
+            taken += self.read(&bytes[taken..])?;
+        }
+        Ok(taken)
     }
 
     /// Answers what waited for its turn, if that has come.
@@ -95,52 +131,85 @@ impl TlsStream {
 
     fn pass_gate(&mut self, now: Instant) -> Result<(), ChannelError> {
         // In TLS 1.2 the signature is made when the version is known, in TLS 1.3 perhaps only after a second ClientHello.
-        let is_signed = self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_2);
-        let Some(record) = self.gate.as_mut().and_then(|gate| gate.poll_record(now, is_signed)) else {
-            return Ok(());
-        };
-        self.read(&record)?;
-        if !self.connection.is_handshaking() {
+        let Session::Here(connection) = &self.session else { return Ok(()) };
+        let is_signed = connection.protocol_version() == Some(ProtocolVersion::TLSv1_2);
+        match self.gate.as_mut().and_then(|gate| gate.poll_record(now, is_signed)) {
+            None => Ok(()),
+            Some(Passed::Read(record)) => {
+                self.read(&record)?;
+                self.leave_gate();
+                Ok(())
+            }
+            Some(Passed::Sign(record)) => {
+                if let Session::Here(connection) = core::mem::replace(&mut self.session, Session::WithWorker)
+                {
+                    self.session = Session::Waiting(Signing { connection, record });
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn leave_gate(&mut self) {
+        if !self.is_handshaking() {
             self.gate = None;
         }
+    }
+
+    /// Work for a worker, if there is some.
+    pub(super) fn poll_work(&mut self) -> Option<Work> {
+        match core::mem::replace(&mut self.session, Session::WithWorker) {
+            Session::Waiting(signing) => Some(signing.into_work()),
+            session => {
+                self.session = session;
+                None
+            }
+        }
+    }
+
+    /// A worker is done.
+    pub(super) fn handle_work(&mut self, done: Done) -> Result<(), ChannelError> {
+        let Ok(signed) = done.downcast::<Signed>() else {
+            return Err(ChannelError::Tls("what a worker did is not ours".into()));
+        };
+        let Signed { connection, read } = *signed;
+        self.session = Session::Here(connection);
+        if let Some(gate) = &mut self.gate {
+            gate.on_signed();
+        }
+        self.plaintext = read?;
+        self.leave_gate();
         Ok(())
     }
 
     fn read(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
-        let mut rest = bytes;
-        while !rest.is_empty() && self.plaintext_len <= PLAINTEXT_MAX {
-            let taken =
-                self.connection.read_tls(&mut rest).map_err(|error| ChannelError::Tls(error.to_string()))?;
-            let state = self.connection.process_new_packets().map_err(|error| tls_error(&error))?;
-            self.plaintext_len = state.plaintext_bytes_to_read();
-            self.peer_closed = state.peer_has_closed();
-            if self.peer_closed {
-                // Nothing that follows close_notify counts.
-                rest = &[];
-            } else if taken == 0 {
-                return Err(ChannelError::Tls("a record is too long".into()));
-            }
+        match &mut self.session {
+            Session::Here(connection) => self.plaintext.read(connection, bytes),
+            // The gate lets nothing through.
+            Session::Waiting(_) | Session::WithWorker => Err(EARLY),
         }
-        Ok(bytes.len() - rest.len())
     }
 
     /// Whether there is plaintext. Fails when there is none and there will be none.
     pub(super) fn has_plaintext(&self) -> Result<bool, ChannelError> {
-        if self.plaintext_len > 0 {
+        if self.plaintext.len > 0 {
             return Ok(true);
         }
-        if self.peer_closed { Err(ChannelError::PeerClosed) } else { Ok(false) }
+        if self.plaintext.peer_closed { Err(ChannelError::PeerClosed) } else { Ok(false) }
     }
 
     /// The first plaintext, up to the end of its record; empty when there is none.
     pub(super) fn chunk(&mut self) -> &[u8] {
-        self.connection.reader().into_first_chunk().unwrap_or_default()
+        let connection = self.connection_mut();
+        connection.and_then(|connection| connection.reader().into_first_chunk().ok()).unwrap_or_default()
     }
 
     /// Drops the first `len` bytes of plaintext, which are at most one chunk.
     pub(super) fn consume(&mut self, len: usize) {
-        self.connection.reader().consume(len);
-        self.plaintext_len -= len;
+        if let Some(connection) = self.connection_mut() {
+            connection.reader().consume(len);
+            self.plaintext.len -= len;
+        }
     }
 
     pub(super) fn set_writable(&mut self, now: Instant, bytes: usize) {
@@ -154,7 +223,7 @@ impl TlsStream {
 
     /// Whole cells that could be gathered, sealed and sent at once.
     pub(super) fn capacity_cells(&self) -> usize {
-        let only_handshake = self.connection.wants_write() && self.sealed_len == 0;
+        let only_handshake = self.wants_write() && self.sealed_len == 0;
         if self.closing || only_handshake {
             return 0;
         }
@@ -173,7 +242,7 @@ impl TlsStream {
 
     /// Whether anything waits to be sealed or sent.
     pub(super) fn is_idle(&self) -> bool {
-        self.gathered.is_empty() && !self.connection.wants_write()
+        self.gathered.is_empty() && !self.wants_write()
     }
 
     /// Gives back the memory of an idle channel.
@@ -189,13 +258,14 @@ impl TlsStream {
     }
 
     fn seal(&mut self) {
-        if self.gathered.is_empty() || self.connection.is_handshaking() {
+        let Session::Here(connection) = &mut self.session else { return };
+        if self.gathered.is_empty() || connection.is_handshaking() {
             return;
         }
         let records = self.gathered.len().div_ceil(FRAGMENT_LEN);
         // Without a limit rustls takes everything; it fails only after a fatal alert, and then
         // nothing more is to be said.
-        let _ = self.connection.writer().write_all(&self.gathered);
+        let _ = connection.writer().write_all(&self.gathered);
         self.sealed_len += self.gathered.len() + records * RECORD_OVERHEAD;
         self.gathered.clear();
     }
@@ -204,18 +274,20 @@ impl TlsStream {
     pub(super) fn transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         self.seal();
         let before = out.len();
-        while self.connection.wants_write() && self.writable > 0 {
-            let mut limited = Limited { out, left: self.writable };
-            let Ok(written) = self.connection.write_tls(&mut limited) else {
-                break;
-            };
-            self.writable -= written;
-            self.sealed_len = self.sealed_len.saturating_sub(written);
+        if let Session::Here(connection) = &mut self.session {
+            while connection.wants_write() && self.writable > 0 {
+                let mut limited = Limited { out, left: self.writable };
+                let Ok(written) = connection.write_tls(&mut limited) else {
+                    break;
+                };
+                self.writable -= written;
+                self.sealed_len = self.sealed_len.saturating_sub(written);
+            }
         }
         if out.len() > before {
             self.record_limit.on_sent(now);
         }
-        if !self.connection.wants_write() {
+        if !self.wants_write() {
             self.sealed_len = 0;
         }
         !self.is_idle()
@@ -226,15 +298,19 @@ impl TlsStream {
         if !self.closing {
             self.seal();
             self.gathered.clear();
-            self.connection.send_close_notify();
+            if let Some(connection) = self.connection_mut() {
+                connection.send_close_notify();
+            }
             self.closing = true;
         }
     }
 
     /// Fills `out` from the exporter; false unless the session is TLS 1.3.
     pub(super) fn export_secret(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> bool {
-        self.connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
-            && self.connection.export_keying_material(out, label, Some(context)).is_ok()
+        self.connection().is_some_and(|connection| {
+            connection.protocol_version() == Some(ProtocolVersion::TLSv1_3)
+                && connection.export_keying_material(out, label, Some(context)).is_ok()
+        })
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -246,14 +322,35 @@ impl TlsBinding for TlsStream {
     fn responder_cert_der(&self) -> Option<&[u8]> {
         match &self.own_cert_der {
             Some(own) => Some(own),
-            None => self.connection.peer_certificates()?.first().map(|cert| cert.as_ref()),
+            None => self.connection()?.peer_certificates()?.first().map(|cert| cert.as_ref()),
         }
     }
 
     fn export_auth_secret(&self, context: &[u8]) -> Result<[u8; 32], ChannelError> {
-        self.connection
-            .export_keying_material([0; 32], AUTH_EXPORTER_LABEL, Some(context))
-            .map_err(|error| tls_error(&error))
+        let connection = self.connection().ok_or(ChannelError::Tls("the handshake is not over".into()))?;
+        let exported = connection.export_keying_material([0; 32], AUTH_EXPORTER_LABEL, Some(context));
+        exported.map_err(|error| tls_error(&error))
+    }
+}
+
+impl Plaintext {
+    /// Feeds a session with ciphertext until enough plaintext waits in it; returns how much was taken.
+    pub(super) fn read(&mut self, connection: &mut Connection, bytes: &[u8]) -> Result<usize, ChannelError> {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.len <= PLAINTEXT_MAX {
+            let taken =
+                connection.read_tls(&mut rest).map_err(|error| ChannelError::Tls(error.to_string()))?;
+            let state = connection.process_new_packets().map_err(|error| tls_error(&error))?;
+            self.len = state.plaintext_bytes_to_read();
+            self.peer_closed = state.peer_has_closed();
+            if self.peer_closed {
+                // Nothing that follows close_notify counts.
+                rest = &[];
+            } else if taken == 0 {
+                return Err(ChannelError::Tls("a record is too long".into()));
+            }
+        }
+        Ok(bytes.len() - rest.len())
     }
 }
 

@@ -6,8 +6,10 @@
 
 use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
+use heddle_proto::channel::{Channel, ChannelError};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::rng::{Repeatable, Seed};
+use heddle_proto::time::Instant;
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
 use std::sync::Arc;
@@ -58,6 +60,14 @@ pub fn relay_identity(seed: u64, unix_s: u64) -> TlsIdentity {
             cert_der: certs.tls_cert_der().to_vec(),
         },
     }
+}
+
+/// Does at once what a channel leaves to workers.
+pub fn work_off(channel: &mut dyn Channel, now: Instant) -> Result<(), ChannelError> {
+    while let Some(work) = channel.poll_work() {
+        channel.handle_work(now, work())?;
+    }
+    Ok(())
 }
 
 pub fn transport(options: TlsOptions, identity: Option<TlsIdentity>, seed: u64) -> TlsTransport {

@@ -198,6 +198,7 @@ impl Driver {
                 self.channel.handle_eof(now)?;
             }
             assert_eq!(self.channel.handle_read(now, &buf[..len])?, len, "less than a record waits");
+            super::work_off(&mut *self.channel, now)?;
         }
     }
 }

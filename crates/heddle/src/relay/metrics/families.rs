@@ -205,7 +205,7 @@ fn driver(out: &mut Exposition, snapshot: &Snapshot) {
     let help = "Accepts that found no descriptor or memory left";
     out.counter("heddle_accepts_out_of_resources_total", help)
         .value(snapshot.sum(|of| of.accepts_out_of_resources));
-    out.counter("heddle_jobs_inline_total", "Onionskins that the workers' queue had no room for")
+    out.counter("heddle_jobs_inline_total", "Jobs that the workers' queue had no room for")
         .value(snapshot.sum(|of| of.jobs_inline));
 }
 
