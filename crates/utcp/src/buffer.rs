@@ -1,6 +1,6 @@
 //! A window onto a stream of bytes, in chunks of the pool. The send buffer and the reassembly buffer are both one.
 
-use crate::pool::{BufferPool, CHUNK_BYTES, Chunk, Purpose};
+use crate::pool::{BufferPool, CHUNK_BYTES, Chunk, Half, Purpose};
 use std::collections::VecDeque;
 
 /// The longest list of chunks that an empty buffer keeps for the next bytes.
@@ -11,6 +11,7 @@ const LIST_KEPT: usize = 8;
 #[derive(Debug)]
 pub(crate) struct StreamBuffer {
     pool: BufferPool,
+    half: Half,
     /// The position of the first byte that is still wanted.
     start: u64,
     /// The position of the first byte of the first chunk: at most `start`, less than a chunk below it.
@@ -19,8 +20,8 @@ pub(crate) struct StreamBuffer {
 }
 
 impl StreamBuffer {
-    pub(crate) fn new(pool: BufferPool, start: u64) -> Self {
-        StreamBuffer { pool, start, base: start, chunks: VecDeque::new() }
+    pub(crate) fn new(pool: BufferPool, half: Half, start: u64) -> Self {
+        StreamBuffer { pool, half, start, base: start, chunks: VecDeque::new() }
     }
 
     pub(crate) fn pool(&self) -> &BufferPool {
@@ -35,7 +36,7 @@ impl StreamBuffer {
 
     /// Writes `bytes` at `position`, which must not lie below the start. Gives how many bytes the pool had room for.
     pub(crate) fn write(&mut self, position: u64, bytes: &[u8], purpose: Purpose) -> usize {
-        debug_assert!(position >= self.start);
+        debug_assert!(position >= self.start && purpose.half() == self.half);
         if self.chunks.is_empty() {
             self.base = self.start;
         }
@@ -91,7 +92,7 @@ impl StreamBuffer {
         self.start = self.start.max(position);
         while self.base + CHUNK_BYTES as u64 <= self.start && !self.chunks.is_empty() {
             if let Some(chunk) = self.chunks.pop_front().flatten() {
-                self.pool.give(chunk);
+                self.pool.give(chunk, self.half);
             }
             self.base += CHUNK_BYTES as u64;
         }
@@ -101,7 +102,7 @@ impl StreamBuffer {
     pub(crate) fn clear(&mut self) {
         while let Some(chunk) = self.chunks.pop_front() {
             if let Some(chunk) = chunk {
-                self.pool.give(chunk);
+                self.pool.give(chunk, self.half);
             }
         }
         if self.chunks.capacity() > LIST_KEPT {
@@ -137,7 +138,7 @@ mod tests {
         #[test]
         fn bytes_come_back(start in 0u64..10_000, pieces in prop::collection::vec(1usize..5000, 1..20)) {
             let pool = BufferPool::new(1 << 20);
-            let mut buffer = StreamBuffer::new(pool.clone(), start);
+            let mut buffer = StreamBuffer::new(pool.clone(), Half::Received, start);
             let total: usize = pieces.iter().sum();
             let bytes: Vec<u8> = (0..total).map(|n| (n * 7 + n / 256) as u8).collect();
             // The last pieces first, as when the wire reorders.
@@ -162,9 +163,9 @@ mod tests {
 
     #[test]
     fn the_pool_is_the_bound() {
-        let pool = BufferPool::new(2 * CHUNK_BYTES);
-        let mut one = StreamBuffer::new(pool.clone(), 100);
-        let mut other = StreamBuffer::new(pool.clone(), 0);
+        let pool = BufferPool::new(2 * 2 * CHUNK_BYTES);
+        let mut one = StreamBuffer::new(pool.clone(), Half::Received, 100);
+        let mut other = StreamBuffer::new(pool.clone(), Half::Received, 0);
         assert_eq!(one.write(100, &[1; CHUNK_BYTES + 1], Purpose::InOrder), CHUNK_BYTES + 1);
         assert_eq!(other.write(5000, &[2; 10], Purpose::InOrder), 0);
         assert_eq!(other.chunks.len(), 0);

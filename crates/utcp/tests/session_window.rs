@@ -17,6 +17,8 @@ const DELAY_NS: u64 = 25 * MS;
 #[derive(Debug, Default)]
 struct Told {
     window_bytes: AtomicU64,
+    lost_bytes: AtomicU64,
+    stalls: AtomicU64,
 }
 
 /// A window that the test sets.
@@ -38,13 +40,17 @@ impl SessionController for Set {
 
     fn on_ack(&mut self, _ack: &SessionAck) {}
 
-    fn on_loss(&mut self, _now: Instant, _sent: Instant, _bytes: u64) {}
+    fn on_loss(&mut self, _now: Instant, _sent: Instant, bytes: u64) {
+        self.0.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
 
     fn set_in_flight(&mut self, _bytes: u64) {}
 
     fn on_probe(&mut self, _now: Instant, _round_trip_ns: u64) {}
 
-    fn on_stall(&mut self, _now: Instant) {}
+    fn on_stall(&mut self, _now: Instant) {
+        self.0.stalls.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Two ends and the wire between them, which loses everything or nothing.
@@ -58,17 +64,25 @@ struct Path {
     /// Segments with something in them that the first end sent, and bytes that the second end read.
     sent: usize,
     read: usize,
+    /// Flows with lower port ids than this are not read.
+    held: u32,
 }
 
 impl Path {
     fn new(window_bytes: u64) -> Self {
-        let pool = BufferPool::new(64 << 20);
-        let told = Arc::new(Told { window_bytes: AtomicU64::new(window_bytes) });
+        Path::with_pool(window_bytes, &BufferPool::new(64 << 20))
+    }
+
+    /// The second end's flows have a share of this pool.
+    fn with_pool(window_bytes: u64, pool: &BufferPool) -> Self {
+        let told = Arc::new(Told { window_bytes: AtomicU64::new(window_bytes), ..Told::default() });
         let controller = Set(Arc::clone(&told));
         let options = MuxOptions::default();
-        let first = Mux::with_controller(options.clone(), pool.clone(), |_| Box::new(controller));
-        let ends = [first, Mux::new(options, pool)];
-        Path { now: Instant::from_nanos(S), ends, told, is_cut: false, wire: Vec::new(), sent: 0, read: 0 }
+        let first_pool = BufferPool::new(64 << 20);
+        let first = Mux::with_controller(options.clone(), first_pool, |_| Box::new(controller));
+        let ends = [first, Mux::new(options, pool.session())];
+        let (now, wire) = (Instant::from_nanos(S), Vec::new());
+        Path { now, ends, told, is_cut: false, wire, sent: 0, read: 0, held: 0 }
     }
 
     fn set_window(&self, window_bytes: u64) {
@@ -104,10 +118,11 @@ impl Path {
             self.now = self.now.max(next);
             while self.wire.first().is_some_and(|(at, ..)| *at <= self.now) {
                 let (_, to, datagram) = self.wire.remove(0);
-                let read = &mut self.read;
-                let mut sink = |_, bytes: &[u8]| {
-                    *read += if to == 1 { bytes.len() } else { 0 };
-                    bytes.len()
+                let (read, held) = (&mut self.read, self.held);
+                let mut sink = |id: FlowId, bytes: &[u8]| {
+                    let taken = if id.port < held { 0 } else { bytes.len() };
+                    *read += if to == 1 { taken } else { 0 };
+                    taken
                 };
                 self.ends[to].handle_datagram(self.now, &datagram, &mut sink).expect("an honest peer");
             }
@@ -128,7 +143,9 @@ impl Path {
             }
             while let Some(event) = self.ends[from].poll_event() {
                 // What opens a flow is read, all else is taken from the datagram.
-                if let MuxEvent::Readable(id) = event {
+                if let MuxEvent::Readable(id) = event
+                    && id.port >= self.held
+                {
                     let mut buffer = [0; 2 * CELL];
                     self.read += self.ends[from].read(self.now, id, &mut buffer);
                 }
@@ -165,4 +182,40 @@ fn what_timers_force_out_obeys_the_window_of_the_session() {
     path.is_cut = false;
     path.run(60 * S);
     assert_eq!(path.read, 2 * FLOWS * CELL);
+}
+
+/// Of two hundred flows none is read but the last, and there is memory for a cell of a few of them.
+#[test]
+fn what_the_peer_has_no_memory_for_holds_up_no_other_flow() {
+    const FLOWS: usize = 200;
+    const CELLS: usize = 200;
+    let pool = BufferPool::new(512 << 10);
+    let mut path = Path::with_pool(40_000, &pool);
+    let ids = path.open(FLOWS);
+    path.held = FLOWS as u32 - 1;
+    for id in &ids {
+        path.write(&[*id; 4]);
+    }
+    path.run(S);
+    (path.sent, path.read) = (0, 0);
+    let (lost, last) = (path.told.lost_bytes.load(Ordering::Relaxed), [ids[FLOWS - 1]]);
+    for _ in 0..CELLS / 10 {
+        path.write(&last.repeat(10));
+        path.run(100 * MS);
+    }
+    assert_eq!(path.read, CELLS * CELL);
+    // Each of the others asks from time to time, ever more rarely.
+    assert!(path.sent < CELLS + 4 * FLOWS, "{}", path.sent);
+    let told = &path.told;
+    let (lost_after, stalls) = (told.lost_bytes.load(Ordering::Relaxed), told.stalls.load(Ordering::Relaxed));
+    assert!(lost_after - lost <= (FLOWS * CELL) as u64 && stalls == 0, "{lost} {lost_after} {stalls}");
+    assert!(pool.lent_bytes() < 64 << 10, "{}", pool.lent_bytes());
+    // Once they are read everything arrives.
+    (path.held, path.read) = (0, 0);
+    for id in &ids {
+        let theirs = FlowId { is_ours: false, ..*id };
+        path.read += path.ends[1].read(path.now, theirs, &mut [0; 8 * CELL]);
+    }
+    path.run(S);
+    assert_eq!(path.read, 4 * (FLOWS - 1) * CELL);
 }

@@ -68,6 +68,7 @@ pub(super) struct Connection {
     proofs: Proofs,
     options: DtlsOptions,
     ceiling: Ceiling,
+    /// Its share of it, since it is open.
     pool: BufferPool,
     state: State,
     peer: SocketAddr,
@@ -168,7 +169,7 @@ impl Connection {
             flows_max: options.flows_max,
             proving: Proving::default(),
             tcp: None,
-            flows: Flows::new(role, 0, parts.options.first_cell_timeout),
+            flows: Flows::new(role, 0, parts.options.first_cell_timeout, parts.pool.clone()),
             controls: Vec::new(),
             segments: Vec::new(),
             kept: None,
@@ -310,6 +311,7 @@ impl Connection {
         let bytes = self.proving.seen_bytes.max(DATAGRAM_BYTES_MIN);
         let room = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
         let mux = self.options.mux(u16::try_from(room).unwrap_or(u16::MAX), self.flows_max);
+        self.pool = self.pool.session();
         let pool = self.pool.clone();
         self.tcp = Some(match self.options.congestion {
             CongestionControl::Shared => {
@@ -321,7 +323,7 @@ impl Connection {
         });
         self.epoch_since = now;
         let ours_max = self.proving.their_flows_max.unwrap_or(0);
-        self.flows = Flows::new(self.role, ours_max, self.options.first_cell_timeout);
+        self.flows = Flows::new(self.role, ours_max, self.options.first_cell_timeout, self.pool.clone());
         self.state = State::Open;
         self.notices.ready = true;
         // The round trip before there is traffic tells later how long the wire's queue is.
@@ -348,7 +350,7 @@ impl Connection {
         }
         self.state = State::Over;
         self.deadline = now + LINGER;
-        self.flows = Flows::new(self.role, 0, self.options.first_cell_timeout);
+        self.flows = Flows::new(self.role, 0, self.options.first_cell_timeout, self.pool.clone());
         self.controls.clear();
         (self.tcp, self.kept) = (None, None);
         self.notices = Notices { ended: Some(error), ..Notices::default() };

@@ -10,14 +10,15 @@ use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::FlowState;
 use heddle_proto::time::{Duration, Instant};
-use heddle_utcp::CloseReason;
 use heddle_utcp::compact::{FlowId, Mux, MuxEvent};
+use heddle_utcp::pool::Taken;
+use heddle_utcp::{BufferPool, CloseReason};
 use std::collections::VecDeque;
 
 /// Bytes of a flow that are taken from its TCP before the relay reads them: what one batch of datagrams brings.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The same of all flows of a connection. Beyond them bytes stay in TCP, whose pool has one bound for all.
+/// The same of all flows of a connection. They count in its share of the pool, and beyond them bytes stay in TCP.
 const UNREAD_TOTAL_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes that are read of a TCP at once, where they did not come in order.
@@ -30,6 +31,7 @@ pub(super) struct Flows {
     pub(super) circuits: Circuits<FlowId, Flow>,
     /// Bytes that were taken from flows and that the relay has not read.
     unread_bytes: usize,
+    taken: Taken,
     /// Flows with a cell that TCP did not take for want of memory.
     starved: VecDeque<CircuitKey>,
     /// Flows that we opened, and how many of them the peer permits.
@@ -39,10 +41,11 @@ pub(super) struct Flows {
 }
 
 impl Flows {
-    pub(super) fn new(role: Role, ours_max: u32, first_cell_timeout: Duration) -> Self {
+    pub(super) fn new(role: Role, ours_max: u32, first_cell_timeout: Duration, pool: BufferPool) -> Self {
         Flows {
             circuits: Circuits::new(role, first_cell_timeout),
             unread_bytes: 0,
+            taken: Taken::new(pool),
             starved: VecDeque::new(),
             ours: 0,
             ours_max,
@@ -64,7 +67,8 @@ impl Flows {
             return 0;
         };
         let flow = &mut circuit.flow;
-        if flow.unread_bytes() >= UNREAD_BYTES_MAX || self.unread_bytes >= UNREAD_TOTAL_MAX {
+        let is_full = flow.unread_bytes() >= UNREAD_BYTES_MAX || self.unread_bytes >= UNREAD_TOTAL_MAX;
+        if is_full || !self.taken.grow(self.unread_bytes + bytes.len()) {
             return 0;
         }
         flow.append(bytes);
@@ -172,10 +176,12 @@ impl Flows {
                 let count = mux.read(super::tcp(now), circuit.id, &mut flow.unread[have..]);
                 flow.unread.truncate(have + count);
                 self.unread_bytes += count;
+                self.taken.set(self.unread_bytes);
             }
             let cell = if circuit.is_held { None } else { circuit.flow.next_cell(lent) };
             if cell.is_some() {
                 self.unread_bytes -= FLOW_CELL_LEN;
+                self.taken.set(self.unread_bytes);
             }
             match cell {
                 Some(command) if circuit.takes(command) => {
@@ -269,6 +275,7 @@ impl Flows {
     fn take_back(&mut self, key: CircuitKey) -> Option<FlowId> {
         let circuit = self.circuits.live_mut(key)?;
         self.unread_bytes -= core::mem::take(&mut circuit.flow).unread_bytes();
+        self.taken.set(self.unread_bytes);
         if circuit.id.is_ours {
             self.ours -= 1;
             self.is_room_news = true;

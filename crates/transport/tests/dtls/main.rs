@@ -12,6 +12,7 @@ mod lives;
 mod loads;
 #[path = "../support/matrix.rs"]
 mod matrix;
+mod memory;
 mod paths;
 mod silence;
 #[path = "../support/source.rs"]

@@ -65,6 +65,7 @@ impl Connection {
             self.timers.persist = None;
             self.timers.persist_backoff = 0;
         }
+        self.sender.set_shut(peer.window == 0);
     }
 
     fn free_acknowledged(&mut self) {

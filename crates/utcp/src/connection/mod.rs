@@ -35,7 +35,7 @@ pub use state::{CloseReason, State};
 use crate::buffer::StreamBuffer;
 use crate::congestion::CongestionController;
 use crate::options::Options;
-use crate::pool::{BufferPool, Purpose};
+use crate::pool::{BufferPool, Half, Purpose};
 use crate::receive::Receiver;
 use crate::segment::{Header, Range, SEQUENCE_BASE};
 use crate::send::Sender;
@@ -130,7 +130,7 @@ impl Connection {
         receiver.shift = window_shift(&options);
         Connection {
             sender: Sender::new(&options, iss),
-            send_buffer: StreamBuffer::new(pool.clone(), iss + 1),
+            send_buffer: StreamBuffer::new(pool.clone(), Half::Written, iss + 1),
             write_end: iss + 1,
             fin_queued: false,
             receiver,
@@ -237,7 +237,7 @@ impl Connection {
     /// Copies received bytes to `into` and gives how many: zero when there are none now, or none any more.
     pub fn read(&mut self, now: Instant, into: &mut [u8]) -> usize {
         let count = self.receiver.read(into);
-        if count > 0 {
+        if count > 0 || self.receiver.take_refusal() {
             self.on_read(now);
         }
         count

@@ -6,14 +6,15 @@
 //!  ──┴───────────────┴───────────────────────────┴──▶ sequence numbers
 //! ```
 //!
-//! Nothing beyond the edge is kept, the edge never moves back, and there are at most [`RANGES_FREE`] ranges out of
-//! order and one more for each [`RANGE_BYTES`] kept in them: that and the pool bound what a peer can make us hold.
+//! Nothing beyond the edge is kept, the edge never moves back (what is offered may, for want of memory), and there are at
+//! most [`RANGES_FREE`] ranges out of order and one more for each [`RANGE_BYTES`] kept in them: that and the pool bound what
+//! a peer can make us hold.
 
 use super::acks::Acks;
 use super::autotune::Autotune;
 use crate::buffer::StreamBuffer;
 use crate::options::Options;
-use crate::pool::{BufferPool, Purpose};
+use crate::pool::{BufferPool, Half, Purpose};
 use crate::ranges::RangeSet;
 use crate::segment::{Range, SackBlocks};
 use crate::time::Instant;
@@ -42,8 +43,14 @@ pub(crate) struct Receiver {
     pub(crate) next: u64,
     /// The next to be read.
     read: u64,
-    /// The first that was not offered.
+    /// The first of all.
+    first: u64,
+    /// The first that was never offered.
     edge: u64,
+    /// The first that the last acknowledgement did not offer. It lies before the edge where the pool has become short.
+    offered: u64,
+    /// The receive buffer at the start.
+    initial_bytes: u64,
     buffer: StreamBuffer,
     /// Ranges above `next`.
     pending: RangeSet,
@@ -58,6 +65,8 @@ pub(crate) struct Receiver {
     unit: u64,
     /// How far windows are shifted on the wire.
     pub(crate) shift: u8,
+    /// The last data in order found no memory, and nothing was read or taken since.
+    is_refused: bool,
     /// Nobody will read: what comes is counted and dropped.
     pub(crate) is_discarding: bool,
 }
@@ -68,8 +77,11 @@ impl Receiver {
         Receiver {
             next: 0,
             read: 0,
+            first: 0,
             edge: 0,
-            buffer: StreamBuffer::new(pool, 0),
+            offered: 0,
+            initial_bytes: u64::from(options.receive_buffer_initial_bytes),
+            buffer: StreamBuffer::new(pool, Half::Received, 0),
             pending: RangeSet::default(),
             fin: None,
             is_finished: false,
@@ -79,6 +91,7 @@ impl Receiver {
             tune: Autotune::new(options, now, 0),
             unit: u64::from(options.unit_bytes),
             shift: 0,
+            is_refused: false,
             is_discarding: false,
         }
     }
@@ -87,7 +100,9 @@ impl Receiver {
     pub(crate) fn begin(&mut self, first: u64, options: &Options, now: Instant) {
         self.next = first;
         self.read = first;
+        self.first = first;
         self.edge = first + u64::from(options.receive_buffer_initial_bytes.min(u32::from(u16::MAX)));
+        self.offered = self.edge;
         self.buffer.restart(first);
         self.acks = Acks::new(first);
         self.tune = Autotune::new(options, now, first);
@@ -143,7 +158,7 @@ impl Receiver {
         }
         let filled_hole = !self.pending.is_empty();
         let advanced = self.take_in_order(bytes, sink);
-        Arrival { advanced, is_unusual: filled_hole || whole.start < wanted.start || !advanced }
+        Arrival { advanced, is_unusual: filled_hole || whole.start < wanted.start || self.is_refused }
     }
 
     fn take_in_order(&mut self, bytes: &[u8], sink: &mut dyn FnMut(&[u8]) -> usize) -> bool {
@@ -160,7 +175,11 @@ impl Receiver {
             self.buffer.advance(self.read);
         }
         let rest = &bytes[taken..];
-        let written = self.buffer.write(self.next, rest, Purpose::InOrder);
+        // Without what fills a hole, what lies behind it stays; and nobody can read a connection that could not begin.
+        let is_urgent = !self.pending.is_empty() || self.next == self.first;
+        let purpose = if is_urgent { Purpose::AtOnce } else { Purpose::InOrder };
+        let written = self.buffer.write(self.next, rest, purpose);
+        self.is_refused = written < rest.len();
         self.next += self.whole(written, rest.len());
         if let Some(held) = self.pending.holding(self.next) {
             self.next = held.end;
@@ -266,6 +285,11 @@ impl Receiver {
         count
     }
 
+    /// Whether data in order found no memory. The application is there to read now, so it is worth another try.
+    pub(crate) fn take_refusal(&mut self) -> bool {
+        core::mem::take(&mut self.is_refused)
+    }
+
     /// The first bytes that can be read, as far as they lie together in memory.
     pub(crate) fn peek(&self) -> &[u8] {
         self.buffer.peek(self.read, self.readable())
@@ -299,11 +323,10 @@ impl Receiver {
     /// The window that is offered now, without committing to it: a multiple of the scale.
     pub(crate) fn window(&self, full_segment: u64) -> u64 {
         let unit = 1 << self.shift;
-        let unread = self.next - self.read;
-        let free = self.tune.limit_bytes.saturating_sub(unread);
-        let offered = self.edge.saturating_sub(self.next);
+        let free = self.free_bytes();
+        let offered = self.offered.saturating_sub(self.next);
         let most = u64::from(u16::MAX) * unit;
-        // An offer is never taken back, and grows in steps that are worth a segment (RFC 9293, section 3.8.6.2.2).
+        // An offer is taken back for want of memory alone, and grows in steps that are worth a segment (RFC 9293, section 3.8.6.2.2).
         let step = full_segment.min(self.tune.limit_bytes / 2);
         let grown = free / unit * unit;
         let kept = offered.div_ceil(unit) * unit;
@@ -313,22 +336,33 @@ impl Receiver {
             kept
         } else {
             // Rounded up with every acknowledgement, the edge would go along with short segments that nobody reads.
-            offered / unit * unit
+            offered.min(free) / unit * unit
         };
         window.min(most)
+    }
+
+    /// What may come beyond what has. Where the session holds much that is not read, it is less than the buffer has room for: a
+    /// peer that was offered more stops sending before what it sends has to be dropped, which it would take for congestion.
+    /// What has come by then is taken. Who reads everything needs next to no memory, and keeps what there was at the start,
+    /// until something finds no memory nevertheless.
+    fn free_bytes(&self) -> u64 {
+        let unread = self.next - self.read;
+        let least = if unread == 0 && !self.is_refused { self.initial_bytes } else { 0 };
+        self.tune.limit_bytes.saturating_sub(unread).min(self.buffer.pool().window_bytes().max(least))
     }
 
     /// The window that a segment carries now.
     pub(crate) fn offer(&mut self, full_segment: u64) -> u64 {
         let window = self.window(full_segment);
-        self.edge = self.edge.max(self.next + window);
+        self.offered = self.next + window;
+        self.edge = self.edge.max(self.offered);
         self.acks.on_sent(self.next);
         window
     }
 
     /// Whether reading made so much room that the peer should hear of it.
     pub(crate) fn is_update_due(&self, full_segment: u64) -> bool {
-        let offered = self.edge.saturating_sub(self.next);
+        let offered = self.offered.saturating_sub(self.next);
         let window = self.window(full_segment);
         window > offered && window >= 2 * offered
     }

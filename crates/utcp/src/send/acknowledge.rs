@@ -59,6 +59,10 @@ impl Sender {
         } else if input.ece && matches!(self.recovery, Recovery::Open) && input.ack > self.reduced_high {
             self.reduce(input.now);
         }
+        if self.is_shut() && advanced == 0 && delivery.bytes == 0 && self.in_flight() > 0 {
+            // The peer drops what comes, and says so at once. What is still on its way may be taken after all.
+            self.board.mark_timed_out(input.now);
+        }
         let is_safe = advanced > 0 && newly_lost == 0;
         // While a hole may be a loss, the window waits (RFC 5681, section 3.2), unless holes are the wire's habit.
         let progress = advanced > 0 || self.rack.reordering_seen();
@@ -216,7 +220,7 @@ impl Sender {
     }
 
     pub(super) fn report_lost(&mut self, bytes: u64) {
-        if let Some(grant) = &mut self.grant {
+        if let Some(grant) = self.grant.as_mut().filter(|grant| !grant.is_shut) {
             grant.report.lost += bytes;
         }
     }

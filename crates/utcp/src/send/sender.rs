@@ -213,6 +213,18 @@ impl Sender {
         }
     }
 
+    /// Whether the peer's window is shut. Where the window is the session's, nothing is sent into it a second time: it would keep
+    /// others from sending.
+    pub(crate) fn set_shut(&mut self, is_shut: bool) {
+        if let Some(grant) = &mut self.grant {
+            grant.is_shut = is_shut;
+        }
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        self.grant.is_some_and(|grant| grant.is_shut)
+    }
+
     /// Whether it would send more of the session's window.
     pub(crate) fn waits_for_room(&self) -> bool {
         self.grant.is_some_and(|grant| grant.waits)
@@ -291,7 +303,7 @@ impl Sender {
         let room = self.window().saturating_sub(self.in_flight());
         let is_granted = self.is_granted();
         let holds_back = matches!(self.recovery, Recovery::Loss { frto: Frto::Probing, .. });
-        if let Some(lost) = self.board.next_lost().filter(|_| !holds_back) {
+        if let Some(lost) = self.board.next_lost().filter(|_| !holds_back && !self.is_shut()) {
             // A window smaller than a segment must not stop a repair while nothing is in flight.
             // One with FIN is longer than a segment by that.
             let fits = u64::from(lost.len).min(self.mss) <= room || self.in_flight() == 0 && !is_granted;

@@ -71,6 +71,9 @@ impl Sender {
         }
         // The probe before the time-out, where both are due: it asks without taking anything for lost, and sets the other
         // anew (RFC 8985, section 7.3).
+        if self.is_shut() {
+            self.probe_at = None;
+        }
         if is_due(self.probe_at) {
             self.probe_at = None;
             self.probe_due = true;
@@ -118,7 +121,7 @@ impl Sender {
         self.counts.timeouts += 1;
         if self.expiries == 0 {
             self.first_expiry = now;
-        } else if let Some(grant) = &mut self.grant {
+        } else if let Some(grant) = self.grant.as_mut().filter(|grant| !grant.is_shut) {
             grant.report.stalled_since = Some(self.first_expiry);
         }
         self.expiries += 1;

@@ -43,8 +43,8 @@ impl UtcpSender {
         };
         let mut rng = seed.rng();
         let random = Box::new(move || rng.next_u64());
-        // The pool keeps a quarter from writers.
-        let pool = BufferPool::new(2 * buffer_max_bytes as usize);
+        // Half of the pool is for what is received, and a chunk is given back when all of it is acknowledged.
+        let pool = BufferPool::new(4 * buffer_max_bytes as usize);
         let host = Host::new(options, pool, HostLimits::default(), random);
         Some(UtcpSender { host, from, to, connection: None, begun: Begun::clone(begun) })
     }

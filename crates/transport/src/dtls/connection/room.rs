@@ -6,6 +6,7 @@ use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{ConnectionStats, FlowState};
 use heddle_proto::time::{Duration, Instant};
 use heddle_utcp::compact::Mux;
+use heddle_utcp::pool::CHUNK_BYTES;
 
 /// Cells that may be taken at once.
 const CAPACITY_CELLS: usize = 256;
@@ -50,13 +51,9 @@ impl Connection {
         self.pool_cells() < BATCH_CELLS_MIN / 2
     }
 
-    /// Cells that there is memory for.
+    /// Cells that there is memory for, if each is of another flow, which takes a chunk.
     pub(super) fn pool_cells(&self) -> usize {
-        /// The pool lends chunks of 2 KiB, and keeps a quarter for what is received.
-        const CHUNK_BYTES: usize = 2048;
-        let reserve = self.options.pool_bytes_max / 4;
-        let room = self.pool.available_bytes().saturating_sub(reserve) / CHUNK_BYTES;
-        room.min(CAPACITY_CELLS)
+        (self.pool.writable_bytes() / CHUNK_BYTES).min(CAPACITY_CELLS)
     }
 
     /// Takes a cell. [`Connection::note_capacity`] must follow.
