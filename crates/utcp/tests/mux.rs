@@ -192,6 +192,8 @@ impl SessionController for Fixed {
     fn on_stall(&mut self, _now: Instant) {
         self.stalls.fetch_add(1, Ordering::Relaxed);
     }
+
+    fn on_stall_undone(&mut self, _now: Instant) {}
 }
 
 /// An end whose flows share a window of so many bytes.

@@ -19,6 +19,7 @@ struct Told {
     window_bytes: AtomicU64,
     lost_bytes: AtomicU64,
     stalls: AtomicU64,
+    undone: AtomicU64,
 }
 
 /// A window that the test sets.
@@ -51,6 +52,10 @@ impl SessionController for Set {
     fn on_stall(&mut self, _now: Instant) {
         self.0.stalls.fetch_add(1, Ordering::Relaxed);
     }
+
+    fn on_stall_undone(&mut self, _now: Instant) {
+        self.0.undone.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// Two ends and the wire between them, which loses everything or nothing.
@@ -59,6 +64,8 @@ struct Path {
     ends: [Mux; 2],
     told: Arc<Told>,
     is_cut: bool,
+    /// How much longer the way takes.
+    late_ns: u64,
     /// When and where to, in order.
     wire: Vec<(Instant, usize, Vec<u8>)>,
     /// Segments with something in them that the first end sent, and bytes that the second end read.
@@ -82,11 +89,17 @@ impl Path {
         let first = Mux::with_controller(options.clone(), first_pool, |_| Box::new(controller));
         let ends = [first, Mux::new(options, pool.session())];
         let (now, wire) = (Instant::from_nanos(S), Vec::new());
-        Path { now, ends, told, is_cut: false, wire, sent: 0, read: 0, held: 0 }
+        Path { now, ends, told, is_cut: false, late_ns: 0, wire, sent: 0, read: 0, held: 0 }
     }
 
     fn set_window(&self, window_bytes: u64) {
         self.told.window_bytes.store(window_bytes, Ordering::Relaxed);
+    }
+
+    /// Stalls, those of them that were none, and bytes lost, as the controller was told.
+    fn told(&self) -> [u64; 3] {
+        let Told { stalls, undone, lost_bytes, .. } = &*self.told;
+        [stalls, undone, lost_bytes].map(|count| count.load(Ordering::Relaxed))
     }
 
     fn in_flight(&self) -> u64 {
@@ -138,7 +151,9 @@ impl Path {
                 self.sent += if from == 0 { datagram.len() / CELL } else { 0 };
                 let datagram = core::mem::take(&mut datagram);
                 if !self.is_cut {
-                    self.wire.push((self.now.plus_ns(DELAY_NS), 1 - from, datagram));
+                    let at = self.now.plus_ns(DELAY_NS + self.late_ns);
+                    let place = self.wire.partition_point(|(before, ..)| *before <= at);
+                    self.wire.insert(place, (at, 1 - from, datagram));
                 }
             }
             while let Some(event) = self.ends[from].poll_event() {
@@ -198,7 +213,7 @@ fn what_the_peer_has_no_memory_for_holds_up_no_other_flow() {
     }
     path.run(S);
     (path.sent, path.read) = (0, 0);
-    let (lost, last) = (path.told.lost_bytes.load(Ordering::Relaxed), [ids[FLOWS - 1]]);
+    let ([_, _, lost], last) = (path.told(), [ids[FLOWS - 1]]);
     for _ in 0..CELLS / 10 {
         path.write(&last.repeat(10));
         path.run(100 * MS);
@@ -206,8 +221,7 @@ fn what_the_peer_has_no_memory_for_holds_up_no_other_flow() {
     assert_eq!(path.read, CELLS * CELL);
     // Each of the others asks from time to time, ever more rarely.
     assert!(path.sent < CELLS + 4 * FLOWS, "{}", path.sent);
-    let told = &path.told;
-    let (lost_after, stalls) = (told.lost_bytes.load(Ordering::Relaxed), told.stalls.load(Ordering::Relaxed));
+    let [stalls, _, lost_after] = path.told();
     assert!(lost_after - lost <= (FLOWS * CELL) as u64 && stalls == 0, "{lost} {lost_after} {stalls}");
     assert!(pool.lent_bytes() < 64 << 10, "{}", pool.lent_bytes());
     // Once they are read everything arrives.
@@ -218,4 +232,37 @@ fn what_the_peer_has_no_memory_for_holds_up_no_other_flow() {
     }
     path.run(S);
     assert_eq!(path.read, 4 * (FLOWS - 1) * CELL);
+}
+
+#[test]
+fn the_first_time_out_in_which_nothing_arrives_stalls_the_session_and_is_all_that_its_losses_cost() {
+    let mut path = Path::new(200_000);
+    let ids = path.open(50);
+    path.write(&ids);
+    path.is_cut = true;
+    // Tail loss probes after 250 ms, time-outs as long after those.
+    path.run(600 * MS);
+    assert_eq!(path.told(), [1, 0, 0]);
+    path.run(S);
+    path.is_cut = false;
+    path.run(10 * S);
+    assert_eq!((path.read, path.told()), (100 * CELL, [1, 0, 0]));
+    // The next one is another.
+    path.write(&ids);
+    path.is_cut = true;
+    path.run(10 * S);
+    assert_eq!(path.told(), [2, 0, 0]);
+}
+
+#[test]
+fn a_stall_is_none_if_what_was_sent_before_arrives_after_it() {
+    let mut path = Path::new(200_000);
+    let ids = path.open(50);
+    path.late_ns = S;
+    ids.iter().for_each(|id| path.write(&[*id; 7]));
+    path.run(1500 * MS);
+    assert_eq!(path.told(), [1, 0, 0]);
+    path.late_ns = 0;
+    path.run(10 * S);
+    assert_eq!((path.read, path.told()[..2].to_vec()), (400 * CELL, vec![1, 1]));
 }

@@ -9,13 +9,15 @@ use heddle_utcp::congestion::{SessionAck, SessionController};
 pub(super) struct SharedOfSession {
     shared: Shared,
     mss_bytes: u64,
+    /// What it was before the last stall.
+    before_stall: Option<Box<Shared>>,
 }
 
 impl SharedOfSession {
     /// For flows whose segments have so many bytes at most.
     pub(super) fn new(now: Instant, mss_bytes: u16, ceiling: Ceiling) -> Self {
         let shared = Shared::new(now, mss_bytes, ACK_DELAY, ceiling);
-        SharedOfSession { shared, mss_bytes: mss_bytes.into() }
+        SharedOfSession { shared, mss_bytes: mss_bytes.into(), before_stall: None }
     }
 }
 
@@ -64,6 +66,13 @@ impl SessionController for SharedOfSession {
     }
 
     fn on_stall(&mut self, _now: heddle_utcp::Instant) {
+        self.before_stall = Some(Box::new(self.shared.clone()));
         self.shared.restart();
+    }
+
+    fn on_stall_undone(&mut self, _now: heddle_utcp::Instant) {
+        if let Some(before) = self.before_stall.take() {
+            self.shared = *before;
+        }
     }
 }

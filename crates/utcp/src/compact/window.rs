@@ -44,6 +44,10 @@ pub(super) struct SharedWindow {
     smoothed_ns: u64,
     /// When the path was last told to be back: what left before says nothing of it.
     back_at: Instant,
+    /// What left before this and is lost was paid for by a stall.
+    paid_until: Instant,
+    /// When the path was last found stalled, until something tells whether it was.
+    stalled_at: Option<Instant>,
     deviation_ns: u64,
     /// When something was last delivered, and whether that was since the path was last found stalled.
     delivered_at: Instant,
@@ -75,6 +79,8 @@ impl SharedWindow {
             spares: 0,
             smoothed_ns: 0,
             back_at: Instant::ZERO,
+            paid_until: Instant::ZERO,
+            stalled_at: None,
             deviation_ns: 0,
             delivered_at: Instant::ZERO,
             is_alive: true,
@@ -198,6 +204,7 @@ impl SharedWindow {
         }
         if report.delivered > 0 {
             (self.delivered_at, self.is_alive, self.spares) = (now, true, 0);
+            self.judge_stall(now, report.newest_delivered);
             let newest_sent = report.newest_delivered.filter(|sent| *sent >= self.back_at);
             newest_sent.inspect(|sent| self.measure(now.ns_since(*sent)));
             self.controller.on_ack(&SessionAck {
@@ -207,13 +214,15 @@ impl SharedWindow {
                 deviation_ns: self.deviation_ns,
             });
         }
-        if report.lost > 0 && newest_lost >= self.back_at {
-            self.controller.on_loss(now, newest_lost, report.lost);
-        }
-        // What is delivered on other flows tells that the path is there.
-        let is_stalled = report.stalled_since.is_some_and(|since| self.delivered_at < since);
+        // What is delivered on other flows while its timer ran tells that the path is there.
+        let is_stalled = report.silent_since.is_some_and(|since| self.delivered_at <= since);
         if is_stalled && core::mem::take(&mut self.is_alive) {
+            self.stalled_at = Some(now);
             self.controller.on_stall(now);
+        }
+        let is_news = self.stalled_at.is_none() && newest_lost >= self.paid_until.max(self.back_at);
+        if report.lost > 0 && is_news {
+            self.controller.on_loss(now, newest_lost, report.lost);
         }
         if report.delivered > 0 || report.lost > 0 {
             self.controller.set_in_flight(self.in_flight);
@@ -225,9 +234,22 @@ impl SharedWindow {
         }
     }
 
+    /// Something was delivered after a stall. The first of it that was sent only once tells whether the path was gone: if it left
+    /// before the timer expired, it was only late.
+    fn judge_stall(&mut self, now: Instant, newest_sent: Option<Instant>) {
+        let Some((stalled_at, sent)) = self.stalled_at.zip(newest_sent) else { return };
+        self.stalled_at = None;
+        if sent < stalled_at {
+            self.controller.on_stall_undone(now);
+        } else {
+            self.paid_until = sent;
+        }
+    }
+
     /// The path was gone and is back. Round trips and losses of what left before are the outage's.
     pub(super) fn on_path_back(&mut self, now: Instant) {
         (self.back_at, self.spare_at, self.spares) = (now, now, 0);
+        self.stalled_at = None;
         self.controller.on_stall(now);
     }
 

@@ -47,8 +47,12 @@ pub trait SessionController: fmt::Debug + Send + Sync {
     /// Something that is no flow's, and waits for no window, was answered after so long.
     fn on_probe(&mut self, now: Instant, round_trip_ns: u64);
 
-    /// Nothing was delivered for more than two time-outs.
+    /// Nothing was delivered on any flow for a whole time-out of one of them (RFC 5681, section 3.1, equation 4). What is
+    /// found lost until something arrives, and what left before that, is not told as a loss.
     fn on_stall(&mut self, now: Instant);
+
+    /// That was a mistake: what was sent before arrived late (RFC 3522; RFC 5682).
+    fn on_stall_undone(&mut self, now: Instant);
 }
 
 /// What a flow's own controller is then: one that never limits.

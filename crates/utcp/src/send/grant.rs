@@ -24,6 +24,6 @@ pub(crate) struct Report {
     /// When the newest delivered segment left that was sent only once.
     pub newest_delivered: Option<Instant>,
     pub lost: u64,
-    /// Its timer expired twice in a row, first then.
-    pub stalled_since: Option<Instant>,
+    /// Its retransmission timer expired, which ran since then.
+    pub silent_since: Option<Instant>,
 }

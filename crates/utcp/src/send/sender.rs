@@ -67,9 +67,8 @@ pub(crate) struct Sender {
     pub(super) duplicates: u32,
     pub(super) usage: Usage,
     pub(super) last_sent: Instant,
-    /// How often the retransmission timer expired since something was acknowledged, and when it first did.
+    /// How often the retransmission timer expired since something was acknowledged.
     pub(super) expiries: u32,
-    pub(super) first_expiry: Instant,
     /// How often the time-out was doubled since a round trip was last measured (Karn's algorithm; RFC 6298, section 5).
     pub(super) backoff: u32,
     /// The first segment has to leave whatever the window is: its timer expired, or the SYN came again that it answers.
@@ -79,6 +78,8 @@ pub(crate) struct Sender {
     /// What was sent before that: marks that it met were reacted to. 0 where the reduction was taken back.
     pub(super) reduced_high: u64,
     pub(super) retransmission_at: Option<Instant>,
+    /// Since when that timer runs.
+    pub(super) retransmission_since: Instant,
     pub(super) probe_at: Option<Instant>,
     pub(super) reordering_at: Option<Instant>,
     pub(crate) counts: Counts,
@@ -108,12 +109,12 @@ impl Sender {
             usage: Usage::default(),
             last_sent: Instant::ZERO,
             expiries: 0,
-            first_expiry: Instant::ZERO,
             backoff: 0,
             overdue: false,
             has_reduced: false,
             reduced_high: 0,
             retransmission_at: None,
+            retransmission_since: Instant::ZERO,
             probe_at: None,
             reordering_at: None,
             counts: Counts::default(),
@@ -263,6 +264,12 @@ impl Sender {
         base_ns.saturating_mul(1 << self.backoff.min(20)).min(self.options.rto_max_ns)
     }
 
+    /// Sets the retransmission timer anew.
+    pub(super) fn arm_retransmission(&mut self, now: Instant) {
+        self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+        self.retransmission_since = now;
+    }
+
     /// When something may be sent again after pacing held it back.
     pub(crate) fn paced_until(&self, now: Instant) -> Option<Instant> {
         self.pacer.blocked_until(now)
@@ -374,7 +381,7 @@ impl Sender {
         let range = Range::new(self.next, self.next + bytes);
         if self.board.is_empty() {
             self.on_restart(now);
-            self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+            self.arm_retransmission(now);
         }
         self.board.on_sent(now, range);
         self.next = range.end;
@@ -400,7 +407,7 @@ impl Sender {
         if self.probe_due {
             self.on_probed(now, Some(sent));
         } else if sent.start <= self.una || self.retransmission_at.is_none() {
-            self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+            self.arm_retransmission(now);
         }
         lag_ms
     }
@@ -423,7 +430,7 @@ impl Sender {
         let bytes = again.map_or(0, |sent| u64::from(sent.len));
         self.probe = Some(Probe { end: self.next, is_retransmission: again.is_some(), bytes });
         self.probe_at = None;
-        self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+        self.arm_retransmission(now);
     }
 
     /// Sending begins again after everything was acknowledged: a window that was not used is not believed any more.

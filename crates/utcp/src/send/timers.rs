@@ -28,7 +28,7 @@ impl Sender {
         self.probe_due &= !delivered;
         self.overdue &= !advanced;
         if advanced {
-            self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+            self.arm_retransmission(now);
         }
         if delivered {
             self.set_probe(now);
@@ -119,10 +119,8 @@ impl Sender {
         self.recovery = Recovery::Loss { high: self.next, frto };
         self.duplicates = 0;
         self.counts.timeouts += 1;
-        if self.expiries == 0 {
-            self.first_expiry = now;
-        } else if let Some(grant) = self.grant.as_mut().filter(|grant| !grant.is_shut) {
-            grant.report.stalled_since = Some(self.first_expiry);
+        if let Some(grant) = self.grant.as_mut().filter(|grant| !grant.is_shut) {
+            grant.report.silent_since = Some(self.retransmission_since);
         }
         self.expiries += 1;
         self.backoff += 1;
@@ -130,6 +128,6 @@ impl Sender {
         self.overdue = true;
         self.probe = None;
         (self.probe_at, self.probe_due, self.reordering_at) = (None, false, None);
-        self.retransmission_at = Some(now.plus_ns(self.timeout_ns()));
+        self.arm_retransmission(now);
     }
 }
