@@ -25,7 +25,7 @@ mod session;
 mod shared;
 
 pub use crate::setup::{InvalidOptions, SetupError};
-pub use options::{CongestionControl, DtlsOptions};
+pub use options::{CongestionControl, DtlsOptions, POOL_BYTES_MIN};
 
 use crate::circuits::Lent;
 use crate::congestion::Ceiling;

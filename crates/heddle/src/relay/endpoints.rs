@@ -12,7 +12,7 @@ use heddle_proto::endpoint::Endpoint;
 use heddle_proto::node::PortId;
 use heddle_proto::rng::Entropy;
 use heddle_proto::stopwatch::Stopwatch;
-use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
+use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
 use heddle_transport::per_circuit::PerCircuitEndpoint;
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use std::io;
@@ -28,11 +28,12 @@ pub struct Bound {
     pub endpoint: Box<dyn Endpoint>,
 }
 
-/// Which shard of how many.
+/// Which shard of how many, and its part of `MaxMemInQueues`.
 #[derive(Clone, Copy, Debug)]
 pub struct Shard {
     pub number: u16,
     pub count: u16,
+    pub max_queue_bytes: usize,
 }
 
 /// What UDP ports follow: the address of the ORPort, `None` for all, and by default its number.
@@ -71,7 +72,7 @@ pub fn bind(
             socket,
             port,
             offered,
-            endpoint: endpoint(options, *transport, stopwatch, entropy)?,
+            endpoint: endpoint(options, *transport, shard.max_queue_bytes, stopwatch, entropy)?,
         });
     }
     Ok(bound)
@@ -80,6 +81,7 @@ pub fn bind(
 fn endpoint(
     options: &Options,
     transport: Transport,
+    max_queue_bytes: usize,
     stopwatch: &Stopwatch,
     mut entropy: SystemEntropy,
 ) -> Result<Box<dyn Endpoint>, Failure> {
@@ -88,7 +90,7 @@ fn endpoint(
     let secret = Zeroizing::new(entropy.rng().array());
     Ok(match transport {
         Transport::TcpDtls => {
-            let mut endpoint = DtlsEndpoint::new(dtls_options(options), &secret, &seed)?;
+            let mut endpoint = DtlsEndpoint::new(dtls_options(options, max_queue_bytes), &secret, &seed)?;
             endpoint.set_stopwatch(stopwatch.clone());
             Box::new(endpoint)
         }
@@ -131,13 +133,15 @@ fn bind_port(choice: UdpPort, or_port: OrPortPlace, offset: u16) -> Result<UdpSo
     }
 }
 
-fn dtls_options(options: &Options) -> DtlsOptions {
+/// Of what a shard may hold in queues, flows take half at most: what the relay holds of their circuits is to find memory, too.
+fn dtls_options(options: &Options, max_queue_bytes: usize) -> DtlsOptions {
     let defaults = match options.heddle.udp_offload {
         true => DtlsOptions::new(anchor()),
         false => DtlsOptions::plain(anchor()),
     };
     let congestion = options.heddle.tcp_congestion_control.unwrap_or(defaults.congestion);
-    DtlsOptions { congestion, ..defaults }
+    let pool_bytes_max = (max_queue_bytes / 2).clamp(POOL_BYTES_MIN, defaults.pool_bytes_max);
+    DtlsOptions { congestion, pool_bytes_max, ..defaults }
 }
 
 fn quic_options(options: &Options) -> QuicOptions {

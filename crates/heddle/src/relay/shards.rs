@@ -145,7 +145,8 @@ fn relay(
     let padding = PaddingOptions::default();
     let transport =
         link_identity::transport(parts.keys, parts.certs, &listeners.advertised(), padding, entropy)?;
-    let place = Shard { number: config.shard.0, count: config.shards };
+    let place =
+        Shard { number: config.shard.0, count: config.shards, max_queue_bytes: config.max_queue_bytes };
     let bound = endpoints::bind(parts.options, listeners.udp_place(), place, &parts.stopwatch, entropy)?;
     let mut sockets = Vec::new();
     let mut endpoints = Vec::new();

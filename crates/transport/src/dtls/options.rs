@@ -10,6 +10,9 @@ use std::time::Instant;
 /// The shortest datagram that every path is taken to carry (RFC 9000, section 14, says so of QUIC).
 pub(super) const DATAGRAM_BYTES_MIN: u16 = 1200;
 
+/// The least that flows share.
+pub const POOL_BYTES_MIN: usize = 1024 * 1024;
+
 /// What sequence numbers of flows count: a third of a cell with its command, of which eight fill a datagram.
 pub(super) const UNIT_BYTES: u16 = 170;
 
@@ -108,7 +111,7 @@ impl DtlsOptions {
         if !(1..=64).contains(&self.batch_datagrams_max) {
             return Err(InvalidOptions("a batch has 1 to 64 datagrams"));
         }
-        if self.pool_bytes_max < 1024 * 1024 {
+        if self.pool_bytes_max < POOL_BYTES_MIN {
             return Err(InvalidOptions("flows share 1 MiB at least"));
         }
         let times = [self.initial_rto, self.dial_timeout, self.listen_timeout, self.keep_alive];
