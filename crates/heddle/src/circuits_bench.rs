@@ -10,8 +10,7 @@ use crate::crowd::{Crowd, CrowdOptions};
 use clap::Args;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_lab::bench::{Kind, text};
-use heddle_lab::figures::{Samples, Summary, labels};
-use heddle_lab::machine::conditions;
+use heddle_lab::figures::{Run, Samples, Summary, labels};
 use heddle_lab::machine::interrupt;
 use heddle_lab::machine::ports::PortBlock;
 use heddle_lab::machine::sockets::{self, Counts};
@@ -81,6 +80,7 @@ pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
 }
 
 fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
+    let run = Run::begin();
     let mut ports = PortBlock::reserve()?;
     let mut pairs = Vec::new();
     let mut relays = Vec::new();
@@ -109,7 +109,7 @@ fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
         pair.measure(args, &mut samples)?;
         network.check()?;
     }
-    Ok(Summary { commit: conditions::commit(), figures: samples.figures() })
+    Ok(run.end(&samples, network.tor_version()?))
 }
 
 /// Two relays with circuits between them.

@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use crate::control::{Attacher, CircuitId, Control};
 use crate::error::{Error, Result};
-use crate::figures::{Samples, Summary, labels};
+use crate::figures::{Run, Samples, Summary, labels};
 use crate::machine::interrupt;
 use crate::machine::ports::PortBlock;
-use crate::machine::{BUDGET_MAX, conditions};
+use crate::machine::BUDGET_MAX;
 use crate::metrics::Metrics;
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
@@ -157,7 +157,7 @@ impl BenchOptions {
 pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) -> Result<Summary> {
     options.validate()?;
     interrupt::install()?;
-    let commit = conditions::commit();
+    let run = Run::begin();
     let deadline = Instant::now() + options.budget;
     let mut on_step = |step: &str| on_step(step, deadline.saturating_duration_since(Instant::now()));
     let mut ports = PortBlock::reserve()?;
@@ -197,7 +197,7 @@ pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) ->
     let samples = bench.rounds(&mut on_step)?;
     // Streams end before their circuits' keepers do.
     drop(keepers);
-    let summary = Summary { commit, figures: samples.figures() };
+    let summary = run.end(&samples, network.tor_version()?);
     summary.write(&options.out_dir.join("summary.json"))?;
     Ok(summary)
 }
@@ -371,7 +371,11 @@ fn close(control: &mut Control, circuit: CircuitId) -> Result<()> {
 
 /// The summary as lines of text.
 pub fn text(summary: &Summary) -> String {
-    let mut lines = String::new();
+    let Summary { commit, conditions, tor, congestion_control, noise, .. } = summary;
+    let mut lines = format!(
+        "commit {commit}, tor {tor}; {} cores of {}, Linux {}, TCP with {congestion_control}; load {} before and {} after\n",
+        conditions.cores, conditions.processor, conditions.kernel, noise.load_before, noise.load_after
+    );
     for figure in &summary.figures {
         let labels: Vec<_> = figure.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let interval = figure.ci95.map_or(String::new(), |[low, high]| format!(" ({low:.3} to {high:.3})"));

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::machine::conditions::{self, Conditions, LoadReading, Noise};
 use crate::statistics::{Estimate, Scale, estimate, quantile};
 
 pub use quantity::{Better, Quantity, TIMES, all, of_phases, quantity};
@@ -110,8 +111,42 @@ pub struct Summary {
     /// The commit that was checked out, with `-dirty` after it when files differed from it, or
     /// `unknown` outside a repository.
     pub commit: String,
+    /// On what machine.
+    pub conditions: Conditions,
+    /// The version of stock Tor.
+    pub tor: String,
+    /// The congestion control of TCP on loopback, as Linux names it: nobody chooses one there.
+    pub congestion_control: String,
+    /// How quiet the machine was.
+    pub noise: Noise,
     /// What was measured.
     pub figures: Vec<Figure>,
+}
+
+/// What is known of a run before it has figures.
+#[derive(Clone, Debug)]
+pub struct Run {
+    commit: String,
+    load: LoadReading,
+}
+
+impl Run {
+    /// Begins a run, in which the checkout may change.
+    pub fn begin() -> Run {
+        Run { commit: conditions::commit(), load: LoadReading::now() }
+    }
+
+    /// What it gave, beside a stock Tor of this version.
+    pub fn end(self, samples: &Samples, tor: String) -> Summary {
+        Summary {
+            commit: self.commit,
+            conditions: Conditions::now(),
+            tor,
+            congestion_control: conditions::congestion_control(),
+            noise: self.load.until_now(),
+            figures: samples.figures(),
+        }
+    }
 }
 
 impl Summary {
@@ -150,11 +185,18 @@ mod tests {
     fn the_summary_has_the_promised_fields() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("demo/summary.json");
-        let figure = Figure::of("first_byte_ms", labels([("relays", "stock")]), "ms", &[1.0, 3.0]);
-        let summary = Summary { commit: "c".into(), figures: vec![figure.unwrap()] };
+        let mut samples = Samples::default();
+        for value in [1.0, 3.0] {
+            samples.add("first_byte_ms", labels([("relays", "stock")]), "ms", value);
+        }
+        let summary = Run::begin().end(&samples, "0.4.9.11".into());
         summary.write(&path).unwrap();
         let json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        assert_eq!(json["commit"], "c");
+        assert_eq!(json["commit"], *summary.commit);
+        assert_eq!(json["tor"], "0.4.9.11");
+        assert_eq!(json["conditions"]["kernel"], *Conditions::now().kernel);
+        assert_eq!(json["congestion_control"], *conditions::congestion_control());
+        assert!(json["noise"]["load_before"].is_f64() && json["noise"]["load_after"].is_f64());
         let figure = &json["figures"][0];
         assert_eq!(figure["labels"]["relays"], "stock");
         assert_eq!((&figure["n"], &figure["mean"], &figure["p50"]), (&2.into(), &2.0.into(), &2.0.into()));

@@ -260,6 +260,11 @@ impl Network {
         self.client.control()
     }
 
+    /// The version of stock Tor, as the first client tells it.
+    pub fn tor_version(&self) -> Result<String> {
+        self.control()?.get_info("version")
+    }
+
     /// All clients, the first one first.
     pub fn clients(&self) -> impl Iterator<Item = &Client> {
         [&self.client].into_iter().chain(&self.more_clients)

@@ -68,6 +68,20 @@ fn every_relay_is_listed_for_every_use() {
 }
 
 #[test]
+fn no_stock_program_counts_cells_for_events() {
+    let network = &lab().network;
+    let relays = ["guard", "middle", "exit"].map(|name| network.relay(name).unwrap().control().unwrap());
+    let others = [network.control().unwrap(), network.authority_control(0).unwrap()];
+    for mut control in relays.into_iter().chain(others) {
+        let config = control.get_info("config-text").unwrap();
+        for option in ["TestingEnableCellStatsEvent 0", "TestingEnableConnBwEvent 0"] {
+            assert!(config.lines().any(|line| line == option), "{config} lacks {option}");
+        }
+    }
+    assert!(network.tor_version().unwrap().starts_with("0.4."));
+}
+
+#[test]
 fn streams_go_over_the_circuit_they_ask_for() {
     let _choice = CHOICE.read();
     let lab = lab();

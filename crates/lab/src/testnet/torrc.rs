@@ -32,14 +32,22 @@ fn basics(shared: &Shared, dir: &Path) -> Vec<String> {
     lines
 }
 
-fn control_socket(dir: &Path) -> String {
-    format!("ControlSocket {}", dir.join("control").display())
+/// What every stock program gets and a Heddle relay has no use for: a control socket, and none of the statistics that
+/// `TestingTorNetwork` turns on (tor(1)). They note each relayed cell and each connection's bytes for events that nobody reads
+/// here, so stock's processor time would be that of a tor which nobody runs.
+fn stock(dir: &Path) -> [String; 3] {
+    [
+        format!("ControlSocket {}", dir.join("control").display()),
+        "TestingEnableCellStatsEvent 0".to_owned(),
+        "TestingEnableConnBwEvent 0".to_owned(),
+    ]
 }
 
-/// What a stock relay or authority gets and a Heddle relay has no use for: a control socket, and no
-/// circuits of its own, which would open channels by chance.
-fn stock_only(dir: &Path) -> [String; 2] {
-    [control_socket(dir), "__DisablePredictedCircuits 1".to_owned()]
+/// What stock relays and authorities get: no circuits of their own, which would open channels by chance.
+fn stock_relay(dir: &Path) -> Vec<String> {
+    let mut lines = stock(dir).to_vec();
+    lines.push("__DisablePredictedCircuits 1".to_owned());
+    lines
 }
 
 fn or_port(nickname: &str, addr: SocketAddr) -> Vec<String> {
@@ -67,7 +75,7 @@ fn voting(shared: &Shared) -> Vec<String> {
 
 pub(super) fn authority(shared: &Shared, place: &super::authority::Authority) -> String {
     let mut lines = basics(shared, &place.dir);
-    lines.extend(stock_only(&place.dir));
+    lines.extend(stock_relay(&place.dir));
     lines.extend(or_port(&place.nickname, SocketAddr::new(place.address, place.or_port)));
     lines.extend([
         format!("DirPort {}", SocketAddr::new(place.address, place.dir_port)),
@@ -98,7 +106,7 @@ pub(super) fn relay(
 ) -> String {
     let mut lines = basics(shared, dir);
     if stock {
-        lines.extend(stock_only(dir));
+        lines.extend(stock_relay(dir));
     }
     let mut identity = or_port(&relay.nickname, addr);
     for option in ["Address ", "ORPort "] {
@@ -124,7 +132,7 @@ pub(super) fn relay(
 
 pub(super) fn client(shared: &Shared, dir: &Path, socks_port: u16) -> String {
     let mut lines = basics(shared, dir);
-    lines.push(control_socket(dir));
+    lines.extend(stock(dir));
     lines.extend([
         format!("SocksPort 127.0.0.1:{socks_port}"),
         // What a client learns and tries out by itself would differ from run to run.
