@@ -44,6 +44,9 @@ const REST: Duration = Duration::from_secs(2);
 const SHARE_MIN: f64 = 0.99;
 /// Circuits of one client. It looks through them for each cell that it sends.
 const CIRCUITS_PER_CLIENT: usize = 250;
+/// Three for each of 40 clients. Of the 1,000 onionskins that a relay keeps, a quarter is reserved for relays, and one address
+/// may have a fifth of the rest (`heddle_proto::relay::Limits`): with more than 150 under way some are refused.
+const IN_FLIGHT: usize = 120;
 
 #[derive(Debug, Args)]
 pub struct CircuitsArgs {
@@ -53,8 +56,8 @@ pub struct CircuitsArgs {
     /// How many circuits.
     #[arg(long, default_value_t = 10_000)]
     count: usize,
-    /// Circuits that are under way at once.
-    #[arg(long, default_value_t = 200)]
+    /// Circuits that are under way at once. All come from one address, which may have 150 onionskins wait.
+    #[arg(long, default_value_t = IN_FLIGHT)]
     in_flight: usize,
     /// Where circuits.json goes.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
