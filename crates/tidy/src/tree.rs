@@ -54,6 +54,24 @@ pub fn local_links(text: &str) -> Vec<&str> {
         .collect()
 }
 
+/// The names with two or more underscores that a text has, as tests do.
+pub fn long_names(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| is_long_name(word))
+}
+
+/// The same of those that stand in backticks by themselves in a Markdown file.
+pub fn quoted_long_names(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').filter(|quoted| is_long_name(quoted))
+}
+
+fn is_long_name(word: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    word.matches('_').count() >= 2
+        && word.chars().all(is_plain)
+        && !word.starts_with('_')
+        && !word.ends_with('_')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -62,5 +80,12 @@ mod tests {
     fn links_into_the_repository_are_found() {
         let text = "[a](b.md#c) [d](https://example.org) [e](#f) [g](../h)";
         assert_eq!(local_links(text), ["b.md", "../h"]);
+    }
+
+    #[test]
+    fn long_names_are_told_from_other_words() {
+        let text = "`a_b_c` and `d_e_f()` of `g_h`, `I_J_K`, l_m_n";
+        assert_eq!(quoted_long_names(text).collect::<Vec<_>>(), ["a_b_c"]);
+        assert_eq!(long_names(text).collect::<Vec<_>>(), ["a_b_c", "d_e_f", "l_m_n"]);
     }
 }

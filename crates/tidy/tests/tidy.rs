@@ -3,6 +3,7 @@
 use heddle_tidy::graph::Graph;
 use heddle_tidy::tree::{self, File};
 use heddle_tidy::{licence, source};
+use std::collections::BTreeSet;
 
 /// The most lines of a source file without its tests.
 const FILE_LINES_MAX: usize = 600;
@@ -39,6 +40,9 @@ const DENIED_IN_CORE: &[&str] = &[
 /// Crates whose source must not call `unwrap`: strangers reach them.
 const NO_UNWRAP: &[&str] =
     &["crates/proto/", "crates/transport/", "crates/utcp/", "crates/netem/", "crates/net/", "crates/dir/"];
+
+/// Long names in documents of what is not here: parameters of the consensus that Heddle does not know, fields of the kernel.
+const NAMES_OF_OTHERS: &[&str] = &["dos_num_circ_max_outq", "tcpi_rcv_rtt"];
 
 /// The floors of the house, from the top. A crate may use crates of lower floors only.
 const FLOORS: &[(&str, u32)] = &[
@@ -186,6 +190,20 @@ fn links_resolve() {
             tree::local_links(&file.text).into_iter().filter(|target| !directory.join(target).exists());
         found.extend(broken.map(|target| format!("{}: {target} does not exist", file.path)));
     }
+    expect_none(found);
+}
+
+#[test]
+fn names_in_documents_are_of_something() {
+    let files = tree::files(&tree::root());
+    let (documents, sources): (Vec<&File>, Vec<&File>) =
+        files.iter().partition(|file| file.path.ends_with(".md"));
+    let words = sources.iter().flat_map(|file| tree::long_names(&file.text));
+    let known: BTreeSet<&str> = words.chain(NAMES_OF_OTHERS.iter().copied()).collect();
+    let found = documents.iter().flat_map(|file| {
+        let unknown = tree::quoted_long_names(&file.text).filter(|name| !known.contains(name));
+        unknown.map(|name| format!("{}: `{name}` is neither a test nor anything else here", file.path))
+    });
     expect_none(found);
 }
 

@@ -33,6 +33,7 @@ over_either! {
     circuits_survive_a_reset_of_tls,
     losses_and_reordering_are_borne,
     a_reader_that_stops_for_good_fills_no_queue,
+    a_reader_that_stops_for_good_fills_its_window_and_no_more,
     one_seed_makes_one_trace,
     lost_packets_cost_tls_more,
     nothing_is_closed_for_want_of_use_while_a_circuit_lives,
@@ -235,23 +236,41 @@ fn rough() -> DirectionOptions {
     }
 }
 
-fn a_reader_that_stops_for_good_fills_no_queue(over: Transport) {
+/// The longest queue of a circuit in guard, middle and exit, after a client stopped to read three streams for good.
+fn longest_beside_stuck_readers(
+    over: Transport,
+    params: NetworkParams,
+    congestion_control: bool,
+) -> Vec<u64> {
     // The client's own wire passes requests and little else, so its guard has nowhere to put what comes.
+    let mut net = over.paired(&Plan { params, ..Plan::default() });
+    let (guard, client) = (net.relays[0].host, net.client);
+    let circuits: Vec<_> = (0..3).map(|_| net.build(&[0, 1, 2], congestion_control)).collect();
+    let stuck = Wire { rate_bytes_per_s: Some(1_000), ..Wire::default() };
+    net.sim.set_wire(guard, client, stuck);
+    for circuit in &circuits {
+        net.begin(*circuit, download(1000 * MB));
+    }
+    net.sim.run_for(Duration::from_secs(100));
+    (0..3).map(|relay| net.stats(relay).queue_cells_max).collect()
+}
+
+fn a_reader_that_stops_for_good_fills_no_queue(over: Transport) {
     for congestion_control in [false, true] {
         let params = NetworkParams([("heddle_hop_by_hop_flow_control".to_owned(), 1)].into());
-        let mut net = over.paired(&Plan { params, ..Plan::default() });
-        let (guard, client) = (net.relays[0].host, net.client);
-        let circuits: Vec<_> = (0..3).map(|_| net.build(&[0, 1, 2], congestion_control)).collect();
-        let stuck = Wire { rate_bytes_per_s: Some(1_000), ..Wire::default() };
-        net.sim.set_wire(guard, client, stuck);
-        for circuit in &circuits {
-            net.begin(*circuit, download(1000 * MB));
-        }
-        net.sim.run_for(Duration::from_secs(100));
-        let longest = (0..3).map(|relay| net.stats(relay).queue_cells_max).collect::<Vec<_>>();
+        let longest = longest_beside_stuck_readers(over, params, congestion_control);
         // Towards the client 64 cells wait for each circuit at the guard and at the middle relay; at the exit, which then
         // does not read from the server, 128 and what one read adds.
         assert!(longest[0] <= 64 && longest[1] <= 64 && longest[2] <= 300, "{longest:?}");
+    }
+}
+
+fn a_reader_that_stops_for_good_fills_its_window_and_no_more(over: Transport) {
+    for congestion_control in [false, true] {
+        let longest = longest_beside_stuck_readers(over, NetworkParams::default(), congestion_control);
+        // A stream has 500 cells under way at most; congestion control's windows begin smaller and grow with what is acknowledged.
+        assert!(longest.iter().all(|cells| *cells <= 500), "{longest:?}");
+        assert!(longest[0] >= 64, "nothing is held back: {longest:?}");
     }
 }
 
