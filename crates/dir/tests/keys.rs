@@ -184,23 +184,36 @@ fn onion_keys_rotate_after_a_clock_that_was_ahead_was_set_back() {
 #[test]
 fn a_broken_file_is_named_with_what_mends_it() {
     let scratch = Scratch::new("broken");
-    load(scratch.path(), now_unix_s(), 14).unwrap();
-    for name in key_files(scratch.path()).keys() {
-        let path = scratch.path().join("keys").join(name);
-        let kept = fs::read(&path).unwrap();
+    let now = now_unix_s();
+    let identity = load(scratch.path(), now, 14).unwrap().ed25519_id();
+    let whole = key_files(scratch.path());
+    let file = |name: &str| scratch.path().join("keys").join(name);
+    for (name, kept) in &whole {
         let mut flipped = kept.clone();
         flipped[kept.len() / 2] ^= 0xff;
         for broken in [&kept[..40], &[&kept[..], &[0; 10_000]].concat(), &flipped] {
-            fs::write(&path, broken).unwrap();
-            let Err(error) = load(scratch.path(), now_unix_s(), 15) else {
-                // A signing secret that its certificate does not name is replaced by a new one,
-                // and the master secret is not read before it is needed.
-                assert!(name.ends_with("secret_key"), "{name}");
-                continue;
+            for (name, bytes) in &whole {
+                fs::write(file(name), bytes).unwrap();
+            }
+            fs::write(file(name), broken).unwrap();
+            let found = match &name[..] {
+                // It is not read before a new signing key needs it.
+                "ed25519_master_id_secret_key" => {
+                    assert_eq!(load(scratch.path(), now, 15).unwrap().ed25519_id(), identity);
+                    assert_eq!(fs::read(file(name)).unwrap(), broken, "nothing writes a new one");
+                    load(scratch.path(), now + 31 * DAY_S, 15)
+                }
+                _ => load(scratch.path(), now, 15),
             };
-            let error = error.to_string();
-            assert!(error.contains("keys/") && error.ends_with('.'), "{name}: {error}");
+            if name == "ed25519_signing_secret_key" && broken == flipped {
+                // A good key that its certificate does not name: the master key certifies a new one.
+                assert_eq!(found.unwrap().ed25519_id(), identity);
+                assert!(![kept, &flipped].contains(&&fs::read(file(name)).unwrap()));
+                assert_ne!(fs::read(file("ed25519_signing_cert")).unwrap(), whole["ed25519_signing_cert"]);
+                continue;
+            }
+            let error = found.expect_err(name).to_string();
+            assert!(error.contains(&format!("keys/{name}")) && error.ends_with('.'), "{name}: {error}");
         }
-        fs::write(&path, kept).unwrap();
     }
 }
