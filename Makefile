@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`; `make bench` measures what relays cost. Each installs what it needs first.
 
-.PHONY: bench demo test lint clean setup
+.PHONY: bench demo test test-long lint clean setup
 
 demo: setup
 	cargo run --release --locked --package heddle --quiet -- demo
@@ -12,6 +12,10 @@ bench: setup
 # where Ctrl-C reaches it; it ends its tests itself.
 test: setup lint
 	timeout $$(test -t 0 && echo --foreground) -k 30 3000 scripts/test
+
+# The tests that `make test` leaves out because they take minutes each; those that only print figures are run by name.
+test-long: setup
+	cargo test --release --workspace --locked --no-fail-fast -- --ignored --skip figures --skip matrix --skip table --skip beside_quic --skip shares_over_many_wires
 
 lint: setup
 	cargo fmt --all --check
