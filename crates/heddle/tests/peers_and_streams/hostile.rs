@@ -15,12 +15,12 @@ use super::house;
 
 const PATH: [&str; 3] = ["stockguard", "heddlemiddle", "heddleexit"];
 /// How long a relay may take to close a connection whose peer broke the protocol.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Link protocols 4 and 5 (tor-spec, "Negotiating versions").
-const VERSIONS: &[u8] = &[0, 0, 7, 0, 4, 0, 4, 0, 5];
+pub const VERSIONS: &[u8] = &[0, 0, 7, 0, 4, 0, 4, 0, 5];
 const CELL_LEN: usize = 514;
 
-fn or_port(nickname: &str) -> SocketAddr {
+pub fn or_port(nickname: &str) -> SocketAddr {
     let port = house().lab.network.relay(nickname).unwrap().or_port();
     SocketAddr::from(([127, 0, 0, 1], port))
 }
@@ -34,6 +34,11 @@ fn tcp(nickname: &str) -> TcpStream {
 
 /// A TLS connection to a relay, as any stranger can make one.
 fn tls(nickname: &str) -> StreamOwned<ClientConnection, TcpStream> {
+    StreamOwned::new(tls_client(), tcp(nickname))
+}
+
+/// The client's end of TLS, which takes every certificate.
+pub fn tls_client() -> ClientConnection {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -42,7 +47,7 @@ fn tls(nickname: &str) -> StreamOwned<ClientConnection, TcpStream> {
         .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
         .with_no_client_auth();
     let name = ServerName::try_from("www.example.com").unwrap();
-    StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), tcp(nickname))
+    ClientConnection::new(Arc::new(config), name).unwrap()
 }
 
 /// Takes every certificate.
