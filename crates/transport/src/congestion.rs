@@ -36,7 +36,7 @@ mod losses;
 mod path;
 mod shares;
 
-use bundle::{BETA, Bundle};
+use bundle::{BETA, Bundle, PACKETS_PER_FLOW};
 pub(crate) use ceiling::Ceiling;
 use heddle_proto::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
@@ -336,10 +336,10 @@ impl Shared {
         (self.tested_at, self.short_at) = (now, now);
     }
 
-    /// As how many TCPs to contend: circuits that had packets delivered lately, of which each had two in a round trip.
+    /// As how many TCPs to contend: circuits that had packets delivered lately, as far as these suffice for each.
     fn tcps(&self) -> f64 {
         let delivered = self.delivered.iter().max().copied().unwrap_or(0);
-        self.flows.min(self.ceiling.tcps()).min(f64::from(delivered) / 2.0).max(1.0)
+        self.flows.min(self.ceiling.tcps()).min(f64::from(delivered) / PACKETS_PER_FLOW).max(1.0)
     }
 
     /// Where one CUBIC flow is all there is to be, no queue is followed, and no test made. A loss ends the startup and is paid for

@@ -6,9 +6,7 @@
 use crate::bench::MS;
 use crate::loads::{Outcome, ceilings, ceilings_are_kept, outcome, quic, tcp};
 use heddle_netem::{CodelOptions, DirectionOptions, PolicerOptions, QueueOptions, Rate};
-
-/// As many connections of TCP as one pair stands for at most.
-const TCPS_MAX: usize = 8;
+use heddle_proto::endpoint::CongestionParams;
 
 /// What becomes of what a wire cannot carry.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +45,7 @@ pub fn wire(mbit: u64, rtt_ms: u64, excess: Excess) -> DirectionOptions {
 /// of the circuits.
 fn beside(wire: &DirectionOptions, circuits: u32, count: usize, seconds: u64) -> [Outcome; 2] {
     let ours = [&[quic(circuits)][..], &vec![tcp(); count]].concat();
-    let tcps = TCPS_MAX.min(circuits as usize);
+    let tcps = circuits.min(CongestionParams::TCPS_MAX.into()) as usize;
     let theirs = [vec![tcp(); tcps], vec![tcp(); count]].concat();
     [outcome(wire, &ours, 1, seconds), outcome(wire, &theirs, tcps, seconds)]
 }
@@ -63,6 +61,16 @@ fn many_circuits_lose_little_on_a_narrow_wire() {
             queue_ms == 5 || ours.dropped <= theirs.dropped.max(0.01),
             "{name}: {ours:?} where {theirs:?}"
         );
+    }
+}
+
+/// A wire of 20 ms holds so little that eight TCPs lose one packet in ten of it. Fewer would do.
+#[test]
+fn many_circuits_are_as_few_tcps_as_a_short_wire_has_room_for() {
+    for excess in [Excess::Waits(20), Excess::Codel { marks: false }] {
+        let [ours, theirs] = beside(&wire(10, 20, excess), 100, 2, 20);
+        assert!(ours.dropped <= 0.9 * theirs.dropped, "{excess:?}: {ours:?} where {theirs:?}");
+        assert!(ours.beside >= 0.8 * theirs.beside, "{excess:?}: {ours:?} where {theirs:?}");
     }
 }
 
