@@ -163,6 +163,17 @@ pub struct FlowCell<'a> {
     pub body: &'a Body,
 }
 
+/// What a flow keeps of an endpoint's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    pub conn: ConnId,
+    pub circ_id: CircId,
+    /// At most, with what its bytes are kept in.
+    pub bytes: usize,
+    /// The oldest of it came no sooner.
+    pub since: Instant,
+}
+
 /// What a connection has done, for metrics and for the lab.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionStats {
@@ -238,8 +249,13 @@ pub trait Endpoint: Send {
     /// DESTROY with the peer's reason as its last cell; then its name is free.
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>>;
 
-    /// Bytes that a flow whose cells wait may leave with us: its window.
-    fn flow_window_bytes(&self) -> usize;
+    /// Bytes of memory that flows take here, at most: what came and was not lent, in order or not. They count like cells that
+    /// wait in the relay's queues.
+    fn held_bytes(&self) -> usize;
+
+    /// Gives `each` the flows that these bytes are of, in any order. The relay does not know a flow whose first cell has
+    /// not come, yet may end it by its name.
+    fn backlogs(&self, each: &mut dyn FnMut(Backlog));
 
     /// Whether a flow's cells are to wait. What the peer may send meanwhile is bounded by the flow's window. DESTROY does
     /// not wait. A name that is not in use means nothing.

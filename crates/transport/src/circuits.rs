@@ -112,6 +112,11 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
         self.slots.get(key)
     }
 
+    /// All circuits, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Circuit<I, F>> {
+        self.slots.values()
+    }
+
     /// A circuit that has not ended.
     pub(crate) fn live_mut(&mut self, key: CircuitKey) -> Option<&mut Circuit<I, F>> {
         self.slots.get_mut(key).filter(|circuit| circuit.stage != Stage::Ended)

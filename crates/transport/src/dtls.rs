@@ -35,8 +35,8 @@ use core::fmt;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
-    FlowCell, FlowState, Transmit,
+    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams,
+    Endpoint, FlowCell, FlowState, Transmit,
 };
 use heddle_proto::rng::{Rng, Seed};
 use heddle_proto::stopwatch::{Step, Stopwatch};
@@ -281,8 +281,14 @@ impl Endpoint for DtlsEndpoint {
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
-    fn flow_window_bytes(&self) -> usize {
-        self.options.flow.receive_buffer_max_bytes as usize
+    fn held_bytes(&self) -> usize {
+        self.pool.lent_bytes()
+    }
+
+    fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
+        for (key, connection) in self.links.all_live() {
+            connection.backlogs(key.conn(), each);
+        }
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {

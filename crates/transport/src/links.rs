@@ -165,6 +165,14 @@ impl<C> Links<C> {
         }
     }
 
+    /// All connections that live.
+    pub(crate) fn all_live(&self) -> impl Iterator<Item = (LinkKey, &C)> {
+        self.slots.iter().filter_map(|(key, link)| match &link.stage {
+            Stage::Live(connection) => Some((key, &**connection)),
+            Stage::Waiting { .. } | Stage::Failed(_) => None,
+        })
+    }
+
     /// Puts a connection into a queue, if it does not stand there.
     pub(crate) fn note(&mut self, key: LinkKey, want: Want) {
         if let Some(link) = self.slots.get_mut(key)

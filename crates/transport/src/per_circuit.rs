@@ -22,8 +22,8 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
-    FlowCell, FlowState, Transmit,
+    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams,
+    Endpoint, FlowCell, FlowState, Transmit,
 };
 use heddle_proto::time::{Duration, Instant};
 use lanes::{Lane, Pair, Stage};
@@ -155,8 +155,17 @@ impl Endpoint for PerCircuitEndpoint {
         }
     }
 
-    fn flow_window_bytes(&self) -> usize {
-        self.quic.flow_window_bytes()
+    fn held_bytes(&self) -> usize {
+        self.quic.held_bytes()
+    }
+
+    /// A flow on a connection that carries no circuit yet is named by nobody; it ends by itself.
+    fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
+        self.quic.backlogs(&mut |backlog| {
+            if let Some((conn, circ_id)) = self.lanes.get(&backlog.conn).and_then(Lane::circuit) {
+                each(Backlog { conn, circ_id, ..backlog });
+            }
+        });
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {

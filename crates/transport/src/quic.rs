@@ -10,11 +10,14 @@
 //! The port is silent. A datagram is looked at only when it comes from the address of a peer and carries an id of ours or
 //! a token that a dialler was given over TLS; whatever quinn-proto would answer to anything else is dropped.
 
+mod arrivals;
+mod backlog;
 mod connection;
 mod crypto;
 mod establish;
 mod flow;
 mod flows;
+mod frames;
 mod gauge;
 #[cfg(test)]
 mod hostile;
@@ -33,13 +36,14 @@ use bytes::BytesMut;
 use connection::Connection;
 use core::fmt;
 use core::net::IpAddr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crypto::{KEY_LEN, OurKey};
 use establish::server_config;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams, Endpoint,
-    FlowCell, FlowState, Transmit,
+    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams,
+    Endpoint, FlowCell, FlowState, Transmit,
 };
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
@@ -48,10 +52,6 @@ use quinn_proto::{DatagramEvent, EcnCodepoint, EndpointConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zeroize::Zeroizing;
-
-/// Datagrams that are copied into one allocation. quinn-proto keeps the packets whose frames wait, so that a flow which is
-/// not read, and of which each packet has little, may hold so many times its bytes; its window is far above that.
-const COPIED_TOGETHER: usize = 8;
 
 /// All connections of one UDP port; see the module.
 pub struct QuicEndpoint {
@@ -67,6 +67,8 @@ pub struct QuicEndpoint {
     /// How many connections there are with each address.
     peers: BTreeMap<IpAddr, usize>,
     scratch: Vec<u8>,
+    /// Bytes that flows of all connections hold.
+    held: Arc<AtomicUsize>,
     /// The id that was last found to be ours, since most datagrams carry the same as the one before.
     last_id: Option<[u8; ID_LEN]>,
     strangers: u64,
@@ -91,7 +93,7 @@ impl QuicEndpoint {
             .rng_seed(Some(secret_of("quinn")));
         config.max_udp_payload_size(options.datagram_bytes_max).map_err(setup_error)?;
         // Accepts nobody: each connection brings a configuration with its peer's key.
-        let nobody = server_config(&key, [0; KEY_LEN], token_key.clone())?;
+        let nobody = server_config(&key, [0; KEY_LEN], token_key.clone(), Arc::default())?;
         let quinn = quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(nobody)), true, None);
         Ok(QuicEndpoint {
             clock: Clock { anchor: options.anchor },
@@ -105,6 +107,7 @@ impl QuicEndpoint {
             by_handle: Vec::new(),
             peers: BTreeMap::new(),
             scratch: Vec::new(),
+            held: Arc::default(),
             last_id: None,
             strangers: 0,
         })
@@ -212,18 +215,14 @@ impl Endpoint for QuicEndpoint {
             self.strangers += datagrams.data.len().div_ceil(stride) as u64;
             return;
         }
-        for together in datagrams.data.chunks(stride.saturating_mul(COPIED_TOGETHER)) {
-            // A copy, so that what a flow keeps does not keep all datagrams that the system gave us together.
-            let mut together = BytesMut::from(together);
-            while !together.is_empty() {
-                let datagram = together.split_to(stride.min(together.len()));
-                let touched = self.handle_datagram(now, &datagrams, datagram);
-                if touched.is_some() && touched != last {
-                    if let Some(key) = last {
-                        self.after(now, key);
-                    }
-                    last = touched;
+        for datagram in datagrams.data.chunks(stride) {
+            // A copy, so that what a flow keeps, which keeps its datagram, keeps no other.
+            let touched = self.handle_datagram(now, &datagrams, BytesMut::from(datagram));
+            if touched.is_some() && touched != last {
+                if let Some(key) = last {
+                    self.after(now, key);
                 }
+                last = touched;
             }
         }
         if let Some(key) = last {
@@ -290,7 +289,7 @@ impl Endpoint for QuicEndpoint {
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
         let mut found = None;
         while let Some(key) = self.links.first(Want::Read) {
-            if let Some(cell) = self.links.live_mut(key).and_then(Connection::next_cell) {
+            if let Some(cell) = self.links.live_mut(key).and_then(|connection| connection.next_cell(now)) {
                 found = Some((key, cell));
                 break;
             }
@@ -305,8 +304,14 @@ impl Endpoint for QuicEndpoint {
         Some(FlowCell { conn: key.conn(), circ_id, command, body })
     }
 
-    fn flow_window_bytes(&self) -> usize {
-        self.options.stream_receive_window_bytes as usize
+    fn held_bytes(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
+        for (key, connection) in self.links.all_live() {
+            connection.backlogs(key.conn(), each);
+        }
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {

@@ -117,6 +117,11 @@ impl StreamBuffer {
         }
     }
 
+    /// Bytes of the pool that it has, in whole chunks.
+    pub(crate) fn pool_bytes(&self) -> usize {
+        self.chunks.iter().flatten().count() * CHUNK_BYTES
+    }
+
     /// Bytes on the heap beside the pool's.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.chunks.capacity() * size_of::<Option<Chunk>>()

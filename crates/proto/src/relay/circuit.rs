@@ -79,12 +79,12 @@ pub(super) struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Credit {
     Unlimited,
-    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: since when it is
-    /// not read, because too many of its cells wait in the circuit's other lane.
+    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: it is not read,
+    /// because too many of its cells wait in the circuit's other lane.
     Flow {
         begun: bool,
         blocked: bool,
-        held: Option<Instant>,
+        held: bool,
     },
     /// `to_send`: cells that the other shard still takes. `arrived`: cells of the other shard that
     /// have not left yet. `to_grant`: cells that left and were not reported yet.

@@ -31,7 +31,7 @@ pub struct RelayConfig {
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
     /// `TestingTorNetwork` turns on).
     pub extend_to_private: bool,
-    /// Bytes that waiting cells may take (`MaxMemInQueues`).
+    /// Bytes that cells may take: those that wait, and what flows keep in endpoints (`MaxMemInQueues`).
     pub max_queue_bytes: usize,
     /// `BandwidthRate` and `BandwidthBurst`, on every socket.
     pub bandwidth: Limit,

@@ -259,7 +259,7 @@ impl Core {
         let supply = side.opposite();
         match self.circuits.get(key).and_then(|circuit| circuit.lane(supply)).map(|lane| lane.credit) {
             Some(Credit::Cells { .. }) => self.grant(key, supply),
-            Some(Credit::Flow { held: Some(_), .. }) if left <= HELD_QUEUE_LOW_CELLS => {
+            Some(Credit::Flow { held: true, .. }) if left <= HELD_QUEUE_LOW_CELLS => {
                 self.release_supply(key, supply);
             }
             _ => {}

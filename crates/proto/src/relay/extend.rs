@@ -116,7 +116,7 @@ impl Core {
             LinkKind::Flows(flows) => {
                 flows.opening += 1;
                 wanted.over_channel = true;
-                (Credit::Flow { begun: false, blocked: false, held: None }, Some(wanted))
+                (Credit::Flow { begun: false, blocked: false, held: false }, Some(wanted))
             }
             LinkKind::Channel(_) | LinkKind::Shard(_) => (Credit::Unlimited, None),
         };

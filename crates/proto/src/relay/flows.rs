@@ -66,11 +66,6 @@ impl Flows {
     pub fn links_to(&self, rsa: &RsaId) -> &[LinkKey] {
         self.links.get(rsa).map_or(&[], Vec::as_slice)
     }
-
-    /// Whether no connection is ready.
-    pub fn is_empty(&self) -> bool {
-        self.links.is_empty()
-    }
 }
 
 impl Core {
@@ -162,7 +157,7 @@ impl Core {
     }
 
     /// A flow is gone, and its name may come back: our own last word about it is not sent any more.
-    fn forget_farewell(&mut self, link_key: LinkKey, circ_id: CircId) {
+    pub fn forget_farewell(&mut self, link_key: LinkKey, circ_id: CircId) {
         let Some(link) = self.links.get_mut(link_key) else {
             return;
         };
@@ -219,8 +214,7 @@ impl Core {
         };
         let Credit::Flow { held, .. } = &mut lane.credit else { return };
         self.meter.held_queue_cells_max = self.meter.held_queue_cells_max.max(queue_cells);
-        if held.is_none() {
-            *held = Some(self.now);
+        if !core::mem::replace(held, true) {
             self.flows.holds.push(Hold { link: lane.link, circ_id: lane.circ_id, hold: true });
         }
     }
@@ -231,7 +225,7 @@ impl Core {
             return;
         };
         let Credit::Flow { held, .. } = &mut lane.credit else { return };
-        if held.take().is_some() {
+        if core::mem::take(held) {
             self.flows.holds.push(Hold { link: lane.link, circ_id: lane.circ_id, hold: false });
         }
     }

@@ -14,6 +14,8 @@ pub struct Held {
     pub circuit_cells: u32,
     /// Cells that wait for connections whose streams are over.
     pub leftover_cells: u32,
+    /// Bytes that flows keep in endpoints, at most.
+    pub flow_bytes: usize,
     /// Circuits, those that cross from another shard included.
     pub circuits: usize,
     /// Channels, open or not.
@@ -40,13 +42,14 @@ pub struct Held {
 }
 
 impl Core {
-    /// Channels, which only the shard can tell, are left at zero.
+    /// Channels and bytes of flows, which only the shard can tell, are left at zero.
     pub fn held(&self) -> Held {
         let links = |count: fn(&Link) -> usize| self.links.values().map(count).sum();
         Held {
             slots: self.pool.used(),
             circuit_cells: self.circuits.values().map(|circuit| circuit.queued_cells()).sum(),
             leftover_cells: self.streams.leftovers.values().map(|leftover| leftover.queue.len()).sum(),
+            flow_bytes: 0,
             circuits: self.circuits.len(),
             channels: 0,
             flow_links: links(|link| usize::from(link.flows().is_some())),

@@ -76,8 +76,6 @@ pub(super) struct FlowLink {
     pub occupied: bool,
     /// Whether the operator's rates hold for this peer.
     pub limited: bool,
-    /// What a flow that is not read may leave with the endpoint.
-    pub window_bytes: usize,
     pub cells_in: u64,
     pub cells_out: u64,
 }
@@ -205,7 +203,7 @@ impl Link {
     /// The credit of a lane that the peer began.
     pub fn credit_of_begun(&self) -> Credit {
         match &self.kind {
-            LinkKind::Flows(_) => Credit::Flow { begun: true, blocked: false, held: None },
+            LinkKind::Flows(_) => Credit::Flow { begun: true, blocked: false, held: false },
             LinkKind::Channel(_) | LinkKind::Shard(_) => Credit::Unlimited,
         }
     }

@@ -134,7 +134,7 @@ impl Relay {
         let Some(work) = &mut self.pairs else { return };
         if work.next_key <= now {
             work.next_key = now + KEY_PERIOD;
-            if let Some(key) = new_key(&mut self.core, &mut self.ports.0) {
+            if let Some(key) = new_key(&mut self.core, &mut self.ports.list) {
                 work.pairs.replace_key(now, key);
             }
         }
@@ -151,7 +151,7 @@ impl Relay {
 
     /// Hears what became of an endpoint's connections. Whoever does something about it may have more to send.
     pub(super) fn hear_port(&mut self, now: Instant, port: usize) {
-        while let Some((conn, event)) = self.ports.0[port].endpoint.poll_event(now) {
+        while let Some((conn, event)) = self.ports.list[port].endpoint.poll_event(now) {
             match (event, self.ports.link(port, conn)) {
                 (ConnectionEvent::Ready, None) => self.on_ready(now, port, conn),
                 (ConnectionEvent::Ended(error), link) => self.on_ended(now, port, conn, link, &error),
@@ -159,7 +159,7 @@ impl Relay {
                 (event, Some(link)) => self.ports.on_event(&mut self.core, link, event),
                 (_, None) => {}
             }
-            self.ports.0[port].unsent = true;
+            self.ports.list[port].unsent = true;
         }
     }
 
@@ -182,12 +182,11 @@ impl Relay {
             occupied: false,
             limited: self.core.is_limited(addr.ip()),
             opened_at: now,
-            window_bytes: self.ports.0[port].endpoint.flow_window_bytes(),
             cells_in: 0,
             cells_out: 0,
         });
         self.ports.add_link(&self.core, link);
-        let Port { transport, ref endpoint, .. } = self.ports.0[port];
+        let Port { transport, ref endpoint, .. } = self.ports.list[port];
         let name = endpoint.name();
         self.core.event(Event::ConnectionReady { transport: name, peer, addr });
         work.pairs.handle(now, peer, PairInput::Ready { conn: ConnKey { transport, conn } });
@@ -205,7 +204,7 @@ impl Relay {
         if let Some(link) = link {
             self.remove_connection(link, error.label());
         }
-        let transport = self.ports.0[port].transport;
+        let transport = self.ports.list[port].transport;
         let Some(work) = &mut self.pairs else { return };
         work.opening.remove(&(port, conn));
         let key = ConnKey { transport, conn };
@@ -219,7 +218,7 @@ impl Relay {
     fn on_suspect(&mut self, now: Instant, port: usize, link: LinkKey, suspect: bool) {
         let Some(flows) = self.core.links.get(link).and_then(Link::flows) else { return };
         let (peer, conn) =
-            (flows.peer, ConnKey { transport: self.ports.0[port].transport, conn: flows.conn });
+            (flows.peer, ConnKey { transport: self.ports.list[port].transport, conn: flows.conn });
         if let Some(work) = &mut self.pairs {
             work.pairs.handle(now, peer, PairInput::Suspect { conn, suspect });
         }
@@ -233,7 +232,7 @@ impl Relay {
     fn remove_connection(&mut self, link: LinkKey, reason: &'static str) {
         self.ports.remove_link(&self.core, link);
         let Some(flows) = self.core.links.get(link).and_then(Link::flows) else { return };
-        let transport = self.ports.0[flows.port].endpoint.name();
+        let transport = self.ports.list[flows.port].endpoint.name();
         let (peer, cells_in, cells_out) = (flows.peer, flows.cells_in, flows.cells_out);
         self.core.meter.on_ended(flows.port + 1, reason);
         self.core.close_link(link);
@@ -248,8 +247,8 @@ impl Relay {
         let (links, conns): (Vec<_>, Vec<_>) =
             flows.map(|(key, flows)| (key, (flows.port, flows.conn))).unzip();
         for (port, conn) in opening.chain(conns) {
-            self.ports.0[port].endpoint.close(now, conn);
-            self.ports.0[port].stir();
+            self.ports.list[port].endpoint.close(now, conn);
+            self.ports.list[port].stir();
         }
         links.into_iter().for_each(|link| self.remove_connection(link, ConnectionError::Closed.label()));
     }
@@ -273,7 +272,7 @@ impl Relay {
                 continue;
             };
             flows.occupied = is_occupied;
-            let conn = ConnKey { transport: self.ports.0[flows.port].transport, conn: flows.conn };
+            let conn = ConnKey { transport: self.ports.list[flows.port].transport, conn: flows.conn };
             let input = match is_occupied {
                 true => PairInput::Occupied { conn },
                 false => PairInput::Drained { conn },
@@ -285,7 +284,9 @@ impl Relay {
     fn tell_answers(&mut self, now: Instant) {
         while let Some(Answer { peer, flow, answered }) = self.core.flows.answers.pop() {
             let over = match flow {
-                Some((port, conn)) => Over::Flow(ConnKey { transport: self.ports.0[port].transport, conn }),
+                Some((port, conn)) => {
+                    Over::Flow(ConnKey { transport: self.ports.list[port].transport, conn })
+                }
                 None => Over::Tls,
             };
             if let Some(work) = &mut self.pairs {
@@ -314,8 +315,8 @@ impl Relay {
                 if let Some(work) = &mut self.pairs {
                     work.opening.remove(&(port, conn.conn));
                 }
-                self.ports.0[port].endpoint.close(now, conn.conn);
-                self.ports.0[port].stir();
+                self.ports.list[port].endpoint.close(now, conn.conn);
+                self.ports.list[port].stir();
             }
             PairOutput::UseFlows { conn } => {
                 if let Some(port) = self.ports.index(conn.transport) {
@@ -361,8 +362,8 @@ impl Relay {
             secrets: pair_secrets(export, &request.purpose)?,
             flows_max: request.flows_max,
         };
-        let conn = self.ports.0[port].endpoint.open(now, options);
-        self.ports.0[port].stir();
+        let conn = self.ports.list[port].endpoint.open(now, options);
+        self.ports.list[port].stir();
         let opening = Opening { peer, addr, canonical, role: request.role };
         self.pairs.as_mut()?.opening.insert((port, conn), opening);
         Some(conn)

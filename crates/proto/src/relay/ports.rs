@@ -42,8 +42,11 @@ pub(super) struct Port {
 }
 
 /// The shard's endpoints.
-#[derive(Default)]
-pub(super) struct Ports(pub Vec<Port>);
+pub(super) struct Ports {
+    pub list: Vec<Port>,
+    /// Memory that is used up is looked after when it is more than this: less could not be freed before.
+    pub in_vain_above: usize,
+}
 
 impl Ports {
     /// Each endpoint with its port and the UDP port that is offered for it.
@@ -60,20 +63,20 @@ impl Ports {
             unheard: false,
             charged_bytes: 0,
         };
-        Ports(endpoints.into_iter().map(port).collect())
+        Ports { list: endpoints.into_iter().map(port).collect(), in_vain_above: 0 }
     }
 
     pub fn on_datagrams(&mut self, core: &mut Core, now: Instant, id: PortId, datagrams: Datagrams) {
-        let Some(index) = self.0.iter().position(|port| port.id == id) else {
+        let Some(index) = self.list.iter().position(|port| port.id == id) else {
             return;
         };
         core.meter.transports[index + 1].received_bytes += datagrams.data.len() as u64;
-        self.0[index].endpoint.handle_datagrams(now, datagrams);
-        self.0[index].stir();
+        self.list[index].endpoint.handle_datagrams(now, datagrams);
+        self.list[index].stir();
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
-        for port in &mut self.0 {
+        for port in &mut self.list {
             if port.endpoint.poll_timeout().is_some_and(|at| at <= now) {
                 port.endpoint.handle_timeout(now);
                 port.stir();
@@ -83,22 +86,22 @@ impl Ports {
 
     /// When [`Ports::handle_timeout`] is to be called.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        self.0.iter_mut().filter_map(|port| port.endpoint.poll_timeout()).min()
+        self.list.iter_mut().filter_map(|port| port.endpoint.poll_timeout()).min()
     }
 
     /// All look again: the operator's rates allow more.
     pub fn stir_all(&mut self) {
-        self.0.iter_mut().for_each(Port::stir);
+        self.list.iter_mut().for_each(Port::stir);
     }
 
     pub fn set_congestion(&mut self, params: CongestionParams) {
-        self.0.iter_mut().for_each(|port| port.endpoint.set_congestion(params));
+        self.list.iter_mut().for_each(|port| port.endpoint.set_congestion(params));
     }
 
     /// A connection is ready.
     pub fn add_link(&mut self, core: &Core, link: LinkKey) {
         if let Some(flows) = core.links.get(link).and_then(|link| link.flows()) {
-            let port = &mut self.0[flows.port];
+            let port = &mut self.list[flows.port];
             port.links.insert(flows.conn, link);
             port.limited += usize::from(flows.limited);
         }
@@ -107,7 +110,7 @@ impl Ports {
     /// A connection is over, or is to be; its link is still there.
     pub fn remove_link(&mut self, core: &Core, link: LinkKey) {
         if let Some(flows) = core.links.get(link).and_then(|link| link.flows()) {
-            let port = &mut self.0[flows.port];
+            let port = &mut self.list[flows.port];
             if port.links.remove(&flows.conn).is_some() {
                 port.limited -= usize::from(flows.limited);
             }
@@ -116,27 +119,27 @@ impl Ports {
 
     /// The place of a transport's endpoint.
     pub fn index(&self, transport: TransportId) -> Option<usize> {
-        self.0.iter().position(|port| port.transport == transport)
+        self.list.iter().position(|port| port.transport == transport)
     }
 
     /// The link of a connection, if it is ready.
     pub fn link(&self, port: usize, conn: ConnId) -> Option<LinkKey> {
-        self.0[port].links.get(&conn).copied()
+        self.list[port].links.get(&conn).copied()
     }
 
     /// An endpoint that has sent all it had, and was not heard since. What becomes of capacity is only sure then: a relay that
     /// heard it sooner would never hear of the room that sending made.
     pub fn next_unheard(&mut self) -> Option<usize> {
-        let index = self.0.iter().position(|port| port.unheard)?;
-        self.0[index].unheard = false;
+        let index = self.list.iter().position(|port| port.unheard)?;
+        self.list[index].unheard = false;
         Some(index)
     }
 
     /// An endpoint in which something may have happened since this was last asked.
     pub fn next_stirred(&mut self) -> Option<usize> {
-        let index = self.0.iter().position(|port| port.stirred)?;
-        self.0[index].stirred = false;
-        self.0[index].unsent = true;
+        let index = self.list.iter().position(|port| port.stirred)?;
+        self.list[index].stirred = false;
+        self.list[index].unsent = true;
         Some(index)
     }
 
@@ -146,7 +149,7 @@ impl Ports {
             let Some(flows) = core.links.get(hold.link).and_then(|link| link.flows()) else {
                 continue;
             };
-            let port = &mut self.0[flows.port];
+            let port = &mut self.list[flows.port];
             port.endpoint.hold(flows.conn, hold.circ_id, hold.hold);
             if !hold.hold {
                 port.stir();
@@ -170,7 +173,7 @@ impl Ports {
 
     /// Works off the cells that an endpoint has for us, as many as the operator's rates allow.
     pub fn drain(&mut self, core: &mut Core, now: Instant, index: usize) {
-        let allowed = match self.0[index].limited {
+        let allowed = match self.list[index].limited {
             0 => DRAIN_CELLS,
             _ => core.rates.share(now, Direction::Read, Traffic::Relayed) / CELL_LEN,
         };
@@ -180,7 +183,7 @@ impl Ports {
         let mut cells = 0;
         let mut limited_cells = 0;
         while cells < allowed.min(DRAIN_CELLS) {
-            let port = &mut self.0[index];
+            let port = &mut self.list[index];
             let Some(cell) = port.endpoint.next_incoming(now) else { break };
             cells += 1;
             let (conn, circ_id) = (cell.conn, cell.circ_id);
@@ -199,7 +202,7 @@ impl Ports {
         }
         core.meter.transports[index + 1].cells_in += cells as u64;
         core.rates.take(Direction::Read, Traffic::Relayed, limited_cells * CELL_LEN);
-        self.0[index].stirred |= cells == allowed.min(DRAIN_CELLS);
+        self.list[index].stirred |= cells == allowed.min(DRAIN_CELLS);
     }
 
     /// Gives a connection the cells that would leave promptly.
@@ -208,7 +211,7 @@ impl Ports {
             return;
         };
         let (index, conn, limited) = (flows.port, flows.conn, flows.limited);
-        let port = &mut self.0[index];
+        let port = &mut self.list[index];
         let mut cells_left = port.endpoint.capacity(conn);
         if limited {
             cells_left = cells_left.min(core.rates.share(now, Direction::Write, Traffic::Relayed) / CELL_LEN);
@@ -252,7 +255,7 @@ impl Ports {
 
     /// Datagrams that are to be sent now; `None` when no endpoint has any, or may send any.
     pub fn transmit(&mut self, core: &mut Core, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
-        for (index, port) in self.0.iter_mut().enumerate().filter(|(_, port)| port.unsent) {
+        for (index, port) in self.list.iter_mut().enumerate().filter(|(_, port)| port.unsent) {
             let mut max_bytes = usize::MAX;
             if port.limited > 0 {
                 let allowed = core.rates.allowance(now, Direction::Write, Traffic::Relayed);
@@ -303,7 +306,7 @@ impl Core {
     }
 }
 
-fn destroy(reason: DestroyReason) -> Body {
+pub(super) fn destroy(reason: DestroyReason) -> Body {
     let mut body = [0; BODY_LEN];
     body[0] = reason.0;
     body

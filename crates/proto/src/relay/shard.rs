@@ -78,7 +78,7 @@ impl Relay {
         core.meter = Meter::new([transport.name()].into_iter().chain(names));
         let mut ports = Ports::new(endpoints);
         Relay {
-            pairs: PairWork::new(&mut core, &mut ports.0),
+            pairs: PairWork::new(&mut core, &mut ports.list),
             core,
             transport,
             ports,
@@ -106,12 +106,12 @@ impl Relay {
 
     /// What this shard holds, counted afresh; it takes a look at every circuit.
     pub fn held(&self) -> Held {
-        Held { channels: self.carriers.len(), ..self.core.held() }
+        Held { channels: self.carriers.len(), flow_bytes: self.ports.held_bytes(), ..self.core.held() }
     }
 
     /// What this shard has done and what waits in it. It takes a look at every circuit.
     pub fn stats(&self) -> RelayStats {
-        self.core.stats()
+        RelayStats { flow_bytes: self.ports.held_bytes() as u64, ..self.core.stats() }
     }
 
     /// Circuits of this shard, those that cross to another counted in both.
@@ -262,6 +262,13 @@ impl Relay {
         self.forget_link(now, link, carrier.socket, error);
     }
 
+    fn on_channel_eof(&mut self, now: Instant, link: LinkKey) {
+        if let Some(carrier) = self.carriers.get_mut(link) {
+            let error = carrier.channel.handle_eof(now).err().unwrap_or(ChannelError::PeerClosed);
+            self.end_channel(now, link, error);
+        }
+    }
+
     /// A channel's socket is gone.
     fn on_channel_failed(&mut self, now: Instant, link: LinkKey, error: SocketError) {
         let Some(carrier) = self.remove_carrier(link) else {
@@ -336,7 +343,6 @@ impl Relay {
         self.core.drop_late_leftovers();
         self.core.end_late_connects();
         self.core.end_idle_circuits();
-        self.core.end_stuck_flows();
         self.tell_retired(now);
         let late = self.core.end_late_dials();
         let idle = self.core.idle_channels();
@@ -363,7 +369,7 @@ impl Relay {
             Control::Transport(transport) => self.transport = transport,
             Control::ProbeReachability { via, ourselves } => self.core.start_probe(via, ourselves),
             Control::Stats => {
-                let stats = Box::new(self.core.stats());
+                let stats = Box::new(self.stats());
                 self.core.event(Event::Stats(stats));
             }
             Control::Drain => self.core.draining = true,
@@ -511,13 +517,7 @@ impl Node for Relay {
                 None => self.core.on_stream_writable(socket, bytes),
             },
             Input::Eof { socket } => match self.links.get(&socket) {
-                Some(&link) => {
-                    let Some(carrier) = self.carriers.get_mut(link) else {
-                        return;
-                    };
-                    let error = carrier.channel.handle_eof(now).err().unwrap_or(ChannelError::PeerClosed);
-                    self.end_channel(now, link, error);
-                }
+                Some(&link) => self.on_channel_eof(now, link),
                 None => self.core.on_stream_eof(socket),
             },
             Input::Datagrams { port, datagrams } => {
@@ -528,6 +528,7 @@ impl Node for Relay {
             Input::FromShard { from, message } => self.core.on_shard_message(from, message),
             Input::Control(control) => self.on_control(now, control),
         }
+        self.ports.relieve_pressure(&mut self.core, now);
     }
 
     fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {

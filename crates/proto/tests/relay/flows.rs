@@ -345,7 +345,7 @@ fn room_is_heard_of_when_nothing_could_leave() {
 }
 
 /// What flows that are not read leave with the endpoint counts as memory in use. When that is too much, the circuit
-/// whose reader stopped first ends, and the others live.
+/// whose cells are oldest ends at once, and the others live.
 #[test]
 fn stuck_flows_end_when_memory_is_short() {
     let stuck_bytes = (FLOW_WINDOW_CELLS + HELD_QUEUE_HIGH_CELLS) as usize * 520;
@@ -368,8 +368,6 @@ fn stuck_flows_end_when_memory_is_short() {
         bench.settle();
         bench.pass(Duration::from_millis(1));
     }
-    assert_eq!((bench.circuits(), bench.queued_cells()), (4, 4 * HELD_QUEUE_HIGH_CELLS));
-    bench.pass(Duration::from_secs(10));
     let cells = bench.peer_cells(0);
     assert_eq!(destroys(&cells), [(circuits[0].1.circ_id, DestroyReason::RESOURCELIMIT)]);
     assert_eq!((bench.circuits(), bench.queued_cells()), (3, 3 * HELD_QUEUE_HIGH_CELLS));
@@ -377,6 +375,36 @@ fn stuck_flows_end_when_memory_is_short() {
         bench.set_willing(client.sock, true);
         assert_eq!(client.got(&mut bench).len(), 500);
     }
+}
+
+/// What a rate leaves unread counts as memory in use, too, though no flow is held.
+#[test]
+fn flows_that_a_rate_leaves_unread_end_when_memory_is_short() {
+    const QUEUE_BYTES: usize = 150_000;
+    let limit = Limit { rate_bytes_per_s: 10_000, burst_bytes: 200_000 };
+    let config = RelayConfig {
+        relay_bandwidth: Some(limit),
+        count_private_bandwidth: true,
+        max_queue_bytes: QUEUE_BYTES,
+        ..config()
+    };
+    let (mut bench, _) = paired(config, &[2]);
+    let mut clients: Vec<Client> = (1..=10).map(|name| create_on_flow(&mut bench, 0, theirs(name))).collect();
+    for client in &mut clients {
+        for _ in 1..FLOW_WINDOW_CELLS {
+            send_on_flow(&mut bench, 0, client, RelayCommand::DROP, &[]);
+        }
+        bench.pass(Duration::from_millis(10));
+        let held = bench.shards[0].relay.held();
+        assert!(held.flow_bytes + held.slots as usize * 528 <= QUEUE_BYTES, "{held:?}");
+    }
+    let ended = destroys(&bench.peer_cells(0));
+    let kept = 10 - ended.len();
+    assert!((1..10).contains(&kept), "{ended:?}");
+    assert!(ended.iter().all(|(_, reason)| *reason == DestroyReason::RESOURCELIMIT));
+    assert_eq!((bench.circuits(), bench.peer_flows(0)), (kept, kept));
+    bench.pass(Duration::from_secs(60));
+    assert_eq!((bench.circuits(), bench.shards[0].relay.held().flow_bytes), (kept, 0));
 }
 
 /// A channel cannot be left unread for one circuit, so what comes over it is bounded as in stock Tor: the queue has an

@@ -16,7 +16,7 @@
 use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Isolation, Role, Scope};
 use heddle_proto::endpoint::{
-    CongestionParams, ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats,
+    Backlog, CongestionParams, ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats,
     Datagrams, Endpoint, FlowCell, FlowState, Transmit,
 };
 use heddle_proto::time::{Duration, Instant};
@@ -41,7 +41,8 @@ const PATH_TIMEOUT: Duration = Duration::from_secs(5);
 const HEADER_LEN: usize = 25;
 
 struct Flow {
-    incoming: VecDeque<(Command, Body)>,
+    /// With the times at which they came.
+    incoming: VecDeque<(Instant, Command, Body)>,
     held: bool,
     /// The peer's last word, which overtakes cells.
     reset: Option<u8>,
@@ -191,7 +192,7 @@ impl Conn {
                 // Cells of a flow that we reset were on their way.
                 if self.flows.contains_key(&circ_id) || !self.is_mine(circ_id) {
                     let body = bytes[6..6 + BODY_LEN].try_into().expect("a whole body");
-                    self.flow(circ_id).incoming.push_back((Command(bytes[5]), body));
+                    self.flow(circ_id).incoming.push_back((now, Command(bytes[5]), body));
                     assert!(self.flow(circ_id).incoming.len() <= FLOW_WINDOW_CELLS as usize);
                     self.turn(circ_id);
                 }
@@ -438,7 +439,7 @@ impl Endpoint for Pipe {
                 if flow.held {
                     continue;
                 }
-                let Some(cell) = flow.incoming.pop_front() else { continue };
+                let Some((_, command, body)) = flow.incoming.pop_front() else { continue };
                 flow.read_cells += 1;
                 if flow.read_cells == FLOW_WINDOW_CELLS / 4 {
                     flow.read_cells = 0;
@@ -446,15 +447,27 @@ impl Endpoint for Pipe {
                     conn.frames.push_back(frame(3, &[&circ_id.get().to_be_bytes(), &cells]));
                 }
                 conn.turns.push_back(circ_id);
-                let (command, body) = self.lent.insert(cell);
+                let (command, body) = self.lent.insert((command, body));
                 return Some(FlowCell { conn: id, circ_id, command: *command, body });
             }
         }
         None
     }
 
-    fn flow_window_bytes(&self) -> usize {
-        FLOW_WINDOW_CELLS as usize * CELL_LEN
+    fn held_bytes(&self) -> usize {
+        let mut sum = 0;
+        self.backlogs(&mut |backlog| sum += backlog.bytes);
+        sum
+    }
+
+    fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
+        for (&conn, of) in &self.conns {
+            for (&circ_id, flow) in &of.flows {
+                if let Some(&(since, ..)) = flow.incoming.front() {
+                    each(Backlog { conn, circ_id, bytes: flow.incoming.len() * CELL_LEN, since });
+                }
+            }
+        }
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {

@@ -2,6 +2,7 @@
 
 use crate::circuits::{FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::Command;
+use heddle_proto::time::Instant;
 
 /// One flow.
 #[derive(Debug, Default)]
@@ -11,11 +12,17 @@ pub(super) struct Flow {
     /// What TCP gave and the relay has not had, from `begin` on.
     pub(super) unread: Vec<u8>,
     begin: usize,
+    /// When the relay last took a cell of it, or when it began: what it holds may be as old as that.
+    pub(super) moved_at: Instant,
     /// Whether the relay waits to hear that it takes cells again.
     pub(super) is_blocked: bool,
 }
 
 impl Flow {
+    pub(super) fn new(now: Instant) -> Self {
+        Flow { moved_at: now, ..Flow::default() }
+    }
+
     pub(super) fn unread_bytes(&self) -> usize {
         self.unread.len() - self.begin
     }

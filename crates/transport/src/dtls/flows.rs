@@ -101,7 +101,7 @@ impl Flows {
     fn on_opened(&mut self, now: Instant, id: FlowId) {
         // A port id has 24 bits and is never used again, so neither is the name.
         if let Some(circ_id) = self.circuits.their_name(id.port + 1) {
-            self.circuits.begin_theirs(now, circ_id, id, Flow::default());
+            self.circuits.begin_theirs(now, circ_id, id, Flow::new(now));
         }
     }
 
@@ -186,6 +186,7 @@ impl Flows {
             match cell {
                 Some(command) if circuit.takes(command) => {
                     let circ_id = circuit.circ_id;
+                    circuit.flow.moved_at = now;
                     self.circuits.lent(key);
                     return Some((circ_id, command));
                 }
@@ -224,7 +225,7 @@ impl Flows {
                     return FlowState::Open;
                 };
                 self.ours += 1;
-                self.circuits.begin_ours(circ_id, id, Flow::default())
+                self.circuits.begin_ours(circ_id, id, Flow::new(now))
             }
         };
         let Some(circuit) = self.circuits.sender(key) else {

@@ -86,6 +86,16 @@ pub(super) enum Stage {
     Over,
 }
 
+impl Lane {
+    /// The pair and the name of the circuit that it carries.
+    pub(super) fn circuit(&self) -> Option<(ConnId, CircId)> {
+        match self.stage {
+            Stage::Carrying { outer, .. } => Some((self.pair, outer)),
+            Stage::Making | Stage::Spare | Stage::Over => None,
+        }
+    }
+}
+
 impl Pair {
     pub(super) fn new(options: &ConnectionOptions) -> Self {
         Pair {

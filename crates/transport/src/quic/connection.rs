@@ -13,6 +13,10 @@
 //! 3. While open, an acknowledgement that does not come is asked for by PINGs of ours besides quinn-proto's own probes.
 //!    What becomes of a path without any is in `silence.rs`.
 
+mod intake;
+
+use super::arrivals::{Arrival, Arrivals};
+use super::backlog::Held;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::options::{ACK_DELAY, QuicOptions};
@@ -29,7 +33,6 @@ use heddle_proto::endpoint::{
 use heddle_proto::time::{Duration, Instant};
 use quinn_proto::{ConnectionHandle, Dir, Event, StreamEvent, StreamId, TransportErrorCode, VarInt};
 use std::sync::Arc;
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 /// Bytes of a proof.
@@ -73,6 +76,9 @@ pub(super) struct Connection {
     pub(super) handle: ConnectionHandle,
     quinn: quinn_proto::Connection,
     gauge: Arc<Gauge>,
+    /// What came on streams, and a list of it to be filled again.
+    arrivals: Arc<Arrivals>,
+    arrived: Vec<Arrival>,
     clock: Clock,
     state: State,
     local: Option<IpAddr>,
@@ -121,6 +127,8 @@ pub(super) struct Parts {
     pub(super) handle: ConnectionHandle,
     pub(super) quinn: quinn_proto::Connection,
     pub(super) gauge: Arc<Gauge>,
+    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) held: Held,
     pub(super) deadline: Instant,
 }
 
@@ -140,6 +148,8 @@ impl Connection {
             handle: parts.handle,
             quinn: parts.quinn,
             gauge: parts.gauge,
+            arrivals: parts.arrivals,
+            arrived: Vec::new(),
             clock: Clock { anchor: quic.anchor },
             state: State::Handshaking,
             local: options.local,
@@ -150,7 +160,7 @@ impl Connection {
             their_proof,
             proof_stream: None,
             proof: Vec::with_capacity(PROOF_LEN),
-            flows: Flows::new(options.role, &limits),
+            flows: Flows::new(options.role, &limits, parts.held),
             unsent: 0,
             batch_bytes: BATCH_CELLS_MIN * FLOW_CELL_LEN,
             is_full: false,
@@ -199,6 +209,7 @@ impl Connection {
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
             }
         }
+        self.count_arrivals(now);
         self.silence.on_heard(now, self.due());
         self.unsent += usize::try_from(self.gauge.take_lost_bytes()).unwrap_or(usize::MAX / 2);
         self.batch_bytes = self.batch();
@@ -243,43 +254,6 @@ impl Connection {
                 self.notices.room |= self.flows.take_free(&mut self.quinn);
             }
             StreamEvent::Available { dir: Dir::Uni } | StreamEvent::Finished { .. } => {}
-        }
-    }
-
-    /// Reads the peer's proof; the connection opens when it is right.
-    fn read_proof(&mut self, now: Instant) {
-        let Some(id) = self.proof_stream else {
-            return;
-        };
-        let mut stream = self.quinn.recv_stream(id);
-        let mut is_finished = false;
-        if let Ok(mut chunks) = stream.read(true) {
-            // One byte more than a proof has is enough to know better.
-            while let Ok(chunk) = chunks.next(PROOF_LEN + 1 - self.proof.len()) {
-                match chunk {
-                    Some(chunk) if self.proof.len() <= PROOF_LEN => {
-                        self.proof.extend_from_slice(&chunk.bytes)
-                    }
-                    Some(_) => break,
-                    None => {
-                        is_finished = true;
-                        break;
-                    }
-                }
-                if self.proof.len() > PROOF_LEN {
-                    break;
-                }
-            }
-            let _ = chunks.finalize();
-        }
-        if self.proof.len() > PROOF_LEN || is_finished {
-            self.fault(now, "there is more or less than a proof on the proof's stream");
-        } else if self.proof.len() == PROOF_LEN && self.state == State::Proving {
-            if bool::from(self.proof.ct_eq(&self.their_proof[..])) {
-                self.open(now);
-            } else {
-                self.give_up(now, ConnectionError::WrongProof);
-            }
         }
     }
 
@@ -493,11 +467,11 @@ impl Connection {
         self.state == State::Open && self.flows.circuits.has_readable()
     }
 
-    pub(super) fn next_cell(&mut self) -> Option<(CircId, Command)> {
+    pub(super) fn next_cell(&mut self, now: Instant) -> Option<(CircId, Command)> {
         if self.state != State::Open {
             return None;
         }
-        self.flows.next_cell(&mut self.quinn)
+        self.flows.next_cell(now, &mut self.quinn)
     }
 
     /// The body of the cell that [`Connection::next_cell`] has just lent.

@@ -1,5 +1,7 @@
 //! How a connection comes to be in its endpoint, from the relay's wish or the dialler's first datagram, and how it goes.
 
+use super::arrivals::{Arrivals, Watching};
+use super::backlog::Held;
 use super::connection::{Connection, Parts};
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
@@ -40,6 +42,8 @@ impl QuicEndpoint {
         let tls = QuicClientConfig::try_from(tls).map_err(|why| setup(&why))?;
         let gauge = Arc::new(Gauge::new(self.options.anchor));
         let token = options.secrets.token;
+        let arrivals = Arc::new(Arrivals::default());
+        let tls = Watching { inner: Arc::new(tls), arrivals: arrivals.clone() };
         let mut config = ClientConfig::new(Arc::new(tls));
         config
             .transport_config(Arc::new(self.options.transport(&gauge, &self.ceiling, options.flows_max)))
@@ -48,7 +52,14 @@ impl QuicEndpoint {
         // The name is not sent.
         let connected = self.quinn.connect(self.clock.std(now), config, options.peer, "heddle");
         let (handle, quinn) = connected.map_err(|why| setup(&why))?;
-        let parts = Parts { handle, quinn, gauge, deadline: now + self.options.dial_timeout };
+        let parts = Parts {
+            handle,
+            quinn,
+            gauge,
+            arrivals,
+            held: Held::part_of(&self.held),
+            deadline: now + self.options.dial_timeout,
+        };
         self.go_live(now, key, parts, options);
         Ok(())
     }
@@ -62,7 +73,9 @@ impl QuicEndpoint {
             return;
         };
         let gauge = Arc::new(Gauge::new(self.options.anchor));
-        let Ok(mut config) = server_config(&self.key, options.peer_key, self.token_key.clone()) else {
+        let arrivals = Arc::new(Arrivals::default());
+        let config = server_config(&self.key, options.peer_key, self.token_key.clone(), arrivals.clone());
+        let Ok(mut config) = config else {
             self.quinn.ignore(incoming);
             return;
         };
@@ -75,7 +88,8 @@ impl QuicEndpoint {
             return;
         };
         if let Some((options, deadline)) = self.links.take_waiting(key) {
-            self.go_live(now, key, Parts { handle, quinn, gauge, deadline }, options);
+            let held = Held::part_of(&self.held);
+            self.go_live(now, key, Parts { handle, quinn, gauge, arrivals, held, deadline }, options);
         }
     }
 
@@ -149,9 +163,11 @@ pub(super) fn server_config(
     ours: &OurKey,
     peer: [u8; KEY_LEN],
     token_key: aws_lc_rs::hkdf::Prk,
+    arrivals: Arc<Arrivals>,
 ) -> Result<ServerConfig, SetupError> {
     let tls = crypto::server(ours, peer).map_err(setup_error)?;
     let tls = QuicServerConfig::try_from(tls).map_err(setup_error)?;
+    let tls = Watching { inner: Arc::new(tls), arrivals };
     let mut config = ServerConfig::new(Arc::new(tls), Arc::new(token_key));
     config.migration(false).max_incoming(1);
     Ok(config)

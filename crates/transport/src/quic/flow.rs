@@ -1,5 +1,6 @@
 //! One flow: a circuit's cells in a bidirectional stream, 510 bytes each, command and body.
 
+use super::backlog::Backlog;
 use crate::circuits::{FLOW_CELL_LEN, Lent, body_of};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use heddle_proto::cell::{Body, Command};
@@ -34,6 +35,7 @@ pub(super) struct Flow {
     /// Whether the peer ended the stream after these.
     is_finished: bool,
     is_lent: bool,
+    pub(super) backlog: Backlog,
 }
 
 /// What reading a flow gives.
@@ -61,6 +63,7 @@ impl Flow {
             pieces: VecDeque::new(),
             is_finished: false,
             is_lent: false,
+            backlog: Backlog::default(),
         }
     }
 
@@ -191,6 +194,7 @@ impl Flow {
         self.unread = Bytes::new();
         self.pieces = VecDeque::new();
         self.is_lent = false;
+        self.backlog = Backlog::default();
     }
 }
 

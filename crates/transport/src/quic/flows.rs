@@ -2,6 +2,8 @@
 //!
 //! A flow ends with a FIN, which is a fault, or with a reset of both directions.
 
+use super::arrivals::Arrival;
+use super::backlog::{Backlog, Held};
 use super::flow::{Flow, Read, Written};
 use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::create::DestroyReason;
@@ -10,7 +12,7 @@ use heddle_proto::channel::Role;
 use heddle_proto::endpoint::FlowState;
 use heddle_proto::time::{Duration, Instant};
 use quinn_proto::{Connection, Dir, StreamId, VarInt};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 pub(super) struct Flows {
     pub(super) circuits: Circuits<StreamId, Flow>,
@@ -30,6 +32,9 @@ pub(super) struct Flows {
     theirs: u32,
     permitted: u32,
     flows_max: u32,
+    /// What flows hold, and the flows that hold something and were not accepted yet.
+    held: Held,
+    early: BTreeMap<StreamId, Backlog>,
 }
 
 /// Streams that wait for a circuit. More are opened when half of them are used.
@@ -43,7 +48,7 @@ pub(super) struct Limits {
 }
 
 impl Flows {
-    pub(super) fn new(role: Role, limits: &Limits) -> Self {
+    pub(super) fn new(role: Role, limits: &Limits, held: Held) -> Self {
         Flows {
             circuits: Circuits::new(role, limits.first_cell_timeout),
             free: VecDeque::new(),
@@ -55,6 +60,8 @@ impl Flows {
             theirs: 0,
             permitted: limits.flows_first.min(limits.flows_max),
             flows_max: limits.flows_max,
+            held,
+            early: BTreeMap::new(),
         }
     }
 
@@ -84,7 +91,9 @@ impl Flows {
     pub(super) fn accept(&mut self, now: Instant, quinn: &mut Connection) {
         while let Some(stream) = quinn.streams().accept(Dir::Bi) {
             let circ_id = self.their_next_name();
-            let key = self.circuits.begin_theirs(now, circ_id, stream, Flow::new());
+            let mut flow = Flow::new();
+            flow.backlog = self.early.remove(&stream).unwrap_or_default();
+            let key = self.circuits.begin_theirs(now, circ_id, stream, flow);
             self.theirs += 1;
             self.note_readable(quinn, key);
         }
@@ -128,6 +137,37 @@ impl Flows {
         }
     }
 
+    /// Counts what came of a flow. Returns false if it came on a stream of ours that carries none: nobody can know of it.
+    pub(super) fn on_arrival(&mut self, now: Instant, arrival: &Arrival) -> bool {
+        let Some(key) = self.circuits.by_id(arrival.stream) else {
+            let is_unused = |first: &StreamId| {
+                first.initiator() == arrival.stream.initiator() && *first <= arrival.stream
+            };
+            return !self.free.front().is_some_and(is_unused);
+        };
+        // Of one that has ended nothing is kept.
+        if let Some(circuit) = self.circuits.live_mut(key) {
+            let backlog = &mut circuit.flow.backlog;
+            let before = backlog.held_bytes();
+            backlog.arrive(now, arrival);
+            self.held.change(before, backlog.held_bytes());
+        }
+        true
+    }
+
+    /// Counts what came before flows are accepted.
+    pub(super) fn on_early_arrival(&mut self, now: Instant, arrival: &Arrival) {
+        let backlog = self.early.entry(arrival.stream).or_default();
+        let before = backlog.held_bytes();
+        backlog.arrive(now, arrival);
+        self.held.change(before, backlog.held_bytes());
+    }
+
+    /// What flows keep, by their names.
+    pub(super) fn backlogs(&self) -> impl Iterator<Item = (CircId, &Backlog)> {
+        self.circuits.iter().map(|circuit| (circuit.circ_id, &circuit.flow.backlog))
+    }
+
     /// Writes what waited for the stream's window, and then what came after it.
     pub(super) fn on_writable(&mut self, quinn: &mut Connection, stream: StreamId) -> Written {
         let Some(key) = self.circuits.by_id(stream) else {
@@ -158,7 +198,7 @@ impl Flows {
     }
 
     /// Lends the next cell: ends of circuits first, then flows in turn. [`Flows::lent`] has its body.
-    pub(super) fn next_cell(&mut self, quinn: &mut Connection) -> Option<(CircId, Command)> {
+    pub(super) fn next_cell(&mut self, now: Instant, quinn: &mut Connection) -> Option<(CircId, Command)> {
         self.lender = None;
         loop {
             if let Some((circ_id, reason)) = self.circuits.next_farewell() {
@@ -174,6 +214,10 @@ impl Flows {
             match read {
                 Read::Cell(command) | Read::Straddler(command) if circuit.takes(command) => {
                     let circ_id = circuit.circ_id;
+                    let backlog = &mut circuit.flow.backlog;
+                    let before = backlog.held_bytes();
+                    backlog.take(now, FLOW_CELL_LEN as u64);
+                    self.held.change(before, backlog.held_bytes());
                     self.lender = matches!(read, Read::Cell(_)).then_some(key);
                     self.circuits.lent(key);
                     return Some((circ_id, command));
@@ -252,6 +296,7 @@ impl Flows {
     /// Resets a flow that is about to end, and has not ended before.
     fn reset(&mut self, quinn: &mut Connection, key: CircuitKey, reason: u8) {
         if let Some(circuit) = self.circuits.live_mut(key) {
+            self.held.change(circuit.flow.backlog.held_bytes(), 0);
             circuit.flow.reset(quinn, circuit.id, reason);
             let circ_id = circuit.circ_id;
             self.theirs -= u32::from(!self.circuits.is_ours(circ_id));
@@ -265,7 +310,7 @@ impl Flows {
         }
     }
 
-    /// Forgets everything; the connection is over.
+    /// Forgets everything; the connection is over. What quinn-proto keeps until the connection is forgotten counts so long.
     pub(super) fn clear(&mut self) {
         self.circuits.clear();
         self.free.clear();

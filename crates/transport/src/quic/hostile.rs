@@ -50,6 +50,8 @@ struct Table {
     conn: ConnId,
     events: Vec<ConnectionEvent>,
     cells: Vec<(CircId, Command, u8)>,
+    /// Datagrams of the peer that are lost from now on.
+    losing: usize,
 }
 
 impl Peer {
@@ -138,7 +140,8 @@ impl Table {
             },
         );
         let peer = Peer::dial(Clock { anchor }, &their_key, ours.public_key());
-        let mut table = Table { now: Instant::ZERO, ours, peer, conn, events: Vec::new(), cells: Vec::new() };
+        let mut table =
+            Table { now: Instant::ZERO, ours, peer, conn, events: Vec::new(), cells: Vec::new(), losing: 0 };
         table.run(Duration::from_millis(100));
         assert!(!table.peer.connection.is_handshaking());
         table
@@ -198,6 +201,11 @@ impl Table {
         while let Some(transmit) = self.peer.connection.poll_transmit(at, 1, &mut out) {
             moved += 1;
             assert!(moved < STEPS_PER_INSTANT_MAX, "the peer does not stop sending at {:?}", self.now);
+            if self.losing > 0 {
+                self.losing -= 1;
+                out.clear();
+                continue;
+            }
             let data = BytesMut::from(&out[..transmit.size]);
             let to = Some(addr(2).ip());
             self.ours.handle_datagrams(
@@ -300,6 +308,64 @@ fn of_endless_permission_some_is_kept_ready_and_more_is_taken_when_it_is_used() 
     }
     assert_eq!(room(&table), Some(2048), "when half of them were used");
     table.assert_others_live();
+}
+
+/// What cannot be read since the first packet was lost is counted, as its flow's, until that comes again.
+#[test]
+fn bytes_behind_a_hole_count() {
+    let mut table = Table::proven();
+    table.losing = 1;
+    let cells = [[cell(Command::CREATE2); 1].concat(), [cell(Command::RELAY); 15].concat()].concat();
+    table.peer.open(Dir::Bi, &cells);
+    table.exchange();
+    let held = table.ours.held_bytes();
+    // All but one packet, with what keeping them costs.
+    let behind = cells.len() - 1400;
+    assert!((behind..2 * behind).contains(&held), "{held} bytes");
+    let mut backlogs = Vec::new();
+    table.ours.backlogs(&mut |backlog| backlogs.push((backlog.conn, backlog.bytes, backlog.since)));
+    assert_eq!(backlogs, [(table.conn, held, table.now)]);
+    table.run(Duration::from_secs(1));
+    assert_eq!((table.commands().len(), table.ours.held_bytes()), (16, 0));
+}
+
+/// The relay ends a flow whose first cell never came, and what it held is free.
+#[test]
+fn a_flow_that_the_relay_ends_holds_nothing() {
+    let mut table = Table::proven();
+    let id = table.peer.open(Dir::Bi, &cell(Command::CREATE2)[..300]);
+    table.run(Duration::from_millis(100));
+    assert!(table.ours.held_bytes() >= 300);
+    let mut names = Vec::new();
+    table.ours.backlogs(&mut |backlog| names.push(backlog.circ_id));
+    let mut reason = [0; BODY_LEN];
+    reason[0] = DestroyReason::RESOURCELIMIT.0;
+    table.ours.send(table.now, table.conn, names[0], Command::DESTROY, &reason);
+    assert_eq!(table.ours.held_bytes(), 0);
+    table.run(Duration::from_millis(100));
+    assert_eq!(table.peer.ended_with(id), Some(u64::from(DestroyReason::RESOURCELIMIT.0)));
+    table.assert_others_live();
+}
+
+/// What comes before the proof counts as well, and so does a connection that is over until it is forgotten.
+#[test]
+fn bytes_before_the_proof_count_and_go_with_the_connection() {
+    let mut table = Table::new();
+    table.peer.open(Dir::Bi, &cell(Command::CREATE2));
+    table.run(Duration::from_secs(5));
+    assert!(table.ours.held_bytes() >= FLOW_CELL_LEN);
+    table.run(Duration::from_secs(60));
+    assert_eq!(table.ours.held_bytes(), 0);
+}
+
+/// Streams of ours that carry no flow are known to nobody, so what comes on one is a fault.
+#[test]
+fn nobody_sends_on_a_stream_that_carries_no_flow() {
+    let mut table = Table::proven();
+    let unused = StreamId::new(quinn_proto::Side::Server, Dir::Bi, 7);
+    table.peer.write(unused, &[0; 100]);
+    table.run(Duration::from_millis(100));
+    assert!(misbehaved(&table.events), "{:?}", table.events);
 }
 
 #[test]

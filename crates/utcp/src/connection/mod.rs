@@ -343,6 +343,11 @@ impl Connection {
         self.sender.controller()
     }
 
+    /// Bytes that this connection has of the pool, in whole chunks; it looks through all of them.
+    pub fn pool_bytes(&self) -> usize {
+        self.send_buffer.pool_bytes() + self.receiver.pool_bytes()
+    }
+
     /// Bytes that this connection holds on the heap beside the pool's chunks.
     pub fn heap_bytes(&self) -> usize {
         self.sender.heap_bytes() + self.send_buffer.heap_bytes() + self.receiver.heap_bytes()

@@ -123,6 +123,11 @@ impl Receiver {
         self.is_finished
     }
 
+    /// Bytes of the pool, of what came in order and of what did not.
+    pub(crate) fn pool_bytes(&self) -> usize {
+        self.buffer.pool_bytes()
+    }
+
     /// Bytes beside the pool's.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.buffer.heap_bytes() + self.pending.heap_bytes()

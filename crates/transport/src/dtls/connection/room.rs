@@ -3,7 +3,7 @@
 use super::{Connection, State};
 use crate::circuits::FLOW_CELL_LEN;
 use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::endpoint::{ConnectionStats, FlowState};
+use heddle_proto::endpoint::{Backlog, ConnId, ConnectionStats, FlowState};
 use heddle_proto::time::{Duration, Instant};
 use heddle_utcp::compact::Mux;
 use heddle_utcp::pool::CHUNK_BYTES;
@@ -87,6 +87,17 @@ impl Connection {
         let controller = self.tcp.as_mut().and_then(Mux::controller_mut);
         if let (Some(flows), Some(controller)) = (self.flows.circuits.next_epoch(), controller) {
             controller.set_busy_flows(flows);
+        }
+    }
+
+    /// What its flows have of the pool; `conn` is how the relay knows it.
+    pub(in crate::dtls) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
+        let Some(mux) = &self.tcp else { return };
+        for circuit in self.flows.circuits.iter() {
+            let bytes = mux.get(circuit.id).map_or(0, |tcp| tcp.pool_bytes());
+            if bytes > 0 {
+                each(Backlog { conn, circ_id: circuit.circ_id, bytes, since: circuit.flow.moved_at });
+            }
         }
     }
 

@@ -1,0 +1,76 @@
+//! What comes on streams: the peer's proof, and what is to be counted of flows.
+
+use super::{Connection, PROOF_LEN, State};
+use heddle_proto::endpoint::{Backlog, ConnId, ConnectionError};
+use heddle_proto::time::Instant;
+use quinn_proto::Dir;
+use subtle::ConstantTimeEq;
+
+impl Connection {
+    /// Reads the peer's proof; the connection opens when it is right.
+    pub(super) fn read_proof(&mut self, now: Instant) {
+        let Some(id) = self.proof_stream else {
+            return;
+        };
+        let mut stream = self.quinn.recv_stream(id);
+        let mut is_finished = false;
+        if let Ok(mut chunks) = stream.read(true) {
+            // One byte more than a proof has is enough to know better.
+            while let Ok(chunk) = chunks.next(PROOF_LEN + 1 - self.proof.len()) {
+                match chunk {
+                    Some(chunk) if self.proof.len() <= PROOF_LEN => {
+                        self.proof.extend_from_slice(&chunk.bytes)
+                    }
+                    Some(_) => break,
+                    None => {
+                        is_finished = true;
+                        break;
+                    }
+                }
+                if self.proof.len() > PROOF_LEN {
+                    break;
+                }
+            }
+            let _ = chunks.finalize();
+        }
+        if self.proof.len() > PROOF_LEN || is_finished {
+            self.fault(now, "there is more or less than a proof on the proof's stream");
+        } else if self.proof.len() == PROOF_LEN && self.state == State::Proving {
+            if bool::from(self.proof.ct_eq(&self.their_proof[..])) {
+                self.open(now);
+            } else {
+                self.give_up(now, ConnectionError::WrongProof);
+            }
+        }
+    }
+
+    /// Counts what came on streams.
+    pub(super) fn count_arrivals(&mut self, now: Instant) {
+        self.arrived = self.arrivals.take(core::mem::take(&mut self.arrived));
+        for at in 0..self.arrived.len() {
+            let arrival = self.arrived[at];
+            match (arrival.stream.dir(), self.state) {
+                (_, State::Over) => return,
+                (Dir::Uni, _) if arrival.end > PROOF_LEN as u64 => {
+                    return self.fault(now, "there is more than a proof on the proof's stream");
+                }
+                (Dir::Uni, _) => {}
+                (Dir::Bi, State::Open) if !self.flows.on_arrival(now, &arrival) => {
+                    return self.fault(now, "it sent on a stream that carries no flow");
+                }
+                (Dir::Bi, State::Open) => {}
+                (Dir::Bi, _) => self.flows.on_early_arrival(now, &arrival),
+            }
+        }
+    }
+
+    /// What its flows keep; `conn` is how the relay knows it.
+    pub(in crate::quic) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
+        for (circ_id, backlog) in self.flows.backlogs() {
+            let bytes = backlog.held_bytes();
+            if bytes > 0 {
+                each(Backlog { conn, circ_id, bytes, since: backlog.since() });
+            }
+        }
+    }
+}
