@@ -25,6 +25,7 @@ mod ids;
 mod lateness;
 mod options;
 mod shared;
+mod window;
 
 pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, QuicOptions};

@@ -25,6 +25,8 @@ pub(super) struct Backlog {
     gone: u64,
     since: Instant,
     mark: Mark,
+    /// Bytes of ours that the peer's windows did not take.
+    unwritten: usize,
 }
 
 /// What had come by a time.
@@ -44,9 +46,19 @@ impl Backlog {
         self.end = self.end.max(arrival.end);
         self.charged += arrival.bytes;
         if is_first {
-            self.since = now;
             self.set_mark(now);
         }
+        if is_first && self.unwritten == 0 {
+            self.since = now;
+        }
+    }
+
+    /// So many bytes of ours wait for the peer's windows.
+    pub(super) fn set_unwritten(&mut self, now: Instant, bytes: usize) {
+        if self.held_bytes() == 0 {
+            self.since = now;
+        }
+        self.unwritten = bytes;
     }
 
     /// The relay took so many bytes more.
@@ -64,14 +76,20 @@ impl Backlog {
         self.mark = Mark { end: self.end, charged: self.charged, at: now };
     }
 
-    /// Bytes of memory that are kept, at most: no more than was charged, and no more than quinn-proto keeps of a stream.
-    pub(super) fn held_bytes(&self) -> usize {
+    /// Bytes of memory that what came takes, at most: no more than was charged, and no more than quinn-proto keeps of a
+    /// stream.
+    pub(super) fn kept_bytes(&self) -> usize {
         let span = self.end.saturating_sub(self.taken);
         if span == 0 {
             return 0;
         }
         let kept_max = span + SLACK_MIN.max(span + span / 2) + span.min(PIECES_MAX) * PIECE_BYTES;
         usize::try_from(kept_max.min(self.charged - self.gone)).unwrap_or(usize::MAX)
+    }
+
+    /// The same with what waits to be written.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.kept_bytes() + self.unwritten
     }
 
     /// The oldest that is kept came no sooner.

@@ -20,6 +20,7 @@ use super::backlog::Held;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::options::{ACK_DELAY, QuicOptions};
+use super::window::ReceiveWindow;
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
 use crate::silence::{Due, PROBE_MIN, Silence, probe_at};
@@ -45,6 +46,11 @@ const PACKET_OVERHEAD: usize = 44;
 /// Cells that may wait in quinn-proto, at least and at most: what leaves in one go when packets are paced.
 const BATCH_CELLS_MIN: usize = 8;
 const BATCH_CELLS_MAX: usize = 240;
+
+/// Bytes that are kept until they are acknowledged, at most: so many congestion windows, or so many bytes. In flight is one
+/// window, but of each flow all is kept that was sent after what is missing, and a peer may acknowledge everything else for ever.
+const KEPT_WINDOWS: u64 = 8;
+const KEPT_MIN: u64 = 4 * 1024 * 1024;
 
 /// Paced packets are looked after this often at most, and at least.
 const PACE_MIN: Duration = Duration::from_millis(1);
@@ -93,6 +99,7 @@ pub(super) struct Connection {
     proof_stream: Option<StreamId>,
     proof: Vec<u8>,
     flows: Flows,
+    receive_window: ReceiveWindow,
     /// Bytes of cells that have not left, about, of those whose streams have room; and how many of them there may be.
     unsent: usize,
     batch_bytes: usize,
@@ -161,6 +168,7 @@ impl Connection {
             proof_stream: None,
             proof: Vec::with_capacity(PROOF_LEN),
             flows: Flows::new(options.role, &limits, parts.held),
+            receive_window: ReceiveWindow::new(now),
             unsent: 0,
             batch_bytes: BATCH_CELLS_MIN * FLOW_CELL_LEN,
             is_full: false,
@@ -244,7 +252,7 @@ impl Connection {
             StreamEvent::Opened { dir: Dir::Bi } => self.flows.accept(now, &mut self.quinn),
             StreamEvent::Readable { id } => self.flows.on_readable(&mut self.quinn, id),
             StreamEvent::Writable { id } => {
-                let written = self.flows.on_writable(&mut self.quinn, id);
+                let written = self.flows.on_writable(now, &mut self.quinn, id);
                 self.unsent = (self.unsent + written.late).saturating_sub(written.refused);
             }
             StreamEvent::Stopped { id, error_code } => {
@@ -390,7 +398,8 @@ impl Connection {
         datagrams_max: usize,
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
-        let refused = self.flows.write_pending(&mut self.quinn);
+        self.tune_windows(now);
+        let refused = self.flows.write_pending(now, &mut self.quinn);
         self.unsent = self.unsent.saturating_sub(refused);
         self.gauge.take_hindrance();
         let mut transmit = self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out);
@@ -420,6 +429,16 @@ impl Connection {
             ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
             stride,
         })
+    }
+
+    /// Reading gives the peer credit, and may change how much it may have. What we keep for sending follows the congestion
+    /// window.
+    fn tune_windows(&mut self, now: Instant) {
+        let aside_bytes = self.flows.aside_bytes() as u64;
+        if let Some(window) = self.receive_window.update(now, self.quinn.rtt(), aside_bytes) {
+            self.quinn.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
+        }
+        self.quinn.set_send_window(KEPT_MIN.max(KEPT_WINDOWS * self.window()));
     }
 
     /// When an acknowledgement that the window holds back is overdue.
@@ -471,7 +490,9 @@ impl Connection {
         if self.state != State::Open {
             return None;
         }
-        self.flows.next_cell(now, &mut self.quinn)
+        let cell = self.flows.next_cell(now, &mut self.quinn)?;
+        self.receive_window.on_read(FLOW_CELL_LEN as u64);
+        Some(cell)
     }
 
     /// The body of the cell that [`Connection::next_cell`] has just lent.
@@ -480,7 +501,7 @@ impl Connection {
     }
 
     pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
-        self.flows.circuits.hold(circ_id, hold);
+        self.flows.hold(circ_id, hold);
     }
 
     /// Cells that quinn-proto may be given now.
@@ -512,7 +533,7 @@ impl Connection {
         if self.state != State::Open {
             return FlowState::Open;
         }
-        let (state, queued) = self.flows.send(&mut self.quinn, circ_id, command, body);
+        let (state, queued) = self.flows.send(now, &mut self.quinn, circ_id, command, body);
         self.notices.room |= self.flows.take_room_news();
         self.unsent = (self.unsent + queued.bytes).saturating_sub(queued.refused);
         self.is_full |= self.capacity() == 0;

@@ -154,6 +154,11 @@ impl Flow {
         !self.unwritten.is_empty()
     }
 
+    /// What it did not take.
+    pub(super) fn unwritten_bytes(&self) -> usize {
+        self.unwritten.len()
+    }
+
     /// Gives quinn as much as the stream's window takes. Returns the bytes that quinn took, and those that it refused.
     pub(super) fn write(&mut self, stream: &mut SendStream<'_>) -> Written {
         let mut written = Written::default();

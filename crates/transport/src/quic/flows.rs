@@ -11,7 +11,7 @@ use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::FlowState;
 use heddle_proto::time::{Duration, Instant};
-use quinn_proto::{Connection, Dir, StreamId, VarInt};
+use quinn_proto::{Connection, Dir, SendStream, StreamId, VarInt};
 use std::collections::{BTreeMap, VecDeque};
 
 pub(super) struct Flows {
@@ -34,6 +34,8 @@ pub(super) struct Flows {
     flows_max: u32,
     /// What flows hold, and the flows that hold something and were not accepted yet.
     held: Held,
+    /// What those hold that are not to be read.
+    aside_bytes: usize,
     early: BTreeMap<StreamId, Backlog>,
 }
 
@@ -61,6 +63,7 @@ impl Flows {
             permitted: limits.flows_first.min(limits.flows_max),
             flows_max: limits.flows_max,
             held,
+            aside_bytes: 0,
             early: BTreeMap::new(),
         }
     }
@@ -148,9 +151,12 @@ impl Flows {
         // Of one that has ended nothing is kept.
         if let Some(circuit) = self.circuits.live_mut(key) {
             let backlog = &mut circuit.flow.backlog;
-            let before = backlog.held_bytes();
+            let before = backlog.kept_bytes();
             backlog.arrive(now, arrival);
-            self.held.change(before, backlog.held_bytes());
+            self.held.change(before, backlog.kept_bytes());
+            if circuit.is_held {
+                self.aside_bytes = self.aside_bytes + backlog.kept_bytes() - before;
+            }
         }
         true
     }
@@ -163,20 +169,37 @@ impl Flows {
         self.held.change(before, backlog.held_bytes());
     }
 
+    /// Whether a flow is to be read.
+    pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
+        let key = self.circuits.by_name(circ_id);
+        if let Some(circuit) = key.and_then(|key| self.circuits.live_mut(key))
+            && circuit.is_held != hold
+        {
+            let bytes = circuit.flow.backlog.kept_bytes();
+            self.aside_bytes = if hold { self.aside_bytes + bytes } else { self.aside_bytes - bytes };
+        }
+        self.circuits.hold(circ_id, hold);
+    }
+
+    /// What flows keep that are not to be read.
+    pub(super) fn aside_bytes(&self) -> usize {
+        self.aside_bytes
+    }
+
     /// What flows keep, by their names.
     pub(super) fn backlogs(&self) -> impl Iterator<Item = (CircId, &Backlog)> {
         self.circuits.iter().map(|circuit| (circuit.circ_id, &circuit.flow.backlog))
     }
 
     /// Writes what waited for the stream's window, and then what came after it.
-    pub(super) fn on_writable(&mut self, quinn: &mut Connection, stream: StreamId) -> Written {
+    pub(super) fn on_writable(&mut self, now: Instant, quinn: &mut Connection, stream: StreamId) -> Written {
         let Some(key) = self.circuits.by_id(stream) else {
             return Written::default();
         };
         let Some(flow) = self.circuits.live_mut(key).map(|circuit| &mut circuit.flow) else {
             return Written::default();
         };
-        let written = flow.write(&mut quinn.send_stream(stream));
+        let written = write(now, flow, &mut quinn.send_stream(stream), &mut self.held);
         if !flow.is_blocked() && core::mem::take(&mut flow.is_waited_for) {
             self.circuits.note_writable(key);
         }
@@ -184,13 +207,14 @@ impl Flows {
     }
 
     /// Gives quinn all cells that have gathered. Returns the bytes that streams' windows refused.
-    pub(super) fn write_pending(&mut self, quinn: &mut Connection) -> usize {
+    pub(super) fn write_pending(&mut self, now: Instant, quinn: &mut Connection) -> usize {
         let mut refused = 0;
         for key in self.pending.drain(..) {
             if let Some(circuit) = self.circuits.live_mut(key) {
                 circuit.flow.is_pending = false;
                 if !circuit.flow.is_blocked() {
-                    refused += circuit.flow.write(&mut quinn.send_stream(circuit.id)).refused;
+                    let stream = &mut quinn.send_stream(circuit.id);
+                    refused += write(now, &mut circuit.flow, stream, &mut self.held).refused;
                 }
             }
         }
@@ -240,6 +264,7 @@ impl Flows {
     /// that have yet to leave for it, and those that streams' windows refused.
     pub(super) fn send(
         &mut self,
+        now: Instant,
         quinn: &mut Connection,
         circ_id: CircId,
         command: Command,
@@ -272,7 +297,7 @@ impl Flows {
         let flow = &mut circuit.flow;
         let mut queued = Queued { bytes: FLOW_CELL_LEN, refused: 0 };
         if flow.put(command, body) && !flow.is_blocked() {
-            queued.refused = flow.write(&mut quinn.send_stream(circuit.id)).refused;
+            queued.refused = write(now, flow, &mut quinn.send_stream(circuit.id), &mut self.held).refused;
         } else if !core::mem::replace(&mut flow.is_pending, true) {
             self.pending.push(key);
         }
@@ -296,7 +321,9 @@ impl Flows {
     /// Resets a flow that is about to end, and has not ended before.
     fn reset(&mut self, quinn: &mut Connection, key: CircuitKey, reason: u8) {
         if let Some(circuit) = self.circuits.live_mut(key) {
-            self.held.change(circuit.flow.backlog.held_bytes(), 0);
+            let backlog = &circuit.flow.backlog;
+            self.held.change(backlog.held_bytes(), 0);
+            self.aside_bytes -= if circuit.is_held { backlog.kept_bytes() } else { 0 };
             circuit.flow.reset(quinn, circuit.id, reason);
             let circ_id = circuit.circ_id;
             self.theirs -= u32::from(!self.circuits.is_ours(circ_id));
@@ -316,6 +343,15 @@ impl Flows {
         self.free.clear();
         self.pending.clear();
     }
+}
+
+/// Gives quinn what it takes of a flow's cells, and counts the rest.
+fn write(now: Instant, flow: &mut Flow, stream: &mut SendStream<'_>, held: &mut Held) -> Written {
+    let before = flow.backlog.held_bytes();
+    let written = flow.write(stream);
+    flow.backlog.set_unwritten(now, flow.unwritten_bytes());
+    held.change(before, flow.backlog.held_bytes());
+    written
 }
 
 /// Bytes of a cell that was sent.

@@ -1,5 +1,7 @@
 //! A peer whose key and proof are right and who breaks every other rule: quinn-proto alone, driven by the tests.
 
+mod hoard;
+
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::{QuicEndpoint, QuicOptions};
 use crate::circuits::FLOW_CELL_LEN;
@@ -17,7 +19,7 @@ use heddle_proto::time::{Duration, Instant};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionId, DatagramEvent, Dir, EndpointConfig, Event, StreamEvent, StreamId,
-    VarInt,
+    TransportConfig, VarInt,
 };
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -55,13 +57,14 @@ struct Table {
 }
 
 impl Peer {
-    fn dial(clock: Clock, key: &OurKey, listener: [u8; KEY_LEN]) -> Peer {
+    fn dial(clock: Clock, key: &OurKey, listener: [u8; KEY_LEN], transport: TransportConfig) -> Peer {
         let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]);
         let mut config = EndpointConfig::new(Arc::new(reset_key));
         config.supported_versions(vec![1]).grease_quic_bit(false).rng_seed(Some([2; 32]));
         let mut endpoint = quinn_proto::Endpoint::new(Arc::new(config), None, true, None);
         let tls = crypto::client(key, listener).expect("a key");
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
+        config.transport_config(Arc::new(transport));
         config.initial_dst_cid_provider(Arc::new(|| ConnectionId::new(&TOKEN)));
         let (_, connection) = endpoint.connect(clock.anchor, config, addr(2), "heddle").expect("an address");
         Peer { clock, endpoint, connection, stopped: Vec::new(), is_lost: false }
@@ -118,6 +121,11 @@ impl Peer {
 impl Table {
     /// A connection whose TLS is done; the peer has not proved himself.
     fn new() -> Table {
+        Table::of(1000, TransportConfig::default())
+    }
+
+    /// The same with so many flows of the peer at most, who sends in another way.
+    fn of(flows_max: u32, transport: TransportConfig) -> Table {
         #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
         let anchor = std::time::Instant::now();
         let secret = Zeroizing::new([1; 32]);
@@ -136,10 +144,10 @@ impl Table {
                     dialler_proof: Zeroizing::new(THEIR_PROOF),
                     listener_proof: Zeroizing::new([6; 32]),
                 },
-                flows_max: 1000,
+                flows_max,
             },
         );
-        let peer = Peer::dial(Clock { anchor }, &their_key, ours.public_key());
+        let peer = Peer::dial(Clock { anchor }, &their_key, ours.public_key(), transport);
         let mut table =
             Table { now: Instant::ZERO, ours, peer, conn, events: Vec::new(), cells: Vec::new(), losing: 0 };
         table.run(Duration::from_millis(100));
@@ -149,7 +157,11 @@ impl Table {
 
     /// A connection that is open.
     fn proven() -> Table {
-        let mut table = Table::new();
+        Table::new().prove()
+    }
+
+    fn prove(self) -> Table {
+        let mut table = self;
         table.peer.open(Dir::Uni, &THEIR_PROOF);
         table.run(Duration::from_millis(100));
         assert_eq!(table.events.first(), Some(&ConnectionEvent::Ready));

@@ -2,6 +2,7 @@
 
 use super::gauge::{Gauge, GaugedFactory};
 use super::shared::SharedFactory;
+use super::window::BASE_MIN;
 use crate::congestion::Ceiling;
 use crate::setup::InvalidOptions;
 use crate::silence::{DEAD_MIN, SUSPECT_MIN};
@@ -138,9 +139,9 @@ impl QuicOptions {
             .max_idle_timeout(None)
             .keep_alive_interval(None)
             .stream_receive_window(VarInt::from_u32(self.stream_receive_window_bytes))
-            // A limit here would let one flow that is not read hold up all others.
-            .receive_window(VarInt::MAX)
-            // What is written leaves at once or was counted by the connection's capacity.
+            // The connection raises it: a limit that stays would let one flow that is not read hold up all others.
+            .receive_window(VarInt::from_u32(BASE_MIN as u32))
+            // The connection sets it from its congestion window.
             .send_window(u64::MAX)
             .packet_threshold(self.packet_threshold)
             .time_threshold(self.time_threshold)

@@ -1,8 +1,9 @@
 //! How flows find room.
 
-use crate::bench::{Bench, End, MS, S, body, delay, dialled, options};
+use crate::bench::{Bench, End, MS, S, body, delay, dialled, options, with_flow_window};
 use crate::circuits::destroy_body;
 use crate::source::Source;
+use heddle_netem::{DirectionOptions, Rate};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::ConnectionEvent;
@@ -33,6 +34,55 @@ fn room_for_flows_grows_as_it_is_used() {
     }
     bench.run_for(5 * S, &mut ());
     assert!(room(&bench.ends[0]) >= Some(500), "{:?}", room(&bench.ends[0]));
+}
+
+/// Flows that are not read hold eight times what the connection's window is at first, and one that is read does not notice.
+#[test]
+fn flows_that_are_not_read_hold_up_no_other() {
+    const HELD: u32 = 32;
+    let mut bench = Bench::pair(delay(10 * MS), &with_flow_window(64 * 1024));
+    let (a, b) = bench.open_ready();
+    let circuits: Vec<CircId> = (1..=HELD + 1).map(dialled).collect();
+    let mut source = Source::new(0, a, &circuits, 1000);
+    let mut held = 0;
+    bench.run_for(10 * S, &mut |now: Instant, ends: &mut [End]| {
+        let firsts = ends[1].cells.iter().filter(|got| got.number == 0 && got.circ_id != dialled(HELD + 1));
+        let names: Vec<CircId> = firsts.map(|got| got.circ_id).collect();
+        names[held..].iter().for_each(|name| ends[1].endpoint.hold(b, *name, true));
+        held = names.len();
+        source.step(now, ends);
+    });
+    let read = bench.ends[1].cells.iter().filter(|got| got.circ_id == dialled(HELD + 1)).count();
+    assert_eq!((held, read), (HELD as usize, 1000));
+    assert!(bench.ends[1].endpoint.held_bytes() >= 31 * 64 * 1024);
+    for name in circuits {
+        bench.ends[1].endpoint.hold(b, name, false);
+    }
+    bench.run_for(10 * S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
+    assert_eq!((bench.ends[1].cells.len(), bench.ends[1].endpoint.held_bytes()), (33 * 1000, 0));
+}
+
+/// What a path takes is never held up by the window of its reader, from the first round trips on: without a window it is as
+/// much.
+#[test]
+fn the_reader_s_window_grows_ahead_of_the_sender() {
+    const RATE: f64 = 50e6;
+    let rate = Rate::BitsPerS(RATE as u64);
+    let there = DirectionOptions { rate, delay_ns: 100 * MS, ..DirectionOptions::default() };
+    let mut bench = Bench::pair_of(there, None, &options(), 1);
+    let (a, _) = bench.open_ready();
+    let circuits: Vec<CircId> = (1..=6).map(dialled).collect();
+    let mut source = Source::new(0, a, &circuits, u32::MAX);
+    let mut read = Vec::new();
+    for _ in 0..6 {
+        bench.run_for(S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
+        read.push(bench.ends[1].cells.len() as f64 * 510.0 * 8.0 / RATE);
+        bench.ends[1].cells.clear();
+    }
+    // What it had each second with a window of 1 GiB.
+    let without = [0.031, 0.515, 0.953, 0.952, 0.879, 0.930];
+    let is_as_much = |(with, without): (&f64, &f64)| *with > 0.98 * without;
+    assert!(read.iter().zip(&without).all(is_as_much), "{read:?}");
 }
 
 #[test]

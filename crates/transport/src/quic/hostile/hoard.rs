@@ -1,0 +1,61 @@
+//! A peer that leaves a hole in each of its flows: what comes behind it can be read by nobody.
+
+use super::Table;
+use crate::quic::window::BASE_MIN;
+use heddle_proto::endpoint::Endpoint;
+use quinn_proto::congestion::CubicConfig;
+use quinn_proto::{Dir, TransportConfig};
+use std::sync::Arc;
+
+/// A connection whose peer has so many flows, of each of which the first byte was lost and `behind` came after it, and how
+/// much of that the connection's window took. Time stands still, so nothing is sent again.
+fn with_holes(flows: u32, behind: &[u8]) -> (Table, usize) {
+    let mut cubic = CubicConfig::default();
+    cubic.initial_window(1 << 40);
+    let mut transport = TransportConfig::default();
+    // The peer takes no packet for lost, and has no window of its own.
+    transport.packet_threshold(u32::MAX).congestion_controller_factory(Arc::new(cubic));
+    let mut table = Table::of(flows, transport).prove();
+    let mut taken = 0;
+    for _ in 0..flows {
+        // Room grows as it is used, until the window is full.
+        let Some(id) = table.peer.connection.streams().open(Dir::Bi) else { break };
+        let mut stream = table.peer.connection.send_stream(id);
+        taken += stream.write(&[0]).unwrap_or(0);
+        table.losing = 1;
+        table.exchange();
+        table.losing = 0;
+        taken += table.peer.connection.send_stream(id).write(behind).unwrap_or(0);
+        table.exchange_all();
+    }
+    (table, taken)
+}
+
+/// The peer holds up itself, and all that we keep is counted.
+#[test]
+fn holes_hold_no_more_than_the_connection_s_window() {
+    let (table, taken) = with_holes(300, &[0; 20_000]);
+    let held = table.ours.held_bytes();
+    // The proof had 32 bytes.
+    assert_eq!(taken as u64 + 32, BASE_MIN);
+    assert!((taken - 300..taken + taken / 3).contains(&held), "{held} of {taken}");
+    assert_eq!(table.cells, []);
+}
+
+/// As many flows as a neighbour may have, and what both sides keep of them beside what counts: below 2 KB a flow.
+#[test]
+#[ignore = "it takes a minute"]
+fn fifty_thousand_holes() {
+    let before = resident_bytes();
+    let (table, taken) = with_holes(50_000, &[0; 4]);
+    let (held, both) = (table.ours.held_bytes(), resident_bytes() - before);
+    eprintln!("{taken} bytes came, {held} count, {both} are resident, the peer's with them");
+    assert!(both <= held + 50_000 * 2048, "{both} bytes where {held} count");
+}
+
+#[allow(clippy::disallowed_methods, reason = "only the system knows")]
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * 4096
+}
