@@ -187,4 +187,10 @@ mod tests {
             assert_eq!(stranger.send(b"anybody?").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         }
     }
+
+    #[test]
+    fn flows_share_half_of_what_a_shard_may_hold() {
+        let bytes = |queues: usize| dtls_options(&Options::default(), queues).pool_bytes_max;
+        assert_eq!([0, 8 << 20, 8 << 30].map(bytes), [1 << 20, 4 << 20, 256 << 20]);
+    }
 }
