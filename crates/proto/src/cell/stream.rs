@@ -30,6 +30,11 @@ impl<'a> HostName<'a> {
     pub fn as_str(self) -> &'a str {
         self.0
     }
+
+    /// Whether it lies below `in-addr.arpa` or `ip6.arpa`, where addresses have their names and no host is.
+    pub fn is_reverse(self) -> bool {
+        [".in-addr.arpa", ".ip6.arpa"].iter().any(|zone| strip_suffix_any_case(self.0, zone).is_some())
+    }
 }
 
 /// Where BEGIN wants to go.

@@ -4,18 +4,25 @@
 //! 1. CREATE2 comes: limits are checked, the onionskin waits for its turn with the workers (`jobs`).
 //! 2. The worker's answer comes: the circuit gets its layer, CREATED2 is queued.
 
+use super::admission::Class;
 use super::circuit::{Circuit, CircuitKey, Lane, Next, RELAY_EARLY_MAX, Side, State};
 use super::core::Core;
 use super::dos::Pace;
 use super::jobs::Purpose;
-use super::link::{Farewell, LinkKey};
+use super::link::{Farewell, Link, LinkKey};
 use crate::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use crate::cell::{Body, CircId, Command};
 use crate::crypto::onionskin::{Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError};
 use crate::crypto::tor1::RelayLayer;
 use crate::node::{JobId, Output};
 use crate::work::Job;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
+
+/// DESTROY cells that a stranger may leave unread before it gets no circuits and no answers. They are no circuits, so no
+/// share counts them: 256 × 33 bytes for each of a shard's 9,000 channels of strangers are 76 MB. A relay of the consensus may have
+/// as many circuits end at once as there are on a channel.
+const FAREWELLS_OF_STRANGER_MAX: usize = 256;
 
 impl Core {
     /// A neighbour asks for a circuit.
@@ -55,21 +62,30 @@ impl Core {
         let (handshake, onionskin) = read_create(command, body)?;
         let link = self.links.get(link_key).ok_or(DestroyReason::INTERNAL)?;
         let party = link.party;
-        let is_full = link.lanes.len() >= self.config.limits.circuits_per_channel;
-        let admitted = if is_full { None } else { self.admission.admit_create(self.now, party).ok() };
+        let has_room = self.has_room(link);
+        let admitted = if has_room { self.admission.admit_create(self.now, party).ok() } else { None };
         let instead = admitted.ok_or(DestroyReason::RESOURCELIMIT)?;
         instead.into_iter().for_each(|other| self.close_circuit(other, DestroyReason::RESOURCELIMIT));
         Ok((keys, handshake, onionskin))
     }
 
+    /// Whether a link has room for one more circuit, or for its refusal.
+    fn has_room(&self, link: &Link) -> bool {
+        let is_read = link.party.class() == Class::Relay || link.farewells.len() < FAREWELLS_OF_STRANGER_MAX;
+        is_read && link.lanes.len() < self.config.limits.circuits_per_channel
+    }
+
     fn refuse(&mut self, link_key: LinkKey, circ_id: CircId, reason: DestroyReason) {
+        // The entry keeps the id taken until the DESTROY is sent; past the limit nothing is said,
+        // or a peer that never reads could make us remember refusals without end.
+        if !self.links.get(link_key).is_some_and(|link| self.has_room(link)) {
+            return;
+        }
         let Some(link) = self.links.get_mut(link_key) else {
             return;
         };
-        // The entry keeps the id taken until the DESTROY is sent; past the limit nothing is said,
-        // or a peer that never reads could make us remember refusals without end.
-        if link.lanes.len() < self.config.limits.circuits_per_channel && !link.lanes.contains_key(&circ_id) {
-            link.lanes.insert(circ_id, (CircuitKey::default(), Side::Prev));
+        if let Entry::Vacant(vacant) = link.lanes.entry(circ_id) {
+            vacant.insert((CircuitKey::default(), Side::Prev));
             link.farewells.push_back(Farewell { circ_id, reason });
             self.list(link_key);
         }

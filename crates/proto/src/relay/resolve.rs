@@ -8,6 +8,7 @@ use crate::cell::create::DestroyReason;
 use crate::cell::relay::{RelayCommand, StreamId};
 use crate::cell::stream::{Answer, EndReason, Resolve, Resolved};
 use crate::node::{Query, Resolution, ResolveError};
+use crate::policy::is_private;
 
 /// What every answer is told to live, so that RESOLVE tells nothing of what others asked for; as by stock Tor 0.4.9.
 const TTL_S: u32 = 60;
@@ -27,6 +28,10 @@ impl Core {
         match Resolve::parse(data) {
             Ok(Resolve::Name(name)) => {
                 self.resolve(key, id, Query::Forward(name.as_str().to_ascii_lowercase()));
+            }
+            // Our name servers may know names of the operator's own network.
+            Ok(Resolve::Reverse(addr)) if is_private(addr.to_canonical()) => {
+                self.answer_resolve(key, id, Err(ResolveError::NotFound));
             }
             Ok(Resolve::Reverse(addr)) => self.resolve(key, id, Query::Reverse(addr)),
             Ok(Resolve::Addr(addr)) => {

@@ -128,6 +128,8 @@ impl Core {
             StreamAction::CloseCircuit => return self.close_circuit(key, DestroyReason::RESOURCELIMIT),
         }
         match begin.host {
+            // No host has such a name, and the answer would be of our own network's name servers; as by stock Tor.
+            Host::Name(name) if name.is_reverse() => self.send_end(key, id, EndReason::RESOLVEFAILED),
             Host::Name(name) => {
                 let asked = Asked::Begin { circuit: key, stream: id, port, flags: begin.flags };
                 match self.ask(Query::Forward(name.as_str().to_ascii_lowercase()), asked) {

@@ -8,6 +8,7 @@ use heddle_proto::cell::{BODY_LEN, CELL_LEN, Command};
 use heddle_proto::channel::ChannelError;
 use heddle_proto::relay::{Control, Event, Limits, RelayConfig};
 use heddle_proto::time::Duration;
+use std::net::Ipv4Addr;
 
 /// The DESTROY cells that came, as ids and reasons; nothing else may have come.
 fn destroys(bench: &mut Bench, sock: crate::bench::Sock) -> Vec<(u32, DestroyReason)> {
@@ -153,6 +154,28 @@ fn the_limit_of_a_channel_is_silent() {
     assert_eq!(bench.cells(sock), []);
     let other = bench.relay_channel(0, 2);
     Client::create(&mut bench, other, theirs(1), Kind::Fast);
+}
+
+/// A stranger that does not read gets no more answers than we can remember for all, and is served again when it reads.
+#[test]
+fn a_stranger_that_reads_no_refusals_leaves_few_behind() {
+    let mut bench = Bench::new(config());
+    bench.list(&[1]);
+    let sock = bench.client_at(0, Ipv4Addr::new(203, 0, 113, 1).into());
+    bench.cells(sock);
+    bench.set_willing(sock, false);
+    bench.grant(sock, 0);
+    for id in 1..=2_000 {
+        bench.send(sock, theirs(id), Command::CREATE, &[1; 100]);
+    }
+    let held = bench.shards[0].relay.held();
+    // The channel itself takes a few cells before it is full.
+    assert!((256..300).contains(&held.circ_ids), "{held:?}");
+    bench.send(sock, theirs(3_000), Command::CREATE_FAST, &[1; 20]);
+    assert_eq!(bench.circuits(), 0);
+    bench.set_willing(sock, true);
+    bench.cells(sock);
+    Client::create(&mut bench, sock, theirs(3_001), Kind::Fast);
 }
 
 #[test]

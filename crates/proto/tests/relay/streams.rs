@@ -76,6 +76,31 @@ fn a_time_to_live_is_told_as_the_resolver_gave_it() {
     assert_eq!(resolved.answers(), [(Answer::Addr(addr("203.0.114.7")), 60)]);
 }
 
+/// An exit's name servers may know its operator's own hosts, which are nobody else's to ask for.
+#[test]
+fn names_of_private_addresses_are_not_looked_up() {
+    let (mut bench, mut client) = exit();
+    let private =
+        ["1.0.168.192.in-addr.arpa", "1.0.0.127.In-Addr.Arpa", &format!("{}d.f.ip6.arpa", "0.".repeat(30))];
+    for (name, id) in private.into_iter().zip(1..) {
+        client.send(&mut bench, RelayCommand::RESOLVE, id, name.as_bytes());
+        let resolved = Resolved::parse(&client.got_one(&mut bench).data).expect("well written");
+        assert!(
+            matches!(resolved.answers(), [(Answer::Error { transient: false }, _)]),
+            "{name}: {resolved:?}"
+        );
+    }
+    for (to, id) in
+        [("1.0.168.192.in-addr.arpa:80", 11), ("router.10.IN-ADDR.ARPA:80", 12), ("x.ip6.arpa:80", 13)]
+    {
+        client.begin(&mut bench, id, to);
+        assert_eq!(reason(&client.got_one(&mut bench)), EndReason::RESOLVEFAILED, "{to}");
+    }
+    assert!(bench.shards[0].resolves.is_empty());
+    client.send(&mut bench, RelayCommand::RESOLVE, 14, b"7.114.0.203.in-addr.arpa\0");
+    assert_eq!(bench.shards[0].resolves.len(), 1);
+}
+
 #[test]
 fn a_relay_that_the_consensus_does_not_list_gets_no_streams() {
     let cases = [(Some(false), 1, true), (Some(true), 0, false), (None, 0, true), (None, 1, false)];
