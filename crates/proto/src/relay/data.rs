@@ -119,7 +119,14 @@ impl Core {
     /// How many bytes may be read from a stream's connection now.
     pub fn stream_read_len(&mut self, socket: SocketId) -> usize {
         let (len, limited) = self.stream_room(socket);
-        if limited { len.min(self.rates.share(self.now, Direction::Read, Traffic::Own)) } else { len }
+        if !limited || len == 0 {
+            return len;
+        }
+        let share = self.rates.share(self.now, Direction::Read, Traffic::Own);
+        if share == 0 {
+            self.rates.hold_socket(socket);
+        }
+        len.min(share)
     }
 
     /// What may be read from a stream's connection in whose bytes interest was shown before. Other streams of the circuit
@@ -259,16 +266,12 @@ impl Core {
         }
     }
 
-    /// The operator's rates allow more: every stream looks again.
-    pub fn list_streams(&mut self) {
-        let mut all: Vec<_> = self.streams.by_socket.iter().map(|(socket, of)| (*socket, *of)).collect();
-        let first = self.rates.rounds % all.len().max(1);
-        all.rotate_left(first);
-        for (socket, (key, id)) in all {
+    /// The operator's rates allow more: a stream that they held back looks again.
+    pub fn list_stream(&mut self, socket: SocketId) {
+        if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
             self.update_interest(key, id);
-            self.streams.to_flush.push_back(socket);
         }
-        self.streams.to_flush.extend(self.streams.leftovers.keys());
+        self.streams.to_flush.push_back(socket);
     }
 
     /// A connection takes more.
@@ -295,10 +298,11 @@ impl Core {
             if leftover.limited {
                 self.rates.take(Direction::Write, Traffic::Own, out.len());
             }
-            if leftover.writable > 0 && !leftover.queue.is_empty() && !out.is_empty() {
-                self.streams.to_flush.push_back(socket);
-            }
-            if leftover.queue.is_empty() {
+            if !leftover.queue.is_empty() {
+                if leftover.writable > 0 {
+                    self.flush_again(socket, out.is_empty());
+                }
+            } else {
                 self.streams.leftovers.remove(&socket);
                 self.admission.stream_ends(StreamPlace::Socket(socket));
                 self.outputs.push_back(Output::Close { socket });
@@ -321,15 +325,24 @@ impl Core {
         }
         drain(&mut self.pool, &mut stream.queue, &mut allowed, out);
         stream.writable -= out.len();
-        if stream.writable > 0 && !stream.queue.is_empty() && !out.is_empty() {
-            // It took its share, and goes on after the others.
-            self.streams.to_flush.push_back(socket);
-        }
         if stream.limited {
             self.rates.take(Direction::Write, Traffic::Own, out.len());
         }
+        if stream.writable > 0 && !stream.queue.is_empty() {
+            self.flush_again(socket, out.is_empty());
+        }
         self.on_drained(key, id, out.len() as u64);
         self.update_interest(key, id);
+    }
+
+    /// A connection has more to write, and takes it: it goes on after the others if it took its share, and otherwise when the
+    /// operator's rates allow more.
+    fn flush_again(&mut self, socket: SocketId, was_held_back: bool) {
+        if was_held_back {
+            self.rates.hold_socket(socket);
+        } else {
+            self.streams.to_flush.push_back(socket);
+        }
     }
 
     /// A connection took `bytes`: the client may be told to send more.

@@ -246,7 +246,10 @@ impl Ports {
         let waiting = core.links.get(link).is_some_and(|link| link.has_output());
         if waiting && cells_left == 0 && port.endpoint.capacity(conn) > 0 {
             match cells {
-                0 => core.rates.wait(now, Direction::Write, Traffic::Relayed),
+                0 => {
+                    core.rates.wait(now, Direction::Write, Traffic::Relayed);
+                    core.rates.hold_link(link);
+                }
                 // It took its share, and goes on after the others.
                 _ => core.list(link),
             }

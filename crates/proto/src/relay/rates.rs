@@ -1,9 +1,12 @@
 //! The operator's rates at work: which sockets wait for them, and until when.
 
 use super::config::RelayConfig;
+use super::link::LinkKey;
 use crate::bucket::{Buckets, Direction, Traffic};
 use crate::cell::CELL_LEN;
+use crate::node::SocketId;
 use crate::time::{Duration, Instant};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A rate that is used up is waited for until at least this many bytes may pass, so that sockets do
@@ -28,8 +31,12 @@ pub(super) struct Rates {
     buckets: Arc<Mutex<Buckets>>,
     quantum_bytes: u64,
     waiting_until: Option<Instant>,
-    /// How often sockets were told to look again, so that another one comes first each time.
-    pub rounds: usize,
+    /// Links, and connections of streams, that had something to do and were held back. Whoever is over by then is skipped when
+    /// they look again.
+    links: BTreeSet<LinkKey>,
+    sockets: BTreeSet<SocketId>,
+    /// How often they were told to look again, so that another one comes first each time.
+    rounds: usize,
 }
 
 impl Rates {
@@ -44,6 +51,8 @@ impl Rates {
                 config.relay_bandwidth,
             ))),
             waiting_until: None,
+            links: BTreeSet::new(),
+            sockets: BTreeSet::new(),
             rounds: 0,
         }
     }
@@ -94,15 +103,31 @@ impl Rates {
         self.waiting_until
     }
 
-    /// Whether whoever waits is to look again now.
-    pub fn is_due(&mut self, now: Instant) -> bool {
-        let due = self.waiting_until.is_some_and(|until| until <= now);
-        if due {
-            self.waiting_until = None;
-            self.rounds = self.rounds.wrapping_add(1);
-        }
-        due
+    /// A link has something to do once a rate allows more.
+    pub fn hold_link(&mut self, link: LinkKey) {
+        self.links.insert(link);
     }
+
+    /// Likewise a stream's connection.
+    pub fn hold_socket(&mut self, socket: SocketId) {
+        self.sockets.insert(socket);
+    }
+
+    /// Who waits, if it is time to look again: links, and connections of streams. Nobody else is told, or idle channels would cost
+    /// work a hundred times a second.
+    pub fn take_due(&mut self, now: Instant) -> Option<(Vec<LinkKey>, Vec<SocketId>)> {
+        self.waiting_until.take_if(|until| *until <= now)?;
+        self.rounds = self.rounds.wrapping_add(1);
+        let (links, sockets) = (core::mem::take(&mut self.links), core::mem::take(&mut self.sockets));
+        Some((rotated(links, self.rounds), rotated(sockets, self.rounds)))
+    }
+}
+
+fn rotated<T>(all: BTreeSet<T>, rounds: usize) -> Vec<T> {
+    let mut all: Vec<T> = all.into_iter().collect();
+    let first = rounds % all.len().max(1);
+    all.rotate_left(first);
+    all
 }
 
 #[cfg(test)]
@@ -140,6 +165,27 @@ mod tests {
         let (first, rest) = rates.split_first_mut().expect("there is one");
         rest.iter_mut().for_each(|rates| rates.share_buckets(first));
         rates
+    }
+
+    /// A rate that is used up wakes those up that it held back, each once, and another one first each time.
+    #[test]
+    fn nobody_is_told_who_was_not_held_back() {
+        let rates = &mut shards(1)[0];
+        let mut firsts = BTreeSet::new();
+        for round in 1..=2 {
+            rates.take(Direction::Write, Traffic::Relayed, 2 * RATE_BYTES_PER_S as usize);
+            for number in [5, 7, 5] {
+                rates.hold_socket(SocketId::accepted(number));
+            }
+            rates.wait(Instant::ZERO, Direction::Write, Traffic::Relayed);
+            assert_eq!(rates.take_due(Instant::ZERO), None);
+            let (links, sockets) =
+                rates.take_due(Instant::ZERO + Duration::from_secs(60 * round)).expect("it is time");
+            assert_eq!((links.len(), sockets.len()), (0, 2));
+            firsts.insert(sockets[0]);
+            assert_eq!(rates.take_due(Instant::ZERO + Duration::from_secs(60 * round)), None);
+        }
+        assert_eq!(firsts.len(), 2);
     }
 
     proptest! {

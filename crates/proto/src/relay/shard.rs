@@ -305,12 +305,9 @@ impl Relay {
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        if self.core.rates.is_due(now) {
-            let mut all: Vec<_> = self.core.links.keys().collect();
-            let first = self.core.rates.rounds % all.len().max(1);
-            all.rotate_left(first);
-            all.into_iter().for_each(|link| self.core.list(link));
-            self.core.list_streams();
+        if let Some((links, sockets)) = self.core.rates.take_due(now) {
+            links.into_iter().for_each(|link| self.core.list(link));
+            sockets.into_iter().for_each(|socket| self.core.list_stream(socket));
             self.ports.stir_all();
         }
         self.ports.handle_timeout(now);
@@ -456,6 +453,9 @@ impl Relay {
         }
         if throttled {
             self.core.rates.wait(now, Direction::Write, Traffic::Relayed);
+        }
+        if throttled || !may_read {
+            self.core.rates.hold_link(link);
         }
     }
 
