@@ -29,6 +29,7 @@ use super::scheduler::Activity;
 use crate::cell::CircId;
 use crate::crypto::onionskin::{CongestionOffer, HandshakeType};
 use crate::crypto::tor1::RelayLayer;
+use crate::node::JobId;
 use crate::pool::CellQueue;
 use crate::time::Instant;
 
@@ -137,7 +138,7 @@ pub(super) enum Next {
 
 /// What a circuit does.
 pub(super) enum State {
-    Handshaking { handshake: HandshakeType },
+    Handshaking { handshake: HandshakeType, job: JobId },
     Open,
 }
 

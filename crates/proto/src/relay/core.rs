@@ -295,6 +295,7 @@ impl Core {
             return;
         };
         self.admission.circuit_ends(key);
+        self.give_up_onionskin(&circuit.state);
         if let Some(end) = circuit.end.take() {
             self.drop_end(*end);
         }

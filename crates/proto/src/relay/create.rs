@@ -107,7 +107,7 @@ impl Core {
             party,
             prev: Lane::new(link, circ_id, credit),
             next: Next::None,
-            state: State::Handshaking { handshake },
+            state: State::Handshaking { handshake, job },
             layer: None,
             transit: false,
             congestion,
@@ -127,16 +127,19 @@ impl Core {
         self.hand_out_jobs();
     }
 
-    /// Gives workers what they may have. Onionskins of circuits that are gone are not begun.
+    /// Gives workers what they may have.
     fn hand_out_jobs(&mut self) {
-        while let Some((id, purpose, job)) = self.jobs.next() {
-            match self.circuits.contains_key(purpose.circuit) {
-                true => self.outputs.push_back(Output::Compute { id, job }),
-                false => {
-                    self.jobs.finish(id);
-                    self.admission.onionskin_ends(purpose.party);
-                }
-            }
+        while let Some((id, job)) = self.jobs.next() {
+            self.outputs.push_back(Output::Compute { id, job });
+        }
+    }
+
+    /// A circuit ends: if its onionskin waits, it does so no longer, and others may have its place at once.
+    pub fn give_up_onionskin(&mut self, state: &State) {
+        if let State::Handshaking { job, .. } = *state
+            && let Some(party) = self.jobs.give_up(job)
+        {
+            self.admission.onionskin_ends(party);
         }
     }
 
@@ -160,7 +163,7 @@ impl Core {
     }
 
     fn open_circuit(&mut self, key: CircuitKey, answer: Answer) {
-        let Some(State::Handshaking { handshake }) = self.circuits.get(key).map(|circuit| &circuit.state)
+        let Some(State::Handshaking { handshake, .. }) = self.circuits.get(key).map(|circuit| &circuit.state)
         else {
             return;
         };

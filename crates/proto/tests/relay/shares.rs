@@ -177,6 +177,24 @@ fn onionskins_of_circuits_that_are_gone_are_not_begun() {
     assert_eq!((held.granted.onionskins, held.granted.circuits), (0, 1));
 }
 
+/// Who gives circuits up while they wait takes nobody's part: also a client behind a relay, whose part is that of many.
+#[test]
+fn an_onionskin_of_a_circuit_that_is_gone_takes_no_share() {
+    let mut bench = bench(Limits { onionskins_at_work: 1, ..Limits::default() });
+    bench.working = false;
+    let sock = bench.client_at(0, host(250));
+    bench.send(sock, theirs(1), Command::CREATE_FAST, &[1; 20]);
+    for id in 2..1000 {
+        bench.send(sock, theirs(id), Command::CREATE_FAST, &[1; 20]);
+        bench.send(sock, theirs(id), Command::DESTROY, &[0]);
+    }
+    assert_eq!(bench.shards[0].relay.held().granted.onionskins, 1);
+    assert_eq!(bench.cells(sock), [], "none is refused");
+    onionskin(&mut bench, sock, 1000, Kind::Ntor);
+    bench.work_next(0);
+    assert_eq!(kinds_at_work(&bench), [HandshakeType::Ntor]);
+}
+
 /// Fifty greedy addresses, one after the other, would leave nothing. Whoever has least comes first then.
 #[test]
 fn when_all_circuits_are_in_use_the_greediest_gives_way() {
