@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use heddle_netem::Rate;
 use toml::Spanned;
 
 use super::streams::{self, Member, Window};
@@ -18,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
 use crate::machine::usage::Usage;
 use crate::plan::hosts;
-use crate::plan::{Client, Flow, Phase, Tor, TorArm, Traffic, WireGroup, WirePair};
+use crate::plan::{Change, Client, Flow, Phase, Tor, TorArm, Traffic, WireGroup, WirePair};
 use crate::run::sampled::Sampled;
 
 /// A phase of a network that is up.
@@ -92,7 +93,7 @@ impl PhaseRun<'_> {
             share.map(|share| Sampled::one("transport_cells_share", share)).into_iter().collect();
         samples.extend(pairs_s.map(|pairs_s| Sampled::one("pairs_s", pairs_s)));
         samples.extend(transport_use::figures(tor, &told_before, &told_after));
-        let (told, wrong) = told(&actors, &played, phase);
+        let (told, wrong) = told(&actors, &played, tor, phase);
         samples.extend(told);
         samples.extend(left_pct.map(|left_pct| Sampled::one("circuits_left_pct", left_pct)));
         samples.extend(self.costs(&played));
@@ -279,7 +280,8 @@ fn set_group(group: &WireGroup, instead: Option<&WirePair>, testbed: &mut dyn Te
 }
 
 /// The figures of what was told, and what is wrong with them where nothing may fail.
-fn told(actors: &[Actor<'_>], played: &Played, phase: &Phase) -> (Vec<Sampled>, Vec<String>) {
+fn told(actors: &[Actor<'_>], played: &Played, tor: &Tor, phase: &Phase) -> (Vec<Sampled>, Vec<String>) {
+    let last = phase.changes.last();
     let members = actors.iter().zip(&played.logs).map(|(actor, log)| Member {
         name: actor.name,
         labels: actor.labels,
@@ -292,10 +294,22 @@ fn told(actors: &[Actor<'_>], played: &Played, phase: &Phase) -> (Vec<Sampled>, 
     for group in &groups {
         let (sampled, wrong) = group.figures(played.window);
         samples.extend(sampled);
-        samples.extend(phase.changes.last().and_then(|change| group.back(change.after, played.window)));
+        samples.extend(
+            last.and_then(|change| group.back(change.after, faster(tor, phase, change), played.window)),
+        );
         faults.extend(wrong);
     }
     (samples, faults)
+}
+
+/// By how much a change makes the phase's bottleneck faster: 1 where there is none, or no rate.
+fn faster(tor: &Tor, phase: &Phase, change: &Change) -> f64 {
+    let name = phase.bottleneck.as_deref().unwrap_or_default();
+    let group = tor.wires.iter().map(Spanned::as_ref).find(|group| group.name == name);
+    match group.zip(change.wires.get(name)).map(|(group, wire)| (group.there.rate, wire.there.rate)) {
+        Some((Rate::BitsPerS(before), Rate::BitsPerS(after))) => after as f64 / before as f64,
+        _ => 1.0,
+    }
 }
 
 /// The share of circuits that are open still, in percent; `None` where there were none.

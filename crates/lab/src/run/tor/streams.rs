@@ -10,10 +10,8 @@ use crate::run::sampled::Sampled;
 use crate::statistics::{mean, quantile};
 use crate::traffic::Event;
 
-/// What share of its rate at the end a group has when it is back after a change, over how long that rate is, and how far
-/// apart the seconds begin that are looked at.
+/// What share of its rate before a change a group has when it is back, and how far apart the seconds begin that are looked at.
 const BACK_SHARE: f64 = 0.8;
-const BACK_END: Duration = Duration::from_secs(4);
 const BACK_STEP: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -131,23 +129,23 @@ impl Group<'_> {
 
 impl Group<'_> {
     /// How long after the last change of wires, so long after the window's opening, the group still had less than 80 % of
-    /// what it has at the end, over any second. `None` without streams that got something, or time to tell.
-    pub(super) fn back(&self, changed: Duration, window: Window) -> Option<Sampled> {
+    /// what it had before, over any second. `times` is by how much the change made the wire faster, and what it had is
+    /// multiplied by that. `None` without streams that got something before.
+    pub(super) fn back(&self, changed: Duration, times: f64, window: Window) -> Option<Sampled> {
         let changed = window.opens + changed;
         let streams: Vec<&Member<'_>> =
             self.members.iter().filter(|member| member.program.streams()).collect();
-        let received_kb = |opens: Duration, length: Duration| -> f64 {
-            let part = Window { opens, closes: opens + length };
-            streams.iter().map(|member| received_kb(member.log, part)).sum()
+        let received_kb = |opens: Duration, closes: Duration| -> f64 {
+            streams.iter().map(|member| received_kb(member.log, Window { opens, closes })).sum()
         };
-        let end = BACK_END.min(window.closes.saturating_sub(changed));
-        let at_end_kb_s = received_kb(window.closes - end, end) / end.as_secs_f64();
+        let before_kb = received_kb(window.opens, changed);
+        let due_kb_s = times * before_kb / (changed - window.opens).as_secs_f64();
         let seconds =
             (0..).map(|step| changed + BACK_STEP * step).take_while(|begun| *begun + SECOND <= window.closes);
-        let is_slow = |begun: &Duration| received_kb(*begun, SECOND) < BACK_SHARE * at_end_kb_s;
+        let is_slow = |begun: &Duration| received_kb(*begun, *begun + SECOND) < BACK_SHARE * due_kb_s;
         let slow_until = seconds.filter(is_slow).last().map_or(changed, |begun| begun + SECOND);
         let back = Sampled::one("back_s", (slow_until - changed).as_secs_f64()).with(self.labels.clone());
-        (at_end_kb_s > 0.0).then_some(back)
+        (before_kb > 0.0).then_some(back)
     }
 }
 
@@ -510,16 +508,20 @@ mod tests {
         let log: Log =
             (0..15).map(|second| (at(f64::from(second + 1)), self::second(rate(second)))).collect();
         let one = client("one", BULK);
-        let back = |log: Log, changed| {
+        let back = |log: Log, changed, times| {
             let logs = [log];
             let groups = members(&[&one], &logs);
-            groups[0].back(Duration::from_secs(changed), window).map(|sampled| sampled.values[0])
+            let back = groups[0].back(Duration::from_secs(changed), times, window);
+            back.map(|sampled| sampled.values[0])
         };
-        // The last slow second begins when less than 22 % of it is left of the slow ones: 2.8 s after the change.
-        let after = back(log.clone(), 7).unwrap();
+        // The last slow second begins when more than 22 % of it are slow: 2.7 s after the change.
+        let after = back(log.clone(), 7, 1.0).unwrap();
         assert!((after - 3.7).abs() < 0.05, "{after}");
-        assert_eq!(back(log, 10), Some(0.0));
-        assert_eq!(back(Log::new(), 7), None);
+        // On a wire that became five times as fast it never is, and on one that became a tenth as fast it always was.
+        let never = back(log.clone(), 7, 5.0).unwrap();
+        assert!((never - 8.0).abs() < 0.05, "{never}");
+        assert_eq!(back(log, 7, 0.1), Some(0.0));
+        assert_eq!(back(Log::new(), 7, 1.0), None);
     }
 
     #[test]
