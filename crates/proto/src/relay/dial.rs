@@ -8,14 +8,14 @@
 //! 4. A dial ends with the last circuit that waits for it, unless it leads to a relay where the consensus says that relay is:
 //!    then the next circuit may find a channel.
 
-use super::admission::{Dialling, Party};
+use super::admission::{Dialling, Listener, Party, Refusal};
 use super::circuit::{CircuitKey, Next};
 use super::core::Core;
 use super::link::LinkKey;
 use super::message::{Event, Wanted};
 use crate::cell::create::DestroyReason;
 use crate::channel::{ChannelError, Target};
-use crate::ids::{Ed25519Id, RelayIds, RsaId};
+use crate::ids::{Ed25519Id, RsaId};
 use crate::node::{Output, SocketId};
 use crate::time::{Duration, Instant};
 use core::net::{Ipv4Addr, SocketAddr};
@@ -154,8 +154,12 @@ impl Core {
             .filter(|link| self.links.get(*link).is_some_and(|link| link.role().is_some()));
         let refused = match DialKey::of(wanted) {
             Some(dial) if self.dials.join(&dial, Some(key)) => return,
-            Some(dial) if self.start_dial(dial, circuit.party, link, Some(key)) => return,
-            Some(_) => DestroyReason::RESOURCELIMIT,
+            Some(dial) => match self.start_dial(dial, circuit.party, link, Some(key)) {
+                Ok(()) => return,
+                // Others used this address up, not the next.
+                Err(Refusal::Target) => return self.try_next_addr(key, DestroyReason::RESOURCELIMIT),
+                Err(Refusal::Full | Refusal::Share) => DestroyReason::RESOURCELIMIT,
+            },
             None => failure,
         };
         self.close_circuit(key, refused);
@@ -166,7 +170,7 @@ impl Core {
     pub fn dial_peer(&mut self, rsa: RsaId, ed25519: Ed25519Id, addr: SocketAddr) {
         let dial = DialKey { rsa, ed25519: Some(ed25519), addr };
         if !self.draining && !self.dials.join(&dial, None) {
-            self.start_dial(dial, Party::Relay(rsa), None, None);
+            let _ = self.start_dial(dial, Party::Relay(rsa), None, None);
         }
     }
 
@@ -177,19 +181,25 @@ impl Core {
         party: Party,
         link: Option<LinkKey>,
         circuit: Option<CircuitKey>,
-    ) -> bool {
-        let is_relay_port = (!self.listed.is_empty()).then(|| self.listed.has_port(dial.addr));
-        let dialling = Dialling { party, link, to: dial.addr, is_relay_port };
-        let Ok(instead) = self.admission.admit_dial(self.now, &dialling) else { return false };
+    ) -> Result<(), Refusal> {
+        let listener = self.listener_for(&dial);
+        let dialling = Dialling { party, link, to: dial.addr, listener };
+        let instead = self.admission.admit_dial(self.now, &dialling)?;
         instead.into_iter().for_each(|other| self.end_dialled(other));
-        let is_listed = match dial.ed25519 {
-            Some(ed25519) => self.listed.contains(&RelayIds { rsa: dial.rsa, ed25519 }),
-            None => self.listed.contains_rsa(&dial.rsa),
-        };
-        let socket = self.dials.begin(self.now, dial, circuit, is_relay_port == Some(true) && is_listed);
+        let lasts = matches!(listener, Listener::Wanted(_));
+        let socket = self.dials.begin(self.now, dial, circuit, lasts);
         self.admission.dial_begins(self.now, socket, &dialling);
         self.outputs.push_back(Output::Connect { socket, to: dial.addr });
-        true
+        Ok(())
+    }
+
+    fn listener_for(&self, dial: &DialKey) -> Listener {
+        match &self.listed {
+            listed if listed.is_empty() => Listener::Unknown,
+            listed if listed.lists_at(dial.rsa, dial.ed25519, dial.addr) => Listener::Wanted(dial.rsa),
+            listed if listed.has_port(dial.addr) => Listener::Other,
+            _ => Listener::Nobody,
+        }
     }
 
     /// Ends a dial, or a channel that was dialled, for another.

@@ -14,11 +14,12 @@ pub struct ListedRelay {
 }
 
 /// Who is a relay, and where relays listen. Sorted arrays, since a network has ten thousand relays and all shards read one
-/// copy: 53 bytes a relay and 20 a port.
+/// copy: 53 bytes a relay and 40 a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relays {
     ids: Box<[(RsaId, Option<Ed25519Id>)]>,
-    ports: Box<[(IpAddr, u16)]>,
+    /// And whose port it is; `None` for an authority's.
+    ports: Box<[(IpAddr, u16, Option<RsaId>)]>,
 }
 
 impl Relays {
@@ -29,14 +30,13 @@ impl Relays {
         authorities: impl IntoIterator<Item = SocketAddr>,
     ) -> Self {
         let mut ids = Vec::new();
-        let mut addrs: Vec<SocketAddr> = authorities.into_iter().collect();
+        let mut ports: Vec<_> = authorities.into_iter().map(|addr| port(addr, None)).collect();
         for relay in relays {
             ids.push((relay.rsa, relay.ed25519));
-            addrs.extend(relay.or_addrs);
+            ports.extend(relay.or_addrs.into_iter().map(|addr| port(addr, Some(relay.rsa))));
         }
         ids.sort_unstable();
         ids.dedup();
-        let mut ports: Vec<_> = addrs.into_iter().map(item).collect();
         ports.sort_unstable();
         ports.dedup();
         Relays { ids: ids.into(), ports: ports.into() }
@@ -65,20 +65,30 @@ impl Relays {
 
     /// Whether a relay or an authority listens at this address and port.
     pub fn has_port(&self, addr: SocketAddr) -> bool {
-        self.ports.binary_search(&item(addr)).is_ok()
+        // `None` comes first in order.
+        let wanted = port(addr, None);
+        let first = self.ports.partition_point(|listed| *listed < wanted);
+        self.ports.get(first).is_some_and(|(ip, port, _)| (*ip, *port) == (wanted.0, wanted.1))
+    }
+
+    /// Whether the consensus lists a relay with this identity, or both, at this address and port. As for
+    /// [`Relays::contains`], an Ed25519 identity that is not known does not count.
+    pub fn lists_at(&self, rsa: RsaId, ed25519: Option<Ed25519Id>, addr: SocketAddr) -> bool {
+        self.ports.binary_search(&port(addr, Some(rsa))).is_ok()
+            && ed25519.is_none_or(|ed25519| self.contains(&RelayIds { rsa, ed25519 }))
     }
 
     /// Whether a relay or an authority listens at this address, at whatever port.
     pub fn has_addr(&self, addr: IpAddr) -> bool {
         let addr = addr.to_canonical();
-        let first = self.ports.partition_point(|(listed, _)| *listed < addr);
-        self.ports.get(first).is_some_and(|(listed, _)| *listed == addr)
+        let first = self.ports.partition_point(|(listed, ..)| *listed < addr);
+        self.ports.get(first).is_some_and(|(listed, ..)| *listed == addr)
     }
 }
 
 /// An IPv4-mapped address is the IPv4 address that a connection to it reaches.
-fn item(addr: SocketAddr) -> (IpAddr, u16) {
-    (addr.ip().to_canonical(), addr.port())
+fn port(addr: SocketAddr, whose: Option<RsaId>) -> (IpAddr, u16, Option<RsaId>) {
+    (addr.ip().to_canonical(), addr.port(), whose)
 }
 
 #[cfg(test)]
@@ -117,6 +127,30 @@ mod tests {
         ] {
             let addr: SocketAddr = addr.parse().unwrap();
             assert_eq!((relays.has_port(addr), relays.has_addr(addr.ip())), (is_port, is_addr), "{addr}");
+        }
+    }
+
+    #[test]
+    fn a_relay_is_listed_at_its_own_ports_with_its_own_identities() {
+        let authority = "192.0.2.1:9001".parse().unwrap();
+        let [one, shared] = ["192.0.2.1:9001", "192.0.2.1:9002"];
+        let relays = [relay(1, true, &[one, shared]), relay(2, true, &[shared]), relay(3, false, &[shared])];
+        let relays = Relays::new(relays, [authority]);
+        for (addr, rsa, ed25519, is_listed) in [
+            (one, 1, None, true),
+            (one, 1, Some(1), true),
+            (one, 1, Some(2), false),
+            (one, 2, None, false),
+            (shared, 1, Some(1), true),
+            (shared, 2, Some(2), true),
+            (shared, 3, None, true),
+            (shared, 3, Some(3), false),
+            ("[::ffff:192.0.2.1]:9001", 1, Some(1), true),
+            ("192.0.2.1:9003", 1, None, false),
+        ] {
+            let ed25519 = ed25519.map(|number| Ed25519Id([number; 32]));
+            let found = relays.lists_at(RsaId([rsa; 20]), ed25519, addr.parse().unwrap());
+            assert_eq!(found, is_listed, "{addr} {rsa} {ed25519:?}");
         }
     }
 

@@ -89,6 +89,74 @@ fn an_address_is_aimed_at_so_often_and_no_more() {
     assert!(refused[&("dial", "target")] > 4000, "{refused:?}");
 }
 
+/// The EXTEND2 with the true identities, each from another client, of which a listed relay's port got that many others
+/// before, and whether they are dialled.
+fn honest_extends_to_a_port_in_demand(bench: &mut Bench, honest: ExtendTarget) -> Vec<bool> {
+    let SocketAddr::V4(port) = or_port(2) else { unreachable!("test hosts are IPv4") };
+    let mut attacker = Extender::new(bench, client(1));
+    (0..4)
+        .map(|round| {
+            (0..2 * BURST).for_each(|_| drop(attacker.extend_to(bench, port)));
+            let open: Vec<_> = bench.shards[0].connects.iter().map(|(id, _)| *id).collect();
+            let mut honest = Extender::new(bench, client(100 + round)).extend(bench, honest);
+            let is_dialled = honest.destroyed(bench).is_none()
+                && bench.shards[0].connects.iter().any(|(id, _)| !open.contains(id));
+            while let Some(&(id, _)) = bench.shards[0].connects.front() {
+                bench.fail(Sock { shard: 0, id }, SocketError::Refused);
+            }
+            bench.cells(attacker.sock);
+            bench.pass(PERIOD);
+            is_dialled
+        })
+        .collect()
+}
+
+/// Three EXTEND2 of random identities a second kept everybody from having that relay dialled once.
+#[test]
+fn who_names_other_identities_at_a_relays_port_uses_up_none_of_its_dials() {
+    for honest in [target(2), ExtendTarget { ed25519_id: None, ..target(2) }] {
+        let mut bench = Bench::new(config());
+        bench.list(&[2]);
+        assert_eq!(honest_extends_to_a_port_in_demand(&mut bench, honest), [true; 4]);
+        assert!(bench.shards[0].relay.stats().refused[&("dial", "target")] > 0);
+    }
+}
+
+/// A relay that the consensus does not list at that port shares its dials, and is sought at its next address.
+#[test]
+fn a_target_in_demand_leaves_the_next_address() {
+    let ipv6: std::net::SocketAddrV6 = "[2a00:1:2::2]:9001".parse().expect("an address");
+    for (to, is_dialled) in [(target(3), false), (ExtendTarget { ipv6: Some(ipv6), ..target(3) }, true)] {
+        let SocketAddr::V4(port) = or_port(2) else { unreachable!("test hosts are IPv4") };
+        let mut bench = Bench::new(config());
+        bench.list(&[2]);
+        let to = ExtendTarget { ipv4: Some(port), ..to };
+        assert_eq!(honest_extends_to_a_port_in_demand(&mut bench, to)[0], is_dialled);
+    }
+}
+
+/// A listed relay that refuses connections is not aimed at, either.
+#[test]
+fn a_relay_that_is_down_is_dialled_so_often_and_no_more() {
+    let mut bench = Bench::new(config());
+    bench.list(&[2]);
+    let mut attacker = Extender::new(&mut bench, client(1));
+    let mut dialled = 0;
+    for second in 0..10 {
+        for _ in 0..20 {
+            attacker.extend(&mut bench, target(2));
+            dialled += aimed_at(&bench, or_port(2).ip());
+            while let Some(&(id, _)) = bench.shards[0].connects.front() {
+                bench.fail(Sock { shard: 0, id }, SocketError::Refused);
+            }
+            bench.cells(attacker.sock);
+        }
+        assert!(dialled <= BURST + second, "{dialled} dials in {second} s");
+        bench.pass(Duration::from_secs(1));
+    }
+    assert_eq!(dialled, BURST + 10 / 2 - 1, "one in {PERIOD:?}");
+}
+
 /// Whoever dials at random finds an end, and others do not notice.
 #[test]
 fn dials_have_shares() {

@@ -16,6 +16,7 @@ mod targets;
 pub(super) use claims::StreamPlace;
 pub(super) use party::{Class, Key, Party, addr_key};
 pub(super) use share::{Refusal, Share};
+pub(super) use targets::Listener;
 
 use super::circuit::CircuitKey;
 use super::config::Limits;
@@ -73,13 +74,15 @@ pub(super) struct Dialling {
     /// The neighbour's link, unless that is another shard's.
     pub link: Option<LinkKey>,
     pub to: SocketAddr,
-    /// Whether a relay of the consensus listens there; `None` while we know no consensus.
-    pub is_relay_port: Option<bool>,
+    pub listener: Listener,
 }
 
 impl Dialling {
     fn claim(&self) -> DialClaim {
-        let to = if self.is_relay_port == Some(true) { Class::Relay } else { Class::Stranger };
+        let to = match self.listener {
+            Listener::Wanted(_) | Listener::Other => Class::Relay,
+            Listener::Nobody | Listener::Unknown => Class::Stranger,
+        };
         DialClaim { to, party: self.party, link: self.link }
     }
 }
@@ -189,9 +192,7 @@ impl Admission {
     /// end for it.
     pub fn admit_dial(&mut self, now: Instant, dial: &Dialling) -> Result<Option<SocketId>, Refusal> {
         let admitted = self.dials.admit(now, dial.claim(), 1);
-        // Relays of a private network share an address, and may be asked for before they are known.
-        let is_port = dial.is_relay_port.unwrap_or(true);
-        if !matches!(admitted, Admitted::No(_)) && !self.targets.dial(now, dial.to, is_port) {
+        if !matches!(admitted, Admitted::No(_)) && !self.targets.dial(now, dial.to, dial.listener) {
             self.note("dial", Refusal::Target.label());
             return Err(Refusal::Target);
         }
