@@ -26,9 +26,14 @@ const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
 /// A channel takes new circuits for a week (tor: `TIME_BEFORE_OR_CONN_IS_TOO_OLD`).
 const CHANNEL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// Channels to one relay, retired ones included. Two are usual; but anybody may prove an identity of his own on as many as
+/// his addresses have shares for, and each that opens or ends is compared with all others.
+const CHANNELS_PER_RELAY: usize = 64;
+
 /// The open channels to relays.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
+    /// Of each relay at most [`CHANNELS_PER_RELAY`], and one that is to end for another.
     by_relay: BTreeMap<RsaId, Vec<LinkKey>>,
 }
 
@@ -127,22 +132,22 @@ impl Core {
         }
     }
 
-    /// A channel's handshake is over. Returns another that is to be ended for it, and fails when there is no place for it.
-    pub fn on_opened(&mut self, link_key: LinkKey, opened: Opened) -> Result<Option<LinkKey>, ChannelError> {
+    /// A channel's handshake is over. Returns others that are to be ended for it, and fails when there is no place for it.
+    pub fn on_opened(&mut self, link_key: LinkKey, opened: Opened) -> Result<Vec<LinkKey>, ChannelError> {
         let now = self.now;
         let Some(channel) = self.links.get_mut(link_key).and_then(Link::channel_mut) else {
-            return Ok(None);
+            return Ok(Vec::new());
         };
         channel.peer = opened.peer;
         channel.canonical = opened.peer_addrs.contains(&channel.addr.ip());
         let (socket, role, addr) = (channel.socket, channel.role, channel.addr);
         let party = self.party_of_peer(opened.peer, addr.ip());
         self.admission.handshake_ends(link_key);
-        let mut instead = None;
+        let mut instead = Vec::new();
         match role {
             Role::Responder => {
                 let admitted = self.admission.channel_opens(now, link_key, party);
-                instead = admitted.map_err(|_| ChannelError::Crowded)?;
+                instead.extend(admitted.map_err(|_| ChannelError::Crowded)?);
                 self.dos_channel_opens(link_key, party, opened.peer);
             }
             Role::Initiator => {
@@ -159,6 +164,7 @@ impl Core {
             channel.idle_since = now;
         }
         let Some(peer) = opened.peer else { return Ok(instead) };
+        instead.extend(self.surplus_channel(&peer.rsa));
         self.channels.insert(peer.rsa, link_key);
         self.meter.transports[CHANNELS].links_opened += 1;
         self.announce(peer.rsa, true);
@@ -169,6 +175,19 @@ impl Core {
         self.retire_duplicates(&peer);
         self.extend_waiting(peer.rsa, socket);
         Ok(instead)
+    }
+
+    /// Which channel to a relay is to be ended for a new one: of those that the relay itself does not vouch for by naming
+    /// their address the one with fewest circuits, since whoever stands between may have made any number of these.
+    fn surplus_channel(&self, rsa: &RsaId) -> Option<LinkKey> {
+        let channels = self.channels.to(rsa);
+        let worth = |key: &LinkKey| {
+            let link = self.links.get(*key)?;
+            let channel = link.channel()?;
+            Some((channel.canonical, link.lanes.len(), channel.opened_at, *key))
+        };
+        let least = channels.iter().filter_map(worth).min().map(|(.., key)| key);
+        least.filter(|_| channels.len() >= CHANNELS_PER_RELAY)
     }
 
     /// In the order of preference: canonical channels first, then those of the relay with the smaller identity, then the
@@ -186,7 +205,7 @@ impl Core {
             channel.is_some_and(|channel| !channel.retired && channel.peer == Some(*peer))
         };
         let mut ranked: Vec<_> = self.channels.to(&peer.rsa).iter().copied().filter(goes_on).collect();
-        ranked.sort_by_key(|key| self.rank(*key));
+        ranked.sort_by_cached_key(|key| self.rank(*key));
         ranked
     }
 
@@ -200,14 +219,12 @@ impl Core {
     /// have no say: a new one would be retired beside them at its birth. Nor has one that is not canonical, about
     /// channels to other addresses: it may be a stranger's who stands between.
     fn retire_duplicates(&mut self, peer: &RelayIds) {
-        let mut kept: Vec<SocketAddr> = Vec::new();
+        let mut kept = BTreeSet::new();
         let mut has_canonical = false;
         for key in self.ranked(peer) {
             let Some(channel) = self.links.get_mut(key).and_then(Link::channel_mut) else { continue };
-            let is_needless = has_canonical || kept.iter().any(|addr| addr.ip() == channel.addr.ip());
-            channel.retired = is_needless;
+            channel.retired = has_canonical || !kept.insert(channel.addr.ip());
             has_canonical |= channel.canonical;
-            kept.push(channel.addr);
         }
     }
 

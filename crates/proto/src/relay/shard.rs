@@ -231,8 +231,9 @@ impl Relay {
                 }
                 Ok(Some(Incoming::Opened(opened))) => match self.core.on_opened(link, opened) {
                     Ok(instead) => {
-                        let instead = instead.into_iter();
-                        instead.for_each(|other| self.end_channel(now, other, ChannelError::Crowded));
+                        for other in instead {
+                            self.end_channel(now, other, ChannelError::Crowded);
+                        }
                         self.on_channel_opened(now, link);
                     }
                     Err(error) => return self.end_channel(now, link, error),

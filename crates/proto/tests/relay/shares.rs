@@ -12,7 +12,7 @@ use heddle_proto::node::ResolveError;
 use heddle_proto::relay::{Limits, RelayConfig};
 use heddle_proto::time::Duration;
 use heddle_proto::work::Job;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 fn bench(limits: Limits) -> Bench {
     Bench::new(RelayConfig { limits, ..config() })
@@ -419,4 +419,32 @@ fn the_circuit_with_most_streams_gives_way_when_all_are_taken() {
     let lost = greedy.got_one(&mut bench);
     assert_eq!((lost.command, lost.stream), (RelayCommand::END, 1));
     assert_eq!(End::parse(&lost.data).reason, EndReason::RESOURCELIMIT);
+}
+
+/// Each channel that opens is compared with all others of its peer, so whoever has an identity of his own must not have
+/// many. Whom he asks for circuits has nothing to do with it.
+#[test]
+fn an_identity_has_so_many_channels_and_keeps_those_with_circuits() {
+    for listed in [&[1][..], &[1, 9]] {
+        let mut bench = bench(Limits::default());
+        bench.list(listed);
+        let open = |bench: &mut Bench, number: u16| {
+            let from = Ipv6Addr::new(0x2001, 0xdb8, 1, 1, 0, 0, 0, number);
+            let sock = bench.accept(0, SocketAddr::new(from.into(), 4000));
+            // At its birth it is of the place that the peer names, or of another.
+            let named = if number == 1 { from.into() } else { host(9) };
+            bench.write(sock, &relay_line(9, named));
+            sock
+        };
+        let canonical = open(&mut bench, 1);
+        let used = open(&mut bench, 2);
+        Client::create(&mut bench, used, theirs(1), Kind::Fast);
+        let idle: Vec<Sock> = (3..=200).map(|number| open(&mut bench, number)).collect();
+        let left = idle.iter().filter(|sock| bench.gone(**sock).is_none()).count();
+        assert_eq!((left, bench.gone(canonical), bench.gone(used)), (62, None, None));
+        assert_eq!(bench.gone(idle[idle.len() - 1]), None, "the newest is not refused");
+        assert_eq!(bench.shards[0].relay.held().granted.channels, 64);
+        let other = bench.relay_channel(0, 1);
+        assert_eq!(bench.gone(other), None);
+    }
 }
