@@ -354,7 +354,9 @@ fn exit_circuit(bench: &mut Bench, sock: Sock, id: u32) -> Client {
 fn fill_streams(bench: &mut Bench, client: &mut Client, first: u16, most: u16) -> u16 {
     for stream in first..first + most {
         client.begin(bench, stream, "203.0.114.7:80");
-        if let Some(end) = client.got(bench).pop() {
+        // Other circuits of the channel may lose streams for it.
+        let own = bench.cells(client.sock).into_iter().rfind(|cell| cell.circ_id == client.circ_id);
+        if let Some(end) = own.map(|cell| client.open(&cell)) {
             assert_eq!((end.stream, end.command), (stream, RelayCommand::END));
             assert_eq!(End::parse(&end.data).reason, EndReason::RESOURCELIMIT);
             return stream - first;
@@ -376,14 +378,16 @@ fn circuits_and_neighbours_have_shares_of_streams() {
             fill_streams(&mut bench, &mut more, 1, 400)
         })
         .sum();
-    assert_eq!(23 + held, 200, "half, however many circuits");
+    // The 23, and what the circuits with most lost to later ones.
+    assert!(23 + held > 200);
+    assert_eq!(bench.shards[0].relay.stats().granted.streams, 200, "half, however many circuits");
     let mut other = exit_circuit(&mut bench, second, 1);
     assert_eq!(fill_streams(&mut bench, &mut other, 1, 400), 11, "a seventeenth of the rest");
     let stats = bench.shards[0].relay.stats();
     assert_eq!(stats.granted.streams, 211);
-    assert_eq!(stats.refused.keys().collect::<Vec<_>>(), [&("stream", "share")]);
+    assert_eq!(stats.refused.keys().collect::<Vec<_>>(), [&("stream", "gave_way"), &("stream", "share")]);
     // What ends is free again: by END, with its circuit, and by an answer of the resolver.
-    greedy.send(&mut bench, RelayCommand::END, 1, &[6]);
+    greedy.send(&mut bench, RelayCommand::END, 23, &[6]);
     assert_eq!(bench.shards[0].relay.stats().granted.streams, 210);
     bench.send(second, theirs(1), Command::DESTROY, &[0]);
     let mut asking = exit_circuit(&mut bench, second, 2);
@@ -395,6 +399,28 @@ fn circuits_and_neighbours_have_shares_of_streams() {
         bench.resolve_next(0, Err(ResolveError::NotFound));
     }
     assert_eq!(bench.shards[0].relay.stats().granted.streams, 199);
+}
+
+/// One client's circuits through a relay took all its streams once, idle, and everybody else behind it was refused for as
+/// long as that client liked.
+#[test]
+fn behind_a_neighbour_that_has_its_share_the_circuit_with_most_streams_gives_way() {
+    let mut bench = bench(Limits { streams: 400, ..Limits::default() });
+    bench.list(&[1, 2]);
+    let [first, second] = [1, 2].map(|number| bench.relay_channel(0, number));
+    let mut beside = exit_circuit(&mut bench, second, 1);
+    assert_eq!(fill_streams(&mut bench, &mut beside, 1, 5), 5);
+    for id in 1..=60 {
+        let mut greedy = exit_circuit(&mut bench, first, id);
+        fill_streams(&mut bench, &mut greedy, 1, 30);
+    }
+    let before = bench.shards[0].relay.stats().granted.streams;
+    for id in 501..=520 {
+        let mut innocent = exit_circuit(&mut bench, first, id);
+        assert_eq!(fill_streams(&mut bench, &mut innocent, 1, 2), 2);
+    }
+    assert_eq!(bench.shards[0].relay.stats().granted.streams, before, "of others behind it");
+    assert!(beside.got(&mut bench).is_empty());
 }
 
 /// Clients ask another exit when a stream is refused, so only who has more than one gives way.
@@ -409,8 +435,8 @@ fn the_circuit_with_most_streams_gives_way_when_all_are_taken() {
         let mut client = exit_circuit(bench, sock, id);
         fill_streams(bench, &mut client, 1, 1) == 1
     };
+    assert!((2..20).all(|id| begins(&mut bench, first, id)), "that is half");
     let begin_by = |bench: &mut Bench, sock: Sock| (2..60).take_while(|id| begins(bench, sock, *id)).count();
-    assert_eq!(begin_by(&mut bench, first), 18);
     let granted = [2, 3, 4, 5, 6, 7, 8].map(|number| {
         let sock = bench.relay_channel(0, number);
         begin_by(&mut bench, sock)

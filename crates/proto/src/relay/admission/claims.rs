@@ -97,7 +97,8 @@ pub(in crate::relay) enum StreamPlace {
     Socket(SocketId),
 }
 
-/// A stream is its circuit's: neighbours only pass it on, so the circuit with most gives way and not the neighbour.
+/// A stream is its circuit's: neighbours only pass it on, so the circuit with most gives way and not the neighbour, also
+/// when the neighbour has its share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamClaim {
     pub party: Party,
@@ -113,6 +114,10 @@ impl Claim for StreamClaim {
 
     fn key(&self) -> Key {
         Key::Circuit(self.circuit.data().as_ffi())
+    }
+
+    fn neighbour(&self) -> Key {
+        self.party.key()
     }
 
     fn holders(&self) -> impl Iterator<Item = Holder> {

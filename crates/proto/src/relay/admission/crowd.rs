@@ -2,7 +2,8 @@
 //!
 //! Shares ([`super::share`]) keep one party from taking all. But what was taken while much was free is not given back by
 //! that: fifty greedy addresses, one after the other, would leave nothing. So when nothing is free, whoever holds most loses
-//! the oldest of what it holds to whoever holds less, until all hold the same.
+//! the oldest of what it holds to whoever holds less, until all hold the same. So it is among those behind one neighbour,
+//! when that has its share.
 
 use super::party::{Class, Holder, Key};
 use super::share::{Refusal, Share};
@@ -17,6 +18,10 @@ pub(super) trait Claim: Copy {
     fn class(&self) -> Class;
     /// Who competes with others for it.
     fn key(&self) -> Key;
+    /// Behind whom: whoever competes for itself is its own neighbour.
+    fn neighbour(&self) -> Key {
+        self.key()
+    }
     /// Whose shares count.
     fn holders(&self) -> impl Iterator<Item = Holder>;
 }
@@ -37,6 +42,20 @@ struct Entry<C> {
     amount: u64,
 }
 
+/// One who competes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct GroupKey {
+    class: Class,
+    neighbour: Key,
+    key: Key,
+}
+
+impl GroupKey {
+    fn of(claim: &impl Claim) -> Self {
+        GroupKey { class: claim.class(), neighbour: claim.neighbour(), key: claim.key() }
+    }
+}
+
 /// What one address, relay or circuit holds.
 #[derive(Debug)]
 struct Group<Id> {
@@ -45,8 +64,59 @@ struct Group<Id> {
     members: BTreeSet<(Instant, Id)>,
 }
 
+impl<Id: Ord + Copy> Group<Id> {
+    fn oldest(&self) -> Option<Id> {
+        self.members.first().map(|(_, id)| *id)
+    }
+
+    fn standing(&self) -> Standing {
+        (self.amount, Reverse(self.members.first().map_or(LATEST, |(since, _)| *since)))
+    }
+}
+
 /// A group's place among others: by what it holds, then by its oldest.
-type Rank = (Class, u64, Reverse<Instant>, Key);
+type Standing = (u64, Reverse<Instant>);
+
+/// All groups, in order of their standing.
+#[derive(Debug, Default)]
+struct Ranking {
+    of_class: BTreeSet<(Class, Standing, GroupKey)>,
+    of_neighbour: BTreeSet<(Class, Key, Standing, GroupKey)>,
+}
+
+impl Ranking {
+    fn insert(&mut self, key: GroupKey, standing: Standing) {
+        self.of_class.insert((key.class, standing, key));
+        self.of_neighbour.insert((key.class, key.neighbour, standing, key));
+    }
+
+    fn remove(&mut self, key: GroupKey, standing: Standing) {
+        self.of_class.remove(&(key.class, standing, key));
+        self.of_neighbour.remove(&(key.class, key.neighbour, standing, key));
+    }
+
+    /// Who holds most of a class.
+    fn greediest(&self, class: Class) -> Option<GroupKey> {
+        let [first, last] = extremes(class);
+        Some(self.of_class.range((class, LEAST, first)..=(class, MOST, last)).next_back()?.2)
+    }
+
+    /// Who holds most behind a neighbour.
+    fn greediest_behind(&self, GroupKey { class, neighbour, .. }: GroupKey) -> Option<GroupKey> {
+        let [first, last] = extremes(class);
+        let range = (class, neighbour, LEAST, first)..=(class, neighbour, MOST, last);
+        Some(self.of_neighbour.range(range).next_back()?.3)
+    }
+}
+
+const LATEST: Instant = Instant::from_nanos(u64::MAX);
+const LEAST: Standing = (0, Reverse(LATEST));
+const MOST: Standing = (u64::MAX, Reverse(Instant::ZERO));
+
+/// The first group of a class that there could be, and the last.
+fn extremes(class: Class) -> [GroupKey; 2] {
+    [Key::FIRST, Key::LAST].map(|key| GroupKey { class, neighbour: key, key })
+}
 
 /// See [the module](self).
 #[derive(Debug)]
@@ -56,8 +126,8 @@ pub(super) struct Crowd<C: Claim> {
     /// for things that may stay.
     time_enough: Option<Duration>,
     entries: BTreeMap<C::Id, Entry<C>>,
-    groups: BTreeMap<(Class, Key), Group<C::Id>>,
-    ranking: BTreeSet<Rank>,
+    groups: BTreeMap<GroupKey, Group<C::Id>>,
+    ranking: Ranking,
 }
 
 impl<C: Claim> Crowd<C> {
@@ -67,7 +137,7 @@ impl<C: Claim> Crowd<C> {
             time_enough,
             entries: BTreeMap::new(),
             groups: BTreeMap::new(),
-            ranking: BTreeSet::new(),
+            ranking: Ranking::default(),
         }
     }
 
@@ -83,14 +153,14 @@ impl<C: Claim> Crowd<C> {
 
     /// Whether there is room for `amount` more.
     pub fn admit(&self, now: Instant, claim: C, amount: u64) -> Admitted<C::Id> {
-        let (class, key) = group_of(&claim);
-        let (instead, refusal) = match self.share.admits(class, claim.holders(), amount) {
+        let key = GroupKey::of(&claim);
+        let (instead, refusal) = match self.share.admits(key.class, claim.holders(), amount) {
             Ok(()) => return Admitted::Yes,
-            Err(Refusal::Share) => (
-                self.groups.get(&(class, key)).and_then(|group| self.has_had_time(now, group)),
-                Refusal::Share,
-            ),
-            Err(refusal) => (self.gives_way(now, class, key, amount), refusal),
+            Err(Refusal::Share) => {
+                let own = self.groups.get(&key).and_then(|group| self.has_had_time(now, group));
+                (own.or_else(|| self.gives_way_behind(claim, amount)), Refusal::Share)
+            }
+            Err(refusal) => (self.gives_way(now, key, amount), refusal),
         };
         instead.map_or(Admitted::No(refusal), Admitted::InsteadOf)
     }
@@ -102,17 +172,17 @@ impl<C: Claim> Crowd<C> {
 
     fn insert_since(&mut self, since: Instant, id: C::Id, claim: C, amount: u64) {
         self.entries.insert(id, Entry { claim, since, amount: 0 });
-        let (class, key) = group_of(&claim);
-        match self.groups.get_mut(&(class, key)) {
+        let key = GroupKey::of(&claim);
+        match self.groups.get_mut(&key) {
             Some(group) => {
-                self.ranking.remove(&rank(class, key, group));
+                self.ranking.remove(key, group.standing());
                 group.members.insert((since, id));
-                self.ranking.insert(rank(class, key, group));
+                self.ranking.insert(key, group.standing());
             }
             None => {
                 let group = Group { amount: 0, members: BTreeSet::from([(since, id)]) };
-                self.ranking.insert(rank(class, key, &group));
-                self.groups.insert((class, key), group);
+                self.ranking.insert(key, group.standing());
+                self.groups.insert(key, group);
             }
         }
         self.grow(id, amount);
@@ -122,12 +192,12 @@ impl<C: Claim> Crowd<C> {
     pub fn grow(&mut self, id: C::Id, amount: u64) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.amount += amount;
-        let (class, key) = group_of(&entry.claim);
-        self.share.take(class, entry.claim.holders(), amount);
-        if let Some(group) = self.groups.get_mut(&(class, key)) {
-            self.ranking.remove(&rank(class, key, group));
+        let key = GroupKey::of(&entry.claim);
+        self.share.take(key.class, entry.claim.holders(), amount);
+        if let Some(group) = self.groups.get_mut(&key) {
+            self.ranking.remove(key, group.standing());
             group.amount += amount;
-            self.ranking.insert(rank(class, key, group));
+            self.ranking.insert(key, group.standing());
         }
     }
 
@@ -136,21 +206,21 @@ impl<C: Claim> Crowd<C> {
         let is_overdrawn =
             [Class::Stranger, Class::Relay].iter().any(|class| self.share.is_overdrawn(*class));
         let greediest = self.greediest(Class::Stranger).or_else(|| self.greediest(Class::Relay));
-        greediest.filter(|_| is_overdrawn)?.members.first().map(|(_, id)| *id)
+        greediest.filter(|_| is_overdrawn)?.oldest()
     }
 
     /// One is over.
     pub fn remove(&mut self, id: C::Id) {
         let Some(Entry { claim, since, amount }) = self.entries.remove(&id) else { return };
-        let (class, key) = group_of(&claim);
-        self.share.give(class, claim.holders(), amount);
-        let Some(group) = self.groups.get_mut(&(class, key)) else { return };
-        self.ranking.remove(&rank(class, key, group));
+        let key = GroupKey::of(&claim);
+        self.share.give(key.class, claim.holders(), amount);
+        let Some(group) = self.groups.get_mut(&key) else { return };
+        self.ranking.remove(key, group.standing());
         group.amount -= amount;
         group.members.remove(&(since, id));
         match group.members.is_empty() {
-            true => drop(self.groups.remove(&(class, key))),
-            false => drop(self.ranking.insert(rank(class, key, group))),
+            true => drop(self.groups.remove(&key)),
+            false => self.ranking.insert(key, group.standing()),
         }
     }
 
@@ -163,10 +233,7 @@ impl<C: Claim> Crowd<C> {
     }
 
     fn greediest(&self, class: Class) -> Option<&Group<C::Id>> {
-        let first = (class, 0, Reverse(LATEST), Key::FIRST);
-        let last = (class, u64::MAX, Reverse(Instant::ZERO), Key::LAST);
-        let (.., key) = self.ranking.range(first..=last).next_back()?;
-        self.groups.get(&(class, *key))
+        self.groups.get(&self.ranking.greediest(class)?)
     }
 
     /// The oldest of a group, if that had time enough.
@@ -176,25 +243,27 @@ impl<C: Claim> Crowd<C> {
     }
 
     /// Who gives way when nothing is left: the oldest of the group that holds most, if this one would hold less.
-    fn gives_way(&self, now: Instant, class: Class, key: Key, amount: u64) -> Option<C::Id> {
-        let own = self.groups.get(&(class, key)).map_or(0, |group| group.amount);
-        let greediest = self.greediest(class)?;
+    fn gives_way(&self, now: Instant, key: GroupKey, amount: u64) -> Option<C::Id> {
+        let own = self.held_by(key);
+        let greediest = self.greediest(key.class)?;
         if own + amount < greediest.amount {
-            return greediest.members.first().map(|(_, id)| *id);
+            return greediest.oldest();
         }
         (own == 0).then(|| self.has_had_time(now, greediest))?
     }
-}
 
-const LATEST: Instant = Instant::from_nanos(u64::MAX);
+    /// Who gives way when the neighbour has its share, and not whoever asks behind it: the same, among those behind it.
+    fn gives_way_behind(&self, claim: C, amount: u64) -> Option<C::Id> {
+        let key = GroupKey::of(&claim);
+        let own_share = claim.holders().filter(|holder| holder.key == key.key);
+        self.share.admits(key.class, own_share, amount).ok()?;
+        let greediest = self.groups.get(&self.ranking.greediest_behind(key)?)?;
+        (self.held_by(key) + amount < greediest.amount).then(|| greediest.oldest())?
+    }
 
-fn group_of(claim: &impl Claim) -> (Class, Key) {
-    (claim.class(), claim.key())
-}
-
-fn rank<Id: Ord>(class: Class, key: Key, group: &Group<Id>) -> Rank {
-    let oldest = group.members.first().map_or(LATEST, |(since, _)| *since);
-    (class, group.amount, Reverse(oldest), key)
+    fn held_by(&self, key: GroupKey) -> u64 {
+        self.groups.get(&key).map_or(0, |group| group.amount)
+    }
 }
 
 #[cfg(test)]
@@ -242,7 +311,7 @@ mod tests {
             crowd.insert(now, *next, claim, 1);
             *next += 1;
         }
-        crowd.groups.get(&group_of(&claim)).map_or(0, |group| group.amount)
+        crowd.held_by(GroupKey::of(&claim))
     }
 
     /// However many were greedy before, and in whatever order.
@@ -327,13 +396,16 @@ mod tests {
                     },
                 }
                 for (key, group) in &crowd.groups {
-                    let of_group = crowd.entries.values().filter(|entry| group_of(&entry.claim) == *key);
+                    let of_group = crowd.entries.values().filter(|entry| GroupKey::of(&entry.claim) == *key);
                     let amounts: Vec<u64> = of_group.map(|entry| entry.amount).collect();
                     prop_assert_eq!(group.amount, amounts.iter().sum::<u64>());
                     prop_assert_eq!(group.members.len(), amounts.len());
-                    prop_assert!(crowd.ranking.contains(&rank(key.0, key.1, group)));
+                    let (class, neighbour, standing) = (key.class, key.neighbour, group.standing());
+                    prop_assert!(crowd.ranking.of_class.contains(&(class, standing, *key)));
+                    prop_assert!(crowd.ranking.of_neighbour.contains(&(class, neighbour, standing, *key)));
                 }
-                prop_assert_eq!(crowd.ranking.len(), crowd.groups.len());
+                prop_assert_eq!(crowd.ranking.of_class.len(), crowd.groups.len());
+                prop_assert_eq!(crowd.ranking.of_neighbour.len(), crowd.groups.len());
                 let members: usize = crowd.groups.values().map(|group| group.members.len()).sum();
                 prop_assert_eq!(members, crowd.entries.len());
                 prop_assert_eq!(crowd.used(), crowd.entries.values().map(|entry| entry.amount).sum::<u64>());
