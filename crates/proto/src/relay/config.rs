@@ -53,7 +53,7 @@ pub struct RelayConfig {
 pub struct Limits {
     /// Circuits of one shard. Above it, CREATE2 is answered by DESTROY (`RESOURCELIMIT`).
     pub circuits: usize,
-    /// Circuits of one channel, likewise.
+    /// Circuits of one channel, likewise. Those that cross to another shard have no limit of their own.
     pub circuits_per_channel: usize,
     /// Channels of one shard, open or not. A quarter is left for those that we open.
     pub channels: usize,

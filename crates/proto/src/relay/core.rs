@@ -274,7 +274,12 @@ impl Core {
         // Stock Tor tries 64 times as well; with half the ids taken all fail once in 2^64.
         const TRIES: usize = 64;
         let link = self.links.get(link_key)?;
-        if link.lanes.len() >= self.config.limits.circuits_per_channel {
+        let max = match link.kind {
+            LinkKind::Channel(_) | LinkKind::Flows(_) => self.config.limits.circuits_per_channel,
+            // Clients of all channels share it, so the circuits' shares alone decide who has how many.
+            LinkKind::Shard(_) => usize::MAX,
+        };
+        if link.lanes.len() >= max {
             return None;
         }
         let mut candidates = (0..TRIES).map(|_| candidate(&mut self.rng));

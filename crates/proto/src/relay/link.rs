@@ -102,8 +102,8 @@ pub(super) struct Link {
     pub kind: LinkKind,
     /// Who is behind it, as far as shares go; this relay itself behind another shard.
     pub party: Party,
-    /// At most `Limits::circuits_per_channel` entries, each with at most one place in `farewells`;
-    /// then its circuit is the null key. Never iterated in an order that matters.
+    /// At most `Limits::circuits_per_channel` entries, and on a link to another shard as many as both shards have circuits.
+    /// Each has at most one place in `farewells`; then its circuit is the null key. Never iterated in an order that matters.
     pub lanes: HashMap<CircId, (CircuitKey, Side), FixedState>,
     /// Lanes with queued cells and credit. Turns of lanes that are over are skipped, and swept out before they are
     /// many.

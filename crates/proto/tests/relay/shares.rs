@@ -116,6 +116,24 @@ fn circuits_that_cross_have_shares_there() {
     other.extended(handshake, &got);
 }
 
+/// Clients of all addresses share a crossing. One limit for all of them let a few addresses keep everybody else's circuits
+/// from it, though the shares of circuits left places.
+#[test]
+fn circuits_cross_as_long_as_shards_have_places() {
+    let limits = Limits { circuits: 100, circuits_per_channel: 20, ..Limits::default() };
+    let mut bench = Bench::new(RelayConfig { limits, shards: 2, ..config() });
+    for number in 2..=3 {
+        bench.relay_channel(1, number);
+    }
+    for number in 1..=30 {
+        let here = bench.client_at(0, client(number));
+        let mut client = Client::create(&mut bench, here, theirs(1), Kind::Fast);
+        let (_, data) = client.extend2(2 + number % 2);
+        client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+        assert_eq!(client.destroyed(&mut bench), None, "circuit {number}");
+    }
+}
+
 /// Whose onionskins workers have, by their handshakes.
 fn kinds_at_work(bench: &Bench) -> Vec<HandshakeType> {
     let kind = |job: &Job| match job {
