@@ -3,6 +3,7 @@
 //! Datagrams that arrive at one instant from one sender, one as long as the other, come as one input, as they do from
 //! a kernel that coalesces.
 
+use crate::flood::Flooded;
 use crate::simulation::{ActorId, HostId, Simulation};
 use crate::trace::Kind;
 use crate::wires::{HostPair, OnWire, pair};
@@ -31,9 +32,9 @@ pub struct Tapped {
 #[derive(Clone)]
 pub(crate) struct Datagram {
     from: SocketAddr,
-    to: SocketAddr,
+    pub to: SocketAddr,
     ecn: u8,
-    data: Vec<u8>,
+    pub data: Vec<u8>,
 }
 
 impl Datagram {
@@ -51,6 +52,7 @@ pub(crate) struct DatagramPorts {
     numbers: BTreeMap<(ActorId, PortId), u16>,
     blocked: BTreeSet<HostPair>,
     taps: BTreeMap<HostPair, Vec<Tapped>>,
+    pub flooded: BTreeMap<(HostId, u16), Flooded>,
 }
 
 impl Simulation {
@@ -118,8 +120,9 @@ impl Simulation {
     }
 
     /// Hands what has arrived to its nodes.
-    pub(crate) fn on_datagrams(&mut self, arrived: &[Datagram]) {
-        let mut rest = arrived;
+    pub(crate) fn on_datagrams(&mut self, mut arrived: Vec<Datagram>) {
+        self.buffer_datagrams(&mut arrived);
+        let mut rest = &arrived[..];
         while let Some(first) = rest.first() {
             let (together, behind) = rest.split_at(coalesced(rest));
             self.deliver(first, together);
@@ -127,7 +130,8 @@ impl Simulation {
         }
     }
 
-    fn deliver(&mut self, first: &Datagram, together: &[Datagram]) {
+    /// Hands over what comes together, of which this is the first.
+    pub(crate) fn deliver(&mut self, first: &Datagram, together: &[Datagram]) {
         let host = self.by_addr[&first.to.ip()];
         let Some(&(actor, port)) = self.datagrams.ports.get(&(host, first.to.port())) else { return };
         let data: Vec<u8> = together.iter().flat_map(|datagram| &datagram.data).copied().collect();

@@ -23,6 +23,7 @@
 //! datagrams take the same wires of `heddle-netem` ([`Simulation::set_wire`]), wait in the same queues and share their rate.
 
 mod datagram;
+mod flood;
 mod internet;
 mod kernel;
 mod outputs;
@@ -35,6 +36,7 @@ mod wire;
 mod wires;
 
 pub use datagram::Tapped;
+pub use flood::Flood;
 pub use internet::{Internet, Service, pattern};
 pub use simulation::{AnyNode, Host, HostId, Options, Simulation};
 pub use steps::Step;

@@ -1,6 +1,6 @@
 //! The simulation: its hosts, its clock, and the handling of one event after the other.
 
-use crate::datagram::DatagramPorts;
+use crate::datagram::{Datagram, DatagramPorts};
 use crate::kernel::Kernel;
 use crate::queue::EventQueue;
 use crate::trace::{Kind, Trace, TraceHash};
@@ -113,6 +113,8 @@ pub(crate) enum Due {
     Message(ActorId, ShardId, ShardMessage),
     /// Something happens on the wire of two hosts.
     Wires(HostPair, Instant),
+    /// A datagram has waited in a port's buffer.
+    Datagram(Datagram),
 }
 
 /// Many nodes in virtual time; see the crate.
@@ -344,6 +346,7 @@ impl Simulation {
                 self.input(actor, Kind::FromShard, subject, 0, Input::FromShard { from, message })
             }
             Due::Wires(ends, at) => self.on_wires(ends, at),
+            Due::Datagram(datagram) => self.deliver(&datagram, std::slice::from_ref(&datagram)),
         }
     }
 }

@@ -163,7 +163,7 @@ impl Simulation {
                 OnWire::Datagram(datagram) => datagrams.push(datagram),
             }
         }
-        self.on_datagrams(&datagrams);
+        self.on_datagrams(datagrams);
     }
 }
 

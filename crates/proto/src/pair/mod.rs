@@ -6,7 +6,9 @@
 
 mod answers;
 mod back_off;
+mod earliest;
 pub mod offer;
+mod probation;
 pub mod secrets;
 mod state;
 mod voucher;

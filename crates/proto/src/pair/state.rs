@@ -14,7 +14,9 @@
 
 use super::answers::Answers;
 use super::back_off::BackOff;
+use super::earliest::Earliest;
 use super::offer::{Offer, OfferDigest, OfferError, OfferedTransport, TransportId};
+use super::probation::Probation;
 use super::secrets::Purpose;
 use super::voucher::{Channel, Voucher};
 use super::{AttemptId, ConnKey, Context, Fallback, OpenRequest, Over, Own, PairInput, PairOutput};
@@ -76,6 +78,7 @@ struct Track {
     /// At most `DRAINING_MAX`.
     draining: Vec<Live>,
     back_off: BackOff,
+    probation: Probation,
     /// The peer's key of the last dial: failures with an older one do not count.
     dialled_key: Option<[u8; 32]>,
     answers: Answers,
@@ -107,19 +110,6 @@ struct Live {
     suspect: bool,
     /// Since when it has no flows.
     unused_since: Option<Instant>,
-}
-
-/// Collects the earliest of several times.
-struct Earliest(Option<Instant>);
-
-impl Earliest {
-    /// Whether a time has come; it is remembered when not.
-    fn due(&mut self, now: Instant, at: Instant) -> bool {
-        if at > now {
-            self.0 = Some(self.0.map_or(at, |other| other.min(at)));
-        }
-        at <= now
-    }
 }
 
 impl Pair {
@@ -267,6 +257,9 @@ impl Pair {
         let Some(track) = self.track(conn) else { return };
         let Some(live) = track.known(conn.conn) else { return };
         live.suspect = suspect;
+        if track.live.is_some_and(|live| live.conn == conn.conn) {
+            track.probation.on_change(context.now, suspect);
+        }
         if suspect && track.in_use == Some(conn.conn) {
             context.fall_back(track.transport, Fallback::Suspect);
         }
@@ -349,6 +342,7 @@ impl Track {
             live: None,
             draining: Vec::new(),
             back_off: BackOff::new(RETRY_FIRST, RETRY_LONGEST),
+            probation: Probation::new(),
             dialled_key: None,
             answers: Answers::default(),
             tls_until: Instant::ZERO,
@@ -553,7 +547,9 @@ impl Track {
 
     /// Says which connection new circuits may use, when that changed.
     fn announce(&mut self, context: &mut Context<'_>, earliest: &mut Earliest) {
-        let open = earliest.due(context.now, self.tls_until) && !context.pads;
+        let open = earliest.due(context.now, self.tls_until)
+            && earliest.due(context.now, self.probation.until())
+            && !context.pads;
         let young = |live: &Live| context.now.since(live.ready_at) < CONNECTION_AGE_MAX;
         let in_use = self.live.filter(|live| open && young(live) && !live.suspect).map(|live| live.conn);
         if in_use == self.in_use {

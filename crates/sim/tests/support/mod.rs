@@ -343,9 +343,12 @@ fn endpoints(plan: &Plan, index: usize, shard: usize, seed: &Seed) -> Vec<(PortI
     made.into_iter().enumerate().map(with_port).collect()
 }
 
+/// The first shard's for its first transport.
+pub const FIRST_UDP_PORT: u16 = 4430;
+
 /// Each shard has a port of its own for each transport.
 fn udp_port(shard: usize, place: usize) -> u16 {
-    4430 + shard as u16 + 100 * place as u16
+    FIRST_UDP_PORT + shard as u16 + 100 * place as u16
 }
 
 /// Adds an onion proxy.

@@ -1,13 +1,13 @@
 //! What holds over QUIC and over tcp-dtls alike.
 
-use crate::support::{Net, Plan, download, pattern_sha256};
+use crate::support::{FIRST_UDP_PORT, Net, Plan, download, pattern_sha256};
 use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
 use core::net::SocketAddr;
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};
 use heddle_proto::origin::ExchangeState;
 use heddle_proto::relay::{Event, NetworkParams};
 use heddle_proto::time::Duration;
-use heddle_sim::{TraceHash, Wire};
+use heddle_sim::{Flood, TraceHash, Wire};
 use std::collections::BTreeSet;
 
 /// Each of these over either, as a test of its own.
@@ -29,6 +29,7 @@ over_either! {
     blocked_datagrams_cost_no_time,
     tries_go_on_until_datagrams_pass,
     a_path_that_is_gone_for_20_s_ends_no_circuit_and_new_ones_go_over_tls,
+    a_flood_of_20_s_at_a_port_ends_no_circuit,
     a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls,
     circuits_survive_a_reset_of_tls,
     losses_and_reordering_are_borne,
@@ -152,11 +153,39 @@ fn a_path_that_is_gone_for_20_s_ends_no_circuit_and_new_ones_go_over_tls(over: T
     assert_eq!(status.received_sha256, pattern_sha256(10 * MB), "{status:?}");
     transfer(&mut net, idle, MB / 100);
     assert_eq!((ready(&net), ended(&net).len()), (4, 0));
-    // New circuits take flows again.
+    // New circuits take flows again, once the path has answered for a while.
+    net.sim.run_for(Duration::from_secs(5));
     let before = net.cells_out_over(1, "tls");
     let new = net.build(&[0, 1, 2], true);
     transfer(&mut net, new, MB / 4);
     assert_eq!(net.cells_out_over(1, "tls"), before);
+}
+
+fn a_flood_of_20_s_at_a_port_ends_no_circuit(over: Transport) {
+    // Ten times what the relay takes, and a thousand times, into buffers of a tenth of a second and of one.
+    for (times, full_wait_ms) in [(10, 100), (1000, 1000)] {
+        let mut net = over.paired(&Plan::default());
+        let [busy, idle] = [(); 2].map(|()| net.build(&[0, 1, 2], true));
+        let down = net.begin(busy, download(10 * MB));
+        net.await_status(down, LONG, |status| status.received_bytes > MB);
+        let middle = net.relays[1].host;
+        let flood = Flood { times, full_wait: Duration::from_millis(full_wait_ms) };
+        net.sim.flood(middle, FIRST_UDP_PORT, Some(flood));
+        net.sim.run_for(Duration::from_secs(10));
+        // A path that is silent takes no new circuits. One on which a tenth of all comes may.
+        let begun = net.sim.now();
+        if times == 1000 {
+            net.build(&[0, 1, 2], true);
+        }
+        let waited = net.sim.now().since(begun);
+        assert!(waited < Duration::from_secs(1), "{waited:?}");
+        net.sim.run_for(Duration::from_secs(10) - waited);
+        net.sim.flood(middle, FIRST_UDP_PORT, None);
+        let status = net.await_status(down, Duration::from_secs(30), is_over);
+        assert_eq!(status.received_sha256, pattern_sha256(10 * MB), "{flood:?}: {status:?}");
+        transfer(&mut net, idle, MB / 100);
+        assert_eq!((ready(&net), ended(&net).len()), (4, 0), "{flood:?}");
+    }
 }
 
 fn a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls(over: Transport) {

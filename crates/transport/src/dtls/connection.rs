@@ -234,11 +234,6 @@ impl Connection {
 
     fn on_contents(&mut self, now: Instant, end: usize, datagram_bytes: usize) {
         self.path.on_heard(now);
-        let was_suspect = self.silence.is_suspect();
-        self.silence.on_heard(now, self.path.due());
-        if let Some(mux) = self.tcp.as_mut().filter(|_| was_suspect) {
-            mux.on_path_back(tcp(now));
-        }
         if control::is_control(self.session.contents(end)) {
             return self.on_control(now, end, datagram_bytes);
         }
@@ -253,9 +248,23 @@ impl Connection {
         let contents = self.session.contents(end);
         let result = mux.handle_datagram(tcp(now), contents, &mut |id, bytes| flows.take(id, bytes));
         self.flows.on_events(now, mux);
+        let is_answered = mux.take_answered();
         self.path.set_round_trip(mux.smoothed_rtt_ns());
+        if is_answered {
+            self.on_answer(now);
+        }
         if let Err(why) = result {
             self.give_up(now, ConnectionError::PeerMisbehaved(why.to_string()));
+        }
+    }
+
+    /// Something that we sent was answered, which ends a suspicion.
+    fn on_answer(&mut self, now: Instant) {
+        self.path.on_answer();
+        let was_suspect = self.silence.is_suspect();
+        self.silence.on_heard(now, self.path.due());
+        if let Some(mux) = self.tcp.as_mut().filter(|_| was_suspect) {
+            mux.on_path_back(tcp(now));
         }
     }
 
@@ -287,6 +296,7 @@ impl Connection {
             _ if !is_believed => {}
             Control::Ping { number } => self.queue_control(control::pong(number)),
             Control::Pong { number } => {
+                self.on_answer(now);
                 let round_trip = self.path.on_pong(now, number);
                 let controller = self.tcp.as_mut().and_then(Mux::controller_mut);
                 if let (Some(round_trip), Some(controller)) = (round_trip, controller) {

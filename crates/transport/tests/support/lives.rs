@@ -1,6 +1,8 @@
 //! How connections come to be and how they end.
 
-use crate::bench::{Bench, End, MS, OTHER_PROOF, READY_RTTS, S, Sent, body, delay, dialled, options, secret};
+use crate::bench::{
+    Bench, End, MS, OTHER_PROOF, READY_RTTS, S, Sent, awaited, body, delay, dialled, options, secret,
+};
 use crate::source::Source;
 use core::time::Duration;
 use heddle_netem::{DirectionOptions, Loss, QueueOptions, Rate, Step};
@@ -261,4 +263,55 @@ fn whoever_waits_for_capacity_is_told_of_it() {
         }
     });
     assert_eq!((number, bench.ends[1].cells.len()), (CELLS, CELLS as usize));
+}
+
+/// Who can be heard and hears nothing is no answer to whoever speaks to him in vain.
+#[test]
+fn a_path_that_is_dead_one_way_is_suspect_though_the_peer_is_heard() {
+    let down = Step { at_ns: 10 * S, down: Some(true), ..Step::default() };
+    let there = DirectionOptions { schedule: vec![down], ..delay(10 * MS) };
+    let mut bench = Bench::pair_of(there, Some(delay(10 * MS)), &options(), 1);
+    let (a, b) = bench.open_ready();
+    let mut sources =
+        [Source::new(0, a, &[dialled(1)], 1_000_000), Source::new(1, b, &[awaited(1)], 1_000_000)];
+    bench.run_until(Instant::from_nanos(9_900 * MS), &mut ());
+    bench.run_until(Instant::from_nanos(15 * S), &mut |now: Instant, ends: &mut [End]| {
+        sources.iter_mut().for_each(|source| source.step(now, ends));
+    });
+    for end in 0..2 {
+        let conn = [a, b][end];
+        let suspects = bench.ends[end].events.contains(&(conn, ConnectionEvent::Suspect(true)));
+        assert!(suspects, "end {end}: {:?}", bench.ends[end].events.last());
+    }
+}
+
+/// A flood fills the buffer of a port, so that most of what comes is lost, and a path is suspect and good in turn. Lost are
+/// what an end sends, or its acknowledgements.
+#[test]
+fn losing_nine_in_ten_for_a_minute_ends_no_flow() {
+    const CELLS: u32 = 2_000;
+    let lossy = |at_ns: u64, probability: f64| Step {
+        at_ns,
+        loss: Some(Loss::Bernoulli { probability }),
+        ..Step::default()
+    };
+    for (there, back) in [(0.9, 0.0), (0.0, 0.9)] {
+        let wire = |loss: f64| {
+            let schedule = vec![lossy(10 * S, loss), lossy(70 * S, 0.0)];
+            DirectionOptions { schedule, rate: Rate::BitsPerS(1_000_000), ..delay(10 * MS) }
+        };
+        let mut bench = Bench::pair_of(wire(there), Some(wire(back)), &options(), 1);
+        let (a, _) = bench.open_ready();
+        let mut source = Source::new(0, a, &[dialled(1)], CELLS);
+        bench.run_until(Instant::from_nanos(9 * S), &mut ());
+        bench.run_until(Instant::from_nanos(100 * S), &mut |now: Instant, ends: &mut [End]| {
+            source.step(now, ends)
+        });
+        let stumbles = |end: &End| {
+            end.events.iter().filter(|(_, event)| *event == ConnectionEvent::Suspect(true)).count()
+        };
+        let suspected = bench.ends.iter().map(stumbles).sum::<usize>();
+        assert!(suspected > 1, "{there} {back}: the path stumbled {suspected} times");
+        assert_eq!(bench.ends[1].cells.len(), CELLS as usize, "{there} {back}: {suspected}");
+    }
 }

@@ -120,6 +120,8 @@ pub struct Mux {
     kept: Vec<u8>,
     payload: Vec<u8>,
     smoothed_ns: Option<u64>,
+    /// Whether an acknowledgement advanced that nobody has asked about.
+    is_answered: bool,
 }
 
 /// Being asked.
@@ -144,6 +146,7 @@ impl Mux {
             kept: Vec::new(),
             payload: Vec::new(),
             smoothed_ns: None,
+            is_answered: false,
         }
     }
 
@@ -200,6 +203,11 @@ impl Mux {
     /// The smoothed round trip: over all flows where they share a window, else of the flow that measured last.
     pub fn smoothed_rtt_ns(&self) -> Option<u64> {
         self.window.as_ref().and_then(SharedWindow::smoothed_ns).or(self.smoothed_ns)
+    }
+
+    /// Whether something of ours was acknowledged since this was asked last.
+    pub fn take_answered(&mut self) -> bool {
+        core::mem::take(&mut self.is_answered)
     }
 
     /// What became of flows.
@@ -358,11 +366,12 @@ impl Mux {
             }
             let mut sink = |bytes: &[u8]| sink(id, bytes);
             let connection = &mut flow.connection;
-            let before = connection.smoothed_rtt_ns();
+            let (before, (_, una)) = (connection.smoothed_rtt_ns(), connection.expected());
             connection.handle_segment_with(now, &header, body.payload, Ecn::NotEct, 0, &mut sink);
             if let after @ Some(_) = connection.smoothed_rtt_ns().filter(|after| before != Some(*after)) {
                 self.smoothed_ns = after;
             }
+            self.is_answered |= flow.connection.expected().1 > una;
             self.account(now, id);
             self.owe_ack(id);
             self.tell(id);

@@ -60,6 +60,7 @@ impl Connection {
     /// The path was gone and is back: whatever was asked in vain is asked again at this time.
     pub(crate) fn on_path_back(&mut self, at: Instant) {
         self.sender.on_path_back(at);
+        self.timers.unanswered = 0;
         if self.timers.persist_backoff > 0 {
             self.timers.persist_backoff = 0;
             self.timers.persist = self.timers.persist.map(|due| due.min(at));
@@ -69,7 +70,7 @@ impl Connection {
     fn on_retransmission_timeout(&mut self) {
         let is_opening = matches!(self.state, State::SynSent | State::SynReceived);
         let most = if is_opening { self.options.syn_retries_max } else { self.options.retries_max };
-        if self.sender.expiries() > most {
+        if self.sender.unexcused() > most {
             self.enter_closed(CloseReason::TimedOut);
         }
     }

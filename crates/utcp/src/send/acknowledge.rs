@@ -42,7 +42,7 @@ impl Sender {
         let advanced = input.ack.saturating_sub(self.una);
         let (delivery, duplicate) = self.deliver(input);
         if advanced > 0 {
-            self.expiries = 0;
+            (self.expiries, self.excused) = (0, 0);
             self.duplicates = 0;
         }
         self.sample_rtt(input, &delivery);

@@ -69,6 +69,8 @@ pub(crate) struct Sender {
     pub(super) last_sent: Instant,
     /// How often the retransmission timer expired since something was acknowledged.
     pub(super) expiries: u32,
+    /// How many of these the path was to blame for, which was gone.
+    pub(super) excused: u32,
     /// How often the time-out was doubled since a round trip was last measured (Karn's algorithm; RFC 6298, section 5).
     pub(super) backoff: u32,
     /// The first segment has to leave whatever the window is: its timer expired, or the SYN came again that it answers.
@@ -109,6 +111,7 @@ impl Sender {
             usage: Usage::default(),
             last_sent: Instant::ZERO,
             expiries: 0,
+            excused: 0,
             backoff: 0,
             overdue: false,
             has_reduced: false,
@@ -177,6 +180,11 @@ impl Sender {
     /// How often the retransmission timer expired since something was acknowledged.
     pub(crate) fn expiries(&self) -> u32 {
         self.expiries
+    }
+
+    /// How many of these speak against the peer.
+    pub(crate) fn unexcused(&self) -> u32 {
+        self.expiries - self.excused
     }
 
     /// Whether something has to leave at once, whatever windows and pacing say: a tail loss probe, or the first segment (RFC

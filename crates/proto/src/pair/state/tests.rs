@@ -539,7 +539,19 @@ fn a_suspect_connection_takes_no_new_circuits_until_it_answers() {
     bench.say(PairInput::Suspect { conn: conn(1), suspect: false });
     bench.until(1000);
     // Nothing is dialled beside it, and nothing waits.
-    assert_eq!(bench.said(), ["0 fallback suspect", "0 use TLS", "20 use flows of 1"]);
+    assert_eq!(bench.said(), ["0 fallback suspect", "0 use TLS", "25 use flows of 1"]);
+}
+
+#[test]
+fn a_path_that_stumbles_takes_new_circuits_only_after_it_has_answered_for_a_while() {
+    let mut bench = Bench::ready(Role::Initiator);
+    for (second, suspect) in [(10, true), (14, false), (17, true), (21, false), (30, true), (40, false)] {
+        bench.until(second);
+        bench.say(PairInput::Suspect { conn: conn(1), suspect });
+    }
+    bench.until(1000);
+    // 20 s after the third time.
+    assert_eq!(bench.said(), ["10 fallback suspect", "10 use TLS", "60 use flows of 1"]);
 }
 
 #[test]
