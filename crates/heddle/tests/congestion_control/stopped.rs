@@ -2,6 +2,7 @@
 //!
 //! All of it is begun with the network, so that the 20 s pass beside the other tests.
 
+use std::panic::resume_unwind;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -18,7 +19,7 @@ use crate::{CHOICE, lab};
 const STOPPED: [(&str, &str); 2] = [("stoppedquic", "quic"), ("stoppeddtls", "tcp-dtls")];
 const STANDS_STILL: Duration = Duration::from_secs(20);
 /// More than is under way when it stops.
-const CONTENT: Content = Content { seed: 5, len: 40_000_000 };
+const CONTENT: Content = Content { seed: 5, len: 10_000_000 };
 
 static BEGUN: Mutex<Option<JoinHandle<()>>> = Mutex::new(None);
 
@@ -27,8 +28,10 @@ pub fn begin() {
     let stop_all = || {
         let _shared = CHOICE.read().unwrap();
         thread::scope(|scope| {
-            for (middle, transport) in STOPPED {
-                scope.spawn(move || stop_and_go_on(middle, transport));
+            let each =
+                STOPPED.map(|(middle, transport)| scope.spawn(move || stop_and_go_on(middle, transport)));
+            for stopped in each {
+                stopped.join().unwrap_or_else(|why| resume_unwind(why));
             }
         });
     };
@@ -73,5 +76,9 @@ fn stop_and_go_on(middle: &str, transport: &str) {
 fn a_neighbour_that_stands_still_for_20_s_ends_no_circuit() {
     lab();
     let begun = BEGUN.lock().unwrap().take();
-    begun.expect("it is begun with the network").join().unwrap();
+    // What it said went to the output of the test that began it.
+    begun.expect("it is begun with the network").join().unwrap_or_else(|why| {
+        let said = why.downcast_ref::<String>().map(String::as_str);
+        panic!("{}", said.or(why.downcast_ref::<&str>().copied()).unwrap_or("no message"))
+    });
 }

@@ -1,6 +1,6 @@
 //! Thousands of TLS handshakes from one address that are begun and not gone on with, beside those of others.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,14 +31,14 @@ const ANSWERED_MIN: usize = 100;
 /// No address at which a relay listens: a handshake from there might be that relay's, and would have its reserve.
 const FLOOD_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 2, 1);
 
-fn tcp_from(address: Ipv4Addr) -> TcpStream {
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-    bind(&socket, &SocketAddrV4::new(address, 0)).unwrap();
-    connect(&socket, &or_port(FLOODED)).unwrap();
+fn tcp_from(address: Ipv4Addr) -> io::Result<TcpStream> {
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &SocketAddrV4::new(address, 0))?;
+    connect(&socket, &or_port(FLOODED))?;
     let stream = TcpStream::from(socket);
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    stream
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
 }
 
 /// As many handshakes as there are descriptors for, each stopped after its ClientHello.
@@ -49,12 +49,15 @@ fn knock() -> Vec<TcpStream> {
     let mut hello = Vec::new();
     tls_client().write_tls(&mut hello).unwrap();
     let knock = |_| {
-        let mut stream = tcp_from(FLOOD_ADDRESS);
-        // The relay may have reset it already.
+        // The relay resets most of them, and some before the kernel told us that they are there.
+        let mut stream = match tcp_from(FLOOD_ADDRESS) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return None,
+            connected => connected.unwrap(),
+        };
         let _ = stream.write_all(&hello);
-        stream
+        Some(stream)
     };
-    (0..knocks).map(knock).collect()
+    (0..knocks).filter_map(knock).collect()
 }
 
 /// Whether the relay answered the ClientHello, also if it has closed the connection since.
@@ -66,7 +69,7 @@ fn is_answered(stream: &TcpStream) -> bool {
 /// How long a handshake takes until the relay has answered VERSIONS.
 fn guest(number: usize) -> Duration {
     let begun = Instant::now();
-    let stream = tcp_from(Ipv4Addr::new(127, 0, 3, number as u8));
+    let stream = tcp_from(Ipv4Addr::new(127, 0, 3, number as u8)).unwrap();
     let mut stream = StreamOwned::new(tls_client(), stream);
     stream.write_all(VERSIONS).unwrap();
     stream.read_exact(&mut vec![0; VERSIONS.len()]).unwrap();
