@@ -16,6 +16,8 @@ pub mod relay;
 pub mod shards;
 pub mod stream;
 pub mod tls;
+pub mod tls_open;
+pub mod tls_responder;
 pub mod torrc;
 pub mod utcp;
 
@@ -36,6 +38,8 @@ pub const TARGETS: &[Target] = &[
     ("shards", shards::run, shards::seeds),
     ("stream", stream::run, stream::seeds),
     ("tls", tls::run, tls::seeds),
+    ("tls_open", tls_open::run, tls_open::seeds),
+    ("tls_responder", tls_responder::run, tls_responder::seeds),
     ("torrc", torrc::run, torrc::seeds),
     ("utcp", utcp::run, utcp::seeds),
 ];

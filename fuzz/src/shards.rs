@@ -1,4 +1,4 @@
-//! A whole relay of one or two shards, around which the bytes decide what everybody does.
+//! A whole relay of one to three shards, around which the bytes decide what everybody does.
 
 // The tests of the relay use more of these than the target does.
 #[allow(dead_code)]
@@ -24,7 +24,7 @@ const STEPS_MAX: usize = 300;
 
 pub fn run(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
-    world::run(world::Choices::Bytes(rest), 1 + u16::from(first & 1), STEPS_MAX);
+    world::run(world::Choices::Bytes(rest), 1 + u16::from(first % 3), STEPS_MAX);
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {

@@ -5,6 +5,7 @@
 
 mod channel;
 mod config;
+pub mod fuzz;
 mod hello;
 mod record;
 mod refused;

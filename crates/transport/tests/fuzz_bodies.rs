@@ -11,6 +11,10 @@ mod mutate;
 mod quic;
 #[path = "../../../fuzz/src/tls.rs"]
 mod tls;
+#[path = "../../../fuzz/src/tls_open.rs"]
+mod tls_open;
+#[path = "../../../fuzz/src/tls_responder.rs"]
+mod tls_responder;
 
 /// Inputs per target.
 const ROUNDS: u64 = 20_000;
@@ -30,6 +34,18 @@ fn handshake_stands() {
 #[test]
 fn quic_stands() {
     mutate::throw(quic::run, &quic::seeds(), ROUNDS / 50);
+}
+
+/// Each begins with two handshakes, so there are fewer.
+#[test]
+fn tls_open_stands() {
+    mutate::throw(tls_open::run, &tls_open::seeds(), ROUNDS / 50);
+}
+
+/// A responder signs for each ClientHello, so there are fewer.
+#[test]
+fn tls_responder_stands() {
+    mutate::throw(tls_responder::run, &tls_responder::seeds(), ROUNDS / 10);
 }
 
 #[test]
