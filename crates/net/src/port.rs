@@ -413,6 +413,23 @@ mod tests {
         assert_eq!((port.held.len(), counters.datagrams_dropped), (5, 250));
     }
 
+    /// What `docs/anonymity.md` grants a stranger.
+    #[test]
+    fn one_datagram_tells_a_port_from_a_closed_one() {
+        let (port, _) = pair();
+        // Below what the system gives to sockets that name no port, as those of other tests.
+        let closed = "127.0.0.1:1".parse().unwrap();
+        let probe = |to: SocketAddr| {
+            let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+            stranger.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            stranger.connect(to).unwrap();
+            stranger.send(b"anybody there?").unwrap();
+            stranger.recv(&mut [0; 100]).unwrap_err().kind()
+        };
+        assert_eq!(probe(port.info.local), ErrorKind::WouldBlock);
+        assert_eq!(probe(closed), ErrorKind::ConnectionRefused);
+    }
+
     #[test]
     fn addresses_of_both_families_look_like_their_own() {
         let mapped = "[::ffff:192.0.2.1]:7".parse().unwrap();
