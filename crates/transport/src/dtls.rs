@@ -140,7 +140,9 @@ impl DtlsEndpoint {
         let by_id = ids::split_id(datagram).and_then(|(id, rest)| Some((*self.ids.get(id)?, rest)));
         let (key, records) = by_id.or_else(|| {
             let (token, rest) = ids::split_token(datagram)?;
-            Some((self.links.by_token(token)?, rest))
+            // A dialler that was heard goes on with its token until it hears us.
+            let key = self.links.by_token(token)?;
+            (self.links.live(key).is_some() || ids::is_hello(rest)).then_some((key, rest))
         })?;
         self.links.get(key).filter(|link| link.peer == address)?;
         if by_id.is_none() {

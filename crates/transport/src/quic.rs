@@ -133,6 +133,10 @@ impl QuicEndpoint {
         match event {
             DatagramEvent::ConnectionEvent(handle, event) => {
                 let key = self.by_handle.get(handle.0).copied().flatten()?;
+                if self.links.get(key)?.peer != from.from.ip().to_canonical() {
+                    self.strangers += 1;
+                    return None;
+                }
                 if let Some(connection) = self.links.live_mut(key) {
                     connection.handle_datagram(now, event, len);
                 }

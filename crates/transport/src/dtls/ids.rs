@@ -82,6 +82,16 @@ pub(super) fn may_come(records: Records, mut bytes: &[u8]) -> bool {
     true
 }
 
+/// Whether these records may be the first of a dialler: a ClientHello stands first (RFC 9147, section 5.2), or a piece of one.
+pub(super) fn is_hello(records: &[u8]) -> bool {
+    const RECORD_HEADER_LEN: usize = 13;
+    const HANDSHAKE: u8 = 22;
+    const CLIENT_HELLO: u8 = 1;
+    let is_hello =
+        records.first() == Some(&HANDSHAKE) && records.get(RECORD_HEADER_LEN) == Some(&CLIENT_HELLO);
+    is_hello && may_come(Records::Handshake, records)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,6 +3,7 @@
 use crate::bench::{Bench, ID, MS, addr, delay, options};
 use crate::strangers::{answers, attacked, overheard};
 use core::net::SocketAddr;
+use heddle_proto::endpoint::ConnectionEvent;
 
 const TOKEN_LEN: usize = 20;
 const ID_LEN: usize = ID.end;
@@ -19,6 +20,26 @@ fn without_the_token_nothing_is_answered() {
     // A bare hello, as a scanner sends it.
     assert_eq!(answers(&mut bench, 1, addr(0), &hello[TOKEN_LEN..]), 0);
     assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), TOKEN_LEN as u64 * 8 + 1);
+}
+
+#[test]
+fn what_is_no_hello_uses_up_no_token() {
+    let (overheard, mut bench) = overheard();
+    let hello = &overheard[0].data;
+    let (token, records) = hello.split_at(TOKEN_LEN);
+    let cut = &records[..records.len() - 1];
+    let mut late = records.to_vec();
+    late[13] = 20;
+    for behind in [&b""[..], b"nonsense", cut, &late, &[0x2f, 9, 9, 0, 2, 1, 1]] {
+        let probe = [token, behind].concat();
+        assert_eq!(answers(&mut bench, 1, addr(0), &probe), 0, "{behind:02x?}");
+    }
+    let here = bench.connection(0, 1, heddle_proto::channel::Role::Initiator);
+    bench.ends[0].endpoint.open(bench.now, here);
+    bench.run_for(2_000 * MS, &mut ());
+    for end in &bench.ends {
+        assert_eq!(end.events.first().map(|(_, event)| event), Some(&ConnectionEvent::Ready));
+    }
 }
 
 #[test]

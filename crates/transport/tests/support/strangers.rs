@@ -6,6 +6,7 @@ use crate::bench::{
 };
 use crate::source::Source;
 use core::net::SocketAddr;
+use heddle_netem::{HostOptions, TopologyOptions, WireOptions};
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Instant;
@@ -72,6 +73,37 @@ fn what_was_overheard_is_worth_nothing_later() {
             }
         }
         assert_eq!(bench.ends[1].events, []);
+    }
+}
+
+/// Whoever has a connection of his own may have overheard the ids of another.
+#[test]
+fn a_peer_cannot_speak_on_anothers_connection() {
+    let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+    let wire = |from: &str, to: &str| {
+        let (from, to) = (from.to_owned(), to.to_owned());
+        WireOptions { from, to, there: delay(10 * MS), back: None }
+    };
+    let wires = TopologyOptions {
+        hosts: ["a", "b", "c"].map(host).to_vec(),
+        wires: vec![wire("a", "b"), wire("c", "b")],
+        default_wire: None,
+    };
+    let mut bench = Bench::new(&wires, &options(), 1);
+    let (a, _) = bench.open_ready();
+    let awaited = bench.connection(1, 2, heddle_proto::channel::Role::Responder);
+    bench.ends[1].endpoint.open(bench.now, awaited);
+    let mut source = Source::new(0, a, &[dialled(1)], 1);
+    bench.record = Some(Vec::new());
+    bench.run_for(S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
+    let overheard = bench.record.take().unwrap_or_default();
+    let theirs: Vec<&Sent> = overheard.iter().filter(|sent| sent.to == addr(1)).collect();
+    assert!(!theirs.is_empty());
+    for (number, sent) in (1..).zip(theirs) {
+        let mut forged = sent.data.clone();
+        forged[ID.end..].fill(7);
+        assert_eq!(answers(&mut bench, 1, addr(2), &forged), 0);
+        assert_eq!(bench.ends[1].endpoint.stranger_datagrams(), number);
     }
 }
 
