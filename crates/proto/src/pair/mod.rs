@@ -7,6 +7,7 @@
 mod answers;
 mod back_off;
 mod earliest;
+mod live;
 pub mod offer;
 mod probation;
 pub mod secrets;

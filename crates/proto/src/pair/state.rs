@@ -15,6 +15,7 @@
 use super::answers::Answers;
 use super::back_off::BackOff;
 use super::earliest::Earliest;
+use super::live::Live;
 use super::offer::{Offer, OfferDigest, OfferError, OfferedTransport, TransportId};
 use super::probation::Probation;
 use super::secrets::Purpose;
@@ -95,21 +96,9 @@ struct Attempt {
     channel: SocketId,
     role: Role,
     peer_key: [u8; 32],
+    peer_port: u16,
     /// Whether its failure is worth counting: nobody may dial us later than in the first slot.
     expected: bool,
-}
-
-#[derive(Clone, Copy)]
-struct Live {
-    conn: ConnId,
-    channel: SocketId,
-    role: Role,
-    peer_key: [u8; 32],
-    ready_at: Instant,
-    /// Whether the peer has answered nothing for a while: new circuits go over TLS.
-    suspect: bool,
-    /// Since when it has no flows.
-    unused_since: Option<Instant>,
 }
 
 impl Pair {
@@ -226,6 +215,11 @@ impl Pair {
         }
         channel.offers += 1;
         context.counters.offers_received += 1;
+        for track in &mut self.tracks {
+            let lives = track.live.iter_mut().chain(&mut track.draining);
+            let (transport, is_first) = (track.transport, channel.offers == 1);
+            lives.for_each(|live| live.on_offer(context.now, transport, &offer, is_first));
+        }
         channel.received = Some((OfferDigest::of(body), offer));
     }
 
@@ -293,6 +287,7 @@ impl Pair {
                 channel.voucher(*id, track.transport).filter(|_| may_try)
             };
             let vouchers: Vec<_> = self.channels.iter().filter_map(voucher).collect();
+            track.end_orphans(context);
             track.drain(context, &mut earliest, self.channels.is_empty().then_some(self.alone_since));
             track.dial(context, &mut earliest, &vouchers, &self.channels, self.winner);
             track.listen(context, &mut earliest, &vouchers, self.winner);
@@ -369,11 +364,23 @@ impl Track {
     }
 
     fn on_ready(&mut self, context: &mut Context<'_>, conn: ConnId, winner: Option<SocketId>) {
-        let Some(Attempt { channel, role, peer_key, .. }) = self.take_attempt(conn) else { return };
+        let Some(Attempt { channel, role, peer_key, peer_port, .. }) = self.take_attempt(conn) else {
+            return;
+        };
         context.counters.ready += 1;
         let now = context.now;
-        let (suspect, unused_since) = (false, Some(now));
-        let mut drains = Some(Live { conn, channel, role, peer_key, ready_at: now, suspect, unused_since });
+        let mut drains = Some(Live {
+            conn,
+            channel,
+            role,
+            peer_key,
+            peer_port,
+            latest_key: peer_key,
+            ready_at: now,
+            suspect: false,
+            restarted_until: Instant::ZERO,
+            unused_since: Some(now),
+        });
         let has_winners = self.live.is_some_and(|live| Some(live.channel) == winner);
         if !has_winners || Some(channel) == winner {
             std::mem::swap(&mut self.live, &mut drains);
@@ -417,6 +424,17 @@ impl Track {
             ConnectionError::PeerClosed | ConnectionError::Closed => Fallback::PeerClosed,
         };
         context.fall_back(self.transport, reason);
+    }
+
+    /// Ends what a peer that was started anew no longer knows.
+    fn end_orphans(&mut self, context: &mut Context<'_>) {
+        let now = context.now;
+        let live = self.live.take_if(|live| live.is_orphan(now));
+        for orphan in live.into_iter().chain(self.draining.extract_if(.., |live| live.is_orphan(now))) {
+            let conn = ConnKey { transport: self.transport, conn: orphan.conn };
+            context.outputs.push(PairOutput::Close { conn });
+            context.fall_back(self.transport, Fallback::PeerClosed);
+        }
     }
 
     /// A connection that is old, or that nobody needs, makes way.
@@ -530,15 +548,15 @@ impl Track {
 
     fn open(&mut self, context: &mut Context<'_>, voucher: &Voucher, slot: u64, expected: bool) {
         let (id, role, channel) = (context.new_attempt(), voucher.role, voucher.channel);
-        let peer_key = voucher.peer_key();
+        let (peer_key, peer_port) = (voucher.peer_key(), voucher.theirs.port);
         self.slots.insert(channel, slot + 1);
-        self.attempts.push(Attempt { id, conn: None, channel, role, peer_key, expected });
+        self.attempts.push(Attempt { id, conn: None, channel, role, peer_key, peer_port, expected });
         let (transport, offers, keys) = (self.transport, voucher.offers, voucher.keys);
         context.outputs.push(PairOutput::Open(OpenRequest {
             attempt: id,
             role,
             channel,
-            peer_port: voucher.theirs.port,
+            peer_port,
             peer_key,
             flows_max: self.flows_max,
             purpose: Purpose { transport, slot, offers, keys },

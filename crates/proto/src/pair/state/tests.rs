@@ -555,6 +555,63 @@ fn a_path_that_stumbles_takes_new_circuits_only_after_it_has_answered_for_a_whil
 }
 
 #[test]
+fn what_a_restarted_peer_no_longer_knows_ends_when_it_is_silent() {
+    // Whether the silence is noticed before the peer's new offer or after, and whether it is new.
+    for (suspect_at, key, ends) in [
+        (1, [3; 32], true),
+        (10, [3; 32], true),
+        (1, THEIRS, false),
+        (10, THEIRS, false),
+        (90, [3; 32], false),
+    ] {
+        let mut bench = Bench::ready(Role::Initiator);
+        bench.say(PairInput::Occupied { conn: conn(1) });
+        bench.close(1);
+        if suspect_at < 5 {
+            bench.until(suspect_at);
+            bench.say(PairInput::Suspect { conn: conn(1), suspect: true });
+        }
+        bench.until(5);
+        bench.channel(2, Role::Initiator);
+        bench.offer(2, key);
+        if suspect_at >= 5 {
+            bench.until(suspect_at);
+            bench.say(PairInput::Suspect { conn: conn(1), suspect: true });
+        }
+        let closed_at = format!("{} close 1", suspect_at.max(5));
+        let said = bench.said();
+        assert_eq!(said.contains(&closed_at), ends, "{suspect_at}: {said:?}");
+    }
+}
+
+/// Each shard of a peer has a port and a key.
+#[test]
+fn another_shard_of_a_peer_is_no_new_start() {
+    let mut bench = Bench::ready(Role::Initiator);
+    bench.close(1);
+    bench.channel(2, Role::Initiator);
+    let mut other = offer([3; 32]);
+    other.transports[0].port += 1;
+    let body = other.encode();
+    bench.say(PairInput::Vpadding { channel: socket(2), body: &body });
+    bench.say(PairInput::Suspect { conn: conn(1), suspect: true });
+    let said = bench.said();
+    assert!(!said.iter().any(|line| line.contains("close")), "{said:?}");
+}
+
+#[test]
+fn a_peer_that_replaces_its_key_knows_its_connections() {
+    let mut bench = Bench::ready(Role::Initiator);
+    bench.offer(1, [3; 32]);
+    bench.close(1);
+    bench.channel(2, Role::Initiator);
+    bench.offer(2, [3; 32]);
+    bench.say(PairInput::Suspect { conn: conn(1), suspect: true });
+    let said = bench.said();
+    assert!(!said.iter().any(|line| line.contains("close")), "{said:?}");
+}
+
+#[test]
 fn a_peer_that_is_as_bad_on_tls_stays_on_flows() {
     let mut bench = Bench::ready(Role::Initiator);
     (0..20).for_each(|_| bench.say(PairInput::Created { over: Over::Tls, answered: false }));

@@ -1,0 +1,49 @@
+//! A connection that was ready and has not ended.
+
+use super::offer::{Offer, TransportId};
+use crate::channel::Role;
+use crate::endpoint::ConnId;
+use crate::node::SocketId;
+use crate::time::{Duration, Instant};
+
+/// How long after a peer was started anew its silence on an old connection is put down to that.
+const RESTART_BELIEVED: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy)]
+pub(super) struct Live {
+    pub conn: ConnId,
+    /// The channel that vouched for it, or took it over.
+    pub channel: SocketId,
+    pub role: Role,
+    pub peer_key: [u8; 32],
+    /// Where the peer listens: each of its shards has a port of its own, and a key.
+    pub peer_port: u16,
+    /// The latest key that was offered for that port.
+    pub latest_key: [u8; 32],
+    pub ready_at: Instant,
+    /// Whether the peer has answered nothing for a while: new circuits go over TLS.
+    pub suspect: bool,
+    /// Until when silence means that the peer was started anew, and knows nothing of it.
+    pub restarted_until: Instant,
+    /// Since when it has no flows.
+    pub unused_since: Option<Instant>,
+}
+
+impl Live {
+    /// The peer offers something; `is_first` is whether on a channel that is new. A key that is replaced is offered on the
+    /// channels that are there, so one that comes first on a new channel belongs to a process that was started anew.
+    pub fn on_offer(&mut self, now: Instant, transport: TransportId, offer: &Offer, is_first: bool) {
+        if offer.transport(transport).is_none_or(|theirs| theirs.port != self.peer_port) {
+            return;
+        }
+        if is_first && self.latest_key != offer.key {
+            self.restarted_until = now + RESTART_BELIEVED;
+        }
+        self.latest_key = offer.key;
+    }
+
+    /// Whether the peer no longer knows it: its circuits would wait in vain until the path counts as dead.
+    pub fn is_orphan(&self, now: Instant) -> bool {
+        self.suspect && now < self.restarted_until
+    }
+}
