@@ -9,10 +9,10 @@ use super::held::Held;
 use super::link::{Link, LinkKey, LinkKind};
 use super::message::{Control, Event};
 use super::pairs::PairWork;
-use super::ports::Ports;
+use super::ports::{Ports, destroy};
 use super::stats::{CHANNELS, Meter, RelayStats};
 use crate::bucket::{Direction, Traffic};
-use crate::cell::{BODY_LEN, CELL_LEN, Command};
+use crate::cell::{CELL_LEN, Command};
 use crate::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
 use crate::endpoint::Endpoint;
 use crate::node::{Input, Node, Output, PortId, SocketError, SocketId};
@@ -404,8 +404,7 @@ impl Relay {
                     self.core.meter.transports[CHANNELS].cells_out += 1;
                 }
                 Some(Popped::Farewell(farewell)) => {
-                    let mut body = [0; BODY_LEN];
-                    body[0] = farewell.reason.0;
+                    let body = destroy(farewell.reason);
                     carrier.channel.send(now, farewell.circ_id, Command::DESTROY, &body);
                 }
                 None => break,

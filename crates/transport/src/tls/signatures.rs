@@ -1,8 +1,8 @@
 //! When a responder may answer a ClientHello.
 //!
-//! The answer costs a signature with RSA, which rustls makes within the call that reads the ClientHello, so on the thread
-//! that relays cells. Many at once would stop that thread, so all responders of a transport share a budget: a few at once, and
-//! then so many a second. Who is over it waits with its ClientHello unread.
+//! The answer costs a signature with RSA, which rustls makes within the call that reads the ClientHello, so on a worker's
+//! thread ([`super::signing`]). Many at once would keep workers from circuits' handshakes, so all responders of a transport share
+//! a budget: a few at once, and then so many a second. Who is over it waits with its ClientHello unread.
 //!
 //! Turns are fair between addresses, by virtual time as in start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996):
 //! a turn starts a round after the one before it of the same address, or now, and the earliest start comes first. However many
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Turns that may be had at once.
 const BURST: u32 = 4;
-/// From one turn to the next, on average: a signature takes 0.3 ms, so they take a sixth of a thread at most.
+/// From one turn to the next, on average: a signature takes 0.3 ms, so they take a sixth of a worker at most.
 const PERIOD: Duration = Duration::from_millis(2);
 /// Virtual time in which each address that waits has one turn.
 const ROUND: u64 = 1 << 20;

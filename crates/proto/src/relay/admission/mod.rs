@@ -263,11 +263,6 @@ impl Admission {
         self.note("circuit", "idle");
     }
 
-    /// One of stock's defences refuses something.
-    pub fn note_dos(&mut self, what: &'static str, why: &'static str) {
-        self.note(what, why);
-    }
-
     /// An onionskin was answered, or will not be.
     pub fn onionskin_ends(&mut self, party: Party) {
         self.onionskins.give(party.class(), party.holders(), 1);
@@ -310,7 +305,8 @@ impl Admission {
         &self.refused
     }
 
-    fn note(&mut self, what: &'static str, why: &'static str) {
+    /// Something is refused, or ends for something else.
+    pub fn note(&mut self, what: &'static str, why: &'static str) {
         *self.refused.entry((what, why)).or_default() += 1;
     }
 

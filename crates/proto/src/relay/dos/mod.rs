@@ -61,7 +61,7 @@ impl Core {
             return true;
         }
         let refused = self.dos.clients().refuses_connection(self.now, addr, &defence);
-        refused.inspect(|why| self.admission.note_dos("channel", why)).is_none()
+        refused.inspect(|why| self.admission.note("channel", why)).is_none()
     }
 
     /// A channel that somebody opened is there. If it is a client's it counts, whether or not a defence is on.
@@ -92,7 +92,7 @@ impl Core {
         let created = self.dos.clients().create(self.now, addr, &defence, &mut self.rng);
         self.meter.addresses_held_off += u64::from(created.is_first);
         if !created.may {
-            self.admission.note_dos("circuit", "rate");
+            self.admission.note("circuit", "rate");
         }
         created.may
     }
@@ -105,7 +105,7 @@ impl Core {
         if circuit.streams_pace.take(now, defence.rate) {
             return StreamAction::Admit;
         }
-        self.admission.note_dos("stream", "rate");
+        self.admission.note("stream", "rate");
         defence.action
     }
 
