@@ -37,7 +37,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::time::Duration;
 
@@ -74,7 +74,7 @@ pub struct EventLoop<N: Node> {
     grants: VecDeque<SocketId>,
     flushes: VecDeque<SocketId>,
     /// Sockets that the node closed and that still send, and when they are reset; oldest first.
-    closing: VecDeque<(Instant, SocketId)>,
+    closing: BTreeSet<(Instant, SocketId)>,
     /// Inputs that arose while outputs were carried out.
     inputs: VecDeque<Input>,
     /// Lent to the node for the bytes that it sends.
@@ -118,7 +118,7 @@ impl<N: Node> EventLoop<N> {
             reads: VecDeque::new(),
             grants: VecDeque::new(),
             flushes: VecDeque::new(),
-            closing: VecDeque::new(),
+            closing: BTreeSet::new(),
             inputs: VecDeque::new(),
             buf: Vec::new(),
             spare: Vec::new(),
@@ -245,7 +245,7 @@ impl<N: Node> EventLoop<N> {
 
     /// The earliest time at which something is due.
     fn next_timer(&self) -> Instant {
-        let closing = self.closing.front().map(|(due, _)| *due);
+        let closing = self.closing.first().map(|(due, _)| *due);
         let timers = [self.timeout, closing, self.acceptor.paused_until];
         timers.into_iter().flatten().fold(self.wall_clock_due, Instant::min)
     }
@@ -270,15 +270,16 @@ impl<N: Node> EventLoop<N> {
 
     /// Resets the closed sockets whose peers took too long to take what was pending.
     fn reset_overdue(&mut self) {
-        while let Some(&(due, id)) = self.closing.front() {
-            let is_over = self.sockets.get(&id).is_none_or(|_| due <= self.now);
-            if !is_over {
-                return;
-            }
-            self.closing.pop_front();
-            if let Some(socket) = self.remove(id) {
-                sys::reset_on_close(&socket.fd);
-            }
+        while self.closing.first().is_some_and(|(due, _)| *due <= self.now) {
+            self.reset_oldest_closing();
+        }
+    }
+
+    fn reset_oldest_closing(&mut self) {
+        if let Some((_, id)) = self.closing.pop_first()
+            && let Some(socket) = self.remove(id)
+        {
+            sys::reset_on_close(&socket.fd);
         }
     }
 
@@ -345,6 +346,9 @@ impl<N: Node> EventLoop<N> {
     fn remove(&mut self, id: SocketId) -> Option<Socket> {
         let socket = self.sockets.remove(&id)?;
         self.counters.sockets_closed += 1;
+        if let Some(due) = socket.reset_due {
+            self.closing.remove(&(due, id));
+        }
         // Its descriptor may be what accepting waits for.
         if let Some(due) = &mut self.acceptor.paused_until {
             *due = self.now;
@@ -404,24 +408,30 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_wall_clock_wakes_nobody_while_closed_sockets_send_the_rest() {
-        const PENDING: usize = 64 << 20;
-        let options = Options { close_flush_max: Duration::from_millis(300), ..Options::default() };
-        let mut event_loop = EventLoop::new(Idle, options).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // It takes nothing, and there is more than the kernel takes.
-        let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    /// More than the kernel takes of a peer that reads nothing.
+    const PENDING: usize = 64 << 20;
+
+    /// A socket that the node closed, with bytes that its peer does not take.
+    fn close_stuck(event_loop: &mut EventLoop<Idle>, listener: &TcpListener, n: u64) -> TcpStream {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (fd, peer) = listener.accept().unwrap();
         fd.set_nonblocking(true).unwrap();
-        let id = SocketId::accepted(0);
+        let id = SocketId::accepted(n);
         event_loop.add_socket(id, fd.into(), peer, State::Open).unwrap();
         let socket = event_loop.sockets.get_mut(&id).unwrap();
         socket.credit = PENDING;
         socket.push(&mut vec![0; PENDING]);
-        socket.state = State::Closing;
-        event_loop.queue_flush(id);
+        event_loop.close(id);
         event_loop.flush_all();
+        client
+    }
+
+    #[test]
+    fn the_wall_clock_wakes_nobody_while_closed_sockets_send_the_rest() {
+        let options = Options { close_flush_max: Duration::from_millis(300), ..Options::default() };
+        let mut event_loop = EventLoop::new(Idle, options).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = close_stuck(&mut event_loop, &listener, 0);
         assert_eq!(event_loop.closing.len(), 1);
 
         event_loop.wall_clock_due = event_loop.now;
@@ -430,5 +440,20 @@ mod tests {
         // The kernel may find a little more room now and then.
         assert!(event_loop.sockets.is_empty());
         assert!(handle.counters().waits < 100, "{:?}", handle.counters());
+    }
+
+    #[test]
+    fn closed_sockets_that_peers_do_not_read_are_few_and_the_oldest_give_way() {
+        let options = Options { closing_max: 3, ..Options::default() };
+        let mut event_loop = EventLoop::new(Idle, options).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _clients: Vec<_> = (0..8).map(|n| close_stuck(&mut event_loop, &listener, n)).collect();
+        let mut left: Vec<_> = event_loop.sockets.keys().copied().collect();
+        left.sort();
+        assert_eq!(left, [5, 6, 7].map(SocketId::accepted));
+        assert_eq!(event_loop.closing.len(), 3);
+        // Who breaks is not counted any more.
+        event_loop.fail(SocketId::accepted(6), Errno::PIPE);
+        assert_eq!(event_loop.closing.len(), 2);
     }
 }

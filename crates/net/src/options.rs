@@ -25,6 +25,9 @@ pub struct Options {
     pub user_timeout: Duration,
     /// How long a closed socket may take to send what is pending before it is reset. Default 15 s.
     pub close_flush_max: Duration,
+    /// Closed sockets that may still send; above it, the one that was closed first is reset. Each holds up to
+    /// `write_quantum_bytes` here. Default 1,024, so 32 MiB.
+    pub closing_max: usize,
     /// Source address of IPv4 connections (OutboundBindAddress).
     pub outbound_bind_v4: Option<Ipv4Addr>,
     /// Source address of IPv6 connections (OutboundBindAddress).
@@ -40,6 +43,7 @@ impl Default for Options {
             udp_offload: true,
             user_timeout: Duration::ZERO,
             close_flush_max: Duration::from_secs(15),
+            closing_max: 1024,
             outbound_bind_v4: None,
             outbound_bind_v6: None,
         }

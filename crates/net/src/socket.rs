@@ -6,6 +6,7 @@
 
 use crate::counters::Counters;
 use crate::send_window::SendWindow;
+use heddle_proto::time::Instant;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, Shutdown};
@@ -17,7 +18,6 @@ pub(crate) struct Queued {
     pub read: bool,
     pub grant: bool,
     pub flush: bool,
-    pub closing: bool,
 }
 
 /// How far the FIN of our side is.
@@ -60,6 +60,8 @@ pub(crate) struct Socket {
     pub credit: usize,
     pub fin: Fin,
     pub queued: Queued,
+    /// When it is reset, of one that the node closed and that still sends.
+    pub reset_due: Option<Instant>,
     pub window: SendWindow,
     out: Vec<u8>,
     /// Bytes of `out` that the kernel took already.
@@ -92,6 +94,7 @@ impl Socket {
             credit: 0,
             fin: Fin::None,
             queued: Queued::default(),
+            reset_due: None,
             window: SendWindow::default(),
             out: Vec::new(),
             sent: 0,

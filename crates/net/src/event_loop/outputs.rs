@@ -4,6 +4,7 @@ use super::EventLoop;
 use crate::socket::{Fin, Flushed, State};
 use crate::sys;
 use heddle_proto::node::{Input, JobId, Node, Output, Query, ResolveError, ResolveId, SocketId};
+use heddle_proto::time::Instant;
 use heddle_proto::work::Job;
 use std::net::SocketAddr;
 
@@ -91,7 +92,7 @@ impl<N: Node> EventLoop<N> {
     }
 
     /// What is pending leaves when the outputs are all polled; see [`Self::flush_all`].
-    fn close(&mut self, id: SocketId) {
+    pub(super) fn close(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         if socket.state == State::Open && socket.is_pending() {
             socket.state = State::Closing;
@@ -122,13 +123,23 @@ impl<N: Node> EventLoop<N> {
             match socket.flush(&mut self.counters) {
                 Ok(Flushed::All) => self.on_flushed(id),
                 Ok(Flushed::Blocked) => {
-                    if socket.state == State::Closing && !socket.queued.closing {
-                        socket.queued.closing = true;
-                        self.closing.push_back((self.now + self.options.close_flush_max, id));
+                    if socket.state == State::Closing && socket.reset_due.is_none() {
+                        let due = self.now + self.options.close_flush_max;
+                        socket.reset_due = Some(due);
+                        self.note_closing(due, id);
                     }
                 }
                 Err(error) => self.fail(id, error),
             }
+        }
+    }
+
+    /// The node forgot the socket and counts it no more. Peers that read nothing would have them pile up here, so there
+    /// are only so many, and the one that had most time gives way.
+    fn note_closing(&mut self, due: Instant, id: SocketId) {
+        self.closing.insert((due, id));
+        if self.closing.len() > self.options.closing_max {
+            self.reset_oldest_closing();
         }
     }
 
