@@ -34,6 +34,15 @@ use tokio::sync::oneshot;
 /// lookup").
 const NAME_LEN_MAX: usize = 255;
 
+/// Sockets that a question may hold at once: for each family of addresses, one for each time that the library sends it in a
+/// datagram, since an earlier one still waits for its answer, and a connection for an answer that no datagram holds, which
+/// stays open for others.
+///
+/// ```text
+/// 2 families · (3 datagrams + 1 connection) = 8
+/// ```
+pub const SOCKETS_PER_QUESTION: usize = 2 * (3 + 1);
+
 /// Options of a [`Resolver`].
 #[derive(Clone, Debug)]
 pub struct ResolverOptions {
@@ -52,7 +61,7 @@ pub struct ResolverOptions {
     pub hosts_file: bool,
     /// Ask for IPv6 addresses too. Default on.
     pub ipv6: bool,
-    /// Questions under way at once, of all shards; more fail at once. Each may need two sockets. Default as
+    /// Questions under way at once, of all shards; more fail at once. Each may need [`SOCKETS_PER_QUESTION`]. Default as
     /// [`Limits::questions`], 8192.
     pub in_flight_max: usize,
     /// Answers remembered, for minutes up to an hour. Default 8192.
@@ -213,6 +222,9 @@ fn build(options: &ResolverOptions) -> io::Result<TokioResolver> {
     // What is remembered is in `answers`.
     opts.cache_size = 0;
     opts.max_active_requests = options.in_flight_max;
+    // One server is asked after the other, as by stock Tor: asked at once, each would take as many sockets again and hear
+    // every name.
+    opts.num_concurrent_reqs = 1;
     opts.preserve_intermediates = false;
     if let Some(timeout) = options.try_timeout {
         opts.timeout = timeout;

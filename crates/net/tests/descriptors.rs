@@ -4,21 +4,23 @@
 #[path = "loopback/nodes.rs"]
 mod nodes;
 
-use heddle_net::Options;
-use heddle_proto::node::{Input, Output};
-use nodes::{Relay, Running, Strings};
+use heddle_net::{Options, Resolver, ResolverOptions, SOCKETS_PER_QUESTION};
+use heddle_proto::node::{Input, Output, Query, ResolveId};
+use nodes::{Relay, Running, Say, Strings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
 
 fn open_descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// One test, since both parts are about the whole process.
+/// One test, since all parts are about the whole process.
 #[test]
 fn descriptors_are_given_back_and_their_lack_is_survived() {
     churn_leaves_none_behind();
+    questions_to_silent_servers_hold_no_more_than_is_reckoned();
     accepting_pauses_without_and_goes_on_with();
 }
 
@@ -44,6 +46,35 @@ fn churn_leaves_none_behind() {
     // A handle keeps the descriptor by which it wakes its loop.
     drop(handles);
     assert_eq!(open_descriptors(), before);
+}
+
+/// The library sends a question again after a third of a second, from a socket more.
+fn questions_to_silent_servers_hold_no_more_than_is_reckoned() {
+    const QUESTIONS_MAX: usize = 10;
+    let silent = ["127.0.0.1:0", "127.0.0.2:0"].map(|addr| UdpSocket::bind(addr).unwrap());
+    let resolver = Resolver::start(ResolverOptions {
+        name_servers: silent.iter().map(|socket| socket.local_addr().unwrap()).collect(),
+        hosts_file: false,
+        in_flight_max: QUESTIONS_MAX,
+        try_timeout: Some(Duration::from_millis(1500)),
+        ..ResolverOptions::default()
+    })
+    .unwrap();
+    resolver.reload().unwrap();
+    let strings = Strings::start_with(Options::default(), |event_loop| event_loop.set_resolver(resolver));
+    let before = open_descriptors();
+    let ask = |n: u64| Output::Resolve { id: ResolveId(n), query: Query::Forward(format!("{n}.test")) };
+    strings.say((0..4 * QUESTIONS_MAX as u64).map(|n| Say::Do(ask(n))));
+    let answered = std::iter::repeat_with(|| strings.next()).take(3 * QUESTIONS_MAX);
+    assert!(answered.into_iter().all(|told| matches!(told.input, Input::Resolved { answer: Err(_), .. })));
+    let mut most = 0;
+    let until = Instant::now() + Duration::from_millis(1200);
+    while Instant::now() < until {
+        most = most.max(open_descriptors() - before);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!((2 * QUESTIONS_MAX..=SOCKETS_PER_QUESTION * QUESTIONS_MAX).contains(&most), "{most} sockets");
+    strings.running.stop();
 }
 
 fn accepting_pauses_without_and_goes_on_with() {

@@ -124,7 +124,7 @@ fn start(
     sockets_max: Option<u64>,
 ) -> Result<Running, Failure> {
     let advertised = listeners.advertised();
-    let resolver = start_resolver(options)?;
+    let resolver = start_resolver(options, sockets_max)?;
     let (resolver_of_all, stopwatch) = (resolver.as_ref(), metrics.stopwatch());
     let parts = Parts {
         options,
@@ -161,7 +161,7 @@ fn outcome<T>(thread: &str, run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| format!("{thread} panicked"))
 }
 
-fn start_resolver(options: &Options) -> Result<Option<Resolver>, Failure> {
+fn start_resolver(options: &Options, sockets_max: Option<u64>) -> Result<Option<Resolver>, Failure> {
     if !options.is_exit() {
         return Ok(None);
     }
@@ -171,6 +171,7 @@ fn start_resolver(options: &Options) -> Result<Option<Resolver>, Failure> {
         search_domains: options.server_dns_search_domains,
         randomize_case: options.server_dns_randomize_case,
         ipv6: options.ipv6_exit,
+        in_flight_max: sockets::questions(sockets_max),
         ..ResolverOptions::default()
     })?;
     if let Err(error) = resolver.reload() {

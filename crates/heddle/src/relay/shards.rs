@@ -66,8 +66,10 @@ impl Shards {
             relays.push((relay, sockets));
         }
         let mut loops = Vec::new();
+        let mut net = net_options(parts.options);
+        net.closing_max = sockets::closing(net.closing_max, parts.sockets_max, count);
         for (relay, sockets) in relays {
-            let mut event_loop = EventLoop::new(relay, net_options(parts.options))?;
+            let mut event_loop = EventLoop::new(relay, net.clone())?;
             event_loop.set_workers(&workers);
             event_loop.set_stopwatch(parts.stopwatch.clone());
             if let Some(resolver) = parts.resolver {

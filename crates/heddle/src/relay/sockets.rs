@@ -4,24 +4,41 @@
 //! limit = an eighth for listeners, files, directories and endpoints
 //!       + three eighths for channels
 //!       + three eighths for streams
-//!       + an eighth for the resolver, which opens up to two sockets for a question
+//!       + a sixteenth for closed sockets that still send
+//!       + a sixteenth for the resolver, which opens up to eight sockets for a question
 //! ```
 //!
 //! A relay that is no exit has no streams and asks nothing: their parts are its channels'.
 
+use heddle_net::SOCKETS_PER_QUESTION;
 use heddle_proto::relay::Limits;
 
 /// What a shard of so many may hold where the process may have `sockets_max` descriptors. With `None` there is no limit.
 pub(super) fn fit(limits: &Limits, sockets_max: Option<u64>, shards: u16, is_exit: bool) -> Limits {
     let Some(sockets_max) = sockets_max else { return limits.clone() };
-    let eighth = usize::try_from(sockets_max / 8).unwrap_or(usize::MAX) / usize::from(shards);
-    let channels_part = if is_exit { 3 } else { 7 };
+    let part = sixteenth(sockets_max) / usize::from(shards);
+    let channels_parts = if is_exit { 6 } else { 13 };
     Limits {
-        channels: limits.channels.min(eighth.saturating_mul(channels_part)),
-        streams: limits.streams.min(eighth.saturating_mul(3)),
-        questions: limits.questions.min(eighth / 2),
+        channels: limits.channels.min(part.saturating_mul(channels_parts)),
+        streams: limits.streams.min(part.saturating_mul(6)),
+        questions: limits.questions.min(questions(Some(sockets_max)) / usize::from(shards)),
         ..limits.clone()
     }
+}
+
+/// Questions that the resolver may work on at once, of all shards.
+pub(super) fn questions(sockets_max: Option<u64>) -> usize {
+    let most = Limits::default().questions;
+    sockets_max.map_or(most, |sockets_max| most.min(sixteenth(sockets_max) / SOCKETS_PER_QUESTION))
+}
+
+/// Closed sockets that may still send, of each of so many shards that would bear `most`.
+pub(super) fn closing(most: usize, sockets_max: Option<u64>, shards: u16) -> usize {
+    sockets_max.map_or(most, |sockets_max| most.min(sixteenth(sockets_max) / usize::from(shards)))
+}
+
+fn sixteenth(sockets_max: u64) -> usize {
+    usize::try_from(sockets_max / 16).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -30,13 +47,21 @@ mod tests {
 
     #[test]
     fn all_shards_together_leave_an_eighth() {
-        for sockets_max in [1024, 4096, 65_536, 1 << 20] {
+        for sockets_max in [64, 1024, 4096, 65_536, 1 << 20] {
             for (shards, is_exit) in [(1, true), (4, true), (16, true), (3, false)] {
                 let limits = fit(&Limits::default(), Some(sockets_max), shards, is_exit);
-                let of_exits = if is_exit { limits.streams + 2 * limits.questions } else { 0 };
-                let held = usize::from(shards) * (limits.channels + of_exits);
+                let closing = closing(1024, Some(sockets_max), shards);
+                let of_shard = limits.channels + closing + if is_exit { limits.streams } else { 0 };
+                let of_resolver =
+                    if is_exit { SOCKETS_PER_QUESTION * questions(Some(sockets_max)) } else { 0 };
+                let held = usize::from(shards) * of_shard + of_resolver;
                 assert!(held as u64 <= sockets_max - sockets_max / 8, "{sockets_max}: {limits:?}");
-                assert!(limits.channels >= 24 && limits.streams >= 24, "{sockets_max}: {limits:?}");
+                let asked = usize::from(shards) * limits.questions;
+                assert!(asked <= questions(Some(sockets_max)), "{sockets_max}: {limits:?}");
+                if sockets_max >= 1024 {
+                    assert!(limits.channels >= 24 && limits.streams >= 24, "{sockets_max}: {limits:?}");
+                    assert!(closing >= 4 && questions(Some(sockets_max)) >= 8, "{sockets_max}");
+                }
             }
         }
     }
@@ -46,5 +71,7 @@ mod tests {
         let limits = Limits { questions: 2048, ..Limits::default() };
         assert_eq!(fit(&limits, Some(1 << 20), 4, true), limits);
         assert_eq!(fit(&limits, None, 16, true), limits);
+        assert_eq!(questions(None), Limits::default().questions);
+        assert_eq!([closing(1024, Some(1 << 20), 4), closing(1024, None, 16)], [1024, 1024]);
     }
 }
