@@ -197,8 +197,8 @@ pub enum ResolveError {
 /// A relay's shard, an onion proxy, a traffic source: whatever a driver can run.
 pub trait Node {
     /// Where the driver puts the bytes of this socket before it says [`Input::Read`]. Its length is
-    /// what may be read at once. It is empty only between losing interest in reading and saying so:
-    /// then the driver reads nothing.
+    /// what may be read at once. It is empty only between losing interest in reading, which the node may notice by this very
+    /// call, and saying so: then the driver reads nothing, and asks for outputs next.
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8];
 
     /// Takes one input. Outputs wait until they are polled.

@@ -81,10 +81,8 @@ impl Core {
         // that would shrink the window until the queue runs dry now and then; in slow start it says that more would only wait.
         let channel_blocked = end.held_back && end.flow.snapshot().slow_start;
         let context = SendmeContext { channel_blocked, queued_cells };
-        let was_full = end.flow.room() == 0;
         match checked.and_then(|()| end.flow.on_sendme(now, context)) {
-            Ok(()) if was_full != (end.flow.room() == 0) => self.update_interests(key),
-            Ok(()) => {}
+            Ok(()) => self.read_more(key),
             Err(_) => self.punish(key),
         }
     }
@@ -167,12 +165,8 @@ impl Core {
             .get(key)
             .is_some_and(|circuit| circuit.prev.queue.len() >= BACKWARD_QUEUE_HIGH_CELLS);
         let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
-        if full && !end.held_back || end.flow.room() == 0 {
-            end.held_back |= full;
-            self.update_interests(key);
-        } else {
-            self.update_interest(key, id);
-        }
+        end.held_back |= full;
+        self.update_interest(key, id);
     }
 
     /// Makes one DATA cell of the first bytes of `data`, and says how many they were. `None` when its circuit or stream did
@@ -211,15 +205,8 @@ impl Core {
         }
         let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
         if core::mem::take(&mut end.held_back) {
-            self.update_interests(key);
+            self.read_more(key);
         }
-    }
-
-    /// Tells the driver about every stream of a circuit whose interest changed.
-    fn update_interests(&mut self, key: CircuitKey) {
-        let Some(end) = self.circuits.get(key).and_then(|circuit| circuit.end.as_ref()) else { return };
-        let ids: Vec<StreamId> = end.streams.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.update_interest(key, id));
     }
 
     /// Tells the driver what a stream wants of its connection, if that changed. Writing is asked for
@@ -232,7 +219,12 @@ impl Core {
             self.stream_mut(key, id).is_some_and(|stream| stream.writable == 0),
         );
         self.wake_for_rate(key, id, socket, wanted.0);
-        let Some(stream) = self.stream_mut(key, id) else { return };
+        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
+        let is_full = end.room() == 0;
+        let Some(stream) = end.streams.get_mut(&id) else { return };
+        if is_full {
+            end.unread.join(id, stream);
+        }
         if wanted != stream.interest {
             stream.interest = wanted;
             self.outputs.push_back(Output::Interest { socket, read: wanted.0, write: wanted.1 });

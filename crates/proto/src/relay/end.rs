@@ -1,6 +1,7 @@
 //! Our end of a circuit: its flow control, and the streams that leave the network here.
 
 use super::message::NetworkParams;
+use super::unread::Unread;
 use crate::cell::relay::StreamId;
 use crate::crypto::onionskin::CongestionOffer;
 use crate::flow::{
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 /// `cell_queue_highwatermark`).
 pub(super) const BACKWARD_QUEUE_HIGH_CELLS: u32 = 128;
 /// Cells that one read of a connection makes at most, so that no stream holds up the others.
-const READ_CELLS_MAX: u32 = 32;
+pub(super) const READ_CELLS_MAX: u32 = 32;
 /// At this many the streams are read again.
 pub(super) const BACKWARD_QUEUE_LOW_CELLS: u32 = 48;
 
@@ -32,6 +33,8 @@ pub(super) struct End {
     pub streams: BTreeMap<StreamId, Stream>,
     /// Whether streams are not read because too many cells wait towards the client.
     pub held_back: bool,
+    /// Streams that wait until the circuit has room.
+    pub unread: Unread,
 }
 
 /// A stream at the exit.
@@ -45,6 +48,8 @@ pub(super) struct Stream {
     pub hold: Hold,
     /// When a rate allows the connection to be read again, if the shard is to wake up for it.
     pub wake: Option<Instant>,
+    /// Its turn among the streams that wait until the circuit has room, if it does.
+    pub turn: Option<u64>,
     /// Whether the operator's rates hold for this connection.
     pub limited: bool,
     /// What the driver was last told: read, write.
@@ -79,15 +84,18 @@ impl End {
             short_cells: ShortCells::new(rng),
             streams: BTreeMap::new(),
             held_back: false,
+            unread: Unread::default(),
         }
+    }
+
+    /// Cells that may be queued towards the client now.
+    pub fn room(&self) -> u32 {
+        if self.held_back { 0 } else { self.flow.room() }
     }
 
     /// Bytes that may be read from a stream's connection now, as far as this circuit goes.
     pub fn read_len(&mut self, id: StreamId, now: Instant) -> usize {
-        let cells = match self.held_back {
-            true => 0,
-            false => self.flow.room().min(READ_CELLS_MAX),
-        };
+        let cells = self.room().min(READ_CELLS_MAX);
         match self.streams.get_mut(&id).map(|stream| &mut stream.hold) {
             Some(Hold::Windows(window)) => self.short_cells.data_len_of(cells.min(window.room())),
             Some(Hold::Signals(signals)) => {
@@ -137,6 +145,7 @@ impl Stream {
             writable: 0,
             hold,
             wake: None,
+            turn: None,
             limited: false,
             interest: (false, false),
         }

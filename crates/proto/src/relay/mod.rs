@@ -42,6 +42,7 @@ mod stats;
 mod streams;
 mod turns;
 mod unanswered;
+mod unread;
 mod work;
 
 pub use admission::Granted;

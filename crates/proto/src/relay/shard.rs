@@ -314,6 +314,7 @@ impl Relay {
         self.ports.handle_timeout(now);
         self.on_pair_timeout(now);
         self.core.wake_streams();
+        self.core.go_on_reading();
         while let Some(&(at, socket)) = self.timers.first().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, socket));
             let Some(&link) = self.links.get(&socket) else {
@@ -467,6 +468,7 @@ impl Relay {
             self.pairs.as_ref().and_then(PairWork::poll_timeout),
             self.core.rates.waiting_until(),
             self.core.streams.wakes.first().map(|(at, _)| *at),
+            self.core.streams.unread.front().map(|_| self.core.now),
         ]
         .into_iter()
         .flatten()

@@ -80,6 +80,8 @@ pub(super) struct Streams {
     pub to_flush: VecDeque<SocketId>,
     /// When streams that wait for their client's rate may be read again.
     pub wakes: BTreeSet<(Instant, SocketId)>,
+    /// Circuits with room for more of the streams that wait for it, each once.
+    pub unread: VecDeque<CircuitKey>,
     questions: u64,
 }
 
@@ -390,6 +392,7 @@ impl Core {
             return;
         };
         if let Some(stream) = end.streams.remove(&id) {
+            end.unread.forget(&stream);
             self.note_used(key);
             self.drop_stream(stream);
         }

@@ -10,7 +10,7 @@ use heddle_proto::crypto::tor1::{OriginLayers, RelayLayer};
 use heddle_proto::node::{Input, Node};
 use heddle_proto::rng::Seed;
 use heddle_proto::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 const PROTOCOL: Option<DestroyReason> = Some(DestroyReason::PROTOCOL);
 /// Cells in flight at first with congestion control (`cc_cwnd_init`), and per SENDME.
@@ -102,6 +102,32 @@ fn a_stream_whose_circuits_window_another_used_up_is_not_read() {
     let got = data(&mut client, &mut bench);
     assert_eq!(got.len(), 100);
     assert!(got.iter().all(|got| [DATA_LEN, SHORT_LEN].contains(&got.data.len())));
+}
+
+/// With each SENDME a circuit of many streams has room for a few of them only. Nobody is asked about the others, but each has
+/// its turn.
+#[test]
+fn a_sendme_costs_no_look_at_every_stream() {
+    const STREAMS: u16 = 400;
+    let (mut bench, mut client) = exit(Kind::Ntor);
+    bench.set_params(&[("circwindow", 100)]);
+    let servers: Vec<Sock> = (1..=STREAMS).map(|stream| client.connect(&mut bench, stream)).collect();
+    for (server, cells) in servers.iter().zip([2000, 1].into_iter().cycle()) {
+        bench.write(*server, &vec![7; cells * SHORT_LEN]);
+    }
+    let mut got = data(&mut client, &mut bench);
+    let (mut served, mut most) = (BTreeSet::new(), 0);
+    for _ in 0..110 {
+        assert_eq!(got.len(), 100);
+        served.extend(got.iter().map(|got| got.stream));
+        let before = bench.shards[0].interests;
+        client.sendme(&mut bench, got[99].digest);
+        bench.pass(Duration::from_millis(1));
+        most = most.max(bench.shards[0].interests - before);
+        got = data(&mut client, &mut bench);
+    }
+    assert_eq!(served.len(), usize::from(STREAMS));
+    assert!(most < 60, "{most} changes of interest by one SENDME");
 }
 
 #[test]
