@@ -214,6 +214,8 @@ pub enum ChannelError {
     PeerClosed,
     /// The socket broke.
     Socket(SocketError),
+    /// The peer took nothing of what waits for it.
+    Stuck,
     /// Nobody needed the channel any more.
     Idle,
     /// Others need the place.
@@ -233,6 +235,7 @@ impl ChannelError {
             ChannelError::TimedOut => "timed_out",
             ChannelError::PeerClosed => "peer_closed",
             ChannelError::Socket(_) => "socket",
+            ChannelError::Stuck => "stuck",
             ChannelError::Idle => "idle",
             ChannelError::Crowded => "crowded",
             ChannelError::Shutdown => "shutdown",
@@ -250,6 +253,7 @@ impl fmt::Display for ChannelError {
             ChannelError::TimedOut => f.write_str("the handshake timed out"),
             ChannelError::PeerClosed => f.write_str("the peer closed the channel"),
             ChannelError::Socket(error) => write!(f, "{error}"),
+            ChannelError::Stuck => f.write_str("the peer took nothing for too long"),
             ChannelError::Idle => f.write_str("the channel was idle"),
             ChannelError::Crowded => f.write_str("others need the place"),
             ChannelError::Shutdown => f.write_str("this relay stops"),

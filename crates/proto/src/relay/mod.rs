@@ -40,6 +40,7 @@ mod scheduler;
 mod shard;
 mod stats;
 mod streams;
+mod stuck;
 mod turns;
 mod unanswered;
 mod unread;

@@ -37,6 +37,8 @@ pub(super) struct Carrier {
     granted: usize,
     /// What the driver was last told: read, write.
     interest: (bool, bool),
+    /// Since when the driver is asked for credit and gives none.
+    pub stuck_since: Option<Instant>,
     timer: Option<Instant>,
     /// Whether the operator's rates hold for this peer.
     limited: bool,
@@ -172,6 +174,7 @@ impl Relay {
             writable: 0,
             granted: 0,
             interest: (false, false),
+            stuck_since: None,
             timer: None,
             limited,
         };
@@ -342,6 +345,7 @@ impl Relay {
         self.core.drop_late_leftovers();
         self.core.end_late_connects();
         self.core.end_idle_circuits();
+        self.end_stuck_channels(now);
         self.tell_retired(now);
         let late = self.core.end_late_dials();
         let idle = self.core.idle_channels();
@@ -439,6 +443,9 @@ impl Relay {
         let wanted = (may_read, waiting || carrier.writable < low);
         let socket = carrier.socket;
         if wanted != carrier.interest {
+            if wanted.1 != carrier.interest.1 {
+                carrier.stuck_since = wanted.1.then_some(now);
+            }
             carrier.interest = wanted;
             self.core.outputs.push_back(Output::Interest { socket, read: wanted.0, write: wanted.1 });
         }
@@ -512,6 +519,7 @@ impl Node for Relay {
                 Some(&link) => {
                     if let Some(carrier) = self.carriers.get_mut(link) {
                         (carrier.writable, carrier.granted) = (bytes, bytes);
+                        carrier.stuck_since = carrier.interest.1.then_some(now);
                         carrier.channel.handle_window(window_bytes);
                     }
                     self.core.list(link);

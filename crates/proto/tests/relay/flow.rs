@@ -1,6 +1,6 @@
 //! What holds the two ends of a circuit back: windows, SENDMEs, XON and XOFF, and full queues.
 
-use super::bench::{Bench, OURS, Sock, config};
+use super::bench::{Bench, Gone, OURS, Sock, config};
 use super::client::{Client, Got, Kind, NTOR_V3_CC, theirs};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::flow::{Sendme, Xon};
@@ -448,6 +448,27 @@ fn streams_that_are_held_back_do_not_starve_the_channel() {
         bench.pass(Duration::from_millis(100));
     }
     assert!(late > 300 * CELLS_A_STEP * 98 / 100, "{late} cells in 30 s");
+}
+
+/// Its circuits, which would keep the channel, go with it. A peer that takes something now and then keeps it.
+#[test]
+fn a_channel_that_takes_nothing_for_fifty_minutes_ends() {
+    for is_slow in [false, true] {
+        let (mut bench, mut client) = exit(Kind::Ntor);
+        let server = client.connect(&mut bench, 1);
+        block(&mut bench, client.sock);
+        bench.write(server, &vec![7; 50 * DATA_LEN]);
+        for _ in 0..4 {
+            bench.pass(Duration::from_secs(740));
+            if is_slow {
+                bench.grant(client.sock, CELL_LEN);
+            }
+        }
+        assert_eq!((bench.gone(client.sock), bench.circuits()), (None, 1));
+        bench.pass(Duration::from_secs(60));
+        let (gone, circuits) = if is_slow { (None, 1) } else { (Some(Gone::Closed), 0) };
+        assert_eq!((bench.gone(client.sock), bench.circuits()), (gone, circuits));
+    }
 }
 
 /// A channel that takes little asks for more before it has nothing left.
