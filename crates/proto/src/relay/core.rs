@@ -35,7 +35,8 @@ use slotmap::SlotMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`) says less.
+/// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`, and `circ_max_cell_queue_size_out` away
+/// from the client) says less.
 /// A stock exit or client keeps far fewer in flight; more is an attack on our memory.
 const LANE_CELLS_MAX: i32 = 50_000;
 /// Turns of lanes that are over may stand in a link's round up to this many, beside two for each
@@ -47,8 +48,9 @@ pub(super) struct Core {
     /// The time of the input that is being handled.
     pub now: Instant,
     pub params: Arc<NetworkParams>,
-    /// Cells that may wait on one lane.
+    /// Cells that may wait on one lane, towards the client and away from it.
     pub lane_cells_max: u32,
+    pub lane_cells_out_max: u32,
     /// Whether flows are held while their cells wait.
     pub hop_by_hop: bool,
     /// The relays of the consensus.
@@ -96,6 +98,7 @@ impl Core {
             now: Instant::ZERO,
             params: Arc::default(),
             lane_cells_max: LANE_CELLS_MAX as u32,
+            lane_cells_out_max: LANE_CELLS_MAX as u32,
             hop_by_hop: config.hop_by_hop_flow_control.unwrap_or(false),
             listed: Arc::default(),
             keys: None,
@@ -123,8 +126,10 @@ impl Core {
     }
 
     pub fn set_params(&mut self, params: Arc<NetworkParams>) {
-        let lane_cells_max = params.get("circ_max_cell_queue_size", LANE_CELLS_MAX, 1000, LANE_CELLS_MAX);
+        let cells_max = |name, default| params.get(name, default, 1000, LANE_CELLS_MAX);
+        let lane_cells_max = cells_max("circ_max_cell_queue_size", LANE_CELLS_MAX);
         self.lane_cells_max = lane_cells_max.unsigned_abs();
+        self.lane_cells_out_max = cells_max("circ_max_cell_queue_size_out", lane_cells_max).unsigned_abs();
         self.dos.defences = self.config.dos.defences(&params);
         self.params = params;
         self.choose_hop_by_hop();
@@ -166,7 +171,14 @@ impl Core {
         self.pool.push(&mut lane.queue, slot, self.now);
         let len = lane.queue.len();
         self.meter.queue_cells_max = self.meter.queue_cells_max.max(len);
-        if len > self.lane_cells_max {
+        let cells_max = match side {
+            Side::Prev => self.lane_cells_max,
+            Side::Next => self.lane_cells_out_max,
+        };
+        if len > cells_max {
+            if side == Side::Next {
+                self.dos_on_full_queue(key);
+            }
             self.close_circuit(key, DestroyReason::RESOURCELIMIT);
             return;
         }

@@ -38,6 +38,8 @@ pub struct RelayStats {
     pub refused: BTreeMap<(&'static str, &'static str), u64>,
     /// How often a client's address lost the right to create circuits for a while (`DoSCircuitCreation…`).
     pub addresses_held_off: u64,
+    /// The same for circuits whose queues ran full (`dos_num_circ_max_outq`).
+    pub addresses_held_off_for_queues: u64,
 }
 
 /// What went over one transport.
@@ -112,6 +114,7 @@ impl RelayStats {
         self.circuits += other.circuits;
         self.granted.add(&other.granted);
         self.addresses_held_off += other.addresses_held_off;
+        self.addresses_held_off_for_queues += other.addresses_held_off_for_queues;
         for (refused, count) in &other.refused {
             *self.refused.entry(*refused).or_default() += count;
         }
@@ -147,6 +150,7 @@ pub(super) struct Meter {
     pub queue_cells_max: u32,
     pub held_queue_cells_max: u32,
     pub addresses_held_off: u64,
+    pub addresses_held_off_for_queues: u64,
 }
 
 /// The place of channels in [`Meter::transports`]; the `n`-th endpoint's is `n + 1`.
@@ -185,6 +189,7 @@ impl Core {
             granted: self.admission.granted(),
             refused: self.admission.refused().clone(),
             addresses_held_off: self.meter.addresses_held_off,
+            addresses_held_off_for_queues: self.meter.addresses_held_off_for_queues,
             ..RelayStats::default()
         };
         let lanes =

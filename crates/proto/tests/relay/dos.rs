@@ -1,7 +1,7 @@
 //! Stock Tor's defences against denial of service, at stock's numbers.
 
 use super::bench::{Bench, Gone, Sock, config, host, or_port};
-use super::client::{Client, Kind, theirs};
+use super::client::{Client, Hop, Kind, theirs};
 use super::plain::relay_line;
 use heddle_proto::cell::Command;
 use heddle_proto::cell::create::DestroyReason;
@@ -200,4 +200,43 @@ fn by_default_nothing_is_refused() {
     let sock = bench.relay_channel(0, 1);
     let mut circuit = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
     assert_eq!(begin(&mut bench, &mut circuit, 1, 350, EndReason::MISC), 0);
+}
+
+/// A client that sends more than the next relay takes loses the circuit, and its address the right to create others when that
+/// came to pass three times.
+#[test]
+fn an_address_whose_queues_run_full_again_and_again_gets_no_circuits() {
+    let on = [("DoSCircuitCreationEnabled", 1), ("circ_max_cell_queue_size_out", 1000)];
+    let (off, never) = ([on[1]], [on[0], on[1], ("dos_num_circ_max_outq", 0)]);
+    for (params, held_off) in [(&on[..], 1), (&off[..], 0), (&never[..], 0)] {
+        let mut bench = bench(1, params);
+        bench.list(&[1, 2]);
+        let sock = bench.client_at(0, client(1));
+        let mut next = None;
+        for id in 1..=3 {
+            assert_eq!(stats(&bench).addresses_held_off_for_queues, 0);
+            let mut client = Client::create(&mut bench, sock, theirs(id), Kind::Fast);
+            let (handshake, data) = client.extend2(2);
+            client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+            let next = *next.get_or_insert_with(|| bench.answer_dial(0, 2));
+            Hop::answer(&mut bench, next, 2);
+            let got = client.got_one(&mut bench);
+            client.extended(handshake, &got);
+            bench.set_willing(next, false);
+            bench.grant(next, 0);
+            for _ in 0..=1000 {
+                assert_eq!(client.destroyed(&mut bench), None);
+                client.send_to(&mut bench, 1, RelayCommand::DROP, 0, &[]);
+            }
+            assert_eq!(client.destroyed(&mut bench), Some(DestroyReason::RESOURCELIMIT));
+            bench.set_willing(next, true);
+            bench.cells(next);
+        }
+        assert_eq!(stats(&bench).addresses_held_off_for_queues, held_off);
+        let (other, began) = (bench.client_at(0, client(2)), 10 * (1 - held_off as usize));
+        assert_eq!((create(&mut bench, &[sock], 10, 10), create(&mut bench, &[other], 10, 10)), (began, 10));
+        bench.pass(HOUR * 3 / 2);
+        let sock = bench.client_at(0, client(1));
+        assert_eq!(create(&mut bench, &[sock], 1, 10), 10);
+    }
 }

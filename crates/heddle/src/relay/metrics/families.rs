@@ -70,6 +70,7 @@ fn stock(out: &mut Exposition, snapshot: &Snapshot) {
     for (kind, count) in [
         ("circuit_rejected", refused("circuit", "rate")),
         ("marked_address", snapshot.relay.addresses_held_off),
+        ("marked_address_maxq", snapshot.relay.addresses_held_off_for_queues),
         ("conn_rejected", refused("channel", "rate")),
         ("concurrent_conn_rejected", refused("channel", "concurrent")),
         ("stream_rejected", refused("stream", "rate")),

@@ -20,6 +20,9 @@ struct Client {
     circuits: Pace,
     connects: Pace,
     no_circuits_until: Instant,
+    /// Circuits that ended since their queues were full, and until when they are remembered.
+    full_queues: u32,
+    full_queues_until: Instant,
     no_connections_until: Instant,
 }
 
@@ -27,7 +30,7 @@ impl Client {
     /// When it will be as one that was never seen, if it stays away.
     fn clear_at(&self) -> Instant {
         let paces = self.circuits.clear_at.max(self.connects.clear_at);
-        paces.max(self.no_circuits_until).max(self.no_connections_until)
+        paces.max(self.no_circuits_until).max(self.no_connections_until).max(self.full_queues_until)
     }
 }
 
@@ -90,6 +93,30 @@ impl Clients {
                 client.no_circuits_until = held_off_until(now, defence.period, rng);
             }
             Created { may: client.no_circuits_until <= now, is_first: is_marked && !was_marked }
+        })
+    }
+
+    /// A circuit ended since its queue towards the next relay was full. Returns whether its address is held off from now on;
+    /// once it is, others count no more.
+    pub fn fill_queue(
+        &mut self,
+        now: Instant,
+        addr: IpAddr,
+        defence: &CircuitDefence,
+        rng: &mut Rng,
+    ) -> bool {
+        self.update(now, addr, |client| {
+            if client.no_circuits_until > now || defence.full_queues_max == 0 {
+                return false;
+            }
+            client.full_queues += 1;
+            client.full_queues_until = now + defence.period;
+            let is_marked = client.full_queues >= defence.full_queues_max;
+            if is_marked {
+                client.full_queues = 0;
+                client.no_circuits_until = held_off_until(now, defence.period, rng);
+            }
+            is_marked
         })
     }
 

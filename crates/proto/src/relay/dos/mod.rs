@@ -83,18 +83,29 @@ impl Core {
     /// Whether a neighbour may begin a circuit, as far as stock's defences go.
     pub fn dos_admits_circuit(&mut self, link: LinkKey) -> bool {
         let Some(defence) = self.dos.defences.circuits else { return true };
-        let Some(link) = self.links.get(link) else { return true };
-        let Some(channel) = link.channel().filter(|channel| channel.counted) else { return true };
-        if !self.is_client(link.party, channel.peer) {
-            return true;
-        }
-        let addr = channel.addr.ip();
+        let Some(addr) = self.dos_client(link) else { return true };
         let created = self.dos.clients().create(self.now, addr, &defence, &mut self.rng);
         self.meter.addresses_held_off += u64::from(created.is_first);
         if !created.may {
             self.admission.note("circuit", "rate");
         }
         created.may
+    }
+
+    /// A circuit ends since its queue towards the next relay is full: no honest client sends so much.
+    pub fn dos_on_full_queue(&mut self, key: CircuitKey) {
+        let Some(defence) = self.dos.defences.circuits else { return };
+        let Some(link) = self.circuits.get(key).map(|circuit| circuit.prev.link) else { return };
+        let Some(addr) = self.dos_client(link) else { return };
+        let held_off = self.dos.clients().fill_queue(self.now, addr, &defence, &mut self.rng);
+        self.meter.addresses_held_off_for_queues += u64::from(held_off);
+    }
+
+    /// The address of a client whose channel counts.
+    fn dos_client(&self, link: LinkKey) -> Option<IpAddr> {
+        let link = self.links.get(link)?;
+        let channel = link.channel().filter(|channel| channel.counted)?;
+        self.is_client(link.party, channel.peer).then_some(channel.addr.ip())
     }
 
     /// What becomes of one more stream or question of a circuit, as far as stock's defences go.

@@ -51,12 +51,15 @@ pub struct Defences {
     pub streams: Option<StreamDefence>,
 }
 
-/// Who creates circuits too fast over several connections may create none for a while.
+/// Who creates circuits too fast over several connections may create none for a while. So may who fills queues of circuits
+/// again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitDefence {
     pub connections_min: u32,
     pub rate: Rate,
     pub period: Duration,
+    /// How many circuits of an address may end since their queues towards the next relay are full; 0 for any number.
+    pub full_queues_max: u32,
 }
 
 /// Who has too many connections gets no other; who connects too fast gets none for a while.
@@ -131,6 +134,7 @@ impl DosOptions {
                 3600,
                 0,
             )),
+            full_queues_max: of(None, "dos_num_circ_max_outq", 3, 0),
         };
         let name = "DoSCircuitCreationDefenseType";
         let refuses = chosen.defense_type(self.circuit_creation_defense_type, name, 2) == 2;
@@ -195,7 +199,8 @@ mod tests {
         assert_eq!(DosOptions::default().defences(&params(&[])), Defences::default());
         let on = DosOptions::default().defences(&params(&ON));
         let rate = |per_s, burst| Rate { per_s, burst };
-        let circuits = CircuitDefence { connections_min: 3, rate: rate(3, 90), period: secs(3600) };
+        let circuits =
+            CircuitDefence { connections_min: 3, rate: rate(3, 90), period: secs(3600), full_queues_max: 3 };
         let connections = ConnectionDefence { concurrent_max: 100, rate: rate(20, 40), period: secs(86_400) };
         let streams = StreamDefence { rate: rate(100, 300), action: StreamAction::Refuse };
         let wanted =
