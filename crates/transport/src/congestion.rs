@@ -107,6 +107,8 @@ const LOSSES_MAX: u32 = 1024;
 const FEW_PACKETS: u32 = 8;
 
 const PACKETS_INITIAL: f64 = 10.0;
+/// The window at its least. quinn-proto sends while a whole packet fits beside what is in flight and something is left, so a
+/// window of exactly one packet would be none.
 const PACKETS_MIN: f64 = 1.2;
 
 /// What the connection does about its window.
@@ -288,13 +290,7 @@ impl Shared {
             self.packets_before = 0.0;
         }
         if self.test > 0 {
-            self.test -= 1;
-            self.left = self.left.min(queue);
-            if self.test == 0 {
-                self.tested_at = now;
-                self.on_tested(now, self.left);
-            }
-            return;
+            return self.on_test_round(now, queue);
         }
         let since = now.since(self.tested_at);
         let least = if matches!(self.mode, Mode::Contend(_)) { TEST_AGAIN } else { TEST_EVERY_MIN };
@@ -397,6 +393,19 @@ impl Shared {
         } else {
             self.tested_at = now;
             self.on_tested(now, queue);
+        }
+    }
+
+    /// A round of a test is over, which had so much queue.
+    fn on_test_round(&mut self, now: Instant, queue: Duration) {
+        self.test -= 1;
+        self.left = self.left.min(queue);
+        if let Mode::Contend(bundle) = &mut self.mode {
+            bundle.hold(now);
+        }
+        if self.test == 0 {
+            self.tested_at = now;
+            self.on_tested(now, self.left);
         }
     }
 
@@ -549,10 +558,15 @@ impl Shared {
         }
     }
 
-    /// Nothing arrived for so long that nothing is known of the path any more.
-    pub(crate) fn restart(&mut self) {
-        (self.mode, self.regained) = (Mode::Startup, None);
+    /// Nothing arrived for so long that nothing is known of the path any more, its round trip neither: beside that of a shorter
+    /// path, what comes now would look like a queue.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        (self.mode, self.regained, self.latest) = (Mode::Startup, None, None);
         self.packets = PACKETS_MIN;
+        self.base = Base::new(now, None);
+        self.steady = Steady::new(now, Duration::ZERO, 0.0);
+        (self.rtt, self.queue_before, self.short_at) = (None, Duration::ZERO, now);
+        (self.test, self.long_rounds, self.packets_before) = (0, 0, 0.0);
     }
 
     /// What may be in flight.
@@ -579,9 +593,40 @@ mod tests {
     #[test]
     fn a_window_at_its_least_takes_a_packet_that_grew() {
         let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
-        shared.restart();
+        shared.restart(Instant::ZERO);
         shared.set_packet_bytes(1452);
         assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
+    }
+
+    #[test]
+    fn a_window_at_its_least_takes_a_packet_in_every_mode() {
+        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
+        shared.mode = Mode::Contend(Bundle::new(Instant::ZERO, 10.0, 1.0));
+        for second in 1..20 {
+            let now = Instant::ZERO + Duration::from_secs(second);
+            shared.on_marked(now, now);
+        }
+        assert!(shared.window_bytes() > 1200, "{}", shared.window_bytes());
+    }
+
+    /// A path of 20 ms dies, and one of 60 ms takes its place.
+    #[test]
+    fn after_an_outage_the_round_trip_of_the_old_path_is_forgotten() {
+        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
+        let mut now = Instant::ZERO;
+        let mut exchange = |shared: &mut Shared, rtt_ms: u64| {
+            shared.on_sent(now, 1200);
+            let sent = now;
+            now += Duration::from_millis(rtt_ms);
+            shared.on_acked(now, sent, 1200);
+            shared.set_in_flight(0);
+            now
+        };
+        let now = (0..50).map(|_| exchange(&mut shared, 20)).last().expect("there are some");
+        shared.restart(now + Duration::from_secs(10));
+        exchange(&mut shared, 60);
+        exchange(&mut shared, 60);
+        assert_eq!(shared.base.get(), Some(Duration::from_millis(60)));
     }
 
     #[test]

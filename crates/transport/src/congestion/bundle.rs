@@ -4,6 +4,7 @@
 //! window is their sum. A lost packet hits one flow, whichever it happens to be, and a flow that was hit bears further
 //! losses of the same round trip, just as one recovery serves one connection.
 
+use super::PACKETS_MIN;
 use super::ceiling::TCPS_MAX;
 use heddle_proto::time::{Duration, Instant};
 
@@ -25,8 +26,9 @@ const PACKETS_PER_FLOW_MORE: f64 = 9.0;
 /// How much their number may grow in a round trip, since newcomers bring windows with them.
 const GROWTH_MAX: f64 = 1.7;
 
-/// A flow never has less than this many packets. That is less than [`PACKETS_PER_FLOW`], so losses end flows.
-const PACKETS_MIN: f64 = 1.0;
+/// What is longer than so many round trips is no round: there was a pause, or a round that left the window unused. All but one
+/// round trip of it is no time in which a window grows (RFC 9438, section 5.8).
+const ROUND_TRIPS: u32 = 2;
 
 /// One virtual flow. Windows are in packets.
 #[derive(Clone, Debug)]
@@ -36,7 +38,10 @@ struct VirtualFlow {
     window_max: f64,
     /// What Reno would have.
     reno: f64,
+    /// What the curve is a function of begins here, and is put off by pauses.
     epoch: Instant,
+    /// When the last loss was told, or the flow began.
+    hit_at: Instant,
     /// From the epoch to the window's return to its maximum, in seconds.
     k_s: f64,
 }
@@ -44,7 +49,7 @@ struct VirtualFlow {
 impl VirtualFlow {
     fn new(now: Instant, window: f64, window_max: f64) -> Self {
         let k_s = ((window_max - window).max(0.0) / C).cbrt();
-        VirtualFlow { window, window_max, reno: window, epoch: now, k_s }
+        VirtualFlow { window, window_max, reno: window, epoch: now, hit_at: now, k_s }
     }
 
     fn on_loss(&mut self, now: Instant) {
@@ -70,6 +75,8 @@ impl VirtualFlow {
 #[derive(Clone, Debug)]
 pub(super) struct Bundle {
     flows: Vec<VirtualFlow>,
+    /// When windows grew last, or were held.
+    grown_at: Instant,
     /// Where chance stands: who is hit by the next loss.
     chance: u64,
 }
@@ -79,7 +86,7 @@ impl Bundle {
     pub(super) fn new(now: Instant, packets: f64, count: f64) -> Self {
         let count = whole(count, packets);
         let share = (packets / count as f64).max(PACKETS_MIN);
-        Bundle { flows: vec![VirtualFlow::new(now, share, share); count], chance: 0 }
+        Bundle { flows: vec![VirtualFlow::new(now, share, share); count], grown_at: now, chance: 0 }
     }
 
     pub(super) fn packets(&self) -> f64 {
@@ -103,9 +110,18 @@ impl Bundle {
 
     /// A round trip is over that made use of the window.
     pub(super) fn grow(&mut self, now: Instant, rtt: Duration) {
+        let took = now.since(self.grown_at);
+        let pause = if took > rtt * ROUND_TRIPS { took.saturating_sub(rtt) } else { Duration::ZERO };
+        self.grown_at = now;
         for flow in &mut self.flows {
+            flow.epoch = (flow.epoch + pause).min(now);
             flow.grow(now, rtt);
         }
+    }
+
+    /// A round trip is over in which we sent less than the window by our own choice: the curves go on.
+    pub(super) fn hold(&mut self, now: Instant) {
+        self.grown_at = now;
     }
 
     /// A packet was lost that was sent at `sent`.
@@ -116,7 +132,7 @@ impl Bundle {
         let hit = (self.chance >> 33) as usize % self.flows.len();
         let flow = &mut self.flows[hit];
         // A flow that was hit after the packet was sent has paid for it.
-        if flow.epoch <= sent {
+        if flow.hit_at <= sent {
             flow.on_loss(now);
         }
     }
@@ -156,6 +172,19 @@ mod tests {
             reached > Duration::from_millis(3500) && reached < Duration::from_millis(4400),
             "{reached:?}"
         );
+    }
+
+    #[test]
+    fn a_pause_is_no_time_to_grow_in() {
+        let start = start();
+        let windows = [Duration::ZERO, Duration::from_secs(60)].map(|pause| {
+            let mut bundle = Bundle::new(start, 100.0, 1.0);
+            bundle.on_loss(start, start);
+            bundle.grow(start + RTT, RTT);
+            (2..12).for_each(|round| bundle.grow(start + pause + round * RTT, RTT));
+            bundle.packets()
+        });
+        assert!((windows[1] - windows[0]).abs() < 0.1, "{windows:?}");
     }
 
     #[test]

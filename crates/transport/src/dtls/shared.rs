@@ -65,9 +65,9 @@ impl SessionController for SharedOfSession {
         self.shared.on_probe(ours(now), Duration::from_nanos(round_trip_ns));
     }
 
-    fn on_stall(&mut self, _now: heddle_utcp::Instant) {
+    fn on_stall(&mut self, now: heddle_utcp::Instant) {
         self.before_stall = Some(Box::new(self.shared.clone()));
-        self.shared.restart();
+        self.shared.restart(ours(now));
     }
 
     fn on_stall_undone(&mut self, _now: heddle_utcp::Instant) {

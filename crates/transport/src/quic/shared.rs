@@ -84,7 +84,7 @@ impl Controller for SharedOfQuinn {
             self.shared.on_lost(at, sent, believed);
         }
         if is_persistent {
-            self.shared.restart();
+            self.shared.restart(at);
         }
     }
 
