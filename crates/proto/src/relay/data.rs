@@ -122,7 +122,7 @@ impl Core {
         }
         let share = self.rates.share(self.now, Direction::Read, Traffic::Own);
         if share == 0 {
-            self.rates.hold_socket(socket);
+            self.rates.hold_socket(socket, Direction::Read);
         }
         len.min(share)
     }
@@ -266,6 +266,14 @@ impl Core {
         self.streams.to_flush.push_back(socket);
     }
 
+    /// Once a second: who is over waits for the operator's rates no more.
+    pub fn forget_who_waited(&mut self) {
+        let (links, streams) = (&self.links, &self.streams);
+        let has_socket =
+            |id: &SocketId| streams.by_socket.contains_key(id) || streams.leftovers.contains_key(id);
+        self.rates.sweep(|link| links.contains_key(*link), has_socket);
+    }
+
     /// A connection takes more.
     pub fn on_stream_writable(&mut self, socket: SocketId, bytes: usize) {
         if let Some(leftover) = self.streams.leftovers.get_mut(&socket) {
@@ -331,7 +339,7 @@ impl Core {
     /// operator's rates allow more.
     fn flush_again(&mut self, socket: SocketId, was_held_back: bool) {
         if was_held_back {
-            self.rates.hold_socket(socket);
+            self.rates.hold_socket(socket, Direction::Write);
         } else {
             self.streams.to_flush.push_back(socket);
         }

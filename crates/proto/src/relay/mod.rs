@@ -33,6 +33,7 @@ mod pairs;
 mod ports;
 mod pressure;
 mod probe;
+mod rate_queue;
 mod rates;
 mod relays;
 mod resolve;

@@ -248,7 +248,7 @@ impl Ports {
             match cells {
                 0 => {
                     core.rates.wait(now, Direction::Write, Traffic::Relayed);
-                    core.rates.hold_link(link);
+                    core.rates.hold_link(link, Direction::Write);
                 }
                 // It took its share, and goes on after the others.
                 _ => core.list(link),

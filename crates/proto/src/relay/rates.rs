@@ -2,11 +2,11 @@
 
 use super::config::RelayConfig;
 use super::link::LinkKey;
+use super::rate_queue::{Queue, Waiting};
 use crate::bucket::{Buckets, Direction, Traffic};
 use crate::cell::CELL_LEN;
 use crate::node::SocketId;
 use crate::time::{Duration, Instant};
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A rate that is used up is waited for until at least this many bytes may pass, so that sockets do
@@ -30,13 +30,9 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub(super) struct Rates {
     buckets: Arc<Mutex<Buckets>>,
     quantum_bytes: u64,
-    waiting_until: Option<Instant>,
-    /// Links, and connections of streams, that had something to do and were held back. Whoever is over by then is skipped when
-    /// they look again.
-    links: BTreeSet<LinkKey>,
-    sockets: BTreeSet<SocketId>,
-    /// How often they were told to look again, so that another one comes first each time.
-    rounds: usize,
+    /// Who had something to read or to write and was held back. Whoever is over by then is skipped when they look again.
+    read: Waiting,
+    write: Waiting,
 }
 
 impl Rates {
@@ -50,10 +46,8 @@ impl Rates {
                 config.bandwidth,
                 config.relay_bandwidth,
             ))),
-            waiting_until: None,
-            links: BTreeSet::new(),
-            sockets: BTreeSet::new(),
-            rounds: 0,
+            read: Waiting::default(),
+            write: Waiting::default(),
         }
     }
 
@@ -80,18 +74,38 @@ impl Rates {
     /// used up.
     pub fn share(&mut self, now: Instant, direction: Direction, traffic: Traffic) -> usize {
         let bytes = self.allowance(now, direction, traffic);
-        let least = match direction {
-            Direction::Read => 1,
-            Direction::Write => WRITE_BYTES_MIN,
-        };
-        (bytes.max(self.quantum_bytes as usize) / SHARE_PARTS).max(least).min(bytes)
+        let crowded = !self.waiting(direction).is_empty();
+        let parts = if crowded { self.turns(bytes, direction) } else { SHARE_PARTS };
+        (self.passes(bytes) / parts).max(least_share(direction)).min(bytes)
+    }
+
+    /// How many that wait may look when so much may pass: as many as it serves, each with a share that is worth the look.
+    fn turns(&self, bytes: usize, direction: Direction) -> usize {
+        let bytes = self.passes(bytes);
+        let shares = bytes / (bytes / SHARE_PARTS).max(least_share(direction));
+        shares.max(bytes / QUANTUM_BYTES as usize).max(1)
+    }
+
+    fn passes(&self, bytes: usize) -> usize {
+        bytes.max(usize::try_from(self.quantum_bytes).unwrap_or(usize::MAX))
+    }
+
+    fn waiting(&mut self, direction: Direction) -> &mut Waiting {
+        match direction {
+            Direction::Read => &mut self.read,
+            Direction::Write => &mut self.write,
+        }
     }
 
     /// Wakes the shard up when a few cells may pass again.
     pub fn wait(&mut self, now: Instant, direction: Direction, traffic: Traffic) {
+        let until = self.next_quantum(now, direction, traffic).max(now + WAIT_MIN);
+        self.waiting(direction).wake_at(until, false);
+    }
+
+    fn next_quantum(&self, now: Instant, direction: Direction, traffic: Traffic) -> Instant {
         let until = self.buckets().next_available(now, direction, traffic, self.quantum_bytes);
-        let until = until.unwrap_or(now + Duration::from_secs(1)).max(now + WAIT_MIN);
-        self.waiting_until = Some(self.waiting_until.map_or(until, |set| set.min(until)));
+        until.unwrap_or(now + Duration::from_secs(1))
     }
 
     pub fn take(&mut self, direction: Direction, traffic: Traffic, bytes: usize) {
@@ -100,34 +114,77 @@ impl Rates {
 
     /// When to look again.
     pub fn waiting_until(&self) -> Option<Instant> {
-        self.waiting_until
+        [self.read.until, self.write.until].into_iter().flatten().min()
     }
 
     /// A link has something to do once a rate allows more.
-    pub fn hold_link(&mut self, link: LinkKey) {
-        self.links.insert(link);
+    pub fn hold_link(&mut self, link: LinkKey, direction: Direction) {
+        self.waiting(direction).links.push(link);
     }
 
     /// Likewise a stream's connection.
-    pub fn hold_socket(&mut self, socket: SocketId) {
-        self.sockets.insert(socket);
+    pub fn hold_socket(&mut self, socket: SocketId, direction: Direction) {
+        self.waiting(direction).sockets.push(socket);
+    }
+
+    /// Forgets those that are over.
+    pub fn sweep(&mut self, has_link: impl Fn(&LinkKey) -> bool, has_socket: impl Fn(&SocketId) -> bool) {
+        for waiting in [&mut self.read, &mut self.write] {
+            waiting.links.retain(&has_link);
+            waiting.sockets.retain(&has_socket);
+        }
     }
 
     /// Who waits, if it is time to look again: links, and connections of streams. Nobody else is told, or idle channels would cost
-    /// work a hundred times a second.
+    /// work a hundred times a second; and no more of them than what may pass is enough for, or thousands that wait would.
     pub fn take_due(&mut self, now: Instant) -> Option<(Vec<LinkKey>, Vec<SocketId>)> {
-        self.waiting_until.take_if(|until| *until <= now)?;
-        self.rounds = self.rounds.wrapping_add(1);
-        let (links, sockets) = (core::mem::take(&mut self.links), core::mem::take(&mut self.sockets));
-        Some((rotated(links, self.rounds), rotated(sockets, self.rounds)))
+        let (mut due, mut links, mut sockets) = (false, Vec::new(), Vec::new());
+        for direction in [Direction::Read, Direction::Write] {
+            let waiting = self.waiting(direction);
+            if waiting.until.take_if(|until| *until <= now).is_none() {
+                continue;
+            }
+            due = true;
+            let goes_on = core::mem::take(&mut waiting.goes_on);
+            links.extend(self.look(now, direction, Traffic::Relayed, goes_on, |waiting| &mut waiting.links));
+            sockets.extend(self.look(now, direction, Traffic::Own, goes_on, |waiting| &mut waiting.sockets));
+        }
+        due.then_some((links, sockets))
+    }
+
+    /// Those whose turn it is. The others have theirs when these have passed what they may, be it all that there is or not.
+    fn look<T: Ord + Copy>(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        traffic: Traffic,
+        goes_on: bool,
+        queue: fn(&mut Waiting) -> &mut Queue<T>,
+    ) -> Vec<T> {
+        if queue(self.waiting(direction)).is_empty() {
+            return Vec::new();
+        }
+        let bytes = self.allowance(now, direction, traffic);
+        let ready_at = self.next_quantum(now, direction, traffic);
+        if bytes == 0 || goes_on && ready_at > now {
+            self.waiting(direction).wake_at(ready_at.max(now + WAIT_MIN), false);
+            return Vec::new();
+        }
+        let turns = self.turns(bytes, direction);
+        let first = queue(self.waiting(direction)).take(turns);
+        if !queue(self.waiting(direction)).is_empty() {
+            self.waiting(direction).wake_at(now + WAIT_MIN, true);
+        }
+        first
     }
 }
 
-fn rotated<T>(all: BTreeSet<T>, rounds: usize) -> Vec<T> {
-    let mut all: Vec<T> = all.into_iter().collect();
-    let first = rounds % all.len().max(1);
-    all.rotate_left(first);
-    all
+/// The smallest share.
+fn least_share(direction: Direction) -> usize {
+    match direction {
+        Direction::Read => 1,
+        Direction::Write => WRITE_BYTES_MIN,
+    }
 }
 
 #[cfg(test)]
@@ -167,25 +224,45 @@ mod tests {
         rates
     }
 
-    /// A rate that is used up wakes those up that it held back, each once, and another one first each time.
+    /// A rate that is used up wakes those up that it held back, each once.
     #[test]
     fn nobody_is_told_who_was_not_held_back() {
         let rates = &mut shards(1)[0];
-        let mut firsts = BTreeSet::new();
         for round in 1..=2 {
             rates.take(Direction::Write, Traffic::Relayed, 2 * RATE_BYTES_PER_S as usize);
-            for number in [5, 7, 5] {
-                rates.hold_socket(SocketId::accepted(number));
+            for number in [7, 5, 7] {
+                rates.hold_socket(SocketId::accepted(number), Direction::Write);
             }
             rates.wait(Instant::ZERO, Direction::Write, Traffic::Relayed);
             assert_eq!(rates.take_due(Instant::ZERO), None);
-            let (links, sockets) =
-                rates.take_due(Instant::ZERO + Duration::from_secs(60 * round)).expect("it is time");
-            assert_eq!((links.len(), sockets.len()), (0, 2));
-            firsts.insert(sockets[0]);
-            assert_eq!(rates.take_due(Instant::ZERO + Duration::from_secs(60 * round)), None);
+            let later = Instant::ZERO + Duration::from_secs(60 * round);
+            assert_eq!(rates.take_due(later), Some((vec![], [7, 5].map(SocketId::accepted).to_vec())));
+            assert_eq!(rates.take_due(later), None);
         }
-        assert_eq!(firsts.len(), 2);
+    }
+
+    /// Of many that wait as many are told as the rate serves, first those who came first, and nobody who is over.
+    #[test]
+    fn no_more_are_told_than_the_rate_serves() {
+        let rates = &mut shards(1)[0];
+        rates.take(Direction::Read, Traffic::Own, RATE_BYTES_PER_S as usize);
+        (0..1000).for_each(|number| rates.hold_socket(SocketId::accepted(number), Direction::Read));
+        rates.sweep(|_| true, |socket| socket.get() != SocketId::accepted(3).get());
+        rates.wait(Instant::ZERO, Direction::Read, Traffic::Own);
+        let mut told = Vec::new();
+        while let Some(now) =
+            rates.waiting_until().filter(|now| *now < Instant::ZERO + Duration::from_secs(1))
+        {
+            let (_, sockets) = rates.take_due(now).expect("it is time");
+            assert!(sockets.len() <= 8, "{} at once", sockets.len());
+            if !sockets.is_empty() {
+                rates.take(Direction::Read, Traffic::Own, rates.quantum_bytes as usize);
+            }
+            told.extend(sockets);
+        }
+        let first = (0..1000).filter(|number| *number != 3).take(told.len());
+        assert_eq!(told, first.map(SocketId::accepted).collect::<Vec<_>>());
+        assert!((700..=800).contains(&told.len()), "{} in a second", told.len());
     }
 
     proptest! {

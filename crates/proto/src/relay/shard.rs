@@ -343,6 +343,7 @@ impl Relay {
 
     fn on_tick(&mut self, now: Instant) {
         self.core.drop_late_leftovers();
+        self.core.forget_who_waited();
         self.core.end_late_connects();
         self.core.end_idle_circuits();
         self.end_stuck_channels(now);
@@ -461,9 +462,10 @@ impl Relay {
         }
         if throttled {
             self.core.rates.wait(now, Direction::Write, Traffic::Relayed);
+            self.core.rates.hold_link(link, Direction::Write);
         }
-        if throttled || !may_read {
-            self.core.rates.hold_link(link);
+        if !may_read {
+            self.core.rates.hold_link(link, Direction::Read);
         }
     }
 

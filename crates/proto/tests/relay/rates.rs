@@ -5,6 +5,7 @@ use super::client::{Client, Hop, Kind, target, theirs};
 use super::plain::relay_line;
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::extend::{Extend2, ExtendTarget};
+use heddle_proto::cell::frame::write_fixed;
 use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, Command};
 use heddle_proto::relay::RelayConfig;
@@ -43,7 +44,7 @@ fn reading_is_held_to_the_rate() {
             // Cells of circuits that do not exist, more than can pass.
             let mut cells = Vec::new();
             for _ in 0..20 * limit.rate_bytes_per_s as usize / CELL_LEN / usize::from(channels) {
-                heddle_proto::cell::frame::write_fixed(&mut cells, 5, Command::RELAY, &[0; BODY_LEN]);
+                write_fixed(&mut cells, 5, Command::RELAY, &[0; BODY_LEN]);
             }
             let total = socks
                 .iter()
@@ -105,12 +106,7 @@ fn writing_is_held_to_the_rate() {
                 let mut cells = Vec::new();
                 for _ in 0..15 * limit.rate_bytes_per_s as usize / CELL_LEN / clients {
                     let body = hop.seal(RelayCommand::DROP, 0, &[]);
-                    heddle_proto::cell::frame::write_fixed(
-                        &mut cells,
-                        hop.circ_id.get(),
-                        Command::RELAY,
-                        &body,
-                    );
+                    write_fixed(&mut cells, hop.circ_id.get(), Command::RELAY, &body);
                 }
                 bench.write(hop.sock, &cells);
                 assert_eq!(bench.unread(hop.sock), 0, "private peers are read without limit");
@@ -213,4 +209,26 @@ fn channels_share_the_rate() {
         let sent = bench.received(client.sock).len();
         assert!((300_000..610_000).contains(&sent), "{sent} bytes of 1,800,000 were sent");
     }
+}
+
+/// Many more wait for the rate than it serves at once: each has its turn, and looks are paid for by the bytes that pass.
+#[test]
+fn however_many_wait_for_the_rate_each_has_its_turn() {
+    const CHANNELS: u32 = 1500;
+    const SECONDS: u64 = 10;
+    let mut bench = Bench::new(RelayConfig { bandwidth: limit(1_000_000, 1_000_000), ..config() });
+    let addr = |number: u32| IpAddr::from(Ipv4Addr::from_bits(0xcb00_0000 + number));
+    let socks: Vec<Sock> = (0..CHANNELS).map(|number| bench.client_at(0, addr(number))).collect();
+    bench.pass(Duration::from_secs(5));
+    // Cells of circuits that do not exist.
+    let mut cells = Vec::new();
+    (0..200).for_each(|_| write_fixed(&mut cells, 5, Command::RELAY, &[0; BODY_LEN]));
+    socks.iter().for_each(|sock| bench.write(*sock, &cells));
+    let before = bench.shards[0].interests;
+    bench.pass(Duration::from_secs(SECONDS));
+    let looks_per_s = (bench.shards[0].interests - before) as u64 / SECONDS;
+    assert!(looks_per_s < 4000, "{looks_per_s} changes of interest a second");
+    // Each could have 6,667 bytes.
+    let least = socks.iter().map(|sock| cells.len() - bench.unread(*sock)).min();
+    assert!(least >= Some(5000), "{least:?} bytes");
 }
