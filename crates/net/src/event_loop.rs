@@ -4,8 +4,8 @@
 //!
 //! 1. wait for the kernel or for another thread, until the node's time-out at the latest;
 //! 2. note what the events say, accept connections, take the mail of other threads;
-//! 3. up to [`ROUNDS`] times: one receive per readable socket, credit for writable ones, and all
-//!    outputs of the node, whose bytes are sent once per socket;
+//! 3. up to [`ROUNDS`] times, and for [`TURN_READ_BYTES`]: one receive per readable socket, credit for writable ones, and
+//!    all outputs of the node, whose bytes are sent once per socket;
 //! 4. the time-out, if it has come.
 //!
 //! Several inputs go in before outputs are polled, so that a wakeup's cells share records and
@@ -45,6 +45,9 @@ use std::time::Duration;
 const ROUNDS: usize = 4;
 /// Bytes that a node takes in before its outputs are polled.
 const READ_BATCH_BYTES: usize = 256 * 1024;
+/// Bytes that are received from sockets in one turn: thousands that have much wait in line, and timers, ports and other
+/// threads come first.
+const TURN_READ_BYTES: usize = 4 * READ_BATCH_BYTES;
 /// Events of one wait; the kernel keeps the rest.
 const EVENTS_MAX: usize = 1024;
 /// How often a node hears the wall clock.
@@ -71,6 +74,8 @@ pub struct EventLoop<N: Node> {
     ports: Ports,
     /// Sockets to receive from, to give credit to and to flush; each at most once in each.
     reads: VecDeque<SocketId>,
+    /// Bytes that may still be received from sockets in this turn.
+    read_left: usize,
     grants: VecDeque<SocketId>,
     flushes: VecDeque<SocketId>,
     /// Sockets that the node closed and that still send, and when they are reset; oldest first.
@@ -116,6 +121,7 @@ impl<N: Node> EventLoop<N> {
             acceptor: Acceptor::default(),
             ports: Ports::default(),
             reads: VecDeque::new(),
+            read_left: TURN_READ_BYTES,
             grants: VecDeque::new(),
             flushes: VecDeque::new(),
             closing: BTreeSet::new(),
@@ -202,12 +208,16 @@ impl<N: Node> EventLoop<N> {
         self.wait(events)?;
         self.take_events(events);
         self.take_mail()?;
+        self.read_left = TURN_READ_BYTES;
         for _ in 0..ROUNDS {
             self.hand_in_waiting();
             self.port_round();
             self.read_round();
             self.grant_round();
             self.settle();
+            if self.read_left == 0 {
+                break;
+            }
             if self.reads.is_empty() && self.grants.is_empty() && self.ports.readable.is_empty() {
                 break;
             }
@@ -392,6 +402,8 @@ impl Drop for Inbox {
 mod tests {
     use super::*;
     use heddle_proto::node::Output;
+    use std::collections::HashSet;
+    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
     struct Idle;
@@ -406,6 +418,60 @@ mod tests {
         fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output {
             Output::Timeout(None)
         }
+    }
+
+    /// Takes everything, and knows in which order.
+    struct Reader {
+        buf: Vec<u8>,
+        reads: Vec<(SocketId, usize)>,
+    }
+
+    impl Node for Reader {
+        fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
+            &mut self.buf
+        }
+
+        fn handle_input(&mut self, _: Instant, input: Input) {
+            if let Input::Read { socket, len } = input {
+                self.reads.push((socket, len));
+            }
+        }
+
+        fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output {
+            Output::Timeout(None)
+        }
+    }
+
+    #[test]
+    fn sockets_that_have_much_take_turns_and_hold_up_nothing_else() {
+        const SOCKETS: u64 = 60;
+        const BYTES_EACH: usize = 100_000;
+        let node = Reader { buf: vec![0; 64 * 1024], reads: Vec::new() };
+        let mut event_loop = EventLoop::new(node, Options::default()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let clients: Vec<TcpStream> = (0..SOCKETS)
+            .map(|n| {
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let (fd, peer) = listener.accept().unwrap();
+                fd.set_nonblocking(true).unwrap();
+                let id = SocketId::accepted(n);
+                event_loop.add_socket(id, fd.into(), peer, State::Open).unwrap();
+                event_loop.set_interest(id, true, false);
+                client.write_all(&vec![0; BYTES_EACH]).unwrap();
+                client
+            })
+            .collect();
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut before = 0;
+        while before < SOCKETS as usize * BYTES_EACH {
+            event_loop.turn(&mut events).unwrap();
+            let bytes = event_loop.node.reads.iter().map(|(_, len)| len).sum::<usize>();
+            assert!(bytes - before < TURN_READ_BYTES + 64 * 1024, "{} bytes in a turn", bytes - before);
+            before = bytes;
+        }
+        let first: HashSet<SocketId> =
+            event_loop.node.reads.iter().take(SOCKETS as usize).map(|(id, _)| *id).collect();
+        assert_eq!(first.len(), clients.len(), "each is read once before one is read again");
     }
 
     /// More than the kernel takes of a peer that reads nothing.

@@ -122,8 +122,13 @@ impl<N: Node> EventLoop<N> {
     pub(super) fn read_round(&mut self) {
         let mut unpolled_bytes = 0;
         for _ in 0..self.reads.len() {
+            if self.read_left == 0 {
+                return;
+            }
             let Some(id) = self.reads.pop_front() else { return };
-            unpolled_bytes += self.read(id);
+            let bytes = self.read(id);
+            self.read_left = self.read_left.saturating_sub(bytes);
+            unpolled_bytes += bytes;
             if unpolled_bytes >= READ_BATCH_BYTES {
                 self.settle();
                 unpolled_bytes = 0;

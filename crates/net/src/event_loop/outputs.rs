@@ -80,7 +80,7 @@ impl<N: Node> EventLoop<N> {
         }
     }
 
-    fn set_interest(&mut self, id: SocketId, read: bool, write: bool) {
+    pub(super) fn set_interest(&mut self, id: SocketId, read: bool, write: bool) {
         let Some(socket) = self.sockets.get_mut(&id) else { return };
         socket.grant_due |= write && !socket.want_write;
         socket.want_read = read;
