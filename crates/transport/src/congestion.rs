@@ -34,6 +34,7 @@ mod bundle;
 mod ceiling;
 mod losses;
 mod path;
+mod regain;
 mod shares;
 
 use bundle::{BETA, Bundle, PACKETS_PER_FLOW};
@@ -85,7 +86,8 @@ const FOREIGN_QUEUE: Duration = Duration::from_millis(8);
 const SHORT_QUEUE: Duration = Duration::from_millis(4);
 const LONG_FOR: Duration = Duration::from_secs(4);
 
-/// A connection that sent nothing for so long knows nothing of the queue.
+/// A connection that sent nothing for so long knows nothing of the queue. Each time as long halves what it may send at once, as
+/// a time-out's worth does in RFC 2861, down to what a new connection may.
 const IDLE_MIN: Duration = Duration::from_millis(500);
 
 /// A queue that is nobody's.
@@ -137,7 +139,8 @@ pub(crate) struct Shared {
     base: Base,
     delivery: Delivery,
     steady: Steady,
-    /// After a change of the path: what may be in flight until the window is reached, doubling with each round trip.
+    /// After a change of the path, and after a pause: what may be in flight until the window is reached, doubling with each
+    /// round trip.
     regained: Option<f64>,
     round: Round,
     /// The last round's shortest round trip.
@@ -309,7 +312,7 @@ impl Shared {
             }
             Mode::Contend(bundle) => {
                 bundle.set_count(now, tcps);
-                if is_used {
+                if is_used && self.regained.is_none() {
                     bundle.grow(now, rtt);
                 }
                 self.packets = bundle.packets();
@@ -319,17 +322,6 @@ impl Shared {
                 }
             }
         }
-    }
-
-    /// The path's own round trip is longer than it was. The window is to be what the path carried before, and to reach it as at
-    /// startup.
-    fn on_longer_path(&mut self, now: Instant, rtt: Duration) {
-        self.base = Base::new(now, Some(rtt));
-        self.regained = Some(self.packets);
-        self.packets = self.packets.max(self.delivery.packets_in(rtt));
-        (self.rtt, self.queue_before) = (Some(rtt), Duration::ZERO);
-        (self.test, self.long_rounds, self.packets_before) = (0, 0, 0.0);
-        (self.tested_at, self.short_at) = (now, now);
     }
 
     /// As how many TCPs to contend: circuits that had packets delivered lately, as far as these suffice for each.
@@ -455,6 +447,7 @@ impl Shared {
     fn on_loss(&mut self, now: Instant, sent: Instant, lost_packets: f64) {
         self.losses.on_lost(lost_packets);
         self.heed_ceiling(sent, true);
+        self.stop_regaining(sent);
         let queue = match (self.rtt, self.base.get()) {
             (Some(rtt), Some(base)) => self.round.rtt.unwrap_or(rtt).max(rtt).saturating_sub(base),
             _ => Duration::ZERO,
@@ -499,8 +492,10 @@ impl Shared {
     /// A packet leaves.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
         // A queue is not long that nobody looked at.
-        if self.round.in_flight == 0 && now.since(self.sent_at) > IDLE_MIN {
+        let idle = now.since(self.sent_at);
+        if self.round.in_flight == 0 && idle > IDLE_MIN {
             self.short_at = now;
+            self.decay(idle);
         }
         self.sent_at = now;
         self.round.in_flight += bytes;
@@ -549,6 +544,7 @@ impl Shared {
     /// nobody need doubt (RFC 3168, section 5; RFC 9002, section 7.1), so the queue and the share of losses do not matter.
     pub(crate) fn on_marked(&mut self, now: Instant, sent: Instant) {
         self.heed_ceiling(sent, true);
+        self.stop_regaining(sent);
         match &mut self.mode {
             Mode::Startup | Mode::Delay => self.cut(1.0, 1.0),
             Mode::Contend(bundle) => {
@@ -589,6 +585,7 @@ impl Shared {
 mod tests {
     use super::*;
     use heddle_proto::endpoint::CongestionParams;
+    use std::collections::VecDeque;
 
     #[test]
     fn a_window_at_its_least_takes_a_packet_that_grew() {
@@ -627,6 +624,43 @@ mod tests {
         exchange(&mut shared, 60);
         exchange(&mut shared, 60);
         assert_eq!(shared.base.get(), Some(Duration::from_millis(60)));
+    }
+
+    #[test]
+    fn a_pause_halves_what_may_be_sent_and_round_trips_double_it_again() {
+        let modes = [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 1.0))];
+        for (mode, pause_ms, left) in modes
+            .into_iter()
+            .flat_map(|mode| [(mode.clone(), 400, 80.0), (mode.clone(), 1200, 20.0), (mode, 60_000, 10.0)])
+        {
+            let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+            (shared.mode, shared.packets) = (mode, 80.0);
+            let now = Instant::ZERO + Duration::from_millis(pause_ms);
+            shared.on_sent(now, 1000);
+            assert_eq!(shared.window_packets(), left);
+            let (mut at, mut flight) = (now, VecDeque::from([now]));
+            while shared.window_packets() < 80.0 {
+                while flight.len() < shared.window_packets() as usize {
+                    shared.on_sent(at, 1000);
+                    flight.push_back(at);
+                }
+                let sent = flight.pop_front().expect("a window takes a packet");
+                at = sent + Duration::from_millis(50);
+                shared.on_acked(at, sent, 1000);
+                shared.set_in_flight(1000 * flight.len() as u64);
+            }
+            assert!(at.since(now) <= Duration::from_millis(250), "{:?}", at.since(now));
+        }
+    }
+
+    #[test]
+    fn a_loss_after_a_pause_leaves_what_was_reached() {
+        let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+        (shared.mode, shared.packets) = (Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 1.0)), 80.0);
+        let now = Instant::ZERO + Duration::from_secs(60);
+        shared.on_sent(now, 1000);
+        shared.on_lost(now + Duration::from_millis(50), now, 1000);
+        assert_eq!(shared.window_packets(), PACKETS_INITIAL * BETA);
     }
 
     #[test]

@@ -1,0 +1,40 @@
+//! How a window is reached again that may be too much to send at once: as at startup, but not beyond it.
+
+use super::bundle::Bundle;
+use super::path::Base;
+use super::{IDLE_MIN, Mode, PACKETS_INITIAL, Shared};
+use heddle_proto::time::{Duration, Instant};
+
+impl Shared {
+    /// The path's own round trip is longer than it was. The window is to be what the path carried before, and to reach it as at
+    /// startup.
+    pub(super) fn on_longer_path(&mut self, now: Instant, rtt: Duration) {
+        self.base = Base::new(now, Some(rtt));
+        self.regained = Some(self.packets);
+        self.packets = self.packets.max(self.delivery.packets_in(rtt));
+        (self.rtt, self.queue_before) = (Some(rtt), Duration::ZERO);
+        (self.test, self.long_rounds, self.packets_before) = (0, 0, 0.0);
+        (self.tested_at, self.short_at) = (now, now);
+    }
+
+    /// Nothing was sent for so long. What others send meanwhile is not known, so the window is reached again as at startup.
+    pub(super) fn decay(&mut self, idle: Duration) {
+        let halvings = idle.as_secs_f64() / IDLE_MIN.as_secs_f64();
+        let decayed = (self.window_packets() * (-halvings.floor()).exp2()).max(PACKETS_INITIAL);
+        if matches!(self.mode, Mode::Startup) {
+            self.packets = self.packets.min(decayed);
+        } else {
+            self.regained = Some(decayed).filter(|decayed| *decayed < self.packets);
+        }
+    }
+
+    /// A loss while we contend ends the way back to the window: what was reached is the window.
+    pub(super) fn stop_regaining(&mut self, sent: Instant) {
+        let tcps = self.tcps();
+        if let Mode::Contend(bundle) = &mut self.mode
+            && let Some(reached) = self.regained.take()
+        {
+            *bundle = Bundle::new(sent, reached, tcps);
+        }
+    }
+}
