@@ -23,6 +23,7 @@ mod gauge;
 mod hostile;
 mod ids;
 mod lateness;
+mod lengths;
 mod options;
 mod shared;
 mod window;
@@ -33,6 +34,7 @@ pub use options::{CongestionControl, QuicOptions};
 use crate::clock::Clock;
 use crate::congestion::Ceiling;
 use crate::links::{LinkKey, Links, Token, Want};
+use arrivals::Watch;
 use bytes::BytesMut;
 use connection::Connection;
 use core::fmt;
@@ -40,6 +42,7 @@ use core::net::IpAddr;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crypto::{KEY_LEN, OurKey};
 use establish::server_config;
+use gauge::Gauge;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
@@ -94,7 +97,12 @@ impl QuicEndpoint {
             .rng_seed(Some(secret_of("quinn")));
         config.max_udp_payload_size(options.datagram_bytes_max).map_err(setup_error)?;
         // Accepts nobody: each connection brings a configuration with its peer's key.
-        let nobody = server_config(&key, [0; KEY_LEN], token_key.clone(), Arc::default())?;
+        let nobody = server_config(
+            &key,
+            [0; KEY_LEN],
+            token_key.clone(),
+            Watch::new(Gauge::new(options.anchor).into()),
+        )?;
         let quinn = quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(nobody)), true, None);
         Ok(QuicEndpoint {
             clock: Clock { anchor: options.anchor },

@@ -185,14 +185,15 @@ impl PerCircuitEndpoint {
                 self.tell_room(self.lanes[&conn].pair);
             }
             (ConnectionEvent::Writable(_), Stage::Carrying { outer, is_blocked, is_full, .. }) => {
-                *is_blocked = false;
-                if !*is_full {
+                // A connection that lost packets may tell of capacity that nobody lacked.
+                let was_blocked = core::mem::take(is_blocked);
+                if was_blocked && !*is_full {
                     self.events.push_back((lane.pair, ConnectionEvent::Writable(*outer)));
                 }
             }
             (ConnectionEvent::Capacity, Stage::Carrying { outer, is_blocked, is_full, .. }) => {
-                *is_full = false;
-                if !*is_blocked {
+                let was_full = core::mem::take(is_full);
+                if was_full && !*is_blocked {
                     self.events.push_back((lane.pair, ConnectionEvent::Writable(*outer)));
                 }
             }

@@ -5,9 +5,11 @@
 //!                                        └──▶ Arrivals ──▶ the connection counts them
 //! ```
 //!
-//! A session's keys are wrapped in [`Watching`]; all else is the session's own.
+//! A session's keys are wrapped in [`Watching`], and those of headers in what `lengths.rs` has; all else is the session's own.
 
 use super::frames::stream_frames;
+use super::gauge::Gauge;
+use super::lengths::Lengths;
 use bytes::BytesMut;
 use core::any::Any;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -60,19 +62,32 @@ impl Arrivals {
     }
 }
 
-/// A configuration, session or key that tells what comes.
+/// What a session's keys tell its connection, and what they are told.
+#[derive(Clone, Debug)]
+pub(super) struct Watch {
+    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) lengths: Arc<Lengths>,
+}
+
+impl Watch {
+    pub(super) fn new(gauge: Arc<Gauge>) -> Self {
+        Watch { arrivals: Arc::default(), lengths: Arc::new(Lengths::new(gauge)) }
+    }
+}
+
+/// A configuration, session or key that tells what comes, and makes what leaves as long as it is to be.
 pub(super) struct Watching<T> {
     pub(super) inner: T,
-    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) watch: Watch,
 }
 
 impl<T> Watching<T> {
     fn session(&self, inner: Box<dyn Session>) -> Box<dyn Session> {
-        Box::new(Watching { inner, arrivals: self.arrivals.clone() })
+        Box::new(Watching { inner, watch: self.watch.clone() })
     }
 
     fn packet_keys(&self, keys: KeyPair<Box<dyn PacketKey>>) -> KeyPair<Box<dyn PacketKey>> {
-        let remote = Watching { inner: keys.remote, arrivals: self.arrivals.clone() };
+        let remote = Watching { inner: keys.remote, watch: self.watch.clone() };
         KeyPair { local: keys.local, remote: Box::new(remote) }
     }
 }
@@ -137,7 +152,9 @@ impl Session for Watching<Box<dyn Session>> {
 
     fn write_handshake(&mut self, buf: &mut Vec<u8>) -> Option<Keys> {
         let keys = self.inner.write_handshake(buf)?;
-        Some(Keys { header: keys.header, packet: self.packet_keys(keys.packet) })
+        let local = Lengths::header_key(&self.watch.lengths, keys.header.local);
+        let header = KeyPair { local, remote: keys.header.remote };
+        Some(Keys { header, packet: self.packet_keys(keys.packet) })
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
@@ -166,7 +183,7 @@ impl PacketKey for Watching<Box<dyn PacketKey>> {
 
     fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
         self.inner.decrypt(packet, header, payload)?;
-        self.arrivals.note(payload);
+        self.watch.arrivals.note(payload);
         Ok(())
     }
 

@@ -15,10 +15,11 @@
 
 mod intake;
 
-use super::arrivals::{Arrival, Arrivals};
+use super::arrivals::{Arrival, Watch};
 use super::backlog::Held;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
+use super::lengths::Content;
 use super::options::{ACK_DELAY, QuicOptions};
 use super::window::ReceiveWindow;
 use crate::circuits::FLOW_CELL_LEN;
@@ -82,8 +83,8 @@ pub(super) struct Connection {
     pub(super) handle: ConnectionHandle,
     quinn: quinn_proto::Connection,
     gauge: Arc<Gauge>,
-    /// What came on streams, and a list of it to be filled again.
-    arrivals: Arc<Arrivals>,
+    watch: Watch,
+    /// A list of what came on streams, to be filled again.
     arrived: Vec<Arrival>,
     clock: Clock,
     state: State,
@@ -102,6 +103,8 @@ pub(super) struct Connection {
     receive_window: ReceiveWindow,
     /// Bytes of cells that have not left, about, of those whose streams have room; and how many of them there may be.
     unsent: usize,
+    /// Packets that were found lost so far.
+    lost_packets: u64,
     batch_bytes: usize,
     /// Whether capacity was used up, so that the relay waits to hear of more.
     is_full: bool,
@@ -117,6 +120,8 @@ pub(super) struct Connection {
     probed_at: Instant,
     /// Whether the latest probe has not left.
     is_probe_unsent: bool,
+    /// Whether quinn-proto may be about to probe for what was not acknowledged.
+    may_probe: bool,
     notices: Notices,
 }
 
@@ -134,7 +139,7 @@ pub(super) struct Parts {
     pub(super) handle: ConnectionHandle,
     pub(super) quinn: quinn_proto::Connection,
     pub(super) gauge: Arc<Gauge>,
-    pub(super) arrivals: Arc<Arrivals>,
+    pub(super) watch: Watch,
     pub(super) held: Held,
     pub(super) deadline: Instant,
 }
@@ -155,7 +160,7 @@ impl Connection {
             handle: parts.handle,
             quinn: parts.quinn,
             gauge: parts.gauge,
-            arrivals: parts.arrivals,
+            watch: parts.watch,
             arrived: Vec::new(),
             clock: Clock { anchor: quic.anchor },
             state: State::Handshaking,
@@ -170,6 +175,7 @@ impl Connection {
             flows: Flows::new(options.role, &limits, parts.held),
             receive_window: ReceiveWindow::new(now),
             unsent: 0,
+            lost_packets: 0,
             batch_bytes: BATCH_CELLS_MIN * FLOW_CELL_LEN,
             is_full: false,
             pace_at: None,
@@ -180,6 +186,7 @@ impl Connection {
             heard_at: now,
             probed_at: now,
             is_probe_unsent: false,
+            may_probe: false,
             notices: Notices::default(),
         }
     }
@@ -219,7 +226,7 @@ impl Connection {
         }
         self.count_arrivals(now);
         self.silence.on_heard(now, self.due());
-        self.unsent += usize::try_from(self.gauge.take_lost_bytes()).unwrap_or(usize::MAX / 2);
+        self.unsent += self.take_lost();
         self.batch_bytes = self.batch();
         // Losses and a window that shrinks may use capacity up too, and the relay must hear when there is some again.
         self.is_full |= self.state == State::Open && self.capacity() == 0;
@@ -371,6 +378,7 @@ impl Connection {
         }
         if self.quinn.poll_timeout().is_some_and(|at| self.clock.ours(at) <= now) {
             self.quinn.handle_timeout(self.clock.std(now));
+            self.may_probe = self.gauge.is_overdue(now, self.quinn.rtt());
         }
         self.on_quinn_events(now);
         self.pace_at = self.pace_at.filter(|at| *at > now);
@@ -402,11 +410,11 @@ impl Connection {
         let refused = self.flows.write_pending(now, &mut self.quinn);
         self.unsent = self.unsent.saturating_sub(refused);
         self.gauge.take_hindrance();
-        let mut transmit = self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out);
+        let mut transmit = self.make_datagrams(now, datagrams_max, out);
         self.is_window_full = false;
         if transmit.is_none() {
             match self.gauge.take_hindrance() {
-                Hindrance::Nothing => self.unsent = 0,
+                Hindrance::Nothing => (self.unsent, self.flows.has_ended) = (0, false),
                 Hindrance::Window => {
                     self.is_window_full = true;
                     transmit = self.overdraw(now, out);
@@ -415,6 +423,7 @@ impl Connection {
             }
         }
         let Some(transmit) = transmit else {
+            self.may_probe = false;
             self.note_capacity();
             return None;
         };
@@ -429,6 +438,21 @@ impl Connection {
             ecn: transmit.ecn.map_or(0, |ecn| ecn as u8),
             stride,
         })
+    }
+
+    /// Has quinn-proto write datagrams, of which those with one or two cells are as long as any such.
+    fn make_datagrams(
+        &mut self,
+        now: Instant,
+        datagrams_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<quinn_proto::Transmit> {
+        let content = match self.state {
+            State::Open => Content::Cells { bytes: self.unsent, has_ends: self.flows.has_ended },
+            _ => Content::Handshake,
+        };
+        self.watch.lengths.begin(content, self.may_probe);
+        self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out)
     }
 
     /// Reading gives the peer credit, and may change how much it may have. What we keep for sending follows the congestion
@@ -457,7 +481,7 @@ impl Connection {
             return None;
         }
         self.gauge.overdraw(2 * self.datagram_bytes() as u64);
-        let transmit = self.quinn.poll_transmit(self.clock.std(now), 1, out);
+        let transmit = self.make_datagrams(now, 1, out);
         self.gauge.overdraw(0);
         self.gauge.take_hindrance();
         self.owed_since = None;

@@ -1,6 +1,6 @@
 //! How a connection comes to be in its endpoint, from the relay's wish or the dialler's first datagram, and how it goes.
 
-use super::arrivals::{Arrivals, Watching};
+use super::arrivals::{Watch, Watching};
 use super::backlog::Held;
 use super::connection::{Connection, Parts};
 use super::crypto::{self, KEY_LEN, OurKey};
@@ -42,8 +42,8 @@ impl QuicEndpoint {
         let tls = QuicClientConfig::try_from(tls).map_err(|why| setup(&why))?;
         let gauge = Arc::new(Gauge::new(self.options.anchor));
         let token = options.secrets.token;
-        let arrivals = Arc::new(Arrivals::default());
-        let tls = Watching { inner: Arc::new(tls), arrivals: arrivals.clone() };
+        let watch = Watch::new(gauge.clone());
+        let tls = Watching { inner: Arc::new(tls), watch: watch.clone() };
         let mut config = ClientConfig::new(Arc::new(tls));
         config
             .transport_config(Arc::new(self.options.transport(&gauge, &self.ceiling, options.flows_max)))
@@ -56,7 +56,7 @@ impl QuicEndpoint {
             handle,
             quinn,
             gauge,
-            arrivals,
+            watch,
             held: Held::part_of(&self.held),
             deadline: now + self.options.dial_timeout,
         };
@@ -73,8 +73,8 @@ impl QuicEndpoint {
             return;
         };
         let gauge = Arc::new(Gauge::new(self.options.anchor));
-        let arrivals = Arc::new(Arrivals::default());
-        let config = server_config(&self.key, options.peer_key, self.token_key.clone(), arrivals.clone());
+        let watch = Watch::new(gauge.clone());
+        let config = server_config(&self.key, options.peer_key, self.token_key.clone(), watch.clone());
         let Ok(mut config) = config else {
             self.quinn.ignore(incoming);
             return;
@@ -89,7 +89,7 @@ impl QuicEndpoint {
         };
         if let Some((options, deadline)) = self.links.take_waiting(key) {
             let held = Held::part_of(&self.held);
-            self.go_live(now, key, Parts { handle, quinn, gauge, arrivals, held, deadline }, options);
+            self.go_live(now, key, Parts { handle, quinn, gauge, watch, held, deadline }, options);
         }
     }
 
@@ -163,11 +163,11 @@ pub(super) fn server_config(
     ours: &OurKey,
     peer: [u8; KEY_LEN],
     token_key: aws_lc_rs::hkdf::Prk,
-    arrivals: Arc<Arrivals>,
+    watch: Watch,
 ) -> Result<ServerConfig, SetupError> {
     let tls = crypto::server(ours, peer).map_err(setup_error)?;
     let tls = QuicServerConfig::try_from(tls).map_err(setup_error)?;
-    let tls = Watching { inner: Arc::new(tls), arrivals };
+    let tls = Watching { inner: Arc::new(tls), watch };
     let mut config = ServerConfig::new(Arc::new(tls), Arc::new(token_key));
     config.migration(false).max_incoming(1);
     Ok(config)

@@ -20,6 +20,8 @@ pub(super) struct Flows {
     free: VecDeque<StreamId>,
     /// Whether there are more of them than the relay was told.
     is_room_news: bool,
+    /// Whether the end of a flow may wait to be sent.
+    pub(super) has_ended: bool,
     /// Flows with cells that quinn was not given, each once.
     pending: Vec<CircuitKey>,
     /// The flow whose cell is lent from where quinn put it, or none when it is lent from `straddler`.
@@ -55,6 +57,7 @@ impl Flows {
             circuits: Circuits::new(role, limits.first_cell_timeout),
             free: VecDeque::new(),
             is_room_news: false,
+            has_ended: false,
             pending: Vec::new(),
             lender: None,
             straddler: Lent::new(),
@@ -325,6 +328,7 @@ impl Flows {
             self.held.change(backlog.held_bytes(), 0);
             self.aside_bytes -= if circuit.is_held { backlog.kept_bytes() } else { 0 };
             circuit.flow.reset(quinn, circuit.id, reason);
+            self.has_ended = true;
             let circ_id = circuit.circ_id;
             self.theirs -= u32::from(!self.circuits.is_ours(circ_id));
         }

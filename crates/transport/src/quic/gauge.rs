@@ -25,6 +25,9 @@ pub(super) struct Gauge {
     in_flight: AtomicU64,
     /// Since when something has been in flight without any acknowledgement; `NEVER` when nothing is.
     waiting_since_ns: AtomicU64,
+    /// When something left last that is to be acknowledged, probes aside; and when the newest left that was.
+    sent_at_ns: AtomicU64,
+    acked_sent_at_ns: AtomicU64,
     lost_bytes: AtomicU64,
     /// Times that the window was asked for since the connection looked, which quinn does when something wants to leave.
     asked: AtomicU32,
@@ -53,6 +56,8 @@ impl Gauge {
             anchor,
             in_flight: AtomicU64::new(0),
             waiting_since_ns: AtomicU64::new(NEVER),
+            sent_at_ns: AtomicU64::new(0),
+            acked_sent_at_ns: AtomicU64::new(0),
             lost_bytes: AtomicU64::new(0),
             asked: AtomicU32::new(0),
             overdraft_bytes: AtomicU64::new(0),
@@ -85,6 +90,18 @@ impl Gauge {
         let lost = self.lost_bytes.load(Relaxed);
         self.lost_bytes.store(0, Relaxed);
         lost
+    }
+
+    /// Whether the latest that left is not acknowledged after a round trip. quinn-proto sends no probe before.
+    pub(super) fn is_overdue(&self, now: heddle_proto::time::Instant, rtt: Duration) -> bool {
+        let sent_at_ns = self.sent_at_ns.load(Relaxed);
+        let sent_at = heddle_proto::time::Instant::from_nanos(sent_at_ns);
+        self.acked_sent_at_ns.load(Relaxed) < sent_at_ns && now.since(sent_at) >= rtt
+    }
+
+    /// How often the window was asked for, as [`Gauge::take_hindrance`] counts.
+    pub(super) fn asked(&self) -> u32 {
+        self.asked.load(Relaxed)
     }
 
     /// What held packets back since this was last called.
@@ -154,6 +171,7 @@ impl Gauge {
         }
         let in_flight = self.in_flight.load(Relaxed);
         self.in_flight.store(in_flight + bytes, Relaxed);
+        self.sent_at_ns.store(self.ns(now), Relaxed);
         if in_flight == 0 {
             self.waiting_since_ns.store(self.ns(now), Relaxed);
         }
@@ -206,6 +224,7 @@ impl Controller for Gauged {
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, largest: Option<u64>) {
         if let Some(sent) = self.newest_sent.take() {
+            self.gauge.acked_sent_at_ns.store(self.gauge.ns(sent), Relaxed);
             self.gauge.on_rtt(now.saturating_duration_since(sent));
         }
         self.gauge.on_end_acks(now, in_flight);

@@ -17,7 +17,7 @@ const MAC_LEN: usize = 4;
 pub(super) const ID_LEN: usize = NONCE_LEN + MAC_LEN;
 
 /// Longest id of version 1 (RFC 9000, section 17.2).
-const ID_LEN_MAX: usize = 20;
+pub(super) const ID_LEN_MAX: usize = 20;
 
 const VERSION: u32 = 1;
 

@@ -9,6 +9,8 @@ mod evaluation;
 mod fairness;
 mod flows;
 mod isolation;
+mod lengths;
+
 #[path = "../support/lives.rs"]
 mod lives;
 #[path = "../support/loads.rs"]

@@ -1,6 +1,6 @@
-//! What comes on streams: the peer's proof, and what is to be counted of flows.
+//! What comes on streams: the peer's proof, and what is to be counted of flows; and what was lost.
 
-use super::{Connection, PROOF_LEN, State};
+use super::{Connection, PACKET_OVERHEAD, PROOF_LEN, State};
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionError};
 use heddle_proto::time::Instant;
 use quinn_proto::Dir;
@@ -44,9 +44,20 @@ impl Connection {
         }
     }
 
+    /// Bytes of cells that are to be sent again, about.
+    pub(super) fn take_lost(&mut self) -> usize {
+        let bytes = usize::try_from(self.gauge.take_lost_bytes()).unwrap_or(usize::MAX / 2);
+        if bytes == 0 {
+            return 0;
+        }
+        let packets = self.quinn.stats().path.lost_packets;
+        let newly = usize::try_from(packets - core::mem::replace(&mut self.lost_packets, packets));
+        bytes.saturating_sub(newly.unwrap_or(0).saturating_mul(PACKET_OVERHEAD))
+    }
+
     /// Counts what came on streams.
     pub(super) fn count_arrivals(&mut self, now: Instant) {
-        self.arrived = self.arrivals.take(core::mem::take(&mut self.arrived));
+        self.arrived = self.watch.arrivals.take(core::mem::take(&mut self.arrived));
         for at in 0..self.arrived.len() {
             let arrival = self.arrived[at];
             match (arrival.stream.dir(), self.state) {
