@@ -281,6 +281,20 @@ fn too_many_questions_fail_at_once_and_the_rest_are_answered() {
     forward(&strings, "both.test").unwrap();
 }
 
+/// One server is asked after the other, so one that is silent costs its time and no name.
+#[test]
+fn a_silent_server_beside_another_is_no_harm() {
+    let silent = UdpSocket::bind("127.0.0.2:0").unwrap();
+    let server = NameServer::start();
+    let strings = start(&server, |options| {
+        options.name_servers.push(silent.local_addr().unwrap());
+        options.try_timeout = Some(Duration::from_millis(300));
+    });
+    for name in ["both.test", "v4.test", "many.test", "zero.test", "day.test"] {
+        assert!(forward(&strings, name).is_ok(), "{name}");
+    }
+}
+
 #[test]
 fn without_a_resolver_every_question_fails() {
     let strings = Strings::start();
