@@ -311,9 +311,12 @@ impl Shared {
                 self.look_for_others(now, base, queue, is_used);
             }
             Mode::Contend(bundle) => {
-                bundle.set_count(now, tcps);
-                if is_used && self.regained.is_none() {
-                    bundle.grow(now, rtt);
+                // On the way back to the window, what arrives tells neither how many flows it suffices for nor that more would be used.
+                if self.regained.is_none() {
+                    bundle.set_count(now, tcps);
+                    if is_used {
+                        bundle.grow(now, rtt);
+                    }
                 }
                 self.packets = bundle.packets();
                 let every = if self.empty_tests > 0 { TEST_AGAIN } else { TEST_CONTENDING };
@@ -554,17 +557,6 @@ impl Shared {
         }
     }
 
-    /// Nothing arrived for so long that nothing is known of the path any more, its round trip neither: beside that of a shorter
-    /// path, what comes now would look like a queue.
-    pub(crate) fn restart(&mut self, now: Instant) {
-        (self.mode, self.regained, self.latest) = (Mode::Startup, None, None);
-        self.packets = PACKETS_MIN;
-        self.base = Base::new(now, None);
-        self.steady = Steady::new(now, Duration::ZERO, 0.0);
-        (self.rtt, self.queue_before, self.short_at) = (None, Duration::ZERO, now);
-        (self.test, self.long_rounds, self.packets_before) = (0, 0, 0.0);
-    }
-
     /// What may be in flight.
     pub(crate) fn window_bytes(&self) -> u64 {
         (self.window_packets() * self.packet_bytes) as u64
@@ -628,13 +620,13 @@ mod tests {
 
     #[test]
     fn a_pause_halves_what_may_be_sent_and_round_trips_double_it_again() {
-        let modes = [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 1.0))];
+        let modes = [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0))];
         for (mode, pause_ms, left) in modes
             .into_iter()
             .flat_map(|mode| [(mode.clone(), 400, 80.0), (mode.clone(), 1200, 20.0), (mode, 60_000, 10.0)])
         {
             let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
-            (shared.mode, shared.packets) = (mode, 80.0);
+            (shared.mode, shared.packets, shared.flows) = (mode, 80.0, 8.0);
             let now = Instant::ZERO + Duration::from_millis(pause_ms);
             shared.on_sent(now, 1000);
             assert_eq!(shared.window_packets(), left);
@@ -650,6 +642,17 @@ mod tests {
                 shared.set_in_flight(1000 * flight.len() as u64);
             }
             assert!(at.since(now) <= Duration::from_millis(250), "{:?}", at.since(now));
+        }
+    }
+
+    #[test]
+    fn a_stall_halves_the_window_once_and_ends_neither_following_nor_contending() {
+        for mode in [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0))] {
+            let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+            (shared.mode, shared.packets) = (mode, 80.0);
+            (1..5).for_each(|second| shared.restart(Instant::ZERO + Duration::from_secs(second)));
+            assert_eq!((shared.packets, shared.window_packets()), (40.0, PACKETS_MIN));
+            assert!(!shared.is_starting());
         }
     }
 

@@ -1,8 +1,8 @@
 //! How a window is reached again that may be too much to send at once: as at startup, but not beyond it.
 
 use super::bundle::Bundle;
-use super::path::Base;
-use super::{IDLE_MIN, Mode, PACKETS_INITIAL, Shared};
+use super::path::{Base, Steady};
+use super::{IDLE_MIN, Mode, PACKETS_INITIAL, PACKETS_MIN, Shared};
 use heddle_proto::time::{Duration, Instant};
 
 impl Shared {
@@ -26,6 +26,28 @@ impl Shared {
         } else {
             self.regained = Some(decayed).filter(|decayed| *decayed < self.packets);
         }
+    }
+
+    /// Nothing arrived for so long that nothing is known of the path any more, its round trip neither: beside that of a shorter
+    /// path, what comes now would look like a queue. As after a time-out of TCP's, one packet begins the way to half of the window
+    /// (RFC 9002, section 7.6.2; RFC 5681, equation 4), which is halved once, however long nothing arrives.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        if self.regained != Some(PACKETS_MIN) {
+            self.packets = (self.window_packets() / 2.0).max(PACKETS_MIN);
+        }
+        match &self.mode {
+            Mode::Startup => self.packets = PACKETS_MIN,
+            Mode::Delay => self.regained = Some(PACKETS_MIN),
+            Mode::Contend(_) => {
+                self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
+                self.regained = Some(PACKETS_MIN);
+            }
+        }
+        self.base = Base::new(now, None);
+        self.steady = Steady::new(now, Duration::ZERO, 0.0);
+        (self.rtt, self.latest, self.queue_before) = (None, None, Duration::ZERO);
+        (self.test, self.long_rounds, self.packets_before) = (0, 0, 0.0);
+        self.short_at = now;
     }
 
     /// A loss while we contend ends the way back to the window: what was reached is the window.
