@@ -266,3 +266,89 @@ fn a_stall_is_none_if_what_was_sent_before_arrives_after_it() {
     path.run(10 * S);
     assert_eq!((path.read, path.told()[..2].to_vec()), (400 * CELL, vec![1, 1]));
 }
+
+impl Path {
+    /// Bytes of segments with something in them that are on their way to the second end.
+    fn on_wire(&self) -> u64 {
+        let data = self.wire.iter().filter(|(_, to, datagram)| *to == 1 && datagram.len() > CELL);
+        data.map(|(.., datagram)| datagram.len() as u64).sum()
+    }
+
+    /// Ends flows, which one of the ends does.
+    fn reset(&mut self, by: usize, ids: &[FlowId]) {
+        for id in ids {
+            self.ends[by].reset(self.now, FlowId { is_ours: by == 0, ..*id }, 5);
+        }
+    }
+}
+
+/// Flows are filled and reset by either end, several in each round trip, when the way has become longer than the pacer knows.
+#[test]
+fn what_flows_that_are_reset_have_under_way_stays_in_the_window() {
+    const WINDOW: u64 = 20_000;
+    for by in [0, 1] {
+        let mut path = Path::new(WINDOW);
+        let ids = path.open(20);
+        path.late_ns = 60 * MS;
+        let mut most = 0;
+        for id in ids {
+            path.write(&[id; 60]);
+            for _ in 0..4 {
+                path.run(5 * MS);
+                most = most.max(path.on_wire());
+            }
+            path.reset(by, &[id]);
+        }
+        assert!(most > WINDOW / 2 && most <= WINDOW + 1400, "{most} bytes, reset by {by}");
+        // Nothing was lost, and so no time-out has to pass before the window is free.
+        path.run(4 * (DELAY_NS + path.late_ns));
+        assert_eq!((path.in_flight(), path.told()), (0, [0, 0, 0]), "reset by {by}");
+    }
+}
+
+#[test]
+fn losses_of_flows_that_are_reset_are_told() {
+    for by in [0, 1] {
+        let mut path = Path::new(20_000);
+        let ids = path.open(2);
+        path.write(&[ids[0]; 12]);
+        path.send();
+        // The pacer lets four segments go.
+        let lost = path.on_wire() - 4 * 13;
+        path.wire.clear();
+        // What the other flow delivers tells that the path is there.
+        path.reset(by, &ids[..1]);
+        for _ in 0..20 {
+            path.write(&ids[1..]);
+            path.run(50 * MS);
+        }
+        path.run(S);
+        assert_eq!((path.told(), path.in_flight()), ([0, 0, lost], 0), "reset by {by}");
+    }
+}
+
+/// One segment is lost of several, and what comes after it tells so before any time-out.
+#[test]
+fn acknowledgements_after_a_reset_tell_of_holes() {
+    let mut path = Path::new(20_000);
+    let ids = path.open(1);
+    path.write(&[ids[0]; 24]);
+    path.run(MS);
+    let first = path.wire.iter().position(|(_, to, _)| *to == 1).expect("they are under way");
+    path.wire.remove(first);
+    path.reset(1, &ids);
+    path.run(4 * DELAY_NS);
+    assert_eq!((path.told(), path.in_flight()), ([0, 0, 1360], 0));
+}
+
+#[test]
+fn a_flow_that_is_refused_has_not_lost_its_opening() {
+    let mut path = Path::new(20_000);
+    let id = path.ends[0].open(path.now).expect("there are port ids left");
+    path.write(&[id]);
+    path.run(DELAY_NS);
+    path.reset(1, &[id]);
+    path.wire.retain(|(_, to, datagram)| *to == 1 || datagram.len() < 13);
+    path.run(4 * S);
+    assert_eq!((path.told(), path.in_flight()), ([0, 0, 0], 0));
+}

@@ -42,6 +42,8 @@
 //!   numbers need not be random.
 //! - R is believed whatever its number, since nobody else can send one, and repeated until it is answered, because
 //!   nothing else would tell the peer of an idle flow.
+//! - What still comes of a flow that was reset is acknowledged for about a time-out, with a window of one unit, and so is
+//!   what came and was not acknowledged before the reset: its sender counts it in flight until then.
 //! - The first payload goes with the S: a flow opens in no round trip.
 //! - No timestamps: round trips are measured on segments that were sent once, and needless retransmissions are known
 //!   by the duplicates that the receiver reports.
@@ -49,6 +51,7 @@
 mod codec;
 mod flow;
 mod mux;
+mod remains;
 mod window;
 
 pub use codec::{HEADER_BYTES, Malformed, RESET_BYTES, SACK_BLOCK_BYTES};

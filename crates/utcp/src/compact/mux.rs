@@ -14,6 +14,7 @@ use super::codec::{
     self, Body, HEADER_BYTES, Kind, Malformed, PAYLOAD_UNITS_MAX, PORT_MAX, SACK_BLOCK_BYTES,
 };
 use super::flow::{Flow, FlowId, MuxEvent, PendingReset};
+use super::remains::AllRemains;
 use super::window::SharedWindow;
 use crate::congestion::SessionController;
 use crate::connection::{CloseReason, Connection, Stats};
@@ -110,6 +111,8 @@ pub struct Mux {
     window: Option<SharedWindow>,
     /// Flows that owe an acknowledgement which may wait.
     owing: Vec<FlowId>,
+    /// What is still on its way of flows that were reset.
+    remains: AllRemains,
     /// Those of flows, and when resets are repeated.
     timers: BTreeSet<(Instant, FlowId)>,
     events: VecDeque<MuxEvent>,
@@ -139,6 +142,7 @@ impl Mux {
             ready: VecDeque::new(),
             window: None,
             owing: Vec::new(),
+            remains: AllRemains::default(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             resets: BTreeMap::new(),
@@ -218,7 +222,8 @@ impl Mux {
     /// When [`handle_timeout`](Self::handle_timeout) has to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let paced = self.window.as_ref().and_then(SharedWindow::poll_timeout);
-        self.timers.first().map(|(timer, _)| *timer).into_iter().chain(paced).min()
+        let timer = self.timers.first().map(|(timer, _)| *timer);
+        [timer, paced, self.remains.poll_timeout()].into_iter().flatten().min()
     }
 }
 
@@ -299,9 +304,8 @@ impl Mux {
 
     /// Ends a flow at once in both directions. The peer hears the reason, however often that takes.
     pub fn reset(&mut self, now: Instant, id: FlowId, code: u8) {
-        if self.forget(id).is_none() {
-            return;
-        }
+        let Some(flow) = self.forget(id) else { return };
+        self.bury(now, id, *flow);
         if self.resets.len() >= RESETS_MAX
             && let Some(first) = self.resets.keys().next().copied()
         {
@@ -332,17 +336,21 @@ impl Mux {
             let id = FlowId::of_incoming(frame.is_connector, frame.port);
             match frame.kind {
                 Kind::Reset { is_answer: true, .. } => self.forget_reset(id),
-                Kind::Reset { is_answer: false, code } => self.handle_reset(id, code)?,
+                Kind::Reset { is_answer: false, code } => self.handle_reset(now, id, code)?,
                 Kind::Segment(body) => self.handle_segment(now, id, &body, sink)?,
             }
         }
         Ok(())
     }
 
-    fn handle_reset(&mut self, id: FlowId, code: u8) -> Result<(), Malformed> {
+    fn handle_reset(&mut self, now: Instant, id: FlowId, code: u8) -> Result<(), Malformed> {
         self.note_port(id)?;
-        if self.forget(id).is_some() {
+        if let Some(flow) = self.forget(id) {
             self.events.push_back(MuxEvent::Closed(id, CloseReason::Reset { code }));
+            self.bury(now, id, *flow);
+        }
+        if let Some((remains, window)) = self.remains.on_reset(now, id).zip(self.window.as_mut()) {
+            window.settle_remains(now, remains);
         }
         self.forget_reset(id);
         self.answer(id, true, 0);
@@ -375,6 +383,14 @@ impl Mux {
             self.account(now, id);
             self.owe_ack(id);
             self.tell(id);
+            return Ok(());
+        }
+        if let Some(expected) = self.remains.expected(id) {
+            let header = body.expand(expected, unit, mss_bytes);
+            let remains = self.remains.on_segment(now, id, &header, body.payload.len());
+            if let Some((remains, window)) = remains.zip(self.window.as_mut()) {
+                window.settle_remains(now, remains);
+            }
             return Ok(());
         }
         if self.resets.contains_key(&id) {

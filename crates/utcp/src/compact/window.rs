@@ -8,8 +8,9 @@
 //! 3. Acknowledgements and losses are reported to the controller as they come.
 
 use super::flow::{Flow, FlowId};
+use super::remains::Remains;
 use crate::congestion::{SessionAck, SessionController};
-use crate::send::Pacer;
+use crate::send::{Pacer, Report};
 use crate::time::{Instant, S};
 use std::collections::VecDeque;
 
@@ -198,6 +199,19 @@ impl SharedWindow {
     pub(super) fn settle(&mut self, now: Instant, flow: &mut Flow) {
         self.count(flow);
         let (report, newest_lost) = flow.connection.take_report();
+        self.hear(now, &report, newest_lost);
+    }
+
+    /// Something happened to what is left of a flow.
+    pub(super) fn settle_remains(&mut self, now: Instant, remains: &mut Remains) {
+        let in_flight = remains.in_flight();
+        self.in_flight = self.in_flight + in_flight - remains.counted;
+        remains.counted = in_flight;
+        let (report, newest_lost) = remains.take_report();
+        self.hear(now, &report, newest_lost);
+    }
+
+    fn hear(&mut self, now: Instant, report: &Report, newest_lost: Instant) {
         if report.sent > 0 {
             self.controller.on_sent(now, report.sent);
             self.pacer.on_sent(now, report.sent);
@@ -263,7 +277,7 @@ impl SharedWindow {
         self.smoothed_ns = (7 * self.smoothed_ns + sample_ns) / 8;
     }
 
-    /// A flow is gone, and with it what it had under way.
+    /// A flow is gone. What it had under way is no longer counted by it.
     pub(super) fn forget(&mut self, account: &Account) {
         self.in_flight -= account.in_flight;
         self.ready_bytes -= account.ready_bytes;

@@ -1,7 +1,8 @@
 //! A connection as the session sees it whose window it sends in.
 
 use super::{Connection, State};
-use crate::send::Report;
+use crate::segment::SackBlocks;
+use crate::send::{Report, Sender};
 use crate::time::Instant;
 
 impl Connection {
@@ -43,6 +44,14 @@ impl Connection {
     /// Whether a timer expired and something has to leave because of it.
     pub(crate) fn is_forced(&self) -> bool {
         self.sender.is_forced()
+    }
+
+    /// What is left of a connection that is over at once: its sender, where the peer's numbers stand, and whether the peer is
+    /// owed an acknowledgement.
+    pub(crate) fn into_remains(mut self) -> (Sender, Option<(u64, SackBlocks)>, bool) {
+        let is_open = self.state.is_synchronized();
+        let received = is_open.then(|| (self.receiver.next, self.receiver.sack_blocks()));
+        (self.sender, received, is_open && self.receiver.acks.is_owed())
     }
 
     /// Bytes that were never sent and that nothing but the session's window holds back.

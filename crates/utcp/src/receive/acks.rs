@@ -73,6 +73,11 @@ impl Acks {
         self.acknowledged = next;
     }
 
+    /// Whether something came that no acknowledgement told of.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.owed != Owed::Nothing
+    }
+
     /// Whether an acknowledgement has to leave now.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         match self.owed {

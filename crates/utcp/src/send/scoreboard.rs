@@ -376,6 +376,12 @@ impl Scoreboard {
         self.segments.partition_point(|sent| sent.end() <= position)
     }
 
+    /// Keeps no room for more.
+    pub(crate) fn shrink(&mut self) {
+        self.segments.shrink_to_fit();
+        self.retransmissions.shrink_to_fit();
+    }
+
     fn release(&mut self) {
         self.retransmissions = VecDeque::new();
         if self.segments.capacity() > LIST_KEPT {

@@ -262,13 +262,30 @@ impl Sender {
         (self.probe_due, self.overdue) = (false, false);
     }
 
+    /// Nothing will be sent any more, but what was is to be heard of.
+    pub(crate) fn rest(&mut self) {
+        (self.undo, self.probe_at, self.probe_due, self.overdue) = (None, None, false, false);
+        self.board.shrink();
+    }
+
+    /// What is in flight was not heard of for too long.
+    pub(crate) fn give_up(&mut self, now: Instant) {
+        self.probe = None;
+        self.mark_timed_out(now);
+    }
+
     pub(crate) fn has_outstanding(&self) -> bool {
         !self.board.is_empty()
     }
 
+    /// The time-out without its back-off.
+    pub(crate) fn first_timeout_ns(&self) -> u64 {
+        self.rtt.timeout_ns(&self.options)
+    }
+
     /// The time-out with its back-off.
     pub(crate) fn timeout_ns(&self) -> u64 {
-        let base_ns = self.rtt.timeout_ns(&self.options);
+        let base_ns = self.first_timeout_ns();
         base_ns.saturating_mul(1 << self.backoff.min(20)).min(self.options.rto_max_ns)
     }
 

@@ -112,9 +112,7 @@ impl Sender {
         let old_ns = self.rack.rtt_ns() + window_ns;
         let sent_by =
             if self.sack { Instant::from_nanos(now.as_nanos().saturating_sub(old_ns)) } else { now };
-        let lost_before = self.board.lost();
-        self.board.mark_timed_out(sent_by);
-        self.report_lost(self.board.lost() - lost_before);
+        self.mark_timed_out(sent_by);
         let can_tell = self.sack && (!was_repairing || self.expiries > 0);
         let frto = if can_tell { Frto::Armed } else { Frto::Off };
         self.recovery = Recovery::Loss { high: self.next, frto };
@@ -130,5 +128,12 @@ impl Sender {
         self.probe = None;
         (self.probe_at, self.probe_due, self.reordering_at) = (None, false, None);
         self.arm_retransmission(now);
+    }
+
+    /// What was sent up to then is lost, and the first segment in any case.
+    pub(super) fn mark_timed_out(&mut self, sent_by: Instant) {
+        let lost_before = self.board.lost();
+        self.board.mark_timed_out(sent_by);
+        self.report_lost(self.board.lost() - lost_before);
     }
 }

@@ -3,12 +3,16 @@
 use super::{Mux, RESET_TIMEOUT_MIN_NS, RESET_TIMEOUT_NS, RESET_TRIES_MAX};
 use crate::compact::codec;
 use crate::compact::flow::{Flow, FlowId, MuxEvent};
+use crate::compact::remains::Remains;
 use crate::connection::CloseReason;
 use crate::segment::Header;
 use crate::time::{Instant, MS};
 
 /// Turns of flows that are gone are swept out where there are as many of them as of others, and so many more.
 const TURNS_GONE_MIN: usize = 64;
+
+/// The longest segment without payload.
+const ACKNOWLEDGEMENT_BYTES_MAX: usize = codec::HEADER_BYTES + 3 * codec::SACK_BLOCK_BYTES;
 
 /// Going out.
 impl Mux {
@@ -18,6 +22,11 @@ impl Mux {
         let most = out.len() + usize::from(self.options.datagram_bytes_max);
         let begin = out.len();
         out.append(&mut self.kept);
+        while out.len() + ACKNOWLEDGEMENT_BYTES_MAX <= most {
+            let unit = self.options.unit_bytes.into();
+            let Some((id, header)) = self.remains.next_owed(unit) else { break };
+            codec::emit(id.is_ours, id.port, &header, unit, &[], out);
+        }
         while let Some((id, is_answer, code)) = self.answers.front().copied() {
             if out.len() + codec::RESET_BYTES > most {
                 return true;
@@ -115,6 +124,10 @@ impl Mux {
 
     /// Handles the timers that are due. `poll_datagram` has to follow.
     pub fn handle_timeout(&mut self, now: Instant) {
+        let window = &mut self.window;
+        while self.remains.next_due(now, |remains| {
+            window.iter_mut().for_each(|window| window.settle_remains(now, remains));
+        }) {}
         while let Some((timer, id)) = self.timers.first().copied().filter(|(timer, _)| *timer <= now) {
             self.timers.remove(&(timer, id));
             if let Some(flow) = self.flows.get_mut(&id) {
@@ -192,6 +205,20 @@ impl Mux {
             let reason = flow.connection.close_reason().unwrap_or(CloseReason::Finished);
             self.forget(id);
             self.events.push_back(MuxEvent::Closed(id, reason));
+        }
+    }
+
+    /// A flow was reset and forgotten: keeps what is still on its way.
+    pub(super) fn bury(&mut self, now: Instant, id: FlowId, flow: Flow) {
+        let (sender, received, owes_ack) = flow.connection.into_remains();
+        let mut remains = Remains::new(now, sender, received, owes_ack);
+        let Some(window) = &mut self.window else {
+            self.remains.insert(now, id, remains);
+            return;
+        };
+        window.settle_remains(now, &mut remains);
+        if let Some(mut eldest) = self.remains.insert(now, id, remains) {
+            window.settle_remains(now, &mut eldest);
         }
     }
 
