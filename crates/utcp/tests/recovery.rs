@@ -221,6 +221,36 @@ fn the_timer_sends_the_first_again_and_backs_off() {
 }
 
 #[test]
+fn time_outs_into_a_shut_window_count_only_if_they_are_not_answered() {
+    let options = Options { sack: false, retries_max: 2, ..plain() };
+    run(
+        true,
+        options,
+        "
+    0    > S 0:0
+    100  < S. 0:0 ack 1 win 60000 mss 1000 ws 7 sackok
+    100  > . 1:1 ack 1
+    100  write 1000
+    100  > P. 1:1001 ack 1
+    200  < . 1:1 ack 1 win 0
+    400  > P. 1:1001 ack 1
+    500  < . 1:1 ack 1 win 0
+    1000 > P. 1:1001 ack 1
+    1100 < . 1:1 ack 1 win 0
+    2200 > P. 1:1001 ack 1
+    2300 < . 1:1 ack 1 win 0
+    4600 > P. 1:1001 ack 1
+    4700 < . 1:1 ack 1 win 0
+    9400 > P. 1:1001 ack 1
+    19000 > P. 1:1001 ack 1
+    38199 state Established
+    38200 state Closed
+    38200 reason TimedOut
+    ",
+    );
+}
+
+#[test]
 fn the_first_leaves_at_its_time_whatever_was_sent_since() {
     run(
         true,

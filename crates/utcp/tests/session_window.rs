@@ -234,6 +234,43 @@ fn what_the_peer_has_no_memory_for_holds_up_no_other_flow() {
     assert_eq!(path.read, 4 * (FLOWS - 1) * CELL);
 }
 
+/// Every time-out is answered, by a window that stays shut: a peer that answers is there, however long it takes.
+#[test]
+fn flows_that_the_peer_has_no_memory_for_live_as_long_as_it_answers() {
+    const FLOWS: usize = 200;
+    let pool = BufferPool::new(512 << 10);
+    let mut path = Path::with_pool(40_000, &pool);
+    let ids = path.open(FLOWS);
+    path.held = FLOWS as u32;
+    for id in &ids {
+        path.write(&[*id; 4]);
+    }
+    path.run(6 * 3600 * S);
+    let gone = ids.iter().filter(|id| path.ends[0].get(**id).is_none()).count();
+    assert_eq!(gone, 0, "of {FLOWS} flows");
+    let asked_max =
+        ids.iter().filter_map(|id| path.ends[0].stats(*id)).map(|stats| stats.counts.timeouts).max();
+    assert!(asked_max > Some(100), "{asked_max:?}: none had anything outstanding");
+    (path.held, path.read) = (0, 0);
+    for id in &ids {
+        let theirs = FlowId { is_ours: false, ..*id };
+        path.read += path.ends[1].read(path.now, theirs, &mut [0; 8 * CELL]);
+    }
+    path.run(300 * S);
+    assert_eq!(path.read, 4 * FLOWS * CELL);
+    // Questions that are not answered are another matter.
+    path.held = FLOWS as u32;
+    for id in &ids {
+        path.write(&[*id; 4]);
+    }
+    path.run(60 * S);
+    path.is_cut = true;
+    path.run(2 * 3600 * S);
+    let waits = |id: &FlowId| path.ends[0].stats(*id).is_some_and(|stats| stats.unacknowledged_bytes > 0);
+    assert_eq!(ids.iter().filter(|id| waits(id)).count(), 0);
+    assert!(path.ends[0].len() < FLOWS / 4, "{}", path.ends[0].len());
+}
+
 #[test]
 fn the_first_time_out_in_which_nothing_arrives_stalls_the_session_and_is_all_that_its_losses_cost() {
     let mut path = Path::new(200_000);

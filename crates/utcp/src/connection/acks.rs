@@ -17,6 +17,10 @@ impl Connection {
     ) {
         let window_before = self.peer_edge();
         self.update_window(header, ack);
+        if self.peer.window == 0 {
+            // It has no room even for what was sent, and says so: it is there (RFC 9293, section 3.8.6.1).
+            self.sender.excuse();
+        }
         let is_bare = payload_bytes == 0
             && !header.flags.fin
             && ack == self.sender.una

@@ -69,7 +69,7 @@ pub(crate) struct Sender {
     pub(super) last_sent: Instant,
     /// How often the retransmission timer expired since something was acknowledged.
     pub(super) expiries: u32,
-    /// How many of these the path was to blame for, which was gone.
+    /// How many of these do not speak against the peer: the path was gone, or they were answered by a shut window.
     pub(super) excused: u32,
     /// How often the time-out was doubled since a round trip was last measured (Karn's algorithm; RFC 6298, section 5).
     pub(super) backoff: u32,
@@ -180,6 +180,11 @@ impl Sender {
     /// How often the retransmission timer expired since something was acknowledged.
     pub(crate) fn expiries(&self) -> u32 {
         self.expiries
+    }
+
+    /// So far none of these speaks against the peer.
+    pub(crate) fn excuse(&mut self) {
+        self.excused = self.expiries;
     }
 
     /// How many of these speak against the peer.

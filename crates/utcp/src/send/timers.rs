@@ -89,7 +89,7 @@ impl Sender {
     /// The path was gone and is back: what was backed off is sent again at this time, and the back-off begins anew (RFC 6069,
     /// section 4, has an ICMP message tell as much).
     pub(crate) fn on_path_back(&mut self, at: Instant) {
-        self.excused = self.expiries;
+        self.excuse();
         if self.expiries > 0 {
             self.backoff = 0;
             self.retransmission_at = self.retransmission_at.map(|expires| expires.min(at));
