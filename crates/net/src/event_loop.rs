@@ -108,6 +108,7 @@ impl<N: Node> EventLoop<N> {
         options.validate().map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let handle = LoopHandle::new()?;
+        handle.allow_handed(options.handed_max);
         // Edge-triggered, so that the loop never needs to read the eventfd to quieten it.
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&epoll, handle.wake_fd(), epoll::EventData::new_u64(TOKEN_WAKE), flags)?;

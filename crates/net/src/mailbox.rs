@@ -22,9 +22,6 @@ pub struct LoopHandle {
     mailbox: Arc<Mailbox>,
 }
 
-/// Connections that may wait for a loop that did not accept them itself.
-const HANDED_MAX: usize = 1024;
-
 /// A connection that another loop accepted.
 pub(crate) struct Handed {
     pub fd: OwnedFd,
@@ -44,8 +41,8 @@ struct Mailbox {
 #[derive(Default)]
 pub(crate) struct Mail {
     pub inputs: VecDeque<Input>,
-    /// At most [`HANDED_MAX`].
     pub handed: VecDeque<Handed>,
+    handed_max: usize,
     controls: usize,
     shard_messages: usize,
     shard_messages_max: usize,
@@ -139,7 +136,7 @@ impl LoopHandle {
     /// Hands over a connection, or gives it back when the loop has enough of them or has ended.
     pub(crate) fn hand_over(&self, handed: Handed) -> Result<(), Handed> {
         let mut mail = self.mail();
-        if mail.closed || mail.handed.len() == HANDED_MAX {
+        if mail.closed || mail.handed.len() >= mail.handed_max {
             return Err(handed);
         }
         let is_first = mail.is_empty();
@@ -149,6 +146,11 @@ impl LoopHandle {
             self.wake();
         }
         Ok(())
+    }
+
+    /// So many connections may wait for this loop that it did not accept itself.
+    pub(crate) fn allow_handed(&self, max: usize) {
+        self.mail().handed_max = max;
     }
 
     pub(crate) fn allow_shard_messages(&self, max: usize) {
@@ -172,8 +174,8 @@ impl LoopHandle {
     /// Takes all that waits.
     pub(crate) fn take(&self) -> Mail {
         let mut mail = self.mail();
-        let shard_messages_max = mail.shard_messages_max;
-        std::mem::replace(&mut *mail, Mail { shard_messages_max, ..Mail::default() })
+        let Mail { handed_max, shard_messages_max, .. } = *mail;
+        std::mem::replace(&mut *mail, Mail { handed_max, shard_messages_max, ..Mail::default() })
     }
 
     /// Takes nothing more, because the loop has ended.

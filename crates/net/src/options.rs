@@ -28,6 +28,8 @@ pub struct Options {
     /// Closed sockets that may still send; above it, the one that was closed first is reset. Each holds up to
     /// `write_quantum_bytes` here. Default 1,024, so 32 MiB.
     pub closing_max: usize,
+    /// Connections that may wait for this loop and that another accepted; that one keeps what is beyond. Default 1,024.
+    pub handed_max: usize,
     /// Source address of IPv4 connections (OutboundBindAddress).
     pub outbound_bind_v4: Option<Ipv4Addr>,
     /// Source address of IPv6 connections (OutboundBindAddress).
@@ -44,6 +46,7 @@ impl Default for Options {
             user_timeout: Duration::ZERO,
             close_flush_max: Duration::from_secs(15),
             closing_max: 1024,
+            handed_max: 1024,
             outbound_bind_v4: None,
             outbound_bind_v6: None,
         }

@@ -68,6 +68,7 @@ impl Shards {
         let mut loops = Vec::new();
         let mut net = net_options(parts.options);
         net.closing_max = sockets::closing(net.closing_max, parts.sockets_max, count);
+        net.handed_max = sockets::handed(net.handed_max, parts.sockets_max, count);
         for (relay, sockets) in relays {
             let mut event_loop = EventLoop::new(relay, net.clone())?;
             event_loop.set_workers(&workers);

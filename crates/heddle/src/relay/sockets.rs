@@ -1,7 +1,8 @@
 //! How the process's descriptors are divided, so that no stranger uses up those of another purpose.
 //!
 //! ```text
-//! limit = an eighth for listeners, files, directories and endpoints
+//! limit = an eighth for listeners, files, directories and endpoints, an eighth of which is for accepted connections on
+//!         their way to another shard
 //!       + three eighths for channels
 //!       + three eighths for streams
 //!       + a sixteenth for closed sockets that still send
@@ -37,6 +38,12 @@ pub(super) fn closing(most: usize, sockets_max: Option<u64>, shards: u16) -> usi
     sockets_max.map_or(most, |sockets_max| most.min(sixteenth(sockets_max) / usize::from(shards)))
 }
 
+/// Accepted connections that may be on their way to each of so many shards that would bear `most`. There must be one, or the
+/// shard that accepts would have them all.
+pub(super) fn handed(most: usize, sockets_max: Option<u64>, shards: u16) -> usize {
+    sockets_max.map_or(most, |sockets_max| most.min(sixteenth(sockets_max) / 4 / usize::from(shards)).max(1))
+}
+
 fn sixteenth(sockets_max: u64) -> usize {
     usize::try_from(sockets_max / 16).unwrap_or(usize::MAX)
 }
@@ -60,6 +67,8 @@ mod tests {
                 assert!(asked <= questions(Some(sockets_max)), "{sockets_max}: {limits:?}");
                 if sockets_max >= 1024 {
                     assert!(limits.channels >= 24 && limits.streams >= 24, "{sockets_max}: {limits:?}");
+                    let handed = usize::from(shards) * handed(1024, Some(sockets_max), shards);
+                    assert!(handed as u64 <= sockets_max / 64, "{sockets_max}: {handed}");
                     assert!(closing >= 4 && questions(Some(sockets_max)) >= 8, "{sockets_max}");
                 }
             }

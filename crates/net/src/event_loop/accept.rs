@@ -182,4 +182,22 @@ mod tests {
         assert_eq!(event_loop.inputs.iter().filter(|input| accepted(input)).count(), 2);
         assert_eq!(event_loop.sockets.len(), 2);
     }
+
+    #[test]
+    fn no_more_connections_wait_for_a_loop_than_it_bears() {
+        let options = Options { handed_max: 3, ..Options::default() };
+        let mut event_loop = EventLoop::new(Idle, options).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let local = listener.local_addr().unwrap();
+        let hand_over = || {
+            let client = TcpStream::connect(local).unwrap();
+            let (socket, peer) = listener.accept().unwrap();
+            let taken = event_loop.handle().hand_over(Handed { fd: socket.into(), local, peer });
+            (client, taken.is_ok())
+        };
+        let (_clients, taken): (Vec<_>, Vec<_>) = (0..5).map(|_| hand_over()).unzip();
+        assert_eq!(taken, [true, true, true, false, false]);
+        event_loop.take_mail().unwrap();
+        assert_eq!(event_loop.sockets.len(), 3);
+    }
 }
