@@ -230,6 +230,9 @@ pub trait Endpoint: Send {
     /// Ends a connection; a last word may still be sent to the peer. [`ConnectionEvent::Ended`] does not follow.
     fn close(&mut self, now: Instant, conn: ConnId);
 
+    /// Asks the peer for an answer at once, so that its silence shows.
+    fn probe(&mut self, now: Instant, conn: ConnId);
+
     /// Datagrams that came to our port, from anybody.
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams);
 

@@ -196,6 +196,14 @@ impl Endpoint for DtlsEndpoint {
         }
     }
 
+    fn probe(&mut self, now: Instant, conn: ConnId) {
+        let key = LinkKey::of(conn);
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.probe(now);
+            self.after(key);
+        }
+    }
+
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
         let mut last = None;
         for datagram in datagrams.data.chunks(datagrams.stride.max(1)) {

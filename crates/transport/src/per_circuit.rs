@@ -105,6 +105,10 @@ impl Endpoint for PerCircuitEndpoint {
         self.events.retain(|(of, _)| *of != conn);
     }
 
+    fn probe(&mut self, now: Instant, conn: ConnId) {
+        self.quic.probe(now, conn);
+    }
+
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
         self.quic.handle_datagrams(now, datagrams);
     }

@@ -221,6 +221,14 @@ impl Endpoint for QuicEndpoint {
         }
     }
 
+    fn probe(&mut self, now: Instant, conn: ConnId) {
+        let key = LinkKey::of(conn);
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.probe(now);
+            self.after(now, key);
+        }
+    }
+
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
         let mut last = None;
         let stride = datagrams.stride.max(1);

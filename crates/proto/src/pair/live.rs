@@ -6,8 +6,8 @@ use crate::endpoint::ConnId;
 use crate::node::SocketId;
 use crate::time::{Duration, Instant};
 
-/// How long after a peer was started anew its silence on an old connection is put down to that.
-const RESTART_BELIEVED: Duration = Duration::from_secs(60);
+/// How long after a peer was started anew, or may have ended, its silence on an old connection is put down to that.
+const GONE_BELIEVED: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy)]
 pub(super) struct Live {
@@ -23,8 +23,8 @@ pub(super) struct Live {
     pub ready_at: Instant,
     /// Whether the peer has answered nothing for a while: new circuits go over TLS.
     pub suspect: bool,
-    /// Until when silence means that the peer was started anew, and knows nothing of it.
-    pub restarted_until: Instant,
+    /// Until when silence means that the peer's process ended, and nobody knows of it.
+    pub gone_until: Instant,
     /// Since when it has no flows.
     pub unused_since: Option<Instant>,
 }
@@ -36,14 +36,21 @@ impl Live {
         if offer.transport(transport).is_none_or(|theirs| theirs.port != self.peer_port) {
             return;
         }
-        if is_first && self.latest_key != offer.key {
-            self.restarted_until = now + RESTART_BELIEVED;
+        if is_first {
+            let is_new = self.latest_key != offer.key;
+            self.gone_until = if is_new { now + GONE_BELIEVED } else { Instant::ZERO };
         }
         self.latest_key = offer.key;
     }
 
+    /// The peer closed the last channel, as the system does for a process that ends. Somebody else may have in its name, so it takes
+    /// silence, too.
+    pub fn on_abandoned(&mut self, now: Instant) {
+        self.gone_until = now + GONE_BELIEVED;
+    }
+
     /// Whether the peer no longer knows it: its circuits would wait in vain until the path counts as dead.
     pub fn is_orphan(&self, now: Instant) -> bool {
-        self.suspect && now < self.restarted_until
+        self.suspect && now < self.gone_until
     }
 }

@@ -54,8 +54,10 @@ pub enum PairInput<'a> {
         listed: bool,
         exporter: bool,
     },
+    /// `by_peer` is whether the peer closed or reset it, or somebody in its name.
     ChannelClosed {
         channel: SocketId,
+        by_peer: bool,
     },
     /// Which channel to the peer takes new circuits, if any does.
     Winner(Option<SocketId>),
@@ -119,6 +121,8 @@ pub enum PairOutput {
     UseFlows { conn: ConnKey },
     /// New circuits to the peer take no more flows of this transport. Those that exist go on.
     UseTls { transport: TransportId },
+    /// Find out whether the peer still answers on a connection.
+    Probe { conn: ConnKey },
     /// Dial the peer: circuits run on flows, and no TLS channel is left for everything else.
     DialTls,
     /// Something went back to TLS, or stayed there. For metrics; nothing is to be done.

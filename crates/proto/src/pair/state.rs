@@ -158,7 +158,9 @@ impl Pair {
                     self.channels.insert(channel, opened);
                 }
             }
-            PairInput::ChannelClosed { channel } => self.on_channel_closed(context.now, channel),
+            PairInput::ChannelClosed { channel, by_peer } => {
+                self.on_channel_closed(context, channel, by_peer)
+            }
             PairInput::Winner(winner) => self.winner = winner,
             PairInput::Listed(listed) => self.listed = listed,
             PairInput::Vpadding { channel, body } => self.on_vpadding(context, channel, body),
@@ -183,7 +185,7 @@ impl Pair {
         self.tracks.iter_mut().find(|track| track.transport == conn.transport)
     }
 
-    fn on_channel_closed(&mut self, now: Instant, channel: SocketId) {
+    fn on_channel_closed(&mut self, context: &mut Context<'_>, channel: SocketId, by_peer: bool) {
         if self.channels.remove(&channel).is_none() {
             return;
         }
@@ -193,8 +195,11 @@ impl Pair {
         for track in &mut self.tracks {
             track.slots.remove(&channel);
         }
-        self.alone_since = now;
-        self.redial_at = now + REDIAL_MIN;
+        self.alone_since = context.now;
+        self.redial_at = context.now + REDIAL_MIN;
+        if by_peer && self.channels.is_empty() {
+            self.tracks.iter_mut().for_each(|track| track.on_abandoned(context));
+        }
     }
 
     fn on_vpadding(&mut self, context: &mut Context<'_>, channel: SocketId, body: &[u8]) {
@@ -378,7 +383,7 @@ impl Track {
             latest_key: peer_key,
             ready_at: now,
             suspect: false,
-            restarted_until: Instant::ZERO,
+            gone_until: Instant::ZERO,
             unused_since: Some(now),
         });
         let has_winners = self.live.is_some_and(|live| Some(live.channel) == winner);
@@ -426,7 +431,16 @@ impl Track {
         context.fall_back(self.transport, reason);
     }
 
-    /// Ends what a peer that was started anew no longer knows.
+    /// No channel is left, by the peer's doing: whether the peer is there shows soon.
+    fn on_abandoned(&mut self, context: &mut Context<'_>) {
+        for live in self.live.iter_mut().chain(&mut self.draining) {
+            live.on_abandoned(context.now);
+            let conn = ConnKey { transport: self.transport, conn: live.conn };
+            context.outputs.push(PairOutput::Probe { conn });
+        }
+    }
+
+    /// Ends what a peer that is gone, or was started anew, no longer knows.
     fn end_orphans(&mut self, context: &mut Context<'_>) {
         let now = context.now;
         let live = self.live.take_if(|live| live.is_orphan(now));

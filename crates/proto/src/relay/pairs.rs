@@ -95,9 +95,15 @@ impl Relay {
     }
 
     /// An open channel to a relay is gone.
-    pub(super) fn on_channel_closed(&mut self, now: Instant, peer: RelayIds, channel: SocketId) {
+    pub(super) fn on_channel_closed(
+        &mut self,
+        now: Instant,
+        peer: RelayIds,
+        channel: SocketId,
+        by_peer: bool,
+    ) {
         if let Some(work) = &mut self.pairs {
-            work.pairs.handle(now, peer, PairInput::ChannelClosed { channel });
+            work.pairs.handle(now, peer, PairInput::ChannelClosed { channel, by_peer });
             self.tell_winner(now, peer);
         }
     }
@@ -316,6 +322,11 @@ impl Relay {
                     work.opening.remove(&(port, conn.conn));
                 }
                 self.ports.list[port].endpoint.close(now, conn.conn);
+                self.ports.list[port].stir();
+            }
+            PairOutput::Probe { conn } => {
+                let Some(port) = self.ports.index(conn.transport) else { return };
+                self.ports.list[port].endpoint.probe(now, conn.conn);
                 self.ports.list[port].stir();
             }
             PairOutput::UseFlows { conn } => {

@@ -300,8 +300,9 @@ impl Relay {
         if open {
             if let Some(relay) = peer {
                 self.core.meter.on_ended(CHANNELS, error.label());
+                let by_peer = matches!(error, ChannelError::PeerClosed | ChannelError::Socket(_));
                 self.core.event(Event::ChannelClosed { peer, addr, error });
-                self.on_channel_closed(now, relay, socket);
+                self.on_channel_closed(now, relay, socket, by_peer);
             }
         } else {
             self.core.on_dial_failed(socket, Some(addr), Some(&error));

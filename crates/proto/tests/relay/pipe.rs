@@ -370,6 +370,8 @@ impl Endpoint for Pipe {
         }
     }
 
+    fn probe(&mut self, _: Instant, _: ConnId) {}
+
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
         for bytes in datagrams.data.chunks(datagrams.stride) {
             self.on_datagram(now, datagrams.from, bytes);

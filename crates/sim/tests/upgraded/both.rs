@@ -32,6 +32,7 @@ over_either! {
     a_flood_of_20_s_at_a_port_ends_no_circuit,
     a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls,
     circuits_survive_a_reset_of_tls,
+    a_neighbour_that_ends_takes_its_circuits_along_within_seconds,
     losses_and_reordering_are_borne,
     a_reader_that_stops_for_good_fills_no_queue,
     a_reader_that_stops_for_good_fills_its_window_and_no_more,
@@ -236,6 +237,24 @@ fn circuits_survive_a_reset_of_tls(over: Transport) {
     assert_eq!(links(&mut net), 2, "TLS was dialled again");
     assert_eq!((ready(&net), ended(&net).len()), (4, 0), "the connections serve the new channels");
     transfer(&mut net, circuit, MB / 4);
+}
+
+/// The process is gone: TLS is reset, and datagrams are answered by nobody. Busy circuits and idle ones end as soon as that is sure.
+fn a_neighbour_that_ends_takes_its_circuits_along_within_seconds(over: Transport) {
+    let mut net = over.paired(&Plan::default());
+    let [busy, idle] = [(); 2].map(|()| net.build(&[0, 1, 2], true));
+    transfer(&mut net, idle, MB / 100);
+    let down = net.begin(busy, download(50 * MB));
+    net.await_status(down, LONG, |status| status.received_bytes > MB);
+    let killed = net.relays[1].host;
+    net.sim.kill(killed);
+    let killed_at = net.sim.now();
+    net.await_status(down, Duration::from_secs(30), is_over);
+    let took = net.sim.now().since(killed_at);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    net.sim.run_for(Duration::from_secs(5) - took);
+    assert_eq!((net.circuits(0, 0), net.circuits(2, 0)), (0, 0), "guard and exit know");
+    assert_eq!(ended(&net).len(), 2, "at both neighbours");
 }
 
 fn losses_and_reordering_are_borne(over: Transport) {

@@ -455,13 +455,20 @@ impl Connection {
         }
     }
 
+    /// Asks the peer for an answer.
+    pub(super) fn probe(&mut self, now: Instant) {
+        if self.state == State::Open {
+            let number = self.path.next_ping(now);
+            self.queue_control(control::ping(number));
+        }
+    }
+
     fn on_time(&mut self, now: Instant, is_late: bool) {
         if !is_late && self.silence.handle_timeout(now, self.path.due()) {
             return self.give_up(now, ConnectionError::PathDead);
         }
         if self.path.probe_at() <= now {
-            let number = self.path.next_ping(now);
-            self.queue_control(control::ping(number));
+            self.probe(now);
         }
         if let Some(mux) = &mut self.tcp {
             mux.handle_timeout(tcp(now));

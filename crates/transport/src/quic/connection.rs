@@ -391,11 +391,18 @@ impl Connection {
                 if late.is_none() && self.silence.handle_timeout(now, self.due()) {
                     self.give_up(now, ConnectionError::PathDead);
                 } else if self.probe_at() <= now {
-                    (self.probed_at, self.is_probe_unsent) = (now, true);
-                    self.quinn.ping();
+                    self.probe(now);
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Asks the peer for an answer.
+    pub(super) fn probe(&mut self, now: Instant) {
+        if self.state == State::Open {
+            (self.probed_at, self.is_probe_unsent) = (now, true);
+            self.quinn.ping();
         }
     }
 
@@ -563,20 +570,6 @@ impl Connection {
         self.is_full |= self.capacity() == 0;
         self.count_circuits(now);
         state
-    }
-
-    /// Tells the controller, from time to time, how many circuits it stands for.
-    fn count_circuits(&mut self, now: Instant) {
-        // Cells come many at a time, and one look is enough for all.
-        if core::mem::replace(&mut self.counted_at, now) == now {
-            return;
-        }
-        if now.since(self.epoch_since) >= EPOCH_MIN.max(self.quinn.rtt()) {
-            self.epoch_since = now;
-            if let Some(flows) = self.flows.circuits.next_epoch() {
-                self.gauge.set_flows(flows);
-            }
-        }
     }
 
     pub(super) fn stats(&self) -> ConnectionStats {

@@ -78,7 +78,7 @@ impl Bench {
     }
 
     fn close(&mut self, number: u64) {
-        self.say(PairInput::ChannelClosed { channel: socket(number) });
+        self.say(PairInput::ChannelClosed { channel: socket(number), by_peer: false });
     }
 
     fn end(&mut self, number: u64, error: ConnectionError) {
@@ -114,6 +114,7 @@ impl Bench {
                 PairOutput::Open(request) => self.open(&request),
                 PairOutput::Close { conn } => format!("close {}", conn.conn.0),
                 PairOutput::UseFlows { conn } => format!("use flows of {}", conn.conn.0),
+                PairOutput::Probe { conn } => format!("probe {}", conn.conn.0),
                 PairOutput::UseTls { .. } => "use TLS".to_owned(),
                 PairOutput::DialTls => "dial TLS".to_owned(),
                 PairOutput::Fallback { reason, .. } => format!("fallback {}", reason.label()),
@@ -581,6 +582,39 @@ fn what_a_restarted_peer_no_longer_knows_ends_when_it_is_silent() {
         let closed_at = format!("{} close 1", suspect_at.max(5));
         let said = bench.said();
         assert_eq!(said.contains(&closed_at), ends, "{suspect_at}: {said:?}");
+    }
+}
+
+#[test]
+fn a_peer_that_closed_tls_and_is_silent_is_gone() {
+    // When it is silent, whether it was the one who closed TLS, and when it comes back with its key.
+    for (suspect_at, by_peer, back_at, ends) in [
+        (3, true, None, true),
+        (59, true, None, true),
+        (61, true, None, false),
+        (3, false, None, false),
+        (10, true, Some(5), false),
+        (3, true, Some(5), true),
+    ] {
+        let mut bench = Bench::ready(Role::Responder);
+        bench.say(PairInput::Occupied { conn: conn(1) });
+        bench.say(PairInput::ChannelClosed { channel: socket(1), by_peer });
+        assert_eq!(bench.said().contains(&"0 probe 1".to_owned()), by_peer);
+        let come_back = |bench: &mut Bench, at| {
+            bench.until(at);
+            bench.channel(2, Role::Responder);
+            bench.offer(2, THEIRS);
+        };
+        if let Some(at) = back_at.filter(|at| *at < suspect_at) {
+            come_back(&mut bench, at);
+        }
+        bench.until(suspect_at);
+        bench.say(PairInput::Suspect { conn: conn(1), suspect: true });
+        if let Some(at) = back_at.filter(|at| *at > suspect_at) {
+            come_back(&mut bench, at);
+        }
+        let said = bench.said();
+        assert_eq!(said.contains(&format!("{suspect_at} close 1")), ends, "{suspect_at} {by_peer}: {said:?}");
     }
 }
 

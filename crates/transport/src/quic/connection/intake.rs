@@ -1,6 +1,6 @@
 //! What comes on streams: the peer's proof, and what is to be counted of flows; and what was lost.
 
-use super::{Connection, PACKET_OVERHEAD, PROOF_LEN, State};
+use super::{Connection, EPOCH_MIN, PACKET_OVERHEAD, PROOF_LEN, State};
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionError};
 use heddle_proto::time::Instant;
 use quinn_proto::Dir;
@@ -40,6 +40,20 @@ impl Connection {
                 self.open(now);
             } else {
                 self.give_up(now, ConnectionError::WrongProof);
+            }
+        }
+    }
+
+    /// Tells the controller, from time to time, how many circuits it stands for.
+    pub(super) fn count_circuits(&mut self, now: Instant) {
+        // Cells come many at a time, and one look is enough for all.
+        if core::mem::replace(&mut self.counted_at, now) == now {
+            return;
+        }
+        if now.since(self.epoch_since) >= EPOCH_MIN.max(self.quinn.rtt()) {
+            self.epoch_since = now;
+            if let Some(flows) = self.flows.circuits.next_epoch() {
+                self.gauge.set_flows(flows);
             }
         }
     }

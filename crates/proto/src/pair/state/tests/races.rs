@@ -234,7 +234,7 @@ impl World {
             }
             Event::Close { side, channel } => {
                 if self.sides[side].channels.remove(&channel).is_some() {
-                    self.say(side, PairInput::ChannelClosed { channel: socket(channel) });
+                    self.say(side, PairInput::ChannelClosed { channel: socket(channel), by_peer: false });
                     self.choose(side);
                 }
             }
@@ -336,7 +336,10 @@ impl World {
                     }
                 }
                 PairOutput::DialTls => panic!("nothing is ever occupied here"),
-                PairOutput::UseFlows { .. } | PairOutput::UseTls { .. } | PairOutput::Fallback { .. } => {}
+                PairOutput::Probe { .. }
+                | PairOutput::UseFlows { .. }
+                | PairOutput::UseTls { .. }
+                | PairOutput::Fallback { .. } => {}
             }
         }
         check(&self.sides[side].pairs);
