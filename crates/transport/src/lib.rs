@@ -7,6 +7,8 @@
 mod circuits;
 mod clock;
 mod congestion;
+#[cfg(test)]
+mod counting;
 pub mod dtls;
 pub mod fuzz;
 pub mod fuzz_endpoint;

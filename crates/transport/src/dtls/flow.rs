@@ -4,6 +4,9 @@ use crate::circuits::{FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::Command;
 use heddle_proto::time::Instant;
 
+/// Room that a flow keeps for the rest of a cell: most datagrams end within one, and the next brings more.
+const REST_BYTES_MAX: usize = 8 * FLOW_CELL_LEN;
+
 /// One flow.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
@@ -25,6 +28,11 @@ impl Flow {
 
     pub(super) fn unread_bytes(&self) -> usize {
         self.unread.len() - self.begin
+    }
+
+    /// What these take, with room for more.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.unread.capacity()
     }
 
     /// Moves the next cell into `lent`, if all of it is here.
@@ -52,6 +60,16 @@ impl Flow {
     pub(super) fn compact(&mut self) {
         self.unread.drain(..self.begin);
         self.begin = 0;
+    }
+
+    /// Gives back room that a burst took, when less than a cell is left of it.
+    pub(super) fn shrink(&mut self) {
+        if self.unread.is_empty() {
+            self.unread = Vec::new();
+        } else if self.unread.capacity() > REST_BYTES_MAX {
+            self.compact();
+            self.unread.shrink_to_fit();
+        }
     }
 }
 

@@ -18,7 +18,8 @@ use std::collections::VecDeque;
 /// Bytes of a flow that are taken from its TCP before the relay reads them: what one batch of datagrams brings.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The same of all flows of a connection. They count in its share of the pool, and beyond them bytes stay in TCP.
+/// The same of all flows of a connection, with what they are kept in. They count in its share of the pool, and beyond them
+/// bytes stay in TCP.
 const UNREAD_TOTAL_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes that are read of a TCP at once, where they did not come in order.
@@ -29,7 +30,7 @@ const PROMPT_CELLS: usize = 4;
 
 pub(super) struct Flows {
     pub(super) circuits: Circuits<FlowId, Flow>,
-    /// Bytes that were taken from flows and that the relay has not read.
+    /// What the bytes take that were taken from flows and that the relay has not read.
     unread_bytes: usize,
     taken: Taken,
     /// Flows with a cell that TCP did not take for want of memory.
@@ -71,8 +72,10 @@ impl Flows {
         if is_full || !self.taken.grow(self.unread_bytes + bytes.len()) {
             return 0;
         }
+        let before = flow.kept_bytes();
         flow.append(bytes);
-        self.unread_bytes += bytes.len();
+        self.unread_bytes = self.unread_bytes + flow.kept_bytes() - before;
+        self.taken.set(self.unread_bytes);
         self.circuits.note_readable(key);
         bytes.len()
     }
@@ -169,20 +172,20 @@ impl Flows {
             }
             let (key, circuit) = self.circuits.first_readable()?;
             let flow = &mut circuit.flow;
+            let before = flow.kept_bytes();
             if flow.unread_bytes() < FLOW_CELL_LEN && !circuit.is_held {
                 flow.compact();
                 let have = flow.unread.len();
                 flow.unread.resize(have + READ_BYTES, 0);
                 let count = mux.read(super::tcp(now), circuit.id, &mut flow.unread[have..]);
                 flow.unread.truncate(have + count);
-                self.unread_bytes += count;
-                self.taken.set(self.unread_bytes);
             }
-            let cell = if circuit.is_held { None } else { circuit.flow.next_cell(lent) };
-            if cell.is_some() {
-                self.unread_bytes -= FLOW_CELL_LEN;
-                self.taken.set(self.unread_bytes);
+            let cell = if circuit.is_held { None } else { flow.next_cell(lent) };
+            if cell.is_none() {
+                flow.shrink();
             }
+            self.unread_bytes = self.unread_bytes + flow.kept_bytes() - before;
+            self.taken.set(self.unread_bytes);
             match cell {
                 Some(command) if circuit.takes(command) => {
                     let circ_id = circuit.circ_id;
@@ -191,12 +194,7 @@ impl Flows {
                     return Some((circ_id, command));
                 }
                 Some(_) => self.reset(now, mux, key, DestroyReason::PROTOCOL.0),
-                None => {
-                    if circuit.flow.unread.is_empty() {
-                        circuit.flow.unread = Vec::new();
-                    }
-                    self.circuits.done(key);
-                }
+                None => self.circuits.done(key),
             }
         }
     }
@@ -275,7 +273,7 @@ impl Flows {
     /// Takes back what a flow holds, which is about to end and has not ended before. Returns what it is called.
     fn take_back(&mut self, key: CircuitKey) -> Option<FlowId> {
         let circuit = self.circuits.live_mut(key)?;
-        self.unread_bytes -= core::mem::take(&mut circuit.flow).unread_bytes();
+        self.unread_bytes -= core::mem::take(&mut circuit.flow).kept_bytes();
         self.taken.set(self.unread_bytes);
         if circuit.id.is_ours {
             self.ours -= 1;

@@ -1,5 +1,6 @@
 //! A peer whose keys and proof are right and who breaks the rules behind them: records and segments made by hand.
 
+mod memory;
 mod table;
 
 use super::control;

@@ -6,6 +6,7 @@ use super::crypto::{self, KEY_LEN, OurKey};
 use super::{QuicEndpoint, QuicOptions};
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
+use crate::counting::counted;
 use bytes::BytesMut;
 use core::net::SocketAddr;
 use heddle_proto::cell::create::DestroyReason;
@@ -54,6 +55,8 @@ struct Table {
     cells: Vec<(CircId, Command, u8)>,
     /// Datagrams of the peer that are lost from now on.
     losing: usize,
+    /// Whether our relay takes cells.
+    reads: bool,
 }
 
 impl Peer {
@@ -130,26 +133,25 @@ impl Table {
         let anchor = std::time::Instant::now();
         let secret = Zeroizing::new([1; 32]);
         let seed = Seed::from_number(1);
-        let mut ours = QuicEndpoint::new(QuicOptions::new(anchor), &secret, &seed).expect("good options");
+        let options = QuicOptions::new(anchor);
+        let mut ours = counted(|| QuicEndpoint::new(options, &secret, &seed)).expect("good options");
         let their_key = OurKey::new(&Zeroizing::new([2; 32])).expect("every seed makes a key");
-        let conn = ours.open(
-            Instant::ZERO,
-            ConnectionOptions {
-                role: Role::Responder,
-                local: Some(addr(2).ip()),
-                peer: addr(1),
-                peer_key: their_key.public(),
-                secrets: PairSecrets {
-                    token: TOKEN,
-                    dialler_proof: Zeroizing::new(THEIR_PROOF),
-                    listener_proof: Zeroizing::new([6; 32]),
-                },
-                flows_max,
+        let options = ConnectionOptions {
+            role: Role::Responder,
+            local: Some(addr(2).ip()),
+            peer: addr(1),
+            peer_key: their_key.public(),
+            secrets: PairSecrets {
+                token: TOKEN,
+                dialler_proof: Zeroizing::new(THEIR_PROOF),
+                listener_proof: Zeroizing::new([6; 32]),
             },
-        );
+            flows_max,
+        };
+        let conn = counted(|| ours.open(Instant::ZERO, options));
         let peer = Peer::dial(Clock { anchor }, &their_key, ours.public_key(), transport);
-        let mut table =
-            Table { now: Instant::ZERO, ours, peer, conn, events: Vec::new(), cells: Vec::new(), losing: 0 };
+        let (now, events, cells) = (Instant::ZERO, Vec::new(), Vec::new());
+        let mut table = Table { now, ours, peer, conn, events, cells, losing: 0, reads: true };
         table.run(Duration::from_millis(100));
         assert!(!table.peer.connection.is_handshaking());
         table
@@ -183,7 +185,7 @@ impl Table {
             still = if next > self.now { 0 } else { still + 1 };
             assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             self.now = self.now.max(next);
-            self.ours.handle_timeout(self.now);
+            counted(|| self.ours.handle_timeout(self.now));
         }
     }
 
@@ -199,8 +201,8 @@ impl Table {
     /// Carries what there is from each side to the other; whether there was something.
     fn exchange(&mut self) -> bool {
         let mut moved = 0;
-        let mut out = Vec::new();
-        while let Some(transmit) = self.ours.poll_transmit(self.now, 1 << 16, &mut out) {
+        let mut out = Vec::with_capacity(1 << 17);
+        while let Some(transmit) = counted(|| self.ours.poll_transmit(self.now, 1 << 16, &mut out)) {
             moved += 1;
             assert!(moved < STEPS_PER_INSTANT_MAX, "our side does not stop sending at {:?}", self.now);
             for datagram in out.chunks(transmit.stride) {
@@ -218,21 +220,26 @@ impl Table {
                 out.clear();
                 continue;
             }
-            let data = BytesMut::from(&out[..transmit.size]);
-            let to = Some(addr(2).ip());
-            self.ours.handle_datagrams(
-                self.now,
-                Datagrams { from: addr(1), to, ecn: 0, stride: transmit.size, data },
-            );
+            self.deliver(&out[..transmit.size]);
             out.clear();
         }
-        while let Some((_, event)) = self.ours.poll_event(self.now) {
+        while let Some((_, event)) = counted(|| self.ours.poll_event(self.now)) {
             self.events.push(event);
         }
-        while let Some(cell) = self.ours.next_incoming(self.now) {
+        while self.reads
+            && let Some(cell) = counted(|| self.ours.next_incoming(self.now))
+        {
             self.cells.push((cell.circ_id, cell.command, cell.body[0]));
         }
         moved > 0
+    }
+
+    /// Gives our side a datagram of the peer's.
+    fn deliver(&mut self, datagram: &[u8]) {
+        counted(|| {
+            let (to, stride, data) = (Some(addr(2).ip()), datagram.len(), BytesMut::from(datagram));
+            self.ours.handle_datagrams(self.now, Datagrams { from: addr(1), to, ecn: 0, stride, data });
+        });
     }
 
     /// The commands of the cells that came since the last call, with the first byte of DESTROY's body.

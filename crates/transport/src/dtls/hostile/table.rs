@@ -1,5 +1,6 @@
 //! The peer, our side, and what goes between them.
 
+use crate::counting::counted;
 use crate::dtls::control::{self, Control, Proofs};
 use crate::dtls::ids::{SessionId, session_ids};
 use crate::dtls::key::OurKey;
@@ -241,20 +242,18 @@ impl Table {
         let mut options = DtlsOptions::new(std::time::Instant::now());
         change(&mut options);
         let seed = Seed::from_number(1);
-        let mut ours =
-            DtlsEndpoint::new(options.clone(), &Zeroizing::new([1; 32]), &seed).expect("good options");
+        let secret = Zeroizing::new([1; 32]);
+        let mut ours = counted(|| DtlsEndpoint::new(options.clone(), &secret, &seed)).expect("good options");
         let key = OurKey::new(&Zeroizing::new([2; 32])).expect("every seed makes a key");
-        let conn = ours.open(
-            Instant::ZERO,
-            ConnectionOptions {
-                role: Role::Responder,
-                local: Some(addr(2).ip()),
-                peer: addr(1),
-                peer_key: key.public(),
-                secrets: secrets(),
-                flows_max,
-            },
-        );
+        let connection = ConnectionOptions {
+            role: Role::Responder,
+            local: Some(addr(2).ip()),
+            peer: addr(1),
+            peer_key: key.public(),
+            secrets: secrets(),
+            flows_max,
+        };
+        let conn = counted(|| ours.open(Instant::ZERO, connection));
         let peer = Peer::dial(&options, ours.public_key(), &key);
         let (events, cells) = (Vec::new(), Vec::new());
         let now = Instant::ZERO;
@@ -281,7 +280,7 @@ impl Table {
             assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             // A timer that was due before does not turn time back.
             self.now = self.now.max(next);
-            self.ours.handle_timeout(self.now);
+            counted(|| self.ours.handle_timeout(self.now));
         }
     }
 
@@ -297,9 +296,9 @@ impl Table {
     /// Carries what there is from each side to the other; whether there was something.
     pub(super) fn exchange(&mut self) -> bool {
         let mut moved = 0;
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(1 << 17);
         while self.sends
-            && let Some(transmit) = self.ours.poll_transmit(self.now, 1 << 16, &mut out)
+            && let Some(transmit) = counted(|| self.ours.poll_transmit(self.now, 1 << 16, &mut out))
         {
             moved += 1;
             assert!(moved < STEPS_PER_INSTANT_MAX, "our side does not stop sending at {:?}", self.now);
@@ -309,19 +308,25 @@ impl Table {
         while let Some(datagram) = self.peer.poll_datagram() {
             moved += 1;
             assert!(moved < STEPS_PER_INSTANT_MAX, "the peer does not stop sending at {:?}", self.now);
-            let (to, stride) = (Some(addr(2).ip()), datagram.len());
-            let data = BytesMut::from(&datagram[..]);
-            self.ours.handle_datagrams(self.now, Datagrams { from: addr(1), to, ecn: 0, stride, data });
+            self.deliver(datagram.len(), &datagram);
         }
-        while let Some((_, event)) = self.ours.poll_event(self.now) {
+        while let Some((_, event)) = counted(|| self.ours.poll_event(self.now)) {
             self.events.push(event);
         }
         while self.reads
-            && let Some(cell) = self.ours.next_incoming(self.now)
+            && let Some(cell) = counted(|| self.ours.next_incoming(self.now))
         {
             self.cells.push((cell.circ_id, cell.command, cell.body[0]));
         }
         moved > 0
+    }
+
+    /// Gives our side datagrams of the peer's, of which each but the last has `stride` bytes.
+    pub(super) fn deliver(&mut self, stride: usize, datagrams: &[u8]) {
+        counted(|| {
+            let (to, data) = (Some(addr(2).ip()), BytesMut::from(datagrams));
+            self.ours.handle_datagrams(self.now, Datagrams { from: addr(1), to, ecn: 0, stride, data });
+        });
     }
 
     /// Lets the peer send a record with these contents.
