@@ -54,50 +54,8 @@ title = "Delay"
 figure = "delay_ms"
 "#;
 
-/// A plan with a Tor network that takes about a minute: every program, and wires that change.
-const TOR: &str = r#"
-name = "tor"
-title = "A private Tor network"
-about = "Every program over one path."
-budget = "3 min"
-runs = 1
-
-[tor]
-relay = [{ name = "guard" }, { name = "middle" }, { name = "exit", exit = true }]
-client = [
-    { name = "prober", path = ["guard", "middle", "exit"], program = { probe = { pause = "100 ms" } } },
-    { name = "reader", path = ["guard", "middle", "exit"], program = { bulk = { limit_kb_s = 300 } }, labels = { way = "down" } },
-    { name = "writer", path = ["guard", "middle", "exit"], program = { upload = {} }, labels = { way = "up" } },
-    { name = "web", path = ["guard", "middle", "exit"], program = { fetch = { size = ["10 KiB", "20 KiB"], pause = ["0 s", "1 s"] } }, labels = { client = "web" } },
-    { name = "echoer", path = ["guard", "middle", "exit"], circuits = 2, program = { echo = { every = "50 ms" } }, labels = { way = "both" } },
-]
-flow = [
-    { name = "kernel", from = "guard", to = "middle", program = { bulk = { limit_kb_s = 50 } }, labels = { way = "kernel" } },
-]
-
-[[tor.wire]]
-name = "shared"
-between = [["guard", "middle"], ["middle", "exit"]]
-there = { rate = "8 Mbit/s", delay = "5 ms", queue = { bytes = "50 kB" } }
-
-[[tor.phase]]
-name = "good"
-labels = { wires = "good" }
-duration = "4 s"
-steady_max = "8 s"
-
-[[tor.phase]]
-name = "lossy"
-labels = { wires = "lossy" }
-wires = { shared = { there = { rate = "8 Mbit/s", delay = "5 ms", queue = { bytes = "50 kB" }, loss = { every_nth = { n = 50 } } } } }
-duration = "4 s"
-steady_max = "8 s"
-
-[[arm]]
-name = "stock"
-labels = { transport = "stock" }
-tor = { transport = "stock" }
-"#;
+/// A plan with a Tor network.
+const TOR: &str = include_str!("support/tor.toml");
 
 fn lab(arguments: &[&str], dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
@@ -200,41 +158,6 @@ fn a_plan_runs_over_emulated_wires() {
     let both = json(&output(&["report", "a", "a", "--out", "both.html", "--json"], dir.path()));
     assert_eq!(both.as_array().unwrap().len(), 2);
     assert!(fs::read_to_string(dir.path().join("both.html")).unwrap().contains("Run B"));
-}
-
-#[test]
-#[ignore = "it brings a Tor network up, for a minute"]
-fn a_plan_runs_a_tor_network() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::write(dir.path().join("tor.toml"), TOR).unwrap();
-    let ran = output(&["run", "tor.toml", "--out", "a", "--json"], dir.path());
-    assert!(matches!(ran.status.code(), Some(0 | 2)), "{}", text(&ran.stderr));
-    let summary: Value = serde_json::from_slice(&ran.stdout).unwrap();
-    let figures = summary[0]["figures"].as_array().unwrap();
-    let figure = |name: &str, wires: &str, more: &str| {
-        let wanted = |figure: &&Value| {
-            let labels = figure["labels"].as_object().unwrap();
-            let has = |(key, value)| labels.get(key).is_some_and(|label: &Value| label == value);
-            figure["name"] == name && has(("wires", wires)) && more.split_once('=').is_none_or(has)
-        };
-        let found = figures.iter().find(wanted).unwrap_or_else(|| panic!("no {name} with {wires}, {more}"));
-        found["mean"].as_f64().unwrap()
-    };
-    for wires in ["good", "lossy"] {
-        // Four wires of 5 ms, and what the relays and the queues add.
-        assert!((20.0..2000.0).contains(&figure("echo_ms", wires, "")));
-        assert!((10.0..=1000.0).contains(&figure("throughput_kb_s", wires, "way=down")));
-        assert!((10.0..=1000.0).contains(&figure("throughput_kb_s", wires, "way=up")));
-        assert!((10.0..=60.0).contains(&figure("received_kb_s", wires, "way=kernel")));
-        assert!((20.0..2000.0).contains(&figure("echo_p90_ms", wires, "way=both")));
-        assert!((0.25..1.0).contains(&figure("jain", wires, "")));
-        assert!(figure("circuit_ms", wires, "way=both") >= 60.0);
-        assert!(figure("first_byte_ms", wires, "client=web") >= 40.0);
-        assert!(figure("wire_use_pct", wires, "direction=back") <= 100.5);
-        assert_eq!(figure("circuits_left_pct", wires, ""), 100.0);
-    }
-    assert_eq!(figure("lost_pct", "good", ""), 0.0);
-    assert!((1.8..2.2).contains(&figure("lost_pct", "lossy", "")));
 }
 
 #[test]

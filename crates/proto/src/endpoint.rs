@@ -168,9 +168,11 @@ pub struct FlowCell<'a> {
 pub struct Backlog {
     pub conn: ConnId,
     pub circ_id: CircId,
-    /// At most, with what its bytes are kept in.
+    /// At most, with what its bytes are kept in; zero if it keeps none.
     pub bytes: usize,
-    /// The oldest of it came no sooner.
+    /// What the flow takes itself, about.
+    pub state_bytes: usize,
+    /// The oldest of its bytes came no sooner. Without any: since when nothing has come.
     pub since: Instant,
 }
 
@@ -256,7 +258,11 @@ pub trait Endpoint: Send {
     /// wait in the relay's queues.
     fn held_bytes(&self) -> usize;
 
-    /// Gives `each` the flows that these bytes are of, in any order. The relay does not know a flow whose first cell has
+    /// Bytes of memory that connections and their flows take themselves, with and without bytes: about what an allocator says.
+    /// They count, too.
+    fn state_bytes(&self) -> usize;
+
+    /// Gives `each` the flows that there are, in any order. The relay does not know a flow whose first cell has
     /// not come, yet may end it by its name.
     fn backlogs(&self, each: &mut dyn FnMut(Backlog));
 

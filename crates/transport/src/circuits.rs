@@ -10,6 +10,7 @@
 //! ```
 
 use crate::congestion::{Share, Shares};
+use crate::state;
 use core::hash::Hash;
 use foldhash::fast::FixedState;
 use heddle_proto::cell::create::DestroyReason;
@@ -28,6 +29,9 @@ const TURN_CELLS: u32 = 16;
 slotmap::new_key_type! {
     pub(crate) struct CircuitKey;
 }
+
+/// What a circuit takes beside what its transport knows of its flow: its place, and those in tables by name and by flow.
+pub(crate) const PLACE_BYTES: usize = 128;
 
 /// Where a circuit stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +119,23 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
     /// All circuits, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Circuit<I, F>> {
         self.slots.values()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes of all this on the heap, without what flows have there themselves.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        // Behind a circuit stands its place's version.
+        state::list::<(Circuit<I, F>, u64)>(self.slots.capacity())
+            + state::table(self.by_name.capacity(), size_of::<(CircId, CircuitKey)>())
+            + state::table(self.by_id.capacity(), size_of::<(I, CircuitKey)>())
+            + state::list::<CircuitKey>(self.readable.capacity())
+            + state::list::<(CircId, u8)>(self.ended.capacity())
+            + state::list::<CircId>(self.writable.capacity())
+            + state::tree(self.unborn.len(), size_of::<(Instant, CircuitKey)>())
     }
 
     /// A circuit that has not ended.

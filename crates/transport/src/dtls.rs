@@ -32,6 +32,7 @@ use crate::congestion::Ceiling;
 use crate::links::{LinkKey, Links, Want};
 use connection::Connection;
 use core::fmt;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
@@ -46,6 +47,7 @@ use ids::SessionId;
 use key::OurKey;
 use slotmap::SecondaryMap;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Our time as TCP counts it.
@@ -60,6 +62,8 @@ pub struct DtlsEndpoint {
     ceiling: Ceiling,
     rng: Rng,
     pool: BufferPool,
+    /// Bytes that all connections and their flows take themselves.
+    state: Arc<AtomicUsize>,
     links: Links<Connection>,
     /// What datagrams to us begin with.
     ids: BTreeMap<SessionId, LinkKey>,
@@ -81,6 +85,7 @@ impl DtlsEndpoint {
             ceiling: Ceiling::default(),
             rng: seed.child("sessions", 0).rng(),
             pool: BufferPool::new(options.pool_bytes_max),
+            state: Arc::default(),
             options,
             links: Links::new(),
             ids: BTreeMap::new(),
@@ -293,6 +298,10 @@ impl Endpoint for DtlsEndpoint {
 
     fn held_bytes(&self) -> usize {
         self.pool.lent_bytes()
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.state.load(Relaxed)
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {

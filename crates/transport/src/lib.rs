@@ -19,6 +19,7 @@ pub mod per_circuit;
 pub mod quic;
 mod setup;
 mod silence;
+mod state;
 pub mod tls;
 
 pub use padding::PaddingOptions;

@@ -163,6 +163,10 @@ impl Endpoint for PerCircuitEndpoint {
         self.quic.held_bytes()
     }
 
+    fn state_bytes(&self) -> usize {
+        self.quic.state_bytes()
+    }
+
     /// A flow on a connection that carries no circuit yet is named by nobody; it ends by itself.
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
         self.quic.backlogs(&mut |backlog| {

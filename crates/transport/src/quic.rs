@@ -19,6 +19,7 @@ mod flow;
 mod flows;
 mod frames;
 mod gauge;
+mod heaps;
 #[cfg(test)]
 mod hostile;
 mod ids;
@@ -73,6 +74,8 @@ pub struct QuicEndpoint {
     scratch: Vec<u8>,
     /// Bytes that flows of all connections hold.
     held: Arc<AtomicUsize>,
+    /// Bytes that all connections and their flows take themselves.
+    state: Arc<AtomicUsize>,
     /// The id that was last found to be ours, since most datagrams carry the same as the one before.
     last_id: Option<[u8; ID_LEN]>,
     strangers: u64,
@@ -117,6 +120,7 @@ impl QuicEndpoint {
             peers: BTreeMap::new(),
             scratch: Vec::new(),
             held: Arc::default(),
+            state: Arc::default(),
             last_id: None,
             strangers: 0,
         })
@@ -327,6 +331,10 @@ impl Endpoint for QuicEndpoint {
 
     fn held_bytes(&self) -> usize {
         self.held.load(Relaxed)
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.state.load(Relaxed)
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {

@@ -1,8 +1,12 @@
-//! What ends when the memory for cells is used up (`MaxMemInQueues`): that of the pool, and what flows keep in endpoints.
+//! What ends when the memory for cells is used up (`MaxMemInQueues`): that of the pool, what flows keep in endpoints, and what
+//! connections and flows take there themselves.
 //!
-//! As in stock Tor, whoever holds the oldest cell goes first, and not whoever holds the most: cells of those who read
-//! move on, cells of a hoard grow old, however many circuits it is spread over (Jansen and others, "The Sniper Attack",
-//! NDSS 2014).
+//! - *Bytes*: as in stock Tor, whoever holds the oldest cell goes first, and not whoever holds the most: cells of those who
+//!   read move on, cells of a hoard grow old, however many circuits it is spread over (Jansen and others, "The Sniper
+//!   Attack", NDSS 2014).
+//! - *State*, when it takes more than half of the memory: bytes of a flow that carries nothing do not grow old, so those
+//!   connections lose flows that have the most of them, until none has more than its share. Of a connection's flows those
+//!   go first that have been idle longest.
 
 use super::circuit::{CircuitKey, Credit, Side};
 use super::core::Core;
@@ -16,6 +20,7 @@ use crate::node::SocketId;
 use crate::pool::{SLOT_LEN, SlotId};
 use crate::time::Instant;
 use core::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Of memory that was full, one part in so many is free afterwards, as in stock Tor. So the search for the oldest, which
 /// looks at every circuit, is paid for by many cells.
@@ -102,24 +107,64 @@ impl Ports {
         self.list.iter().map(|port| port.endpoint.held_bytes()).sum()
     }
 
-    /// After each input: what flows keep in endpoints counts beside what waits in the pool.
+    /// Bytes that connections and flows take there themselves.
+    pub fn state_bytes(&self) -> usize {
+        self.list.iter().map(|port| port.endpoint.state_bytes()).sum()
+    }
+
+    /// After each input: what endpoints keep counts beside what waits in the pool.
     pub fn relieve_pressure(&mut self, core: &mut Core, now: Instant) {
         let used = self.used_bytes(core);
         let max = core.config.max_queue_bytes;
+        if used <= max {
+            self.in_vain_above = 0;
+        }
         // The pool sees to its own bound.
-        if used <= max.max(self.in_vain_above) || self.held_bytes() == 0 {
+        if used <= max.max(self.in_vain_above) || used == core.pool.used() as usize * SLOT_LEN {
             return;
         }
-        let mut holders = core.holders();
-        for (index, port) in self.list.iter().enumerate() {
-            port.endpoint.backlogs(&mut |Backlog { conn, circ_id, bytes, since }| {
-                holders.push((since, Reverse(bytes), Holder::Flow(index, conn, circ_id)));
-            });
-        }
-        holders.sort_unstable();
         let part = max / FREED_PART as usize;
+        let mut flows = self.backlogs();
+        let mut state_max = usize::MAX;
+        if self.state_bytes() > max / 2 {
+            state_max = max / 2 - part;
+            self.relieve_state(core, now, &mut flows, state_max);
+        }
+        self.relieve_bytes(core, now, &flows, (max - part, state_max));
+        let left = self.used_bytes(core);
+        // What nobody could be ended for is not looked for again until it is more.
+        self.in_vain_above = if left > max { left + part } else { 0 };
+        let freed_cells = u32::try_from(used.saturating_sub(left) / SLOT_LEN).unwrap_or(u32::MAX);
+        core.event(Event::MemoryPressure { freed_cells });
+    }
+
+    /// All flows, each with the place of its endpoint.
+    fn backlogs(&self) -> Vec<(usize, Backlog)> {
+        let mut flows = Vec::new();
+        for (index, port) in self.list.iter().enumerate() {
+            port.endpoint.backlogs(&mut |backlog| flows.push((index, backlog)));
+        }
+        flows
+    }
+
+    /// Those end first whose bytes are oldest. What state will be left of flows that have just ended counts as gone: the
+    /// last of it goes when the peer has answered.
+    fn relieve_bytes(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        flows: &[(usize, Backlog)],
+        (enough, state_max): (usize, usize),
+    ) {
+        let mut holders = core.holders();
+        let holding = flows.iter().filter(|(_, flow)| flow.bytes > 0);
+        holders.extend(holding.map(|&(port, Backlog { conn, circ_id, bytes, since, .. })| {
+            (since, Reverse(bytes), Holder::Flow(port, conn, circ_id))
+        }));
+        holders.sort_unstable();
         for (_, _, holder) in holders {
-            if self.used_bytes(core) <= max - part {
+            let waiting = core.pool.used() as usize * SLOT_LEN + self.held_bytes();
+            if waiting + self.state_bytes().min(state_max) <= enough {
                 break;
             }
             match holder {
@@ -128,15 +173,34 @@ impl Ports {
                 Holder::Flow(port, conn, circ_id) => self.end_flow(core, now, (port, conn, circ_id)),
             }
         }
-        let left = self.used_bytes(core);
-        // What nobody could be ended for is not looked for again until it is more.
-        self.in_vain_above = if left > max { left + part } else { 0 };
-        let freed_cells = u32::try_from(used.saturating_sub(left) / SLOT_LEN).unwrap_or(u32::MAX);
-        core.event(Event::MemoryPressure { freed_cells });
+    }
+
+    /// Ends flows of those connections that have most state, so that all have `state_max` at most, and takes them from the list.
+    fn relieve_state(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        flows: &mut Vec<(usize, Backlog)>,
+        state_max: usize,
+    ) {
+        let mut sums: BTreeMap<(usize, ConnId), usize> = BTreeMap::new();
+        for (port, flow) in flows.iter() {
+            *sums.entry((*port, flow.conn)).or_default() += flow.state_bytes;
+        }
+        let of_flows: usize = sums.values().sum();
+        let of_connections = self.state_bytes().saturating_sub(of_flows);
+        let level = fair_level(sums.values().copied().collect(), state_max.saturating_sub(of_connections));
+        flows.sort_unstable_by_key(|(port, flow)| (flow.since, *port, flow.conn, flow.circ_id));
+        flows.retain(|&(port, Backlog { conn, circ_id, state_bytes, .. })| {
+            let Some(sum) = sums.get_mut(&(port, conn)).filter(|sum| **sum > level) else { return true };
+            *sum = sum.saturating_sub(state_bytes.max(1));
+            self.end_flow(core, now, (port, conn, circ_id));
+            false
+        });
     }
 
     fn used_bytes(&self, core: &Core) -> usize {
-        core.pool.used() as usize * SLOT_LEN + self.held_bytes()
+        core.pool.used() as usize * SLOT_LEN + self.held_bytes() + self.state_bytes()
     }
 
     fn end_flow(&mut self, core: &mut Core, now: Instant, (port, conn, circ_id): (usize, ConnId, CircId)) {
@@ -161,5 +225,33 @@ impl Ports {
         let port = &mut self.list[port];
         port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(DestroyReason::RESOURCELIMIT));
         port.stir();
+    }
+}
+
+/// The most that each of those may keep who hold so much, for all to keep `max` together: who holds less keeps all of it.
+fn fair_level(mut held: Vec<usize>, max: usize) -> usize {
+    held.sort_unstable();
+    let mut left = max;
+    for (before, bytes) in held.iter().enumerate() {
+        let share = left / (held.len() - before);
+        if *bytes > share {
+            return share;
+        }
+        left -= bytes;
+    }
+    usize::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_less_than_the_level_keeps_all() {
+        assert_eq!(fair_level(vec![10, 100, 20], 60), 30);
+        assert_eq!(fair_level(vec![50, 50], 60), 30);
+        assert_eq!(fair_level(vec![10, 20], 30), usize::MAX);
+        assert_eq!(fair_level(vec![10, 20], 0), 0);
+        assert_eq!(fair_level(vec![], 0), usize::MAX);
     }
 }

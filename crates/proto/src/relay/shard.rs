@@ -113,7 +113,9 @@ impl Relay {
 
     /// What this shard has done and what waits in it. It takes a look at every circuit.
     pub fn stats(&self) -> RelayStats {
-        RelayStats { flow_bytes: self.ports.held_bytes() as u64, ..self.core.stats() }
+        let (flow_bytes, flow_state_bytes) =
+            (self.ports.held_bytes() as u64, self.ports.state_bytes() as u64);
+        RelayStats { flow_bytes, flow_state_bytes, ..self.core.stats() }
     }
 
     /// Circuits of this shard, those that cross to another counted in both.

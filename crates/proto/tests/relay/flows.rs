@@ -2,7 +2,7 @@
 
 use super::bench::{Bench, Cell, OURS, Sock, UDP_PORT, config, host};
 use super::client::{Client, Hop, Kind, NO_SOCK, target, theirs};
-use super::pipe::{CONN_WINDOW_CELLS, FLOW_WINDOW_CELLS, Pipe};
+use super::pipe::{CONN_WINDOW_CELLS, FLOW_STATE_BYTES, FLOW_WINDOW_CELLS, Pipe};
 use super::plain::PlainTransport;
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::{Create2, DestroyReason};
@@ -406,6 +406,31 @@ fn flows_that_a_rate_leaves_unread_end_when_memory_is_short() {
     assert_eq!((bench.circuits(), bench.peer_flows(0)), (kept, kept));
     bench.pass(Duration::from_secs(60));
     assert_eq!((bench.circuits(), bench.shards[0].relay.held().flow_bytes), (kept, 0));
+}
+
+/// Flows themselves count as memory in use. Above half of it a neighbour with many loses those that were idle longest, and one
+/// with few loses none, however long they were idle.
+#[test]
+fn of_idle_flows_those_end_whose_neighbour_has_most() {
+    const MAX: usize = 60 * FLOW_STATE_BYTES;
+    let config = RelayConfig { max_queue_bytes: MAX, ..config() };
+    let mut bench = Bench::make(config, 1, Some(Pipe::of_heavy_flows));
+    bench.list(&[2, 3]);
+    let [few, many] = [2, 3].map(|number| bench.pair(0, number).0);
+    for name in 1..=4 {
+        create_on_flow(&mut bench, few, theirs(name));
+    }
+    let mut busy = create_on_flow(&mut bench, many, theirs(1));
+    for name in 2..=60 {
+        bench.pass(Duration::from_secs(1));
+        send_on_flow(&mut bench, many, &mut busy, RelayCommand::DROP, &[]);
+        let (_, command, body) = Client::new(NO_SOCK, theirs(name)).onionskin(Kind::Ntor, OURS);
+        bench.peer_send(many, theirs(name), command, &body);
+        let state_bytes = bench.shards[0].relay.stats().flow_state_bytes;
+        assert!(state_bytes as usize <= MAX, "{state_bytes}");
+    }
+    // What is left is a tenth less than half of it, and what came since: four flows of the one, and twenty of the other.
+    assert_eq!((bench.peer_flows(few), bench.peer_flows(many)), (4, 20 + 4));
 }
 
 /// A channel cannot be left unread for one circuit, so what comes over it is bounded as in stock Tor: the queue has an

@@ -29,6 +29,8 @@ use zeroize::Zeroizing;
 pub const FLOW_WINDOW_CELLS: u32 = 100;
 /// Cells of a connection that may be under way.
 pub const CONN_WINDOW_CELLS: usize = 300;
+/// What a flow takes itself in a pipe of heavy flows.
+pub const FLOW_STATE_BYTES: usize = 10_000;
 /// Datagrams are at most this long.
 const DATAGRAM_LEN_MAX: usize = 1300;
 /// How long a connection may take to be made.
@@ -52,6 +54,8 @@ struct Flow {
     blocked: bool,
     /// A cell that was taken beyond the credit, in a pipe of batches.
     kept: Option<Vec<u8>>,
+    /// When the last cell came.
+    idle_since: Instant,
 }
 
 struct Conn {
@@ -86,6 +90,8 @@ pub struct Pipe {
     /// Takes so many cells before it is asked what is to leave, and a cell more than a flow's credit; there is no such bound
     /// when it is 0.
     batch_cells: usize,
+    /// What a flow is said to take itself.
+    flow_state_bytes: usize,
     /// What the relay wanted of congestion control, each time.
     pub congestion: Arc<Mutex<Vec<CongestionParams>>>,
     last_words: VecDeque<(SocketAddr, Vec<u8>)>,
@@ -141,6 +147,7 @@ impl Conn {
             read_cells: 0,
             blocked: false,
             kept: None,
+            idle_since: Instant::ZERO,
         })
     }
 
@@ -192,7 +199,9 @@ impl Conn {
                 // Cells of a flow that we reset were on their way.
                 if self.flows.contains_key(&circ_id) || !self.is_mine(circ_id) {
                     let body = bytes[6..6 + BODY_LEN].try_into().expect("a whole body");
-                    self.flow(circ_id).incoming.push_back((now, Command(bytes[5]), body));
+                    let flow = self.flow(circ_id);
+                    flow.incoming.push_back((now, Command(bytes[5]), body));
+                    flow.idle_since = now;
                     assert!(self.flow(circ_id).incoming.len() <= FLOW_WINDOW_CELLS as usize);
                     self.turn(circ_id);
                 }
@@ -282,6 +291,11 @@ impl Pipe {
     /// One that takes one cell at a time: whether its flow has credit it only finds out later.
     pub fn of_single_cells() -> Self {
         Pipe { batch_cells: 1, ..Pipe::default() }
+    }
+
+    /// One whose flows are said to take [`FLOW_STATE_BYTES`] each.
+    pub fn of_heavy_flows() -> Self {
+        Pipe { flow_state_bytes: FLOW_STATE_BYTES, ..Pipe::default() }
     }
 
     /// All that can leave has left, so that the next batch may come.
@@ -462,12 +476,16 @@ impl Endpoint for Pipe {
         sum
     }
 
+    fn state_bytes(&self) -> usize {
+        self.conns.values().map(|conn| conn.flows.len() * self.flow_state_bytes).sum()
+    }
+
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
         for (&conn, of) in &self.conns {
             for (&circ_id, flow) in &of.flows {
-                if let Some(&(since, ..)) = flow.incoming.front() {
-                    each(Backlog { conn, circ_id, bytes: flow.incoming.len() * CELL_LEN, since });
-                }
+                let since = flow.incoming.front().map_or(flow.idle_since, |(since, ..)| *since);
+                let (bytes, state_bytes) = (flow.incoming.len() * CELL_LEN, self.flow_state_bytes);
+                each(Backlog { conn, circ_id, bytes, state_bytes, since });
             }
         }
     }

@@ -56,6 +56,7 @@ impl DtlsEndpoint {
             options: &self.options,
             ceiling: &self.ceiling,
             pool: &self.pool,
+            state: &self.state,
             peer,
             their_id,
             deadline,
@@ -73,6 +74,7 @@ impl DtlsEndpoint {
         if let Some(connection) = self.links.live_mut(key) {
             // The relay may ask for capacity before anything is sent again, and must hear when there is some then.
             connection.note_capacity();
+            connection.count_memory();
         }
         self.links.note_if(key, Want::Read, Connection::has_readable);
         self.links.note(key, Want::Speak);

@@ -15,7 +15,7 @@ pub(super) struct Flow {
     /// What TCP gave and the relay has not had, from `begin` on.
     pub(super) unread: Vec<u8>,
     begin: usize,
-    /// When the relay last took a cell of it, or when it began: what it holds may be as old as that.
+    /// When the relay last took a cell of it, or when it began: since then it has been idle, if it holds nothing.
     pub(super) moved_at: Instant,
     /// Whether the relay waits to hear that it takes cells again.
     pub(super) is_blocked: bool,

@@ -31,6 +31,8 @@ pub(super) struct Arrival {
     pub(super) stream: StreamId,
     /// The offset behind their last byte.
     pub(super) end: u64,
+    /// How many they are.
+    pub(super) frames: u64,
     /// What they take while they are kept. Each may be what keeps the packet.
     pub(super) bytes: u64,
 }
@@ -52,10 +54,13 @@ impl Arrivals {
         for frame in stream_frames(payload) {
             let Some(stream) = VarInt::from_u64(frame.stream).ok().map(StreamId::from) else { continue };
             match arrivals[first..].last_mut().filter(|last| last.stream == stream) {
-                Some(last) => (last.end, last.bytes) = (last.end.max(frame.end), last.bytes + FRAME_OVERHEAD),
+                Some(last) => {
+                    last.end = last.end.max(frame.end);
+                    (last.frames, last.bytes) = (last.frames + 1, last.bytes + FRAME_OVERHEAD);
+                }
                 None => {
                     let bytes = payload.len() as u64 + FRAME_OVERHEAD;
-                    arrivals.push(Arrival { stream, end: frame.end, bytes });
+                    arrivals.push(Arrival { stream, end: frame.end, frames: 1, bytes });
                 }
             }
         }

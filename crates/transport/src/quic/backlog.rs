@@ -23,6 +23,9 @@ pub(super) struct Backlog {
     /// What was charged for all that came, and for that of it which is gone.
     charged: u64,
     gone: u64,
+    /// How many frames came, and how many of them are gone.
+    frames: u64,
+    frames_gone: u64,
     since: Instant,
     mark: Mark,
     /// Bytes of ours that the peer's windows did not take.
@@ -34,10 +37,15 @@ pub(super) struct Backlog {
 struct Mark {
     end: u64,
     charged: u64,
+    frames: u64,
     at: Instant,
 }
 
 impl Backlog {
+    pub(super) fn new(now: Instant) -> Self {
+        Backlog { since: now, ..Backlog::default() }
+    }
+
     pub(super) fn arrive(&mut self, now: Instant, arrival: &Arrival) {
         if arrival.end <= self.taken {
             return;
@@ -45,6 +53,7 @@ impl Backlog {
         let is_first = self.taken == self.end;
         self.end = self.end.max(arrival.end);
         self.charged += arrival.bytes;
+        self.frames += arrival.frames;
         if is_first {
             self.set_mark(now);
         }
@@ -65,15 +74,16 @@ impl Backlog {
     pub(super) fn take(&mut self, now: Instant, bytes: u64) {
         self.taken += bytes;
         if self.taken >= self.end {
-            self.gone = self.charged;
+            (self.gone, self.frames_gone) = (self.charged, self.frames);
+            self.since = if self.unwritten == 0 { now } else { self.since };
         } else if self.taken >= self.mark.end {
-            (self.gone, self.since) = (self.mark.charged, self.mark.at);
+            (self.gone, self.frames_gone, self.since) = (self.mark.charged, self.mark.frames, self.mark.at);
             self.set_mark(now);
         }
     }
 
     fn set_mark(&mut self, now: Instant) {
-        self.mark = Mark { end: self.end, charged: self.charged, at: now };
+        self.mark = Mark { end: self.end, charged: self.charged, frames: self.frames, at: now };
     }
 
     /// Bytes of memory that what came takes, at most: no more than was charged, and no more than quinn-proto keeps of a
@@ -87,12 +97,17 @@ impl Backlog {
         usize::try_from(kept_max.min(self.charged - self.gone)).unwrap_or(usize::MAX)
     }
 
+    /// Frames of which something may be kept.
+    pub(super) fn pieces(&self) -> u64 {
+        self.frames - self.frames_gone
+    }
+
     /// The same with what waits to be written.
     pub(super) fn held_bytes(&self) -> usize {
         self.kept_bytes() + self.unwritten
     }
 
-    /// The oldest that is kept came no sooner.
+    /// The oldest that is kept came no sooner; without any, since when there is none.
     pub(super) fn since(&self) -> Instant {
         self.since
     }
@@ -130,7 +145,7 @@ mod tests {
     use quinn_proto::{Dir, Side, StreamId};
 
     fn arrival(end: u64, bytes: u64) -> Arrival {
-        Arrival { stream: StreamId::new(Side::Client, Dir::Bi, 0), end, bytes }
+        Arrival { stream: StreamId::new(Side::Client, Dir::Bi, 0), end, frames: 1, bytes }
     }
 
     fn at(ns: u64) -> Instant {

@@ -14,6 +14,7 @@
 //!    What becomes of a path without any is in `silence.rs`.
 
 mod intake;
+mod memory;
 
 use super::arrivals::{Arrival, Watch};
 use super::backlog::Held;
@@ -25,6 +26,7 @@ use super::window::ReceiveWindow;
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
 use crate::silence::{Due, PROBE_MIN, Silence, probe_at};
+use crate::state::Part;
 use bytes::Bytes;
 use core::net::IpAddr;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -100,6 +102,10 @@ pub(super) struct Connection {
     proof_stream: Option<StreamId>,
     proof: Vec<u8>,
     flows: Flows,
+    /// What it takes itself.
+    memory: Part,
+    /// Halves of streams that quinn-proto keeps for what comes: as many as were in use at once.
+    halves_max: usize,
     receive_window: ReceiveWindow,
     /// Bytes of cells that have not left, about, of those whose streams have room; and how many of them there may be.
     unsent: usize,
@@ -141,6 +147,7 @@ pub(super) struct Parts {
     pub(super) gauge: Arc<Gauge>,
     pub(super) watch: Watch,
     pub(super) held: Held,
+    pub(super) state: Part,
     pub(super) deadline: Instant,
 }
 
@@ -173,6 +180,8 @@ impl Connection {
             proof_stream: None,
             proof: Vec::with_capacity(PROOF_LEN),
             flows: Flows::new(options.role, &limits, parts.held),
+            memory: parts.state,
+            halves_max: 0,
             receive_window: ReceiveWindow::new(now),
             unsent: 0,
             lost_packets: 0,
@@ -207,6 +216,7 @@ impl Connection {
                 self.quinn.handle_event(answer);
             }
         }
+        self.count_memory();
     }
 
     /// Whether nothing is left of it: quinn-proto has forgotten it, and the relay knows that it is over.
@@ -511,28 +521,6 @@ impl Connection {
     /// Bytes of one datagram at most.
     pub(super) fn datagram_bytes(&self) -> usize {
         usize::from(self.quinn.current_mtu())
-    }
-
-    pub(super) fn has_readable(&self) -> bool {
-        self.state == State::Open && self.flows.circuits.has_readable()
-    }
-
-    pub(super) fn next_cell(&mut self, now: Instant) -> Option<(CircId, Command)> {
-        if self.state != State::Open {
-            return None;
-        }
-        let cell = self.flows.next_cell(now, &mut self.quinn)?;
-        self.receive_window.on_read(FLOW_CELL_LEN as u64);
-        Some(cell)
-    }
-
-    /// The body of the cell that [`Connection::next_cell`] has just lent.
-    pub(super) fn lent(&self) -> &Body {
-        self.flows.lent()
-    }
-
-    pub(super) fn hold(&mut self, circ_id: CircId, hold: bool) {
-        self.flows.hold(circ_id, hold);
     }
 
     /// Cells that quinn-proto may be given now.

@@ -7,6 +7,7 @@ use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
 use super::{QuicEndpoint, SetupError, setup_error};
 use crate::links::{LinkKey, Stage, Token, Want};
+use crate::state::Part;
 use core::fmt;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
@@ -58,6 +59,7 @@ impl QuicEndpoint {
             gauge,
             watch,
             held: Held::part_of(&self.held),
+            state: Part::of(&self.state),
             deadline: now + self.options.dial_timeout,
         };
         self.go_live(now, key, parts, options);
@@ -88,8 +90,8 @@ impl QuicEndpoint {
             return;
         };
         if let Some((options, deadline)) = self.links.take_waiting(key) {
-            let held = Held::part_of(&self.held);
-            self.go_live(now, key, Parts { handle, quinn, gauge, watch, held, deadline }, options);
+            let (held, state) = (Held::part_of(&self.held), Part::of(&self.state));
+            self.go_live(now, key, Parts { handle, quinn, gauge, watch, held, state, deadline }, options);
         }
     }
 

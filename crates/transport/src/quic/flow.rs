@@ -1,6 +1,7 @@
 //! One flow: a circuit's cells in a bidirectional stream, 510 bytes each, command and body.
 
 use super::backlog::Backlog;
+use super::heaps::Class;
 use crate::circuits::{FLOW_CELL_LEN, Lent, body_of};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use heddle_proto::cell::{Body, Command};
@@ -36,6 +37,10 @@ pub(super) struct Flow {
     is_finished: bool,
     is_lent: bool,
     pub(super) backlog: Backlog,
+    /// How large the heap is that its pieces made quinn grow.
+    pub(super) heap: Class,
+    /// Whether it has sent something.
+    pub(super) is_sender: bool,
 }
 
 /// What reading a flow gives.
@@ -52,7 +57,7 @@ pub(super) enum Read {
 }
 
 impl Flow {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(backlog: Backlog) -> Self {
         Flow {
             outbox: BytesMut::new(),
             outbox_cells: 1,
@@ -63,7 +68,9 @@ impl Flow {
             pieces: VecDeque::new(),
             is_finished: false,
             is_lent: false,
-            backlog: Backlog::default(),
+            backlog,
+            heap: Class::default(),
+            is_sender: false,
         }
     }
 
@@ -71,6 +78,10 @@ impl Flow {
     pub(super) fn read(&mut self, stream: &mut RecvStream<'_>, straddler: &mut Lent) -> Read {
         if core::mem::take(&mut self.is_lent) {
             self.unread.advance(FLOW_CELL_LEN);
+            if self.unread.is_empty() {
+                // It would keep its packet.
+                self.unread = Bytes::new();
+            }
         }
         if self.unread.len() < FLOW_CELL_LEN {
             match self.read_more(stream, straddler) {

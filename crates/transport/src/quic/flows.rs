@@ -5,7 +5,9 @@
 use super::arrivals::Arrival;
 use super::backlog::{Backlog, Held};
 use super::flow::{Flow, Read, Written};
-use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
+use super::heaps::{Class, Heaps};
+use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent, PLACE_BYTES};
+use crate::state;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
@@ -39,10 +41,19 @@ pub(super) struct Flows {
     /// What those hold that are not to be read.
     aside_bytes: usize,
     early: BTreeMap<StreamId, Backlog>,
+    /// What quinn keeps pieces in.
+    heaps: Heaps,
+    /// Flows that have sent something, and streams of ours at most so far.
+    senders: usize,
+    ours_max: usize,
 }
 
 /// Streams that wait for a circuit. More are opened when half of them are used.
 const FREE_MAX: usize = 2048;
+
+/// A flow's list of pieces, which keeps its room, and its places in quinn's tables.
+const PIECES_LIST: usize = 144;
+const TABLES: usize = 64;
 
 /// Limits of one connection's flows.
 pub(super) struct Limits {
@@ -68,6 +79,9 @@ impl Flows {
             held,
             aside_bytes: 0,
             early: BTreeMap::new(),
+            heaps: Heaps::default(),
+            senders: 0,
+            ours_max: 0,
         }
     }
 
@@ -80,6 +94,7 @@ impl Flows {
         {
             self.free.push_back(stream);
         }
+        self.ours_max = self.ours_max.max(self.free.len() + self.ours());
         self.free.len() > before
     }
 
@@ -97,8 +112,8 @@ impl Flows {
     pub(super) fn accept(&mut self, now: Instant, quinn: &mut Connection) {
         while let Some(stream) = quinn.streams().accept(Dir::Bi) {
             let circ_id = self.their_next_name();
-            let mut flow = Flow::new();
-            flow.backlog = self.early.remove(&stream).unwrap_or_default();
+            let mut flow = Flow::new(self.early.remove(&stream).unwrap_or_else(|| Backlog::new(now)));
+            note_pieces(&mut self.heaps, &mut flow, self.permitted as usize + self.ours_max);
             let key = self.circuits.begin_theirs(now, circ_id, stream, flow);
             self.theirs += 1;
             self.note_readable(quinn, key);
@@ -160,6 +175,7 @@ impl Flows {
             if circuit.is_held {
                 self.aside_bytes = self.aside_bytes + backlog.kept_bytes() - before;
             }
+            note_pieces(&mut self.heaps, &mut circuit.flow, self.permitted as usize + self.ours_max);
         }
         true
     }
@@ -189,9 +205,39 @@ impl Flows {
         self.aside_bytes
     }
 
-    /// What flows keep, by their names.
-    pub(super) fn backlogs(&self) -> impl Iterator<Item = (CircId, &Backlog)> {
-        self.circuits.iter().map(|circuit| (circuit.circ_id, &circuit.flow.backlog))
+    /// All flows, by their names.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (CircId, &Flow)> {
+        self.circuits.iter().map(|circuit| (circuit.circ_id, &circuit.flow))
+    }
+
+    /// Flows that we opened.
+    pub(super) fn ours(&self) -> usize {
+        self.circuits.len().saturating_sub(self.theirs as usize)
+    }
+
+    /// Streams that there were at once, at most, of which quinn has a place for each.
+    pub(super) fn streams_max(&self) -> usize {
+        self.permitted as usize + self.ours_max
+    }
+
+    /// Flows that have sent something.
+    pub(super) fn senders(&self) -> usize {
+        self.senders
+    }
+
+    /// Bytes that flows take on the heap, here and where quinn keeps pieces.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.heaps.bytes()
+            + self.circuits.heap_bytes()
+            + self.circuits.len() * PIECES_LIST
+            + state::list::<StreamId>(self.free.capacity())
+            + state::list::<CircuitKey>(self.pending.capacity())
+            + state::tree(self.early.len(), size_of::<(StreamId, Backlog)>())
+    }
+
+    /// What a flow takes itself, with the half of its stream, about.
+    pub(super) fn state_bytes_of(flow: &Flow) -> usize {
+        size_of::<Flow>() + PLACE_BYTES + TABLES + PIECES_LIST + flow.heap.bytes()
     }
 
     /// Writes what waited for the stream's window, and then what came after it.
@@ -291,13 +337,14 @@ impl Flows {
                 if self.free.len() == FREE_MAX / 2 {
                     self.is_room_news |= self.take_free(quinn);
                 }
-                self.circuits.begin_ours(circ_id, stream, Flow::new())
+                self.circuits.begin_ours(circ_id, stream, Flow::new(Backlog::new(now)))
             }
         };
         let Some(circuit) = self.circuits.sender(key) else {
             return (FlowState::Open, Queued::default());
         };
         let flow = &mut circuit.flow;
+        self.senders += usize::from(!core::mem::replace(&mut flow.is_sender, true));
         let mut queued = Queued { bytes: FLOW_CELL_LEN, refused: 0 };
         if flow.put(command, body) && !flow.is_blocked() {
             queued.refused = write(now, flow, &mut quinn.send_stream(circuit.id), &mut self.held).refused;
@@ -326,6 +373,7 @@ impl Flows {
         if let Some(circuit) = self.circuits.live_mut(key) {
             let backlog = &circuit.flow.backlog;
             self.held.change(backlog.held_bytes(), 0);
+            self.senders -= usize::from(circuit.flow.is_sender);
             self.aside_bytes -= if circuit.is_held { backlog.kept_bytes() } else { 0 };
             circuit.flow.reset(quinn, circuit.id, reason);
             self.has_ended = true;
@@ -346,6 +394,15 @@ impl Flows {
         self.circuits.clear();
         self.free.clear();
         self.pending.clear();
+    }
+}
+
+/// The heap of a flow's pieces may have grown.
+fn note_pieces(heaps: &mut Heaps, flow: &mut Flow, halves: usize) {
+    let class = Class::of(flow.backlog.pieces());
+    if class > flow.heap {
+        heaps.grow(flow.heap, class, halves);
+        flow.heap = class;
     }
 }
 

@@ -1,6 +1,7 @@
 //! A peer whose key and proof are right and who breaks every other rule: quinn-proto alone, driven by the tests.
 
 mod hoard;
+mod state;
 
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::{QuicEndpoint, QuicOptions};

@@ -1,5 +1,6 @@
 //! One flow of a session, as the mux keeps it.
 
+use super::age::Age;
 use super::codec::PORT_MAX;
 use super::window::Account;
 use crate::connection::{CloseReason, Connection};
@@ -51,6 +52,11 @@ pub(super) struct Flow {
     pub owes_ack: bool,
     /// What the session's window knows of it.
     pub account: Account,
+    /// How old what was received and not read is, and what was written and not acknowledged.
+    pub received: Age,
+    pub written: Age,
+    /// What it had on the heap when it last came to rest.
+    pub heap_bytes: usize,
 }
 
 impl Flow {
@@ -68,7 +74,18 @@ impl Flow {
             awaited_bytes: None,
             owes_ack: false,
             account: Account::default(),
+            received: Age::default(),
+            written: Age::default(),
+            heap_bytes: 0,
         }
+    }
+
+    /// Notes how old its bytes are, after some may have come or gone.
+    pub(super) fn note_age(&mut self, now: Instant) {
+        let (read, came) = self.connection.received();
+        self.received.update(now, read, came);
+        let (acknowledged, written) = self.connection.written();
+        self.written.update(now, acknowledged, written);
     }
 
     /// What the application has to be told now, if not the end.

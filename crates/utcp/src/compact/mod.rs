@@ -48,6 +48,7 @@
 //! - No timestamps: round trips are measured on segments that were sent once, and needless retransmissions are known
 //!   by the duplicates that the receiver reports.
 
+mod age;
 mod codec;
 mod flow;
 mod mux;

@@ -125,6 +125,8 @@ pub struct Mux {
     smoothed_ns: Option<u64>,
     /// Whether an acknowledgement advanced that nobody has asked about.
     is_answered: bool,
+    /// What flows had on the heap when each last came to rest.
+    flows_heap_bytes: usize,
 }
 
 /// Being asked.
@@ -151,6 +153,7 @@ impl Mux {
             payload: Vec::new(),
             smoothed_ns: None,
             is_answered: false,
+            flows_heap_bytes: 0,
         }
     }
 
@@ -199,6 +202,12 @@ impl Mux {
         self.flows.get(&id).map(|flow| &flow.connection)
     }
 
+    /// The oldest bytes that a flow has of the pool came no sooner; `None` if it has none.
+    pub fn held_since(&self, id: FlowId) -> Option<Instant> {
+        let flow = self.flows.get(&id)?;
+        [flow.received.since, flow.written.since].into_iter().flatten().min()
+    }
+
     /// What a flow is doing.
     pub fn stats(&self, id: FlowId) -> Option<Stats> {
         self.get(id).map(Connection::stats)
@@ -213,6 +222,28 @@ impl Mux {
     pub fn take_answered(&mut self) -> bool {
         core::mem::take(&mut self.is_answered)
     }
+
+    /// Bytes that all this takes on the heap beside the pool's chunks, about what an allocator would say.
+    pub fn heap_bytes(&self) -> usize {
+        // A tree's nodes have eleven places, of which six are used where keys rise.
+        const TREE_ENTRY: usize = 48;
+        let lists = self.ready.capacity() * size_of::<FlowId>()
+            + self.owing.capacity() * size_of::<FlowId>()
+            + self.events.capacity() * size_of::<MuxEvent>()
+            + self.answers.capacity() * size_of::<(FlowId, bool, u8)>()
+            + self.kept.capacity()
+            + self.payload.capacity()
+            + self.seen.heap_bytes();
+        let resets = self.resets.len() * (size_of::<(FlowId, PendingReset)>() * 2 + TREE_ENTRY);
+        lists
+            + resets
+            + self.remains.heap_bytes()
+            + self.flows.len() * Mux::FLOW_BYTES
+            + self.flows_heap_bytes
+    }
+
+    /// What becomes more with each flow, its places in trees and its box with it, beside what its connection has on the heap.
+    pub const FLOW_BYTES: usize = size_of::<Flow>() + 16 + 2 * 48;
 
     /// What became of flows.
     pub fn poll_event(&mut self) -> Option<MuxEvent> {
@@ -287,6 +318,7 @@ impl Mux {
     pub fn read(&mut self, now: Instant, id: FlowId, into: &mut [u8]) -> usize {
         let Some(flow) = self.flows.get_mut(&id) else { return 0 };
         let count = flow.connection.read(now, into);
+        flow.note_age(now);
         if flow.connection.readable() == 0 && !flow.connection.is_eof() {
             flow.is_told_readable = false;
         }

@@ -193,6 +193,13 @@ impl AllRemains {
         })
     }
 
+    /// Bytes on the heap, but for those whose flows have something in flight.
+    pub(super) fn heap_bytes(&self) -> usize {
+        const TREE_ENTRY: usize = 48;
+        self.all.len() * (2 * size_of::<Remains>() + 2 * TREE_ENTRY)
+            + self.owing.capacity() * size_of::<FlowId>()
+    }
+
     /// Where the peer's numbers lie of a flow that was reset lately.
     pub(super) fn expected(&self, id: FlowId) -> Option<(u64, u64)> {
         self.all.get(&id).map(Remains::expected)

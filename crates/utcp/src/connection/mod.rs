@@ -343,6 +343,16 @@ impl Connection {
         self.sender.controller()
     }
 
+    /// Up to where what the peer sent was read, and up to where some of it came.
+    pub(crate) fn received(&self) -> (u64, u64) {
+        self.receiver.kept()
+    }
+
+    /// Up to where what was written is acknowledged, and up to where it was written.
+    pub(crate) fn written(&self) -> (u64, u64) {
+        (self.write_end - self.unacknowledged(), self.write_end)
+    }
+
     /// Bytes that this connection has of the pool, in whole chunks; it looks through all of them.
     pub fn pool_bytes(&self) -> usize {
         self.send_buffer.pool_bytes() + self.receiver.pool_bytes()

@@ -123,6 +123,11 @@ impl Receiver {
         self.is_finished
     }
 
+    /// Up to where bytes were read, and up to where some came.
+    pub(crate) fn kept(&self) -> (u64, u64) {
+        (self.read, self.pending.end().unwrap_or(self.next - u64::from(self.is_finished)))
+    }
+
     /// Bytes of the pool, of what came in order and of what did not.
     pub(crate) fn pool_bytes(&self) -> usize {
         self.buffer.pool_bytes()

@@ -181,6 +181,11 @@ fn queues(out: &mut Exposition, relay: &RelayStats) {
         ("heddle_pool_slots_used_max", "Slots of the cell pool in use at most", relay.pool_slots_used_max),
         ("heddle_pool_slots_max", "Slots that the cell pool may have", relay.pool_slots_max),
         ("heddle_flow_bytes", "Bytes that flows keep in transports over datagrams", relay.flow_bytes),
+        (
+            "heddle_flow_state_bytes",
+            "Bytes that these flows and their connections take themselves",
+            relay.flow_state_bytes,
+        ),
     ] {
         out.gauge(name, help).value(value);
     }

@@ -1,7 +1,8 @@
-//! What a connection takes, and what it counts.
+//! What a connection takes and lends, and what it counts.
 
 use super::{Connection, State};
-use crate::circuits::FLOW_CELL_LEN;
+use crate::circuits::{self, FLOW_CELL_LEN, Lent};
+use crate::dtls::flow::Flow;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionStats, FlowState};
 use heddle_proto::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use heddle_utcp::pool::CHUNK_BYTES;
 const CAPACITY_CELLS: usize = 256;
 /// Cells that may wait for a window which flows share, at least.
 const BATCH_CELLS_MIN: usize = 8;
+/// What a connection takes without flows: dimpl, keys and buffers.
+const CONNECTION: usize = 30_000;
 /// Between two looks at how many circuits share the window.
 const EPOCH_MIN: Duration = Duration::from_millis(100);
 
@@ -90,14 +93,23 @@ impl Connection {
         }
     }
 
+    /// Sums up what it takes, after something happened to it.
+    pub(in crate::dtls) fn count_memory(&mut self) {
+        let mux = self.tcp.as_ref().map_or(0, Mux::heap_bytes);
+        self.memory.set(CONNECTION + mux + self.flows.circuits.heap_bytes());
+    }
+
     /// What its flows have of the pool; `conn` is how the relay knows it.
     pub(in crate::dtls) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
         let Some(mux) = &self.tcp else { return };
         for circuit in self.flows.circuits.iter() {
-            let bytes = mux.get(circuit.id).map_or(0, |tcp| tcp.pool_bytes());
-            if bytes > 0 {
-                each(Backlog { conn, circ_id: circuit.circ_id, bytes, since: circuit.flow.moved_at });
-            }
+            let Some(tcp) = mux.get(circuit.id) else { continue };
+            let circ_id = circuit.circ_id;
+            let since = mux
+                .held_since(circuit.id)
+                .map_or(circuit.flow.moved_at, |at| Instant::from_nanos(at.as_nanos()));
+            let state_bytes = Mux::FLOW_BYTES + tcp.heap_bytes() + circuits::PLACE_BYTES + size_of::<Flow>();
+            each(Backlog { conn, circ_id, bytes: tcp.pool_bytes(), state_bytes, since });
         }
     }
 
@@ -119,5 +131,18 @@ impl Connection {
             stats.window_bytes = window_bytes;
         }
         stats
+    }
+
+    pub(in crate::dtls) fn has_readable(&self) -> bool {
+        self.state == State::Open && self.flows.circuits.has_readable()
+    }
+
+    pub(in crate::dtls) fn next_cell(&mut self, now: Instant, lent: &mut Lent) -> Option<(CircId, Command)> {
+        let mux = self.tcp.as_mut()?;
+        self.flows.next_cell(now, mux, lent)
+    }
+
+    pub(in crate::dtls) fn hold(&mut self, circ_id: CircId, hold: bool) {
+        self.flows.circuits.hold(circ_id, hold);
     }
 }

@@ -1,6 +1,6 @@
 //! What our side holds of the flows of a peer, against what it counts.
 
-use super::table::{BARE, CELL_UNITS, Segment, Table, UNIT, cell};
+use super::table::{BARE, CELL_UNITS, MS, Segment, Table, UNIT, cell};
 use crate::counting::counted_bytes;
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::Endpoint;
@@ -27,4 +27,22 @@ fn what_is_left_of_a_burst_holds_no_more_than_counts() {
     assert_eq!(table.cells.len() as u32, FLOWS * (CELLS - 1));
     let (held, all) = (table.ours.held_bytes(), counted_bytes() - before);
     assert!(all <= held + FLOWS as usize * 512, "{all} bytes where {held} count");
+}
+
+/// A flow of which a cell comes now and then is as old as what lies behind its hole, so that it does not outlive others when memory
+/// is short.
+#[test]
+fn cells_that_trickle_keep_no_hoard_young() {
+    let mut table = Table::new(|_| {});
+    let (port, name) = table.open();
+    let (hoarded_at, payload) = (table.now, cell(Command::RELAY));
+    table.send(Segment { port, seq: 40 * CELL_UNITS, payload: &payload, ..BARE }.bytes());
+    for number in 1..=20 {
+        table.run(1000 * MS);
+        table.send(Segment { port, seq: number * CELL_UNITS, payload: &payload, ..BARE }.bytes());
+    }
+    assert_eq!(table.cells.len(), 20);
+    let mut held = Vec::new();
+    table.ours.backlogs(&mut |backlog| held.push((backlog.circ_id, backlog.bytes > 0, backlog.since)));
+    assert_eq!(held, [(name, true, hoarded_at)]);
 }

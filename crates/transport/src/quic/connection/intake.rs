@@ -1,7 +1,9 @@
 //! What comes on streams: the peer's proof, and what is to be counted of flows; and what was lost.
 
 use super::{Connection, EPOCH_MIN, PACKET_OVERHEAD, PROOF_LEN, State};
-use heddle_proto::endpoint::{Backlog, ConnId, ConnectionError};
+use crate::circuits::FLOW_CELL_LEN;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::endpoint::ConnectionError;
 use heddle_proto::time::Instant;
 use quinn_proto::Dir;
 use subtle::ConstantTimeEq;
@@ -89,13 +91,25 @@ impl Connection {
         }
     }
 
-    /// What its flows keep; `conn` is how the relay knows it.
-    pub(in crate::quic) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
-        for (circ_id, backlog) in self.flows.backlogs() {
-            let bytes = backlog.held_bytes();
-            if bytes > 0 {
-                each(Backlog { conn, circ_id, bytes, since: backlog.since() });
-            }
+    pub(in crate::quic) fn has_readable(&self) -> bool {
+        self.state == State::Open && self.flows.circuits.has_readable()
+    }
+
+    pub(in crate::quic) fn next_cell(&mut self, now: Instant) -> Option<(CircId, Command)> {
+        if self.state != State::Open {
+            return None;
         }
+        let cell = self.flows.next_cell(now, &mut self.quinn)?;
+        self.receive_window.on_read(FLOW_CELL_LEN as u64);
+        Some(cell)
+    }
+
+    /// The body of the cell that [`Connection::next_cell`] has just lent.
+    pub(in crate::quic) fn lent(&self) -> &Body {
+        self.flows.lent()
+    }
+
+    pub(in crate::quic) fn hold(&mut self, circ_id: CircId, hold: bool) {
+        self.flows.hold(circ_id, hold);
     }
 }

@@ -4,7 +4,7 @@ use super::Table;
 use crate::quic::window::BASE_MIN;
 use heddle_proto::endpoint::Endpoint;
 use quinn_proto::congestion::CubicConfig;
-use quinn_proto::{Dir, TransportConfig};
+use quinn_proto::{Dir, Side, StreamId, TransportConfig};
 use std::sync::Arc;
 
 /// A connection whose peer has so many flows, of each of which the first byte was lost and `behind` came after it, and how
@@ -29,6 +29,27 @@ fn with_holes(flows: u32, behind: &[u8]) -> (Table, usize) {
         table.exchange_all();
     }
     (table, taken)
+}
+
+/// A connection whose peer has so many flows, of each of which the first byte was lost, and so many pieces of a byte each came that
+/// do not touch.
+pub(super) fn with_pieces(flows: u32, pieces: usize) -> Table {
+    let (mut table, _) = with_holes(flows, &[0]);
+    let ids: Vec<_> = (0..flows).map(|number| StreamId::new(Side::Client, Dir::Bi, number.into())).collect();
+    for _ in 0..pieces {
+        for id in &ids {
+            let mut stream = table.peer.connection.send_stream(*id);
+            stream.write(&[0]).expect("the window is not full");
+        }
+        table.losing = usize::MAX;
+        table.exchange();
+        table.losing = 0;
+        for id in &ids {
+            table.peer.connection.send_stream(*id).write(&[0]).expect("the window is not full");
+        }
+        table.exchange();
+    }
+    table
 }
 
 /// The peer holds up itself, and all that we keep is counted.

@@ -109,9 +109,11 @@ impl Mux {
         }
     }
 
-    /// Tells the window that flows share what became of one.
+    /// Notes what became of a flow, and tells the window that flows share.
     pub(super) fn account(&mut self, now: Instant, id: FlowId) {
-        if let (Some(window), Some(flow)) = (&mut self.window, self.flows.get_mut(&id)) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.note_age(now);
+        if let Some(window) = &mut self.window {
             window.settle(now, flow);
         }
     }
@@ -191,6 +193,9 @@ impl Mux {
     /// A flow has nothing to send: notes its timer, or that it is over.
     fn settle(&mut self, id: FlowId) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
+        let heap_bytes = flow.connection.heap_bytes();
+        self.flows_heap_bytes += heap_bytes;
+        self.flows_heap_bytes -= core::mem::replace(&mut flow.heap_bytes, heap_bytes);
         let timer = flow.connection.poll_timeout();
         // A timer that was put off is looked at when it was due, which is less work than moving it each time.
         let is_put_off = flow.timer.is_some_and(|before| timer.is_some_and(|timer| before <= timer));
@@ -225,6 +230,7 @@ impl Mux {
     /// Takes a flow off all lists.
     pub(super) fn forget(&mut self, id: FlowId) -> Option<Box<Flow>> {
         let flow = self.flows.remove(&id)?;
+        self.flows_heap_bytes -= flow.heap_bytes;
         self.theirs -= usize::from(!id.is_ours);
         flow.timer.map(|timer| self.timers.remove(&(timer, id)));
         // Flows that come and go while nothing may be sent leave their turns behind.

@@ -1,0 +1,121 @@
+//! What leaves: datagrams, in the order in which they are wanted.
+
+use super::Connection;
+use crate::dtls::control::{self, Control};
+use crate::dtls::ids::ID_LEN;
+use crate::dtls::options::{DATAGRAM_BYTES_MIN, UNIT_BYTES};
+use crate::dtls::session::RECORD_OVERHEAD;
+use crate::dtls::tcp;
+use heddle_proto::endpoint::{ConnectionError, Transmit};
+use heddle_proto::stopwatch::{Step, Stopwatch};
+use heddle_proto::time::{Duration, Instant};
+use heddle_utcp::compact::HEADER_BYTES;
+
+/// Between two sendings of a proof.
+const PROOF_INTERVAL: Duration = Duration::from_millis(500);
+/// Sendings of each length of a proof: the longest, then shorter ones.
+const PROOF_TRIES: usize = 2;
+/// What paths carry that tunnels have narrowed.
+const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;
+
+impl Connection {
+    /// Appends the next batch of datagrams to `out`.
+    pub(in crate::dtls) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        datagrams_max: usize,
+        stopwatch: &Stopwatch,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let mut stride = 0;
+        for _ in 0..datagrams_max {
+            let (begin, lap) = (out.len(), stopwatch.begin());
+            if !self.next_datagram(now, out) {
+                break;
+            }
+            stopwatch.end(lap, Step::Emit);
+            let len = out.len() - begin;
+            if stride > 0 && len > stride {
+                self.kept = Some(out.split_off(begin));
+                break;
+            }
+            self.counts.sent_datagrams += 1;
+            self.counts.sent_bytes += len as u64;
+            let is_last = stride > 0 && len < stride;
+            stride = if stride == 0 { len } else { stride };
+            if is_last {
+                break;
+            }
+        }
+        self.note_capacity();
+        (stride > 0).then_some(Transmit { to: self.peer, from: self.local, ecn: 0, stride })
+    }
+
+    /// Appends one datagram: what was kept, what DTLS itself says, controls, and then flows' segments.
+    fn next_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        if let Some(kept) = self.kept.take() {
+            out.extend_from_slice(&kept);
+            return true;
+        }
+        if let Some(records) = self.session.poll_records() {
+            self.write_head(out);
+            out.extend_from_slice(&records);
+            return true;
+        }
+        if self.proving.due.is_some_and(|due| due <= now) {
+            return self.send_proof(now, out);
+        }
+        if !self.controls.is_empty() {
+            let control = self.controls.remove(0);
+            let is_question = control::parse(&control).is_some_and(|it| matches!(it, Control::Ping { .. }));
+            return self.seal(now, &control, is_question, out);
+        }
+        let Some(mux) = &mut self.tcp else {
+            return false;
+        };
+        let mut segments = core::mem::take(&mut self.segments);
+        segments.clear();
+        let has_some = mux.poll_datagram(tcp(now), &mut segments);
+        self.flows.on_events(now, mux);
+        // What is shorter only acknowledges, or resets, which TCP itself repeats.
+        let is_question = segments.len() >= HEADER_BYTES + usize::from(UNIT_BYTES);
+        let is_sealed = has_some && self.seal(now, &segments, is_question, out);
+        self.segments = segments;
+        is_sealed
+    }
+
+    fn send_proof(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        let Some(certificate) = self.their_certificate else {
+            return false;
+        };
+        self.proving.due = Some(now + PROOF_INTERVAL);
+        let lengths = [self.options.datagram_bytes_max, DATAGRAM_BYTES_TUNNELLED, DATAGRAM_BYTES_MIN];
+        let bytes = lengths[(self.proving.sent / PROOF_TRIES) % lengths.len()];
+        self.proving.sent += 1;
+        let bytes = usize::from(bytes.min(self.options.datagram_bytes_max)) - ID_LEN - RECORD_OVERHEAD;
+        let proof = self.proofs.write(&certificate, self.flows_max, bytes);
+        self.seal(now, &proof, false, out)
+    }
+
+    /// Appends a datagram with one record. `is_question` is whether the peer must answer it.
+    fn seal(&mut self, now: Instant, contents: &[u8], is_question: bool, out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        self.write_head(out);
+        if let Err(error) = self.session.seal(contents, out) {
+            out.truncate(begin);
+            self.end(now, ConnectionError::PeerMisbehaved(error.to_string()));
+            return false;
+        }
+        if is_question {
+            self.path.on_question(now);
+        }
+        true
+    }
+
+    fn write_head(&self, out: &mut Vec<u8>) {
+        match &self.token {
+            Some(token) => out.extend_from_slice(token),
+            None => out.extend_from_slice(&self.their_id),
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! What a connection and its flows take.
+
+use super::Connection;
+use crate::quic::arrivals::Arrival;
+use crate::quic::flows::Flows;
+use crate::state;
+use heddle_proto::endpoint::{Backlog, ConnId};
+use quinn_proto::{Dir, StreamId};
+
+/// What a connection takes without flows: keys, rustls, buffers, what quinn-proto and its endpoint know of it.
+const CONNECTION: usize = 32_000;
+/// What quinn-proto keeps of a stream's half that was used, in a box (`Recv` and `Send` of its `streams`, version 0.11), the latter
+/// with lists of what was sent and acknowledged. It uses the first again for other streams, and so does not give it back.
+const RECEIVED_HALF: usize = 190;
+const SENT_HALF: usize = 390;
+
+impl Connection {
+    /// Sums up what it takes, after something happened to it.
+    pub(super) fn count_memory(&mut self) {
+        let open =
+            usize::try_from(self.quinn.streams().remote_open_streams(Dir::Bi)).unwrap_or(usize::MAX / 4096);
+        let streams = self.flows.streams_max();
+        self.halves_max = self.halves_max.max(open + self.flows.ours());
+        self.memory.set(
+            CONNECTION
+                // A boxed half by its stream; of what comes, also whether it is in use.
+                + state::table(streams, size_of::<(StreamId, usize)>())
+                + state::table(streams, size_of::<(StreamId, [usize; 2])>())
+                + self.halves_max * RECEIVED_HALF
+                + self.flows.senders() * SENT_HALF
+                // One list is filled while the other is read.
+                + 2 * state::list::<Arrival>(self.arrived.capacity())
+                + self.flows.heap_bytes(),
+        );
+    }
+
+    /// What its flows keep; `conn` is how the relay knows it.
+    pub(in crate::quic) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
+        for (circ_id, flow) in self.flows.iter() {
+            let (bytes, since) = (flow.backlog.held_bytes(), flow.backlog.since());
+            each(Backlog {
+                conn,
+                circ_id,
+                bytes,
+                state_bytes: Flows::state_bytes_of(flow) + RECEIVED_HALF,
+                since,
+            });
+        }
+    }
+}
