@@ -199,7 +199,10 @@ impl Starting<'_> {
             }
             self.step("waiting for the client to bootstrap");
             client.check()?;
-            self.check_time(|| format!("the client's bootstrap ({phase})"))?;
+            self.check_time(|| match unknown {
+                Some(relay) if bootstrapped => format!("the descriptor of {} at the client", relay.nickname()),
+                _ => format!("the client's bootstrap ({phase})"),
+            })?;
             control.next_event(SLICE)?;
         }
     }

@@ -139,6 +139,9 @@ pub(super) fn client(shared: &Shared, dir: &Path, socks_port: u16) -> String {
         "LearnCircuitBuildTimeout 0".to_owned(),
         "CircuitBuildTimeout 30".to_owned(),
         "ConfluxEnabled 0".to_owned(),
+        // The authorities hold what they list. A cache that a client asks before it has a new relay's descriptor is not asked
+        // again until the next consensus, and with a handful of caches nobody is left.
+        "FetchDirInfoEarly 1".to_owned(),
     ]);
     lines.extend(shared.options.client_torrc.iter().cloned());
     text(&lines)
