@@ -200,7 +200,9 @@ impl Starting<'_> {
             self.step("waiting for the client to bootstrap");
             client.check()?;
             self.check_time(|| match unknown {
-                Some(relay) if bootstrapped => format!("the descriptor of {} at the client", relay.nickname()),
+                Some(relay) if bootstrapped => {
+                    format!("the descriptor of {} at the client", relay.nickname())
+                }
                 _ => format!("the client's bootstrap ({phase})"),
             })?;
             control.next_event(SLICE)?;

@@ -142,6 +142,9 @@ pub(super) fn client(shared: &Shared, dir: &Path, socks_port: u16) -> String {
         // The authorities hold what they list. A cache that a client asks before it has a new relay's descriptor is not asked
         // again until the next consensus, and with a handful of caches nobody is left.
         "FetchDirInfoEarly 1".to_owned(),
+        // As in the live network, where a parameter asks for it. A stock relay that is told no Ed25519 identity, and has not heard
+        // of that relay, opens one channel after the other to it, and closes the others later with their circuits.
+        "ExtendByEd25519ID 1".to_owned(),
     ]);
     lines.extend(shared.options.client_torrc.iter().cloned());
     text(&lines)
