@@ -12,6 +12,7 @@
 
 mod connection;
 mod control;
+mod ecn;
 mod establish;
 mod flow;
 mod flows;
@@ -30,7 +31,7 @@ pub use options::{CongestionControl, DtlsOptions, POOL_BYTES_MIN};
 use crate::circuits::Lent;
 use crate::congestion::Ceiling;
 use crate::links::{LinkKey, Links, Want};
-use connection::Connection;
+use connection::{Arrival, Connection};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use heddle_proto::cell::{Body, CircId, Command};
@@ -128,7 +129,8 @@ impl DtlsEndpoint {
         };
         let lap = self.stopwatch.begin();
         let connection = self.links.live_mut(key)?;
-        let is_dropped = connection.handle_records(now, records, datagram.len());
+        let is_dropped =
+            connection.handle_records(now, records, Arrival { bytes: datagram.len(), ecn: from.ecn });
         self.stopwatch.end(lap, Step::Inject);
         self.dropped += u64::from(is_dropped);
         Some(key)

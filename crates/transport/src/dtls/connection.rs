@@ -17,6 +17,7 @@ mod outgoing;
 mod room;
 
 use super::control::{self, Control, Proofs};
+use super::ecn::{Ecn, TOLD_LEN, split_told};
 use super::flows::Flows;
 use super::ids::{ID_LEN, Records, SessionId, may_come};
 use super::key::{KEY_LEN, OurKey};
@@ -36,6 +37,7 @@ use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions
 use heddle_proto::time::{Duration, Instant};
 use heddle_utcp::BufferPool;
 use heddle_utcp::compact::Mux;
+use outgoing::Content;
 use std::sync::Arc;
 
 /// How long a connection that is over tells its peer so, and how often at most.
@@ -47,6 +49,13 @@ const STARVED_WAIT: Duration = Duration::from_millis(10);
 
 /// Controls that wait to be sent. Each answers a record of the peer, which is answered at once or not at all.
 const CONTROLS_MAX: usize = 16;
+
+/// How a datagram came: bytes with its head, and the codepoint of its IP header. No bytes stand for none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Arrival {
+    pub(super) bytes: usize,
+    pub(super) ecn: u8,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -84,8 +93,9 @@ pub(super) struct Connection {
     controls: Vec<Vec<u8>>,
     /// Where datagrams are put together before they are sealed.
     segments: Vec<u8>,
-    /// A datagram that did not fit the last batch.
-    kept: Option<Vec<u8>>,
+    /// A datagram that did not fit the last batch, and what it is.
+    kept: Option<(Content, Vec<u8>)>,
+    ecn: Ecn,
     path: Path,
     silence: Silence,
     /// Since when the circuits are counted that share the window.
@@ -171,6 +181,7 @@ impl Connection {
             controls: Vec::new(),
             segments: Vec::new(),
             kept: None,
+            ecn: Ecn::new(parts.options.marks_ecn),
             path: Path::new(now, parts.options),
             silence: Silence::new(parts.options.path_suspect_min, parts.options.path_dead_min),
             epoch_since: now,
@@ -179,7 +190,7 @@ impl Connection {
             counts: Counts::default(),
             last_words: 0,
         };
-        connection.on_news(now, 0);
+        connection.on_news(now, Arrival::default());
         Ok(connection)
     }
 
@@ -187,9 +198,9 @@ impl Connection {
         self.peer
     }
 
-    /// Takes the records of a datagram of so many bytes, with its head. Returns whether DTLS dropped them: they came late or
+    /// Takes the records of a datagram. Returns whether DTLS dropped them: they came late or
     /// twice, or are not the peer's.
-    pub(super) fn handle_records(&mut self, now: Instant, records: &[u8], datagram_bytes: usize) -> bool {
+    pub(super) fn handle_records(&mut self, now: Instant, records: &[u8], arrival: Arrival) -> bool {
         let permitted = match self.state {
             State::Handshaking | State::Proving => Records::Handshake,
             State::Open | State::Over => Records::Encrypted,
@@ -197,7 +208,7 @@ impl Connection {
         if !may_come(permitted, records) {
             return true;
         }
-        self.counts.received_bytes += datagram_bytes as u64;
+        self.counts.received_bytes += arrival.bytes as u64;
         if self.state == State::Over {
             self.repeat_last_word();
             return false;
@@ -208,11 +219,11 @@ impl Connection {
             self.give_up(now, ConnectionError::PeerMisbehaved(error.to_string()));
             return false;
         }
-        !self.on_news(now, datagram_bytes) && permitted == Records::Encrypted
+        !self.on_news(now, arrival) && permitted == Records::Encrypted
     }
 
     /// Works off what dimpl has to say. Returns whether it said anything.
-    fn on_news(&mut self, now: Instant, datagram_bytes: usize) -> bool {
+    fn on_news(&mut self, now: Instant, arrival: Arrival) -> bool {
         let mut is_news = false;
         while let Some(news) = self.session.poll() {
             match news {
@@ -222,7 +233,7 @@ impl Connection {
                     self.proving.due = Some(now);
                 }
                 News::Connected => {}
-                News::Contents { end } => self.on_contents(now, end, datagram_bytes),
+                News::Contents { end } => self.on_contents(now, end, arrival),
                 News::Closed => self.end(now, ConnectionError::PeerClosed),
             }
             is_news = true;
@@ -230,10 +241,11 @@ impl Connection {
         is_news
     }
 
-    fn on_contents(&mut self, now: Instant, end: usize, datagram_bytes: usize) {
+    fn on_contents(&mut self, now: Instant, end: usize, arrival: Arrival) {
         self.path.on_heard(now);
-        if control::is_control(self.session.contents(end)) {
-            return self.on_control(now, end, datagram_bytes);
+        let contents = self.session.contents(end);
+        if control::is_control(contents) && split_told(contents).is_none() {
+            return self.on_control(now, end, arrival.bytes);
         }
         if self.state == State::Proving && self.proving.their_flows_max.is_some() {
             // It opens flows, so it has seen our proof, though it did not reach us how long that was.
@@ -242,9 +254,15 @@ impl Connection {
         let Some(mux) = self.tcp.as_mut().filter(|_| self.state == State::Open) else {
             return;
         };
-        let flows = &mut self.flows;
         let contents = self.session.contents(end);
-        let result = mux.handle_datagram(tcp(now), contents, &mut |id, bytes| flows.take(id, bytes));
+        let told = split_told(contents);
+        self.ecn.on_received(arrival.ecn);
+        if told.is_some_and(|(told, _)| self.ecn.on_told(told)) {
+            mux.on_marked();
+        }
+        let segments = told.map_or(contents, |(_, segments)| segments);
+        let flows = &mut self.flows;
+        let result = mux.handle_datagram(tcp(now), segments, &mut |id, bytes| flows.take(id, bytes));
         self.flows.on_events(now, mux);
         let is_answered = mux.take_answered();
         self.path.set_round_trip(mux.smoothed_rtt_ns());
@@ -317,7 +335,7 @@ impl Connection {
 
     fn open(&mut self, now: Instant) {
         let bytes = self.proving.seen_bytes.max(DATAGRAM_BYTES_MIN);
-        let room = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
+        let room = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD - TOLD_LEN;
         let mux = self.options.mux(u16::try_from(room).unwrap_or(u16::MAX), self.flows_max);
         self.pool = self.pool.session();
         let pool = self.pool.clone();
@@ -443,7 +461,7 @@ impl Connection {
             };
             return self.give_up(now, error);
         }
-        self.on_news(now, 0);
+        self.on_news(now, Arrival::default());
         match self.state {
             State::Handshaking | State::Proving if self.deadline <= now => {
                 self.give_up(now, ConnectionError::NoAnswer);

@@ -7,6 +7,7 @@
 //!   PING    05   number (4)
 //!   PONG    07   number (4)
 //!   CLOSE   09   0: done, 1: a fault
+//!   (0b begins a record of segments, see `ecn.rs`)
 //! ```
 //!
 //! - The MAC is HMAC-SHA-256 under the pair's proof of the sender's role, over both certificates' fingerprints, the
@@ -146,7 +147,7 @@ impl Proofs {
             Role::Initiator => [&ours, their_fingerprint],
             Role::Responder => [their_fingerprint, &ours],
         };
-        [b"heddle tcp-dtls 1 ", label, dialler, listener].concat()
+        [b"heddle tcp-dtls 2 ", label, dialler, listener].concat()
     }
 }
 

@@ -44,6 +44,23 @@ fn records_that_there_are_not_end_the_connection() {
     }
 }
 
+/// A peer that tells of marks and datagrams that there were not, with segments behind and without.
+#[test]
+fn counts_of_marks_that_lie_cost_nobody_anything() {
+    let mut table = Table::new(|_| {});
+    let mut rng = Seed::from_number(5).rng();
+    for turn in 0..1000 {
+        let mut record = [0; 10];
+        rng.fill(&mut record);
+        record[0] = 11;
+        let behind = if turn % 2 == 0 { Segment { port: 9, ..BARE }.bytes() } else { Vec::new() };
+        table.send([&record[..], &behind].concat());
+    }
+    table.assert_others_live();
+    misbehaves(&[11; 9]);
+    misbehaves(&[&[11; 10][..], &[0; 3]].concat());
+}
+
 #[test]
 fn records_at_the_limits_of_length_are_borne() {
     let mut table = Table::new(|_| {});

@@ -49,6 +49,8 @@ pub struct DtlsOptions {
     pub datagram_bytes_max: u16,
     /// The most datagrams in one [`heddle_proto::endpoint::Transmit`]; one where the system cannot cut them.
     pub batch_datagrams_max: usize,
+    /// Whether routers may mark our datagrams in the place of dropping them (ECN). Marks that come are told to the peer in any case.
+    pub marks_ecn: bool,
     /// How long the first flight of a handshake waits for its answer before it is sent again.
     pub initial_rto: Duration,
     /// How long a dialler waits for the peer, and for its proof.
@@ -87,6 +89,7 @@ impl DtlsOptions {
             pool_bytes_max: 256 * 1024 * 1024,
             datagram_bytes_max: 1452,
             batch_datagrams_max: 32,
+            marks_ecn: true,
             initial_rto: Duration::from_millis(500),
             dial_timeout: Duration::from_secs(10),
             listen_timeout: Duration::from_secs(30),
@@ -98,9 +101,14 @@ impl DtlsOptions {
         }
     }
 
-    /// For systems that cut no batches, and paths that carry no more than 1350 bytes.
+    /// For systems that cut no batches and mark no datagrams, and paths that carry no more than 1350 bytes.
     pub fn plain(anchor: Instant) -> Self {
-        DtlsOptions { datagram_bytes_max: 1350, batch_datagrams_max: 1, ..DtlsOptions::new(anchor) }
+        DtlsOptions {
+            datagram_bytes_max: 1350,
+            batch_datagrams_max: 1,
+            marks_ecn: false,
+            ..DtlsOptions::new(anchor)
+        }
     }
 
     /// Says what cannot be done as it is asked.

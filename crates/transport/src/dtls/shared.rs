@@ -61,6 +61,10 @@ impl SessionController for SharedOfSession {
         self.shared.on_lost(ours(now), ours(sent), bytes);
     }
 
+    fn on_marked(&mut self, now: heddle_utcp::Instant, sent: heddle_utcp::Instant) {
+        self.shared.on_marked(ours(now), ours(sent));
+    }
+
     fn on_probe(&mut self, now: heddle_utcp::Instant, round_trip_ns: u64) {
         self.shared.on_probe(ours(now), Duration::from_nanos(round_trip_ns));
     }

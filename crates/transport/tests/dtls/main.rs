@@ -4,6 +4,7 @@
 mod cells;
 #[path = "../support/circuits.rs"]
 mod circuits;
+mod ecn;
 mod fairness;
 mod flows;
 #[path = "../support/lives.rs"]

@@ -4,7 +4,7 @@
 
 use crate::bench::{MS, S};
 use crate::loads::{Control, Load, Share, cubic, jain, quic as shared, run};
-use crate::matrix::{slow_codel, slow_drop_tail, wire_10mbit};
+use crate::matrix::{marks_shorten_the_queue, slow_codel, slow_drop_tail, wire_10mbit};
 use heddle_netem::{CodelOptions, DirectionOptions, Jitter, Loss, QueueOptions, Rate};
 use heddle_transport::quic::CongestionControl;
 
@@ -66,21 +66,9 @@ fn codel_leaves_a_wire_busy() {
     assert!(codel >= 0.97 * drop_tail, "{codel} of {drop_tail}");
 }
 
-/// CoDel that marks keeps a queue of its target, which it does only if marks are heeded.
 #[test]
 fn marks_of_a_router_shorten_the_queue() {
-    for circuits in [1, 20] {
-        let queue = |ecn| QueueOptions {
-            packets_max: 1000,
-            bytes_max: 500_000,
-            codel: Some(CodelOptions { ecn, ..CodelOptions::default() }),
-        };
-        let share = |ecn| alone(&DirectionOptions { queue: queue(ecn), ..wire_10mbit() }, shared(circuits));
-        let (marked, dropped) = (share(true), share(false));
-        assert_eq!(marked.lost, 0.0);
-        assert!(marked.rtt_mean_ms <= dropped.rtt_mean_ms + 5.0, "{marked:?} where {dropped:?}");
-        assert!(marked.bits_per_s >= 0.85 * dropped.bits_per_s, "{marked:?} where {dropped:?}");
-    }
+    marks_shorten_the_queue(shared);
 }
 
 #[test]

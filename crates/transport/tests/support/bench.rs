@@ -153,6 +153,8 @@ pub struct Bench {
     pub tcp: Vec<TcpFlow>,
     /// Every datagram that was put on a wire, when recording.
     pub record: Option<Vec<Sent>>,
+    /// What routers make of a datagram; whether it goes on.
+    pub alter: Option<fn(&mut Sent) -> bool>,
 }
 
 pub fn addr(host: usize) -> SocketAddr {
@@ -216,7 +218,7 @@ impl Bench {
         };
         let ends = ends.into_iter().enumerate().map(made).collect();
         let wires = Topology::new(wires, &NetSeed::from_number(seed)).expect("good options");
-        Bench { now: Instant::ZERO, ends, wires, tcp: Vec::new(), record: None }
+        Bench { now: Instant::ZERO, ends, wires, tcp: Vec::new(), record: None, alter: None }
     }
 
     /// What `from` would open a connection to `to` with.
@@ -352,9 +354,12 @@ impl Bench {
             assert_eq!(from, Some(self.ends[end].addr.ip()));
             let target = self.ends.iter().find(|end| end.addr == to).expect("an endpoint's address").host;
             for data in out.chunks(stride) {
-                let sent = Sent { from: self.ends[end].addr, to, ecn, data: data.to_vec() };
+                let mut sent = Sent { from: self.ends[end].addr, to, ecn, data: data.to_vec() };
                 if let Some(record) = &mut self.record {
                     record.push(sent.clone());
+                }
+                if self.alter.is_some_and(|alter| !alter(&mut sent)) {
+                    continue;
                 }
                 let (from, to) = (HostId(self.ends[end].host as _), HostId(target as _));
                 let now = Time::from_nanos(self.now.as_nanos());

@@ -72,6 +72,24 @@ pub fn slow_drop_tail() -> DirectionOptions {
     DirectionOptions { queue, ..slow_codel() }
 }
 
+/// CoDel at 10 Mbit/s, which marks what can be marked.
+pub fn marking_codel(ecn: bool) -> DirectionOptions {
+    let codel = Some(CodelOptions { ecn, ..CodelOptions::default() });
+    let queue = QueueOptions { packets_max: 1000, bytes_max: 500_000, codel };
+    DirectionOptions { queue, ..wire_10mbit() }
+}
+
+/// CoDel that marks keeps a queue of its target, which it does only if marks are heeded.
+pub fn marks_shorten_the_queue(shared: Shared) {
+    for circuits in [1, 20] {
+        let share = |ecn| run(&marking_codel(ecn), &[shared(circuits)], 25, 7)[0];
+        let (marked, dropped) = (share(true), share(false));
+        assert_eq!(marked.lost, 0.0);
+        assert!(marked.rtt_mean_ms <= dropped.rtt_mean_ms + 5.0, "{marked:?} where {dropped:?}");
+        assert!(marked.bits_per_s >= 0.85 * dropped.bits_per_s, "{marked:?} where {dropped:?}");
+    }
+}
+
 /// The scenarios, with connections that `shared` makes for so many circuits.
 fn scenarios(shared: Shared) -> Vec<Scenario> {
     let mut all = Vec::new();

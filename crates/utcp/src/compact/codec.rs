@@ -93,7 +93,8 @@ impl Body<'_> {
         Header {
             seq,
             ack: (!self.is_opening()).then_some(ack),
-            flags: Flags { syn, fin: bit(F), ..Flags::default() },
+            // Whether the flow heeds marks is not asked for on the wire.
+            flags: Flags { syn, fin: bit(F), ece: syn, cwr: self.is_opening(), ..Flags::default() },
             window_bytes: u32::try_from(u64::from(self.window) * unit).unwrap_or(u32::MAX),
             sack: blocks
                 .map(|(start, end)| Range::new(expand(our_una, *start, unit), expand(our_una, *end, unit)))

@@ -55,7 +55,7 @@ pub struct MuxOptions {
     pub refusal_code: u8,
     /// The reason of the reset that answers a segment of no flow. Default: 0.
     pub unknown_code: u8,
-    /// The options of the flows. Segment size, unit, SACK, timestamps, ECN, data in SYNs
+    /// The options of the flows. Segment size, unit, SACK, timestamps, ECN (see [`Mux::on_marked`]), data in SYNs
     /// and TIME-WAIT (2 s) follow from the framing.
     pub flow: Options,
 }
@@ -84,7 +84,7 @@ impl MuxOptions {
             unit_bytes: self.unit_bytes,
             sack: true,
             timestamps: false,
-            ecn: false,
+            ecn: self.flow.algorithm != Algorithm::Granted,
             syn_data: true,
             time_wait_ns: self.flow.time_wait_ns.min(TIME_WAIT_NS),
             ..self.flow.clone()
@@ -123,6 +123,8 @@ pub struct Mux {
     kept: Vec<u8>,
     payload: Vec<u8>,
     smoothed_ns: Option<u64>,
+    /// Whether the peer told of marks that nothing was taken for yet.
+    is_marked: bool,
     /// Whether an acknowledgement advanced that nobody has asked about.
     is_answered: bool,
     /// What flows had on the heap when each last came to rest.
@@ -152,6 +154,7 @@ impl Mux {
             kept: Vec::new(),
             payload: Vec::new(),
             smoothed_ns: None,
+            is_marked: false,
             is_answered: false,
             flows_heap_bytes: 0,
         }
@@ -350,6 +353,13 @@ impl Mux {
 
 /// Coming in.
 impl Mux {
+    /// Routers marked datagrams of ours (RFC 3168), as the peer told beside the datagram that is taken next. The session tells
+    /// them, since one datagram is of several flows. What is acknowledged next is taken for them: by the window that flows share, or
+    /// by each flow that it is of.
+    pub fn on_marked(&mut self) {
+        self.is_marked = true;
+    }
+
     /// Takes a datagram. Payload that is next in order on a flow with nothing unread is offered to `sink`, which gives
     /// how many bytes it took: those need no `read`.
     ///
@@ -362,6 +372,10 @@ impl Mux {
         mut datagram: &[u8],
         sink: &mut dyn FnMut(FlowId, &[u8]) -> usize,
     ) -> Result<(), Malformed> {
+        if let Some(window) = &mut self.window {
+            window.begin();
+        }
+        let was_answered = core::mem::take(&mut self.is_answered);
         while !datagram.is_empty() {
             let (frame, rest) = codec::parse(datagram, self.options.unit_bytes.into())?;
             datagram = rest;
@@ -372,6 +386,11 @@ impl Mux {
                 Kind::Segment(body) => self.handle_segment(now, id, &body, sink)?,
             }
         }
+        if self.is_marked {
+            let is_heeded = self.window.as_mut().map_or(self.is_answered, |window| window.on_marked(now));
+            self.is_marked = !is_heeded;
+        }
+        self.is_answered |= was_answered;
         Ok(())
     }
 
@@ -399,7 +418,8 @@ impl Mux {
         let unit = u64::from(self.options.unit_bytes);
         let mss_bytes = self.flow_options.mss_bytes;
         if let Some(flow) = self.flows.get_mut(&id) {
-            let header = body.expand(flow.connection.expected(), unit, mss_bytes);
+            let mut header = body.expand(flow.connection.expected(), unit, mss_bytes);
+            header.flags.ece |= self.is_marked;
             if header.ack.is_some_and(|ack| flow.connection.cuts_unit(ack)) {
                 // It covers an F that was never sent, which no honest peer says.
                 return Ok(());

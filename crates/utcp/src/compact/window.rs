@@ -50,6 +50,8 @@ pub(super) struct SharedWindow {
     /// When the path was last found stalled, until something tells whether it was.
     stalled_at: Option<Instant>,
     deviation_ns: u64,
+    /// When the newest left of what the present datagram acknowledged.
+    newest_acked: Option<Instant>,
     /// When something was last delivered, and whether that was since the path was last found stalled.
     delivered_at: Instant,
     is_alive: bool,
@@ -83,6 +85,7 @@ impl SharedWindow {
             paid_until: Instant::ZERO,
             stalled_at: None,
             deviation_ns: 0,
+            newest_acked: None,
             delivered_at: Instant::ZERO,
             is_alive: true,
         }
@@ -221,6 +224,7 @@ impl SharedWindow {
             self.judge_stall(now, report.newest_delivered);
             let newest_sent = report.newest_delivered.filter(|sent| *sent >= self.back_at);
             newest_sent.inspect(|sent| self.measure(now.ns_since(*sent)));
+            self.newest_acked = self.newest_acked.max(newest_sent);
             self.controller.on_ack(&SessionAck {
                 now,
                 newest_sent,
@@ -240,12 +244,31 @@ impl SharedWindow {
         }
         if report.delivered > 0 || report.lost > 0 {
             self.controller.set_in_flight(self.in_flight);
-            let window = self.controller.window_bytes();
-            if self.smoothed_ns > 0 {
-                let percent = self.controller.pacing_percent();
-                self.pacer.set_rate(window, self.smoothed_ns, percent, BURST_SEGMENTS);
-            }
+            self.set_pace();
         }
+    }
+
+    fn set_pace(&mut self) {
+        let window = self.controller.window_bytes();
+        if self.smoothed_ns > 0 {
+            let percent = self.controller.pacing_percent();
+            self.pacer.set_rate(window, self.smoothed_ns, percent, BURST_SEGMENTS);
+        }
+    }
+
+    /// A datagram is about to be taken.
+    pub(super) fn begin(&mut self) {
+        self.newest_acked = None;
+    }
+
+    /// Datagrams were marked, as the one told that was just taken. What it acknowledges says of which round they were (RFC 9002, section
+    /// 7.1); whether it did.
+    pub(super) fn on_marked(&mut self, now: Instant) -> bool {
+        if let Some(sent) = self.newest_acked {
+            self.controller.on_marked(now, sent);
+            self.set_pace();
+        }
+        self.newest_acked.is_some()
     }
 
     /// Something was delivered after a stall. The first of it that was sent only once tells whether the path was gone: if it left

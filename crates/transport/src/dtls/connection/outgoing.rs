@@ -18,6 +18,14 @@ const PROOF_TRIES: usize = 2;
 /// What paths carry that tunnels have narrowed.
 const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;
 
+/// What is in a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Something of the connection's own, or of DTLS.
+    Own,
+    Segments,
+}
+
 impl Connection {
     /// Appends the next batch of datagrams to `out`.
     pub(in crate::dtls) fn poll_transmit(
@@ -28,18 +36,20 @@ impl Connection {
         out: &mut Vec<u8>,
     ) -> Option<Transmit> {
         let mut stride = 0;
+        let ecn = if self.tcp.is_some() { self.ecn.codepoint(now) } else { 0 };
         for _ in 0..datagrams_max {
             let (begin, lap) = (out.len(), stopwatch.begin());
-            if !self.next_datagram(now, out) {
-                break;
-            }
+            let Some(content) = self.next_datagram(now, out) else { break };
             stopwatch.end(lap, Step::Emit);
             let len = out.len() - begin;
             if stride > 0 && len > stride {
-                self.kept = Some(out.split_off(begin));
+                self.kept = Some((content, out.split_off(begin)));
                 break;
             }
             self.counts.sent_datagrams += 1;
+            if content == Content::Segments {
+                self.ecn.on_sent(now, ecn);
+            }
             self.counts.sent_bytes += len as u64;
             let is_last = stride > 0 && len < stride;
             stride = if stride == 0 { len } else { stride };
@@ -48,40 +58,42 @@ impl Connection {
             }
         }
         self.note_capacity();
-        (stride > 0).then_some(Transmit { to: self.peer, from: self.local, ecn: 0, stride })
+        (stride > 0).then_some(Transmit { to: self.peer, from: self.local, ecn, stride })
     }
 
     /// Appends one datagram: what was kept, what DTLS itself says, controls, and then flows' segments.
-    fn next_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
-        if let Some(kept) = self.kept.take() {
+    fn next_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Content> {
+        if let Some((content, kept)) = self.kept.take() {
             out.extend_from_slice(&kept);
-            return true;
+            return Some(content);
         }
         if let Some(records) = self.session.poll_records() {
             self.write_head(out);
             out.extend_from_slice(&records);
-            return true;
+            return Some(Content::Own);
         }
         if self.proving.due.is_some_and(|due| due <= now) {
-            return self.send_proof(now, out);
+            return self.send_proof(now, out).then_some(Content::Own);
         }
         if !self.controls.is_empty() {
             let control = self.controls.remove(0);
             let is_question = control::parse(&control).is_some_and(|it| matches!(it, Control::Ping { .. }));
-            return self.seal(now, &control, is_question, out);
+            return self.seal(now, &control, is_question, out).then_some(Content::Own);
         }
-        let Some(mux) = &mut self.tcp else {
-            return false;
-        };
+        let mux = self.tcp.as_mut()?;
         let mut segments = core::mem::take(&mut self.segments);
         segments.clear();
+        let told_bytes = self.ecn.tell(&mut segments);
         let has_some = mux.poll_datagram(tcp(now), &mut segments);
         self.flows.on_events(now, mux);
         // What is shorter only acknowledges, or resets, which TCP itself repeats.
-        let is_question = segments.len() >= HEADER_BYTES + usize::from(UNIT_BYTES);
+        let is_question = segments.len() - told_bytes >= HEADER_BYTES + usize::from(UNIT_BYTES);
         let is_sealed = has_some && self.seal(now, &segments, is_question, out);
         self.segments = segments;
-        is_sealed
+        if is_sealed && told_bytes > 0 {
+            self.ecn.on_tell();
+        }
+        is_sealed.then_some(Content::Segments)
     }
 
     fn send_proof(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {

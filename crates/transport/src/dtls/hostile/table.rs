@@ -2,6 +2,7 @@
 
 use crate::counting::counted;
 use crate::dtls::control::{self, Control, Proofs};
+use crate::dtls::ecn::split_told;
 use crate::dtls::ids::{SessionId, session_ids};
 use crate::dtls::key::OurKey;
 use crate::dtls::session::{News, Session};
@@ -120,7 +121,10 @@ impl Peer {
             Some(Control::Ping { number }) => control::pong(number),
             Some(Control::Close { .. }) => return self.is_closed = true,
             Some(_) => return,
-            None => return self.segments.push(contents.to_vec()),
+            None => {
+                let segments = split_told(contents).map_or(contents, |(_, segments)| segments);
+                return self.segments.push(segments.to_vec());
+            }
         };
         self.outbox.push(answer);
     }
