@@ -516,10 +516,7 @@ impl Shared {
         if matches!(self.mode, Mode::Startup) {
             self.start_up(sample, bytes);
         }
-        if let Some(regained) = self.regained.filter(|_| self.is_used()) {
-            let regained = regained + bytes as f64 / self.packet_bytes;
-            self.regained = Some(regained).filter(|regained| *regained < self.packets);
-        }
+        self.regain(bytes);
         if sent >= self.round.since {
             let round = Round { since: now, rtt: None, packets: 0, acked_bytes: 0, ..self.round };
             self.on_round(now, shortest);

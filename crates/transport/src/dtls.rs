@@ -22,6 +22,7 @@ mod ids;
 mod key;
 mod options;
 mod path;
+mod reach;
 mod session;
 mod shared;
 

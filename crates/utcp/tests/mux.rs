@@ -173,6 +173,8 @@ impl SessionController for Fixed {
         125
     }
 
+    fn set_mss_bytes(&mut self, _mss_bytes: u16) {}
+
     fn set_busy_flows(&mut self, _flows: f64) {}
 
     fn on_sent(&mut self, _now: Instant, _bytes: u64) {}
@@ -537,6 +539,21 @@ fn the_peers_flows_are_bounded_and_port_ids_must_be_counted_up() {
     // C and S, port id 0x100000.
     let jump = [0xc0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0];
     assert!(pair.deliver(1, &jump).is_err());
+}
+
+/// What was sent before the path carried less is cut at units when it is sent again, an opening segment as well.
+#[test]
+fn segments_that_the_path_carries_no_more_are_cut() {
+    let mut pair = Pair::new(wire(10, 0.0), MuxOptions::default(), 1);
+    let id = pair.ends[0].open(pair.now).expect("a port id");
+    pair.ends[0].write(id, &cells(6, 0));
+    let mut lost = Vec::new();
+    while pair.ends[0].poll_datagram(pair.now, &mut lost) {}
+    assert!(lost.len() > 1160, "{} bytes in the first datagram", lost.len());
+    pair.ends[0].set_datagram_bytes_max(1160);
+    pair.run_until(pair.now.plus_ns(20 * S));
+    assert!(pair.ends[0].take_expired());
+    assert!(pair.read[1].get(&theirs(id)) == Some(&cells(6, 0)));
 }
 
 #[test]

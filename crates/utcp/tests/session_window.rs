@@ -35,6 +35,8 @@ impl SessionController for Set {
         125
     }
 
+    fn set_mss_bytes(&mut self, _mss_bytes: u16) {}
+
     fn set_busy_flows(&mut self, _flows: f64) {}
 
     fn on_sent(&mut self, _now: Instant, _bytes: u64) {}

@@ -50,6 +50,15 @@ impl Shared {
         self.short_at = now;
     }
 
+    /// So many bytes arrived, of which some left more than once and so tell of no round trip. After a change of the path what is lost is
+    /// most of what is sent, and the window opens with it all the same, as TCP's does.
+    pub(crate) fn regain(&mut self, bytes: u64) {
+        if let Some(regained) = self.regained.filter(|_| self.is_used()) {
+            let regained = regained + bytes as f64 / self.packet_bytes;
+            self.regained = Some(regained).filter(|regained| *regained < self.packets);
+        }
+    }
+
     /// A loss while we contend ends the way back to the window: what was reached is the window.
     pub(super) fn stop_regaining(&mut self, sent: Instant) {
         let tcps = self.tcps();

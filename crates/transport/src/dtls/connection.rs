@@ -23,6 +23,7 @@ use super::ids::{ID_LEN, Records, SessionId, may_come};
 use super::key::{KEY_LEN, OurKey};
 use super::options::{CongestionControl, DATAGRAM_BYTES_MIN, DtlsOptions};
 use super::path::Path;
+use super::reach::{Reach, Step};
 use super::session::{News, RECORD_OVERHEAD, Session};
 use super::shared::SharedOfSession;
 use super::tcp;
@@ -96,6 +97,8 @@ pub(super) struct Connection {
     /// A datagram that did not fit the last batch, and what it is.
     kept: Option<(Content, Vec<u8>)>,
     ecn: Ecn,
+    /// Since it is open.
+    reach: Option<Reach>,
     path: Path,
     silence: Silence,
     /// Since when the circuits are counted that share the window.
@@ -131,6 +134,12 @@ struct Counts {
     sent_datagrams: u64,
     sent_bytes: u64,
     received_bytes: u64,
+}
+
+/// Bytes that datagrams of such a length have for segments.
+fn room_bytes(datagram_bytes: u16) -> u16 {
+    let taken = ID_LEN + RECORD_OVERHEAD + TOLD_LEN;
+    u16::try_from(usize::from(datagram_bytes) - taken).unwrap_or(u16::MAX)
 }
 
 /// What a new connection is made of.
@@ -182,6 +191,7 @@ impl Connection {
             segments: Vec::new(),
             kept: None,
             ecn: Ecn::new(parts.options.marks_ecn),
+            reach: None,
             path: Path::new(now, parts.options),
             silence: Silence::new(parts.options.path_suspect_min, parts.options.path_dead_min),
             epoch_since: now,
@@ -308,8 +318,13 @@ impl Connection {
                 let bytes = datagram_bytes.min(self.options.datagram_bytes_max);
                 self.proving.seen_bytes = self.proving.seen_bytes.max(bytes);
                 self.proving.due = None;
+                let length = self.reach.as_mut().and_then(|reach| reach.on_seen(bytes));
+                length.inspect(|bytes| self.set_length(*bytes));
             }
             _ if !is_believed => {}
+            Control::Probe => {
+                self.queue_control(control::seen(u16::try_from(datagram_bytes).unwrap_or(u16::MAX)))
+            }
             Control::Ping { number } => self.queue_control(control::pong(number)),
             Control::Pong { number } => {
                 self.on_answer(now);
@@ -335,8 +350,8 @@ impl Connection {
 
     fn open(&mut self, now: Instant) {
         let bytes = self.proving.seen_bytes.max(DATAGRAM_BYTES_MIN);
-        let room = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD - TOLD_LEN;
-        let mux = self.options.mux(u16::try_from(room).unwrap_or(u16::MAX), self.flows_max);
+        self.reach = Some(Reach::new(now, bytes, self.options.datagram_bytes_max));
+        let mux = self.options.mux(room_bytes(bytes), self.flows_max);
         self.pool = self.pool.session();
         let pool = self.pool.clone();
         self.tcp = Some(match self.options.congestion {
@@ -355,6 +370,37 @@ impl Connection {
         // The round trip before there is traffic tells later how long the wire's queue is.
         let number = self.path.next_ping(now);
         self.queue_control(control::ping(number));
+    }
+
+    /// From now on the longest datagrams have so many bytes.
+    fn set_length(&mut self, bytes: u16) {
+        if let Some(mux) = &mut self.tcp {
+            mux.set_datagram_bytes_max(room_bytes(bytes));
+        }
+    }
+
+    /// Whether the path still carries what it did.
+    fn check_length(&mut self, now: Instant) {
+        let has_expired = self.tcp.as_mut().is_some_and(Mux::take_expired);
+        let Some(reach) = &mut self.reach else { return };
+        if has_expired {
+            reach.on_expired(now);
+        }
+        match reach.handle_timeout(now, self.path.round_trip().unwrap_or_default()) {
+            Some(Step::Probe(lengths)) => {
+                for bytes in lengths {
+                    let contents = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
+                    self.queue_control(control::probe(contents));
+                }
+            }
+            Some(Step::Shorten(bytes)) => {
+                self.set_length(bytes);
+                if let Some(mux) = &mut self.tcp {
+                    mux.on_path_back(tcp(now));
+                }
+            }
+            None => {}
+        }
     }
 
     fn fault(&mut self, now: Instant, what: &str) {
@@ -437,7 +483,8 @@ impl Connection {
                 let is_starved = self.is_full && self.lacks_memory() || self.flows.is_starved();
                 let starved = is_starved.then(|| now + STARVED_WAIT);
                 let flows = self.flows.circuits.poll_timeout();
-                [Some(probe), silence, self.proving.due, dtls, mux, starved, flows]
+                let reach = self.reach.as_ref().and_then(Reach::poll_timeout);
+                [reach, Some(probe), silence, self.proving.due, dtls, mux, starved, flows]
                     .into_iter()
                     .flatten()
                     .min()
@@ -492,6 +539,7 @@ impl Connection {
             self.flows.feed(mux);
             self.flows.on_events(now, mux);
         }
+        self.check_length(now);
         self.note_capacity();
     }
 

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //!   PROOF   01   MAC (32)   signature (64)   flows (4)   zeros
-//!   SEEN    03   bytes of the datagram that a proof came in (2)
+//!   SEEN    03   bytes of the datagram that a proof or a probe came in (2)
 //!   PING    05   number (4)
 //!   PONG    07   number (4)
 //!   CLOSE   09   0: done, 1: a fault
+//!   PROBE   0d   zeros
 //!   (0b begins a record of segments, see `ecn.rs`)
 //! ```
 //!
@@ -14,6 +15,7 @@
 //!   dialler's first. Whoever stands in the middle of DTLS has another certificate on either side, and no key to say so.
 //! - The signature is that of the key in the sender's offer, over the same.
 //! - `flows` is how many flows the reader may have open at once, of those it opens.
+//! - A probe asks whether datagrams of its length come, and SEEN answers it as it answers a proof.
 //! - A proof is as long as the longest datagram that is to be sent, so the path is known to carry that when it is seen. It is
 //!   repeated, shorter after two tries, until it is.
 
@@ -28,6 +30,7 @@ const SEEN: u8 = 3;
 const PING: u8 = 5;
 const PONG: u8 = 7;
 const CLOSE: u8 = 9;
+const PROBE: u8 = 13;
 
 /// Bytes of a MAC.
 const MAC_LEN: usize = 32;
@@ -42,6 +45,7 @@ pub(super) enum Control<'a> {
     Ping { number: u32 },
     Pong { number: u32 },
     Close { is_fault: bool },
+    Probe,
 }
 
 /// What a peer says of itself.
@@ -74,6 +78,7 @@ pub(super) fn parse(contents: &[u8]) -> Option<Control<'_>> {
         }
         PING => Some(Control::Ping { number: number()? }),
         PONG => Some(Control::Pong { number: number()? }),
+        PROBE => Some(Control::Probe),
         CLOSE => match rest {
             [code @ (0 | 1)] => Some(Control::Close { is_fault: *code == 1 }),
             _ => None,
@@ -92,6 +97,12 @@ pub(super) fn ping(number: u32) -> Vec<u8> {
 
 pub(super) fn pong(number: u32) -> Vec<u8> {
     [&[PONG][..], &number.to_be_bytes()].concat()
+}
+
+pub(super) fn probe(bytes: usize) -> Vec<u8> {
+    let mut record = vec![0; bytes.max(1)];
+    record[0] = PROBE;
+    record
 }
 
 pub(super) fn close(is_fault: bool) -> Vec<u8> {
@@ -214,6 +225,7 @@ mod tests {
         assert_eq!(parse(&ping(5)), Some(Control::Ping { number: 5 }));
         assert_eq!(parse(&pong(6)), Some(Control::Pong { number: 6 }));
         assert_eq!(parse(&close(true)), Some(Control::Close { is_fault: true }));
+        assert_eq!((parse(&probe(1300)), probe(1300).len()), (Some(Control::Probe), 1300));
         for record in [seen(1), ping(1), pong(1), close(false)] {
             assert!(is_control(&record));
             assert_eq!(parse(&[&record[..], &[0]].concat()), None);

@@ -16,7 +16,7 @@ const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;
 /// Probes of each length before it is given up.
 const TRIES_MAX: u32 = 3;
 /// How long the answers to probes are waited for at least.
-const ANSWER_MIN: Duration = Duration::from_millis(200);
+const ANSWER_MIN: Duration = Duration::from_millis(100);
 /// Between the beginnings of two checks, since a path may lose so much that flows' timers expire all the time.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 
@@ -34,6 +34,8 @@ pub(super) struct Reach {
     bytes: u16,
     most: u16,
     raise_at: Instant,
+    /// Whether longer ones are on their way.
+    is_raising: bool,
     checked_at: Option<Instant>,
     check: Option<Check>,
 }
@@ -59,7 +61,7 @@ pub(super) enum Step {
 impl Reach {
     /// Datagrams of so many bytes came. Longer ones than `most` are never sent.
     pub(super) fn new(now: Instant, bytes: u16, most: u16) -> Self {
-        Reach { bytes, most, raise_at: now + RAISE_EVERY, checked_at: None, check: None }
+        Reach { bytes, most, raise_at: now + RAISE_EVERY, is_raising: false, checked_at: None, check: None }
     }
 
     /// A flow's timer expired.
@@ -79,9 +81,11 @@ impl Reach {
         } else if let Some(check) = &mut self.check {
             check.seen_bytes = check.seen_bytes.max(bytes);
         }
-        let is_more = bytes > self.bytes;
-        self.bytes = self.bytes.max(bytes);
-        is_more.then_some(bytes)
+        let is_more = self.is_raising && bytes > self.bytes;
+        is_more.then(|| {
+            self.bytes = bytes;
+            bytes
+        })
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
@@ -94,7 +98,7 @@ impl Reach {
         if self.check.is_none() {
             let is_due = self.bytes < self.most && self.raise_at <= now;
             return is_due.then(|| {
-                self.raise_at = now + RAISE_EVERY;
+                (self.raise_at, self.is_raising) = (now + RAISE_EVERY, true);
                 Step::Probe(lengths(self.most).into_iter().filter(|bytes| *bytes > self.bytes).collect())
             });
         }
@@ -111,7 +115,7 @@ impl Reach {
         self.check = None;
         let longest = lengths(self.bytes).into_iter().find(|bytes| *bytes <= seen_bytes)?;
         self.bytes = longest;
-        self.raise_at = now + RAISE_EVERY;
+        (self.raise_at, self.is_raising) = (now + RAISE_EVERY, false);
         Some(Step::Shorten(longest))
     }
 }
@@ -156,7 +160,10 @@ mod tests {
     fn longer_ones_are_tried_again() {
         let mut reach = Reach::new(Instant::ZERO, 1200, 1452);
         assert_eq!(reach.poll_timeout(), Some(Instant::ZERO + RAISE_EVERY));
-        let mut try_at = |times: u32| reach.handle_timeout(Instant::ZERO + times * RAISE_EVERY, Duration::ZERO);
+        // Nothing was asked.
+        assert_eq!(reach.on_seen(1452), None);
+        let mut try_at =
+            |times: u32| reach.handle_timeout(Instant::ZERO + times * RAISE_EVERY, Duration::ZERO);
         assert_eq!(try_at(1), Some(Step::Probe(vec![1452, 1350])));
         assert_eq!(try_at(2), Some(Step::Probe(vec![1452, 1350])));
         assert_eq!((reach.on_seen(1350), reach.on_seen(9000)), (Some(1350), Some(1452)));

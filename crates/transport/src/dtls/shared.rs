@@ -34,6 +34,12 @@ impl SessionController for SharedOfSession {
         if self.shared.is_starting() { 200 } else { 125 }
     }
 
+    fn set_mss_bytes(&mut self, mss_bytes: u16) {
+        self.mss_bytes = mss_bytes.into();
+        let before = self.before_stall.iter_mut().map(|before| &mut **before);
+        before.chain([&mut self.shared]).for_each(|shared| shared.set_packet_bytes(mss_bytes));
+    }
+
     fn set_busy_flows(&mut self, flows: f64) {
         self.shared.set_flows(flows);
     }
@@ -50,6 +56,8 @@ impl SessionController for SharedOfSession {
             for _ in 0..packets {
                 self.shared.on_acked(ours(ack.now), ours(sent), ack.bytes / packets);
             }
+        } else {
+            self.shared.regain(ack.bytes);
         }
     }
 

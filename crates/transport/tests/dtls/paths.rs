@@ -3,6 +3,7 @@
 //! `figures` prints more than is asserted: `cargo test -p heddle-transport --test dtls -- --ignored --nocapture figures`.
 
 use crate::bench::{Bench, End, MS, S, anchor, delay, dialled, options};
+use crate::circuits::{is_found_out, shrinking_path};
 use crate::source::Source;
 use heddle_netem::{DirectionOptions, Jitter, Loss, QueueOptions, Rate};
 use heddle_proto::cell::CircId;
@@ -123,6 +124,18 @@ fn a_tunnel_that_carries_less_is_found_out() {
         let lens = bench.record.take().into_iter().flatten().map(|sent| sent.data.len());
         let most = lens.max().expect("something was sent");
         assert!((longest - 200..=longest).contains(&most), "{most} of {longest}");
+    }
+}
+
+#[test]
+fn a_path_that_carries_less_from_now_on_is_found_out_by_both_ends() {
+    for congestion in [CongestionControl::Shared, CongestionControl::Cubic] {
+        let options = DtlsOptions { congestion, ..options() };
+        let mut bench = Bench::pair(DirectionOptions { delay_ns: 20 * MS, ..wire(10) }, &options);
+        let cells = shrinking_path(&mut bench, true);
+        is_found_out(&cells, 0);
+        // What bulk both ways makes of the way back, before the change as well, is another matter.
+        assert!(cells[6..].iter().all(|[_, back]| *back >= 300), "{cells:?}");
     }
 }
 

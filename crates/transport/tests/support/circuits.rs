@@ -2,6 +2,7 @@
 
 use crate::bench::{Bench, End, MS, S, awaited, body, delay, dialled, options};
 use crate::source::Source;
+use heddle_netem::{DirectionOptions, Packet, Rate};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
@@ -144,4 +145,39 @@ fn flows_beyond_the_limit_are_refused_at_once() {
     end.endpoint.send(now, a, dialled(6), Command::CREATE2, &body(0));
     let told = end.endpoint.next_incoming(now).map(|cell| (cell.circ_id, cell.command));
     assert_eq!(told, Some((dialled(6), Command::DESTROY)));
+}
+
+/// Bulk over a path that carries 1500 bytes, headers included, and 1280 from the fifth second on: cells in each second there, and
+/// back if there is bulk both ways.
+pub fn shrinking_path(bench: &mut Bench, both_ways: bool) -> Vec<[usize; 2]> {
+    let (a, b) = bench.open_ready();
+    let mut there = Source::new(0, a, &[1, 2, 3].map(dialled), u32::MAX);
+    let mut back = Source::new(1, b, &[awaited(1)], if both_ways { u32::MAX } else { 1 });
+    let mut cells = Vec::new();
+    for second in 0..15 {
+        if second == 5 {
+            bench.alter = Some(|sent| sent.len_bytes() <= 1280);
+        }
+        bench.run_for(S, &mut |now: Instant, ends: &mut [End]| {
+            there.step(now, ends);
+            back.step(now, ends);
+        });
+        cells.push([1, 0].map(|end: usize| core::mem::take(&mut bench.ends[end].cells).len()));
+    }
+    cells
+}
+
+/// What comes to nothing until it is found is no more than three seconds' worth, and afterwards there is as much as before.
+pub fn is_found_out(cells: &[[usize; 2]], way: usize) {
+    let of = |seconds: core::ops::Range<usize>| seconds.map(|second| cells[second][way]).sum::<usize>();
+    assert!(of(10..15) >= 4 * of(0..5) / 5, "{cells:?}");
+    assert!(of(5..10) >= 3 * of(0..5) / 10, "{cells:?}");
+}
+
+#[test]
+fn a_path_that_carries_less_during_a_download_ends_no_circuit() {
+    let there = DirectionOptions { rate: Rate::BitsPerS(10_000_000), ..delay(20 * MS) };
+    let mut bench = Bench::pair(there, &options());
+    let cells = shrinking_path(&mut bench, false);
+    is_found_out(&cells, 0);
 }

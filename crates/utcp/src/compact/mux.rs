@@ -123,6 +123,8 @@ pub struct Mux {
     kept: Vec<u8>,
     payload: Vec<u8>,
     smoothed_ns: Option<u64>,
+    /// Whether a flow's retransmission timer expired that nobody has asked about.
+    has_expired: bool,
     /// Whether the peer told of marks that nothing was taken for yet.
     is_marked: bool,
     /// Whether an acknowledgement advanced that nobody has asked about.
@@ -154,6 +156,7 @@ impl Mux {
             kept: Vec::new(),
             payload: Vec::new(),
             smoothed_ns: None,
+            has_expired: false,
             is_marked: false,
             is_answered: false,
             flows_heap_bytes: 0,
@@ -226,6 +229,11 @@ impl Mux {
         core::mem::take(&mut self.is_answered)
     }
 
+    /// Whether a flow's retransmission timer expired since this was asked last.
+    pub fn take_expired(&mut self) -> bool {
+        core::mem::take(&mut self.has_expired)
+    }
+
     /// Bytes that all this takes on the heap beside the pool's chunks, about what an allocator would say.
     pub fn heap_bytes(&self) -> usize {
         // A tree's nodes have eleven places, of which six are used where keys rise.
@@ -263,6 +271,19 @@ impl Mux {
 
 /// The application.
 impl Mux {
+    /// From now on datagrams have so many bytes at most, since the path carries less than it did, or more. What was sent in longer
+    /// segments is cut when it is sent again. Windows of the flows' own go on counting in segments of the first length.
+    pub fn set_datagram_bytes_max(&mut self, bytes: u16) {
+        self.options.datagram_bytes_max = bytes;
+        self.flow_options = Arc::new(self.options.flow_options());
+        for flow in self.flows.values_mut() {
+            flow.connection.set_segment_length(&self.flow_options);
+        }
+        if let Some(window) = &mut self.window {
+            window.set_mss_bytes(self.flow_options.mss_bytes);
+        }
+    }
+
     /// Opens a flow; `None` when the port ids are used up. Nothing is sent before the first [`write`](Self::write) when
     /// that follows at once, before the next `poll_datagram`: then the first bytes go with the opening segment.
     pub fn open(&mut self, now: Instant) -> Option<FlowId> {

@@ -91,6 +91,13 @@ impl SharedWindow {
         }
     }
 
+    /// From now on segments have so many bytes at most.
+    pub(super) fn set_mss_bytes(&mut self, mss_bytes: u16) {
+        self.mss = mss_bytes.into();
+        self.controller.set_mss_bytes(mss_bytes);
+        self.set_pace();
+    }
+
     pub(super) fn in_flight(&self) -> u64 {
         self.in_flight
     }

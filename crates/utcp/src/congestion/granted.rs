@@ -29,6 +29,9 @@ pub trait SessionController: fmt::Debug + Send + Sync {
     /// How fast to send, in percent of the window in each round trip.
     fn pacing_percent(&self) -> u64;
 
+    /// From now on segments have so many bytes at most.
+    fn set_mss_bytes(&mut self, mss_bytes: u16);
+
     /// How many flows have a real part in what is sent, where the session's owner counts them.
     fn set_busy_flows(&mut self, flows: f64);
 

@@ -1,14 +1,27 @@
 //! A connection as the session sees it whose window it sends in.
 
 use super::{Connection, State};
+use crate::options::Options;
 use crate::segment::SackBlocks;
 use crate::send::{Report, Sender};
 use crate::time::Instant;
+use std::sync::Arc;
 
 impl Connection {
     /// What a round trip took over the same path, for as long as this connection has measured none.
     pub(crate) fn expect_round_trip(&mut self, smoothed_ns: u64) {
         self.sender.expect_round_trip(smoothed_ns);
+    }
+
+    /// How often the retransmission timer expired since something was acknowledged.
+    pub(crate) fn expiries(&self) -> u32 {
+        self.sender.expiries()
+    }
+
+    /// From now on segments are as long as these options say, which differ from its own in nothing else.
+    pub(crate) fn set_segment_length(&mut self, options: &Arc<Options>) {
+        self.options = Arc::clone(options);
+        self.sender.set_segment_length(options);
     }
 
     /// The smoothed round trip, once it was measured.

@@ -60,6 +60,8 @@ impl Connection {
             return None;
         }
         match self.sender.permission()? {
+            // What an opening segment was cut off waits for its answer: before that there is nothing to acknowledge with it.
+            Permission::Again(sent) if self.state == State::SynSent && sent.start > self.iss => None,
             Permission::Again(sent) => Some(self.transmit_again(now, sent, payload)),
             Permission::New(room) => match self.new_data(now, room) {
                 Some(bytes) => Some(self.transmit_new(now, bytes, payload)),
@@ -161,9 +163,11 @@ impl Connection {
     }
 
     fn transmit_again(&mut self, now: Instant, mut sent: Sent, payload: &mut Vec<u8>) -> Transmit {
+        // A FIN goes with a segment of full length. A SYN stands before the bytes, which are cut where others are.
+        let most = self.sender.mss + u64::from(sent.start == self.iss);
         if u64::from(sent.len) > self.sender.mss + 1 {
-            self.sender.split(sent.start, self.sender.mss);
-            sent.len = self.sender.mss as u32;
+            self.sender.split(sent.start, most);
+            sent.len = most as u32;
         }
         let lag_ms = self.sender.on_retransmitted(now, &sent);
         let mut transmit = self.build(now, sent.start, u64::from(sent.len), payload);

@@ -140,6 +140,12 @@ impl Sender {
         self.set_pace();
     }
 
+    /// From now on segments are as long as these options say.
+    pub(crate) fn set_segment_length(&mut self, options: &Arc<Options>) {
+        self.options = Arc::clone(options);
+        self.mss = options.mss_bytes.into();
+    }
+
     /// What a round trip is likely to take, before one was measured (RFC 9040).
     pub(crate) fn expect_round_trip(&mut self, smoothed_ns: u64) {
         self.rtt.expect(smoothed_ns, &self.options);

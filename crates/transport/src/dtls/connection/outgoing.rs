@@ -3,7 +3,8 @@
 use super::Connection;
 use crate::dtls::control::{self, Control};
 use crate::dtls::ids::ID_LEN;
-use crate::dtls::options::{DATAGRAM_BYTES_MIN, UNIT_BYTES};
+use crate::dtls::options::UNIT_BYTES;
+use crate::dtls::reach;
 use crate::dtls::session::RECORD_OVERHEAD;
 use crate::dtls::tcp;
 use heddle_proto::endpoint::{ConnectionError, Transmit};
@@ -15,8 +16,6 @@ use heddle_utcp::compact::HEADER_BYTES;
 const PROOF_INTERVAL: Duration = Duration::from_millis(500);
 /// Sendings of each length of a proof: the longest, then shorter ones.
 const PROOF_TRIES: usize = 2;
-/// What paths carry that tunnels have narrowed.
-const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;
 
 /// What is in a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +100,10 @@ impl Connection {
             return false;
         };
         self.proving.due = Some(now + PROOF_INTERVAL);
-        let lengths = [self.options.datagram_bytes_max, DATAGRAM_BYTES_TUNNELLED, DATAGRAM_BYTES_MIN];
+        let lengths = reach::lengths(self.options.datagram_bytes_max);
         let bytes = lengths[(self.proving.sent / PROOF_TRIES) % lengths.len()];
         self.proving.sent += 1;
-        let bytes = usize::from(bytes.min(self.options.datagram_bytes_max)) - ID_LEN - RECORD_OVERHEAD;
+        let bytes = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
         let proof = self.proofs.write(&certificate, self.flows_max, bytes);
         self.seal(now, &proof, false, out)
     }

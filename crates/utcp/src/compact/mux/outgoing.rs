@@ -134,7 +134,9 @@ impl Mux {
             self.timers.remove(&(timer, id));
             if let Some(flow) = self.flows.get_mut(&id) {
                 flow.timer = None;
+                let expiries = flow.connection.expiries();
                 flow.connection.handle_timeout(now);
+                self.has_expired |= flow.connection.expiries() > expiries;
                 self.account(now, id);
                 self.enqueue(id);
             } else {
