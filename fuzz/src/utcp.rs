@@ -88,7 +88,7 @@ fn datagrams(mut script: &[u8]) {
             }
         }
         let mut out = Vec::new();
-        while mux.poll_datagram(now, &mut out) {
+        while mux.poll_datagram(now, &mut out).is_some() {
             assert!(out.len() <= 1400);
             out.clear();
         }

@@ -99,7 +99,7 @@ impl Pair {
             }
             let mut datagram = Vec::new();
             let mut sent = 0;
-            while self.ends[number].poll_datagram(self.now, &mut datagram) {
+            while self.ends[number].poll_datagram(self.now, &mut datagram).is_some() {
                 sent += 1;
                 assert!(sent < STEPS_PER_INSTANT_MAX, "end {number} does not stop sending at {:?}", self.now);
                 assert!(datagram.len() <= 1400, "{}", datagram.len());
@@ -371,7 +371,7 @@ fn a_lost_update_of_the_window_is_asked_for() {
     pair.held.clear();
     pair.read_all(1, theirs(id));
     let mut lost = Vec::new();
-    while pair.ends[1].poll_datagram(pair.now, &mut lost) {}
+    while pair.ends[1].poll_datagram(pair.now, &mut lost).is_some() {}
     assert!(!lost.is_empty(), "the peer says that there is room");
     pair.run_until(pair.now.plus_ns(5 * S));
     assert!(pair.events[0].contains(&MuxEvent::Writable(id)), "{:?}", pair.events[0]);
@@ -387,7 +387,7 @@ fn a_new_flow_knows_the_round_trip_of_the_others() {
     let second = pair.ends[0].open(begun).expect("a port id");
     pair.ends[0].write(second, &cells(1, 0));
     let mut lost = Vec::new();
-    assert!(pair.ends[0].poll_datagram(pair.now, &mut lost));
+    assert!(pair.ends[0].poll_datagram(pair.now, &mut lost).is_some());
     // What opened the flow was lost. It goes out again after the time-out of a first sample of 50 ms, not after a second.
     pair.run_until(begun.plus_ns(274 * MS));
     assert_eq!(pair.read[1].get(&theirs(second)), None);
@@ -431,14 +431,14 @@ fn a_flow_stalls_the_session_only_if_nothing_else_is_delivered() {
         let unlucky = pair.ends[0].open(begun).expect("a port id");
         pair.ends[0].write(unlucky, &cells(1, 0));
         let mut lost = Vec::new();
-        assert!(pair.ends[0].poll_datagram(begun, &mut lost));
+        assert!(pair.ends[0].poll_datagram(begun, &mut lost).is_some());
         for at_ms in (10..1000).step_by(20) {
             pair.run_until(begun.plus_ns(at_ms * MS - MS));
             // Its time-outs, of 250 ms and then of twice that.
             if at_ms == 250 || at_ms == 750 {
                 pair.now = begun.plus_ns(at_ms * MS);
                 pair.ends[0].handle_timeout(pair.now);
-                assert!(pair.ends[0].poll_datagram(pair.now, &mut lost), "{at_ms}");
+                assert!(pair.ends[0].poll_datagram(pair.now, &mut lost).is_some(), "{at_ms}");
             }
             pair.run_until(begun.plus_ns(at_ms * MS + MS));
             if others_send {
@@ -548,7 +548,7 @@ fn segments_that_the_path_carries_no_more_are_cut() {
     let id = pair.ends[0].open(pair.now).expect("a port id");
     pair.ends[0].write(id, &cells(6, 0));
     let mut lost = Vec::new();
-    while pair.ends[0].poll_datagram(pair.now, &mut lost) {}
+    while pair.ends[0].poll_datagram(pair.now, &mut lost).is_some() {}
     assert!(lost.len() > 1160, "{} bytes in the first datagram", lost.len());
     pair.ends[0].set_datagram_bytes_max(1160);
     pair.run_until(pair.now.plus_ns(20 * S));
@@ -562,7 +562,7 @@ fn a_segment_of_no_flow_is_answered_with_a_reset() {
     let unknown = [0x80, 0, 0, 7, 0, 0, 3, 0, 0, 0, 1, 1, 0];
     pair.deliver(1, &unknown).expect("well formed");
     let mut datagram = Vec::new();
-    assert!(pair.ends[1].poll_datagram(pair.now, &mut datagram));
+    assert!(pair.ends[1].poll_datagram(pair.now, &mut datagram).is_some());
     assert_eq!(datagram, [0x10, 0, 0, 7, 0]);
 }
 

@@ -151,7 +151,7 @@ impl Path {
     fn send(&mut self) {
         for from in 0..2 {
             let mut datagram = Vec::new();
-            while self.ends[from].poll_datagram(self.now, &mut datagram) {
+            while self.ends[from].poll_datagram(self.now, &mut datagram).is_some() {
                 self.sent += if from == 0 { datagram.len() / CELL } else { 0 };
                 let datagram = core::mem::take(&mut datagram);
                 if !self.is_cut {

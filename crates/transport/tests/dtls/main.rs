@@ -7,6 +7,7 @@ mod circuits;
 mod ecn;
 mod fairness;
 mod flows;
+mod lengths;
 #[path = "../support/lives.rs"]
 mod lives;
 #[path = "../support/loads.rs"]

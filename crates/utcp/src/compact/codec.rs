@@ -7,8 +7,10 @@ use core::fmt;
 pub const HEADER_BYTES: usize = 13;
 /// What a SACK block takes.
 pub const SACK_BLOCK_BYTES: usize = 6;
-/// What a reset takes.
+/// What a reset takes. The answer to one takes as much as an acknowledgement.
 pub const RESET_BYTES: usize = 5;
+/// What begins padding.
+pub const PADDING: u8 = 1;
 /// The most SACK blocks in a segment.
 const BLOCKS_MAX: usize = 3;
 /// The longest payload, in units.
@@ -124,12 +126,16 @@ pub(super) fn parse(datagram: &[u8], unit: usize) -> Result<(Frame<'_>, &[u8]), 
     let bits = head[0];
     let port = u32::from_be_bytes([0, head[1], head[2], head[3]]);
     let is_connector = bits & C != 0;
-    if bits & R != 0 {
-        let kind = Kind::Reset { is_answer: bits & X != 0, code: head[4] };
+    if bits & (R | X) == R {
+        let kind = Kind::Reset { is_answer: false, code: head[4] };
         return Ok((Frame { is_connector, port, kind }, rest));
     }
     let cut = Malformed("a segment is cut short");
     let (fixed, rest) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(cut)?;
+    if bits & R != 0 {
+        let kind = Kind::Reset { is_answer: true, code: head[4] };
+        return Ok((Frame { is_connector, port, kind }, rest));
+    }
     let number = |bytes: &[u8]| u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]);
     let blocks_count = usize::from(fixed[12] >> 6);
     let (blocks_bytes, rest) = rest.split_at_checked(blocks_count * SACK_BLOCK_BYTES).ok_or(cut)?;
@@ -149,6 +155,11 @@ pub(super) fn parse(datagram: &[u8], unit: usize) -> Result<(Frame<'_>, &[u8]), 
         payload,
     };
     Ok((Frame { is_connector, port, kind: Kind::Segment(body) }, rest))
+}
+
+/// Whether a segment that was written carries payload.
+pub(super) fn has_payload(segment: &[u8]) -> bool {
+    segment.get(HEADER_BYTES - 1).is_some_and(|counts| counts & 63 > 0)
 }
 
 /// Appends a segment of a connection. `payload` is whole units.
@@ -191,12 +202,19 @@ pub(super) fn emit(
     out.extend_from_slice(payload);
 }
 
-/// Appends a reset, or the answer to one.
-pub(super) fn emit_reset(is_connector: bool, port: u32, is_answer: bool, code: u8, out: &mut Vec<u8>) {
-    let bits = R | if is_connector { C } else { 0 } | if is_answer { X } else { 0 };
-    out.push(bits);
+/// Appends a reset.
+pub(super) fn emit_reset(is_connector: bool, port: u32, code: u8, out: &mut Vec<u8>) {
+    out.push(R | if is_connector { C } else { 0 });
     out.extend_from_slice(&port.to_be_bytes()[1..]);
     out.push(code);
+}
+
+/// Appends the answer to a reset.
+pub(super) fn emit_answer(is_connector: bool, port: u32, out: &mut Vec<u8>) {
+    let end = out.len() + HEADER_BYTES;
+    out.push(R | X | if is_connector { C } else { 0 });
+    out.extend_from_slice(&port.to_be_bytes()[1..]);
+    out.resize(end, 0);
 }
 
 /// The lower 24 bits of a number's unit, and how far into the unit it lies.
@@ -268,8 +286,11 @@ mod tests {
         emit(false, 0x01_02_03, &header, UNIT, &[], &mut bytes);
         assert_eq!(bytes, [0x40, 1, 2, 3, 0, 0, 0, 0, 0, 3, 1, 0x81, 0]);
         bytes.clear();
-        emit_reset(true, 5, false, 8, &mut bytes);
+        emit_reset(true, 5, 8, &mut bytes);
         assert_eq!(bytes, [0x90, 0, 0, 5, 8]);
+        bytes.clear();
+        emit_answer(false, 5, &mut bytes);
+        assert_eq!(bytes, [0x18, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]
@@ -283,6 +304,11 @@ mod tests {
         let header = Header { seq: FIRST, ack: Some(FIRST), ..Header::default() };
         let mut bytes = Vec::new();
         emit(true, 1, &header, UNIT, &[1; 340], &mut bytes);
+        for len in 1..bytes.len() {
+            assert!(parse(&bytes[..len], UNIT as usize).is_err(), "{len}");
+        }
+        bytes.clear();
+        emit_answer(true, 1, &mut bytes);
         for len in 1..bytes.len() {
             assert!(parse(&bytes[..len], UNIT as usize).is_err(), "{len}");
         }

@@ -19,7 +19,7 @@
 //!             bit 3  X  the acknowledgement covers the F too
 //!             bit 2  Q  asks for an answer: stands for the byte below the sequence number that follows
 //!             bit 1  N  the sequence number is behind the F
-//!             bit 0     zero, ignored
+//!             bit 0  P  padding: from here to the end of the datagram nothing means anything
 //! bytes 1–3   port id
 //! bytes 4–6   sequence number: where the payload begins, modulo 2^24
 //! bytes 7–9   acknowledgement: what is expected next, modulo 2^24
@@ -29,11 +29,13 @@
 //! then        the payload
 //! ```
 //!
-//! Every segment but that with C and S acknowledges; there bytes 7–9 are zero. A segment with R has five bytes:
+//! Every segment but that with C and S acknowledges; there bytes 7–9 are zero. A segment with R has five bytes, and thirteen with
+//! X, which answers another end's R: as many as an acknowledgement has.
 //!
 //! ```text
-//! bytes 0–3   as above; with X it answers another end's R
-//! byte 4      the reason, which is the application's
+//! bytes 0–3   as above
+//! byte 4      the reason, which is the application's; zero with X
+//! bytes 5–12  with X: zeros
 //! ```
 //!
 //! # What differs from TCP
@@ -42,6 +44,7 @@
 //!   numbers need not be random.
 //! - R is believed whatever its number, since nobody else can send one, and repeated until it is answered, because
 //!   nothing else would tell the peer of an idle flow.
+//! - R leaves in datagrams without payload, so that their [`Content`] says how long they are to be.
 //! - What still comes of a flow that was reset is acknowledged for about a time-out, with a window of one unit, and so is
 //!   what came and was not acknowledged before the reset: its sender counts it in flight until then.
 //! - The first payload goes with the S: a flow opens in no round trip.
@@ -55,6 +58,6 @@ mod mux;
 mod remains;
 mod window;
 
-pub use codec::{HEADER_BYTES, Malformed, RESET_BYTES, SACK_BLOCK_BYTES};
+pub use codec::{HEADER_BYTES, Malformed, PADDING, RESET_BYTES, SACK_BLOCK_BYTES};
 pub use flow::{FlowId, MuxEvent};
-pub use mux::{Mux, MuxOptions};
+pub use mux::{Content, Mux, MuxOptions};

@@ -11,7 +11,7 @@
 mod outgoing;
 
 use super::codec::{
-    self, Body, HEADER_BYTES, Kind, Malformed, PAYLOAD_UNITS_MAX, PORT_MAX, SACK_BLOCK_BYTES,
+    self, Body, HEADER_BYTES, Kind, Malformed, PADDING, PAYLOAD_UNITS_MAX, PORT_MAX, SACK_BLOCK_BYTES,
 };
 use super::flow::{Flow, FlowId, MuxEvent, PendingReset};
 use super::remains::AllRemains;
@@ -40,6 +40,16 @@ const TIME_WAIT_NS: u64 = 2 * S;
 const PORTS_AHEAD_MAX: u64 = 1 << 16;
 /// The most gaps between the port ids that a peer used.
 const PORT_GAPS_MAX: usize = 1 << 14;
+
+/// What a datagram carries, by which its length may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Acknowledgements, and answers to resets.
+    Acknowledgements,
+    /// Resets, and no payload.
+    Ends,
+    Payload,
+}
 
 /// What a session is set to. Unit and reason codes are part of the protocol and equal at both ends.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,8 +127,10 @@ pub struct Mux {
     timers: BTreeSet<(Instant, FlowId)>,
     events: VecDeque<MuxEvent>,
     resets: BTreeMap<FlowId, PendingReset>,
-    /// Answers to resets and to segments of no flow: whose, whether an answer, the reason.
-    answers: VecDeque<(FlowId, bool, u8)>,
+    /// Resets that leave next, of flows or in answer to segments of no flow: whose, and the reason.
+    resets_due: VecDeque<(FlowId, u8)>,
+    /// Answers to resets.
+    answers: VecDeque<FlowId>,
     /// A segment that did not fit into the last datagram.
     kept: Vec<u8>,
     payload: Vec<u8>,
@@ -152,6 +164,7 @@ impl Mux {
             timers: BTreeSet::new(),
             events: VecDeque::new(),
             resets: BTreeMap::new(),
+            resets_due: VecDeque::new(),
             answers: VecDeque::new(),
             kept: Vec::new(),
             payload: Vec::new(),
@@ -241,7 +254,8 @@ impl Mux {
         let lists = self.ready.capacity() * size_of::<FlowId>()
             + self.owing.capacity() * size_of::<FlowId>()
             + self.events.capacity() * size_of::<MuxEvent>()
-            + self.answers.capacity() * size_of::<(FlowId, bool, u8)>()
+            + self.resets_due.capacity() * size_of::<(FlowId, u8)>()
+            + self.answers.capacity() * size_of::<FlowId>()
             + self.kept.capacity()
             + self.payload.capacity()
             + self.seen.heap_bytes();
@@ -397,7 +411,7 @@ impl Mux {
             window.begin();
         }
         let was_answered = core::mem::take(&mut self.is_answered);
-        while !datagram.is_empty() {
+        while datagram.first().is_some_and(|first| first & PADDING == 0) {
             let (frame, rest) = codec::parse(datagram, self.options.unit_bytes.into())?;
             datagram = rest;
             let id = FlowId::of_incoming(frame.is_connector, frame.port);
@@ -425,7 +439,7 @@ impl Mux {
             window.settle_remains(now, remains);
         }
         self.forget_reset(id);
-        self.answer(id, true, 0);
+        self.answer(id);
         Ok(())
     }
 
@@ -471,12 +485,12 @@ impl Mux {
             return Ok(());
         }
         if !body.is_opening() || id.is_ours || self.was_seen(id) {
-            self.answer(id, false, self.options.unknown_code);
+            self.refuse(id, self.options.unknown_code);
             return Ok(());
         }
         self.note_port(id)?;
         if self.theirs >= self.options.flows_max {
-            self.answer(id, false, self.options.refusal_code);
+            self.refuse(id, self.options.refusal_code);
             return Ok(());
         }
         let header = body.expand((SEQUENCE_BASE, SEQUENCE_BASE), unit, mss_bytes);
@@ -490,10 +504,17 @@ impl Mux {
         Ok(())
     }
 
-    /// Queues an answer to a reset, or a reset.
-    fn answer(&mut self, id: FlowId, is_answer: bool, code: u8) {
+    /// Queues an answer to a reset. A peer who gets none asks again.
+    fn answer(&mut self, id: FlowId) {
         if self.answers.len() < RESETS_MAX {
-            self.answers.push_back((id, is_answer, code));
+            self.answers.push_back(id);
+        }
+    }
+
+    /// Queues a reset.
+    fn refuse(&mut self, id: FlowId, code: u8) {
+        if self.resets_due.len() < RESETS_MAX {
+            self.resets_due.push_back((id, code));
         }
     }
 

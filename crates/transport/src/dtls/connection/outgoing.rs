@@ -1,16 +1,19 @@
 //! What leaves: datagrams, in the order in which they are wanted.
 
 use super::Connection;
+use crate::circuits::FLOW_CELL_LEN;
 use crate::dtls::control::{self, Control};
 use crate::dtls::ids::ID_LEN;
-use crate::dtls::options::UNIT_BYTES;
 use crate::dtls::reach;
 use crate::dtls::session::RECORD_OVERHEAD;
 use crate::dtls::tcp;
 use heddle_proto::endpoint::{ConnectionError, Transmit};
 use heddle_proto::stopwatch::{Step, Stopwatch};
 use heddle_proto::time::{Duration, Instant};
-use heddle_utcp::compact::HEADER_BYTES;
+use heddle_utcp::compact::{Content as SegmentContent, HEADER_BYTES, PADDING};
+
+/// What is in a datagram with one cell and nothing else. The end of a circuit is as long.
+const LONE_CELL_BYTES: usize = HEADER_BYTES + FLOW_CELL_LEN;
 
 /// Between two sendings of a proof.
 const PROOF_INTERVAL: Duration = Duration::from_millis(500);
@@ -83,11 +86,16 @@ impl Connection {
         let mut segments = core::mem::take(&mut self.segments);
         segments.clear();
         let told_bytes = self.ecn.tell(&mut segments);
-        let has_some = mux.poll_datagram(tcp(now), &mut segments);
+        let content = mux.poll_datagram(tcp(now), &mut segments);
         self.flows.on_events(now, mux);
-        // What is shorter only acknowledges, or resets, which TCP itself repeats.
-        let is_question = segments.len() - told_bytes >= HEADER_BYTES + usize::from(UNIT_BYTES);
-        let is_sealed = has_some && self.seal(now, &segments, is_question, out);
+        let lone_cell_bytes = told_bytes + LONE_CELL_BYTES;
+        if content == Some(SegmentContent::Ends) && segments.len() < lone_cell_bytes {
+            segments.push(PADDING);
+            segments.resize(lone_cell_bytes, 0);
+        }
+        // What only acknowledges asks for nothing, and resets are repeated by TCP itself.
+        let is_question = content == Some(SegmentContent::Payload);
+        let is_sealed = content.is_some() && self.seal(now, &segments, is_question, out);
         self.segments = segments;
         if is_sealed && told_bytes > 0 {
             self.ecn.on_tell();

@@ -17,6 +17,7 @@ use heddle_proto::endpoint::{
 };
 use heddle_proto::rng::Seed;
 use heddle_proto::time::{Duration, Instant};
+use heddle_utcp::compact::PADDING;
 use zeroize::Zeroizing;
 
 /// Bits of a segment's first byte: whoever sends chose the port, it opens the flow, it ends it, a reset, an answer to one.
@@ -181,8 +182,13 @@ pub(super) fn frames(mut contents: &[u8]) -> Vec<Frame> {
         let number = |at: usize| u32::from_be_bytes([0, contents[at], contents[at + 1], contents[at + 2]]);
         let (bits, port) = (contents[0], number(1));
         let mut frame = Frame { bits, port, code: contents[4], seq: 0, ack: 0, units: 0 };
-        let len = if bits & R != 0 {
+        if bits & PADDING != 0 {
+            break;
+        }
+        let len = if bits & (R | X) == R {
             5
+        } else if bits & R != 0 {
+            13
         } else {
             (frame.seq, frame.ack) = (number(4), number(7));
             frame.units = usize::from(contents[12] & 63);

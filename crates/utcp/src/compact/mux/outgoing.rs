@@ -1,6 +1,6 @@
 //! What leaves a session: whose turn it is, and timers.
 
-use super::{Mux, RESET_TIMEOUT_MIN_NS, RESET_TIMEOUT_NS, RESET_TRIES_MAX};
+use super::{Content, Mux, RESET_TIMEOUT_MIN_NS, RESET_TIMEOUT_NS, RESET_TRIES_MAX};
 use crate::compact::codec;
 use crate::compact::flow::{Flow, FlowId, MuxEvent};
 use crate::compact::remains::Remains;
@@ -16,37 +16,57 @@ const ACKNOWLEDGEMENT_BYTES_MAX: usize = codec::HEADER_BYTES + 3 * codec::SACK_B
 
 /// Going out.
 impl Mux {
-    /// Appends a datagram of at most `datagram_bytes_max` bytes; false when nothing has to leave. Flows take turns,
-    /// segment by segment.
-    pub fn poll_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+    /// Appends a datagram of at most `datagram_bytes_max` bytes; nothing when nothing has to leave. Flows take turns,
+    /// segment by segment. Whoever makes it longer begins with [`codec::PADDING`].
+    pub fn poll_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Content> {
         let most = out.len() + usize::from(self.options.datagram_bytes_max);
         let begin = out.len();
         out.append(&mut self.kept);
+        let mut content = match codec::has_payload(&out[begin..]) {
+            true => Content::Payload,
+            false => Content::Acknowledgements,
+        };
         while out.len() + ACKNOWLEDGEMENT_BYTES_MAX <= most {
             let unit = self.options.unit_bytes.into();
             let Some((id, header)) = self.remains.next_owed(unit) else { break };
             codec::emit(id.is_ours, id.port, &header, unit, &[], out);
         }
-        while let Some((id, is_answer, code)) = self.answers.front().copied() {
-            if out.len() + codec::RESET_BYTES > most {
-                return true;
-            }
-            self.answers.pop_front();
-            codec::emit_reset(id.is_ours, id.port, is_answer, code, out);
+        while out.len() + codec::HEADER_BYTES <= most {
+            let Some(id) = self.answers.pop_front() else { break };
+            codec::emit_answer(id.is_ours, id.port, out);
+        }
+        if content != Content::Payload && self.emit_resets(most, out) {
+            return Some(Content::Ends);
         }
         while let Some((id, header)) = self.next_segment(now) {
             let segment = out.len();
             let unit = u64::from(self.options.unit_bytes);
             if header.flags.rst {
-                codec::emit_reset(id.is_ours, id.port, false, self.options.unknown_code, out);
-            } else {
-                codec::emit(id.is_ours, id.port, &header, unit, &self.payload, out);
+                self.refuse(id, self.options.unknown_code);
+                continue;
             }
+            codec::emit(id.is_ours, id.port, &header, unit, &self.payload, out);
             if out.len() > most {
                 self.kept.extend_from_slice(&out[segment..]);
                 out.truncate(segment);
-                return true;
+                return Some(content);
             }
+            if !self.payload.is_empty() {
+                content = Content::Payload;
+            }
+        }
+        if out.len() == begin && self.emit_resets(most, out) {
+            return Some(Content::Ends);
+        }
+        (out.len() > begin).then_some(content)
+    }
+
+    /// Appends resets as far as they fit; whether there were any.
+    fn emit_resets(&mut self, most: usize, out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        while out.len() + codec::RESET_BYTES <= most {
+            let Some((id, code)) = self.resets_due.pop_front() else { break };
+            codec::emit_reset(id.is_ours, id.port, code, out);
         }
         out.len() > begin
     }
@@ -176,7 +196,7 @@ impl Mux {
             return;
         }
         self.timers.insert((due, id));
-        self.answer(id, false, code);
+        self.refuse(id, code);
     }
 
     pub(super) fn forget_reset(&mut self, id: FlowId) {
