@@ -10,6 +10,7 @@ use crate::wires::{HostPair, OnWire, pair};
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::endpoint::{Datagrams, Transmit};
 use heddle_proto::node::{Input, PortId};
+use heddle_proto::rng::Rng;
 use heddle_proto::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,6 +45,18 @@ impl Datagram {
     }
 }
 
+/// What happens to datagrams alone.
+struct Lossy {
+    loss_ppm: u32,
+    chance: Rng,
+}
+
+impl Lossy {
+    fn loses(&mut self) -> bool {
+        self.chance.below(1_000_000) < self.loss_ppm.into()
+    }
+}
+
 /// The UDP ports of a simulation, and what stands in the way of datagrams.
 #[derive(Default)]
 pub(crate) struct DatagramPorts {
@@ -51,6 +64,7 @@ pub(crate) struct DatagramPorts {
     ports: BTreeMap<(HostId, u16), (ActorId, PortId)>,
     numbers: BTreeMap<(ActorId, PortId), u16>,
     blocked: BTreeSet<HostPair>,
+    lossy: BTreeMap<HostPair, Lossy>,
     taps: BTreeMap<HostPair, Vec<Tapped>>,
     pub flooded: BTreeMap<(HostId, u16), Flooded>,
 }
@@ -77,6 +91,13 @@ impl Simulation {
         } else {
             self.datagrams.blocked.remove(&pair(a, b));
         }
+    }
+
+    /// From now on so many in a million of the datagrams between two hosts are lost, whatever their wire does to all packets.
+    pub fn lose_datagrams(&mut self, a: HostId, b: HostId, loss_ppm: u32) {
+        let ends = pair(a, b);
+        let chance = self.seed.child("lossy", (ends.0.0 as u64) << 32 | ends.1.0 as u64).rng();
+        self.datagrams.lossy.insert(ends, Lossy { loss_ppm, chance });
     }
 
     /// Keeps a copy of every datagram that is sent between two hosts from now on; returns those kept so far.
@@ -108,11 +129,14 @@ impl Simulation {
                 ecn: transmit.ecn,
                 data: data.to_vec(),
             };
-            let datagrams: Vec<_> = bytes.chunks(transmit.stride).map(datagram).collect();
+            let mut datagrams: Vec<_> = bytes.chunks(transmit.stride).map(datagram).collect();
             if let Some(tap) = self.datagrams.taps.get_mut(&pair(from, to)) {
                 let at = self.now;
                 let copy = |it: &Datagram| Tapped { at, from: it.from, to: it.to, data: it.data.clone() };
                 tap.extend(datagrams.iter().map(copy));
+            }
+            if let Some(lossy) = self.datagrams.lossy.get_mut(&pair(from, to)) {
+                datagrams.retain(|_| !lossy.loses());
             }
             self.put_on_wire(from, to, datagrams.into_iter().map(OnWire::Datagram));
         }

@@ -126,7 +126,10 @@ impl Core {
         link.unanswered.take();
         match over_channel {
             true => self.count_fallback(link_key, tried),
-            false => self.touch(link_key),
+            false => {
+                self.touch(link_key);
+                self.watch_create(key);
+            }
         }
         self.enqueue(key, Side::Next, slot);
     }

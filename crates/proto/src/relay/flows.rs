@@ -13,6 +13,7 @@
 
 use super::circuit::{CircuitKey, Credit, Next, Side};
 use super::core::Core;
+use super::late::Late;
 use super::link::{FlowLink, LinkKey, LinkKind};
 use super::message::Wanted;
 use crate::cell::create::DestroyReason;
@@ -48,6 +49,7 @@ pub(super) struct Flows {
     pub touched: Vec<LinkKey>,
     pub answers: Vec<Answer>,
     pub retired: Vec<RelayIds>,
+    pub late: Late,
     /// Whether there are pairs to be told.
     pub counts_answers: bool,
 }
@@ -241,7 +243,7 @@ impl Core {
         }
     }
 
-    /// The flow broke or is silent before it answered CREATE2: a channel is asked, with the same handshake. False when that
+    /// The flow broke, or did not answer CREATE2 for long, or the path is silent: a channel is asked, with the same handshake. False when that
     /// was not so, or was done already.
     pub fn extend_again(&mut self, key: CircuitKey) -> bool {
         let Some(circuit) = self.circuits.get_mut(key) else { return false };

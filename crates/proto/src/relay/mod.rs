@@ -2,7 +2,8 @@
 //!
 //! A cell's way: `shard` reads it from a channel, or `ports` from an endpoint; `core` finds its circuit, `hop` applies the
 //! layer and queues it on a lane; `core` hands it out when its link's `scheduler` says so, and `shard` or `ports` give it to
-//! the next channel or connection. `flows` is what is particular to lanes that are flows: they are held, and begin again.
+//! the next channel or connection. `flows` is what is particular to lanes that are flows: they are held, and begin again,
+//! also where a CREATE2 is answered too `late`.
 //!
 //! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found
 //! (`channels`) or dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin
@@ -27,6 +28,7 @@ mod held;
 mod hop;
 mod idle;
 mod jobs;
+mod late;
 mod link;
 mod message;
 mod pairs;

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How long a peer has to answer CREATE2 before the end of the circuit, by whomever else, counts as its failure.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 /// A key is proven for a day; connections live on.
 const KEY_PERIOD: Duration = Duration::from_secs(24 * 3600);
 

@@ -349,6 +349,7 @@ impl Relay {
         self.core.forget_who_waited();
         self.core.end_late_connects();
         self.core.end_idle_circuits();
+        self.core.end_late_creates();
         self.end_stuck_channels(now);
         self.tell_retired(now);
         let late = self.core.end_late_dials();

@@ -189,6 +189,65 @@ fn a_circuit_is_tried_once_more_only() {
     assert_eq!((bench.circuits(), bench.queued_cells()), (0, 0));
 }
 
+/// One flow loses what it sends, again and again, on a path that answers all others: after three seconds, by a clock of one
+/// second, the same handshake goes over the channel. What the flow answers late reaches nobody, and circuits beside it go on.
+#[test]
+fn a_flow_that_does_not_answer_create2_is_given_up_though_its_path_answers() {
+    let (mut bench, socks) = paired(config(), &[2]);
+    let mut joined = new_client(&mut bench);
+    let mut beside = extend(&mut bench, &mut joined, 0, 2);
+    let mut client = Client::create(&mut bench, joined.sock, theirs(2), Kind::Fast);
+    let (handshake, data) = client.extend2(2);
+    client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+    let cells = bench.peer_cells(0);
+    let [create2] = &cells[..] else { panic!("CREATE2 is expected: {cells:?}") };
+    let mut pass_busily = |bench: &mut Bench| {
+        bench.pass(Duration::from_secs(2));
+        let body = beside.seal(RelayCommand::DATA, 1, &[1]);
+        bench.peer_send(0, beside.circ_id, Command::RELAY, &body);
+        assert_eq!(joined.got_one(bench).data, [1]);
+    };
+    pass_busily(&mut bench);
+    assert_eq!(creates(&mut bench, socks[0]), 0);
+    bench.wires_held = true;
+    bench.pass(Duration::from_secs(2));
+    // It is answered twice, at last on the flow too, of whose end the peer has not heard.
+    let (_, created2) = Hop::accept(socks[0], 2, create2);
+    bench.peer_send_across(0, create2.circ_id, Command::CREATED2, &created2);
+    bench.wires_held = false;
+    assert_eq!(client.got(&mut bench).len(), 0);
+    let mut hop = Hop::answer(&mut bench, socks[0], 2);
+    let got = client.got_one(&mut bench);
+    client.extended(handshake, &got);
+
+    let cells = bench.peer_cells(0);
+    let [destroy] = &cells[..] else { panic!("the flow ends: {cells:?}") };
+    assert_eq!((destroy.circ_id, destroy.command), (create2.circ_id, Command::DESTROY));
+    hop.send(&mut bench, RelayCommand::DATA, 1, &[2]);
+    assert_eq!(client.got_one(&mut bench).data, [2]);
+    let stats = bench.shards[0].relay.stats();
+    assert_eq!(stats.fallbacks.get("create_again"), Some(&1));
+    assert_eq!((bench.circuits(), bench.peer_flows(0)), (2, 1));
+}
+
+/// A peer that takes flows and never answers on them goes back to TLS, whoever waits.
+#[test]
+fn flows_that_never_answer_are_given_up_for_an_hour() {
+    let (mut bench, socks) = paired(config(), &[2]);
+    let mut clients: Vec<Client> = (0..17).map(|_| new_client(&mut bench)).collect();
+    let begin = |bench: &mut Bench, client: &mut Client| {
+        let (_, data) = client.extend2(2);
+        client.send(bench, RelayCommand::EXTEND2, 0, &data);
+    };
+    let (last, first) = clients.split_last_mut().expect("there are some");
+    first.iter_mut().for_each(|client| begin(&mut bench, client));
+    bench.pass(Duration::from_secs(7));
+    assert_eq!(creates(&mut bench, socks[0]), 16);
+    begin(&mut bench, last);
+    assert_eq!(creates(&mut bench, socks[0]), 1, "at once");
+    assert_eq!(bench.shards[0].relay.stats().fallbacks.get("worse_than_tls"), Some(&1));
+}
+
 /// A circuit that ends before its CREATE2 left gives its place back, and the peer hears nothing of it.
 #[test]
 fn a_flow_that_never_began_takes_no_room() {

@@ -1,7 +1,7 @@
 //! The far end of a connection: another upgraded relay, which does as the test says.
 
-use super::bench::{Bench, Cell, OURS, Sock, host, or_port};
-use super::pipe::Pipe;
+use super::bench::{self, Bench, Cell, OURS, Sock, host, or_port};
+use super::pipe::{Pipe, datagrams};
 use super::plain::{export_secret, ids};
 use heddle_proto::cell::frame::write_variable;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
@@ -10,6 +10,7 @@ use heddle_proto::endpoint::{
     ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, FlowState,
 };
 use heddle_proto::ids::RelayIds;
+use heddle_proto::node::{Input, PortId};
 use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport, TransportId};
 use heddle_proto::pair::secrets::{Purpose, pair_secrets};
 use heddle_proto::relay::{Control, ListedRelay, Relays};
@@ -184,6 +185,18 @@ impl Bench {
         let mut whole = [0; BODY_LEN];
         whole[..body.len()].copy_from_slice(body);
         self.peers[peer].waiting.entry(circ_id).or_default().push_back((command, whole));
+    }
+
+    /// A far end sends a cell that arrives before it has heard what is on its way to it.
+    pub fn peer_send_across(&mut self, peer: usize, circ_id: CircId, command: Command, body: &[u8]) {
+        let mut whole = [0; BODY_LEN];
+        whole[..body.len()].copy_from_slice(body);
+        let (now, far) = (self.now, &mut self.peers[peer]);
+        far.pipe.send(now, far.conn, circ_id, command, &whole);
+        let (to, bytes) = far.transmit(now).expect("the cell leaves");
+        let datagrams = datagrams(far.addr(), bytes.len(), &bytes);
+        let shard = usize::from(to.port() - bench::UDP_PORT);
+        self.input(shard, Input::Datagrams { port: PortId(0), datagrams });
     }
 
     /// A far end closes its connection.

@@ -2,6 +2,7 @@
 
 mod both;
 mod dtls;
+mod lossy;
 mod oracle;
 mod per_circuit;
 #[path = "../support/mod.rs"]
