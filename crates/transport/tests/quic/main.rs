@@ -26,6 +26,7 @@ mod steps;
 mod strangers;
 #[path = "../support/tcp.rs"]
 mod tcp;
+mod weight;
 
 /// What the tests share, with the options of this transport.
 #[path = "../support/bench.rs"]

@@ -282,7 +282,53 @@ pub fn rates(there: &DirectionOptions, loads: &[Load], seed: u64, bounds_ms: &[u
     spans.map(|(ms, bytes)| (bytes[1] - bytes[0]) as f64 * 8000.0 / (ms[1] - ms[0]) as f64).collect()
 }
 
-/// The same, and then again for as long with each of these ceilings on TCPs at all endpoints, whose connections run on.
+/// What is to be seen of a wire at the end of a span of time.
+#[allow(dead_code, reason = "of use to QUIC alone")]
+#[derive(Clone, Debug)]
+pub struct Glimpse {
+    /// What each load had in this span, in their order.
+    pub bytes: Vec<u64>,
+    /// What was sent into the wire in this span and not dropped.
+    pub offered_bytes: u64,
+    /// How much waits in front of the wire.
+    pub queue_bytes: u64,
+}
+
+/// What somebody sees who looks at a wire `count` times, every `span_ns`, from `from_ns` on.
+#[allow(dead_code, reason = "of use to QUIC alone")]
+pub fn glimpses(
+    there: &DirectionOptions,
+    loads: &[Load],
+    seed: u64,
+    from_ns: u64,
+    span_ns: u64,
+    count: u64,
+) -> Vec<Glimpse> {
+    let mut run = Run::new(there, loads, seed);
+    let mut places: Vec<usize> = (0..loads.len()).collect();
+    places.sort_by_key(|place| loads[*place].control.is_none());
+    let mut look_at = |ns: u64| {
+        run.run_until(ns);
+        let stats = run.bench.wires.direction_stats(HostId(0), HostId(1)).expect("a wire");
+        let sent = stats.bytes_out + stats.in_flight_bytes + stats.queue.bytes;
+        (run.bytes(), sent, stats.queue.bytes)
+    };
+    let (mut had, mut sent) = (vec![0; loads.len()], 0);
+    let mut seen = Vec::new();
+    for look in 0..=count {
+        let (have, sent_now, queue_bytes) = look_at(from_ns + look * span_ns);
+        let mut bytes = vec![0; loads.len()];
+        for (place, (had, have)) in places.iter().zip(had.iter().zip(&have)) {
+            bytes[*place] = have - had;
+        }
+        seen.push(Glimpse { bytes, offered_bytes: sent_now.saturating_sub(sent), queue_bytes });
+        (had, sent) = (have, sent_now);
+    }
+    // The first has all that was before.
+    seen.split_off(1)
+}
+
+/// [`outcome`], and then again for as long with each of these ceilings on TCPs at all endpoints, whose connections run on.
 pub fn ceilings(
     there: &DirectionOptions,
     loads: &[Load],
