@@ -435,9 +435,10 @@ impl Mux {
             self.events.push_back(MuxEvent::Closed(id, CloseReason::Reset { code }));
             self.bury(now, id, *flow);
         }
-        if let Some((remains, window)) = self.remains.on_reset(now, id).zip(self.window.as_mut()) {
-            window.settle_remains(now, remains);
-        }
+        let window = &mut self.window;
+        self.remains.on_reset(now, id, |remains| {
+            window.iter_mut().for_each(|window| window.settle_remains(now, remains));
+        });
         self.forget_reset(id);
         self.answer(id);
         Ok(())
@@ -474,10 +475,10 @@ impl Mux {
         }
         if let Some(expected) = self.remains.expected(id) {
             let header = body.expand(expected, unit, mss_bytes);
-            let remains = self.remains.on_segment(now, id, &header, body.payload.len());
-            if let Some((remains, window)) = remains.zip(self.window.as_mut()) {
-                window.settle_remains(now, remains);
-            }
+            let window = &mut self.window;
+            self.remains.on_segment(now, id, (&header, body.payload.len()), |remains| {
+                window.iter_mut().for_each(|window| window.settle_remains(now, remains));
+            });
             return Ok(());
         }
         if self.resets.contains_key(&id) {

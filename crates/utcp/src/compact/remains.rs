@@ -78,7 +78,9 @@ impl Remains {
         sacks.as_slice().iter().rev().filter(|block| block.start > next).for_each(|block| heard.add(*block));
         let until = now.plus_ns(sender.first_timeout_ns());
         let sent_end = sender.next;
-        let counts = sender.is_granted() && sender.in_flight() > 0;
+        // An answer to an opening segment that carries nothing is not worth a sender: whoever never acknowledges one would have us
+        // keep as many as it opens flows.
+        let counts = sender.is_granted() && sender.in_flight() > 0 && sent_end > FIRST;
         let sender = counts.then(|| Box::new(sender));
         Remains { sender, sent_end, heard, owes_ack, until, timer: until, counted: 0 }
     }
@@ -170,6 +172,8 @@ pub(super) struct AllRemains {
     timers: BTreeSet<(Instant, FlowId)>,
     /// Those that owe an acknowledgement, and perhaps some that are forgotten.
     owing: VecDeque<FlowId>,
+    /// How many have something in flight.
+    senders: usize,
 }
 
 impl AllRemains {
@@ -180,6 +184,8 @@ impl AllRemains {
             self.timers.remove(&(at, id));
             self.all.remove(&id)
         });
+        self.senders += usize::from(remains.sender.is_some());
+        self.senders -= given_up.as_ref().map_or(0, |remains| usize::from(remains.sender.is_some()));
         if remains.owes_ack {
             self.owing.push_back(id);
         }
@@ -193,10 +199,11 @@ impl AllRemains {
         })
     }
 
-    /// Bytes on the heap, but for those whose flows have something in flight.
+    /// Bytes on the heap, but for what senders remember of segments, which the session's window limits.
     pub(super) fn heap_bytes(&self) -> usize {
         const TREE_ENTRY: usize = 48;
         self.all.len() * (2 * size_of::<Remains>() + 2 * TREE_ENTRY)
+            + self.senders * (size_of::<Sender>() + 16)
             + self.owing.capacity() * size_of::<FlowId>()
     }
 
@@ -205,27 +212,40 @@ impl AllRemains {
         self.all.get(&id).map(Remains::expected)
     }
 
-    /// A segment of such a flow came. Gives what the session has to count anew.
+    /// A segment of such a flow came; the session is to `count` it anew.
     pub(super) fn on_segment(
         &mut self,
         now: Instant,
         id: FlowId,
-        header: &Header,
-        payload_bytes: usize,
-    ) -> Option<&mut Remains> {
-        let remains = self.all.get_mut(&id)?;
+        (header, payload_bytes): (&Header, usize),
+        count: impl FnOnce(&mut Remains),
+    ) {
+        let Some(remains) = self.all.get_mut(&id) else { return };
         let owed = remains.owes_ack;
         remains.on_segment(now, header, payload_bytes);
         if remains.owes_ack && !owed {
             self.owing.push_back(id);
         }
-        self.arm(id)
+        self.arm(id);
+        self.count(id, count);
     }
 
-    /// The peer reset a flow, too. Gives what the session has to count anew.
-    pub(super) fn on_reset(&mut self, now: Instant, id: FlowId) -> Option<&mut Remains> {
-        self.all.get_mut(&id).filter(|_| id.is_ours)?.on_reset(now);
-        self.arm(id)
+    /// The peer reset a flow, too; the session is to `count` it anew.
+    pub(super) fn on_reset(&mut self, now: Instant, id: FlowId, count: impl FnOnce(&mut Remains)) {
+        if let Some(remains) = self.all.get_mut(&id).filter(|_| id.is_ours) {
+            remains.on_reset(now);
+            self.arm(id);
+            self.count(id, count);
+        }
+    }
+
+    /// What was in flight may be so no longer.
+    fn count(&mut self, id: FlowId, count: impl FnOnce(&mut Remains)) {
+        if let Some(remains) = self.all.get_mut(&id) {
+            let before = remains.sender.is_some();
+            count(remains);
+            self.senders -= usize::from(before && remains.sender.is_none());
+        }
     }
 
     /// The next acknowledgement that is owed.
@@ -251,22 +271,23 @@ impl AllRemains {
         self.timers.remove(&(at, id));
         let Some(remains) = self.all.get_mut(&id) else { return true };
         remains.on_time(now);
-        count(remains);
-        if remains.until <= now {
-            self.all.remove(&id);
+        let is_forgotten = remains.until <= now;
+        self.count(id, count);
+        if is_forgotten {
+            let forgotten = self.all.remove(&id);
+            self.senders -= forgotten.map_or(0, |remains| usize::from(remains.sender.is_some()));
         } else {
             self.arm(id);
         }
         true
     }
 
-    fn arm(&mut self, id: FlowId) -> Option<&mut Remains> {
-        let remains = self.all.get_mut(&id)?;
+    fn arm(&mut self, id: FlowId) {
+        let Some(remains) = self.all.get_mut(&id) else { return };
         let timer = remains.poll_timeout();
         self.timers.remove(&(remains.timer, id));
         self.timers.insert((timer, id));
         remains.timer = timer;
-        Some(remains)
     }
 }
 
