@@ -56,6 +56,7 @@ use ids::{ID_LEN, Ids};
 use quinn_proto::{DatagramEvent, EcnCodepoint, EndpointConfig};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use window::Common;
 use zeroize::Zeroizing;
 
 /// All connections of one UDP port; see the module.
@@ -76,6 +77,8 @@ pub struct QuicEndpoint {
     held: Arc<AtomicUsize>,
     /// Bytes that all connections and their flows take themselves.
     state: Arc<AtomicUsize>,
+    /// What all connections may be sent and have.
+    windows: Common,
     /// The id that was last found to be ours, since most datagrams carry the same as the one before.
     last_id: Option<[u8; ID_LEN]>,
     strangers: u64,
@@ -109,6 +112,7 @@ impl QuicEndpoint {
         let quinn = quinn_proto::Endpoint::new(Arc::new(config), Some(Arc::new(nobody)), true, None);
         Ok(QuicEndpoint {
             clock: Clock { anchor: options.anchor },
+            windows: Common::new(options.shared_receive_window_bytes),
             options,
             key,
             ceiling: Ceiling::default(),

@@ -25,6 +25,11 @@ impl Part {
         self.of_all.store(self.of_all.load(Relaxed) + bytes - self.bytes, Relaxed);
         self.bytes = bytes;
     }
+
+    /// What all others take.
+    pub(crate) fn others(&self) -> usize {
+        self.of_all.load(Relaxed) - self.bytes
+    }
 }
 
 impl Drop for Part {

@@ -95,11 +95,11 @@ fn endpoint(
             Box::new(endpoint)
         }
         Transport::QuicPerCircuit => {
-            let quic = QuicEndpoint::new(quic_options(options), &secret, &seed)?;
+            let quic = QuicEndpoint::new(quic_options(options, max_queue_bytes), &secret, &seed)?;
             Box::new(PerCircuitEndpoint::new(quic))
         }
         Transport::Quic | Transport::Tls => {
-            Box::new(QuicEndpoint::new(quic_options(options), &secret, &seed)?)
+            Box::new(QuicEndpoint::new(quic_options(options, max_queue_bytes), &secret, &seed)?)
         }
     })
 }
@@ -144,13 +144,15 @@ fn dtls_options(options: &Options, max_queue_bytes: usize) -> DtlsOptions {
     DtlsOptions { congestion, pool_bytes_max, ..defaults }
 }
 
-fn quic_options(options: &Options) -> QuicOptions {
+/// Half at most is what peers may send beyond what was read, likewise.
+fn quic_options(options: &Options, max_queue_bytes: usize) -> QuicOptions {
     let defaults = match options.heddle.udp_offload {
         true => QuicOptions::new(anchor()),
         false => QuicOptions::plain(anchor()),
     };
     let congestion = options.heddle.quic_congestion_control.unwrap_or(defaults.congestion);
-    QuicOptions { congestion, ..defaults }
+    let shared_receive_window_bytes = max_queue_bytes / 2;
+    QuicOptions { congestion, shared_receive_window_bytes, ..defaults }
 }
 
 #[cfg(test)]

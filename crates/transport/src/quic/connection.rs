@@ -148,6 +148,7 @@ pub(super) struct Parts {
     pub(super) watch: Watch,
     pub(super) held: Held,
     pub(super) state: Part,
+    pub(super) receive_window: ReceiveWindow,
     pub(super) deadline: Instant,
 }
 
@@ -182,7 +183,7 @@ impl Connection {
             flows: Flows::new(options.role, &limits, parts.held),
             memory: parts.state,
             halves_max: 0,
-            receive_window: ReceiveWindow::new(now),
+            receive_window: parts.receive_window,
             unsent: 0,
             lost_packets: 0,
             batch_bytes: BATCH_CELLS_MIN * FLOW_CELL_LEN,

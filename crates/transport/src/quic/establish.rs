@@ -5,6 +5,7 @@ use super::backlog::Held;
 use super::connection::{Connection, Parts};
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
+use super::window::ReceiveWindow;
 use super::{QuicEndpoint, SetupError, setup_error};
 use crate::links::{LinkKey, Stage, Token, Want};
 use crate::state::Part;
@@ -60,6 +61,7 @@ impl QuicEndpoint {
             watch,
             held: Held::part_of(&self.held),
             state: Part::of(&self.state),
+            receive_window: ReceiveWindow::new(now, &self.windows),
             deadline: now + self.options.dial_timeout,
         };
         self.go_live(now, key, parts, options);
@@ -91,7 +93,9 @@ impl QuicEndpoint {
         };
         if let Some((options, deadline)) = self.links.take_waiting(key) {
             let (held, state) = (Held::part_of(&self.held), Part::of(&self.state));
-            self.go_live(now, key, Parts { handle, quinn, gauge, watch, held, state, deadline }, options);
+            let receive_window = ReceiveWindow::new(now, &self.windows);
+            let parts = Parts { handle, quinn, gauge, watch, held, state, receive_window, deadline };
+            self.go_live(now, key, parts, options);
         }
     }
 

@@ -37,6 +37,9 @@ pub struct QuicOptions {
     /// Bytes that a peer may send on one flow beyond what was read: what a circuit's reader that stops leaves here. Less
     /// than the bandwidth-delay product of a circuit slows that circuit.
     pub stream_receive_window_bytes: u32,
+    /// What peers of all connections may send together beyond what was read, beside 256 KiB for each. Where a rate is used up,
+    /// honest peers fill it.
+    pub shared_receive_window_bytes: usize,
     /// The longest datagram that is tried, without headers of UDP and IP. Paths are found out from 1200 upwards.
     pub datagram_bytes_max: u16,
     /// The most datagrams in one [`heddle_proto::endpoint::Transmit`]; one where the system cannot cut them.
@@ -71,6 +74,7 @@ impl QuicOptions {
             anchor,
             congestion: CongestionControl::default(),
             stream_receive_window_bytes: 1024 * 1024,
+            shared_receive_window_bytes: 128 * 1024 * 1024,
             datagram_bytes_max: 1452,
             batch_datagrams_max: 45,
             initial_rtt: Duration::from_millis(200),

@@ -5,10 +5,21 @@
 //! never held up, and one that is read slowly, because the operator's rate is used up, soon stops. Beside it stands what
 //! flows hold that the relay does not want read: they never hold up the others.
 //!
+//! What connections have beyond the least is memory that all of an endpoint share. A rate that has let much pass and is then used up
+//! would otherwise leave as many wide windows as there are neighbours, and honest ones fill them. Each has a quarter of what
+//! the others leave, so nobody can take so much that another gets nothing:
+//!
+//! ```text
+//!   sum of windows ≤ 256 KiB · connections + what all share + what flows hold that are not to be read
+//! ```
+//!
 //! quinn-proto takes back no credit that it gave. It leaves a *debt* instead, which reading pays off.
 
+use crate::state::Part;
+use core::sync::atomic::AtomicUsize;
 use core::time::Duration;
 use heddle_proto::time::Instant;
+use std::sync::Arc;
 
 /// What is read in a round trip, times this, may be on its way or wait: what is sent until the sender hears of the reading,
 /// twice as it grows, and twice that while a hole is mended.
@@ -20,9 +31,27 @@ pub(super) const BASE_MAX: u64 = 32 * 1024 * 1024;
 const ROUND_MIN: Duration = Duration::from_millis(20);
 /// Smaller changes are not worth a frame.
 const CHANGE_PARTS: u64 = 8;
+/// A connection has this part of what others leave of the memory that all share.
+const SHARE_PARTS: usize = 4;
 
-#[derive(Clone, Copy, Debug)]
+/// What the connections of an endpoint may have beyond [`BASE_MIN`] together, and what they have.
+#[derive(Clone, Debug)]
+pub(super) struct Common {
+    max: usize,
+    used: Arc<AtomicUsize>,
+}
+
+impl Common {
+    pub(super) fn new(max: usize) -> Self {
+        Common { max, used: Arc::default() }
+    }
+}
+
+#[derive(Debug)]
 pub(super) struct ReceiveWindow {
+    /// What is open beyond [`BASE_MIN`], as a part of what all have.
+    beyond: Part,
+    beyond_max: usize,
     base: u64,
     /// What quinn-proto was last told, and by how much its credit is beyond that.
     window: u64,
@@ -32,8 +61,16 @@ pub(super) struct ReceiveWindow {
 }
 
 impl ReceiveWindow {
-    pub(super) fn new(now: Instant) -> Self {
-        ReceiveWindow { base: BASE_MIN, window: BASE_MIN, debt: 0, round_since: now, round_bytes: 0 }
+    pub(super) fn new(now: Instant, common: &Common) -> Self {
+        ReceiveWindow {
+            beyond: Part::of(&common.used),
+            beyond_max: common.max,
+            base: BASE_MIN,
+            window: BASE_MIN,
+            debt: 0,
+            round_since: now,
+            round_bytes: 0,
+        }
     }
 
     /// The relay took so many bytes.
@@ -53,7 +90,20 @@ impl ReceiveWindow {
             self.base = self.target().max(self.base - self.base / CHANGE_PARTS);
             (self.round_since, self.round_bytes) = (now, 0);
         }
-        let (wanted, open) = (self.base + aside_bytes, self.window + self.debt);
+        let wanted = self.base.min(BASE_MIN + self.share()) + aside_bytes;
+        let told = self.tell(wanted);
+        let beyond = (self.window + self.debt).saturating_sub(BASE_MIN + aside_bytes);
+        self.beyond.set(usize::try_from(beyond).unwrap_or(usize::MAX / 2));
+        told
+    }
+
+    /// What it may have beyond the least.
+    fn share(&self) -> u64 {
+        (self.beyond_max.saturating_sub(self.beyond.others()) / SHARE_PARTS) as u64
+    }
+
+    fn tell(&mut self, wanted: u64) -> Option<u64> {
+        let open = self.window + self.debt;
         if wanted > open + open / CHANGE_PARTS {
             self.window = wanted - self.debt;
         } else if wanted + wanted / CHANGE_PARTS < self.window {
@@ -101,7 +151,7 @@ mod tests {
 
     #[test]
     fn it_is_ahead_of_a_sender_that_doubles_and_shrinks_behind_a_reader_that_slows_down() {
-        let mut window = ReceiveWindow::new(Instant::ZERO);
+        let mut window = ReceiveWindow::new(Instant::ZERO, &Common::new(256 << 20));
         let mut rate = 15_000;
         for round in 0..12 {
             window.on_read(rate);
@@ -120,7 +170,7 @@ mod tests {
     #[test]
     fn credit_is_what_was_wanted_at_most_however_often_flows_are_set_aside() {
         let mut rng = Seed::from_number(1).rng();
-        let mut window = ReceiveWindow::new(Instant::ZERO);
+        let mut window = ReceiveWindow::new(Instant::ZERO, &Common::new(256 << 20));
         let mut quinn = Quinn { window: BASE_MIN, debt: 0, credit: BASE_MIN };
         let (mut read, mut most) = (0, 0);
         for round in 0..100_000 {
@@ -137,5 +187,29 @@ mod tests {
             assert_eq!(open, window.window + window.debt);
             assert!(open <= most + most / CHANGE_PARTS && open >= BASE_MIN * 7 / 8, "{open} of {most}");
         }
+    }
+
+    /// Connections that are all read fast have no more together than what they share, and each has something of it.
+    #[test]
+    fn windows_of_all_connections_share_memory() {
+        const SHARED: usize = 64 << 20;
+        let common = Common::new(SHARED);
+        let mut windows: Vec<_> = (0..50).map(|_| ReceiveWindow::new(Instant::ZERO, &common)).collect();
+        for round in 0..100 {
+            for window in &mut windows {
+                window.on_read(BASE_MAX);
+                window.update(after(round), ROUND, 0);
+            }
+            let beyond: u64 = windows.iter().map(|window| window.window + window.debt - BASE_MIN).sum();
+            assert!(beyond <= SHARED as u64, "{beyond} in round {round}");
+        }
+        let least = windows.iter().map(|window| window.window).min();
+        assert!(least.is_some_and(|least| least > 2 * BASE_MIN), "{least:?}");
+        drop(windows.split_off(1));
+        (100..200).for_each(|round| {
+            windows[0].on_read(BASE_MAX);
+            windows[0].update(after(round), ROUND, 0);
+        });
+        assert!(windows[0].window > SHARED as u64 / 5, "what others leave is given to who is left");
     }
 }
