@@ -4,27 +4,38 @@
 //! - *Bytes*: as in stock Tor, whoever holds the oldest cell goes first, and not whoever holds the most: cells of those who
 //!   read move on, cells of a hoard grow old, however many circuits it is spread over (Jansen and others, "The Sniper
 //!   Attack", NDSS 2014).
-//! - *State*, when it takes more than half of the memory: bytes of a flow that carries nothing do not grow old, so those
-//!   connections lose flows that have the most of them, until none has more than its share. Of a connection's flows those
-//!   go first that have been idle longest.
+//! - *State* of circuits, connections and flows, when it takes more than half of the memory: bytes of a circuit that carries
+//!   nothing do not grow old, so those neighbours lose circuits and flows that have the most of them, until none has more than
+//!   its share. Of a neighbour's those go first that have been idle longest.
 
-use super::circuit::{CircuitKey, Credit, Side};
+use super::circuit::{Circuit, CircuitKey, Credit, Side};
 use super::core::Core;
 use super::link::LinkKey;
 use super::message::Event;
 use super::ports::{Ports, destroy};
 use crate::cell::create::DestroyReason;
 use crate::cell::{CircId, Command};
+use crate::crypto::RelayLayer;
 use crate::endpoint::{Backlog, ConnId};
 use crate::node::SocketId;
 use crate::pool::{SLOT_LEN, SlotId};
 use crate::time::Instant;
 use core::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Of memory that was full, one part in so many is free afterwards, as in stock Tor. So the search for the oldest, which
 /// looks at every circuit, is paid for by many cells.
 const FREED_PART: u32 = 10;
+
+/// What a circuit takes beside its place among the circuits: its layer, the two ciphers of that, which the C library's heap
+/// has, its places in two links' tables, and what admission knows of it. With 50,000 circuits a process has no more than this says
+/// (`transport`'s tests of whole relays, `quic/hostile/relay.rs` and `dtls/hostile/relay.rs`).
+const CIRCUIT_PARTS: usize = size_of::<RelayLayer>() + CIPHERS + 2 * LANE + ADMISSION;
+/// Twice a context of AWS-LC with the round keys of AES-128.
+const CIPHERS: usize = 2 * 480;
+const LANE: usize = 60;
+/// An entry of a tree by the circuit's key, and its place among those of its neighbour by age.
+const ADMISSION: usize = 400;
 
 /// Who holds cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +49,16 @@ enum Holder {
 
 /// Since when, and how much. The first in order is the first to end.
 type Holding = (Instant, Reverse<usize>, Holder);
+
+/// Whose share state takes: a connection's, or a channel's that circuits came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Neighbour {
+    Connection(usize, ConnId),
+    Channel(LinkKey),
+}
+
+/// State that can be freed: since when it is idle, whose it is, how to free it, and how much it is.
+type Freeable = (Instant, Neighbour, Holder, usize);
 
 impl Core {
     /// A slot of the pool. A full pool costs others their lives: see [above](self). `None` when even that freed nothing.
@@ -81,6 +102,31 @@ impl Core {
         circuits.chain(connections).collect()
     }
 
+    /// What circuits take themselves.
+    pub fn state_bytes(&self) -> usize {
+        self.circuits.capacity() * size_of::<Circuit>()
+            + self.circuits.len() * CIRCUIT_PARTS
+            + self.idle_round.capacity() * size_of::<(Instant, CircuitKey)>()
+    }
+
+    /// What a circuit takes that came on this flow.
+    fn circuit_bytes(&self, link: LinkKey, circ_id: CircId) -> usize {
+        match self.find(link, circ_id) {
+            Some((_, Side::Prev)) => size_of::<Circuit>() + CIRCUIT_PARTS,
+            _ => 0,
+        }
+    }
+
+    /// The circuits that came on channels, or from other shards.
+    fn circuits_of_channels(&self) -> impl Iterator<Item = Freeable> {
+        self.circuits.iter().filter(|(_, circuit)| !matches!(circuit.prev.credit, Credit::Flow { .. })).map(
+            |(key, circuit)| {
+                let bytes = size_of::<Circuit>() + CIRCUIT_PARTS;
+                (circuit.used_at, Neighbour::Channel(circuit.prev.link), Holder::Circuit(key), bytes)
+            },
+        )
+    }
+
     /// All cells of the circuit are freed: what it owes its connections is not left over.
     fn end_with_streams(&mut self, key: CircuitKey) {
         let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.take());
@@ -112,6 +158,11 @@ impl Ports {
         self.list.iter().map(|port| port.endpoint.state_bytes()).sum()
     }
 
+    /// The same with what circuits take.
+    fn all_state_bytes(&self, core: &Core) -> usize {
+        self.state_bytes() + core.state_bytes()
+    }
+
     /// After each input: what endpoints keep counts beside what waits in the pool.
     pub fn relieve_pressure(&mut self, core: &mut Core, now: Instant) {
         let used = self.used_bytes(core);
@@ -119,14 +170,14 @@ impl Ports {
         if used <= max {
             self.in_vain_above = 0;
         }
-        // The pool sees to its own bound.
-        if used <= max.max(self.in_vain_above) || used == core.pool.used() as usize * SLOT_LEN {
+        if used <= max.max(self.in_vain_above) {
             return;
         }
         let part = max / FREED_PART as usize;
+        let waiting = self.waiting_bytes(core);
         let mut flows = self.backlogs();
         let mut state_max = usize::MAX;
-        if self.state_bytes() > max / 2 {
+        if self.all_state_bytes(core) > max / 2 {
             state_max = max / 2 - part;
             self.relieve_state(core, now, &mut flows, state_max);
         }
@@ -134,7 +185,8 @@ impl Ports {
         let left = self.used_bytes(core);
         // What nobody could be ended for is not looked for again until it is more.
         self.in_vain_above = if left > max { left + part } else { 0 };
-        let freed_cells = u32::try_from(used.saturating_sub(left) / SLOT_LEN).unwrap_or(u32::MAX);
+        let freed_bytes = waiting.saturating_sub(self.waiting_bytes(core));
+        let freed_cells = u32::try_from(freed_bytes / SLOT_LEN).unwrap_or(u32::MAX);
         core.event(Event::MemoryPressure { freed_cells });
     }
 
@@ -163,8 +215,8 @@ impl Ports {
         }));
         holders.sort_unstable();
         for (_, _, holder) in holders {
-            let waiting = core.pool.used() as usize * SLOT_LEN + self.held_bytes();
-            if waiting + self.state_bytes().min(state_max) <= enough {
+            let waiting = self.waiting_bytes(core);
+            if waiting + self.all_state_bytes(core).min(state_max) <= enough {
                 break;
             }
             match holder {
@@ -175,7 +227,8 @@ impl Ports {
         }
     }
 
-    /// Ends flows of those connections that have most state, so that all have `state_max` at most, and takes them from the list.
+    /// Ends flows and circuits of those neighbours that have most state, so that all have `state_max` at most, and takes those flows
+    /// from the list.
     fn relieve_state(
         &mut self,
         core: &mut Core,
@@ -183,24 +236,42 @@ impl Ports {
         flows: &mut Vec<(usize, Backlog)>,
         state_max: usize,
     ) {
-        let mut sums: BTreeMap<(usize, ConnId), usize> = BTreeMap::new();
-        for (port, flow) in flows.iter() {
-            *sums.entry((*port, flow.conn)).or_default() += flow.state_bytes;
+        let mut freeable: Vec<Freeable> = core.circuits_of_channels().collect();
+        freeable.extend(flows.iter().map(|(port, flow)| {
+            let Backlog { conn, circ_id, state_bytes, since, .. } = *flow;
+            let circuit = self.link(*port, conn).map_or(0, |link| core.circuit_bytes(link, circ_id));
+            let flow = Holder::Flow(*port, conn, circ_id);
+            (since, Neighbour::Connection(*port, conn), flow, state_bytes + circuit)
+        }));
+        let mut sums: BTreeMap<Neighbour, usize> = BTreeMap::new();
+        for (_, neighbour, _, bytes) in &freeable {
+            *sums.entry(*neighbour).or_default() += bytes;
         }
-        let of_flows: usize = sums.values().sum();
-        let of_connections = self.state_bytes().saturating_sub(of_flows);
-        let level = fair_level(sums.values().copied().collect(), state_max.saturating_sub(of_connections));
-        flows.sort_unstable_by_key(|(port, flow)| (flow.since, *port, flow.conn, flow.circ_id));
-        flows.retain(|&(port, Backlog { conn, circ_id, state_bytes, .. })| {
-            let Some(sum) = sums.get_mut(&(port, conn)).filter(|sum| **sum > level) else { return true };
-            *sum = sum.saturating_sub(state_bytes.max(1));
-            self.end_flow(core, now, (port, conn, circ_id));
-            false
-        });
+        let sum: usize = sums.values().sum();
+        let other = self.all_state_bytes(core).saturating_sub(sum);
+        let level = fair_level(sums.values().copied().collect(), state_max.saturating_sub(other));
+        freeable.sort_unstable();
+        let mut ended = BTreeSet::new();
+        for (_, neighbour, holder, bytes) in freeable {
+            let Some(sum) = sums.get_mut(&neighbour).filter(|sum| **sum > level) else { continue };
+            *sum = sum.saturating_sub(bytes.max(1));
+            match holder {
+                Holder::Circuit(key) => self.end_with_flows(core, now, key),
+                Holder::Flow(port, conn, circ_id) => self.end_flow(core, now, (port, conn, circ_id)),
+                Holder::Connection(_) => {}
+            }
+            ended.insert(holder);
+        }
+        flows.retain(|(port, flow)| !ended.contains(&Holder::Flow(*port, flow.conn, flow.circ_id)));
+    }
+
+    /// Cells that wait, and what flows keep.
+    fn waiting_bytes(&self, core: &Core) -> usize {
+        core.pool.used() as usize * SLOT_LEN + self.held_bytes()
     }
 
     fn used_bytes(&self, core: &Core) -> usize {
-        core.pool.used() as usize * SLOT_LEN + self.held_bytes() + self.state_bytes()
+        self.waiting_bytes(core) + self.all_state_bytes(core)
     }
 
     fn end_flow(&mut self, core: &mut Core, now: Instant, (port, conn, circ_id): (usize, ConnId, CircId)) {

@@ -115,7 +115,8 @@ impl Relay {
     pub fn stats(&self) -> RelayStats {
         let (flow_bytes, flow_state_bytes) =
             (self.ports.held_bytes() as u64, self.ports.state_bytes() as u64);
-        RelayStats { flow_bytes, flow_state_bytes, ..self.core.stats() }
+        let circuit_state_bytes = self.core.state_bytes() as u64;
+        RelayStats { flow_bytes, flow_state_bytes, circuit_state_bytes, ..self.core.stats() }
     }
 
     /// Circuits of this shard, those that cross to another counted in both.

@@ -31,6 +31,8 @@ pub struct RelayStats {
     pub flow_bytes: u64,
     /// Bytes that connections and flows take in endpoints themselves. They count, too.
     pub flow_state_bytes: u64,
+    /// Bytes that circuits take themselves.
+    pub circuit_state_bytes: u64,
     /// Circuits, those that cross between shards counted in both.
     pub circuits: u64,
     /// What neighbours were granted.
@@ -114,6 +116,7 @@ impl RelayStats {
         self.pool_slots_max += other.pool_slots_max;
         self.flow_bytes += other.flow_bytes;
         self.flow_state_bytes += other.flow_state_bytes;
+        self.circuit_state_bytes += other.circuit_state_bytes;
         self.circuits += other.circuits;
         self.granted.add(&other.granted);
         self.addresses_held_off += other.addresses_held_off;

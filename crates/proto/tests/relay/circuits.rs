@@ -6,6 +6,7 @@ use heddle_proto::cell::create::{Create2, DestroyReason, HTYPE_TAP};
 use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, Command};
 use heddle_proto::channel::ChannelError;
+use heddle_proto::pool::SLOT_LEN;
 use heddle_proto::relay::{Control, Event, Limits, RelayConfig};
 use heddle_proto::time::Duration;
 use std::net::Ipv4Addr;
@@ -388,10 +389,16 @@ fn a_channel_that_breaks_takes_its_circuits_and_leaves_others() {
     assert_eq!((bench.circuits(), bench.queued_cells()), (0, 0));
 }
 
-/// A relay with room for 256 cells, and so many circuits of clients that do not read, over one channel to the next relay.
+/// A relay with room for 256 cells beside its circuits, and so many circuits of clients that do not read, over one channel to the
+/// next relay.
 fn hoarders(count: u16) -> (Bench, Vec<(Client, Hop)>) {
-    // Two blocks of the pool.
-    let mut bench = Bench::new(RelayConfig { max_queue_bytes: 100_000, ..config() });
+    let (bench, _) = hoarders_within(count, 64 << 20);
+    let circuits_bytes = bench.shards[0].relay.stats().circuit_state_bytes as usize;
+    hoarders_within(count, 256 * SLOT_LEN + circuits_bytes)
+}
+
+fn hoarders_within(count: u16, max_queue_bytes: usize) -> (Bench, Vec<(Client, Hop)>) {
+    let mut bench = Bench::new(RelayConfig { max_queue_bytes, ..config() });
     let mut circuits = vec![two_hops(&mut bench)];
     let next = circuits[0].1.sock;
     for _ in 1..count {

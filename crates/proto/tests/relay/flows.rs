@@ -426,11 +426,36 @@ fn of_idle_flows_those_end_whose_neighbour_has_most() {
         send_on_flow(&mut bench, many, &mut busy, RelayCommand::DROP, &[]);
         let (_, command, body) = Client::new(NO_SOCK, theirs(name)).onionskin(Kind::Ntor, OURS);
         bench.peer_send(many, theirs(name), command, &body);
-        let state_bytes = bench.shards[0].relay.stats().flow_state_bytes;
+        let stats = bench.shards[0].relay.stats();
+        let state_bytes = stats.flow_state_bytes + stats.circuit_state_bytes;
         assert!(state_bytes as usize <= MAX, "{state_bytes}");
     }
-    // What is left is a tenth less than half of it, and what came since: four flows of the one, and twenty of the other.
-    assert_eq!((bench.peer_flows(few), bench.peer_flows(many)), (4, 20 + 4));
+    // What is left is a tenth less than half of it, a flow with its circuit taking 12 KB, and what came since: four flows of the
+    // one, and fifteen of the other.
+    assert_eq!((bench.peer_flows(few), bench.peer_flows(many)), (4, 15 + 14));
+}
+
+/// Circuits count as well, also those that came on channels.
+#[test]
+fn of_idle_circuits_those_end_whose_neighbour_has_most() {
+    const MAX: usize = 100_000;
+    let mut bench = Bench::new(RelayConfig { max_queue_bytes: MAX, ..config() });
+    bench.list(&[1, 2]);
+    let [few, many] = [1, 2].map(|number| bench.relay_channel(0, number));
+    (1..=4).for_each(|id| drop(Client::create(&mut bench, few, theirs(id), Kind::Ntor)));
+    let mut ended = Vec::new();
+    for id in 1..=60 {
+        bench.pass(Duration::from_millis(10));
+        let (_, command, body) = Client::new(many, theirs(id)).onionskin(Kind::Ntor, OURS);
+        bench.send(many, theirs(id), command, &body);
+        ended.extend(destroys(&bench.cells(many)).into_iter().map(|(circ_id, _)| circ_id));
+        let state_bytes = bench.shards[0].relay.stats().circuit_state_bytes;
+        assert!(state_bytes as usize <= MAX, "{state_bytes}");
+    }
+    assert_eq!(destroys(&bench.cells(few)), []);
+    assert!((20..50).contains(&ended.len()), "{ended:?}");
+    let oldest: Vec<_> = (1..).map(theirs).take(ended.len()).collect();
+    assert_eq!(ended, oldest);
 }
 
 /// A channel cannot be left unread for one circuit, so what comes over it is bounded as in stock Tor: the queue has an

@@ -7,6 +7,7 @@ use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::cell::stream::{Answer, Connected, End, EndReason, Resolve, Resolved};
 use heddle_proto::node::{Query, Resolution, ResolveError, SocketError};
 use heddle_proto::policy::{ExitPolicy, Rule};
+use heddle_proto::pool::SLOT_LEN;
 use heddle_proto::relay::{Limits, RelayConfig};
 use heddle_proto::time::Duration;
 use std::net::{IpAddr, SocketAddr};
@@ -439,7 +440,9 @@ fn a_connection_that_takes_nothing_is_aborted_in_the_end() {
 /// What is as old and heavier than the circuit goes first.
 #[test]
 fn memory_pressure_ends_what_is_left_over_first() {
-    let config = RelayConfig { max_queue_bytes: 100_000, ..config() };
+    let (bench, _) = exit_with(config(), NTOR_V3_CC);
+    let circuits_bytes = bench.shards[0].relay.stats().circuit_state_bytes as usize;
+    let config = RelayConfig { max_queue_bytes: 256 * SLOT_LEN + circuits_bytes, ..config() };
     let (mut bench, mut client) = exit_with(config, NTOR_V3_CC);
     for (stream, cells) in [(1, 150), (2, 100)] {
         let server = client.connect(&mut bench, stream);
