@@ -4,6 +4,8 @@
 //! [`StreamTransport`](heddle_proto::channel::StreamTransport). [`link`] is what all of them agree
 //! on: how two relays prove to each other who they are.
 
+#[cfg(test)]
+mod attacked;
 mod circuits;
 mod clock;
 mod congestion;

@@ -1,6 +1,7 @@
 //! A peer whose keys and proof are right and who breaks the rules behind them: records and segments made by hand.
 
 mod memory;
+mod relay;
 mod state;
 mod table;
 

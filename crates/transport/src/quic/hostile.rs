@@ -1,6 +1,7 @@
 //! A peer whose key and proof are right and who breaks every other rule: quinn-proto alone, driven by the tests.
 
 mod hoard;
+mod relay;
 mod state;
 
 use super::crypto::{self, KEY_LEN, OurKey};
@@ -61,7 +62,13 @@ struct Table {
 }
 
 impl Peer {
-    fn dial(clock: Clock, key: &OurKey, listener: [u8; KEY_LEN], transport: TransportConfig) -> Peer {
+    fn dial(
+        clock: Clock,
+        key: &OurKey,
+        listener: [u8; KEY_LEN],
+        token: [u8; 20],
+        transport: TransportConfig,
+    ) -> Peer {
         let reset_key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &[1; 32]);
         let mut config = EndpointConfig::new(Arc::new(reset_key));
         config.supported_versions(vec![1]).grease_quic_bit(false).rng_seed(Some([2; 32]));
@@ -69,7 +76,7 @@ impl Peer {
         let tls = crypto::client(key, listener).expect("a key");
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).expect("TLS 1.3")));
         config.transport_config(Arc::new(transport));
-        config.initial_dst_cid_provider(Arc::new(|| ConnectionId::new(&TOKEN)));
+        config.initial_dst_cid_provider(Arc::new(move || ConnectionId::new(&token)));
         let (_, connection) = endpoint.connect(clock.anchor, config, addr(2), "heddle").expect("an address");
         Peer { clock, endpoint, connection, stopped: Vec::new(), is_lost: false }
     }
@@ -150,7 +157,7 @@ impl Table {
             flows_max,
         };
         let conn = counted(|| ours.open(Instant::ZERO, options));
-        let peer = Peer::dial(Clock { anchor }, &their_key, ours.public_key(), transport);
+        let peer = Peer::dial(Clock { anchor }, &their_key, ours.public_key(), TOKEN, transport);
         let (now, events, cells) = (Instant::ZERO, Vec::new(), Vec::new());
         let mut table = Table { now, ours, peer, conn, events, cells, losing: 0, reads: true };
         table.run(Duration::from_millis(100));

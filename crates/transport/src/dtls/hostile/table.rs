@@ -35,7 +35,7 @@ pub(super) const PROTOCOL: u8 = DestroyReason::PROTOCOL.0;
 pub(super) const RESOURCELIMIT: u8 = DestroyReason::RESOURCELIMIT.0;
 pub(super) const MS: Duration = Duration::from_millis(1);
 /// More steps than this at one instant, or datagrams in one, mean that a side goes in circles.
-const STEPS_PER_INSTANT_MAX: u32 = 100_000;
+pub(super) const STEPS_PER_INSTANT_MAX: u32 = 100_000;
 
 pub(super) fn addr(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], 9000))
@@ -54,6 +54,7 @@ pub(super) struct Peer {
     pub(super) session: Session,
     pub(super) proofs: Proofs,
     pub(super) certificate: Option<[u8; 32]>,
+    token: [u8; 20],
     pub(super) id: SessionId,
     pub(super) has_heard: bool,
     /// Records' contents that came and are not of the connection itself.
@@ -79,15 +80,22 @@ pub(super) struct Table {
 }
 
 impl Peer {
-    pub(super) fn dial(options: &DtlsOptions, listener: [u8; 32], key: &OurKey) -> Peer {
+    pub(super) fn dial(
+        options: &DtlsOptions,
+        listener: [u8; 32],
+        key: &OurKey,
+        secrets: PairSecrets,
+    ) -> Peer {
         let session = Session::new(Instant::ZERO, Role::Initiator, key, options, 3).expect("good options");
-        let PairSecrets { dialler_proof, listener_proof, .. } = secrets();
+        let id = session_ids(&secrets)[0];
+        let PairSecrets { token, dialler_proof, listener_proof } = secrets;
         let proofs = Proofs::new(Role::Initiator, key.clone(), listener, [dialler_proof, listener_proof]);
         Peer {
             session,
             proofs,
             certificate: None,
-            id: session_ids(&secrets())[0],
+            token,
+            id,
             has_heard: false,
             segments: Vec::new(),
             outbox: Vec::new(),
@@ -132,7 +140,7 @@ impl Peer {
 
     /// The next datagram to our side.
     pub(super) fn poll_datagram(&mut self) -> Option<Vec<u8>> {
-        let mut datagram = if self.has_heard { self.id.to_vec() } else { secrets().token.to_vec() };
+        let mut datagram = if self.has_heard { self.id.to_vec() } else { self.token.to_vec() };
         if let Some(records) = self.session.poll_records() {
             datagram.extend_from_slice(&records);
             return Some(datagram);
@@ -264,7 +272,7 @@ impl Table {
             flows_max,
         };
         let conn = counted(|| ours.open(Instant::ZERO, connection));
-        let peer = Peer::dial(&options, ours.public_key(), &key);
+        let peer = Peer::dial(&options, ours.public_key(), &key, secrets());
         let (events, cells) = (Vec::new(), Vec::new());
         let now = Instant::ZERO;
         let mut table =

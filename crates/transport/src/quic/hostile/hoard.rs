@@ -7,15 +7,19 @@ use quinn_proto::congestion::CubicConfig;
 use quinn_proto::{Dir, Side, StreamId, TransportConfig};
 use std::sync::Arc;
 
-/// A connection whose peer has so many flows, of each of which the first byte was lost and `behind` came after it, and how
-/// much of that the connection's window took. Time stands still, so nothing is sent again.
-fn with_holes(flows: u32, behind: &[u8]) -> (Table, usize) {
+/// How a peer sends that takes no packet for lost and has no window of its own.
+pub(super) fn unpaced() -> TransportConfig {
     let mut cubic = CubicConfig::default();
     cubic.initial_window(1 << 40);
     let mut transport = TransportConfig::default();
-    // The peer takes no packet for lost, and has no window of its own.
     transport.packet_threshold(u32::MAX).congestion_controller_factory(Arc::new(cubic));
-    let mut table = Table::of(flows, transport).prove();
+    transport
+}
+
+/// A connection whose peer has so many flows, of each of which the first byte was lost and `behind` came after it, and how
+/// much of that the connection's window took. Time stands still, so nothing is sent again.
+fn with_holes(flows: u32, behind: &[u8]) -> (Table, usize) {
+    let mut table = Table::of(flows, unpaced()).prove();
     let mut taken = 0;
     for _ in 0..flows {
         // Room grows as it is used, until the window is full.
@@ -61,22 +65,4 @@ fn holes_hold_no_more_than_the_connection_s_window() {
     assert_eq!(taken as u64 + 32, BASE_MIN);
     assert!((taken - 300..taken + taken / 3).contains(&held), "{held} of {taken}");
     assert_eq!(table.cells, []);
-}
-
-/// As many flows as a neighbour may have, and what both sides keep of them beside what counts: below 2 KB a flow.
-#[test]
-#[ignore = "it takes a minute"]
-fn fifty_thousand_holes() {
-    let before = resident_bytes();
-    let (table, taken) = with_holes(50_000, &[0; 4]);
-    let (held, both) = (table.ours.held_bytes(), resident_bytes() - before);
-    eprintln!("{taken} bytes came, {held} count, {both} are resident, the peer's with them");
-    assert!(both <= held + 50_000 * 2048, "{both} bytes where {held} count");
-}
-
-#[allow(clippy::disallowed_methods, reason = "only the system knows")]
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
-    pages * 4096
 }
