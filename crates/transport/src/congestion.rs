@@ -30,6 +30,8 @@
 //! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred a sixth of what it costs at one
 //! in forty, and there half of what it costs TCP.
 
+mod blame;
+mod breaker;
 mod bundle;
 mod ceiling;
 mod losses;
@@ -37,7 +39,9 @@ mod path;
 mod regain;
 mod shares;
 
-use bundle::{BETA, Bundle, PACKETS_PER_FLOW};
+use blame::Blame;
+use breaker::{Breaker, PACKETS_OPEN};
+use bundle::{BETA, Bundle, Curve, PACKETS_PER_FLOW};
 pub(crate) use ceiling::Ceiling;
 use heddle_proto::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
@@ -65,6 +69,9 @@ const LOSS_CUT: f64 = 0.15;
 /// What is left of the path's load while a test lasts.
 const TEST_GAIN: f64 = 0.98;
 
+/// And of the most that was delivered lately, since the best of some rounds is more than what a policer lets pass.
+const DELIVERED_PART: f64 = 0.97;
+
 /// How often a test is made, and at most.
 const TEST_EVERY: Duration = Duration::from_secs(2);
 const TEST_EVERY_MIN: Duration = Duration::from_secs(1);
@@ -75,6 +82,8 @@ const TEST_AGAIN: Duration = Duration::from_secs(3);
 
 /// Rounds of a test: one until our queue has drained, one until others of our kind have joined, and one that is heard.
 const TEST_ROUNDS: u32 = 3;
+/// While it is to be found out whose losses are.
+const TEST_ROUNDS_LOSSY: u32 = 6;
 
 /// A queue that falls by this much in a round, and by a quarter, is drained by somebody who tests.
 const FELL_MIN: Duration = Duration::from_millis(3);
@@ -149,6 +158,8 @@ pub(crate) struct Shared {
     latest: Option<(Duration, u32)>,
     /// Rounds of a test that are left.
     test: u32,
+    /// Whether the test's first round is over.
+    is_drained: bool,
     tested_at: Instant,
     /// Tests in a row that found no queue.
     empty_tests: u32,
@@ -167,6 +178,8 @@ pub(crate) struct Shared {
     /// The shortest queue of the test.
     left: Duration,
     losses: Losses,
+    blame: Blame,
+    breaker: Breaker,
     /// Packets that arrived in each of the last two rounds.
     delivered: [u32; 2],
     /// Circuits that losses of this round have cost something.
@@ -212,6 +225,7 @@ impl Shared {
             rtt: None,
             latest: None,
             test: 0,
+            is_drained: false,
             contended: None,
             queue_before: Duration::ZERO,
             short_at: now,
@@ -223,18 +237,26 @@ impl Shared {
             long_rounds: 0,
             packets_before: PACKETS_INITIAL,
             losses: Losses::new(now),
+            blame: Blame::new(),
+            breaker: Breaker::new(now),
             delivered: [0; 2],
             hits: 0.0,
         }
     }
 
     fn window_packets(&self) -> f64 {
+        if self.breaker.is_open() {
+            return PACKETS_OPEN;
+        }
         let packets = self.regained.map_or(self.packets, |regained| self.packets.min(regained));
         let Some((base, rtt)) = self.base.get().zip(self.rtt).filter(|_| self.test > 0) else {
             return packets;
         };
-        // As much as the path itself holds, and a little less.
-        (packets * base.as_secs_f64() / rtt.max(base).as_secs_f64() * TEST_GAIN).max(PACKETS_MIN)
+        // As much as the path itself holds and delivers, and a little less.
+        let held = packets * base.as_secs_f64() / rtt.max(base).as_secs_f64();
+        let delivered = DELIVERED_PART * self.delivery.packets_in(base);
+        let carried = if self.blame.is_open() { held.min(delivered) } else { held };
+        (carried * TEST_GAIN).max(PACKETS_MIN)
     }
 
     /// Doubles the window in a round trip, until a queue shows in eight packets in a row (HyStart, RFC 9406, waits for the
@@ -285,7 +307,7 @@ impl Shared {
         self.delivered = [self.delivered[1], self.round.packets];
         self.heed_ceiling(now, false);
         if self.losses.are_too_many(now) && matches!(self.mode, Mode::Delay) && self.test == 0 {
-            self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
+            self.contend(now, Curve::CUBIC);
         }
         let before = core::mem::replace(&mut self.queue_before, queue);
         if queue <= SHORT_QUEUE + (self.rtt_deviation / 4).min(SHORT_QUEUE / 2) {
@@ -312,6 +334,7 @@ impl Shared {
             }
             Mode::Contend(bundle) => {
                 // On the way back to the window, what arrives tells neither how many flows it suffices for nor that more would be used.
+                bundle.truncate(self.ceiling.tcps());
                 if self.regained.is_none() {
                     bundle.set_count(now, tcps);
                     if is_used {
@@ -340,10 +363,17 @@ impl Shared {
             return;
         }
         self.test = 0;
-        self.empty_tests = 0;
-        if matches!(self.mode, Mode::Delay) || is_loss && matches!(self.mode, Mode::Startup) {
-            self.mode = Mode::Contend(Bundle::new(since, self.packets, 1.0));
+        if let Mode::Contend(bundle) = &mut self.mode {
+            bundle.set_curve(Curve::CUBIC);
         }
+        if matches!(self.mode, Mode::Delay) || is_loss && matches!(self.mode, Mode::Startup) {
+            self.contend(since, Curve::CUBIC);
+        }
+    }
+
+    fn contend(&mut self, since: Instant, curve: Curve) {
+        self.empty_tests = 0;
+        self.mode = Mode::Contend(Bundle::new(since, self.packets, self.tcps(), curve));
     }
 
     /// The queue that our circuits are meant to make beyond the target, in packets.
@@ -383,7 +413,9 @@ impl Shared {
     /// Drains our queue; when we send too little to make one, this round has shown what there is without us.
     fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
         if is_used {
-            self.test = TEST_ROUNDS;
+            let is_open = self.blame.is_open();
+            self.test = if is_open { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
+            self.is_drained = false;
             self.left = queue;
         } else {
             self.tested_at = now;
@@ -398,7 +430,11 @@ impl Shared {
         if let Mode::Contend(bundle) = &mut self.mode {
             bundle.hold(now);
         }
+        if !core::mem::replace(&mut self.is_drained, true) {
+            self.blame.begin(now);
+        }
         if self.test == 0 {
+            self.blame.end(now);
             self.tested_at = now;
             self.on_tested(now, self.left);
         }
@@ -407,12 +443,25 @@ impl Shared {
     /// Our own queue was drained, and so much was left.
     fn on_tested(&mut self, now: Instant, queue: Duration) {
         self.empty_tests = if queue <= NO_QUEUE { self.empty_tests + 1 } else { 0 };
+        if let Mode::Contend(bundle) = &mut self.mode
+            && self.blame.is_congestion()
+            && self.empty_tests > 0
+        {
+            bundle.set_curve(Curve::GENTLE);
+        }
         match &self.mode {
-            Mode::Contend(_) if self.empty_tests >= self.empty_tests_needed => {
+            Mode::Contend(_)
+                if self.empty_tests >= self.empty_tests_needed && !self.blame.is_congestion() =>
+            {
                 self.mode = Mode::Delay;
                 self.long_rounds = 0;
                 self.packets_before = 0.0;
                 self.contended = Some((now, self.packets));
+            }
+            Mode::Delay if self.blame.is_congestion() => {
+                // What was won while losses were not believed is given back.
+                self.packets = (BETA * self.packets).max(PACKETS_MIN);
+                self.contend(now, Curve::GENTLE);
             }
             Mode::Delay => {
                 let again = self.contended.filter(|(at, _)| now.since(*at) < CONTENDED_FOR);
@@ -427,7 +476,7 @@ impl Shared {
                     EMPTY_TESTS
                 };
                 self.packets = self.packets.max(self.packets_before).max(packets);
-                self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
+                self.contend(now, Curve::CUBIC);
             }
             _ => {}
         }
@@ -449,6 +498,7 @@ impl Shared {
 
     fn on_loss(&mut self, now: Instant, sent: Instant, lost_packets: f64) {
         self.losses.on_lost(lost_packets);
+        self.breaker.on_lost(lost_packets);
         self.heed_ceiling(sent, true);
         self.stop_regaining(sent);
         let queue = match (self.rtt, self.base.get()) {
@@ -456,6 +506,9 @@ impl Shared {
             _ => Duration::ZERO,
         };
         let ours = self.our_queue(self.rtt.unwrap_or(queue));
+        if queue <= ours + FOREIGN_QUEUE {
+            self.blame.on_lost(now, sent);
+        }
         match &mut self.mode {
             Mode::Startup | Mode::Delay => {
                 let over = queue.saturating_sub(ours);
@@ -503,7 +556,10 @@ impl Shared {
         self.sent_at = now;
         self.round.in_flight += bytes;
         self.round.in_flight_max = self.round.in_flight_max.max(self.round.in_flight);
-        self.losses.on_sent(bytes as f64 / self.packet_bytes);
+        let packets = bytes as f64 / self.packet_bytes;
+        self.losses.on_sent(packets);
+        self.blame.on_sent(now, packets);
+        self.breaker.on_sent(now, packets);
     }
 
     /// A packet was acknowledged that left at `sent` and never before.
@@ -545,12 +601,13 @@ impl Shared {
     pub(crate) fn on_marked(&mut self, now: Instant, sent: Instant) {
         self.heed_ceiling(sent, true);
         self.stop_regaining(sent);
-        match &mut self.mode {
-            Mode::Startup | Mode::Delay => self.cut(1.0, 1.0),
-            Mode::Contend(bundle) => {
-                bundle.on_loss(now, sent);
-                self.packets = bundle.packets();
-            }
+        self.blame.on_marked(now);
+        if !matches!(self.mode, Mode::Contend(_)) {
+            self.contend(sent, Curve::GENTLE);
+        }
+        if let Mode::Contend(bundle) = &mut self.mode {
+            bundle.on_loss(now, sent);
+            self.packets = bundle.packets();
         }
     }
 
@@ -587,7 +644,7 @@ mod tests {
     #[test]
     fn a_window_at_its_least_takes_a_packet_in_every_mode() {
         let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
-        shared.mode = Mode::Contend(Bundle::new(Instant::ZERO, 10.0, 1.0));
+        shared.mode = Mode::Contend(Bundle::new(Instant::ZERO, 10.0, 1.0, Curve::CUBIC));
         for second in 1..20 {
             let now = Instant::ZERO + Duration::from_secs(second);
             shared.on_marked(now, now);
@@ -617,7 +674,7 @@ mod tests {
 
     #[test]
     fn a_pause_halves_what_may_be_sent_and_round_trips_double_it_again() {
-        let modes = [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0))];
+        let modes = [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0, Curve::CUBIC))];
         for (mode, pause_ms, left) in modes
             .into_iter()
             .flat_map(|mode| [(mode.clone(), 400, 80.0), (mode.clone(), 1200, 20.0), (mode, 60_000, 10.0)])
@@ -644,7 +701,7 @@ mod tests {
 
     #[test]
     fn a_stall_halves_the_window_once_and_ends_neither_following_nor_contending() {
-        for mode in [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0))] {
+        for mode in [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0, Curve::CUBIC))] {
             let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
             (shared.mode, shared.packets) = (mode, 80.0);
             (1..5).for_each(|second| shared.restart(Instant::ZERO + Duration::from_secs(second)));
@@ -656,7 +713,8 @@ mod tests {
     #[test]
     fn a_loss_after_a_pause_leaves_what_was_reached() {
         let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
-        (shared.mode, shared.packets) = (Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 1.0)), 80.0);
+        (shared.mode, shared.packets) =
+            (Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 1.0, Curve::CUBIC)), 80.0);
         let now = Instant::ZERO + Duration::from_secs(60);
         shared.on_sent(now, 1000);
         shared.on_lost(now + Duration::from_millis(50), now, 1000);
@@ -666,13 +724,15 @@ mod tests {
     #[test]
     fn marks_of_one_round_cost_one_circuit_one_loss() {
         let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
+        (shared.packets, shared.delivered) = (20.0, [20; 2]);
         shared.set_flows(2.0);
-        for _ in 0..10 {
-            shared.on_marked(Instant::ZERO, Instant::ZERO);
-        }
-        assert_eq!(shared.packets, PACKETS_INITIAL * (1.0 - LOSS_CUT / 2.0).powi(2));
+        let marked = Instant::ZERO + Duration::from_millis(50);
+        shared.on_marked(marked, Instant::ZERO);
+        assert_eq!(shared.packets, 20.0 - 0.15 * 10.0);
+        (0..10).for_each(|_| shared.on_marked(marked, Instant::ZERO));
+        assert_eq!(shared.packets, 0.85 * 20.0);
         let begin = Instant::ZERO + Duration::from_secs(1);
-        shared.mode = Mode::Contend(Bundle::new(begin, 100.0, 1.0));
+        shared.mode = Mode::Contend(Bundle::new(begin, 100.0, 1.0, Curve::CUBIC));
         for _ in 0..10 {
             shared.on_marked(begin + Duration::from_millis(50), begin);
         }

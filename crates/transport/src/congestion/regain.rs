@@ -38,8 +38,8 @@ impl Shared {
         match &self.mode {
             Mode::Startup => self.packets = PACKETS_MIN,
             Mode::Delay => self.regained = Some(PACKETS_MIN),
-            Mode::Contend(_) => {
-                self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps()));
+            Mode::Contend(bundle) => {
+                self.mode = Mode::Contend(Bundle::new(now, self.packets, self.tcps(), bundle.curve()));
                 self.regained = Some(PACKETS_MIN);
             }
         }
@@ -65,7 +65,7 @@ impl Shared {
         if let Mode::Contend(bundle) = &mut self.mode
             && let Some(reached) = self.regained.take()
         {
-            *bundle = Bundle::new(sent, reached, tcps);
+            *bundle = Bundle::new(sent, reached, tcps, bundle.curve());
         }
     }
 }
