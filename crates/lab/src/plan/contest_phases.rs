@@ -246,6 +246,19 @@ mod tests {
     }
 
     #[test]
+    fn relays_are_told_as_how_many_tcps_they_contend() {
+        for (name, tcps_max) in FAMILY.into_iter().flat_map(|name| [(name, 8), (name, 1)]) {
+            let set = BTreeMap::from([("tcps_max".to_owned(), tcps_max.to_string())]);
+            let plan = Plan::load(name, &set).unwrap().plan;
+            let tor = plan.tor.as_ref().unwrap().as_ref();
+            let line = format!("ConsensusParams heddle_cc_tcps_max={tcps_max}");
+            assert_eq!(tor.authority_torrc, [line], "{name}");
+            let most = tor.flows.iter().map(Spanned::as_ref).filter(|flow| flow.stands_in);
+            assert_eq!(most.map(|flow| flow.connections).max(), Some(tcps_max), "{name}");
+        }
+    }
+
+    #[test]
     fn queues_are_what_they_are_called() {
         let plan = plan(FAMILY[0]);
         let there = |queue| {
