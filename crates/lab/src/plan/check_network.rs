@@ -276,7 +276,7 @@ fn check_phase(
     if let Some(client) = phase.clients.iter().find(|client| !clients.contains(&***client)) {
         return Err(format!("there is no client {client:?}"));
     }
-    if let Some(group) = phase.bottleneck.iter().find(|group| !groups.contains(group)) {
+    if let Some(group) = phase.bottlenecks.iter().find(|group| !groups.contains(group)) {
         return Err(format!("the network has no wires {group:?}"));
     }
     if !phase.path.is_empty() {

@@ -3,8 +3,10 @@
 //!
 //! A plan lists its contests as rows of a table, `[tor.contests]`. A contest has a wire of its own between two relays, from
 //! the first of the plan's path to a guard that is there for it alone, so that no pair of relays comes to it with what it
-//! learned in another one. It has two phases: `NAME alone`, and `NAME beside` kernel TCP over the same wire. An arm with
-//! `stand_ins` has as many kernel connections in place of the circuits as a pair of relays stands for at most.
+//! learned in another one. Contests of one part of the table go on at the same time, and other parts are left out: a run of
+//! all of them one after the other would take hours. There are two phases: `alone`, and `beside` kernel TCP over the same
+//! wires. An arm with `stand_ins` has as many kernel connections in place of a wire's circuits as a pair of relays stands for,
+//! and then, in the phases `alone cap` and `beside cap`, as many as it stands for at most, however few circuits there are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +15,7 @@ use heddle_netem::{Loss, Reorder};
 use serde::Deserialize;
 
 use super::units;
+use crate::figures::Labels;
 
 /// The contests of a plan's network.
 #[derive(Clone, Debug, Deserialize)]
@@ -28,9 +31,16 @@ pub struct Contests {
     /// What does not count then, of every phase.
     #[serde(deserialize_with = "units::duration")]
     pub warm_up: Duration,
-    /// How long everything counts, of every phase. Wires change after half of it.
+    /// How long everything counts where circuits, or who stands in for them, are alone. Wires change after half of it.
     #[serde(deserialize_with = "units::duration")]
-    pub duration: Duration,
+    pub alone: Duration,
+    /// The same beside TCP, whose sawtooth takes longer.
+    #[serde(deserialize_with = "units::duration")]
+    pub beside: Duration,
+    /// Labels of the phases in which as many connections as `tcps_max` stand in, in place of those of the arm.
+    pub cap_labels: Labels,
+    /// The part of the list that is measured.
+    pub part: usize,
     /// Which figures are kept, as in a phase.
     pub figures: BTreeMap<String, String>,
     /// The rows.
@@ -41,8 +51,11 @@ pub struct Contests {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contest {
-    /// The label `contest`, and what its phases' names begin with: letters and digits, at most 14.
+    /// The label `contest`: letters and digits, at most 14.
     pub name: String,
+    /// The part of the list that it is of. Those of one part have 100 Mbit/s together, lest they outrun the emulator: each cell
+    /// goes over three wires, and a TCP acknowledges every other packet.
+    pub part: usize,
     /// How many circuits are busy.
     pub circuits: usize,
     /// The wire's rate in both directions, in Mbit/s.

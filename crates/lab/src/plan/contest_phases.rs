@@ -6,9 +6,10 @@ use heddle_netem::{CodelOptions, DirectionOptions, PolicerOptions, QueueOptions,
 use toml::Spanned;
 
 use super::clients::{Client, Flow, Traffic};
-use super::contest::{Contest, Contests, Queue};
+use super::contest::{Becomes, Contest, Contests, Queue};
 use super::grid::queue_bytes;
-use super::network::{Change, Phase, Relay, Tor, WireGroup, WirePair, pairs_max};
+use super::model::Plan;
+use super::network::{Change, Phase, Relay, WireGroup, WirePair, pairs_max};
 use crate::figures::{Labels, labels};
 
 /// What connections for pages fetch, and how long they pause.
@@ -18,19 +19,68 @@ const PAGE: Traffic = Traffic::Fetch {
 };
 const BULK: Traffic = Traffic::Bulk { limit_kb_s: 0, reads_for: Duration::ZERO };
 
-/// Adds what the network's contests need to it.
-pub(super) fn expand(tor: &mut Tor) {
+/// The phases of contests: beside TCP or not, and with as many stand-ins as a pair contends as at most or not.
+const PHASES: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
+
+/// Adds what a plan's contests need to its network, and leaves out the targets that are about other parts of their list.
+pub(super) fn expand(plan: &mut Plan) {
+    let Plan { tor: Some(tor), targets, .. } = plan else { return };
+    let tor = tor.as_mut();
     let Some(contests) = tor.contests.clone() else { return };
     let (at, contests) = (contests.span(), contests.into_inner());
-    for contest in &contests.list {
+    for contest in contests.of_part() {
         tor.relays.push(Spanned::new(at.clone(), Relay { name: contest.guard(), ..Relay::default() }));
         tor.wires.push(Spanned::new(at.clone(), contest.wire_group(&contests)));
         tor.clients.push(Spanned::new(at.clone(), contest.client(&contests)));
         let flows = contest.flows(&contests);
         tor.flows.extend(flows.into_iter().map(|flow| Spanned::new(at.clone(), flow)));
-        let phases = [false, true].into_iter().filter(|is_beside| !is_beside || contest.has_company());
-        let phases = phases.map(|is_beside| contest.phase(&contests, is_beside));
-        tor.phases.extend(phases.map(|phase| Spanned::new(at.clone(), phase)));
+    }
+    let phases = PHASES.into_iter().filter_map(|(is_beside, is_cap)| contests.phase(is_beside, is_cap));
+    tor.phases.extend(phases.map(|phase| Spanned::new(at.clone(), phase)));
+    targets.retain(|target| contests.may_give(&target.as_ref().labels));
+}
+
+impl Contests {
+    fn of_part(&self) -> impl Iterator<Item = &Contest> {
+        self.list.iter().filter(|contest| contest.part == self.part)
+    }
+
+    /// Whether a figure with these labels can be this part's.
+    fn may_give(&self, labels: &Labels) -> bool {
+        let is_of = |contest: &Contest| {
+            labels.get("contest").is_none_or(|name| *name == contest.name)
+                && (contest.has_company() || labels.get("phase").is_none_or(|phase| phase != "beside"))
+        };
+        self.of_part().any(is_of)
+    }
+
+    /// All contests of the part at the same time, those without company only alone; `None` where there are none.
+    fn phase(&self, is_beside: bool, is_cap: bool) -> Option<Phase> {
+        let contests: Vec<&Contest> =
+            self.of_part().filter(|contest| !is_beside || contest.has_company()).collect();
+        let (name, duration) = if is_beside { ("beside", self.beside) } else { ("alone", self.alone) };
+        let changes = contests.iter().filter_map(|contest| Some((contest.name.clone(), contest.changed()?)));
+        let change = Change { after: duration / 2, wires: changes.collect() };
+        let of_phase = labels([("phase", name)]);
+        let phase = Phase {
+            name: if is_cap { format!("{name} cap") } else { name.to_owned() },
+            labels: if is_cap {
+                of_phase.into_iter().chain(self.cap_labels.clone()).collect()
+            } else {
+                of_phase
+            },
+            changes: Some(change).filter(|change| !change.wires.is_empty()).into_iter().collect(),
+            clients: contests.iter().flat_map(|contest| contest.actors(self, is_beside, is_cap)).collect(),
+            steady_max: self.steady_max,
+            warm_up: self.warm_up,
+            figures: self.figures.clone(),
+            bottlenecks: contests.iter().map(|contest| contest.name.clone()).collect(),
+            stand_ins: is_cap,
+            duration,
+            pairs_max: pairs_max(),
+            ..Phase::default()
+        };
+        (!contests.is_empty()).then_some(phase)
     }
 }
 
@@ -54,7 +104,8 @@ impl Contest {
     fn wire_group(&self, contests: &Contests) -> WireGroup {
         let sender = contests.path.first().cloned().unwrap_or_default();
         let WirePair { there, back } = self.wire(self.mbit, self.rtt_ms);
-        WireGroup { name: self.name.clone(), between: vec![[sender, self.guard()]], there, back }
+        let between = vec![[sender, self.guard()]];
+        WireGroup { name: self.name.clone(), between, there, back, labels: self.labels() }
     }
 
     /// The wire with this rate and round trip. Its queues are those of the contest's own.
@@ -92,7 +143,7 @@ impl Contest {
 
     fn client(&self, contests: &Contests) -> Client {
         let path = [&[self.guard()], &contests.path[..]].concat();
-        let labels = labels([("client", "pair")]);
+        let labels = self.labels_of("pair");
         Client { name: self.client_name(), path, circuits: self.circuits, program: BULK, labels }
     }
 
@@ -105,56 +156,53 @@ impl Contest {
             to: sender.clone(),
             connections,
             program,
-            labels: labels([("client", what)]),
+            labels: self.labels_of(what),
             congestion_control: Some(self.against.clone()),
             stands_in: false,
         };
-        let stand_ins = Flow {
-            labels: labels([("client", "pair")]),
+        let stand_ins = [("kernel", self.circuits.min(contests.tcps_max)), ("cap", contests.tcps_max)];
+        let stand_ins = stand_ins.map(|(what, connections)| Flow {
+            labels: self.labels_of("pair"),
             congestion_control: None,
             stands_in: true,
-            ..flow("kernel", self.circuits.min(contests.tcps_max), BULK)
-        };
+            ..flow(what, connections, BULK)
+        });
         let beside = [
             ("tcp", self.tcp, BULK),
             ("pages", self.pages, PAGE),
             ("uploads", self.uploads, Traffic::Upload {}),
         ];
         let beside = beside.into_iter().filter(|(_, connections, _)| *connections > 0);
-        [stand_ins]
+        stand_ins
             .into_iter()
             .chain(beside.map(|(what, connections, program)| flow(what, connections, program)))
             .collect()
     }
 
-    fn phase(&self, contests: &Contests, is_beside: bool) -> Phase {
-        let mut clients = vec![self.client_name(), self.flow_name("kernel")];
+    /// Who does something in a phase.
+    fn actors(&self, contests: &Contests, is_beside: bool, is_cap: bool) -> Vec<String> {
+        let mut actors = match is_cap {
+            true => vec![self.flow_name("cap")],
+            false => vec![self.client_name(), self.flow_name("kernel")],
+        };
         if is_beside {
             let beside = self.flows(contests).into_iter().filter(|flow| !flow.stands_in);
-            clients.extend(beside.map(|flow| flow.name));
+            actors.extend(beside.map(|flow| flow.name));
         }
-        let beside = if is_beside { "beside" } else { "alone" };
-        let half = contests.duration / 2;
-        let change = self.becomes.map(|becomes| {
-            let wire = self.wire(becomes.mbit.unwrap_or(self.mbit), becomes.rtt_ms.unwrap_or(self.rtt_ms));
-            Change { after: half, wires: [(self.name.clone(), wire)].into() }
-        });
-        Phase {
-            name: format!("{} {beside}", self.name),
-            labels: self.labels(beside),
-            changes: change.into_iter().collect(),
-            clients,
-            steady_max: contests.steady_max,
-            warm_up: contests.warm_up,
-            figures: contests.figures.clone(),
-            bottleneck: Some(self.name.clone()),
-            duration: contests.duration,
-            pairs_max: pairs_max(),
-            ..Phase::default()
-        }
+        actors
     }
 
-    fn labels(&self, beside: &str) -> Labels {
+    /// What the wire becomes.
+    fn changed(&self) -> Option<WirePair> {
+        let Becomes { mbit, rtt_ms } = self.becomes?;
+        Some(self.wire(mbit.unwrap_or(self.mbit), rtt_ms.unwrap_or(self.rtt_ms)))
+    }
+
+    fn labels_of(&self, client: &str) -> Labels {
+        self.labels().into_iter().chain(labels([("client", client)])).collect()
+    }
+
+    fn labels(&self) -> Labels {
         labels([
             ("contest", &self.name),
             ("circuits", &self.circuits.to_string()),
@@ -162,7 +210,6 @@ impl Contest {
             ("rtt_ms", &self.rtt_ms.to_string()),
             ("queue", &self.queue.name()),
             ("against", &self.against),
-            ("phase", beside),
         ])
     }
 }
@@ -174,7 +221,7 @@ mod tests {
     use heddle_netem::Seed;
 
     use super::*;
-    use crate::plan::Plan;
+    use crate::plan::{Tor, TorArm, estimate};
 
     const FAMILY: [&str; 3] = ["cc-evaluation-queues", "cc-evaluation-aqm", "cc-evaluation-events"];
     const CIRCUITS: [usize; 5] = [1, 4, 20, 100, 300];
@@ -183,7 +230,26 @@ mod tests {
     const AGAINST: [&str; 2] = ["cubic", "bbr"];
 
     fn plan(name: &str) -> Plan {
-        Plan::load(name, &BTreeMap::new()).unwrap().plan
+        part(name, 1)
+    }
+
+    fn part(name: &str, part: usize) -> Plan {
+        Plan::load(name, &BTreeMap::from([("part".to_owned(), part.to_string())])).unwrap().plan
+    }
+
+    fn network(plan: &Plan) -> &Tor {
+        plan.tor.as_ref().unwrap().as_ref()
+    }
+
+    fn arm<'a>(plan: &'a Plan, name: &str) -> &'a TorArm {
+        let arm = plan.arms.iter().map(Spanned::as_ref).find(|arm| arm.name == name);
+        arm.unwrap().tor.as_ref().unwrap()
+    }
+
+    /// The parts of a plan's table.
+    fn parts(name: &str) -> impl Iterator<Item = Plan> {
+        let last = contests(&plan(name)).iter().map(|contest| contest.part).max().unwrap();
+        (1..=last).map(move |number| part(name, number))
     }
 
     fn contests(plan: &Plan) -> &[Contest] {
@@ -228,21 +294,80 @@ mod tests {
 
     #[test]
     fn a_contest_is_a_wire_of_its_own_with_as_many_stand_ins_as_a_pair_stands_for() {
-        let plan = plan(FAMILY[0]);
-        let tor = plan.tor.as_ref().unwrap().as_ref();
-        let contests = contests(&plan);
-        assert_eq!(tor.phases.len(), 2 * contests.len());
-        for (contest, group) in contests.iter().zip(&tor.wires) {
-            let group = group.as_ref();
-            assert_eq!(group.between, [["middle".to_owned(), format!("guard{}", contest.name)]]);
-            assert_eq!(group.there.rate, Rate::BitsPerS(contest.mbit * 1_000_000));
-            let delay_ns = |direction: &DirectionOptions| direction.delay_ns;
-            let round_trip_ns = delay_ns(&group.there) + group.back.as_ref().map_or(0, delay_ns);
-            assert_eq!(round_trip_ns, contest.rtt_ms * 1_000_000);
-            let stand_ins =
-                tor.flows.iter().map(Spanned::as_ref).find(|flow| flow.name == contest.flow_name("kernel"));
-            assert_eq!(stand_ins.unwrap().connections, contest.circuits.min(8));
+        for plan in FAMILY.into_iter().flat_map(parts) {
+            let tor = network(&plan);
+            let part: Vec<&Contest> = tor.contests.as_ref().unwrap().as_ref().of_part().collect();
+            assert_eq!((tor.wires.len(), tor.clients.len()), (part.len(), part.len()));
+            for (contest, group) in part.iter().zip(&tor.wires) {
+                let group = group.as_ref();
+                assert_eq!(group.between, [["middle".to_owned(), format!("guard{}", contest.name)]]);
+                assert_eq!(
+                    group.there.delay_ns + group.back.as_ref().unwrap().delay_ns,
+                    contest.rtt_ms * 1_000_000
+                );
+                let connections = |what: &str| {
+                    let name = contest.flow_name(what);
+                    tor.flows.iter().map(Spanned::as_ref).find(|flow| flow.name == name).unwrap().connections
+                };
+                // Harm is measured against as many TCPs as a pair stands for, and loss against as many as it does at most.
+                assert_eq!((connections("kernel"), connections("cap")), (contest.circuits.min(8), 8));
+            }
         }
+    }
+
+    #[test]
+    fn contests_of_a_part_go_on_at_the_same_time() {
+        let plan = part(FAMILY[2], 1);
+        let (tor, quic, kernel) = (network(&plan), arm(&plan, "quic"), arm(&plan, "kernel"));
+        let names = |arm| tor.phases_of(arm, 0).map(|phase| &*phase.name).collect::<Vec<_>>();
+        assert_eq!(names(quic), ["alone", "beside"]);
+        assert_eq!(names(kernel), ["alone", "beside", "alone cap", "beside cap"]);
+        let phases: Vec<&Phase> = tor.phases_of(kernel, 0).collect();
+        assert_eq!(phases[0].bottlenecks, ["burst", "reorder", "pages", "reverse", "many100", "many300"]);
+        assert_eq!(phases[0].clients[..2], ["busy-burst", "kernel-burst"]);
+        assert_eq!(phases[3].clients[..2], ["cap-burst", "tcp-burst"]);
+        assert_eq!(
+            [phases[1], phases[3]].map(|phase| phase.labels.get("contender").map(String::as_str)),
+            [None, Some("cap")]
+        );
+    }
+
+    #[test]
+    fn all_parts_keep_the_budgets_of_time_and_of_packets() {
+        for plan in FAMILY.into_iter().flat_map(parts) {
+            for arms in [["quic", "kernel"], ["tcp-dtls", "kernel"]] {
+                let chosen = plan.with_arms(&arms.map(str::to_owned)).unwrap();
+                assert!(
+                    plan.runs >= 3 && estimate(&chosen) * plan.runs as u32 <= plan.budget,
+                    "{}",
+                    plan.name
+                );
+            }
+            let part = network(&plan).contests.as_ref().unwrap().as_ref().of_part();
+            let mbit = part.map(|contest| {
+                [contest.mbit, contest.becomes.and_then(|to| to.mbit).unwrap_or(contest.mbit)]
+            });
+            let [before, after] = mbit.fold([0, 0], |sum, mbit| [sum[0] + mbit[0], sum[1] + mbit[1]]);
+            // Packets of 1,500 bytes over three wires, and an acknowledgement for two of them.
+            let packets_per_s = before.max(after) * 1_000_000 / (8 * 1500) * 9 / 2;
+            assert!(packets_per_s <= 40_000, "{}: {packets_per_s}", plan.name);
+        }
+    }
+
+    #[test]
+    fn targets_are_about_the_part_that_is_measured() {
+        let about = |part_number| -> Vec<String> {
+            let plan = part(FAMILY[2], part_number);
+            let contest =
+                |target: &Spanned<crate::plan::Target>| target.as_ref().labels.get("contest").cloned();
+            plan.targets.iter().filter_map(contest).collect()
+        };
+        let is_in = |part_number, contest: &str| about(part_number).iter().any(|about| about == contest);
+        assert!(is_in(1, "many300") && is_in(2, "rttup") && !is_in(1, "rttup") && !is_in(2, "many300"));
+        let kept = |part_number| {
+            part(FAMILY[2], part_number).targets.iter().any(|target| target.as_ref().figure == "tcp_kept")
+        };
+        assert_eq!([kept(1), kept(2)], [true, false]);
     }
 
     #[test]
@@ -279,12 +404,11 @@ mod tests {
 
     #[test]
     fn wires_change_after_half_of_the_time() {
-        let plan = plan(FAMILY[2]);
-        let tor = plan.tor.as_ref().unwrap().as_ref();
-        let phase = tor.phases.iter().map(Spanned::as_ref).find(|phase| phase.name == "rttup alone").unwrap();
+        let plan = part(FAMILY[2], 2);
+        let phase = network(&plan).phases[0].as_ref();
         let change = &phase.changes[0];
         assert_eq!(change.after * 2, phase.duration);
         assert_eq!(change.wires["rttup"].there.delay_ns, 30_000_000);
-        assert_eq!(phase.bottleneck.as_deref(), Some("rttup"));
+        assert_eq!(change.wires["rateup"].there.rate, Rate::BitsPerS(50_000_000));
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn parse(file: &str, text: &str, set: &BTreeMap<String, String>) -> R
     let source = Source { file, text: &text };
     let mut plan: Plan = toml::from_str(&text).map_err(|error| source.toml_error(&error))?;
     grid_cases::expand(&mut plan).map_err(|(at, what)| source.error(at, what))?;
-    plan.tor.iter_mut().for_each(|tor| contest_phases::expand(tor.as_mut()));
+    contest_phases::expand(&mut plan);
     check(&plan, source)?;
     Ok(Loaded { plan, text, set: set.clone() })
 }

@@ -145,6 +145,9 @@ pub struct WireGroup {
     /// The direction from the second to the first. Default: like `there`.
     #[serde(default)]
     pub back: Option<DirectionOptions>,
+    /// Labels of what is told of it as a phase's bottleneck. Default: none.
+    #[serde(default)]
+    pub labels: Labels,
 }
 
 /// What limits some clients, and how much of it they use: a wire, all of whose bytes count; a rate that a relay keeps, of
@@ -215,10 +218,13 @@ pub struct Phase {
     /// Which figures are kept, and under which names. Default: all, under their own.
     #[serde(default)]
     pub figures: BTreeMap<String, String>,
-    /// The group of wires of whose direction `there` is told what the traffic does to it: `queue_delay_ms`,
-    /// `loss_inflicted_pct` and `marked_pct`. Default: of none.
+    /// The groups of wires of whose direction `there` is told what the traffic does to it: `queue_delay_ms`,
+    /// `loss_inflicted_pct` and `marked_pct`. A client's is the one all of whose labels it has. Default: none.
     #[serde(default)]
-    pub bottleneck: Option<String>,
+    pub bottlenecks: Vec<String>,
+    /// Whether it is only for arms with `stand_ins`. Default: no.
+    #[serde(default)]
+    pub stand_ins: bool,
     /// Whether the attackers act while everything counts. Default: no.
     #[serde(default)]
     pub attack: bool,
@@ -304,7 +310,7 @@ impl Tor {
     /// The phases of an arm in the order of the run with this number.
     pub(crate) fn phases_of(&self, arm: &TorArm, run: usize) -> impl Iterator<Item = &Phase> {
         let phases = self.phases.iter().map(Spanned::as_ref);
-        let mut phases: Vec<&Phase> = phases.filter(|phase| arm.has(&phase.name)).collect();
+        let mut phases: Vec<&Phase> = phases.filter(|phase| arm.plays(phase)).collect();
         if self.rotate_phases && !phases.is_empty() {
             let first = run % phases.len();
             phases.rotate_left(first);
@@ -319,9 +325,14 @@ impl TorArm {
         self.phases.is_empty() || other.phases.is_empty() || self.phases.iter().any(|name| other.has(name))
     }
 
-    /// Whether it goes through the phase of this name.
+    /// Whether it names the phase, or none.
     pub(crate) fn has(&self, phase: &str) -> bool {
         self.phases.is_empty() || self.phases.iter().any(|name| name == phase)
+    }
+
+    /// Whether it goes through the phase.
+    pub(crate) fn plays(&self, phase: &Phase) -> bool {
+        self.has(&phase.name) && (self.stand_ins || !phase.stand_ins)
     }
 }
 

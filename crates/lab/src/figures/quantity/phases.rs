@@ -348,7 +348,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Less,
         "Wait in front of the bottleneck",
         "a packet's mean wait in front of the phase's bottleneck",
-    ),
+    )
+    .by("the wires'"),
     Quantity::new(
         "loss_inflicted_pct",
         "%",
@@ -357,7 +358,8 @@ pub(super) const PHASES: &[Quantity] = &[
         "Packets that the traffic had dropped",
         "the share of packets that a queue, CoDel or a policer dropped at the phase's bottleneck, of those that the wire did not \
          lose on purpose",
-    ),
+    )
+    .by("the wires'"),
     Quantity::new(
         "marked_pct",
         "%",
@@ -365,7 +367,8 @@ pub(super) const PHASES: &[Quantity] = &[
         Neither,
         "Packets that CoDel marked",
         "the share of packets that CoDel marked at the phase's bottleneck (ECN), of the same",
-    ),
+    )
+    .by("the wires'"),
     Quantity::new(
         "back_s",
         "s",

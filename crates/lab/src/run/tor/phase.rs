@@ -294,21 +294,26 @@ fn told(actors: &[Actor<'_>], played: &Played, tor: &Tor, phase: &Phase) -> (Vec
     for group in &groups {
         let (sampled, wrong) = group.figures(played.window);
         samples.extend(sampled);
-        samples.extend(
-            last.and_then(|change| group.back(change.after, faster(tor, phase, change), played.window)),
-        );
+        let back = last.and_then(|change| {
+            group.back(change.after, faster(tor, phase, change, group.labels())?, played.window)
+        });
+        samples.extend(back);
         faults.extend(wrong);
     }
     (samples, faults)
 }
 
-/// By how much a change makes the phase's bottleneck faster: 1 where there is none, or no rate.
-fn faster(tor: &Tor, phase: &Phase, change: &Change) -> f64 {
-    let name = phase.bottleneck.as_deref().unwrap_or_default();
-    let group = tor.wires.iter().map(Spanned::as_ref).find(|group| group.name == name);
-    match group.zip(change.wires.get(name)).map(|(group, wire)| (group.there.rate, wire.there.rate)) {
-        Some((Rate::BitsPerS(before), Rate::BitsPerS(after))) => after as f64 / before as f64,
-        _ => 1.0,
+/// By how much a change makes the bottleneck faster of who has these labels: 1 where there is none, or no rate. `None` where
+/// there is one that does not change.
+fn faster(tor: &Tor, phase: &Phase, change: &Change, labels: &Labels) -> Option<f64> {
+    let is_theirs = |group: &&WireGroup| {
+        phase.bottlenecks.contains(&group.name)
+            && group.labels.iter().all(|(name, value)| labels.get(name) == Some(value))
+    };
+    let Some(group) = tor.wires.iter().map(Spanned::as_ref).find(is_theirs) else { return Some(1.0) };
+    match (group.there.rate, change.wires.get(&group.name)?.there.rate) {
+        (Rate::BitsPerS(before), Rate::BitsPerS(after)) => Some(after as f64 / before as f64),
+        _ => Some(1.0),
     }
 }
 

@@ -75,6 +75,11 @@ pub(super) fn groups<'a>(members: impl Iterator<Item = Member<'a>>) -> Vec<Group
 }
 
 impl Group<'_> {
+    /// What all of them are labelled with.
+    pub(super) fn labels(&self) -> &Labels {
+        self.labels
+    }
+
     /// The figures of a phase, and what is wrong with them where nothing may fail.
     pub(super) fn figures(&self, window: Window) -> (Vec<Sampled>, Vec<String>) {
         let mut figures = Figures::default();

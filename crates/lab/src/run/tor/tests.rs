@@ -1,6 +1,6 @@
 //! Arms with a network, without any: what is placed on which host, and a phase on a testbed in virtual time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use heddle_netem::{DirectionStats, Step};
@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::figures::labels;
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
+use crate::plan::Plan;
 use crate::plan::network_tests::{network_of, small};
 use crate::traffic::Event;
 
@@ -210,6 +211,26 @@ fn flows_stand_in_for_all_clients_where_the_arm_says_so() {
     };
     assert_eq!(starts(true), (vec!["guard starts all kernel".to_owned()], 0));
     assert_eq!(starts(false), (vec!["up starts all up".to_owned(), "web starts all web".to_owned()], 2));
+}
+
+#[test]
+fn contests_side_by_side_are_told_apart_by_their_wires() {
+    let part = BTreeMap::from([("part".to_owned(), "2".to_owned())]);
+    let plan = Plan::load("cc-evaluation-events", &part).unwrap().plan;
+    let tor = plan.tor.as_ref().unwrap().as_ref();
+    let kernel = plan.arms.iter().map(|arm| arm.as_ref()).find(|arm| arm.name == "kernel").unwrap();
+    let arm = kernel.tor.as_ref().unwrap();
+    let run = phase::PhaseRun { tor, arm, phase: tor.phases[0].as_ref(), seed: 7 };
+    let measured = run.measure(&mut Virtual::default(), &mut |_| ()).unwrap();
+    let values = |name: &str| -> BTreeMap<String, f64> {
+        let found = measured.samples.iter().filter(|sampled| sampled.name == name);
+        found.map(|sampled| (sampled.labels["contest"].clone(), sampled.values[0])).collect()
+    };
+    // Everybody has the same before and after. That is enough but where the wire became five times as fast.
+    let back = [("ratedown", 0.0), ("rateup", 10.0), ("rttdown", 0.0), ("rttup", 0.0)];
+    assert_eq!(values("back_s"), back.map(|(contest, back_s)| (contest.to_owned(), back_s)).into());
+    assert_eq!(values("loss_inflicted_pct").len(), 4);
+    assert_eq!(values("received_kb_s").values().copied().collect::<Vec<_>>(), [400.0; 4]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::backend::{Log, Testbed};
 use crate::error::Result;
 use crate::figures::labels;
 use crate::plan::hosts::directions;
-use crate::plan::{Bottleneck, Phase, Tor, TorArm};
+use crate::plan::{Bottleneck, Phase, Tor, TorArm, WireGroup};
 use crate::run::sampled::Sampled;
 
 /// Bytes of a cell of a circuit, and of those the most that are a stream's (tor-spec 3 and 6.1).
@@ -60,15 +60,18 @@ pub(super) fn figures(
     samples
 }
 
-/// What a phase's traffic did to its bottleneck: how long it kept packets waiting, and what was dropped and marked for it.
+/// What a phase's traffic did to each of its bottlenecks: how long it kept packets waiting, and what was dropped and marked for it.
 pub(super) fn inflicted(tor: &Tor, phase: &Phase, before: &Counts, after: &Counts) -> Vec<Sampled> {
     let groups = tor.wires.iter().map(Spanned::as_ref);
-    let mut counts = groups.zip(before.iter().zip(after));
-    let found = counts.find(|(group, _)| phase.bottleneck.as_ref() == Some(&group.name));
-    let Some((_, ([before, _], [after, _]))) = found else { return Vec::new() };
-    let mut sum = Inflicted::default();
-    before.iter().zip(after).for_each(|(before, after)| sum.add(before, after));
-    sum.figures()
+    let counts = groups.zip(before.iter().zip(after));
+    let bottlenecks = counts.filter(|(group, _)| phase.bottlenecks.contains(&group.name));
+    let of = |(group, (before, after)): (&WireGroup, _)| {
+        let (before, after): (&[Vec<DirectionStats>; 2], &[Vec<DirectionStats>; 2]) = (before, after);
+        let mut sum = Inflicted::default();
+        before[0].iter().zip(&after[0]).for_each(|(before, after)| sum.add(before, after));
+        sum.figures().map(|sampled| sampled.with(group.labels.clone()))
+    };
+    bottlenecks.flat_map(of).collect()
 }
 
 /// The use of each bottleneck: of a wire what `figures` tell of it; of a relay's rate all that its wires carried, as they tell,
@@ -179,9 +182,9 @@ impl Inflicted {
         self.waited_ns += after.queue.sojourn_sum_ns - before.queue.sojourn_sum_ns;
     }
 
-    fn figures(&self) -> Vec<Sampled> {
+    fn figures(&self) -> [Sampled; 3] {
         let of = |sum: f64, count: u64| if count == 0 { 0.0 } else { sum / count as f64 };
-        vec![
+        [
             Sampled::one("queue_delay_ms", of(self.waited_ns as f64 / 1e6, self.waits)),
             Sampled::one("loss_inflicted_pct", of(100.0 * self.dropped as f64, self.packets)),
             Sampled::one("marked_pct", of(100.0 * self.marked as f64, self.packets)),
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn what_traffic_inflicts_is_apart_from_what_the_wire_loses() {
-        let loaded = small(("duration = \"5 s\"", "duration = \"5 s\"\nbottleneck = \"path\"")).unwrap();
+        let loaded = small(("duration = \"5 s\"", "duration = \"5 s\"\nbottlenecks = [\"path\"]")).unwrap();
         let (tor, _) = network_of(&loaded.plan);
         let phase = tor.phases[0].as_ref();
         let before = DirectionStats { packets_in: 500, marked: 7, ..DirectionStats::default() };
