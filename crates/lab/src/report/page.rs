@@ -6,7 +6,7 @@ use super::chart::{self, Curve, Row, TAIL};
 use super::words::{escape, join, number, short_names};
 use crate::figures::{Figure, Labels};
 use crate::plan::{Plan, Statistic};
-use crate::results::{Check, Judgement, Outcome, Repetition, Results};
+use crate::results::{Check, Invocation, Judgement, Outcome, Repetition, Results, Summary};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -78,6 +78,7 @@ fn first_page(result: &Results<'_>) -> String {
         ("Program", format!("heddle {}", conditions.heddle)),
         ("Intervals", over(summary.intervals_over).to_owned()),
         ("Seeds", format!("{} ({} of {} runs)", seeds.join(", "), seeds.len(), summary.runs_wanted)),
+        ("How runs came about", how_runs_came_about(summary)),
         ("Measured once more", summary.repeated.join("; ")),
         ("Backend", summary.backend.clone()),
         (
@@ -103,6 +104,22 @@ fn first_page(result: &Results<'_>) -> String {
         html += &format!("<tr><th>{name}</th><td>{value}</td></tr>\n");
     }
     html + "</table>\n"
+}
+
+/// The commands that made the runs, where there are several; empty otherwise.
+pub(super) fn how_runs_came_about(summary: &Summary) -> String {
+    if summary.history.len() < 2 {
+        return String::new();
+    }
+    let of = |one: &Invocation| {
+        format!("{} to {} runs of {}: {}", one.runs_before, one.runs_after, one.runs_wanted, one.command)
+    };
+    let commands: Vec<String> = summary.history.iter().map(of).collect();
+    let warning = match summary.was_extended() {
+        true => "runs were added after a look at results, so that intervals are narrower than they say; ",
+        false => "",
+    };
+    format!("{warning}{}", commands.join("; "))
 }
 
 /// Over what intervals are, in words.

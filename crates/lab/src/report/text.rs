@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::page::{demanded, judged};
+use super::page::{demanded, how_runs_came_about, judged};
 use super::words::{join, number};
 use crate::results::Results;
 
@@ -14,6 +14,10 @@ pub fn text(results: &[Results<'_>]) -> String {
     for result in results {
         let summary = result.summary;
         put(format_args!("{} ({}), seeds {:?}", summary.plan, summary.commit, summary.seeds));
+        let history = how_runs_came_about(summary);
+        if !history.is_empty() {
+            put(format_args!("  {history}"));
+        }
         let names =
             summary.figures.iter().map(|figure| format!("{} ({})", figure.name, join(&figure.labels)));
         let names: Vec<String> = names.collect();

@@ -43,7 +43,8 @@ pub enum Outcome {
     Met,
     /// None of the interval does.
     Missed,
-    /// Some of it does, or there is only one run, or there are runs without the figure.
+    /// Some of it does, or there is only one run, or there are runs without the figure or fewer than wanted, or the result is
+    /// not valid.
     Open,
     /// There is no such figure.
     NotMeasured,
@@ -61,8 +62,9 @@ impl Outcome {
     }
 }
 
-/// What became of every target of the plan, for each figure that it is about, after so many complete runs.
-pub(crate) fn judgements(plan: &Plan, samples: &RunSamples, runs: usize) -> Vec<Judgement> {
+/// What became of every target of the plan, for each figure that it is about, where so many runs were wanted. Of a result that
+/// must not be trusted none is met.
+pub(crate) fn judgements(plan: &Plan, samples: &RunSamples, runs: usize, is_valid: bool) -> Vec<Judgement> {
     let mut judgements = Vec::new();
     for target in plan.targets.iter().map(|target| target.as_ref()) {
         let is_judged = |series: &&Series| series.name == target.figure && series.has(&target.labels);
@@ -71,6 +73,10 @@ pub(crate) fn judgements(plan: &Plan, samples: &RunSamples, runs: usize) -> Vec<
             judgements.push(target.judge(None, runs));
         }
         judgements.extend(found.map(|series| target.judge(Some(series), runs)));
+    }
+    for judgement in judgements.iter_mut().filter(|judgement| !is_valid && judgement.outcome == Outcome::Met)
+    {
+        judgement.outcome = Outcome::Open;
     }
     judgements
 }

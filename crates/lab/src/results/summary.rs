@@ -36,6 +36,9 @@ pub struct Summary {
     /// Over what intervals are.
     #[serde(default)]
     pub intervals_over: Repetition,
+    /// The commands by which runs came to be here, in their order: the last one is `command`.
+    #[serde(default)]
+    pub history: Vec<Invocation>,
     /// The seeds of the runs that are in the figures.
     pub seeds: Vec<u64>,
     /// How many runs there should have been.
@@ -68,6 +71,19 @@ pub struct Summary {
     pub targets: Vec<Judgement>,
 }
 
+/// A command that made some of the runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Invocation {
+    /// The command, as typed.
+    pub command: String,
+    /// How many runs there were before it.
+    pub runs_before: usize,
+    /// How many there were after it.
+    pub runs_after: usize,
+    /// How many it was to come to.
+    pub runs_wanted: usize,
+}
+
 /// An arm of a run that was measured once more, because the emulator was late.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Try {
@@ -93,6 +109,15 @@ pub enum Repetition {
 }
 
 impl Summary {
+    /// Whether somebody wanted more runs after those wanted before were made: who adds runs until an interval shows what he
+    /// hoped for finds it too often, so that such intervals are narrower than they say.
+    pub fn was_extended(&self) -> bool {
+        let is_more = |pair: &[Invocation]| {
+            pair[0].runs_after >= pair[0].runs_wanted && pair[1].runs_wanted > pair[0].runs_wanted
+        };
+        self.history.windows(2).any(is_more)
+    }
+
     /// Reads `summary.json` of a run's directory.
     pub fn read(dir: &Path) -> Result<Summary> {
         read_json(&dir.join("summary.json"))

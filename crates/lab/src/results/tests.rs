@@ -108,7 +108,7 @@ fn a_target_is_met_by_the_whole_interval_and_missed_by_none_of_it() {
         for (run, value) in runs.iter().enumerate() {
             samples.add(run, "x", &labels, "1", &[*value]);
         }
-        let judgements = judgement::judgements(&loaded.plan, &samples, runs.len());
+        let judgements = judgement::judgements(&loaded.plan, &samples, runs.len(), true);
         assert_eq!((judgements.len(), &judgements[0].labels), (2, &labels));
         assert_eq!(judgements[1].outcome, Outcome::NotMeasured);
         judgements[0].outcome
@@ -116,6 +116,16 @@ fn a_target_is_met_by_the_whole_interval_and_missed_by_none_of_it() {
     assert_eq!(judged(&[0.8, 0.81, 0.8]), Outcome::Met);
     assert_eq!(judged(&[0.8, 1.1, 0.9]), Outcome::Open);
     assert_eq!(judged(&[1.1, 1.11, 1.1]), Outcome::Missed);
+    // Of a result that must not be trusted none is met.
+    let mut samples = RunSamples::default();
+    for (run, value) in [0.8, 0.81, 0.8].into_iter().enumerate() {
+        samples.add(run, "x", &crate::figures::labels([("a", "1")]), "1", &[value]);
+    }
+    let outcome = |runs, is_valid| judgement::judgements(&loaded.plan, &samples, runs, is_valid)[0].outcome;
+    assert_eq!(
+        [outcome(3, true), outcome(3, false), outcome(4, true)],
+        [Outcome::Met, Outcome::Open, Outcome::Open]
+    );
     // One run has no interval.
     assert_eq!(judged(&[0.1]), Outcome::Open);
     // A ratio over nothing is no number, and the other runs do not speak for that one.
@@ -132,7 +142,7 @@ fn a_limit_is_kept_by_every_sample_or_missed() {
         for (run, values) in runs.iter().enumerate() {
             samples.add(run, "x", &crate::figures::Labels::new(), "cells", values);
         }
-        let judgement = judgement::judgements(&loaded.plan, &samples, runs.len()).remove(0);
+        let judgement = judgement::judgements(&loaded.plan, &samples, runs.len(), true).remove(0);
         (judgement.ours, judgement.outcome)
     };
     // The interval of the mean of these reaches beyond the limit; no sample does.

@@ -18,7 +18,7 @@ use crate::machine::conditions::{Conditions, LoadReading, commit};
 use crate::machine::files::{write_json, write_whole};
 use crate::machine::interrupt;
 use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, TorArm, estimate};
-use crate::results::{Check, Results, RunSamples, Summary, Try, check, grid, judgement};
+use crate::results::{Check, Invocation, Results, RunSamples, Summary, Try, check, grid, judgement};
 
 /// How often an arm of a run is measured in all when the emulator was late.
 const ATTEMPTS: usize = 2;
@@ -114,10 +114,18 @@ pub(super) fn run_with(
     if let Some(error) = &failure {
         reasons.push(format!("{NOT_COMPLETED}run {} of {runs}: {error}", done + 1));
     }
+    if failure.is_none() && done < runs {
+        reasons.push(format!("{NOT_COMPLETED}{done} of {runs} runs fit into the time"));
+    }
     let checks = check::checks(plan, &samples);
     reasons.extend(checks.iter().filter_map(Check::complaint));
     let seconds = begun.elapsed().as_secs_f64();
+    let targets = judgement::judgements(plan, &samples, runs.max(done), reasons.is_empty());
+    let mut history = earlier.summary.history.clone();
+    let command = options.command.clone();
+    history.push(Invocation { command, runs_before: made, runs_after: done, runs_wanted: runs });
     let summary = Summary {
+        history,
         seeds: (seed..).take(done).collect(),
         seconds: earlier.summary.seconds + seconds,
         noise: earlier.noise(quiet.until_now(), seconds),
@@ -129,7 +137,7 @@ pub(super) fn run_with(
         tries,
         figures: samples.figures().into_iter().chain(grid::whole_grid(&samples)).collect(),
         checks,
-        targets: judgement::judgements(plan, &samples, done),
+        targets,
         ..wanted
     };
     let results = Results { plan: &loaded.plan, summary: &summary, samples: &samples };

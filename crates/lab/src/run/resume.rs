@@ -47,7 +47,8 @@ impl Earlier {
         }
         // Where no run is complete, there is half of one.
         if summary.seeds.is_empty() {
-            return Ok(Earlier::default());
+            let summary = Summary { history: summary.history, ..Summary::default() };
+            return Ok(Earlier { summary, ..Earlier::default() });
         }
         // What is said about all runs together is said anew.
         let complaints: Vec<String> = summary.checks.iter().filter_map(|check| check.complaint()).collect();
@@ -66,5 +67,5 @@ impl Earlier {
     }
 }
 
-/// How the reason begins that a result has when an error or Ctrl-C ended it.
+/// How the reason begins that a result has when an error, Ctrl-C or the end of its time left runs out.
 pub(super) const NOT_COMPLETED: &str = "not completed: ";

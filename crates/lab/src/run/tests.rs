@@ -16,7 +16,7 @@ use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::tests::small;
 use crate::plan::{Case, Loaded};
-use crate::results::{Stored, Summary};
+use crate::results::{Outcome as Judged, Stored, Summary};
 
 mod resume;
 
@@ -211,6 +211,22 @@ fn an_interrupted_run_leaves_what_was_complete() {
     assert!(summary.figures.iter().all(|figure| figure.ci95.is_none()));
     let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(names.count(), 3);
+}
+
+#[test]
+fn fewer_runs_than_wanted_are_no_valid_result_and_meet_no_target() {
+    let hardly_any = "budget = \"1 us\"";
+    let met = "[[target]]\nfigure = \"delay_ms\"\nat_most = 1000\nsource = \"us\"\n\n[[plot]]";
+    let made = |budget: (&str, &str)| {
+        let dir = tempfile::tempdir().unwrap();
+        let loaded = small(&[budget, ("[[plot]]", met)]).unwrap();
+        run_with(&options(loaded, dir.path()), &mut MadeUp::default()).unwrap()
+    };
+    let (whole, short) = (made(("1 min", "1 min")), made(("budget = \"1 min\"", hardly_any)));
+    assert_eq!((whole.seeds.len(), whole.valid, whole.targets[0].outcome), (2, true, Judged::Met));
+    assert_eq!((short.seeds.len(), short.valid, short.targets[0].outcome), (1, false, Judged::Open));
+    assert!(short.reasons[0].contains("1 of 2 runs fit into the time"), "{:?}", short.reasons);
+    assert_eq!((short.targets[0].runs, short.targets[0].runs_due), (1, 2));
 }
 
 #[test]

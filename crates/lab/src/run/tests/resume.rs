@@ -3,6 +3,7 @@
 use super::*;
 use crate::machine::conditions::Conditions;
 use crate::machine::files::write_json;
+use crate::results::Invocation;
 
 #[test]
 fn runs_are_added_to_what_is_there() {
@@ -16,6 +17,22 @@ fn runs_are_added_to_what_is_there() {
     assert_eq!((&*summary.seeds, summary.runs_wanted), (&[7, 8, 9][..], 3));
     assert_eq!(backend.started.iter().map(|(_, seed)| *seed).collect::<Vec<_>>(), [8, 8, 8, 9, 9, 9]);
     assert_eq!(sent_probes(&summary), 6000);
+    // How they came about stays: the first command was interrupted, and the second one wanted more.
+    let runs = |one: &Invocation| (one.runs_before, one.runs_after, one.runs_wanted);
+    assert_eq!(summary.history.iter().map(runs).collect::<Vec<_>>(), [(0, 1, 2), (1, 3, 3)]);
+    assert!(!summary.was_extended());
+    let longer = RunOptions { runs: Some(4), ..more.clone() };
+    let other = tempfile::tempdir().unwrap();
+    for name in ["summary.json", "samples.json", "plan.toml"] {
+        std::fs::copy(dir.path().join(name), other.path().join(name)).unwrap();
+    }
+    let longer =
+        run_with(&RunOptions { out: other.path().to_owned(), ..longer }, &mut MadeUp::default()).unwrap();
+    assert!(longer.was_extended() && longer.valid);
+    let stored = Stored::read(other.path()).unwrap();
+    for report in [crate::report::page(&[stored.results()]), crate::report::text(&[stored.results()])] {
+        assert!(report.contains("3 to 4 runs of 4") && report.contains("after a look"), "{report}");
+    }
     // As many as wanted are there already, and other values make another experiment.
     let again = run_with(&more, &mut backend).unwrap();
     assert_eq!((backend.started.len(), again.figures), (6, summary.figures));
