@@ -3,12 +3,19 @@
 //! `matrix` runs all scenarios: `cargo test --release -p heddle-transport --test dtls -- --ignored --nocapture matrix`.
 
 use crate::loads::{Load, ceilings, ceilings_are_kept, dtls, jain, quic, run, tcp};
-use crate::matrix::{of_seeds, print_matrix, wire_10mbit};
+use crate::matrix::{first_of_seeds, of_seeds, print_matrix, wire_10mbit};
 
 #[test]
 fn a_circuit_gets_its_share_beside_a_hundred_of_another_connection() {
-    let (jain, _) = of_seeds(dtls, "1 and 100", 1, 60);
-    assert!(jain >= 0.8, "{jain}");
+    let shares = first_of_seeds(dtls, "1 and 100", 3, 60);
+    assert!(shares.iter().all(|share| *share >= 0.8), "{shares:?}");
+}
+
+#[test]
+#[ignore = "missed: it gets 1.26, 3.38 and 0.92 times its share with three seeds"]
+fn a_circuit_gets_no_more_than_its_share_beside_a_hundred_of_another_connection() {
+    let shares = first_of_seeds(dtls, "1 and 100", 3, 60);
+    assert!(shares.iter().all(|share| *share <= 1.25), "{shares:?}");
 }
 
 #[test]

@@ -4,12 +4,19 @@
 //! `matrix_of_tcp` does so with a connection of TCP in place of each circuit.
 
 use crate::loads::{Load, quic};
-use crate::matrix::{as_tcp, of_seeds, print_matrix};
+use crate::matrix::{as_tcp, first_of_seeds, of_seeds, print_matrix};
 
 #[test]
 fn a_circuit_gets_its_share_beside_a_hundred_of_another_connection() {
-    let (jain, _) = of_seeds(quic, "1 and 100", 1, 60);
-    assert!(jain >= 0.8, "{jain}");
+    let shares = first_of_seeds(quic, "1 and 100", 3, 60);
+    assert!(shares.iter().all(|share| *share >= 0.8), "{shares:?}");
+}
+
+#[test]
+#[ignore = "missed: it gets 1.19, 4.70 and 0.90 times its share with three seeds"]
+fn a_circuit_gets_no_more_than_its_share_beside_a_hundred_of_another_connection() {
+    let shares = first_of_seeds(quic, "1 and 100", 3, 60);
+    assert!(shares.iter().all(|share| *share <= 1.25), "{shares:?}");
 }
 
 #[test]

@@ -165,6 +165,8 @@ struct Outcome {
     used: f64,
     /// What connections of TCP had of their fair share, in the mean.
     tcp: Option<f64>,
+    /// What the first load's circuits had of theirs.
+    first: f64,
     rtt_ms: f64,
 }
 
@@ -186,6 +188,7 @@ fn outcome(wire: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) -> 
         jain: jain(&loads, &shares),
         used: total / rate as f64,
         tcp: (!tcp.is_empty()).then(|| tcp_bits / fair),
+        first: shares[0].bits_per_s * circuits / (total * f64::from(loads[0].circuits)),
         rtt_ms: shares[0].rtt_mean_ms,
     }
 }
@@ -195,12 +198,20 @@ fn mean_and_min(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     (values.clone().sum::<f64>() / count, values.fold(f64::INFINITY, f64::min))
 }
 
-/// The mean of Jain's index, and the least that TCP had of its share, over some seeds.
-pub fn of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> (f64, f64) {
+fn outcomes(shared: Shared, name: &str, seeds: u64, seconds: u64) -> Vec<Outcome> {
     let all = scenarios(shared);
     let scenario = all.iter().find(|scenario| scenario.name == name).expect("a scenario of that name");
-    let run = |seed| outcome(&scenario.wire, &scenario.loads, seconds, seed);
-    let outcomes: Vec<Outcome> = (1..=seeds).map(run).collect();
+    (1..=seeds).map(|seed| outcome(&scenario.wire, &scenario.loads, seconds, seed)).collect()
+}
+
+/// What the first load's circuits had of their fair share, by seed. Jain's index hardly sees what becomes of one among a hundred.
+pub fn first_of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> Vec<f64> {
+    outcomes(shared, name, seeds, seconds).iter().map(|outcome| outcome.first).collect()
+}
+
+/// The mean of Jain's index, and the least that TCP had of its share, over some seeds.
+pub fn of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> (f64, f64) {
+    let outcomes = outcomes(shared, name, seeds, seconds);
     let (jain, _) = mean_and_min(outcomes.iter().map(|outcome| outcome.jain));
     let (_, tcp) = mean_and_min(outcomes.iter().filter_map(|outcome| outcome.tcp));
     (jain, tcp)
@@ -216,7 +227,10 @@ pub fn print_matrix(shared: Shared, loads_of: impl Fn(&[Load]) -> Vec<Load>) {
     let number = |name| chosen(name).and_then(|it| it.parse().ok());
     let (seeds, seconds) = (number("SEEDS").unwrap_or(10), number("SECONDS").unwrap_or(60));
     let only = chosen("ONLY").unwrap_or_default();
-    println!("{:<28} {:>12}  {:>12}  {:>6}  {:>7}", "", "Jain", "TCP of fair", "used", "RTT, ms");
+    println!(
+        "{:<28} {:>12}  {:>12}  {:>13}  {:>6}  {:>7}",
+        "", "Jain", "TCP of fair", "first of fair", "used", "RTT, ms"
+    );
     for scenario in scenarios(shared).iter().filter(|scenario| scenario.name.contains(&only)) {
         let loads = loads_of(&scenario.loads);
         let outcomes: Vec<Outcome> =
@@ -226,6 +240,10 @@ pub fn print_matrix(shared: Shared, loads_of: impl Fn(&[Load]) -> Vec<Load>) {
         let (rtt_ms, _) = mean_and_min(outcomes.iter().map(|outcome| outcome.rtt_ms));
         let (tcp, tcp_min) = mean_and_min(outcomes.iter().filter_map(|outcome| outcome.tcp));
         let tcp = if tcp_min.is_finite() { format!("{tcp:>5.2} {tcp_min:>6.2}") } else { " ".repeat(12) };
-        println!("{:<28} {jain:>5.3} {jain_min:>6.3}  {tcp}  {used:>6.3}  {rtt_ms:>7.1}", scenario.name);
+        let (first, first_min) = mean_and_min(outcomes.iter().map(|outcome| outcome.first));
+        println!(
+            "{:<28} {jain:>5.3} {jain_min:>6.3}  {tcp}  {first:>6.2} {first_min:>6.2}  {used:>6.3}  {rtt_ms:>7.1}",
+            scenario.name
+        );
     }
 }
