@@ -4,7 +4,7 @@
 
 use std::env;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -34,6 +34,11 @@ fn measuring() -> RwLockWriteGuard<'static, ()> {
 /// Held by tests that do not measure, so that they disturb none that does.
 fn not_measuring() -> RwLockReadGuard<'static, ()> {
     MEASURING.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Says what this machine cannot do, also where the output of tests that pass is kept.
+fn not_run(what: &str) {
+    let _ = writeln!(io::stderr(), "not run: {what}");
 }
 
 /// Not a test by itself: the programs in the hosts.
@@ -442,6 +447,7 @@ fn it_needs_no_root() {
     let limit = fs::read_to_string("/proc/sys/user/max_user_namespaces").unwrap_or_default();
     if limit.trim() == "0" || !rustix::process::getuid().is_root() {
         // Without root, all other tests show it.
+        not_run("a user namespace made by nobody, for want of root or of user namespaces");
         return;
     }
     use std::os::unix::fs::PermissionsExt;
@@ -459,7 +465,7 @@ fn it_needs_no_root() {
             fs::set_permissions(&tun, fs::Permissions::from_mode(0o666)).unwrap()
         }
         Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
-        _ => return,
+        _ => return not_run("a user namespace made by nobody, for want of a TUN device of its own"),
     }
     let mut command = Command::new(heddle);
     command.arg("emulate").arg(dir.join("net.toml")).arg("--tun-device").arg(tun).args(["--", "sh", "-c"]);

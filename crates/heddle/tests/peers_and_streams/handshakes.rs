@@ -11,6 +11,7 @@ use rustls::StreamOwned;
 
 use super::hostile::{PATIENCE, VERSIONS, or_port, tls_client};
 use super::house;
+use super::support::not_run;
 
 /// The relay that nobody else uses.
 const FLOODED: &str = "heddleflooded";
@@ -46,6 +47,9 @@ fn knock() -> Vec<TcpStream> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let knocks = KNOCKS.min(maximum.unwrap_or(u64::MAX).saturating_sub(OTHER_DESCRIPTORS));
+    if knocks < KNOCKS {
+        not_run(&format!("{KNOCKS} handshakes from one address: there are descriptors for {knocks}"));
+    }
     let mut hello = Vec::new();
     tls_client().write_tls(&mut hello).unwrap();
     let knock = |_| {
