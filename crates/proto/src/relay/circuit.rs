@@ -68,6 +68,8 @@ pub(super) struct Lane {
     pub queue: CellQueue,
     /// Whether the link's ready queue holds this lane.
     pub ready: bool,
+    /// Whether a cell left since the circuit was last looked at; see `idle`.
+    pub moved: bool,
     /// What the lane itself may send; channels take all that their capacity allows.
     pub credit: Credit,
     /// What the link's scheduler remembers of this lane.
@@ -109,6 +111,7 @@ impl Lane {
             circ_id,
             queue: CellQueue::default(),
             ready: false,
+            moved: false,
             credit,
             activity: Activity::default(),
             unanswered: false,
@@ -163,6 +166,8 @@ pub(super) struct Circuit {
     pub streams_pace: Pace,
     /// When it was last seen to carry something; see `idle`.
     pub used_at: Instant,
+    /// Whether it is marked as one that nobody uses.
+    pub unused: bool,
 }
 
 impl Circuit {
@@ -181,6 +186,7 @@ impl Circuit {
             questions: 0,
             streams_pace: Pace::default(),
             used_at: now,
+            unused: false,
         }
     }
 

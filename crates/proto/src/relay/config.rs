@@ -47,8 +47,8 @@ pub struct RelayConfig {
     pub limits: Limits,
 }
 
-/// Bounds on what strangers can make a shard hold. Of most, a quarter is reserved for relays of the consensus, and each
-/// neighbour has a share.
+/// Bounds on what strangers can make a shard hold. Of most, a quarter is reserved for relays of the consensus and another for all
+/// others, and each neighbour has a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Circuits of one shard. Above it, CREATE2 is answered by DESTROY (`RESOURCELIMIT`).
@@ -63,8 +63,8 @@ pub struct Limits {
     pub onionskins: usize,
     /// Onionskins that are with workers at once. Few, since who comes next is chosen before; enough to keep all workers busy.
     pub onionskins_at_work: usize,
-    /// CREATE2 cells on one link that the next relay has not answered; others wait for their turn. A relay like this one takes 500
-    /// of one neighbour, which may hold half of its onionskins.
+    /// CREATE2 cells on one link that the next relay has not answered; others wait for their turn. A relay like this one takes 375
+    /// of one neighbour.
     pub creates_unanswered: usize,
     /// Streams of one circuit.
     pub streams_per_circuit: usize,

@@ -247,6 +247,7 @@ impl Core {
                 continue;
             }
             lane.ready = false;
+            lane.moved = true;
             if !lane.credit.allows() {
                 continue;
             }

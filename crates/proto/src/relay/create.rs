@@ -62,10 +62,13 @@ impl Core {
         let (handshake, onionskin) = read_create(command, body)?;
         let link = self.links.get(link_key).ok_or(DestroyReason::INTERNAL)?;
         let party = link.party;
-        let has_room = self.has_room(link);
-        let admitted = if has_room { self.admission.admit_create(self.now, party).ok() } else { None };
-        let instead = admitted.ok_or(DestroyReason::RESOURCELIMIT)?;
-        instead.into_iter().for_each(|other| self.close_circuit(other, DestroyReason::RESOURCELIMIT));
+        let has_room = self.has_room(link)
+            && self.admission.admit_onionskin(party).is_ok()
+            && self.make_room(party).is_ok();
+        if !has_room {
+            return Err(DestroyReason::RESOURCELIMIT);
+        }
+        self.admission.onionskin_begins(party);
         Ok((keys, handshake, onionskin))
     }
 
@@ -116,6 +119,7 @@ impl Core {
             questions: 0,
             streams_pace: Pace::default(),
             used_at: self.now,
+            unused: false,
         });
         self.admission.circuit_begins(self.now, key, party);
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));

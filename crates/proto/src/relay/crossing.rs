@@ -210,10 +210,10 @@ impl Core {
 
     /// A circuit without a layer, if there is room for one.
     pub fn insert_transit(&mut self, party: Party, prev: Lane, wanted: Box<Wanted>) -> Option<CircuitKey> {
-        let instead = self.admission.admit_circuit(self.now, party).ok()?;
-        instead.into_iter().for_each(|other| self.close_circuit(other, DestroyReason::RESOURCELIMIT));
+        self.make_room(party).ok()?;
         let key = self.circuits.insert(Circuit::transit(self.now, party, prev, wanted));
         self.admission.circuit_begins(self.now, key, party);
+        self.watch_idle(key);
         Some(key)
     }
 

@@ -30,6 +30,7 @@ impl Core {
             return;
         };
         circuit.next = Next::Waiting(Box::new(wanted));
+        self.note_used(key);
         self.find_channel(key);
     }
 

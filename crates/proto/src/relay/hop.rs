@@ -125,6 +125,7 @@ impl Core {
             Next::Waiting(wanted) => self.stop_waiting(key, &wanted),
             Next::Creating { lane, .. } | Next::Joined(lane) => self.drop_lane(lane, Some(farewell)),
         }
+        self.note_used(key);
         self.send_relay(key, RelayCommand::TRUNCATED, None, &[DestroyReason::REQUESTED.0]);
     }
 

@@ -1,16 +1,21 @@
-//! Circuits of clients that end here and carry nothing are closed after a minute, as by stock Tor
-//! (`circuit_expire_old_circuits_serverside`): or whoever sends CREATE_FAST keeps a place for each of them for ever.
+//! Circuits that nobody uses: whoever brings many and leaves them must not keep their places for ever.
 //!
 //! 1. A circuit opens and joins the round.
 //! 2. Every ten seconds it is looked at. What it does then is noted; so are its streams and questions as they end.
-//! 3. It did nothing for a minute: it is closed.
+//! 3. It did nothing for a minute. If it came from a client and ends here, it is closed. Or else it is marked, and among the first to
+//!    give way when there is no room for another circuit of its neighbour, or of any.
 //!
-//! Stock asks when the *channel* sent last, so that one busy circuit keeps all others of its channel. Here each is asked.
-//! Cells alone keep no circuit, or one of them a minute would.
+//! - *Ends here*, or waits for the next relay: it is used while it has streams or questions. Cells alone keep no circuit, or one of them
+//!   a minute would. Those of clients are closed as by stock Tor (`circuit_expire_old_circuits_serverside`). Stock asks when the
+//!   *channel* sent last, so that one busy circuit keeps all others of its channel; here each is asked. Relays keep circuits of
+//!   their clients open that are not needed yet, so these stay as long as there is room.
+//! - *Goes on*: it is used while cells pass. It gives way after those that lead nowhere, since clients keep such circuits ready; but
+//!   not never, since the next relay may be the client itself, and answer anything.
 //!
 //! The round holds each open circuit once, and those that closed for at most ten seconds.
 
-use super::circuit::{Circuit, CircuitKey, Next};
+use super::admission::{Party, Refusal, Unused};
+use super::circuit::{Circuit, CircuitKey, Next, Side};
 use super::core::Core;
 use crate::cell::create::DestroyReason;
 use crate::time::{Duration, Instant};
@@ -30,36 +35,77 @@ impl Core {
         self.idle_round.push_back((self.now + LOOK_PERIOD, key));
     }
 
-    /// A stream or a question of a circuit ended: its minute begins again.
+    /// A circuit is used, or was until now: its minute begins again.
     pub fn note_used(&mut self, key: CircuitKey) {
-        if let Some(circuit) = self.circuits.get_mut(key) {
-            circuit.used_at = self.now;
+        let Some(circuit) = self.circuits.get_mut(key) else { return };
+        circuit.used_at = self.now;
+        if core::mem::take(&mut circuit.unused) {
+            self.admission.circuit_unused(key, None);
         }
     }
 
-    /// Once a second: circuits end that are idle for too long.
+    /// Once a second: circuits end that are idle for too long, or are marked.
     pub fn end_idle_circuits(&mut self) {
         let now = self.now;
         while self.idle_round.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, key)) = self.idle_round.pop_front() else { return };
-            let Some(circuit) = self.circuits.get(key) else { continue };
-            if !self.is_unused(circuit) {
-                self.note_used(key);
-            } else if now.since(circuit.used_at) >= IDLE_TIMEOUT {
-                self.admission.note_idle_circuit();
-                self.close_circuit(key, DestroyReason::FINISHED);
-                continue;
+            let Some(unused) = self.look_at(key) else { continue };
+            let Some(circuit) = self.circuits.get_mut(key) else { continue };
+            let (since, ends_here) = (circuit.used_at, matches!(circuit.next, Next::None));
+            if let Some(unused) = unused.filter(|_| now.since(since) >= IDLE_TIMEOUT) {
+                if ends_here && self.is_of_client(key) {
+                    self.admission.note_idle_circuit();
+                    self.close_circuit(key, DestroyReason::FINISHED);
+                    continue;
+                }
+                if !core::mem::replace(&mut self.circuits[key].unused, true) {
+                    self.admission.circuit_unused(key, Some((unused, since)));
+                }
             }
             self.watch_idle(key);
         }
     }
 
-    /// Whether a circuit came from a client, ends here and carries nothing. Relays keep circuits of their clients open
-    /// that are not needed yet.
-    fn is_unused(&self, circuit: &Circuit) -> bool {
-        let is_client =
-            self.links.get(circuit.prev.link).is_some_and(|link| self.is_client(circuit.party, link.peer()));
-        let streams = circuit.end.as_ref().map_or(0, |end| end.streams.len());
-        is_client && matches!(circuit.next, Next::None) && streams == 0 && circuit.questions == 0
+    /// Makes room for one circuit more, if its neighbour may have it: another may have to end for it.
+    pub fn make_room(&mut self, party: Party) -> Result<(), Refusal> {
+        while let Some(other) = self.admission.admit_circuit(self.now, party)? {
+            // One that was marked may have been used again since it was looked at.
+            let was_marked = self.circuits.get(other).is_some_and(|circuit| circuit.unused);
+            if was_marked && self.look_at(other) == Some(None) {
+                continue;
+            }
+            self.admission.note_circuit_gave_way();
+            self.close_circuit(other, DestroyReason::RESOURCELIMIT);
+            break;
+        }
+        Ok(())
+    }
+
+    /// In what way nobody uses a circuit, if it is there and nobody does. If somebody does that is noted.
+    fn look_at(&mut self, key: CircuitKey) -> Option<Option<Unused>> {
+        let unused = self.circuits.get_mut(key).map(unused)?;
+        if unused.is_none() {
+            self.note_used(key);
+        }
+        Some(unused)
+    }
+
+    fn is_of_client(&self, key: CircuitKey) -> bool {
+        let Some(circuit) = self.circuits.get(key) else { return false };
+        self.links.get(circuit.prev.link).is_some_and(|link| self.is_client(circuit.party, link.peer()))
+    }
+}
+
+/// In what way nobody used a circuit since it was last looked at.
+fn unused(circuit: &mut Circuit) -> Option<Unused> {
+    let mut has_moved = |side| circuit.lane_mut(side).is_some_and(|lane| core::mem::take(&mut lane.moved));
+    // Each is asked, so that neither tells of this time the next.
+    let [prev_moved, next_moved] = [Side::Prev, Side::Next].map(&mut has_moved);
+    let streams = circuit.end.as_ref().map_or(0, |end| end.streams.len());
+    let goes_on = matches!(circuit.next, Next::Joined(_));
+    match streams == 0 && circuit.questions == 0 && !(goes_on && (prev_moved || next_moved)) {
+        true if goes_on => Some(Unused::Quiet),
+        true => Some(Unused::GoodForNothing),
+        false => None,
     }
 }

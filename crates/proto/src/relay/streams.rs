@@ -247,7 +247,9 @@ impl Core {
         self.admission.stream_ends(StreamPlace::Question(id));
         if let Some(circuit) = asked.as_ref().and_then(|asked| self.circuits.get_mut(asked.circuit())) {
             circuit.questions -= 1;
-            circuit.used_at = self.now;
+        }
+        if let Some(asked) = &asked {
+            self.note_used(asked.circuit());
         }
         match asked {
             Some(Asked::Begin { circuit, stream, port, flags }) => match answer {

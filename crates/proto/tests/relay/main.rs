@@ -23,4 +23,5 @@ mod shards;
 mod shares;
 mod streams;
 mod unanswered;
+mod unused;
 mod world;

@@ -86,11 +86,11 @@ fn the_consensus_makes_relays_of_strangers_and_strangers_of_relays() {
     let relay = bench.relay_channel(0, 1);
     assert_eq!(fill(&mut bench, relay, 1), 6, "a fifth of thirty");
     bench.list(&[1]);
-    assert_eq!(fill(&mut bench, relay, 10), 14, "half of forty");
+    assert_eq!(fill(&mut bench, relay, 10), 9, "half of thirty");
     bench.list(&[2]);
     assert_eq!(fill(&mut bench, relay, 30), 0);
     let other = bench.client_at(0, client(1));
-    assert_eq!(fill(&mut bench, other, 1), 2, "a fifth of the ten that are left");
+    assert_eq!(fill(&mut bench, other, 1), 3, "a fifth of the fifteen that are left");
 }
 
 /// A circuit counts where it goes on, too, and for whom it came.

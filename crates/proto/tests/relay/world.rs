@@ -530,7 +530,7 @@ impl World<'_> {
             return self.bench.fail(Sock { shard, id }, errors[self.choices.below(3)]);
         }
         let (sock, _) = self.bench.connect_next(shard);
-        if to.port() != 9001 {
+        if to.port() != 9001 || self.bench.gone(sock).is_some() {
             return;
         }
         let IpAddr::V4(addr) = to.ip() else { return };

@@ -4,6 +4,9 @@
 //! that: fifty greedy addresses, one after the other, would leave nothing. So when nothing is free, whoever holds most loses
 //! the oldest of what it holds to whoever holds less, until all hold the same. So it is among those behind one neighbour,
 //! when that has its share.
+//!
+//! Nor is what a neighbour holds given back for as long as it likes: its share would keep whoever else stands behind it from
+//! everything. So what nobody uses ([`Unused`]) gives way first, also to others behind the same neighbour.
 
 use super::party::{Class, Holder, Key};
 use super::share::{Refusal, Share};
@@ -35,11 +38,19 @@ pub(super) enum Admitted<Id> {
     No(Refusal),
 }
 
+/// In what way nobody uses a thing. What is good for nothing gives way before what is only quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::relay) enum Unused {
+    GoodForNothing,
+    Quiet,
+}
+
 #[derive(Debug)]
 struct Entry<C> {
     claim: C,
     since: Instant,
     amount: u64,
+    unused: Option<(Unused, Instant)>,
 }
 
 /// One who competes.
@@ -62,11 +73,17 @@ struct Group<Id> {
     amount: u64,
     /// The oldest first.
     members: BTreeSet<(Instant, Id)>,
+    /// Those of the members that nobody uses, in the order in which they give way.
+    unused: BTreeSet<(Unused, Instant, Id)>,
 }
 
 impl<Id: Ord + Copy> Group<Id> {
     fn oldest(&self) -> Option<Id> {
         self.members.first().map(|(_, id)| *id)
+    }
+
+    fn first_unused(&self) -> Option<Id> {
+        self.unused.first().map(|(.., id)| *id)
     }
 
     fn standing(&self) -> Standing {
@@ -131,9 +148,9 @@ pub(super) struct Crowd<C: Claim> {
 }
 
 impl<C: Claim> Crowd<C> {
-    pub fn new(limit: usize, time_enough: Option<Duration>) -> Self {
+    pub fn new(share: Share, time_enough: Option<Duration>) -> Self {
         Crowd {
-            share: Share::new(limit),
+            share,
             time_enough,
             entries: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -157,7 +174,9 @@ impl<C: Claim> Crowd<C> {
         let (instead, refusal) = match self.share.admits(key.class, claim.holders(), amount) {
             Ok(()) => return Admitted::Yes,
             Err(Refusal::Share) => {
-                let own = self.groups.get(&key).and_then(|group| self.has_had_time(now, group));
+                let own = self.groups.get(&key);
+                let own =
+                    own.and_then(|group| group.first_unused().or_else(|| self.has_had_time(now, group)));
                 (own.or_else(|| self.gives_way_behind(claim, amount)), Refusal::Share)
             }
             Err(refusal) => (self.gives_way(now, key, amount), refusal),
@@ -171,7 +190,7 @@ impl<C: Claim> Crowd<C> {
     }
 
     fn insert_since(&mut self, since: Instant, id: C::Id, claim: C, amount: u64) {
-        self.entries.insert(id, Entry { claim, since, amount: 0 });
+        self.entries.insert(id, Entry { claim, since, amount: 0, unused: None });
         let key = GroupKey::of(&claim);
         match self.groups.get_mut(&key) {
             Some(group) => {
@@ -180,7 +199,8 @@ impl<C: Claim> Crowd<C> {
                 self.ranking.insert(key, group.standing());
             }
             None => {
-                let group = Group { amount: 0, members: BTreeSet::from([(since, id)]) };
+                let members = BTreeSet::from([(since, id)]);
+                let group = Group { amount: 0, members, unused: BTreeSet::new() };
                 self.ranking.insert(key, group.standing());
                 self.groups.insert(key, group);
             }
@@ -209,9 +229,21 @@ impl<C: Claim> Crowd<C> {
         greediest.filter(|_| is_overdrawn)?.oldest()
     }
 
+    /// Nobody uses one since a time, or somebody does.
+    pub fn set_unused(&mut self, id: C::Id, unused: Option<(Unused, Instant)>) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let before = core::mem::replace(&mut entry.unused, unused);
+        let Some(group) = self.groups.get_mut(&GroupKey::of(&entry.claim)) else { return };
+        if let Some((how, since)) = before {
+            group.unused.remove(&(how, since, id));
+        }
+        group.unused.extend(unused.map(|(how, since)| (how, since, id)));
+    }
+
     /// One is over.
     pub fn remove(&mut self, id: C::Id) {
-        let Some(Entry { claim, since, amount }) = self.entries.remove(&id) else { return };
+        self.set_unused(id, None);
+        let Some(Entry { claim, since, amount, .. }) = self.entries.remove(&id) else { return };
         let key = GroupKey::of(&claim);
         self.share.give(key.class, claim.holders(), amount);
         let Some(group) = self.groups.get_mut(&key) else { return };
@@ -226,10 +258,11 @@ impl<C: Claim> Crowd<C> {
 
     /// One is held for another from now on.
     pub fn reclaim(&mut self, id: C::Id, claim: C) {
-        let Some(Entry { since, amount, .. }) = self.entries.get(&id) else { return };
-        let (since, amount) = (*since, *amount);
+        let Some(Entry { since, amount, unused, .. }) = self.entries.get(&id) else { return };
+        let (since, amount, unused) = (*since, *amount, *unused);
         self.remove(id);
         self.insert_since(since, id, claim, amount);
+        self.set_unused(id, unused);
     }
 
     fn greediest(&self, class: Class) -> Option<&Group<C::Id>> {
@@ -242,14 +275,16 @@ impl<C: Claim> Crowd<C> {
         self.time_enough.is_some_and(|enough| now.since(since) >= enough).then_some(id)
     }
 
-    /// Who gives way when nothing is left: the oldest of the group that holds most, if this one would hold less.
+    /// Who gives way when nothing is left: what nobody uses, of the group that holds most, if this one would hold less, or of
+    /// this one; else the oldest of that group.
     fn gives_way(&self, now: Instant, key: GroupKey, amount: u64) -> Option<C::Id> {
         let own = self.held_by(key);
+        let own_unused = || self.groups.get(&key)?.first_unused();
         let greediest = self.greediest(key.class)?;
         if own + amount < greediest.amount {
-            return greediest.oldest();
+            return greediest.first_unused().or_else(own_unused).or_else(|| greediest.oldest());
         }
-        (own == 0).then(|| self.has_had_time(now, greediest))?
+        own_unused().or_else(|| (own == 0).then(|| self.has_had_time(now, greediest))?)
     }
 
     /// Who gives way when the neighbour has its share, and not whoever asks behind it: the same, among those behind it.
@@ -317,7 +352,7 @@ mod tests {
     /// However many were greedy before, and in whatever order.
     #[test]
     fn who_comes_late_gets_as_much_as_the_greedy() {
-        let (mut crowd, mut next) = (Crowd::new(1000, None), 0);
+        let (mut crowd, mut next) = (Crowd::new(Share::new(1000), None), 0);
         for number in 0..100 {
             grab(&mut crowd, at(0), stranger(number), 1000, &mut next);
         }
@@ -331,7 +366,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_the_greediest_gives_way() {
-        let mut crowd = Crowd::new(8, None);
+        let mut crowd = Crowd::new(Share::new(8), None);
         for (id, number) in [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 3)] {
             assert_eq!(crowd.share.free(Class::Stranger), 7 - u64::from(id));
             crowd.insert(at(u64::from(10 - id)), id, stranger(number), 1);
@@ -347,7 +382,7 @@ mod tests {
 
     #[test]
     fn who_has_had_time_enough_gives_way_to_its_own_and_to_newcomers() {
-        let mut crowd = Crowd::new(100, Some(Duration::from_secs(2)));
+        let mut crowd = Crowd::new(Share::new(100), Some(Duration::from_secs(2)));
         for id in 0..15 {
             crowd.insert(at(0), id, stranger(1), 1);
         }
@@ -364,7 +399,7 @@ mod tests {
 
     #[test]
     fn what_grows_beyond_the_limit_is_ended_where_most_is() {
-        let mut crowd = Crowd::new(1000, None);
+        let mut crowd = Crowd::new(Share::new(1000), None);
         for id in 0..10 {
             crowd.insert(at(0), id, stranger(id % 2), 50);
         }
@@ -375,16 +410,44 @@ mod tests {
         assert_eq!(crowd.overdrawn(), None);
     }
 
+    #[test]
+    fn what_nobody_uses_gives_way_first() {
+        let mut crowd = Crowd::new(Share::new(100), None);
+        for id in 0..15 {
+            crowd.insert(at(0), id, stranger(1), 1);
+        }
+        assert_eq!(crowd.admit(at(100), stranger(1), 1), Admitted::No(Refusal::Share));
+        crowd.set_unused(3, Some((Unused::Quiet, at(1))));
+        crowd.set_unused(4, Some((Unused::GoodForNothing, at(3))));
+        crowd.set_unused(5, Some((Unused::GoodForNothing, at(2))));
+        for gives_way in [5, 4, 3] {
+            assert_eq!(crowd.admit(at(100), stranger(1), 1), Admitted::InsteadOf(gives_way));
+            crowd.set_unused(gives_way, None);
+        }
+        assert_eq!(crowd.admit(at(100), stranger(1), 1), Admitted::No(Refusal::Share));
+        // Nothing is left for anybody: that of who holds most, then one's own, then the oldest of who holds most.
+        for id in 0..60 {
+            crowd.insert(at(0), 100 + id, stranger(100 + id / 2), 1);
+        }
+        crowd.set_unused(100, Some((Unused::GoodForNothing, at(1))));
+        crowd.set_unused(7, Some((Unused::Quiet, at(5))));
+        for gives_way in [7, 100, 0] {
+            assert_eq!(crowd.admit(at(100), stranger(100), 1), Admitted::InsteadOf(gives_way));
+            crowd.set_unused(gives_way, None);
+        }
+    }
+
     proptest! {
         /// Whatever happens, all accounts agree with what is there.
         #[test]
-        fn accounts_agree(moves in prop::collection::vec((0_u32..30, 0_u32..8, 0_u64..20, 0_u8..4), 0..300)) {
-            let mut crowd = Crowd::new(200, Some(Duration::from_secs(2)));
+        fn accounts_agree(moves in prop::collection::vec((0_u32..30, 0_u32..8, 0_u64..20, 0_u8..5), 0..300)) {
+            let mut crowd = Crowd::new(Share::new(200), Some(Duration::from_secs(2)));
             for (step, (id, number, amount, what)) in (0..).zip(moves) {
                 match what {
                     0 => crowd.remove(id),
                     1 => crowd.grow(id, amount),
                     2 => crowd.reclaim(id, stranger(number)),
+                    3 => crowd.set_unused(id, (number > 1).then_some((Unused::Quiet, at(step)))),
                     _ if crowd.entries.contains_key(&id) => {}
                     _ => match crowd.admit(at(step), stranger(number), amount) {
                         Admitted::Yes => crowd.insert(at(step), id, stranger(number), amount),
@@ -400,6 +463,8 @@ mod tests {
                     let amounts: Vec<u64> = of_group.map(|entry| entry.amount).collect();
                     prop_assert_eq!(group.amount, amounts.iter().sum::<u64>());
                     prop_assert_eq!(group.members.len(), amounts.len());
+                    let of_group = crowd.entries.values().filter(|entry| GroupKey::of(&entry.claim) == *key);
+                    prop_assert_eq!(group.unused.len(), of_group.filter(|entry| entry.unused.is_some()).count());
                     let (class, neighbour, standing) = (key.class, key.neighbour, group.standing());
                     prop_assert!(crowd.ranking.of_class.contains(&(class, standing, *key)));
                     prop_assert!(crowd.ranking.of_neighbour.contains(&(class, neighbour, standing, *key)));

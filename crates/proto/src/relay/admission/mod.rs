@@ -14,6 +14,7 @@ mod share;
 mod targets;
 
 pub(super) use claims::StreamPlace;
+pub(super) use crowd::Unused;
 pub(super) use party::{Class, Key, Party, addr_key};
 pub(super) use share::{Refusal, Share};
 pub(super) use targets::Listener;
@@ -111,13 +112,15 @@ impl Admission {
     /// `pool_slots_max` bounds circuits too: two slots for each is the least with which it moves.
     pub fn new(limits: &Limits, pool_slots_max: u32) -> Self {
         Admission {
-            channels: Crowd::new(limits.channels_accepted(), None),
-            handshakes: Crowd::new(limits.handshake_bytes, Some(HANDSHAKE_TIME_ENOUGH)),
-            dials: Crowd::new(limits.channels_dialled(), None),
+            channels: Crowd::new(Share::new(limits.channels_accepted()), None),
+            handshakes: Crowd::new(Share::new(limits.handshake_bytes), Some(HANDSHAKE_TIME_ENOUGH)),
+            // Nearly all lead to relays, of which there are thousands.
+            dials: Crowd::new(Share::for_relays(limits.channels_dialled()), None),
             targets: Targets::default(),
-            circuits: Crowd::new(limits.circuits.min((pool_slots_max / 2) as usize), None),
+            circuits: Crowd::new(Share::new(limits.circuits.min((pool_slots_max / 2) as usize)), None),
             onionskins: Share::new(limits.onionskins),
-            streams: Crowd::new(limits.streams, None),
+            // Strangers may have none, as a rule (`RefuseUnknownExits`).
+            streams: Crowd::new(Share::for_relays(limits.streams), None),
             refused: BTreeMap::new(),
         }
     }
@@ -228,20 +231,37 @@ impl Admission {
         self.dials.remove(socket);
     }
 
-    /// Whether a neighbour may begin a circuit with an onionskin. Another circuit may have to end for it, which is
-    /// returned. The onionskin counts from now on, until [`Admission::onionskin_ends`].
-    pub fn admit_create(&mut self, now: Instant, party: Party) -> Result<Option<CircuitKey>, Refusal> {
-        let onionskin = self.onionskins.admits(party.class(), party.holders(), 1);
-        onionskin.inspect_err(|why| self.note("onionskin", why.label()))?;
-        let instead = self.admit_circuit(now, party)?;
-        self.onionskins.take(party.class(), party.holders(), 1);
-        Ok(instead)
+    /// Whether a neighbour may have one onionskin more.
+    pub fn admit_onionskin(&mut self, party: Party) -> Result<(), Refusal> {
+        let admitted = self.onionskins.admits(party.class(), party.holders(), 1);
+        admitted.inspect_err(|why| self.note("onionskin", why.label()))
     }
 
-    /// Whether a circuit of another shard may go on here, or one of our own begin.
+    /// An onionskin counts from now on, until [`Admission::onionskin_ends`].
+    pub fn onionskin_begins(&mut self, party: Party) {
+        self.onionskins.take(party.class(), party.holders(), 1);
+    }
+
+    /// Whether there may be one circuit more. Another may have to end for it, which is returned.
     pub fn admit_circuit(&mut self, now: Instant, party: Party) -> Result<Option<CircuitKey>, Refusal> {
-        let admitted = self.circuits.admit(now, CircuitClaim(party), 1);
-        self.note_crowd("circuit", admitted)
+        match self.circuits.admit(now, CircuitClaim(party), 1) {
+            Admitted::Yes => Ok(None),
+            Admitted::InsteadOf(other) => Ok(Some(other)),
+            Admitted::No(why) => {
+                self.note("circuit", why.label());
+                Err(why)
+            }
+        }
+    }
+
+    /// Nobody uses a circuit since a time, so that it is among the first to give way; or somebody does.
+    pub fn circuit_unused(&mut self, circuit: CircuitKey, unused: Option<(Unused, Instant)>) {
+        self.circuits.set_unused(circuit, unused);
+    }
+
+    /// A circuit ends for another.
+    pub fn note_circuit_gave_way(&mut self) {
+        self.note("circuit", "gave_way");
     }
 
     /// A circuit is there, until [`Admission::circuit_ends`].

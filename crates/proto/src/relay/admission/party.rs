@@ -50,11 +50,11 @@ pub struct Holder {
     pub part: u64,
 }
 
-/// An address may hold a fifth, where nobody else holds anything.
+/// An address may hold a fifth of what there is for its class, where nobody else holds anything.
 const ADDR_PART: u64 = 4;
-/// A site may hold a third.
+/// A site may hold a third of that.
 const SITE_PART: u64 = 2;
-/// A relay of the consensus may hold half: clients of the whole network stand behind it.
+/// A relay of the consensus may hold half of that: clients of the whole network stand behind it.
 const RELAY_PART: u64 = 1;
 
 impl Party {

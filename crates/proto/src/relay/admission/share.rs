@@ -6,13 +6,13 @@
 //! limit, n of them that grow together at 1 / (4 + n) each; of n that come one after the other each gets a fifth of what those
 //! before left.
 //!
-//! Relays of the consensus may use the whole limit, all others together the limit less a reserve, as long as relays do not
-//! use that.
+//! Of most things a quarter is reserved for relays of the consensus, and another for all others together: neither can use up
+//! what the other comes for. What only relays have a use for has no reserve for others.
 
 use super::party::{Class, Holder, Key};
 use std::collections::BTreeMap;
 
-/// Of each limit one part in so many is reserved for relays of the consensus.
+/// Of a limit one part in so many is reserved for a class.
 const RESERVE_PARTS: u64 = 4;
 
 /// Why something is not granted.
@@ -41,7 +41,8 @@ impl Refusal {
 #[derive(Clone, Debug)]
 pub struct Share {
     limit: u64,
-    reserve: u64,
+    for_relays: u64,
+    for_strangers: u64,
     by_relays: u64,
     by_strangers: u64,
     /// Only holders that hold something: at most as many as there are held things, times the holders of each.
@@ -49,10 +50,23 @@ pub struct Share {
 }
 
 impl Share {
+    /// With a reserve for each class.
     pub fn new(limit: usize) -> Self {
         let limit = limit as u64;
         let reserve = limit / RESERVE_PARTS;
-        Share { limit, reserve, by_relays: 0, by_strangers: 0, held: BTreeMap::new() }
+        Share {
+            limit,
+            for_relays: reserve,
+            for_strangers: reserve,
+            by_relays: 0,
+            by_strangers: 0,
+            held: BTreeMap::new(),
+        }
+    }
+
+    /// With a reserve for relays only, who may use the whole limit.
+    pub fn for_relays(limit: usize) -> Self {
+        Share { for_strangers: 0, ..Share::new(limit) }
     }
 
     /// What is held in all.
@@ -76,11 +90,10 @@ impl Share {
 
     /// What a class cannot have.
     fn spoken_for(&self, class: Class) -> u64 {
-        let relays = match class {
-            Class::Relay => self.by_relays,
-            Class::Stranger => self.by_relays.max(self.reserve),
-        };
-        relays + self.by_strangers
+        match class {
+            Class::Relay => self.by_relays + self.by_strangers.max(self.for_strangers),
+            Class::Stranger => self.by_strangers + self.by_relays.max(self.for_relays),
+        }
     }
 
     /// Whether all these holders may hold `amount` more. Who holds nothing yet gets what is left.
@@ -180,8 +193,19 @@ mod tests {
         assert_eq!(share.admits(Class::Stranger, stranger(10_000).holders(), 1), Err(Refusal::Full));
         assert_eq!(grab(&mut share, relay(1)), 125);
         assert_eq!(grab(&mut share, relay(2)), 63);
-        // Relays may use all of it, but then strangers have what they leave.
+    }
+
+    #[test]
+    fn relays_cannot_use_up_what_is_reserved_for_strangers() {
         let mut share = Share::new(1000);
+        assert_eq!(grab(&mut share, relay(1)), 375, "half of three quarters");
+        for number in 2..200 {
+            grab(&mut share, relay(number));
+        }
+        assert_eq!((share.used(), share.free(Class::Relay), share.free(Class::Stranger)), (750, 0, 250));
+        assert_eq!(grab(&mut share, stranger(1)), 50);
+        // Where strangers have no reserve they have what relays leave.
+        let mut share = Share::for_relays(1000);
         assert_eq!(grab(&mut share, relay(1)), 500);
         for number in 2..200 {
             grab(&mut share, relay(number));
@@ -206,8 +230,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and given: the sums are right, nobody is remembered who holds nothing, strangers keep off the
-        /// reserve, and who holds nothing gets what is left.
+        /// Whatever is taken and given: the sums are right, nobody is remembered who holds nothing, each class keeps off the
+        /// other's reserve, and who holds nothing gets what is left.
         #[test]
         fn accounts_add_up(limit in 0_usize..200, moves in prop::collection::vec((0_u8..12, any::<bool>()), 0..400)) {
             let mut share = Share::new(limit);
@@ -230,7 +254,9 @@ mod tests {
                 }
                 prop_assert_eq!(share.used(), held.iter().sum::<u64>());
                 prop_assert!(share.used() <= limit as u64);
-                prop_assert!(held[4..].iter().sum::<u64>() <= (limit - limit / 4) as u64);
+                for class in [&held[..4], &held[4..]] {
+                    prop_assert!(class.iter().sum::<u64>() <= (limit - limit / 4) as u64);
+                }
                 prop_assert_eq!(share.held.len(), held.iter().filter(|holds| **holds > 0).count());
             }
         }
