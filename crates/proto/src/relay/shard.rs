@@ -195,7 +195,6 @@ impl Relay {
         if carrier.limited {
             self.core.rates.take(Direction::Read, Traffic::Relayed, len);
         }
-        self.count_handshake(now, link, len);
         let mut used = 0;
         while used < len {
             let Some(carrier) = self.carriers.get_mut(link) else {
@@ -207,10 +206,11 @@ impl Relay {
             }
             self.drain_channel(now, link);
         }
+        self.count_handshake(now, link, len);
         self.start_work(link);
     }
 
-    /// What comes before a channel is open is counted, and may be too much for all.
+    /// What came is counted if the channel still is not open, and may be more than its peer's share.
     fn count_handshake(&mut self, now: Instant, link: LinkKey, bytes: usize) {
         let Some(channel) = self.core.links.get_mut(link).and_then(Link::channel_mut) else { return };
         if channel.open {
@@ -218,9 +218,8 @@ impl Relay {
         }
         let before = channel.handshake_bytes;
         channel.handshake_bytes += bytes as u64;
-        self.core.admission.handshake_received(link, before, bytes as u64);
-        while let Some(greediest) = self.core.admission.handshake_to_end() {
-            self.end_channel(now, greediest, ChannelError::Crowded);
+        if self.core.admission.handshake_received(link, before, bytes as u64).is_err() {
+            self.end_channel(now, link, ChannelError::Crowded);
         }
     }
 

@@ -25,6 +25,9 @@ pub fn relay_line(number: u8, addr: IpAddr) -> Vec<u8> {
     format!("relay {number} {addr}\n").into_bytes()
 }
 
+/// What whoever begins a handshake may say as often as it likes before that line. It means nothing.
+pub const FILLER: u8 = b'#';
+
 /// What a client says first.
 pub const CLIENT_LINE: &[u8] = b"client\n";
 
@@ -135,7 +138,9 @@ impl Channel for PlainChannel {
     fn handle_read(&mut self, _: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
         assert!(self.incoming.len() - self.used_len <= LINE_LEN_MAX, "the caller drains what came");
         let taken = bytes.len().min(READ_LEN_MAX);
-        self.incoming.extend_from_slice(&bytes[..taken]);
+        let begun = if self.open || !self.incoming.is_empty() { Some(0) } else { None };
+        let filler = || bytes[..taken].iter().position(|byte| *byte != FILLER).unwrap_or(taken);
+        self.incoming.extend_from_slice(&bytes[begun.unwrap_or_else(filler)..taken]);
         Ok(taken)
     }
 

@@ -2,9 +2,10 @@
 
 use super::bench::{Bench, Gone, Sock, config, host, or_port};
 use super::client::{Client, Hop, Kind, theirs};
-use super::plain::{CLIENT_LINE, relay_line};
+use super::plain::{CLIENT_LINE, FILLER, relay_line};
 use heddle_proto::cell::Command;
 use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::frame::write_fixed;
 use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::cell::stream::{End, EndReason};
 use heddle_proto::crypto::onionskin::HandshakeType;
@@ -296,6 +297,52 @@ fn however_many_addresses_knock_the_next_comes_in() {
     }
     let relay = bench.relay_channel(0, 1);
     Client::create(&mut bench, relay, theirs(1), Kind::Fast);
+}
+
+/// What came within a handshake was counted and never compared with a share. Two addresses at which relays listen, proven by
+/// nothing, could hold so much that all handshakes of others were ended.
+#[test]
+fn handshakes_that_grow_end_at_their_share() {
+    for hosts in [1, 2, 3] {
+        let mut bench = with_handshakes(1024);
+        bench.list(&(1..=hosts).collect::<Vec<_>>());
+        let honest = knock(&mut bench, client(1));
+        for number in 1..=hosts {
+            let mut knocks: Vec<Sock> = (0..300).map(|_| knock(&mut bench, host(number))).collect();
+            knocks.retain(|sock| bench.gone(*sock).is_none());
+            assert!(knocks.len() > 90, "{}", knocks.len());
+            for sock in knocks {
+                bench.write(sock, &[FILLER; 60_000]);
+                if bench.gone(sock).is_none() {
+                    bench.write(sock, &[FILLER; 60_000]);
+                }
+            }
+        }
+        let held = bench.shards[0].relay.held().granted;
+        assert!(
+            held.handshake_bytes as usize <= 1024 * HANDSHAKE_BYTES / 4 * 3 + HANDSHAKE_BYTES,
+            "{held:?}"
+        );
+        assert_eq!(bench.gone(honest), None, "it holds little");
+        for number in 2..50 {
+            let sock = bench.client_at(0, client(number));
+            Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+        }
+    }
+}
+
+/// What comes with the end of a handshake is no part of it: a relay whose channel is wanted sends its CREATE2 cells at once.
+#[test]
+fn cells_behind_a_handshake_are_no_part_of_it() {
+    let mut bench = with_handshakes(4);
+    bench.list(&[1]);
+    let sock = knock(&mut bench, host(1));
+    let mut bytes = relay_line(1, host(1));
+    for id in 1..=200 {
+        write_fixed(&mut bytes, theirs(id).get(), Command::CREATE_FAST, &[1; 20]);
+    }
+    bench.write(sock, &bytes);
+    assert_eq!((bench.gone(sock), bench.circuits()), (None, 200));
 }
 
 #[test]

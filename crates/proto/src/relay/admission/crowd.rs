@@ -208,8 +208,16 @@ impl<C: Claim> Crowd<C> {
         self.grow(id, amount);
     }
 
-    /// One holds more.
-    pub fn grow(&mut self, id: C::Id, amount: u64) {
+    /// One is to hold more. Fails when that is more than its shares, or what is free.
+    pub fn try_grow(&mut self, id: C::Id, amount: u64) -> Result<(), Refusal> {
+        if let Some(Entry { claim, .. }) = self.entries.get(&id).filter(|_| amount > 0) {
+            self.share.admits(claim.class(), claim.holders(), amount)?;
+        }
+        self.grow(id, amount);
+        Ok(())
+    }
+
+    fn grow(&mut self, id: C::Id, amount: u64) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         entry.amount += amount;
         let key = GroupKey::of(&entry.claim);
@@ -219,14 +227,6 @@ impl<C: Claim> Crowd<C> {
             group.amount += amount;
             self.ranking.insert(key, group.standing());
         }
-    }
-
-    /// Who is to be ended since more is held than may be: the oldest of the group that holds most.
-    pub fn overdrawn(&self) -> Option<C::Id> {
-        let is_overdrawn =
-            [Class::Stranger, Class::Relay].iter().any(|class| self.share.is_overdrawn(*class));
-        let greediest = self.greediest(Class::Stranger).or_else(|| self.greediest(Class::Relay));
-        greediest.filter(|_| is_overdrawn)?.oldest()
     }
 
     /// Nobody uses one since a time, or somebody does.
@@ -398,16 +398,17 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_beyond_the_limit_is_ended_where_most_is() {
+    fn nobody_grows_beyond_its_share() {
         let mut crowd = Crowd::new(Share::new(1000), None);
         for id in 0..10 {
-            crowd.insert(at(0), id, stranger(id % 2), 50);
+            crowd.insert(at(0), id, stranger(id % 2), 20);
         }
-        assert_eq!(crowd.overdrawn(), None);
-        crowd.grow(3, 300);
-        assert_eq!(crowd.overdrawn(), Some(1), "the oldest of that address");
-        crowd.remove(1);
-        assert_eq!(crowd.overdrawn(), None);
+        assert_eq!(crowd.try_grow(3, 10), Ok(()));
+        assert_eq!(crowd.try_grow(3, 30), Err(Refusal::Share));
+        assert_eq!(crowd.try_grow(3, 1000), Err(Refusal::Full));
+        assert_eq!(crowd.held_by(GroupKey::of(&stranger(1))), 110);
+        assert_eq!(crowd.try_grow(99, 1000), Ok(()), "it is gone");
+        assert_eq!(crowd.used(), 210);
     }
 
     #[test]
@@ -445,7 +446,7 @@ mod tests {
             for (step, (id, number, amount, what)) in (0..).zip(moves) {
                 match what {
                     0 => crowd.remove(id),
-                    1 => crowd.grow(id, amount),
+                    1 => drop(crowd.try_grow(id, amount)),
                     2 => crowd.reclaim(id, stranger(number)),
                     3 => crowd.set_unused(id, (number > 1).then_some((Unused::Quiet, at(step)))),
                     _ if crowd.entries.contains_key(&id) => {}

@@ -149,17 +149,11 @@ impl Admission {
         self.handshakes.insert(now, link, ChannelClaim(party), HANDSHAKE_BYTES);
     }
 
-    /// Bytes of a handshake came, after so many before. [`Admission::handshake_to_end`] is to be asked then.
-    pub fn handshake_received(&mut self, link: LinkKey, before: u64, bytes: u64) {
+    /// Bytes of a handshake came that is not over, after so many before. Fails when that is more than its party may hold.
+    pub fn handshake_received(&mut self, link: LinkKey, before: u64, bytes: u64) -> Result<(), Refusal> {
         let beyond = |bytes: u64| bytes.saturating_sub(HANDSHAKE_RECEIVED_BYTES);
-        self.handshakes.grow(link, beyond(before + bytes) - beyond(before));
-    }
-
-    /// Whom to end since handshakes hold more than they may, until there is none.
-    pub fn handshake_to_end(&mut self) -> Option<LinkKey> {
-        let greediest = self.handshakes.overdrawn()?;
-        self.note("handshake", "gave_way");
-        Some(greediest)
+        let grown = self.handshakes.try_grow(link, beyond(before + bytes) - beyond(before));
+        grown.inspect_err(|why| self.note("handshake", why.label()))
     }
 
     /// The handshake of a channel that somebody opened is over, and shows whose it is. Another may have to end for it.

@@ -83,11 +83,6 @@ impl Share {
         self.limit.saturating_sub(self.spoken_for(class))
     }
 
-    /// Whether more is held than there is for a class.
-    pub fn is_overdrawn(&self, class: Class) -> bool {
-        self.spoken_for(class) > self.limit
-    }
-
     /// What a class cannot have.
     fn spoken_for(&self, class: Class) -> u64 {
         match class {
