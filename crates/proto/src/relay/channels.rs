@@ -173,7 +173,7 @@ impl Core {
             self.event(Event::OurAddress { ours, by: peer });
         }
         self.retire_duplicates(&peer);
-        self.extend_waiting(peer.rsa, socket);
+        self.extend_waiting(peer.rsa, link_key, socket);
         Ok(instead)
     }
 

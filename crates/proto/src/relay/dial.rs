@@ -11,7 +11,7 @@
 use super::admission::{Dialling, Listener, Party, Refusal};
 use super::circuit::{CircuitKey, Next};
 use super::core::Core;
-use super::link::LinkKey;
+use super::link::{Link, LinkKey};
 use super::message::{Event, Wanted};
 use crate::cell::create::DestroyReason;
 use crate::channel::{ChannelError, Target};
@@ -41,6 +41,10 @@ impl DialKey {
     fn of(wanted: &Wanted) -> Option<Self> {
         let Target { rsa, ed25519, addrs } = &wanted.target;
         Some(DialKey { rsa: *rsa, ed25519: *ed25519, addr: *addrs.get(wanted.addrs_tried)? })
+    }
+
+    fn target(&self) -> Target {
+        Target { rsa: self.rsa, ed25519: self.ed25519, addrs: vec![self.addr] }
     }
 }
 
@@ -78,8 +82,8 @@ impl Dials {
 
     /// Whom `socket` is being dialled for, and its address.
     pub fn under_way(&self, socket: SocketId) -> Option<(Target, SocketAddr)> {
-        let DialKey { rsa, ed25519, addr } = *self.sockets.get(&socket)?;
-        Some((Target { rsa, ed25519, addrs: vec![addr] }, addr))
+        let key = self.sockets.get(&socket)?;
+        Some((key.target(), key.addr))
     }
 
     /// Whether a relay is being dialled, at whichever address and whichever Ed25519 identity it is to have.
@@ -97,9 +101,9 @@ impl Dials {
         core::mem::take(&mut self.unneeded)
     }
 
-    fn to(&self, rsa: RsaId) -> impl Iterator<Item = &Dial> {
+    fn to(&self, rsa: RsaId) -> impl Iterator<Item = (&DialKey, &Dial)> {
         let first = DialKey { rsa, ed25519: None, addr: SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0) };
-        self.dials.range(first..).take_while(move |(key, _)| key.rsa == rsa).map(|(_, dial)| dial)
+        self.dials.range(first..).take_while(move |(key, _)| key.rsa == rsa)
     }
 
     /// Joins a dial that is under way; false when there is none.
@@ -123,6 +127,17 @@ impl Dials {
         let dial = self.dials.get_mut(key)?;
         let is_last = dial.waiting.remove(&circuit) && dial.waiting.is_empty();
         (is_last && !dial.lasts).then_some(dial.socket)
+    }
+
+    /// The dials to a relay whose circuits a link carries where they want to go.
+    fn led_to_by(&self, link: &Link, rsa: RsaId) -> Vec<DialKey> {
+        self.to(rsa).map(|(key, _)| *key).filter(|key| link.leads_to(&key.target())).collect()
+    }
+
+    /// All circuits leave that wait for a dial. Returns them, and the dial's socket if nobody needs that any more.
+    fn leave_all(&mut self, key: &DialKey) -> (BTreeSet<CircuitKey>, Option<SocketId>) {
+        let Some(dial) = self.dials.get_mut(key) else { return Default::default() };
+        (core::mem::take(&mut dial.waiting), (!dial.lasts).then_some(dial.socket))
     }
 
     fn remove(&mut self, socket: SocketId) -> Option<(RsaId, Dial)> {
@@ -263,13 +278,17 @@ impl Core {
     fn try_next_addr(&mut self, key: CircuitKey, failure: DestroyReason) {
         if let Some(Next::Waiting(wanted)) = self.circuits.get_mut(key).map(|circuit| &mut circuit.next) {
             wanted.addrs_tried += 1;
-            self.dial_for(key, failure);
+            match self.link_for(key) {
+                Some(link) => self.extend_over(key, link),
+                None => self.dial_for(key, failure),
+            }
         }
     }
 
-    /// A channel to a relay opened on `socket`. Circuits that wait for that relay, whichever dial they wait for, go over a
-    /// link that leads where they want to go.
-    pub fn extend_waiting(&mut self, rsa: RsaId, socket: SocketId) {
+    /// A channel to a relay opened on `socket`. Circuits that waited for this dial go over a link that leads where they want to
+    /// go. Of those that wait for other dials of the same relay only those are looked at to whose addresses the new link leads,
+    /// and these leave: however many circuits wait, channels that are no news to them cost nothing.
+    pub fn extend_waiting(&mut self, rsa: RsaId, link_key: LinkKey, socket: SocketId) {
         let dialled = self.dials.remove(socket).map(|(_, dial)| dial.waiting).unwrap_or_default();
         for circuit in dialled {
             match self.link_for(circuit) {
@@ -277,17 +296,19 @@ impl Core {
                 None => self.try_next_addr(circuit, DestroyReason::CONNECTFAILED),
             }
         }
-        let others: Vec<_> = self.dials.to(rsa).flat_map(|dial| dial.waiting.iter().copied()).collect();
-        for circuit in others {
-            let Some(link) = self.link_for(circuit) else { continue };
-            if let Some(Next::Waiting(wanted)) = self.circuits.get(circuit).map(|circuit| &circuit.next)
-                && let Some(dial) = DialKey::of(wanted)
-                && let Some(socket) = self.dials.leave(&dial, circuit)
-            {
+        let is_used = |link: &&Link| link.channel().is_some_and(|channel| !channel.retired);
+        let Some(link) = self.links.get(link_key).filter(is_used) else { return };
+        for key in self.dials.led_to_by(link, rsa) {
+            let (circuits, unneeded) = self.dials.leave_all(&key);
+            if let Some(socket) = unneeded {
                 self.end_dial(socket);
                 self.dials.unneeded.push((socket, ChannelError::Idle));
             }
-            self.extend_over(circuit, link);
+            for circuit in circuits {
+                if let Some(link) = self.link_for(circuit) {
+                    self.extend_over(circuit, link);
+                }
+            }
         }
     }
 

@@ -3,17 +3,19 @@
 //! What is compared is how much of what others ask for they get, with the flood and without it. Workers are the tests':
 //! they take onionskins of all shards in the order in which these hand them out, and do so many in a tick.
 
-use super::bench::{Bench, Sock, config};
-use super::client::theirs;
-use super::plain::CLIENT_LINE;
+use super::bench::{Bench, Sock, config, host};
+use super::client::{Client, Kind, target, theirs};
+use super::plain::{CLIENT_LINE, relay_line};
 use heddle_proto::cell::Command;
+use heddle_proto::cell::extend::ExtendTarget;
 use heddle_proto::cell::frame::write_fixed;
+use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::node::{Input, JobId};
 use heddle_proto::relay::{Limits, RelayConfig};
 use heddle_proto::time::{Duration, Instant};
 use heddle_proto::work::Job;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
 const TICK: Duration = Duration::from_millis(10);
 const TICKS_PER_S: u32 = 100;
@@ -253,5 +255,62 @@ fn handshakes_elsewhere_go_through(shards: u16) {
 fn fifteen_thousand_handshakes_from_one_address_leave_others_theirs() {
     for shards in [1, 3] {
         handshakes_elsewhere_go_through(shards);
+    }
+}
+
+/// An identity that anybody may prove, and how many circuits of one address may wait for it.
+const ANYBODY: u8 = 66;
+const WAITING: u32 = 15_000;
+const OPENINGS: u16 = 100;
+
+/// A relay at which so many circuits wait for a channel to that identity. None is to be led there by the channels to come: those that
+/// are canonical prove another Ed25519 identity than the circuits want, and others come from another address.
+fn with_waiting(waiting: u32, canonical: bool) -> Bench {
+    let mut bench = Bench::new(RelayConfig { max_queue_bytes: 256 << 20, ..config() });
+    bench.list(&[1]);
+    let sock = bench.client_at(0, address(1));
+    let black_hole = SocketAddrV4::new(Ipv4Addr::new(203, 0, 114, 7), 1);
+    let ed25519_id = canonical.then_some([99; 32]);
+    let to = ExtendTarget { ipv4: Some(black_hole), ed25519_id, ..target(ANYBODY) };
+    let (_, data) = Client::new(sock, theirs(1)).extend2_at(ANYBODY, to);
+    for id in 1..=waiting {
+        let mut client = Client::create(&mut bench, sock, theirs(id), Kind::Fast);
+        client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
+    }
+    assert_eq!(bench.shards[0].connects.len(), 1, "all share one dial");
+    bench
+}
+
+/// How long it takes to open some channels that prove that identity.
+#[allow(clippy::disallowed_methods, reason = "what is compared is the work of this machine")]
+fn openings_take(bench: &mut Bench, round: u8, canonical: bool) -> std::time::Duration {
+    let began = std::time::Instant::now();
+    for port in 0..OPENINGS {
+        let from = IpAddr::from(Ipv4Addr::new(203, 0, 115, round));
+        let named = if canonical { from } else { host(200) };
+        let sock = bench.accept(0, SocketAddr::new(from, port));
+        bench.write(sock, &relay_line(ANYBODY, named));
+        assert_eq!(bench.gone(sock), None);
+        bench.finish(sock);
+    }
+    began.elapsed()
+}
+
+/// Each channel that opened had the shard look at every circuit that waited for its identity. Other programs run beside this one,
+/// so the least of several rounds counts.
+#[test]
+fn channels_open_as_fast_beside_many_circuits_that_wait_for_another_place() {
+    for canonical in [false, true] {
+        let mut benches = [WAITING / 1000, WAITING].map(|waiting| with_waiting(waiting, canonical));
+        let mut least = [std::time::Duration::MAX; 2];
+        for round in 0..20 {
+            for (bench, least) in benches.iter_mut().zip(&mut least) {
+                *least = openings_take(bench, round, canonical).min(*least);
+            }
+        }
+        let circuits = benches.map(|bench| bench.circuits());
+        assert_eq!(circuits, [WAITING / 1000, WAITING].map(|waiting| waiting as usize));
+        let [few, many] = least;
+        assert!(many <= 3 * few, "{many:?} beside {WAITING} circuits and {few:?} beside a few");
     }
 }

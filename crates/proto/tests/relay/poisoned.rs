@@ -218,3 +218,23 @@ fn a_dial_ends_with_the_last_circuit_that_waits_for_it() {
         assert_eq!(bench.shards[0].relay.held().dials, 0);
     }
 }
+
+/// A channel to a circuit's second address opens while its first is being dialled, and its peer names neither. It goes over that
+/// when the first dial has failed, and dials no more.
+#[test]
+fn a_channel_to_the_next_address_is_found_when_the_first_fails() {
+    let mut bench = Bench::new(config());
+    let SocketAddr::V4(stranger) = or_port(ATTACKER) else { unreachable!("test hosts are IPv4") };
+    let ipv6: std::net::SocketAddrV6 = "[2a00:1:2::2]:9001".parse().expect("an address");
+    let both = ExtendTarget { ipv4: Some(stranger), ipv6: Some(ipv6), ..target(VICTIM) };
+    let first = extend_at(&mut bench, 0, both);
+    let second = extend_at(&mut bench, 0, ExtendTarget { ipv4: None, ..both });
+    let sock = dial_to(&bench, ipv6.into()).expect("the second address is dialled");
+    connect(&mut bench, sock);
+    bench.write(sock, &relay_line(VICTIM, host(99)));
+    answered_over(&mut bench, sock, vec![second]);
+    let dial = dial_to(&bench, or_port(ATTACKER)).expect("the first address is dialled still");
+    bench.fail(dial, heddle_proto::node::SocketError::Refused);
+    answered_over(&mut bench, sock, vec![first]);
+    assert!(bench.shards[0].connects.is_empty());
+}
