@@ -231,6 +231,9 @@ impl Core {
         let link = self.links.get_mut(link_key)?;
         if let Some(farewell) = link.farewells.pop_front() {
             link.lanes.remove(&farewell.circ_id);
+            if link.farewells_counted > 0 {
+                self.count_farewells(link_key);
+            }
             self.note_if_idle(link_key);
             return Some(Popped::Farewell(farewell));
         }
@@ -356,6 +359,7 @@ impl Core {
                 // From now on the id leads nowhere, whatever becomes of the circuit.
                 link.lanes.insert(lane.circ_id, (CircuitKey::default(), Side::Prev));
                 link.farewells.push_back(Farewell { circ_id: lane.circ_id, reason });
+                self.count_farewells(lane.link);
                 self.list(lane.link);
             }
             None => {

@@ -8,6 +8,7 @@ use super::admission::Class;
 use super::circuit::{Circuit, CircuitKey, Lane, Next, RELAY_EARLY_MAX, Side, State};
 use super::core::Core;
 use super::dos::Pace;
+use super::farewells::UNCOUNTED_MAX;
 use super::jobs::Purpose;
 use super::link::{Farewell, Link, LinkKey};
 use crate::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
@@ -18,11 +19,6 @@ use crate::node::{JobId, Output};
 use crate::work::Job;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
-
-/// DESTROY cells that a stranger may leave unread before it gets no circuits and no answers. They are no circuits, so no
-/// share counts them: 256 × 33 bytes for each of a shard's 9,000 channels of strangers are 76 MB. A relay of the consensus may have
-/// as many circuits end at once as there are on a channel.
-const FAREWELLS_OF_STRANGER_MAX: usize = 256;
 
 impl Core {
     /// A neighbour asks for a circuit.
@@ -72,9 +68,10 @@ impl Core {
         Ok((keys, handshake, onionskin))
     }
 
-    /// Whether a link has room for one more circuit, or for its refusal.
+    /// Whether a link has room for one more circuit, or for its refusal. A relay of the consensus may have as many circuits end
+    /// at once as there are on a channel.
     fn has_room(&self, link: &Link) -> bool {
-        let is_read = link.party.class() == Class::Relay || link.farewells.len() < FAREWELLS_OF_STRANGER_MAX;
+        let is_read = link.party.class() == Class::Relay || link.farewells.len() < UNCOUNTED_MAX;
         is_read && link.lanes.len() < self.config.limits.circuits_per_channel
     }
 
@@ -90,6 +87,7 @@ impl Core {
         if let Entry::Vacant(vacant) = link.lanes.entry(circ_id) {
             vacant.insert((CircuitKey::default(), Side::Prev));
             link.farewells.push_back(Farewell { circ_id, reason });
+            self.count_farewells(link_key);
             self.list(link_key);
         }
     }

@@ -96,6 +96,13 @@ impl Dials {
         self.dials.len()
     }
 
+    /// A socket is to be ended, when the shard is done with what it does.
+    pub fn end_soon(&mut self, socket: SocketId, error: ChannelError) {
+        if !self.unneeded.iter().any(|(other, _)| *other == socket) {
+            self.unneeded.push((socket, error));
+        }
+    }
+
     /// Takes the sockets that are to be ended.
     pub fn take_unneeded(&mut self) -> Vec<(SocketId, ChannelError)> {
         core::mem::take(&mut self.unneeded)

@@ -14,7 +14,7 @@
 //!
 //! The round holds each open circuit once, and those that closed for at most ten seconds.
 
-use super::admission::{Party, Refusal, Unused};
+use super::admission::{CircuitPlace, Party, Refusal, Unused};
 use super::circuit::{Circuit, CircuitKey, Next, Side};
 use super::core::Core;
 use crate::cell::create::DestroyReason;
@@ -68,7 +68,14 @@ impl Core {
 
     /// Makes room for one circuit more, if its neighbour may have it: another may have to end for it.
     pub fn make_room(&mut self, party: Party) -> Result<(), Refusal> {
-        while let Some(other) = self.admission.admit_circuit(self.now, party)? {
+        while let Some(place) = self.admission.admit_circuit(self.now, party)? {
+            let other = match place {
+                CircuitPlace::Circuit(other) => other,
+                CircuitPlace::Farewells(link) => {
+                    self.end_for_farewells(link);
+                    break;
+                }
+            };
             // One that was marked may have been used again since it was looked at.
             let was_marked = self.circuits.get(other).is_some_and(|circuit| circuit.unused);
             if was_marked && self.look_at(other) == Some(None) {

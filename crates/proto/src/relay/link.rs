@@ -110,6 +110,9 @@ pub(super) struct Link {
     pub ready: LinkScheduler,
     /// DESTROY cells, which overtake all others.
     pub farewells: VecDeque<Farewell>,
+    /// How many of them count as circuits, and since when some do.
+    pub farewells_counted: usize,
+    pub farewells_since: Instant,
     /// CREATE2 cells that went here and are not answered.
     pub unanswered: Unanswered,
     /// Whether the relay's list of links to flush holds this one.
@@ -124,6 +127,8 @@ impl Link {
             lanes: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             ready,
             farewells: VecDeque::new(),
+            farewells_counted: 0,
+            farewells_since: Instant::ZERO,
             unanswered: Unanswered::default(),
             listed: false,
         }

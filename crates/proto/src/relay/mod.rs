@@ -23,6 +23,7 @@ mod dial;
 mod dos;
 mod end;
 mod extend;
+mod farewells;
 mod flows;
 mod held;
 mod hop;

@@ -1,4 +1,5 @@
-//! Channels whose peers take nothing of what waits for them, for 50 minutes, as in stock Tor: ten times `KeepalivePeriod`.
+//! Channels whose peers take nothing of what waits for them, for 50 minutes, as in stock Tor: ten times `KeepalivePeriod`; or leave
+//! many DESTROY cells unread for a minute (`farewells`).
 //!
 //! A kernel that acknowledges and reads nothing keeps a TCP connection for ever, and with it a channel, its circuits and
 //! the cells that wait.
@@ -19,7 +20,10 @@ impl Carrier {
 impl Relay {
     /// Once a second: channels end that are stuck.
     pub(super) fn end_stuck_channels(&mut self, now: Instant) {
-        let stuck = self.carriers.iter().filter(|(_, carrier)| carrier.is_stuck(now));
+        let stuck = self
+            .carriers
+            .iter()
+            .filter(|(link, carrier)| carrier.is_stuck(now) || self.core.leaves_farewells(*link));
         let stuck: Vec<LinkKey> = stuck.map(|(link, _)| link).collect();
         stuck.into_iter().for_each(|link| self.end_channel(now, link, ChannelError::Stuck));
     }

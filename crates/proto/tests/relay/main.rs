@@ -23,5 +23,6 @@ mod shards;
 mod shares;
 mod streams;
 mod unanswered;
+mod unread;
 mod unused;
 mod world;

@@ -32,12 +32,20 @@ impl Claim for ChannelClaim {
     }
 }
 
-/// A circuit is its previous neighbour's.
+/// What takes the place of a circuit, or of several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::relay) enum CircuitPlace {
+    Circuit(CircuitKey),
+    /// DESTROY cells that a channel's peer leaves unread.
+    Farewells(LinkKey),
+}
+
+/// A circuit is its previous neighbour's; a DESTROY cell is who is to read it's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CircuitClaim(pub Party);
 
 impl Claim for CircuitClaim {
-    type Id = CircuitKey;
+    type Id = CircuitPlace;
 
     fn class(&self) -> Class {
         self.0.class()

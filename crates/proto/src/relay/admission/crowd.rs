@@ -163,6 +163,10 @@ impl<C: Claim> Crowd<C> {
         self.entries.len()
     }
 
+    pub fn holds(&self, id: C::Id) -> bool {
+        self.entries.contains_key(&id)
+    }
+
     /// What all hold.
     pub fn used(&self) -> u64 {
         self.share.used()
@@ -205,7 +209,7 @@ impl<C: Claim> Crowd<C> {
                 self.groups.insert(key, group);
             }
         }
-        self.grow(id, amount);
+        self.set_amount(id, amount);
     }
 
     /// One is to hold more. Fails when that is more than its shares, or what is free.
@@ -213,18 +217,21 @@ impl<C: Claim> Crowd<C> {
         if let Some(Entry { claim, .. }) = self.entries.get(&id).filter(|_| amount > 0) {
             self.share.admits(claim.class(), claim.holders(), amount)?;
         }
-        self.grow(id, amount);
+        let before = self.entries.get(&id).map_or(0, |entry| entry.amount);
+        self.set_amount(id, before + amount);
         Ok(())
     }
 
-    fn grow(&mut self, id: C::Id, amount: u64) {
+    /// One holds so much, whatever its shares are.
+    pub fn set_amount(&mut self, id: C::Id, amount: u64) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        entry.amount += amount;
+        let before = core::mem::replace(&mut entry.amount, amount);
         let key = GroupKey::of(&entry.claim);
+        self.share.give(key.class, entry.claim.holders(), before);
         self.share.take(key.class, entry.claim.holders(), amount);
         if let Some(group) = self.groups.get_mut(&key) {
             self.ranking.remove(key, group.standing());
-            group.amount += amount;
+            group.amount = group.amount - before + amount;
             self.ranking.insert(key, group.standing());
         }
     }
@@ -446,6 +453,7 @@ mod tests {
             for (step, (id, number, amount, what)) in (0..).zip(moves) {
                 match what {
                     0 => crowd.remove(id),
+                    1 if amount % 2 == 0 => crowd.set_amount(id, amount),
                     1 => drop(crowd.try_grow(id, amount)),
                     2 => crowd.reclaim(id, stranger(number)),
                     3 => crowd.set_unused(id, (number > 1).then_some((Unused::Quiet, at(step)))),

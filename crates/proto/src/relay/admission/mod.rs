@@ -13,7 +13,7 @@ mod party;
 mod share;
 mod targets;
 
-pub(super) use claims::StreamPlace;
+pub(super) use claims::{CircuitPlace, StreamPlace};
 pub(super) use crowd::Unused;
 pub(super) use party::{Class, Key, Party, addr_key};
 pub(super) use share::{Refusal, Share};
@@ -49,7 +49,7 @@ pub struct Granted {
     pub handshake_bytes: u64,
     /// Dials under way or not long over, and open channels that were dialled.
     pub dials: u64,
-    /// Circuits, those that cross from other shards included.
+    /// Circuits, those that cross from other shards included, and DESTROY cells that count as such.
     pub circuits: u64,
     pub onionskins: u64,
     /// Streams, questions to the resolver and what ended streams are still owed.
@@ -99,7 +99,7 @@ pub(super) struct Admission {
     /// Dials under way or not long over, and open channels that were dialled.
     dials: Crowd<DialClaim>,
     targets: Targets,
-    /// Circuits, those that cross from other shards included.
+    /// Circuits, those that cross from other shards included, and DESTROY cells that count as such.
     circuits: Crowd<CircuitClaim>,
     /// Onionskins that wait for a worker or are with one.
     onionskins: Share,
@@ -178,11 +178,13 @@ impl Admission {
     /// The peer of a channel turned out to be another party: the consensus changed.
     pub fn channel_moves(&mut self, link: LinkKey, to: Party) {
         self.channels.reclaim(link, ChannelClaim(to));
+        self.circuits.reclaim(CircuitPlace::Farewells(link), CircuitClaim(to));
     }
 
     pub fn channel_ends(&mut self, link: LinkKey) {
         self.channels.remove(link);
         self.handshakes.remove(link);
+        self.circuits.remove(CircuitPlace::Farewells(link));
     }
 
     /// Whether an address may be dialled for a neighbour's circuit. Another dial, or a channel that was dialled, may have to
@@ -236,8 +238,8 @@ impl Admission {
         self.onionskins.take(party.class(), party.holders(), 1);
     }
 
-    /// Whether there may be one circuit more. Another may have to end for it, which is returned.
-    pub fn admit_circuit(&mut self, now: Instant, party: Party) -> Result<Option<CircuitKey>, Refusal> {
+    /// Whether there may be one circuit more. Another may have to end for it, or a channel, which is returned.
+    pub fn admit_circuit(&mut self, now: Instant, party: Party) -> Result<Option<CircuitPlace>, Refusal> {
         match self.circuits.admit(now, CircuitClaim(party), 1) {
             Admitted::Yes => Ok(None),
             Admitted::InsteadOf(other) => Ok(Some(other)),
@@ -250,7 +252,7 @@ impl Admission {
 
     /// Nobody uses a circuit since a time, so that it is among the first to give way; or somebody does.
     pub fn circuit_unused(&mut self, circuit: CircuitKey, unused: Option<(Unused, Instant)>) {
-        self.circuits.set_unused(circuit, unused);
+        self.circuits.set_unused(CircuitPlace::Circuit(circuit), unused);
     }
 
     /// A circuit ends for another.
@@ -260,16 +262,26 @@ impl Admission {
 
     /// A circuit is there, until [`Admission::circuit_ends`].
     pub fn circuit_begins(&mut self, now: Instant, circuit: CircuitKey, party: Party) {
-        self.circuits.insert(now, circuit, CircuitClaim(party), 1);
+        self.circuits.insert(now, CircuitPlace::Circuit(circuit), CircuitClaim(party), 1);
     }
 
     /// The neighbour of a circuit turned out to be another party: the consensus changed.
     pub fn circuit_moves(&mut self, circuit: CircuitKey, to: Party) {
-        self.circuits.reclaim(circuit, CircuitClaim(to));
+        self.circuits.reclaim(CircuitPlace::Circuit(circuit), CircuitClaim(to));
     }
 
     pub fn circuit_ends(&mut self, circuit: CircuitKey) {
-        self.circuits.remove(circuit);
+        self.circuits.remove(CircuitPlace::Circuit(circuit));
+    }
+
+    /// So many DESTROY cells on a channel count as circuits, until there are none or [`Admission::channel_ends`].
+    pub fn farewells_wait(&mut self, now: Instant, link: LinkKey, party: Party, count: usize) {
+        let place = CircuitPlace::Farewells(link);
+        match (count as u64, self.circuits.holds(place)) {
+            (0, _) => self.circuits.remove(place),
+            (count, true) => self.circuits.set_amount(place, count),
+            (count, false) => self.circuits.insert(now, place, CircuitClaim(party), count),
+        }
     }
 
     /// A circuit is closed because it carries nothing.

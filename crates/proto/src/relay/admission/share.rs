@@ -112,7 +112,7 @@ impl Share {
     /// Notes that they hold `amount` more, whatever [`Share::admits`] says.
     pub fn take(&mut self, class: Class, holders: impl IntoIterator<Item = Holder>, amount: u64) {
         *self.of_class(class) += amount;
-        for Holder { key, .. } in holders {
+        for Holder { key, .. } in holders.into_iter().filter(|_| amount > 0) {
             *self.held.entry(key).or_default() += amount;
         }
     }
