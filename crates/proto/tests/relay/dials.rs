@@ -39,6 +39,7 @@ impl Extender {
     fn extend_to(&mut self, bench: &mut Bench, addr: SocketAddrV4) -> Client {
         let mut rsa_id = [9; 20];
         rsa_id[..4].copy_from_slice(&self.next.to_be_bytes());
+        rsa_id[4..12].copy_from_slice(&self.sock.id.get().to_be_bytes());
         let to = ExtendTarget { ipv4: Some(addr), ipv6: None, rsa_id, ed25519_id: None };
         let client = self.extend(bench, to);
         bench.cells(self.sock);
@@ -68,11 +69,11 @@ fn an_address_is_aimed_at_so_often_and_no_more() {
     bench.list(&[2]);
     let victim = *somewhere(7, 1).ip();
     let mut attackers: Vec<Extender> =
-        (1..=4).map(|number| Extender::new(&mut bench, client(number))).collect();
+        (1..=47).map(|number| Extender::new(&mut bench, client(number))).collect();
     let mut dialled = 0;
     for second in 0..10 {
         for round in 0..470_u16 {
-            let attacker = &mut attackers[usize::from(round % 4)];
+            let attacker = &mut attackers[usize::from(round % 47)];
             attacker.extend_to(&mut bench, somewhere(7, 1 + round));
         }
         // Whether they fail at once or not.
@@ -89,14 +90,18 @@ fn an_address_is_aimed_at_so_often_and_no_more() {
     assert!(refused[&("dial", "target")] > 4000, "{refused:?}");
 }
 
-/// The EXTEND2 with the true identities, each from another client, of which a listed relay's port got that many others
-/// before, and whether they are dialled.
-fn honest_extends_to_a_port_in_demand(bench: &mut Bench, honest: ExtendTarget) -> Vec<bool> {
+/// Whether EXTEND2 with the true identities, each from another client, are dialled at a port for which others asked with identities
+/// of their own making.
+fn honest_extends_to_a_port_in_demand(bench: &mut Bench, attackers: u8, honest: ExtendTarget) -> Vec<bool> {
     let SocketAddr::V4(port) = or_port(2) else { unreachable!("test hosts are IPv4") };
-    let mut attacker = Extender::new(bench, client(1));
+    let mut attackers: Vec<Extender> =
+        (1..=attackers).map(|number| Extender::new(bench, client(number))).collect();
     (0..4)
         .map(|round| {
-            (0..2 * BURST).for_each(|_| drop(attacker.extend_to(bench, port)));
+            for number in 0..2 * BURST {
+                let attacker = number % attackers.len();
+                attackers[attacker].extend_to(bench, port);
+            }
             let open: Vec<_> = bench.shards[0].connects.iter().map(|(id, _)| *id).collect();
             let mut honest = Extender::new(bench, client(100 + round)).extend(bench, honest);
             let is_dialled = honest.destroyed(bench).is_none()
@@ -104,7 +109,7 @@ fn honest_extends_to_a_port_in_demand(bench: &mut Bench, honest: ExtendTarget) -
             while let Some(&(id, _)) = bench.shards[0].connects.front() {
                 bench.fail(Sock { shard: 0, id }, SocketError::Refused);
             }
-            bench.cells(attacker.sock);
+            attackers.iter().for_each(|attacker| drop(bench.cells(attacker.sock)));
             bench.pass(PERIOD);
             is_dialled
         })
@@ -117,7 +122,24 @@ fn who_names_other_identities_at_a_relays_port_uses_up_none_of_its_dials() {
     for honest in [target(2), ExtendTarget { ed25519_id: None, ..target(2) }] {
         let mut bench = Bench::new(config());
         bench.list(&[2]);
-        assert_eq!(honest_extends_to_a_port_in_demand(&mut bench, honest), [true; 4]);
+        assert_eq!(honest_extends_to_a_port_in_demand(&mut bench, 1, honest), [true; 4]);
+        assert_eq!(honest_extends_to_a_port_in_demand(&mut bench, 32, honest), [true; 4]);
+        assert!(bench.shards[0].relay.stats().refused[&("dial", "target")] > 0);
+    }
+}
+
+/// Clients may have a newer consensus than we, or a descriptor that we lack. One client with sixteen EXTEND2, and then one every two
+/// seconds, kept all of them from such a relay.
+#[test]
+fn who_names_other_identities_uses_up_no_dials_of_relays_that_are_not_listed() {
+    // The consensus lists nobody at that address, another relay at that port, or none at all.
+    for listed in [&[3][..], &[2], &[]] {
+        let mut bench = Bench::new(config());
+        if !listed.is_empty() {
+            bench.list(listed);
+        }
+        let honest = ExtendTarget { ed25519_id: Some([77; 32]), ..target(2) };
+        assert_eq!(honest_extends_to_a_port_in_demand(&mut bench, 1, honest), [true; 4], "{listed:?}");
         assert!(bench.shards[0].relay.stats().refused[&("dial", "target")] > 0);
     }
 }
@@ -131,7 +153,7 @@ fn a_target_in_demand_leaves_the_next_address() {
         let mut bench = Bench::new(config());
         bench.list(&[2]);
         let to = ExtendTarget { ipv4: Some(port), ..to };
-        assert_eq!(honest_extends_to_a_port_in_demand(&mut bench, to)[0], is_dialled);
+        assert_eq!(honest_extends_to_a_port_in_demand(&mut bench, 32, to)[0], is_dialled);
     }
 }
 

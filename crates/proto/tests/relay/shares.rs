@@ -348,12 +348,12 @@ fn cells_behind_a_handshake_are_no_part_of_it() {
 #[test]
 fn a_dial_counts_as_a_handshake_of_whom_it_leads_to() {
     let mut bench = with_handshakes(40);
-    let sock = bench.client_at(0, client(1));
     let mut extending = Vec::new();
     for id in 1..=12 {
-        let mut client = Client::create(&mut bench, sock, theirs(id), Kind::Fast);
+        let sock = bench.client_at(0, client(id));
+        let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
         let mut target = super::client::target(66);
-        target.rsa_id = [id as u8; 20];
+        target.rsa_id = [id; 20];
         let (_, data) = client.extend2_at(66, target);
         client.send(&mut bench, RelayCommand::EXTEND2, 0, &data);
         extending.push(client);

@@ -191,7 +191,8 @@ impl Admission {
     /// end for it.
     pub fn admit_dial(&mut self, now: Instant, dial: &Dialling) -> Result<Option<SocketId>, Refusal> {
         let admitted = self.dials.admit(now, dial.claim(), 1);
-        if !matches!(admitted, Admitted::No(_)) && !self.targets.dial(now, dial.to, dial.listener) {
+        if !matches!(admitted, Admitted::No(_)) && !self.targets.dial(now, dial.party, dial.to, dial.listener)
+        {
             self.note("dial", Refusal::Target.label());
             return Err(Refusal::Target);
         }
