@@ -114,6 +114,33 @@ fn a_body_over_the_limit_is_refused_before_it_arrives() {
     assert_eq!(framer.next(&[0]).err(), Some(too_long), "and every time after that");
 }
 
+/// A cell that is too long to be of use is dropped as it comes, however it is cut, and the next one is found.
+#[test]
+fn a_cell_of_no_use_is_dropped_and_never_kept() {
+    let mut bytes = encoded(|out| write_variable(out, 0, Command::VPADDING, &[1; 9]));
+    write_variable(&mut bytes, 0, Command::VPADDING, &[2; 300]);
+    write_variable(&mut bytes, 0, Command(255), &[3; 10]);
+    write_fixed(&mut bytes, 7, Command::RELAY, &[4; BODY_LEN]);
+    for cut in 1..bytes.len() {
+        let mut framer = Framer::new();
+        framer.next(&hex("0000 07 0002 0004")).expect("VERSIONS");
+        framer.set_used_len_max(9);
+        let mut commands = Vec::new();
+        for mut rest in [&bytes[..cut], &bytes[cut..]] {
+            while let (used, Some(frame)) = framer.next(rest).expect("well formed") {
+                commands.push(frame.command);
+                rest = &rest[used..];
+            }
+        }
+        assert_eq!(commands, [Command::VPADDING, Command::RELAY], "cut at {cut}");
+    }
+    let mut framer = Framer::new();
+    framer.next(&hex("0000 07 0002 0004")).expect("VERSIONS");
+    framer.set_used_len_max(9);
+    let too_long = FrameError::TooLong { command: Command::CERTS, len: 10, len_max: 9 };
+    assert_eq!(framer.next(&hex("00000000 81 000a")).err(), Some(too_long), "it would have a meaning");
+}
+
 #[test]
 fn versions() {
     let versions = Versions::parse(&hex("0003 0004 0005")).expect("VERSIONS");

@@ -16,13 +16,6 @@ const ANSWER_TURN: Duration = Duration::from_millis(10);
 /// What the relay takes a handshake to hold.
 const HANDSHAKE_BYTES: usize = 32 * 1024;
 
-#[allow(clippy::disallowed_methods, reason = "only the system knows")]
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
-    pages * 4096
-}
-
 /// How far a handshake goes.
 #[derive(Clone, Copy, Debug)]
 enum Stop {
@@ -55,7 +48,7 @@ fn a_half_finished_handshake_holds_no_more_than_it_is_taken_to() {
         client.poll_transmit(Instant::ZERO, &mut hello);
         for stop in [Stop::Connected, Stop::InHello, Stop::Answered, Stop::AnswerSent, Stop::InRecord] {
             let mut listener = support::transport(TlsOptions::default(), Some(identity.clone()), 2);
-            let before = resident_bytes();
+            let before = support::resident_bytes();
             let mut now = Instant::ZERO;
             for _ in 0..HANDSHAKES {
                 let mut channel = listener.accept(now, wall, addr, addr);
@@ -63,7 +56,7 @@ fn a_half_finished_handshake_holds_no_more_than_it_is_taken_to() {
                 now += ANSWER_TURN;
                 held.push(channel);
             }
-            let each = resident_bytes().saturating_sub(before) / HANDSHAKES;
+            let each = support::resident_bytes().saturating_sub(before) / HANDSHAKES;
             assert!(each <= HANDSHAKE_BYTES, "TLS 1.3: {tls13}, {stop:?}: {each} bytes");
         }
     }

@@ -4,7 +4,8 @@
 //!    format"): what comes before it is an error.
 //! 2. From then on circuit ids have four bytes, which is all that link protocols 4 and 5 know.
 //! 3. A cell that lies whole in the chunk at hand is lent from it. Only a cell that straddles
-//!    chunks is put together in a buffer of the framer's own.
+//!    chunks is put together in a buffer of the framer's own, unless it is too long to be of use: its bytes are dropped
+//!    as they come.
 
 use super::{BODY_LEN, Body, CELL_HEADER_LEN, CELL_LEN, CircId, Command, VAR_HEADER_LEN};
 
@@ -36,8 +37,12 @@ pub const VAR_BODY_LEN_MAX: usize = u16::MAX as usize;
 pub struct Framer {
     versions_seen: bool,
     body_len_max: usize,
-    /// The beginning of a cell whose end has not come yet: shorter than its header and limit.
+    /// The longest variable-length body that is of use.
+    used_len_max: usize,
+    /// The beginning of a cell whose end has not come yet: shorter than its header and `used_len_max`.
     held: Vec<u8>,
+    /// Bytes to come of a cell that is of no use.
+    skipped_len: usize,
     /// Whether `held` is a whole cell that the last call lent out.
     lent: bool,
 }
@@ -74,12 +79,24 @@ impl Default for Framer {
 impl Framer {
     /// A framer that expects VERSIONS, with the limit [`VAR_BODY_LEN_MAX`].
     pub fn new() -> Self {
-        Framer { versions_seen: false, body_len_max: VAR_BODY_LEN_MAX, held: Vec::new(), lent: false }
+        Framer {
+            versions_seen: false,
+            body_len_max: VAR_BODY_LEN_MAX,
+            used_len_max: VAR_BODY_LEN_MAX,
+            held: Vec::new(),
+            skipped_len: 0,
+            lent: false,
+        }
     }
 
     /// Sets the longest body, in bytes, that variable-length cells may have from now on.
     pub fn set_body_len_max(&mut self, body_len_max: usize) {
         self.body_len_max = body_len_max;
+    }
+
+    /// Drops the bytes of variable-length cells with longer bodies from now on, except those of a handshake, which are refused.
+    pub fn set_used_len_max(&mut self, used_len_max: usize) {
+        self.used_len_max = used_len_max;
     }
 
     /// The next cell, and how many bytes of `chunk` it used up.
@@ -93,43 +110,70 @@ impl Framer {
             self.held.clear();
             self.held.shrink_to(CELL_LEN);
         }
-        if !self.held.is_empty() {
-            return self.next_held(chunk);
-        }
-        match self.measure(chunk)? {
-            Measure::Whole(len) if len <= chunk.len() => {
-                let frame = self.lend(&chunk[..len]);
-                Ok((len, Some(frame)))
+        let mut used = 0;
+        loop {
+            used += self.skip(&chunk[used..]);
+            let rest = &chunk[used..];
+            if !self.held.is_empty() {
+                let (more, is_whole) = self.gather(rest)?;
+                used += more;
+                if is_whole {
+                    return Ok((used, Some(self.lend_held())));
+                }
+                if self.skipped_len == 0 {
+                    return Ok((used, None));
+                }
+                continue;
             }
-            _ => {
-                self.held.extend_from_slice(chunk);
-                Ok((chunk.len(), None))
+            match self.measure(rest)? {
+                Measure::Whole(len) if len <= rest.len() => {
+                    let frame = self.lend(&rest[..len]);
+                    return Ok((used + len, Some(frame)));
+                }
+                Measure::Useless(len) => self.skipped_len = len,
+                Measure::Whole(_) | Measure::Header(_) => {
+                    self.held.extend_from_slice(rest);
+                    return Ok((chunk.len(), None));
+                }
             }
         }
     }
 
-    /// Goes on with the cell that an earlier chunk began.
-    fn next_held<'a>(&'a mut self, chunk: &'a [u8]) -> Result<(usize, Option<Frame<'a>>), FrameError> {
+    /// Drops what comes of a cell that is of no use; returns how much.
+    fn skip(&mut self, chunk: &[u8]) -> usize {
+        let skipped = self.skipped_len.min(chunk.len());
+        self.skipped_len -= skipped;
+        skipped
+    }
+
+    /// Goes on with the cell that an earlier chunk began; returns how much it used and whether the cell is whole.
+    fn gather(&mut self, chunk: &[u8]) -> Result<(usize, bool), FrameError> {
         let mut used = 0;
         loop {
             let (wanted, whole) = match self.measure(&self.held)? {
                 Measure::Header(len) => (len, false),
                 Measure::Whole(len) => (len, true),
+                Measure::Useless(len) => {
+                    self.skipped_len = len - self.held.len();
+                    self.held.clear();
+                    return Ok((used, false));
+                }
             };
             let missing = wanted - self.held.len();
             let taken = missing.min(chunk.len() - used);
             self.held.extend_from_slice(&chunk[used..used + taken]);
             used += taken;
-            if taken < missing {
-                return Ok((used, None));
-            }
-            if whole {
-                self.lent = true;
-                let frame = split(&self.held, self.versions_seen);
-                self.versions_seen = true;
-                return Ok((used, Some(frame)));
+            if taken < missing || whole {
+                return Ok((used, taken == missing));
             }
         }
+    }
+
+    fn lend_held(&mut self) -> Frame<'_> {
+        self.lent = true;
+        let frame = split(&self.held, self.versions_seen);
+        self.versions_seen = true;
+        frame
     }
 
     fn lend<'a>(&mut self, bytes: &'a [u8]) -> Frame<'a> {
@@ -180,7 +224,15 @@ impl Framer {
         if len > self.body_len_max {
             return Err(FrameError::TooLong { command, len, len_max: self.body_len_max });
         }
-        Ok(Measure::Whole(N + len))
+        if len <= self.used_len_max {
+            return Ok(Measure::Whole(N + len));
+        }
+        match command {
+            Command::CERTS | Command::AUTH_CHALLENGE | Command::AUTHENTICATE => {
+                Err(FrameError::TooLong { command, len, len_max: self.used_len_max })
+            }
+            _ => Ok(Measure::Useless(N + len)),
+        }
     }
 }
 
@@ -190,6 +242,8 @@ enum Measure {
     Header(usize),
     /// The cell has this length.
     Whole(usize),
+    /// So has this one, which is too long to be of use.
+    Useless(usize),
 }
 
 /// The parts of the whole cell `bytes`.

@@ -25,7 +25,8 @@ use std::sync::Arc;
 /// Bytes that may come from a peer before the channel is open, TLS included.
 const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
 /// The longest variable-length cell that we take. The specification allows 65,535 bytes, but the
-/// longest that any relay sends is CERTS with about 3 KB, and a begun cell has to be kept.
+/// longest that any relay sends is CERTS with about 3 KB, and until the channel is open a begun cell has to be kept. Then
+/// only VPADDING of [`VPADDING_LEN_MAX`] bytes at most is of use.
 const VAR_BODY_LEN_MAX: usize = 16 * 1024;
 /// The first link protocol with padding negotiation (padding-spec).
 const PADDING_LINK_PROTOCOL: u16 = 5;
@@ -190,7 +191,7 @@ impl TlsChannel {
                         return Ok(Step::Cell(Pulled { circ_id, command: frame.command, in_chunk }));
                     }
                     let is_vpadding = frame.command == Command::VPADDING && frame.circ_id.is_none();
-                    if is_vpadding && !*peer_is_client && frame.body.len() <= VPADDING_LEN_MAX {
+                    if is_vpadding && !*peer_is_client {
                         self.vpadding.clear();
                         self.vpadding.extend_from_slice(frame.body);
                         return Ok(Step::Vpadding);
@@ -228,6 +229,8 @@ impl TlsChannel {
             opened.link_protocol >= PADDING_LINK_PROTOCOL && (to_client || self.padding_options.relays);
         let padding = Padding::new(self.padding_options.clone(), is_padded, now, self.rng.split());
         self.phase = Phase::Open { padding, peer_is_client, link_protocol: opened.link_protocol };
+        self.framer.set_used_len_max(VPADDING_LEN_MAX);
+        self.stream.limit_messages();
         Ok(Some(opened))
     }
 

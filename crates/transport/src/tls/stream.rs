@@ -22,6 +22,11 @@ pub(super) const RECORD_OVERHEAD: usize = 5 + 8 + 16;
 const FRAGMENT_LEN: usize = 16_384;
 /// rustls takes no ciphertext while more plaintext than this waits in it.
 const PLAINTEXT_MAX: usize = 16 * 1024;
+/// What rustls reads at once.
+const READ_LEN: usize = 4_096;
+/// What rustls may keep on an open channel: the longest record (RFC 5246, section 6.2.3), of which the last read is all but the
+/// end of the one before. Other messages than data are far shorter, but rustls would join 64 KiB of one that never ends.
+const UNFINISHED_LEN_MAX: usize = 5 + 16_384 + 2_048 + READ_LEN;
 
 pub(super) struct TlsStream {
     session: Session,
@@ -54,6 +59,10 @@ pub(super) struct Plaintext {
     /// Bytes in rustls: at most [`PLAINTEXT_MAX`] and a record.
     len: usize,
     peer_closed: bool,
+    /// Bytes that were taken since the last plaintext came: rustls keeps no more than these.
+    unfinished_len: usize,
+    /// Whether [`UNFINISHED_LEN_MAX`] holds.
+    is_limited: bool,
 }
 
 impl TlsStream {
@@ -180,6 +189,11 @@ impl TlsStream {
         self.plaintext = read?;
         self.leave_gate();
         Ok(())
+    }
+
+    /// The channel is open: no message but data is long any more.
+    pub(super) fn limit_messages(&mut self) {
+        self.plaintext.is_limited = true;
     }
 
     fn read(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
@@ -341,6 +355,11 @@ impl Plaintext {
             let taken =
                 connection.read_tls(&mut rest).map_err(|error| ChannelError::Tls(error.to_string()))?;
             let state = connection.process_new_packets().map_err(|error| tls_error(&error))?;
+            let has_more = state.plaintext_bytes_to_read() > self.len;
+            self.unfinished_len = if has_more { 0 } else { self.unfinished_len + taken };
+            if self.is_limited && self.unfinished_len > UNFINISHED_LEN_MAX {
+                return Err(ChannelError::PeerMisbehaved("a message of TLS that is no data does not end"));
+            }
             self.len = state.plaintext_bytes_to_read();
             self.peer_closed = state.peer_has_closed();
             if self.peer_closed {

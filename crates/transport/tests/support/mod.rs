@@ -15,6 +15,7 @@ use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
 use std::sync::Arc;
 use tempfile::TempDir;
 
+pub mod client;
 pub mod stock;
 
 /// Judges certificates as a relay does.
@@ -60,6 +61,13 @@ pub fn relay_identity(seed: u64, unix_s: u64) -> TlsIdentity {
             cert_der: certs.tls_cert_der().to_vec(),
         },
     }
+}
+
+/// Memory of this process that is in use.
+pub fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * 4096
 }
 
 /// Does at once what a channel leaves to workers.
