@@ -535,6 +535,26 @@ fn a_client_hello_may_come_in_several_records() {
     }
 }
 
+/// A record may end within the four bytes that say how long the ClientHello is. Whatever the cut, a worker signs.
+#[test]
+fn a_client_hello_is_answered_by_a_worker_wherever_it_is_cut() {
+    for (cut, tls13) in (1..=5).flat_map(|cut| [(cut, true), (cut, false)]) {
+        let options = if tls13 { TlsOptions::default() } else { tls12() };
+        let mut pair = Pair::new(Setup { options: [options, TlsOptions::default()], ..Setup::default() });
+        let hello = pair.transmit(INITIATOR);
+        let (header, message) = hello.split_at(5);
+        let [first, second] = [&message[..cut], &message[cut..]]
+            .map(|part| [&header[..3], &(part.len() as u16).to_be_bytes(), part].concat());
+        let (now, responder) = (pair.now, &mut pair.channels[RESPONDER]);
+        assert_eq!(responder.handle_read(now, &first), Ok(first.len()));
+        assert!(responder.poll_work().is_none(), "cut at {cut}: nothing is to be signed yet");
+        assert_eq!(responder.handle_read(now, &second), Ok(second.len()));
+        assert_eq!(pair.transmit(RESPONDER).len(), 0, "cut at {cut}: the shard's thread signed");
+        support::work_off(&mut *pair.channels[RESPONDER], now).unwrap();
+        assert!(pair.transmit(RESPONDER).len() > 500, "cut at {cut}: ServerHello and certificates");
+    }
+}
+
 /// ClientHellos at one listener, at one time.
 struct Hellos {
     now: Instant,

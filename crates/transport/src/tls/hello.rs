@@ -32,8 +32,44 @@ pub(super) struct HelloGate {
     turn: Option<(Turn, Instant)>,
     /// Whether a worker has the record.
     is_signing: bool,
-    /// Bytes of a message of the handshake that the records before have not brought.
+    /// What the records before have brought of a message of the handshake.
+    message: Message,
+}
+
+/// A message of the handshake that comes in records cut anywhere (RFC 8446, section 4: a type, and a length of three bytes).
+#[derive(Clone, Copy, Default)]
+struct Message {
+    header: [u8; MESSAGE_HEADER_LEN],
+    header_len: usize,
+    /// Bytes to come after the header, once that is here.
     missing_len: usize,
+}
+
+impl Message {
+    /// Takes what a record brings; returns whether a message ends in it.
+    fn receive(&mut self, mut payload: &[u8]) -> bool {
+        let mut ends = false;
+        while !payload.is_empty() {
+            let taken = match MESSAGE_HEADER_LEN - self.header_len {
+                0 => self.missing_len.min(payload.len()),
+                missing => missing.min(payload.len()),
+            };
+            if self.header_len == MESSAGE_HEADER_LEN {
+                self.missing_len -= taken;
+            } else {
+                self.header[self.header_len..][..taken].copy_from_slice(&payload[..taken]);
+                self.header_len += taken;
+                let [_, high, middle, low] = self.header;
+                self.missing_len = u32::from_be_bytes([0, high, middle, low]) as usize;
+            }
+            payload = &payload[taken..];
+            if self.header_len == MESSAGE_HEADER_LEN && self.missing_len == 0 {
+                *self = Message::default();
+                ends = true;
+            }
+        }
+        ends
+    }
 }
 
 /// A record that may go on.
@@ -45,7 +81,14 @@ pub(super) enum Passed {
 
 impl HelloGate {
     pub(super) fn new(signatures: Signatures, peer: SocketAddr) -> Self {
-        HelloGate { signatures, peer, record: Vec::new(), turn: None, is_signing: false, missing_len: 0 }
+        HelloGate {
+            signatures,
+            peer,
+            record: Vec::new(),
+            turn: None,
+            is_signing: false,
+            message: Message::default(),
+        }
     }
 
     /// Takes bytes up to the end of the record, at least one; returns how many. Fails while the record before is not
@@ -74,7 +117,9 @@ impl HelloGate {
         if self.record_len() != Some(self.record.len()) {
             return None;
         }
-        let signs = self.record[0] == CONTENT_TYPE_HANDSHAKE && !is_signed && self.missing_after() == 0;
+        let mut message = self.message;
+        let is_of_handshake = self.record[0] == CONTENT_TYPE_HANDSHAKE;
+        let signs = is_of_handshake && message.receive(&self.record[HEADER_LEN..]) && !is_signed;
         if signs {
             let turn = self.turn.take().map_or_else(|| self.signatures.join(self.peer), |(turn, _)| turn);
             if let Err(retry_at) = turn.poll(now) {
@@ -82,9 +127,7 @@ impl HelloGate {
                 return None;
             }
         }
-        if self.record[0] == CONTENT_TYPE_HANDSHAKE {
-            self.missing_len = self.missing_after();
-        }
+        self.message = message;
         self.is_signing = signs;
         let record = core::mem::take(&mut self.record);
         Some(if signs { Passed::Sign(record) } else { Passed::Read(record) })
@@ -98,19 +141,6 @@ impl HelloGate {
     /// When to poll again though nothing came.
     pub(super) fn retry_at(&self) -> Option<Instant> {
         self.turn.as_ref().map(|(_, at)| *at)
-    }
-
-    /// What is still missing of a message of the handshake after this record (RFC 8446, section 4: a type, and a length of
-    /// three bytes). A record that does not even bring these may end anything.
-    fn missing_after(&self) -> usize {
-        let payload = &self.record[HEADER_LEN..];
-        let missing = match (self.missing_len, payload) {
-            (0, [_, high, middle, low, ..]) => {
-                MESSAGE_HEADER_LEN + u32::from_be_bytes([0, *high, *middle, *low]) as usize
-            }
-            (missing, _) => missing,
-        };
-        missing.saturating_sub(payload.len())
     }
 
     /// The length of the record with its header, once that is here.
