@@ -4,10 +4,12 @@ use heddle_proto::channel::Role;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::node::SocketId;
 use heddle_proto::pair::offer::{OFFER_LEN_MAX, Offer, OfferedTransport, TransportId};
-use heddle_proto::pair::{PairInput, PairOutput, Pairs};
+use heddle_proto::pair::{PairInput, PairOutput, Pairs, Place};
 use heddle_proto::time::Instant;
+use std::net::{IpAddr, Ipv4Addr};
 
 const PEER: RelayIds = RelayIds { rsa: RsaId([1; 20]), ed25519: Ed25519Id([2; 32]) };
+const PLACE: Place = Place { addr: IpAddr::V4(Ipv4Addr::LOCALHOST), canonical: true };
 const CHANNEL: SocketId = SocketId::dialled(1);
 
 pub fn run(data: &[u8]) {
@@ -21,7 +23,8 @@ pub fn run(data: &[u8]) {
     let mut pairs = Pairs::new(ours(), 1);
     let now = Instant::ZERO;
     let role = Role::Initiator;
-    let opened = PairInput::ChannelOpened { channel: CHANNEL, role, listed: true, exporter: true };
+    let opened =
+        PairInput::ChannelOpened { channel: CHANNEL, role, place: PLACE, listed: true, exporter: true };
     pairs.handle(now, PEER, opened);
     pairs.handle(now, PEER, PairInput::Winner(Some(CHANNEL)));
     for _ in 0..2 {

@@ -1,5 +1,6 @@
 //! A connection that was ready and has not ended.
 
+use super::Place;
 use super::offer::{Offer, TransportId};
 use crate::channel::Role;
 use crate::endpoint::ConnId;
@@ -15,6 +16,8 @@ pub(super) struct Live {
     /// The channel that vouched for it, or took it over.
     pub channel: SocketId,
     pub role: Role,
+    /// Where the first of these leads.
+    pub place: Place,
     pub peer_key: [u8; 32],
     /// Where the peer listens: each of its shards has a port of its own, and a key.
     pub peer_port: u16,

@@ -19,6 +19,7 @@ use crate::endpoint::{ConnId, ConnectionError};
 use crate::ids::RelayIds;
 use crate::node::SocketId;
 use crate::time::Instant;
+use core::net::IpAddr;
 use offer::{Offer, OfferDigest, TransportId};
 use secrets::Purpose;
 use state::Pair;
@@ -36,6 +37,22 @@ pub struct ConnKey {
     pub conn: ConnId,
 }
 
+/// Where a channel leads, and so a connection that it vouches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub addr: IpAddr,
+    /// Whether the peer itself names that address, so that circuits go there whatever address their clients asked for.
+    pub canonical: bool,
+}
+
+impl Place {
+    /// Whether what leads here serves circuits that a channel to there would take. Somebody else may stand at an address that
+    /// the peer does not name.
+    pub(crate) fn serves(&self, there: &Place) -> bool {
+        self.canonical || self.addr == there.addr
+    }
+}
+
 /// Where a CREATE2 went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
@@ -46,11 +63,12 @@ pub enum Over {
 /// What happens to a pair.
 #[derive(Clone, Copy, Debug)]
 pub enum PairInput<'a> {
-    /// A channel is open and the peer proved both its identities on it. `listed` is whether both are in our consensus,
-    /// `exporter` whether the channel can export secrets (TLS 1.3).
+    /// A channel is open and the peer proved both its identities on it. `place` is where it leads, `listed` whether both are
+    /// in our consensus, `exporter` whether the channel can export secrets (TLS 1.3).
     ChannelOpened {
         channel: SocketId,
         role: Role,
+        place: Place,
         listed: bool,
         exporter: bool,
     },

@@ -20,7 +20,7 @@ use super::offer::{Offer, OfferDigest, OfferError, OfferedTransport, TransportId
 use super::probation::Probation;
 use super::secrets::Purpose;
 use super::voucher::{Channel, Voucher};
-use super::{AttemptId, ConnKey, Context, Fallback, OpenRequest, Over, Own, PairInput, PairOutput};
+use super::{AttemptId, ConnKey, Context, Fallback, OpenRequest, Over, Own, PairInput, PairOutput, Place};
 use crate::channel::Role;
 use crate::endpoint::{ConnId, ConnectionError};
 use crate::node::SocketId;
@@ -95,6 +95,7 @@ struct Attempt {
     conn: Option<ConnId>,
     channel: SocketId,
     role: Role,
+    place: Place,
     peer_key: [u8; 32],
     peer_port: u16,
     /// Whether its failure is worth counting: nobody may dial us later than in the first slot.
@@ -143,19 +144,11 @@ impl Pair {
 
     pub fn handle(&mut self, context: &mut Context<'_>, input: PairInput<'_>) {
         match input {
-            PairInput::ChannelOpened { channel, role, listed, exporter } => {
+            PairInput::ChannelOpened { channel, role, place, listed, exporter } => {
                 self.listed = listed;
                 self.redial.forget();
                 if self.channels.len() < CHANNELS_MAX {
-                    let opened = Channel {
-                        role,
-                        exporter,
-                        sent: None,
-                        received: None,
-                        offers: 0,
-                        vouches_since: None,
-                    };
-                    self.channels.insert(channel, opened);
+                    self.channels.insert(channel, Channel::new(role, place, exporter));
                 }
             }
             PairInput::ChannelClosed { channel, by_peer } => {
@@ -369,7 +362,7 @@ impl Track {
     }
 
     fn on_ready(&mut self, context: &mut Context<'_>, conn: ConnId, winner: Option<SocketId>) {
-        let Some(Attempt { channel, role, peer_key, peer_port, .. }) = self.take_attempt(conn) else {
+        let Some(Attempt { channel, role, place, peer_key, peer_port, .. }) = self.take_attempt(conn) else {
             return;
         };
         context.counters.ready += 1;
@@ -378,6 +371,7 @@ impl Track {
             conn,
             channel,
             role,
+            place,
             peer_key,
             peer_port,
             latest_key: peer_key,
@@ -473,12 +467,13 @@ impl Track {
         });
     }
 
-    /// A live connection whose channel is gone goes on with the winner, if the peer's key is still the same. A peer with
-    /// another key may have been started anew, and know of no connection.
+    /// A live connection whose channel is gone goes on with the winner, if the peer's key is still the same and circuits
+    /// that the winner takes can use it. A peer with another key may have been started anew, and know of no connection.
     fn adopt(&mut self, winner: &Voucher, channels: &BTreeMap<SocketId, Channel>) {
         if let Some(live) = &mut self.live
             && !channels.contains_key(&live.channel)
             && live.peer_key == winner.peer_key()
+            && live.place.serves(&winner.place)
         {
             live.channel = winner.channel;
         }
@@ -561,10 +556,11 @@ impl Track {
     }
 
     fn open(&mut self, context: &mut Context<'_>, voucher: &Voucher, slot: u64, expected: bool) {
-        let (id, role, channel) = (context.new_attempt(), voucher.role, voucher.channel);
+        let (id, channel) = (context.new_attempt(), voucher.channel);
+        let (role, place) = (voucher.role, voucher.place);
         let (peer_key, peer_port) = (voucher.peer_key(), voucher.theirs.port);
         self.slots.insert(channel, slot + 1);
-        self.attempts.push(Attempt { id, conn: None, channel, role, peer_key, peer_port, expected });
+        self.attempts.push(Attempt { id, conn: None, channel, role, place, peer_key, peer_port, expected });
         let (transport, offers, keys) = (self.transport, voucher.offers, voucher.keys);
         context.outputs.push(PairOutput::Open(OpenRequest {
             attempt: id,

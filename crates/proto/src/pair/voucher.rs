@@ -1,6 +1,7 @@
 //! Channels, and what they vouch for: connections whose secrets come from the channel and from both sides' offers, in slots
 //! of time that have a token each.
 
+use super::Place;
 use super::offer::{Offer, OfferDigest, OfferedTransport, TransportId};
 use crate::channel::Role;
 use crate::node::SocketId;
@@ -15,6 +16,7 @@ const DIAL_UNTIL: Duration = Duration::from_secs(20);
 /// A channel to the peer.
 pub(super) struct Channel {
     pub role: Role,
+    pub place: Place,
     pub exporter: bool,
     /// The digest of our offer and the key in it.
     pub sent: Option<(OfferDigest, [u8; 32])>,
@@ -30,6 +32,7 @@ pub(super) struct Channel {
 pub(super) struct Voucher {
     pub channel: SocketId,
     pub role: Role,
+    pub place: Place,
     pub since: Instant,
     pub theirs: OfferedTransport,
     /// Digests and keys, the initiator's first.
@@ -60,6 +63,11 @@ impl Voucher {
 }
 
 impl Channel {
+    /// One that was just opened.
+    pub fn new(role: Role, place: Place, exporter: bool) -> Self {
+        Channel { role, place, exporter, sent: None, received: None, offers: 0, vouches_since: None }
+    }
+
     /// What the channel vouches for, once both offers are known and name the transport.
     pub fn voucher(&self, channel: SocketId, transport: TransportId) -> Option<Voucher> {
         let (our_digest, our_key) = self.sent?;
@@ -70,6 +78,6 @@ impl Channel {
             keys.reverse();
         }
         let (since, theirs) = (self.vouches_since?, *theirs.transport(transport)?);
-        Some(Voucher { channel, role: self.role, since, theirs, offers, keys })
+        Some(Voucher { channel, role: self.role, place: self.place, since, theirs, offers, keys })
     }
 }

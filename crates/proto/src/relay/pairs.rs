@@ -19,7 +19,7 @@ use crate::ids::{RelayIds, RsaId};
 use crate::node::SocketId;
 use crate::pair::offer::{Offer, OfferedTransport};
 use crate::pair::secrets::pair_secrets;
-use crate::pair::{ConnKey, OpenRequest, Over, PairInput, PairOutput, Pairs};
+use crate::pair::{ConnKey, OpenRequest, Over, PairInput, PairOutput, Pairs, Place};
 use crate::time::{Duration, Instant};
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -86,10 +86,11 @@ impl Relay {
     pub(super) fn on_channel_opened(&mut self, now: Instant, link: LinkKey) {
         let Some(channel) = self.core.links.get(link).and_then(Link::channel) else { return };
         let (Some(peer), socket, role) = (channel.peer, channel.socket, channel.role) else { return };
+        let place = Place { addr: channel.addr.ip(), canonical: channel.canonical };
         let (Some(work), Some(carrier)) = (&mut self.pairs, self.carriers.get(link)) else { return };
         let listed = self.core.listed.contains(&peer);
         let exporter = carrier.channel.export_secret(b"EXPORTER-heddle-pair-1", &[], &mut [0; 32]);
-        let opened = PairInput::ChannelOpened { channel: socket, role, listed, exporter };
+        let opened = PairInput::ChannelOpened { channel: socket, role, place, listed, exporter };
         work.pairs.handle(now, peer, opened);
         self.tell_winner(now, peer);
     }

@@ -118,12 +118,24 @@ impl Bench {
 
     /// The same, for an offer that was taken already.
     pub fn answer_offer(&mut self, sock: Sock, ours: &[u8], number: u8, flows_max: u32) -> usize {
+        // Each has a key and a port of its own, as if the relay had been started anew.
+        let process = self.peers.len() as u8;
+        self.answer_offer_as(process, sock, ours, number, flows_max)
+    }
+
+    /// The same of a process that need not be new: the one of that number has a key and a port of its own.
+    pub fn answer_offer_as(
+        &mut self,
+        process: u8,
+        sock: Sock,
+        ours: &[u8],
+        number: u8,
+        flows_max: u32,
+    ) -> usize {
         let parsed = Offer::parse(ours).expect("an offer");
         let mut pipe = Pipe::default();
-        // Each has a key and a port of its own, as if the relay had been started anew.
-        let key = [self.peers.len() as u8; 32];
-        pipe.set_key(&zeroize::Zeroizing::new(key));
-        let their_port = UDP_PORT + self.peers.len() as u16;
+        pipe.set_key(&zeroize::Zeroizing::new([process; 32]));
+        let their_port = UDP_PORT + u16::from(process);
         let transport = OfferedTransport { id: TransportId::QUIC, port: their_port, flows_max };
         let theirs = Offer { key: pipe.public_key(), transports: vec![transport] };
         let body = theirs.encode();

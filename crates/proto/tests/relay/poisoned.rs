@@ -4,11 +4,13 @@
 
 use super::bench::{Bench, Gone, Sock, config, host, or_port};
 use super::client::{Client, Hop, Kind, target, theirs};
+use super::flows::extend;
 use super::plain::relay_line;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::extend::ExtendTarget;
 use heddle_proto::cell::relay::RelayCommand;
 use heddle_proto::crypto::onionskin::ClientHandshake;
+use heddle_proto::node::SocketError;
 use heddle_proto::relay::RelayConfig;
 use heddle_proto::time::Duration;
 use std::net::SocketAddr;
@@ -175,6 +177,30 @@ fn a_channel_through_a_stranger_retires_none_at_the_true_address() {
     assert_eq!((bench.gone(sock), bench.gone(sprung)), (None, None));
 }
 
+/// A pair's connection through a stranger, who then resets the channel and keeps on forwarding datagrams, is nothing to go on
+/// with over a channel to the true address: no circuit of others could go over it.
+#[test]
+fn a_connection_through_a_stranger_keeps_none_to_the_true_address_away() {
+    let mut bench = Bench::with_pipes(config());
+    bench.list(&[VICTIM]);
+    let poisoned = extend_at(&mut bench, 0, poison());
+    let sprung = spring(&mut bench, Trap::Proxy);
+    answered_over(&mut bench, sprung, vec![poisoned]);
+    let through_stranger = bench.offer(sprung, ATTACKER, 1000);
+    assert!(bench.peers[through_stranger].ready);
+    bench.fail(sprung, SocketError::Reset);
+
+    let honest = extend_at(&mut bench, 0, target(VICTIM));
+    let channel = reaches_the_victim(&mut bench, vec![honest]);
+    let paddings = bench.paddings(channel);
+    let [ours] = &paddings[..] else { panic!("one offer is expected: {paddings:?}") };
+    let direct = bench.answer_offer_as(through_stranger as u8, channel, ours, VICTIM, 1000);
+    assert!(bench.peers[direct].ready, "the endpoint dials the true address");
+    let client = bench.client_channel(0);
+    let mut late = Client::create(&mut bench, client, theirs(1), Kind::Fast);
+    extend(&mut bench, &mut late, direct, VICTIM);
+}
+
 /// A dial to the attacker's address first and the true one then shares nothing with a dial to the true one.
 #[test]
 fn addresses_are_tried_in_the_order_of_each_client() {
@@ -186,7 +212,7 @@ fn addresses_are_tried_in_the_order_of_each_client() {
     let true_ones = ExtendTarget { ipv6: Some(ipv6), ..target(VICTIM) };
     let second = extend_at(&mut bench, 0, true_ones);
     let third = extend_at(&mut bench, 0, ExtendTarget { ipv4: None, ..true_ones });
-    let refused = heddle_proto::node::SocketError::Refused;
+    let refused = SocketError::Refused;
     for number in [ATTACKER, VICTIM] {
         let sock = dial_to(&bench, or_port(number)).expect("the first addresses are dialled");
         bench.fail(sock, refused);

@@ -6,10 +6,13 @@ mod races;
 use super::*;
 use crate::ids::{Ed25519Id, RelayIds, RsaId};
 use crate::pair::{PairCounters, Pairs};
+use core::net::{IpAddr, Ipv4Addr};
 
 const OURS: [u8; 32] = [1; 32];
 const THEIRS: [u8; 32] = [2; 32];
 const PEER: RelayIds = RelayIds { rsa: RsaId([7; 20]), ed25519: Ed25519Id([8; 32]) };
+/// Where the peer is.
+const HOME: Place = Place { addr: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), canonical: true };
 const QUIC: TransportId = TransportId::QUIC;
 /// More steps or outputs than this at one instant mean that a side goes in circles.
 const STEPS_PER_INSTANT_MAX: u32 = 10_000;
@@ -68,7 +71,11 @@ impl Bench {
 
     /// A channel opens and wins.
     fn channel(&mut self, number: u64, role: Role) {
-        self.say(PairInput::ChannelOpened { channel: socket(number), role, listed: true, exporter: true });
+        self.channel_to(number, role, HOME);
+    }
+
+    fn channel_to(&mut self, number: u64, role: Role, place: Place) {
+        self.say(opened(number, role, place));
         self.say(PairInput::Winner(Some(socket(number))));
     }
 
@@ -147,6 +154,10 @@ impl Bench {
     }
 }
 
+fn opened(number: u64, role: Role, place: Place) -> PairInput<'static> {
+    PairInput::ChannelOpened { channel: socket(number), role, place, listed: true, exporter: true }
+}
+
 fn socket(number: u64) -> SocketId {
     SocketId::dialled(number)
 }
@@ -210,7 +221,13 @@ fn the_responder_listens_with_the_same_purpose() {
 fn nothing_goes_to_a_peer_outside_the_consensus() {
     let mut bench = Bench::new();
     let role = Role::Initiator;
-    bench.say(PairInput::ChannelOpened { channel: socket(1), role, listed: false, exporter: true });
+    bench.say(PairInput::ChannelOpened {
+        channel: socket(1),
+        role,
+        place: HOME,
+        listed: false,
+        exporter: true,
+    });
     bench.say(PairInput::Winner(Some(socket(1))));
     bench.offer(1, THEIRS);
     bench.until(100);
@@ -239,7 +256,13 @@ fn a_peer_that_left_the_consensus_keeps_what_is_live_and_gets_no_more() {
 fn nothing_is_offered_without_an_exporter() {
     let mut bench = Bench::new();
     let role = Role::Initiator;
-    bench.say(PairInput::ChannelOpened { channel: socket(1), role, listed: true, exporter: false });
+    bench.say(PairInput::ChannelOpened {
+        channel: socket(1),
+        role,
+        place: HOME,
+        listed: true,
+        exporter: false,
+    });
     bench.say(PairInput::Winner(Some(socket(1))));
     bench.offer(1, THEIRS);
     bench.until(100);
@@ -753,6 +776,38 @@ fn a_channel_that_exports_nothing_after_all_counts_as_a_failure() {
     assert_eq!(bench.counters().fallbacks[Fallback::NoSecrets as usize], 3);
 }
 
+/// A connection that only circuits to a stranger's address may use does not stand in for one to the peer's own.
+#[test]
+fn a_connection_goes_on_with_a_channel_whose_circuits_can_use_it() {
+    let other = Place { addr: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 66)), canonical: false };
+    let nameless = Place { canonical: false, ..HOME };
+    for (first, second, goes_on) in [
+        (HOME, HOME, true),
+        (HOME, other, true),
+        (nameless, nameless, true),
+        (other, HOME, false),
+        (other, nameless, false),
+    ] {
+        for (role, verb) in [(Role::Initiator, "dial"), (Role::Responder, "listen as")] {
+            let mut bench = Bench::new();
+            bench.channel_to(1, role, first);
+            bench.offer(1, THEIRS);
+            bench.say(PairInput::Ready { conn: conn(1) });
+            bench.close(1);
+            bench.until(40);
+            bench.said();
+            bench.channel_to(2, role, second);
+            bench.offer(2, THEIRS);
+            bench.until(80);
+            let said = bench.said();
+            // The first slot of a channel is listened to in any case.
+            let slot = if role == Role::Initiator { 0 } else { 1 };
+            let opens = said.iter().any(|line| line.contains(verb) && line.contains(&format!("slot {slot}")));
+            assert_eq!(opens, !goes_on, "{first:?}, {second:?}, {role:?}: {said:?}");
+        }
+    }
+}
+
 #[test]
 fn channels_and_pairs_are_bounded() {
     let mut bench = Bench::new();
@@ -763,12 +818,7 @@ fn channels_and_pairs_are_bounded() {
     assert_eq!(bench.counters().offers_sent, 8);
     for number in 0..20 {
         let peer = RelayIds { rsa: RsaId([number; 20]), ..PEER };
-        let opened = PairInput::ChannelOpened {
-            channel: socket(100 + u64::from(number)),
-            role: Role::Responder,
-            listed: true,
-            exporter: true,
-        };
+        let opened = opened(100 + u64::from(number), Role::Responder, HOME);
         bench.pairs.handle(bench.now, peer, opened);
     }
     assert_eq!(bench.pairs.pairs.len(), 10);

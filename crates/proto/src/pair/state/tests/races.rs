@@ -227,8 +227,7 @@ impl World {
         match event {
             Event::Open { side, channel, role } => {
                 self.sides[side].channels.insert(channel, role);
-                let opened =
-                    PairInput::ChannelOpened { channel: socket(channel), role, listed: true, exporter: true };
+                let opened = opened(channel, role, HOME);
                 self.say(side, opened);
                 self.choose(side);
             }
