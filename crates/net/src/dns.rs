@@ -19,16 +19,18 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 
 /// The longest name that fits the length byte of a RESOLVED answer (tor-spec, "Remote hostname
 /// lookup").
@@ -102,6 +104,7 @@ struct Inner {
     answers: Answers,
     entropy: SystemEntropy,
     in_flight: Arc<AtomicUsize>,
+    under_way: Arc<UnderWay>,
     runtime: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -125,6 +128,7 @@ impl Resolver {
             answers,
             entropy,
             in_flight: Arc::default(),
+            under_way: Arc::default(),
             runtime: handle,
             stop: Some(stop),
             thread: Some(thread),
@@ -160,12 +164,66 @@ impl Resolver {
             return;
         };
         let (options, answers, mut entropy) = (inner.options.clone(), inner.answers.clone(), inner.entropy);
-        inner.runtime.spawn(async move {
+        let asking = Asking { key: (to.number(), id), under_way: inner.under_way.clone() };
+        let key = asking.key;
+        // Its end waits until the task is among those under way.
+        let mut under_way = inner.under_way.lock();
+        let task = inner.runtime.spawn(async move {
             let asked = ask(&resolver, &query, &options);
             let found = tokio::time::timeout(options.query_timeout, asked).await;
             let found = found.unwrap_or_else(|_| Found::transient());
-            ticket.answer(answers.put(query, found, &mut entropy.rng()));
+            asking.answer(answers.put(query, found, &mut entropy.rng()));
         });
+        under_way.insert(key, Question { ticket, task: task.abort_handle() });
+    }
+
+    /// Gives up a question of this loop, which is answered as failed at once and holds no place any more. Its sockets are closed
+    /// as soon as the thread comes to it.
+    pub(crate) fn give_up(&self, id: ResolveId, of: &LoopHandle) {
+        let question = self.inner.under_way.lock().remove(&(of.number(), id));
+        if let Some(Question { task, .. }) = question {
+            task.abort();
+        }
+    }
+}
+
+/// A question's loop, and its name there.
+type QuestionKey = (usize, ResolveId);
+
+/// Questions that the name servers are asked: at most [`ResolverOptions::in_flight_max`].
+#[derive(Default)]
+struct UnderWay(Mutex<BTreeMap<QuestionKey, Question>>);
+
+impl UnderWay {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<QuestionKey, Question>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Question {
+    ticket: Ticket,
+    task: AbortHandle,
+}
+
+/// What a task holds of its question, which ends with it.
+struct Asking {
+    key: QuestionKey,
+    under_way: Arc<UnderWay>,
+}
+
+impl Asking {
+    fn answer(&self, answer: Result<Resolution, ResolveError>) {
+        let question = self.under_way.lock().remove(&self.key);
+        if let Some(Question { ticket, .. }) = question {
+            ticket.answer(answer);
+        }
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        let question = self.under_way.lock().remove(&self.key);
+        drop(question);
     }
 }
 

@@ -85,6 +85,11 @@ impl LoopHandle {
         Ok(LoopHandle { mailbox: Arc::new(mailbox) })
     }
 
+    /// Tells loops apart, as long as they live.
+    pub(crate) fn number(&self) -> usize {
+        Arc::as_ptr(&self.mailbox).addr()
+    }
+
     /// Hands the node an [`Input::Control`].
     pub fn control(&self, control: Control) -> Result<(), NotTaken> {
         let mut mail = self.mail();

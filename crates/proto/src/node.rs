@@ -124,6 +124,8 @@ pub enum Output {
     Abort { socket: SocketId },
     /// Ask the resolver.
     Resolve { id: ResolveId, query: Query },
+    /// Give up a question, whose place at the resolver is free at once. One answer still comes, and says nothing.
+    StopResolving { id: ResolveId },
     /// Run a job on a worker thread. The node bounds how many are under way.
     Compute { id: JobId, job: Job },
     /// Hand a message to another shard, in order.

@@ -64,6 +64,8 @@ impl Simulation {
                 record(Kind::Resolve, id.0, &format!("{query:?}"));
                 self.resolve(actor, id, &query);
             }
+            // Its resolver has places for all, and the answer comes all the same.
+            Output::StopResolving { id } => record(Kind::StopResolving, id.0, ""),
             Output::Compute { id, job } => {
                 record(Kind::Compute, id.0, &format!("{job:?}"));
                 let due = Due::Computed(actor, id, job.run());

@@ -52,6 +52,7 @@ pub(crate) enum Kind {
     Note,
     SendDatagrams,
     Datagrams,
+    StopResolving,
 }
 
 /// A run's records, hashed as they come.

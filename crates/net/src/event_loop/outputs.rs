@@ -50,6 +50,11 @@ impl<N: Node> EventLoop<N> {
                 }
             }
             Output::Resolve { id, query } => self.resolve(id, query),
+            Output::StopResolving { id } => {
+                if let Some(resolver) = &self.resolver {
+                    resolver.give_up(id, &self.inbox.0);
+                }
+            }
             Output::Compute { id, job } => self.compute(id, job),
             Output::ToShard { to, message } => {
                 let shard =

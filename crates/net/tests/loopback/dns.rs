@@ -281,6 +281,24 @@ fn too_many_questions_fail_at_once_and_the_rest_are_answered() {
     forward(&strings, "both.test").unwrap();
 }
 
+/// Its place is free at once, though the name server would have been waited for.
+#[test]
+fn a_question_that_is_given_up_leaves_its_place_to_another() {
+    let server = NameServer::start();
+    let strings = start(&server, |options| options.in_flight_max = 1);
+    let ask = |id, name: &str| Output::Resolve { id: ResolveId(id), query: Query::Forward(name.into()) };
+    let outputs = [ask(1, "silent.test"), Output::StopResolving { id: ResolveId(1) }, ask(2, "both.test")];
+    strings.say(outputs.into_iter().map(crate::nodes::Say::Do));
+    let mut answers: Vec<_> = (0..2)
+        .map(|_| match strings.next().input {
+            Input::Resolved { id, answer } => (id, answer.is_ok()),
+            other => panic!("told {other:?}"),
+        })
+        .collect();
+    answers.sort();
+    assert_eq!(answers, [(ResolveId(1), false), (ResolveId(2), true)]);
+}
+
 /// One server is asked after the other, so one that is silent costs its time and no name.
 #[test]
 fn a_silent_server_beside_another_is_no_harm() {

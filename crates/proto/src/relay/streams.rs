@@ -33,7 +33,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const LITERAL_TTL_S: u32 = 1800;
 
 /// Questions of one circuit that the resolver may work on at once. All circuits of all shards share its places, and whoever
-/// asks for names of a server that is silent keeps one for as long as it tries.
+/// asks for names of a server that is silent keeps one for as long as it tries, or until others want it.
 const QUESTIONS_MAX: u16 = 64;
 /// The same while the resolver is busy, so that a few circuits cannot take all of its places.
 const QUESTIONS_BUSY_MAX: u16 = 8;
@@ -193,6 +193,13 @@ impl Core {
         admitted.map(|instead| instead.into_iter().for_each(|place| self.give_way(place))).is_ok()
     }
 
+    /// Whether the resolver may be asked, for which another question may have to be given up.
+    fn admit_question(&mut self, key: CircuitKey) -> bool {
+        let Some(party) = self.circuits.get(key).map(|circuit| circuit.party) else { return false };
+        let admitted = self.admission.admit_question(self.now, party, key);
+        admitted.map(|instead| instead.into_iter().for_each(|id| self.give_up_question(id))).is_ok()
+    }
+
     fn note_stream(&mut self, key: CircuitKey, place: StreamPlace) {
         if let Some(circuit) = self.circuits.get(key) {
             self.admission.stream_begins(self.now, place, circuit.party, key);
@@ -208,46 +215,56 @@ impl Core {
                 }
                 self.abort_leftover(socket);
             }
-            StreamPlace::Question(question) => {
-                let Some(asked) = self.streams.asked.get_mut(&question) else { return };
-                let nobody = Asked::Nobody { circuit: asked.circuit() };
-                match core::mem::replace(asked, nobody) {
-                    Asked::Begin { circuit, stream, .. } => {
-                        self.fail_stream(circuit, stream, EndReason::RESOURCELIMIT.into())
-                    }
-                    Asked::Resolve { circuit, stream } => {
-                        self.answer_resolve(circuit, stream, Err(ResolveError::Transient))
-                    }
-                    Asked::Nobody { .. } => {}
-                }
-                self.admission.stream_ends(place);
-            }
+            StreamPlace::Question(question) => self.give_up_question(question),
         }
+    }
+
+    /// A question ends, since its circuit has more than others or it was not answered for long. Its place at the resolver is
+    /// free.
+    fn give_up_question(&mut self, id: ResolveId) {
+        let Some(asked) = self.end_question(id) else { return };
+        self.outputs.push_back(Output::StopResolving { id });
+        match asked {
+            Asked::Begin { circuit, stream, .. } => {
+                self.fail_stream(circuit, stream, EndReason::RESOURCELIMIT.into())
+            }
+            Asked::Resolve { circuit, stream } if self.circuits.contains_key(circuit) => {
+                self.answer_resolve(circuit, stream, Err(ResolveError::Transient))
+            }
+            Asked::Resolve { .. } | Asked::Nobody { .. } => {}
+        }
+    }
+
+    /// A question counts no more.
+    fn end_question(&mut self, id: ResolveId) -> Option<Asked> {
+        let asked = self.streams.asked.remove(&id)?;
+        self.admission.question_ends(id);
+        if let Some(circuit) = self.circuits.get_mut(asked.circuit()) {
+            circuit.questions -= 1;
+            circuit.used_at = self.now;
+        }
+        Some(asked)
     }
 
     /// Asks the resolver, unless the circuit has its share.
     pub fn ask(&mut self, query: Query, asked: Asked) -> Option<ResolveId> {
-        if !self.admit_stream(asked.circuit()) {
+        let key = asked.circuit();
+        if !self.admit_question(key) || !self.admit_stream(key) {
             return None;
         }
-        if let Some(circuit) = self.circuits.get_mut(asked.circuit()) {
-            circuit.questions += 1;
-        }
+        let circuit = self.circuits.get_mut(key)?;
+        circuit.questions += 1;
         let id = ResolveId(self.streams.questions);
-        self.note_stream(asked.circuit(), StreamPlace::Question(id));
+        self.admission.question_begins(self.now, id, circuit.party, key);
         self.streams.questions += 1;
         self.streams.asked.insert(id, asked);
         self.outputs.push_back(Output::Resolve { id, query });
         Some(id)
     }
 
-    /// The resolver answered.
+    /// The resolver answered; a question that was given up says nothing to anybody.
     pub fn on_resolved(&mut self, id: ResolveId, answer: Result<Resolution, ResolveError>) {
-        let asked = self.streams.asked.remove(&id);
-        self.admission.stream_ends(StreamPlace::Question(id));
-        if let Some(circuit) = asked.as_ref().and_then(|asked| self.circuits.get_mut(asked.circuit())) {
-            circuit.questions -= 1;
-        }
+        let asked = self.end_question(id);
         if let Some(asked) = &asked {
             self.note_used(asked.circuit());
         }

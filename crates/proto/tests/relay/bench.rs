@@ -637,6 +637,7 @@ impl Bench {
             Output::Close { socket } => Self::end(shard, socket, Gone::Closed),
             Output::Abort { socket } => Self::end(shard, socket, Gone::Aborted),
             Output::Resolve { id, query } => shard.resolves.push_back((id, query)),
+            Output::StopResolving { id } => shard.resolves.retain(|(other, _)| *other != id),
             Output::Compute { id, job } => shard.jobs.push_back((id, job)),
             Output::ToShard { to, message } => self.post(index, usize::from(to.0), message),
             Output::Datagrams { port, transmit } => {

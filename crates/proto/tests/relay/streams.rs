@@ -553,6 +553,67 @@ fn a_circuit_with_many_questions_leaves_the_busy_resolver_to_others() {
     assert_eq!((got.stream, answers.answers()), (9, &[(Answer::Error { transient: true }, 60)][..]));
 }
 
+/// However many circuits ask for names whose servers are silent, whoever asks for less is asked for.
+#[test]
+fn many_circuits_cannot_take_all_of_the_resolver() {
+    let limits = Limits { questions: 40, ..Limits::default() };
+    let (mut bench, first) = exit_with(RelayConfig { limits, ..config() }, Kind::Ntor);
+    bench.list(&[1]);
+    let mut honest = Client::create(&mut bench, first.sock, theirs(11), Kind::Ntor);
+    let mut greedy = vec![first];
+    for number in 2..=10 {
+        greedy.push(Client::create(&mut bench, greedy[0].sock, theirs(number), Kind::Ntor));
+    }
+    for stream in 1..=8 {
+        for client in &mut greedy {
+            client.send(&mut bench, RelayCommand::RESOLVE, stream, b"silent.example\0");
+        }
+        let asked = bench.shards[0].resolves.len();
+        assert!(asked <= 40, "{asked} questions where 40 have room");
+    }
+    honest.begin(&mut bench, 1, "honest.example:80");
+    let names: Vec<_> = bench.shards[0].resolves.iter().map(|(_, query)| query.clone()).collect();
+    assert_eq!((names.len(), names.last()), (40, Some(&Query::Forward("honest.example".into()))));
+    assert_eq!(bench.shards[0].relay.held().questions, 40);
+    assert_eq!(
+        bench.cells(honest.sock).len(),
+        10 * 8 - 39,
+        "who lost a question, or may not ask, hears of it"
+    );
+    while !bench.shards[0].resolves.is_empty() {
+        bench.resolve_next(0, Err(ResolveError::NotFound));
+    }
+    assert_eq!(bench.shards[0].relay.held().questions, 0);
+}
+
+/// One question of each of very many circuits is no more than anybody's, but those that nobody answers give way after a while.
+#[test]
+fn a_question_that_is_long_unanswered_gives_way_to_a_circuit_without_any() {
+    let limits = Limits { questions: 40, ..Limits::default() };
+    let (mut bench, first) = exit_with(RelayConfig { limits, ..config() }, Kind::Ntor);
+    let sock = first.sock;
+    bench.list(&[1]);
+    for number in 2..=41 {
+        let mut greedy = Client::create(&mut bench, sock, theirs(number), Kind::Ntor);
+        greedy.send(&mut bench, RelayCommand::RESOLVE, 1, b"silent.example\0");
+    }
+    bench.cells(sock);
+    let asks = |bench: &mut Bench, number| {
+        let mut honest = Client::create(bench, sock, theirs(number), Kind::Ntor);
+        honest.begin(bench, 1, "honest.example:80");
+        bench.cells(sock);
+        bench.shards[0]
+            .resolves
+            .back()
+            .is_some_and(|(_, query)| *query == Query::Forward("honest.example".into()))
+    };
+    bench.pass(Duration::from_secs(4));
+    assert!(!asks(&mut bench, 50));
+    bench.pass(Duration::from_secs(1));
+    assert!(asks(&mut bench, 51));
+    assert_eq!(bench.shards[0].resolves.len(), 40);
+}
+
 #[test]
 fn an_answer_for_a_circuit_that_is_gone_goes_nowhere() {
     let (mut bench, mut client) = exit();

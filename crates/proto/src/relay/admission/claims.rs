@@ -132,3 +132,25 @@ impl Claim for StreamClaim {
         self.party.holders().chain([Holder { key: self.key(), part: CIRCUIT_PART }])
     }
 }
+
+/// A question to the resolver is its circuit's, whichever neighbour passes the circuit on: who wants them all chooses neighbours
+/// as well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QuestionClaim(pub StreamClaim);
+
+impl Claim for QuestionClaim {
+    type Id = ResolveId;
+
+    fn class(&self) -> Class {
+        self.0.class()
+    }
+
+    fn key(&self) -> Key {
+        self.0.key()
+    }
+
+    /// Circuits have no shares of what is free; what one may have is [`crate::relay::streams`]' to say.
+    fn holders(&self) -> impl Iterator<Item = Holder> {
+        core::iter::empty()
+    }
+}

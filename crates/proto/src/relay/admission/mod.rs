@@ -22,9 +22,9 @@ pub(super) use targets::Listener;
 use super::circuit::CircuitKey;
 use super::config::Limits;
 use super::link::LinkKey;
-use crate::node::SocketId;
+use crate::node::{ResolveId, SocketId};
 use crate::time::{Duration, Instant};
-use claims::{ChannelClaim, CircuitClaim, DialClaim, StreamClaim};
+use claims::{ChannelClaim, CircuitClaim, DialClaim, QuestionClaim, StreamClaim};
 use core::net::SocketAddr;
 use crowd::{Admitted, Crowd};
 use std::collections::BTreeMap;
@@ -38,6 +38,10 @@ const HANDSHAKE_RECEIVED_BYTES: u64 = 8 * 1024;
 const HANDSHAKE_BYTES: u64 = HANDSHAKE_STATE_BYTES + HANDSHAKE_RECEIVED_BYTES;
 /// A handshake that has had so much time gives way to others. It takes four round trips.
 const HANDSHAKE_TIME_ENOUGH: Duration = Duration::from_secs(2);
+
+/// A question that the resolver has not answered after so much time gives way to a circuit that has none. It takes name servers
+/// that are there a second or two; the first of them is asked for five (resolv.conf(5)).
+const QUESTION_TIME_ENOUGH: Duration = Duration::from_secs(5);
 
 /// What neighbours were granted, in sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,6 +109,8 @@ pub(super) struct Admission {
     onionskins: Share,
     /// Streams, questions to the resolver and what ended streams are still owed.
     streams: Crowd<StreamClaim>,
+    /// Questions that the resolver is at work for.
+    questions: Crowd<QuestionClaim>,
     refused: BTreeMap<(&'static str, &'static str), u64>,
 }
 
@@ -121,6 +127,7 @@ impl Admission {
             onionskins: Share::new(limits.onionskins),
             // Strangers may have none, as a rule (`RefuseUnknownExits`).
             streams: Crowd::new(Share::for_relays(limits.streams), None),
+            questions: Crowd::new(Share::for_relays(limits.questions), Some(QUESTION_TIME_ENOUGH)),
             refused: BTreeMap::new(),
         }
     }
@@ -313,6 +320,30 @@ impl Admission {
 
     pub fn stream_ends(&mut self, place: StreamPlace) {
         self.streams.remove(place);
+    }
+
+    /// Whether the resolver may be asked for a circuit. Another question may have to be given up for it, which is returned.
+    pub fn admit_question(
+        &mut self,
+        now: Instant,
+        party: Party,
+        circuit: CircuitKey,
+    ) -> Result<Option<ResolveId>, Refusal> {
+        let claim = QuestionClaim(StreamClaim { party, circuit });
+        let admitted = self.questions.admit(now, claim, 1);
+        self.note_crowd("question", admitted)
+    }
+
+    /// The resolver is at work, until [`Admission::question_ends`]. The question has a place among the streams, too.
+    pub fn question_begins(&mut self, now: Instant, id: ResolveId, party: Party, circuit: CircuitKey) {
+        self.questions.insert(now, id, QuestionClaim(StreamClaim { party, circuit }), 1);
+        self.stream_begins(now, StreamPlace::Question(id), party, circuit);
+    }
+
+    /// A question was answered, or given up.
+    pub fn question_ends(&mut self, id: ResolveId) {
+        self.questions.remove(id);
+        self.stream_ends(StreamPlace::Question(id));
     }
 
     pub fn granted(&self) -> Granted {
