@@ -138,7 +138,7 @@ impl Pair<'_> {
             proxies,
             in_flight: args.in_flight.div_ceil(proxies),
         };
-        let mut crowd = Crowd::start(&options, &Seed::from_bytes([7; 32]))?;
+        let mut crowd = Crowd::start(&options, &Seed::from_bytes(&[7; 32]))?;
         let early = self.find_each_other(&mut crowd, proxies)?;
         std::thread::sleep(REST);
         let (idle, lanes) = (self.held()?, self.lanes()?);
@@ -217,7 +217,7 @@ fn relay_options(kind: Kind, place: &str, metrics_port: u16) -> RelayOptions {
 /// How clients reach a relay, by its own keys.
 fn hop(relay: &Relay) -> Result<Hop, Failure> {
     let options = KeyOptions::new(relay.dir().join("data"), relay.nickname());
-    let mut rng = Seed::from_bytes([8; 32]).rng();
+    let mut rng = Seed::from_bytes(&[8; 32]).rng();
     let keys = RelayKeys::load_or_create(options, wall_clock().as_secs(), &mut rng)?;
     let ntor_key = keys.ntor_keys().first().ok_or("a relay has no onion key")?.public;
     let target = Target {

@@ -20,7 +20,7 @@ impl Entropy for SystemEntropy {
     fn seed(&mut self) -> Seed {
         let mut bytes = Zeroizing::new([0; 32]);
         fill(&mut *bytes).expect("getrandom(2) cannot fail once it has succeeded");
-        Seed::from_bytes(*bytes)
+        Seed::from_bytes(&bytes)
     }
 }
 

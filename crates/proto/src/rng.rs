@@ -8,6 +8,7 @@
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
+use zeroize::Zeroizing;
 
 /// Where the randomness of secrets comes from.
 pub trait Entropy: Send {
@@ -40,37 +41,40 @@ impl Entropy for Repeatable {
     }
 }
 
-/// A root of randomness: 32 bytes from the system, or a number.
-#[derive(Clone, zeroize::ZeroizeOnDrop)]
-pub struct Seed([u8; 32]);
+/// A root of randomness: 32 bytes from the system, or a number. It is wiped when it is dropped, and lies on the heap, since
+/// whatever moves a value leaves a copy behind: a queue, for one.
+#[derive(Clone)]
+pub struct Seed(Box<Zeroizing<[u8; 32]>>);
 
 impl Seed {
     /// A seed from 32 bytes of the system's randomness.
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Seed(bytes)
+    pub fn from_bytes(bytes: &[u8; 32]) -> Self {
+        let mut seed = Seed(Box::default());
+        seed.0.copy_from_slice(bytes);
+        seed
     }
 
     /// A repeatable seed, for tests and simulations.
     pub fn from_number(number: u64) -> Self {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
-        Seed(bytes)
+        Self::from_bytes(&bytes)
     }
 
     /// The seed named `label` and `index` below this one.
     pub fn child(&self, label: &str, index: u64) -> Seed {
-        let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &self.0);
+        let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, &self.0[..]);
         let mut context = aws_lc_rs::hmac::Context::with_key(&key);
         context.update(&index.to_le_bytes());
         context.update(label.as_bytes());
-        let mut bytes = [0; 32];
-        bytes.copy_from_slice(context.sign().as_ref());
-        Seed(bytes)
+        let mut child = Seed(Box::default());
+        child.0.copy_from_slice(context.sign().as_ref());
+        child
     }
 
     /// The generator of this seed.
     pub fn rng(&self) -> Rng {
-        Rng(ChaCha20Rng::from_seed(self.0))
+        Rng(ChaCha20Rng::from_seed(**self.0))
     }
 }
 
@@ -85,7 +89,9 @@ impl Rng {
 
     /// Another generator, whose numbers say nothing about those of this one.
     pub fn split(&mut self) -> Rng {
-        Seed(self.array()).rng()
+        let mut seed = Seed(Box::default());
+        self.fill(&mut seed.0[..]);
+        seed.rng()
     }
 
     /// An array of random bytes.

@@ -7,7 +7,7 @@
 
 use sha1::{Digest, Sha1};
 use subtle::ConstantTimeEq;
-use zeroize::ZeroizeOnDrop;
+use zeroize::Zeroizing;
 
 use super::keystream::Keystream;
 use crate::cell::Body;
@@ -16,9 +16,9 @@ use crate::cell::relay::{DIGEST, RECOGNIZED};
 /// The whole running digest as of a cell; a SENDME of version 1 proves it to the sender.
 pub type CellDigest = [u8; 20];
 
-/// What a handshake makes: the keys of one hop in both directions.
-#[derive(ZeroizeOnDrop)]
-pub struct CircuitKeys([u8; Self::LEN]);
+/// What a handshake makes: the keys of one hop in both directions. They are wiped when they are dropped, and lie on the heap,
+/// since whatever moves a value leaves a copy behind: a queue, for one.
+pub struct CircuitKeys(Box<Zeroizing<[u8; Self::LEN]>>);
 
 impl CircuitKeys {
     /// Bytes of key material: `Df` (20), `Db` (20), `Kf` (16), `Kb` (16) and `KH` (20).
@@ -26,7 +26,9 @@ impl CircuitKeys {
 
     /// The keys in the key material `Df | Db | Kf | Kb | KH`.
     pub fn from_bytes(material: &[u8; Self::LEN]) -> Self {
-        CircuitKeys(*material)
+        let mut keys = CircuitKeys(Box::new(Zeroizing::new([0; Self::LEN])));
+        keys.0.copy_from_slice(material);
+        keys
     }
 
     /// `KH`: what binds an onion service's ESTABLISH_INTRO to this circuit.
@@ -50,7 +52,7 @@ impl CircuitKeys {
 /// In constant time.
 impl PartialEq for CircuitKeys {
     fn eq(&self, other: &Self) -> bool {
-        self.0.ct_eq(&other.0).into()
+        self.0[..].ct_eq(&other.0[..]).into()
     }
 }
 
@@ -206,6 +208,15 @@ impl Direction {
         }
         self.digest = running;
         Some(digest)
+    }
+}
+
+/// The hash cannot wipe itself, and until 64 bytes have come it keeps its seed as it is.
+impl Drop for Direction {
+    fn drop(&mut self) {
+        self.digest = Sha1::new();
+        // Somebody may look at it, so it has to be written.
+        core::hint::black_box(&mut self.digest);
     }
 }
 
