@@ -1,6 +1,6 @@
 //! What concerns the whole process: descriptors, memory and signals.
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::iterator::{Handle, Signals};
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -15,6 +15,14 @@ pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
         setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
     }
     Ok(maximum)
+}
+
+/// Keeps keys from debuggers of the same user and from core dumps, as stock Tor does: the process is not dumpable any more, so that only
+/// root reads its memory (prctl(2), ptrace(2)), and a core has no room. It cannot be taken back.
+pub fn refuse_debuggers() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
+    Ok(())
 }
 
 /// The machine's memory in bytes, or `None` when the system does not tell.
@@ -60,6 +68,7 @@ impl Drop for SignalThread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::process::dumpable_behavior;
     use std::sync::mpsc;
     use std::time::Duration;
 
@@ -67,6 +76,15 @@ mod tests {
     fn the_descriptor_limit_is_raised_to_what_is_allowed() {
         let limit = raise_descriptor_limit().unwrap();
         assert_eq!(getrlimit(Resource::Nofile).current, limit);
+    }
+
+    #[test]
+    fn debuggers_and_core_dumps_are_refused() {
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::Dumpable);
+        refuse_debuggers().unwrap();
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        let Rlimit { current, maximum } = getrlimit(Resource::Core);
+        assert_eq!((current, maximum), (Some(0), Some(0)));
     }
 
     #[test]

@@ -19,7 +19,9 @@ use address::Listeners;
 use control_plane::{ControlPlane, Reach};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
-use heddle_net::process::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalThread, raise_descriptor_limit};
+use heddle_net::process::{
+    SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalThread, raise_descriptor_limit, refuse_debuggers,
+};
 use heddle_net::{LoopHandle, Resolver, ResolverOptions, SystemEntropy, wall_clock};
 use heddle_proto::bucket::Limit;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
@@ -87,6 +89,11 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     logging::start(&options.log)?;
     log::info!("Heddle {} starts", env!("CARGO_PKG_VERSION"));
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    if options.disable_debugger_attachment
+        && let Err(error) = refuse_debuggers()
+    {
+        log::warn!("Debuggers and core dumps cannot be kept from our keys: {error}");
+    }
     let sockets_max = raise_descriptor_limit()?;
     let mut entropy = SystemEntropy::new()?;
     let now_unix_s = wall_clock().as_secs();

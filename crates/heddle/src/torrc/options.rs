@@ -94,6 +94,8 @@ pub struct Options {
     pub max_mem_in_queues: u64,
     /// How many threads work on onionskins; 0 means one for each core.
     pub num_cpus: u32,
+    /// Whether debuggers of the same user are kept out, and no core is dumped.
+    pub disable_debugger_attachment: bool,
     /// Where metrics are served.
     pub metrics_port: Option<SocketAddr>,
     /// Who may ask for metrics; ports do not matter. Nobody else may.
@@ -361,6 +363,7 @@ impl Default for Options {
             max_advertised_bandwidth: 1 << 30,
             max_mem_in_queues: 0,
             num_cpus: 0,
+            disable_debugger_attachment: true,
             metrics_port: None,
             metrics_port_policy: Vec::new(),
             log: Vec::new(),

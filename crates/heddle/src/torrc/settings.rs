@@ -100,6 +100,7 @@ const SETTINGS: &[Setting] = &[
     one("MaxAdvertisedBandwidth", |o, v, _| put(&mut o.max_advertised_bandwidth, bandwidth(v))),
     one("MaxMemInQueues", |o, v, w| put(&mut o.max_mem_in_queues, memory(v, w))),
     one("NumCPUs", |o, v, _| put(&mut o.num_cpus, count(v))),
+    one("DisableDebuggerAttachment", |o, v, _| put(&mut o.disable_debugger_attachment, flag(v))),
     one("MetricsPort", |o, v, _| put(&mut o.metrics_port, values::parse_metrics_port(v))),
     all("MetricsPortPolicy", metrics_port_policy),
     all("Log", |o, v, w| push(&mut o.log, Log::parse(v, w))),

@@ -105,6 +105,15 @@ fn a_full_torrc_is_read() {
 }
 
 #[test]
+fn debuggers_are_kept_out_unless_the_operator_lets_them_in() {
+    assert!(Options::default().disable_debugger_attachment);
+    let text = "DisableDebuggerAttachment 0\nORPort 9001\nDataDirectory /var/lib/heddle\n";
+    let (options, warnings) = load(text).unwrap();
+    assert!(!options.disable_debugger_attachment);
+    assert!(!warnings.iter().any(|warning| warning.contains("DebuggerAttachment")), "{warnings:?}");
+}
+
+#[test]
 fn a_burst_below_its_rate_is_refused_where_it_stands() {
     let error = load(FULL).expect_err("20 mbit is 2.5 MB");
     assert_eq!(error, "torrc:19: BandwidthBurst: it must be at least BandwidthRate; raise it");
