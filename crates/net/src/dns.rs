@@ -164,8 +164,8 @@ impl Resolver {
             return;
         };
         let (options, answers, mut entropy) = (inner.options.clone(), inner.answers.clone(), inner.entropy);
-        let asking = Asking { key: (to.number(), id), under_way: inner.under_way.clone() };
-        let key = asking.key;
+        let key = (to.number(), id);
+        let asking = Asking { key: Some(key), under_way: inner.under_way.clone() };
         // Its end waits until the task is among those under way.
         let mut under_way = inner.under_way.lock();
         let task = inner.runtime.spawn(async move {
@@ -207,14 +207,18 @@ struct Question {
 
 /// What a task holds of its question, which ends with it.
 struct Asking {
-    key: QuestionKey,
+    /// Nothing once it is answered: whoever asked may then ask by the same name again.
+    key: Option<QuestionKey>,
     under_way: Arc<UnderWay>,
 }
 
 impl Asking {
-    fn answer(&self, answer: Result<Resolution, ResolveError>) {
-        let question = self.under_way.lock().remove(&self.key);
-        if let Some(Question { ticket, .. }) = question {
+    fn end(&mut self) -> Option<Question> {
+        self.under_way.lock().remove(&self.key.take()?)
+    }
+
+    fn answer(mut self, answer: Result<Resolution, ResolveError>) {
+        if let Some(Question { ticket, .. }) = self.end() {
             ticket.answer(answer);
         }
     }
@@ -222,8 +226,7 @@ impl Asking {
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        let question = self.under_way.lock().remove(&self.key);
-        drop(question);
+        drop(self.end());
     }
 }
 

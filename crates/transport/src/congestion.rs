@@ -38,10 +38,11 @@ mod losses;
 mod path;
 mod regain;
 mod shares;
+mod testing;
 
 use blame::Blame;
 use breaker::{Breaker, PACKETS_OPEN};
-use bundle::{BETA, Bundle, Curve, PACKETS_PER_FLOW};
+use bundle::{Bundle, Curve, PACKETS_PER_FLOW};
 pub(crate) use ceiling::Ceiling;
 use heddle_proto::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
@@ -396,92 +397,6 @@ impl Shared {
         }
     }
 
-    /// Whether the queue is longer than we make it, so that a test is due.
-    fn look_for_others(&mut self, now: Instant, base: Duration, queue: Duration, is_used: bool) {
-        if queue > self.our_queue(base + queue) + FOREIGN_QUEUE {
-            self.long_rounds += 1;
-        } else {
-            self.long_rounds = 0;
-        }
-        self.packets_before = self.packets_before.max(self.packets);
-        let since = now.since(self.tested_at);
-        if since >= TEST_EVERY || (self.long_rounds >= 3 && since >= TEST_EVERY_MIN) {
-            self.start_test(now, queue, is_used);
-        }
-    }
-
-    /// Drains our queue; when we send too little to make one, this round has shown what there is without us.
-    fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
-        if is_used {
-            let is_open = self.blame.is_open();
-            self.test = if is_open { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
-            self.is_drained = false;
-            self.left = queue;
-        } else {
-            self.tested_at = now;
-            self.on_tested(now, queue);
-        }
-    }
-
-    /// A round of a test is over, which had so much queue.
-    fn on_test_round(&mut self, now: Instant, queue: Duration) {
-        self.test -= 1;
-        self.left = self.left.min(queue);
-        if let Mode::Contend(bundle) = &mut self.mode {
-            bundle.hold(now);
-        }
-        if !core::mem::replace(&mut self.is_drained, true) {
-            self.blame.begin(now);
-        }
-        if self.test == 0 {
-            self.blame.end(now);
-            self.tested_at = now;
-            self.on_tested(now, self.left);
-        }
-    }
-
-    /// Our own queue was drained, and so much was left.
-    fn on_tested(&mut self, now: Instant, queue: Duration) {
-        self.empty_tests = if queue <= NO_QUEUE { self.empty_tests + 1 } else { 0 };
-        if let Mode::Contend(bundle) = &mut self.mode
-            && self.blame.is_congestion()
-            && self.empty_tests > 0
-        {
-            bundle.set_curve(Curve::GENTLE);
-        }
-        match &self.mode {
-            Mode::Contend(_)
-                if self.empty_tests >= self.empty_tests_needed && !self.blame.is_congestion() =>
-            {
-                self.mode = Mode::Delay;
-                self.long_rounds = 0;
-                self.packets_before = 0.0;
-                self.contended = Some((now, self.packets));
-            }
-            Mode::Delay if self.blame.is_congestion() => {
-                // What was won while losses were not believed is given back.
-                self.packets = (BETA * self.packets).max(PACKETS_MIN);
-                self.contend(now, Curve::GENTLE);
-            }
-            Mode::Delay => {
-                let again = self.contended.filter(|(at, _)| now.since(*at) < CONTENDED_FOR);
-                let long_for = if again.is_some() { LONG_AGAIN } else { LONG_FOR };
-                if now.since(self.short_at) < long_for {
-                    return;
-                }
-                let packets = again.map_or(0.0, |(_, packets)| BETA * packets);
-                self.empty_tests_needed = if again.is_some() {
-                    (2 * self.empty_tests_needed).min(EMPTY_TESTS_MAX)
-                } else {
-                    EMPTY_TESTS
-                };
-                self.packets = self.packets.max(self.packets_before).max(packets);
-                self.contend(now, Curve::CUBIC);
-            }
-            _ => {}
-        }
-    }
-
     /// What is taken for congestion of so many circuits, once a round each: a share of it, by `weight`.
     fn cut(&mut self, packets: f64, weight: f64) {
         let flows = self.flows.min(self.ceiling.tcps());
@@ -507,7 +422,7 @@ impl Shared {
         };
         let ours = self.our_queue(self.rtt.unwrap_or(queue));
         if queue <= ours + FOREIGN_QUEUE {
-            self.blame.on_lost(now, sent);
+            self.blame.on_lost(now, sent, lost_packets.min(1.0));
         }
         match &mut self.mode {
             Mode::Startup | Mode::Delay => {
@@ -628,152 +543,4 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use heddle_proto::endpoint::CongestionParams;
-    use std::collections::VecDeque;
-
-    #[test]
-    fn a_window_at_its_least_takes_a_packet_that_grew() {
-        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
-        shared.restart(Instant::ZERO);
-        shared.set_packet_bytes(1452);
-        assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
-    }
-
-    #[test]
-    fn a_window_at_its_least_takes_a_packet_in_every_mode() {
-        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
-        shared.mode = Mode::Contend(Bundle::new(Instant::ZERO, 10.0, 1.0, Curve::CUBIC));
-        for second in 1..20 {
-            let now = Instant::ZERO + Duration::from_secs(second);
-            shared.on_marked(now, now);
-        }
-        assert!(shared.window_bytes() > 1200, "{}", shared.window_bytes());
-    }
-
-    /// A path of 20 ms dies, and one of 60 ms takes its place.
-    #[test]
-    fn after_an_outage_the_round_trip_of_the_old_path_is_forgotten() {
-        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
-        let mut now = Instant::ZERO;
-        let mut exchange = |shared: &mut Shared, rtt_ms: u64| {
-            shared.on_sent(now, 1200);
-            let sent = now;
-            now += Duration::from_millis(rtt_ms);
-            shared.on_acked(now, sent, 1200);
-            shared.set_in_flight(0);
-            now
-        };
-        let now = (0..50).map(|_| exchange(&mut shared, 20)).last().expect("there are some");
-        shared.restart(now + Duration::from_secs(10));
-        exchange(&mut shared, 60);
-        exchange(&mut shared, 60);
-        assert_eq!(shared.base.get(), Some(Duration::from_millis(60)));
-    }
-
-    #[test]
-    fn a_pause_halves_what_may_be_sent_and_round_trips_double_it_again() {
-        let modes = [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0, Curve::CUBIC))];
-        for (mode, pause_ms, left) in modes
-            .into_iter()
-            .flat_map(|mode| [(mode.clone(), 400, 80.0), (mode.clone(), 1200, 20.0), (mode, 60_000, 10.0)])
-        {
-            let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
-            (shared.mode, shared.packets, shared.flows) = (mode, 80.0, 8.0);
-            let now = Instant::ZERO + Duration::from_millis(pause_ms);
-            shared.on_sent(now, 1000);
-            assert_eq!(shared.window_packets(), left);
-            let (mut at, mut flight) = (now, VecDeque::from([now]));
-            while shared.window_packets() < 80.0 {
-                while flight.len() < shared.window_packets() as usize {
-                    shared.on_sent(at, 1000);
-                    flight.push_back(at);
-                }
-                let sent = flight.pop_front().expect("a window takes a packet");
-                at = sent + Duration::from_millis(50);
-                shared.on_acked(at, sent, 1000);
-                shared.set_in_flight(1000 * flight.len() as u64);
-            }
-            assert!(at.since(now) <= Duration::from_millis(250), "{:?}", at.since(now));
-        }
-    }
-
-    #[test]
-    fn a_stall_halves_the_window_once_and_ends_neither_following_nor_contending() {
-        for mode in [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0, Curve::CUBIC))] {
-            let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
-            (shared.mode, shared.packets) = (mode, 80.0);
-            (1..5).for_each(|second| shared.restart(Instant::ZERO + Duration::from_secs(second)));
-            assert_eq!((shared.packets, shared.window_packets()), (40.0, PACKETS_MIN));
-            assert!(!shared.is_starting());
-        }
-    }
-
-    #[test]
-    fn a_loss_after_a_pause_leaves_what_was_reached() {
-        let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
-        (shared.mode, shared.packets) =
-            (Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 1.0, Curve::CUBIC)), 80.0);
-        let now = Instant::ZERO + Duration::from_secs(60);
-        shared.on_sent(now, 1000);
-        shared.on_lost(now + Duration::from_millis(50), now, 1000);
-        assert_eq!(shared.window_packets(), PACKETS_INITIAL * BETA);
-    }
-
-    #[test]
-    fn marks_of_one_round_cost_one_circuit_one_loss() {
-        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
-        (shared.packets, shared.delivered) = (20.0, [20; 2]);
-        shared.set_flows(2.0);
-        let marked = Instant::ZERO + Duration::from_millis(50);
-        shared.on_marked(marked, Instant::ZERO);
-        assert_eq!(shared.packets, 20.0 - 0.15 * 10.0);
-        (0..10).for_each(|_| shared.on_marked(marked, Instant::ZERO));
-        assert_eq!(shared.packets, 0.85 * 20.0);
-        let begin = Instant::ZERO + Duration::from_secs(1);
-        shared.mode = Mode::Contend(Bundle::new(begin, 100.0, 1.0, Curve::CUBIC));
-        for _ in 0..10 {
-            shared.on_marked(begin + Duration::from_millis(50), begin);
-        }
-        assert_eq!(shared.packets, 100.0 * BETA);
-    }
-
-    #[test]
-    fn a_connection_stands_for_no_more_tcps_than_it_was_told_last() {
-        let ceiling = Ceiling::default();
-        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, ceiling.clone());
-        shared.set_flows(100.0);
-        shared.delivered = [100; 2];
-        for (told, tcps) in [(255, 8.0), (4, 4.0), (0, 1.0), (1, 1.0), (8, 8.0)] {
-            ceiling.set(CongestionParams { tcps_max: told });
-            assert_eq!(shared.tcps(), tcps);
-        }
-    }
-
-    #[test]
-    fn a_single_flow_pays_for_a_loss_as_cubic_does() {
-        let ceiling = Ceiling::default();
-        ceiling.set(CongestionParams { tcps_max: 1 });
-        for mode in [Mode::Startup, Mode::Delay] {
-            let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, ceiling.clone());
-            shared.set_flows(100.0);
-            (shared.mode, shared.packets, shared.test) = (mode, 100.0, 2);
-            shared.on_lost(Instant::ZERO + Duration::from_millis(50), Instant::ZERO, 1200);
-            assert_eq!((shared.packets, shared.test), (100.0 * BETA, 0));
-        }
-    }
-
-    #[test]
-    fn a_lost_packet_counts_as_much_as_it_did_when_it_left() {
-        let mut shared = Shared::new(Instant::ZERO, 1360, Duration::ZERO, Ceiling::default());
-        for number in 0..2000 {
-            shared.on_sent(Instant::ZERO, 510);
-            if number % 100 == 99 {
-                shared.on_lost(Instant::ZERO, Instant::ZERO, 510);
-            }
-        }
-        let share = shared.losses.share();
-        assert!((0.008..0.012).contains(&share), "{share}");
-    }
-}
+mod tests;

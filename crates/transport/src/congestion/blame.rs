@@ -88,9 +88,10 @@ impl Blame {
         self.counts(now).packets += packets;
     }
 
-    /// Packets were lost at a queue that does not explain it, of which the newest left at `sent`.
-    pub(super) fn on_lost(&mut self, now: Instant, sent: Instant) {
-        self.counts(sent).losses += 1.0;
+    /// Packets were lost at a queue that does not explain it, of which the newest left at `sent`: one loss, or the part of one that
+    /// is believed.
+    pub(super) fn on_lost(&mut self, now: Instant, sent: Instant, loss: f64) {
+        self.counts(sent).losses += loss;
         self.lost_at = Some(now);
     }
 
@@ -131,7 +132,7 @@ mod tests {
                 blame.on_sent(now, 1.0);
                 sent += 1;
                 if sent % every == 0 && (is_wire || !is_less) {
-                    blame.on_lost(now, now);
+                    blame.on_lost(now, now, 1.0);
                 }
             }
             if is_less {
@@ -166,7 +167,7 @@ mod tests {
         without.end(now + STANDS_FOR);
         assert!(!without.is_congestion());
         blame.begin(now);
-        (0..20).for_each(|_| blame.on_lost(now, now));
+        (0..20).for_each(|_| blame.on_lost(now, now, 1.0));
         blame.end(now + Duration::from_millis(1));
         assert!(!blame.is_congestion());
     }

@@ -1,0 +1,96 @@
+//! Tests of the queue: for some rounds we send less than the path carries, and what is left is somebody else's.
+
+use super::bundle::{BETA, Curve};
+use super::{
+    CONTENDED_FOR, EMPTY_TESTS, EMPTY_TESTS_MAX, FOREIGN_QUEUE, LONG_AGAIN, LONG_FOR, Mode, NO_QUEUE,
+    PACKETS_MIN, Shared, TEST_EVERY, TEST_EVERY_MIN, TEST_ROUNDS, TEST_ROUNDS_LOSSY,
+};
+use heddle_proto::time::{Duration, Instant};
+
+impl Shared {
+    /// Whether the queue is longer than we make it, so that a test is due.
+    pub(super) fn look_for_others(&mut self, now: Instant, base: Duration, queue: Duration, is_used: bool) {
+        if queue > self.our_queue(base + queue) + FOREIGN_QUEUE {
+            self.long_rounds += 1;
+        } else {
+            self.long_rounds = 0;
+        }
+        self.packets_before = self.packets_before.max(self.packets);
+        let since = now.since(self.tested_at);
+        if since >= TEST_EVERY || (self.long_rounds >= 3 && since >= TEST_EVERY_MIN) {
+            self.start_test(now, queue, is_used);
+        }
+    }
+
+    /// Drains our queue; when we send too little to make one, this round has shown what there is without us.
+    pub(super) fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
+        if is_used {
+            let is_open = self.blame.is_open();
+            self.test = if is_open { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
+            self.is_drained = false;
+            self.left = queue;
+        } else {
+            self.tested_at = now;
+            self.on_tested(now, queue);
+        }
+    }
+
+    /// A round of a test is over, which had so much queue.
+    pub(super) fn on_test_round(&mut self, now: Instant, queue: Duration) {
+        self.test -= 1;
+        self.left = self.left.min(queue);
+        if let Mode::Contend(bundle) = &mut self.mode {
+            bundle.hold(now);
+        }
+        if !core::mem::replace(&mut self.is_drained, true) {
+            self.blame.begin(now);
+        }
+        if self.test == 0 {
+            self.blame.end(now);
+            self.tested_at = now;
+            self.on_tested(now, self.left);
+        }
+    }
+
+    /// Our own queue was drained, and so much was left.
+    pub(super) fn on_tested(&mut self, now: Instant, queue: Duration) {
+        self.empty_tests = if queue <= NO_QUEUE { self.empty_tests + 1 } else { 0 };
+        if let Mode::Contend(bundle) = &mut self.mode
+            && self.blame.is_congestion()
+            && self.empty_tests > 0
+        {
+            bundle.set_curve(Curve::GENTLE);
+        }
+        match &self.mode {
+            Mode::Contend(_)
+                if self.empty_tests >= self.empty_tests_needed && !self.blame.is_congestion() =>
+            {
+                self.mode = Mode::Delay;
+                self.long_rounds = 0;
+                self.packets_before = 0.0;
+                self.contended = Some((now, self.packets));
+            }
+            Mode::Delay if self.blame.is_congestion() => {
+                // What was won while losses were not believed is given back.
+                self.packets = (BETA * self.packets).max(PACKETS_MIN);
+                self.contend(now, Curve::GENTLE);
+            }
+            Mode::Delay => {
+                let again = self.contended.filter(|(at, _)| now.since(*at) < CONTENDED_FOR);
+                let long_for = if again.is_some() { LONG_AGAIN } else { LONG_FOR };
+                if now.since(self.short_at) < long_for {
+                    return;
+                }
+                let packets = again.map_or(0.0, |(_, packets)| BETA * packets);
+                self.empty_tests_needed = if again.is_some() {
+                    (2 * self.empty_tests_needed).min(EMPTY_TESTS_MAX)
+                } else {
+                    EMPTY_TESTS
+                };
+                self.packets = self.packets.max(self.packets_before).max(packets);
+                self.contend(now, Curve::CUBIC);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,148 @@
+use super::bundle::BETA;
+use super::*;
+use heddle_proto::endpoint::CongestionParams;
+use std::collections::VecDeque;
+
+#[test]
+fn a_window_at_its_least_takes_a_packet_that_grew() {
+    let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
+    shared.restart(Instant::ZERO);
+    shared.set_packet_bytes(1452);
+    assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
+}
+
+#[test]
+fn a_window_at_its_least_takes_a_packet_in_every_mode() {
+    let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
+    shared.mode = Mode::Contend(Bundle::new(Instant::ZERO, 10.0, 1.0, Curve::CUBIC));
+    for second in 1..20 {
+        let now = Instant::ZERO + Duration::from_secs(second);
+        shared.on_marked(now, now);
+    }
+    assert!(shared.window_bytes() > 1200, "{}", shared.window_bytes());
+}
+
+/// A path of 20 ms dies, and one of 60 ms takes its place.
+#[test]
+fn after_an_outage_the_round_trip_of_the_old_path_is_forgotten() {
+    let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
+    let mut now = Instant::ZERO;
+    let mut exchange = |shared: &mut Shared, rtt_ms: u64| {
+        shared.on_sent(now, 1200);
+        let sent = now;
+        now += Duration::from_millis(rtt_ms);
+        shared.on_acked(now, sent, 1200);
+        shared.set_in_flight(0);
+        now
+    };
+    let now = (0..50).map(|_| exchange(&mut shared, 20)).last().expect("there are some");
+    shared.restart(now + Duration::from_secs(10));
+    exchange(&mut shared, 60);
+    exchange(&mut shared, 60);
+    assert_eq!(shared.base.get(), Some(Duration::from_millis(60)));
+}
+
+#[test]
+fn a_pause_halves_what_may_be_sent_and_round_trips_double_it_again() {
+    let modes = [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0, Curve::CUBIC))];
+    for (mode, pause_ms, left) in modes
+        .into_iter()
+        .flat_map(|mode| [(mode.clone(), 400, 80.0), (mode.clone(), 1200, 20.0), (mode, 60_000, 10.0)])
+    {
+        let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+        (shared.mode, shared.packets, shared.flows) = (mode, 80.0, 8.0);
+        let now = Instant::ZERO + Duration::from_millis(pause_ms);
+        shared.on_sent(now, 1000);
+        assert_eq!(shared.window_packets(), left);
+        let (mut at, mut flight) = (now, VecDeque::from([now]));
+        while shared.window_packets() < 80.0 {
+            while flight.len() < shared.window_packets() as usize {
+                shared.on_sent(at, 1000);
+                flight.push_back(at);
+            }
+            let sent = flight.pop_front().expect("a window takes a packet");
+            at = sent + Duration::from_millis(50);
+            shared.on_acked(at, sent, 1000);
+            shared.set_in_flight(1000 * flight.len() as u64);
+        }
+        assert!(at.since(now) <= Duration::from_millis(250), "{:?}", at.since(now));
+    }
+}
+
+#[test]
+fn a_stall_halves_the_window_once_and_ends_neither_following_nor_contending() {
+    for mode in [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0, Curve::CUBIC))] {
+        let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+        (shared.mode, shared.packets) = (mode, 80.0);
+        (1..5).for_each(|second| shared.restart(Instant::ZERO + Duration::from_secs(second)));
+        assert_eq!((shared.packets, shared.window_packets()), (40.0, PACKETS_MIN));
+        assert!(!shared.is_starting());
+    }
+}
+
+#[test]
+fn a_loss_after_a_pause_leaves_what_was_reached() {
+    let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+    (shared.mode, shared.packets) =
+        (Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 1.0, Curve::CUBIC)), 80.0);
+    let now = Instant::ZERO + Duration::from_secs(60);
+    shared.on_sent(now, 1000);
+    shared.on_lost(now + Duration::from_millis(50), now, 1000);
+    assert_eq!(shared.window_packets(), PACKETS_INITIAL * BETA);
+}
+
+#[test]
+fn marks_of_one_round_cost_one_circuit_one_loss() {
+    let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
+    (shared.packets, shared.delivered) = (20.0, [20; 2]);
+    shared.set_flows(2.0);
+    let marked = Instant::ZERO + Duration::from_millis(50);
+    shared.on_marked(marked, Instant::ZERO);
+    assert_eq!(shared.packets, 20.0 - 0.15 * 10.0);
+    (0..10).for_each(|_| shared.on_marked(marked, Instant::ZERO));
+    assert_eq!(shared.packets, 0.85 * 20.0);
+    let begin = Instant::ZERO + Duration::from_secs(1);
+    shared.mode = Mode::Contend(Bundle::new(begin, 100.0, 1.0, Curve::CUBIC));
+    for _ in 0..10 {
+        shared.on_marked(begin + Duration::from_millis(50), begin);
+    }
+    assert_eq!(shared.packets, 100.0 * BETA);
+}
+
+#[test]
+fn a_connection_stands_for_no_more_tcps_than_it_was_told_last() {
+    let ceiling = Ceiling::default();
+    let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, ceiling.clone());
+    shared.set_flows(100.0);
+    shared.delivered = [100; 2];
+    for (told, tcps) in [(255, 8.0), (4, 4.0), (0, 1.0), (1, 1.0), (8, 8.0)] {
+        ceiling.set(CongestionParams { tcps_max: told });
+        assert_eq!(shared.tcps(), tcps);
+    }
+}
+
+#[test]
+fn a_single_flow_pays_for_a_loss_as_cubic_does() {
+    let ceiling = Ceiling::default();
+    ceiling.set(CongestionParams { tcps_max: 1 });
+    for mode in [Mode::Startup, Mode::Delay] {
+        let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, ceiling.clone());
+        shared.set_flows(100.0);
+        (shared.mode, shared.packets, shared.test) = (mode, 100.0, 2);
+        shared.on_lost(Instant::ZERO + Duration::from_millis(50), Instant::ZERO, 1200);
+        assert_eq!((shared.packets, shared.test), (100.0 * BETA, 0));
+    }
+}
+
+#[test]
+fn a_lost_packet_counts_as_much_as_it_did_when_it_left() {
+    let mut shared = Shared::new(Instant::ZERO, 1360, Duration::ZERO, Ceiling::default());
+    for number in 0..2000 {
+        shared.on_sent(Instant::ZERO, 510);
+        if number % 100 == 99 {
+            shared.on_lost(Instant::ZERO, Instant::ZERO, 510);
+        }
+    }
+    let share = shared.losses.share();
+    assert!((0.008..0.012).contains(&share), "{share}");
+}
