@@ -1,11 +1,12 @@
 //! A controller that keeps the wire's queue short, bears losses that no queue explains, and holds its own beside TCP.
 //!
 //! ```text
-//!            queue or loss               a queue that is not ours
-//!   Startup ──────────────▶ Delay ──────────────────────────────────▶ Contend
-//!                             ▲                                          │
-//!                             └──────────────────────────────────────────┘
-//!                                       the queue is empty without us
+//!          queue, losses               a queue that is not ours,
+//!               ┌─────────▶ Delay ── losses that are congestion, ──┐
+//!   Startup ────┤             ▲        or too many of them         ▼
+//!               └───────────  │  ──────────────────────────────▶ Contend
+//!                  marks      └────────────────────────────────────┘
+//!                              no queue without us, and no verdict
 //! ```
 //!
 //! - *Startup* doubles the window with each round trip.
@@ -13,27 +14,30 @@
 //!   the rule of FAST TCP (Wei, Jin, Low and Hegde 2006, equation 7) with a target of time besides the one of packets.
 //!   What circuits add grows with the root of circuits times packets: whoever has fewer packets for each circuit grows
 //!   faster, so connections on one wire come to shares in proportion to their circuits, be it 1 or 100.
-//! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, but not more than the [`Ceiling`], since
-//!   whoever yields to a queue starves beside whoever fills it.
+//! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, but not more than the [`Ceiling`] and than
+//!   [what arrives suffices for](PACKETS_PER_FLOW), since whoever yields to a queue starves beside whoever fills it. Where losses or
+//!   marks tell of congestion and no queue does, its flows are [gentle](Curve::GENTLE).
 //! - What tells them apart is a *test*: for three rounds we send less than the path carries, so our own queue drains. What is
 //!   left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every few seconds,
 //!   and whenever the queue falls all at once, since then somebody else tests: connections of our kind do it together.
 //!   So a queue that was not short for [`LONG_FOR`] is not of our kind.
 //! - A round trip that stays the same whatever we send is no queue, but a [longer path](path::Steady).
 //!
-//! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends for a second contends, too: a path that drops so
-//! much is shared as TCP shares it, and tolerance ends there.
+//! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends in two seconds in a row contends, too: a path that drops so
+//! much is shared as TCP shares it, and tolerance ends there. Who loses [much more](breaker) all the same sends next to nothing.
 //!
 //! With a ceiling of one there is no Delay and no test: after Startup a connection is one CUBIC flow.
 //!
-//! A lost packet is a sign of congestion as far as the queue is longer than ours, or as far as losses are frequent: at a
+//! In Delay a lost packet is a sign of congestion as far as the queue is longer than ours, or as far as losses are frequent: at a
 //! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred a sixth of what it costs at one
-//! in forty, and there half of what it costs TCP.
+//! in forty, and there half of what it costs TCP. Whether such losses end when we send less is found out [in tests](blame), and a
+//! router's mark is never doubted.
 
 mod blame;
 mod breaker;
 mod bundle;
 mod ceiling;
+mod counts;
 mod losses;
 mod path;
 mod regain;
@@ -42,7 +46,7 @@ mod testing;
 
 use blame::Blame;
 use breaker::{Breaker, PACKETS_OPEN};
-use bundle::{Bundle, Curve, PACKETS_PER_FLOW};
+use bundle::{BETA, Bundle, Curve, PACKETS_PER_FLOW};
 pub(crate) use ceiling::Ceiling;
 use heddle_proto::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
@@ -176,6 +180,9 @@ pub(crate) struct Shared {
     queue_before: Duration,
     short_at: Instant,
     sent_at: Instant,
+    /// The most that was in flight since then, for half a second and a round trip at least.
+    used_max: u64,
+    used_since: Instant,
     /// The shortest queue of the test.
     left: Duration,
     losses: Losses,
@@ -231,6 +238,8 @@ impl Shared {
             queue_before: Duration::ZERO,
             short_at: now,
             sent_at: now,
+            used_max: 0,
+            used_since: now,
             left: Duration::MAX,
             tested_at: now,
             empty_tests: 0,
@@ -256,7 +265,7 @@ impl Shared {
         // As much as the path itself holds and delivers, and a little less.
         let held = packets * base.as_secs_f64() / rtt.max(base).as_secs_f64();
         let delivered = DELIVERED_PART * self.delivery.packets_in(base);
-        let carried = if self.blame.is_open() { held.min(delivered) } else { held };
+        let carried = if self.blame.is_undecided() { held.min(delivered) } else { held };
         (carried * TEST_GAIN).max(PACKETS_MIN)
     }
 
@@ -402,18 +411,29 @@ impl Shared {
         let flows = self.flows.min(self.ceiling.tcps());
         let hit = packets.ceil().min(flows - self.hits).max(0.0);
         self.hits += hit;
-        if weight >= 1.0 && matches!(self.mode, Mode::Startup) {
-            self.mode = Mode::Delay;
-        }
         if weight >= 1.0 {
-            self.packets = self.packets.min(self.regained.take().unwrap_or(self.packets));
+            self.end_startup();
+            self.stop_at_regained();
         }
         self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / flows)).max(PACKETS_MIN);
     }
 
+    /// Startup has sent up to twice what the path carries: what arrived lately in one of its round trips is the better guess.
+    fn end_startup(&mut self) {
+        if matches!(self.mode, Mode::Startup) {
+            self.mode = Mode::Delay;
+            let delivered = self.base.get().map_or(0.0, |base| self.delivery.packets_in(base));
+            self.packets = delivered.clamp(0.5 * self.packets, BETA * self.packets).max(PACKETS_MIN);
+        }
+    }
+
+    /// What of the window was reached again is the window.
+    fn stop_at_regained(&mut self) {
+        self.packets = self.packets.min(self.regained.take().unwrap_or(self.packets));
+    }
+
     fn on_loss(&mut self, now: Instant, sent: Instant, lost_packets: f64) {
         self.losses.on_lost(lost_packets);
-        self.breaker.on_lost(lost_packets);
         self.heed_ceiling(sent, true);
         self.stop_regaining(sent);
         let queue = match (self.rtt, self.base.get()) {
@@ -465,12 +485,17 @@ impl Shared {
         // A queue is not long that nobody looked at.
         let idle = now.since(self.sent_at);
         if self.round.in_flight == 0 && idle > IDLE_MIN {
-            self.short_at = now;
+            (self.short_at, self.used_since, self.used_max) = (now, now, 0);
             self.decay(idle);
         }
         self.sent_at = now;
         self.round.in_flight += bytes;
         self.round.in_flight_max = self.round.in_flight_max.max(self.round.in_flight);
+        self.used_max = self.used_max.max(self.round.in_flight);
+        if now.since(self.used_since) >= IDLE_MIN.max(self.rtt.unwrap_or(IDLE_MIN)) {
+            self.validate(self.used_max as f64 / self.packet_bytes);
+            (self.used_since, self.used_max) = (now, self.round.in_flight);
+        }
         let packets = bytes as f64 / self.packet_bytes;
         self.losses.on_sent(packets);
         self.blame.on_sent(now, packets);
@@ -511,6 +536,11 @@ impl Shared {
         self.on_loss(now, sent, bytes as f64 / self.packet_bytes);
     }
 
+    /// So many bytes were lost, whatever the controller is told of them by and by: the circuit breaker heeds all.
+    pub(crate) fn on_gone(&mut self, bytes: u64) {
+        self.breaker.on_lost(bytes as f64 / self.packet_bytes);
+    }
+
     /// A router marked packets in the place of dropping one (CE); the newest of them left at `sent`. It is one loss that
     /// nobody need doubt (RFC 3168, section 5; RFC 9002, section 7.1), so the queue and the share of losses do not matter.
     pub(crate) fn on_marked(&mut self, now: Instant, sent: Instant) {
@@ -518,6 +548,8 @@ impl Shared {
         self.stop_regaining(sent);
         self.blame.on_marked(now);
         if !matches!(self.mode, Mode::Contend(_)) {
+            self.end_startup();
+            self.stop_at_regained();
             self.contend(sent, Curve::GENTLE);
         }
         if let Mode::Contend(bundle) = &mut self.mode {

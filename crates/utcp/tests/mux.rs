@@ -187,6 +187,8 @@ impl SessionController for Fixed {
         assert!(bytes > 0 && sent < now);
     }
 
+    fn on_gone(&mut self, _bytes: u64) {}
+
     fn on_marked(&mut self, _now: Instant, _sent: Instant) {}
 
     fn set_in_flight(&mut self, _bytes: u64) {}

@@ -47,6 +47,8 @@ impl SessionController for Set {
         self.0.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    fn on_gone(&mut self, _bytes: u64) {}
+
     fn on_marked(&mut self, _now: Instant, _sent: Instant) {}
 
     fn set_in_flight(&mut self, _bytes: u64) {}

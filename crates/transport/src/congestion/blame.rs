@@ -1,10 +1,11 @@
 //! Whose losses are: those that end while we send less than the path carries are of a queue that is too short to be seen, of
 //! a router that keeps it short, or of a policer. Those that go on are the wire's.
 
+use super::counts::Counts;
 use heddle_proto::time::{Duration, Instant};
 
 /// So many losses are expected of what was sent while we sent less, had that made no difference, before anything is said. They
-/// are congestion when there was none of them, or of more expected ones one in four. Of independent losses that go on, one in
+/// are congestion when there was none of them, or of those beyond four one in four. Of independent losses that go on, one in
 /// fifty such verdicts is wrong, and the next losses take it back.
 const EXPECTED_MIN: f64 = 4.0;
 const SHARE_MAX: f64 = 0.25;
@@ -20,16 +21,10 @@ const AGED: f64 = 0.9;
 /// every half minute.
 const STANDS_FOR: Duration = Duration::from_secs(60);
 
-/// Packets that left, and how often some were lost. A burst counts once.
-#[derive(Clone, Copy, Debug, Default)]
-struct Counts {
-    packets: f64,
-    losses: f64,
-}
-
 /// One connection's evidence, and the verdict.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blame {
+    /// Losses here are of packets together: a burst counts once.
     usual: Counts,
     /// While we sent less, and our queue had drained.
     less: Counts,
@@ -56,17 +51,16 @@ impl Blame {
     pub(super) fn end(&mut self, now: Instant) {
         self.ended = Some(now);
         for counts in [&mut self.usual, &mut self.less] {
-            counts.packets *= AGED;
-            counts.losses *= AGED;
+            counts.age(AGED);
         }
         self.judge(now);
     }
 
     fn judge(&mut self, now: Instant) {
         let expected = self.expected();
-        if expected >= EXPECTED_MIN && self.less.losses <= SHARE_MAX * (expected - EXPECTED_MIN) {
+        if expected >= EXPECTED_MIN && self.less.lost <= SHARE_MAX * (expected - EXPECTED_MIN) {
             self.is_congestion = true;
-        } else if self.less.losses >= LOSSES_OF_WIRE && self.less.losses > SHARE_OF_WIRE * expected {
+        } else if self.are_the_wires() {
             self.is_congestion = false;
         }
         if self.lost_at.is_none_or(|lost_at| now.since(lost_at) >= STANDS_FOR) {
@@ -74,8 +68,12 @@ impl Blame {
         }
     }
 
+    fn are_the_wires(&self) -> bool {
+        self.less.lost >= LOSSES_OF_WIRE && self.less.lost > SHARE_OF_WIRE * self.expected()
+    }
+
     fn expected(&self) -> f64 {
-        self.usual.losses * self.less.packets / self.usual.packets.max(1.0)
+        self.usual.lost * self.less.packets / self.usual.packets.max(1.0)
     }
 
     fn counts(&mut self, sent: Instant) -> &mut Counts {
@@ -91,7 +89,7 @@ impl Blame {
     /// Packets were lost at a queue that does not explain it, of which the newest left at `sent`: one loss, or the part of one that
     /// is believed.
     pub(super) fn on_lost(&mut self, now: Instant, sent: Instant, loss: f64) {
-        self.counts(sent).losses += loss;
+        self.counts(sent).lost += loss;
         self.lost_at = Some(now);
     }
 
@@ -102,8 +100,8 @@ impl Blame {
     }
 
     /// Whether there are losses of late, of which it is not known yet whose they are.
-    pub(super) fn is_open(&self) -> bool {
-        !self.is_congestion && self.usual.losses > 1.0
+    pub(super) fn is_undecided(&self) -> bool {
+        !self.is_congestion && self.usual.lost > 1.0 && !self.are_the_wires()
     }
 
     /// Whether losses are congestion, by what is known.
@@ -170,6 +168,14 @@ mod tests {
         (0..20).for_each(|_| blame.on_lost(now, now, 1.0));
         blame.end(now + Duration::from_millis(1));
         assert!(!blame.is_congestion());
+    }
+
+    #[test]
+    fn whose_losses_are_is_undecided_until_tests_have_told() {
+        assert!(verdict_after(3, 50, true).is_undecided());
+        for is_wire in [false, true] {
+            assert!(!verdict_after(20, 50, is_wire).is_undecided(), "{is_wire}");
+        }
     }
 
     #[test]

@@ -1,15 +1,11 @@
 //! A circuit breaker (RFC 8084, section 4): who loses a quarter of what it sends for a quarter of a minute, whatever its controller
 //! made of it, sends next to nothing for a minute.
 
+use super::counts::{Limit, Streak};
 use heddle_proto::time::{Duration, Instant};
 
-/// How long is looked at at once, and how many packets there are to be at least.
-const INTERVAL: Duration = Duration::from_secs(5);
-const PACKETS_MIN: f64 = 100.0;
-
-/// What share of them is too much, and how often in a row. A controller that heeds losses comes nowhere near it unless the path
-/// itself drops as much.
-const SHARE_MAX: f64 = 0.25;
+/// A share that is too much. A controller that heeds losses comes nowhere near it unless the path itself drops as much.
+const TOO_MUCH: Limit = Limit { interval: Duration::from_secs(5), packets_min: 100.0, share_max: 0.25 };
 const INTERVALS: u32 = 3;
 
 /// For how long it stays open, and what may be in flight meanwhile: RFC 5681's loss window, twice.
@@ -19,36 +15,28 @@ pub(super) const PACKETS_OPEN: f64 = 2.0;
 /// One connection's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Breaker {
-    since: Instant,
-    packets: f64,
-    lost: f64,
-    /// Intervals in a row with too many losses.
-    bad: u32,
+    streak: Streak,
     open_until: Option<Instant>,
 }
 
 impl Breaker {
     pub(super) fn new(now: Instant) -> Self {
-        Breaker { since: now, packets: 0.0, lost: 0.0, bad: 0, open_until: None }
+        Breaker { streak: Streak::new(now, TOO_MUCH), open_until: None }
     }
 
     pub(super) fn on_lost(&mut self, packets: f64) {
-        self.lost += packets;
+        self.streak.counts.lost += packets;
     }
 
     pub(super) fn on_sent(&mut self, now: Instant, packets: f64) {
         if self.open_until.is_some_and(|until| until <= now) {
             *self = Breaker::new(now);
         }
-        if now.since(self.since) >= INTERVAL && self.packets >= PACKETS_MIN {
-            self.bad = if self.lost > SHARE_MAX * self.packets { self.bad + 1 } else { 0 };
-            (self.since, self.packets, self.lost) = (now, 0.0, 0.0);
-            if self.bad >= INTERVALS {
-                self.bad = 0;
-                self.open_until = Some(now + OPEN_FOR);
-            }
+        if self.streak.ended(now).is_some_and(|intervals| intervals >= INTERVALS) {
+            let open_until = Some(now + OPEN_FOR);
+            *self = Breaker { open_until, ..Breaker::new(now) };
         }
-        self.packets += packets;
+        self.streak.counts.packets += packets;
     }
 
     pub(super) fn is_open(&self) -> bool {

@@ -28,6 +28,21 @@ impl Shared {
         }
     }
 
+    /// Of the window no more than so many packets were used for half a second. Where they are less than
+    /// half of it, half of what was not used is given up, as RFC 2861, section 3, has it for TCP.
+    pub(super) fn validate(&mut self, used: f64) {
+        let window = self.window_packets();
+        if self.test > 0 || used >= window / 2.0 {
+            return;
+        }
+        let valid = ((window + used) / 2.0).max(PACKETS_INITIAL);
+        if matches!(self.mode, Mode::Startup) {
+            self.packets = self.packets.min(valid);
+        } else if valid < self.packets {
+            self.regained = Some(valid);
+        }
+    }
+
     /// Nothing arrived for so long that nothing is known of the path any more, its round trip neither: beside that of a shorter
     /// path, what comes now would look like a queue. As after a time-out of TCP's, one packet begins the way to half of the window
     /// (RFC 9002, section 7.6.2; RFC 5681, equation 4), which is halved once, however long nothing arrives.

@@ -25,8 +25,8 @@ impl Shared {
     /// Drains our queue; when we send too little to make one, this round has shown what there is without us.
     pub(super) fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
         if is_used {
-            let is_open = self.blame.is_open();
-            self.test = if is_open { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
+            let is_undecided = self.blame.is_undecided();
+            self.test = if is_undecided { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
             self.is_drained = false;
             self.left = queue;
         } else {

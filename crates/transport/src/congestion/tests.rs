@@ -94,7 +94,7 @@ fn a_loss_after_a_pause_leaves_what_was_reached() {
 #[test]
 fn marks_of_one_round_cost_one_circuit_one_loss() {
     let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
-    (shared.packets, shared.delivered) = (20.0, [20; 2]);
+    (shared.mode, shared.packets, shared.delivered) = (Mode::Delay, 20.0, [20; 2]);
     shared.set_flows(2.0);
     let marked = Instant::ZERO + Duration::from_millis(50);
     shared.on_marked(marked, Instant::ZERO);
@@ -145,4 +145,58 @@ fn a_lost_packet_counts_as_much_as_it_did_when_it_left() {
     }
     let share = shared.losses.share();
     assert!((0.008..0.012).contains(&share), "{share}");
+}
+
+/// A startup has twice what the path carries in flight, of which half arrives.
+#[test]
+fn a_startup_that_ends_by_losses_or_a_mark_leaves_what_arrived() {
+    for is_marked in [false, true] {
+        let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+        let (round, now) = (Duration::from_millis(100), Instant::ZERO + Duration::from_millis(200));
+        shared.base.add(now, round);
+        shared.delivery.add(now, 55.0, round);
+        (shared.packets, shared.rtt) = (100.0, Some(round));
+        if is_marked {
+            shared.on_marked(now, Instant::ZERO);
+            // And the mark itself: a flow of six is hit.
+            assert!((45.0..55.0).contains(&shared.packets), "{}", shared.packets);
+        } else {
+            (0..200).for_each(|_| shared.on_sent(now, 1000));
+            shared.on_lost(now, Instant::ZERO, 50_000);
+            assert!((45.0..=55.0).contains(&shared.packets), "{}", shared.packets);
+        }
+        assert!(!shared.is_starting());
+    }
+}
+
+#[test]
+fn a_trickle_does_not_keep_a_window_that_nobody_uses() {
+    let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+    (shared.mode, shared.packets) = (Mode::Delay, 200.0);
+    for ms in (0..10_000).step_by(400) {
+        let now = Instant::ZERO + Duration::from_millis(ms);
+        shared.on_sent(now, 1000);
+        shared.on_acked(now + Duration::from_millis(50), now, 1000);
+        shared.set_in_flight(0);
+    }
+    assert_eq!(shared.window_packets(), PACKETS_INITIAL);
+}
+
+#[test]
+fn a_mark_on_the_way_back_to_a_window_leaves_what_was_reached() {
+    let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+    (shared.mode, shared.packets, shared.regained) = (Mode::Delay, 200.0, Some(20.0));
+    shared.on_marked(Instant::ZERO + Duration::from_millis(50), Instant::ZERO);
+    assert!(shared.packets <= 20.0 && shared.regained.is_none(), "{shared:?}");
+}
+
+#[test]
+fn the_breaker_counts_what_the_controller_is_not_told_of() {
+    let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+    (shared.mode, shared.packets) = (Mode::Delay, 200.0);
+    for ms in (0..16_000).step_by(10) {
+        shared.on_sent(Instant::ZERO + Duration::from_millis(ms), 1000);
+        shared.on_gone(300);
+    }
+    assert_eq!(shared.window_packets(), PACKETS_OPEN);
 }

@@ -69,6 +69,10 @@ impl SessionController for SharedOfSession {
         self.shared.on_lost(ours(now), ours(sent), bytes);
     }
 
+    fn on_gone(&mut self, bytes: u64) {
+        self.shared.on_gone(bytes);
+    }
+
     fn on_marked(&mut self, now: heddle_utcp::Instant, sent: heddle_utcp::Instant) {
         self.shared.on_marked(ours(now), ours(sent));
     }

@@ -84,6 +84,12 @@ impl Lateness {
         (packets * packet_bytes) as u64
     }
 
+    /// Of so many bytes that were called lost, half at least, and what is not taken for late: what a circuit breaker counts must not
+    /// be talked away.
+    pub(super) fn surely_lost(&self, lost_bytes: u64) -> u64 {
+        (lost_bytes as f64 * (1.0 - self.late_share()).max(0.5)) as u64
+    }
+
     /// Which share of those that were called lost is only late.
     fn late_share(&self) -> f64 {
         if self.late < LATE_MIN || self.late > RATIO_MAX * self.nearly {
@@ -156,6 +162,8 @@ mod tests {
         let mut lateness = Lateness { nearly: 100.0, late: 80.0, ..Lateness::default() };
         let believed: u64 = (0..100).map(|_| lateness.believed(PACKET_BYTES.into(), PACKET_BYTES)).sum();
         assert_eq!(believed, 10 * u64::from(PACKET_BYTES));
+        assert_eq!(lateness.surely_lost(1000), 500);
+        assert_eq!(Lateness::default().surely_lost(1000), 1000);
     }
 
     #[test]

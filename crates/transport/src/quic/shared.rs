@@ -54,7 +54,10 @@ impl SharedOfQuinn {
 
 impl Controller for SharedOfQuinn {
     fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
-        self.shared.on_sent(self.gauge.ours(now), bytes);
+        // What did not ask for the window only acknowledges: no loss of it is told, so beside losses of the rest it counts for nothing.
+        if self.gauge.asked() > 0 {
+            self.shared.on_sent(self.gauge.ours(now), bytes);
+        }
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _app_limited: bool, rtt: &RttEstimator) {
@@ -79,6 +82,7 @@ impl Controller for SharedOfQuinn {
             // quinn-proto tells so that a router marked packets instead of dropping them (RFC 9002, section 7.1).
             self.shared.on_marked(at, sent);
         }
+        self.shared.on_gone(self.lateness.surely_lost(lost_bytes));
         let believed = self.lateness.believed(lost_bytes, self.packet_bytes);
         if believed > 0 {
             self.shared.on_lost(at, sent, believed);

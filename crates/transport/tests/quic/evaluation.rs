@@ -119,9 +119,11 @@ impl Cell {
     fn row(&self) -> String {
         let there = wire(self.mbit, self.rtt_ms, self.excess);
         let [ours, theirs] = beside(&there, self.circuits, self.tcps, 40);
+        let cap = usize::from(CongestionParams::TCPS_MAX);
+        let as_cap = outcome(&there, &vec![tcp(); cap + self.tcps], cap, 40);
         let rate = self.mbit as f64 * 1e6;
         format!(
-            "{:>6} {:>4} {:>9} {:>4}  {:<22} {:>5.2} {:>5.2} {:>7.2} % {:>5.2} % {:>8.2}",
+            "{:>6} {:>4} {:>9} {:>4}  {:<22} {:>5.2} {:>5.2} {:>7.2} % {:>5.2} % {:>5.2} % {:>8.2} {:>6.2}",
             self.mbit,
             self.rtt_ms,
             self.circuits,
@@ -131,7 +133,9 @@ impl Cell {
             (ours.ours + ours.beside) / rate,
             100.0 * ours.dropped,
             100.0 * theirs.dropped,
+            100.0 * as_cap.dropped,
             ours.beside / theirs.beside.max(1.0),
+            ours.ours / theirs.ours,
         )
     }
 }
@@ -139,7 +143,9 @@ impl Cell {
 #[test]
 #[ignore = "takes minutes, and prints figures"]
 fn table() {
-    println!("Mbit/s  RTT  circuits  TCP  excess                   ours  used  dropped  as TCP  TCP kept");
+    println!(
+        "Mbit/s  RTT  circuits  TCP  excess                   ours  used  dropped  as TCP   as 8   TCP kept  got"
+    );
     let cells = Cell::all();
     let next = AtomicUsize::new(0);
     let rows = Mutex::new(Vec::new());

@@ -245,6 +245,7 @@ impl SharedWindow {
             self.stalled_at = Some(now);
             self.controller.on_stall(now);
         }
+        self.controller.on_gone(report.lost);
         let is_news = self.stalled_at.is_none() && newest_lost >= self.paid_until.max(self.back_at);
         if report.lost > 0 && is_news {
             self.controller.on_loss(now, newest_lost, report.lost);

@@ -44,6 +44,9 @@ pub trait SessionController: fmt::Debug + Send + Sync {
     /// Bytes were found lost, of which the newest left at `sent`.
     fn on_loss(&mut self, now: Instant, sent: Instant, bytes: u64);
 
+    /// So many bytes were found lost, also those that are not told as a loss.
+    fn on_gone(&mut self, bytes: u64);
+
     /// Routers marked datagrams in the place of dropping them, of which the newest left at `sent` (RFC 3168).
     fn on_marked(&mut self, now: Instant, sent: Instant);
 
