@@ -355,7 +355,10 @@ impl<N: Node> EventLoop<N> {
 
     /// Forgets a socket; dropping what this returns closes it.
     fn remove(&mut self, id: SocketId) -> Option<Socket> {
-        let socket = self.sockets.remove(&id)?;
+        let mut socket = self.sockets.remove(&id)?;
+        if let Some(bytes) = socket.unsent_news(true) {
+            self.inputs.push_back(Input::Unsent { socket: id, bytes });
+        }
         self.counters.sockets_closed += 1;
         if let Some(due) = socket.reset_due {
             self.closing.remove(&(due, id));

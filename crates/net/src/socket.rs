@@ -66,6 +66,8 @@ pub(crate) struct Socket {
     out: Vec<u8>,
     /// Bytes of `out` that the kernel took already.
     sent: usize,
+    /// What the node was told last of the memory that `out` takes.
+    told_bytes: usize,
 }
 
 /// What became of a flush.
@@ -98,6 +100,7 @@ impl Socket {
             window: SendWindow::default(),
             out: Vec::new(),
             sent: 0,
+            told_bytes: 0,
         }
     }
 
@@ -195,6 +198,14 @@ impl Socket {
             let _ = net::shutdown(&self.fd, Shutdown::Write);
         }
         Ok(Flushed::All)
+    }
+
+    /// What the node is to be told of the memory that waits for the kernel, if that is news: of the whole buffer, since none of
+    /// it is free before all was sent. `is_over` says that the socket goes.
+    pub fn unsent_news(&mut self, is_over: bool) -> Option<usize> {
+        let waits = !is_over && self.sent < self.out.len();
+        let bytes = if waits { self.out.capacity() } else { 0 };
+        (core::mem::replace(&mut self.told_bytes, bytes) != bytes).then_some(bytes)
     }
 
     /// The buffer of a socket that sent everything, to be used for another.

@@ -172,6 +172,12 @@ pub trait Channel: Send {
     /// When [`Channel::handle_timeout`] is to be called.
     fn poll_timeout(&self) -> Option<Instant>;
 
+    /// Memory for what came and is not whole yet, and for what is to be sent and is in no cell any more, once the channel is open:
+    /// before, what a handshake takes is bounded by itself.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     /// Says goodbye: what is queued is followed by a TLS close_notify or its like.
     fn close(&mut self);
 }

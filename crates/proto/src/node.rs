@@ -87,6 +87,10 @@ pub enum Input {
     /// way unacknowledged at the moment; what is sent beyond that leaves later, as acknowledgements come. A driver that
     /// cannot tell says `usize::MAX`.
     Writable { socket: SocketId, bytes: usize, window_bytes: usize },
+    /// Of what the node sent on this socket the driver keeps memory of so many bytes, since the system takes no more at the moment.
+    /// It is said anew when that changes, and zero ends it; alone of all inputs it may name a socket that the node closed and
+    /// that still sends. A driver that keeps nothing never says it.
+    Unsent { socket: SocketId, bytes: usize },
     /// The peer will send nothing more.
     Eof { socket: SocketId },
     /// Datagrams came to a port. They are always drained from the socket, whatever the node does with them.
@@ -120,7 +124,8 @@ pub enum Output {
     ShutdownWrite { socket: SocketId },
     /// Send what is pending, then close; no further input names the socket.
     Close { socket: SocketId },
-    /// Close with a reset, dropping what is pending; no further input names the socket.
+    /// Close with a reset, dropping what is pending; no further input names the socket. It may be one that was closed and that
+    /// still sends.
     Abort { socket: SocketId },
     /// Ask the resolver.
     Resolve { id: ResolveId, query: Query },

@@ -165,11 +165,11 @@ impl Attacked {
         counted_bytes() - self.before
     }
 
-    /// What it says that it holds: cells, flows, and the state of circuits, flows and connections.
+    /// What it says that it holds: cells, flows, buffers, and the state of circuits, flows and connections.
     fn said_bytes(&self) -> usize {
         let (held, stats) = (self.relay.held(), self.relay.stats());
         let state = stats.flow_state_bytes + stats.circuit_state_bytes;
-        held.slots as usize * SLOT_LEN + held.flow_bytes + state as usize
+        held.slots as usize * SLOT_LEN + held.flow_bytes + held.buffer_bytes + state as usize
     }
 
     fn note_peak(&mut self) {

@@ -322,6 +322,24 @@ fn cells_of_a_full_record_are_lent_where_they_were_decrypted() {
     assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] == 514), "{addresses:x?}");
 }
 
+#[test]
+fn a_record_that_is_begun_is_held_until_it_is_whole() {
+    for options in [TlsOptions::default(), tls12()] {
+        let mut pair = Pair::open(Setup { options: [options, TlsOptions::default()], ..Setup::default() });
+        pair.channels[INITIATOR].handle_window(usize::MAX);
+        for _ in 0..31 {
+            pair.send(INITIATOR, 1, Command::RELAY, &[1; 509]);
+        }
+        let bytes = pair.transmit(INITIATOR);
+        let begun = bytes.len() - 1;
+        assert_eq!(pair.channels[RESPONDER].held_bytes(), 0);
+        pair.receive(RESPONDER, &bytes[..begun]).unwrap();
+        assert_eq!((pair.channels[RESPONDER].held_bytes(), pair.got[RESPONDER].len()), (begun, 0));
+        pair.receive(RESPONDER, &bytes[begun..]).unwrap();
+        assert_eq!((pair.channels[RESPONDER].held_bytes(), pair.got[RESPONDER].len()), (0, 31));
+    }
+}
+
 /// A variable-length cell as long as a fixed-length one.
 const VARIABLE: [u8; 509] = {
     let mut body = [0; 509];

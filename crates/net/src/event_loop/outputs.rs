@@ -125,7 +125,11 @@ impl<N: Node> EventLoop<N> {
         while let Some(id) = self.flushes.pop_front() {
             let Some(socket) = self.sockets.get_mut(&id) else { continue };
             socket.queued.flush = false;
-            match socket.flush(&mut self.counters) {
+            let flushed = socket.flush(&mut self.counters);
+            if let Some(bytes) = socket.unsent_news(flushed.is_err()) {
+                self.inputs.push_back(Input::Unsent { socket: id, bytes });
+            }
+            match flushed {
                 Ok(Flushed::All) => self.on_flushed(id),
                 Ok(Flushed::Blocked) => {
                     if socket.state == State::Closing && socket.reset_due.is_none() {

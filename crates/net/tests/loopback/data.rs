@@ -2,7 +2,7 @@
 
 use crate::nodes::{RELAY_BUFFER, Relay, Running, STUCK, Say, Strings};
 use heddle_net::Options;
-use heddle_proto::node::Output;
+use heddle_proto::node::{Input, Output};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
@@ -195,5 +195,56 @@ fn credit_comes_anew_when_interest_does_and_only_then() {
         to: strings.running.addr,
     });
     let told = strings.next();
-    assert!(!matches!(told.input, heddle_proto::node::Input::Writable { .. }), "told {told:?}");
+    assert!(!matches!(told.input, Input::Writable { .. }), "told {told:?}");
+}
+
+/// What the kernel does not take of a socket is told until all was sent, or until the socket is gone; whatever took it itself costs
+/// no word.
+#[test]
+fn the_node_hears_how_much_memory_waits_for_the_kernel_and_when_no_more_does() {
+    let strings = Strings::start();
+    let mut client = TcpStream::connect(strings.running.addr).unwrap();
+    bound_waits(&client);
+    let socket = strings.expect_accepted();
+    strings.interest(socket, false, true);
+    let mut sent = 0;
+    let unsent = loop {
+        match strings.next().input {
+            Input::Writable { bytes, .. } => {
+                strings.say([Say::Send(socket, vec![7; bytes])]);
+                sent += bytes;
+            }
+            Input::Unsent { socket: which, bytes } => {
+                assert_eq!(which, socket);
+                break bytes;
+            }
+            other => panic!("told {other:?}"),
+        }
+    };
+    let quantum = Options::default().write_quantum_bytes;
+    assert!((quantum..=2 * quantum).contains(&unsent), "{unsent}");
+    // It is closed and still sends.
+    strings.output(Output::Close { socket });
+    let mut came = Vec::new();
+    client.read_to_end(&mut came).unwrap();
+    assert_eq!(came.len(), sent);
+    let told = strings.next().input;
+    assert!(matches!(told, Input::Unsent { socket: which, bytes: 0 } if which == socket), "told {told:?}");
+}
+
+#[test]
+fn a_closed_socket_may_still_be_aborted() {
+    let strings = Strings::start();
+    let mut client = TcpStream::connect(strings.running.addr).unwrap();
+    bound_waits(&client);
+    let socket = strings.expect_accepted();
+    strings.interest(socket, false, true);
+    while let Input::Writable { bytes, .. } = strings.next().input {
+        strings.say([Say::Send(socket, vec![7; bytes])]);
+    }
+    strings.say([Say::Do(Output::Close { socket }), Say::Do(Output::Abort { socket })]);
+    let told = strings.next().input;
+    assert!(matches!(told, Input::Unsent { socket: which, bytes: 0 } if which == socket), "told {told:?}");
+    let error = client.read_to_end(&mut Vec::new()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }

@@ -6,6 +6,7 @@
 //! cell that a channel lends can be worked on while everything else is at hand.
 
 use super::admission::Admission;
+use super::buffers::Buffers;
 use super::channels::Channels;
 use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::config::RelayConfig;
@@ -61,6 +62,7 @@ pub(super) struct Core {
     /// For what is no secret: circuit ids, padding, hashing.
     pub rng: Rng,
     pub pool: CellPool,
+    pub buffers: Buffers,
     pub circuits: SlotMap<CircuitKey, Circuit>,
     pub idle_round: IdleRound,
     pub links: SlotMap<LinkKey, Link>,
@@ -104,6 +106,7 @@ impl Core {
             keys: None,
             rng: entropy.rng(),
             entropy,
+            buffers: Buffers::default(),
             circuits: SlotMap::with_key(),
             idle_round: IdleRound::new(),
             links: SlotMap::with_key(),

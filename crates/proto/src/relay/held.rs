@@ -16,6 +16,8 @@ pub struct Held {
     pub leftover_cells: u32,
     /// Bytes that flows keep in endpoints, at most.
     pub flow_bytes: usize,
+    /// Bytes of sockets that the system did not take yet, and of messages that are not whole.
+    pub buffer_bytes: usize,
     /// Circuits, those that cross from another shard included.
     pub circuits: usize,
     /// Channels, open or not.
@@ -50,6 +52,7 @@ impl Core {
             circuit_cells: self.circuits.values().map(|circuit| circuit.queued_cells()).sum(),
             leftover_cells: self.streams.leftovers.values().map(|leftover| leftover.queue.len()).sum(),
             flow_bytes: 0,
+            buffer_bytes: self.buffers.bytes(),
             circuits: self.circuits.len(),
             channels: 0,
             flow_links: links(|link| usize::from(link.flows().is_some())),

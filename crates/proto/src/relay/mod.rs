@@ -12,6 +12,8 @@
 //! when memory is used up. `relays` are those of the consensus. `stats` counts.
 
 mod admission;
+mod buffers;
+mod carrier;
 mod channels;
 mod circuit;
 mod config;

@@ -1,9 +1,11 @@
-//! What ends when the memory for cells is used up (`MaxMemInQueues`): that of the pool, what flows keep in endpoints, and what
-//! connections and flows take there themselves.
+//! What ends when the memory for cells is used up (`MaxMemInQueues`): that of the pool, what flows keep in endpoints, what
+//! connections and flows take there themselves, and what waits in sockets' buffers.
 //!
 //! - *Bytes*: as in stock Tor, whoever holds the oldest cell goes first, and not whoever holds the most: cells of those who
 //!   read move on, cells of a hoard grow old, however many circuits it is spread over (Jansen and others, "The Sniper
 //!   Attack", NDSS 2014).
+//! - *Buffers* of sockets, when they take more than a quarter of the memory: no circuit's end frees them, so those channels and
+//!   connections end whose bytes are oldest, until they take less.
 //! - *State* of circuits, connections and flows, when it takes more than half of the memory: bytes of a circuit that carries
 //!   nothing do not grow old, so those neighbours lose circuits and flows that have the most of them, until none has more than
 //!   its share. Of a neighbour's those go first that have been idle longest.
@@ -13,6 +15,7 @@ use super::core::Core;
 use super::link::LinkKey;
 use super::message::Event;
 use super::ports::{Ports, destroy};
+use super::shard::Relay;
 use crate::cell::create::DestroyReason;
 use crate::cell::{CircId, Command};
 use crate::crypto::RelayLayer;
@@ -26,6 +29,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Of memory that was full, one part in so many is free afterwards, as in stock Tor. So the search for the oldest, which
 /// looks at every circuit, is paid for by many cells.
 const FREED_PART: u32 = 10;
+/// Of memory one part in so many is for sockets' buffers before any socket ends for them: honest peers that stall for a moment are
+/// few and have little.
+const BUFFERS_PART: usize = 4;
 
 /// What a circuit takes beside its place among the circuits: its layer, the two ciphers of that, which the C library's heap
 /// has, its places in two links' tables, and what admission knows of it. With 50,000 circuits a process has no more than this says
@@ -47,8 +53,8 @@ enum Holder {
     Flow(usize, ConnId, CircId),
 }
 
-/// Since when, and how much. The first in order is the first to end.
-type Holding = (Instant, Reverse<usize>, Holder);
+/// Since when, how much, and who. The first in order is the first to end.
+type Holding<H> = (Instant, Reverse<usize>, H);
 
 /// Whose share state takes: a connection's, or a channel's that circuits came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,25 +77,19 @@ impl Core {
     }
 
     fn relieve_pressure(&mut self) {
-        let mut holders = self.holders();
-        holders.sort_unstable();
         let (used, max) = (self.pool.used(), self.pool.max());
         let enough = max - (max / FREED_PART).max(1);
-        for (_, _, holder) in holders {
-            if self.pool.used() <= enough {
-                break;
-            }
-            match holder {
-                Holder::Circuit(key) => self.end_with_streams(key),
-                Holder::Connection(socket) => self.abort_leftover(socket),
-                Holder::Flow(..) => {}
-            }
-        }
+        let is_enough = |core: &Core| core.pool.used() <= enough;
+        end_in_order(self, self.holders(), is_enough, |core, holder| match holder {
+            Holder::Circuit(key) => core.end_with_streams(key),
+            Holder::Connection(socket) => core.abort_leftover(socket),
+            Holder::Flow(..) => {}
+        });
         self.event(Event::MemoryPressure { freed_cells: used - self.pool.used() });
     }
 
     /// All that hold cells of the pool.
-    fn holders(&self) -> Vec<Holding> {
+    fn holders(&self) -> Vec<Holding<Holder>> {
         let circuits = self.circuits.iter().filter_map(|(key, circuit)| {
             let queues = circuit.queues();
             let oldest = queues.filter_map(|queue| self.pool.oldest(queue)).min()?;
@@ -147,6 +147,73 @@ impl Core {
     }
 }
 
+impl Relay {
+    /// After each input: what endpoints and sockets keep counts beside what waits in the pool.
+    pub(super) fn relieve_pressure(&mut self, now: Instant) {
+        let used = self.ports.used_bytes(&self.core);
+        let max = self.core.config.max_queue_bytes;
+        if used <= max {
+            self.ports.in_vain_above = 0;
+        }
+        if used <= max.max(self.ports.in_vain_above) {
+            return;
+        }
+        let part = max / FREED_PART as usize;
+        let waiting = self.ports.waiting_bytes(&self.core);
+        if self.core.buffers.bytes() > max / BUFFERS_PART {
+            self.relieve_buffers(now, max / BUFFERS_PART - part);
+        }
+        let mut flows = self.ports.backlogs();
+        let mut state_max = usize::MAX;
+        if self.ports.all_state_bytes(&self.core) > max / 2 {
+            state_max = max / 2 - part;
+            self.ports.relieve_state(&mut self.core, now, &mut flows, state_max);
+        }
+        self.relieve_bytes(now, &flows, (max - part, state_max));
+        let left = self.ports.used_bytes(&self.core);
+        // What nobody could be ended for is not looked for again until it is more.
+        self.ports.in_vain_above = if left > max { left + part } else { 0 };
+        let freed_bytes = waiting.saturating_sub(self.ports.waiting_bytes(&self.core));
+        let freed_cells = u32::try_from(freed_bytes / SLOT_LEN).unwrap_or(u32::MAX);
+        self.core.event(Event::MemoryPressure { freed_cells });
+    }
+
+    /// Those sockets end first whose bytes are oldest, until they take `max` together.
+    fn relieve_buffers(&mut self, now: Instant, max: usize) {
+        let is_enough = |relay: &Relay| relay.core.buffers.bytes() <= max;
+        end_in_order(self, self.core.buffers.holders(), is_enough, |relay, socket| {
+            relay.abort_socket(now, socket);
+        });
+    }
+
+    /// Those end first whose bytes are oldest. What state will be left of flows that have just ended counts as gone: the
+    /// last of it goes when the peer has answered.
+    fn relieve_bytes(
+        &mut self,
+        now: Instant,
+        flows: &[(usize, Backlog)],
+        (enough, state_max): (usize, usize),
+    ) {
+        let mut holders = self.core.holders();
+        let holding = flows.iter().filter(|(_, flow)| flow.bytes > 0);
+        holders.extend(holding.map(|&(port, Backlog { conn, circ_id, bytes, since, .. })| {
+            (since, Reverse(bytes), Holder::Flow(port, conn, circ_id))
+        }));
+        let is_enough = |relay: &Relay| {
+            let (ports, core) = (&relay.ports, &relay.core);
+            ports.waiting_bytes(core) + ports.all_state_bytes(core).min(state_max) <= enough
+        };
+        end_in_order(self, holders, is_enough, |relay, holder| {
+            let (ports, core) = (&mut relay.ports, &mut relay.core);
+            match holder {
+                Holder::Circuit(key) => ports.end_with_flows(core, now, key),
+                Holder::Connection(socket) => core.abort_leftover(socket),
+                Holder::Flow(port, conn, circ_id) => ports.end_flow(core, now, (port, conn, circ_id)),
+            }
+        });
+    }
+}
+
 impl Ports {
     /// Bytes that flows keep in endpoints, at most.
     pub fn held_bytes(&self) -> usize {
@@ -163,33 +230,6 @@ impl Ports {
         self.state_bytes() + core.state_bytes()
     }
 
-    /// After each input: what endpoints keep counts beside what waits in the pool.
-    pub fn relieve_pressure(&mut self, core: &mut Core, now: Instant) {
-        let used = self.used_bytes(core);
-        let max = core.config.max_queue_bytes;
-        if used <= max {
-            self.in_vain_above = 0;
-        }
-        if used <= max.max(self.in_vain_above) {
-            return;
-        }
-        let part = max / FREED_PART as usize;
-        let waiting = self.waiting_bytes(core);
-        let mut flows = self.backlogs();
-        let mut state_max = usize::MAX;
-        if self.all_state_bytes(core) > max / 2 {
-            state_max = max / 2 - part;
-            self.relieve_state(core, now, &mut flows, state_max);
-        }
-        self.relieve_bytes(core, now, &flows, (max - part, state_max));
-        let left = self.used_bytes(core);
-        // What nobody could be ended for is not looked for again until it is more.
-        self.in_vain_above = if left > max { left + part } else { 0 };
-        let freed_bytes = waiting.saturating_sub(self.waiting_bytes(core));
-        let freed_cells = u32::try_from(freed_bytes / SLOT_LEN).unwrap_or(u32::MAX);
-        core.event(Event::MemoryPressure { freed_cells });
-    }
-
     /// All flows, each with the place of its endpoint.
     fn backlogs(&self) -> Vec<(usize, Backlog)> {
         let mut flows = Vec::new();
@@ -197,34 +237,6 @@ impl Ports {
             port.endpoint.backlogs(&mut |backlog| flows.push((index, backlog)));
         }
         flows
-    }
-
-    /// Those end first whose bytes are oldest. What state will be left of flows that have just ended counts as gone: the
-    /// last of it goes when the peer has answered.
-    fn relieve_bytes(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        flows: &[(usize, Backlog)],
-        (enough, state_max): (usize, usize),
-    ) {
-        let mut holders = core.holders();
-        let holding = flows.iter().filter(|(_, flow)| flow.bytes > 0);
-        holders.extend(holding.map(|&(port, Backlog { conn, circ_id, bytes, since, .. })| {
-            (since, Reverse(bytes), Holder::Flow(port, conn, circ_id))
-        }));
-        holders.sort_unstable();
-        for (_, _, holder) in holders {
-            let waiting = self.waiting_bytes(core);
-            if waiting + self.all_state_bytes(core).min(state_max) <= enough {
-                break;
-            }
-            match holder {
-                Holder::Circuit(key) => self.end_with_flows(core, now, key),
-                Holder::Connection(socket) => core.abort_leftover(socket),
-                Holder::Flow(port, conn, circ_id) => self.end_flow(core, now, (port, conn, circ_id)),
-            }
-        }
     }
 
     /// Ends flows and circuits of those neighbours that have most state, so that all have `state_max` at most, and takes those flows
@@ -265,9 +277,9 @@ impl Ports {
         flows.retain(|(port, flow)| !ended.contains(&Holder::Flow(*port, flow.conn, flow.circ_id)));
     }
 
-    /// Cells that wait, and what flows keep.
+    /// Cells that wait, what flows keep, and what waits in sockets' buffers.
     fn waiting_bytes(&self, core: &Core) -> usize {
-        core.pool.used() as usize * SLOT_LEN + self.held_bytes()
+        core.pool.used() as usize * SLOT_LEN + self.held_bytes() + core.buffers.bytes()
     }
 
     fn used_bytes(&self, core: &Core) -> usize {
@@ -296,6 +308,22 @@ impl Ports {
         let port = &mut self.list[port];
         port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(DestroyReason::RESOURCELIMIT));
         port.stir();
+    }
+}
+
+/// Ends those that come first, until it is enough.
+fn end_in_order<T, H: Ord>(
+    on: &mut T,
+    mut holders: Vec<Holding<H>>,
+    is_enough: impl Fn(&T) -> bool,
+    end: impl Fn(&mut T, H),
+) {
+    holders.sort_unstable();
+    for (_, _, holder) in holders {
+        if is_enough(on) {
+            break;
+        }
+        end(on, holder);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Here sockets meet channels, channels meet links, and the operator's rates meet both. What the
 //! cells mean is `core`'s business.
 
+use super::carrier::Carrier;
 use super::config::RelayConfig;
 use super::core::{Core, Popped};
 use super::held::Held;
@@ -12,7 +13,7 @@ use super::pairs::PairWork;
 use super::ports::{Ports, destroy};
 use super::stats::{CHANNELS, Meter, RelayStats};
 use crate::bucket::{Direction, Traffic};
-use crate::cell::{CELL_LEN, Command};
+use crate::cell::Command;
 use crate::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
 use crate::endpoint::Endpoint;
 use crate::node::{Input, Node, Output, PortId, SocketError, SocketId};
@@ -26,24 +27,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const READ_LEN: usize = 64 * 1024;
 const TICK: Duration = Duration::from_secs(1);
 
-/// A channel and its socket.
-pub(super) struct Carrier {
-    pub channel: Box<dyn Channel>,
-    socket: SocketId,
-    /// Our end of it.
-    pub local: SocketAddr,
-    /// Bytes the driver takes now, and what that was when it last said so.
-    writable: usize,
-    granted: usize,
-    /// What the driver was last told: read, write.
-    interest: (bool, bool),
-    /// Since when the driver is asked for credit and gives none.
-    pub stuck_since: Option<Instant>,
-    timer: Option<Instant>,
-    /// Whether the operator's rates hold for this peer.
-    limited: bool,
-}
-
 /// One shard of a relay.
 pub struct Relay {
     pub(super) core: Core,
@@ -53,7 +36,7 @@ pub struct Relay {
     pub(super) carriers: SecondaryMap<LinkKey, Carrier>,
     pub(super) links: BTreeMap<SocketId, LinkKey>,
     /// When each channel wants to be called; at most one entry a channel.
-    timers: BTreeSet<(Instant, SocketId)>,
+    pub(super) timers: BTreeSet<(Instant, SocketId)>,
     /// Last words of channels that are gone, each at most what one TLS alert takes.
     goodbyes: VecDeque<(SocketId, Vec<u8>)>,
     scratch: Box<[u8]>,
@@ -108,7 +91,8 @@ impl Relay {
 
     /// What this shard holds, counted afresh; it takes a look at every circuit.
     pub fn held(&self) -> Held {
-        Held { channels: self.carriers.len(), flow_bytes: self.ports.held_bytes(), ..self.core.held() }
+        let flow_bytes = self.ports.held_bytes();
+        Held { channels: self.carriers.len(), flow_bytes, ..self.core.held() }
     }
 
     /// What this shard has done and what waits in it. It takes a look at every circuit.
@@ -170,18 +154,7 @@ impl Relay {
     ) -> LinkKey {
         let link = self.core.add_channel(socket, role, peer);
         let limited = self.core.is_limited(peer.ip());
-        let carrier = Carrier {
-            channel,
-            socket,
-            local,
-            writable: 0,
-            granted: 0,
-            interest: (false, false),
-            stuck_since: None,
-            timer: None,
-            limited,
-        };
-        self.carriers.insert(link, carrier);
+        self.carriers.insert(link, Carrier::new(channel, socket, local, limited));
         self.links.insert(socket, link);
         self.core.list(link);
         link
@@ -257,7 +230,7 @@ impl Relay {
 
     /// A channel ends by a fault of its peer, or since it is not needed.
     pub(super) fn end_channel(&mut self, now: Instant, link: LinkKey, error: ChannelError) {
-        let Some(mut carrier) = self.remove_carrier(link) else {
+        let Some(mut carrier) = self.remove_carrier(now, link) else {
             return;
         };
         carrier.channel.close();
@@ -277,22 +250,13 @@ impl Relay {
 
     /// A channel's socket is gone.
     fn on_channel_failed(&mut self, now: Instant, link: LinkKey, error: SocketError) {
-        let Some(carrier) = self.remove_carrier(link) else {
+        let Some(carrier) = self.remove_carrier(now, link) else {
             return;
         };
         self.forget_link(now, link, carrier.socket, ChannelError::Socket(error));
     }
 
-    fn remove_carrier(&mut self, link: LinkKey) -> Option<Carrier> {
-        let carrier = self.carriers.remove(link)?;
-        self.links.remove(&carrier.socket);
-        if let Some(at) = carrier.timer {
-            self.timers.remove(&(at, carrier.socket));
-        }
-        Some(carrier)
-    }
-
-    fn forget_link(&mut self, now: Instant, link: LinkKey, socket: SocketId, error: ChannelError) {
+    pub(super) fn forget_link(&mut self, now: Instant, link: LinkKey, socket: SocketId, error: ChannelError) {
         let channel = self.core.links.get(link).and_then(|link| link.channel());
         let Some((open, addr, peer)) = channel.map(|channel| (channel.open, channel.addr, channel.peer))
         else {
@@ -436,43 +400,6 @@ impl Relay {
         self.carriers.get(link).map(|carrier| carrier.socket)
     }
 
-    /// Tells the driver what a channel wants of its socket, and sets its timer.
-    fn update_carrier(&mut self, now: Instant, link: LinkKey, waiting: bool, throttled: bool) {
-        let Some(carrier) = self.carriers.get_mut(link) else {
-            return;
-        };
-        let may_read =
-            !carrier.limited || self.core.rates.allowance(now, Direction::Read, Traffic::Relayed) > 0;
-        // Credit is asked for again early, or a burst that meets the small rest costs two sends.
-        let low = (carrier.granted / 2).max(CELL_LEN * 2);
-        let wanted = (may_read, waiting || carrier.writable < low);
-        let socket = carrier.socket;
-        if wanted != carrier.interest {
-            if wanted.1 != carrier.interest.1 {
-                carrier.stuck_since = wanted.1.then_some(now);
-            }
-            carrier.interest = wanted;
-            self.core.outputs.push_back(Output::Interest { socket, read: wanted.0, write: wanted.1 });
-        }
-        let timer = carrier.channel.poll_timeout();
-        // A timer that moved on is left where it is; it looks again when it fires.
-        if let Some(at) = timer
-            && carrier.timer.is_none_or(|set| at < set)
-        {
-            if let Some(set) = carrier.timer.replace(at) {
-                self.timers.remove(&(set, socket));
-            }
-            self.timers.insert((at, socket));
-        }
-        if throttled {
-            self.core.rates.wait(now, Direction::Write, Traffic::Relayed);
-            self.core.rates.hold_link(link, Direction::Write);
-        }
-        if !may_read {
-            self.core.rates.hold_link(link, Direction::Read);
-        }
-    }
-
     fn next_timeout(&mut self) -> Instant {
         let channel = self.timers.first().map(|(at, _)| *at);
         [
@@ -539,12 +466,13 @@ impl Node for Relay {
             Input::Datagrams { port, datagrams } => {
                 self.ports.on_datagrams(&mut self.core, now, port, datagrams)
             }
+            Input::Unsent { socket, bytes } => self.core.buffers.set_unsent(now, socket, bytes),
             Input::Resolved { id, answer } => self.core.on_resolved(id, answer),
             Input::Computed { id, result } => self.on_computed(now, id, result),
             Input::FromShard { from, message } => self.core.on_shard_message(from, message),
             Input::Control(control) => self.on_control(now, control),
         }
-        self.ports.relieve_pressure(&mut self.core, now);
+        self.relieve_pressure(now);
     }
 
     fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {

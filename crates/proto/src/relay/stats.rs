@@ -33,6 +33,8 @@ pub struct RelayStats {
     pub flow_state_bytes: u64,
     /// Bytes that circuits take themselves.
     pub circuit_state_bytes: u64,
+    /// Bytes of sockets that the system did not take yet, and of messages that are not whole. They count as well.
+    pub buffer_bytes: u64,
     /// Circuits, those that cross between shards counted in both.
     pub circuits: u64,
     /// What neighbours were granted.
@@ -117,6 +119,7 @@ impl RelayStats {
         self.flow_bytes += other.flow_bytes;
         self.flow_state_bytes += other.flow_state_bytes;
         self.circuit_state_bytes += other.circuit_state_bytes;
+        self.buffer_bytes += other.buffer_bytes;
         self.circuits += other.circuits;
         self.granted.add(&other.granted);
         self.addresses_held_off += other.addresses_held_off;
@@ -191,6 +194,7 @@ impl Core {
             pool_slots: self.pool.used().into(),
             pool_slots_used_max: self.pool.used_max().into(),
             pool_slots_max: self.pool.max().into(),
+            buffer_bytes: self.buffers.bytes() as u64,
             circuits: self.circuits.len() as u64,
             granted: self.admission.granted(),
             refused: self.admission.refused().clone(),

@@ -210,10 +210,7 @@ impl Core {
     fn give_way(&mut self, place: StreamPlace) {
         match place {
             StreamPlace::Socket(socket) => {
-                if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
-                    self.fail_stream(key, id, EndReason::RESOURCELIMIT.into());
-                }
-                self.abort_leftover(socket);
+                self.abort_stream(socket);
             }
             StreamPlace::Question(question) => self.give_up_question(question),
         }
@@ -431,6 +428,17 @@ impl Core {
             self.drop_stream(stream);
             socket.into_iter().for_each(|socket| self.abort_leftover(socket));
         }
+    }
+
+    /// The stream of a connection ends, and so does what the connection is owed. Returns whether there was any, or the connection
+    /// may still have to be aborted.
+    pub fn abort_stream(&mut self, socket: SocketId) -> bool {
+        if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
+            self.fail_stream(key, id, EndReason::RESOURCELIMIT.into());
+        }
+        let is_owed = self.streams.leftovers.contains_key(&socket);
+        self.abort_leftover(socket);
+        is_owed
     }
 
     /// A connection does not get what it is still owed.

@@ -4,8 +4,9 @@
 //! A kernel that acknowledges and reads nothing keeps a TCP connection for ever, and with it a channel, its circuits and
 //! the cells that wait.
 
+use super::carrier::Carrier;
 use super::link::LinkKey;
-use super::shard::{Carrier, Relay};
+use super::shard::Relay;
 use crate::channel::ChannelError;
 use crate::time::{Duration, Instant};
 

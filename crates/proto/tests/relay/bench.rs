@@ -120,6 +120,8 @@ pub struct Shard {
     /// Sockets that the relay wants connected, oldest first.
     pub connects: VecDeque<(SocketId, SocketAddr)>,
     pub resolves: VecDeque<(ResolveId, Query)>,
+    /// What the driver keeps of what was sent; also of sockets that are closed and still send.
+    unsent: BTreeMap<SocketId, usize>,
     pub jobs: VecDeque<(JobId, Job)>,
     pub events: Vec<Event>,
     /// How often the shard said what it wants of a socket.
@@ -204,6 +206,7 @@ impl Bench {
                 gone: BTreeMap::new(),
                 connects: VecDeque::new(),
                 resolves: VecDeque::new(),
+                unsent: BTreeMap::new(),
                 jobs: VecDeque::new(),
                 events: Vec::new(),
                 interests: 0,
@@ -398,6 +401,26 @@ impl Bench {
     pub fn grant(&mut self, sock: Sock, bytes: usize) {
         self.socket(sock).credit = bytes;
         self.input(sock.shard, Input::Writable { socket: sock.id, bytes, window_bytes: usize::MAX });
+    }
+
+    /// The driver keeps so many bytes for a socket.
+    pub fn set_unsent(&mut self, sock: Sock, bytes: usize) {
+        let unsent = &mut self.shards[sock.shard].unsent;
+        match bytes {
+            0 => unsent.remove(&sock.id),
+            _ => unsent.insert(sock.id, bytes),
+        };
+        self.input(sock.shard, Input::Unsent { socket: sock.id, bytes });
+    }
+
+    /// What the first shard counts of buffers.
+    pub fn held_buffers(&self) -> usize {
+        self.shards[0].relay.held().buffer_bytes
+    }
+
+    /// The sockets for which it keeps something.
+    pub fn unsent(&self, shard: usize) -> Vec<Sock> {
+        self.shards[shard].unsent.keys().map(|id| Sock { shard, id: *id }).collect()
     }
 
     /// Whether a shard wants to read a socket.
@@ -635,7 +658,14 @@ impl Bench {
             }
             Output::ShutdownWrite { socket } => assert!(shard.sockets.contains_key(&socket)),
             Output::Close { socket } => Self::end(shard, socket, Gone::Closed),
-            Output::Abort { socket } => Self::end(shard, socket, Gone::Aborted),
+            Output::Abort { socket } => {
+                let still_sends = shard.unsent.remove(&socket).is_some() && shard.gone.contains_key(&socket);
+                match still_sends {
+                    true => shard.gone.extend([(socket, Gone::Aborted)]),
+                    false => Self::end(shard, socket, Gone::Aborted),
+                }
+                shard.relay.handle_input(self.now, Input::Unsent { socket, bytes: 0 });
+            }
             Output::Resolve { id, query } => shard.resolves.push_back((id, query)),
             Output::StopResolving { id } => shard.resolves.retain(|(other, _)| *other != id),
             Output::Compute { id, job } => shard.jobs.push_back((id, job)),

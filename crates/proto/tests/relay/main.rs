@@ -2,6 +2,7 @@
 //! holds it to its contract. Expectations are those of tor-spec and of stock tor 0.4.8.
 
 mod bench;
+mod buffers;
 mod circuits;
 mod client;
 mod dials;

@@ -54,6 +54,7 @@ impl PlainTransport {
             padding: Vec::new(),
             outgoing: relay_line(self.number, self.addr),
             writable: 0,
+            begun_len: 0,
         })
     }
 }
@@ -95,6 +96,8 @@ struct PlainChannel {
     padding: Vec<u8>,
     outgoing: Vec<u8>,
     writable: usize,
+    /// Bytes of a cell that has not come whole.
+    begun_len: usize,
 }
 
 impl PlainChannel {
@@ -173,6 +176,7 @@ impl Channel for PlainChannel {
                 .next(&self.incoming[self.used_len..])
                 .map_err(|_| ChannelError::PeerMisbehaved("no cell"))?;
             self.used_len += used;
+            self.begun_len = if frame.is_some() { 0 } else { self.begun_len + used };
             let Some(frame) = frame else {
                 self.incoming.clear();
                 self.used_len = 0;
@@ -223,6 +227,10 @@ impl Channel for PlainChannel {
 
     fn poll_timeout(&self) -> Option<Instant> {
         (!self.open).then_some(self.deadline)
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.begun_len + self.outgoing.len()
     }
 
     fn close(&mut self) {}

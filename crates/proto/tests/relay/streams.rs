@@ -22,7 +22,7 @@ fn policy(rules: &[&str]) -> Option<ExitPolicy> {
 }
 
 /// A circuit of one hop whose channel is a relay's.
-fn exit_with(config: RelayConfig, kind: Kind) -> (Bench, Client) {
+pub fn exit_with(config: RelayConfig, kind: Kind) -> (Bench, Client) {
     let mut bench = Bench::new(config);
     let sock = bench.relay_channel(0, 1);
     let client = Client::create(&mut bench, sock, theirs(1), kind);

@@ -564,8 +564,13 @@ impl World<'_> {
 
     fn socket(&mut self) {
         let Some(sock) = self.pick() else { return };
-        match self.choices.below(6) {
+        match self.choices.below(7) {
             0 => self.bench.set_willing(sock, true),
+            6 => {
+                let unsent = self.bench.unsent(sock.shard);
+                self.bench.set_unsent(sock, self.choices.below(10_000));
+                unsent.first().into_iter().for_each(|sock| self.bench.set_unsent(*sock, 0));
+            }
             1 => {
                 self.bench.set_willing(sock, false);
                 if self.bench.gone(sock).is_none() {
@@ -682,6 +687,9 @@ impl World<'_> {
             }
         }
         self.bench.pass(Duration::from_secs(600));
+        for shard in 0..self.bench.shards.len() {
+            self.bench.unsent(shard).into_iter().for_each(|sock| self.bench.set_unsent(sock, 0));
+        }
         for shard in 0..self.bench.shards.len() {
             assert_eq!(self.bench.shards[shard].relay.held(), Held::default(), "of shard {shard}");
             assert_eq!(self.bench.sockets(shard), [], "of shard {shard}");

@@ -251,6 +251,14 @@ impl TlsChannel {
 }
 
 impl Channel for TlsChannel {
+    fn held_bytes(&self) -> usize {
+        match self.phase {
+            // The framer keeps less than a cell.
+            Phase::Open { .. } => self.stream.held_bytes().saturating_sub(self.used_len),
+            _ => 0,
+        }
+    }
+
     fn isolation(&self) -> Isolation {
         Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
     }

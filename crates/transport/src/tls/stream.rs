@@ -327,6 +327,11 @@ impl TlsStream {
         })
     }
 
+    /// What came and is not whole yet, and what is to be sent; beside [`READ_LEN`], which rustls keeps of any channel.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.plaintext.len + self.plaintext.unfinished_len + self.gathered.len() + self.sealed_len
+    }
+
     pub(super) fn is_closing(&self) -> bool {
         self.closing
     }
