@@ -266,6 +266,10 @@ pub trait Endpoint: Send {
     /// not come, yet may end it by its name.
     fn backlogs(&self, each: &mut dyn FnMut(Backlog));
 
+    /// Memory is short: frees what is kept of flows that have ended, as far as the rest can live without, at the cost of who had
+    /// much of it. An endpoint that keeps nothing has nothing to do.
+    fn forget_ended(&mut self, _now: Instant) {}
+
     /// Whether a flow's cells are to wait. What the peer may send meanwhile is bounded by the flow's window. DESTROY does
     /// not wait. A name that is not in use means nothing.
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool);

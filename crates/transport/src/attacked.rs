@@ -150,6 +150,13 @@ impl Attacked {
         assert!(now <= said + said / 5 + UNSAID, "{now} bytes where {said} are said");
     }
 
+    /// It never allocated more than is permitted, but for what it need not say.
+    pub(crate) fn assert_peak(&self, what: &str) {
+        let (peak, max) = (self.peak, self.max_queue_bytes);
+        println!("{what}: {peak} bytes at most where {max} are permitted");
+        assert!(peak <= max + UNSAID, "{peak} bytes where {max} are permitted");
+    }
+
     /// What the process has in memory for the relay, libraries in C and what the heap has lost between pieces with it, is no more
     /// than it may be, and about what is said where `is_said`: as long as nothing was freed. Right only for a process of one test.
     pub(crate) fn assert_resident(&self, what: &str, is_said: bool) {

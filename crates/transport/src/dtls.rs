@@ -313,6 +313,15 @@ impl Endpoint for DtlsEndpoint {
         }
     }
 
+    fn forget_ended(&mut self, now: Instant) {
+        for key in self.links.live_keys() {
+            let has_any = self.links.live_mut(key).is_some_and(|connection| connection.forget_ended(now));
+            if has_any {
+                self.after(key);
+            }
+        }
+    }
+
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
         let key = LinkKey::of(conn);
         if let Some(connection) = self.links.live_mut(key) {

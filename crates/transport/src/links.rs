@@ -173,6 +173,11 @@ impl<C> Links<C> {
         })
     }
 
+    /// The names of all that live.
+    pub(crate) fn live_keys(&self) -> Vec<LinkKey> {
+        self.all_live().map(|(key, _)| key).collect()
+    }
+
     /// Puts a connection into a queue, if it does not stand there.
     pub(crate) fn note(&mut self, key: LinkKey, want: Want) {
         if let Some(link) = self.slots.get_mut(key)

@@ -384,6 +384,36 @@ fn acknowledgements_after_a_reset_tell_of_holes() {
     assert_eq!((path.told(), path.in_flight()), ([0, 0, 1360], 0));
 }
 
+/// What they had under way counts as lost, or the window would never be free again, and what comes of them nevertheless finds the
+/// session whole.
+#[test]
+fn what_is_left_of_flows_is_free_at_once_where_memory_is_short() {
+    const FLOWS: usize = 2_000;
+    for by in [0, 1] {
+        let mut path = Path::new(4 << 20);
+        let ids = path.open(FLOWS);
+        let before = path.ends.each_ref().map(Mux::heap_bytes);
+        path.write(&ids);
+        path.run(DELAY_NS / 2);
+        path.reset(by, &ids);
+        path.run(DELAY_NS / 2);
+        let now = path.now;
+        let left = path.ends[by].heap_bytes();
+        path.ends[by].give_up_remains(now);
+        let kept = path.ends[by].heap_bytes();
+        println!("{left} bytes were left of {}, and {kept} when memory was short", before[by]);
+        assert!(kept < left / 3, "{kept} bytes are kept of {left}");
+        path.run(4 * S);
+        assert_eq!(path.in_flight(), 0, "reset by {by}");
+        assert!(path.ends.iter().all(Mux::is_empty), "the other end heard of it");
+        let last = path.ends[0].open(path.now).expect("there are port ids left");
+        let read = path.read;
+        path.write(&[last]);
+        path.run(S);
+        assert_eq!(path.read, read + CELL);
+    }
+}
+
 #[test]
 fn a_flow_that_is_refused_has_not_lost_its_opening() {
     let mut path = Path::new(20_000);

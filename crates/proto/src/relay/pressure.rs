@@ -160,6 +160,11 @@ impl Relay {
         }
         let part = max / FREED_PART as usize;
         let waiting = self.ports.waiting_bytes(&self.core);
+        // What has ended already costs nobody's life.
+        self.ports.forget_ended(now);
+        if self.ports.used_bytes(&self.core) <= max - part {
+            return;
+        }
         if self.core.buffers.bytes() > max / BUFFERS_PART {
             self.relieve_buffers(now, max / BUFFERS_PART - part);
         }
@@ -170,6 +175,7 @@ impl Relay {
             self.ports.relieve_state(&mut self.core, now, &mut flows, state_max);
         }
         self.relieve_bytes(now, &flows, (max - part, state_max));
+        self.ports.forget_ended(now);
         let left = self.ports.used_bytes(&self.core);
         // What nobody could be ended for is not looked for again until it is more.
         self.ports.in_vain_above = if left > max { left + part } else { 0 };
@@ -228,6 +234,14 @@ impl Ports {
     /// The same with what circuits take.
     fn all_state_bytes(&self, core: &Core) -> usize {
         self.state_bytes() + core.state_bytes()
+    }
+
+    /// What is kept of flows that have ended is freed.
+    fn forget_ended(&mut self, now: Instant) {
+        for port in &mut self.list {
+            port.endpoint.forget_ended(now);
+            port.stir();
+        }
     }
 
     /// All flows, each with the place of its endpoint.

@@ -179,24 +179,32 @@ pub(super) struct AllRemains {
 impl AllRemains {
     /// Adds those of a flow that was just reset. Gives those that are given up for it.
     pub(super) fn insert(&mut self, now: Instant, id: FlowId, remains: Remains) -> Option<Remains> {
-        let eldest = self.timers.first().copied().filter(|_| self.all.len() >= REMAINS_MAX);
-        let given_up = eldest.and_then(|(at, id)| {
-            self.timers.remove(&(at, id));
-            self.all.remove(&id)
-        });
+        let given_up = self.give_up_beyond(now, REMAINS_MAX - 1);
         self.senders += usize::from(remains.sender.is_some());
-        self.senders -= given_up.as_ref().map_or(0, |remains| usize::from(remains.sender.is_some()));
         if remains.owes_ack {
             self.owing.push_back(id);
         }
         self.timers.insert((remains.timer, id));
         self.all.insert(id, remains);
         self.arm(id);
-        given_up.map(|mut remains| {
-            remains.until = now;
-            remains.on_time(now);
-            remains
-        })
+        given_up
+    }
+
+    /// Gives up the eldest if there are more than so many, for the session to count it anew: what it had in flight is lost.
+    pub(super) fn give_up_beyond(&mut self, now: Instant, kept: usize) -> Option<Remains> {
+        let (at, id) = self.timers.first().copied().filter(|_| self.all.len() > kept)?;
+        self.timers.remove(&(at, id));
+        let mut remains = self.all.remove(&id)?;
+        self.senders -= usize::from(remains.sender.is_some());
+        remains.until = now;
+        remains.on_time(now);
+        Some(remains)
+    }
+
+    /// Gives the room of lists back to the heap.
+    pub(super) fn shrink(&mut self) {
+        self.owing.retain(|id| self.all.contains_key(id));
+        self.owing.shrink_to_fit();
     }
 
     /// Bytes on the heap, but for what senders remember of segments, which the session's window limits.

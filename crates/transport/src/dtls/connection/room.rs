@@ -3,6 +3,7 @@
 use super::{Connection, State};
 use crate::circuits::{self, FLOW_CELL_LEN, Lent};
 use crate::dtls::flow::Flow;
+use crate::dtls::tcp;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionStats, FlowState};
 use heddle_proto::time::{Duration, Instant};
@@ -97,6 +98,13 @@ impl Connection {
     pub(in crate::dtls) fn count_memory(&mut self) {
         let mux = self.tcp.as_ref().map_or(0, Mux::heap_bytes);
         self.memory.set(CONNECTION + mux + self.flows.circuits.heap_bytes());
+    }
+
+    /// Gives up what is kept of flows that have ended; whether it has any flows.
+    pub(in crate::dtls) fn forget_ended(&mut self, now: Instant) -> bool {
+        let Some(mux) = self.tcp.as_mut() else { return false };
+        mux.give_up_remains(tcp(now));
+        true
     }
 
     /// What its flows have of the pool; `conn` is how the relay knows it.

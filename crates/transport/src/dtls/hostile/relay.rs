@@ -119,6 +119,15 @@ fn holes_take_no_more_than_is_said_and_permitted() {
     }
 }
 
+/// What is left of their flows counts, and would be free only after a time-out.
+#[test]
+fn what_many_neighbours_leave_of_flows_at_one_instant_is_within_what_is_permitted() {
+    let mut siege = Siege::new(&Bounds::of(SCARCE), 20);
+    siege.leave_holes(5_000, &[0; UNIT], 1);
+    siege.attacked.assert_peak("20 neighbours with 5,000 flows at one instant over tcp-dtls");
+    assert!(siege.attacked.pressures > 0, "memory was short");
+}
+
 /// The same behind circuits that were opened.
 #[test]
 fn holes_of_circuits_take_no_more_than_is_said_and_permitted() {

@@ -14,6 +14,11 @@ const TURNS_GONE_MIN: usize = 64;
 /// The longest segment without payload.
 const ACKNOWLEDGEMENT_BYTES_MAX: usize = codec::HEADER_BYTES + 3 * codec::SACK_BLOCK_BYTES;
 
+/// Of flows that ended so much is left where memory is short: of what is on its way, and resets that wait to be answered. An honest
+/// peer has fewer within a round trip, unless it lost many circuits just now.
+const REMAINS_KEPT: usize = 64;
+const RESETS_KEPT: usize = 1_024;
+
 /// Going out.
 impl Mux {
     /// Appends a datagram of at most `datagram_bytes_max` bytes; nothing when nothing has to leave. Flows take turns,
@@ -246,6 +251,22 @@ impl Mux {
         window.settle_remains(now, &mut remains);
         if let Some(mut eldest) = self.remains.insert(now, id, remains) {
             window.settle_remains(now, &mut eldest);
+        }
+    }
+
+    /// Memory is short: of flows that were reset the eldest are given up, and nearly all of what they take is free. What they had in
+    /// flight counts as lost. Whatever still comes of them is answered by a reset, and so a reset need not be repeated.
+    pub fn give_up_remains(&mut self, now: Instant) {
+        while let Some(mut eldest) = self.remains.give_up_beyond(now, REMAINS_KEPT) {
+            if let Some(window) = &mut self.window {
+                window.settle_remains(now, &mut eldest);
+            }
+        }
+        self.remains.shrink();
+        while self.resets.len() > RESETS_KEPT
+            && let Some(first) = self.resets.keys().next().copied()
+        {
+            self.forget_reset(first);
         }
     }
 
