@@ -2,6 +2,7 @@
 //! results with it, and nothing of what its neighbours do.
 
 mod honest;
+pub(crate) mod siege;
 
 use crate::counting::{counted, counted_bytes, other_bytes};
 use bytes::BytesMut;

@@ -1,6 +1,8 @@
 //! Channels between stock and Heddle relays in both roles, what streams meet at a Heddle exit, and
 //! hostile peers, all in one network.
 
+#[path = "../../../transport/tests/support/anybody.rs"]
+mod anybody;
 mod channels;
 mod handshakes;
 mod hostile;

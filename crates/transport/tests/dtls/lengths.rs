@@ -1,9 +1,8 @@
 //! What the lengths of datagrams tell whoever counts them, and when they leave.
 
-use crate::bench::{Bench, MS, S, addr, body, delay, dialled, options};
+use crate::bench::{Bench, MS, addr};
+use crate::observed::Observed;
 use heddle_proto::cell::Command;
-use heddle_proto::cell::create::DestroyReason;
-use heddle_proto::endpoint::ConnId;
 use heddle_proto::time::Instant;
 
 /// The id, the record and its tag, and a segment's header.
@@ -13,31 +12,7 @@ const ACKNOWLEDGEMENT: usize = SPENT_LEN;
 /// Counts of datagrams that came, which are told now and then.
 const TOLD_LEN: usize = 10;
 
-/// What the cells of a few circuits leave on the wire while nothing else does.
-struct Observed {
-    bench: Bench,
-    conns: (ConnId, ConnId),
-}
-
 impl Observed {
-    fn new() -> Self {
-        let mut bench = Bench::pair(delay(10 * MS), &options());
-        let conns = bench.open_ready();
-        bench.run_for(5 * S, &mut ());
-        bench.record = Some(Vec::new());
-        Observed { bench, conns }
-    }
-
-    fn send(&mut self, end: usize, circuit: u32, command: Command) {
-        let Bench { now, ends, .. } = &mut self.bench;
-        let conn = if end == 0 { self.conns.0 } else { self.conns.1 };
-        let mut body = body(0);
-        if command == Command::DESTROY {
-            body[0] = DestroyReason::REQUESTED.0;
-        }
-        ends[end].endpoint.send(*now, conn, dialled(circuit), command, &body);
-    }
-
     /// What follows in a tenth of a second, as whoever stands on the wire sees it: when it leaves (the end of that tenth of a millisecond), in which direction, how long it is.
     fn seen(&mut self) -> Vec<(u128, bool, usize)> {
         let begun = self.bench.now;

@@ -15,6 +15,8 @@ mod loads;
 #[path = "../support/matrix.rs"]
 mod matrix;
 mod memory;
+#[path = "../support/observed.rs"]
+mod observed;
 mod paths;
 mod silence;
 #[path = "../support/source.rs"]

@@ -1,40 +1,15 @@
 //! What the lengths of datagrams tell whoever counts them.
 
-use crate::bench::{Bench, MS, S, body, delay, dialled, options};
+use crate::bench::{MS, delay};
+use crate::observed::Observed;
 use heddle_netem::{DirectionOptions, Loss};
 use heddle_proto::cell::Command;
-use heddle_proto::cell::create::DestroyReason;
-use heddle_proto::endpoint::ConnId;
 use std::collections::BTreeSet;
 
 /// Acknowledgements, and what tells of windows, are shorter than any cell.
 const NO_CELL_LEN: usize = 120;
 
-/// What the cells of a few circuits leave on the wire while nothing else does.
-struct Observed {
-    bench: Bench,
-    conns: (ConnId, ConnId),
-}
-
 impl Observed {
-    fn new(there: DirectionOptions) -> Self {
-        let mut bench = Bench::pair(there, &options());
-        let conns = bench.open_ready();
-        bench.run_for(5 * S, &mut ());
-        bench.record = Some(Vec::new());
-        Observed { bench, conns }
-    }
-
-    fn send(&mut self, end: usize, circuit: u32, command: Command) {
-        let Bench { now, ends, .. } = &mut self.bench;
-        let conn = if end == 0 { self.conns.0 } else { self.conns.1 };
-        let mut body = body(0);
-        if command == Command::DESTROY {
-            body[0] = DestroyReason::REQUESTED.0;
-        }
-        ends[end].endpoint.send(*now, conn, dialled(circuit), command, &body);
-    }
-
     /// The lengths of what follows and carries cells or ends.
     fn lengths(&mut self) -> BTreeSet<usize> {
         self.bench.run_for(200 * MS, &mut ());
@@ -46,7 +21,7 @@ impl Observed {
 /// The id of a stream takes another byte from 64 on, in steps of four, and another two from 16,384 on; so does the offset.
 #[test]
 fn a_lone_cell_is_as_long_whichever_of_its_circuit_and_of_the_connection_it_is() {
-    let mut observed = Observed::new(delay(10 * MS));
+    let mut observed = Observed::new();
     let mut lengths = BTreeSet::new();
     for circuit in 1..=40 {
         observed.send(0, circuit, Command::CREATE2);
@@ -61,7 +36,7 @@ fn a_lone_cell_is_as_long_whichever_of_its_circuit_and_of_the_connection_it_is()
 
 #[test]
 fn the_end_of_a_circuit_is_as_long_as_a_cell() {
-    let mut observed = Observed::new(delay(10 * MS));
+    let mut observed = Observed::new();
     for circuit in 1..=30 {
         observed.send(0, circuit, Command::CREATE2);
         observed.send(0, circuit, Command::RELAY);
@@ -76,7 +51,7 @@ fn the_end_of_a_circuit_is_as_long_as_a_cell() {
 #[test]
 fn a_cell_that_is_sent_again_is_as_long_as_any() {
     let loss = Loss::Bernoulli { probability: 0.2 };
-    let mut observed = Observed::new(DirectionOptions { loss, ..delay(10 * MS) });
+    let mut observed = Observed::over(DirectionOptions { loss, ..delay(10 * MS) });
     let mut lengths = BTreeSet::new();
     for circuit in 1..=100 {
         observed.send(0, circuit, Command::CREATE2);

@@ -17,6 +17,8 @@ mod lives;
 mod loads;
 #[path = "../support/matrix.rs"]
 mod matrix;
+#[path = "../support/observed.rs"]
+mod observed;
 mod per_circuit;
 mod silence;
 #[path = "../support/source.rs"]

@@ -1,14 +1,12 @@
 //! The client's end of a channel, whose records a test may seal by hand: rustls sends nothing that it would not take.
 
+use super::anybody::Anybody;
 use heddle_proto::cell::{Command, frame};
 use heddle_proto::channel::{Channel, ChannelError, Incoming};
 use heddle_proto::time::Instant;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, ConnectionTrafficSecrets, DigitallySignedStruct, Error, SignatureScheme,
-};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, ConnectionTrafficSecrets};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -101,43 +99,4 @@ fn exchange(tls: &mut ClientConnection, channel: &mut dyn Channel, now: Instant)
         tls.process_new_packets().expect("the channel speaks TLS");
     }
     opened
-}
-
-/// Takes any certificate.
-#[derive(Debug)]
-struct Anybody;
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider().signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -15,6 +15,7 @@ use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
 use std::sync::Arc;
 use tempfile::TempDir;
 
+mod anybody;
 pub mod client;
 pub mod stock;
 
