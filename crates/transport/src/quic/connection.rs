@@ -15,13 +15,14 @@
 
 mod intake;
 mod memory;
+mod overdraft;
 
 use super::arrivals::{Arrival, Watch};
 use super::backlog::Held;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::lengths::Content;
-use super::options::{ACK_DELAY, QuicOptions};
+use super::options::QuicOptions;
 use super::window::ReceiveWindow;
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
@@ -61,10 +62,6 @@ const PACE_MAX: Duration = Duration::from_millis(100);
 
 /// A datagram longer than this carries more than an acknowledgement, so it wants one.
 const ACK_BYTES_MAX: usize = 200;
-
-/// How long the peer waits for an acknowledgement at most that the window holds back: this, or so many round trips.
-const OWED_MIN: Duration = ACK_DELAY;
-const OWED_RTTS: u32 = 8;
 
 /// Between two looks at how many circuits share the connection.
 const EPOCH_MIN: Duration = Duration::from_millis(100);
@@ -481,29 +478,6 @@ impl Connection {
             self.quinn.set_receive_window(VarInt::from_u64(window).unwrap_or(VarInt::MAX));
         }
         self.quinn.set_send_window(KEPT_MIN.max(KEPT_WINDOWS * self.window()));
-    }
-
-    /// When an acknowledgement that the window holds back is overdue.
-    fn owed_at(&self) -> Option<Instant> {
-        let since = self.owed_since.filter(|_| self.is_window_full)?;
-        Some(since + (self.quinn.rtt() / OWED_RTTS).max(OWED_MIN))
-    }
-
-    /// Sends one datagram more than the window permits, if a probe is to leave or an acknowledgement is overdue. A probe tells
-    /// within a second that a path is back, where quinn-proto's own ones are as far apart as it was gone. Of acknowledgements it sends none while data
-    /// waits for the window: two peers that both send would wait for each other's, and each take the other's patience
-    /// for the path's. There are eight such datagrams in a round trip at most, each for one that came.
-    fn overdraw(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<quinn_proto::Transmit> {
-        let owes = self.owed_at().is_some_and(|at| at <= now);
-        if !owes && !self.is_probe_unsent {
-            return None;
-        }
-        self.gauge.overdraw(2 * self.datagram_bytes() as u64);
-        let transmit = self.make_datagrams(now, 1, out);
-        self.gauge.overdraw(0);
-        self.gauge.take_hindrance();
-        self.owed_since = None;
-        transmit
     }
 
     /// How soon to look again when packets are paced. quinn-proto would wait for ten and send them at once, which on a slow

@@ -1,7 +1,7 @@
 //! How flows find room.
 
 use crate::bench::{Bench, End, MS, S, body, delay, dialled, options, with_flow_window};
-use crate::circuits::destroy_body;
+use crate::circuits::{destroy_body, shrinking_path};
 use crate::source::Source;
 use heddle_netem::{DirectionOptions, Rate};
 use heddle_proto::cell::create::DestroyReason;
@@ -140,4 +140,18 @@ fn whoever_asks_before_all_is_sent_is_told_of_room_after_it() {
     }
     assert!(endpoint.capacity(a) > 0);
     assert_eq!(endpoint.poll_event(now), capacity);
+}
+
+/// Both windows are full of what is lost, so that all that each end hears is what the other sends beyond its own.
+#[test]
+fn a_path_that_carries_less_while_both_ends_send_bulk_goes_on_both_ways() {
+    for one_way_ms in [5, 20, 50, 100] {
+        let there = DirectionOptions { rate: Rate::BitsPerS(10_000_000), ..delay(one_way_ms * MS) };
+        let mut bench = Bench::pair(there, &options());
+        let cells = shrinking_path(&mut bench, true);
+        // The change comes in the sixth second. Which of both ways has how much of its wire is another matter.
+        assert!(cells[6..].iter().flatten().all(|cells| *cells > 0), "{one_way_ms} ms: {cells:?}");
+        let of = |seconds: &[[usize; 2]]| seconds.iter().flatten().sum::<usize>();
+        assert!(of(&cells[7..12]) >= 4 * of(&cells[..5]) / 5, "{one_way_ms} ms: {cells:?}");
+    }
 }
