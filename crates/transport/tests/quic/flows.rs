@@ -1,9 +1,9 @@
 //! How flows find room.
 
-use crate::bench::{Bench, End, MS, S, body, delay, dialled, options, with_flow_window};
+use crate::bench::{Bench, End, MS, S, awaited, body, delay, dialled, options, with_flow_window};
 use crate::circuits::{destroy_body, shrinking_path};
 use crate::source::Source;
-use heddle_netem::{DirectionOptions, Rate};
+use heddle_netem::{DirectionOptions, HostId, Loss, Rate};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::ConnectionEvent;
@@ -153,5 +153,36 @@ fn a_path_that_carries_less_while_both_ends_send_bulk_goes_on_both_ways() {
         assert!(cells[6..].iter().flatten().all(|cells| *cells > 0), "{one_way_ms} ms: {cells:?}");
         let of = |seconds: &[[usize; 2]]| seconds.iter().flatten().sum::<usize>();
         assert!(of(&cells[7..12]) >= 4 * of(&cells[..5]) / 5, "{one_way_ms} ms: {cells:?}");
+    }
+}
+
+/// TCP's mean window at such losses is √(1.5 / loss), or 3.9, 2.7 and 1.9, without its time-outs. Acknowledgements that do not wait
+/// for the window take data along, and must not make it much more.
+#[test]
+fn a_path_that_loses_much_is_sent_little_both_ways() {
+    const RTT_MS: u64 = 40;
+    for (probability, most) in [(0.1, 6.0), (0.2, 3.0), (0.4, 1.5)] {
+        let there = DirectionOptions { loss: Loss::Bernoulli { probability }, ..delay(RTT_MS / 2 * MS) };
+        let mut bench = Bench::pair(there, &options());
+        let (a, b) = bench.open_ready();
+        let source = |end, conn, id| Source::new(end, conn, &[id], u32::MAX);
+        let mut sources = [source(0, a, dialled(1)), source(1, b, awaited(1))];
+        let mut sent_in = |seconds: u64| {
+            let sent = |bench: &Bench, from: u32| {
+                let stats = bench.wires.direction_stats(HostId(from), HostId(1 - from));
+                stats.expect("a wire").packets_in
+            };
+            let before = [0, 1].map(|from| sent(&bench, from));
+            bench.run_for(seconds * S, &mut |now: Instant, ends: &mut [End]| {
+                sources.iter_mut().for_each(|source| source.step(now, ends));
+            });
+            [0, 1].map(|from: u32| sent(&bench, from) - before[from as usize])
+        };
+        sent_in(5);
+        let sent = sent_in(20).map(|packets| packets as f64 * RTT_MS as f64 / 20_000.0);
+        assert!(
+            sent.iter().all(|sent| *sent > 0.5 && *sent <= most),
+            "{probability}: {sent:?} in a round trip"
+        );
     }
 }
