@@ -2,7 +2,7 @@
 //!
 //! - Shard 0 accepts, and deals connections out to all.
 //! - Rates are shared: the shards' sum keeps to them, and one busy shard may use them whole.
-//! - Memory is not: each shard has an even part of `MaxMemInQueues`. So are the places for onionskins.
+//! - Memory is not: each shard has an even part of `MaxMemInQueues`, and of the resolver's places.
 //! - Workers and the resolver serve all shards.
 
 use super::address::Listeners;
@@ -21,7 +21,8 @@ use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// Onionskins that may wait for a worker, of all shards.
+/// Tasks that may wait for a worker, of all shards. Half of them are for onionskins, of which a shard has a few at work and keeps the
+/// others itself; the rest is for signatures of TLS.
 const TASKS_MAX: usize = 4096;
 /// The most shards that are made without being asked for.
 const SHARDS_MAX: usize = 16;
@@ -126,9 +127,9 @@ fn shard_count(options: &Options) -> u16 {
 
 /// A shard's part of what the relay has.
 fn part_of(whole: &RelayConfig, sockets_max: Option<u64>, shard: u16, shards: u16) -> RelayConfig {
-    let onionskins = whole.limits.onionskins.min(TASKS_MAX / usize::from(shards));
+    let onionskins_at_work = whole.limits.onionskins_at_work.min(TASKS_MAX / 2 / usize::from(shards)).max(1);
     let questions = whole.limits.questions / usize::from(shards);
-    let limits = Limits { onionskins: onionskins.max(1), questions, ..whole.limits.clone() };
+    let limits = Limits { onionskins_at_work, questions, ..whole.limits.clone() };
     RelayConfig {
         max_queue_bytes: whole.max_queue_bytes / usize::from(shards),
         limits: sockets::fit(&limits, sockets_max, shards, whole.exit_policy.is_some()),

@@ -160,10 +160,7 @@ impl Core {
         let resolver_is_busy = self.streams.asked.len() >= limits.questions / 2;
         let questions_max = if resolver_is_busy { QUESTIONS_BUSY_MAX } else { QUESTIONS_MAX };
         let on_circuit = circuit.end.as_ref().map_or(0, |end| end.streams.len());
-        let full = on_circuit >= limits.streams_per_circuit
-            || circuit.questions >= questions_max
-            // Also those that nobody waits for any more.
-            || self.streams.asked.len() >= limits.streams;
+        let full = on_circuit >= limits.streams_per_circuit || circuit.questions >= questions_max;
         full.then_some(EndReason::RESOURCELIMIT)
     }
 
