@@ -4,10 +4,11 @@
 //! and each take the other's patience for the path's. And its own probes are as far apart as the path was silent, where one each
 //! second tells soon that a path is back. So one datagram leaves beyond the window, in one of two ways:
 //!
-//! | the peer | what leaves |
-//! |---|---|
-//! | has answered lately | the next that waits, as long as any |
-//! | owes an answer for a probe time-out | a probe of quinn-proto's before its time |
+//! | we | the peer | what leaves |
+//! |---|---|---|
+//! | owe an acknowledgement | has answered lately | the next that waits, as long as any |
+//! | owe an acknowledgement | owes an answer itself, for a probe time-out | a probe of quinn-proto's before its time |
+//! | ask whether the path is there | | the next that waits: one more early probe each second would be two datagrams more, and losses in a flood add up |
 //!
 //! Such a probe has no more than every path carries. Anything else with data would be lost, with its acknowledgement, on a
 //! path that carries less than it did, and would put off quinn-proto's own probes, which wait from what left last.
@@ -38,7 +39,7 @@ impl Connection {
             return None;
         }
         self.owed_since = None;
-        if self.due().is_some_and(|due| due.since + due.probe_timeout <= now) {
+        if owes && self.due().is_some_and(|due| due.since + due.probe_timeout <= now) {
             return self.probe_early(now, out);
         }
         self.gauge.overdraw(2 * self.datagram_bytes() as u64);
