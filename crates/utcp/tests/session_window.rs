@@ -425,3 +425,43 @@ fn a_flow_that_is_refused_has_not_lost_its_opening() {
     path.run(4 * S);
     assert_eq!((path.told(), path.in_flight()), ([0, 0, 0], 0));
 }
+
+/// The path answers the session's own questions and nothing of a flow: its time-outs do not grow, and it ends when it would if they did.
+#[test]
+fn a_flow_asks_as_often_as_ever_while_the_path_answers_others_and_ends_in_time() {
+    let mut path = Path::new(40_000);
+    let ids = path.open(1);
+    path.is_cut = true;
+    path.write(&ids);
+    path.sent = 0;
+    let mut answered_for = |path: &mut Path, tenths: u32| {
+        for _ in 0..tenths {
+            path.ends[0].on_answered(path.now);
+            path.run(100 * MS);
+        }
+    };
+    answered_for(&mut path, 100);
+    // A round trip of 50 ms and 200 more.
+    assert!((35..=42).contains(&path.sent), "{}", path.sent);
+    // Doubled, fifteen of them would take 14 minutes, of which none is longer than two.
+    answered_for(&mut path, 7_900);
+    assert!(path.ends[0].get(ids[0]).is_some());
+    answered_for(&mut path, 2_000);
+    assert!(path.ends[0].get(ids[0]).is_none());
+}
+
+/// Nothing at all is answered for a minute, so time-outs have grown to half a minute. Then the session hears that the path is there.
+#[test]
+fn a_flow_does_not_wait_for_its_grown_time_out_once_the_path_answers() {
+    let mut path = Path::new(40_000);
+    let ids = path.open(1);
+    path.is_cut = true;
+    path.write(&ids);
+    path.run(40 * S);
+    (path.is_cut, path.sent, path.read) = (false, 0, 0);
+    path.run(10 * S);
+    assert_eq!(path.sent, 0);
+    path.ends[0].on_answered(path.now);
+    path.run(100 * MS);
+    assert_eq!((path.sent, path.read), (1, CELL));
+}

@@ -102,6 +102,20 @@ fn creation_takes_seconds_at_most_where_datagrams_are_lost() {
     }
 }
 
+/// EXTEND2 goes over a flow of the earlier link as data does, and does not leave it for TLS.
+#[test]
+fn circuits_over_an_earlier_link_that_loses_three_packets_in_ten_take_seconds() {
+    for (lost, latency_ms) in [(Lost::Datagrams, 10), (Lost::All, 10), (Lost::Datagrams, 100)] {
+        for seed in [1, 2] {
+            let path = Path { over: Some(Transport::Dtls), at: 0, lost, loss_ppm: 300_000, latency_ms };
+            let times = builds(path, seed, 100);
+            let [half, p95, most] = [50, 95, 100].map(|percent| percentile(&times, percent));
+            println!("{lost:?} {latency_ms} ms, seed {seed}: {half:?} {p95:?} {most:?}");
+            assert!(p95 < Duration::from_secs(8) && most < Duration::from_secs(12), "{path:?}: {times:?}");
+        }
+    }
+}
+
 /// Circuits of the table's rows.
 const COUNT: usize = 200;
 

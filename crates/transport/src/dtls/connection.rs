@@ -329,6 +329,9 @@ impl Connection {
             Control::Pong { number } => {
                 self.on_answer(now);
                 let round_trip = self.path.on_pong(now, number);
+                if let Some(mux) = &mut self.tcp {
+                    mux.on_answered(tcp(now));
+                }
                 let controller = self.tcp.as_mut().and_then(Mux::controller_mut);
                 if let (Some(round_trip), Some(controller)) = (round_trip, controller) {
                     let ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);

@@ -5,6 +5,8 @@ use crate::congestion::{Ceiling, Shared};
 use heddle_proto::time::{Duration, Instant};
 use heddle_utcp::congestion::{SessionAck, SessionController};
 
+const WINDOW_SEGMENTS_MIN: u64 = 2;
+
 #[derive(Debug)]
 pub(super) struct SharedOfSession {
     shared: Shared,
@@ -26,8 +28,9 @@ fn ours(at: heddle_utcp::Instant) -> Instant {
 }
 
 impl SessionController for SharedOfSession {
+    /// Two segments at least (RFC 9002, section 7.2): with one, a single lost cell keeps all other flows waiting for its time-out.
     fn window_bytes(&self) -> u64 {
-        self.shared.window_bytes()
+        self.shared.window_bytes().max(WINDOW_SEGMENTS_MIN * self.mss_bytes)
     }
 
     fn pacing_percent(&self) -> u64 {

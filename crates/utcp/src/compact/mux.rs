@@ -135,6 +135,8 @@ pub struct Mux {
     kept: Vec<u8>,
     payload: Vec<u8>,
     smoothed_ns: Option<u64>,
+    /// Flows whose time-outs grew since the peer last answered anything.
+    backed_off: Vec<FlowId>,
     /// Whether a flow's retransmission timer expired that nobody has asked about.
     has_expired: bool,
     /// Whether the peer told of marks that nothing was taken for yet.
@@ -169,6 +171,7 @@ impl Mux {
             kept: Vec::new(),
             payload: Vec::new(),
             smoothed_ns: None,
+            backed_off: Vec::new(),
             has_expired: false,
             is_marked: false,
             is_answered: false,
@@ -252,7 +255,7 @@ impl Mux {
         // A tree's nodes have eleven places, of which six are used where keys rise.
         const TREE_ENTRY: usize = 48;
         let lists = self.ready.capacity() * size_of::<FlowId>()
-            + self.owing.capacity() * size_of::<FlowId>()
+            + (self.owing.capacity() + self.backed_off.capacity()) * size_of::<FlowId>()
             + self.events.capacity() * size_of::<MuxEvent>()
             + self.resets_due.capacity() * size_of::<(FlowId, u8)>()
             + self.answers.capacity() * size_of::<FlowId>()
@@ -426,6 +429,7 @@ impl Mux {
             self.is_marked = !is_heeded;
         }
         self.is_answered |= was_answered;
+        self.calm(now);
         Ok(())
     }
 

@@ -55,6 +55,8 @@ pub(super) struct SharedWindow {
     /// When something was last delivered, and whether that was since the path was last found stalled.
     delivered_at: Instant,
     is_alive: bool,
+    /// When anything was last delivered, or a question of the session's own answered.
+    answered_at: Instant,
 }
 
 /// What a session's window knows of one flow.
@@ -88,6 +90,7 @@ impl SharedWindow {
             newest_acked: None,
             delivered_at: Instant::ZERO,
             is_alive: true,
+            answered_at: Instant::ZERO,
         }
     }
 
@@ -228,6 +231,7 @@ impl SharedWindow {
         }
         if report.delivered > 0 {
             (self.delivered_at, self.is_alive, self.spares) = (now, true, 0);
+            self.answered_at = now;
             self.judge_stall(now, report.newest_delivered);
             let newest_sent = report.newest_delivered.filter(|sent| *sent >= self.back_at);
             newest_sent.inspect(|sent| self.measure(now.ns_since(*sent)));
@@ -254,6 +258,16 @@ impl SharedWindow {
             self.controller.set_in_flight(self.in_flight);
             self.set_pace();
         }
+    }
+
+    /// The peer answered what the session itself asked.
+    pub(super) fn on_answered(&mut self, now: Instant) {
+        self.answered_at = now;
+    }
+
+    /// When the peer last answered anything.
+    pub(super) fn answered_at(&self) -> Instant {
+        self.answered_at
     }
 
     fn set_pace(&mut self) {

@@ -13,6 +13,21 @@ impl Connection {
         self.sender.expect_round_trip(smoothed_ns);
     }
 
+    /// When the peer last answered anything on any flow of the session.
+    pub(crate) fn set_answered(&mut self, at: Instant) {
+        self.sender.set_answered(at);
+    }
+
+    /// Whether its time-out has grown since it was last answered.
+    pub(crate) fn is_backed_off(&self) -> bool {
+        self.sender.is_backed_off()
+    }
+
+    /// The peer answered something on another flow. Gives whether the time-out had grown.
+    pub(crate) fn calm(&mut self, at: Instant) -> bool {
+        self.sender.calm(at)
+    }
+
     /// How often the retransmission timer expired since something was acknowledged.
     pub(crate) fn expiries(&self) -> u32 {
         self.sender.expiries()

@@ -44,6 +44,10 @@ impl Sender {
         if advanced > 0 {
             (self.expiries, self.excused) = (0, 0);
             self.duplicates = 0;
+            if self.is_granted() {
+                // Others measure the path: its round trip need not be measured on this flow first.
+                self.backoff = 0;
+            }
         }
         self.sample_rtt(input, &delivery);
         self.on_probe_answered(input, &delivery, advanced > 0, duplicate.is_some());

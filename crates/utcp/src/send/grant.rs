@@ -12,6 +12,10 @@ pub(crate) struct Grant {
     /// Whether the peer has no memory for anything: what it drops then is not lost to congestion, and sent again once it has
     /// some. Until then the first segment asks for it.
     pub is_shut: bool,
+    /// When the peer last answered anything, on whichever flow.
+    pub answered_at: Instant,
+    /// When a time-out last spoke against the peer.
+    pub counted_at: Instant,
     /// What the session has not heard yet.
     pub report: Report,
 }

@@ -233,6 +233,13 @@ impl Sender {
         }
     }
 
+    /// Where the window is the session's: when the peer last answered anything on any flow.
+    pub(crate) fn set_answered(&mut self, at: Instant) {
+        if let Some(grant) = &mut self.grant {
+            grant.answered_at = at;
+        }
+    }
+
     /// Whether the peer's window is shut. Where the window is the session's, nothing is sent into it a second time: it would keep
     /// others from sending.
     pub(crate) fn set_shut(&mut self, is_shut: bool) {

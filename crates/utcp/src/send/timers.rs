@@ -96,6 +96,23 @@ impl Sender {
         }
     }
 
+    /// Whether its time-out has grown.
+    pub(crate) fn is_backed_off(&self) -> bool {
+        self.backoff > 0
+    }
+
+    /// The peer answered something else: the time-out is as long as at first, from when the timer was set, but not over before this
+    /// time. Gives whether it had grown.
+    pub(crate) fn calm(&mut self, at: Instant) -> bool {
+        if self.backoff == 0 || self.is_shut() {
+            return false;
+        }
+        self.backoff = 0;
+        let expires = self.retransmission_since.plus_ns(self.timeout_ns()).max(at);
+        self.retransmission_at = self.retransmission_at.map(|before| before.min(expires));
+        true
+    }
+
     /// RFC 6298, section 5.4 to 5.7, with RFC 8985, section 6.3, for what counts as lost.
     fn on_retransmission_timeout(&mut self, now: Instant) {
         if self.board.first().is_some_and(|first| first.place == Place::Sacked) {
@@ -122,12 +139,37 @@ impl Sender {
             grant.report.silent_since = Some(self.retransmission_since);
         }
         self.expiries += 1;
-        self.backoff += 1;
+        self.back_off(now);
         self.note_reduction();
         self.overdue = true;
         self.probe = None;
         (self.probe_at, self.probe_due, self.reordering_at) = (None, false, None);
         self.arm_retransmission(now);
+    }
+
+    /// The next time-out is twice as long (RFC 6298, section 5.5). Where flows share a window, that is for a path that answers
+    /// nothing: the window answers losses, and a flow's own time-outs would only add up to tens of seconds where many are lost.
+    /// QUIC's begin anew with any acknowledgement, too (RFC 9002, section 6.2.1). A peer without memory is still asked ever more rarely.
+    fn back_off(&mut self, now: Instant) {
+        let (since, counted) = (self.retransmission_since, self.unexcused() - 1);
+        let patience_ns =
+            self.first_timeout_ns().saturating_mul(1 << counted.min(20)).min(self.options.rto_max_ns);
+        match &mut self.grant {
+            Some(grant) if grant.answered_at > since && !grant.is_shut => {
+                self.backoff = 0;
+                // A flow that is never answered is given up after as long as if its time-outs had doubled.
+                if now.ns_since(grant.counted_at) < patience_ns {
+                    self.excused += 1;
+                } else {
+                    grant.counted_at = now;
+                }
+            }
+            Some(grant) => {
+                self.backoff += 1;
+                grant.counted_at = now;
+            }
+            None => self.backoff += 1,
+        }
     }
 
     /// What was sent up to then is lost, and the first segment in any case.
