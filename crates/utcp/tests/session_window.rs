@@ -434,7 +434,7 @@ fn a_flow_asks_as_often_as_ever_while_the_path_answers_others_and_ends_in_time()
     path.is_cut = true;
     path.write(&ids);
     path.sent = 0;
-    let mut answered_for = |path: &mut Path, tenths: u32| {
+    let answered_for = |path: &mut Path, tenths: u32| {
         for _ in 0..tenths {
             path.ends[0].on_answered(path.now);
             path.run(100 * MS);

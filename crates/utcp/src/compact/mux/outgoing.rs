@@ -166,9 +166,11 @@ impl Mux {
                 if let Some(window) = &self.window {
                     flow.connection.set_answered(window.answered_at());
                 }
+                // Each is listed once: what the peer answers ends both the list and all back-offs.
+                let was_backed_off = flow.connection.is_backed_off();
                 flow.connection.handle_timeout(now);
                 self.has_expired |= flow.connection.expiries() > expiries;
-                if flow.connection.expiries() > expiries && flow.connection.is_backed_off() {
+                if flow.connection.is_backed_off() && !was_backed_off {
                     self.backed_off.push(id);
                 }
                 self.account(now, id);
