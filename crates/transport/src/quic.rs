@@ -2,7 +2,7 @@
 //!
 //! Circuits are isolated from each other: a lost packet holds back only the circuits whose cells it carried, and a circuit
 //! that nobody reads takes its own window and no more. They share one congestion window, whose controller can stand for
-//! as many connections as there are busy circuits, up to the consensus' ceiling.
+//! as many connections as there are busy circuits, up to the consensus' ceiling of at most eight.
 //!
 //! A cell on a flow is its command and its body, 510 bytes. DESTROY is RESET_STREAM and STOP_SENDING with Tor's reason as
 //! the code; it overtakes data. Neither circuit ids nor anything else that is per circuit can be seen on the wire.

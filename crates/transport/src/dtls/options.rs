@@ -24,7 +24,7 @@ pub(super) const ACK_DELAY: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionControl {
     /// All flows of a connection share one window, whose controller stands for as many connections as there are busy
-    /// circuits, up to the consensus' ceiling and keeps the wire's queue short. It is the one of QUIC.
+    /// circuits, up to the consensus' ceiling of at most eight, and keeps the wire's queue short. It is the one of QUIC.
     #[default]
     Shared,
     /// CUBIC (RFC 9438), each flow for itself.

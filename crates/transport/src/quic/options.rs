@@ -18,7 +18,8 @@ pub(super) const ACK_DELAY: Duration = Duration::from_millis(5);
 /// How a connection's sending rate follows what the path bears.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionControl {
-    /// Ours, which stands for as many connections as there are busy circuits, up to the consensus' ceiling, and keeps the wire's queue short.
+    /// Ours, which stands for as many connections as there are busy circuits, up to the consensus' ceiling of at most eight,
+    /// and keeps the wire's queue short.
     #[default]
     Shared,
     /// CUBIC of quinn-proto (RFC 8312): one connection gets what one TCP connection would, however many circuits it carries.
