@@ -3,6 +3,7 @@
 //! Nothing here knows a socket, a clock, a thread or the system's randomness: bytes, time and
 //! seeds come in as arguments, and what is to be done comes out as values.
 
+pub mod addr;
 pub mod bucket;
 pub mod cell;
 pub mod channel;

@@ -8,7 +8,8 @@
 //! a turn starts a round after the one before it of the same address, or now, and the earliest start comes first. However many
 //! connections an address has waiting, another's first comes before all but one of them.
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
+use heddle_proto::addr::AddrKey;
 use heddle_proto::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +28,7 @@ pub(super) struct Signatures(Arc<Mutex<Queue>>);
 /// A place in the queue, which is left when this is dropped.
 pub(super) struct Turn {
     queue: Signatures,
-    source: Source,
+    source: AddrKey,
     place: Place,
 }
 
@@ -38,19 +39,12 @@ struct Place {
     number: u64,
 }
 
-/// Whose turns follow each other: an IPv4 address, or the /64 of an IPv6 address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
-    Ipv4(u32),
-    Ipv6(u64),
-}
-
 #[derive(Default)]
 struct Queue {
     /// Who waits: at most as many as there are handshakes of channels, which the relay bounds.
     waiting: BTreeSet<Place>,
     /// How many turns each source waits for, and where one more would start.
-    sources: BTreeMap<Source, (usize, u64)>,
+    sources: BTreeMap<AddrKey, (usize, u64)>,
     /// Virtual time.
     now: u64,
     /// Turns that were ever asked for.
@@ -62,7 +56,7 @@ struct Queue {
 impl Signatures {
     /// Joins the queue behind the turns that `peer` waits for.
     pub(super) fn join(&self, peer: SocketAddr) -> Turn {
-        let source = source_of(peer.ip());
+        let source = AddrKey::of(peer.ip());
         let place = self.lock().join(source);
         Turn { queue: self.clone(), source, place }
     }
@@ -87,7 +81,7 @@ impl Drop for Turn {
 }
 
 impl Queue {
-    fn join(&mut self, source: Source) -> Place {
+    fn join(&mut self, source: AddrKey) -> Place {
         let (turns, next) = self.sources.entry(source).or_default();
         let start = self.now.max(*next);
         *next = start + ROUND;
@@ -98,7 +92,7 @@ impl Queue {
         place
     }
 
-    fn poll(&mut self, source: Source, place: Place, now: Instant) -> Result<(), Instant> {
+    fn poll(&mut self, source: AddrKey, place: Place, now: Instant) -> Result<(), Instant> {
         let whole_at = self.whole_at.max(now);
         let ahead = u32::try_from(self.waiting.range(..place).count()).unwrap_or(u32::MAX);
         let due = whole_at + PERIOD * ahead;
@@ -111,7 +105,7 @@ impl Queue {
         Ok(())
     }
 
-    fn leave(&mut self, source: Source, place: Place) {
+    fn leave(&mut self, source: AddrKey, place: Place) {
         if !self.waiting.remove(&place) {
             return;
         }
@@ -121,12 +115,5 @@ impl Queue {
                 self.sources.remove(&source);
             }
         }
-    }
-}
-
-fn source_of(ip: IpAddr) -> Source {
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => Source::Ipv4(ip.to_bits()),
-        IpAddr::V6(ip) => Source::Ipv6((ip.to_bits() >> 64) as u64),
     }
 }

@@ -15,7 +15,7 @@ mod targets;
 
 pub(super) use claims::{CircuitPlace, StreamPlace};
 pub(super) use crowd::Unused;
-pub(super) use party::{Class, Key, Party, addr_key};
+pub(super) use party::{Class, Key, Party};
 pub(super) use share::{Refusal, Share};
 pub(super) use targets::Listener;
 

@@ -1,5 +1,6 @@
 //! For whom something is held: the neighbour through whom it was asked for.
 
+use crate::addr::AddrKey;
 use crate::ids::RsaId;
 use core::net::IpAddr;
 
@@ -25,10 +26,7 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     Relay(RsaId),
-    /// An IPv4 address.
-    Ipv4(u32),
-    /// The 64 highest bits of an IPv6 address: one customer's network, in which everybody picks addresses at will.
-    Ipv6Net64(u64),
+    Addr(AddrKey),
     /// The 48 highest bits of an IPv6 address: one site, to which a provider may give 65,536 networks.
     Ipv6Net48(u64),
     /// A neighbour's link, by its number in the shard.
@@ -75,7 +73,7 @@ impl Party {
     pub fn key(&self) -> Key {
         match *self {
             Party::Relay(rsa) => Key::Relay(rsa),
-            Party::RelayAddr(addr) | Party::Stranger(addr) => addr_key(addr),
+            Party::RelayAddr(addr) | Party::Stranger(addr) => Key::Addr(AddrKey::of(addr)),
         }
     }
 
@@ -87,14 +85,6 @@ impl Party {
         };
         let site = addr.and_then(site_key).map(|key| Holder { key, part: SITE_PART });
         core::iter::once(Holder { key: self.key(), part }).chain(site)
-    }
-}
-
-/// What counts as one address.
-pub fn addr_key(addr: IpAddr) -> Key {
-    match addr.to_canonical() {
-        IpAddr::V4(addr) => Key::Ipv4(addr.to_bits()),
-        IpAddr::V6(addr) => Key::Ipv6Net64((addr.to_bits() >> 64) as u64),
     }
 }
 

@@ -9,7 +9,8 @@
 //! share its dials, and each neighbour has at most a part of those that are left, as of other things ([`super::share`]): so one
 //! client cannot use them up. Dials to each identity apart, and more to the address, would only have it invent more.
 
-use super::party::{Holder, Key, Party, addr_key};
+use super::party::{Holder, Key, Party};
+use crate::addr::AddrKey;
 use crate::ids::RsaId;
 use crate::time::{Duration, Instant};
 use core::net::SocketAddr;
@@ -39,7 +40,7 @@ pub(in crate::relay) enum Listener {
 enum Target {
     Relay(RsaId, SocketAddr),
     RelayPort(SocketAddr),
-    Addr(Key),
+    Addr(AddrKey),
 }
 
 impl Target {
@@ -48,7 +49,7 @@ impl Target {
             Listener::Wanted(rsa) => Target::Relay(rsa, addr),
             // Relays of a private network share an address, and may be asked for before they are known.
             Listener::Other | Listener::Unknown => Target::RelayPort(addr),
-            Listener::Nobody => Target::Addr(addr_key(addr.ip())),
+            Listener::Nobody => Target::Addr(AddrKey::of(addr.ip())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::options::{CircuitDefence, ConnectionDefence};
 use super::pace::Pace;
-use crate::relay::admission::{Key, addr_key};
+use crate::addr::AddrKey;
 use crate::rng::Rng;
 use crate::time::{Duration, Instant};
 use core::net::IpAddr;
@@ -46,9 +46,9 @@ pub struct Created {
 #[derive(Debug, Default)]
 pub struct Clients {
     /// Those with open connections, at most as many as there are channels, and others.
-    by_addr: BTreeMap<Key, Client>,
+    by_addr: BTreeMap<AddrKey, Client>,
     /// Those others, by when they are clear.
-    absent: BTreeSet<(Instant, Key)>,
+    absent: BTreeSet<(Instant, AddrKey)>,
 }
 
 impl Clients {
@@ -59,7 +59,7 @@ impl Clients {
         addr: IpAddr,
         defence: &ConnectionDefence,
     ) -> Option<&'static str> {
-        let client = self.by_addr.get(&addr_key(addr))?;
+        let client = self.by_addr.get(&AddrKey::of(addr))?;
         if client.no_connections_until > now {
             return Some("rate");
         }
@@ -121,7 +121,7 @@ impl Clients {
     }
 
     fn update<R>(&mut self, now: Instant, addr: IpAddr, change: impl FnOnce(&mut Client) -> R) -> R {
-        let key = addr_key(addr);
+        let key = AddrKey::of(addr);
         let client = self.by_addr.entry(key).or_default();
         let was_clear_at = client.clear_at();
         let result = change(client);
