@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// What an allocation takes beside its bytes, about.
 pub(crate) const ALLOCATION: usize = 16;
 
-/// What a connection takes, as a part of what all connections of its endpoint take.
+/// What a connection takes or keeps, as a part of what all connections of its endpoint do.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     bytes: usize,
@@ -24,6 +24,11 @@ impl Part {
     pub(crate) fn set(&mut self, bytes: usize) {
         self.of_all.store(self.of_all.load(Relaxed) + bytes - self.bytes, Relaxed);
         self.bytes = bytes;
+    }
+
+    /// Of this, something took `before` and takes `after`.
+    pub(crate) fn change(&mut self, before: usize, after: usize) {
+        self.set(self.bytes + after - before);
     }
 
     /// What all others take.

@@ -5,9 +5,11 @@
 //! had when the mark was set has been taken, nothing is left of what had come by then.
 
 use super::arrivals::Arrival;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// What the flows of a connection hold, as a part of what those of the endpoint's connections do.
+pub(super) use crate::state::Part as Held;
+
 use heddle_proto::time::Instant;
-use std::sync::Arc;
 
 /// What quinn-proto may keep beyond the bytes themselves before it copies them together (`assembler.rs` of quinn-proto 0.11:
 /// one and a half times the bytes, and 32 KiB at least), and for how many pieces of what it then has.
@@ -110,31 +112,6 @@ impl Backlog {
     /// The oldest that is kept came no sooner; without any, since when there is none.
     pub(super) fn since(&self) -> Instant {
         self.since
-    }
-}
-
-/// The sum over a connection's flows, which is part of the sum over the endpoint's connections.
-#[derive(Debug, Default)]
-pub(super) struct Held {
-    bytes: usize,
-    of_all: Arc<AtomicUsize>,
-}
-
-impl Held {
-    pub(super) fn part_of(of_all: &Arc<AtomicUsize>) -> Self {
-        Held { bytes: 0, of_all: of_all.clone() }
-    }
-
-    /// A flow that held `before` holds `after`.
-    pub(super) fn change(&mut self, before: usize, after: usize) {
-        self.bytes = self.bytes + after - before;
-        self.of_all.store(self.of_all.load(Relaxed) + after - before, Relaxed);
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.of_all.store(self.of_all.load(Relaxed) - self.bytes, Relaxed);
     }
 }
 

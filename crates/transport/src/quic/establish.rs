@@ -1,7 +1,6 @@
 //! How a connection comes to be in its endpoint, from the relay's wish or the dialler's first datagram, and how it goes.
 
 use super::arrivals::{Watch, Watching};
-use super::backlog::Held;
 use super::connection::{Connection, Parts};
 use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
@@ -59,7 +58,7 @@ impl QuicEndpoint {
             quinn,
             gauge,
             watch,
-            held: Held::part_of(&self.held),
+            held: Part::of(&self.held),
             state: Part::of(&self.state),
             receive_window: ReceiveWindow::new(now, &self.windows),
             deadline: now + self.options.dial_timeout,
@@ -92,7 +91,7 @@ impl QuicEndpoint {
             return;
         };
         if let Some((options, deadline)) = self.links.take_waiting(key) {
-            let (held, state) = (Held::part_of(&self.held), Part::of(&self.state));
+            let (held, state) = (Part::of(&self.held), Part::of(&self.state));
             let receive_window = ReceiveWindow::new(now, &self.windows);
             let parts = Parts { handle, quinn, gauge, watch, held, state, receive_window, deadline };
             self.go_live(now, key, parts, options);

@@ -3,11 +3,11 @@
 //! A flow ends with a FIN, which is a fault, or with a reset of both directions.
 
 use super::arrivals::Arrival;
-use super::backlog::{Backlog, Held};
+use super::backlog::Backlog;
 use super::flow::{Flow, Read, Written};
 use super::heaps::{Class, Heaps};
 use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent, PLACE_BYTES};
-use crate::state;
+use crate::state::{self, Part};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
@@ -37,7 +37,7 @@ pub(super) struct Flows {
     permitted: u32,
     flows_max: u32,
     /// What flows hold, and the flows that hold something and were not accepted yet.
-    held: Held,
+    held: Part,
     /// What those hold that are not to be read.
     aside_bytes: usize,
     early: BTreeMap<StreamId, Backlog>,
@@ -63,7 +63,7 @@ pub(super) struct Limits {
 }
 
 impl Flows {
-    pub(super) fn new(role: Role, limits: &Limits, held: Held) -> Self {
+    pub(super) fn new(role: Role, limits: &Limits, held: Part) -> Self {
         Flows {
             circuits: Circuits::new(role, limits.first_cell_timeout),
             free: VecDeque::new(),
@@ -407,7 +407,7 @@ fn note_pieces(heaps: &mut Heaps, flow: &mut Flow, halves: usize) {
 }
 
 /// Gives quinn what it takes of a flow's cells, and counts the rest.
-fn write(now: Instant, flow: &mut Flow, stream: &mut SendStream<'_>, held: &mut Held) -> Written {
+fn write(now: Instant, flow: &mut Flow, stream: &mut SendStream<'_>, held: &mut Part) -> Written {
     let before = flow.backlog.held_bytes();
     let written = flow.write(stream);
     flow.backlog.set_unwritten(now, flow.unwritten_bytes());
