@@ -282,11 +282,6 @@ impl Network {
         consensus::listings(&mut self.authority_control(authority)?)
     }
 
-    /// The process id of the first client.
-    pub fn client_pid(&self) -> u32 {
-        self.client.node.lock().pid()
-    }
-
     /// Where the network keeps its files; for reading logs while it runs.
     pub fn dir(&self) -> &Path {
         self.scratch.path()

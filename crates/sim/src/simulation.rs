@@ -179,11 +179,6 @@ impl Simulation {
         self.trace.hash()
     }
 
-    /// How many inputs, outputs and notes the trace holds.
-    pub fn trace_records(&self) -> u64 {
-        self.trace.records
-    }
-
     /// What relays reported, in order.
     pub fn events(&self) -> &[(Instant, HostId, Event)] {
         &self.events

@@ -58,12 +58,11 @@ pub(crate) enum Kind {
 /// A run's records, hashed as they come.
 pub(crate) struct Trace {
     hash: Sha256,
-    pub records: u64,
 }
 
 impl Trace {
     pub fn new(seed: u64) -> Self {
-        Trace { hash: Sha256::new_with_prefix(seed.to_be_bytes()), records: 0 }
+        Trace { hash: Sha256::new_with_prefix(seed.to_be_bytes()) }
     }
 
     /// Adds a record; `subject` is the socket or other number, `amount` the bytes, `detail` the rest.
@@ -83,7 +82,6 @@ impl Trace {
         self.hash.update(amount.to_be_bytes());
         self.hash.update((detail.len() as u64).to_be_bytes());
         self.hash.update(detail);
-        self.records += 1;
     }
 
     pub fn hash(&self) -> TraceHash {

@@ -176,11 +176,6 @@ impl DirectoryClient {
         self.schedule.is_due(now_unix_s)
     }
 
-    /// When it will be time, in seconds since 1970.
-    pub fn due_unix_s(&self) -> u64 {
-        self.schedule.at_unix_s
-    }
-
     /// Fetches a newer consensus and what it needs. On failure the next time is later, and the
     /// error is the last authority's. After [`FetchError::Write`] the new consensus is in use
     /// all the same.

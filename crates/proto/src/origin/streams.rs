@@ -13,7 +13,7 @@ use crate::cell::stream::{Begin, Connected, End as EndCell, EndReason, Resolve, 
 use crate::crypto::tor1::CellDigest;
 use crate::flow::{
     self, Algorithm, Digests, DrainWatch, FlowControl, Path, ReadLimit, Role, SendmeContext, Signal,
-    Snapshot, StreamControl, StreamWindow, VegasParams, XonXoffParams,
+    StreamControl, StreamWindow, VegasParams, XonXoffParams,
 };
 use crate::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
@@ -218,11 +218,6 @@ impl OriginCircuit {
             self.send_to_end(RelayCommand::END, Some(id), &[EndReason::MISC.0]);
         }
         Ok(())
-    }
-
-    /// What the circuit's flow control believes; `None` before the first stream.
-    pub fn flow_snapshot(&self) -> Option<Snapshot> {
-        self.end.as_ref().map(|end| end.flow.snapshot())
     }
 
     fn send_signal(&mut self, id: StreamId, signal: Option<Signal>) {

@@ -74,7 +74,7 @@ impl Share {
         self.by_relays + self.by_strangers
     }
 
-    pub fn held_by(&self, key: &Key) -> u64 {
+    fn held_by(&self, key: &Key) -> u64 {
         self.held.get(key).copied().unwrap_or(0)
     }
 
