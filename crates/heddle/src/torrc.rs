@@ -26,6 +26,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+#[cfg(test)]
+pub(crate) use heddle::SHARDS_MAX;
 pub use heddle::{HeddleOptions, Transport, UdpPort};
 pub use options::{Options, SafeLogging};
 pub(crate) use values::address;

@@ -7,7 +7,7 @@ use crate::entropy::SystemEntropy;
 use crate::mailbox::LoopHandle;
 use answers::{Answers, Found};
 use heddle_proto::node::{Query, Resolution, ResolveError, ResolveId};
-use heddle_proto::relay::Limits;
+use heddle_proto::relay::RESOLVER_PLACES;
 use heddle_proto::rng::Entropy;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
@@ -63,8 +63,8 @@ pub struct ResolverOptions {
     pub hosts_file: bool,
     /// Ask for IPv6 addresses too. Default on.
     pub ipv6: bool,
-    /// Questions under way at once, of all shards; more fail at once. Each may need [`SOCKETS_PER_QUESTION`]. Default as
-    /// [`Limits::questions`], 8192.
+    /// Questions under way at once, of all shards; more fail at once. Each may need [`SOCKETS_PER_QUESTION`]. Default
+    /// [`RESOLVER_PLACES`], 8192.
     pub in_flight_max: usize,
     /// Answers remembered, for minutes up to an hour. Default 8192.
     pub cache_answers_max: u64,
@@ -83,7 +83,7 @@ impl Default for ResolverOptions {
             randomize_case: true,
             hosts_file: true,
             ipv6: true,
-            in_flight_max: Limits::default().questions,
+            in_flight_max: RESOLVER_PLACES,
             cache_answers_max: 8192,
             try_timeout: None,
             query_timeout: Duration::from_secs(20),

@@ -21,8 +21,9 @@ use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// Tasks that may wait for a worker, of all shards. Half of them are for onionskins, of which a shard has a few at work and keeps the
-/// others itself; the rest is for signatures of TLS.
+/// Tasks that may wait for a worker, of all shards. Onionskins take half of them at most, since a shard has few at work and keeps
+/// the others itself ([`Limits::onionskins_at_work`]). The other half is for signatures of TLS, of which a shard begins 500 a
+/// second. Should workers lag behind by more than that half, shards work off themselves what has no place.
 const TASKS_MAX: usize = 4096;
 /// The most shards that are made without being asked for.
 const SHARDS_MAX: usize = 16;
@@ -127,9 +128,8 @@ fn shard_count(options: &Options) -> u16 {
 
 /// A shard's part of what the relay has.
 fn part_of(whole: &RelayConfig, sockets_max: Option<u64>, shard: u16, shards: u16) -> RelayConfig {
-    let onionskins_at_work = whole.limits.onionskins_at_work.min(TASKS_MAX / 2 / usize::from(shards)).max(1);
     let questions = whole.limits.questions / usize::from(shards);
-    let limits = Limits { onionskins_at_work, questions, ..whole.limits.clone() };
+    let limits = Limits { questions, ..whole.limits.clone() };
     RelayConfig {
         max_queue_bytes: whole.max_queue_bytes / usize::from(shards),
         limits: sockets::fit(&limits, sockets_max, shards, whole.exit_policy.is_some()),
@@ -172,4 +172,17 @@ fn describe(event_loop: &EventLoop<Relay>, port: PortId) -> String {
 fn listen(loops: &mut [EventLoop<Relay>], sockets: Vec<TcpListener>) -> std::io::Result<()> {
     let Some(first) = loops.first_mut() else { return Ok(()) };
     sockets.into_iter().try_for_each(|socket| first.add_listener(socket))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::torrc::SHARDS_MAX as ASKED_MAX;
+
+    /// Signatures have the other half to themselves: 32 for each of so many shards.
+    #[test]
+    fn onionskins_of_all_shards_take_half_of_the_workers_queue_at_most() {
+        let shards = SHARDS_MAX.max(ASKED_MAX as usize);
+        assert!(shards * Limits::default().onionskins_at_work <= TASKS_MAX / 2);
+    }
 }

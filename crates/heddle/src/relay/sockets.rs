@@ -12,7 +12,7 @@
 //! A relay that is no exit has no streams and asks nothing: their parts are its channels'.
 
 use heddle_net::SOCKETS_PER_QUESTION;
-use heddle_proto::relay::Limits;
+use heddle_proto::relay::{Limits, RESOLVER_PLACES};
 
 /// What a shard of so many may hold where the process may have `sockets_max` descriptors. With `None` there is no limit.
 pub(super) fn fit(limits: &Limits, sockets_max: Option<u64>, shards: u16, is_exit: bool) -> Limits {
@@ -29,8 +29,8 @@ pub(super) fn fit(limits: &Limits, sockets_max: Option<u64>, shards: u16, is_exi
 
 /// Questions that the resolver may work on at once, of all shards.
 pub(super) fn questions(sockets_max: Option<u64>) -> usize {
-    let most = Limits::default().questions;
-    sockets_max.map_or(most, |sockets_max| most.min(sixteenth(sockets_max) / SOCKETS_PER_QUESTION))
+    let fits = |sockets_max| RESOLVER_PLACES.min(sixteenth(sockets_max) / SOCKETS_PER_QUESTION);
+    sockets_max.map_or(RESOLVER_PLACES, fits)
 }
 
 /// Closed sockets that may still send, of each of so many shards that would bear `most`.
@@ -80,7 +80,7 @@ mod tests {
         let limits = Limits { questions: 2048, ..Limits::default() };
         assert_eq!(fit(&limits, Some(1 << 20), 4, true), limits);
         assert_eq!(fit(&limits, None, 16, true), limits);
-        assert_eq!(questions(None), Limits::default().questions);
+        assert_eq!(questions(None), RESOLVER_PLACES);
         assert_eq!([closing(1024, Some(1 << 20), 4), closing(1024, None, 16)], [1024, 1024]);
     }
 }

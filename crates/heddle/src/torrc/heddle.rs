@@ -8,7 +8,7 @@ use heddle_transport::quic::CongestionControl;
 use super::settings::{Setting, count, flag, flag_or_auto, items, one, put};
 
 /// More shards than this would only hand cells to and fro.
-const SHARDS_MAX: u32 = 64;
+pub const SHARDS_MAX: u32 = 64;
 /// What `HeddleTransports` may name.
 const ALL_TRANSPORTS: &str = "quic, tcp-dtls, quic-per-circuit and tls";
 /// How soon a cell counts half for the scheduler `ewma`; stock Tor's default.

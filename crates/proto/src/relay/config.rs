@@ -47,6 +47,9 @@ pub struct RelayConfig {
     pub limits: Limits,
 }
 
+/// Questions that the resolver works on at once, of all shards.
+pub const RESOLVER_PLACES: usize = 8_192;
+
 /// Bounds on what strangers can make a shard hold. Of most, a quarter is reserved for relays of the consensus and another for all
 /// others, and each neighbour has a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,8 +74,8 @@ pub struct Limits {
     /// Streams of one shard, which bounds sockets and questions to the resolver. Above it, the oldest stream of the circuit
     /// with most ends, or BEGIN is answered by END (`RESOURCELIMIT`).
     pub streams: usize,
-    /// A shard's part of the questions that the resolver works on at once. Above half of it, only circuits with few
-    /// questions may ask.
+    /// A shard's part of the questions that the resolver works on at once; by default it is the only one. Above half of it, only
+    /// circuits with few questions may ask.
     pub questions: usize,
 }
 
@@ -101,7 +104,7 @@ impl Default for Limits {
             creates_unanswered: 128,
             streams_per_circuit: 1_000,
             streams: 20_000,
-            questions: 8_192,
+            questions: RESOLVER_PLACES,
         }
     }
 }

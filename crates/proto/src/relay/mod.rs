@@ -52,8 +52,8 @@ mod unanswered;
 mod unread;
 mod work;
 
-pub use admission::Granted;
-pub use config::{Limits, RelayConfig};
+pub use admission::{Granted, REFUSALS};
+pub use config::{Limits, RESOLVER_PLACES, RelayConfig};
 pub use dos::DosOptions;
 pub use held::Held;
 pub use message::{Control, Crossed, CrossedCell, Event, NetworkParams, ProbeHop, ShardMessage, Wanted};

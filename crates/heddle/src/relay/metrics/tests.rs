@@ -71,3 +71,11 @@ fn what_is_not_understood_is_refused_and_the_next_is_served() {
     drop(TcpStream::connect(addr).unwrap());
     assert!(ask(addr, b"GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.0 200"));
 }
+
+#[test]
+fn every_refusal_is_documented() {
+    let row = |(what, whys): &(&str, &[&str])| format!("| `{what}` | `{}` |", whys.join("`, `"));
+    let rows: Vec<String> = heddle_proto::relay::REFUSALS.iter().map(row).collect();
+    let document = include_str!("../../../../../docs/metrics.md");
+    assert!(document.contains(&rows.join("\n")), "{}", rows.join("\n"));
+}

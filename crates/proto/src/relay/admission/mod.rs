@@ -43,6 +43,17 @@ const HANDSHAKE_TIME_ENOUGH: Duration = Duration::from_secs(2);
 /// that are there a second or two; the first of them is asked for five (resolv.conf(5)).
 const QUESTION_TIME_ENOUGH: Duration = Duration::from_secs(5);
 
+/// What may be refused or end for something else, and why. `docs/metrics.md` explains each.
+pub const REFUSALS: &[(&str, &[&str])] = &[
+    ("channel", &["full", "share", "gave_way", "rate", "concurrent"]),
+    ("handshake", &["full", "share", "gave_way"]),
+    ("dial", &["full", "share", "gave_way", "target"]),
+    ("circuit", &["full", "share", "gave_way", "idle", "rate"]),
+    ("onionskin", &["full", "share"]),
+    ("stream", &["full", "share", "gave_way", "rate"]),
+    ("question", &["full", "share", "gave_way"]),
+];
+
 /// What neighbours were granted, in sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Granted {
@@ -365,6 +376,8 @@ impl Admission {
 
     /// Something is refused, or ends for something else.
     pub fn note(&mut self, what: &'static str, why: &'static str) {
+        let is_known = || REFUSALS.iter().any(|(of, whys)| *of == what && whys.contains(&why));
+        debug_assert!(is_known(), "{what} {why} is not among the refusals that are told of");
         *self.refused.entry((what, why)).or_default() += 1;
     }
 
