@@ -47,8 +47,6 @@ impl Sub for Instant {
     }
 }
 
-/// Nanoseconds in a microsecond.
-pub const US: u64 = 1_000;
 /// Nanoseconds in a millisecond.
 pub const MS: u64 = 1_000_000;
 /// Nanoseconds in a second.

@@ -5,10 +5,6 @@
 //! had when the mark was set has been taken, nothing is left of what had come by then.
 
 use super::arrivals::Arrival;
-
-/// What the flows of a connection hold, as a part of what those of the endpoint's connections do.
-pub(super) use crate::state::Part as Held;
-
 use heddle_proto::time::Instant;
 
 /// What quinn-proto may keep beyond the bytes themselves before it copies them together (`assembler.rs` of quinn-proto 0.11:

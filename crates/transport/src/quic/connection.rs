@@ -18,7 +18,6 @@ mod memory;
 mod overdraft;
 
 use super::arrivals::{Arrival, Watch};
-use super::backlog::Held;
 use super::flows::{Flows, Limits};
 use super::gauge::{Gauge, Hindrance};
 use super::lengths::Content;
@@ -143,7 +142,7 @@ pub(super) struct Parts {
     pub(super) quinn: quinn_proto::Connection,
     pub(super) gauge: Arc<Gauge>,
     pub(super) watch: Watch,
-    pub(super) held: Held,
+    pub(super) held: Part,
     pub(super) state: Part,
     pub(super) receive_window: ReceiveWindow,
     pub(super) deadline: Instant,
