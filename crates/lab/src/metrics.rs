@@ -1,4 +1,4 @@
-//! What a Heddle relay tells at its `MetricsPort`; `docs/metrics.md` has the names.
+//! What a Heddle relay tells at its `MetricsPort`; `docs/reference/metrics.md` has the names.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -413,7 +413,7 @@ mod tests {
         assert_eq!((port.held.len(), counters.datagrams_dropped), (5, 250));
     }
 
-    /// What `docs/anonymity.md` grants a stranger.
+    /// What `docs/reference/anonymity.md` grants a stranger.
     #[test]
     fn one_datagram_tells_a_port_from_a_closed_one() {
         let (port, _) = pair();

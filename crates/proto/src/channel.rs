@@ -98,7 +98,8 @@ pub enum Incoming<'a> {
     Opened(Opened),
     /// A fixed-length cell of a circuit, lent for this call.
     Cell { circ_id: CircId, command: Command, body: &'a Body },
-    /// A VPADDING cell of circuit 0 on a channel whose peer proved to be a relay: padding, or an offer (`docs/pair.md`).
+    /// A VPADDING cell of circuit 0 on a channel whose peer proved to be a relay: padding, or an offer
+    /// (`docs/reference/pair.md`).
     Vpadding { body: &'a [u8] },
 }
 

@@ -10,8 +10,8 @@
 //! (the dialler those with the highest bit), as on a TLS channel, and the endpoint at the other end picks one of that
 //! same half. So the relay finds circuits by `(link, circuit id)` whatever the link is made of.
 //!
-//! What a connection must do is in `docs/pair.md`. An endpoint answers no stranger: a datagram that belongs to no
-//! connection, or that comes from another address than the connection's peer, is dropped without a word.
+//! What a connection must do is in `docs/reference/pair.md`. An endpoint answers no stranger: a datagram that belongs
+//! to no connection, or that comes from another address than the connection's peer, is dropped without a word.
 
 use crate::cell::{Body, CircId, Command};
 use crate::channel::{Isolation, Role};

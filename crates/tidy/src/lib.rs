@@ -2,5 +2,6 @@
 
 pub mod graph;
 pub mod licence;
+pub mod markdown;
 pub mod source;
 pub mod tree;

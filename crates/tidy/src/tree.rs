@@ -45,13 +45,12 @@ pub fn files(root: &Path) -> Vec<File> {
     found
 }
 
-/// The targets of a Markdown file's links into the repository, without their anchors.
-pub fn local_links(text: &str) -> Vec<&str> {
-    text.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split([')', '#', ' ']).next())
-        .filter(|target| !target.is_empty() && !target.contains("://") && !target.starts_with("mailto:"))
-        .collect()
+/// The pages below `docs/` that a line names by their whole path, in a comment or anywhere else.
+pub fn named_documents(line: &str) -> impl Iterator<Item = &str> {
+    let words = line.split(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '_' | '-' | '.' | '/'));
+    words
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| word.starts_with("docs/") && word.ends_with(".md"))
 }
 
 /// The names with two or more underscores that a text has, as tests do.
@@ -77,9 +76,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_into_the_repository_are_found() {
-        let text = "[a](b.md#c) [d](https://example.org) [e](#f) [g](../h)";
-        assert_eq!(local_links(text), ["b.md", "../h"]);
+    fn documents_are_found_by_their_path() {
+        let line = "(DIR/a/b-c.md), `DIR/d.md`. target/DIR/e.md DIR/f DIR/g.md.".replace("DIR", "docs");
+        let found = named_documents(&line).map(|name| name.split_once('/').map(|(_, name)| name));
+        assert_eq!(found.collect::<Vec<_>>(), [Some("a/b-c.md"), Some("d.md"), Some("g.md")]);
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use heddle_tidy::graph::Graph;
 use heddle_tidy::tree::{self, File};
-use heddle_tidy::{licence, source};
+use heddle_tidy::{licence, markdown, source};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// The most lines of a source file without its tests.
 const FILE_LINES_MAX: usize = 600;
@@ -97,7 +98,7 @@ fn text_is_clean() {
     let machine_paths = [concat!("/wo", "rk/"), concat!("/tmp", "/ref"), concat!("/ho", "me/")];
     let mut found = Vec::new();
     for file in tree::files(&tree::root()) {
-        let may_have_tabs = file.path == "Makefile" || file.path.starts_with("docs/research/");
+        let may_have_tabs = file.path == "Makefile";
         for (index, line) in file.text.lines().enumerate() {
             let place = format!("{}:{}", file.path, index + 1);
             if line.ends_with([' ', '\t']) && !file.path.ends_with(".md") {
@@ -158,7 +159,8 @@ fn dependencies_point_down() {
 #[test]
 fn every_dependency_has_a_reason() {
     let root = tree::root();
-    let document = std::fs::read_to_string(root.join("docs/dependencies.md")).expect("docs/dependencies.md");
+    let document = std::fs::read_to_string(root.join("docs/reference/dependencies.md"))
+        .expect("docs/reference/dependencies.md");
     let graph = Graph::load(&root);
     let ours: Vec<&str> = graph.members().map(|member| member.name.as_str()).collect();
     let has_reason = |name: &str| {
@@ -169,7 +171,7 @@ fn every_dependency_has_a_reason() {
     names.sort();
     names.dedup();
     let missing = names.into_iter().filter(|name| !ours.contains(&name.as_str()) && !has_reason(name));
-    expect_none(missing.map(|name| format!("docs/dependencies.md has no reason for `{name}`")));
+    expect_none(missing.map(|name| format!("docs/reference/dependencies.md has no reason for `{name}`")));
 }
 
 #[test]
@@ -183,21 +185,43 @@ fn licences_are_compatible() {
 fn links_resolve() {
     let root = tree::root();
     let mut found = Vec::new();
-    for file in tree::files(&root).iter().filter(|file| file.path.ends_with(".md")) {
-        let path = root.join(&file.path);
-        let directory = path.parent().expect("a file lies in a directory");
-        let broken =
-            tree::local_links(&file.text).into_iter().filter(|target| !directory.join(target).exists());
-        found.extend(broken.map(|target| format!("{}: {target} does not exist", file.path)));
+    for file in documents() {
+        let directory = Path::new(&file.path).parent().expect("a file lies in a directory");
+        for link in markdown::local_links(&file.text) {
+            let is_within = link.path.is_empty();
+            let path = if is_within { root.join(&file.path) } else { root.join(directory).join(link.path) };
+            if !path.exists() {
+                found.push(format!("{}: {} does not exist", file.path, link.path));
+            } else if let Some(anchor) = link.anchor
+                && !std::fs::read_to_string(&path)
+                    .is_ok_and(|text| markdown::anchors(&text).iter().any(|known| known == anchor))
+            {
+                found.push(format!("{}: {}#{anchor} has no heading", file.path, link.path));
+            }
+        }
     }
+    expect_none(found);
+}
+
+#[test]
+fn documents_that_are_named_exist() {
+    let root = tree::root();
+    let found = tree::files(&root).into_iter().flat_map(|file| {
+        let lines = file.text.lines().enumerate();
+        let named =
+            lines.flat_map(|(index, line)| tree::named_documents(line).map(move |name| (index, name)));
+        let missing = named.filter(|(_, name)| !root.join(name).exists());
+        missing
+            .map(|(index, name)| format!("{}:{}: {name} does not exist", file.path, index + 1))
+            .collect::<Vec<_>>()
+    });
     expect_none(found);
 }
 
 #[test]
 fn names_in_documents_are_of_something() {
     let files = tree::files(&tree::root());
-    let (documents, sources): (Vec<&File>, Vec<&File>) =
-        files.iter().partition(|file| file.path.ends_with(".md"));
+    let (documents, sources): (Vec<&File>, Vec<&File>) = files.iter().partition(|file| is_document(file));
     let words = sources.iter().flat_map(|file| tree::long_names(&file.text));
     let known: BTreeSet<&str> = words.chain(NAMES_OF_OTHERS.iter().copied()).collect();
     let found = documents.iter().flat_map(|file| {
@@ -211,6 +235,15 @@ fn names_in_documents_are_of_something() {
 fn production_files() -> Vec<File> {
     let is_production = |file: &File| file.path.ends_with(".rs") && !source::is_test_file(&file.path);
     tree::files(&tree::root()).into_iter().filter(is_production).collect()
+}
+
+/// The Markdown files.
+fn documents() -> Vec<File> {
+    tree::files(&tree::root()).into_iter().filter(is_document).collect()
+}
+
+fn is_document(file: &File) -> bool {
+    file.path.ends_with(".md")
 }
 
 fn allowance(list: &[(&str, usize)], path: &str) -> Option<usize> {

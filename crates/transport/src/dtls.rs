@@ -5,7 +5,8 @@
 //! has a congestion window of its own, and one that nobody reads takes its own window and no more.
 //!
 //! A cell on a flow is its command and its body, 510 bytes. DESTROY is a reset with Tor's reason; it overtakes data. Neither
-//! circuit ids nor anything else that is per circuit can be seen on the wire. The bytes are in `docs/tcp-dtls.md`.
+//! circuit ids nor anything else that is per circuit can be seen on the wire. The bytes are in
+//! `docs/reference/tcp-dtls.md`.
 //!
 //! The port is silent. A datagram is looked at only when it comes from the address of a peer and begins with the id of a
 //! session of ours, or with a token that a dialler was given over TLS.

@@ -1,6 +1,6 @@
 //! A QUIC connection for each circuit, for experiments: what a congestion window, a loss and a round trip of its own are
 //! worth to a circuit. It shows on the wire how many circuits there are, and when each begins and ends, which `quic` hides
-//! (`docs/anonymity.md`).
+//! (`docs/reference/anonymity.md`).
 //!
 //! ```text
 //!   pair (what the relay knows as the connection)

@@ -1,5 +1,5 @@
 //! The pair: how two upgraded relays find each other over TLS and move new circuits to flows. The contract, the bytes
-//! and the diagram of states are in `docs/pair.md`.
+//! and the diagram of states are in `docs/reference/pair.md`.
 //!
 //! [`Pairs`] knows all peers of a shard. It does nothing itself: it is told what happens ([`PairInput`]) and says what
 //! is to be done ([`PairOutput`]).

@@ -1,5 +1,5 @@
 //! The offer: what an upgraded relay says in VPADDING to a peer that may be upgraded too. Its bytes are documented in
-//! `docs/pair.md`.
+//! `docs/reference/pair.md`.
 
 use aws_lc_rs::digest;
 use core::fmt;
@@ -218,7 +218,7 @@ mod tests {
         Offer { key: [0xAB; 32], transports }
     }
 
-    /// The head of `offer()`, without padding, byte by byte as docs/pair.md has it.
+    /// The head of `offer()`, without padding, byte by byte as docs/reference/pair.md has it.
     fn head() -> Vec<u8> {
         let key = "ab".repeat(32);
         let text =

@@ -1,4 +1,5 @@
-//! The state machine of one peer: its channels, and for each transport one `Track`. The diagram is in `docs/pair.md`.
+//! The state machine of one peer: its channels, and for each transport one `Track`. The diagram is in
+//! `docs/reference/pair.md`.
 //!
 //! 1. A channel opens to a peer that the consensus lists: our offer goes out, once for each key. The peer's comes, before
 //!    or after. From then on the channel *vouches*, and its time is cut into slots of 30 s. Each slot has a token of its own.

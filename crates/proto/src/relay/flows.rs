@@ -125,7 +125,7 @@ impl Core {
     }
 
     /// A cell of a flow came in. Returns a reason when the flow leads nowhere and is to be reset: "The first cell is
-    /// CREATE2; anything else resets it" (`docs/pair.md`).
+    /// CREATE2; anything else resets it" (`docs/reference/pair.md`).
     pub fn on_flow_cell(
         &mut self,
         link: LinkKey,

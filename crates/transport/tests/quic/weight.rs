@@ -166,7 +166,8 @@ fn a_tcp_beside_tells_one_circuit_from_eight_and_not_eight_from_fifty() {
     assert!(below >= 0.9, "he sees something at all, {below}: {one:?} {eight:?}");
 }
 
-/// Where nobody contends, every number shows, beyond eight too. What `docs/anonymity.md` tells of it, and no more.
+/// Where nobody contends, every number shows, beyond eight too. What `docs/reference/anonymity.md` tells
+/// of it, and no more.
 #[test]
 fn a_queue_that_is_followed_grows_with_the_circuits_as_told() {
     let scene = Scene { on: NARROW, carrier: Carrier::Quic, attacker: Attacker::Watches };

@@ -1,4 +1,4 @@
-//! What is told, by name; `docs/metrics.md` has the list. Nothing is about a single client or circuit.
+//! What is told, by name; `docs/reference/metrics.md` has the list. Nothing is about a single client or circuit.
 
 use super::text::Exposition;
 use super::timings::Told;

@@ -43,7 +43,7 @@ const HANDSHAKE_TIME_ENOUGH: Duration = Duration::from_secs(2);
 /// that are there a second or two; the first of them is asked for five (resolv.conf(5)).
 const QUESTION_TIME_ENOUGH: Duration = Duration::from_secs(5);
 
-/// What may be refused or end for something else, and why. `docs/metrics.md` explains each.
+/// What may be refused or end for something else, and why. `docs/reference/metrics.md` explains each.
 pub const REFUSALS: &[(&str, &[&str])] = &[
     ("channel", &["full", "share", "gave_way", "rate", "concurrent"]),
     ("handshake", &["full", "share", "gave_way"]),
