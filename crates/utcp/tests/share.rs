@@ -163,5 +163,6 @@ fn shares_over_many_wires() {
         let shares = shares(&wire, 5);
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
         println!("{wire:?}: {mean:.3} of {shares:.2?}");
+        assert!((0.4..0.6).contains(&mean), "{wire:?}: {shares:?}");
     }
 }

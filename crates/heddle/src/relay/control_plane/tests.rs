@@ -2,6 +2,7 @@ use super::*;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_dir::publish::PublishReason;
 use heddle_net::ResolverOptions;
+use heddle_proto::rng::Seed;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::mpsc;
@@ -37,6 +38,20 @@ fn link_certificates_are_renewed_though_a_key_file_cannot_be_written() {
     plane.renew(DUE);
     assert_eq!(plane.keys.ntor_keys().len(), 1, "the onion keys are as before");
     assert!(!plane.certs.renewal_due(DUE + 44 * HOUR_S));
+}
+
+/// Who learns the generator for what is no secret, say from a dump of memory, learns no key from it.
+#[test]
+fn keys_are_not_made_by_the_generator_that_the_control_plane_keeps() {
+    let directories = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mut planes = directories.each_ref().map(|directory| plane(options(directory.path()), DUE));
+    for plane in &mut planes {
+        plane.rng = Seed::from_number(1).rng();
+        plane.renew(DUE);
+        assert_eq!(plane.keys.ntor_keys().len(), 2, "the new key and the one before");
+    }
+    let [one, other] = planes.map(|plane| plane.keys.ntor_keys()[0].public);
+    assert_ne!(one, other);
 }
 
 #[test]
