@@ -2,10 +2,10 @@
 
 use heddle_proto::channel::Role;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::node::SocketId;
 use heddle_proto::pair::offer::{OFFER_LEN_MAX, Offer, OfferedTransport, TransportId};
 use heddle_proto::pair::{PairInput, PairOutput, Pairs, Place};
-use heddle_proto::time::Instant;
+use heddle_seam::node::SocketId;
+use heddle_seam::time::Instant;
 use std::net::{IpAddr, Ipv4Addr};
 
 const PEER: RelayIds = RelayIds { rsa: RsaId([1; 20]), ed25519: Ed25519Id([2; 32]) };

@@ -3,7 +3,7 @@
 use heddle_proto::cell::BODY_LEN;
 use heddle_proto::cell::flow::{Sendme, Xoff, Xon};
 use heddle_proto::cell::relay;
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 
 pub fn run(data: &[u8]) {
     let mut body = [0; BODY_LEN];

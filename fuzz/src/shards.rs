@@ -2,21 +2,21 @@
 
 // The tests of the relay use more of these than the target does.
 #[allow(dead_code)]
-#[path = "../../crates/proto/tests/relay/bench.rs"]
+#[path = "../../crates/relay/tests/relay/bench.rs"]
 mod bench;
 #[allow(dead_code)]
-#[path = "../../crates/proto/tests/relay/client.rs"]
+#[path = "../../crates/relay/tests/relay/client.rs"]
 mod client;
 #[allow(dead_code)]
-#[path = "../../crates/proto/tests/relay/peer.rs"]
+#[path = "../../crates/relay/tests/relay/peer.rs"]
 mod peer;
 #[allow(dead_code)]
-#[path = "../../crates/proto/tests/relay/pipe.rs"]
+#[path = "../../crates/relay/tests/relay/pipe.rs"]
 mod pipe;
-#[path = "../../crates/proto/tests/relay/plain.rs"]
+#[path = "../../crates/relay/tests/relay/plain.rs"]
 mod plain;
 #[allow(dead_code)]
-#[path = "../../crates/proto/tests/relay/world.rs"]
+#[path = "../../crates/relay/tests/relay/world.rs"]
 mod world;
 
 /// Steps of one input, which bounds its time.

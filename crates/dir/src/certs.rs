@@ -13,7 +13,7 @@
 
 mod verify;
 
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 use sha2::{Digest, Sha256};
 use tor_cert::rsa::EncodedRsaCrosscert;
 use tor_cert::x509::{TlsKeyAndCert, create_legacy_rsa_id_cert};

@@ -2,7 +2,7 @@
 
 use core::convert::Infallible;
 
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 use rand_core_tor::{TryCryptoRng, TryRng};
 
 /// A borrowed [`Rng`] that draws for `tor-llcrypto` and `tor-cert`.

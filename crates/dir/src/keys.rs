@@ -26,7 +26,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use base64ct::{Base64Unpadded, Encoding};
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 use tor_llcrypto::pk::{ed25519::ExpandedKeypair, rsa};
 
 pub use ed25519::SigningRenewal;

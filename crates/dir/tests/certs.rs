@@ -8,7 +8,7 @@ use heddle_dir::certs::{
     CertError, ChannelCerts, ChannelSide, verify_authenticate_signature, verify_peer_certs,
 };
 use heddle_dir::keys::{KeyOptions, RelayKeys};
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 use proptest::prelude::*;
 use stock::Scratch;
 

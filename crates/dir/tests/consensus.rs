@@ -8,7 +8,7 @@ use heddle_dir::consensus::client::{DirectoryClient, FetchError};
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
 use heddle_dir::keys::{KeyOptions, OnionKeyLifetimes, RelayKeys};
 use heddle_dir::publish::{Listing, PostOutcome, post_descriptor};
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 use stock::{Authority, Scratch};
 
 const PROTOCOLS: &str = "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 \

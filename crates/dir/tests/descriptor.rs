@@ -11,7 +11,7 @@ use heddle_dir::descriptor::{
 use heddle_dir::http::{self, Directory, HttpLimits};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_dir::publish::{PostOutcome, post_descriptor};
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 use stock::{Authority, Scratch};
 use tor_checkable::{SelfSigned, TimeBound};
 use tor_netdoc::doc::routerdesc::RouterDesc;

@@ -13,7 +13,7 @@ use heddle_dir::bandwidth::BandwidthHistory;
 use heddle_dir::keys::{
     DataDirectoryLock, KeyError, KeyOptions, OnionKeyLifetimes, RelayKeys, SigningRenewal,
 };
-use heddle_proto::rng::{Rng, Seed};
+use heddle_seam::rng::{Rng, Seed};
 use stock::{Scratch, list_fingerprint, start_and_stop};
 
 const DAY_S: u64 = 86_400;

@@ -2,7 +2,7 @@
 
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::consensus::client::{DirectoryClient, FetchLimits};
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;

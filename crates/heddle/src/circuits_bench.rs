@@ -8,6 +8,7 @@
 
 use crate::crowd::{Crowd, CrowdOptions};
 use clap::Args;
+use heddle_client::Hop;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_lab::bench::{Kind, text};
 use heddle_lab::figures::{Run, Samples, Summary, labels};
@@ -20,8 +21,7 @@ use heddle_lab::testnet::{Network, NetworkOptions, Program, Relay, RelayOptions}
 use heddle_net::wall_clock;
 use heddle_proto::channel::Target;
 use heddle_proto::ids::{Ed25519Id, RsaId};
-use heddle_proto::origin::Hop;
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ const SHARE_MIN: f64 = 0.99;
 /// Circuits of one client. It looks through them for each cell that it sends.
 const CIRCUITS_PER_CLIENT: usize = 250;
 /// Three for each of 40 clients. Of the 1,000 onionskins that a relay keeps, a quarter is reserved for relays, and one address
-/// may have a fifth of the rest (`heddle_proto::relay::Limits`): with more than 150 under way some are refused.
+/// may have a fifth of the rest (`heddle_relay::Limits`): with more than 150 under way some are refused.
 const IN_FLIGHT: usize = 120;
 
 #[derive(Debug, Args)]

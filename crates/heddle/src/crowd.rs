@@ -4,12 +4,12 @@
 //! are to be, and says when they are there. Circuits stay open until the crowd is dropped.
 
 use crate::relay::Judge;
+use heddle_client::{Handshake, Hop, OnionProxy, ProxyEvent};
 use heddle_net::{EventLoop, LoopHandle, Options};
-use heddle_proto::node::{Input, Node, Output, SocketId};
-use heddle_proto::origin::{Handshake, Hop, OnionProxy, ProxyEvent};
-use heddle_proto::relay::Control;
-use heddle_proto::rng::{Repeatable, Seed};
-use heddle_proto::time::Instant;
+use heddle_seam::language::Plain;
+use heddle_seam::node::{Input, Node, Output, SocketId};
+use heddle_seam::rng::{Repeatable, Seed};
+use heddle_seam::time::Instant;
 use heddle_transport::tls::{TlsOptions, TlsTransport};
 use std::error::Error;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub struct Crowd {
 
 struct Member {
     wanted: Arc<AtomicUsize>,
-    handle: LoopHandle,
+    handle: LoopHandle<Plain>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -68,8 +68,7 @@ impl Crowd {
         let count = self.members.len();
         for (place, member) in self.members.iter().enumerate() {
             member.wanted.store(circuits / count + usize::from(place < circuits % count), Ordering::Relaxed);
-            // Any control wakes a proxy.
-            member.handle.control(Control::Stats).map_err(|_| "a proxy has stopped")?;
+            member.handle.control(()).map_err(|_| "a proxy has stopped")?;
         }
         while self.built < circuits {
             match self.news.recv_timeout(patience) {
@@ -164,17 +163,17 @@ impl CrowdNode {
     }
 }
 
-impl Node for CrowdNode {
+impl Node<Plain> for CrowdNode {
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
-        self.proxy.recv_buf(socket)
+        Node::<Plain>::recv_buf(&mut self.proxy, socket)
     }
 
-    fn handle_input(&mut self, now: Instant, input: Input) {
+    fn handle_input(&mut self, now: Instant, input: Input<Plain>) {
         self.proxy.handle_input(now, input);
         self.look();
     }
 
-    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
+    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output<Plain> {
         self.proxy.poll_output(now, buf)
     }
 }

@@ -1,6 +1,6 @@
 //! The two clocks of the machine.
 
-use heddle_proto::time::{Instant, UnixTime};
+use heddle_seam::time::{Instant, UnixTime};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// CLOCK_MONOTONIC. Its origin is the machine's start, so all loops of a process agree on it.

@@ -4,11 +4,11 @@ mod answers;
 mod ttl;
 
 use crate::entropy::SystemEntropy;
-use crate::mailbox::LoopHandle;
+use crate::mailbox::{Asker, LoopHandle};
 use answers::{Answers, Found};
-use heddle_proto::node::{Query, Resolution, ResolveError, ResolveId};
-use heddle_proto::relay::RESOLVER_PLACES;
-use heddle_proto::rng::Entropy;
+use heddle_seam::language::Language;
+use heddle_seam::node::{Query, RESOLVER_PLACES, Resolution, ResolveError, ResolveId};
+use heddle_seam::rng::Entropy;
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{
     ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig, ResolverOpts,
@@ -151,9 +151,9 @@ impl Resolver {
     }
 
     /// Asks, and has the answer delivered to `to`: always exactly one.
-    pub(crate) fn resolve(&self, id: ResolveId, query: Query, to: &LoopHandle) {
+    pub(crate) fn resolve<L: Language>(&self, id: ResolveId, query: Query, to: &LoopHandle<L>) {
         let inner = &self.inner;
-        let ticket = Ticket::new(id, to.clone(), inner.in_flight.clone());
+        let ticket = Ticket::new(id, Box::new(to.clone()), inner.in_flight.clone());
         if let Some(answer) = inner.answers.get(&query) {
             return ticket.answer(answer);
         }
@@ -179,7 +179,7 @@ impl Resolver {
 
     /// Gives up a question of this loop, which is answered as failed at once and holds no place any more. Its sockets are closed
     /// as soon as the thread comes to it.
-    pub(crate) fn give_up(&self, id: ResolveId, of: &LoopHandle) {
+    pub(crate) fn give_up<L: Language>(&self, id: ResolveId, of: &LoopHandle<L>) {
         let question = self.inner.under_way.lock().remove(&(of.number(), id));
         if let Some(Question { task, .. }) = question {
             task.abort();
@@ -244,13 +244,13 @@ impl Drop for Inner {
 /// ended or the library panicked, it answers that the question failed.
 struct Ticket {
     id: ResolveId,
-    to: LoopHandle,
+    to: Box<dyn Asker>,
     in_flight: Arc<AtomicUsize>,
     answer: Result<Resolution, ResolveError>,
 }
 
 impl Ticket {
-    fn new(id: ResolveId, to: LoopHandle, in_flight: Arc<AtomicUsize>) -> Self {
+    fn new(id: ResolveId, to: Box<dyn Asker>, in_flight: Arc<AtomicUsize>) -> Self {
         in_flight.fetch_add(1, Ordering::Relaxed);
         Ticket { id, to, in_flight, answer: Err(ResolveError::Transient) }
     }

@@ -1,6 +1,6 @@
 //! The system's randomness, for whoever makes secrets.
 
-use heddle_proto::rng::{Entropy, Seed};
+use heddle_seam::rng::{Entropy, Seed};
 use std::io;
 use zeroize::Zeroizing;
 

@@ -28,10 +28,10 @@ use crate::sys;
 use crate::workers::Workers;
 use accept::Acceptor;
 use foldhash::fast::FixedState;
-use heddle_proto::node::{Input, Node, PortId, ShardId, SocketId};
-use heddle_proto::relay::Event;
-use heddle_proto::stopwatch::{Lap, Step, Stopwatch};
-use heddle_proto::time::Instant;
+use heddle_seam::language::Language;
+use heddle_seam::node::{Input, Node, PortId, ShardId, SocketId};
+use heddle_seam::stopwatch::{Lap, Step, Stopwatch};
+use heddle_seam::time::Instant;
 use ports::Ports;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -63,10 +63,10 @@ const TOKEN_PORTS: u64 = TOKEN_LISTENERS - LISTENERS_MAX as u64;
 const PORTS_MAX: usize = 16;
 
 /// Runs a node over real sockets; see the module for what a turn does.
-pub struct EventLoop<N: Node> {
+pub struct EventLoop<L: Language, N: Node<L>> {
     node: N,
     options: Options,
-    inbox: Inbox,
+    inbox: Inbox<L>,
     epoll: OwnedFd,
     /// Numbers are never used again, so an event of a closed socket finds nothing here.
     sockets: HashMap<SocketId, Socket, FixedState>,
@@ -81,7 +81,7 @@ pub struct EventLoop<N: Node> {
     /// Sockets that the node closed and that still send, and when they are reset; oldest first.
     closing: BTreeSet<(Instant, SocketId)>,
     /// Inputs that arose while outputs were carried out.
-    inputs: VecDeque<Input>,
+    inputs: VecDeque<Input<L>>,
     /// Lent to the node for the bytes that it sends.
     buf: Vec<u8>,
     /// Buffers of sockets that sent everything.
@@ -90,11 +90,11 @@ pub struct EventLoop<N: Node> {
     now: Instant,
     timeout: Option<Instant>,
     wall_clock_due: Instant,
-    workers: Option<Workers>,
+    workers: Option<Workers<L>>,
     resolver: Option<Resolver>,
     shard: ShardId,
-    shards: Vec<LoopHandle>,
-    on_event: Box<dyn FnMut(Event) + Send>,
+    shards: Vec<LoopHandle<L>>,
+    on_event: Box<dyn FnMut(L::Event) + Send>,
     counters: Counters,
     stopwatch: Stopwatch,
     /// Since when datagrams are here whose outputs are not all carried out, and how many they are.
@@ -102,7 +102,7 @@ pub struct EventLoop<N: Node> {
     stopping: bool,
 }
 
-impl<N: Node> EventLoop<N> {
+impl<L: Language, N: Node<L>> EventLoop<L, N> {
     /// A loop for `node`. Fails when an option is invalid or the kernel gives no `epoll`.
     pub fn new(node: N, options: Options) -> io::Result<Self> {
         options.validate().map_err(|what| io::Error::new(io::ErrorKind::InvalidInput, what))?;
@@ -145,12 +145,12 @@ impl<N: Node> EventLoop<N> {
     }
 
     /// Reaches the loop from other threads.
-    pub fn handle(&self) -> LoopHandle {
+    pub fn handle(&self) -> LoopHandle<L> {
         self.inbox.0.clone()
     }
 
     /// Runs jobs on these workers. Without, they run on the loop.
-    pub fn set_workers(&mut self, workers: &Workers) {
+    pub fn set_workers(&mut self, workers: &Workers<L>) {
         self.workers = Some(workers.clone());
     }
 
@@ -165,7 +165,7 @@ impl<N: Node> EventLoop<N> {
     }
 
     /// Calls `on_event` with each event of the node, on the loop's thread: it must not block.
-    pub fn set_on_event(&mut self, on_event: impl FnMut(Event) + Send + 'static) {
+    pub fn set_on_event(&mut self, on_event: impl FnMut(L::Event) + Send + 'static) {
         self.on_event = Box::new(on_event);
     }
 
@@ -325,7 +325,7 @@ impl<N: Node> EventLoop<N> {
         }
     }
 
-    fn hand_in(&mut self, input: Input) {
+    fn hand_in(&mut self, input: Input<L>) {
         self.counters.inputs += 1;
         self.node.handle_input(self.now, input);
     }
@@ -384,8 +384,8 @@ impl<N: Node> EventLoop<N> {
 /// Lets the loops of one relay's shards, in order, hand messages to each other. At most
 /// `messages_max` wait for a shard, which is the sum of the credits that it gave to the others.
 /// Whichever of them has a listener deals out what it accepts, to each loop in turn.
-pub fn link_shards<N: Node>(loops: &mut [EventLoop<N>], messages_max: usize) {
-    let handles: Vec<LoopHandle> = loops.iter().map(EventLoop::handle).collect();
+pub fn link_shards<L: Language, N: Node<L>>(loops: &mut [EventLoop<L, N>], messages_max: usize) {
+    let handles: Vec<LoopHandle<L>> = loops.iter().map(EventLoop::handle).collect();
     for (n, event_loop) in loops.iter_mut().enumerate() {
         event_loop.inbox.0.allow_shard_messages(messages_max);
         event_loop.shard = ShardId(u16::try_from(n).expect("a relay has fewer than 65,536 shards"));
@@ -394,9 +394,9 @@ pub fn link_shards<N: Node>(loops: &mut [EventLoop<N>], messages_max: usize) {
 }
 
 /// The loop's end of its mailbox, which takes nothing more when the loop is gone.
-struct Inbox(LoopHandle);
+struct Inbox<L: Language>(LoopHandle<L>);
 
-impl Drop for Inbox {
+impl<L: Language> Drop for Inbox<L> {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -405,21 +405,22 @@ impl Drop for Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::node::Output;
+    use heddle_seam::language::Plain;
+    use heddle_seam::node::Output;
     use std::collections::HashSet;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
     struct Idle;
 
-    impl Node for Idle {
+    impl Node<Plain> for Idle {
         fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
             &mut []
         }
 
-        fn handle_input(&mut self, _: Instant, _: Input) {}
+        fn handle_input(&mut self, _: Instant, _: Input<Plain>) {}
 
-        fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output {
+        fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output<Plain> {
             Output::Timeout(None)
         }
     }
@@ -430,18 +431,18 @@ mod tests {
         reads: Vec<(SocketId, usize)>,
     }
 
-    impl Node for Reader {
+    impl Node<Plain> for Reader {
         fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
             &mut self.buf
         }
 
-        fn handle_input(&mut self, _: Instant, input: Input) {
+        fn handle_input(&mut self, _: Instant, input: Input<Plain>) {
             if let Input::Read { socket, len } = input {
                 self.reads.push((socket, len));
             }
         }
 
-        fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output {
+        fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output<Plain> {
             Output::Timeout(None)
         }
     }
@@ -482,7 +483,7 @@ mod tests {
     const PENDING: usize = 64 << 20;
 
     /// A socket that the node closed, with bytes that its peer does not take.
-    fn close_stuck(event_loop: &mut EventLoop<Idle>, listener: &TcpListener, n: u64) -> TcpStream {
+    fn close_stuck(event_loop: &mut EventLoop<Plain, Idle>, listener: &TcpListener, n: u64) -> TcpStream {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (fd, peer) = listener.accept().unwrap();
         fd.set_nonblocking(true).unwrap();

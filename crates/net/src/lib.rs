@@ -1,4 +1,4 @@
-//! The real driver of a [`Node`](heddle_proto::node::Node): sockets, a clock, worker threads and DNS.
+//! The real driver of a [`Node`](heddle_seam::node::Node): sockets, a clock, worker threads and DNS.
 //!
 //! One [`EventLoop`] runs one node on one thread. Around it:
 //!

@@ -1,9 +1,8 @@
 //! How other threads reach a loop.
 
 use crate::counters::Counters;
-use heddle_proto::node::{Input, JobId, Resolution, ResolveError, ResolveId, ShardId};
-use heddle_proto::relay::{Control, ShardMessage};
-use heddle_proto::work::JobResult;
+use heddle_seam::language::{Job, Language};
+use heddle_seam::node::{Input, JobId, Resolution, ResolveError, ResolveId, ShardId};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -17,9 +16,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub const CONTROLS_MAX: usize = 256;
 
 /// Reaches a running [`EventLoop`](crate::EventLoop) from any thread.
-#[derive(Clone)]
-pub struct LoopHandle {
-    mailbox: Arc<Mailbox>,
+pub struct LoopHandle<L: Language> {
+    mailbox: Arc<Mailbox<L>>,
+}
+
+impl<L: Language> Clone for LoopHandle<L> {
+    fn clone(&self) -> Self {
+        LoopHandle { mailbox: self.mailbox.clone() }
+    }
+}
+
+/// Whoever asks the resolver.
+pub(crate) trait Asker: Send {
+    fn resolved(&self, id: ResolveId, answer: Result<Resolution, ResolveError>);
+}
+
+impl<L: Language> Asker for LoopHandle<L> {
+    fn resolved(&self, id: ResolveId, answer: Result<Resolution, ResolveError>) {
+        self.post(self.mail(), Input::Resolved { id, answer });
+    }
 }
 
 /// A connection that another loop accepted.
@@ -29,8 +44,8 @@ pub(crate) struct Handed {
     pub peer: SocketAddr,
 }
 
-struct Mailbox {
-    mail: Mutex<Mail>,
+struct Mailbox<L: Language> {
+    mail: Mutex<Mail<L>>,
     counters: Mutex<Counters>,
     /// An `eventfd` that the loop watches edge-triggered, so nobody ever needs to read it.
     wake: OwnedFd,
@@ -38,9 +53,8 @@ struct Mailbox {
 
 /// What waits for a loop. Its inputs are bounded by those who send: controls by [`CONTROLS_MAX`],
 /// answers by the questions that the node has under way, messages of shards by their credits.
-#[derive(Default)]
-pub(crate) struct Mail {
-    pub inputs: VecDeque<Input>,
+pub(crate) struct Mail<L: Language> {
+    pub inputs: VecDeque<Input<L>>,
     pub handed: VecDeque<Handed>,
     handed_max: usize,
     controls: usize,
@@ -72,13 +86,30 @@ impl fmt::Display for NotTaken {
 
 impl std::error::Error for NotTaken {}
 
-impl Mail {
+impl<L: Language> Default for Mail<L> {
+    fn default() -> Self {
+        Mail {
+            inputs: VecDeque::new(),
+            handed: VecDeque::new(),
+            handed_max: 0,
+            controls: 0,
+            shard_messages: 0,
+            shard_messages_max: 0,
+            stop: false,
+            close_listeners: false,
+            fault: None,
+            closed: false,
+        }
+    }
+}
+
+impl<L: Language> Mail<L> {
     fn is_empty(&self) -> bool {
         self.inputs.is_empty() && self.handed.is_empty()
     }
 }
 
-impl LoopHandle {
+impl<L: Language> LoopHandle<L> {
     pub(crate) fn new() -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let mailbox = Mailbox { mail: Mutex::default(), counters: Mutex::default(), wake };
@@ -91,7 +122,7 @@ impl LoopHandle {
     }
 
     /// Hands the node an [`Input::Control`].
-    pub fn control(&self, control: Control) -> Result<(), NotTaken> {
+    pub fn control(&self, control: L::Control) -> Result<(), NotTaken> {
         let mut mail = self.mail();
         if mail.closed {
             return Err(NotTaken::Stopped);
@@ -128,7 +159,7 @@ impl LoopHandle {
     ///
     /// When more wait than the credits between the shards allow: one of them broke its promise, and
     /// a queue without bound would only hide it.
-    pub(crate) fn shard_message(&self, from: ShardId, message: ShardMessage) {
+    pub(crate) fn shard_message(&self, from: ShardId, message: L::Message) {
         let mut mail = self.mail();
         if mail.closed {
             return;
@@ -162,12 +193,8 @@ impl LoopHandle {
         self.mail().shard_messages_max = max;
     }
 
-    pub(crate) fn computed(&self, id: JobId, result: JobResult) {
+    pub(crate) fn computed(&self, id: JobId, result: <L::Job as Job>::Result) {
         self.post(self.mail(), Input::Computed { id, result });
-    }
-
-    pub(crate) fn resolved(&self, id: ResolveId, answer: Result<Resolution, ResolveError>) {
-        self.post(self.mail(), Input::Resolved { id, answer });
     }
 
     /// Ends the loop with an error: a thread that it relies on is gone.
@@ -177,7 +204,7 @@ impl LoopHandle {
     }
 
     /// Takes all that waits.
-    pub(crate) fn take(&self) -> Mail {
+    pub(crate) fn take(&self) -> Mail<L> {
         let mut mail = self.mail();
         let Mail { handed_max, shard_messages_max, .. } = *mail;
         std::mem::replace(&mut *mail, Mail { handed_max, shard_messages_max, ..Mail::default() })
@@ -197,7 +224,7 @@ impl LoopHandle {
     }
 
     /// Only the first mail since the loop last looked needs to wake it.
-    fn post(&self, mut mail: MutexGuard<'_, Mail>, input: Input) {
+    fn post(&self, mut mail: MutexGuard<'_, Mail<L>>, input: Input<L>) {
         if mail.closed {
             return;
         }
@@ -221,7 +248,7 @@ impl LoopHandle {
         }
     }
 
-    fn mail(&self) -> MutexGuard<'_, Mail> {
+    fn mail(&self) -> MutexGuard<'_, Mail<L>> {
         lock(&self.mailbox.mail)
     }
 }
@@ -234,18 +261,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heddle_seam::language::Plain;
 
     #[test]
     fn controls_are_bounded() {
-        let handle = LoopHandle::new().unwrap();
+        let handle = LoopHandle::<Plain>::new().unwrap();
         for _ in 0..CONTROLS_MAX {
-            handle.control(Control::Drain).unwrap();
+            handle.control(()).unwrap();
         }
-        assert_eq!(handle.control(Control::Shutdown), Err(NotTaken::Full));
+        assert_eq!(handle.control(()), Err(NotTaken::Full));
         assert_eq!(handle.take().inputs.len(), CONTROLS_MAX);
-        handle.control(Control::Drain).unwrap();
+        handle.control(()).unwrap();
         handle.close();
-        assert_eq!(handle.control(Control::Drain), Err(NotTaken::Stopped));
+        assert_eq!(handle.control(()), Err(NotTaken::Stopped));
         assert!(handle.take().inputs.is_empty());
     }
 }

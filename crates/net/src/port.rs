@@ -8,7 +8,7 @@
 use crate::counters::Counters;
 use crate::sys;
 use bytes::BytesMut;
-use heddle_proto::endpoint::{Datagrams, Transmit};
+use heddle_seam::datagrams::{Datagrams, Transmit};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use std::collections::VecDeque;

@@ -4,7 +4,7 @@
 
 use crate::counters::Counters;
 use crate::sys;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use rustix::fd::AsFd;
 
 /// While less than this part of the window was sent, it cannot have grown much.

@@ -6,7 +6,7 @@
 
 use crate::counters::Counters;
 use crate::send_window::SendWindow;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{self, RecvFlags, SendFlags, Shutdown};

@@ -5,7 +5,8 @@
 mod nodes;
 
 use heddle_net::{Options, Resolver, ResolverOptions, SOCKETS_PER_QUESTION};
-use heddle_proto::node::{Input, Output, Query, ResolveId};
+use heddle_relay::{Input, Output};
+use heddle_seam::node::{Query, ResolveId};
 use nodes::{Relay, Running, Say, Strings};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{Read, Write};

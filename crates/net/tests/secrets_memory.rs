@@ -6,10 +6,10 @@
 use heddle_net::{EventLoop, Options, Workers};
 use heddle_proto::crypto::onionskin::{ClientHandshake, HandshakeType, OnionKeys};
 use heddle_proto::crypto::{CircuitKeys, NtorKeypair, RelayLayer};
-use heddle_proto::node::{Input, JobId, Node, Output, SocketId};
-use heddle_proto::rng::Seed;
-use heddle_proto::time::Instant;
-use heddle_proto::work::{Job, JobResult};
+use heddle_relay::{Input, Job, JobResult, Output, RelayLanguage};
+use heddle_seam::node::{JobId, Node, SocketId};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Instant;
 use std::collections::HashSet;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -113,7 +113,7 @@ impl Handshakes {
     }
 }
 
-impl Node for Handshakes {
+impl Node<RelayLanguage> for Handshakes {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         &mut []
     }

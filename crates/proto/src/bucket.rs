@@ -1,6 +1,6 @@
 //! Token buckets: the operator's bandwidth limits, and the rate that an XON advertises.
 
-use crate::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 const NS_PER_S: u128 = 1_000_000_000;
 

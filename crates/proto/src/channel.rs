@@ -5,12 +5,12 @@
 
 use crate::cell::{Body, CircId, Command};
 use crate::ids::RelayIds;
-use crate::node::SocketError;
-use crate::rng::Rng;
-use crate::time::{Instant, UnixTime};
 use core::any::Any;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
+use heddle_seam::node::SocketError;
+use heddle_seam::rng::Rng;
+use heddle_seam::time::{Instant, UnixTime};
 
 /// What one circuit's trouble can do to the others on the same channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub trait Channel: Send {
     /// The system lets this many bytes be on their way unacknowledged ([`Input::Writable`]). A message that nobody can read
     /// before its end had better be shorter.
     ///
-    /// [`Input::Writable`]: crate::node::Input::Writable
+    /// [`Input::Writable`]: heddle_relay::Input::Writable
     fn handle_window(&mut self, bytes: usize);
 
     /// A time that [`Channel::poll_timeout`] named has come. Padding and handshake time-outs.

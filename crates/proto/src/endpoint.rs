@@ -15,39 +15,15 @@
 
 use crate::cell::{Body, CircId, Command};
 use crate::channel::{Isolation, Role};
-use crate::time::Instant;
-use bytes::BytesMut;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::time::Instant;
 use zeroize::Zeroizing;
 
 /// A connection of an endpoint. Numbers are never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
-
-/// Datagrams of one sender that came together: `data` is cut every `stride` bytes, the last may be shorter. It may be part of
-/// a buffer that the driver uses again, and lasts as long as any byte of it is kept: what is to stay is to be copied.
-#[derive(Debug)]
-pub struct Datagrams {
-    pub from: SocketAddr,
-    /// The address that they were sent to, when the system tells.
-    pub to: Option<IpAddr>,
-    /// The two bits of explicit congestion notification (RFC 3168).
-    pub ecn: u8,
-    /// Length of each datagram, at least one.
-    pub stride: usize,
-    pub data: BytesMut,
-}
-
-/// Where bytes that an endpoint appended to a buffer go: they are cut every `stride` bytes, the last may be shorter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Transmit {
-    pub to: SocketAddr,
-    /// The address to send from; the system chooses when there is none.
-    pub from: Option<IpAddr>,
-    pub ecn: u8,
-    pub stride: usize,
-}
 
 /// How a new connection comes to be. Everything in it was agreed over an authenticated TLS channel.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! The sans-IO core of Heddle: cells, circuits, streams, flow control and the relay itself.
+//! Values and machines without a node: cells, cryptography, end-to-end flow control, exit policies, rates, what joins pairs of
+//! relays, and what a relay asks of its transports.
 //!
 //! Nothing here knows a socket, a clock, a thread or the system's randomness: bytes, time and
 //! seeds come in as arguments, and what is to be done comes out as values.
@@ -11,13 +12,7 @@ pub mod crypto;
 pub mod endpoint;
 pub mod flow;
 pub mod ids;
-pub mod node;
-pub mod origin;
 pub mod pair;
+pub mod params;
 pub mod policy;
 pub mod pool;
-pub mod relay;
-pub mod rng;
-pub mod stopwatch;
-pub mod time;
-pub mod work;

@@ -15,7 +15,7 @@
 //! channel, the send buffers of the driver.
 
 use crate::cell::{BODY_LEN, Body, Command};
-use crate::time::Instant;
+use heddle_seam::time::Instant;
 
 /// One waiting cell.
 struct Slot {
@@ -225,7 +225,7 @@ impl CellPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Seed;
+    use heddle_seam::rng::Seed;
     use std::collections::VecDeque;
 
     #[test]

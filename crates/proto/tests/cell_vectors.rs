@@ -16,7 +16,7 @@ use heddle_proto::cell::stream::{
     Answer, Begin, BeginFlags, Connected, End, EndReason, Host, HostName, Resolve, Resolved,
 };
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, CircId, Command, Malformed};
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 
 /// The bytes of hexadecimal text with spaces.
 fn hex(text: &str) -> Vec<u8> {

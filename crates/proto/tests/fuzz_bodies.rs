@@ -13,15 +13,11 @@ mod mutate;
 mod offer;
 #[path = "../../../fuzz/src/relay.rs"]
 mod relay;
-#[path = "../../../fuzz/src/shards.rs"]
-mod shards;
 #[path = "../../../fuzz/src/stream.rs"]
 mod stream;
 
 /// Inputs per target.
 const ROUNDS: u64 = 20_000;
-/// Inputs for a whole relay, of which each takes milliseconds.
-const ROUNDS_SHARDS: u64 = 150;
 
 #[test]
 fn extend_stands() {
@@ -46,11 +42,6 @@ fn offer_stands() {
 #[test]
 fn relay_stands() {
     mutate::throw(relay::run, &relay::seeds(), ROUNDS);
-}
-
-#[test]
-fn shards_stand() {
-    mutate::throw(shards::run, &shards::seeds(), ROUNDS_SHARDS);
 }
 
 #[test]

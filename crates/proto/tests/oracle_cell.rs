@@ -18,7 +18,7 @@ use heddle_proto::cell::stream::{
     Answer, Begin, BeginFlags, Connected, End, EndReason, Host, HostName, Resolve, Resolved,
 };
 use heddle_proto::cell::{BODY_LEN, CircId, Command, Malformed};
-use heddle_proto::rng::{Rng, Seed};
+use heddle_seam::rng::{Rng, Seed};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tor_bytes::Reader;

@@ -4,7 +4,7 @@
 use heddle_proto::crypto::{
     CircuitKeys, ClientHandshake, CongestionOffer, HandshakeType, NtorKeypair, OnionKeys, answer,
 };
-use heddle_proto::rng::{Rng, Seed};
+use heddle_seam::rng::{Rng, Seed};
 
 const OFFER: CongestionOffer = CongestionOffer { sendme_inc: 31 };
 const ROUNDS: usize = 30;

@@ -8,7 +8,7 @@ use ctr::Ctr128BE;
 use ctr::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use heddle_proto::cell::{BODY_LEN, Body};
 use heddle_proto::crypto::{CircuitKeys, OriginLayers, Recognized, RelayLayer};
-use heddle_proto::rng::{Rng, Seed};
+use heddle_seam::rng::{Rng, Seed};
 use sha2::{Digest, Sha256};
 use sha3::Shake256;
 use sha3::digest::{ExtendableOutput, Update, XofReader};

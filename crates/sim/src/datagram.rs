@@ -8,10 +8,11 @@ use crate::simulation::{ActorId, HostId, Simulation};
 use crate::trace::Kind;
 use crate::wires::{HostPair, OnWire, pair};
 use core::net::{IpAddr, SocketAddr};
-use heddle_proto::endpoint::{Datagrams, Transmit};
-use heddle_proto::node::{Input, PortId};
-use heddle_proto::rng::Rng;
-use heddle_proto::time::Instant;
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::language::Language;
+use heddle_seam::node::{Input, PortId};
+use heddle_seam::rng::Rng;
+use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// IP and UDP headers, which a wire's MTU counts.
@@ -69,7 +70,7 @@ pub(crate) struct DatagramPorts {
     pub flooded: BTreeMap<(HostId, u16), Flooded>,
 }
 
-impl Simulation {
+impl<L: Language> Simulation<L> {
     /// Opens UDP ports of a shard, numbered from [`PortId`] 0. They stay.
     ///
     /// # Panics

@@ -2,8 +2,9 @@
 
 use crate::datagram::Datagram;
 use crate::simulation::{Due, HostId, Simulation};
-use heddle_proto::rng::Rng;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::language::Language;
+use heddle_seam::rng::Rng;
+use heddle_seam::time::{Duration, Instant};
 
 /// More datagrams than a node can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ impl Flooded {
     }
 }
 
-impl Simulation {
+impl<L: Language> Simulation<L> {
     /// Begins a flood at a port, or ends it. Its senders lie about their addresses: in the place of each datagram that is lost
     /// comes another one, as long and from the same address, of random bytes.
     pub fn flood(&mut self, host: HostId, port: u16, flood: Option<Flood>) {

@@ -1,7 +1,8 @@
 //! The servers behind the exits.
 
-use heddle_proto::node::{Input, Node, Output, SocketId};
-use heddle_proto::time::Instant;
+use heddle_seam::language::{Language, Plain};
+use heddle_seam::node::{Input, Node, Output, SocketId};
+use heddle_seam::time::Instant;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -48,7 +49,7 @@ pub struct Internet {
     services: BTreeMap<u16, Service>,
     visitors: BTreeMap<SocketId, Visitor>,
     dirty: Vec<SocketId>,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<Output<Plain>>,
     buf: Vec<u8>,
     /// Bytes read from all visitors.
     pub received_bytes: u64,
@@ -129,12 +130,12 @@ impl Internet {
     }
 }
 
-impl Node for Internet {
+impl<L: Language> Node<L> for Internet {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         &mut self.buf
     }
 
-    fn handle_input(&mut self, _: Instant, input: Input) {
+    fn handle_input(&mut self, _: Instant, input: Input<L>) {
         match input {
             Input::Accepted { socket, local, .. } => {
                 let visitor = Visitor {
@@ -174,7 +175,7 @@ impl Node for Internet {
         }
     }
 
-    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output {
+    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output<L> {
         loop {
             if let Some(socket) = self.dirty.pop() {
                 self.flush(socket, buf);
@@ -182,7 +183,7 @@ impl Node for Internet {
                     return Output::Send { socket };
                 }
             } else {
-                return self.outputs.pop_front().unwrap_or(Output::Timeout(None));
+                return self.outputs.pop_front().map_or(Output::Timeout(None), Output::widen);
             }
         }
     }

@@ -7,9 +7,10 @@ use crate::simulation::{ActorId, Due, EVENTS_PER_INSTANT_MAX, HostId, Simulation
 use crate::socket::{Phase, Socket, Turn, is_connected};
 use crate::trace::Kind;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use heddle_proto::node::{Input, SocketError, SocketId};
-use heddle_proto::rng::Seed;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::language::Language;
+use heddle_seam::node::{Input, SocketError, SocketId};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::segment::{Ecn, Flags};
 use heddle_utcp::wire::{TcpHeader, emit};
 use heddle_utcp::{BufferPool, CloseReason, ConnectionId, Host, HostLimits, Options};
@@ -52,7 +53,7 @@ fn tcp_time(now: Instant) -> heddle_utcp::Instant {
 }
 
 /// What sockets ask for.
-impl Simulation {
+impl<L: Language> Simulation<L> {
     pub(crate) fn connect(&mut self, actor: ActorId, socket: SocketId, to: SocketAddr) {
         assert!(socket.is_dialled(), "nodes name what they dial by even numbers");
         let host = self.actors[actor.0].host;
@@ -147,7 +148,7 @@ impl Simulation {
 }
 
 /// What happens to connections.
-impl Simulation {
+impl<L: Language> Simulation<L> {
     /// A packet has arrived at a host.
     pub(crate) fn on_segment(&mut self, host: HostId, packet: &[u8]) {
         self.kernels[host.0].tcp.handle_packet(tcp_time(self.now), packet);

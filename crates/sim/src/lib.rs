@@ -1,6 +1,6 @@
 //! The discrete-event driver: many nodes, one thread, virtual time.
 //!
-//! A [`Simulation`] runs [`Node`](heddle_proto::node::Node)s, the very code that production runs,
+//! A [`Simulation`] runs [`Node`](heddle_seam::node::Node)s, the very code that production runs,
 //! over emulated wires. There is no socket, no clock and no thread: an event queue hands
 //! each node its inputs and does what its outputs say. Two runs with one seed do the same things at
 //! the same times, and [`Simulation::trace_hash`] proves it.
@@ -39,6 +39,6 @@ pub use datagram::Tapped;
 pub use flood::Flood;
 pub use internet::{Internet, Service, pattern};
 pub use simulation::{AnyNode, Host, HostId, Options, Simulation};
-pub use steps::Step;
+pub use steps::{Action, Condition, Step};
 pub use trace::TraceHash;
 pub use wire::Wire;

@@ -2,10 +2,11 @@
 
 use crate::simulation::{ActorId, Due, EVENTS_PER_INSTANT_MAX, Simulation};
 use crate::trace::Kind;
-use heddle_proto::node::{Output, Query, Resolution, ResolveError, ResolveId};
-use heddle_proto::time::Instant;
+use heddle_seam::language::{Job, Language};
+use heddle_seam::node::{Output, Query, Resolution, ResolveError, ResolveId};
+use heddle_seam::time::Instant;
 
-impl Simulation {
+impl<L: Language> Simulation<L> {
     /// Asks a node what it wants until it names its time-out.
     pub(crate) fn poll_outputs(&mut self, actor: ActorId) {
         let now = self.now;
@@ -34,7 +35,7 @@ impl Simulation {
         }
     }
 
-    fn carry_out(&mut self, actor: ActorId, output: Output) {
+    fn carry_out(&mut self, actor: ActorId, output: Output<L>) {
         let mut record = |kind, subject, detail: &str| {
             self.trace.record(self.now, actor.0, kind, subject, 0, detail.as_bytes());
         };

@@ -2,7 +2,7 @@
 //! it shows.
 
 use core::cmp::Ordering;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use std::collections::BinaryHeap;
 
 struct Entry<E> {

@@ -8,11 +8,10 @@ use crate::wire::Wire;
 use crate::wires::{HostPair, Wires};
 use core::any::Any;
 use core::net::{IpAddr, SocketAddr};
-use heddle_proto::node::{Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketId};
-use heddle_proto::relay::{Control, Event, ShardMessage};
-use heddle_proto::rng::Seed;
-use heddle_proto::time::{Duration, Instant, UnixTime};
-use heddle_proto::work::JobResult;
+use heddle_seam::language::{Job, Language};
+use heddle_seam::node::{Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketId};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_utcp::ConnectionId;
 use std::collections::BTreeMap;
 
@@ -22,9 +21,9 @@ const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
 pub(crate) const EVENTS_PER_INSTANT_MAX: u64 = 2_000_000;
 
 /// A node that the test can get back as what it is.
-pub trait AnyNode: Node + Any {}
+pub trait AnyNode<L: Language>: Node<L> + Any {}
 
-impl<T: Node + Any> AnyNode for T {}
+impl<L: Language, T: Node<L> + Any> AnyNode<L> for T {}
 
 /// What a simulation is like, beside its hosts and wires.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,12 +58,12 @@ impl Default for Options {
 }
 
 /// A host to be added.
-pub struct Host {
+pub struct Host<L: Language> {
     pub addrs: Vec<IpAddr>,
     /// Ports that are listened at, on every address. Shards take connections in turn.
     pub ports: Vec<u16>,
     /// At least one node; more are shards of one relay.
-    pub nodes: Vec<Box<dyn AnyNode>>,
+    pub nodes: Vec<Box<dyn AnyNode<L>>>,
     /// Whether this host's bytes are plain and count for the trace. Those of the Internet are.
     pub plain: bool,
 }
@@ -85,18 +84,18 @@ pub(crate) struct HostState {
     pub plain: bool,
 }
 
-pub(crate) struct Actor {
+pub(crate) struct Actor<L: Language> {
     pub host: HostId,
     pub shard: ShardId,
     /// `None` once it was killed.
-    pub node: Option<Box<dyn AnyNode>>,
+    pub node: Option<Box<dyn AnyNode<L>>>,
     /// The time-out that is scheduled; others in the queue are void.
     pub timer: Option<Instant>,
     /// Connections that it accepted.
     pub accepted: u64,
 }
 
-pub(crate) enum Due {
+pub(crate) enum Due<L: Language> {
     WallClock(ActorId),
     Timer(ActorId, Instant),
     /// A segment comes to a host past all wires: somebody on the path forged it.
@@ -109,8 +108,8 @@ pub(crate) enum Due {
     Look(HostId, ConnectionId),
     CloseFlush(HostId, ConnectionId),
     Resolved(ActorId, ResolveId, Result<Resolution, ResolveError>),
-    Computed(ActorId, JobId, JobResult),
-    Message(ActorId, ShardId, ShardMessage),
+    Computed(ActorId, JobId, <L::Job as Job>::Result),
+    Message(ActorId, ShardId, L::Message),
     /// Something happens on the wire of two hosts.
     Wires(HostPair, Instant),
     /// A datagram has waited in a port's buffer.
@@ -118,16 +117,16 @@ pub(crate) enum Due {
 }
 
 /// Many nodes in virtual time; see the crate.
-pub struct Simulation {
+pub struct Simulation<L: Language> {
     seed_number: u64,
     pub(crate) seed: Seed,
     pub(crate) options: Options,
     pub(crate) now: Instant,
     events_at_now: u64,
-    pub(crate) queue: EventQueue<Due>,
+    pub(crate) queue: EventQueue<Due<L>>,
     pub(crate) trace: Trace,
     pub(crate) hosts: Vec<HostState>,
-    pub(crate) actors: Vec<Actor>,
+    pub(crate) actors: Vec<Actor<L>>,
     pub(crate) by_addr: BTreeMap<IpAddr, HostId>,
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
     pub(crate) wires: Wires,
@@ -136,11 +135,11 @@ pub struct Simulation {
     pub(crate) kernels: Vec<Kernel>,
     /// The connections of all sockets that nodes can name.
     pub(crate) sockets: BTreeMap<(ActorId, SocketId), ConnectionId>,
-    pub(crate) events: Vec<(Instant, HostId, Event)>,
+    pub(crate) events: Vec<(Instant, HostId, L::Event)>,
     pub(crate) buf: Vec<u8>,
 }
 
-impl Simulation {
+impl<L: Language> Simulation<L> {
     /// An empty world. All randomness comes from `seed`.
     pub fn new(seed: u64, options: Options) -> Self {
         Simulation {
@@ -180,7 +179,7 @@ impl Simulation {
     }
 
     /// What relays reported, in order.
-    pub fn events(&self) -> &[(Instant, HostId, Event)] {
+    pub fn events(&self) -> &[(Instant, HostId, L::Event)] {
         &self.events
     }
 
@@ -189,7 +188,7 @@ impl Simulation {
     /// # Panics
     ///
     /// When it has no node, or an address that another host has.
-    pub fn add_host(&mut self, host: Host) -> HostId {
+    pub fn add_host(&mut self, host: Host<L>) -> HostId {
         assert!(!host.nodes.is_empty(), "a host has at least one node");
         let id = HostId(self.hosts.len());
         for addr in &host.addrs {
@@ -216,7 +215,7 @@ impl Simulation {
     }
 
     /// Hands a shard an order of its operator.
-    pub fn control(&mut self, host: HostId, shard: usize, control: Control) {
+    pub fn control(&mut self, host: HostId, shard: usize, control: L::Control) {
         let actor = self.actor(host, shard);
         self.input(actor, Kind::Control, 0, 0, Input::Control(control));
     }
@@ -226,7 +225,7 @@ impl Simulation {
     /// # Panics
     ///
     /// When the node was killed, or is not a `T`.
-    pub fn with<T: Node + Any, R>(
+    pub fn with<T: Node<L> + Any, R>(
         &mut self,
         host: HostId,
         shard: usize,
@@ -290,12 +289,12 @@ impl Simulation {
         ActorId(self.hosts[host.0].first.0 + shard)
     }
 
-    pub(crate) fn node(&mut self, actor: ActorId) -> Option<&mut Box<dyn AnyNode>> {
+    pub(crate) fn node(&mut self, actor: ActorId) -> Option<&mut Box<dyn AnyNode<L>>> {
         self.actors[actor.0].node.as_mut()
     }
 
     /// Hands a node an input, and does what it wants done.
-    pub(crate) fn input(&mut self, actor: ActorId, kind: Kind, subject: u64, amount: u64, input: Input) {
+    pub(crate) fn input(&mut self, actor: ActorId, kind: Kind, subject: u64, amount: u64, input: Input<L>) {
         let now = self.now;
         let detail = match &input {
             Input::Failed { error, .. } => format!("{error:?}"),
@@ -311,7 +310,7 @@ impl Simulation {
         }
     }
 
-    fn handle(&mut self, due: Due) {
+    fn handle(&mut self, due: Due<L>) {
         match due {
             Due::WallClock(actor) => {
                 let wall = UnixTime { ns: self.options.wall.ns + self.now.as_nanos() };
@@ -346,7 +345,7 @@ impl Simulation {
     }
 }
 
-impl Drop for Simulation {
+impl<L: Language> Drop for Simulation<L> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("the simulation of seed {} failed at {:?}", self.seed_number, self.now);

@@ -3,15 +3,21 @@
 use crate::simulation::{HostId, Simulation};
 use core::fmt;
 use heddle_netem::DirectionOptions;
-use heddle_proto::relay::Control;
-use heddle_proto::time::Duration;
+use heddle_seam::language::Language;
+use heddle_seam::time::Duration;
+
+/// Whether the test has seen what it waits for.
+pub type Condition<L> = Box<dyn FnMut(&mut Simulation<L>) -> bool>;
+
+/// What a test does in between.
+pub type Action<L> = Box<dyn FnOnce(&mut Simulation<L>)>;
 
 /// One step of a scenario; [`Simulation::play`] takes them in order.
-pub enum Step {
+pub enum Step<L: Language> {
     /// Time passes.
     Run(Duration),
     /// Time passes until the condition holds; the scenario fails when it does not in time.
-    Until { what: &'static str, time_max: Duration, holds: Box<dyn FnMut(&mut Simulation) -> bool> },
+    Until { what: &'static str, time_max: Duration, holds: Condition<L> },
     /// A wire changes.
     Conditions { between: (HostId, HostId), wire: Box<DirectionOptions> },
     /// A firewall drops all datagrams between two hosts, or lets them pass again.
@@ -19,12 +25,12 @@ pub enum Step {
     /// A host's process dies.
     Kill(HostId),
     /// A shard gets an order.
-    Control { host: HostId, shard: usize, control: Control },
+    Control { host: HostId, shard: usize, control: L::Control },
     /// Something is checked, or done to a node.
-    Check(Box<dyn FnOnce(&mut Simulation)>),
+    Check(Action<L>),
 }
 
-impl fmt::Debug for Step {
+impl<L: Language> fmt::Debug for Step<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Step::Run(time) => write!(f, "Run({time:?})"),
@@ -38,13 +44,13 @@ impl fmt::Debug for Step {
     }
 }
 
-impl Simulation {
+impl<L: Language> Simulation<L> {
     /// Takes the steps of a scenario, each of which goes into the trace.
     ///
     /// # Panics
     ///
     /// When a condition does not come to hold in time.
-    pub fn play(&mut self, steps: impl IntoIterator<Item = Step>) {
+    pub fn play(&mut self, steps: impl IntoIterator<Item = Step<L>>) {
         for (number, step) in steps.into_iter().enumerate() {
             self.note(&step);
             match step {

@@ -5,7 +5,7 @@
 //! ciphertext differs between runs wherever a library draws its own keys.
 
 use core::fmt;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use sha2::{Digest, Sha256};
 
 /// The hash of everything that happened so far.

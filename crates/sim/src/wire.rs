@@ -1,7 +1,7 @@
 //! A wire in few words.
 
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate};
-use heddle_proto::time::Duration;
+use heddle_seam::time::Duration;
 
 /// What Ethernet adds to a packet, its gap and preamble included.
 const FRAMING_BYTES: u64 = 38;

@@ -9,7 +9,8 @@ use core::net::{IpAddr, SocketAddr};
 use heddle_netem::{
     DirectionOptions, HostOptions, Packet, Seed, Time, Topology, TopologyOptions, WireOptions,
 };
-use heddle_proto::time::Instant;
+use heddle_seam::language::Language;
+use heddle_seam::time::Instant;
 use std::collections::BTreeMap;
 
 /// Two hosts, the smaller first.
@@ -76,7 +77,7 @@ impl Wires {
     }
 }
 
-impl Simulation {
+impl<L: Language> Simulation<L> {
     /// Changes the wire between two hosts, in both directions. What is on the old one already arrives as before.
     pub fn set_wire(&mut self, a: HostId, b: HostId, options: impl Into<DirectionOptions>) {
         self.wires.options.insert(pair(a, b), options.into());

@@ -2,14 +2,12 @@
 
 mod support;
 
+use heddle_client::{CircuitNumber, Closed, Exchange, ExchangeNumber, Handshake, OnionProxy, ProxyEvent};
 use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
 use heddle_proto::cell::create::DestroyReason;
-use heddle_proto::origin::{
-    CircuitNumber, Closed, Exchange, ExchangeNumber, Handshake, OnionProxy, ProxyEvent,
-};
-use heddle_proto::relay::Relay;
-use heddle_proto::rng::Rng;
-use heddle_proto::time::Duration;
+use heddle_relay::Relay;
+use heddle_seam::rng::Rng;
+use heddle_seam::time::Duration;
 use heddle_sim::{HostId, Internet, TraceHash, Wire};
 use std::collections::BTreeSet;
 use support::{ECHO, Net, Plan, STALL, download, upload};
@@ -37,7 +35,7 @@ struct Chaos {
 
 impl Chaos {
     fn new(seed: u64, over: Over) -> Self {
-        let mut rng = heddle_proto::rng::Seed::from_number(seed).child("chaos", 0).rng();
+        let mut rng = heddle_seam::rng::Seed::from_number(seed).child("chaos", 0).rng();
         let wire = Wire {
             latency: Duration::from_millis(1 + rng.below(30)),
             jitter: Duration::from_millis(rng.below(5)),
@@ -173,7 +171,7 @@ impl Chaos {
         self.exchanges.extend(begun);
     }
 
-    fn proxy<R>(&mut self, speak: impl FnOnce(&mut OnionProxy, heddle_proto::time::Instant) -> R) -> R {
+    fn proxy<R>(&mut self, speak: impl FnOnce(&mut OnionProxy, heddle_seam::time::Instant) -> R) -> R {
         self.net.sim.with(self.net.client, 0, speak)
     }
 

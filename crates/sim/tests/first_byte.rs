@@ -5,8 +5,8 @@
 
 mod support;
 
-use heddle_proto::origin::{CircuitNumber, ExchangeState};
-use heddle_proto::time::Duration;
+use heddle_client::{CircuitNumber, ExchangeState};
+use heddle_seam::time::Duration;
 use heddle_sim::Wire;
 use support::{Net, Plan, add_client, download};
 

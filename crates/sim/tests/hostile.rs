@@ -3,14 +3,14 @@
 mod support;
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use heddle_client::ExchangeState;
 use heddle_proto::cell::create::FAST_KEY_LEN;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{Channel, Incoming, StreamTransport, Target};
-use heddle_proto::node::{Input, Node, Output, SocketId};
-use heddle_proto::origin::ExchangeState;
-use heddle_proto::relay::Relay;
-use heddle_proto::rng::{Rng, Seed};
-use heddle_proto::time::{Duration, Instant, UnixTime};
+use heddle_relay::{Input, Output, Relay, RelayLanguage};
+use heddle_seam::node::{Node, SocketId};
+use heddle_seam::rng::{Rng, Seed};
+use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_sim::{Host, HostId};
 use heddle_transport::tls::TlsTransport;
 use std::collections::{BTreeMap, VecDeque};
@@ -142,7 +142,7 @@ impl Hostile {
     }
 }
 
-impl Node for Hostile {
+impl Node<RelayLanguage> for Hostile {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         &mut self.buf
     }

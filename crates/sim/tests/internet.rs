@@ -1,8 +1,9 @@
 //! The driver itself: connections, order, flow control and repeatability, without any relay.
 
 use core::net::{IpAddr, SocketAddr};
-use heddle_proto::node::{Input, Node, Output, SocketError, SocketId};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::language::Plain;
+use heddle_seam::node::{Input, Node, Output, SocketError, SocketId};
+use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{Host, HostId, Internet, Options, Service, Simulation, Step, TraceHash, Wire, pattern};
 use std::collections::VecDeque;
 
@@ -18,7 +19,7 @@ struct Client {
     connected_at: Option<Instant>,
     /// To be sent a FIN after everything.
     half_close: bool,
-    outputs: VecDeque<Output>,
+    outputs: VecDeque<Output<Plain>>,
     buf: Vec<u8>,
 }
 
@@ -47,12 +48,12 @@ impl Client {
     }
 }
 
-impl Node for Client {
+impl Node<Plain> for Client {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         &mut self.buf
     }
 
-    fn handle_input(&mut self, now: Instant, input: Input) {
+    fn handle_input(&mut self, now: Instant, input: Input<Plain>) {
         match input {
             Input::Connected { .. } => {
                 self.open = true;
@@ -70,7 +71,7 @@ impl Node for Client {
         }
     }
 
-    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output {
+    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output<Plain> {
         if let Some(output) = self.outputs.pop_front() {
             return output;
         }
@@ -90,11 +91,16 @@ impl Node for Client {
 const SERVER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 1));
 const CLIENT: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(198, 51, 100, 1));
 
-fn world(seed: u64, wire: Wire, port: u16, to_send: Vec<u8>) -> (Simulation, HostId, HostId) {
+fn world(seed: u64, wire: Wire, port: u16, to_send: Vec<u8>) -> (Simulation<Plain>, HostId, HostId) {
     world_with(seed, Options { default_wire: wire, ..Options::default() }, port, to_send)
 }
 
-fn world_with(seed: u64, options: Options, port: u16, to_send: Vec<u8>) -> (Simulation, HostId, HostId) {
+fn world_with(
+    seed: u64,
+    options: Options,
+    port: u16,
+    to_send: Vec<u8>,
+) -> (Simulation<Plain>, HostId, HostId) {
     let mut sim = Simulation::new(seed, options);
     let services = [(7, Service::Echo), (19, Service::Source), (9, Service::Digest), (1, Service::Stall)];
     let internet = Internet::new(&services);
@@ -107,7 +113,7 @@ fn world_with(seed: u64, options: Options, port: u16, to_send: Vec<u8>) -> (Simu
     (sim, server, client)
 }
 
-fn client<R>(sim: &mut Simulation, id: HostId, speak: impl FnOnce(&mut Client) -> R) -> R {
+fn client<R>(sim: &mut Simulation<Plain>, id: HostId, speak: impl FnOnce(&mut Client) -> R) -> R {
     sim.with(id, 0, |client: &mut Client, _| speak(client))
 }
 
@@ -196,7 +202,7 @@ fn connections_are_refused_reset_and_lead_nowhere() {
 
     let mut sim = Simulation::new(1, Options::default());
     let nowhere = Client::new(([203, 0, 113, 1], 80).into(), vec![]);
-    let nodes: Vec<Box<dyn heddle_sim::AnyNode>> = vec![Box::new(nowhere)];
+    let nodes: Vec<Box<dyn heddle_sim::AnyNode<Plain>>> = vec![Box::new(nowhere)];
     let id = sim.add_host(Host { addrs: vec![CLIENT], ports: vec![], nodes, plain: true });
     sim.run_for(Duration::from_secs(1));
     assert_eq!(client(&mut sim, id, |c| c.failed), Some(SocketError::HostUnreachable));
@@ -217,7 +223,7 @@ fn a_reader_that_pauses_gets_everything_later() {
 #[test]
 fn a_scenario_is_a_list_of_steps() {
     let (mut sim, server, id) = world(1, Wire::default(), 19, 5_000_000u64.to_be_bytes().to_vec());
-    let received = move |sim: &mut Simulation| client(sim, id, |c| c.received.len());
+    let received = move |sim: &mut Simulation<Plain>| client(sim, id, |c| c.received.len());
     let slow = Wire { rate_bytes_per_s: Some(10_000), ..Wire::default() };
     sim.play([
         Step::Until {

@@ -2,17 +2,17 @@
 
 mod support;
 
+use heddle_client::{Exchange, ExchangeState, OnionProxy};
 use heddle_proto::cell::stream::EndReason;
-use heddle_proto::origin::{Exchange, ExchangeState, OnionProxy};
-use heddle_proto::relay::{Control, Event, ProbeHop};
-use heddle_proto::time::Duration;
+use heddle_relay::{Control, Event, ProbeHop};
+use heddle_seam::time::Duration;
 use heddle_sim::{TraceHash, Wire};
 use support::{Net, Plan, SOURCE, STALL, download, pattern_sha256, upload};
 
 const MB: u64 = 1_000_000;
 const LONG: Duration = Duration::from_secs(600);
 
-fn is_over(status: &heddle_proto::origin::ExchangeStatus) -> bool {
+fn is_over(status: &heddle_client::ExchangeStatus) -> bool {
     matches!(status.state, ExchangeState::Ended(_) | ExchangeState::Lost(_))
 }
 
@@ -29,7 +29,7 @@ fn transfer(plan: &Plan, bytes: u64, congestion_control: bool) -> (Duration, Tra
     let up = net.begin(circuit, upload(bytes));
     let status = net.await_status(up, LONG, |status| status.received_bytes == 32);
     assert_eq!(status.received_head, pattern_sha256(bytes));
-    (net.sim.now().since(heddle_proto::time::Instant::ZERO), net.sim.trace_hash())
+    (net.sim.now().since(heddle_seam::time::Instant::ZERO), net.sim.trace_hash())
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use core::net::SocketAddr;
 use heddle_proto::cell::{BODY_LEN, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Channel, Incoming, StreamTransport, Target};
-use heddle_proto::time::{Duration, Instant, UnixTime};
+use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_transport::tls::TlsOptions;
 
 #[path = "../tests/support/mod.rs"]

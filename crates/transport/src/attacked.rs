@@ -15,17 +15,19 @@ use heddle_proto::channel::{
 };
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{ClientHandshake, OnionKeys};
-use heddle_proto::endpoint::{ConnectionOptions, Datagrams, Endpoint};
+use heddle_proto::endpoint::{ConnectionOptions, Endpoint};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::node::{Input, Node, Output, PortId, ShardId, SocketId};
 use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport, TransportId};
 use heddle_proto::pair::secrets::{Purpose, pair_secrets};
 use heddle_proto::pool::SLOT_LEN;
-use heddle_proto::relay::{
-    Control, DosOptions, Event, Limits, ListedRelay, Relay, RelayConfig, Relays, Scheduler,
+use heddle_relay::{
+    Control, DosOptions, Event, Input, Limits, ListedRelay, Output, Relay, RelayConfig, Relays, Scheduler,
 };
-use heddle_proto::rng::{Repeatable, Rng, Seed};
-use heddle_proto::time::{Instant, UnixTime};
+use heddle_seam::datagrams::Datagrams;
+use heddle_seam::language::Job as _;
+use heddle_seam::node::{Node, PortId, ShardId, SocketId};
+use heddle_seam::rng::{Repeatable, Rng, Seed};
+use heddle_seam::time::{Instant, UnixTime};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use foldhash::fast::FixedState;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::Role;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use slotmap::SlotMap;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

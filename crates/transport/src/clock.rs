@@ -1,6 +1,6 @@
 //! Our time, and the system's as libraries want it.
 
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {

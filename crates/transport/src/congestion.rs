@@ -48,7 +48,7 @@ use blame::Blame;
 use breaker::{Breaker, PACKETS_OPEN};
 use bundle::{BETA, Bundle, Curve, PACKETS_PER_FLOW};
 pub(crate) use ceiling::Ceiling;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
 use path::{Base, Delivery, Steady};
 pub(crate) use shares::{Share, Shares};

@@ -39,12 +39,13 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams,
-    Endpoint, FlowCell, FlowState, Transmit,
+    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
+    FlowCell, FlowState,
 };
-use heddle_proto::rng::{Rng, Seed};
-use heddle_proto::stopwatch::{Step, Stopwatch};
-use heddle_proto::time::Instant;
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::rng::{Rng, Seed};
+use heddle_seam::stopwatch::{Step, Stopwatch};
+use heddle_seam::time::Instant;
 use heddle_utcp::BufferPool;
 use ids::SessionId;
 use key::OurKey;

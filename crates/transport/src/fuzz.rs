@@ -15,8 +15,8 @@ use heddle_proto::cell::frame::{Framer, write_fixed, write_variable};
 use heddle_proto::cell::{BODY_LEN, Command};
 use heddle_proto::channel::{ChannelError, Opened, StreamTransport, Target};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::rng::{Repeatable, Rng, Seed};
-use heddle_proto::time::{Instant, UnixTime};
+use heddle_seam::rng::{Repeatable, Rng, Seed};
+use heddle_seam::time::{Instant, UnixTime};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

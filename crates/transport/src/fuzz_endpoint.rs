@@ -8,11 +8,10 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{
-    ConnId, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, PairSecrets, Transmit,
-};
-use heddle_proto::rng::Seed;
-use heddle_proto::time::Instant;
+use heddle_proto::endpoint::{ConnId, ConnectionEvent, ConnectionOptions, Endpoint, PairSecrets};
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use zeroize::Zeroizing;
 

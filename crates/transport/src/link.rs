@@ -32,8 +32,8 @@ use heddle_proto::cell::link::{
 };
 use heddle_proto::channel::{ChannelError, Opened, Role, Target};
 use heddle_proto::ids::RelayIds;
-use heddle_proto::rng::Rng;
-use heddle_proto::time::UnixTime;
+use heddle_seam::rng::Rng;
+use heddle_seam::time::UnixTime;
 use std::sync::Arc;
 use transcript::Transcript;
 

@@ -3,8 +3,8 @@
 
 use heddle_proto::cell::Command;
 use heddle_proto::cell::link::PaddingNegotiate;
-use heddle_proto::rng::Rng;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::rng::Rng;
+use heddle_seam::time::{Duration, Instant};
 
 /// What the consensus and the operator say about padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Padding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     fn padding(options: PaddingOptions) -> Padding {
         Padding::new(options, true, Instant::ZERO, Seed::from_number(1).rng())

@@ -22,10 +22,11 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams,
-    Endpoint, FlowCell, FlowState, Transmit,
+    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
+    FlowCell, FlowState,
 };
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::time::{Duration, Instant};
 use lanes::{Lane, Pair, Stage};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zeroize::Zeroizing;

@@ -47,11 +47,12 @@ use gauge::Gauge;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
-    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Datagrams,
-    Endpoint, FlowCell, FlowState, Transmit,
+    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
+    FlowCell, FlowState,
 };
-use heddle_proto::rng::Seed;
-use heddle_proto::time::Instant;
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Instant;
 use ids::{ID_LEN, Ids};
 use quinn_proto::{DatagramEvent, EcnCodepoint, EndpointConfig};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 //! suspicion. Only a much longer silence ends the connection, and with it its circuits.
 
 use heddle_proto::endpoint::ConnectionEvent;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// A probe is sent no sooner than this after the last, and after something that was not answered.
 pub(crate) const PROBE_MIN: Duration = Duration::from_secs(1);

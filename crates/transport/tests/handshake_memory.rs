@@ -4,7 +4,7 @@
 mod support;
 
 use heddle_proto::channel::{Channel, StreamTransport, Target};
-use heddle_proto::time::{Duration, Instant, UnixTime};
+use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_transport::tls::TlsOptions;
 use std::net::SocketAddr;
 

@@ -5,7 +5,7 @@ mod support;
 
 use heddle_proto::cell::Command;
 use heddle_proto::channel::{Channel, ChannelError, StreamTransport};
-use heddle_proto::time::{Duration, Instant, UnixTime};
+use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_transport::tls::TlsOptions;
 use std::net::SocketAddr;
 use support::client::{self, APPLICATION_DATA, HANDSHAKE, Sealer};

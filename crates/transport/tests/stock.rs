@@ -13,7 +13,7 @@ use heddle_proto::channel::{ChannelError, Incoming, Opened, Role, StreamTranspor
 use heddle_proto::crypto::onionskin::ClientHandshake;
 use heddle_proto::crypto::tor1::OriginLayers;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 use heddle_transport::tls::{TlsIdentity, TlsOptions};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use support::stock::{self, Driver, Stock, now_unix_s};

@@ -7,8 +7,8 @@ use heddle_proto::channel::{
     Channel, ChannelError, Incoming, Opened, Role, StreamTransport, Target, VPADDING_LEN_MAX,
 };
 use heddle_proto::ids::RelayIds;
-use heddle_proto::rng::{Rng, Seed};
-use heddle_proto::time::{Duration, Instant, UnixTime};
+use heddle_seam::rng::{Rng, Seed};
+use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_transport::tls::{TlsIdentity, TlsOptions};
 use proptest::prelude::*;
 use std::net::SocketAddr;

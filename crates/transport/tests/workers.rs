@@ -5,11 +5,11 @@ mod support;
 
 use heddle_proto::bucket::Limit;
 use heddle_proto::channel::{Channel, ChannelError, StreamTransport, Target};
-use heddle_proto::node::{Input, JobId, Node, Output, ShardId, SocketError, SocketId};
-use heddle_proto::relay::{DosOptions, Limits, Relay, RelayConfig, Scheduler};
-use heddle_proto::rng::{Repeatable, Seed};
-use heddle_proto::time::{Instant, UnixTime};
-use heddle_proto::work::Job;
+use heddle_relay::{DosOptions, Input, Job, Limits, Output, Relay, RelayConfig, Scheduler};
+use heddle_seam::language::Job as _;
+use heddle_seam::node::{JobId, Node, ShardId, SocketError, SocketId};
+use heddle_seam::rng::{Repeatable, Seed};
+use heddle_seam::time::{Instant, UnixTime};
 use heddle_transport::tls::TlsOptions;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64Unpadded, Encoding};
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 
 use super::documents::CERTS_BYTES_MAX;
 use super::schedule::FetchSchedule;

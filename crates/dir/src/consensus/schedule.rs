@@ -5,7 +5,7 @@
 //!    less two minutes (or a sixteenth of the interval, in test networks) in which the
 //!    authorities get ready (dir-spec, section 4.2).
 
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 
 use super::Consensus;
 
@@ -65,7 +65,7 @@ impl FetchSchedule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     const NOW: u64 = 1_700_000_000;
 

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 use sha2::{Digest, Sha512};
 use tor_cert::{CertType, CertifiedKey, Ed25519Cert};
 use tor_checkable::{SelfSigned, TimeBound};

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 use tor_llcrypto::pk::{curve25519, rsa};
 use zeroize::Zeroizing;
 

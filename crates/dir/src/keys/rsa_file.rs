@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 use rsa::pkcs1::{DecodeRsaPrivateKey, EncodeRsaPrivateKey, LineEnding};
 use rsa::traits::PublicKeyParts;
 use tor_llcrypto::pk::rsa::KeyPair;

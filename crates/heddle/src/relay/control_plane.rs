@@ -34,9 +34,10 @@ use heddle_net::{LoopHandle, Resolver, SystemEntropy, wall_clock};
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
 use heddle_proto::ids::{Ed25519Id, RsaId};
+use heddle_proto::params::NetworkParams;
 use heddle_proto::policy::ExitPolicy;
-use heddle_proto::relay::{Control, Event, ListedRelay, NetworkParams, ProbeHop, Relays};
-use heddle_proto::rng::{Entropy, Rng};
+use heddle_relay::{Control, Event, ListedRelay, ProbeHop, RelayLanguage, Relays};
+use heddle_seam::rng::{Entropy, Rng};
 use heddle_transport::PaddingOptions;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -66,7 +67,7 @@ struct Pressure {
 
 /// The rest of the relay, as the control plane reaches it.
 pub struct Reach {
-    pub handles: Vec<LoopHandle>,
+    pub handles: Vec<LoopHandle<RelayLanguage>>,
     pub events: Receiver<Event>,
     /// What metrics tell of the control plane.
     pub known: Known,

@@ -4,7 +4,7 @@ use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
 use heddle_dir::keys::RelayKeys;
 use heddle_net::SystemEntropy;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::relay::NetworkParams;
+use heddle_proto::params::NetworkParams;
 use heddle_transport::PaddingOptions;
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsSetupError, TlsTransport};

@@ -25,9 +25,9 @@ use heddle_net::process::{
 use heddle_net::{LoopHandle, Resolver, ResolverOptions, SystemEntropy, wall_clock};
 use heddle_proto::bucket::Limit;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::node::ShardId;
-use heddle_proto::relay::{Control, Limits, RelayConfig};
-use heddle_proto::rng::Entropy;
+use heddle_relay::{Control, Limits, RelayConfig, RelayLanguage};
+use heddle_seam::node::ShardId;
+use heddle_seam::rng::Entropy;
 use metrics::MetricsPort;
 use shards::{Parts, Shards};
 use std::error::Error;
@@ -116,7 +116,7 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
 
 struct Running {
     messages: Receiver<Message>,
-    handles: Vec<LoopHandle>,
+    handles: Vec<LoopHandle<RelayLanguage>>,
     resolver: Option<Resolver>,
     signals: SignalThread,
 }

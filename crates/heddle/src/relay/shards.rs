@@ -13,9 +13,9 @@ use crate::torrc::Options;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
 use heddle_net::{EventLoop, LoopHandle, Resolver, SystemEntropy, Workers, link_shards};
-use heddle_proto::node::{PortId, ShardId};
-use heddle_proto::relay::{Event, Limits, Relay, RelayConfig};
-use heddle_proto::stopwatch::Stopwatch;
+use heddle_relay::{Event, Limits, Relay, RelayConfig, RelayLanguage};
+use heddle_seam::node::{PortId, ShardId};
+use heddle_seam::stopwatch::Stopwatch;
 use heddle_transport::PaddingOptions;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const MESSAGES_PER_CIRCUIT: usize = 160;
 
 /// The relay's shards, made and not running yet.
 pub struct Shards {
-    loops: Vec<EventLoop<Relay>>,
+    loops: Vec<EventLoop<RelayLanguage, Relay>>,
 }
 
 /// What the shards are made of.
@@ -89,7 +89,7 @@ impl Shards {
         Ok(Shards { loops })
     }
 
-    pub fn handles(&self) -> Vec<LoopHandle> {
+    pub fn handles(&self) -> Vec<LoopHandle<RelayLanguage>> {
         self.loops.iter().map(EventLoop::handle).collect()
     }
 
@@ -161,7 +161,7 @@ fn relay(
     Ok((Relay::with_endpoints(config, Box::new(transport), endpoints, Box::new(entropy)), sockets))
 }
 
-fn describe(event_loop: &EventLoop<Relay>, port: PortId) -> String {
+fn describe(event_loop: &EventLoop<RelayLanguage, Relay>, port: PortId) -> String {
     let Some(info) = event_loop.port_info(port) else { return "A UDP port is open".to_owned() };
     let how = if info.offload { "many datagrams at once" } else { "one datagram at a time" };
     let (recv, send) = (info.recv_buffer_bytes, info.send_buffer_bytes);
@@ -169,7 +169,7 @@ fn describe(event_loop: &EventLoop<Relay>, port: PortId) -> String {
 }
 
 /// Gives the listeners to the first loop, which deals out what it accepts.
-fn listen(loops: &mut [EventLoop<Relay>], sockets: Vec<TcpListener>) -> std::io::Result<()> {
+fn listen(loops: &mut [EventLoop<RelayLanguage, Relay>], sockets: Vec<TcpListener>) -> std::io::Result<()> {
     let Some(first) = loops.first_mut() else { return Ok(()) };
     sockets.into_iter().try_for_each(|socket| first.add_listener(socket))
 }

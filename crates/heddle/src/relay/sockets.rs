@@ -12,7 +12,8 @@
 //! A relay that is no exit has no streams and asks nothing: their parts are its channels'.
 
 use heddle_net::SOCKETS_PER_QUESTION;
-use heddle_proto::relay::{Limits, RESOLVER_PLACES};
+use heddle_relay::Limits;
+use heddle_seam::node::RESOLVER_PLACES;
 
 /// What a shard of so many may hold where the process may have `sockets_max` descriptors. With `None` there is no limit.
 pub(super) fn fit(limits: &Limits, sockets_max: Option<u64>, shards: u16, is_exit: bool) -> Limits {

@@ -1,7 +1,7 @@
 //! Heddle's own options, which stock Tor does not know. Their names begin with `Heddle`.
 
-use heddle_proto::relay::Scheduler;
-use heddle_proto::time::Duration;
+use heddle_relay::Scheduler;
+use heddle_seam::time::Duration;
 use heddle_transport::dtls;
 use heddle_transport::quic::CongestionControl;
 

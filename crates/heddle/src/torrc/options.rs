@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use heddle_dir::authority::{DirAuthority, is_nickname};
 use heddle_proto::policy::{ExitPolicy, ExitPolicyOptions, Rule};
-use heddle_proto::relay::DosOptions;
+use heddle_relay::DosOptions;
 
 use super::heddle::HeddleOptions;
 use super::values::{Log, OrAddress, OrPort};

@@ -13,7 +13,7 @@ use heddle_lab::machine::ports::PortBlock;
 use heddle_lab::metrics::Metrics;
 use heddle_lab::testnet::RelayOptions;
 use heddle_lab::traffic::Content;
-use heddle_proto::stopwatch::Step;
+use heddle_seam::stopwatch::Step;
 use rustix::net::{self, AddressFamily, SocketType};
 
 use crate::support::{Lab, TIMEOUT, eventually};

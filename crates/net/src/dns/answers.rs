@@ -7,8 +7,8 @@
 //! the times to live are those that the first one was told, and do not run down.
 
 use super::ttl::fuzzy_s;
-use heddle_proto::node::{Query, Resolution, ResolveError};
-use heddle_proto::rng::Rng;
+use heddle_seam::node::{Query, Resolution, ResolveError};
+use heddle_seam::rng::Rng;
 use moka::Expiry;
 use moka::sync::Cache;
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ fn told(found: Resolution, rng: &mut Rng) -> Resolution {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::rng::Seed;
+    use heddle_seam::rng::Seed;
     use std::net::IpAddr;
 
     fn query(number: u32) -> Query {

@@ -9,7 +9,7 @@
 //! Stock Tor tells the very time for which it keeps an answer. Here both are drawn apart, or else whoever is told one and
 //! sees the entry end knows when it began.
 
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 
 const LOW_S: u32 = 5 * 60;
 const HIGH_S: u32 = 60 * 60;
@@ -26,7 +26,7 @@ pub(super) fn fuzzy_s(ttl_s: u32, rng: &mut Rng) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::rng::Seed;
+    use heddle_seam::rng::Seed;
     use std::collections::BTreeMap;
 
     #[test]

@@ -4,8 +4,9 @@ use super::{EventLoop, TOKEN_LISTENERS};
 use crate::mailbox::Handed;
 use crate::socket::State;
 use crate::sys;
-use heddle_proto::node::{Input, Node, SocketId};
-use heddle_proto::time::Instant;
+use heddle_seam::language::Language;
+use heddle_seam::node::{Input, Node, SocketId};
+use heddle_seam::time::Instant;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -39,7 +40,7 @@ impl Acceptor {
     }
 }
 
-impl<N: Node> EventLoop<N> {
+impl<L: Language, N: Node<L>> EventLoop<L, N> {
     pub(super) fn accept_batch(&mut self, n: usize) {
         for _ in 0..BATCH {
             if self.acceptor.paused_until.is_some() {
@@ -146,19 +147,20 @@ fn is_of_one_connection(error: Errno) -> bool {
 mod tests {
     use super::*;
     use crate::options::Options;
-    use heddle_proto::node::Output;
+    use heddle_seam::language::Plain;
+    use heddle_seam::node::Output;
     use std::net::TcpStream;
 
     struct Idle;
 
-    impl Node for Idle {
+    impl Node<Plain> for Idle {
         fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
             &mut []
         }
 
-        fn handle_input(&mut self, _: Instant, _: Input) {}
+        fn handle_input(&mut self, _: Instant, _: Input<Plain>) {}
 
-        fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output {
+        fn poll_output(&mut self, _: Instant, _: &mut Vec<u8>) -> Output<Plain> {
             Output::Timeout(None)
         }
     }
@@ -178,7 +180,7 @@ mod tests {
             event_loop.handle().close_listeners();
             event_loop.take_mail().unwrap();
         }
-        let accepted = |input: &Input| matches!(input, Input::Accepted { .. });
+        let accepted = |input: &Input<Plain>| matches!(input, Input::Accepted { .. });
         assert_eq!(event_loop.inputs.iter().filter(|input| accepted(input)).count(), 2);
         assert_eq!(event_loop.sockets.len(), 2);
     }

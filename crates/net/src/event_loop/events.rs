@@ -5,7 +5,8 @@ use super::{
 };
 use crate::socket::{Socket, State};
 use crate::sys;
-use heddle_proto::node::{Input, Node, SocketId};
+use heddle_seam::language::Language;
+use heddle_seam::node::{Input, Node, SocketId};
 use rustix::event::epoll::{self, EventFlags};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -15,7 +16,7 @@ use std::net::SocketAddr;
 const READ_UNTIL_EMPTY: EventFlags =
     EventFlags::RDHUP.union(EventFlags::HUP).union(EventFlags::ERR).union(EventFlags::PRI);
 
-impl<N: Node> EventLoop<N> {
+impl<L: Language, N: Node<L>> EventLoop<L, N> {
     /// Watches a new socket, once for all its life.
     pub(super) fn add_socket(
         &mut self,

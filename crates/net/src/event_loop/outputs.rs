@@ -3,15 +3,15 @@
 use super::EventLoop;
 use crate::socket::{Fin, Flushed, State};
 use crate::sys;
-use heddle_proto::node::{Input, JobId, Node, Output, Query, ResolveError, ResolveId, SocketId};
-use heddle_proto::time::Instant;
-use heddle_proto::work::Job;
+use heddle_seam::language::{Job, Language};
+use heddle_seam::node::{Input, JobId, Node, Output, Query, ResolveError, ResolveId, SocketId};
+use heddle_seam::time::Instant;
 use std::net::SocketAddr;
 
 /// Buffers kept for sockets to come.
 const SPARE_MAX: usize = 64;
 
-impl<N: Node> EventLoop<N> {
+impl<L: Language, N: Node<L>> EventLoop<L, N> {
     /// Asks the node until it says its time-out.
     pub(super) fn poll_outputs(&mut self) {
         loop {
@@ -30,7 +30,7 @@ impl<N: Node> EventLoop<N> {
 
     /// A socket that broke is gone before the node hears of it, so outputs may name it: they do
     /// nothing.
-    fn carry_out(&mut self, output: Output) {
+    fn carry_out(&mut self, output: Output<L>) {
         match output {
             Output::Send { socket } => self.send(socket),
             Output::Connect { socket, to } => self.connect(socket, to),
@@ -174,7 +174,7 @@ impl<N: Node> EventLoop<N> {
         }
     }
 
-    fn compute(&mut self, id: JobId, job: Job) {
+    fn compute(&mut self, id: JobId, job: L::Job) {
         let left = match &self.workers {
             Some(workers) => workers.submit(id, job, &self.inbox.0).err(),
             None => Some(job),

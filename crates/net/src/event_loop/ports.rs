@@ -9,9 +9,10 @@
 use super::{EventLoop, PORTS_MAX, READ_BATCH_BYTES, TOKEN_PORTS};
 use crate::clock;
 use crate::port::{Port, PortInfo, RecvBuffer};
-use heddle_proto::endpoint::Transmit;
-use heddle_proto::node::{Input, Node, PortId};
-use heddle_proto::stopwatch::Step;
+use heddle_seam::datagrams::Transmit;
+use heddle_seam::language::Language;
+use heddle_seam::node::{Input, Node, PortId};
+use heddle_seam::stopwatch::Step;
 use rustix::event::epoll::{self, EventFlags};
 use std::collections::VecDeque;
 use std::io;
@@ -43,7 +44,7 @@ impl Ports {
     }
 }
 
-impl<N: Node> EventLoop<N> {
+impl<L: Language, N: Node<L>> EventLoop<L, N> {
     pub(super) fn add_udp_port(&mut self, socket: UdpSocket) -> io::Result<PortId> {
         let n = self.ports.all.len();
         let id = u8::try_from(n).ok().filter(|_| n < PORTS_MAX);

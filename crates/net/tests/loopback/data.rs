@@ -2,7 +2,7 @@
 
 use crate::nodes::{RELAY_BUFFER, Relay, Running, STUCK, Say, Strings};
 use heddle_net::Options;
-use heddle_proto::node::{Input, Output};
+use heddle_relay::{Input, Output};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
@@ -191,7 +191,7 @@ fn credit_comes_anew_when_interest_does_and_only_then() {
     // Without interest, a send brings no credit: the next input is the reply to the last call.
     strings.say([Say::Send(socket, vec![1; 5000])]);
     strings.output(Output::Connect {
-        socket: heddle_proto::node::SocketId::dialled(0),
+        socket: heddle_seam::node::SocketId::dialled(0),
         to: strings.running.addr,
     });
     let told = strings.next();

@@ -2,9 +2,10 @@
 
 use crate::nodes::{Running, STUCK, Say, Strings};
 use heddle_net::{Counters, EventLoop, Options, PortInfo, bind_udp};
-use heddle_proto::endpoint::{Datagrams, Transmit};
-use heddle_proto::node::{Input, Node, Output, PortId, SocketId};
-use heddle_proto::time::Instant;
+use heddle_relay::{Input, Output, RelayLanguage};
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::node::{Node, PortId, SocketId};
+use heddle_seam::time::Instant;
 use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -69,15 +70,19 @@ impl Echo {
     fn start(udp_offload: bool, ip: Option<IpAddr>) -> (Running<Echo>, SocketAddr) {
         let mut local = None;
         let echo = Echo { came: VecDeque::new(), datagrams: 0 };
-        let running = Running::start_with(echo, options(udp_offload), |event_loop: &mut EventLoop<Echo>| {
-            let port = event_loop.add_port(bind_udp(ip, 0).unwrap()).unwrap();
-            local = event_loop.port_info(port).map(|info| info.local);
-        });
+        let running = Running::start_with(
+            echo,
+            options(udp_offload),
+            |event_loop: &mut EventLoop<RelayLanguage, Echo>| {
+                let port = event_loop.add_port(bind_udp(ip, 0).unwrap()).unwrap();
+                local = event_loop.port_info(port).map(|info| info.local);
+            },
+        );
         (running, local.unwrap())
     }
 }
 
-impl Node for Echo {
+impl Node<RelayLanguage> for Echo {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         &mut []
     }
@@ -325,7 +330,7 @@ impl Meanwhile {
     }
 }
 
-impl Node for Meanwhile {
+impl Node<RelayLanguage> for Meanwhile {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         &mut []
     }
@@ -357,11 +362,12 @@ fn no_datagram_comes_before_it_was_sent() {
     let (done, first) = (peer(), ports[0]);
     let socket = done.try_clone().unwrap();
     let node = Meanwhile { socket, ports, sent_at: heddle_net::monotonic(), rounds: 0, too_early: 0 };
-    let running = Running::start_with(node, options(true), |event_loop: &mut EventLoop<Meanwhile>| {
-        for socket in sockets {
-            event_loop.add_port(socket).unwrap();
-        }
-    });
+    let running =
+        Running::start_with(node, options(true), |event_loop: &mut EventLoop<RelayLanguage, Meanwhile>| {
+            for socket in sockets {
+                event_loop.add_port(socket).unwrap();
+            }
+        });
     done.send_to(&[1], first).unwrap();
     done.recv_from(&mut [0]).unwrap();
     assert_eq!(running.stop().too_early, 0);

@@ -2,7 +2,8 @@
 
 use crate::nodes::Strings;
 use heddle_net::{Options, Resolver, ResolverOptions};
-use heddle_proto::node::{Input, Output, Query, Resolution, ResolveError, ResolveId};
+use heddle_relay::{Input, Output};
+use heddle_seam::node::{Query, Resolution, ResolveError, ResolveId};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;

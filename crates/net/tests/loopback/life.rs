@@ -2,7 +2,8 @@
 
 use crate::nodes::{STUCK, Say, Strings};
 use heddle_net::{Options, listen};
-use heddle_proto::node::{Input, Output, SocketError, SocketId};
+use heddle_relay::{Input, Output};
+use heddle_seam::node::{SocketError, SocketId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{self, AddressFamily, SendFlags, SocketType, sockopt};
 use std::io::{ErrorKind, Read, Write};

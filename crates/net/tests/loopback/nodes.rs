@@ -1,10 +1,10 @@
 //! Small nodes to drive: one that a test plays by hand, and some that run by themselves.
 
 use heddle_net::{EventLoop, LoopHandle, Options, listen};
-use heddle_proto::endpoint::Transmit;
-use heddle_proto::node::{Input, Node, Output, PortId, SocketId};
-use heddle_proto::relay::Control;
-use heddle_proto::time::Instant;
+use heddle_relay::{Control, Input, Output, RelayLanguage};
+use heddle_seam::datagrams::Transmit;
+use heddle_seam::node::{Node, PortId, SocketId};
+use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
@@ -17,18 +17,22 @@ pub const STUCK: Duration = Duration::from_secs(60);
 
 /// A node on its thread.
 pub struct Running<N> {
-    pub handle: LoopHandle,
+    pub handle: LoopHandle<RelayLanguage>,
     /// The address of the one listener.
     pub addr: SocketAddr,
     thread: JoinHandle<io::Result<N>>,
 }
 
-impl<N: Node + Send + 'static> Running<N> {
+impl<N: Node<RelayLanguage> + Send + 'static> Running<N> {
     pub fn start(node: N) -> Self {
         Self::start_with(node, Options::default(), |_| {})
     }
 
-    pub fn start_with(node: N, options: Options, setup: impl FnOnce(&mut EventLoop<N>)) -> Self {
+    pub fn start_with(
+        node: N,
+        options: Options,
+        setup: impl FnOnce(&mut EventLoop<RelayLanguage, N>),
+    ) -> Self {
         let mut event_loop = EventLoop::new(node, options).unwrap();
         let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
         let addr = listener.local_addr().unwrap();
@@ -83,7 +87,7 @@ impl Strings {
         Self::start_with(Options::default(), |_| {})
     }
 
-    pub fn start_with(options: Options, setup: impl FnOnce(&mut EventLoop<Puppet>)) -> Self {
+    pub fn start_with(options: Options, setup: impl FnOnce(&mut EventLoop<RelayLanguage, Puppet>)) -> Self {
         let script = Arc::new(Mutex::new(VecDeque::new()));
         let (sender, told) = mpsc::channel();
         let puppet = Puppet {
@@ -163,7 +167,7 @@ impl Strings {
     }
 }
 
-impl Node for Puppet {
+impl Node<RelayLanguage> for Puppet {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         &mut self.buf
     }
@@ -318,7 +322,7 @@ impl Relay {
     }
 }
 
-impl Node for Relay {
+impl Node<RelayLanguage> for Relay {
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
         let room = self.lanes.get(&socket).map_or(0, |lane| RELAY_BUFFER - lane.held.len());
         &mut self.recv[..room]

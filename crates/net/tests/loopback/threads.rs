@@ -4,11 +4,10 @@ use crate::nodes::{STUCK, Say, Strings};
 use heddle_net::{EventLoop, LoopHandle, NotTaken, Options, Workers, link_shards, listen, monotonic};
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{HandshakeType, OnionKeys};
-use heddle_proto::node::{Input, JobId, Node, Output, SocketId};
-use heddle_proto::relay::{Control, Event};
-use heddle_proto::rng::Seed;
-use heddle_proto::time::{Duration, Instant};
-use heddle_proto::work::{Job, JobResult};
+use heddle_relay::{Control, Event, Input, Job, JobResult, Output, RelayLanguage};
+use heddle_seam::node::{JobId, Node, SocketId};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::{Duration, Instant};
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::sync::{Arc, mpsc};
@@ -120,7 +119,7 @@ struct Doorman {
     got: mpsc::Sender<(usize, SocketId)>,
 }
 
-impl Node for Doorman {
+impl Node<RelayLanguage> for Doorman {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         &mut []
     }

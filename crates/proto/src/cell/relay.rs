@@ -16,7 +16,7 @@ use core::num::NonZeroU16;
 use core::ops::Range;
 
 use super::{BODY_LEN, Body};
-use crate::rng::Rng;
+use heddle_seam::rng::Rng;
 
 /// Bytes before a relay cell's data.
 pub const HEADER_LEN: usize = 11;

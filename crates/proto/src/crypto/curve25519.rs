@@ -4,7 +4,7 @@ use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use subtle::{Choice, ConstantTimeEq};
 use zeroize::Zeroizing;
 
-use crate::rng::Rng;
+use heddle_seam::rng::Rng;
 
 /// An X25519 key pair: a relay's onion key, or one end's ephemeral key.
 ///

@@ -13,7 +13,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::kdf::kdf_tor;
 use super::onionskin::{OnionskinError, ReplyError};
 use super::{CircuitKeys, concat};
-use crate::rng::Rng;
+use heddle_seam::rng::Rng;
 
 const NONCE_LEN: usize = 20;
 const REPLY_LEN: usize = 2 * NONCE_LEN;
@@ -73,7 +73,7 @@ fn derive(x: &[u8; NONCE_LEN], y: &[u8; NONCE_LEN]) -> CircuitKeys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     #[test]
     fn vectors_of_c_tor() {

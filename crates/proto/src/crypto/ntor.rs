@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use super::kdf::hkdf_sha256;
 use super::onionskin::{OnionKeys, OnionskinError, ReplyError};
 use super::{CircuitKeys, NtorKeypair, concat};
-use crate::rng::Rng;
+use heddle_seam::rng::Rng;
 
 const PROTOID: &[u8] = b"ntor-curve25519-sha256-1";
 const T_MAC: &[u8] = b"ntor-curve25519-sha256-1:mac";
@@ -141,7 +141,7 @@ fn hash(input: &[u8], tweak: &[u8]) -> hmac::Tag {
 mod tests {
     use super::*;
     use crate::crypto::onionskin::tests::relay_keys;
-    use crate::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     fn unhex<const N: usize>(text: &str) -> [u8; N] {
         hex::decode(text).unwrap().try_into().unwrap()

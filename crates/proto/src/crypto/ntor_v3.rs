@@ -298,7 +298,7 @@ fn apply_aes_256(key: &[u8; KEY_LEN], message: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::crypto::onionskin::tests::relay_keys;
-    use crate::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     fn unhex<const N: usize>(text: &str) -> [u8; N] {
         hex::decode(text).unwrap().try_into().unwrap()

@@ -7,7 +7,7 @@
 
 use super::extensions::{self, CC_FIELD_REQUEST, CC_FIELD_RESPONSE, Extensions, SUBPROTOCOL_REQUEST};
 use super::{CircuitKeys, NtorKeypair, fast, ntor, ntor_v3};
-use crate::rng::Rng;
+use heddle_seam::rng::Rng;
 
 /// The longest onionskin or reply: a cell's body behind CREATE2's type and length.
 pub const HANDSHAKE_LEN_MAX: usize = crate::cell::BODY_LEN - 4;
@@ -287,7 +287,7 @@ pub(super) mod tests {
     use proptest::prelude::{ProptestConfig, any, prop, prop_assert, proptest};
 
     use super::*;
-    use crate::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     const OFFER: Option<CongestionOffer> = Some(CongestionOffer { sendme_inc: 31 });
 

@@ -224,7 +224,7 @@ impl Drop for Direction {
 mod tests {
     use super::*;
     use crate::cell::BODY_LEN;
-    use crate::rng::{Rng, Seed};
+    use heddle_seam::rng::{Rng, Seed};
 
     fn circuit(hops: usize, rng: &mut Rng) -> (OriginLayers, Vec<RelayLayer>) {
         let mut origin = OriginLayers::new();

@@ -1,7 +1,7 @@
 //! The windows of fixed size: 1000 cells on a circuit, 500 on a stream (tor-spec, "Flow control").
 
 use super::{FlowControl, SendmeContext, Snapshot, StreamControl, Violation, every};
-use crate::time::Instant;
+use heddle_seam::time::Instant;
 
 /// The largest and usual window of a circuit in cells (`CIRCWINDOW_START`).
 pub const CIRCUIT_WINDOW_CELLS: u16 = 1000;
@@ -131,7 +131,7 @@ impl StreamWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     const NOW: Instant = Instant::ZERO;
 

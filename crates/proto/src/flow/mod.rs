@@ -24,7 +24,7 @@ pub use short_cells::ShortCells;
 pub use vegas::{Path, Vegas, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
 pub use xon_xoff::{DrainWatch, ReadLimit, Role, Signal, XonXoffParams};
 
-use crate::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// One end of a circuit-level controlled segment (an exit's end, or an origin's end).
 ///

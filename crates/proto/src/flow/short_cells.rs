@@ -11,7 +11,7 @@
 //! The numbers are stock Tor's.
 
 use crate::cell::relay::DATA_LEN;
-use crate::rng::Rng;
+use heddle_seam::rng::Rng;
 
 /// A cell with at most so much data has 16 bytes of random padding, behind four that are zero.
 const SHORT_LEN: usize = DATA_LEN - 4 - 16;
@@ -62,7 +62,7 @@ fn draw(rng: &mut Rng) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     #[test]
     fn one_of_50_to_99_cells_is_short() {

@@ -1,6 +1,6 @@
 //! When to try again.
 
-use crate::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// Tries in a row before waiting begins.
 const TRIES: u32 = 3;

@@ -1,6 +1,6 @@
 //! The time of the next thing to do, found while everything is looked at.
 
-use crate::time::Instant;
+use heddle_seam::time::Instant;
 
 /// Collects the earliest of several times.
 pub(super) struct Earliest(pub Option<Instant>);

@@ -4,8 +4,8 @@ use super::Place;
 use super::offer::{Offer, TransportId};
 use crate::channel::Role;
 use crate::endpoint::ConnId;
-use crate::node::SocketId;
-use crate::time::{Duration, Instant};
+use heddle_seam::node::SocketId;
+use heddle_seam::time::{Duration, Instant};
 
 /// How long after a peer was started anew, or may have ended, its silence on an old connection is put down to that.
 const GONE_BELIEVED: Duration = Duration::from_secs(60);

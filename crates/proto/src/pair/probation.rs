@@ -1,6 +1,6 @@
 //! When a path that was suspect carries new circuits again.
 
-use crate::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// How long a path must have answered at first, and at most. A flood lets one datagram in ten pass, or in a thousand, and each
 /// of them ends the suspicion: a circuit that is begun then waits for minutes.

@@ -24,8 +24,8 @@ use super::voucher::{Channel, Voucher};
 use super::{AttemptId, ConnKey, Context, Fallback, OpenRequest, Over, Own, PairInput, PairOutput, Place};
 use crate::channel::Role;
 use crate::endpoint::{ConnId, ConnectionError};
-use crate::node::SocketId;
-use crate::time::{Duration, Instant};
+use heddle_seam::node::SocketId;
+use heddle_seam::time::{Duration, Instant};
 use std::collections::BTreeMap;
 
 /// The wait after the third failure, and the longest one.

@@ -4,8 +4,8 @@
 use super::Place;
 use super::offer::{Offer, OfferDigest, OfferedTransport, TransportId};
 use crate::channel::Role;
-use crate::node::SocketId;
-use crate::time::{Duration, Instant};
+use heddle_seam::node::SocketId;
+use heddle_seam::time::{Duration, Instant};
 
 /// How long a token is good.
 const SLOT: Duration = Duration::from_secs(30);

@@ -4,8 +4,9 @@ use super::*;
 use crate::simulation::{Host, Options};
 use crate::wire::Wire;
 use heddle_netem::{DirectionOptions, QueueOptions, Rate};
-use heddle_proto::node::{Node, Output, SocketId};
-use heddle_proto::time::Duration;
+use heddle_seam::language::Plain;
+use heddle_seam::node::{Node, Output, SocketId};
+use heddle_seam::time::Duration;
 use std::collections::VecDeque;
 
 /// What came: when, from where, the length of each datagram, and all bytes.
@@ -18,12 +19,12 @@ struct Talker {
     heard: Vec<Heard>,
 }
 
-impl Node for Talker {
+impl Node<Plain> for Talker {
     fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
         unreachable!("there are no byte streams here")
     }
 
-    fn handle_input(&mut self, now: Instant, input: Input) {
+    fn handle_input(&mut self, now: Instant, input: Input<Plain>) {
         if let Input::Datagrams { port, datagrams } = input {
             assert_eq!((port, datagrams.to), (PortId(0), Some(addr(1).ip())));
             let bytes = datagrams.data.to_vec();
@@ -31,7 +32,7 @@ impl Node for Talker {
         }
     }
 
-    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output {
+    fn poll_output(&mut self, _: Instant, buf: &mut Vec<u8>) -> Output<Plain> {
         let Some((transmit, bytes)) = self.to_send.pop_front() else { return Output::Timeout(None) };
         buf.extend(bytes);
         Output::Datagrams { port: PortId(0), transmit }
@@ -43,7 +44,7 @@ fn addr(host: u8) -> SocketAddr {
 }
 
 struct World {
-    sim: Simulation,
+    sim: Simulation<Plain>,
     hosts: [HostId; 2],
 }
 
@@ -51,7 +52,7 @@ impl World {
     fn new(seed: u64, wire: Wire) -> Self {
         let mut sim = Simulation::new(seed, Options { default_wire: wire, ..Options::default() });
         let hosts = [0, 1].map(|host| {
-            let nodes: Vec<Box<dyn crate::AnyNode>> = vec![Box::<Talker>::default()];
+            let nodes: Vec<Box<dyn crate::AnyNode<Plain>>> = vec![Box::<Talker>::default()];
             let host =
                 sim.add_host(Host { addrs: vec![addr(host).ip()], ports: vec![], nodes, plain: false });
             sim.open_ports(host, 0, &[443]);

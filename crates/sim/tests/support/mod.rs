@@ -3,6 +3,10 @@
 #![allow(dead_code)]
 
 use core::net::{IpAddr, Ipv4Addr};
+use heddle_client::{
+    CircuitNumber, Destination, Exchange, ExchangeNumber, ExchangeStatus, Handshake, Hop, OnionProxy,
+    ProxyEvent,
+};
 use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::bucket::Limit;
@@ -10,17 +14,14 @@ use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::node::{PortId, ShardId};
-use heddle_proto::origin::{
-    CircuitNumber, Destination, Exchange, ExchangeNumber, ExchangeStatus, Handshake, Hop, OnionProxy,
-    ProxyEvent,
-};
+use heddle_proto::params::NetworkParams;
 use heddle_proto::policy::ExitPolicy;
-use heddle_proto::relay::{
-    Control, DosOptions, Limits, ListedRelay, NetworkParams, Relay, RelayConfig, RelayStats, Relays,
+use heddle_relay::{
+    Control, DosOptions, Limits, ListedRelay, Relay, RelayConfig, RelayLanguage, RelayStats, Relays,
 };
-use heddle_proto::rng::{Repeatable, Seed};
-use heddle_proto::time::Duration;
+use heddle_seam::node::{PortId, ShardId};
+use heddle_seam::rng::{Repeatable, Seed};
+use heddle_seam::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
 use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
@@ -47,7 +48,7 @@ pub struct RelayHost {
 
 /// The network; the last relay is the exit.
 pub struct Net {
-    pub sim: Simulation,
+    pub sim: Simulation<RelayLanguage>,
     pub relays: Vec<RelayHost>,
     pub client: HostId,
     pub server: HostId,
@@ -255,12 +256,12 @@ pub fn pattern_sha256(bytes: u64) -> [u8; 32] {
     Sha256::digest((0..bytes).map(pattern).collect::<Vec<u8>>()).into()
 }
 
-fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> RelayHost {
+fn add_relay(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, shards: usize) -> RelayHost {
     let identity = identity(index);
     let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
     let seed = sim.seed().child("relay", index as u64);
     let is_exit = index + 1 == plan.shards.len();
-    let node = |shard: usize| -> Box<dyn AnyNode> {
+    let node = |shard: usize| -> Box<dyn AnyNode<RelayLanguage>> {
         let seed = seed.child("shard", shard as u64);
         let mut tls = identity.tls.clone();
         tls.link.addrs = vec![addr];
@@ -279,7 +280,7 @@ fn add_relay(sim: &mut Simulation, plan: &Plan, index: usize, shards: usize) -> 
             bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
             relay_bandwidth: None,
             count_private_bandwidth: false,
-            scheduler: heddle_proto::relay::Scheduler::RoundRobin,
+            scheduler: heddle_relay::Scheduler::RoundRobin,
             shard: ShardId(shard as u16),
             shards: shards as u16,
             limits: Limits::default(),
@@ -352,7 +353,7 @@ fn udp_port(shard: usize, place: usize) -> u16 {
 }
 
 /// Adds an onion proxy.
-pub fn add_client(sim: &mut Simulation, index: u8) -> HostId {
+pub fn add_client(sim: &mut Simulation<RelayLanguage>, index: u8) -> HostId {
     let seed = sim.seed().child("client", index.into());
     let proxy = OnionProxy::new(Box::new(transport(None, &seed)), Arc::default(), &seed);
     let addrs = vec![IpAddr::V4(Ipv4Addr::new(172, 16, 0, index + 1))];

@@ -3,10 +3,11 @@
 use crate::support::{FIRST_UDP_PORT, Net, Plan, download, pattern_sha256};
 use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
 use core::net::SocketAddr;
+use heddle_client::ExchangeState;
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};
-use heddle_proto::origin::ExchangeState;
-use heddle_proto::relay::{Event, NetworkParams};
-use heddle_proto::time::Duration;
+use heddle_proto::params::NetworkParams;
+use heddle_relay::Event;
+use heddle_seam::time::Duration;
 use heddle_sim::{Flood, TraceHash, Wire};
 use std::collections::BTreeSet;
 

@@ -5,8 +5,8 @@
 
 use crate::support::{Net, Plan};
 use crate::{Transport, find_each_other};
-use heddle_proto::origin::{CircuitNumber, OnionProxy, ProxyEvent};
-use heddle_proto::time::Duration;
+use heddle_client::{CircuitNumber, OnionProxy, ProxyEvent};
+use heddle_seam::time::Duration;
 use heddle_sim::Wire;
 
 /// Whose packets are lost between two relays.

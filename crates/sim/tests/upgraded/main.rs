@@ -8,9 +8,9 @@ mod per_circuit;
 #[path = "../support/mod.rs"]
 mod support;
 
-use heddle_proto::origin::{CircuitNumber, ExchangeState, ExchangeStatus};
-use heddle_proto::relay::Event;
-use heddle_proto::time::Duration;
+use heddle_client::{CircuitNumber, ExchangeState, ExchangeStatus};
+use heddle_relay::Event;
+use heddle_seam::time::Duration;
 use support::{Net, Plan, download, pattern_sha256, upload};
 
 const MB: u64 = 1_000_000;

@@ -3,8 +3,9 @@
 
 use crate::support::{Net, Plan, download};
 use crate::{MB, Transport, find_each_other};
-use heddle_proto::relay::{Control, NetworkParams};
-use heddle_proto::time::Duration;
+use heddle_proto::params::NetworkParams;
+use heddle_relay::Control;
+use heddle_seam::time::Duration;
 use heddle_sim::Wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;

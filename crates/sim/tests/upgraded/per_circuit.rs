@@ -2,9 +2,9 @@
 
 use crate::support::{Plan, download, pattern_sha256};
 use crate::{LONG, MB, Transport, find_each_other, is_over, ready};
+use heddle_client::ExchangeState;
 use heddle_netem::{DirectionOptions, Loss};
-use heddle_proto::origin::ExchangeState;
-use heddle_proto::time::Duration;
+use heddle_seam::time::Duration;
 
 const PER_CIRCUIT: Transport = Transport::PerCircuit;
 

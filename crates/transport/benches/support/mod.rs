@@ -6,11 +6,10 @@ use bytes::BytesMut;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{
-    ConnId, ConnectionOptions, Datagrams, Endpoint, FlowState, PairSecrets, Transmit,
-};
-use heddle_proto::rng::Seed;
-use heddle_proto::time::Instant;
+use heddle_proto::endpoint::{ConnId, ConnectionOptions, Endpoint, FlowState, PairSecrets};
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Instant;
 use std::time::Duration;
 use zeroize::Zeroizing;
 

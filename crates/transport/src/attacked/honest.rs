@@ -12,9 +12,10 @@ use heddle_proto::cell::{BODY_LEN, CELL_LEN, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::crypto::OriginLayers;
 use heddle_proto::crypto::onionskin::ClientHandshake;
-use heddle_proto::endpoint::{ConnId, ConnectionEvent, Datagrams, Endpoint, FlowState};
-use heddle_proto::rng::{Rng, Seed};
-use heddle_proto::time::{Duration, Instant};
+use heddle_proto::endpoint::{ConnId, ConnectionEvent, Endpoint, FlowState};
+use heddle_seam::datagrams::Datagrams;
+use heddle_seam::rng::{Rng, Seed};
+use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 use zeroize::Zeroizing;
 

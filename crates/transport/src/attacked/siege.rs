@@ -4,8 +4,8 @@
 use super::{AMPLE, Attacked, Bounds, Neighbours, SCARCE, alone, create2};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::Endpoint;
-use heddle_proto::rng::Seed;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::{Duration, Instant};
 
 /// More turns at one instant mean that both sides go in circles.
 const TURNS_PER_INSTANT_MAX: u32 = 100_000;

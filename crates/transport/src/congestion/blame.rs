@@ -2,7 +2,7 @@
 //! a router that keeps it short, or of a policer. Those that go on are the wire's.
 
 use super::counts::Counts;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// So many losses are expected of what was sent while we sent less, had that made no difference, before anything is said. They
 /// are congestion when there was none of them, or of those beyond four one in four. Of independent losses that go on, one in

@@ -2,7 +2,7 @@
 //! made of it, sends next to nothing for a minute.
 
 use super::counts::{Limit, Streak};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// A share that is too much. A controller that heeds losses comes nowhere near it unless the path itself drops as much.
 const TOO_MUCH: Limit = Limit { interval: Duration::from_secs(5), packets_min: 100.0, share_max: 0.25 };

@@ -6,7 +6,7 @@
 
 use super::PACKETS_MIN;
 use super::ceiling::TCPS_MAX;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// What is left of a flow's window after a loss (RFC 9438, section 4.6).
 pub(super) const BETA: f64 = 0.7;

@@ -1,6 +1,6 @@
 //! Packets that left and that were lost, and intervals in a row in which those were too many.
 
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// Packets that left, and losses among them.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,7 +1,7 @@
 //! How much is lost: the share of late, and whether it is more than we bear.
 
 use super::counts::{Counts, Limit, Streak};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// Losses of this share of packets are congestion, whatever the queue; fewer are so by the square of their share. BBRv3 has a
 /// threshold of 0.02 instead.

@@ -1,6 +1,6 @@
 //! What is known of the path: its shortest round trip, and how much it delivers.
 
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// For how long the shortest round trip is remembered.
 const BASE_WINDOW: Duration = Duration::from_secs(30);

@@ -3,7 +3,7 @@
 use super::bundle::Bundle;
 use super::path::{Base, Steady};
 use super::{IDLE_MIN, Mode, PACKETS_INITIAL, PACKETS_MIN, Shared};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 impl Shared {
     /// The path's own round trip is longer than it was. The window is to be what the path carried before, and to reach it as at

@@ -5,7 +5,7 @@ use super::{
     CONTENDED_FOR, EMPTY_TESTS, EMPTY_TESTS_MAX, FOREIGN_QUEUE, LONG_AGAIN, LONG_FOR, Mode, NO_QUEUE,
     PACKETS_MIN, Shared, TEST_EVERY, TEST_EVERY_MIN, TEST_ROUNDS, TEST_ROUNDS_LOSSY,
 };
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 impl Shared {
     /// Whether the queue is longer than we make it, so that a test is due.

@@ -35,7 +35,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::AtomicUsize;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::BufferPool;
 use heddle_utcp::compact::Mux;
 use outgoing::Content;

@@ -11,7 +11,7 @@
 //! While testing, [`TESTED_MAX`] datagrams carry the codepoint, for [`TESTED_FOR`] at most. A path that drops what can be marked
 //! loses no more than these.
 
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// Codepoints of the IP header: a datagram that can be marked, and one that was.
 const CAPABLE: u8 = 0b10;

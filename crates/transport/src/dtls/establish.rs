@@ -7,7 +7,7 @@ use crate::links::{LinkKey, Stage, Want};
 use core::net::SocketAddr;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 impl DtlsEndpoint {
     /// Makes a place for a connection. One whose token or id is taken has failed already.

@@ -2,7 +2,7 @@
 
 use crate::circuits::{FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::Command;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 /// Room that a flow keeps for the rest of a cell: most datagrams end within one, and the next brings more.
 const REST_BYTES_MAX: usize = 8 * FLOW_CELL_LEN;

@@ -9,7 +9,7 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::FlowState;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::compact::{FlowId, Mux, MuxEvent};
 use heddle_utcp::pool::Taken;
 use heddle_utcp::{BufferPool, CloseReason};

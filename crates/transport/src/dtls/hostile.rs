@@ -8,8 +8,8 @@ mod table;
 use super::control;
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::{ConnectionError, Endpoint};
-use heddle_proto::rng::Seed;
-use heddle_proto::time::Duration;
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Duration;
 use table::{
     BARE, C, CELL_UNITS, F, MS, PROTOCOL, RESOURCELIMIT, S, Segment, Table, UNIT, X, cell, frames, reset,
 };
@@ -154,7 +154,7 @@ fn numbers_from_everywhere_change_nothing_for_others() {
     payload[510] = Command::RELAY.0;
     let mut rng = Seed::from_number(5).rng();
     for round in 0..3000_u32 {
-        let number = |rng: &mut heddle_proto::rng::Rng| {
+        let number = |rng: &mut heddle_seam::rng::Rng| {
             let near = rng.next_u64() as u32 % 800;
             if round % 3 == 0 { rng.next_u64() as u32 & 0xff_ffff } else { near }
         };

@@ -36,7 +36,7 @@ pub enum CongestionControl {
 /// What may be chosen about an endpoint of `tcp-dtls`.
 #[derive(Clone, Debug)]
 pub struct DtlsOptions {
-    /// The instant of the system's clock that [`heddle_proto::time::Instant::ZERO`] stands for. dimpl wants the system's
+    /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for. dimpl wants the system's
     /// type, which only a driver can make.
     pub anchor: Instant,
     pub congestion: CongestionControl,
@@ -47,7 +47,7 @@ pub struct DtlsOptions {
     pub pool_bytes_max: usize,
     /// The longest datagram, without headers of UDP and IP. Where a path does not carry it, 1350 and 1200 are tried.
     pub datagram_bytes_max: u16,
-    /// The most datagrams in one [`heddle_proto::endpoint::Transmit`]; one where the system cannot cut them.
+    /// The most datagrams in one [`heddle_seam::datagrams::Transmit`]; one where the system cannot cut them.
     pub batch_datagrams_max: usize,
     /// Whether routers may mark our datagrams in the place of dropping them (ECN). Marks that come are told to the peer in any case.
     pub marks_ecn: bool,

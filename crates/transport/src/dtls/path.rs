@@ -2,7 +2,7 @@
 
 use super::options::DtlsOptions;
 use crate::silence::{Due, PROBE_MIN, probe_at};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// What a peer may put an acknowledgement off by.
 const ACK_DELAY: Duration = Duration::from_millis(40);

@@ -8,7 +8,7 @@
 //! 4. Every ten minutes longer ones are tried again.
 
 use super::options::DATAGRAM_BYTES_MIN;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// What paths carry that tunnels have narrowed.
 const DATAGRAM_BYTES_TUNNELLED: u16 = 1350;

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use core::time::Duration;
 use dimpl::{Dtls, Error, Output};
 use heddle_proto::channel::Role;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use std::collections::VecDeque;
 
 /// What a record takes beside its contents: unified header of five bytes, the content's type, and the tag.

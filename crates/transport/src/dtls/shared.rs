@@ -2,7 +2,7 @@
 
 use super::options::ACK_DELAY;
 use crate::congestion::{Ceiling, Shared};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::congestion::{SessionAck, SessionController};
 
 const WINDOW_SEGMENTS_MIN: u64 = 2;

@@ -21,7 +21,7 @@ use heddle_proto::endpoint::{
     ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
 };
 use heddle_proto::pair::secrets::FurtherSecrets;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Connections of each half that are ready, or about to be. So many circuits may begin in one round trip.

@@ -5,7 +5,7 @@
 //! had when the mark was set has been taken, nothing is left of what had come by then.
 
 use super::arrivals::Arrival;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 /// What quinn-proto may keep beyond the bytes themselves before it copies them together (`assembler.rs` of quinn-proto 0.11:
 /// one and a half times the bytes, and 32 KiB at least), and for how many pieces of what it then has.

@@ -32,9 +32,10 @@ use core::net::IpAddr;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
-    ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState, Transmit,
+    ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
 };
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::datagrams::Transmit;
+use heddle_seam::time::{Duration, Instant};
 use quinn_proto::{ConnectionHandle, Dir, Event, StreamEvent, StreamId, TransportErrorCode, VarInt};
 use std::sync::Arc;
 use zeroize::Zeroizing;

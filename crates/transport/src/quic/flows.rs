@@ -12,7 +12,7 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::FlowState;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use quinn_proto::{Connection, Dir, SendStream, StreamId, VarInt};
 use std::collections::{BTreeMap, VecDeque};
 

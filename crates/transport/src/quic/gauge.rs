@@ -73,7 +73,7 @@ impl Gauge {
     }
 
     /// So much of the time since then does not count, since nobody looked whether one had come.
-    pub(super) fn forgive(&self, now: heddle_proto::time::Instant, late: Duration) {
+    pub(super) fn forgive(&self, now: heddle_seam::time::Instant, late: Duration) {
         if let Some(since_ns) = self.waiting_since_ns() {
             let late_ns = u64::try_from(late.as_nanos()).unwrap_or(NEVER / 2);
             self.waiting_since_ns.store(since_ns.saturating_add(late_ns).min(now.as_nanos()), Relaxed);
@@ -93,9 +93,9 @@ impl Gauge {
     }
 
     /// Whether the latest that left is not acknowledged after a round trip. quinn-proto sends no probe before.
-    pub(super) fn is_overdue(&self, now: heddle_proto::time::Instant, rtt: Duration) -> bool {
+    pub(super) fn is_overdue(&self, now: heddle_seam::time::Instant, rtt: Duration) -> bool {
         let sent_at_ns = self.sent_at_ns.load(Relaxed);
-        let sent_at = heddle_proto::time::Instant::from_nanos(sent_at_ns);
+        let sent_at = heddle_seam::time::Instant::from_nanos(sent_at_ns);
         self.acked_sent_at_ns.load(Relaxed) < sent_at_ns && now.since(sent_at) >= rtt
     }
 
@@ -156,8 +156,8 @@ impl Gauge {
     }
 
     /// quinn-proto's time as ours.
-    pub(super) fn ours(&self, at: Instant) -> heddle_proto::time::Instant {
-        heddle_proto::time::Instant::from_nanos(self.ns(at))
+    pub(super) fn ours(&self, at: Instant) -> heddle_seam::time::Instant {
+        heddle_seam::time::Instant::from_nanos(self.ns(at))
     }
 
     fn ns(&self, at: Instant) -> u64 {

@@ -70,7 +70,7 @@ impl Heaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     /// Streams come and go over halves that are used again in any order: what is said is never less than what their heaps take.
     #[test]

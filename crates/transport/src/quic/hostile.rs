@@ -15,10 +15,11 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
-    ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, PairSecrets,
+    ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, PairSecrets,
 };
-use heddle_proto::rng::Seed;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::datagrams::Datagrams;
+use heddle_seam::rng::Seed;
+use heddle_seam::time::{Duration, Instant};
 use quinn_proto::crypto::rustls::QuicClientConfig;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionId, DatagramEvent, Dir, EndpointConfig, Event, StreamEvent, StreamId,

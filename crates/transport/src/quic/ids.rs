@@ -6,7 +6,7 @@
 use super::crypto::KEY_LEN;
 use aws_lc_rs::hmac;
 use core::fmt;
-use heddle_proto::rng::{Rng, Seed};
+use heddle_seam::rng::{Rng, Seed};
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use subtle::ConstantTimeEq;
 

@@ -103,7 +103,7 @@ impl Lateness {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::rng::{Rng, Seed};
+    use heddle_seam::rng::{Rng, Seed};
 
     const PACKET_BYTES: u16 = 1200;
     const RTT: Duration = Duration::from_millis(100);

@@ -31,7 +31,7 @@ pub enum CongestionControl {
 /// What may be chosen about an endpoint of QUIC.
 #[derive(Clone, Debug)]
 pub struct QuicOptions {
-    /// The instant of the system's clock that [`heddle_proto::time::Instant::ZERO`] stands for. quinn-proto wants the
+    /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for. quinn-proto wants the
     /// system's type, which only a driver can make.
     pub anchor: Instant,
     pub congestion: CongestionControl,
@@ -43,7 +43,7 @@ pub struct QuicOptions {
     pub shared_receive_window_bytes: usize,
     /// The longest datagram that is tried, without headers of UDP and IP. Paths are found out from 1200 upwards.
     pub datagram_bytes_max: u16,
-    /// The most datagrams in one [`heddle_proto::endpoint::Transmit`]; one where the system cannot cut them.
+    /// The most datagrams in one [`heddle_seam::datagrams::Transmit`]; one where the system cannot cut them.
     pub batch_datagrams_max: usize,
     /// The round trip that is assumed before the first is measured.
     pub initial_rtt: Duration,

@@ -28,7 +28,7 @@ struct SharedOfQuinn {
 #[derive(Clone, Copy)]
 struct Translated {
     quinn: Instant,
-    ours: heddle_proto::time::Instant,
+    ours: heddle_seam::time::Instant,
 }
 
 impl Translated {
@@ -36,7 +36,7 @@ impl Translated {
         Translated { quinn, ours: gauge.ours(quinn) }
     }
 
-    fn translate(&mut self, gauge: &Gauge, quinn: Instant) -> heddle_proto::time::Instant {
+    fn translate(&mut self, gauge: &Gauge, quinn: Instant) -> heddle_seam::time::Instant {
         if self.quinn != quinn {
             *self = Translated::new(gauge, quinn);
         }

@@ -18,7 +18,7 @@
 use crate::state::Part;
 use core::sync::atomic::AtomicUsize;
 use core::time::Duration;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use std::sync::Arc;
 
 /// What is read in a round trip, times this, may be on its way or wait: what is sent until the sender hears of the reading,
@@ -119,7 +119,7 @@ impl ReceiveWindow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     const ROUND: Duration = Duration::from_millis(100);
 

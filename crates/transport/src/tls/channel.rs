@@ -18,8 +18,8 @@ use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{
     Channel, ChannelError, Done, Incoming, Isolation, Opened, Role, Scope, Target, VPADDING_LEN_MAX, Work,
 };
-use heddle_proto::rng::Rng;
-use heddle_proto::time::{Instant, UnixTime};
+use heddle_seam::rng::Rng;
+use heddle_seam::time::{Instant, UnixTime};
 use std::sync::Arc;
 
 /// Bytes that may come from a peer before the channel is open, TLS included.

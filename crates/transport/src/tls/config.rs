@@ -6,8 +6,8 @@
 
 use super::{TlsKey, TlsOptions};
 use core::sync::atomic::{AtomicU64, Ordering};
-use heddle_proto::rng::Rng;
-use heddle_proto::time::UnixTime;
+use heddle_seam::rng::Rng;
+use heddle_seam::time::UnixTime;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{
@@ -124,7 +124,7 @@ impl ServerCertVerifier for AnyCertificate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use heddle_proto::rng::Seed;
+    use heddle_seam::rng::Seed;
 
     #[test]
     fn server_names_look_like_stock_ones() {

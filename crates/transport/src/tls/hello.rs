@@ -7,7 +7,7 @@ use super::signatures::{Signatures, Turn};
 use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 use heddle_proto::channel::ChannelError;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 const HEADER_LEN: usize = 5;
 const MESSAGE_HEADER_LEN: usize = 4;

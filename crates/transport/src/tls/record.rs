@@ -10,7 +10,7 @@
 
 use super::stream::RECORD_OVERHEAD;
 use heddle_proto::cell::CELL_LEN;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// Cells in the longest record: as many as fit 16,384 bytes of plaintext (RFC 8446, section 5.1).
 pub(super) const RECORD_CELLS_MAX: usize = 16_384 / CELL_LEN;

@@ -2,8 +2,8 @@
 
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Isolation, Scope};
-use heddle_proto::rng::Rng;
-use heddle_proto::time::{Instant, UnixTime};
+use heddle_seam::rng::Rng;
+use heddle_seam::time::{Instant, UnixTime};
 
 /// Stands in for a channel that rustls would not make or that a client was asked to accept. Its
 /// time-out is due at once, so that its owner hears of it.

@@ -10,7 +10,7 @@
 
 use core::net::SocketAddr;
 use heddle_proto::addr::AddrKey;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

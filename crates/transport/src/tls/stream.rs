@@ -12,7 +12,7 @@ use crate::link::TlsBinding;
 use heddle_proto::cell::CELL_LEN;
 use heddle_proto::cell::link::AUTH_EXPORTER_LABEL;
 use heddle_proto::channel::{ChannelError, Done, Work};
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use rustls::{ClientConnection, Connection, ProtocolVersion, ServerConnection};
 use std::io::{self, BufRead, Write};
 

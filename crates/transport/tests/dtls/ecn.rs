@@ -5,7 +5,7 @@ use crate::loads::{Control, Load, dtls, outcome, quic, run, tcp};
 use crate::matrix::{marking_codel, marks_shorten_the_queue};
 use crate::source::Source;
 use heddle_netem::DirectionOptions;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use heddle_transport::dtls::{CongestionControl, DtlsOptions};
 
 const MARKED: u8 = 3;

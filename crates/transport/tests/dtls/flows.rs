@@ -6,7 +6,7 @@ use crate::source::Source;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::ConnectionEvent;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 #[test]
 fn flows_that_end_make_room() {

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, MS, addr};
 use crate::observed::Observed;
 use heddle_proto::cell::Command;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 /// The id, the record and its tag, and a segment's header.
 const SPENT_LEN: usize = 8 + 22 + 13;

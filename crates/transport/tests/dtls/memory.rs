@@ -5,7 +5,7 @@ use crate::source::Source;
 use heddle_netem::{DirectionOptions, HostOptions, QueueOptions, Rate, TopologyOptions, WireOptions};
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::ConnId;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use heddle_transport::dtls::DtlsOptions;
 
 /// Circuits that nobody reads: at 64 KiB each they would take more than three quarters of the pool.

@@ -8,7 +8,7 @@ use crate::source::Source;
 use heddle_netem::{DirectionOptions, Jitter, Loss, QueueOptions, Rate};
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::ConnectionEvent;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use heddle_transport::dtls::{CongestionControl, DtlsOptions};
 
 /// What some circuits got.

@@ -7,7 +7,7 @@ use heddle_netem::{DirectionOptions, HostId, Loss, Rate};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::ConnectionEvent;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 #[test]
 fn room_for_flows_grows_as_it_is_used() {

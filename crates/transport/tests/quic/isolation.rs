@@ -4,7 +4,7 @@ use crate::bench::{Bench, End, MS, S, body, dialled, options};
 use heddle_netem::{DirectionOptions, Loss};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use std::collections::VecDeque;
 
 /// The lab's plan `isolation`: 40 ms one way, a cell every 10 ms, beside 400 kB/s.

@@ -3,7 +3,7 @@
 use crate::bench::{Bench, MS, S, addr, delay, options};
 use crate::strangers::{answers, overheard};
 use heddle_proto::endpoint::ConnectionEvent;
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 
 #[test]
 fn other_versions_are_not_negotiated() {

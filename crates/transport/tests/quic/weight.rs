@@ -12,7 +12,7 @@ use crate::bench::{MS, S};
 use crate::evaluation::{Excess, wire};
 use crate::loads::{Glimpse, Load, glimpses, quic, tcp};
 use heddle_netem::{DirectionOptions, Jitter, Loss};
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 
 /// A wire that is full, with a queue of 100 ms in front.
 #[derive(Clone, Copy, Debug)]

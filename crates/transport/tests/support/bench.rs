@@ -10,11 +10,10 @@ use heddle_netem::{
 };
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{
-    ConnId, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, PairSecrets, Transmit,
-};
-use heddle_proto::rng::Seed;
-use heddle_proto::time::Instant;
+use heddle_proto::endpoint::{ConnId, ConnectionEvent, ConnectionOptions, Endpoint, PairSecrets};
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Instant;
 use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
 use zeroize::Zeroizing;

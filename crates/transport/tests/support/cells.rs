@@ -6,7 +6,7 @@ use crate::source::Source;
 use heddle_netem::{DirectionOptions, Jitter, Loss};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 #[test]
 fn cells_survive_loss_and_reordering() {

@@ -7,7 +7,7 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnId, ConnectionOptions};
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 /// The numbers of the cells that came on a circuit.
 pub fn numbers(end: &End, circ_id: CircId) -> Vec<u32> {

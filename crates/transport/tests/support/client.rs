@@ -3,7 +3,7 @@
 use super::anybody::Anybody;
 use heddle_proto::cell::{Command, frame};
 use heddle_proto::channel::{Channel, ChannelError, Incoming};
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ConnectionTrafficSecrets};

@@ -9,7 +9,7 @@ use heddle_netem::{DirectionOptions, Loss, QueueOptions, Rate, Step};
 use heddle_proto::cell::Command;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions, FlowState};
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use zeroize::Zeroizing;
 
 /// The only event but for room and capacity.

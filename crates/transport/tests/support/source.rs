@@ -3,7 +3,7 @@
 use crate::bench::{End, body};
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::{ConnId, ConnectionEvent, FlowState};
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 
 /// Sends numbered cells on circuits as capacity and flows allow: CREATE2 first on those that we open.
 pub struct Source {

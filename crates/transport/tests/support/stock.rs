@@ -4,7 +4,7 @@ use base64ct::{Base64Unpadded, Encoding};
 use heddle_proto::cell::{self, CircId};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Target};
 use heddle_proto::ids::{Ed25519Id, RsaId};
-use heddle_proto::time::{Instant, UnixTime};
+use heddle_seam::time::{Instant, UnixTime};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};

@@ -8,8 +8,8 @@ use crate::source::Source;
 use core::net::SocketAddr;
 use heddle_netem::{HostOptions, TopologyOptions, WireOptions};
 use heddle_proto::endpoint::ConnectionEvent;
-use heddle_proto::rng::Seed;
-use heddle_proto::time::Instant;
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Instant;
 use heddle_transport::fuzz_endpoint::{flows, stranger_datagrams};
 use proptest::prelude::*;
 
@@ -108,7 +108,7 @@ fn a_peer_cannot_speak_on_anothers_connection() {
 }
 
 /// Somebody on the wire who sees everything: what he makes of each datagram is delivered beside it.
-pub fn attacked(seed: u64, forge: impl Fn(&mut heddle_proto::rng::Rng, &[Sent], &Sent) -> Vec<Vec<u8>>) {
+pub fn attacked(seed: u64, forge: impl Fn(&mut heddle_seam::rng::Rng, &[Sent], &Sent) -> Vec<Vec<u8>>) {
     let mut bench = Bench::pair(delay(10 * MS), &options());
     let (a, _) = bench.open_ready();
     let mut source = Source::new(0, a, &[dialled(1), dialled(2)], 400);

@@ -3,7 +3,7 @@
 
 use crate::bench::Sent;
 use heddle_netem::Packet;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use heddle_utcp::{BufferPool, Connection, Ecn, Header, Options};
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use super::background::Background;
 use heddle_dir::consensus::Consensus;
 use heddle_dir::consensus::client::{DirectoryClient, FetchError};
 use heddle_dir::http::HttpError;
-use heddle_proto::rng::Rng;
+use heddle_seam::rng::Rng;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub(super) struct Follower {

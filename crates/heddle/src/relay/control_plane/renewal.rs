@@ -4,8 +4,8 @@ use super::ControlPlane;
 use crate::relay::link_identity;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{KeyError, OnionKeyLifetimes, SigningRenewal};
-use heddle_proto::relay::Control;
-use heddle_proto::rng::Entropy;
+use heddle_relay::Control;
+use heddle_seam::rng::Entropy;
 use std::sync::Arc;
 
 /// How long before its end we warn of a signing key that we cannot replace.

@@ -2,7 +2,7 @@ use super::*;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_dir::publish::PublishReason;
 use heddle_net::ResolverOptions;
-use heddle_proto::rng::Seed;
+use heddle_seam::rng::Seed;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::mpsc;

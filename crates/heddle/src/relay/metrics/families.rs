@@ -5,7 +5,7 @@ use super::timings::Told;
 use heddle_dir::consensus::RelayFlags;
 use heddle_net::Counters;
 use heddle_proto::cell::CELL_LEN;
-use heddle_proto::relay::{DelayHistogram, RelayStats, TransportStats};
+use heddle_relay::{DelayHistogram, RelayStats, TransportStats};
 
 /// What the control plane knows.
 #[derive(Clone, Default)]

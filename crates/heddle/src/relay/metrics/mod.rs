@@ -15,8 +15,8 @@ use families::{Facts, Snapshot};
 use heddle_dir::consensus::RelayFlags;
 use heddle_net::LoopHandle;
 use heddle_proto::policy::ExitPolicy;
-use heddle_proto::relay::{Control, RelayStats};
-use heddle_proto::stopwatch::Stopwatch;
+use heddle_relay::{Control, RelayLanguage, RelayStats};
+use heddle_seam::stopwatch::Stopwatch;
 use request::Request;
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -102,7 +102,11 @@ impl MetricsPort {
     }
 
     /// Answers from now on. `sockets_max` is the limit of descriptors.
-    pub fn start(self, shards: Vec<LoopHandle>, sockets_max: Option<u64>) -> std::io::Result<()> {
+    pub fn start(
+        self,
+        shards: Vec<LoopHandle<RelayLanguage>>,
+        sockets_max: Option<u64>,
+    ) -> std::io::Result<()> {
         let Some(listener) = self.listener else { return Ok(()) };
         log::info!("Metrics are served at {}", listener.local_addr()?);
         let mut server = Server {
@@ -122,7 +126,7 @@ impl MetricsPort {
 
 struct Server {
     policy: ExitPolicy,
-    shards: Vec<LoopHandle>,
+    shards: Vec<LoopHandle<RelayLanguage>>,
     /// What each shard said last.
     stats: Vec<RelayStats>,
     answers: Receiver<(usize, Box<RelayStats>)>,

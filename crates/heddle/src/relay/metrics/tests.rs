@@ -75,7 +75,7 @@ fn what_is_not_understood_is_refused_and_the_next_is_served() {
 #[test]
 fn every_refusal_is_documented() {
     let row = |(what, whys): &(&str, &[&str])| format!("| `{what}` | `{}` |", whys.join("`, `"));
-    let rows: Vec<String> = heddle_proto::relay::REFUSALS.iter().map(row).collect();
+    let rows: Vec<String> = heddle_relay::REFUSALS.iter().map(row).collect();
     let document = include_str!("../../../../../docs/reference/metrics.md");
     assert!(document.contains(&rows.join("\n")), "{}", rows.join("\n"));
 }

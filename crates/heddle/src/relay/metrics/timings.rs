@@ -2,7 +2,7 @@
 //! shards fill and the metrics tell.
 
 use heddle_net::time_buckets::{self, PER_OCTAVE, upper_bound_ns};
-use heddle_proto::stopwatch::{Step, Timekeeper};
+use heddle_seam::stopwatch::{Step, Timekeeper};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 

@@ -17,7 +17,7 @@ mod tests;
 pub use params::{Path, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
 
 use super::{FlowControl, SendmeContext, Snapshot, StreamControl, Violation, every};
-use crate::time::Instant;
+use heddle_seam::time::Instant;
 use rtt::{Rtt, WindowState};
 
 /// One end of a circuit that negotiated congestion control.

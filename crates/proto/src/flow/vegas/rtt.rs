@@ -3,7 +3,7 @@
 
 use super::VegasParams;
 use crate::flow::ewma;
-use crate::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
 
 /// A round-trip time this many times the smoothed one, or that fraction of it, is the clock's

@@ -1,7 +1,7 @@
 use super::*;
 use crate::flow::Digests;
-use crate::rng::Seed;
-use crate::time::Duration;
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Duration;
 use proptest::prelude::*;
 
 fn at_us(us: u64) -> Instant {

@@ -15,8 +15,8 @@ use crate::bucket::TokenBucket;
 use crate::cell::Malformed;
 use crate::cell::flow::{Xoff, Xon};
 use crate::cell::relay::RelayCommand;
-use crate::time::{Duration, Instant};
 use core::num::NonZeroU32;
+use heddle_seam::time::{Duration, Instant};
 
 /// Bytes of data in a full DATA cell (`RELAY_PAYLOAD_SIZE`).
 const DATA_LEN: u64 = 498;

@@ -1,6 +1,6 @@
 use super::*;
-use crate::rng::Seed;
-use crate::time::Duration;
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Duration;
 use proptest::prelude::*;
 
 const XOFF_BYTES: u64 = 500 * 498;

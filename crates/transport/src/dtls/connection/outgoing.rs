@@ -7,9 +7,10 @@ use crate::dtls::ids::ID_LEN;
 use crate::dtls::reach;
 use crate::dtls::session::RECORD_OVERHEAD;
 use crate::dtls::tcp;
-use heddle_proto::endpoint::{ConnectionError, Transmit};
-use heddle_proto::stopwatch::{Step, Stopwatch};
-use heddle_proto::time::{Duration, Instant};
+use heddle_proto::endpoint::ConnectionError;
+use heddle_seam::datagrams::Transmit;
+use heddle_seam::stopwatch::{Step, Stopwatch};
+use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::compact::{Content as SegmentContent, HEADER_BYTES, PADDING};
 
 /// What is in a datagram with one cell and nothing else. The end of a circuit is as long.

@@ -6,7 +6,7 @@ use crate::dtls::flow::Flow;
 use crate::dtls::tcp;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionStats, FlowState};
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::compact::Mux;
 use heddle_utcp::pool::CHUNK_BYTES;
 

@@ -7,8 +7,8 @@ use crate::dtls::key::OurKey;
 use crate::dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::Endpoint;
-use heddle_proto::rng::Seed;
-use heddle_proto::time::Instant;
+use heddle_seam::rng::Seed;
+use heddle_seam::time::Instant;
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
 

@@ -13,10 +13,11 @@ use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
-    ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, Datagrams, Endpoint, FlowState, PairSecrets,
+    ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, FlowState, PairSecrets,
 };
-use heddle_proto::rng::Seed;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::datagrams::Datagrams;
+use heddle_seam::rng::Seed;
+use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::compact::PADDING;
 use zeroize::Zeroizing;
 

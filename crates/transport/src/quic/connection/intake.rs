@@ -4,7 +4,7 @@ use super::{Connection, EPOCH_MIN, PACKET_OVERHEAD, PROOF_LEN, State};
 use crate::circuits::FLOW_CELL_LEN;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::ConnectionError;
-use heddle_proto::time::Instant;
+use heddle_seam::time::Instant;
 use quinn_proto::Dir;
 use subtle::ConstantTimeEq;
 

@@ -15,7 +15,7 @@
 
 use super::super::options::ACK_DELAY;
 use super::Connection;
-use heddle_proto::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant};
 
 /// How long the peer waits for an acknowledgement at most that the window holds back: this, or so many round trips.
 const OWED_MIN: Duration = ACK_DELAY;

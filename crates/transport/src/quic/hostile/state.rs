@@ -4,7 +4,7 @@ use super::{Table, cell};
 use crate::counting::{counted, counted_bytes};
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::endpoint::Endpoint;
-use heddle_proto::time::Duration;
+use heddle_seam::time::Duration;
 use quinn_proto::{Dir, TransportConfig, VarInt};
 
 /// A connection whose peer has so many flows, each with a cell that was read, and answered if `answers`.

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::pair::AttemptId;
-use crate::rng::{Rng, Seed};
+use heddle_seam::rng::{Rng, Seed};
 use proptest::prelude::*;
 
 const IDS: [RelayIds; 2] = [PEER, RelayIds { rsa: RsaId([9; 20]), ..PEER }];

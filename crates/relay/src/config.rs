@@ -1,0 +1,107 @@
+//! What a shard is told once, at its start.
+
+use super::dos::DosOptions;
+use super::scheduler::Scheduler;
+use core::net::IpAddr;
+use heddle_proto::bucket::Limit;
+use heddle_proto::ids::RelayIds;
+use heddle_proto::policy::ExitPolicy;
+use heddle_seam::node::{RESOLVER_PLACES, ShardId};
+
+/// A shard's options. Sizes and rates are the shard's part of the relay's.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Who we are.
+    pub ids: RelayIds,
+    /// The addresses that our descriptor names. A circuit to them is a circuit to ourselves.
+    pub addrs: Vec<IpAddr>,
+    /// Where streams may go, or `None` for a relay that is no exit.
+    pub exit_policy: Option<ExitPolicy>,
+    /// Whether streams may go to IPv6 addresses (`IPv6Exit`).
+    pub ipv6_exit: bool,
+    /// Whether streams are refused that come from a relay which the consensus does not list (`RefuseUnknownExits`); `None`
+    /// does what the consensus says (`refuseunknownexits`, else yes).
+    pub refuse_unknown_exits: Option<bool>,
+    /// Stock Tor's defences against denial of service (`DoS…`).
+    pub dos: DosOptions,
+    /// Whether a flow is not read while its cells wait for the next relay or the client (hop-by-hop flow control), so that
+    /// a reader that stops holds back all relays before it; `None` does what the consensus says
+    /// (`heddle_hop_by_hop_flow_control`, else no). Where it is on, an exit can tell whether the guard is upgraded.
+    pub hop_by_hop_flow_control: Option<bool>,
+    /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
+    /// `TestingTorNetwork` turns on).
+    pub extend_to_private: bool,
+    /// Bytes that cells may take: those that wait, and what flows keep in endpoints (`MaxMemInQueues`).
+    pub max_queue_bytes: usize,
+    /// `BandwidthRate` and `BandwidthBurst`, on every socket.
+    pub bandwidth: Limit,
+    /// `RelayBandwidthRate` and `RelayBandwidthBurst`, on channels.
+    pub relay_bandwidth: Option<Limit>,
+    /// Whether the limits also hold for private addresses (`CountPrivateBandwidth`).
+    pub count_private_bandwidth: bool,
+    /// Which circuit of a link sends next.
+    pub scheduler: Scheduler,
+    /// This shard, and how many there are.
+    pub shard: ShardId,
+    pub shards: u16,
+    pub limits: Limits,
+}
+
+/// Bounds on what strangers can make a shard hold. Of most, a quarter is reserved for relays of the consensus and another for all
+/// others, and each neighbour has a share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Circuits of one shard. Above it, CREATE2 is answered by DESTROY (`RESOURCELIMIT`).
+    pub circuits: usize,
+    /// Circuits of one channel, likewise. Those that cross to another shard have no limit of their own.
+    pub circuits_per_channel: usize,
+    /// Channels of one shard, open or not. A quarter is left for those that we open.
+    pub channels: usize,
+    /// Bytes that channels may hold whose handshake is not over.
+    pub handshake_bytes: usize,
+    /// Onionskins that wait for a worker or are with one.
+    pub onionskins: usize,
+    /// Onionskins that are with workers at once. Few, since who comes next is chosen before; enough to keep all workers busy.
+    pub onionskins_at_work: usize,
+    /// CREATE2 cells on one link that the next relay has not answered; others wait for their turn. A relay like this one takes 375
+    /// of one neighbour.
+    pub creates_unanswered: usize,
+    /// Streams of one circuit.
+    pub streams_per_circuit: usize,
+    /// Streams of one shard, which bounds sockets and questions to the resolver. Above it, the oldest stream of the circuit
+    /// with most ends, or BEGIN is answered by END (`RESOURCELIMIT`).
+    pub streams: usize,
+    /// A shard's part of the questions that the resolver works on at once; by default it is the only one. Above half of it, only
+    /// circuits with few questions may ask.
+    pub questions: usize,
+}
+
+impl Limits {
+    /// Channels that others may open: whoever fills these keeps us from opening none.
+    pub(super) fn channels_accepted(&self) -> usize {
+        self.channels - self.channels_dialled()
+    }
+
+    /// Dials, and channels that we opened.
+    pub(super) fn channels_dialled(&self) -> usize {
+        self.channels / 4
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            circuits: 100_000,
+            circuits_per_channel: 50_000,
+            channels: 16_000,
+            // 1,024 at once, if none sends more than a handshake takes.
+            handshake_bytes: 32 << 20,
+            onionskins: 1_000,
+            onionskins_at_work: 32,
+            creates_unanswered: 128,
+            streams_per_circuit: 1_000,
+            streams: 20_000,
+            questions: RESOLVER_PLACES,
+        }
+    }
+}

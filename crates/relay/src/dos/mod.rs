@@ -1,0 +1,127 @@
+//! Stock Tor's defences against denial of service: circuits and connections by client address, streams by circuit
+//! (tor(1), "Denial of service mitigation options"; `src/core/or/dos.c`).
+//!
+//! They are off unless the operator or the consensus turns them on, and come before the shares of [`super::admission`], which
+//! always hold.
+//!
+//! - [`options`]: what the operator says, else the consensus, else stock's default.
+//! - [`pace`]: how often something may happen.
+//! - [`clients`]: what is remembered of clients' addresses.
+//!
+//! Relays of the consensus are exempt, and so is everybody at an address at which one listens: clients may come through
+//! exits.
+
+mod clients;
+mod options;
+mod pace;
+
+pub use options::DosOptions;
+pub(super) use options::{Defences, StreamAction};
+pub(super) use pace::Pace;
+
+use super::admission::{Class, Party};
+use super::circuit::CircuitKey;
+use super::core::Core;
+use super::link::{Link, LinkKey};
+use clients::Clients;
+use core::net::IpAddr;
+use heddle_proto::ids::RelayIds;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The defences in force, and the clients that they know.
+///
+/// The shards of a relay know the same clients, since an address' connections are dealt out to all of them. A lock is taken for
+/// each connection and each CREATE of a client.
+pub(super) struct Dos {
+    pub defences: Defences,
+    clients: Arc<Mutex<Clients>>,
+}
+
+impl Dos {
+    pub fn new(defences: Defences) -> Self {
+        Dos { defences, clients: Arc::default() }
+    }
+
+    /// Knows the clients of another shard of the same relay from now on.
+    pub fn share_clients(&mut self, with: &Dos) {
+        self.clients = with.clients.clone();
+    }
+
+    /// What is remembered is valid after every call, so a panic elsewhere does not spoil it.
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Core {
+    /// Whether somebody may connect, as far as stock's defences go.
+    pub fn dos_admits_connection(&mut self, addr: IpAddr) -> bool {
+        let Some(defence) = self.dos.defences.connections else { return true };
+        if self.listed.has_addr(addr) {
+            return true;
+        }
+        let refused = self.dos.clients().refuses_connection(self.now, addr, &defence);
+        refused.inspect(|why| self.admission.note("channel", why)).is_none()
+    }
+
+    /// A channel that somebody opened is there. If it is a client's it counts, whether or not a defence is on.
+    pub fn dos_channel_opens(&mut self, link: LinkKey, party: Party, peer: Option<RelayIds>) {
+        let is_client = self.is_client(party, peer);
+        let Some(channel) = self.links.get_mut(link).and_then(Link::channel_mut) else { return };
+        let addr = channel.addr.ip();
+        channel.counted = is_client && !self.listed.has_addr(addr);
+        if channel.counted {
+            self.dos.clients().connect(self.now, addr, self.dos.defences.connections, &mut self.rng);
+        }
+    }
+
+    /// A channel is over that counted.
+    pub fn dos_channel_ends(&mut self, addr: IpAddr) {
+        self.dos.clients().disconnect(self.now, addr);
+    }
+
+    /// Whether a neighbour may begin a circuit, as far as stock's defences go.
+    pub fn dos_admits_circuit(&mut self, link: LinkKey) -> bool {
+        let Some(defence) = self.dos.defences.circuits else { return true };
+        let Some(addr) = self.dos_client(link) else { return true };
+        let created = self.dos.clients().create(self.now, addr, &defence, &mut self.rng);
+        self.meter.addresses_held_off += u64::from(created.is_first);
+        if !created.may {
+            self.admission.note("circuit", "rate");
+        }
+        created.may
+    }
+
+    /// A circuit ends since its queue towards the next relay is full: no honest client sends so much.
+    pub fn dos_on_full_queue(&mut self, key: CircuitKey) {
+        let Some(defence) = self.dos.defences.circuits else { return };
+        let Some(link) = self.circuits.get(key).map(|circuit| circuit.prev.link) else { return };
+        let Some(addr) = self.dos_client(link) else { return };
+        let held_off = self.dos.clients().fill_queue(self.now, addr, &defence, &mut self.rng);
+        self.meter.addresses_held_off_for_queues += u64::from(held_off);
+    }
+
+    /// The address of a client whose channel counts.
+    fn dos_client(&self, link: LinkKey) -> Option<IpAddr> {
+        let link = self.links.get(link)?;
+        let channel = link.channel().filter(|channel| channel.counted)?;
+        self.is_client(link.party, channel.peer).then_some(channel.addr.ip())
+    }
+
+    /// What becomes of one more stream or question of a circuit, as far as stock's defences go.
+    pub fn dos_on_stream(&mut self, key: CircuitKey) -> StreamAction {
+        let Some(defence) = self.dos.defences.streams else { return StreamAction::Admit };
+        let now = self.now;
+        let Some(circuit) = self.circuits.get_mut(key) else { return StreamAction::Admit };
+        if circuit.streams_pace.take(now, defence.rate) {
+            return StreamAction::Admit;
+        }
+        self.admission.note("stream", "rate");
+        defence.action
+    }
+
+    /// Whether a neighbour counts as a client. While we know no consensus, whoever proves an identity may be a relay.
+    pub fn is_client(&self, party: Party, peer: Option<RelayIds>) -> bool {
+        party.class() == Class::Stranger && (!self.listed.is_empty() || peer.is_none())
+    }
+}

@@ -1,0 +1,370 @@
+//! What ends when the memory for cells is used up (`MaxMemInQueues`): that of the pool, what flows keep in endpoints, what
+//! connections and flows take there themselves, and what waits in sockets' buffers.
+//!
+//! - *Bytes*: as in stock Tor, whoever holds the oldest cell goes first, and not whoever holds the most: cells of those who
+//!   read move on, cells of a hoard grow old, however many circuits it is spread over (Jansen and others, "The Sniper
+//!   Attack", NDSS 2014).
+//! - *Buffers* of sockets, when they take more than a quarter of the memory: no circuit's end frees them, so those channels and
+//!   connections end whose bytes are oldest, until they take less.
+//! - *State* of circuits, connections and flows, when it takes more than half of the memory: bytes of a circuit that carries
+//!   nothing do not grow old, so those neighbours lose circuits and flows that have the most of them, until none has more than
+//!   its share. Of a neighbour's those go first that have been idle longest.
+
+use super::circuit::{Circuit, CircuitKey, Credit, Side};
+use super::core::Core;
+use super::link::LinkKey;
+use super::message::Event;
+use super::ports::{Ports, destroy};
+use super::shard::Relay;
+use core::cmp::Reverse;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{CircId, Command};
+use heddle_proto::crypto::RelayLayer;
+use heddle_proto::endpoint::{Backlog, ConnId};
+use heddle_proto::pool::{SLOT_LEN, SlotId};
+use heddle_seam::node::SocketId;
+use heddle_seam::time::Instant;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Of memory that was full, one part in so many is free afterwards, as in stock Tor. So the search for the oldest, which
+/// looks at every circuit, is paid for by many cells.
+const FREED_PART: u32 = 10;
+/// Of memory one part in so many is for sockets' buffers before any socket ends for them: honest peers that stall for a moment are
+/// few and have little.
+const BUFFERS_PART: usize = 4;
+
+/// What a circuit takes beside its place among the circuits: its layer, the two ciphers of that, which the C library's heap
+/// has, its places in two links' tables, and what admission knows of it. With 50,000 circuits a process has no more than this says
+/// (`transport`'s tests of whole relays, `quic/hostile/relay.rs` and `dtls/hostile/relay.rs`).
+const CIRCUIT_PARTS: usize = size_of::<RelayLayer>() + CIPHERS + 2 * LANE + ADMISSION;
+/// Twice a context of AWS-LC with the round keys of AES-128.
+const CIPHERS: usize = 2 * 480;
+const LANE: usize = 60;
+/// An entry of a tree by the circuit's key, and its place among those of its neighbour by age.
+const ADMISSION: usize = 400;
+
+/// Who holds cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Circuit(CircuitKey),
+    /// A connection that is owed data by a stream that is over.
+    Connection(SocketId),
+    /// A flow, by its port: of a circuit, or of none if its first cell has not come.
+    Flow(usize, ConnId, CircId),
+}
+
+/// Since when, how much, and who. The first in order is the first to end.
+type Holding<H> = (Instant, Reverse<usize>, H);
+
+/// Whose share state takes: a connection's, or a channel's that circuits came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Neighbour {
+    Connection(usize, ConnId),
+    Channel(LinkKey),
+}
+
+/// State that can be freed: since when it is idle, whose it is, how to free it, and how much it is.
+type Freeable = (Instant, Neighbour, Holder, usize);
+
+impl Core {
+    /// A slot of the pool. A full pool costs others their lives: see [above](self). `None` when even that freed nothing.
+    pub fn take_slot(&mut self, command: Command) -> Option<SlotId> {
+        if let Some(slot) = self.pool.take(command) {
+            return Some(slot);
+        }
+        self.relieve_pressure();
+        self.pool.take(command)
+    }
+
+    fn relieve_pressure(&mut self) {
+        let (used, max) = (self.pool.used(), self.pool.max());
+        let enough = max - (max / FREED_PART).max(1);
+        let is_enough = |core: &Core| core.pool.used() <= enough;
+        end_in_order(self, self.holders(), is_enough, |core, holder| match holder {
+            Holder::Circuit(key) => core.end_with_streams(key),
+            Holder::Connection(socket) => core.abort_leftover(socket),
+            Holder::Flow(..) => {}
+        });
+        self.event(Event::MemoryPressure { freed_cells: used - self.pool.used() });
+    }
+
+    /// All that hold cells of the pool.
+    fn holders(&self) -> Vec<Holding<Holder>> {
+        let circuits = self.circuits.iter().filter_map(|(key, circuit)| {
+            let queues = circuit.queues();
+            let oldest = queues.filter_map(|queue| self.pool.oldest(queue)).min()?;
+            Some((oldest, Reverse(circuit.queued_cells() as usize * SLOT_LEN), Holder::Circuit(key)))
+        });
+        let connections = self.streams.leftovers.iter().filter_map(|(socket, leftover)| {
+            let oldest = self.pool.oldest(&leftover.queue)?;
+            Some((oldest, Reverse(leftover.queue.len() as usize * SLOT_LEN), Holder::Connection(*socket)))
+        });
+        circuits.chain(connections).collect()
+    }
+
+    /// What circuits take themselves.
+    pub fn state_bytes(&self) -> usize {
+        self.circuits.capacity() * size_of::<Circuit>()
+            + self.circuits.len() * CIRCUIT_PARTS
+            + self.idle_round.capacity() * size_of::<(Instant, CircuitKey)>()
+    }
+
+    /// What a circuit takes that came on this flow.
+    fn circuit_bytes(&self, link: LinkKey, circ_id: CircId) -> usize {
+        match self.find(link, circ_id) {
+            Some((_, Side::Prev)) => size_of::<Circuit>() + CIRCUIT_PARTS,
+            _ => 0,
+        }
+    }
+
+    /// The circuits that came on channels, or from other shards.
+    fn circuits_of_channels(&self) -> impl Iterator<Item = Freeable> {
+        self.circuits.iter().filter(|(_, circuit)| !matches!(circuit.prev.credit, Credit::Flow { .. })).map(
+            |(key, circuit)| {
+                let bytes = size_of::<Circuit>() + CIRCUIT_PARTS;
+                (circuit.used_at, Neighbour::Channel(circuit.prev.link), Holder::Circuit(key), bytes)
+            },
+        )
+    }
+
+    /// All cells of the circuit are freed: what it owes its connections is not left over.
+    fn end_with_streams(&mut self, key: CircuitKey) {
+        let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.take());
+        end.into_iter().for_each(|end| self.abort_streams(*end));
+        self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+    }
+
+    /// The flows that a circuit has open, and under what names.
+    fn open_flows(&self, key: CircuitKey) -> Vec<(LinkKey, usize, ConnId, CircId)> {
+        let Some(circuit) = self.circuits.get(key) else { return Vec::new() };
+        let lanes = [Some(&circuit.prev), circuit.lane(Side::Next)].into_iter().flatten();
+        let open = lanes.filter(|lane| matches!(lane.credit, Credit::Flow { begun: true, .. }));
+        let flow = |(link, circ_id)| {
+            let flows = self.links.get(link)?.flows()?;
+            Some((link, flows.port, flows.conn, circ_id))
+        };
+        open.filter_map(|lane| flow((lane.link, lane.circ_id))).collect()
+    }
+}
+
+impl Relay {
+    /// After each input: what endpoints and sockets keep counts beside what waits in the pool.
+    pub(super) fn relieve_pressure(&mut self, now: Instant) {
+        let used = self.ports.used_bytes(&self.core);
+        let max = self.core.config.max_queue_bytes;
+        if used <= max {
+            self.ports.in_vain_above = 0;
+        }
+        if used <= max.max(self.ports.in_vain_above) {
+            return;
+        }
+        let part = max / FREED_PART as usize;
+        let waiting = self.ports.waiting_bytes(&self.core);
+        // What has ended already costs nobody's life.
+        self.ports.forget_ended(now);
+        if self.ports.used_bytes(&self.core) <= max - part {
+            return;
+        }
+        if self.core.buffers.bytes() > max / BUFFERS_PART {
+            self.relieve_buffers(now, max / BUFFERS_PART - part);
+        }
+        let mut flows = self.ports.backlogs();
+        let mut state_max = usize::MAX;
+        if self.ports.all_state_bytes(&self.core) > max / 2 {
+            state_max = max / 2 - part;
+            self.ports.relieve_state(&mut self.core, now, &mut flows, state_max);
+        }
+        self.relieve_bytes(now, &flows, (max - part, state_max));
+        self.ports.forget_ended(now);
+        let left = self.ports.used_bytes(&self.core);
+        // What nobody could be ended for is not looked for again until it is more.
+        self.ports.in_vain_above = if left > max { left + part } else { 0 };
+        let freed_bytes = waiting.saturating_sub(self.ports.waiting_bytes(&self.core));
+        let freed_cells = u32::try_from(freed_bytes / SLOT_LEN).unwrap_or(u32::MAX);
+        self.core.event(Event::MemoryPressure { freed_cells });
+    }
+
+    /// Those sockets end first whose bytes are oldest, until they take `max` together.
+    fn relieve_buffers(&mut self, now: Instant, max: usize) {
+        let is_enough = |relay: &Relay| relay.core.buffers.bytes() <= max;
+        end_in_order(self, self.core.buffers.holders(), is_enough, |relay, socket| {
+            relay.abort_socket(now, socket);
+        });
+    }
+
+    /// Those end first whose bytes are oldest. What state will be left of flows that have just ended counts as gone: the
+    /// last of it goes when the peer has answered.
+    fn relieve_bytes(
+        &mut self,
+        now: Instant,
+        flows: &[(usize, Backlog)],
+        (enough, state_max): (usize, usize),
+    ) {
+        let mut holders = self.core.holders();
+        let holding = flows.iter().filter(|(_, flow)| flow.bytes > 0);
+        holders.extend(holding.map(|&(port, Backlog { conn, circ_id, bytes, since, .. })| {
+            (since, Reverse(bytes), Holder::Flow(port, conn, circ_id))
+        }));
+        let is_enough = |relay: &Relay| {
+            let (ports, core) = (&relay.ports, &relay.core);
+            ports.waiting_bytes(core) + ports.all_state_bytes(core).min(state_max) <= enough
+        };
+        end_in_order(self, holders, is_enough, |relay, holder| {
+            let (ports, core) = (&mut relay.ports, &mut relay.core);
+            match holder {
+                Holder::Circuit(key) => ports.end_with_flows(core, now, key),
+                Holder::Connection(socket) => core.abort_leftover(socket),
+                Holder::Flow(port, conn, circ_id) => ports.end_flow(core, now, (port, conn, circ_id)),
+            }
+        });
+    }
+}
+
+impl Ports {
+    /// Bytes that flows keep in endpoints, at most.
+    pub fn held_bytes(&self) -> usize {
+        self.list.iter().map(|port| port.endpoint.held_bytes()).sum()
+    }
+
+    /// Bytes that connections and flows take there themselves.
+    pub fn state_bytes(&self) -> usize {
+        self.list.iter().map(|port| port.endpoint.state_bytes()).sum()
+    }
+
+    /// The same with what circuits take.
+    fn all_state_bytes(&self, core: &Core) -> usize {
+        self.state_bytes() + core.state_bytes()
+    }
+
+    /// What is kept of flows that have ended is freed.
+    fn forget_ended(&mut self, now: Instant) {
+        for port in &mut self.list {
+            port.endpoint.forget_ended(now);
+            port.stir();
+        }
+    }
+
+    /// All flows, each with the place of its endpoint.
+    fn backlogs(&self) -> Vec<(usize, Backlog)> {
+        let mut flows = Vec::new();
+        for (index, port) in self.list.iter().enumerate() {
+            port.endpoint.backlogs(&mut |backlog| flows.push((index, backlog)));
+        }
+        flows
+    }
+
+    /// Ends flows and circuits of those neighbours that have most state, so that all have `state_max` at most, and takes those flows
+    /// from the list.
+    fn relieve_state(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        flows: &mut Vec<(usize, Backlog)>,
+        state_max: usize,
+    ) {
+        let mut freeable: Vec<Freeable> = core.circuits_of_channels().collect();
+        freeable.extend(flows.iter().map(|(port, flow)| {
+            let Backlog { conn, circ_id, state_bytes, since, .. } = *flow;
+            let circuit = self.link(*port, conn).map_or(0, |link| core.circuit_bytes(link, circ_id));
+            let flow = Holder::Flow(*port, conn, circ_id);
+            (since, Neighbour::Connection(*port, conn), flow, state_bytes + circuit)
+        }));
+        let mut sums: BTreeMap<Neighbour, usize> = BTreeMap::new();
+        for (_, neighbour, _, bytes) in &freeable {
+            *sums.entry(*neighbour).or_default() += bytes;
+        }
+        let sum: usize = sums.values().sum();
+        let other = self.all_state_bytes(core).saturating_sub(sum);
+        let level = fair_level(sums.values().copied().collect(), state_max.saturating_sub(other));
+        freeable.sort_unstable();
+        let mut ended = BTreeSet::new();
+        for (_, neighbour, holder, bytes) in freeable {
+            let Some(sum) = sums.get_mut(&neighbour).filter(|sum| **sum > level) else { continue };
+            *sum = sum.saturating_sub(bytes.max(1));
+            match holder {
+                Holder::Circuit(key) => self.end_with_flows(core, now, key),
+                Holder::Flow(port, conn, circ_id) => self.end_flow(core, now, (port, conn, circ_id)),
+                Holder::Connection(_) => {}
+            }
+            ended.insert(holder);
+        }
+        flows.retain(|(port, flow)| !ended.contains(&Holder::Flow(*port, flow.conn, flow.circ_id)));
+    }
+
+    /// Cells that wait, what flows keep, and what waits in sockets' buffers.
+    fn waiting_bytes(&self, core: &Core) -> usize {
+        core.pool.used() as usize * SLOT_LEN + self.held_bytes() + core.buffers.bytes()
+    }
+
+    fn used_bytes(&self, core: &Core) -> usize {
+        self.waiting_bytes(core) + self.all_state_bytes(core)
+    }
+
+    fn end_flow(&mut self, core: &mut Core, now: Instant, (port, conn, circ_id): (usize, ConnId, CircId)) {
+        let known = self.link(port, conn).and_then(|link| core.find(link, circ_id));
+        match known {
+            Some((key, _)) => self.end_with_flows(core, now, key),
+            None => self.reset(now, port, conn, circ_id),
+        }
+    }
+
+    /// All memory of the circuit is free at once: nothing waits for its last word to be sent.
+    fn end_with_flows(&mut self, core: &mut Core, now: Instant, key: CircuitKey) {
+        let flows = core.open_flows(key);
+        core.end_with_streams(key);
+        for (link, port, conn, circ_id) in flows {
+            self.reset(now, port, conn, circ_id);
+            core.forget_farewell(link, circ_id);
+        }
+    }
+
+    fn reset(&mut self, now: Instant, port: usize, conn: ConnId, circ_id: CircId) {
+        let port = &mut self.list[port];
+        port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(DestroyReason::RESOURCELIMIT));
+        port.stir();
+    }
+}
+
+/// Ends those that come first, until it is enough.
+fn end_in_order<T, H: Ord>(
+    on: &mut T,
+    mut holders: Vec<Holding<H>>,
+    is_enough: impl Fn(&T) -> bool,
+    end: impl Fn(&mut T, H),
+) {
+    holders.sort_unstable();
+    for (_, _, holder) in holders {
+        if is_enough(on) {
+            break;
+        }
+        end(on, holder);
+    }
+}
+
+/// The most that each of those may keep who hold so much, for all to keep `max` together: who holds less keeps all of it.
+fn fair_level(mut held: Vec<usize>, max: usize) -> usize {
+    held.sort_unstable();
+    let mut left = max;
+    for (before, bytes) in held.iter().enumerate() {
+        let share = left / (held.len() - before);
+        if *bytes > share {
+            return share;
+        }
+        left -= bytes;
+    }
+    usize::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_holds_less_than_the_level_keeps_all() {
+        assert_eq!(fair_level(vec![10, 100, 20], 60), 30);
+        assert_eq!(fair_level(vec![50, 50], 60), 30);
+        assert_eq!(fair_level(vec![10, 20], 30), usize::MAX);
+        assert_eq!(fair_level(vec![10, 20], 0), 0);
+        assert_eq!(fair_level(vec![], 0), usize::MAX);
+    }
+}

@@ -1,0 +1,48 @@
+//! Whatever peers, servers, workers and the resolver do, in whatever order: a relay does not panic,
+//! keeps its contract, counts right, and holds nothing once its channels are gone.
+
+use super::world::{Choices, run};
+use heddle_seam::rng::Seed;
+
+/// Runs the seeds, naming the one that fails.
+fn run_seeds(seeds: core::ops::Range<u64>, shards: u16, steps: usize) {
+    for seed in seeds {
+        let choices = || Choices::Random(Box::new(Seed::from_number(seed).child("random relay", 0).rng()));
+        let outcome = std::panic::catch_unwind(|| run(choices(), shards, steps));
+        assert!(outcome.is_ok(), "seed {seed} with {shards} shards: replay with HEDDLE_SEED={seed}");
+    }
+}
+
+/// The seeds to run. Building with `HEDDLE_SEED=n` replays one, with `HEDDLE_SEEDS=n` runs that many.
+fn seeds(default: u64) -> core::ops::Range<u64> {
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+    match number(option_env!("HEDDLE_SEED")) {
+        Some(seed) => seed..seed + 1,
+        None => 0..number(option_env!("HEDDLE_SEEDS")).unwrap_or(default),
+    }
+}
+
+#[test]
+fn one_shard_stands_whatever_happens() {
+    run_seeds(seeds(60), 1, 400);
+}
+
+#[test]
+fn two_shards_stand_whatever_happens() {
+    run_seeds(seeds(60), 2, 400);
+}
+
+#[test]
+fn three_shards_stand_whatever_happens() {
+    run_seeds(seeds(20), 3, 400);
+}
+
+/// As a fuzzer does it.
+#[test]
+fn a_shard_stands_whatever_bytes_decide() {
+    let mut rng = Seed::from_number(5).rng();
+    for shards in [1, 2] {
+        let bytes: [u8; 4000] = rng.array();
+        run(Choices::Bytes(&bytes), shards, 1000);
+    }
+}

@@ -1,0 +1,28 @@
+//! Datagrams, as they come to a port and as they leave it.
+
+use bytes::BytesMut;
+use core::net::{IpAddr, SocketAddr};
+
+/// Datagrams of one sender that came together: `data` is cut every `stride` bytes, the last may be shorter. It may be part of
+/// a buffer that the driver uses again, and lasts as long as any byte of it is kept: what is to stay is to be copied.
+#[derive(Debug)]
+pub struct Datagrams {
+    pub from: SocketAddr,
+    /// The address that they were sent to, when the system tells.
+    pub to: Option<IpAddr>,
+    /// The two bits of explicit congestion notification (RFC 3168).
+    pub ecn: u8,
+    /// Length of each datagram, at least one.
+    pub stride: usize,
+    pub data: BytesMut,
+}
+
+/// Where bytes that an endpoint appended to a buffer go: they are cut every `stride` bytes, the last may be shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    pub to: SocketAddr,
+    /// The address to send from; the system chooses when there is none.
+    pub from: Option<IpAddr>,
+    pub ecn: u8,
+    pub stride: usize,
+}

@@ -1,0 +1,240 @@
+//! The seam: the one language that every node and every driver speak.
+//!
+//! A driver is just a caller. It owns sockets, a clock, worker threads and the resolver; a node
+//! owns everything that is decided. The loop is always the same:
+//!
+//! 1. hand one [`Input`] to [`Node::handle_input`];
+//! 2. call [`Node::poll_output`] and do what it says until it says [`Output::Timeout`], which is
+//!    always the last;
+//! 3. wait for the next input, or until that time, and then hand in [`Input::Timeout`].
+//!
+//! Byte streams are credit-based in both directions, so that no queue grows in a driver: a node
+//! sends at most what the last [`Input::Writable`] allowed, and a driver reads only while the last
+//! [`Output::Interest`] says so.
+//!
+//! A socket that fails is gone for the driver before the node hears of it, and several inputs may go
+//! in before outputs are polled. So an output may name a socket that has already failed: drivers do
+//! nothing then.
+
+use crate::datagrams::{Datagrams, Transmit};
+use crate::language::{Job, Language, Plain};
+use crate::time::{Instant, UnixTime};
+use core::fmt;
+use core::net::{IpAddr, SocketAddr};
+
+/// A byte stream between a node and its driver.
+///
+/// Who opened the socket names it: the node takes even numbers for those it dials, the driver odd
+/// ones for those it accepts. A number is never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SocketId(u64);
+
+impl SocketId {
+    /// The `n`-th socket that the node dialled.
+    pub const fn dialled(n: u64) -> Self {
+        SocketId(n << 1)
+    }
+
+    /// The `n`-th socket that the driver accepted.
+    pub const fn accepted(n: u64) -> Self {
+        SocketId(n << 1 | 1)
+    }
+
+    /// Whether the node dialled it.
+    pub const fn is_dialled(self) -> bool {
+        self.0 & 1 == 0
+    }
+
+    /// The number, for logs and for tables of drivers.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// One question to the resolver; numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResolveId(pub u64);
+
+/// One piece of work for a worker thread; numbers are never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(pub u64);
+
+/// A UDP port of a node, counted from zero. The driver opens a node's ports before its first input, and they stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u8);
+
+/// A shard of a node, counted from zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u16);
+
+/// What a driver tells a node.
+#[derive(Debug)]
+pub enum Input<L: Language> {
+    /// The time of the last [`Output::Timeout`] has come.
+    Timeout,
+    /// The wall clock; at the start and then about once a minute.
+    WallClock(UnixTime),
+    /// A peer connected to our ORPort.
+    Accepted { socket: SocketId, local: SocketAddr, peer: SocketAddr },
+    /// A socket of [`Output::Connect`] is connected.
+    Connected { socket: SocketId, local: SocketAddr },
+    /// The socket could not be connected, or broke. It is gone: no further input names it.
+    Failed { socket: SocketId, error: SocketError },
+    /// `len` bytes lie at the start of [`Node::recv_buf`].
+    Read { socket: SocketId, len: usize },
+    /// From now on the node may send this many bytes (not: this many more). `window_bytes` is what the system lets be on its
+    /// way unacknowledged at the moment; what is sent beyond that leaves later, as acknowledgements come. A driver that
+    /// cannot tell says `usize::MAX`.
+    Writable { socket: SocketId, bytes: usize, window_bytes: usize },
+    /// Of what the node sent on this socket the driver keeps memory of so many bytes, since the system takes no more at the moment.
+    /// It is said anew when that changes, and zero ends it; alone of all inputs it may name a socket that the node closed and
+    /// that still sends. A driver that keeps nothing never says it.
+    Unsent { socket: SocketId, bytes: usize },
+    /// The peer will send nothing more.
+    Eof { socket: SocketId },
+    /// Datagrams came to a port. They are always drained from the socket, whatever the node does with them.
+    Datagrams { port: PortId, datagrams: Datagrams },
+    /// The answer to [`Output::Resolve`].
+    Resolved { id: ResolveId, answer: Result<Resolution, ResolveError> },
+    /// The result of [`Output::Compute`].
+    Computed { id: JobId, result: <L::Job as Job>::Result },
+    /// A message of another shard of this node.
+    FromShard { from: ShardId, message: L::Message },
+    /// The operator or the control plane wants something.
+    Control(L::Control),
+}
+
+/// What a node wants of its driver.
+#[derive(Debug)]
+pub enum Output<L: Language> {
+    /// Send the bytes that were appended to the buffer. The driver takes them all: the node kept
+    /// within the last [`Input::Writable`].
+    Send { socket: SocketId },
+    /// Send the bytes that were appended to the buffer as datagrams. What the system has no room for waits in the
+    /// driver, up to a bound, and is lost beyond it, as it may be anywhere on the way.
+    Datagrams { port: PortId, transmit: Transmit },
+    /// Open a TCP connection. [`Output::Interest`] and [`Output::ShutdownWrite`] may follow at once:
+    /// the driver keeps them until the socket is connected.
+    Connect { socket: SocketId, to: SocketAddr },
+    /// Whether the node wants [`Input::Read`] and [`Input::Writable`] of this socket. A new socket
+    /// has neither until told.
+    Interest { socket: SocketId, read: bool, write: bool },
+    /// Send a FIN after what was sent.
+    ShutdownWrite { socket: SocketId },
+    /// Send what is pending, then close; no further input names the socket.
+    Close { socket: SocketId },
+    /// Close with a reset, dropping what is pending; no further input names the socket. It may be one that was closed and that
+    /// still sends.
+    Abort { socket: SocketId },
+    /// Ask the resolver.
+    Resolve { id: ResolveId, query: Query },
+    /// Give up a question, whose place at the resolver is free at once. One answer still comes, and says nothing.
+    StopResolving { id: ResolveId },
+    /// Run a job on a worker thread. The node bounds how many are under way.
+    Compute { id: JobId, job: L::Job },
+    /// Hand a message to another shard, in order.
+    ToShard { to: ShardId, message: L::Message },
+    /// Something that logs, metrics or tests want to know.
+    Event(L::Event),
+    /// Nothing more to do until this time or the next input. Always the last output.
+    Timeout(Option<Instant>),
+}
+
+impl Output<Plain> {
+    /// The same in a language that has more words.
+    pub fn widen<L: Language>(self) -> Output<L> {
+        match self {
+            Output::Send { socket } => Output::Send { socket },
+            Output::Datagrams { port, transmit } => Output::Datagrams { port, transmit },
+            Output::Connect { socket, to } => Output::Connect { socket, to },
+            Output::Interest { socket, read, write } => Output::Interest { socket, read, write },
+            Output::ShutdownWrite { socket } => Output::ShutdownWrite { socket },
+            Output::Close { socket } => Output::Close { socket },
+            Output::Abort { socket } => Output::Abort { socket },
+            Output::Resolve { id, query } => Output::Resolve { id, query },
+            Output::StopResolving { id } => Output::StopResolving { id },
+            Output::Compute { job: never, .. }
+            | Output::ToShard { message: never, .. }
+            | Output::Event(never) => match never {},
+            Output::Timeout(due) => Output::Timeout(due),
+        }
+    }
+}
+
+/// Why a socket could not be connected, or broke, as far as END reasons tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketError {
+    Refused,
+    HostUnreachable,
+    NetworkUnreachable,
+    TimedOut,
+    Reset,
+    /// The driver is out of descriptors, ports or memory.
+    ResourceLimit,
+    Other,
+}
+
+impl fmt::Display for SocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SocketError::Refused => "connection refused",
+            SocketError::HostUnreachable => "no route to host",
+            SocketError::NetworkUnreachable => "network unreachable",
+            SocketError::TimedOut => "connection timed out",
+            SocketError::Reset => "connection reset by peer",
+            SocketError::ResourceLimit => "out of sockets or memory",
+            SocketError::Other => "socket error",
+        })
+    }
+}
+
+/// Questions that the resolver works on at once, of all shards.
+pub const RESOLVER_PLACES: usize = 8_192;
+
+/// A question to the resolver.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Query {
+    /// The addresses of a name.
+    Forward(String),
+    /// The name of an address.
+    Reverse(IpAddr),
+}
+
+/// What the resolver found; at most [`Resolution::MAX_ANSWERS`] answers, at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Addresses, each with the time to live that a client is told of it, in seconds. It must not tell when somebody asked
+    /// before, nor be the server's own.
+    Addresses(Vec<(IpAddr, u32)>),
+    /// A name with the time to live that a client is told, likewise.
+    Name(String, u32),
+}
+
+impl Resolution {
+    /// More answers than this are cut off: they would not fit a RESOLVED cell.
+    pub const MAX_ANSWERS: usize = 16;
+}
+
+/// Why the resolver found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResolveError {
+    /// It may work later: time-out, server failure, too many questions.
+    Transient,
+    /// There is no such name.
+    NotFound,
+}
+
+/// A relay's shard, an onion proxy, a traffic source: whatever a driver can run. A node that has nothing to say beside bytes
+/// fits among nodes of any language.
+pub trait Node<L: Language> {
+    /// Where the driver puts the bytes of this socket before it says [`Input::Read`]. Its length is
+    /// what may be read at once. It is empty only between losing interest in reading, which the node may notice by this very
+    /// call, and saying so: then the driver reads nothing, and asks for outputs next.
+    fn recv_buf(&mut self, socket: SocketId) -> &mut [u8];
+
+    /// Takes one input. Outputs wait until they are polled.
+    fn handle_input(&mut self, now: Instant, input: Input<L>);
+
+    /// The next output; bytes to send are appended to `buf`, which the driver empties between calls.
+    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output<L>;
+}
