@@ -1,7 +1,7 @@
 //! Packets per second through one wire on one core: `cargo bench -p heddle-netem`.
 
 use heddle_netem::{
-    DirectionOptions, HostOptions, Jitter, Loss, Packet, QueueOptions, Rate, Seed, Time, Topology,
+    DirectionOptions, HostOptions, Instant, Jitter, Loss, Packet, QueueOptions, Rate, Seed, Topology,
     TopologyOptions, WireOptions,
 };
 
@@ -48,7 +48,7 @@ fn measure(name: &str, direction: &DirectionOptions) {
     #[expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
     let start = std::time::Instant::now();
     for number in 0..PACKETS {
-        let now = Time::from_nanos(number * 9_900);
+        let now = Instant::from_nanos(number * 9_900);
         while topology.poll(now).is_some() {
             arrived += 1;
         }

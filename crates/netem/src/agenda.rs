@@ -1,12 +1,12 @@
 //! Which element of a topology acts next.
 
-use crate::time::Time;
+use heddle_seam::time::Instant;
 
 /// The next time of each element, as a binary heap that knows where each element is. It never holds more entries than
 /// there are elements, and its order is total: by time, and at one time by the element's number.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
-    heap: Vec<(Time, u32)>,
+    heap: Vec<(Instant, u32)>,
     /// Where each element is in the heap; `ABSENT` when it has nothing to do.
     places: Vec<u32>,
 }
@@ -15,12 +15,12 @@ const ABSENT: u32 = u32::MAX;
 
 impl Agenda {
     /// The element that acts first, and when.
-    pub(crate) fn first(&self) -> Option<(Time, u32)> {
+    pub(crate) fn first(&self) -> Option<(Instant, u32)> {
         self.heap.first().copied()
     }
 
     /// Sets or clears when `element` acts next.
-    pub(crate) fn set(&mut self, element: u32, time: Option<Time>) {
+    pub(crate) fn set(&mut self, element: u32, time: Option<Instant>) {
         let index = element as usize;
         if index >= self.places.len() {
             self.places.resize(index + 1, ABSENT);
@@ -81,7 +81,7 @@ impl Agenda {
         self.put(place, entry);
     }
 
-    fn put(&mut self, place: usize, entry: (Time, u32)) {
+    fn put(&mut self, place: usize, entry: (Instant, u32)) {
         self.heap[place] = entry;
         self.places[entry.1 as usize] = place as u32;
     }
@@ -99,7 +99,7 @@ mod tests {
         let (mut agenda, mut map) = (Agenda::default(), BTreeMap::new());
         for _ in 0..20_000 {
             let element = rng.below(40) as u32;
-            let time = rng.chance(0.7).then(|| Time::from_nanos(rng.below(50)));
+            let time = rng.chance(0.7).then(|| Instant::from_nanos(rng.below(50)));
             agenda.set(element, time);
             match time {
                 Some(time) => map.insert(element, time),

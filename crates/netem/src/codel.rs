@@ -12,8 +12,8 @@
 //! enough of a signal; the others are dropped.
 
 use crate::options::CodelOptions;
-use crate::time::Time;
 use crate::waiting::Waiting;
+use heddle_seam::time::Instant;
 
 /// The state of section 5.3, in its order and with its names where they say enough.
 #[derive(Debug)]
@@ -22,9 +22,9 @@ pub(crate) struct Codel {
     interval_ns: u64,
     marks: bool,
     /// When the delay will have been above the target for an interval.
-    first_above: Option<Time>,
+    first_above: Option<Instant>,
     /// When to drop next, in the dropping state and, as a memory, after it.
-    drop_next: Time,
+    drop_next: Instant,
     /// Drops since the dropping state was entered.
     count: u64,
     /// `count` when it was last entered.
@@ -39,7 +39,7 @@ impl Codel {
             interval_ns: options.interval_ns,
             marks: options.ecn,
             first_above: None,
-            drop_next: Time::ZERO,
+            drop_next: Instant::ZERO,
             count: 0,
             last_count: 0,
             is_dropping: false,
@@ -50,7 +50,7 @@ impl Codel {
     /// drops the packet that it is given, or gives it back marked if it may be marked.
     pub(crate) fn dequeue<P>(
         &mut self,
-        now: Time,
+        now: Instant,
         waiting: &mut Waiting<P>,
         mut signal: impl FnMut(P, bool) -> Option<P>,
     ) -> Option<(P, u64)> {
@@ -93,7 +93,7 @@ impl Codel {
     }
 
     /// Takes the next packet and says whether it may be dropped.
-    fn judge<P>(&mut self, now: Time, waiting: &mut Waiting<P>) -> (Option<(P, u64)>, bool) {
+    fn judge<P>(&mut self, now: Instant, waiting: &mut Waiting<P>) -> (Option<(P, u64)>, bool) {
         let Some((packet, sojourn_ns)) = waiting.pop(now) else {
             self.first_above = None;
             return (None, false);
@@ -107,7 +107,7 @@ impl Codel {
     }
 
     /// The time of the next drop after one at `at`.
-    fn control_law(&self, at: Time) -> Time {
+    fn control_law(&self, at: Instant) -> Instant {
         at.plus_ns((self.interval_ns as f64 / libm::sqrt(self.count as f64)) as u64)
     }
 }
@@ -147,10 +147,10 @@ mod tests {
             while self.now_ns < until_ns {
                 let mut waiting = Waiting::new(1000, 1 << 20);
                 for _ in 0..=left {
-                    waiting.push(Time::from_nanos(self.now_ns - sojourn_ns), (), 100).expect("room");
+                    waiting.push(Instant::from_nanos(self.now_ns - sojourn_ns), (), 100).expect("room");
                 }
                 let before = self.signals();
-                self.codel.dequeue(Time::from_nanos(self.now_ns), &mut waiting, |(), may_mark| {
+                self.codel.dequeue(Instant::from_nanos(self.now_ns), &mut waiting, |(), may_mark| {
                     *(if may_mark { &mut self.marked } else { &mut self.dropped }) += 1;
                     may_mark.then_some(())
                 });
@@ -248,7 +248,7 @@ mod tests {
         let mut bench = Bench::that_marks(true);
         let mut waiting = Waiting::new(1000, 1 << 20);
         for number in 0..200 {
-            waiting.push(Time::ZERO, number, 100).expect("room");
+            waiting.push(Instant::ZERO, number, 100).expect("room");
         }
         let mut left = Vec::new();
         for ms in 0..400 {
@@ -258,7 +258,7 @@ mod tests {
                 *(if can_be_marked { &mut *marked } else { &mut *dropped }) += 1;
                 can_be_marked.then_some(number)
             };
-            let now = Time::from_nanos((1000 + 5 * ms) * MS);
+            let now = Instant::from_nanos((1000 + 5 * ms) * MS);
             left.extend(codel.dequeue(now, &mut waiting, signal).map(|(number, _)| number));
         }
         let (dropped, marked) = (bench.dropped, bench.marked);
@@ -270,6 +270,6 @@ mod tests {
     fn an_empty_queue_gives_nothing() {
         let mut bench = Bench::new();
         let mut waiting = Waiting::<()>::new(1, 1);
-        assert_eq!(bench.codel.dequeue(Time::ZERO, &mut waiting, |(), _| None), None);
+        assert_eq!(bench.codel.dequeue(Instant::ZERO, &mut waiting, |(), _| None), None);
     }
 }

@@ -15,8 +15,8 @@ use crate::options::{DirectionOptions, Flap, Step};
 use crate::policer::Policer;
 use crate::seed::Seed;
 use crate::stats::{DirectionStats, DropReason};
-use crate::time::Time;
 use crate::transit::{Packet, Transit};
+use heddle_seam::time::Instant;
 
 #[derive(Debug)]
 pub(crate) struct Direction<P> {
@@ -33,7 +33,7 @@ pub(crate) struct Direction<P> {
     link: Link<P>,
     flight: Flight<P>,
     /// The latest arrival so far, which the next packet does not undercut unless jitter reorders.
-    last_arrival: Time,
+    last_arrival: Instant,
     stats: DirectionStats,
 }
 
@@ -51,18 +51,18 @@ impl<P: Packet> Direction<P> {
             policer: options.policer.as_ref().map(Policer::new),
             link: Link::new(&options.link()),
             flight: Flight::new(options.in_flight_packets_max, options.in_flight_bytes_max),
-            last_arrival: Time::ZERO,
+            last_arrival: Instant::ZERO,
             stats: DirectionStats::default(),
         }
     }
 
     /// The longest packet that it will take at `now`, without framing. Makes no changes: `now` may lie ahead.
-    pub(crate) fn mtu_bytes(&self, now: Time) -> u64 {
+    pub(crate) fn mtu_bytes(&self, now: Instant) -> u64 {
         mtu_bytes(self.mtu_bytes, &self.schedule[self.steps_made..], now)
     }
 
     /// Takes a packet that begins its way at `now`.
-    pub(crate) fn enter(&mut self, now: Time, mut packet: Transit<P>, log: &mut DropLog<P>) {
+    pub(crate) fn enter(&mut self, now: Instant, mut packet: Transit<P>, log: &mut DropLog<P>) {
         self.make_changes(now);
         self.stats.packets_in += 1;
         let fate = self.fates.draw();
@@ -87,13 +87,13 @@ impl<P: Packet> Direction<P> {
     }
 
     /// When it has something to do.
-    pub(crate) fn next_time(&self) -> Option<Time> {
+    pub(crate) fn next_time(&self) -> Option<Instant> {
         self.link.next_time().into_iter().chain(self.flight.next_time()).min()
     }
 
     /// Does one thing that is due at `now`, which is `next_time`: a packet leaves the rate, or arrives and is given back.
     /// Leaving comes first.
-    pub(crate) fn step(&mut self, now: Time, log: &mut DropLog<P>) -> Option<Transit<P>> {
+    pub(crate) fn step(&mut self, now: Instant, log: &mut DropLog<P>) -> Option<Transit<P>> {
         if self.link.next_time() == Some(now) {
             self.make_changes(now);
             if let Some(packet) = self.link.finish(now, log) {
@@ -123,7 +123,7 @@ impl<P: Packet> Direction<P> {
         self.link.inside() + self.flight.packets()
     }
 
-    fn refusal(&self, now: Time, packet: &Transit<P>, fate: Fate) -> Option<DropReason> {
+    fn refusal(&self, now: Instant, packet: &Transit<P>, fate: Fate) -> Option<DropReason> {
         if packet.len_bytes > self.mtu_bytes {
             Some(DropReason::TooBig)
         } else if self.is_down(now) {
@@ -133,7 +133,7 @@ impl<P: Packet> Direction<P> {
         }
     }
 
-    fn enqueue(&mut self, now: Time, packet: Transit<P>, log: &mut DropLog<P>) {
+    fn enqueue(&mut self, now: Instant, packet: Transit<P>, log: &mut DropLog<P>) {
         if self.policer.as_mut().is_some_and(|policer| !policer.passes(now, packet.len_bytes)) {
             log.bury(now, packet, DropReason::Policed, &mut self.stats.drops);
             return;
@@ -143,7 +143,7 @@ impl<P: Packet> Direction<P> {
         }
     }
 
-    fn depart(&mut self, now: Time, packet: Transit<P>, log: &mut DropLog<P>) {
+    fn depart(&mut self, now: Instant, packet: Transit<P>, log: &mut DropLog<P>) {
         if self.is_down(now) {
             log.bury(now, packet, DropReason::Down, &mut self.stats.drops);
             return;
@@ -162,7 +162,7 @@ impl<P: Packet> Direction<P> {
         }
     }
 
-    fn is_down(&self, now: Time) -> bool {
+    fn is_down(&self, now: Instant) -> bool {
         let flap_is_down = self.flap.as_ref().is_some_and(|flap| {
             let since_ns = now.as_nanos().checked_sub(flap.first_ns);
             since_ns.is_some_and(|since_ns| since_ns % (flap.down_ns + flap.up_ns) < flap.down_ns)
@@ -171,13 +171,13 @@ impl<P: Packet> Direction<P> {
     }
 
     /// Makes a change at once, whenever it says that it is due.
-    pub(crate) fn change(&mut self, now: Time, step: &Step) {
+    pub(crate) fn change(&mut self, now: Instant, step: &Step) {
         self.make_changes(now);
         self.make_change(step);
     }
 
     /// Makes the changes that are due. Nothing happens on a direction between two packets, so this is early enough.
-    fn make_changes(&mut self, now: Time) {
+    fn make_changes(&mut self, now: Instant) {
         while let Some(step) = self.schedule.get(self.steps_made).filter(|step| step.at_ns <= now.as_nanos())
         {
             let step = step.clone();
@@ -208,7 +208,7 @@ impl<P: Packet> Direction<P> {
 }
 
 /// The MTU at `now`, when it is `mtu_bytes` before these steps.
-pub(crate) fn mtu_bytes(mtu_bytes: u64, steps: &[Step], now: Time) -> u64 {
+pub(crate) fn mtu_bytes(mtu_bytes: u64, steps: &[Step], now: Instant) -> u64 {
     let due = steps.iter().take_while(|step| step.at_ns <= now.as_nanos());
     due.filter_map(|step| step.mtu_bytes).last().unwrap_or(mtu_bytes)
 }

@@ -1,16 +1,16 @@
 //! Which packets were dropped, for a driver that wants to know them one by one.
 
 use crate::stats::{DropReason, Drops};
-use crate::time::Time;
 use crate::transit::{HostId, Transit};
+use heddle_seam::time::Instant;
 
 /// A packet that did not arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped<P> {
     /// When it was dropped.
-    pub at: Time,
+    pub at: Instant,
     /// When it was sent.
-    pub sent: Time,
+    pub sent: Instant,
     pub from: HostId,
     pub to: HostId,
     pub reason: DropReason,
@@ -33,7 +33,7 @@ impl<P> DropLog<P> {
     }
 
     /// Counts a packet as dropped, and keeps it.
-    pub(crate) fn bury(&mut self, at: Time, transit: Transit<P>, reason: DropReason, drops: &mut Drops) {
+    pub(crate) fn bury(&mut self, at: Instant, transit: Transit<P>, reason: DropReason, drops: &mut Drops) {
         drops.count(reason);
         if self.dropped.len() < self.packets_max {
             let Transit { packet, sent, from, to, .. } = transit;

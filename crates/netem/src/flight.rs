@@ -1,8 +1,8 @@
 //! Packets on their way: a delay line.
 
-use crate::time::Time;
 use crate::transit::Transit;
 use core::cmp::{Ordering, Reverse};
+use heddle_seam::time::Instant;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// A bounded delay line. Packets arrive in the order of their times, and at one time in the order they set out.
@@ -25,7 +25,7 @@ impl<P> Flight<P> {
     }
 
     /// Lets a packet set out that arrives at `arrival`, or gives it back when there is no room for it.
-    pub(crate) fn depart(&mut self, arrival: Time, packet: Transit<P>) -> Result<(), Transit<P>> {
+    pub(crate) fn depart(&mut self, arrival: Instant, packet: Transit<P>) -> Result<(), Transit<P>> {
         if self.packets() >= self.packets_max || self.bytes + packet.len_bytes > self.bytes_max {
             return Err(packet);
         }
@@ -41,7 +41,7 @@ impl<P> Flight<P> {
     }
 
     /// When the next packet arrives.
-    pub(crate) fn next_time(&self) -> Option<Time> {
+    pub(crate) fn next_time(&self) -> Option<Instant> {
         let in_order = self.in_order.front().map(|flying| flying.arrival);
         let overtaking = self.overtaking.peek().map(|flying| flying.0.arrival);
         in_order.into_iter().chain(overtaking).min()
@@ -70,13 +70,13 @@ impl<P> Flight<P> {
 /// A packet on its way, ordered by arrival and then by number.
 #[derive(Debug)]
 struct Flying<P> {
-    arrival: Time,
+    arrival: Instant,
     number: u64,
     packet: Transit<P>,
 }
 
 impl<P> Flying<P> {
-    fn key(&self) -> (Time, u64) {
+    fn key(&self) -> (Instant, u64) {
         (self.arrival, self.number)
     }
 }

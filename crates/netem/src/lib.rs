@@ -6,7 +6,7 @@
 //! direction of each wire has a generator of its own.
 //!
 //! ```
-//! use heddle_netem::{Seed, Time, Topology, TopologyOptions};
+//! use heddle_netem::{Seed, Instant, Topology, TopologyOptions};
 //!
 //! let options: TopologyOptions = toml::from_str(
 //!     r#"
@@ -24,7 +24,7 @@
 //! )?;
 //! let mut topology = Topology::new(&options, &Seed::from_number(1))?;
 //! let (client, relay) = (topology.host("client").unwrap(), topology.host("relay").unwrap());
-//! topology.send(Time::ZERO, client, relay, vec![0; 1250])?;
+//! topology.send(Instant::ZERO, client, relay, vec![0; 1250])?;
 //! while let Some(time) = topology.next_time() {
 //!     while let Some(delivery) = topology.poll(time) {
 //!         assert_eq!(delivery.at.as_nanos(), 51_000_000); // 1 ms for 10 000 bits, and the delay
@@ -47,7 +47,6 @@ mod options;
 mod policer;
 mod seed;
 mod stats;
-mod time;
 mod topology;
 mod transit;
 pub mod units;
@@ -55,13 +54,13 @@ mod validate;
 mod waiting;
 
 pub use drop_log::Dropped;
+pub use heddle_seam::time::Instant;
 pub use options::{
     CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions,
     QueueOptions, Rate, RateStep, Reorder, Step, TopologyOptions, WireOptions,
 };
 pub use seed::{Rng, Seed};
 pub use stats::{DirectionStats, DropReason, Drops, LinkStats, QueueStats, Totals};
-pub use time::Time;
 pub use topology::{SendError, Topology};
 pub use transit::{Delivery, HostId, Packet};
 pub use validate::{DURATION_NS_MAX, OptionsError, PACKET_BYTES_MAX, RATE_BITS_PER_S_MAX};

@@ -4,9 +4,9 @@ use crate::codel::Codel;
 use crate::drop_log::DropLog;
 use crate::options::{LinkOptions, Rate, RateStep};
 use crate::stats::{DropReason, LinkStats};
-use crate::time::Time;
 use crate::transit::{Packet, Transit};
 use crate::waiting::Waiting;
+use heddle_seam::time::Instant;
 
 /// A server of packets: one at a time, each for as long as its bits take.
 ///
@@ -21,11 +21,11 @@ pub(crate) struct Link<P> {
     waiting: Waiting<Transit<P>>,
     codel: Option<Codel>,
     /// The packet that is being put on the link, and when it is done.
-    serving: Option<(Transit<P>, Time)>,
+    serving: Option<(Transit<P>, Instant)>,
     /// What was left of the last nanosecond of the busy period, in bits times 10⁹, so that no rounding adds up.
     remainder: u64,
     /// When the last packet was done. A packet that joins an idle link in that very nanosecond goes on with the remainder.
-    last_done: Time,
+    last_done: Instant,
     stats: LinkStats,
 }
 
@@ -40,7 +40,7 @@ impl<P: Packet> Link<P> {
             codel: options.queue.codel.as_ref().map(Codel::new),
             serving: None,
             remainder: 0,
-            last_done: Time::ZERO,
+            last_done: Instant::ZERO,
             stats: LinkStats::default(),
         }
     }
@@ -48,7 +48,7 @@ impl<P: Packet> Link<P> {
     /// Takes a packet. Gives it back when it passes at once, because the rate is unlimited and nothing waits.
     pub(crate) fn offer(
         &mut self,
-        now: Time,
+        now: Instant,
         packet: Transit<P>,
         log: &mut DropLog<P>,
     ) -> Option<Transit<P>> {
@@ -73,12 +73,12 @@ impl<P: Packet> Link<P> {
     }
 
     /// When the packet that is being put on the link is done.
-    pub(crate) fn next_time(&self) -> Option<Time> {
+    pub(crate) fn next_time(&self) -> Option<Instant> {
         self.serving.as_ref().map(|(_, done)| *done)
     }
 
     /// Takes the packet that is done at `now`, which is `next_time`, and goes on with the next.
-    pub(crate) fn finish(&mut self, now: Time, log: &mut DropLog<P>) -> Option<Transit<P>> {
+    pub(crate) fn finish(&mut self, now: Instant, log: &mut DropLog<P>) -> Option<Transit<P>> {
         let (packet, _) = self.serving.take()?;
         self.last_done = now;
         self.make_changes(now);
@@ -103,7 +103,7 @@ impl<P: Packet> Link<P> {
     }
 
     /// Makes the changes that are due. Nothing depends on the rate between two packets, so this is early enough.
-    fn make_changes(&mut self, now: Time) {
+    fn make_changes(&mut self, now: Instant) {
         while let Some(step) = self.schedule.get(self.steps_made).filter(|step| step.at_ns <= now.as_nanos())
         {
             self.steps_made += 1;
@@ -111,7 +111,7 @@ impl<P: Packet> Link<P> {
         }
     }
 
-    fn serve_next(&mut self, now: Time, log: &mut DropLog<P>) {
+    fn serve_next(&mut self, now: Instant, log: &mut DropLog<P>) {
         let next = match &mut self.codel {
             Some(codel) => {
                 let LinkStats { drops, marked, .. } = &mut self.stats;
@@ -133,7 +133,7 @@ impl<P: Packet> Link<P> {
     }
 
     /// Begins to put a packet on the link that waited for `sojourn_ns`.
-    fn serve(&mut self, now: Time, mut packet: Transit<P>, sojourn_ns: u64) {
+    fn serve(&mut self, now: Instant, mut packet: Transit<P>, sojourn_ns: u64) {
         self.waiting.stats.on_sojourn(sojourn_ns);
         packet.queued_ns += sojourn_ns;
         let done = now.plus_ns(self.service_ns(packet.len_bytes + self.framing_bytes));

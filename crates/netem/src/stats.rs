@@ -1,6 +1,6 @@
 //! What is counted, and why packets are dropped.
 
-use crate::time::Time;
+use heddle_seam::time::Instant;
 
 /// Why a packet did not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,7 +93,7 @@ pub struct QueueStats {
     /// Packets times nanoseconds that they waited, up to `changed`.
     pub(crate) packet_ns: u128,
     /// When the length last changed.
-    pub(crate) changed: Time,
+    pub(crate) changed: Instant,
 }
 
 impl QueueStats {
@@ -103,12 +103,12 @@ impl QueueStats {
     }
 
     /// The average of the queue's length over the time from the origin to `now`, in packets.
-    pub fn packets_mean(&self, now: Time) -> f64 {
+    pub fn packets_mean(&self, now: Instant) -> f64 {
         let since = self.packet_ns + u128::from(self.packets) * u128::from(now.ns_since(self.changed));
-        if now == Time::ZERO { 0.0 } else { since as f64 / now.as_nanos() as f64 }
+        if now == Instant::ZERO { 0.0 } else { since as f64 / now.as_nanos() as f64 }
     }
 
-    pub(crate) fn on_enter(&mut self, now: Time, bytes: u64) {
+    pub(crate) fn on_enter(&mut self, now: Instant, bytes: u64) {
         self.on_change(now);
         self.packets += 1;
         self.bytes += bytes;
@@ -116,7 +116,7 @@ impl QueueStats {
         self.bytes_most = self.bytes_most.max(self.bytes);
     }
 
-    pub(crate) fn on_leave(&mut self, now: Time, bytes: u64) {
+    pub(crate) fn on_leave(&mut self, now: Instant, bytes: u64) {
         self.on_change(now);
         self.packets -= 1;
         self.bytes -= bytes;
@@ -128,7 +128,7 @@ impl QueueStats {
         self.sojourn_most_ns = self.sojourn_most_ns.max(sojourn_ns);
     }
 
-    fn on_change(&mut self, now: Time) {
+    fn on_change(&mut self, now: Instant) {
         self.packet_ns += u128::from(self.packets) * u128::from(now.ns_since(self.changed));
         self.changed = now;
     }

@@ -12,10 +12,10 @@ use crate::link::Link;
 use crate::options::{DirectionOptions, Step, TopologyOptions};
 use crate::seed::Seed;
 use crate::stats::{DirectionStats, LinkStats, Totals};
-use crate::time::Time;
 use crate::transit::{Delivery, HostId, Packet, Transit};
 use crate::validate::{OptionsError, PACKET_BYTES_MAX};
 use core::fmt;
+use heddle_seam::time::Instant;
 use std::collections::BTreeMap;
 
 /// Hosts and wires with all the packets inside them.
@@ -35,7 +35,7 @@ pub struct Topology<P> {
     agenda: Agenda,
     log: DropLog<P>,
     /// The latest time that the driver named or something happened at.
-    now: Time,
+    now: Instant,
     sent: u64,
     delivered: u64,
 }
@@ -57,7 +57,7 @@ pub enum SendError {
     /// No wire joins these two hosts.
     NoWire(HostId, HostId),
     /// Something was due before; call [`Topology::poll`] with this time until it gives nothing, then send again.
-    PollFirst(Time),
+    PollFirst(Instant),
     /// The packet has no bytes, or more than 16 MiB.
     Length(usize),
 }
@@ -100,7 +100,7 @@ impl<P: Packet> Topology<P> {
             seed: seed.clone(),
             agenda: Agenda::default(),
             log: DropLog::new(0),
-            now: Time::ZERO,
+            now: Instant::ZERO,
             sent: 0,
             delivered: 0,
         };
@@ -134,7 +134,7 @@ impl<P: Packet> Topology<P> {
     /// # Errors
     ///
     /// When there is no such host or no wire between them.
-    pub fn mtu_bytes(&self, now: Time, from: HostId, to: HostId) -> Result<u64, SendError> {
+    pub fn mtu_bytes(&self, now: Instant, from: HostId, to: HostId) -> Result<u64, SendError> {
         let host = self.hosts.get(from.0 as usize).ok_or(SendError::NoHost(from))?;
         if let Some(direction) = host.directions.get(&to) {
             return Ok(self.directions[*direction as usize].mtu_bytes(now));
@@ -149,7 +149,7 @@ impl<P: Packet> Topology<P> {
     ///
     /// See [`SendError`]; the packet is gone then. What happens to a packet that was taken shows in a delivery or in the
     /// counts of drops.
-    pub fn send(&mut self, now: Time, from: HostId, to: HostId, packet: P) -> Result<(), SendError> {
+    pub fn send(&mut self, now: Instant, from: HostId, to: HostId, packet: P) -> Result<(), SendError> {
         let direction = self.direction(from, to)?;
         if let Some(due) = self.next_time().filter(|due| *due < now) {
             return Err(SendError::PollFirst(due));
@@ -187,7 +187,7 @@ impl<P: Packet> Topology<P> {
     /// # Errors
     ///
     /// When there is no such host or no wire between them, and when something was due before `now`.
-    pub fn change(&mut self, now: Time, from: HostId, to: HostId, step: &Step) -> Result<(), SendError> {
+    pub fn change(&mut self, now: Instant, from: HostId, to: HostId, step: &Step) -> Result<(), SendError> {
         let direction = self.direction(from, to)?;
         if let Some(due) = self.next_time().filter(|due| *due < now) {
             return Err(SendError::PollFirst(due));
@@ -199,7 +199,7 @@ impl<P: Packet> Topology<P> {
 
     /// The next packet that arrived by `now`, in the order of arrival. Call it until it gives nothing; then
     /// [`next_time`](Self::next_time) is after `now`.
-    pub fn poll(&mut self, now: Time) -> Option<Delivery<P>> {
+    pub fn poll(&mut self, now: Instant) -> Option<Delivery<P>> {
         while let Some((time, element)) = self.agenda.first().filter(|(time, _)| *time <= now) {
             self.now = self.now.max(time);
             let arrived = match (element as usize).checked_sub(2 * self.hosts.len()) {
@@ -216,7 +216,7 @@ impl<P: Packet> Topology<P> {
     }
 
     /// When [`poll`](Self::poll) next has something to do; `None` when the topology is empty.
-    pub fn next_time(&self) -> Option<Time> {
+    pub fn next_time(&self) -> Option<Instant> {
         self.agenda.first().map(|(time, _)| time)
     }
 

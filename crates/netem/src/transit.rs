@@ -1,6 +1,6 @@
 //! A packet and what travels with it.
 
-use crate::time::Time;
+use heddle_seam::time::Instant;
 
 /// What the driver sends: opaque, but with a length and with bits that a wire may flip.
 pub trait Packet: Clone {
@@ -80,7 +80,7 @@ pub(crate) struct Transit<P> {
     pub to: HostId,
     /// The direction that it takes, by its place in the topology.
     pub direction: u32,
-    pub sent: Time,
+    pub sent: Instant,
     /// How long it waited in queues so far.
     pub queued_ns: u64,
     /// The offset to the delay that was drawn for it.
@@ -95,9 +95,9 @@ pub(crate) struct Transit<P> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery<P> {
     /// When it arrived.
-    pub at: Time,
+    pub at: Instant,
     /// When it was sent.
-    pub sent: Time,
+    pub sent: Instant,
     pub from: HostId,
     pub to: HostId,
     /// How long it waited in queues, of the at most three that it met.

@@ -1,7 +1,7 @@
 //! Packets that wait: first in first out, within bounds.
 
 use crate::stats::QueueStats;
-use crate::time::Time;
+use heddle_seam::time::Instant;
 use std::collections::VecDeque;
 
 /// A bounded queue with its statistics.
@@ -19,7 +19,7 @@ pub(crate) struct Waiting<P> {
 struct Waiter<P> {
     packet: P,
     bytes: u64,
-    since: Time,
+    since: Instant,
 }
 
 impl<P> Waiting<P> {
@@ -29,7 +29,7 @@ impl<P> Waiting<P> {
     }
 
     /// Lets a packet join, or gives it back when it does not fit.
-    pub(crate) fn push(&mut self, now: Time, packet: P, bytes: u64) -> Result<(), P> {
+    pub(crate) fn push(&mut self, now: Instant, packet: P, bytes: u64) -> Result<(), P> {
         if self.stats.packets >= self.packets_max || self.stats.bytes + bytes > self.bytes_max {
             return Err(packet);
         }
@@ -45,7 +45,7 @@ impl<P> Waiting<P> {
     }
 
     /// The packet that waited longest, and for how many nanoseconds.
-    pub(crate) fn pop(&mut self, now: Time) -> Option<(P, u64)> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<(P, u64)> {
         let waiter = self.packets.pop_front()?;
         self.stats.on_leave(now, waiter.bytes);
         Some((waiter.packet, now.ns_since(waiter.since)))

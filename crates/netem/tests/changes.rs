@@ -3,8 +3,8 @@
 mod one_wire;
 
 use heddle_netem::{
-    DirectionOptions, DropReason, Flap, HostId, Jitter, LinkOptions, Loss, Rate, Reorder, SendError, Step,
-    Time,
+    DirectionOptions, DropReason, Flap, HostId, Instant, Jitter, LinkOptions, Loss, Rate, Reorder, SendError,
+    Step,
 };
 use one_wire::{A, B, MS, Numbered, S, carry, delays_ms, evenly, numbers, topology};
 
@@ -28,7 +28,7 @@ fn steps_change_a_direction_when_they_are_due() {
     assert_eq!(delays_ms(&arrived), [10.0, 10.0, 30.0, 30.0, 30.0, 30.0, 30.0]);
     let count = |reason| drops(&topology, reason);
     assert_eq!((count(DropReason::Loss), count(DropReason::Down), count(DropReason::TooBig)), (1, 1, 1));
-    assert_eq!(topology.mtu_bytes(Time::from_nanos(10 * S), A, B), Ok(999));
+    assert_eq!(topology.mtu_bytes(Instant::from_nanos(10 * S), A, B), Ok(999));
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn a_driver_changes_a_direction_when_it_likes() {
     let direction = DirectionOptions { delay_ns: 10 * MS, schedule, ..DirectionOptions::default() };
     let mut topology = topology(direction, 1);
     let mut arrived = carry(&mut topology, evenly(3, S));
-    let now = Time::from_nanos(2 * S + 500 * MS);
+    let now = Instant::from_nanos(2 * S + 500 * MS);
     // Its time does not matter, and the schedule goes on.
     let change = Step { at_ns: 9 * S, delay_ns: Some(30 * MS), ..Step::default() };
     topology.change(now, A, B, &change).expect("a wire");
@@ -143,10 +143,10 @@ fn a_driver_can_ask_for_the_mtu_ahead() {
     let by_default = heddle_netem::Topology::<Numbered>::new(&by_default, &seed).expect("good options");
     let mut declared = topology(direction, 1);
     for topology in [&by_default, &declared] {
-        let ahead = [0, S, 2 * S, 3 * S].map(|at_ns| topology.mtu_bytes(Time::from_nanos(at_ns), A, B));
+        let ahead = [0, S, 2 * S, 3 * S].map(|at_ns| topology.mtu_bytes(Instant::from_nanos(at_ns), A, B));
         assert_eq!(ahead, [Ok(500), Ok(600), Ok(600), Ok(700)]);
-        assert_eq!(topology.mtu_bytes(Time::ZERO, A, A), Err(SendError::NoWire(A, A)));
-        assert_eq!(topology.mtu_bytes(Time::ZERO, A, HostId(2)), Err(SendError::NoHost(HostId(2))));
+        assert_eq!(topology.mtu_bytes(Instant::ZERO, A, A), Err(SendError::NoWire(A, A)));
+        assert_eq!(topology.mtu_bytes(Instant::ZERO, A, HostId(2)), Err(SendError::NoHost(HostId(2))));
     }
     assert_eq!(carry(&mut declared, evenly(1, 1)).len(), 0);
     assert_eq!(drops(&declared, DropReason::TooBig), 1);
@@ -158,21 +158,21 @@ fn what_cannot_be_sent_says_why() {
     let mut topology = topology(DirectionOptions { rate, ..DirectionOptions::default() }, 1);
     let packet = |bytes| Numbered { number: 0, bytes, flipped: Vec::new() };
     let nobody = HostId(7);
-    assert_eq!(topology.send(Time::ZERO, nobody, A, packet(1)), Err(SendError::NoHost(nobody)));
-    assert_eq!(topology.send(Time::ZERO, A, nobody, packet(1)), Err(SendError::NoHost(nobody)));
-    assert_eq!(topology.send(Time::ZERO, A, A, packet(1)), Err(SendError::NoWire(A, A)));
-    assert_eq!(topology.send(Time::ZERO, A, B, packet(0)), Err(SendError::Length(0)));
-    assert_eq!(topology.send(Time::ZERO, A, B, packet(usize::MAX)), Err(SendError::Length(usize::MAX)));
+    assert_eq!(topology.send(Instant::ZERO, nobody, A, packet(1)), Err(SendError::NoHost(nobody)));
+    assert_eq!(topology.send(Instant::ZERO, A, nobody, packet(1)), Err(SendError::NoHost(nobody)));
+    assert_eq!(topology.send(Instant::ZERO, A, A, packet(1)), Err(SendError::NoWire(A, A)));
+    assert_eq!(topology.send(Instant::ZERO, A, B, packet(0)), Err(SendError::Length(0)));
+    assert_eq!(topology.send(Instant::ZERO, A, B, packet(usize::MAX)), Err(SendError::Length(usize::MAX)));
     assert_eq!(topology.totals().sent, 0);
 
-    topology.send(Time::ZERO, A, B, packet(1000)).expect("a wire");
-    let due = Time::from_nanos(MS);
-    assert_eq!(topology.send(Time::from_nanos(2 * MS), A, B, packet(1)), Err(SendError::PollFirst(due)));
-    assert_eq!(topology.poll(Time::from_nanos(2 * MS)).expect("a packet").at, due);
-    assert_eq!(topology.poll(Time::from_nanos(2 * MS)), None);
+    topology.send(Instant::ZERO, A, B, packet(1000)).expect("a wire");
+    let due = Instant::from_nanos(MS);
+    assert_eq!(topology.send(Instant::from_nanos(2 * MS), A, B, packet(1)), Err(SendError::PollFirst(due)));
+    assert_eq!(topology.poll(Instant::from_nanos(2 * MS)).expect("a packet").at, due);
+    assert_eq!(topology.poll(Instant::from_nanos(2 * MS)), None);
     // The driver's clock went back, the topology's does not.
-    topology.send(Time::from_nanos(MS), A, B, packet(1000)).expect("a wire");
-    assert_eq!(topology.next_time(), Some(Time::from_nanos(3 * MS)));
+    topology.send(Instant::from_nanos(MS), A, B, packet(1000)).expect("a wire");
+    assert_eq!(topology.next_time(), Some(Instant::from_nanos(3 * MS)));
     assert_eq!(LinkOptions::default().rate, Rate::Unlimited);
 }
 
@@ -182,8 +182,8 @@ fn bytes_are_corrupted_in_place() {
     let options = one_wire::options(direction);
     let mut topology =
         heddle_netem::Topology::new(&options, &heddle_netem::Seed::from_number(1)).expect("good options");
-    topology.send(Time::ZERO, A, B, vec![0u8; 64]).expect("a wire");
-    let packet = topology.poll(Time::ZERO).expect("a packet").packet;
+    topology.send(Instant::ZERO, A, B, vec![0u8; 64]).expect("a wire");
+    let packet = topology.poll(Instant::ZERO).expect("a packet").packet;
     assert_eq!(packet.iter().map(|byte| byte.count_ones()).sum::<u32>(), 1);
 }
 

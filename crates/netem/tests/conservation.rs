@@ -3,8 +3,8 @@
 mod one_wire;
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, Flap, HostId, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions,
-    QueueOptions, Rate, RateStep, Reorder, Seed, Step, Time, Topology, TopologyOptions,
+    CodelOptions, DirectionOptions, Flap, HostId, HostOptions, Instant, Jitter, LinkOptions, Loss,
+    PolicerOptions, QueueOptions, Rate, RateStep, Reorder, Seed, Step, Topology, TopologyOptions,
 };
 use one_wire::{MS, Numbered, host, wire};
 use proptest::collection::vec;
@@ -191,8 +191,8 @@ proptest! {
         sends in vec((0..3 * MS, 0u32..3, 0u32..3, 1usize..1600), 1..300),
     ) {
         let mut topology = Topology::new(&options, &Seed::from_number(seed)).expect("good options");
-        let (mut now, mut last, mut delivered) = (Time::ZERO, Time::ZERO, BTreeMap::<u64, u32>::new());
-        let mut on_delivery = |delivery: heddle_netem::Delivery<Numbered>, now: Time| {
+        let (mut now, mut last, mut delivered) = (Instant::ZERO, Instant::ZERO, BTreeMap::<u64, u32>::new());
+        let mut on_delivery = |delivery: heddle_netem::Delivery<Numbered>, now: Instant| {
             assert!(last <= delivery.at && delivery.sent <= delivery.at && delivery.at <= now);
             assert_eq!(delivery.corrupted, !delivery.packet.flipped.is_empty());
             last = delivery.at;
@@ -212,7 +212,7 @@ proptest! {
             }
             check(&topology, &options);
         }
-        let end = Time::from_nanos(u64::MAX);
+        let end = Instant::from_nanos(u64::MAX);
         while let Some(delivery) = topology.poll(end) {
             on_delivery(delivery, end);
         }

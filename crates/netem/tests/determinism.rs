@@ -3,7 +3,7 @@
 mod one_wire;
 
 use heddle_netem::{
-    Delivery, DirectionOptions, HostId, Jitter, LinkOptions, Loss, Rate, Reorder, Seed, Time, Topology,
+    Delivery, DirectionOptions, HostId, Instant, Jitter, LinkOptions, Loss, Rate, Reorder, Seed, Topology,
     TopologyOptions,
 };
 use one_wire::{A, B, MS, Numbered, carry, drain, evenly, host, options, topology, wire};
@@ -28,7 +28,7 @@ fn triangle(options: &TopologyOptions, seed: u64) -> Vec<Delivery<Numbered>> {
     let ids = ["a", "b", "c"].map(|name| topology.host(name).expect("a host"));
     let mut arrived = Vec::new();
     for number in 0..6000 {
-        let now = Time::from_nanos(number * MS / 3);
+        let now = Instant::from_nanos(number * MS / 3);
         arrived.extend(core::iter::from_fn(|| topology.poll(now)));
         let (from, to) = (ids[number as usize % 3], ids[(number as usize + 1 + number as usize / 3 % 2) % 3]);
         let packet = Numbered { number, bytes: 100 + number as usize % 900, flipped: Vec::new() };
@@ -113,7 +113,7 @@ fn how_often_the_driver_polls_does_not_matter() {
     let mut seldom = Topology::new(&options, &Seed::from_number(1)).expect("good options");
     let (mut from_often, mut from_seldom) = (Vec::new(), Vec::new());
     for round in 0..200 {
-        let start = Time::from_nanos(round * 15 * MS);
+        let start = Instant::from_nanos(round * 15 * MS);
         // What is due in a round takes far fewer polls.
         for _ in 0..10_000 {
             let Some(time) = often.next_time().filter(|time| *time <= start) else { break };
@@ -127,7 +127,7 @@ fn how_often_the_driver_polls_does_not_matter() {
         }
     }
     from_often.extend(drain(&mut often));
-    from_seldom.extend(core::iter::from_fn(|| seldom.poll(Time::from_nanos(u64::MAX))));
+    from_seldom.extend(core::iter::from_fn(|| seldom.poll(Instant::from_nanos(u64::MAX))));
     assert_eq!(from_often, from_seldom);
     assert_eq!(often.totals(), seldom.totals());
 }
@@ -143,7 +143,7 @@ fn at_one_time_elements_act_in_their_order() {
     let mut topology = Topology::new(&options, &Seed::from_number(1)).expect("good options");
     for (number, from) in [(0, 0), (1, 2), (2, 0), (3, 2)] {
         let packet = Numbered { number, bytes: 1, flipped: Vec::new() };
-        topology.send(Time::ZERO, HostId(from), B, packet).expect("a wire");
+        topology.send(Instant::ZERO, HostId(from), B, packet).expect("a wire");
     }
     // The wire from c was declared first.
     assert_eq!(one_wire::numbers(&drain(&mut topology)), [1, 3, 0, 2]);

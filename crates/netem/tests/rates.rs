@@ -3,8 +3,8 @@
 mod one_wire;
 
 use heddle_netem::{
-    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, LinkOptions, PolicerOptions,
-    QueueOptions, Rate, RateStep, Seed, Step, Time, Topology, TopologyOptions,
+    CodelOptions, DirectionOptions, DropReason, HostId, HostOptions, Instant, LinkOptions, PolicerOptions,
+    QueueOptions, Rate, RateStep, Seed, Step, Topology, TopologyOptions,
 };
 use one_wire::{A, B, MS, Numbered, S, carry, drain, evenly, host, numbers, topology, wire};
 
@@ -68,7 +68,7 @@ fn a_full_queue_drops_its_tail() {
         assert_eq!((stats.queue.sojourns, stats.queue.sojourn_most_ns), (11, 10 * MS));
         assert_eq!(stats.queue.sojourn_mean_ns(), 5.0 * MS as f64);
         // Ten wait for the first millisecond, nine for the next, and so on.
-        assert_eq!(stats.queue.packets_mean(Time::from_nanos(11 * MS)), 5.0);
+        assert_eq!(stats.queue.packets_mean(Instant::from_nanos(11 * MS)), 5.0);
         assert!(arrived.iter().all(|delivery| delivery.queued_ns == delivery.packet.number * MS));
     }
 }
@@ -146,7 +146,7 @@ fn wires_share_their_hosts_links() {
         for number in 0..20 {
             let (from, to) = pairs[number as usize % 2];
             let packet = Numbered { number, bytes: 1000, flipped: Vec::new() };
-            let now = Time::from_nanos(number);
+            let now = Instant::from_nanos(number);
             assert_eq!(topology.poll(now), None);
             topology.send(now, HostId(from), HostId(to), packet).expect("a wire");
         }

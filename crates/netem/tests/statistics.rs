@@ -222,7 +222,7 @@ fn the_two_directions_are_independent() {
         for (outcome, (from, to)) in
             outcomes.iter_mut().zip([(one_wire::A, one_wire::B), (one_wire::B, one_wire::A)])
         {
-            let now = heddle_netem::Time::from_nanos(number);
+            let now = heddle_netem::Instant::from_nanos(number);
             let packet = one_wire::Numbered { number, bytes: 1, flipped: Vec::new() };
             topology.send(now, from, to, packet).expect("a wire");
             outcome.push(f64::from(topology.poll(now).is_some()));

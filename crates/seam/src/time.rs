@@ -1,4 +1,4 @@
-//! Time as the core sees it: a number of nanoseconds that only ever comes in as an argument.
+//! Time as everything without I/O sees it: a number of nanoseconds that only ever comes in as an argument.
 
 use core::ops::{Add, AddAssign, Sub};
 pub use core::time::Duration;
@@ -24,16 +24,27 @@ impl Instant {
         self.0
     }
 
+    /// The instant `ns` nanoseconds later.
+    #[must_use]
+    pub const fn plus_ns(self, ns: u64) -> Self {
+        Instant(self.0.saturating_add(ns))
+    }
+
+    /// Nanoseconds since `earlier`, or zero when `earlier` is later.
+    pub const fn ns_since(self, earlier: Instant) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
     /// Time since `earlier`, or zero when `earlier` is later.
     pub const fn since(self, earlier: Instant) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+        Duration::from_nanos(self.ns_since(earlier))
     }
 }
 
 impl Add<Duration> for Instant {
     type Output = Instant;
     fn add(self, rhs: Duration) -> Instant {
-        Instant(self.0.saturating_add(nanos(rhs)))
+        self.plus_ns(nanos(rhs))
     }
 }
 
@@ -75,6 +86,8 @@ mod tests {
     fn arithmetic_saturates_at_both_ends() {
         let last = Instant::from_nanos(u64::MAX);
         assert_eq!(last + Duration::from_secs(1), last);
+        assert_eq!(last.plus_ns(1), last);
+        assert_eq!(Instant::ZERO.ns_since(last), 0);
         assert_eq!(Instant::ZERO - Duration::from_secs(1), Instant::ZERO);
         assert_eq!(Instant::ZERO.since(last), Duration::ZERO);
     }

@@ -47,11 +47,6 @@ impl Kernel {
     }
 }
 
-/// The time as `utcp` counts it.
-fn tcp_time(now: Instant) -> heddle_utcp::Instant {
-    heddle_utcp::Instant::from_nanos(now.as_nanos())
-}
-
 /// What sockets ask for.
 impl<L: Language> Simulation<L> {
     pub(crate) fn connect(&mut self, actor: ActorId, socket: SocketId, to: SocketAddr) {
@@ -64,7 +59,7 @@ impl<L: Language> Simulation<L> {
         };
         // A packet from nowhere finds no way, of which the node is told.
         let local = self.hosts[host.0].addrs.iter().find(same_family).copied().unwrap_or(unspecified);
-        let now = tcp_time(self.now);
+        let now = self.now;
         let kernel = &mut self.kernels[host.0];
         let connection = kernel.tcp.connect(now, SocketAddr::new(local, 0), to);
         let connection = connection.expect("a host has more ports than a simulation has connections");
@@ -151,21 +146,21 @@ impl<L: Language> Simulation<L> {
 impl<L: Language> Simulation<L> {
     /// A packet has arrived at a host.
     pub(crate) fn on_segment(&mut self, host: HostId, packet: &[u8]) {
-        self.kernels[host.0].tcp.handle_packet(tcp_time(self.now), packet);
+        self.kernels[host.0].tcp.handle_packet(self.now, packet);
         self.pump(host);
     }
 
     pub(crate) fn on_kernel_timer(&mut self, host: HostId, at: Instant) {
         if self.kernels[host.0].timer == Some(at) {
             self.kernels[host.0].timer = None;
-            self.kernels[host.0].tcp.handle_timeout(tcp_time(self.now));
+            self.kernels[host.0].tcp.handle_timeout(self.now);
             self.pump(host);
         }
     }
 
     /// Puts what has to leave on the wires, and has a look at what changed.
     fn pump(&mut self, host: HostId) {
-        let now = tcp_time(self.now);
+        let now = self.now;
         let mut packet = Vec::new();
         let mut packets = 0;
         while self.kernels[host.0].tcp.poll_packet(now, &mut packet) {
@@ -180,7 +175,7 @@ impl<L: Language> Simulation<L> {
             self.look(host, id);
         }
         let kernel = &mut self.kernels[host.0];
-        let timer = kernel.tcp.poll_timeout().map(|at| Instant::from_nanos(at.as_nanos()).max(self.now));
+        let timer = kernel.tcp.poll_timeout().map(|at| at.max(self.now));
         if kernel.timer != timer {
             kernel.timer = timer;
             if let Some(at) = timer {
@@ -314,7 +309,7 @@ impl<L: Language> Simulation<L> {
             // It has noticed only now that it lost interest, and says so.
             return self.poll_outputs(actor);
         }
-        let len = connection.read(tcp_time(self.now), buf);
+        let len = connection.read(self.now, buf);
         self.pump(host);
         self.input(actor, Kind::Read, socket.get(), len as u64, Input::Read { socket, len });
     }

@@ -6,9 +6,7 @@
 use crate::datagram::Datagram;
 use crate::simulation::{Due, HostId, Simulation};
 use core::net::{IpAddr, SocketAddr};
-use heddle_netem::{
-    DirectionOptions, HostOptions, Packet, Seed, Time, Topology, TopologyOptions, WireOptions,
-};
+use heddle_netem::{DirectionOptions, HostOptions, Packet, Seed, Topology, TopologyOptions, WireOptions};
 use heddle_seam::language::Language;
 use heddle_seam::time::Instant;
 use std::collections::BTreeMap;
@@ -64,8 +62,7 @@ struct Path {
 
 impl Path {
     fn next_time(&self) -> Option<Instant> {
-        let next = self.wires.iter().filter_map(Topology::next_time).min();
-        next.map(|time| Instant::from_nanos(time.as_nanos()))
+        self.wires.iter().filter_map(Topology::next_time).min()
     }
 }
 
@@ -116,7 +113,7 @@ impl<L: Language> Simulation<L> {
             path.wires_made += 1;
             path.is_current = true;
         }
-        let now = Time::from_nanos(self.now.as_nanos());
+        let now = self.now;
         // A host that sends to itself does so in one direction.
         let (first, second) = (heddle_netem::HostId(0), heddle_netem::HostId(1));
         let (from, to) = if from == ends.0 { (first, second) } else { (second, first) };
@@ -144,7 +141,7 @@ impl<L: Language> Simulation<L> {
             return;
         };
         path.due = None;
-        let now = Time::from_nanos(self.now.as_nanos());
+        let now = self.now;
         let mut arrived = Vec::new();
         for wire in &mut path.wires {
             let whole = std::iter::from_fn(|| wire.poll(now)).filter(|delivery| !delivery.corrupted);

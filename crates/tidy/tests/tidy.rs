@@ -67,8 +67,8 @@ const FLOORS: &[(&str, u32)] = &[
     ("heddle-transport", 2),
     ("heddle-proto", 1),
     ("heddle-seam", 0),
-    ("heddle-utcp", 0),
-    ("heddle-netem", 0),
+    ("heddle-utcp", 1),
+    ("heddle-netem", 1),
     ("heddle-tidy", 0),
 ];
 

@@ -54,11 +54,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Our time as TCP counts it.
-fn tcp(now: Instant) -> heddle_utcp::Instant {
-    heddle_utcp::Instant::from_nanos(now.as_nanos())
-}
-
 /// All connections of one UDP port; see the module.
 pub struct DtlsEndpoint {
     options: DtlsOptions,

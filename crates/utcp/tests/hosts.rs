@@ -1,7 +1,7 @@
 //! Hosts that exchange real packets over a wire that flips bits.
 
 use heddle_netem::{
-    DirectionOptions, HostId, HostOptions, Loss, Reorder, Seed, Time, Topology, TopologyOptions, WireOptions,
+    DirectionOptions, HostId, HostOptions, Loss, Reorder, Seed, Topology, TopologyOptions, WireOptions,
 };
 use heddle_utcp::{BufferPool, CloseReason, ConnectionId, Host, HostLimits, Instant, Options, State};
 use std::net::SocketAddr;
@@ -51,16 +51,16 @@ impl Pair {
             let mut packet = Vec::new();
             while self.hosts[number].poll_packet(self.now, &mut packet) {
                 self.count_step();
-                let now = Time::from_nanos(self.now.as_nanos());
+                let now = self.now;
                 let (from, to) = (HostId(number as u32), HostId(1 - number as u32));
                 self.topology.send(now, from, to, core::mem::take(&mut packet)).expect("a wire");
             }
         }
-        let wire = self.topology.next_time().map(|time| Instant::from_nanos(time.as_nanos()));
+        let wire = self.topology.next_time();
         let timers = self.hosts.iter().filter_map(Host::poll_timeout);
         let Some(next) = timers.chain(wire).min() else { return false };
         self.now = self.now.max(next);
-        while let Some(delivery) = self.topology.poll(Time::from_nanos(self.now.as_nanos())) {
+        while let Some(delivery) = self.topology.poll(self.now) {
             self.hosts[delivery.to.0 as usize].handle_packet(self.now, &delivery.packet);
         }
         self.hosts.iter_mut().for_each(|host| host.handle_timeout(self.now));

@@ -1,8 +1,7 @@
 //! Many flows over one session: opening with data, isolation, resets, packing, bounds.
 
 use heddle_netem::{
-    DirectionOptions, HostId, HostOptions, Loss, Rate, Reorder, Seed, Time, Topology, TopologyOptions,
-    WireOptions,
+    DirectionOptions, HostId, HostOptions, Loss, Rate, Reorder, Seed, Topology, TopologyOptions, WireOptions,
 };
 use heddle_utcp::compact::{FlowId, Malformed, Mux, MuxEvent, MuxOptions};
 use heddle_utcp::congestion::{SessionAck, SessionController};
@@ -56,7 +55,7 @@ impl Pair {
         let mut still = 0;
         loop {
             self.settle();
-            let wire = self.topology.next_time().map(|time| Instant::from_nanos(time.as_nanos()));
+            let wire = self.topology.next_time();
             let timers = self.ends.iter().filter_map(Mux::poll_timeout);
             let Some(next) = timers.chain(wire).min() else { return false };
             if next > until {
@@ -66,7 +65,7 @@ impl Pair {
             still = if next > self.now { 0 } else { still + 1 };
             assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             self.now = self.now.max(next);
-            while let Some(delivery) = self.topology.poll(Time::from_nanos(self.now.as_nanos())) {
+            while let Some(delivery) = self.topology.poll(self.now) {
                 // Encryption would not let a damaged datagram through.
                 if !delivery.corrupted {
                     self.deliver(delivery.to.0 as usize, &delivery.packet).expect("an honest peer");
@@ -106,7 +105,7 @@ impl Pair {
                 self.datagrams += 1;
                 self.bytes += datagram.len() as u64;
                 let (from, to) = (HostId(number as u32), HostId(1 - number as u32));
-                let now = Time::from_nanos(self.now.as_nanos());
+                let now = self.now;
                 self.topology.send(now, from, to, core::mem::take(&mut datagram)).expect("a wire");
             }
         }

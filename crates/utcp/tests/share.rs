@@ -2,7 +2,7 @@
 //! do without the queueing discipline `fq`. Real Linux is in the plan `utcp-fidelity`.
 
 use heddle_netem::{
-    DirectionOptions, HostId, HostOptions, Loss, QueueOptions, Rate, Seed, Time, Topology, TopologyOptions,
+    DirectionOptions, HostId, HostOptions, Loss, QueueOptions, Rate, Seed, Topology, TopologyOptions,
     WireOptions,
 };
 use heddle_utcp::{BufferPool, ConnectionId, Host, HostLimits, Instant, Options};
@@ -85,13 +85,13 @@ impl Road {
             self.settle();
             let hosts = self.senders.iter().chain([&self.receiver]);
             let timers = hosts.filter_map(|host| host.poll_timeout().map(Instant::as_nanos));
-            let next = timers.chain(self.topology.next_time().map(Time::as_nanos)).min();
+            let next = timers.chain(self.topology.next_time().map(Instant::as_nanos)).min();
             let next = next.unwrap_or(end).clamp(self.now, end);
             still = if next > self.now { 0 } else { still + 1 };
             assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {next} ns");
             self.now = next;
             let now = Instant::from_nanos(self.now);
-            while let Some(delivery) = self.topology.poll(Time::from_nanos(self.now)) {
+            while let Some(delivery) = self.topology.poll(Instant::from_nanos(self.now)) {
                 let to = SENDERS.iter().position(|sender| delivery.packet[16..20] == *sender);
                 let host = to.map_or(&mut self.receiver, |number| &mut self.senders[number]);
                 host.handle_packet(now, &delivery.packet);
@@ -118,7 +118,7 @@ impl Road {
                 self.read[usize::from(port == PORTS[1])] += count as u64;
             }
         }
-        let time = Time::from_nanos(self.now);
+        let time = Instant::from_nanos(self.now);
         let mut packet = Vec::new();
         for host in &mut self.senders {
             while host.poll_packet(now, &mut packet) {

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use heddle_netem::units::read;
-use heddle_netem::{HostId, Rng, Seed, Time};
+use heddle_netem::{HostId, Instant as Time, Rng, Seed};
 use serde::{Deserialize, Serialize};
 
 use super::forge::{self, View};

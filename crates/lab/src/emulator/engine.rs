@@ -14,7 +14,7 @@ use std::net::IpAddr;
 
 use heddle_net::tun::{FRAME_BYTES_MAX, Tun};
 use heddle_net::{monotonic, wall_clock};
-use heddle_netem::{Dropped, HostId, SendError, Step, Time, Topology};
+use heddle_netem::{Dropped, HostId, Instant as Time, SendError, Step, Topology};
 
 use super::attack::{Attackers, Passing};
 use super::histogram::{BySecond, Histogram};

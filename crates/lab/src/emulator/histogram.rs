@@ -1,7 +1,7 @@
 //! Times by how often they occurred, in constant memory, over all the time and second by second.
 
 use heddle_net::time_buckets::{self, bucket, upper_bound_ns};
-use heddle_netem::Time;
+use heddle_netem::Instant as Time;
 use serde::Serialize;
 
 /// A histogram of durations from 1 ns to centuries.

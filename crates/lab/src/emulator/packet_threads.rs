@@ -19,7 +19,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use heddle_net::realtime;
-use heddle_netem::{DirectionStats, HostId, Step, Time};
+use heddle_netem::{DirectionStats, HostId, Instant as Time, Step};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use heddle_netem::{HostId, Time};
+use heddle_netem::{HostId, Instant as Time};
 
 /// A network stack without I/O. Times are the emulation's, from its beginning. Nothing it does may take long: all wires
 /// wait meanwhile.

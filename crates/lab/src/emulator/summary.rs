@@ -268,7 +268,7 @@ fn write_times(f: &mut fmt::Formatter<'_>, what: &str, times: &Times) -> fmt::Re
 
 #[cfg(test)]
 mod tests {
-    use heddle_netem::Time;
+    use heddle_netem::Instant as Time;
 
     use super::*;
 

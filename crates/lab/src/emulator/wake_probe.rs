@@ -4,7 +4,7 @@
 
 use std::io;
 
-use heddle_netem::Time;
+use heddle_netem::Instant as Time;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::time::{

@@ -9,7 +9,7 @@ use heddle_net::namespace::Namespace;
 use heddle_net::netlink::{Device, Netlink, Route};
 use heddle_net::tun::{FRAME_BYTES_MAX, HEADER_BYTES, Tun};
 use heddle_netem::{
-    DirectionOptions, HostId, HostOptions, Loss, QueueOptions, Rate, Seed, Time, Topology, TopologyOptions,
+    DirectionOptions, HostId, HostOptions, Loss, QueueOptions, Rate, Seed, Topology, TopologyOptions,
     WireOptions,
 };
 use heddle_utcp::{BufferPool, Host, HostLimits, Instant, Options};
@@ -193,11 +193,11 @@ impl Road {
     fn put(&mut self, now_ns: u64, from: usize, packet: Vec<u8>) {
         self.deliver(now_ns);
         let (from, to) = (HostId(from as u32), HostId(1 - from as u32));
-        self.topology.send(Time::from_nanos(now_ns), from, to, packet).expect("there is a wire");
+        self.topology.send(Instant::from_nanos(now_ns), from, to, packet).expect("there is a wire");
     }
 
     fn deliver(&mut self, now_ns: u64) {
-        while let Some(delivery) = self.topology.poll(Time::from_nanos(now_ns)) {
+        while let Some(delivery) = self.topology.poll(Instant::from_nanos(now_ns)) {
             let is_ours = delivery.packet.get(16..20) == Some(&OURS.octets());
             if is_ours {
                 self.host.handle_packet(Instant::from_nanos(now_ns), &delivery.packet);
@@ -209,7 +209,7 @@ impl Road {
     }
 
     fn sleep(&self, now_ns: u64) {
-        let wire = self.topology.next_time().map(Time::as_nanos);
+        let wire = self.topology.next_time().map(Instant::as_nanos);
         let timer = self.host.poll_timeout().map(Instant::as_nanos);
         let due_ns = wire.into_iter().chain(timer).min().unwrap_or(now_ns + 10_000_000);
         let wait_ns = due_ns.saturating_sub(now_ns).min(10_000_000);

@@ -3,9 +3,7 @@
 use crate::peer::pattern;
 use heddle_net::monotonic;
 use heddle_net::tun::{FRAME_BYTES_MAX, HEADER_BYTES, Tun};
-use heddle_netem::{
-    DirectionOptions, HostId, HostOptions, Seed, Time, Topology, TopologyOptions, WireOptions,
-};
+use heddle_netem::{DirectionOptions, HostId, HostOptions, Seed, Topology, TopologyOptions, WireOptions};
 use heddle_utcp::{BufferPool, CloseReason, ConnectionId, Host, HostLimits, Instant, Options, State};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd};
@@ -140,11 +138,11 @@ impl Wire {
     fn put(&mut self, now_ns: u64, from: HostId, packet: Vec<u8>) {
         self.deliver(now_ns);
         let to = if from == KERNEL { OURS } else { KERNEL };
-        self.topology.send(Time::from_nanos(now_ns), from, to, packet).expect("there is a wire");
+        self.topology.send(Instant::from_nanos(now_ns), from, to, packet).expect("there is a wire");
     }
 
     fn deliver(&mut self, now_ns: u64) {
-        while let Some(delivery) = self.topology.poll(Time::from_nanos(now_ns)) {
+        while let Some(delivery) = self.topology.poll(Instant::from_nanos(now_ns)) {
             if delivery.to == OURS {
                 self.host.handle_packet(Instant::from_nanos(now_ns), &delivery.packet);
             } else {
@@ -157,7 +155,7 @@ impl Wire {
 
     /// Waits for the kernel or for the next thing that is due.
     fn sleep(&self, now_ns: u64) {
-        let wire = self.topology.next_time().map(Time::as_nanos);
+        let wire = self.topology.next_time().map(Instant::as_nanos);
         let timer = self.host.poll_timeout().map(Instant::as_nanos);
         let due_ns = wire.into_iter().chain(timer).min().unwrap_or(now_ns + 100_000_000);
         let wait_ns = due_ns.saturating_sub(now_ns).min(100_000_000);

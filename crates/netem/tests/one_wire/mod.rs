@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use heddle_netem::{
-    Delivery, DirectionOptions, HostId, HostOptions, Packet, Seed, Time, Topology, TopologyOptions,
+    Delivery, DirectionOptions, HostId, HostOptions, Instant, Packet, Seed, Topology, TopologyOptions,
     WireOptions,
 };
 
@@ -59,7 +59,7 @@ pub fn carry(
 ) -> Vec<Delivery<Numbered>> {
     let mut arrived = Vec::new();
     for ((at_ns, bytes), number) in sends.into_iter().zip(0..) {
-        let now = Time::from_nanos(at_ns);
+        let now = Instant::from_nanos(at_ns);
         arrived.extend(core::iter::from_fn(|| topology.poll(now)));
         topology.send(now, A, B, Numbered { number, bytes, flipped: Vec::new() }).expect("a wire");
     }

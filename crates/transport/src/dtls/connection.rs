@@ -26,7 +26,6 @@ use super::path::Path;
 use super::reach::{Reach, Step};
 use super::session::{News, RECORD_OVERHEAD, Session};
 use super::shared::SharedOfSession;
-use super::tcp;
 use crate::congestion::Ceiling;
 use crate::links::Token;
 use crate::silence::Silence;
@@ -272,7 +271,7 @@ impl Connection {
         }
         let segments = told.map_or(contents, |(_, segments)| segments);
         let flows = &mut self.flows;
-        let result = mux.handle_datagram(tcp(now), segments, &mut |id, bytes| flows.take(id, bytes));
+        let result = mux.handle_datagram(now, segments, &mut |id, bytes| flows.take(id, bytes));
         self.flows.on_events(now, mux);
         let is_answered = mux.take_answered();
         self.path.set_round_trip(mux.smoothed_rtt_ns());
@@ -290,7 +289,7 @@ impl Connection {
         let was_suspect = self.silence.is_suspect();
         self.silence.on_heard(now, self.path.due());
         if let Some(mux) = self.tcp.as_mut().filter(|_| was_suspect) {
-            mux.on_path_back(tcp(now));
+            mux.on_path_back(now);
         }
     }
 
@@ -330,12 +329,12 @@ impl Connection {
                 self.on_answer(now);
                 let round_trip = self.path.on_pong(now, number);
                 if let Some(mux) = &mut self.tcp {
-                    mux.on_answered(tcp(now));
+                    mux.on_answered(now);
                 }
                 let controller = self.tcp.as_mut().and_then(Mux::controller_mut);
                 if let (Some(round_trip), Some(controller)) = (round_trip, controller) {
                     let ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
-                    controller.on_probe(tcp(now), ns);
+                    controller.on_probe(now, ns);
                 }
             }
         }
@@ -399,7 +398,7 @@ impl Connection {
             Some(Step::Shorten(bytes)) => {
                 self.set_length(bytes);
                 if let Some(mux) = &mut self.tcp {
-                    mux.on_path_back(tcp(now));
+                    mux.on_path_back(now);
                 }
             }
             None => {}
@@ -482,7 +481,6 @@ impl Connection {
             State::Open => {
                 let (probe, silence) = (self.path.probe_at(), self.silence.poll_timeout(self.path.due()));
                 let mux = self.tcp.as_ref().and_then(Mux::poll_timeout);
-                let mux = mux.map(|at| Instant::from_nanos(at.as_nanos()));
                 let is_starved = self.is_full && self.lacks_memory() || self.flows.is_starved();
                 let starved = is_starved.then(|| now + STARVED_WAIT);
                 let flows = self.flows.circuits.poll_timeout();
@@ -537,7 +535,7 @@ impl Connection {
             self.probe(now);
         }
         if let Some(mux) = &mut self.tcp {
-            mux.handle_timeout(tcp(now));
+            mux.handle_timeout(now);
             self.flows.handle_timeout(now, mux);
             self.flows.feed(mux);
             self.flows.on_events(now, mux);

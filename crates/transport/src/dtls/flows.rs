@@ -177,7 +177,7 @@ impl Flows {
                 flow.compact();
                 let have = flow.unread.len();
                 flow.unread.resize(have + READ_BYTES, 0);
-                let count = mux.read(super::tcp(now), circuit.id, &mut flow.unread[have..]);
+                let count = mux.read(now, circuit.id, &mut flow.unread[have..]);
                 flow.unread.truncate(have + count);
             }
             let cell = if circuit.is_held { None } else { flow.next_cell(lent) };
@@ -217,7 +217,7 @@ impl Flows {
             // The flow has ended and the relay has been told.
             None if command == Command::DESTROY || !self.circuits.is_ours(circ_id) => return FlowState::Open,
             None => {
-                let id = if self.ours < self.ours_max { mux.open(super::tcp(now)) } else { None };
+                let id = if self.ours < self.ours_max { mux.open(now) } else { None };
                 let Some(id) = id else {
                     self.circuits.refuse(circ_id);
                     return FlowState::Open;
@@ -251,7 +251,7 @@ impl Flows {
     /// The relay ends a flow, and needs not be told.
     fn destroy(&mut self, now: Instant, mux: &mut Mux, key: CircuitKey, reason: u8) {
         if let Some(id) = self.take_back(key) {
-            mux.reset(super::tcp(now), id, reason);
+            mux.reset(now, id, reason);
         }
         self.circuits.destroy(key);
     }
@@ -259,7 +259,7 @@ impl Flows {
     /// The peer broke a flow's rules.
     fn reset(&mut self, now: Instant, mux: &mut Mux, key: CircuitKey, reason: u8) {
         if let Some(id) = self.take_back(key) {
-            mux.reset(super::tcp(now), id, reason);
+            mux.reset(now, id, reason);
         }
         self.circuits.end(key, reason);
     }

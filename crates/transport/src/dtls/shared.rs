@@ -23,10 +23,6 @@ impl SharedOfSession {
     }
 }
 
-fn ours(at: heddle_utcp::Instant) -> Instant {
-    Instant::from_nanos(at.as_nanos())
-}
-
 impl SessionController for SharedOfSession {
     /// Two segments at least (RFC 9002, section 7.2): with one, a single lost cell keeps all other flows waiting for its time-out.
     fn window_bytes(&self) -> u64 {
@@ -47,8 +43,8 @@ impl SessionController for SharedOfSession {
         self.shared.set_flows(flows);
     }
 
-    fn on_sent(&mut self, now: heddle_utcp::Instant, bytes: u64) {
-        self.shared.on_sent(ours(now), bytes);
+    fn on_sent(&mut self, now: Instant, bytes: u64) {
+        self.shared.on_sent(now, bytes);
     }
 
     fn on_ack(&mut self, ack: &SessionAck) {
@@ -57,7 +53,7 @@ impl SessionController for SharedOfSession {
             // It counts packets, and one acknowledgement is of two or more.
             let packets = (ack.bytes / self.mss_bytes).max(1);
             for _ in 0..packets {
-                self.shared.on_acked(ours(ack.now), ours(sent), ack.bytes / packets);
+                self.shared.on_acked(ack.now, sent, ack.bytes / packets);
             }
         } else {
             self.shared.regain(ack.bytes);
@@ -68,28 +64,28 @@ impl SessionController for SharedOfSession {
         self.shared.set_in_flight(bytes);
     }
 
-    fn on_loss(&mut self, now: heddle_utcp::Instant, sent: heddle_utcp::Instant, bytes: u64) {
-        self.shared.on_lost(ours(now), ours(sent), bytes);
+    fn on_loss(&mut self, now: Instant, sent: Instant, bytes: u64) {
+        self.shared.on_lost(now, sent, bytes);
     }
 
     fn on_gone(&mut self, bytes: u64) {
         self.shared.on_gone(bytes);
     }
 
-    fn on_marked(&mut self, now: heddle_utcp::Instant, sent: heddle_utcp::Instant) {
-        self.shared.on_marked(ours(now), ours(sent));
+    fn on_marked(&mut self, now: Instant, sent: Instant) {
+        self.shared.on_marked(now, sent);
     }
 
-    fn on_probe(&mut self, now: heddle_utcp::Instant, round_trip_ns: u64) {
-        self.shared.on_probe(ours(now), Duration::from_nanos(round_trip_ns));
+    fn on_probe(&mut self, now: Instant, round_trip_ns: u64) {
+        self.shared.on_probe(now, Duration::from_nanos(round_trip_ns));
     }
 
-    fn on_stall(&mut self, now: heddle_utcp::Instant) {
+    fn on_stall(&mut self, now: Instant) {
         self.before_stall = Some(Box::new(self.shared.clone()));
-        self.shared.restart(ours(now));
+        self.shared.restart(now);
     }
 
-    fn on_stall_undone(&mut self, _now: heddle_utcp::Instant) {
+    fn on_stall_undone(&mut self, _now: Instant) {
         if let Some(before) = self.before_stall.take() {
             self.shared = *before;
         }

@@ -5,8 +5,7 @@ use bytes::BytesMut;
 use core::net::SocketAddr;
 use core::time::Duration;
 use heddle_netem::{
-    DirectionOptions, HostId, HostOptions, Packet, Seed as NetSeed, Time, Topology, TopologyOptions,
-    WireOptions,
+    DirectionOptions, HostId, HostOptions, Packet, Seed as NetSeed, Topology, TopologyOptions, WireOptions,
 };
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::Role;
@@ -262,7 +261,7 @@ impl Bench {
         let mut still = 0;
         loop {
             self.pump(script);
-            let wire = self.wires.next_time().map(|at| Instant::from_nanos(at.as_nanos()));
+            let wire = self.wires.next_time();
             let timers = self.ends.iter_mut().filter_map(|end| end.next_look());
             let tcp = self.tcp.iter().filter_map(TcpFlow::poll_timeout);
             let Some(next) = timers.chain(wire).chain(tcp).min().filter(|next| *next <= end) else {
@@ -272,7 +271,7 @@ impl Bench {
             still = if next > self.now { 0 } else { still + 1 };
             assert!(still < STEPS_PER_INSTANT_MAX, "time stands still at {:?}", self.now);
             self.now = self.now.max(next);
-            while let Some(delivery) = self.wires.poll(Time::from_nanos(self.now.as_nanos())) {
+            while let Some(delivery) = self.wires.poll(self.now) {
                 match delivery.packet {
                     Carried::Datagram(sent) => {
                         let to = self.ends.iter().position(|end| end.addr == sent.to);
@@ -336,7 +335,7 @@ impl Bench {
             while let Some(segment) = flow.poll_transmit(self.now) {
                 let [writer, reader] = flow.hosts.map(|host| HostId(host as _));
                 let (from, to) = if segment.to_reader { (writer, reader) } else { (reader, writer) };
-                let now = Time::from_nanos(self.now.as_nanos());
+                let now = self.now;
                 self.wires.send(now, from, to, Carried::Segment(segment)).expect("a wire");
             }
         }
@@ -361,7 +360,7 @@ impl Bench {
                     continue;
                 }
                 let (from, to) = (HostId(self.ends[end].host as _), HostId(target as _));
-                let now = Time::from_nanos(self.now.as_nanos());
+                let now = self.now;
                 self.wires.send(now, from, to, Carried::Datagram(sent)).expect("a wire");
             }
             out.clear();

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use heddle_netem::{
-    DirectionOptions, HostId, HostOptions, Packet, QueueOptions, Rate, Seed, Time, Topology, TopologyOptions,
+    DirectionOptions, HostId, HostOptions, Packet, QueueOptions, Rate, Seed, Topology, TopologyOptions,
     WireOptions,
 };
 use heddle_utcp::segment::Transmit;
@@ -112,7 +112,7 @@ impl Pair {
         let mut still = 0;
         loop {
             self.settle();
-            let wire = self.topology.next_time().map(|time| Instant::from_nanos(time.as_nanos()));
+            let wire = self.topology.next_time();
             let timers = self.ends.iter().filter_map(|end| end.connection.as_ref()?.poll_timeout());
             let Some(next) = timers.chain(wire).min() else { return true };
             if next > until {
@@ -127,7 +127,7 @@ impl Pair {
                 self.describe()
             );
             self.now = self.now.max(next);
-            while let Some(delivery) = self.topology.poll(Time::from_nanos(self.now.as_nanos())) {
+            while let Some(delivery) = self.topology.poll(self.now) {
                 self.deliver(delivery.to.0 as usize, &delivery.packet);
             }
             for end in &mut self.ends {
@@ -218,7 +218,7 @@ impl Pair {
                 let Transmit { header, payload_bytes, ecn } = transmit;
                 assert_eq!(payload.len(), payload_bytes);
                 let segment = Segment { header, payload, ecn, is_damaged: false };
-                let now = Time::from_nanos(self.now.as_nanos());
+                let now = self.now;
                 let (from, to) = (HostId(number as u32), HostId(1 - number as u32));
                 self.topology.send(now, from, to, segment).expect("there is a wire");
             }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use heddle_netem::{Seed, Time};
+use heddle_netem::{Instant as Time, Seed};
 use heddle_utcp::{Algorithm, BufferPool, ConnectionId, Host, HostLimits, Instant, Options, State};
 
 use crate::emulator::Stack;

@@ -6,7 +6,6 @@ use crate::dtls::control::{self, Control};
 use crate::dtls::ids::ID_LEN;
 use crate::dtls::reach;
 use crate::dtls::session::RECORD_OVERHEAD;
-use crate::dtls::tcp;
 use heddle_proto::endpoint::ConnectionError;
 use heddle_seam::datagrams::Transmit;
 use heddle_seam::stopwatch::{Step, Stopwatch};
@@ -87,7 +86,7 @@ impl Connection {
         let mut segments = core::mem::take(&mut self.segments);
         segments.clear();
         let told_bytes = self.ecn.tell(&mut segments);
-        let content = mux.poll_datagram(tcp(now), &mut segments);
+        let content = mux.poll_datagram(now, &mut segments);
         self.flows.on_events(now, mux);
         let lone_cell_bytes = told_bytes + LONE_CELL_BYTES;
         if content == Some(SegmentContent::Ends) && segments.len() < lone_cell_bytes {

@@ -3,7 +3,6 @@
 use super::{Connection, State};
 use crate::circuits::{self, FLOW_CELL_LEN, Lent};
 use crate::dtls::flow::Flow;
-use crate::dtls::tcp;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionStats, FlowState};
 use heddle_seam::time::{Duration, Instant};
@@ -103,7 +102,7 @@ impl Connection {
     /// Gives up what is kept of flows that have ended; whether it has any flows.
     pub(in crate::dtls) fn forget_ended(&mut self, now: Instant) -> bool {
         let Some(mux) = self.tcp.as_mut() else { return false };
-        mux.give_up_remains(tcp(now));
+        mux.give_up_remains(now);
         true
     }
 
@@ -113,9 +112,7 @@ impl Connection {
         for circuit in self.flows.circuits.iter() {
             let Some(tcp) = mux.get(circuit.id) else { continue };
             let circ_id = circuit.circ_id;
-            let since = mux
-                .held_since(circuit.id)
-                .map_or(circuit.flow.moved_at, |at| Instant::from_nanos(at.as_nanos()));
+            let since = mux.held_since(circuit.id).unwrap_or(circuit.flow.moved_at);
             let state_bytes = Mux::FLOW_BYTES + tcp.heap_bytes() + circuits::PLACE_BYTES + size_of::<Flow>();
             each(Backlog { conn, circ_id, bytes: tcp.pool_bytes(), state_bytes, since });
         }
