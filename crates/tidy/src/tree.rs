@@ -71,6 +71,17 @@ fn is_long_name(word: &str) -> bool {
         && !word.ends_with('_')
 }
 
+/// Whether text names a file or directory of a crate by its path below `crates/`, such as `proto/src/node.rs`.
+pub fn is_source_of_a_crate(text: &str) -> bool {
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    let mut parts = text.split('/');
+    let name = parts.next().unwrap_or_default();
+    is_plain
+        && !name.is_empty()
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && matches!(parts.next(), Some("src" | "tests" | "plans"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,6 +91,13 @@ mod tests {
         let line = "(DIR/a/b-c.md), `DIR/d.md`. target/DIR/e.md DIR/f DIR/g.md.".replace("DIR", "docs");
         let found = named_documents(&line).map(|name| name.split_once('/').map(|(_, name)| name));
         assert_eq!(found.collect::<Vec<_>>(), [Some("a/b-c.md"), Some("d.md"), Some("g.md")]);
+    }
+
+    #[test]
+    fn sources_of_crates_are_told_from_other_paths() {
+        let found =
+            ["proto/src/node.rs", "transport/tests/", "lab/plans/", "node.rs", "proto/node.rs", "a/src/b c"];
+        assert_eq!(found.map(is_source_of_a_crate), [true, true, true, false, false, false]);
     }
 
     #[test]

@@ -55,6 +55,12 @@ const NO_UNWRAP: &[&str] = &[
 /// Long names in documents of what is not here: parameters of the consensus that Heddle does not know, fields of the kernel.
 const NAMES_OF_OTHERS: &[&str] = &["dos_num_circ_max_outq", "tcpi_rcv_rtt"];
 
+/// Where the documents are whose names of sources must hold.
+const REFERENCE: &str = "docs/reference/";
+
+/// The page that lists the crates.
+const ARCHITECTURE: &str = "docs/reference/architecture.md";
+
 /// The floors of the house, from the top. A crate may use crates of lower floors only.
 const FLOORS: &[(&str, u32)] = &[
     ("heddle", 5),
@@ -227,6 +233,39 @@ fn documents_that_are_named_exist() {
             .map(|(index, name)| format!("{}:{}: {name} does not exist", file.path, index + 1))
             .collect::<Vec<_>>()
     });
+    expect_none(found);
+}
+
+#[test]
+fn architecture_lists_every_crate() {
+    let root = tree::root();
+    let document =
+        std::fs::read_to_string(root.join(ARCHITECTURE)).expect("the architecture page is in the repository");
+    let listed: BTreeSet<String> =
+        markdown::first_column(&document, "## The house").into_iter().map(str::to_owned).collect();
+    let directories = std::fs::read_dir(root.join("crates")).expect("the crates are in the repository");
+    let crates: BTreeSet<String> = directories
+        .map(|entry| entry.expect("the crates can be listed"))
+        .filter(|entry| entry.path().join("Cargo.toml").exists())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    expect_none(listed.symmetric_difference(&crates).map(|name| {
+        let why = if crates.contains(name) { "is not in its table of crates" } else { "is no crate" };
+        format!("{ARCHITECTURE}: `{name}` {why}")
+    }));
+}
+
+#[test]
+fn sources_that_documents_name_exist() {
+    let root = tree::root();
+    let mut found = Vec::new();
+    for file in documents().iter().filter(|file| file.path.starts_with(REFERENCE)) {
+        let paths = markdown::quoted(&file.text).filter(|name| tree::is_source_of_a_crate(name));
+        // The fuzz targets are beside the crates.
+        let exists = |path: &str| root.join("crates").join(path).exists() || root.join(path).exists();
+        let missing = paths.filter(|path| !exists(path));
+        found.extend(missing.map(|path| format!("{}: {path} does not exist", file.path)));
+    }
     expect_none(found);
 }
 
