@@ -54,7 +54,7 @@ fn beside(wire: &DirectionOptions, circuits: u32, count: usize, seconds: u64) ->
 }
 
 /// One TCP beside them makes it a hundredth of all packets where eight in their place make it 0.7 %
-/// (docs/reference/quic.md).
+/// (docs/results/quic.md).
 #[test]
 fn many_circuits_lose_little_on_a_narrow_wire() {
     for (circuits, queue_ms, count, least) in [(100, 100, 1, 0.01), (300, 100, 1, 0.01), (300, 5, 0, 0.0)] {
