@@ -43,6 +43,7 @@ mod path;
 mod regain;
 mod shares;
 mod testing;
+mod way_back;
 
 use blame::Blame;
 use breaker::{Breaker, PACKETS_OPEN};
@@ -52,6 +53,7 @@ use heddle_seam::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
 use path::{Base, Delivery, Steady};
 pub(crate) use shares::{Share, Shares};
+pub(crate) use way_back::{AckWait, WayBack};
 
 /// The queue that is meant to stay; it keeps the wire busy when packets come unevenly.
 const QUEUE_TARGET: Duration = Duration::from_millis(5);
@@ -150,6 +152,8 @@ pub(crate) struct Shared {
     flows: f64,
     /// How much round trips differ from one another.
     rtt_deviation: Duration,
+    /// What the acknowledgement waited that is worked off.
+    ack_wait: AckWait,
     base: Base,
     delivery: Delivery,
     steady: Steady,
@@ -218,6 +222,7 @@ impl Shared {
             ack_delay,
             flows: 1.0,
             rtt_deviation: Duration::ZERO,
+            ack_wait: AckWait::NOTHING,
             base: Base::new(now, None),
             delivery: Delivery::new(now),
             steady: Steady::new(now, Duration::ZERO, 0.0),
@@ -274,7 +279,8 @@ impl Shared {
     fn start_up(&mut self, sample: Duration, acked_bytes: u64) {
         const SAMPLES: u32 = 8;
         let base = self.base.get().unwrap_or(sample).min(sample);
-        let (shortest, count) = self.latest.map_or((sample, 1), |(rtt, count)| (rtt.min(sample), count + 1));
+        let (shortest, count) = self.latest.map_or((sample, 0), |(rtt, count)| (rtt.min(sample), count));
+        let count = count + u32::from(self.ack_wait.is_known);
         self.latest = (count < SAMPLES).then_some((shortest, count));
         if count == SAMPLES && shortest > base + QUEUE_TARGET.max(base / 8) {
             self.mode = Mode::Delay;
@@ -504,7 +510,7 @@ impl Shared {
 
     /// A packet was acknowledged that left at `sent` and never before.
     pub(crate) fn on_acked(&mut self, now: Instant, sent: Instant, bytes: u64) {
-        let sample = now.since(sent);
+        let sample = self.ack_wait.taken_from(now.since(sent));
         let shortest = self.round.rtt.map_or(sample, |rtt| rtt.min(sample));
         self.round.rtt = Some(shortest);
         self.round.packets += 1;
@@ -523,6 +529,11 @@ impl Shared {
     /// A probe that took part in no traffic came back after so long.
     pub(crate) fn on_probe(&mut self, now: Instant, rtt: Duration) {
         self.base.add(now, rtt);
+    }
+
+    /// So long the acknowledgement waited that comes now.
+    pub(crate) fn set_ack_wait(&mut self, wait: AckWait) {
+        self.ack_wait = wait;
     }
 
     /// What is in flight after acknowledgements.

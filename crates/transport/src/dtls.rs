@@ -26,6 +26,7 @@ mod path;
 mod reach;
 mod session;
 mod shared;
+mod stamped;
 
 pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, DtlsOptions, POOL_BYTES_MIN};

@@ -21,6 +21,7 @@ pub mod per_circuit;
 pub mod quic;
 mod setup;
 mod silence;
+mod stamps;
 mod state;
 pub mod tls;
 

@@ -27,6 +27,7 @@ mod lateness;
 mod lengths;
 mod options;
 mod shared;
+mod stamps;
 mod window;
 
 pub use crate::setup::{InvalidOptions, SetupError};

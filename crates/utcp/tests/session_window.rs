@@ -1,5 +1,6 @@
 //! What a session's window holds back when the path is silent: timers of its flows, and what it believes of the path.
 
+use core::time::Duration;
 use heddle_utcp::compact::{FlowId, Mux, MuxEvent, MuxOptions};
 use heddle_utcp::congestion::{SessionAck, SessionController};
 use heddle_utcp::{BufferPool, Instant};
@@ -40,6 +41,8 @@ impl SessionController for Set {
     fn set_busy_flows(&mut self, _flows: f64) {}
 
     fn on_sent(&mut self, _now: Instant, _bytes: u64) {}
+
+    fn set_ack_wait(&mut self, _waited: Duration, _is_known: bool) {}
 
     fn on_ack(&mut self, _ack: &SessionAck) {}
 

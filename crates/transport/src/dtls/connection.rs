@@ -26,9 +26,11 @@ use super::path::Path;
 use super::reach::{Reach, Step};
 use super::session::{News, RECORD_OVERHEAD, Session};
 use super::shared::SharedOfSession;
-use crate::congestion::Ceiling;
+use super::stamped::{STAMPED_LEN, split_stamp};
+use crate::congestion::{Ceiling, WayBack};
 use crate::links::Token;
 use crate::silence::Silence;
+use crate::stamps::Stamps;
 use crate::state::Part;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::AtomicUsize;
@@ -96,6 +98,8 @@ pub(super) struct Connection {
     /// A datagram that did not fit the last batch, and what it is.
     kept: Option<(Content, Vec<u8>)>,
     ecn: Ecn,
+    stamps: Stamps,
+    way_back: WayBack,
     /// Since it is open.
     reach: Option<Reach>,
     path: Path,
@@ -137,7 +141,7 @@ struct Counts {
 
 /// Bytes that datagrams of such a length have for segments.
 fn room_bytes(datagram_bytes: u16) -> u16 {
-    let taken = ID_LEN + RECORD_OVERHEAD + TOLD_LEN;
+    let taken = ID_LEN + RECORD_OVERHEAD + STAMPED_LEN + TOLD_LEN;
     u16::try_from(usize::from(datagram_bytes) - taken).unwrap_or(u16::MAX)
 }
 
@@ -190,6 +194,8 @@ impl Connection {
             segments: Vec::new(),
             kept: None,
             ecn: Ecn::new(parts.options.marks_ecn),
+            stamps: Stamps::new(now),
+            way_back: WayBack::default(),
             reach: None,
             path: Path::new(now, parts.options),
             silence: Silence::new(parts.options.path_suspect_min, parts.options.path_dead_min),
@@ -253,7 +259,8 @@ impl Connection {
     fn on_contents(&mut self, now: Instant, end: usize, arrival: Arrival) {
         self.path.on_heard(now);
         let contents = self.session.contents(end);
-        if control::is_control(contents) && split_told(contents).is_none() {
+        let (stamp, contents) = split_stamp(contents);
+        if stamp.is_none() && control::is_control(contents) && split_told(contents).is_none() {
             return self.on_control(now, end, arrival.bytes);
         }
         if self.state == State::Proving && self.proving.their_flows_max.is_some() {
@@ -263,7 +270,11 @@ impl Connection {
         let Some(mux) = self.tcp.as_mut().filter(|_| self.state == State::Open) else {
             return;
         };
-        let contents = self.session.contents(end);
+        if let Some(controller) = mux.controller_mut() {
+            let wait = self.way_back.on_packet(now, stamp, Duration::ZERO);
+            controller.set_ack_wait(wait.waited, wait.is_known);
+        }
+        let (_, contents) = split_stamp(self.session.contents(end));
         let told = split_told(contents);
         self.ecn.on_received(arrival.ecn);
         if told.is_some_and(|(told, _)| self.ecn.on_told(told)) {

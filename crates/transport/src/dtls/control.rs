@@ -8,7 +8,7 @@
 //!   PONG    07   number (4)
 //!   CLOSE   09   0: done, 1: a fault
 //!   PROBE   0d   zeros
-//!   (0b begins a record of segments, see `ecn.rs`)
+//!   (0b and 0f begin records of segments, see `ecn.rs` and `stamped.rs`)
 //! ```
 //!
 //! - The MAC is HMAC-SHA-256 under the pair's proof of the sender's role, over both certificates' fingerprints, the
@@ -158,7 +158,7 @@ impl Proofs {
             Role::Initiator => [&ours, their_fingerprint],
             Role::Responder => [their_fingerprint, &ours],
         };
-        [b"heddle tcp-dtls 2 ", label, dialler, listener].concat()
+        [b"heddle tcp-dtls 3 ", label, dialler, listener].concat()
     }
 }
 

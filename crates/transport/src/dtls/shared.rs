@@ -1,7 +1,7 @@
 //! The [`Shared`] controller as the flows of a session want one.
 
 use super::options::ACK_DELAY;
-use crate::congestion::{Ceiling, Shared};
+use crate::congestion::{AckWait, Ceiling, Shared};
 use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::congestion::{SessionAck, SessionController};
 
@@ -45,6 +45,10 @@ impl SessionController for SharedOfSession {
 
     fn on_sent(&mut self, now: Instant, bytes: u64) {
         self.shared.on_sent(now, bytes);
+    }
+
+    fn set_ack_wait(&mut self, waited: Duration, is_known: bool) {
+        self.shared.set_ack_wait(AckWait { waited, is_known });
     }
 
     fn on_ack(&mut self, ack: &SessionAck) {

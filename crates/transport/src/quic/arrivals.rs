@@ -7,7 +7,7 @@
 //!
 //! A session's keys are wrapped in [`Watching`], and those of headers in what `lengths.rs` has; all else is the session's own.
 
-use super::frames::stream_frames;
+use super::frames::{Frame, OfPacket, frames};
 use super::gauge::Gauge;
 use super::lengths::Lengths;
 use bytes::BytesMut;
@@ -48,10 +48,16 @@ impl Arrivals {
         core::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), used)
     }
 
-    fn note(&self, payload: &[u8]) {
+    /// Notes what came on streams, and gives what else the packet says.
+    fn note(&self, payload: &[u8]) -> OfPacket {
+        let mut packet = OfPacket::default();
         let mut arrivals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = arrivals.len();
-        for frame in stream_frames(payload) {
+        for frame in frames(payload) {
+            let Frame::Stream(frame) = frame else {
+                packet.note(frame);
+                continue;
+            };
             let Some(stream) = VarInt::from_u64(frame.stream).ok().map(StreamId::from) else { continue };
             match arrivals[first..].last_mut().filter(|last| last.stream == stream) {
                 Some(last) => {
@@ -64,6 +70,7 @@ impl Arrivals {
                 }
             }
         }
+        packet
     }
 }
 
@@ -72,11 +79,12 @@ impl Arrivals {
 pub(super) struct Watch {
     pub(super) arrivals: Arc<Arrivals>,
     pub(super) lengths: Arc<Lengths>,
+    gauge: Arc<Gauge>,
 }
 
 impl Watch {
     pub(super) fn new(gauge: Arc<Gauge>) -> Self {
-        Watch { arrivals: Arc::default(), lengths: Arc::new(Lengths::new(gauge)) }
+        Watch { arrivals: Arc::default(), lengths: Arc::new(Lengths::new(gauge.clone())), gauge }
     }
 }
 
@@ -188,7 +196,7 @@ impl PacketKey for Watching<Box<dyn PacketKey>> {
 
     fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
         self.inner.decrypt(packet, header, payload)?;
-        self.watch.arrivals.note(payload);
+        self.watch.gauge.on_opened(self.watch.arrivals.note(payload));
         Ok(())
     }
 

@@ -26,6 +26,7 @@ use super::window::ReceiveWindow;
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
 use crate::silence::{Due, PROBE_MIN, Silence, probe_at};
+use crate::stamps::Stamps;
 use crate::state::Part;
 use bytes::Bytes;
 use core::net::IpAddr;
@@ -125,6 +126,7 @@ pub(super) struct Connection {
     is_probe_unsent: bool,
     /// Whether quinn-proto may be about to probe for what was not acknowledged.
     may_probe: bool,
+    stamps: Stamps,
     notices: Notices,
 }
 
@@ -194,17 +196,22 @@ impl Connection {
             probed_at: now,
             is_probe_unsent: false,
             may_probe: false,
+            stamps: Stamps::new(now),
             notices: Notices::default(),
         }
     }
 
     /// Takes what quinn-proto's endpoint made of a datagram of so many bytes.
     pub(super) fn handle_datagram(&mut self, now: Instant, event: quinn_proto::ConnectionEvent, len: usize) {
+        self.gauge.on_datagram(now);
+        self.quinn.handle_event(event);
+        if !self.gauge.is_opened() {
+            return;
+        }
         self.heard_at = now;
         if len > ACK_BYTES_MAX {
             self.owed_since.get_or_insert(now);
         }
-        self.quinn.handle_event(event);
     }
 
     /// Passes on what the endpoint must know, and what it answers.
@@ -229,7 +236,9 @@ impl Connection {
                 Event::Connected => self.on_connected(now),
                 Event::ConnectionLost { reason } => self.on_lost(&reason),
                 Event::Stream(event) => self.on_stream_event(now, event),
-                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
+                // The gauge has read what it says.
+                Event::DatagramReceived => while self.quinn.datagrams().recv().is_some() {},
+                Event::HandshakeDataReady | Event::DatagramsUnblocked => {}
             }
         }
         self.count_arrivals(now);
@@ -424,6 +433,7 @@ impl Connection {
         self.tune_windows(now);
         let refused = self.flows.write_pending(now, &mut self.quinn);
         self.unsent = self.unsent.saturating_sub(refused);
+        self.stamp(now);
         self.gauge.take_hindrance();
         let mut transmit = self.make_datagrams(now, datagrams_max, out);
         self.is_window_full = false;

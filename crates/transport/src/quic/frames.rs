@@ -1,4 +1,38 @@
-//! The STREAM frames of a packet (RFC 9000, section 19), passing over all others.
+//! The frames of a packet (RFC 9000, section 19) from which something is kept: what came on streams, the peer's [stamp](crate::stamps),
+//! and by how much it put its acknowledgement off.
+
+use crate::stamps::STAMP_LEN;
+use core::time::Duration;
+
+/// A delay is told in units of so many times two microseconds as a power (RFC 9000, section 18.2); quinn-proto has no other.
+const ACK_DELAY_EXPONENT: u32 = 3;
+
+/// A frame that says something which is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frame {
+    Stream(StreamFrame),
+    /// A DATAGRAM frame (RFC 9221) as long as a stamp.
+    Stamp(u32),
+    /// An ACK frame, for so long put off.
+    Ack(Duration),
+}
+
+/// What a packet says beside what comes on streams.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OfPacket {
+    pub(super) stamp: Option<u32>,
+    pub(super) put_off: Duration,
+}
+
+impl OfPacket {
+    pub(super) fn note(&mut self, frame: Frame) {
+        match frame {
+            Frame::Stamp(stamp) => self.stamp = Some(stamp),
+            Frame::Ack(put_off) => self.put_off = put_off,
+            Frame::Stream(_) => {}
+        }
+    }
+}
 
 /// A STREAM frame's stream and the offset behind its last byte. One without data says nothing that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,47 +41,67 @@ pub(super) struct StreamFrame {
     pub(super) end: u64,
 }
 
-/// The STREAM frames with data in a packet's payload, up to the first thing that is no frame: quinn-proto ends the connection
-/// there.
-pub(super) fn stream_frames(payload: &[u8]) -> impl Iterator<Item = StreamFrame> {
+/// The frames of a packet's payload that are kept, up to the first thing that is none: quinn-proto ends the connection there.
+pub(super) fn frames(payload: &[u8]) -> impl Iterator<Item = Frame> {
     let mut rest = Reader(payload);
-    core::iter::from_fn(move || rest.next_stream_frame())
+    core::iter::from_fn(move || rest.next_frame())
 }
 
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
-    fn next_stream_frame(&mut self) -> Option<StreamFrame> {
+    fn next_frame(&mut self) -> Option<Frame> {
         loop {
             let kind = self.varint()?;
-            if let 0x08..=0x0f = kind {
-                let stream = self.varint()?;
-                let offset = if kind & 4 != 0 { self.varint()? } else { 0 };
-                let len = if kind & 2 != 0 { self.varint()? } else { self.0.len() as u64 };
-                self.skip(len)?;
-                if len > 0 {
-                    return Some(StreamFrame { stream, end: offset + len });
+            let frame = match kind {
+                0x02 | 0x03 => Some(self.ack(kind == 0x03)?),
+                0x08..=0x0f => self.stream(kind)?,
+                // DATAGRAM with a length.
+                0x31 => {
+                    <[u8; STAMP_LEN]>::try_from(self.sized()?).ok().map(u32::from_be_bytes).map(Frame::Stamp)
                 }
-            } else {
-                self.skip_frame(kind)?;
+                _ => self.skip_frame(kind).map(|()| None)?,
+            };
+            if frame.is_some() {
+                return frame;
             }
         }
     }
 
-    /// Passes over what follows the type of a frame that is not STREAM.
+    /// A STREAM frame, if it has data: its stream, perhaps an offset, and perhaps a length.
+    fn stream(&mut self, kind: u64) -> Option<Option<Frame>> {
+        let stream = self.varint()?;
+        let offset = if kind & 4 != 0 { self.varint()? } else { 0 };
+        let len = if kind & 2 != 0 { self.varint()? } else { self.0.len() as u64 };
+        self.take(len)?;
+        Some((len > 0).then_some(Frame::Stream(StreamFrame { stream, end: offset + len })))
+    }
+
+    /// The largest, the delay, how many ranges follow the first, and the ranges; perhaps three counts of marks.
+    fn ack(&mut self, has_marks: bool) -> Option<Frame> {
+        self.skip_varints(1)?;
+        let delay = self.varint()?;
+        let ranges = self.varint()?;
+        self.skip_varints(1)?;
+        // Each has two bytes at least, so the payload's end ends it.
+        (0..ranges).try_for_each(|_| self.skip_varints(2))?;
+        self.skip_varints(if has_marks { 3 } else { 0 })?;
+        Some(Frame::Ack(Duration::from_micros(delay << ACK_DELAY_EXPONENT)))
+    }
+
+    /// Passes over what follows the type of any other frame.
     fn skip_frame(&mut self, kind: u64) -> Option<()> {
         match kind {
             // PADDING, PING, HANDSHAKE_DONE, IMMEDIATE_ACK.
             0x00 | 0x01 | 0x1e | 0x1f => Some(()),
-            0x02 | 0x03 => self.skip_ack(kind == 0x03),
             // RESET_STREAM.
             0x04 => self.skip_varints(3),
             // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED.
             0x05 | 0x11 | 0x15 => self.skip_varints(2),
             // CRYPTO: an offset, and data.
             0x06 => self.skip_varints(1).and_then(|()| self.skip_sized()),
-            // NEW_TOKEN, and DATAGRAM with a length (RFC 9221).
-            0x07 | 0x31 => self.skip_sized(),
+            // NEW_TOKEN.
+            0x07 => self.skip_sized(),
             // MAX_DATA, MAX_STREAMS, DATA_BLOCKED, STREAMS_BLOCKED, RETIRE_CONNECTION_ID.
             0x10 | 0x12 | 0x13 | 0x14 | 0x16 | 0x17 | 0x19 => self.skip_varints(1),
             0x18 => self.skip_new_connection_id(),
@@ -63,16 +117,6 @@ impl Reader<'_> {
         }
     }
 
-    /// The largest, the delay, how many ranges follow the first, and the ranges; perhaps three counts of marks.
-    fn skip_ack(&mut self, has_marks: bool) -> Option<()> {
-        self.skip_varints(2)?;
-        let ranges = self.varint()?;
-        self.skip_varints(1)?;
-        // Each has two bytes at least, so the payload's end ends it.
-        (0..ranges).try_for_each(|_| self.skip_varints(2))?;
-        if has_marks { self.skip_varints(3) } else { Some(()) }
-    }
-
     /// Two numbers, an id with its length in one byte, and a reset token.
     fn skip_new_connection_id(&mut self) -> Option<()> {
         self.skip_varints(2)?;
@@ -82,9 +126,13 @@ impl Reader<'_> {
     }
 
     /// Data that follow their length.
-    fn skip_sized(&mut self) -> Option<()> {
+    fn sized(&mut self) -> Option<&[u8]> {
         let len = self.varint()?;
-        self.skip(len)
+        self.take(len)
+    }
+
+    fn skip_sized(&mut self) -> Option<()> {
+        self.sized().map(drop)
     }
 
     fn skip_varints(&mut self, count: usize) -> Option<()> {
@@ -92,8 +140,13 @@ impl Reader<'_> {
     }
 
     fn skip(&mut self, len: u64) -> Option<()> {
-        self.0 = self.0.get(usize::try_from(len).ok()?..)?;
-        Some(())
+        self.take(len).map(drop)
+    }
+
+    fn take(&mut self, len: u64) -> Option<&[u8]> {
+        let (bytes, rest) = self.0.split_at_checked(usize::try_from(len).ok()?)?;
+        self.0 = rest;
+        Some(bytes)
     }
 
     /// A number whose first two bits say how long it is (RFC 9000, section 16).
@@ -149,15 +202,38 @@ mod tests {
         let to_the_end: &[u8] = &[0x09, 4, 1, 2, 3, 4];
         for other in OTHERS {
             let payload = [other, with_all, other, at_zero, other, to_the_end].concat();
-            let found: Vec<_> = stream_frames(&payload).map(|frame| (frame.stream, frame.end)).collect();
-            assert_eq!(found, [(0x401, 0x103), (8, 2), (4, 4)], "{other:02x?}");
+            let found = [(0x401, 0x103), (8, 2), (4, 4)]
+                .map(|(stream, end)| Frame::Stream(StreamFrame { stream, end }));
+            let streams = frames(&payload).filter(|frame| !matches!(frame, Frame::Ack(_)));
+            assert_eq!(streams.collect::<Vec<_>>(), found, "{other:02x?}");
         }
+    }
+
+    #[test]
+    fn an_acknowledgement_says_by_how_much_it_was_put_off() {
+        let payload = [&[0x02, 9, 0x47, 0xd0, 1, 2, 3, 4][..], &[0x03, 9, 2, 0, 1, 1, 1, 1]].concat();
+        let found: Vec<_> = frames(&payload).collect();
+        assert_eq!(found, [Duration::from_millis(16), Duration::from_micros(16)].map(Frame::Ack));
+        // The longest number there is.
+        assert_eq!(frames(&[&[0x02, 9][..], &[0xff; 8], &[0, 2]].concat()).count(), 1);
+    }
+
+    #[test]
+    fn a_datagram_of_four_bytes_is_a_stamp() {
+        let payload = [
+            &[0x01, 0x31, 4, 1, 2, 3, 4][..],
+            &[0x31, 3, 1, 2, 3],
+            &[0x31, 5, 1, 2, 3, 4, 5],
+            &[0x30, 1, 2, 3, 4],
+        ];
+        assert_eq!(frames(&payload.concat()).collect::<Vec<_>>(), [Frame::Stamp(0x0102_0304)]);
+        assert_eq!(frames(&[0x31, 4, 1, 2, 3]).count(), 0, "it is cut off");
     }
 
     proptest! {
         #[test]
         fn nothing_is_read_beyond_the_payload(payload in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(stream_frames(&payload).count() <= payload.len());
+            prop_assert!(frames(&payload).count() <= payload.len());
         }
     }
 }

@@ -4,12 +4,14 @@
 //! Every controller is wrapped in [`Gauged`], which passes each call on and takes notes in a [`Gauge`] that the
 //! connection reads. A controller of ours reads from it how many circuits it stands for.
 
+use super::frames::OfPacket;
+use crate::congestion::{AckWait, WayBack};
 use core::any::Any;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// What one flow is in [`Gauge::flows_256`].
@@ -37,6 +39,11 @@ pub(super) struct Gauge {
     rtt_deviation_ns: AtomicU64,
     /// Circuits that the connection stands for now, times [`ONE_FLOW`].
     flows_256: AtomicU32,
+    /// When the datagram arrived that is worked off, and whether it is the peer's, which its seal tells.
+    arrived_at_ns: AtomicU64,
+    is_opened: AtomicBool,
+    /// What the peer's stamps tell, and what the acknowledgement in that datagram waited. Nobody else ever holds the lock.
+    way_back: Mutex<(WayBack, AckWait)>,
 }
 
 /// Why no packet leaves.
@@ -64,6 +71,9 @@ impl Gauge {
             smoothed_rtt_ns: AtomicU64::new(0),
             rtt_deviation_ns: AtomicU64::new(0),
             flows_256: AtomicU32::new(ONE_FLOW),
+            arrived_at_ns: AtomicU64::new(0),
+            is_opened: AtomicBool::new(false),
+            way_back: Mutex::new((WayBack::default(), AckWait::NOTHING)),
         }
     }
 
@@ -153,6 +163,30 @@ impl Gauge {
     /// Circuits that the connection stands for, at least one.
     pub(super) fn flows(&self) -> f64 {
         f64::from(self.flows_256.load(Relaxed)) / f64::from(ONE_FLOW)
+    }
+
+    /// A datagram arrived, and is opened next.
+    pub(super) fn on_datagram(&self, now: heddle_seam::time::Instant) {
+        self.arrived_at_ns.store(now.as_nanos(), Relaxed);
+        self.is_opened.store(false, Relaxed);
+    }
+
+    /// The datagram is opened, in which the peer may say when it sent it, and by how much it put an acknowledgement off.
+    pub(super) fn on_opened(&self, packet: OfPacket) {
+        let now = heddle_seam::time::Instant::from_nanos(self.arrived_at_ns.load(Relaxed));
+        self.is_opened.store(true, Relaxed);
+        let (way_back, wait) = &mut *self.way_back.lock().unwrap_or_else(PoisonError::into_inner);
+        *wait = way_back.on_packet(now, packet.stamp, packet.put_off);
+    }
+
+    /// Whether the datagram that arrived last was opened: anybody can send what is not.
+    pub(super) fn is_opened(&self) -> bool {
+        self.is_opened.load(Relaxed)
+    }
+
+    /// What the acknowledgement waited that is worked off.
+    pub(super) fn ack_wait(&self) -> AckWait {
+        self.way_back.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
     /// quinn-proto's time as ours.

@@ -2,6 +2,7 @@
 
 use super::gauge::{Gauge, GaugedFactory};
 use super::shared::SharedFactory;
+use super::stamps::STAMPS_BYTES;
 use super::window::BASE_MIN;
 use crate::congestion::Ceiling;
 use crate::setup::InvalidOptions;
@@ -154,7 +155,8 @@ impl QuicOptions {
             .mtu_discovery_config(Some(discovery))
             .ack_frequency_config(Some(acks))
             .allow_spin(false)
-            .datagram_receive_buffer_size(None)
+            .datagram_receive_buffer_size(Some(STAMPS_BYTES))
+            .datagram_send_buffer_size(STAMPS_BYTES)
             .enable_segmentation_offload(self.batch_datagrams_max > 1)
             .congestion_controller_factory(Arc::new(GaugedFactory { factory, gauge: gauge.clone() }));
         config

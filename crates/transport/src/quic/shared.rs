@@ -49,12 +49,13 @@ impl SharedOfQuinn {
     fn look(&mut self) {
         self.shared.set_flows(self.gauge.flows());
         self.shared.set_rtt_deviation(self.gauge.rtt_deviation());
+        self.shared.set_ack_wait(self.gauge.ack_wait());
     }
 }
 
 impl Controller for SharedOfQuinn {
     fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
-        // What did not ask for the window only acknowledges: no loss of it is told, so beside losses of the rest it counts for nothing.
+        // What did not ask for the window acknowledges, and no loss of it is told; or it probes, and is too little to count.
         if self.gauge.asked() > 0 {
             self.shared.on_sent(self.gauge.ours(now), bytes);
         }

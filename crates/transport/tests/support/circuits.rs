@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, End, MS, S, awaited, body, delay, dialled, options};
 use crate::source::Source;
-use heddle_netem::{DirectionOptions, Packet, Rate};
+use heddle_netem::{DirectionOptions, Packet, QueueOptions, Rate};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
@@ -180,4 +180,56 @@ fn a_path_that_carries_less_during_a_download_ends_no_circuit() {
     let mut bench = Bench::pair(there, &options());
     let cells = shrinking_path(&mut bench, false);
     is_found_out(&cells, 0);
+}
+
+/// The shares of a wire of ten Mbit/s each way that two ends have which both send all the time over so many circuits: those of the
+/// first five seconds, and of the next twenty-five.
+fn shares_both_ways(circuits: [u32; 2], one_way_ms: u64) -> [[f64; 2]; 2] {
+    const BITS_PER_S: u64 = 10_000_000;
+    let wire = DirectionOptions {
+        rate: Rate::BitsPerS(BITS_PER_S),
+        queue: QueueOptions {
+            packets_max: 10_000,
+            bytes_max: BITS_PER_S / 8000 * 2 * one_way_ms,
+            codel: None,
+        },
+        ..delay(one_way_ms * MS)
+    };
+    let mut bench = Bench::pair(wire, &options());
+    let (a, b) = bench.open_ready();
+    let ids: Vec<CircId> = (1..=circuits[0]).map(dialled).collect();
+    let back_ids: Vec<CircId> = (1..=circuits[1]).map(awaited).collect();
+    let mut there = Source::new(0, a, &ids, u32::MAX);
+    let mut back = Source::new(1, b, &back_ids, u32::MAX);
+    [5, 25].map(|seconds| {
+        bench.run_for(seconds * S, &mut |now: Instant, ends: &mut [End]| {
+            there.step(now, ends);
+            back.step(now, ends);
+        });
+        let mut share = |end: usize| {
+            let cells = core::mem::take(&mut bench.ends[end].cells).len();
+            (cells * BODY_LEN * 8) as f64 / (BITS_PER_S * seconds) as f64
+        };
+        [share(1), share(0)]
+    })
+}
+
+/// Each end's packets queue, and the other's acknowledgements wait behind them: neither may take that for a queue on its own way.
+#[test]
+fn bulk_one_way_leaves_bulk_the_other_way_its_wire() {
+    const FIRST_MIN: f64 = 0.5;
+    const THEN_MIN: f64 = 0.7;
+    let circuits = [[1, 1], [8, 1], [100, 1], [100, 100]];
+    let cases =
+        circuits.iter().flat_map(|circuits| [5, 20, 50, 100].map(|one_way_ms| (*circuits, one_way_ms)));
+    let missed = cases.filter(|(circuits, one_way_ms)| {
+        let [first, then] = shares_both_ways(*circuits, *one_way_ms);
+        println!("{circuits:?} circuits, {one_way_ms} ms one way: {first:.2?} at first, then {then:.2?}");
+        first.iter().any(|share| *share < FIRST_MIN) || then.iter().any(|share| *share < THEN_MIN)
+    });
+    assert_eq!(
+        missed.count(),
+        0,
+        "of the shares above some are below {FIRST_MIN} at first, or {THEN_MIN} then"
+    );
 }

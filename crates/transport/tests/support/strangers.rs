@@ -161,6 +161,41 @@ fn bent_datagrams_change_nothing() {
     });
 }
 
+/// What both ends of an idle connection send in forty seconds in which somebody sends each a bent copy of its peer's, once a second.
+fn sent_while_idle(is_attacked: bool) -> usize {
+    let mut bench = Bench::pair(delay(10 * MS), &options());
+    let (a, _) = bench.open_ready();
+    let mut source = Source::new(0, a, &[dialled(1)], 1);
+    bench.record = Some(Vec::new());
+    bench.run_for(S, &mut |now: Instant, ends: &mut [End]| source.step(now, ends));
+    let seen = bench.record.take().unwrap_or_default();
+    let bent = [0, 1].map(|end: usize| {
+        let theirs = seen.iter().filter(|sent| sent.to == bench.ends[end].addr);
+        let mut bent =
+            theirs.max_by_key(|sent| sent.data.len()).expect("a cell, or its acknowledgement").clone();
+        // What is long asks for an acknowledgement.
+        bent.data.resize(1200, 0);
+        bent
+    });
+    (0..40)
+        .map(|_| {
+            for (end, bent) in bent.iter().enumerate().filter(|_| is_attacked) {
+                bench.deliver(end, bent.clone());
+            }
+            bench.record = Some(Vec::new());
+            bench.run_for(S, &mut ());
+            bench.record.take().map_or(0, |sent| sent.len())
+        })
+        .sum()
+}
+
+#[test]
+fn forged_datagrams_put_off_no_probe() {
+    let undisturbed = sent_while_idle(false);
+    assert!(undisturbed >= 2, "{undisturbed}: it probes every 15 seconds");
+    assert_eq!(sent_while_idle(true), undisturbed);
+}
+
 #[test]
 fn a_script_of_cells_delivers_them() {
     let script: Vec<u8> = (0..200).flat_map(|step: u8| [[0, step], [7, 0]]).flatten().collect();

@@ -7,6 +7,7 @@
 use super::{AckSample, Congestion, CongestionController};
 use crate::time::Instant;
 use core::fmt;
+use core::time::Duration;
 
 /// What acknowledgements tell a session's controller.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,9 @@ pub trait SessionController: fmt::Debug + Send + Sync {
 
     /// So many bytes leave.
     fn on_sent(&mut self, now: Instant, bytes: u64);
+
+    /// What the next datagram acknowledges waited so long on its way back; `is_known` is whether it is known that it waited no longer.
+    fn set_ack_wait(&mut self, waited: Duration, is_known: bool);
 
     /// Bytes were delivered.
     fn on_ack(&mut self, ack: &SessionAck);

@@ -59,7 +59,13 @@ impl Connection {
             self.timers.pacing = Some(until);
             return None;
         }
-        match self.sender.permission()? {
+        let Some(permission) = self.sender.permission() else {
+            // The answer to the peer's SYN acknowledges, and two ends that open many connections at once would wait for each other's.
+            // What was written follows when there is room.
+            let is_answer = self.state == State::SynReceived && self.sender.next == self.iss;
+            return is_answer.then(|| self.transmit_new(now, 1, payload));
+        };
+        match permission {
             // What an opening segment was cut off waits for its answer: before that there is nothing to acknowledge with it.
             Permission::Again(sent) if self.state == State::SynSent && sent.start > self.iss => None,
             Permission::Again(sent) => Some(self.transmit_again(now, sent, payload)),

@@ -6,6 +6,7 @@ use crate::dtls::control::{self, Control};
 use crate::dtls::ids::ID_LEN;
 use crate::dtls::reach;
 use crate::dtls::session::RECORD_OVERHEAD;
+use crate::dtls::stamped::{self, STAMPED_LEN};
 use heddle_proto::endpoint::ConnectionError;
 use heddle_seam::datagrams::Transmit;
 use heddle_seam::stopwatch::{Step, Stopwatch};
@@ -85,10 +86,15 @@ impl Connection {
         let mux = self.tcp.as_mut()?;
         let mut segments = core::mem::take(&mut self.segments);
         segments.clear();
+        let waiting_bytes = mux.shared_window().map_or(0, |[_, _, ready_bytes]| ready_bytes);
+        let is_stamped = self.stamps.is_due(now, usize::try_from(waiting_bytes).unwrap_or(usize::MAX));
+        if is_stamped {
+            stamped::emit(self.stamps.stamp(now), &mut segments);
+        }
         let told_bytes = self.ecn.tell(&mut segments);
         let content = mux.poll_datagram(now, &mut segments);
         self.flows.on_events(now, mux);
-        let lone_cell_bytes = told_bytes + LONE_CELL_BYTES;
+        let lone_cell_bytes = if is_stamped { STAMPED_LEN } else { 0 } + told_bytes + LONE_CELL_BYTES;
         if content == Some(SegmentContent::Ends) && segments.len() < lone_cell_bytes {
             segments.push(PADDING);
             segments.resize(lone_cell_bytes, 0);

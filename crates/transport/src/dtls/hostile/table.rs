@@ -6,6 +6,7 @@ use crate::dtls::ecn::split_told;
 use crate::dtls::ids::{SessionId, session_ids};
 use crate::dtls::key::OurKey;
 use crate::dtls::session::{News, Session};
+use crate::dtls::stamped::split_stamp;
 use crate::dtls::{DtlsEndpoint, DtlsOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;
@@ -132,6 +133,7 @@ impl Peer {
             Some(Control::Close { .. }) => return self.is_closed = true,
             Some(_) => return,
             None => {
+                let (_, contents) = split_stamp(contents);
                 let segments = split_told(contents).map_or(contents, |(_, segments)| segments);
                 return self.segments.push(segments.to_vec());
             }

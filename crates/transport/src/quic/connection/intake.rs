@@ -1,5 +1,6 @@
 //! What comes on streams: the peer's proof, and what is to be counted of flows; and what was lost.
 
+use super::super::stamps;
 use super::{Connection, EPOCH_MIN, PACKET_OVERHEAD, PROOF_LEN, State};
 use crate::circuits::FLOW_CELL_LEN;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -43,6 +44,13 @@ impl Connection {
             } else {
                 self.give_up(now, ConnectionError::WrongProof);
             }
+        }
+    }
+
+    /// Has the next packet say when it left, if the peer is to know.
+    pub(super) fn stamp(&mut self, now: Instant) {
+        if self.state == State::Open {
+            stamps::stamp(&mut self.stamps, now, &mut self.quinn, self.unsent);
         }
     }
 
