@@ -1,13 +1,22 @@
-//! The parts of the `heddle` program that tests and other programs can use.
+//! The parts of the `heddle` and `heddle-relay` programs that tests and other programs can use.
 
+#[cfg(feature = "lab")]
 pub mod bench_cli;
+#[cfg(feature = "lab")]
 pub mod circuits_bench;
+#[cfg(feature = "lab")]
 pub mod cli;
+#[cfg(feature = "lab")]
 pub mod crowd;
+#[cfg(feature = "lab")]
 pub mod demo_cli;
+#[cfg(feature = "lab")]
 pub mod emulate;
+#[cfg(feature = "lab")]
 pub mod lab_cli;
 pub mod logging;
 pub mod relay;
+pub mod relay_cli;
 pub mod torrc;
+#[cfg(feature = "lab")]
 pub mod traffic;

@@ -30,9 +30,19 @@ pub struct Graph {
 impl Graph {
     /// Asks cargo about the workspace at `root`, for the platform this program runs on and without the network.
     pub fn load(root: &Path) -> Self {
+        Self::load_with(root, &[])
+    }
+
+    /// The same where no crate has its default features, as `heddle-relay` is built.
+    pub fn load_without_defaults(root: &Path) -> Self {
+        Self::load_with(root, &["--no-default-features"])
+    }
+
+    fn load_with(root: &Path, features: &[&str]) -> Self {
         let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", &platform])
+            .args(features)
             .current_dir(root)
             .output()
             .expect("cargo runs, because it runs this test");

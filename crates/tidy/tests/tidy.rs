@@ -158,6 +158,20 @@ fn the_core_does_no_io() {
 }
 
 #[test]
+fn the_relay_alone_links_no_laboratory() {
+    let root = tree::root();
+    let (whole, alone) = (Graph::load(&root), Graph::load_without_defaults(&root));
+    let (whole, linked) = (whole.linked_with("heddle"), alone.linked_with("heddle"));
+    for name in ["heddle-lab", "heddle-netem"] {
+        assert!(whole.contains(name) && !linked.contains(name), "{name} is the laboratory's");
+    }
+    let document = std::fs::read_to_string(root.join("docs/reference/dependencies.md"))
+        .expect("docs/reference/dependencies.md");
+    let told = format!("`heddle-relay` links {} crates", linked.len());
+    assert!(document.contains(&told), "docs/reference/dependencies.md does not say {told:?}");
+}
+
+#[test]
 fn dependencies_point_down() {
     let graph = Graph::load(&tree::root());
     let floor = |name: &str| FLOORS.iter().find(|(member, _)| *member == name).map(|(_, floor)| *floor);
