@@ -2,8 +2,9 @@
 
 use heddle_proto::channel::Role;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::pair::offer::{OFFER_LEN_MAX, Offer, OfferedTransport, TransportId};
+use heddle_proto::pair::offer::{OFFER_LEN_MAX, Offer, OfferedTransport};
 use heddle_proto::pair::{PairInput, PairOutput, Pairs, Place};
+use heddle_proto::transport::TransportId;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,7 +42,7 @@ pub fn run(data: &[u8]) {
 
 fn ours() -> Offer {
     let transports = vec![
-        OfferedTransport { id: TransportId::QUIC, port: 443, flows_max: 1000 },
+        OfferedTransport { id: TransportId(1), port: 443, flows_max: 1000 },
         OfferedTransport { id: TransportId(77), port: 65535, flows_max: 0 },
     ];
     Offer { key: [3; 32], transports }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use crate::circuits_bench::{self, CircuitsArgs};
 use clap::{Args, Subcommand};
-use heddle_lab::bench::{self, BenchOptions, Kind};
+use heddle_lab::arm::Transport;
+use heddle_lab::bench::{self, BenchOptions};
 
 /// Examples for `heddle bench --help`.
 pub const EXAMPLES: &str = "\
@@ -25,9 +26,9 @@ It starts a private network on loopback and leaves nothing behind but summary.js
 pub struct BenchArgs {
     #[command(subcommand)]
     other: Option<Other>,
-    /// What is compared: stock, tls, quic, tcp-dtls.
-    #[arg(long, value_delimiter = ',', default_value = "stock,tls,quic,tcp-dtls", value_name = "KINDS")]
-    kinds: Vec<Kind>,
+    /// What is compared: stock, tls, and transports by their names.
+    #[arg(long, value_delimiter = ',', default_values_t = Transport::all(), value_name = "KINDS")]
+    kinds: Vec<Transport>,
     /// Circuits at the same time.
     #[arg(long, default_value_t = BenchOptions::default().circuits)]
     circuits: usize,

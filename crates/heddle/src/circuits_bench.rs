@@ -10,7 +10,8 @@ use crate::crowd::{Crowd, CrowdOptions};
 use clap::Args;
 use heddle_client::Hop;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
-use heddle_lab::bench::{Kind, text};
+use heddle_lab::arm::Transport;
+use heddle_lab::bench::text;
 use heddle_lab::figures::{Run, Samples, Summary, labels};
 use heddle_lab::machine::interrupt;
 use heddle_lab::machine::ports::PortBlock;
@@ -50,9 +51,9 @@ const IN_FLIGHT: usize = 120;
 
 #[derive(Debug, Args)]
 pub struct CircuitsArgs {
-    /// What carries the circuits: tls, quic, tcp-dtls.
-    #[arg(long, value_delimiter = ',', default_value = "tls,quic,tcp-dtls", value_name = "KINDS")]
-    kinds: Vec<Kind>,
+    /// What carries the circuits: tls, or transports by their names.
+    #[arg(long, value_delimiter = ',', default_values_t = heddle_kinds(), value_name = "KINDS")]
+    kinds: Vec<Transport>,
     /// How many circuits.
     #[arg(long, default_value_t = 10_000)]
     count: usize,
@@ -67,10 +68,18 @@ pub struct CircuitsArgs {
     json: bool,
 }
 
+fn heddle_kinds() -> Vec<Transport> {
+    Transport::all().into_iter().filter(|kind| *kind != Transport::Stock).collect()
+}
+
 /// Does what the arguments say.
 pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
-    if args.kinds.contains(&Kind::Stock) || args.kinds.is_empty() || args.count == 0 || args.in_flight == 0 {
-        return Err("circuits are opened over tls, quic or tcp-dtls, one at least".into());
+    if args.kinds.contains(&Transport::Stock)
+        || args.kinds.is_empty()
+        || args.count == 0
+        || args.in_flight == 0
+    {
+        return Err("circuits are opened over Heddle's transports, one at least, not over stock Tor".into());
     }
     interrupt::install()?;
     let summary = measure(args)?;
@@ -117,7 +126,7 @@ fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
 
 /// Two relays with circuits between them.
 struct Pair<'a> {
-    kind: Kind,
+    kind: Transport,
     relays: [&'a Relay; 2],
     metrics: [SocketAddr; 2],
 }
@@ -177,7 +186,7 @@ impl Pair<'_> {
         loop {
             crowd.open(built, PATIENCE)?;
             interrupt::check()?;
-            if self.kind == Kind::Tls || self.lanes()? >= 1.0 {
+            if self.kind == Transport::Tls || self.lanes()? >= 1.0 {
                 return Ok(built);
             }
             if begun.elapsed() > PAIRING_MAX {
@@ -203,11 +212,11 @@ impl Pair<'_> {
 }
 
 /// A relay's name at a place; nicknames have letters and digits only.
-fn nickname(kind: Kind, place: &str) -> String {
+fn nickname(kind: Transport, place: &str) -> String {
     format!("{}{place}", kind.name().replace('-', ""))
 }
 
-fn relay_options(kind: Kind, place: &str, metrics_port: u16) -> RelayOptions {
+fn relay_options(kind: Transport, place: &str, metrics_port: u16) -> RelayOptions {
     RelayOptions::new(&nickname(kind, place), Program::Heddle)
         .line(&format!("HeddleTransports {}", kind.name()))
         .line(&format!("MetricsPort 127.0.0.1:{metrics_port}"))

@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 #[cfg(test)]
 pub(crate) use heddle::SHARDS_MAX;
-pub use heddle::{HeddleOptions, Transport, UdpPort};
+pub use heddle::{HeddleOptions, UdpPort};
 pub use options::{Options, SafeLogging};
 pub(crate) use values::address;
 pub use values::{Log, LogTarget, OrAddress, OrPort, Port, Severity};
@@ -104,10 +104,9 @@ impl Resolved {
     }
 
     /// The setting a line is about; `None` when it has none and a warning says so.
-    fn find_setting(&mut self, line: &Line) -> Result<Option<&'static Setting>, TorrcError> {
+    fn find_setting(&mut self, line: &Line) -> Result<Option<Setting>, TorrcError> {
         let written = line.name.as_str();
-        let ours = heddle::SETTINGS.iter();
-        if let Some(setting) = ours.clone().find(|setting| setting.name.eq_ignore_ascii_case(written)) {
+        if let Some(setting) = heddle::find(written) {
             return Ok(Some(setting));
         }
         let name = match names::find(written) {
@@ -140,7 +139,7 @@ impl Resolved {
         Ok(setting)
     }
 
-    fn add_line(&mut self, setting: &'static Setting, line: Line) {
+    fn add_line(&mut self, setting: Setting, line: Line) {
         let layer = self.layer;
         if line.command == Command::Clear {
             self.values.remove(setting.name);
@@ -186,11 +185,10 @@ impl Resolved {
             apply_testing_defaults(&mut options);
         }
         for (name, values) in &self.values {
-            let our_setting = heddle::SETTINGS.iter().find(|setting| setting.name == *name);
-            let setting = our_setting
+            let setting = heddle::find(name)
                 .or_else(|| settings::find(name))
                 .expect("values are kept under the names of settings");
-            set_option(setting, values, &mut options, &mut self.warnings)?;
+            set_option(&setting, values, &mut options, &mut self.warnings)?;
         }
         self.raise_default_limits(&mut options);
         options.validate().map_err(|(name, reason)| {
@@ -232,7 +230,8 @@ fn set_option(
     let mut said: Vec<String> = Vec::new();
     for value in values {
         let mut texts = Vec::new();
-        (setting.set)(options, &value.text, &mut texts)
+        setting
+            .set(options, &value.text, &mut texts)
             .map_err(|reason| TorrcError::at(&value.place, format!("{}: {reason}", setting.name)))?;
         for text in texts {
             if !said.contains(&text) {

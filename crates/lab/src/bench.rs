@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::arm::Transport;
 use crate::control::{Attacher, CircuitId, Control};
 use crate::error::{Error, Result};
 use crate::figures::{Run, Samples, Summary, labels};
@@ -40,58 +41,21 @@ const SHARE_MIN: f64 = 0.99;
 /// Chooses the downloaded bytes; any would do.
 const SEED: u64 = 0x6865_6464_6c65;
 
-/// What runs a path's relays, and how they talk to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Stock `tor`.
-    Stock,
-    /// Heddle with stock Tor's link protocol alone.
-    Tls,
-    /// Heddle with a QUIC stream for each circuit.
-    Quic,
-    /// Heddle with a TCP connection for each circuit inside DTLS.
-    TcpDtls,
+/// Its relay's name at a position on the path; nicknames have letters and digits only.
+fn nickname(transport: Transport, position: &str) -> String {
+    format!("{}{position}", transport.name().replace('-', ""))
 }
 
-impl Kind {
-    /// All kinds, the baseline first.
-    pub const ALL: [Kind; 4] = [Kind::Stock, Kind::Tls, Kind::Quic, Kind::TcpDtls];
-
-    /// The kind's name in options and labels.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Stock => "stock",
-            Kind::Tls => "tls",
-            Kind::Quic => "quic",
-            Kind::TcpDtls => "tcp-dtls",
-        }
-    }
-
-    /// Its relay's name at a position on the path; nicknames have letters and digits only.
-    fn nickname(self, position: &str) -> String {
-        format!("{}{position}", self.name().replace('-', ""))
-    }
-
-    fn relay(self, position: &str, metrics_port: u16) -> RelayOptions {
-        let nickname = self.nickname(position);
-        let relay = match self {
-            Kind::Stock => RelayOptions::new(&nickname, Program::Stock),
-            Kind::Tls | Kind::Quic | Kind::TcpDtls => RelayOptions::new(&nickname, Program::Heddle)
-                .line(&format!("HeddleTransports {}", self.name()))
-                .line(&format!("MetricsPort 127.0.0.1:{metrics_port}"))
-                .line("MetricsPortPolicy accept 127.0.0.1"),
-        };
-        if position == "exit" { relay.exit() } else { relay }
-    }
-}
-
-impl std::str::FromStr for Kind {
-    type Err = String;
-
-    fn from_str(name: &str) -> std::result::Result<Kind, String> {
-        let found = Kind::ALL.into_iter().find(|kind| kind.name() == name);
-        found.ok_or_else(|| format!("{name:?} is not stock, tls, quic or tcp-dtls"))
-    }
+fn relay(transport: Transport, position: &str, metrics_port: u16) -> RelayOptions {
+    let nickname = nickname(transport, position);
+    let relay = match transport.heddle_name() {
+        None => RelayOptions::new(&nickname, Program::Stock),
+        Some(name) => RelayOptions::new(&nickname, Program::Heddle)
+            .line(&format!("HeddleTransports {name}"))
+            .line(&format!("MetricsPort 127.0.0.1:{metrics_port}"))
+            .line("MetricsPortPolicy accept 127.0.0.1"),
+    };
+    if position == "exit" { relay.exit() } else { relay }
 }
 
 /// What the bench does.
@@ -100,7 +64,7 @@ pub struct BenchOptions {
     /// The Heddle program, started as `<heddle> relay -f <torrc>`.
     pub heddle: PathBuf,
     /// What is compared, each at most once; ratios are over the first.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<Transport>,
     /// Circuits at the same time, at least one, dealt out to [`BenchOptions::clients`].
     pub circuits: usize,
     /// Stock clients, at least one.
@@ -119,7 +83,7 @@ impl Default for BenchOptions {
     fn default() -> BenchOptions {
         BenchOptions {
             heddle: std::env::current_exe().unwrap_or_default(),
-            kinds: Kind::ALL.to_vec(),
+            kinds: Transport::all(),
             circuits: 8,
             clients: 2,
             download_bytes: 25_000_000,
@@ -166,7 +130,7 @@ pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) ->
     for kind in &options.kinds {
         for position in POSITIONS {
             let port = ports.take()?;
-            let relay = kind.relay(position, port);
+            let relay = relay(*kind, position, port);
             metrics_ports.insert(relay.nickname.clone(), SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
             relays.push(relay);
         }
@@ -219,7 +183,7 @@ impl Bench<'_> {
         let mut samples = Samples::default();
         let mut longest = Duration::ZERO;
         let kinds = &self.options.kinds;
-        for kind in [Kind::Quic, Kind::TcpDtls].into_iter().filter(|kind| kinds.contains(kind)) {
+        for kind in kinds.iter().copied().filter(|kind| matches!(kind, Transport::Flows(_))) {
             on_step("waiting for relays to find each other");
             self.pair(kind)?;
         }
@@ -248,8 +212,8 @@ impl Bench<'_> {
     }
 
     /// The relays of a kind, along the path.
-    fn relays(&self, kind: Kind) -> Result<Vec<&Relay>> {
-        let names = POSITIONS.map(|position| kind.nickname(position));
+    fn relays(&self, kind: Transport) -> Result<Vec<&Relay>> {
+        let names = POSITIONS.map(|position| nickname(kind, position));
         names.iter().map(|name| self.network.relay(name)).collect()
     }
 
@@ -261,7 +225,7 @@ impl Bench<'_> {
 
     /// Builds circuits until the middle has a connection with both of its neighbours: relays find each other by
     /// circuits only.
-    fn pair(&self, kind: Kind) -> Result<()> {
+    fn pair(&self, kind: Transport) -> Result<()> {
         let relays = self.relays(kind)?;
         let path: Vec<&str> = relays.iter().map(|relay| relay.fingerprint()).collect();
         let mut control = self.network.control()?;
@@ -280,7 +244,7 @@ impl Bench<'_> {
     }
 
     /// One kind's part of a round; returns what its middle relay cost.
-    fn turn(&self, kind: Kind, samples: &mut Samples) -> Result<f64> {
+    fn turn(&self, kind: Transport, samples: &mut Samples) -> Result<f64> {
         let relays = self.relays(kind)?;
         let path: Vec<&str> = relays.iter().map(|relay| relay.fingerprint()).collect();
         let mut controls: Vec<Control> =
@@ -296,7 +260,7 @@ impl Bench<'_> {
         self.downloads(&circuits, byte, byte_sha256)?;
 
         let usages = || relays.iter().map(|relay| relay.usage()).collect::<Result<Vec<_>>>();
-        let is_told = kind != Kind::Stock;
+        let is_told = kind != Transport::Stock;
         let told = is_told.then(|| self.metrics(relays[1])).transpose()?;
         let before = usages()?;
         let begun = Instant::now();
@@ -404,17 +368,9 @@ mod tests {
             options.validate()
         };
         assert!(options(|options| options.kinds.clear()).is_err());
-        assert!(options(|options| options.kinds.push(Kind::Stock)).is_err());
+        assert!(options(|options| options.kinds.push(Transport::Stock)).is_err());
         assert!(options(|options| options.circuits = 0).is_err());
         assert!(options(|options| options.rounds_max = 0).is_err());
         assert!(options(|options| options.budget = Duration::from_secs(u64::MAX)).is_err());
-    }
-
-    #[test]
-    fn kinds_have_names_and_only_theirs() {
-        for kind in Kind::ALL {
-            assert_eq!(kind.name().parse(), Ok(kind));
-        }
-        assert!("udp".parse::<Kind>().is_err());
     }
 }

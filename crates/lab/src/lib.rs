@@ -8,6 +8,7 @@
 //! in [`results`], which [`report`] draws.
 //! [`demo`] is the project's main job and [`bench`] what it costs, both built from these.
 
+pub mod arm;
 pub(crate) mod backend;
 pub mod bench;
 pub mod control;

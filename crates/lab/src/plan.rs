@@ -37,5 +37,5 @@ pub use load::Loaded;
 #[cfg(test)]
 pub(crate) use load::parse;
 pub use model::{Arm, Compare, Comparison, Known, Plan, Plot, Statistic, Target};
-pub use network::{Bottleneck, Change, Phase, Relay, Tor, TorArm, Transport, Way, WireGroup, WirePair};
+pub use network::{Bottleneck, Change, Phase, Relay, Tor, TorArm, Way, WireGroup, WirePair};
 pub use shipped::{Shipped, shipped};

@@ -5,30 +5,13 @@
 
 use crate::cell::{Body, CircId, Command};
 use crate::ids::RelayIds;
+use crate::transport::Transport;
 use core::any::Any;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use heddle_seam::node::SocketError;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Instant, UnixTime};
-
-/// What one circuit's trouble can do to the others on the same channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Isolation {
-    /// What a lost packet holds back.
-    pub ordering: Scope,
-    /// What shares one congestion window.
-    pub congestion: Scope,
-    /// What a reader that stops holds back.
-    pub backpressure: Scope,
-}
-
-/// How far an effect reaches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    Circuit,
-    Channel,
-}
 
 /// Who opened the channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +94,6 @@ pub type Done = Box<dyn Any + Send>;
 /// One channel to one peer. It ends by an error of any of its calls; the relay then closes its
 /// socket and its circuits.
 pub trait Channel: Send {
-    fn isolation(&self) -> Isolation;
-
     /// Bytes that came from the socket. Returns how many were taken, at least one of them: the rest
     /// is given again once [`Channel::next_incoming`] is drained, which bounds what is buffered.
     fn handle_read(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, ChannelError>;
@@ -188,8 +169,7 @@ pub const VPADDING_LEN_MAX: usize = 2048;
 
 /// Makes channels out of byte streams.
 pub trait StreamTransport: Send {
-    /// The transport's name in torrc, plans and metrics.
-    fn name(&self) -> &'static str;
+    fn transport(&self) -> &'static Transport;
 
     /// A channel for a peer that connected to us.
     fn accept(

@@ -14,7 +14,8 @@
 //! to no connection, or that comes from another address than the connection's peer, is dropped without a word.
 
 use crate::cell::{Body, CircId, Command};
-use crate::channel::{Isolation, Role};
+use crate::channel::Role;
+use crate::transport::Transport;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use heddle_seam::datagrams::{Datagrams, Transmit};
@@ -186,10 +187,7 @@ impl Default for CongestionParams {
 
 /// A transport over datagrams, with all its connections: quic, tcp-dtls and the like.
 pub trait Endpoint: Send {
-    /// The transport's name in torrc, plans and metrics.
-    fn name(&self) -> &'static str;
-
-    fn isolation(&self) -> Isolation;
+    fn transport(&self) -> &'static Transport;
 
     /// The Ed25519 public key that our offers name.
     fn public_key(&self) -> [u8; 32];

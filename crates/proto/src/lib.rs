@@ -16,3 +16,4 @@ pub mod pair;
 pub mod params;
 pub mod policy;
 pub mod pool;
+pub mod transport;

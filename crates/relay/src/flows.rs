@@ -14,7 +14,7 @@
 use super::circuit::{CircuitKey, Credit, Next, Side};
 use super::core::Core;
 use super::late::Late;
-use super::link::{FlowLink, LinkKey, LinkKind};
+use super::link::{FlowLink, Link, LinkKey, LinkKind};
 use super::message::Wanted;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -215,6 +215,9 @@ impl Core {
             return;
         };
         let Credit::Flow { held, .. } = &mut lane.credit else { return };
+        if !self.links.get(lane.link).and_then(Link::flows).is_some_and(|flows| flows.may_hold) {
+            return;
+        }
         self.meter.held_queue_cells_max = self.meter.held_queue_cells_max.max(queue_cells);
         if !core::mem::replace(held, true) {
             self.flows.holds.push(Hold { link: lane.link, circ_id: lane.circ_id, hold: true });

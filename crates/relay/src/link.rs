@@ -76,6 +76,8 @@ pub(super) struct FlowLink {
     pub occupied: bool,
     /// Whether the operator's rates hold for this peer.
     pub limited: bool,
+    /// Whether a flow that is not read holds back its own circuit alone, so that it may be held while its cells wait.
+    pub may_hold: bool,
     pub cells_in: u64,
     pub cells_out: u64,
 }

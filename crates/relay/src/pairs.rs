@@ -20,6 +20,7 @@ use heddle_proto::ids::{RelayIds, RsaId};
 use heddle_proto::pair::offer::{Offer, OfferedTransport};
 use heddle_proto::pair::secrets::pair_secrets;
 use heddle_proto::pair::{ConnKey, OpenRequest, Over, PairInput, PairOutput, Pairs, Place};
+use heddle_proto::transport::Scope;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::BTreeMap;
@@ -188,13 +189,14 @@ impl Relay {
             draining: true,
             occupied: false,
             limited: self.core.is_limited(addr.ip()),
+            may_hold: self.ports.list[port].endpoint.transport().isolation.backpressure == Scope::Circuit,
             opened_at: now,
             cells_in: 0,
             cells_out: 0,
         });
         self.ports.add_link(&self.core, link);
         let Port { transport, ref endpoint, .. } = self.ports.list[port];
-        let name = endpoint.name();
+        let name = endpoint.transport().name;
         self.core.event(Event::ConnectionReady { transport: name, peer, addr });
         work.pairs.handle(now, peer, PairInput::Ready { conn: ConnKey { transport, conn } });
         self.work_pairs(now);
@@ -239,7 +241,7 @@ impl Relay {
     fn remove_connection(&mut self, link: LinkKey, reason: &'static str) {
         self.ports.remove_link(&self.core, link);
         let Some(flows) = self.core.links.get(link).and_then(Link::flows) else { return };
-        let transport = self.ports.list[flows.port].endpoint.name();
+        let transport = self.ports.list[flows.port].endpoint.transport().name;
         let (peer, cells_in, cells_out) = (flows.peer, flows.cells_in, flows.cells_out);
         self.core.meter.on_ended(flows.port + 1, reason);
         self.core.close_link(link);

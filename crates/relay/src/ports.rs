@@ -11,7 +11,7 @@ use heddle_proto::bucket::{Direction, Traffic};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
 use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, Endpoint, FlowState};
-use heddle_proto::pair::offer::TransportId;
+use heddle_proto::transport::TransportId;
 use heddle_seam::datagrams::Datagrams;
 use heddle_seam::node::PortId;
 use heddle_seam::time::Instant;
@@ -54,7 +54,7 @@ impl Ports {
     /// Each endpoint with its port and the UDP port that is offered for it.
     pub fn new(endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)>) -> Self {
         let port = |(id, offered, endpoint): (PortId, u16, Box<dyn Endpoint>)| Port {
-            transport: TransportId::named(endpoint.name()).unwrap_or(TransportId(id.0 + 1)),
+            transport: endpoint.transport().id,
             id,
             offered,
             endpoint,

@@ -60,8 +60,8 @@ impl Relay {
         entropy: Box<dyn Entropy>,
     ) -> Self {
         let mut core = Core::new(config, entropy);
-        let names = endpoints.iter().map(|(_, _, endpoint)| endpoint.name());
-        core.meter = Meter::new([transport.name()].into_iter().chain(names));
+        let names = endpoints.iter().map(|(_, _, endpoint)| endpoint.transport().name);
+        core.meter = Meter::new([transport.transport().name].into_iter().chain(names));
         let mut ports = Ports::new(endpoints);
         Relay {
             pairs: PairWork::new(&mut core, &mut ports.list),

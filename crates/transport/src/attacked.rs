@@ -10,16 +10,15 @@ use core::net::{IpAddr, SocketAddr};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::Create2;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
-use heddle_proto::channel::{
-    Channel, ChannelError, Incoming, Isolation, Opened, Role, Scope, StreamTransport, Target,
-};
+use heddle_proto::channel::{Channel, ChannelError, Incoming, Opened, Role, StreamTransport, Target};
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{ClientHandshake, OnionKeys};
 use heddle_proto::endpoint::{ConnectionOptions, Endpoint};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport, TransportId};
+use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport};
 use heddle_proto::pair::secrets::{Purpose, pair_secrets};
 use heddle_proto::pool::SLOT_LEN;
+use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_relay::{
     Control, DosOptions, Event, Input, Limits, ListedRelay, Output, Relay, RelayConfig, Relays, Scheduler,
 };
@@ -113,7 +112,7 @@ impl Attacked {
         };
         let (relay, transport) = counted(|| {
             let endpoint = endpoint();
-            let transport = TransportId::named(endpoint.name()).expect("it is offered");
+            let transport = endpoint.transport().id;
             let entropy = Box::new(Repeatable::new(&Seed::from_number(3)));
             let endpoints = vec![(PortId(0), UDP_PORT, endpoint)];
             let mut relay = Relay::with_endpoints(config, Box::new(Vouching), endpoints, entropy);
@@ -330,9 +329,19 @@ pub(crate) fn create2(rng: &mut Rng) -> (ClientHandshake, Body) {
 /// Channels on which both sides say what they offer and nothing else; who is at the other end follows from the address.
 struct Vouching;
 
+static VOUCHING: Transport = Transport {
+    name: "vouching",
+    id: TransportId::TLS,
+    isolation: Isolation {
+        ordering: Scope::Channel,
+        congestion: Scope::Channel,
+        backpressure: Scope::Channel,
+    },
+};
+
 impl StreamTransport for Vouching {
-    fn name(&self) -> &'static str {
-        "vouching"
+    fn transport(&self) -> &'static Transport {
+        &VOUCHING
     }
 
     fn accept(&mut self, _: Instant, _: UnixTime, _: SocketAddr, peer: SocketAddr) -> Box<dyn Channel> {
@@ -359,10 +368,6 @@ struct Voucher {
 }
 
 impl Channel for Voucher {
-    fn isolation(&self) -> Isolation {
-        Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
-    }
-
     fn handle_read(&mut self, _: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
         self.came = bytes.to_vec();
         Ok(bytes.len())

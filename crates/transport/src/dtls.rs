@@ -1,8 +1,8 @@
 //! `tcp-dtls` between upgraded relays: one DTLS 1.3 session for each pair of relays, and in it a TCP connection for each
 //! circuit, as J. Reardon's thesis has it ("Improving Tor using a TCP-over-DTLS Tunnel", Waterloo 2008).
 //!
-//! Circuits are isolated from each other in all: a lost datagram holds back only the circuits whose cells it carried, each
-//! has a congestion window of its own, and one that nobody reads takes its own window and no more.
+//! A lost datagram holds back only the circuits whose cells it carried, and a circuit that nobody reads takes its own window and
+//! no more. By default they share one congestion window; with CUBIC or Reno each has its own.
 //!
 //! A cell on a flow is its command and its body, 510 bytes. DESTROY is a reset with Tor's reason; it overtakes data. Neither
 //! circuit ids nor anything else that is per circuit can be seen on the wire. The bytes are in
@@ -28,6 +28,7 @@ mod session;
 mod shared;
 mod stamped;
 
+use crate::setup::{EndpointSetup, Registered};
 pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, DtlsOptions, POOL_BYTES_MIN};
 
@@ -38,11 +39,11 @@ use connection::{Arrival, Connection};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
     FlowCell, FlowState,
 };
+use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::stopwatch::{Step, Stopwatch};
@@ -54,6 +55,26 @@ use slotmap::SecondaryMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zeroize::Zeroizing;
+
+/// What it is to relays.
+pub static TRANSPORT: Transport = Transport {
+    name: "tcp-dtls",
+    id: TransportId(2),
+    isolation: Isolation {
+        ordering: Scope::Circuit,
+        congestion: Scope::Channel,
+        backpressure: Scope::Circuit,
+    },
+};
+
+/// Its line in the registry.
+pub(crate) static REGISTERED: Registered = Registered {
+    transport: &TRANSPORT,
+    summary: "one DTLS session for each pair of relays, a TCP connection for each circuit",
+    testing_only: None,
+    options: &[options::CONGESTION_CONTROL],
+    endpoint: |setup| Ok(Box::new(DtlsEndpoint::from_setup(setup)?)),
+};
 
 /// All connections of one UDP port; see the module.
 pub struct DtlsEndpoint {
@@ -75,6 +96,12 @@ pub struct DtlsEndpoint {
 }
 
 impl DtlsEndpoint {
+    fn from_setup(setup: &EndpointSetup<'_>) -> Result<Self, SetupError> {
+        let mut endpoint = Self::new(DtlsOptions::from_setup(setup), setup.secret, &setup.seed)?;
+        endpoint.set_stopwatch(setup.stopwatch.clone());
+        Ok(endpoint)
+    }
+
     /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone. Keys do not come of it,
     /// dimpl draws those from the system.
     pub fn new(options: DtlsOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
@@ -161,12 +188,8 @@ impl DtlsEndpoint {
 }
 
 impl Endpoint for DtlsEndpoint {
-    fn name(&self) -> &'static str {
-        "tcp-dtls"
-    }
-
-    fn isolation(&self) -> Isolation {
-        Isolation { ordering: Scope::Circuit, congestion: Scope::Circuit, backpressure: Scope::Circuit }
+    fn transport(&self) -> &'static Transport {
+        &TRANSPORT
     }
 
     fn public_key(&self) -> [u8; 32] {

@@ -1,8 +1,8 @@
 //! Sans-IO channels between relays: bytes come in and go out as values, and so do cells.
 //!
-//! A transport is one module here and one type that implements
-//! [`StreamTransport`](heddle_proto::channel::StreamTransport). [`link`] is what all of them agree
-//! on: how two relays prove to each other who they are.
+//! Over byte streams a transport is a module with a [`StreamTransport`](heddle_proto::channel::StreamTransport), for which
+//! [`link`] is how two relays prove to each other who they are. Over datagrams it is a module with an
+//! [`Endpoint`](heddle_proto::endpoint::Endpoint), and a line in the [registry].
 
 #[cfg(test)]
 mod attacked;
@@ -19,6 +19,7 @@ mod links;
 mod padding;
 pub mod per_circuit;
 pub mod quic;
+pub mod registry;
 mod setup;
 mod silence;
 mod stamps;

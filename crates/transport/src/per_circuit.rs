@@ -17,14 +17,15 @@
 mod lanes;
 
 use crate::quic::QuicEndpoint;
+use crate::setup::Registered;
 use core::fmt;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
-use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
     FlowCell, FlowState,
 };
+use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::time::{Duration, Instant};
 use lanes::{Lane, Pair, Stage};
@@ -36,6 +37,26 @@ const BATCH_CELLS: usize = 64;
 
 /// A circuit is over when both sides know. Whoever ended it waits so long for the other one to close the connection.
 const LINGER: Duration = Duration::from_secs(10);
+
+/// What it is to relays.
+pub static TRANSPORT: Transport = Transport {
+    name: "quic-per-circuit",
+    id: TransportId(3),
+    isolation: Isolation {
+        ordering: Scope::Circuit,
+        congestion: Scope::Circuit,
+        backpressure: Scope::Circuit,
+    },
+};
+
+/// Its line in the registry. It has the options of `quic`.
+pub(crate) static REGISTERED: Registered = Registered {
+    transport: &TRANSPORT,
+    summary: "a QUIC connection for each circuit",
+    testing_only: Some("it shows every circuit on the wire, so it is for experiments"),
+    options: &[],
+    endpoint: |setup| Ok(Box::new(PerCircuitEndpoint::new(QuicEndpoint::from_setup(setup)?))),
+};
 
 /// All pairs of one UDP port; see the module.
 pub struct PerCircuitEndpoint {
@@ -73,12 +94,8 @@ impl PerCircuitEndpoint {
 }
 
 impl Endpoint for PerCircuitEndpoint {
-    fn name(&self) -> &'static str {
-        "quic-per-circuit"
-    }
-
-    fn isolation(&self) -> Isolation {
-        Isolation { ordering: Scope::Circuit, congestion: Scope::Circuit, backpressure: Scope::Circuit }
+    fn transport(&self) -> &'static Transport {
+        &TRANSPORT
     }
 
     fn public_key(&self) -> [u8; 32] {

@@ -30,6 +30,7 @@ mod shared;
 mod stamps;
 mod window;
 
+use crate::setup::{EndpointSetup, Registered};
 pub use crate::setup::{InvalidOptions, SetupError};
 pub use options::{CongestionControl, QuicOptions};
 
@@ -46,11 +47,11 @@ use crypto::{KEY_LEN, OurKey};
 use establish::server_config;
 use gauge::Gauge;
 use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::channel::{Isolation, Scope};
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
     FlowCell, FlowState,
 };
+use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Instant;
@@ -60,6 +61,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use window::Common;
 use zeroize::Zeroizing;
+
+/// What it is to relays.
+pub static TRANSPORT: Transport = Transport {
+    name: "quic",
+    id: TransportId(1),
+    isolation: Isolation {
+        ordering: Scope::Circuit,
+        congestion: Scope::Channel,
+        backpressure: Scope::Circuit,
+    },
+};
+
+/// Its line in the registry.
+pub(crate) static REGISTERED: Registered = Registered {
+    transport: &TRANSPORT,
+    summary: "one QUIC connection for each pair of relays, a stream for each circuit",
+    testing_only: None,
+    options: &[options::CONGESTION_CONTROL],
+    endpoint: |setup| Ok(Box::new(QuicEndpoint::from_setup(setup)?)),
+};
 
 /// All connections of one UDP port; see the module.
 pub struct QuicEndpoint {
@@ -87,6 +108,10 @@ pub struct QuicEndpoint {
 }
 
 impl QuicEndpoint {
+    pub(crate) fn from_setup(setup: &EndpointSetup<'_>) -> Result<Self, SetupError> {
+        Self::new(QuicOptions::from_setup(setup), setup.secret, &setup.seed)
+    }
+
     /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone: ids, reset tokens and what
     /// quinn-proto draws for itself come of it. Keys do not, rustls draws those from the system.
     pub fn new(options: QuicOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
@@ -190,12 +215,8 @@ impl QuicEndpoint {
 }
 
 impl Endpoint for QuicEndpoint {
-    fn name(&self) -> &'static str {
-        "quic"
-    }
-
-    fn isolation(&self) -> Isolation {
-        Isolation { ordering: Scope::Circuit, congestion: Scope::Channel, backpressure: Scope::Circuit }
+    fn transport(&self) -> &'static Transport {
+        &TRANSPORT
     }
 
     fn public_key(&self) -> [u8; 32] {

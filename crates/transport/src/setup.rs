@@ -1,6 +1,64 @@
-//! Why an endpoint cannot be set up.
+//! How an endpoint is set up, whichever transport it is of, and why it cannot be.
 
 use core::fmt;
+use heddle_proto::endpoint::Endpoint;
+use heddle_proto::transport::Transport;
+use heddle_seam::rng::Seed;
+use heddle_seam::stopwatch::Stopwatch;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use zeroize::Zeroizing;
+
+/// A transport over datagrams as whoever assembles a relay needs it. Each is a line of the [registry](crate::registry).
+#[derive(Debug)]
+pub struct Registered {
+    pub transport: &'static Transport,
+    /// In one sentence, for people who choose.
+    pub summary: &'static str,
+    /// Why it is refused outside networks for tests, if it is.
+    pub testing_only: Option<&'static str>,
+    /// Options of its own, if it has any.
+    pub options: &'static [TransportOption],
+    /// Makes the endpoint of one UDP port.
+    pub endpoint: fn(&EndpointSetup<'_>) -> Result<Box<dyn Endpoint>, SetupError>,
+}
+
+/// An option of one transport, whose value is one of some words.
+#[derive(Debug)]
+pub struct TransportOption {
+    /// Its name in torrc.
+    pub name: &'static str,
+    /// The values, the default first.
+    pub values: &'static [&'static str],
+}
+
+/// The values that were chosen, by the options' names.
+pub type Chosen = BTreeMap<&'static str, &'static str>;
+
+/// What any endpoint is made of. It has secrets, so it is not printed.
+pub struct EndpointSetup<'a> {
+    /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for.
+    pub anchor: Instant,
+    /// Whether the system cuts batches of datagrams, tells congestion marks and never fragments.
+    pub offload: bool,
+    /// Bytes that the shard may hold in queues.
+    pub queue_bytes_max: usize,
+    pub chosen: &'a Chosen,
+    /// What offers' key comes of, until [`Endpoint::set_key`].
+    pub secret: &'a Zeroizing<[u8; 32]>,
+    /// For this endpoint alone.
+    pub seed: Seed,
+    /// What is told how long steps take.
+    pub stopwatch: Stopwatch,
+}
+
+impl EndpointSetup<'_> {
+    /// The place among `option`'s values of the one that was chosen; that of the default if none was.
+    pub(crate) fn choice(&self, option: &TransportOption) -> usize {
+        let chosen = self.chosen.get(option.name);
+        chosen.and_then(|chosen| option.values.iter().position(|value| value == chosen)).unwrap_or(0)
+    }
+}
 
 /// Why options are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use config::WallClock;
 use core::fmt;
 use core::net::SocketAddr;
 use heddle_proto::channel::{Channel, ChannelError, StreamTransport, Target};
+use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::rng::{Entropy, Rng};
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use hello::HelloGate;
@@ -138,9 +139,20 @@ impl TlsTransport {
     }
 }
 
+/// What it is to relays.
+pub static TRANSPORT: Transport = Transport {
+    name: "tls",
+    id: TransportId::TLS,
+    isolation: Isolation {
+        ordering: Scope::Channel,
+        congestion: Scope::Channel,
+        backpressure: Scope::Channel,
+    },
+};
+
 impl StreamTransport for TlsTransport {
-    fn name(&self) -> &'static str {
-        "tls"
+    fn transport(&self) -> &'static Transport {
+        &TRANSPORT
     }
 
     fn accept(

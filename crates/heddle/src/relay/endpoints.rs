@@ -6,15 +6,13 @@
 //! from another address of ours keeps its circuits. They answer no stranger.
 
 use super::Failure;
-use crate::torrc::{Options, Transport, UdpPort};
+use crate::torrc::{Options, UdpPort};
 use heddle_net::{SystemEntropy, anchor, bind_udp};
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::node::PortId;
 use heddle_seam::rng::Entropy;
 use heddle_seam::stopwatch::Stopwatch;
-use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
-use heddle_transport::per_circuit::PerCircuitEndpoint;
-use heddle_transport::quic::{QuicEndpoint, QuicOptions};
+use heddle_transport::registry::{self, EndpointSetup, Registered};
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use zeroize::Zeroizing;
@@ -52,8 +50,8 @@ pub fn bind(
     entropy: SystemEntropy,
 ) -> Result<Vec<Bound>, Failure> {
     let mut bound = Vec::new();
-    let datagrams = options.heddle.transports.iter().filter(|transport| **transport != Transport::Tls);
-    for (place, transport) in (0_u16..).zip(datagrams.filter(|transport| options.heddle.uses(**transport))) {
+    let chosen = options.heddle.over_datagrams().iter().filter_map(|chosen| registry::named(chosen.name));
+    for (place, transport) in (0_u16..).zip(chosen) {
         let offset = place.saturating_mul(shard.count).saturating_add(shard.number);
         let socket = match bind_port(options.heddle.udp_port, or_port, offset) {
             Ok(socket) => socket,
@@ -72,7 +70,7 @@ pub fn bind(
             socket,
             port,
             offered,
-            endpoint: endpoint(options, *transport, shard.max_queue_bytes, stopwatch, entropy)?,
+            endpoint: endpoint(options, transport, shard.max_queue_bytes, stopwatch, entropy)?,
         });
     }
     Ok(bound)
@@ -80,28 +78,23 @@ pub fn bind(
 
 fn endpoint(
     options: &Options,
-    transport: Transport,
-    max_queue_bytes: usize,
+    transport: &Registered,
+    queue_bytes_max: usize,
     stopwatch: &Stopwatch,
     mut entropy: SystemEntropy,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     let seed = entropy.seed();
-    // The relay replaces the key with one of its own before it is offered.
-    let secret = Zeroizing::new(entropy.rng().array());
-    Ok(match transport {
-        Transport::TcpDtls => {
-            let mut endpoint = DtlsEndpoint::new(dtls_options(options, max_queue_bytes), &secret, &seed)?;
-            endpoint.set_stopwatch(stopwatch.clone());
-            Box::new(endpoint)
-        }
-        Transport::QuicPerCircuit => {
-            let quic = QuicEndpoint::new(quic_options(options, max_queue_bytes), &secret, &seed)?;
-            Box::new(PerCircuitEndpoint::new(quic))
-        }
-        Transport::Quic | Transport::Tls => {
-            Box::new(QuicEndpoint::new(quic_options(options, max_queue_bytes), &secret, &seed)?)
-        }
-    })
+    let setup = EndpointSetup {
+        anchor: anchor(),
+        offload: options.heddle.udp_offload,
+        queue_bytes_max,
+        chosen: &options.heddle.chosen,
+        // The relay replaces the key with one of its own before it is offered.
+        secret: &Zeroizing::new(entropy.rng().array()),
+        seed,
+        stopwatch: stopwatch.clone(),
+    };
+    Ok((transport.endpoint)(&setup)?)
 }
 
 enum Unbound {
@@ -131,28 +124,6 @@ fn bind_port(choice: UdpPort, or_port: OrPortPlace, offset: u16) -> Result<UdpSo
         },
         UdpPort::Auto | UdpPort::Off => any(),
     }
-}
-
-/// Of what a shard may hold in queues, flows take half at most: what the relay holds of their circuits is to find memory, too.
-fn dtls_options(options: &Options, max_queue_bytes: usize) -> DtlsOptions {
-    let defaults = match options.heddle.udp_offload {
-        true => DtlsOptions::new(anchor()),
-        false => DtlsOptions::plain(anchor()),
-    };
-    let congestion = options.heddle.tcp_congestion_control.unwrap_or(defaults.congestion);
-    let pool_bytes_max = (max_queue_bytes / 2).clamp(POOL_BYTES_MIN, defaults.pool_bytes_max);
-    DtlsOptions { congestion, pool_bytes_max, ..defaults }
-}
-
-/// Half at most is what peers may send beyond what was read, likewise.
-fn quic_options(options: &Options, max_queue_bytes: usize) -> QuicOptions {
-    let defaults = match options.heddle.udp_offload {
-        true => QuicOptions::new(anchor()),
-        false => QuicOptions::plain(anchor()),
-    };
-    let congestion = options.heddle.quic_congestion_control.unwrap_or(defaults.congestion);
-    let shared_receive_window_bytes = max_queue_bytes / 2;
-    QuicOptions { congestion, shared_receive_window_bytes, ..defaults }
 }
 
 #[cfg(test)]
@@ -188,11 +159,5 @@ mod tests {
             stranger.send(b"anybody?").unwrap();
             assert_eq!(stranger.send(b"anybody?").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         }
-    }
-
-    #[test]
-    fn flows_share_half_of_what_a_shard_may_hold() {
-        let bytes = |queues: usize| dtls_options(&Options::default(), queues).pool_bytes_max;
-        assert_eq!([0, 8 << 20, 8 << 30].map(bytes), [1 << 20, 4 << 20, 256 << 20]);
     }
 }

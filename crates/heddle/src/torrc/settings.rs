@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use heddle_dir::authority::DirAuthority;
 use heddle_proto::policy::{Rule, RuleError};
+use heddle_transport::registry::{self, Chosen, TransportOption};
 
 use super::dos;
 use super::options::{BANDWIDTH_MAX, Options, SafeLogging};
@@ -20,31 +21,44 @@ pub(super) enum Lines {
     All,
 }
 
-/// One option: its stock name, how many of its lines count, and what a value does. The `Vec` takes warnings, an error is the
-/// reason and the mend.
+/// One option: its stock name, how many of its lines count, and what a value does.
+#[derive(Clone, Copy)]
 pub(super) struct Setting {
     pub(super) name: &'static str,
     pub(super) lines: Lines,
-    pub(super) set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
+    effect: Effect,
+}
+
+#[derive(Clone, Copy)]
+enum Effect {
+    Set(fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>),
+    /// Chooses among the words that a transport's option has.
+    Choose(&'static TransportOption),
 }
 
 pub(super) const fn one(
     name: &'static str,
     set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
 ) -> Setting {
-    Setting { name, lines: Lines::One, set }
+    Setting { name, lines: Lines::One, effect: Effect::Set(set) }
 }
 
 const fn all(
     name: &'static str,
     set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
 ) -> Setting {
-    Setting { name, lines: Lines::All, set }
+    Setting { name, lines: Lines::All, effect: Effect::Set(set) }
 }
 
 /// The setting of a stock option, or `None` when Heddle does not support it.
-pub(super) fn find(name: &str) -> Option<&'static Setting> {
-    SETTINGS.iter().chain(dos::SETTINGS).find(|setting| setting.name == name)
+pub(super) fn find(name: &str) -> Option<Setting> {
+    SETTINGS.iter().chain(dos::SETTINGS).find(|setting| setting.name == name).copied()
+}
+
+/// The setting of a transport's own option, in any case.
+pub(super) fn find_of_transport(name: &str) -> Option<Setting> {
+    let option = registry::option(name)?;
+    Some(Setting { name: option.name, lines: Lines::One, effect: Effect::Choose(option) })
 }
 
 const SETTINGS: &[Setting] = &[
@@ -161,6 +175,19 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 impl Setting {
+    /// Puts a value into the options. The `Vec` takes warnings, an error is the reason and the mend.
+    pub(super) fn set(
+        &self,
+        options: &mut Options,
+        text: &str,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), String> {
+        match self.effect {
+            Effect::Set(set) => set(options, text, warnings),
+            Effect::Choose(option) => choose(&mut options.heddle.chosen, option, text),
+        }
+    }
+
     /// Whether a relay does anything with the value.
     pub(super) fn has_effect(&self) -> bool {
         !WITHOUT_EFFECT.contains(&self.name)
@@ -174,6 +201,18 @@ pub(super) fn put<T>(field: &mut T, value: Result<T, String>) -> Result<(), Stri
 
 fn push<T>(field: &mut Vec<T>, value: Result<T, String>) -> Result<(), String> {
     field.push(value?);
+    Ok(())
+}
+
+/// The value of a transport's option is kept as the registry spells it, and its default is nothing.
+fn choose(chosen: &mut Chosen, option: &TransportOption, text: &str) -> Result<(), String> {
+    if text.eq_ignore_ascii_case("auto") {
+        chosen.remove(option.name);
+        return Ok(());
+    }
+    let found = option.values.iter().find(|value| value.eq_ignore_ascii_case(text));
+    let value = found.ok_or_else(|| format!("`{text}` is none of auto, {}", option.values.join(", ")))?;
+    chosen.insert(option.name, value);
     Ok(())
 }
 

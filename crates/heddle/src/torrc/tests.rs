@@ -160,19 +160,18 @@ fn an_exit_policy_follows_its_switches() {
 fn options_of_our_own_are_read_in_any_case() {
     let plain = relay("").heddle;
     assert_eq!(plain, HeddleOptions::default());
-    assert!(plain.uses(Transport::Quic) && plain.uses(Transport::Tls));
+    let over = |options: &Options| -> Vec<&str> {
+        options.heddle.over_datagrams().iter().map(|transport| transport.name).collect()
+    };
+    assert_eq!(over(&relay("")), ["quic"]);
     assert!(!relay("heddletcpnodelay 0").heddle.tcp_no_delay);
     assert_eq!(warnings("HeddleTCPNoDelay 0"), Vec::<String>::new());
     assert_eq!(relay("HeddleShards 3").heddle.shards, Some(3));
     assert_eq!(relay("HeddleShards AUTO").heddle.shards, None);
-    assert_eq!(relay("HeddleTransports QUIC").heddle.transports, [Transport::Quic, Transport::Tls]);
-    let both = [Transport::TcpDtls, Transport::Quic, Transport::Tls];
-    assert_eq!(relay("HeddleTransports tcp-dtls,quic").heddle.transports, both);
-    assert!(!relay("HeddleTransports tls").heddle.uses(Transport::Quic));
-    assert!(
-        !plain.uses(Transport::TcpDtls) && relay("HeddleTransports tcp-dtls").heddle.uses(Transport::TcpDtls)
-    );
-    assert!(!relay("HeddleUDPPort 0").heddle.uses(Transport::Quic));
+    assert_eq!(over(&relay("HeddleTransports QUIC")), ["quic"]);
+    assert_eq!(over(&relay("HeddleTransports tcp-dtls,quic,TLS")), ["tcp-dtls", "quic"]);
+    assert!(over(&relay("HeddleTransports tls")).is_empty());
+    assert!(over(&relay("HeddleUDPPort 0")).is_empty());
     assert_eq!(relay("HeddleUDPPort auto").heddle.udp_port, UdpPort::Auto);
     assert_eq!(relay("HeddleUDPPort 9001").heddle.udp_port, UdpPort::Fixed(9001));
     assert!(!relay("HeddleUDPOffload 0").heddle.udp_offload);
@@ -182,8 +181,10 @@ fn options_of_our_own_are_read_in_any_case() {
         assert_eq!(options.heddle.hop_by_hop_flow_control, wanted, "{value}");
     }
     assert_ne!(relay("HeddleScheduler ewma").heddle.scheduler, plain.scheduler);
-    assert!(relay("HeddleQUICCongestionControl bbr").heddle.quic_congestion_control.is_some());
-    assert!(relay("HeddleTCPCongestionControl reno").heddle.tcp_congestion_control.is_some());
+    let options = relay("heddlequiccongestioncontrol BBR\nHeddleTCPCongestionControl reno");
+    let chosen = [("HeddleQUICCongestionControl", "bbr"), ("HeddleTCPCongestionControl", "reno")];
+    assert_eq!(options.heddle.chosen, chosen.into());
+    assert!(relay("HeddleQUICCongestionControl auto").heddle.chosen.is_empty());
 }
 
 #[test]
@@ -255,12 +256,12 @@ fn every_error_names_its_line_and_the_mend() {
         ("HeddleTCPNoDelay maybe", "torrc:1: HeddleTCPNoDelay: `maybe` is neither 0 nor 1"),
         (
             "HeddleTransports sctp",
-            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic, tcp-dtls, quic-per-circuit and tls",
+            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic, tcp-dtls, quic-per-circuit, tls",
         ),
         (
             "HeddleTransports quic-per-circuit",
-            "torrc:1: HeddleTransports: quic-per-circuit shows every circuit on the wire, so it is for experiments; leave \
-             it out, or set TestingTorNetwork",
+            "torrc:1: HeddleTransports: quic-per-circuit is not for people's traffic: it shows every circuit on the \
+             wire, so it is for experiments; leave it out, or set TestingTorNetwork",
         ),
         ("HeddleTransports quic,quic", "torrc:1: HeddleTransports: `quic` is named twice; name it once"),
         (
@@ -275,11 +276,11 @@ fn every_error_names_its_line_and_the_mend() {
         ("HeddleScheduler fifo", "torrc:1: HeddleScheduler: `fifo` is neither round-robin nor ewma"),
         (
             "HeddleQUICCongestionControl reno",
-            "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, shared, cubic and bbr",
+            "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, shared, cubic, bbr",
         ),
         (
             "HeddleTCPCongestionControl bbr",
-            "torrc:1: HeddleTCPCongestionControl: `bbr` is none of auto, shared, cubic and reno",
+            "torrc:1: HeddleTCPCongestionControl: `bbr` is none of auto, shared, cubic, reno",
         ),
         ("HeddleShards 0", "torrc:1: HeddleShards: `0` is neither `auto` nor a number from 1 to 64"),
         (

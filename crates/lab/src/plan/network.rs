@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::arm::Transport;
 use heddle_netem::{DirectionOptions, LinkOptions};
 use serde::Deserialize;
 use toml::Spanned;
@@ -101,35 +102,6 @@ pub struct Relay {
     /// Labels of its figures, besides `relay`. Default: none.
     #[serde(default)]
     pub labels: Labels,
-}
-
-/// What the relays of a network are, and how they talk to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Transport {
-    /// Stock `tor`.
-    Stock,
-    /// Heddle relays with stock Tor's own link protocol.
-    Tls,
-    /// Heddle relays with QUIC between each other.
-    Quic,
-    /// Heddle relays with a TCP connection for each circuit, in one DTLS session for each pair.
-    TcpDtls,
-    /// Heddle relays with a QUIC connection for each circuit.
-    QuicPerCircuit,
-}
-
-impl Transport {
-    /// Its name in Heddle relays' torrc and metrics; stock relays have neither.
-    pub(crate) fn heddle_name(self) -> Option<&'static str> {
-        match self {
-            Transport::Stock => None,
-            Transport::Tls => Some("tls"),
-            Transport::Quic => Some("quic"),
-            Transport::TcpDtls => Some("tcp-dtls"),
-            Transport::QuicPerCircuit => Some("quic-per-circuit"),
-        }
-    }
 }
 
 /// Wires that are alike, each with chance of its own.

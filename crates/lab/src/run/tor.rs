@@ -13,10 +13,11 @@ use std::collections::BTreeSet;
 use toml::Spanned;
 
 use super::sampled::Sampled;
+use crate::arm::Transport;
 use crate::backend::{Backend, BackendReport, Deployment, Placed, Reached, Role, ServerKind};
 use crate::error::Result;
 use crate::plan::hosts::{self, AUTHORITIES};
-use crate::plan::{Flow, Relay, Tor, TorArm, Transport};
+use crate::plan::{Flow, Relay, Tor, TorArm};
 use crate::testnet::Program;
 
 /// Has a Heddle relay leave Nagle's algorithm on.

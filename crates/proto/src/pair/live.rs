@@ -1,9 +1,10 @@
 //! A connection that was ready and has not ended.
 
 use super::Place;
-use super::offer::{Offer, TransportId};
+use super::offer::Offer;
 use crate::channel::Role;
 use crate::endpoint::ConnId;
+use crate::transport::TransportId;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! The offer: what an upgraded relay says in VPADDING to a peer that may be upgraded too. Its bytes are documented in
 //! `docs/reference/pair.md`.
 
+use crate::transport::TransportId;
 use aws_lc_rs::digest;
 use core::fmt;
 
@@ -22,26 +23,6 @@ const KEY: u16 = 1;
 const TRANSPORT: u16 = 2;
 /// Bytes of a transport's field that this version knows; more may follow them.
 const TRANSPORT_LEN: usize = 7;
-
-/// A transport's number in offers and in what is derived from them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TransportId(pub u8);
-
-impl TransportId {
-    pub const QUIC: TransportId = TransportId(1);
-    pub const TCP_DTLS: TransportId = TransportId(2);
-    pub const QUIC_PER_CIRCUIT: TransportId = TransportId(3);
-
-    /// The number of an endpoint's transport, by its name.
-    pub fn named(name: &str) -> Option<TransportId> {
-        match name {
-            "quic" => Some(TransportId::QUIC),
-            "tcp-dtls" => Some(TransportId::TCP_DTLS),
-            "quic-per-circuit" => Some(TransportId::QUIC_PER_CIRCUIT),
-            _ => None,
-        }
-    }
-}
 
 /// What a relay offers to one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,8 +193,8 @@ mod tests {
 
     fn offer() -> Offer {
         let transports = vec![
-            OfferedTransport { id: TransportId::QUIC, port: 9001, flows_max: 1000 },
-            OfferedTransport { id: TransportId::TCP_DTLS, port: 0x1234, flows_max: 7 },
+            OfferedTransport { id: TransportId(1), port: 9001, flows_max: 1000 },
+            OfferedTransport { id: TransportId(2), port: 0x1234, flows_max: 7 },
         ];
         Offer { key: [0xAB; 32], transports }
     }

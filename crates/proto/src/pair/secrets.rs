@@ -14,8 +14,9 @@
 //! Whoever strips, replays or edits an offer on its way makes the two ends derive different keys; so does whoever
 //! ends TLS in the middle, since each of its two sessions has an exporter of its own.
 
-use super::offer::{OfferDigest, TransportId};
+use super::offer::OfferDigest;
 use crate::endpoint::PairSecrets;
+use crate::transport::TransportId;
 use aws_lc_rs::{digest, hmac};
 use core::fmt;
 use zeroize::{Zeroize, Zeroizing};
@@ -145,7 +146,7 @@ mod tests {
 
     fn purpose() -> Purpose {
         Purpose {
-            transport: TransportId::QUIC,
+            transport: TransportId(1),
             slot: 0x0102,
             offers: [OfferDigest::of(b"initiator's"), OfferDigest::of(b"responder's")],
             keys: [[3; 32], [4; 32]],
@@ -175,7 +176,7 @@ mod tests {
         let [first, second] = base.offers;
         let others = [
             (8, base),
-            (9, Purpose { transport: TransportId::TCP_DTLS, ..base }),
+            (9, Purpose { transport: TransportId(2), ..base }),
             (9, Purpose { slot: base.slot + 1, ..base }),
             (9, Purpose { offers: [second, first], ..base }),
             (9, Purpose { offers: [first, OfferDigest::of(b"edited")], ..base }),

@@ -2,8 +2,9 @@
 //! of time that have a token each.
 
 use super::Place;
-use super::offer::{Offer, OfferDigest, OfferedTransport, TransportId};
+use super::offer::{Offer, OfferDigest, OfferedTransport};
 use crate::channel::Role;
+use crate::transport::TransportId;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 

@@ -301,6 +301,26 @@ fn a_client_that_stops_holds_the_flow_back() {
     assert_eq!((bench.queued_cells(), bench.peer_waiting(0)), (0, 0));
 }
 
+/// A transport that says it cannot hold back one flow without the others is read whatever waits, also with hop-by-hop flow
+/// control: the queue ends the circuit.
+#[test]
+fn a_flow_that_would_hold_back_others_is_read() {
+    let mut bench = Bench::make(hop_by_hop(), 1, Some(Pipe::of_one_credit));
+    bench.list(&[2]);
+    bench.pair(0, 2);
+    let sock = bench.client_channel(0);
+    let mut client = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    let mut hop = extend(&mut bench, &mut client, 0, 2);
+    bench.set_willing(client.sock, false);
+    bench.grant(client.sock, 0);
+    let sent = 4 * HELD_QUEUE_HIGH_CELLS;
+    for _ in 0..sent {
+        let body = hop.seal(RelayCommand::DROP, 0, &[]);
+        bench.peer_send(0, hop.circ_id, Command::RELAY, &body);
+    }
+    assert_eq!((bench.queued_cells(), bench.peer_waiting(0)), (sent, 0));
+}
+
 /// The same where both neighbours are on flows: the one that stops holds back the other.
 #[test]
 fn a_flow_that_is_not_read_holds_the_flow_before_it_back() {

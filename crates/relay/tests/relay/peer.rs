@@ -10,7 +10,7 @@ use heddle_proto::endpoint::{
     ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, FlowState,
 };
 use heddle_proto::ids::RelayIds;
-use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport, TransportId};
+use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport};
 use heddle_proto::pair::secrets::{Purpose, pair_secrets};
 use heddle_relay::{Control, Input, ListedRelay, Relays};
 use heddle_seam::node::PortId;
@@ -136,7 +136,7 @@ impl Bench {
         let mut pipe = Pipe::default();
         pipe.set_key(&zeroize::Zeroizing::new([process; 32]));
         let their_port = UDP_PORT + u16::from(process);
-        let transport = OfferedTransport { id: TransportId::QUIC, port: their_port, flows_max };
+        let transport = OfferedTransport { id: super::pipe::PIPE.id, port: their_port, flows_max };
         let theirs = Offer { key: pipe.public_key(), transports: vec![transport] };
         let body = theirs.encode();
         let mut bytes = Vec::new();
@@ -150,8 +150,8 @@ impl Bench {
             offers.reverse();
             keys.reverse();
         }
-        let purpose = Purpose { transport: TransportId::QUIC, slot: 0, offers, keys };
-        let port = parsed.transport(TransportId::QUIC).expect("it is offered").port;
+        let purpose = Purpose { transport: super::pipe::PIPE.id, slot: 0, offers, keys };
+        let port = parsed.transport(super::pipe::PIPE.id).expect("it is offered").port;
         let options = ConnectionOptions {
             role,
             local: None,

@@ -14,11 +14,12 @@
 //! ```
 
 use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
-use heddle_proto::channel::{Isolation, Role, Scope};
+use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
     Backlog, CongestionParams, ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats,
     Endpoint, FlowCell, FlowState,
 };
+use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -96,6 +97,8 @@ pub struct Pipe {
     /// What the relay wanted of congestion control, each time.
     pub congestion: Arc<Mutex<Vec<CongestionParams>>>,
     last_words: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// What it says it is; [`PIPE`] where nothing is said.
+    transport: Option<&'static Transport>,
 }
 
 fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -294,6 +297,11 @@ impl Pipe {
         Pipe { batch_cells: 1, ..Pipe::default() }
     }
 
+    /// One that says that a flow which is not read holds back all others.
+    pub fn of_one_credit() -> Self {
+        Pipe { transport: Some(&PIPE_OF_ONE_CREDIT), ..Pipe::default() }
+    }
+
     /// One whose flows are said to take [`FLOW_STATE_BYTES`] each.
     pub fn of_heavy_flows() -> Self {
         Pipe { flow_state_bytes: FLOW_STATE_BYTES, ..Pipe::default() }
@@ -332,13 +340,30 @@ impl Pipe {
     }
 }
 
-impl Endpoint for Pipe {
-    fn name(&self) -> &'static str {
-        "pipe"
-    }
+/// A transport that this program alone has.
+pub static PIPE: Transport = Transport {
+    name: "pipe",
+    id: TransportId(128),
+    isolation: Isolation {
+        ordering: Scope::Circuit,
+        congestion: Scope::Channel,
+        backpressure: Scope::Circuit,
+    },
+};
 
-    fn isolation(&self) -> Isolation {
-        Isolation { ordering: Scope::Circuit, congestion: Scope::Channel, backpressure: Scope::Circuit }
+static PIPE_OF_ONE_CREDIT: Transport = Transport {
+    name: "pipe",
+    id: TransportId(128),
+    isolation: Isolation {
+        ordering: Scope::Circuit,
+        congestion: Scope::Channel,
+        backpressure: Scope::Channel,
+    },
+};
+
+impl Endpoint for Pipe {
+    fn transport(&self) -> &'static Transport {
+        self.transport.unwrap_or(&PIPE)
     }
 
     fn public_key(&self) -> [u8; 32] {

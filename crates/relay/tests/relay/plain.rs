@@ -2,10 +2,9 @@
 
 use heddle_proto::cell::frame::{Framer, write_fixed, write_variable, write_versions};
 use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
-use heddle_proto::channel::{
-    Channel, ChannelError, Incoming, Isolation, Opened, Role, Scope, StreamTransport, Target,
-};
+use heddle_proto::channel::{Channel, ChannelError, Incoming, Opened, Role, StreamTransport, Target};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use std::net::{IpAddr, SocketAddr};
@@ -59,9 +58,19 @@ impl PlainTransport {
     }
 }
 
+static PLAIN: Transport = Transport {
+    name: "plain",
+    id: TransportId::TLS,
+    isolation: Isolation {
+        ordering: Scope::Channel,
+        congestion: Scope::Channel,
+        backpressure: Scope::Channel,
+    },
+};
+
 impl StreamTransport for PlainTransport {
-    fn name(&self) -> &'static str {
-        "plain"
+    fn transport(&self) -> &'static Transport {
+        &PLAIN
     }
 
     fn accept(&mut self, now: Instant, _: UnixTime, _: SocketAddr, _: SocketAddr) -> Box<dyn Channel> {
@@ -133,10 +142,6 @@ impl PlainChannel {
 }
 
 impl Channel for PlainChannel {
-    fn isolation(&self) -> Isolation {
-        Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
-    }
-
     /// Takes only a few cells' worth, as a transport may.
     fn handle_read(&mut self, _: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
         assert!(self.incoming.len() - self.used_len <= LINE_LEN_MAX, "the caller drains what came");

@@ -1,6 +1,6 @@
 //! What may be chosen about `tcp-dtls`.
 
-use crate::setup::InvalidOptions;
+use crate::setup::{EndpointSetup, InvalidOptions, TransportOption};
 use crate::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::time::Duration;
 use heddle_utcp::compact::MuxOptions;
@@ -70,7 +70,25 @@ pub struct DtlsOptions {
     pub key_records_max: u64,
 }
 
+/// Which congestion control, in torrc.
+pub(super) const CONGESTION_CONTROL: TransportOption =
+    TransportOption { name: "HeddleTCPCongestionControl", values: &["shared", "cubic", "reno"] };
+
 impl DtlsOptions {
+    /// Of what the shard may hold in queues, flows take half at most: what the relay holds of their circuits is to find memory, too.
+    pub(super) fn from_setup(setup: &EndpointSetup<'_>) -> Self {
+        let defaults = match setup.offload {
+            true => DtlsOptions::new(setup.anchor),
+            false => DtlsOptions::plain(setup.anchor),
+        };
+        let all = [CongestionControl::Shared, CongestionControl::Cubic, CongestionControl::Reno];
+        DtlsOptions {
+            congestion: all[setup.choice(&CONGESTION_CONTROL)],
+            pool_bytes_max: (setup.queue_bytes_max / 2).clamp(POOL_BYTES_MIN, defaults.pool_bytes_max),
+            ..defaults
+        }
+    }
+
     /// The defaults, with the driver's anchor.
     pub fn new(anchor: Instant) -> Self {
         let flow = Options {

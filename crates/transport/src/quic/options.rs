@@ -5,7 +5,7 @@ use super::shared::SharedFactory;
 use super::stamps::STAMPS_BYTES;
 use super::window::BASE_MIN;
 use crate::congestion::Ceiling;
-use crate::setup::InvalidOptions;
+use crate::setup::{EndpointSetup, InvalidOptions, TransportOption};
 use crate::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::time::Duration;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
@@ -69,7 +69,26 @@ pub struct QuicOptions {
     pub flows_first: u32,
 }
 
+/// Which congestion control, in torrc.
+pub(super) const CONGESTION_CONTROL: TransportOption =
+    TransportOption { name: "HeddleQUICCongestionControl", values: &["shared", "cubic", "bbr"] };
+
 impl QuicOptions {
+    /// Of what the shard may hold in queues, half at most is what peers may send beyond what was read: what the relay holds of their
+    /// circuits is to find memory, too.
+    pub(super) fn from_setup(setup: &EndpointSetup<'_>) -> Self {
+        let defaults = match setup.offload {
+            true => QuicOptions::new(setup.anchor),
+            false => QuicOptions::plain(setup.anchor),
+        };
+        let all = [CongestionControl::Shared, CongestionControl::Cubic, CongestionControl::Bbr];
+        QuicOptions {
+            congestion: all[setup.choice(&CONGESTION_CONTROL)],
+            shared_receive_window_bytes: setup.queue_bytes_max / 2,
+            ..defaults
+        }
+    }
+
     /// The defaults, with the driver's anchor.
     pub fn new(anchor: Instant) -> Self {
         QuicOptions {

@@ -16,7 +16,7 @@ use heddle_proto::cell::frame::{Frame, FrameError, Framer, write_fixed, write_va
 use heddle_proto::cell::link::PaddingNegotiate;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{
-    Channel, ChannelError, Done, Incoming, Isolation, Opened, Role, Scope, Target, VPADDING_LEN_MAX, Work,
+    Channel, ChannelError, Done, Incoming, Opened, Role, Target, VPADDING_LEN_MAX, Work,
 };
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Instant, UnixTime};
@@ -257,10 +257,6 @@ impl Channel for TlsChannel {
             Phase::Open { .. } => self.stream.held_bytes().saturating_sub(self.used_len),
             _ => 0,
         }
-    }
-
-    fn isolation(&self) -> Isolation {
-        Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
     }
 
     fn handle_read(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {

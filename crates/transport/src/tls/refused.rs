@@ -1,7 +1,7 @@
 //! A channel that never was: whatever is asked of it, it names the reason.
 
 use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::channel::{Channel, ChannelError, Incoming, Isolation, Scope};
+use heddle_proto::channel::{Channel, ChannelError, Incoming};
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Instant, UnixTime};
 
@@ -13,10 +13,6 @@ pub(super) struct Refused {
 }
 
 impl Channel for Refused {
-    fn isolation(&self) -> Isolation {
-        Isolation { ordering: Scope::Channel, congestion: Scope::Channel, backpressure: Scope::Channel }
-    }
-
     fn handle_read(&mut self, _now: Instant, _bytes: &[u8]) -> Result<usize, ChannelError> {
         Err(self.error.clone())
     }

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use toml::Spanned;
 
+use crate::arm::Transport;
 use crate::backend::{Built, CircuitOrder, Testbed};
 use crate::error::{Error, Result};
 use crate::figures::{Labels, labels};
 use crate::metrics::Metrics;
-use crate::plan::{Phase, Relay, Tor, TorArm, Transport};
+use crate::plan::{Phase, Relay, Tor, TorArm};
 use crate::run::sampled::Sampled;
 
 /// How long the lanes of circuits that were closed may take to end, and how often it is looked at.
