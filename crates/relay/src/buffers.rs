@@ -15,13 +15,26 @@ use std::collections::HashMap;
 struct Buffer {
     unsent_bytes: usize,
     kept_bytes: usize,
-    /// Since when it never was less: what moves on does not grow old.
+    /// None of its bytes came before.
     since: Instant,
+    /// When bytes were last marked, and how many of those that were there then have not left. Once they have, none of the others
+    /// came before that.
+    marked_at: Instant,
+    marked_bytes: usize,
 }
 
 impl Buffer {
     fn bytes(&self) -> usize {
         self.unsent_bytes + self.kept_bytes
+    }
+
+    /// So many bytes were seen to leave. Who takes a few of many now and then stays as old as the others are.
+    fn left(&mut self, now: Instant, bytes: usize) {
+        self.marked_bytes = self.marked_bytes.saturating_sub(bytes);
+        if self.marked_bytes == 0 {
+            self.since = self.marked_at;
+            (self.marked_at, self.marked_bytes) = (now, self.bytes());
+        }
     }
 }
 
@@ -62,13 +75,15 @@ impl Buffers {
     }
 
     fn change(&mut self, now: Instant, socket: SocketId, change: impl FnOnce(&mut Buffer)) {
-        let empty = Buffer { unsent_bytes: 0, kept_bytes: 0, since: now };
+        let empty = Buffer { unsent_bytes: 0, kept_bytes: 0, since: now, marked_at: now, marked_bytes: 0 };
         let buffer = self.all.entry(socket).or_insert(empty);
         let before = buffer.bytes();
         change(buffer);
         let bytes = buffer.bytes();
-        if bytes < before {
-            buffer.since = now;
+        match before.checked_sub(bytes) {
+            _ if before == 0 => buffer.marked_bytes = bytes,
+            Some(left) if left > 0 => buffer.left(now, left),
+            _ => {}
         }
         if bytes == 0 {
             self.all.remove(&socket);
@@ -100,5 +115,25 @@ mod tests {
         buffers.forget(moving);
         buffers.set_kept(at(11), growing, 0);
         assert_eq!((buffers.bytes(), buffers.holders().len()), (0, 0));
+    }
+
+    /// A reader that takes a byte a second of 60,000 is older than one that has stalled for a moment, and one that takes a third
+    /// of them each second is not.
+    #[test]
+    fn a_hoard_that_trickles_grows_old() {
+        let at = |s| Instant::ZERO + Duration::from_secs(s);
+        let [hoarder, reader, stalled] = [0, 1, 2].map(SocketId::accepted);
+        let mut buffers = Buffers::default();
+        for s in 0..100 {
+            for (socket, taken) in [(hoarder, 1), (reader, 20_000)] {
+                buffers.set_unsent(at(s), socket, 60_000 - taken);
+                buffers.set_unsent(at(s), socket, 60_000);
+            }
+        }
+        buffers.set_unsent(at(90), stalled, 100);
+        let mut holders = buffers.holders();
+        holders.sort_unstable();
+        let order: Vec<_> = holders.into_iter().map(|(_, _, socket)| socket).collect();
+        assert_eq!(order, [hoarder, stalled, reader]);
     }
 }

@@ -64,7 +64,8 @@ pub(super) struct Core {
     pub rng: Rng,
     pub pool: CellPool,
     pub buffers: Buffers,
-    pub circuits: SlotMap<CircuitKey, Circuit>,
+    /// Each has memory of its own, which is free when it ends: a map never gives back what it once had.
+    pub circuits: SlotMap<CircuitKey, Box<Circuit>>,
     pub idle_round: IdleRound,
     pub links: SlotMap<LinkKey, Link>,
     /// Links with output since the shard last flushed; each once, as its `listed` says.

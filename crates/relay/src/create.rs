@@ -105,7 +105,7 @@ impl Core {
         let congestion = self.congestion_offer();
         let credit = self.links[link].credit_of_begun();
         let party = self.links[link].party;
-        let key = self.circuits.insert(Circuit {
+        let key = self.circuits.insert(Box::new(Circuit {
             party,
             prev: Lane::new(link, circ_id, credit),
             next: Next::None,
@@ -119,7 +119,7 @@ impl Core {
             streams_pace: Pace::default(),
             used_at: self.now,
             unused: false,
-        });
+        }));
         self.admission.circuit_begins(self.now, key, party);
         self.links[link].lanes.insert(circ_id, (key, Side::Prev));
         self.touch(link);

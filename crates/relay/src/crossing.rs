@@ -212,7 +212,7 @@ impl Core {
     /// A circuit without a layer, if there is room for one.
     pub fn insert_transit(&mut self, party: Party, prev: Lane, wanted: Box<Wanted>) -> Option<CircuitKey> {
         self.make_room(party).ok()?;
-        let key = self.circuits.insert(Circuit::transit(self.now, party, prev, wanted));
+        let key = self.circuits.insert(Box::new(Circuit::transit(self.now, party, prev, wanted)));
         self.admission.circuit_begins(self.now, key, party);
         self.watch_idle(key);
         Some(key)

@@ -47,6 +47,9 @@ impl Core {
     /// Once a second: circuits end that are idle for too long, or are marked.
     pub fn end_idle_circuits(&mut self) {
         let now = self.now;
+        if self.idle_round.capacity() > 4 * self.idle_round.len() {
+            self.idle_round.shrink_to(2 * self.idle_round.len());
+        }
         while self.idle_round.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, key)) = self.idle_round.pop_front() else { return };
             let Some(unused) = self.look_at(key) else { continue };
@@ -90,7 +93,7 @@ impl Core {
 
     /// In what way nobody uses a circuit, if it is there and nobody does. If somebody does that is noted.
     fn look_at(&mut self, key: CircuitKey) -> Option<Option<Unused>> {
-        let unused = self.circuits.get_mut(key).map(unused)?;
+        let unused = self.circuits.get_mut(key).map(|circuit| unused(circuit))?;
         if unused.is_none() {
             self.note_used(key);
         }

@@ -47,6 +47,7 @@ mod relays;
 mod resolve;
 mod scheduler;
 mod shard;
+mod state_shares;
 mod stats;
 mod streams;
 mod stuck;

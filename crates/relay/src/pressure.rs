@@ -7,8 +7,8 @@
 //! - *Buffers* of sockets, when they take more than a quarter of the memory: no circuit's end frees them, so those channels and
 //!   connections end whose bytes are oldest, until they take less.
 //! - *State* of circuits, connections and flows, when it takes more than half of the memory: bytes of a circuit that carries
-//!   nothing do not grow old, so those neighbours lose circuits and flows that have the most of them, until none has more than
-//!   its share. Of a neighbour's those go first that have been idle longest.
+//!   nothing do not grow old, so who has more than its [share](super::state_shares) loses circuits and flows, those first that
+//!   have been idle longest.
 
 use super::circuit::{Circuit, CircuitKey, Credit, Side};
 use super::core::Core;
@@ -24,7 +24,6 @@ use heddle_proto::endpoint::{Backlog, ConnId};
 use heddle_proto::pool::{SLOT_LEN, SlotId};
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Of memory that was full, one part in so many is free afterwards, as in stock Tor. So the search for the oldest, which
 /// looks at every circuit, is paid for by many cells.
@@ -56,17 +55,10 @@ enum Holder {
 /// Since when, how much, and who. The first in order is the first to end.
 type Holding<H> = (Instant, Reverse<usize>, H);
 
-/// Whose share state takes: a connection's, or a channel's that circuits came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Neighbour {
-    Connection(usize, ConnId),
-    Channel(LinkKey),
-}
-
-/// State that can be freed: since when it is idle, whose it is, how to free it, and how much it is.
-type Freeable = (Instant, Neighbour, Holder, usize);
-
 impl Core {
+    /// What one circuit takes itself.
+    pub const CIRCUIT_BYTES: usize = size_of::<Circuit>() + CIRCUIT_PARTS;
+
     /// A slot of the pool. A full pool costs others their lives: see [above](self). `None` when even that freed nothing.
     pub fn take_slot(&mut self, command: Command) -> Option<SlotId> {
         if let Some(slot) = self.pool.take(command) {
@@ -104,27 +96,9 @@ impl Core {
 
     /// What circuits take themselves.
     pub fn state_bytes(&self) -> usize {
-        self.circuits.capacity() * size_of::<Circuit>()
-            + self.circuits.len() * CIRCUIT_PARTS
+        self.circuits.capacity() * size_of::<(Box<Circuit>, u32)>()
+            + self.circuits.len() * Core::CIRCUIT_BYTES
             + self.idle_round.capacity() * size_of::<(Instant, CircuitKey)>()
-    }
-
-    /// What a circuit takes that came on this flow.
-    fn circuit_bytes(&self, link: LinkKey, circ_id: CircId) -> usize {
-        match self.find(link, circ_id) {
-            Some((_, Side::Prev)) => size_of::<Circuit>() + CIRCUIT_PARTS,
-            _ => 0,
-        }
-    }
-
-    /// The circuits that came on channels, or from other shards.
-    fn circuits_of_channels(&self) -> impl Iterator<Item = Freeable> {
-        self.circuits.iter().filter(|(_, circuit)| !matches!(circuit.prev.credit, Credit::Flow { .. })).map(
-            |(key, circuit)| {
-                let bytes = size_of::<Circuit>() + CIRCUIT_PARTS;
-                (circuit.used_at, Neighbour::Channel(circuit.prev.link), Holder::Circuit(key), bytes)
-            },
-        )
     }
 
     /// All cells of the circuit are freed: what it owes its connections is not left over.
@@ -168,13 +142,12 @@ impl Relay {
         if self.core.buffers.bytes() > max / BUFFERS_PART {
             self.relieve_buffers(now, max / BUFFERS_PART - part);
         }
-        let mut flows = self.ports.backlogs();
         let mut state_max = usize::MAX;
         if self.ports.all_state_bytes(&self.core) > max / 2 {
             state_max = max / 2 - part;
-            self.ports.relieve_state(&mut self.core, now, &mut flows, state_max);
+            self.ports.relieve_state(&mut self.core, now, state_max);
         }
-        self.relieve_bytes(now, &flows, (max - part, state_max));
+        self.relieve_bytes(now, (max - part, state_max));
         self.ports.forget_ended(now);
         let left = self.ports.used_bytes(&self.core);
         // What nobody could be ended for is not looked for again until it is more.
@@ -194,15 +167,10 @@ impl Relay {
 
     /// Those end first whose bytes are oldest. What state will be left of flows that have just ended counts as gone: the
     /// last of it goes when the peer has answered.
-    fn relieve_bytes(
-        &mut self,
-        now: Instant,
-        flows: &[(usize, Backlog)],
-        (enough, state_max): (usize, usize),
-    ) {
+    fn relieve_bytes(&mut self, now: Instant, (enough, state_max): (usize, usize)) {
         let mut holders = self.core.holders();
-        let holding = flows.iter().filter(|(_, flow)| flow.bytes > 0);
-        holders.extend(holding.map(|&(port, Backlog { conn, circ_id, bytes, since, .. })| {
+        let holding = self.ports.backlogs().into_iter().filter(|(_, flow)| flow.bytes > 0);
+        holders.extend(holding.map(|(port, Backlog { conn, circ_id, bytes, since, .. })| {
             (since, Reverse(bytes), Holder::Flow(port, conn, circ_id))
         }));
         let is_enough = |relay: &Relay| {
@@ -232,7 +200,7 @@ impl Ports {
     }
 
     /// The same with what circuits take.
-    fn all_state_bytes(&self, core: &Core) -> usize {
+    pub fn all_state_bytes(&self, core: &Core) -> usize {
         self.state_bytes() + core.state_bytes()
     }
 
@@ -245,50 +213,12 @@ impl Ports {
     }
 
     /// All flows, each with the place of its endpoint.
-    fn backlogs(&self) -> Vec<(usize, Backlog)> {
+    pub fn backlogs(&self) -> Vec<(usize, Backlog)> {
         let mut flows = Vec::new();
         for (index, port) in self.list.iter().enumerate() {
             port.endpoint.backlogs(&mut |backlog| flows.push((index, backlog)));
         }
         flows
-    }
-
-    /// Ends flows and circuits of those neighbours that have most state, so that all have `state_max` at most, and takes those flows
-    /// from the list.
-    fn relieve_state(
-        &mut self,
-        core: &mut Core,
-        now: Instant,
-        flows: &mut Vec<(usize, Backlog)>,
-        state_max: usize,
-    ) {
-        let mut freeable: Vec<Freeable> = core.circuits_of_channels().collect();
-        freeable.extend(flows.iter().map(|(port, flow)| {
-            let Backlog { conn, circ_id, state_bytes, since, .. } = *flow;
-            let circuit = self.link(*port, conn).map_or(0, |link| core.circuit_bytes(link, circ_id));
-            let flow = Holder::Flow(*port, conn, circ_id);
-            (since, Neighbour::Connection(*port, conn), flow, state_bytes + circuit)
-        }));
-        let mut sums: BTreeMap<Neighbour, usize> = BTreeMap::new();
-        for (_, neighbour, _, bytes) in &freeable {
-            *sums.entry(*neighbour).or_default() += bytes;
-        }
-        let sum: usize = sums.values().sum();
-        let other = self.all_state_bytes(core).saturating_sub(sum);
-        let level = fair_level(sums.values().copied().collect(), state_max.saturating_sub(other));
-        freeable.sort_unstable();
-        let mut ended = BTreeSet::new();
-        for (_, neighbour, holder, bytes) in freeable {
-            let Some(sum) = sums.get_mut(&neighbour).filter(|sum| **sum > level) else { continue };
-            *sum = sum.saturating_sub(bytes.max(1));
-            match holder {
-                Holder::Circuit(key) => self.end_with_flows(core, now, key),
-                Holder::Flow(port, conn, circ_id) => self.end_flow(core, now, (port, conn, circ_id)),
-                Holder::Connection(_) => {}
-            }
-            ended.insert(holder);
-        }
-        flows.retain(|(port, flow)| !ended.contains(&Holder::Flow(*port, flow.conn, flow.circ_id)));
     }
 
     /// Cells that wait, what flows keep, and what waits in sockets' buffers.
@@ -300,7 +230,12 @@ impl Ports {
         self.waiting_bytes(core) + self.all_state_bytes(core)
     }
 
-    fn end_flow(&mut self, core: &mut Core, now: Instant, (port, conn, circ_id): (usize, ConnId, CircId)) {
+    pub fn end_flow(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        (port, conn, circ_id): (usize, ConnId, CircId),
+    ) {
         let known = self.link(port, conn).and_then(|link| core.find(link, circ_id));
         match known {
             Some((key, _)) => self.end_with_flows(core, now, key),
@@ -309,7 +244,7 @@ impl Ports {
     }
 
     /// All memory of the circuit is free at once: nothing waits for its last word to be sent.
-    fn end_with_flows(&mut self, core: &mut Core, now: Instant, key: CircuitKey) {
+    pub fn end_with_flows(&mut self, core: &mut Core, now: Instant, key: CircuitKey) {
         let flows = core.open_flows(key);
         core.end_with_streams(key);
         for (link, port, conn, circ_id) in flows {
@@ -338,33 +273,5 @@ fn end_in_order<T, H: Ord>(
             break;
         }
         end(on, holder);
-    }
-}
-
-/// The most that each of those may keep who hold so much, for all to keep `max` together: who holds less keeps all of it.
-fn fair_level(mut held: Vec<usize>, max: usize) -> usize {
-    held.sort_unstable();
-    let mut left = max;
-    for (before, bytes) in held.iter().enumerate() {
-        let share = left / (held.len() - before);
-        if *bytes > share {
-            return share;
-        }
-        left -= bytes;
-    }
-    usize::MAX
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_holds_less_than_the_level_keeps_all() {
-        assert_eq!(fair_level(vec![10, 100, 20], 60), 30);
-        assert_eq!(fair_level(vec![50, 50], 60), 30);
-        assert_eq!(fair_level(vec![10, 20], 30), usize::MAX);
-        assert_eq!(fair_level(vec![10, 20], 0), 0);
-        assert_eq!(fair_level(vec![], 0), usize::MAX);
     }
 }

@@ -77,6 +77,15 @@ impl Party {
         }
     }
 
+    /// The site that the network of [`Party::key`] is of; a relay, or a network that is of none, is its own.
+    pub fn site_key(&self) -> Key {
+        match *self {
+            Party::Relay(_) => None,
+            Party::RelayAddr(addr) | Party::Stranger(addr) => site_key(addr),
+        }
+        .unwrap_or(self.key())
+    }
+
     /// Whose shares this party's holdings count against.
     pub fn holders(&self) -> impl Iterator<Item = Holder> + use<> {
         let (addr, part) = match *self {

@@ -17,6 +17,7 @@ mod peer;
 mod pipe;
 mod plain;
 mod poisoned;
+mod pressure;
 mod random;
 mod rates;
 mod secrets;
