@@ -9,6 +9,7 @@ pub mod fuzz;
 mod hello;
 mod record;
 mod refused;
+mod rounds;
 mod signatures;
 mod signing;
 mod stream;

@@ -27,8 +27,6 @@ pub enum Class {
 pub enum Key {
     Relay(RsaId),
     Addr(AddrKey),
-    /// The 48 highest bits of an IPv6 address: one site, to which a provider may give 65,536 networks.
-    Ipv6Net48(u64),
     /// A neighbour's link, by its number in the shard.
     Link(u64),
     /// A circuit, by its number in the shard.
@@ -100,6 +98,6 @@ impl Party {
 fn site_key(addr: IpAddr) -> Option<Key> {
     match addr.to_canonical() {
         IpAddr::V4(_) => None,
-        IpAddr::V6(addr) => Some(Key::Ipv6Net48((addr.to_bits() >> 80) as u64)),
+        IpAddr::V6(_) => Some(Key::Addr(AddrKey::site_of(addr))),
     }
 }
