@@ -336,6 +336,7 @@ impl Connection {
                 self.queue_control(control::seen(u16::try_from(datagram_bytes).unwrap_or(u16::MAX)))
             }
             Control::Ping { number } => self.queue_control(control::pong(number)),
+            Control::Pong { number } if !self.path.takes_pong(number) => {}
             Control::Pong { number } => {
                 self.on_answer(now);
                 let round_trip = self.path.on_pong(now, number);

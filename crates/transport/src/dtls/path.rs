@@ -15,7 +15,9 @@ pub(super) struct Path {
     /// Since when the peer has owed us something.
     waiting_since: Option<Instant>,
     probed_at: Instant,
+    /// The last ping, and the last that was answered.
     ping: u32,
+    answered: u32,
     /// The round trip: that of the last ping, or as flows smoothed it.
     round_trip: Option<Duration>,
 }
@@ -28,6 +30,7 @@ impl Path {
             waiting_since: None,
             probed_at: now,
             ping: 0,
+            answered: 0,
             round_trip: None,
         }
     }
@@ -60,6 +63,16 @@ impl Path {
         self.ping
     }
 
+    /// Whether a pong answers a ping that is under way. Else whoever sends them would pass for somebody who hears us.
+    pub(super) fn takes_pong(&mut self, number: u32) -> bool {
+        let asked = self.ping.wrapping_sub(self.answered);
+        let is_asked = (1..=asked).contains(&number.wrapping_sub(self.answered));
+        if is_asked {
+            self.answered = number;
+        }
+        is_asked
+    }
+
     /// The answer to a ping. Gives the round trip, if it is to the last one.
     pub(super) fn on_pong(&mut self, now: Instant, number: u32) -> Option<Duration> {
         let round_trip = (number == self.ping).then(|| now.since(self.probed_at))?;
@@ -85,5 +98,24 @@ impl Path {
     /// When the path is to be probed.
     pub(super) fn probe_at(&self) -> Instant {
         probe_at(self.due(), self.heard_at, self.probed_at, self.keep_alive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
+    fn a_pong_answers_a_ping_once() {
+        let mut path = Path::new(Instant::ZERO, &DtlsOptions::new(std::time::Instant::now()));
+        path.ping = u32::MAX - 1;
+        path.answered = u32::MAX - 1;
+        assert!(![0, 7, u32::MAX - 1, u32::MAX].iter().any(|number| path.takes_pong(*number)));
+        let pings = [0; 3].map(|_| path.next_ping(Instant::ZERO));
+        assert_eq!(pings, [u32::MAX, 0, 1]);
+        assert!(path.takes_pong(0), "the one before it was lost");
+        assert!(!path.takes_pong(0) && !path.takes_pong(u32::MAX) && !path.takes_pong(2));
+        assert!(path.takes_pong(1));
     }
 }

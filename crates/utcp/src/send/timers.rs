@@ -10,6 +10,9 @@ use crate::time::{Instant, MS};
 /// How long a lone segment's acknowledgement may be delayed, which a tail loss probe allows for.
 const LONE_ACK_DELAY_NS: u64 = 200 * MS;
 
+/// Loss takes one segment so often in a row, of 30 % each, once in 170,000 times. Then it is the peer that does not answer.
+const CALM_EXPIRIES_MAX: u32 = 10;
+
 /// Which timer expired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expired {
@@ -102,9 +105,9 @@ impl Sender {
     }
 
     /// The peer answered something else: the time-out is as long as at first, from when the timer was set, but not over before this
-    /// time. Gives whether it had grown.
+    /// time. Gives whether it had grown. Where this alone is not answered, however often, it is asked ever more rarely after all.
     pub(crate) fn calm(&mut self, at: Instant) -> bool {
-        if self.backoff == 0 || self.is_shut() {
+        if self.backoff == 0 || self.is_shut() || self.expiries > CALM_EXPIRIES_MAX {
             return false;
         }
         self.backoff = 0;
