@@ -40,7 +40,7 @@ fn windows_of_flows_heed_marks_as_well() {
 
 #[test]
 fn tcp_keeps_beside_it_what_it_keeps_beside_quic() {
-    let beside = |load: Load| outcome(&marking_codel(true), &[load, tcp(), tcp(), tcp(), tcp()], 1, 60);
+    let beside = |load: Load| outcome(&marking_codel(true), &[load, tcp(), tcp(), tcp(), tcp()], 1, 60, 7);
     let (ours, quic) = (beside(dtls(4)), beside(quic(4)));
     assert!(ours.beside >= 0.95 * quic.beside, "{ours:?}, {quic:?}");
 }

@@ -1,15 +1,16 @@
 //! What circuits of QUIC do to a wire and to TCP beside them, beside what as many connections of TCP do in their place as
 //! one pair stands for at most.
 //!
-//! `table` prints more than is asserted: `cargo test --release -p heddle-transport --test quic -- --ignored --nocapture table`.
+//! [`table`] prints more than is asserted.
 
 use crate::bench::MS;
 use crate::loads::{Outcome, ceilings, ceilings_are_kept, outcome, quic, tcp};
 use heddle_netem::{CodelOptions, DirectionOptions, PolicerOptions, QueueOptions, Rate};
 use heddle_proto::endpoint::CongestionParams;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::thread;
+
+mod table;
+
+const SEED: u64 = 7;
 
 /// What becomes of what a wire cannot carry.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +51,7 @@ fn beside(wire: &DirectionOptions, circuits: u32, count: usize, seconds: u64) ->
     let ours = [&[quic(circuits)][..], &vec![tcp(); count]].concat();
     let tcps = circuits.min(CongestionParams::TCPS_MAX.into()) as usize;
     let theirs = [vec![tcp(); tcps], vec![tcp(); count]].concat();
-    [outcome(wire, &ours, 1, seconds), outcome(wire, &theirs, tcps, seconds)]
+    [outcome(wire, &ours, 1, seconds, SEED), outcome(wire, &theirs, tcps, seconds, SEED)]
 }
 
 /// One TCP beside them makes it a hundredth of all packets where eight in their place make it 0.7 %
@@ -90,76 +91,4 @@ fn many_circuits_are_as_few_tcps_as_a_short_wire_has_room_for() {
 fn the_network_says_as_how_many_tcps_a_connection_contends() {
     let loads = [quic(8), tcp(), tcp()];
     ceilings_are_kept(&ceilings(&wire(10, 40, Excess::Waits(80)), &loads, 1, 25, &[8, 1, 8]));
-}
-
-/// One cell of the table.
-#[derive(Clone, Copy, Debug)]
-struct Cell {
-    mbit: u64,
-    rtt_ms: u64,
-    excess: Excess,
-    circuits: u32,
-    tcps: usize,
-}
-
-impl Cell {
-    fn all() -> Vec<Cell> {
-        let mut cells = Vec::new();
-        for (mbit, rtt_ms) in [(10, 20), (10, 100), (50, 100), (10, 300)] {
-            let waits = [5, rtt_ms / 2, rtt_ms, 4 * rtt_ms].map(Excess::Waits);
-            let codel = [false, true].map(|marks| Excess::Codel { marks });
-            for excess in waits.into_iter().chain(codel).chain([Excess::Policed(rtt_ms)]) {
-                for (circuits, tcps) in [(1, 1), (4, 1), (20, 2), (100, 2), (300, 2), (300, 0)] {
-                    cells.push(Cell { mbit, rtt_ms, excess, circuits, tcps });
-                }
-            }
-        }
-        cells
-    }
-
-    fn row(&self) -> String {
-        let there = wire(self.mbit, self.rtt_ms, self.excess);
-        let [ours, theirs] = beside(&there, self.circuits, self.tcps, 40);
-        let cap = usize::from(CongestionParams::TCPS_MAX);
-        let as_cap = outcome(&there, &vec![tcp(); cap + self.tcps], cap, 40);
-        let rate = self.mbit as f64 * 1e6;
-        format!(
-            "{:>6} {:>4} {:>9} {:>4}  {:<22} {:>5.2} {:>5.2} {:>7.2} % {:>5.2} % {:>5.2} % {:>8.2} {:>6.2}",
-            self.mbit,
-            self.rtt_ms,
-            self.circuits,
-            self.tcps,
-            format!("{:?}", self.excess),
-            ours.ours / rate,
-            (ours.ours + ours.beside) / rate,
-            100.0 * ours.dropped,
-            100.0 * theirs.dropped,
-            100.0 * as_cap.dropped,
-            ours.beside / theirs.beside.max(1.0),
-            ours.ours / theirs.ours,
-        )
-    }
-}
-
-#[test]
-#[ignore = "takes minutes, and prints figures"]
-fn table() {
-    println!(
-        "Mbit/s  RTT  circuits  TCP  excess                   ours  used  dropped  as TCP   as 8   TCP kept  got"
-    );
-    let cells = Cell::all();
-    let next = AtomicUsize::new(0);
-    let rows = Mutex::new(Vec::new());
-    let work = || {
-        while let index = next.fetch_add(1, Relaxed)
-            && let Some(cell) = cells.get(index)
-        {
-            let row = cell.row();
-            rows.lock().expect("no row panics").push((index, row));
-        }
-    };
-    thread::scope(|scope| [&work; 2].map(|work| drop(scope.spawn(work))));
-    let mut rows = rows.into_inner().expect("no row panics");
-    rows.sort();
-    rows.iter().for_each(|(_, row)| println!("{row}"));
 }

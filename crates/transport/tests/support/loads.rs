@@ -265,8 +265,8 @@ pub struct Outcome {
 
 /// Runs loads as [`run`] does, of which the first `ours` are compared with the rest.
 #[allow(dead_code, reason = "of use to QUIC alone")]
-pub fn outcome(there: &DirectionOptions, loads: &[Load], ours: usize, seconds: u64) -> Outcome {
-    Run::new(there, loads, 7).outcome(ours, seconds * S)
+pub fn outcome(there: &DirectionOptions, loads: &[Load], ours: usize, seconds: u64, seed: u64) -> Outcome {
+    Run::new(there, loads, seed).outcome(ours, seconds * S)
 }
 
 /// What all loads together have in bits per second between each two of these times, in milliseconds from the begin.

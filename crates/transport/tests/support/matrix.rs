@@ -218,7 +218,7 @@ pub fn of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> (f64, f
 }
 
 #[allow(clippy::disallowed_methods, reason = "a test takes no arguments")]
-fn chosen(name: &str) -> Option<String> {
+pub fn chosen(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
