@@ -458,9 +458,7 @@ impl Shared {
                 self.cut(lost_packets, by_queue.max(by_share).min(1.0));
             }
             Mode::Contend(bundle) => {
-                for _ in 0..(lost_packets.ceil() as u32).min(LOSSES_MAX) {
-                    bundle.on_loss(now, sent);
-                }
+                bundle.on_lost(now, sent, (lost_packets.ceil() as u32).min(LOSSES_MAX));
                 self.packets = bundle.packets();
             }
         }
@@ -564,7 +562,7 @@ impl Shared {
             self.contend(sent, Curve::GENTLE);
         }
         if let Mode::Contend(bundle) = &mut self.mode {
-            bundle.on_loss(now, sent);
+            bundle.on_lost(now, sent, 1);
             self.packets = bundle.packets();
         }
     }

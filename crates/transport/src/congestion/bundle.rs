@@ -1,7 +1,7 @@
 //! As many CUBIC flows as there are busy circuits, in one window (RFC 9438).
 //!
 //! Each virtual flow has a window of its own that grows and shrinks as a TCP connection's would, and the connection's
-//! window is their sum. A lost packet hits one flow, whichever it happens to be, and a flow that was hit bears further
+//! window is their sum. A lost packet hits one flow, the sooner the larger its window is, and a flow that was hit bears further
 //! losses of the same round trip, just as one recovery serves one connection.
 
 use super::PACKETS_MIN;
@@ -83,6 +83,11 @@ impl VirtualFlow {
         let window_max = if is_smaller { self.window * (1.0 + curve.beta) / 2.0 } else { self.window };
         let window = (self.window * curve.beta).max(PACKETS_MIN);
         *self = VirtualFlow::new(now, window, window_max.max(window), curve);
+    }
+
+    /// What it had in flight at that time, in this round trip or the one before.
+    fn window_at(&self, at: Instant, curve: Curve) -> f64 {
+        if self.hit_at > at { self.window / curve.beta } else { self.window }
     }
 
     /// A round trip is over.
@@ -171,18 +176,33 @@ impl Bundle {
         self.grown_at = now;
     }
 
-    /// A packet was lost that was sent at `sent`.
-    pub(super) fn on_loss(&mut self, now: Instant, sent: Instant) {
-        // Knuth's generator; any would do, and this one repeats with the run.
-        self.chance =
-            self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let hit = (self.chance >> 33) as usize % self.flows.len();
-        let flow = &mut self.flows[hit];
-        // A flow that was hit after the packet was sent has paid for it.
-        if flow.hit_at <= sent {
-            flow.on_loss(now, self.curve);
+    /// So many packets were lost, of which the newest left at `sent`. Each was of a flow with a probability in proportion to what that
+    /// flow had in flight, as it is with TCPs that share a queue.
+    pub(super) fn on_lost(&mut self, now: Instant, sent: Instant, count: u32) {
+        let in_flight = self.flows.iter().map(|flow| flow.window_at(sent, self.curve));
+        let sums: Vec<f64> = in_flight.scan(0.0, |sum, window| Some(add(sum, window))).collect();
+        let last = sums.len() - 1;
+        for _ in 0..count {
+            let at = self.draw() * sums[last];
+            let flow = &mut self.flows[sums.partition_point(|sum| *sum <= at).min(last)];
+            // A flow that was hit after the packet was sent has paid for it.
+            if flow.hit_at <= sent {
+                flow.on_loss(now, self.curve);
+            }
         }
     }
+
+    /// A number from 0 to 1 that chance has. Knuth's generator; any would do, and this one repeats with the run.
+    fn draw(&mut self) -> f64 {
+        self.chance =
+            self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.chance >> 32) as f64 / 2f64.powi(32)
+    }
+}
+
+fn add(sum: &mut f64, more: f64) -> f64 {
+    *sum += more;
+    *sum
 }
 
 fn whole(count: f64, packets: f64) -> usize {
@@ -203,7 +223,7 @@ mod tests {
     fn a_flow_comes_back_to_its_maximum_when_rfc_9438_says() {
         let start = start();
         let mut bundle = Bundle::new(start, 100.0, 1.0, Curve::CUBIC);
-        bundle.on_loss(start, start);
+        bundle.on_lost(start, start, 1);
         assert_eq!(bundle.packets(), 70.0);
         // K is the cube root of 100 · 0.3 / 0.4, which is 4.22 s.
         let mut reached = None;
@@ -226,7 +246,7 @@ mod tests {
         let start = start();
         let windows = [Duration::ZERO, Duration::from_secs(60)].map(|pause| {
             let mut bundle = Bundle::new(start, 100.0, 1.0, Curve::CUBIC);
-            bundle.on_loss(start, start);
+            bundle.on_lost(start, start, 1);
             bundle.grow(start + RTT, RTT);
             (2..12).for_each(|round| bundle.grow(start + pause + round * RTT, RTT));
             bundle.packets()
@@ -253,13 +273,30 @@ mod tests {
     fn one_loss_costs_one_flow_and_one_recovery_pays_once() {
         let start = start();
         let mut bundle = Bundle::new(start, 80.0, 8.0, Curve::CUBIC);
-        bundle.on_loss(start + RTT, start);
+        bundle.on_lost(start + RTT, start, 1);
         assert_eq!(bundle.packets(), 77.0);
-        for _ in 0..1000 {
-            bundle.on_loss(start + RTT, start);
-        }
+        bundle.on_lost(start + RTT, start, 1000);
         let all_hit = bundle.packets();
         assert!((55.9..56.1).contains(&all_hit), "{all_hit}");
+    }
+
+    /// Of two flows with 30 and 10 packets in flight, the first has three in four of those that are lost.
+    #[test]
+    fn a_loss_hits_flows_by_what_they_have_in_flight() {
+        let start = start();
+        let mut bundle = Bundle::new(start, 40.0, 2.0, Curve::CUBIC);
+        (bundle.flows[0].window, bundle.flows[1].window) = (30.0, 10.0);
+        let mut hits = 0;
+        for _ in 0..1000 {
+            let mut after = bundle.clone();
+            after.on_lost(start + RTT, start, 1);
+            hits += u32::from(after.flows[0].window < 30.0);
+            bundle.chance = after.chance;
+        }
+        assert!((700..=800).contains(&hits), "{hits}");
+        // Neither does what it has lost already make it a smaller mark for others that left with it.
+        bundle.on_lost(start + RTT, start, 100);
+        assert_eq!(bundle.flows[0].window_at(start, Curve::CUBIC), 30.0);
     }
 
     #[test]
@@ -280,9 +317,7 @@ mod tests {
         let mut bundle = Bundle::new(start, 20.0, 8.0, Curve::CUBIC);
         for round in 1..100 {
             let now = start + round * RTT;
-            for _ in 0..8 {
-                bundle.on_loss(now, now);
-            }
+            bundle.on_lost(now, now, 8);
             bundle.set_count(now, 8.0);
         }
         assert_eq!((bundle.flows.len(), bundle.packets()), (1, PACKETS_MIN));
