@@ -83,8 +83,10 @@ const DELIVERED_PART: f64 = 0.97;
 const TEST_EVERY: Duration = Duration::from_secs(2);
 const TEST_EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// While contending: after a test that found a queue, and after one that found none.
+/// While contending: after a test that found a queue, which costs a tenth of the rounds at most because others take what it leaves;
+/// and after one that found none.
 const TEST_CONTENDING: Duration = Duration::from_secs(6);
+const TEST_CONTENDING_ROUNDS: u32 = 30;
 const TEST_AGAIN: Duration = Duration::from_secs(3);
 
 /// Rounds of a test: one until our queue has drained, one until others of our kind have joined, and one that is heard.
@@ -117,9 +119,6 @@ const EMPTY_TESTS_MAX: u32 = 20;
 /// For how long we remember that we contended, and with which window. To begin again is then a mistake made good.
 const CONTENDED_FOR: Duration = Duration::from_secs(30);
 const LONG_AGAIN: Duration = Duration::from_secs(1);
-
-/// No more losses than these are looked at one by one.
-const LOSSES_MAX: u32 = 1024;
 
 /// A round of fewer packets than this may show how long the peer puts acknowledgements off.
 const FEW_PACKETS: u32 = 8;
@@ -320,10 +319,13 @@ impl Shared {
         }
         self.losses.decay();
         self.hits = 0.0;
-        self.delivered = [self.delivered[1], self.round.packets];
+        // What a test lets through tells nothing of what the path carries.
+        if self.test == 0 {
+            self.delivered = [self.delivered[1], self.round.packets];
+        }
         self.heed_ceiling(now, false);
         if self.losses.are_too_many(now) && matches!(self.mode, Mode::Delay) && self.test == 0 {
-            self.contend(now, Curve::CUBIC);
+            self.contend(now, Curve::BESIDE_CUBIC);
         }
         let before = core::mem::replace(&mut self.queue_before, queue);
         if queue <= SHORT_QUEUE + (self.rtt_deviation / 4).min(SHORT_QUEUE / 2) {
@@ -358,7 +360,11 @@ impl Shared {
                     }
                 }
                 self.packets = bundle.packets();
-                let every = if self.empty_tests > 0 { TEST_AGAIN } else { TEST_CONTENDING };
+                let every = if self.empty_tests > 0 {
+                    TEST_AGAIN
+                } else {
+                    TEST_CONTENDING.max(TEST_CONTENDING_ROUNDS * rtt)
+                };
                 if now.since(self.tested_at) >= every && !is_single {
                     self.start_test(now, queue, is_used);
                 }
@@ -458,7 +464,7 @@ impl Shared {
                 self.cut(lost_packets, by_queue.max(by_share).min(1.0));
             }
             Mode::Contend(bundle) => {
-                bundle.on_lost(now, sent, (lost_packets.ceil() as u32).min(LOSSES_MAX));
+                bundle.on_lost(now, sent, lost_packets);
                 self.packets = bundle.packets();
             }
         }
@@ -513,8 +519,13 @@ impl Shared {
         self.round.rtt = Some(shortest);
         self.round.packets += 1;
         self.round.acked_bytes += bytes;
-        if matches!(self.mode, Mode::Startup) {
-            self.start_up(sample, bytes);
+        match &mut self.mode {
+            Mode::Startup => self.start_up(sample, bytes),
+            Mode::Delay => {}
+            Mode::Contend(bundle) => {
+                bundle.on_acked(bytes as f64 / self.packet_bytes);
+                self.packets = bundle.packets();
+            }
         }
         self.regain(bytes);
         if sent >= self.round.since {
@@ -562,7 +573,7 @@ impl Shared {
             self.contend(sent, Curve::GENTLE);
         }
         if let Mode::Contend(bundle) = &mut self.mode {
-            bundle.on_lost(now, sent, 1);
+            bundle.on_lost(now, sent, 1.0);
             self.packets = bundle.packets();
         }
     }

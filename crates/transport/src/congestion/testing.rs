@@ -2,10 +2,14 @@
 
 use super::bundle::{BETA, Curve};
 use super::{
-    CONTENDED_FOR, EMPTY_TESTS, EMPTY_TESTS_MAX, FOREIGN_QUEUE, LONG_AGAIN, LONG_FOR, Mode, NO_QUEUE,
-    PACKETS_MIN, Shared, TEST_EVERY, TEST_EVERY_MIN, TEST_ROUNDS, TEST_ROUNDS_LOSSY,
+    CONTENDED_FOR, EMPTY_TESTS, EMPTY_TESTS_MAX, FOREIGN_QUEUE, LONG_AGAIN, LONG_FOR, LOSS_SHARE, Mode,
+    NO_QUEUE, PACKETS_MIN, Shared, TEST_EVERY, TEST_EVERY_MIN, TEST_ROUNDS, TEST_ROUNDS_LOSSY,
 };
 use heddle_seam::time::{Duration, Instant};
+
+/// While it is not known whose losses are, who contends goes on while more than this share is lost. Whoever followed the queue again would
+/// grow until more than [`LOSS_SHARE`] is lost, and come back.
+const UNDECIDED_SHARE: f64 = LOSS_SHARE / 16.0;
 
 impl Shared {
     /// Whether the queue is longer than we make it, so that a test is due.
@@ -52,6 +56,11 @@ impl Shared {
         }
     }
 
+    /// Whether losses are congestion, or may be and are too many to bear while it is not known.
+    fn may_be_congestion(&self) -> bool {
+        self.blame.is_congestion() || self.blame.is_undecided() && self.losses.share() > UNDECIDED_SHARE
+    }
+
     /// Our own queue was drained, and so much was left.
     pub(super) fn on_tested(&mut self, now: Instant, queue: Duration) {
         self.empty_tests = if queue <= NO_QUEUE { self.empty_tests + 1 } else { 0 };
@@ -62,9 +71,7 @@ impl Shared {
             bundle.set_curve(Curve::GENTLE);
         }
         match &self.mode {
-            Mode::Contend(_)
-                if self.empty_tests >= self.empty_tests_needed && !self.blame.is_congestion() =>
-            {
+            Mode::Contend(_) if self.empty_tests >= self.empty_tests_needed && !self.may_be_congestion() => {
                 self.mode = Mode::Delay;
                 self.long_rounds = 0;
                 self.packets_before = 0.0;
@@ -88,7 +95,7 @@ impl Shared {
                     EMPTY_TESTS
                 };
                 self.packets = self.packets.max(self.packets_before).max(packets);
-                self.contend(now, Curve::CUBIC);
+                self.contend(now, Curve::BESIDE_CUBIC);
             }
             _ => {}
         }

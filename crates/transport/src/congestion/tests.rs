@@ -69,6 +69,28 @@ fn a_pause_halves_what_may_be_sent_and_round_trips_double_it_again() {
     }
 }
 
+/// Eight TCPs add four packets in a round trip, and do so with some hundred acknowledgements.
+#[test]
+fn while_contending_a_window_grows_with_acknowledgements_and_not_all_at_once() {
+    let mut shared = Shared::new(Instant::ZERO, 1000, Duration::ZERO, Ceiling::default());
+    (shared.mode, shared.packets, shared.flows) =
+        (Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0, Curve::CUBIC)), 80.0, 8.0);
+    let (mut now, mut flight, mut most) = (Instant::ZERO, VecDeque::new(), 0.0f64);
+    while shared.window_packets() < 100.0 {
+        // As through a bottleneck that takes a millisecond for a packet.
+        while flight.len() < shared.window_packets() as usize {
+            shared.on_sent(now, 1000);
+            flight.push_back(now);
+        }
+        now += Duration::from_millis(1);
+        let before = shared.window_packets();
+        shared.on_acked(now, flight.pop_front().expect("a window takes a packet"), 1000);
+        shared.set_in_flight(1000 * flight.len() as u64);
+        most = most.max(shared.window_packets() - before);
+    }
+    assert!(most < 0.2, "{most}");
+}
+
 #[test]
 fn a_stall_halves_the_window_once_and_ends_neither_following_nor_contending() {
     for mode in [Mode::Delay, Mode::Contend(Bundle::new(Instant::ZERO, 80.0, 8.0, Curve::CUBIC))] {
