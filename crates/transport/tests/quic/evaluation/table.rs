@@ -5,13 +5,11 @@
 //! its mean over seeds with the 95 % interval by Student's t; of a ratio it is the geometric mean. What the mean misses is
 //! missed, and beyond doubt where the whole interval does.
 
-use super::{Excess, wire};
-use crate::bench::S;
-use crate::loads::{Load, Outcome, outcome, quic, tcp};
+use super::{Excess, outcome_beside, wire};
+use crate::loads::{Load, Outcome, quic, tcp};
 use crate::matrix::chosen;
 use core::fmt;
 use heddle_proto::endpoint::CongestionParams;
-use heddle_seam::rng::Seed;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
@@ -63,10 +61,7 @@ impl Cell {
 
     /// What these make of the cell's wire, with its TCPs beside.
     fn outcome(&self, ours: &[Load], seed: u64) -> Outcome {
-        let mut loads = [ours, &vec![tcp(); self.tcps]].concat();
-        let mut chance = Seed::from_number(seed).child("begin", 0).rng();
-        loads.iter_mut().for_each(|load| load.from_ns = chance.below(S));
-        outcome(&wire(self.mbit, self.rtt_ms, self.excess), &loads, ours.len(), SECONDS, seed)
+        outcome_beside(&wire(self.mbit, self.rtt_ms, self.excess), ours, self.tcps, SECONDS, seed)
     }
 
     fn run(&self, seed: u64) -> Run {
