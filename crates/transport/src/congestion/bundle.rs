@@ -26,16 +26,16 @@ impl Curve {
     /// RFC 9438's, sections 4.6 and 5.
     pub(super) const CUBIC: Curve = Curve { beta: BETA, c: 0.4, reno: 1.0 };
 
-    /// For a bundle beside others. A packet counts as lost a quarter of a round trip later than TCP's, and until then windows grow on:
-    /// as they grow slower by a fifth, as much is lost to their growth as of TCPs in the bundle's place.
-    pub(super) const BESIDE_CUBIC: Curve = Curve { beta: BETA, c: 0.8 * 0.4, reno: 0.8 };
+    /// For a bundle beside others. A packet counts as lost a quarter of a round trip later than TCP's, and until then windows grow on. As
+    /// they grow slower by three tenths, no more is lost to their growth than of TCPs in the bundle's place, and these find room.
+    pub(super) const BESIDE_CUBIC: Curve = Curve { beta: BETA, c: 0.7 * 0.4, reno: 0.7 };
 
     /// Half as deep a cut, as RFC 8511 takes where queues are kept short and a deeper one would leave the wire idle. Growth is as much
     /// slower as would make the mean window at each share of losses that of CUBIC, since RFC 9438, equation 5, is the fourth root of
-    /// c (3 + beta) / (1 - beta), and slower still by 0.3, where Reno is faster by a half: a quarter of the window, or three tenths, is left
-    /// to those beside us, who lose several packets at once more often.
+    /// c (3 + beta) / (1 - beta), and slower still by 0.2, where Reno is faster by 0.4: a third of the window is left to those beside us,
+    /// whose packets come in bursts, so that more of them are lost, and several at once.
     pub(super) const GENTLE: Curve =
-        Curve { beta: 0.85, c: 0.3 * 0.4 * (3.7 / 0.3) * (0.15 / 3.85), reno: 0.5 };
+        Curve { beta: 0.85, c: 0.2 * 0.4 * (3.7 / 0.3) * (0.15 / 3.85), reno: 0.4 };
 
     /// What the window grows by in a round trip while Reno would be faster (RFC 9438, section 4.3).
     fn alpha_reno(self) -> f64 {
