@@ -343,32 +343,13 @@ impl Shared {
             return;
         }
         self.rtt = Some(rtt);
-        let (tcps, is_single) = (self.tcps(), self.ceiling.is_single());
-        match &mut self.mode {
+        match self.mode {
             Mode::Startup => {}
             Mode::Delay => {
                 self.follow_queue(base, rtt, is_used);
                 self.look_for_others(now, base, queue, is_used);
             }
-            Mode::Contend(bundle) => {
-                // On the way back to the window, what arrives tells neither how many flows it suffices for nor that more would be used.
-                bundle.truncate(self.ceiling.tcps());
-                if self.regained.is_none() {
-                    bundle.set_count(now, tcps);
-                    if is_used {
-                        bundle.grow(now, rtt);
-                    }
-                }
-                self.packets = bundle.packets();
-                let every = if self.empty_tests > 0 {
-                    TEST_AGAIN
-                } else {
-                    TEST_CONTENDING.max(TEST_CONTENDING_ROUNDS * rtt)
-                };
-                if now.since(self.tested_at) >= every && !is_single {
-                    self.start_test(now, queue, is_used);
-                }
-            }
+            Mode::Contend(_) => self.grow_beside(now, rtt, queue, is_used),
         }
     }
 

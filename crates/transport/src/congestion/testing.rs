@@ -3,7 +3,8 @@
 use super::bundle::{BETA, Curve};
 use super::{
     CONTENDED_FOR, EMPTY_TESTS, EMPTY_TESTS_MAX, FOREIGN_QUEUE, LONG_AGAIN, LONG_FOR, LOSS_SHARE, Mode,
-    NO_QUEUE, PACKETS_MIN, Shared, TEST_EVERY, TEST_EVERY_MIN, TEST_ROUNDS, TEST_ROUNDS_LOSSY,
+    NO_QUEUE, PACKETS_MIN, Shared, TEST_AGAIN, TEST_CONTENDING, TEST_CONTENDING_ROUNDS, TEST_EVERY,
+    TEST_EVERY_MIN, TEST_ROUNDS, TEST_ROUNDS_LOSSY,
 };
 use heddle_seam::time::{Duration, Instant};
 
@@ -22,6 +23,26 @@ impl Shared {
         self.packets_before = self.packets_before.max(self.packets);
         let since = now.since(self.tested_at);
         if since >= TEST_EVERY || (self.long_rounds >= 3 && since >= TEST_EVERY_MIN) {
+            self.start_test(now, queue, is_used);
+        }
+    }
+
+    /// A round trip is over in which we contend.
+    pub(super) fn grow_beside(&mut self, now: Instant, rtt: Duration, queue: Duration, is_used: bool) {
+        let tcps = self.tcps();
+        let Mode::Contend(bundle) = &mut self.mode else { return };
+        // On the way back to the window, what arrives tells neither how many flows it suffices for nor that more would be used.
+        bundle.truncate(self.ceiling.tcps());
+        if self.regained.is_none() {
+            bundle.set_count(now, tcps);
+            if is_used {
+                bundle.grow(now, rtt);
+            }
+        }
+        self.packets = bundle.packets();
+        let every =
+            if self.empty_tests > 0 { TEST_AGAIN } else { TEST_CONTENDING.max(TEST_CONTENDING_ROUNDS * rtt) };
+        if now.since(self.tested_at) >= every && !self.ceiling.is_single() {
             self.start_test(now, queue, is_used);
         }
     }
