@@ -464,11 +464,20 @@ impl Shared {
         self.rtt_deviation = deviation;
     }
 
-    /// From now on a full packet has so many bytes. One fits the window at its least, too: with less nothing would ever leave,
-    /// and so nothing would come that could open it.
+    /// From now on a full packet has so many bytes, and all windows go on with as many bytes as before. One fits the window at its
+    /// least, too: with less nothing would ever leave, and so nothing would come that could open it.
     pub(crate) fn set_packet_bytes(&mut self, packet_bytes: u16) {
-        self.packets = (self.packets * self.packet_bytes / f64::from(packet_bytes)).max(PACKETS_MIN);
+        let scale = self.packet_bytes / f64::from(packet_bytes);
         self.packet_bytes = f64::from(packet_bytes);
+        // The least is a number of packets, whatever they have.
+        let regained = self.regained.iter_mut().filter(|regained| **regained > PACKETS_MIN);
+        regained.for_each(|regained| *regained = (*regained * scale).max(PACKETS_MIN));
+        let contended = self.contended.iter_mut().map(|(_, packets)| packets);
+        contended.chain([&mut self.packets, &mut self.packets_before]).for_each(|packets| *packets *= scale);
+        if let Mode::Contend(bundle) = &mut self.mode {
+            bundle.scale(scale);
+        }
+        self.packets = self.packets.max(PACKETS_MIN);
     }
 
     /// A packet leaves.

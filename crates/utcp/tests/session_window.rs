@@ -445,7 +445,7 @@ fn a_flow_that_alone_is_not_answered_asks_ten_times_as_soon_and_ends_in_time() {
         }
     };
     answered_for(&mut path, 100);
-    // Ten after a round trip of 50 ms and 200 more, then after 0.5, 1, 2 and 4 s.
+    // Ten after a round trip of 50 ms and 200 more each, then after 2 and 4 s, as if time-outs had doubled from the first.
     assert!((12..=16).contains(&path.sent), "{}", path.sent);
     // Doubled, fifteen of them would take 14 minutes, of which none is longer than two.
     answered_for(&mut path, 7_900);

@@ -158,6 +158,18 @@ impl Bundle {
         }
     }
 
+    /// The same bytes are so many times as many packets from now on.
+    pub(super) fn scale(&mut self, scale: f64) {
+        for flow in &mut self.flows {
+            flow.window *= scale;
+            flow.window_max *= scale;
+            flow.reno *= scale;
+            flow.k_s *= scale.cbrt();
+        }
+        self.grown *= scale;
+        self.to_come *= scale;
+    }
+
     /// Ends flows beyond so many, with what they had.
     pub(super) fn truncate(&mut self, count_max: f64) {
         self.flows.truncate((count_max as usize).max(1));

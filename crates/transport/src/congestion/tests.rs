@@ -11,6 +11,25 @@ fn a_window_at_its_least_takes_a_packet_that_grew() {
     assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
 }
 
+/// Packets of 1,200 bytes become such of 600, beside TCPs and after a pause: neither the window nor what is remembered of it changes.
+#[test]
+fn windows_have_as_many_bytes_after_a_change_of_packets() {
+    let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
+    let bundle = Bundle::new(Instant::ZERO, 100.0, 4.0, Curve::CUBIC);
+    (shared.mode, shared.packets, shared.packets_before) = (Mode::Contend(bundle), 100.0, 100.0);
+    shared.contended = Some((Instant::ZERO, 50.0));
+    shared.set_packet_bytes(600);
+    assert_eq!((shared.window_bytes(), shared.packets_before), (120_000, 200.0));
+    assert_eq!(shared.contended, Some((Instant::ZERO, 100.0)));
+    let now = Instant::ZERO + Duration::from_millis(50);
+    shared.on_sent(now, 600);
+    shared.on_acked(now + Duration::from_millis(50), now, 600);
+    assert!(shared.window_bytes() >= 120_000, "{}", shared.window_bytes());
+    (shared.mode, shared.regained) = (Mode::Delay, Some(20.0));
+    shared.set_packet_bytes(1200);
+    assert_eq!((shared.window_bytes(), shared.regained), (12_000, Some(10.0)));
+}
+
 #[test]
 fn a_window_at_its_least_takes_a_packet_in_every_mode() {
     let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());

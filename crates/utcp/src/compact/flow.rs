@@ -110,11 +110,3 @@ impl Flow {
         has_room
     }
 }
-
-/// A reset that the peer has not answered yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PendingReset {
-    pub code: u8,
-    pub due: Instant,
-    pub tries: u32,
-}

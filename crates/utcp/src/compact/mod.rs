@@ -56,6 +56,7 @@ mod codec;
 mod flow;
 mod mux;
 mod remains;
+mod resets;
 mod window;
 
 pub use codec::{HEADER_BYTES, Malformed, PADDING, RESET_BYTES, SACK_BLOCK_BYTES};

@@ -5,16 +5,17 @@
 //! 2. [`open`](Mux::open), [`write`](Mux::write), [`read`](Mux::read), [`reset`](Mux::reset) as the application likes.
 //! 3. [`poll_datagram`](Mux::poll_datagram) until it gives nothing, then [`poll_timeout`](Mux::poll_timeout).
 //!
-//! Bounds: flows of the peer by `flows_max`, bytes by the pool and by each flow's windows, resets that wait for their
-//! answer by [`RESETS_MAX`], and so are answers that wait to be sent.
+//! Bounds: flows of the peer by `flows_max`, bytes by the pool and by each flow's windows, resets by their module's
+//! constants, and answers to the peer's by a constant here.
 
 mod outgoing;
 
 use super::codec::{
     self, Body, HEADER_BYTES, Kind, Malformed, PADDING, PAYLOAD_UNITS_MAX, PORT_MAX, SACK_BLOCK_BYTES,
 };
-use super::flow::{Flow, FlowId, MuxEvent, PendingReset};
+use super::flow::{Flow, FlowId, MuxEvent};
 use super::remains::AllRemains;
+use super::resets::Resets;
 use super::window::SharedWindow;
 use crate::congestion::SessionController;
 use crate::connection::{CloseReason, Connection, Stats};
@@ -22,18 +23,12 @@ use crate::options::{Algorithm, Options};
 use crate::pool::BufferPool;
 use crate::ranges::RangeSet;
 use crate::segment::{Ecn, Range, SEQUENCE_BASE};
-use crate::time::{Instant, MS, S};
+use crate::time::{Instant, S};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Resets that wait to be answered. Beyond, the oldest are no longer repeated. As many answers wait to be sent at most: a
-/// peer who gets none asks again.
-pub const RESETS_MAX: usize = 16_384;
-/// How often a reset is sent.
-const RESET_TRIES_MAX: u32 = 8;
-/// How long the first answer to a reset is waited for before the round trip is known, and the least.
-const RESET_TIMEOUT_NS: u64 = S;
-const RESET_TIMEOUT_MIN_NS: u64 = 200 * MS;
+/// Answers to resets that wait to be sent at most: a peer who gets none asks again.
+const ANSWERS_MAX: usize = 16_384;
 /// How long an end that finished first answers the other's repeated F.
 const TIME_WAIT_NS: u64 = 2 * S;
 /// How far ahead of the highest port id another may be: some opening segments may be lost or late.
@@ -123,12 +118,10 @@ pub struct Mux {
     owing: Vec<FlowId>,
     /// What is still on its way of flows that were reset.
     remains: AllRemains,
-    /// Those of flows, and when resets are repeated.
+    /// Those of flows.
     timers: BTreeSet<(Instant, FlowId)>,
     events: VecDeque<MuxEvent>,
-    resets: BTreeMap<FlowId, PendingReset>,
-    /// Resets that leave next, of flows or in answer to segments of no flow: whose, and the reason.
-    resets_due: VecDeque<(FlowId, u8)>,
+    resets: Resets,
     /// Answers to resets.
     answers: VecDeque<FlowId>,
     /// A segment that did not fit into the last datagram.
@@ -165,8 +158,7 @@ impl Mux {
             remains: AllRemains::default(),
             timers: BTreeSet::new(),
             events: VecDeque::new(),
-            resets: BTreeMap::new(),
-            resets_due: VecDeque::new(),
+            resets: Resets::default(),
             answers: VecDeque::new(),
             kept: Vec::new(),
             payload: Vec::new(),
@@ -257,14 +249,12 @@ impl Mux {
         let lists = self.ready.capacity() * size_of::<FlowId>()
             + (self.owing.capacity() + self.backed_off.capacity()) * size_of::<FlowId>()
             + self.events.capacity() * size_of::<MuxEvent>()
-            + self.resets_due.capacity() * size_of::<(FlowId, u8)>()
             + self.answers.capacity() * size_of::<FlowId>()
             + self.kept.capacity()
             + self.payload.capacity()
             + self.seen.heap_bytes();
-        let resets = self.resets.len() * (size_of::<(FlowId, PendingReset)>() * 2 + TREE_ENTRY);
         lists
-            + resets
+            + self.resets.heap_bytes(TREE_ENTRY)
             + self.remains.heap_bytes()
             + self.flows.len() * Mux::FLOW_BYTES
             + self.flows_heap_bytes
@@ -282,7 +272,7 @@ impl Mux {
     pub fn poll_timeout(&self) -> Option<Instant> {
         let paced = self.window.as_ref().and_then(SharedWindow::poll_timeout);
         let timer = self.timers.first().map(|(timer, _)| *timer);
-        [timer, paced, self.remains.poll_timeout()].into_iter().flatten().min()
+        [timer, paced, self.remains.poll_timeout(), self.resets.poll_timeout()].into_iter().flatten().min()
     }
 }
 
@@ -379,13 +369,7 @@ impl Mux {
     pub fn reset(&mut self, now: Instant, id: FlowId, code: u8) {
         let Some(flow) = self.forget(id) else { return };
         self.bury(now, id, *flow);
-        if self.resets.len() >= RESETS_MAX
-            && let Some(first) = self.resets.keys().next().copied()
-        {
-            self.forget_reset(first);
-        }
-        self.resets.insert(id, PendingReset { code, due: now, tries: 0 });
-        self.queue_reset(now, id);
+        self.resets.insert(id, code);
     }
 }
 
@@ -419,7 +403,7 @@ impl Mux {
             datagram = rest;
             let id = FlowId::of_incoming(frame.is_connector, frame.port);
             match frame.kind {
-                Kind::Reset { is_answer: true, .. } => self.forget_reset(id),
+                Kind::Reset { is_answer: true, .. } => self.resets.remove(id),
                 Kind::Reset { is_answer: false, code } => self.handle_reset(now, id, code)?,
                 Kind::Segment(body) => self.handle_segment(now, id, &body, sink)?,
             }
@@ -443,7 +427,7 @@ impl Mux {
         self.remains.on_reset(now, id, |remains| {
             window.iter_mut().for_each(|window| window.settle_remains(now, remains));
         });
-        self.forget_reset(id);
+        self.resets.remove(id);
         self.answer(id);
         Ok(())
     }
@@ -485,17 +469,17 @@ impl Mux {
             });
             return Ok(());
         }
-        if self.resets.contains_key(&id) {
+        if self.resets.holds(id) {
             // The peer will hear of it.
             return Ok(());
         }
         if !body.is_opening() || id.is_ours || self.was_seen(id) {
-            self.refuse(id, self.options.unknown_code);
+            self.resets.refuse(id, self.options.unknown_code);
             return Ok(());
         }
         self.note_port(id)?;
         if self.theirs >= self.options.flows_max {
-            self.refuse(id, self.options.refusal_code);
+            self.resets.refuse(id, self.options.refusal_code);
             return Ok(());
         }
         let header = body.expand((SEQUENCE_BASE, SEQUENCE_BASE), unit, mss_bytes);
@@ -511,15 +495,8 @@ impl Mux {
 
     /// Queues an answer to a reset. A peer who gets none asks again.
     fn answer(&mut self, id: FlowId) {
-        if self.answers.len() < RESETS_MAX {
+        if self.answers.len() < ANSWERS_MAX {
             self.answers.push_back(id);
-        }
-    }
-
-    /// Queues a reset.
-    fn refuse(&mut self, id: FlowId, code: u8) {
-        if self.resets_due.len() < RESETS_MAX {
-            self.resets_due.push_back((id, code));
         }
     }
 

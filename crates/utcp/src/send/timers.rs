@@ -158,7 +158,9 @@ impl Sender {
         let patience_ns =
             self.first_timeout_ns().saturating_mul(1 << counted.min(20)).min(self.options.rto_max_ns);
         match &mut self.grant {
-            Some(grant) if grant.answered_at > since && !grant.is_shut => {
+            Some(grant)
+                if grant.answered_at > since && !grant.is_shut && self.expiries <= CALM_EXPIRIES_MAX =>
+            {
                 self.backoff = 0;
                 // A flow that is never answered is given up after as long as if its time-outs had doubled.
                 if now.ns_since(grant.counted_at) < patience_ns {
@@ -168,7 +170,8 @@ impl Sender {
                 }
             }
             Some(grant) => {
-                self.backoff += 1;
+                // As long as if it had doubled from the first.
+                self.backoff = (self.backoff + 1).max(counted);
                 grant.counted_at = now;
             }
             None => self.backoff += 1,

@@ -1,6 +1,6 @@
 //! What leaves a session: whose turn it is, and timers.
 
-use super::{Content, Mux, RESET_TIMEOUT_MIN_NS, RESET_TIMEOUT_NS, RESET_TRIES_MAX};
+use super::{Content, Mux};
 use crate::compact::codec;
 use crate::compact::flow::{Flow, FlowId, MuxEvent};
 use crate::compact::remains::Remains;
@@ -43,14 +43,14 @@ impl Mux {
             let Some(id) = self.answers.pop_front() else { break };
             codec::emit_answer(id.is_ours, id.port, out);
         }
-        if content != Content::Payload && self.emit_resets(most, out) {
+        if content != Content::Payload && self.emit_resets(now, most, out) {
             return Some(Content::Ends);
         }
         while let Some((id, header)) = self.next_segment(now) {
             let segment = out.len();
             let unit = u64::from(self.options.unit_bytes);
             if header.flags.rst {
-                self.refuse(id, self.options.unknown_code);
+                self.resets.refuse(id, self.options.unknown_code);
                 continue;
             }
             codec::emit(id.is_ours, id.port, &header, unit, &self.payload, out);
@@ -63,17 +63,18 @@ impl Mux {
                 content = Content::Payload;
             }
         }
-        if out.len() == begin && self.emit_resets(most, out) {
+        if out.len() == begin && self.emit_resets(now, most, out) {
             return Some(Content::Ends);
         }
         (out.len() > begin).then_some(content)
     }
 
     /// Appends resets as far as they fit; whether there were any.
-    fn emit_resets(&mut self, most: usize, out: &mut Vec<u8>) -> bool {
+    fn emit_resets(&mut self, now: Instant, most: usize, out: &mut Vec<u8>) -> bool {
         let begin = out.len();
+        let round_trip_ns = self.smoothed_rtt_ns();
         while out.len() + codec::RESET_BYTES <= most {
-            let Some((id, code)) = self.resets_due.pop_front() else { break };
+            let Some((id, code)) = self.resets.next(now, round_trip_ns) else { break };
             codec::emit_reset(id.is_ours, id.port, code, out);
         }
         out.len() > begin
@@ -154,6 +155,7 @@ impl Mux {
 
     /// Handles the timers that are due. `poll_datagram` has to follow.
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.resets.handle_timeout(now);
         let window = &mut self.window;
         while self.remains.next_due(now, |remains| {
             window.iter_mut().for_each(|window| window.settle_remains(now, remains));
@@ -175,8 +177,6 @@ impl Mux {
                 }
                 self.account(now, id);
                 self.enqueue(id);
-            } else {
-                self.queue_reset(now, id);
             }
         }
     }
@@ -220,27 +220,6 @@ impl Mux {
                 self.enqueue(id);
                 at = at.plus_ns(GAP_NS);
             }
-        }
-    }
-
-    /// Sends a reset once more, or gives up.
-    pub(super) fn queue_reset(&mut self, now: Instant, id: FlowId) {
-        let round_trip_ns = self.smoothed_rtt_ns().map_or(RESET_TIMEOUT_NS, |ns| 2 * ns);
-        let Some(reset) = self.resets.get_mut(&id) else { return };
-        reset.due = now.plus_ns(round_trip_ns.max(RESET_TIMEOUT_MIN_NS) << reset.tries);
-        reset.tries += 1;
-        let (code, due) = (reset.code, reset.due);
-        if reset.tries > RESET_TRIES_MAX {
-            self.resets.remove(&id);
-            return;
-        }
-        self.timers.insert((due, id));
-        self.refuse(id, code);
-    }
-
-    pub(super) fn forget_reset(&mut self, id: FlowId) {
-        if let Some(reset) = self.resets.remove(&id) {
-            self.timers.remove(&(reset.due, id));
         }
     }
 
@@ -297,11 +276,7 @@ impl Mux {
             }
         }
         self.remains.shrink();
-        while self.resets.len() > RESETS_KEPT
-            && let Some(first) = self.resets.keys().next().copied()
-        {
-            self.forget_reset(first);
-        }
+        self.resets.forget_sent_beyond(RESETS_KEPT);
     }
 
     /// Takes a flow off all lists.
