@@ -328,22 +328,30 @@ pub fn glimpses(
     seen.split_off(1)
 }
 
-/// [`outcome`], and then again for as long with each of these ceilings on TCPs at all endpoints, whose connections run on.
+/// What the first `ours` loads have of all that arrives, with each of these ceilings on TCPs at all endpoints in turn, for so many
+/// seconds each, while connections run on. The mean of three seeds, because one that contends as a single TCP has a twentieth more or
+/// less in a run.
 pub fn ceilings(
     there: &DirectionOptions,
     loads: &[Load],
     ours: usize,
     seconds: u64,
     tcps_max: &[u8],
-) -> Vec<Outcome> {
-    let mut run = Run::new(there, loads, 7);
-    let mut outcome_with = |(index, tcps_max): (usize, &u8)| {
-        let params = CongestionParams { tcps_max: *tcps_max };
-        run.bench.ends.iter_mut().for_each(|end| end.endpoint.set_congestion(params));
-        run.outcome(ours, (index as u64 + 1) * seconds * S)
-    };
-    tcps_max.iter().enumerate().map(&mut outcome_with).collect()
+) -> Vec<f64> {
+    let mut shares = vec![0.0; tcps_max.len()];
+    for seed in SEEDS_OF_CEILINGS {
+        let mut run = Run::new(there, loads, seed);
+        for (turn, (share, tcps_max)) in (1..).zip(shares.iter_mut().zip(tcps_max)) {
+            let params = CongestionParams { tcps_max: *tcps_max };
+            run.bench.ends.iter_mut().for_each(|end| end.endpoint.set_congestion(params));
+            let outcome = run.outcome(ours, turn * seconds * S);
+            *share += outcome.ours / (outcome.ours + outcome.beside) / SEEDS_OF_CEILINGS.len() as f64;
+        }
+    }
+    shares
 }
+
+const SEEDS_OF_CEILINGS: [u64; 3] = [1, 2, 3];
 
 /// Jain's index of what each circuit gets.
 pub fn jain(loads: &[Load], shares: &[Share]) -> f64 {
@@ -360,8 +368,7 @@ pub fn jain(loads: &[Load], shares: &[Share]) -> f64 {
 }
 
 /// With ceilings of eight and one TCPs in turn, eight circuits beside two TCPs have much more than half, and a third.
-pub fn ceilings_are_kept(outcomes: &[Outcome]) {
-    let shares: Vec<f64> = outcomes.iter().map(|of| of.ours / (of.ours + of.beside)).collect();
+pub fn ceilings_are_kept(shares: &[f64]) {
     let is_kept = |(turn, share): (usize, &f64)| {
         if turn % 2 == 0 { *share > 0.6 } else { (0.2..0.47).contains(share) }
     };

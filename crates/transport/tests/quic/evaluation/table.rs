@@ -1,8 +1,8 @@
 //! 168 cells, each with several seeds, and the bounds that are missed.
 //!
 //! `SEEDS=5 ONLY="Waits(5)" cargo test --release -p heddle-transport --test quic -- --ignored --nocapture evaluation::table` prints
-//! the cells whose names contain `ONLY`. All connections of a run begin within a second, when its seed says. A figure is
-//! its mean over seeds with the 95 % interval by Student's t; of a ratio it is the geometric mean. What the mean misses is
+//! the cells whose names contain `ONLY`, with five seeds from `SEED` on. All connections of a run begin within a second, when its seed
+//! says. The controller's constants were chosen by seeds 1 to 5, so that 6 and beyond are fresh ones. A figure is its mean over seeds with the 95 % interval by Student's t; of a ratio it is the geometric mean. What the mean misses is
 //! missed, and beyond doubt where the whole interval does.
 
 use super::{Excess, outcome_beside, wire};
@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 const SECONDS: u64 = 40;
+const SEED: u64 = 6;
 const SEEDS: usize = 5;
 const SEEDS_MAX: usize = T_975.len() + 1;
 
@@ -191,15 +192,15 @@ fn print_missed(bound: &str, rows: &[Row], figure: impl Fn(&Row) -> Option<(Esti
     }
 }
 
-/// Runs all cells with so many seeds on two threads.
-fn rows(cells: &[Cell], seeds: usize) -> Vec<Row> {
+/// Runs all cells with so many seeds from the first on, on two threads.
+fn rows(cells: &[Cell], first: u64, seeds: usize) -> Vec<Row> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::new());
     let work = || {
         while let place = next.fetch_add(1, Relaxed)
             && let Some(cell) = cells.get(place / seeds)
         {
-            let run = cell.run((place % seeds) as u64 + 1);
+            let run = cell.run(first + (place % seeds) as u64);
             done.lock().expect("no run panics").push((place, run));
         }
     };
@@ -214,11 +215,14 @@ fn rows(cells: &[Cell], seeds: usize) -> Vec<Row> {
 #[ignore = "takes minutes, and prints figures"]
 fn table() {
     let seeds = chosen("SEEDS").map_or(SEEDS, |it| it.parse().expect("a number")).clamp(1, SEEDS_MAX);
+    let first = chosen("SEED").map_or(SEED, |it| it.parse().expect("a number"));
     let only = chosen("ONLY").unwrap_or_default();
     let mut cells = Cell::all();
     cells.retain(|cell| cell.to_string().contains(&only));
-    let rows = rows(&cells, seeds);
-    println!("{seeds} seeds; % lost with circuits, as many TCPs, {CAP} TCPs, and points beyond these");
+    let rows = rows(&cells, first, seeds);
+    println!(
+        "{seeds} seeds from {first}; % lost with circuits, as many TCPs, {CAP} TCPs, and points beyond these"
+    );
     println!("{:58} ours used   lost  TCPs   cap  {:24} {:24} got", "", "beyond cap", "TCP keeps");
     rows.iter().for_each(Row::print);
     print_missed("Lost no more than with the cap's TCPs, points", &rows, |row| {
