@@ -4,16 +4,17 @@
 //! answer ends with the connection or with its `Content-Length`, and is plain or deflated. What
 //! it says is verified by the callers, so the connection need not be.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 use std::{fmt, str};
 
 use flate2::read::ZlibDecoder;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
+use crate::deadline::{DeadlineStream, wait};
 use crate::iso_time;
 
 /// The longest head of an answer, in bytes.
@@ -113,7 +114,8 @@ fn exchange(
     limits: HttpLimits,
 ) -> Result<HttpResponse, HttpError> {
     let deadline = Instant::now() + limits.timeout;
-    let mut connection = Connection { stream: connect(directory, deadline)?, deadline };
+    let stream = connect(directory, deadline)?;
+    let mut connection = DeadlineStream::new(&stream, deadline)?;
     let mut request = format!("{head}Host: {}\r\n\r\n", directory.address).into_bytes();
     request.extend_from_slice(body);
     connection.write_all(&request)?;
@@ -123,47 +125,6 @@ fn exchange(
         Encoding::Deflate => inflate(&body, limits.body_bytes_max)?,
     };
     Ok(HttpResponse { status: head.status, reason: head.reason, body })
-}
-
-/// A connection of which nothing takes longer than until its deadline. Its socket does not block, and `poll` waits:
-/// no socket option, which a sandbox may refuse, has a part in that.
-struct Connection {
-    stream: TcpStream,
-    deadline: Instant,
-}
-
-impl Read for Connection {
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        wait(&self.stream, PollFlags::IN, self.deadline)?;
-        self.stream.read(bytes)
-    }
-}
-
-impl Write for Connection {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        wait(&self.stream, PollFlags::OUT, self.deadline)?;
-        self.stream.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
-/// Waits until `stream` is ready or the deadline has passed, which is an error also when the stream is ready.
-fn wait(stream: &TcpStream, ready: PollFlags, deadline: Instant) -> io::Result<()> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        let left = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
-        match poll(&mut [PollFd::new(stream, ready)], Some(&left)) {
-            Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        }
-    }
 }
 
 fn connect(directory: Directory, deadline: Instant) -> io::Result<TcpStream> {

@@ -5,6 +5,7 @@
 //! - [`bandwidth`] remembers what the relay has been seen to carry.
 //! - [`descriptor`] writes and signs the router descriptor; [`publish`] says when and sends it.
 //! - [`consensus`] fetches, verifies and keeps the network's consensus.
+//! - [`http`] asks directories, over a [`deadline`] stream that nobody can keep waiting.
 //! - [`authority`] reads the `DirAuthority` lines that name whom to believe.
 //!
 //! Nothing here is on a cell's way: the calls block, and a relay makes them from a thread of
@@ -14,6 +15,7 @@ pub mod authority;
 pub mod bandwidth;
 pub mod certs;
 pub mod consensus;
+pub mod deadline;
 pub mod descriptor;
 pub mod http;
 pub mod keys;

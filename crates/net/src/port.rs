@@ -355,7 +355,7 @@ fn bind(ip: IpAddr, port: u16, one_family: bool) -> io::Result<UdpSocket> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
     if ip.is_ipv6() {
-        sockopt::set_ipv6_v6only(&fd, one_family)?;
+        sys::set_one_family(&fd, one_family);
     }
     net::bind(&fd, &SocketAddr::new(ip, port))?;
     Ok(UdpSocket::from(fd))

@@ -15,16 +15,23 @@ use std::time::Duration;
 const BACKLOG: i32 = 65_535;
 
 /// Opens a listening TCP socket: SO_REUSEADDR, and an IPv6 socket takes IPv6 only, so that an IPv4
-/// socket can listen on the same port. Errors are the kernel's.
+/// socket can listen on the same port. Errors are the kernel's, but for options, which it may refuse.
 pub fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    static REUSEADDR: Once = Once::new();
     let fd = tcp_socket(addr)?;
-    sockopt::set_socket_reuseaddr(&fd, true)?;
+    tell_once(&REUSEADDR, "SO_REUSEADDR", sockopt::set_socket_reuseaddr(&fd, true));
     if addr.is_ipv6() {
-        sockopt::set_ipv6_v6only(&fd, true)?;
+        set_one_family(&fd, true);
     }
     net::bind(&fd, &addr)?;
     net::listen(&fd, BACKLOG)?;
     Ok(TcpListener::from(fd))
+}
+
+/// Whether an IPv6 socket takes IPv6 only. Where the kernel does not say, IPv4 is taken or refused as it likes.
+pub(crate) fn set_one_family(fd: impl AsFd, one_family: bool) {
+    static V6ONLY: Once = Once::new();
+    tell_once(&V6ONLY, "IPV6_V6ONLY", sockopt::set_ipv6_v6only(fd, one_family));
 }
 
 /// Starts to connect; that it is over is told by `epoll`.
@@ -67,7 +74,7 @@ pub(crate) fn prepare(fd: impl AsFd, options: &Options) {
 /// Logs the first refusal of an option; the later ones would say the same for each connection.
 fn tell_once(told: &Once, option: &str, result: Result<(), Errno>) {
     if let Err(error) = result {
-        told.call_once(|| log::warn!("The kernel refuses {option}, so connections go without: {error}"));
+        told.call_once(|| log::warn!("The kernel refuses {option}, so sockets go without: {error}"));
     }
 }
 

@@ -63,7 +63,12 @@ pub fn six_relays(heddle_torrc: &[&str]) -> Vec<RelayOptions> {
 impl Lab {
     /// Starts a network with these options and the Heddle program under test. With `HEDDLE_TEST_LOGS`
     /// in the environment, a directory, everybody's detailed log goes there.
-    pub fn start(mut options: NetworkOptions) -> Lab {
+    pub fn start(options: NetworkOptions) -> Lab {
+        Lab::start_with(options, PathBuf::from(env!("CARGO_BIN_EXE_heddle")))
+    }
+
+    /// Starts a network whose Heddle relays are run by this program.
+    pub fn start_with(mut options: NetworkOptions, heddle: PathBuf) -> Lab {
         if let Some(dir) = env::var_os("HEDDLE_TEST_LOGS") {
             let line = |name: &str| format!("Log info file {}", PathBuf::from(&dir).join(name).display());
             options.authority_torrc.push(line("authorities"));
@@ -72,8 +77,8 @@ impl Lab {
                 relay.torrc.push(line(&relay.nickname));
             }
         }
-        let heddle = Some(PathBuf::from(env!("CARGO_BIN_EXE_heddle")));
-        let network = Network::start(&NetworkOptions { heddle, ..options }, &mut |_| ()).unwrap();
+        let network =
+            Network::start(&NetworkOptions { heddle: Some(heddle), ..options }, &mut |_| ()).unwrap();
         let server = Server::start().unwrap();
         let attacher = Attacher::start(&network.control_socket(), TIMEOUT).unwrap();
         Lab { network, server, _attacher: attacher }

@@ -13,6 +13,7 @@ use super::Failure;
 use crate::torrc::Options;
 use families::{Facts, Snapshot};
 use heddle_dir::consensus::RelayFlags;
+use heddle_dir::deadline::DeadlineStream;
 use heddle_net::LoopHandle;
 use heddle_proto::policy::ExitPolicy;
 use heddle_relay::{Control, RelayLanguage, RelayStats};
@@ -78,7 +79,7 @@ impl MetricsPort {
     pub fn bind(options: &Options) -> Result<Self, Failure> {
         let bind = |addr| {
             let refused = |error| format!("MetricsPort {addr} cannot be opened: {error}; choose another");
-            TcpListener::bind(addr).map_err(refused)
+            heddle_net::listen(addr).map_err(refused)
         };
         let listener = options.metrics_port.map(bind).transpose()?;
         let (sender, stats) = mpsc::sync_channel(ANSWERS_MAX);
@@ -148,18 +149,18 @@ impl Server {
         }
     }
 
-    fn serve(&mut self, mut stream: &TcpStream) -> std::io::Result<()> {
+    fn serve(&mut self, stream: &TcpStream) -> std::io::Result<()> {
         // Policies are about addresses here, and any port stands for all.
         let allowed = self.policy.allows(stream.peer_addr()?.ip(), 1);
         if !allowed {
             return stream.shutdown(Shutdown::Both);
         }
-        let answer = match request::read(stream, Instant::now() + EXCHANGE_MAX)? {
+        let mut within = DeadlineStream::new(stream, Instant::now() + EXCHANGE_MAX)?;
+        let answer = match request::read(&mut within)? {
             Request::Metrics => ok(&self.render()),
             Request::Refused(status) => format!("HTTP/1.0 {status}\r\n\r\n").into_bytes(),
         };
-        stream.set_write_timeout(Some(EXCHANGE_MAX))?;
-        stream.write_all(&answer)?;
+        DeadlineStream::new(stream, Instant::now() + EXCHANGE_MAX)?.write_all(&answer)?;
         stream.shutdown(Shutdown::Write)
     }
 

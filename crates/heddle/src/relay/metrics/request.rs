@@ -1,8 +1,6 @@
 //! The request: a line and headers, of which only the line counts.
 
 use std::io::{self, ErrorKind, Read};
-use std::net::TcpStream;
-use std::time::Instant;
 
 /// The longest head that is read, as in stock Tor.
 const HEAD_BYTES_MAX: usize = 1024;
@@ -17,16 +15,11 @@ pub enum Request {
 
 const BAD: Request = Request::Refused("400 Bad Request");
 
-/// Reads a request until its empty line, until it is too long, or until `deadline`.
-pub fn read(mut stream: &TcpStream, deadline: Instant) -> io::Result<Request> {
+/// Reads a request until its empty line, or until it is too long.
+pub fn read(stream: &mut impl Read) -> io::Result<Request> {
     let mut head = [0; HEAD_BYTES_MAX];
     let mut len = 0;
     while len < head.len() {
-        let patience = deadline.saturating_duration_since(Instant::now());
-        if patience.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(patience))?;
         match stream.read(&mut head[len..]) {
             Ok(0) => return Ok(BAD),
             Ok(more) => len += more,
