@@ -61,6 +61,10 @@ const QUEUE_TARGET: Duration = Duration::from_millis(5);
 /// What circuits add to it, in packets: so many times the root of circuits times packets.
 const CIRCUITS_GAIN: f64 = 0.2;
 
+/// What they add approaches this and does not reach it. Without a bound, 300 circuits at a round trip of 300 ms
+/// mean 70 ms of queue on 10 Mbit/s, which CoDel answers with losses and a policer has no room for.
+const CIRCUITS_QUEUE_MAX: Duration = Duration::from_millis(30);
+
 /// A queue alone leaves the window at this share at least of what arrived lately in one of the path's round trips.
 const DELIVERED_MIN: f64 = 0.25;
 
@@ -379,19 +383,22 @@ impl Shared {
         self.mode = Mode::Contend(Bundle::new(since, self.packets, self.tcps(), curve));
     }
 
-    /// The queue that our circuits are meant to make beyond the target, in packets.
-    fn circuits_packets(&self) -> f64 {
-        CIRCUITS_GAIN * (self.flows * self.packets).sqrt()
+    /// The queue that our circuits are meant to make beyond the target, at a round trip like this one. It stays below
+    /// [`CIRCUITS_QUEUE_MAX`], yet always grows with circuits for a packet, because connections come to shares in
+    /// proportion to their circuits by nothing else.
+    fn circuits_queue(&self, rtt: Duration) -> Duration {
+        let free = CIRCUITS_GAIN * (self.flows / self.packets).sqrt() * rtt.as_secs_f64();
+        Duration::from_secs_f64(free / (1.0 + free / CIRCUITS_QUEUE_MAX.as_secs_f64()))
     }
 
     /// The queue that we make at a round trip like this one.
     fn our_queue(&self, rtt: Duration) -> Duration {
-        QUEUE_TARGET + rtt.mul_f64(self.circuits_packets() / self.packets)
+        QUEUE_TARGET + self.circuits_queue(rtt)
     }
 
     fn follow_queue(&mut self, base: Duration, rtt: Duration, is_used: bool) {
-        let meant = base + QUEUE_TARGET;
-        let goal = self.packets * meant.as_secs_f64() / rtt.as_secs_f64().max(1e-6) + self.circuits_packets();
+        let meant = base + self.our_queue(rtt);
+        let goal = self.packets * meant.as_secs_f64() / rtt.as_secs_f64().max(1e-6);
         let goal = goal.clamp(self.packets * SHRINKAGE_MAX, self.packets * GROWTH_MAX);
         let least = self.packets.min(DELIVERED_MIN * self.delivery.packets_in(base)).max(PACKETS_MIN);
         if goal < self.packets || is_used && self.regained.is_none() {
