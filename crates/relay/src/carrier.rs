@@ -1,7 +1,7 @@
 //! A channel with its socket: what the driver is told of it, and how it ends.
 
+use super::keys::LinkKey;
 use super::language::Output;
-use super::link::LinkKey;
 use super::shard::Relay;
 use core::net::SocketAddr;
 use heddle_proto::bucket::{Direction, Traffic};

@@ -5,7 +5,8 @@
 
 use super::admission::Party;
 use super::core::Core;
-use super::link::{ChannelLink, Link, LinkKey, LinkKind};
+use super::keys::LinkKey;
+use super::link::{ChannelLink, Link, LinkKind};
 use super::message::Event;
 use super::relays::Relays;
 use super::scheduler::LinkScheduler;
@@ -82,7 +83,9 @@ impl Core {
     /// A link without lanes, served as the operator chose.
     pub fn insert_link(&mut self, kind: LinkKind, hash_seed: u64) -> LinkKey {
         let party = self.party_of(&kind);
-        self.links.insert(Link::new(kind, party, LinkScheduler::new(self.config.scheduler), hash_seed))
+        let link = self.links.insert(Link::new(kind, party));
+        self.table.add_link(link, LinkScheduler::new(self.config.scheduler), hash_seed);
+        link
     }
 
     /// Who somebody is who connects from an address.
@@ -122,9 +125,9 @@ impl Core {
                 self.admission.dial_moves(socket, party);
             }
         }
-        for (key, circuit) in &mut self.circuits {
+        for (key, circuit) in self.table.iter_mut() {
             // Those of other shards, and our own, stay what they were.
-            let link = self.links.get(circuit.prev.link).filter(|link| link.role().is_some());
+            let link = self.links.get(circuit.prev().link()).filter(|link| link.role().is_some());
             if let Some(link) = link.filter(|link| link.party != circuit.party) {
                 self.admission.circuit_moves(key, link.party);
                 circuit.party = link.party;
@@ -182,9 +185,8 @@ impl Core {
     fn surplus_channel(&self, rsa: &RsaId) -> Option<LinkKey> {
         let channels = self.channels.to(rsa);
         let worth = |key: &LinkKey| {
-            let link = self.links.get(*key)?;
-            let channel = link.channel()?;
-            Some((channel.canonical, link.lanes.len(), channel.opened_at, *key))
+            let channel = self.links.get(*key)?.channel()?;
+            Some((channel.canonical, self.table.ids_len(*key), channel.opened_at, *key))
         };
         let least = channels.iter().filter_map(worth).min().map(|(.., key)| key);
         least.filter(|_| channels.len() >= CHANNELS_PER_RELAY)
@@ -240,10 +242,11 @@ impl Core {
         let now = self.now;
         let mut closing = Vec::new();
         // Flows count as circuits of the channel that vouched for them: it keeps the pair together.
-        let occupied = self.links.values().filter(|link| !link.lanes.is_empty()).filter_map(Link::flows);
+        let occupied = self.links.iter().filter(|(key, _)| !self.table.is_idle(*key));
+        let occupied = occupied.filter_map(|(_, link)| link.flows());
         let occupied: BTreeSet<_> = occupied.map(|flows| flows.peer).collect();
-        for (_, link) in &mut self.links {
-            let idle = link.lanes.is_empty();
+        for (key, link) in &mut self.links {
+            let idle = self.table.is_idle(key);
             let Some(channel) = link.channel_mut().filter(|channel| channel.open) else {
                 continue;
             };

@@ -8,7 +8,6 @@
 use super::admission::Admission;
 use super::buffers::Buffers;
 use super::channels::Channels;
-use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
 use super::config::RelayConfig;
 use super::crossing::Crossings;
 use super::dial::Dials;
@@ -16,15 +15,16 @@ use super::dos::Dos;
 use super::flows::{Flows, HELD_QUEUE_HIGH_CELLS, HELD_QUEUE_LOW_CELLS};
 use super::idle::IdleRound;
 use super::jobs::Jobs;
+use super::keys::{CircuitKey, LinkKey, Side};
 use super::language::Output;
-use super::link::{Farewell, Link, LinkKey, LinkKind, Turn};
+use super::link::{Link, LinkKind};
 use super::message::Event;
 use super::probe::Probe;
 use super::rates::Rates;
 use super::relays::Relays;
-use super::scheduler::CircuitScheduler;
 use super::stats::Meter;
 use super::streams::Streams;
+use super::table::{Credit, Departure, Lane, Next, Popped, Pushed, Table};
 use core::net::IpAddr;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -41,9 +41,6 @@ use std::sync::Arc;
 /// from the client) says less.
 /// A stock exit or client keeps far fewer in flight; more is an attack on our memory.
 const LANE_CELLS_MAX: i32 = 50_000;
-/// Turns of lanes that are over may stand in a link's round up to this many, beside two for each
-/// lane that the link has; then they are swept out.
-const STALE_TURNS_MAX: usize = 64;
 
 pub(super) struct Core {
     pub config: RelayConfig,
@@ -64,12 +61,9 @@ pub(super) struct Core {
     pub rng: Rng,
     pub pool: CellPool,
     pub buffers: Buffers,
-    /// Each has memory of its own, which is free when it ends: a map never gives back what it once had.
-    pub circuits: SlotMap<CircuitKey, Box<Circuit>>,
+    pub table: Table,
     pub idle_round: IdleRound,
     pub links: SlotMap<LinkKey, Link>,
-    /// Links with output since the shard last flushed; each once, as its `listed` says.
-    pub to_flush: VecDeque<LinkKey>,
     /// Outputs other than cells; the driver empties it after each input.
     pub outputs: VecDeque<Output>,
     pub admission: Admission,
@@ -84,12 +78,6 @@ pub(super) struct Core {
     pub flows: Flows,
     pub meter: Meter,
     pub draining: bool,
-}
-
-/// What a link sends next.
-pub(super) enum Popped {
-    Farewell(Farewell),
-    Cell { circ_id: CircId, slot: SlotId },
 }
 
 impl Core {
@@ -109,10 +97,9 @@ impl Core {
             rng: entropy.rng(),
             entropy,
             buffers: Buffers::default(),
-            circuits: SlotMap::with_key(),
+            table: Table::default(),
             idle_round: IdleRound::new(),
             links: SlotMap::with_key(),
-            to_flush: VecDeque::new(),
             outputs: VecDeque::new(),
             jobs: Jobs::new(config.limits.onionskins_at_work),
             channels: Channels::default(),
@@ -160,21 +147,12 @@ impl Core {
         }
     }
 
-    /// The circuit that `circ_id` names on `link`, and which of its lanes that is.
-    pub fn find(&self, link: LinkKey, circ_id: CircId) -> Option<(CircuitKey, Side)> {
-        let found = *self.links.get(link)?.lanes.get(&circ_id)?;
-        self.circuits.contains_key(found.0).then_some(found)
-    }
-
     /// Queues a cell on a lane. The circuit may be gone when this returns: a lane that is too long
     /// ends its circuit.
     pub fn enqueue(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
-        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
-            self.pool.free(slot);
+        let Pushed::Queued(len) = self.table.push(&mut self.pool, self.now, (key, side), slot) else {
             return;
         };
-        self.pool.push(&mut lane.queue, slot, self.now);
-        let len = lane.queue.len();
         self.meter.queue_cells_max = self.meter.queue_cells_max.max(len);
         let cells_max = match side {
             Side::Prev => self.lane_cells_max,
@@ -190,39 +168,7 @@ impl Core {
         if self.hop_by_hop && len >= HELD_QUEUE_HIGH_CELLS {
             self.hold_supply(key, side.opposite(), len);
         }
-        self.mark_ready(key, side);
-    }
-
-    /// Puts a lane that can send at the end of its link's round, unless it is in it.
-    pub fn mark_ready(&mut self, key: CircuitKey, side: Side) {
-        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
-            return;
-        };
-        if lane.ready || lane.queue.is_empty() || !lane.credit.allows() {
-            return;
-        }
-        lane.ready = true;
-        let (now, link, circ_id, activity) = (self.now, lane.link, lane.circ_id, lane.activity);
-        if let Some(link) = self.links.get_mut(link) {
-            link.ready.push(now, Turn { circuit: key, side, circ_id }, activity);
-        }
-        self.list(link);
-    }
-
-    /// Notes that a link has output.
-    pub fn list(&mut self, key: LinkKey) {
-        let Some(link) = self.links.get_mut(key) else {
-            return;
-        };
-        if !link.listed {
-            link.listed = true;
-            self.to_flush.push_back(key);
-        }
-    }
-
-    /// Whether a DESTROY waits on `link`.
-    pub fn has_farewell(&self, link: LinkKey) -> bool {
-        self.links.get(link).is_some_and(|link| !link.farewells.is_empty())
+        self.table.mark_ready(self.now, key, side);
     }
 
     /// Whether the operator's rates hold for a neighbour at this address.
@@ -230,55 +176,23 @@ impl Core {
         self.config.count_private_bandwidth || !heddle_proto::policy::is_private(addr)
     }
 
-    /// What `link` sends next: every DESTROY first, then the cell of the lane whose turn it is. The caller frees the
-    /// slot.
-    pub fn pop(&mut self, link_key: LinkKey) -> Option<Popped> {
-        let link = self.links.get_mut(link_key)?;
-        if let Some(farewell) = link.farewells.pop_front() {
-            link.lanes.remove(&farewell.circ_id);
-            if link.farewells_counted > 0 {
-                self.count_farewells(link_key);
+    /// What `link` sends next. The caller frees the slot.
+    pub fn pop(&mut self, link: LinkKey) -> Option<Popped> {
+        let popped = self.table.pop(&mut self.pool, self.now, link)?;
+        match &popped {
+            Popped::Farewell(_) => {
+                self.count_farewells(link);
+                self.note_if_idle(link);
             }
-            self.note_if_idle(link_key);
-            return Some(Popped::Farewell(farewell));
+            Popped::Cell(departure) => self.on_departed(departure),
         }
-        loop {
-            let now = self.now;
-            let scheduler = &mut self.links.get_mut(link_key)?.ready;
-            let turn = scheduler.pop(now)?;
-            let Turn { circuit: key, side, circ_id } = turn;
-            let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
-                continue;
-            };
-            // A lane that is over leaves its old turn behind.
-            if lane.link != link_key || lane.circ_id != circ_id {
-                continue;
-            }
-            lane.ready = false;
-            lane.moved = true;
-            if !lane.credit.allows() {
-                continue;
-            }
-            let Some(slot) = self.pool.pop(&mut lane.queue) else {
-                continue;
-            };
-            scheduler.charge(now, &mut lane.activity);
-            if let Credit::Cells { to_send, .. } = &mut lane.credit {
-                *to_send -= 1;
-            }
-            let waited = now.since(self.pool.queued_at(&slot));
-            self.meter.queue_delay.record_us(u32::try_from(waited.as_micros()).unwrap_or(u32::MAX));
-            let left = lane.queue.len();
-            self.mark_ready(key, side);
-            self.on_popped(key, side, left);
-            return Some(Popped::Cell { circ_id, slot });
-        }
+        Some(popped)
     }
 
     /// A cell left a lane: whoever supplies the lane may supply more.
-    fn on_popped(&mut self, key: CircuitKey, side: Side, left: u32) {
+    fn on_departed(&mut self, &Departure { circuit: key, side, left, .. }: &Departure) {
         let supply = side.opposite();
-        match self.circuits.get(key).and_then(|circuit| circuit.lane(supply)).map(|lane| lane.credit) {
+        match self.table.credit(key, supply) {
             Some(Credit::Cells { .. }) => self.grant(key, supply),
             Some(Credit::Flow { held: true, .. }) if left <= HELD_QUEUE_LOW_CELLS => {
                 self.release_supply(key, supply);
@@ -292,19 +206,15 @@ impl Core {
 
     /// Makes room for a circuit on a link, under an id of our choice. `None` when the link is full.
     pub fn open_lane(&mut self, link_key: LinkKey, candidate: &dyn Fn(&mut Rng) -> CircId) -> Option<CircId> {
-        // Stock Tor tries 64 times as well; with half the ids taken all fail once in 2^64.
-        const TRIES: usize = 64;
-        let link = self.links.get(link_key)?;
-        let max = match link.kind {
+        let max = match self.links.get(link_key)?.kind {
             LinkKind::Channel(_) | LinkKind::Flows(_) => self.config.limits.circuits_per_channel,
             // Clients of all channels share it, so the circuits' shares alone decide who has how many.
             LinkKind::Shard(_) => usize::MAX,
         };
-        if link.lanes.len() >= max {
+        if self.table.ids_len(link_key) >= max {
             return None;
         }
-        let mut candidates = (0..TRIES).map(|_| candidate(&mut self.rng));
-        candidates.find(|id| !link.lanes.contains_key(id))
+        self.table.free_id(link_key, &mut self.rng, candidate)
     }
 
     /// Ends a circuit: DESTROY goes both ways.
@@ -317,7 +227,7 @@ impl Core {
         if silent != Some(Side::Next) {
             self.note_no_answer(key);
         }
-        let Some(mut circuit) = self.circuits.remove(key) else {
+        let Some(mut circuit) = self.table.remove(key) else {
             return;
         };
         self.admission.circuit_ends(key);
@@ -325,52 +235,34 @@ impl Core {
         if let Some(end) = circuit.end.take() {
             self.drop_end(*end);
         }
-        if let Next::Waiting(wanted) = &circuit.next {
-            self.stop_waiting(key, wanted);
+        let (prev, next) = circuit.into_lanes();
+        match next {
+            Next::None | Next::Queued { .. } => {}
+            Next::Waiting(wanted) => self.stop_waiting(key, &wanted),
+            Next::Creating { lane, .. } | Next::Joined(lane) => {
+                self.drop_lane(lane, (silent != Some(Side::Next)).then_some(reason));
+            }
         }
-        if let Next::Creating { lane, .. } | Next::Joined(lane) =
-            core::mem::replace(&mut circuit.next, Next::None)
-        {
-            self.drop_lane(lane, (silent != Some(Side::Next)).then_some(reason));
-        }
-        self.drop_lane(circuit.prev, (silent != Some(Side::Prev)).then_some(reason));
+        self.drop_lane(prev, (silent != Some(Side::Prev)).then_some(reason));
     }
 
     /// Gives up a lane and its cells; says DESTROY with `farewell`, or nothing.
-    pub fn drop_lane(&mut self, mut lane: Lane, farewell: Option<DestroyReason>) {
-        self.pool.clear(&mut lane.queue);
-        if lane.unanswered {
-            self.give_unanswered(lane.link);
+    pub fn drop_lane(&mut self, lane: Lane, mut farewell: Option<DestroyReason>) {
+        let link_key = lane.link();
+        if lane.is_unanswered() {
+            self.give_unanswered(link_key);
         }
-        let Some(link) = self.links.get_mut(lane.link) else {
-            return;
-        };
-        if link.ready.len() > link.lanes.len() * 2 + STALE_TURNS_MAX {
-            let lane_link = lane.link;
-            let circuits = &self.circuits;
-            link.ready.retain(&|turn| {
-                let lane = circuits.get(turn.circuit).and_then(|circuit| circuit.lane(turn.side));
-                lane.is_some_and(|other| other.link == lane_link && other.circ_id == turn.circ_id)
-            });
-        }
-        if let (Credit::Flow { begun: false, .. }, LinkKind::Flows(flows)) = (lane.credit, &mut link.kind) {
+        if lane.is_flow_to_begin()
+            && let Some(flows) = self.links.get_mut(link_key).and_then(Link::flows_mut)
+        {
             // The flow was never opened, so there is nothing to end.
             flows.opening -= 1;
-            link.lanes.remove(&lane.circ_id);
-            return self.note_if_idle(lane.link);
+            farewell = None;
         }
+        self.table.drop_lane(&mut self.pool, lane, farewell);
         match farewell {
-            Some(reason) => {
-                // From now on the id leads nowhere, whatever becomes of the circuit.
-                link.lanes.insert(lane.circ_id, (CircuitKey::default(), Side::Prev));
-                link.farewells.push_back(Farewell { circ_id: lane.circ_id, reason });
-                self.count_farewells(lane.link);
-                self.list(lane.link);
-            }
-            None => {
-                link.lanes.remove(&lane.circ_id);
-                self.note_if_idle(lane.link);
-            }
+            Some(_) => self.count_farewells(link_key),
+            None => self.note_if_idle(link_key),
         }
     }
 
@@ -379,7 +271,7 @@ impl Core {
     /// gives as its reason stays here, or reasons would be a side channel.
     pub fn on_destroy(&mut self, link: LinkKey, circ_id: CircId, reason: DestroyReason) {
         let from_shard = self.links.get(link).is_some_and(|link| matches!(link.kind, LinkKind::Shard(_)));
-        if let Some((key, side)) = self.find(link, circ_id) {
+        if let Some((key, side)) = self.table.find(link, circ_id) {
             if side == Side::Next && self.unanswered(key).is_some() {
                 // The onionskin is refused, or the peer has no room for one more: it is there, and any client can bring
                 // about either.
@@ -396,6 +288,7 @@ impl Core {
         let Some(link) = self.links.remove(link_key) else {
             return;
         };
+        let lanes = self.table.remove_link(link_key);
         self.admission.channel_ends(link_key);
         if let Some(channel) = link.channel().filter(|channel| channel.open) {
             self.admission.dial_ends(channel.socket);
@@ -408,11 +301,9 @@ impl Core {
             (LinkKind::Flows(_), Some(peer)) => self.forget_flow_link(link_key, &peer),
             _ => {}
         }
-        let mut lanes: Vec<_> = link.lanes.into_iter().collect();
-        lanes.sort_unstable_by_key(|(circ_id, _)| *circ_id);
-        for (_, (key, side)) in lanes {
+        for (key, side) in lanes {
             let goes_on = side == Side::Next && self.extend_again(key);
-            if !goes_on && self.circuits.contains_key(key) {
+            if !goes_on && self.table.contains(key) {
                 self.end_circuit(key, DestroyReason::CHANNEL_CLOSED, Some(side));
             }
         }
@@ -421,15 +312,12 @@ impl Core {
 
     /// Notes when a link's last circuit leaves, for idle closing.
     fn note_if_idle(&mut self, link_key: LinkKey) {
-        let now = self.now;
-        let Some(link) = self.links.get_mut(link_key) else {
+        if !self.table.is_idle(link_key) {
             return;
-        };
-        if link.lanes.is_empty() {
-            match link.channel_mut() {
-                Some(channel) => channel.idle_since = now,
-                None => self.touch(link_key),
-            }
+        }
+        match self.links.get_mut(link_key).and_then(Link::channel_mut) {
+            Some(channel) => channel.idle_since = self.now,
+            None => self.touch(link_key),
         }
     }
 }

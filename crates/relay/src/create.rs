@@ -5,20 +5,19 @@
 //! 2. The worker's answer comes: the circuit gets its layer, CREATED2 is queued.
 
 use super::admission::Class;
-use super::circuit::{Circuit, CircuitKey, Lane, Next, RELAY_EARLY_MAX, Side, State};
 use super::core::Core;
-use super::dos::Pace;
 use super::farewells::UNCOUNTED_MAX;
 use super::jobs::Purpose;
+use super::keys::{CircuitKey, LinkKey, Side};
 use super::language::Output;
-use super::link::{Farewell, Link, LinkKey};
+use super::table::{Circuit, Lane, State};
+
 use crate::job::Job;
 use heddle_proto::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError};
 use heddle_proto::crypto::tor1::RelayLayer;
 use heddle_seam::node::JobId;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 impl Core {
@@ -34,7 +33,7 @@ impl Core {
             return self.refuse(link_key, circ_id, DestroyReason::PROTOCOL);
         }
         // The id is in use, or its DESTROY has not left yet: dropped, as by stock Tor.
-        if link.lanes.contains_key(&circ_id) {
+        if self.table.is_taken(link_key, circ_id) {
             return;
         }
         match self.admit(link_key, command, body) {
@@ -59,7 +58,7 @@ impl Core {
         let (handshake, onionskin) = read_create(command, body)?;
         let link = self.links.get(link_key).ok_or(DestroyReason::INTERNAL)?;
         let party = link.party;
-        let has_room = self.has_room(link)
+        let has_room = self.has_room(link_key)
             && self.admission.admit_onionskin(party).is_ok()
             && self.make_room(party).is_ok();
         if !has_room {
@@ -71,25 +70,18 @@ impl Core {
 
     /// Whether a link has room for one more circuit, or for its refusal. A relay of the consensus may have as many circuits end
     /// at once as there are on a channel.
-    fn has_room(&self, link: &Link) -> bool {
-        let is_read = link.party.class() == Class::Relay || link.farewells.len() < UNCOUNTED_MAX;
-        is_read && link.lanes.len() < self.config.limits.circuits_per_channel
+    fn has_room(&self, link_key: LinkKey) -> bool {
+        let Some(link) = self.links.get(link_key) else { return false };
+        let is_read =
+            link.party.class() == Class::Relay || self.table.farewells_len(link_key) < UNCOUNTED_MAX;
+        is_read && self.table.ids_len(link_key) < self.config.limits.circuits_per_channel
     }
 
     fn refuse(&mut self, link_key: LinkKey, circ_id: CircId, reason: DestroyReason) {
         // The entry keeps the id taken until the DESTROY is sent; past the limit nothing is said,
         // or a peer that never reads could make us remember refusals without end.
-        if !self.links.get(link_key).is_some_and(|link| self.has_room(link)) {
-            return;
-        }
-        let Some(link) = self.links.get_mut(link_key) else {
-            return;
-        };
-        if let Entry::Vacant(vacant) = link.lanes.entry(circ_id) {
-            vacant.insert((CircuitKey::default(), Side::Prev));
-            link.farewells.push_back(Farewell { circ_id, reason });
+        if self.has_room(link_key) && self.table.refuse(link_key, circ_id, reason) {
             self.count_farewells(link_key);
-            self.list(link_key);
         }
     }
 
@@ -105,23 +97,10 @@ impl Core {
         let congestion = self.congestion_offer();
         let credit = self.links[link].credit_of_begun();
         let party = self.links[link].party;
-        let key = self.circuits.insert(Box::new(Circuit {
-            party,
-            prev: Lane::new(link, circ_id, credit),
-            next: Next::None,
-            state: State::Handshaking { handshake, job },
-            layer: None,
-            transit: false,
-            congestion,
-            early_left: RELAY_EARLY_MAX,
-            end: None,
-            questions: 0,
-            streams_pace: Pace::default(),
-            used_at: self.now,
-            unused: false,
-        }));
+        let prev = Lane::new(link, circ_id, credit);
+        let circuit = Circuit::handshaking(self.now, party, prev, (handshake, job), congestion);
+        let key = self.table.insert(circuit);
         self.admission.circuit_begins(self.now, key, party);
-        self.links[link].lanes.insert(circ_id, (key, Side::Prev));
         self.touch(link);
         let seed = self.entropy.seed();
         let onionskin = onionskin.to_vec();
@@ -166,7 +145,7 @@ impl Core {
     }
 
     fn open_circuit(&mut self, key: CircuitKey, answer: Answer) {
-        let Some(State::Handshaking { handshake, .. }) = self.circuits.get(key).map(|circuit| &circuit.state)
+        let Some(State::Handshaking { handshake, .. }) = self.table.get(key).map(|circuit| &circuit.state)
         else {
             return;
         };
@@ -183,7 +162,7 @@ impl Core {
         let body = self.pool.body_mut(&slot);
         body.fill(0);
         body[..bytes.len()].copy_from_slice(&bytes);
-        if let Some(circuit) = self.circuits.get_mut(key) {
+        if let Some(circuit) = self.table.get_mut(key) {
             circuit.state = State::Open;
             circuit.layer = Some(Box::new(RelayLayer::new(&answer.keys)));
             circuit.congestion = circuit.congestion.filter(|_| answer.congestion_control);

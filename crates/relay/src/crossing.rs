@@ -7,14 +7,16 @@
 //! 1. Shard A asks the owner of the directory, shard 0, which shard has a channel to the relay.
 //! 2. The owner names the shard that has one or is dialling; else it names A itself.
 //! 3. A opens a lane to that shard B with [`Crossed::Create`]; B goes on as after EXTEND2.
-//! 4. Each side sends at most [`CROSSING_WINDOW_CELLS`] cells on a lane before it is granted more,
+//! 4. Each side sends a few dozen cells at most on a lane (`table/credit.rs`) before it is granted more,
 //!    so a ring of (lanes × window) cells never overflows and never holds back another lane.
 
 use super::admission::Party;
-use super::circuit::{Circuit, CircuitKey, Credit, Lane, Next, Side};
-use super::core::{Core, Popped};
+use super::core::Core;
+use super::keys::{CircuitKey, LinkKey, Side};
 use super::language::Output;
-use super::link::{Farewell, LinkKey, LinkKind};
+use super::link::LinkKind;
+use super::table::{Circuit, Credit, Departure, Farewell, Grant, Lane, Popped};
+
 use super::message::{Crossed, CrossedCell, ShardMessage, Wanted};
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
@@ -23,10 +25,6 @@ use heddle_seam::node::ShardId;
 use slotmap::SecondaryMap;
 use std::collections::BTreeMap;
 
-/// Cells that may be under way on one lane of a crossing, in each direction.
-pub(super) const CROSSING_WINDOW_CELLS: u32 = 64;
-/// Credit is reported in portions of this many cells.
-const GRANT_CELLS: u32 = 16;
 /// Cells that one message carries at most.
 const BATCH_CELLS: usize = 64;
 /// The shard that owns the directory of channels.
@@ -71,9 +69,7 @@ impl Core {
 
     /// Asks which shard is to carry a circuit on.
     pub fn ask_directory(&mut self, key: CircuitKey) {
-        let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
-            return;
-        };
+        let Some(wanted) = self.table.get(key).and_then(Circuit::wanted) else { return };
         let rsa = wanted.target.rsa;
         if self.config.shard == OWNER {
             let shard = self.look_up(OWNER, rsa);
@@ -113,7 +109,7 @@ impl Core {
     }
 
     fn on_answer(&mut self, key: CircuitKey, shard: ShardId) {
-        if !matches!(self.circuits.get(key).map(|circuit| &circuit.next), Some(Next::Waiting(_))) {
+        if self.table.get(key).and_then(Circuit::wanted).is_none() {
             return;
         }
         match self.crossings.links.get(&shard) {
@@ -146,14 +142,10 @@ impl Core {
         let Some(circ_id) = self.new_circ_id(link_key) else {
             return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         };
-        let Some(circuit) = self.circuits.get_mut(key) else {
-            return;
-        };
-        let lane = Lane::new(link_key, circ_id, new_credit());
-        let creating = Next::Creating { lane, again: None, since: self.now };
-        let party = circuit.party;
-        if let Next::Waiting(wanted) = core::mem::replace(&mut circuit.next, creating) {
-            self.links[link_key].lanes.insert(circ_id, (key, Side::Next));
+        let Some(party) = self.table.get(key).map(|circuit| circuit.party) else { return };
+        if let Some(wanted) = self.table.take_wanted(key) {
+            let lane = Lane::new(link_key, circ_id, Credit::crossing());
+            self.table.create(key, lane, None, self.now);
             self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, party, wanted }));
         }
     }
@@ -183,26 +175,22 @@ impl Core {
             Crossed::Create { circ_id, party, wanted } => self.on_transit(link, circ_id, party, wanted),
             Crossed::Cells(cells) => {
                 for cell in cells {
-                    self.count_arrival(link, cell.circ_id);
+                    self.table.count_arrival(link, cell.circ_id);
                     self.on_cell(link, cell.circ_id, cell.command, &cell.body);
                 }
             }
-            Crossed::Credit { circ_id, cells } => self.on_credit(link, circ_id, cells),
+            Crossed::Credit { circ_id, cells } => self.table.on_credit(self.now, link, circ_id, cells),
             Crossed::Destroy { circ_id, reason } => self.on_destroy(link, circ_id, reason),
         }
     }
 
     /// Another shard's circuit goes on from here.
     fn on_transit(&mut self, link: LinkKey, circ_id: CircId, party: Party, wanted: Box<Wanted>) {
-        let prev = Lane::new(link, circ_id, new_credit());
-        let Some(key) = self.insert_transit(party, prev, wanted) else {
-            let prev = Lane::new(link, circ_id, new_credit());
-            return self.drop_lane(prev, Some(DestroyReason::RESOURCELIMIT));
+        let prev = || Lane::new(link, circ_id, Credit::crossing());
+        let Some(key) = self.insert_transit(party, prev(), wanted) else {
+            return self.drop_lane(prev(), Some(DestroyReason::RESOURCELIMIT));
         };
-        self.links[link].lanes.insert(circ_id, (key, Side::Prev));
-        let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
-            return;
-        };
+        let Some(wanted) = self.table.get(key).and_then(Circuit::wanted) else { return };
         match self.link_to(wanted) {
             Some(link) => self.extend_over(key, link),
             None => self.dial_for(key, DestroyReason::CONNECTFAILED),
@@ -212,53 +200,15 @@ impl Core {
     /// A circuit without a layer, if there is room for one.
     pub fn insert_transit(&mut self, party: Party, prev: Lane, wanted: Box<Wanted>) -> Option<CircuitKey> {
         self.make_room(party).ok()?;
-        let key = self.circuits.insert(Box::new(Circuit::transit(self.now, party, prev, wanted)));
+        let key = self.table.insert(Circuit::transit(self.now, party, prev, wanted));
         self.admission.circuit_begins(self.now, key, party);
         self.watch_idle(key);
         Some(key)
     }
 
-    fn lane_of(&mut self, link: LinkKey, circ_id: CircId) -> Option<(CircuitKey, Side, &mut Lane)> {
-        let (key, side) = self.find(link, circ_id)?;
-        let lane = self.circuits.get_mut(key)?.lane_mut(side)?;
-        Some((key, side, lane))
-    }
-
-    fn count_arrival(&mut self, link: LinkKey, circ_id: CircId) {
-        if let Some((_, _, Lane { credit: Credit::Cells { arrived, .. }, .. })) = self.lane_of(link, circ_id)
-        {
-            *arrived += 1;
-        }
-    }
-
-    fn on_credit(&mut self, link: LinkKey, circ_id: CircId, cells: u32) {
-        let Some((key, side, lane)) = self.lane_of(link, circ_id) else {
-            return;
-        };
-        if let Credit::Cells { to_send, .. } = &mut lane.credit {
-            *to_send += cells;
-        }
-        self.mark_ready(key, side);
-    }
-
-    /// A cell left on a circuit's other lane: if it came from another shard over `lane`, that shard may send one more.
+    /// A cell left on a circuit's other lane: another shard may be told that it may send more over this one.
     pub fn grant(&mut self, key: CircuitKey, side: Side) {
-        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
-            return;
-        };
-        let Credit::Cells { arrived, to_grant, .. } = &mut lane.credit else {
-            return;
-        };
-        if *arrived == 0 {
-            return;
-        }
-        *arrived -= 1;
-        *to_grant += 1;
-        if *to_grant < GRANT_CELLS {
-            return;
-        }
-        let cells = core::mem::take(to_grant);
-        let (circ_id, link) = (lane.circ_id, lane.link);
+        let Some(Grant { link, circ_id, cells }) = self.table.grant(key, side) else { return };
         if let Some(LinkKind::Shard(shard)) = self.links.get(link).map(|link| &link.kind) {
             let shard = *shard;
             self.send_shard(shard, ShardMessage::Crossed(Crossed::Credit { circ_id, cells }));
@@ -274,7 +224,7 @@ impl Core {
         let mut cells = Vec::new();
         while let Some(popped) = self.pop(link_key) {
             match popped {
-                Popped::Cell { circ_id, slot } => {
+                Popped::Cell(Departure { circ_id, slot, .. }) => {
                     let (command, body) = (self.pool.command(&slot), *self.pool.body(&slot));
                     self.pool.free(slot);
                     cells.push(CrossedCell { circ_id, command, body });
@@ -297,8 +247,4 @@ impl Core {
             self.send_shard(shard, ShardMessage::Crossed(Crossed::Cells(cells)));
         }
     }
-}
-
-fn new_credit() -> Credit {
-    Credit::Cells { to_send: CROSSING_WINDOW_CELLS, arrived: 0, to_grant: 0 }
 }

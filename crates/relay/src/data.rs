@@ -6,9 +6,9 @@
 //!   or XOFF when it does not: that is what holds the client back.
 
 use super::admission::StreamPlace;
-use super::circuit::CircuitKey;
 use super::core::Core;
 use super::end::{BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, End, Hold, StreamState};
+use super::keys::CircuitKey;
 use super::language::Output;
 use heddle_proto::bucket::{Direction, Traffic};
 use heddle_proto::cell::Command;
@@ -30,7 +30,7 @@ impl Core {
             Sendme::Authenticated(digest).encode(&mut data);
             self.send_relay(key, RelayCommand::SENDME, None, &data);
         }
-        let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut());
+        let end = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut());
         let stream = end.and_then(|end| end.streams.get_mut(&header.stream_id?));
         let (Some(stream), Some(id)) = (stream, header.stream_id) else {
             // The stream was over before the client knew.
@@ -70,8 +70,8 @@ impl Core {
     pub fn on_circuit_sendme(&mut self, key: CircuitKey, data: &[u8]) {
         let now = self.now;
         let min_version = self.params.get("sendme_accept_min_version", 1, 0, 255);
-        let Some(circuit) = self.circuits.get_mut(key) else { return };
-        let queued_cells = circuit.prev.queue.len();
+        let Some(circuit) = self.table.get_mut(key) else { return };
+        let queued_cells = circuit.prev().queued_cells();
         let Some(end) = circuit.end.as_mut() else { return self.punish(key) };
         let checked = match Sendme::parse(data) {
             Ok(Sendme::Authenticated(digest)) => end.digests.check(&digest),
@@ -144,7 +144,7 @@ impl Core {
     fn stream_room(&mut self, socket: SocketId) -> (usize, bool) {
         let now = self.now;
         let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return (0, false) };
-        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else {
+        let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else {
             return (0, false);
         };
         (end.read_len(id, now), end.streams.get(&id).is_some_and(|stream| stream.limited))
@@ -162,10 +162,10 @@ impl Core {
             left = &left[packaged..];
         }
         let full = self
-            .circuits
+            .table
             .get(key)
-            .is_some_and(|circuit| circuit.prev.queue.len() >= BACKWARD_QUEUE_HIGH_CELLS);
-        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
+            .is_some_and(|circuit| circuit.prev().queued_cells() >= BACKWARD_QUEUE_HIGH_CELLS);
+        let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
         end.held_back |= full;
         self.update_interest(key, id);
     }
@@ -175,7 +175,7 @@ impl Core {
     fn package(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) -> Option<usize> {
         let now = self.now;
         let slot = self.take_slot(Command::RELAY)?;
-        let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_deref_mut());
+        let end = self.table.get_mut(key).and_then(|circuit| circuit.end.as_deref_mut());
         let parts = end.and_then(|End { streams, flow, short_cells, .. }| {
             Some((streams.get_mut(&id)?, flow, short_cells))
         });
@@ -192,7 +192,7 @@ impl Core {
             Hold::Signals(signals) => signals.limit.on_read(data.len() as u64),
         }
         let digest = self.seal_and_queue(key, slot)?;
-        let end = self.circuits.get_mut(key)?.end.as_mut()?;
+        let end = self.table.get_mut(key)?.end.as_mut()?;
         if acknowledged {
             end.digests.expect(digest);
         }
@@ -204,7 +204,7 @@ impl Core {
         if left > BACKWARD_QUEUE_LOW_CELLS {
             return;
         }
-        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
+        let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
         if core::mem::take(&mut end.held_back) {
             self.read_more(key);
         }
@@ -220,7 +220,7 @@ impl Core {
             self.stream_mut(key, id).is_some_and(|stream| stream.writable == 0),
         );
         self.wake_for_rate(key, id, socket, wanted.0);
-        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
+        let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
         let is_full = end.room() == 0;
         let Some(stream) = end.streams.get_mut(&id) else { return };
         if is_full {
@@ -312,8 +312,7 @@ impl Core {
         }
         let now = self.now;
         let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return };
-        let stream =
-            self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()?.streams.get_mut(&id));
+        let stream = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()?.streams.get_mut(&id));
         let Some(stream) = stream.filter(|stream| matches!(stream.state, StreamState::Open(_))) else {
             return;
         };

@@ -9,10 +9,12 @@
 //!    then the next circuit may find a channel.
 
 use super::admission::{Dialling, Listener, Party, Refusal};
-use super::circuit::{CircuitKey, Next};
 use super::core::Core;
+use super::keys::{CircuitKey, LinkKey};
 use super::language::Output;
-use super::link::{Link, LinkKey};
+use super::link::Link;
+use super::table::Circuit;
+
 use super::message::{Event, Wanted};
 use core::net::{Ipv4Addr, SocketAddr};
 use heddle_proto::cell::create::DestroyReason;
@@ -157,9 +159,7 @@ impl Dials {
 impl Core {
     /// Finds a link for a circuit that waits for one.
     pub fn find_channel(&mut self, key: CircuitKey) {
-        let Some(Next::Waiting(wanted)) = self.circuits.get(key).map(|circuit| &circuit.next) else {
-            return;
-        };
+        let Some(wanted) = self.table.get(key).and_then(Circuit::wanted) else { return };
         match self.link_to(wanted) {
             Some(link) => self.extend_over(key, link),
             None if self.config.shards > 1 => self.ask_directory(key),
@@ -170,10 +170,10 @@ impl Core {
     /// Lets a circuit wait for a dial to the first of its addresses that was not tried. When there is none it is closed
     /// for `failure`.
     pub fn dial_for(&mut self, key: CircuitKey, failure: DestroyReason) {
-        let Some(circuit) = self.circuits.get(key) else { return };
-        let Next::Waiting(wanted) = &circuit.next else { return };
+        let Some(circuit) = self.table.get(key) else { return };
+        let Some(wanted) = circuit.wanted() else { return };
         let rsa = wanted.target.rsa;
-        let link = Some(circuit.prev.link)
+        let link = Some(circuit.prev().link())
             .filter(|link| self.links.get(*link).is_some_and(|link| link.role().is_some()));
         let refused = match DialKey::of(wanted) {
             Some(dial) if self.dials.join(&dial, Some(key)) => return,
@@ -284,8 +284,7 @@ impl Core {
     }
 
     fn try_next_addr(&mut self, key: CircuitKey, failure: DestroyReason) {
-        if let Some(Next::Waiting(wanted)) = self.circuits.get_mut(key).map(|circuit| &mut circuit.next) {
-            wanted.addrs_tried += 1;
+        if self.table.get_mut(key).is_some_and(Circuit::try_next_addr) {
             match self.link_for(key) {
                 Some(link) => self.extend_over(key, link),
                 None => self.dial_for(key, failure),
@@ -321,10 +320,7 @@ impl Core {
     }
 
     pub fn link_for(&self, key: CircuitKey) -> Option<LinkKey> {
-        match &self.circuits.get(key)?.next {
-            Next::Waiting(wanted) => self.link_to(wanted),
-            _ => None,
-        }
+        self.link_to(self.table.get(key)?.wanted()?)
     }
 
     /// Gives up all dials; returns their sockets.

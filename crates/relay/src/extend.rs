@@ -6,9 +6,11 @@
 //!    or while another shard is asked.
 //! 3. CREATED2 comes: the lane is joined and EXTENDED2 goes back.
 
-use super::circuit::{CircuitKey, Credit, Lane, Next, Side};
 use super::core::Core;
-use super::link::{LinkKey, LinkKind};
+use super::keys::{CircuitKey, LinkKey, Side};
+use super::link::LinkKind;
+use super::table::{Credit, Lane, Next};
+
 use super::message::Wanted;
 use core::net::SocketAddr;
 use heddle_proto::cell::create::{Create2, Created2, DestroyReason};
@@ -26,24 +28,21 @@ impl Core {
             Ok(wanted) => wanted,
             Err(reason) => return self.close_circuit(key, reason),
         };
-        let Some(circuit) = self.circuits.get_mut(key) else {
-            return;
-        };
-        circuit.next = Next::Waiting(Box::new(wanted));
+        self.table.wait(key, Box::new(wanted));
         self.note_used(key);
         self.find_channel(key);
     }
 
     fn check_extend(&self, key: CircuitKey, command: Command, data: &[u8]) -> Result<Wanted, DestroyReason> {
         const REFUSED: DestroyReason = DestroyReason::PROTOCOL;
-        let circuit = self.circuits.get(key).ok_or(REFUSED)?;
+        let circuit = self.table.get(key).ok_or(REFUSED)?;
         // "A relay MUST NOT accept EXTEND in anything but RELAY_EARLY"; once a circuit.
-        if command != Command::RELAY_EARLY || !matches!(circuit.next, Next::None) {
+        if command != Command::RELAY_EARLY || !matches!(circuit.next(), Next::None) {
             return Err(REFUSED);
         }
         let extend = Extend2::parse(data).map_err(|_| REFUSED)?;
         let wanted = extend.target().map_err(|_| REFUSED)?;
-        let target = self.check_target(circuit.prev.link, &wanted)?;
+        let target = self.check_target(circuit.prev().link(), &wanted)?;
         let mut bytes = Vec::with_capacity(BODY_LEN);
         Create2 { htype: extend.htype, hdata: extend.hdata }.encode(&mut bytes);
         let mut create2 = [0; BODY_LEN];
@@ -104,28 +103,24 @@ impl Core {
         let Some(slot) = self.take_slot(Command::CREATE2) else {
             return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         };
-        let Some(circuit) = self.circuits.get_mut(key) else {
+        // The full pool may have cost just this circuit its life.
+        let Some(mut wanted) = self.table.take_wanted(key) else {
             return self.pool.free(slot);
-        };
-        let Next::Waiting(mut wanted) = core::mem::replace(&mut circuit.next, Next::None) else {
-            unreachable!("only a circuit that waits is extended");
         };
         let tried = wanted.over_channel;
         self.pool.body_mut(&slot).copy_from_slice(&wanted.create2);
         let link = &mut self.links[link_key];
-        link.lanes.insert(circ_id, (key, Side::Next));
         let (credit, again) = match &mut link.kind {
             LinkKind::Flows(flows) => {
                 flows.opening += 1;
                 wanted.over_channel = true;
-                (Credit::Flow { begun: false, blocked: false, held: false }, Some(wanted))
+                (Credit::flow_to_begin(), Some(wanted))
             }
             LinkKind::Channel(_) | LinkKind::Shard(_) => (Credit::Unlimited, None),
         };
         let over_channel = again.is_none();
-        let lane = Lane { unanswered: true, ..Lane::new(link_key, circ_id, credit) };
-        circuit.next = Next::Creating { lane, again, since: self.now };
         link.unanswered.take();
+        self.table.create(key, Lane::unanswered(link_key, circ_id, credit), again, self.now);
         match over_channel {
             true => self.count_fallback(link_key, tried),
             false => {
@@ -154,27 +149,20 @@ impl Core {
 
     /// The next relay answered our CREATE2.
     pub fn on_created(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) {
-        let Some((key, Side::Next)) = self.find(link, circ_id) else {
+        let Some((key, Side::Next)) = self.table.find(link, circ_id) else {
             return;
         };
-        let Some(circuit) = self.circuits.get_mut(key) else {
+        let Some(circuit) = self.table.get(key) else {
             return;
         };
-        let expected = command == Command::CREATED2 && matches!(circuit.next, Next::Creating { .. });
+        let expected = command == Command::CREATED2 && matches!(circuit.next(), Next::Creating { .. });
         if !expected {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         }
         let transit = circuit.transit;
         self.note_answer(link, true);
-        let Some(circuit) = self.circuits.get_mut(key) else {
-            return;
-        };
-        if let Next::Creating { mut lane, .. } = core::mem::replace(&mut circuit.next, Next::None) {
-            let was_unanswered = core::mem::take(&mut lane.unanswered);
-            circuit.next = Next::Joined(lane);
-            if was_unanswered {
-                self.give_unanswered(link);
-            }
+        if self.table.join(key) == Some(true) {
+            self.give_unanswered(link);
         }
         if transit {
             let Some(slot) = self.take_slot(command) else {

@@ -8,7 +8,8 @@
 //! Connections with flows need no such count: their endpoints take each DESTROY at once, whatever else they can send.
 
 use super::core::Core;
-use super::link::{Link, LinkKey};
+use super::keys::LinkKey;
+use super::link::Link;
 use heddle_proto::channel::ChannelError;
 use heddle_seam::time::Duration;
 
@@ -22,7 +23,7 @@ impl Core {
     /// A DESTROY joined a link's, or left.
     pub fn count_farewells(&mut self, link_key: LinkKey) {
         let Some(link) = self.links.get_mut(link_key).filter(|link| link.channel().is_some()) else { return };
-        let counted = link.farewells.len().saturating_sub(UNCOUNTED_MAX);
+        let counted = self.table.farewells_len(link_key).saturating_sub(UNCOUNTED_MAX);
         let before = core::mem::replace(&mut link.farewells_counted, counted);
         if before == 0 {
             link.farewells_since = self.now;

@@ -11,10 +11,11 @@
 //! - *No migration.* A circuit lives and dies with its flow. Only a CREATE2 that was never answered is sent once more,
 //!   over a channel.
 
-use super::circuit::{CircuitKey, Credit, Next, Side};
 use super::core::Core;
+use super::keys::{CircuitKey, LinkKey, Side};
 use super::late::Late;
-use super::link::{FlowLink, Link, LinkKey, LinkKind};
+use super::link::{FlowLink, Link, LinkKind};
+
 use super::message::Wanted;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -106,7 +107,7 @@ impl Core {
         let usable = |key: &LinkKey| {
             let link = self.links.get(*key)?;
             let flows = link.flows().filter(|flows| !flows.draining && flows.room > flows.opening)?;
-            let has_room = link.lanes.len() < self.config.limits.circuits_per_channel;
+            let has_room = self.table.ids_len(*key) < self.config.limits.circuits_per_channel;
             (has_room && link.leads_to(target)).then_some((flows.port, flows.opened_at, *key))
         };
         let best = self.flows.links_to(&target.rsa).iter().filter_map(usable).min();
@@ -133,8 +134,7 @@ impl Core {
         command: Command,
         body: &Body,
     ) -> Option<DestroyReason> {
-        let is_known =
-            |core: &Core| core.links.get(link).is_some_and(|link| link.lanes.contains_key(&circ_id));
+        let is_known = |core: &Core| core.table.is_taken(link, circ_id);
         match command {
             Command::RELAY | Command::RELAY_EARLY => {
                 let found = self.on_relay(link, circ_id, command, body);
@@ -160,11 +160,7 @@ impl Core {
 
     /// A flow is gone, and its name may come back: our own last word about it is not sent any more.
     pub fn forget_farewell(&mut self, link_key: LinkKey, circ_id: CircId) {
-        let Some(link) = self.links.get_mut(link_key) else {
-            return;
-        };
-        if link.lanes.remove(&circ_id).is_some() {
-            link.farewells.retain(|farewell| farewell.circ_id != circ_id);
+        if self.table.forget_id(link_key, circ_id) {
             self.touch(link_key);
         }
     }
@@ -175,24 +171,7 @@ impl Core {
             flows.opening = flows.opening.saturating_sub(1);
             flows.room = flows.room.saturating_sub(1);
         }
-        if let Some(Credit::Flow { begun, .. }) = self.flow_credit(link_key, circ_id) {
-            *begun = true;
-        }
-    }
-
-    /// A flow takes no cell any more, or cells again.
-    pub fn set_blocked(&mut self, link_key: LinkKey, circ_id: CircId, is_blocked: bool) {
-        if let Some(Credit::Flow { blocked, .. }) = self.flow_credit(link_key, circ_id) {
-            *blocked = is_blocked;
-        }
-        if !is_blocked && let Some((key, side)) = self.find(link_key, circ_id) {
-            self.mark_ready(key, side);
-        }
-    }
-
-    fn flow_credit(&mut self, link_key: LinkKey, circ_id: CircId) -> Option<&mut Credit> {
-        let (key, side) = self.find(link_key, circ_id)?;
-        Some(&mut self.circuits.get_mut(key)?.lane_mut(side)?.credit)
+        self.table.begin_flow(link_key, circ_id);
     }
 
     /// Whether flows are held, as the operator or else the consensus says. Those that are held are read again when they are
@@ -201,7 +180,7 @@ impl Core {
         let by_consensus = || self.params.get("heddle_hop_by_hop_flow_control", 0, 0, 1) == 1;
         let wanted = self.config.hop_by_hop_flow_control.unwrap_or_else(by_consensus);
         if core::mem::replace(&mut self.hop_by_hop, wanted) && !wanted {
-            let all: Vec<_> = self.circuits.keys().collect();
+            let all: Vec<_> = self.table.iter().map(|(key, _)| key).collect();
             for key in all {
                 self.release_supply(key, Side::Prev);
                 self.release_supply(key, Side::Next);
@@ -211,37 +190,28 @@ impl Core {
 
     /// The circuit's other lane holds `queue_cells`, which is much: a flow that supplies them is not read.
     pub fn hold_supply(&mut self, key: CircuitKey, side: Side, queue_cells: u32) {
-        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
+        let Some(link) = self.table.get(key).and_then(|circuit| Some(circuit.lane(side)?.link())) else {
             return;
         };
-        let Credit::Flow { held, .. } = &mut lane.credit else { return };
-        if !self.links.get(lane.link).and_then(Link::flows).is_some_and(|flows| flows.may_hold) {
+        if !self.links.get(link).and_then(Link::flows).is_some_and(|flows| flows.may_hold) {
             return;
         }
         self.meter.held_queue_cells_max = self.meter.held_queue_cells_max.max(queue_cells);
-        if !core::mem::replace(held, true) {
-            self.flows.holds.push(Hold { link: lane.link, circ_id: lane.circ_id, hold: true });
+        if let Some((link, circ_id)) = self.table.set_held(key, side, true) {
+            self.flows.holds.push(Hold { link, circ_id, hold: true });
         }
     }
 
     /// The circuit's other lane has room: a flow that was held is read again.
     pub fn release_supply(&mut self, key: CircuitKey, side: Side) {
-        let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
-            return;
-        };
-        let Credit::Flow { held, .. } = &mut lane.credit else { return };
-        if core::mem::take(held) {
-            self.flows.holds.push(Hold { link: lane.link, circ_id: lane.circ_id, hold: false });
+        if let Some((link, circ_id)) = self.table.set_held(key, side, false) {
+            self.flows.holds.push(Hold { link, circ_id, hold: false });
         }
     }
 
     /// Circuits whose CREATE2 this link has not answered go over channels.
     pub fn leave_flows(&mut self, link_key: LinkKey) {
-        let Some(link) = self.links.get(link_key) else { return };
-        let ours = link.lanes.iter().filter(|(_, (_, side))| *side == Side::Next);
-        let mut lanes: Vec<_> = ours.map(|(circ_id, (key, _))| (*circ_id, *key)).collect();
-        lanes.sort_unstable();
-        for (_, key) in lanes {
+        for key in self.table.led_on_by(link_key) {
             self.extend_again(key);
         }
     }
@@ -249,18 +219,9 @@ impl Core {
     /// The flow broke, or did not answer CREATE2 for long, or the path is silent: a channel is asked, with the same handshake. False when that
     /// was not so, or was done already.
     pub fn extend_again(&mut self, key: CircuitKey) -> bool {
-        let Some(circuit) = self.circuits.get_mut(key) else { return false };
-        match core::mem::replace(&mut circuit.next, Next::None) {
-            Next::Creating { lane, again: Some(wanted), .. } => {
-                circuit.next = Next::Waiting(wanted);
-                self.drop_lane(lane, Some(DestroyReason::FINISHED));
-                self.find_channel(key);
-                true
-            }
-            next => {
-                circuit.next = next;
-                false
-            }
-        }
+        let Some(lane) = self.table.create_again(key) else { return false };
+        self.drop_lane(lane, Some(DestroyReason::FINISHED));
+        self.find_channel(key);
+        true
     }
 }

@@ -3,7 +3,6 @@
 use super::admission::Granted;
 use super::core::Core;
 use super::link::Link;
-use super::scheduler::CircuitScheduler;
 
 /// Counts of what a shard holds at the moment, each taken where the things lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,18 +45,18 @@ pub struct Held {
 impl Core {
     /// Channels and bytes of flows, which only the shard can tell, are left at zero.
     pub fn held(&self) -> Held {
-        let links = |count: fn(&Link) -> usize| self.links.values().map(count).sum();
+        let (circ_ids, turns) = self.table.totals();
         Held {
             slots: self.pool.used(),
-            circuit_cells: self.circuits.values().map(|circuit| circuit.queued_cells()).sum(),
+            circuit_cells: self.table.iter().map(|(_, circuit)| circuit.queued_cells()).sum(),
             leftover_cells: self.streams.leftovers.values().map(|leftover| leftover.queue.len()).sum(),
             flow_bytes: 0,
             buffer_bytes: self.buffers.bytes(),
-            circuits: self.circuits.len(),
+            circuits: self.table.len(),
             channels: 0,
-            flow_links: links(|link| usize::from(link.flows().is_some())),
-            circ_ids: links(|link| link.lanes.len()),
-            turns: links(|link| link.ready.len()),
+            flow_links: self.links.values().filter_map(Link::flows).count(),
+            circ_ids,
+            turns,
             dials: self.dials.count(),
             connections: self.streams.by_socket.len() + self.streams.leftovers.len(),
             questions: self.streams.asked.len(),

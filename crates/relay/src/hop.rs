@@ -6,9 +6,10 @@
 //!
 //! The layer is applied as the move into a slot of the pool: one copy inside the relay.
 
-use super::circuit::{CircuitKey, Next, Side, State};
 use super::core::Core;
-use super::link::LinkKey;
+use super::keys::{CircuitKey, LinkKey, Side};
+use super::table::{Next, State};
+
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::{self, RelayCommand, RelayHeader, StreamId};
 use heddle_proto::cell::{Body, CircId, Command};
@@ -18,7 +19,7 @@ use heddle_proto::pool::SlotId;
 impl Core {
     /// A relay cell came in. False when there is no such circuit: the cell was on its way when that was closed.
     pub fn on_relay(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) -> bool {
-        match self.find(link, circ_id) {
+        match self.table.find(link, circ_id) {
             Some((key, Side::Prev)) => self.on_forward(key, command, body),
             Some((key, Side::Next)) => self.on_backward(key, command, body),
             None => return false,
@@ -32,7 +33,7 @@ impl Core {
             return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         };
         // The full pool may have cost just this circuit its life.
-        let Some(circuit) = self.circuits.get_mut(key) else {
+        let Some(circuit) = self.table.get_mut(key) else {
             return self.pool.free(slot);
         };
         if matches!(circuit.state, State::Handshaking { .. }) {
@@ -53,7 +54,7 @@ impl Core {
                 Recognized::No
             }
         };
-        match (recognized, &circuit.next) {
+        match (recognized, circuit.next()) {
             (Recognized::Yes { digest }, _) => self.on_recognized(key, command, slot, digest),
             (Recognized::No, Next::Joined(_)) => self.enqueue(key, Side::Next, slot),
             // Nobody is left to whom the cell could be meant (tor-spec, "Routing relay cells").
@@ -67,14 +68,14 @@ impl Core {
     /// A cell on its way to the client.
     fn on_backward(&mut self, key: CircuitKey, command: Command, body: &Body) {
         // RELAY_EARLY towards a client marks circuits for an observer; it is never legitimate.
-        let joined = matches!(self.circuits[key].next, Next::Joined(_));
+        let joined = self.table.get(key).is_some_and(|circuit| matches!(circuit.next(), Next::Joined(_)));
         if command == Command::RELAY_EARLY || !joined {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         }
         let Some(slot) = self.take_slot(command) else {
             return self.close_circuit(key, DestroyReason::RESOURCELIMIT);
         };
-        let Some(circuit) = self.circuits.get_mut(key) else {
+        let Some(circuit) = self.table.get_mut(key) else {
             return self.pool.free(slot);
         };
         match &mut circuit.layer {
@@ -117,13 +118,11 @@ impl Core {
     /// ahead.
     fn on_truncate(&mut self, key: CircuitKey, data: &[u8]) {
         let farewell = DestroyReason::parse(data);
-        let Some(circuit) = self.circuits.get_mut(key) else {
-            return;
-        };
-        match core::mem::replace(&mut circuit.next, Next::None) {
-            Next::None | Next::Queued { .. } => {}
-            Next::Waiting(wanted) => self.stop_waiting(key, &wanted),
-            Next::Creating { lane, .. } | Next::Joined(lane) => self.drop_lane(lane, Some(farewell)),
+        match self.table.cut(key) {
+            Some(Next::Waiting(wanted)) => self.stop_waiting(key, &wanted),
+            Some(Next::Creating { lane, .. } | Next::Joined(lane)) => self.drop_lane(lane, Some(farewell)),
+            Some(Next::None | Next::Queued { .. }) => {}
+            None => return,
         }
         self.note_used(key);
         self.send_relay(key, RelayCommand::TRUNCATED, None, &[DestroyReason::REQUESTED.0]);
@@ -144,7 +143,7 @@ impl Core {
 
     /// Seals a relay cell of ours that stands in `slot`, and queues it towards the client.
     pub fn seal_and_queue(&mut self, key: CircuitKey, slot: SlotId) -> Option<CellDigest> {
-        let layer = self.circuits.get_mut(key).and_then(|circuit| circuit.layer.as_mut());
+        let layer = self.table.get_mut(key).and_then(|circuit| circuit.layer.as_mut());
         let Some(layer) = layer else {
             self.pool.free(slot);
             return None;

@@ -15,8 +15,9 @@
 //! The round holds each open circuit once, and those that closed for at most ten seconds.
 
 use super::admission::{CircuitPlace, Party, Refusal, Unused};
-use super::circuit::{Circuit, CircuitKey, Next, Side};
 use super::core::Core;
+use super::keys::CircuitKey;
+use super::table::{Circuit, Next};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -37,7 +38,7 @@ impl Core {
 
     /// A circuit is used, or was until now: its minute begins again.
     pub fn note_used(&mut self, key: CircuitKey) {
-        let Some(circuit) = self.circuits.get_mut(key) else { return };
+        let Some(circuit) = self.table.get_mut(key) else { return };
         circuit.used_at = self.now;
         if core::mem::take(&mut circuit.unused) {
             self.admission.circuit_unused(key, None);
@@ -53,15 +54,16 @@ impl Core {
         while self.idle_round.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, key)) = self.idle_round.pop_front() else { return };
             let Some(unused) = self.look_at(key) else { continue };
-            let Some(circuit) = self.circuits.get_mut(key) else { continue };
-            let (since, ends_here) = (circuit.used_at, matches!(circuit.next, Next::None));
+            let Some(circuit) = self.table.get(key) else { continue };
+            let (since, ends_here) = (circuit.used_at, matches!(circuit.next(), Next::None));
             if let Some(unused) = unused.filter(|_| now.since(since) >= IDLE_TIMEOUT) {
                 if ends_here && self.is_of_client(key) {
                     self.admission.note_idle_circuit();
                     self.close_circuit(key, DestroyReason::FINISHED);
                     continue;
                 }
-                if !core::mem::replace(&mut self.circuits[key].unused, true) {
+                let circuit = self.table.get_mut(key);
+                if circuit.is_some_and(|circuit| !core::mem::replace(&mut circuit.unused, true)) {
                     self.admission.circuit_unused(key, Some((unused, since)));
                 }
             }
@@ -80,7 +82,7 @@ impl Core {
                 }
             };
             // One that was marked may have been used again since it was looked at.
-            let was_marked = self.circuits.get(other).is_some_and(|circuit| circuit.unused);
+            let was_marked = self.table.get(other).is_some_and(|circuit| circuit.unused);
             if was_marked && self.look_at(other) == Some(None) {
                 continue;
             }
@@ -93,7 +95,7 @@ impl Core {
 
     /// In what way nobody uses a circuit, if it is there and nobody does. If somebody does that is noted.
     fn look_at(&mut self, key: CircuitKey) -> Option<Option<Unused>> {
-        let unused = self.circuits.get_mut(key).map(|circuit| unused(circuit))?;
+        let unused = self.table.get_mut(key).map(unused)?;
         if unused.is_none() {
             self.note_used(key);
         }
@@ -101,19 +103,17 @@ impl Core {
     }
 
     fn is_of_client(&self, key: CircuitKey) -> bool {
-        let Some(circuit) = self.circuits.get(key) else { return false };
-        self.links.get(circuit.prev.link).is_some_and(|link| self.is_client(circuit.party, link.peer()))
+        let Some(circuit) = self.table.get(key) else { return false };
+        self.links.get(circuit.prev().link()).is_some_and(|link| self.is_client(circuit.party, link.peer()))
     }
 }
 
 /// In what way nobody used a circuit since it was last looked at.
 fn unused(circuit: &mut Circuit) -> Option<Unused> {
-    let mut has_moved = |side| circuit.lane_mut(side).is_some_and(|lane| core::mem::take(&mut lane.moved));
-    // Each is asked, so that neither tells of this time the next.
-    let [prev_moved, next_moved] = [Side::Prev, Side::Next].map(&mut has_moved);
+    let has_moved = circuit.take_moved();
     let streams = circuit.end.as_ref().map_or(0, |end| end.streams.len());
-    let goes_on = matches!(circuit.next, Next::Joined(_));
-    match streams == 0 && circuit.questions == 0 && !(goes_on && (prev_moved || next_moved)) {
+    let goes_on = matches!(circuit.next(), Next::Joined(_));
+    match streams == 0 && circuit.questions == 0 && !(goes_on && has_moved) {
         true if goes_on => Some(Unused::Quiet),
         true => Some(Unused::GoodForNothing),
         false => None,

@@ -4,8 +4,8 @@
 //! the others here: relays of the consensus and all others take turns, in each class the neighbours, and the links of each.
 
 use super::admission::{Class, Key, Party};
-use super::circuit::CircuitKey;
-use super::link::LinkKey;
+use super::keys::{CircuitKey, LinkKey};
+
 use super::turns::{Turns, Waiting};
 use crate::job::Job;
 use heddle_seam::node::JobId;

@@ -8,9 +8,11 @@
 //!
 //! The lists hold what was begun in the last few seconds, since each entry leaves by its time whatever became of the circuit.
 
-use super::circuit::{CircuitKey, Next};
 use super::core::Core;
-use super::link::{Link, LinkKey};
+use super::keys::{CircuitKey, LinkKey};
+use super::link::Link;
+use super::table::Next;
+
 use super::pairs::ANSWER_PATIENCE;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -41,7 +43,7 @@ impl Core {
     /// Once a second: who waits for too long does so no more.
     pub fn end_late_creates(&mut self) {
         while let Some((began_at, key)) = pop_late(&mut self.flows.late.creating, self.now, CREATE_PATIENCE) {
-            let next = self.circuits.get(key).map(|circuit| &circuit.next);
+            let next = self.table.get(key).map(|circuit| circuit.next());
             let waits =
                 matches!(next, Some(Next::Creating { again: Some(_), since, .. }) if *since == began_at);
             if waits {

@@ -2,25 +2,15 @@
 //! shard of this relay.
 
 use super::admission::Party;
-use super::circuit::{CircuitKey, Credit, Side};
-use super::scheduler::{CircuitScheduler, LinkScheduler};
 use super::stats::CHANNELS;
+use super::table::Credit;
 use super::unanswered::Unanswered;
 use core::net::SocketAddr;
-use foldhash::fast::FixedState;
-use heddle_proto::cell::CircId;
-use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::channel::{Role, Target};
 use heddle_proto::endpoint::ConnId;
 use heddle_proto::ids::RelayIds;
 use heddle_seam::node::{ShardId, SocketId};
 use heddle_seam::time::Instant;
-use std::collections::{HashMap, VecDeque};
-
-slotmap::new_key_type! {
-    /// A link of this shard.
-    pub(super) struct LinkKey;
-}
 
 /// What lies behind a link.
 #[derive(Debug)]
@@ -82,57 +72,27 @@ pub(super) struct FlowLink {
     pub cells_out: u64,
 }
 
-/// A destroyed circuit's last word on a link. Its id stays taken until the word is sent.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Farewell {
-    pub circ_id: CircId,
-    pub reason: DestroyReason,
-}
-
-/// A lane's turn to send a cell.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
-    pub circuit: CircuitKey,
-    pub side: Side,
-    /// The lane's id, since a circuit that was truncated may have another lane by now.
-    pub circ_id: CircId,
-}
-
-/// The lanes of a link, and whose turn it is.
+/// What the relay knows of a link; its lanes are in the table.
 #[derive(Debug)]
 pub(super) struct Link {
     pub kind: LinkKind,
     /// Who is behind it, as far as shares go; this relay itself behind another shard.
     pub party: Party,
-    /// At most `Limits::circuits_per_channel` entries, and on a link to another shard as many as both shards have circuits.
-    /// Each has at most one place in `farewells`; then its circuit is the null key. Never iterated in an order that matters.
-    pub lanes: HashMap<CircId, (CircuitKey, Side), FixedState>,
-    /// Lanes with queued cells and credit. Turns of lanes that are over are skipped, and swept out before they are
-    /// many.
-    pub ready: LinkScheduler,
-    /// DESTROY cells, which overtake all others.
-    pub farewells: VecDeque<Farewell>,
-    /// How many of them count as circuits, and since when some do.
+    /// How many of its DESTROY cells count as circuits, and since when some do.
     pub farewells_counted: usize,
     pub farewells_since: Instant,
     /// CREATE2 cells that went here and are not answered.
     pub unanswered: Unanswered,
-    /// Whether the relay's list of links to flush holds this one.
-    pub listed: bool,
 }
 
 impl Link {
-    pub fn new(kind: LinkKind, party: Party, ready: LinkScheduler, hash_seed: u64) -> Self {
+    pub fn new(kind: LinkKind, party: Party) -> Self {
         Link {
             kind,
             party,
-            lanes: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
-            ready,
-            farewells: VecDeque::new(),
             farewells_counted: 0,
             farewells_since: Instant::ZERO,
             unanswered: Unanswered::default(),
-            listed: false,
         }
     }
 
@@ -210,13 +170,8 @@ impl Link {
     /// The credit of a lane that the peer began.
     pub fn credit_of_begun(&self) -> Credit {
         match &self.kind {
-            LinkKind::Flows(_) => Credit::Flow { begun: true, blocked: false, held: false },
+            LinkKind::Flows(_) => Credit::flow_begun(),
             LinkKind::Channel(_) | LinkKind::Shard(_) => Credit::Unlimited,
         }
-    }
-
-    /// Whether something waits to leave here.
-    pub fn has_output(&self) -> bool {
-        self.ready.len() > 0 || !self.farewells.is_empty()
     }
 }

@@ -5,10 +5,12 @@
 //! 3. It is ready: it becomes a link. While it is in use, circuits to the peer prefer it (`flows`).
 //! 4. It drains, or ends: circuits go over channels again.
 
-use super::circuit::{CircuitKey, Next, Side};
 use super::core::Core;
 use super::flows::Answer;
-use super::link::{FlowLink, Link, LinkKey};
+use super::keys::{CircuitKey, LinkKey};
+use super::link::{FlowLink, Link};
+use super::table::Next;
+
 use super::message::Event;
 use super::ports::Port;
 use super::relays::Relays;
@@ -275,8 +277,8 @@ impl Relay {
 
     fn tell_occupancy(&mut self, now: Instant) {
         while let Some(link) = self.core.flows.touched.pop() {
+            let is_occupied = !self.core.table.is_idle(link);
             let (Some(work), Some(link)) = (&mut self.pairs, self.core.links.get_mut(link)) else { continue };
-            let is_occupied = !link.lanes.is_empty();
             let Some(flows) = link.flows_mut().filter(|flows| flows.occupied != is_occupied) else {
                 continue;
             };
@@ -312,7 +314,7 @@ impl Relay {
                     link.and_then(|link| Some((link, self.carriers.get_mut(link)?)))
                 {
                     carrier.channel.send_vpadding(now, &body);
-                    self.core.list(link);
+                    self.core.table.list(link);
                 }
             }
             PairOutput::Open(request) => self.open_connection(now, peer, &request),
@@ -401,7 +403,7 @@ impl Core {
     /// A lane was taken or given up on a link.
     pub fn touch(&mut self, link_key: LinkKey) {
         let Some(link) = self.links.get(link_key) else { return };
-        if link.flows().is_some_and(|flows| flows.occupied == link.lanes.is_empty()) {
+        if link.flows().is_some_and(|flows| flows.occupied == self.table.is_idle(link_key)) {
             self.flows.touched.push(link_key);
         }
     }
@@ -417,16 +419,14 @@ impl Core {
 
     /// Whether CREATE2 was sent for a circuit's next hop and not answered; returns the link.
     pub fn unanswered(&self, key: CircuitKey) -> Option<LinkKey> {
-        let circuit = self.circuits.get(key)?;
-        let lane = circuit.lane(Side::Next).filter(|_| circuit.is_creating())?;
-        lane.queue.is_empty().then_some(lane.link)
+        self.table.get(key)?.unanswered_on()
     }
 
     /// A circuit ends whose next hop may not have answered. If that is not the peer's doing, it counts as the peer's failure
     /// only after [`ANSWER_PATIENCE`]: clients that give up at once say nothing about it.
     pub fn note_no_answer(&mut self, key: CircuitKey) {
         let Some(link) = self.unanswered(key) else { return };
-        let Some(Next::Creating { since, .. }) = self.circuits.get(key).map(|circuit| &circuit.next) else {
+        let Some(Next::Creating { since, .. }) = self.table.get(key).map(|circuit| circuit.next()) else {
             return;
         };
         if self.now.since(*since) >= ANSWER_PATIENCE {

@@ -3,9 +3,10 @@
 //! Datagrams are taken whenever they come. What waits is decided here: flows are not read while the operator's rate for
 //! reading is used up, and cells stay in their lanes while the rate for writing is.
 
-use super::core::{Core, Popped};
+use super::core::Core;
+use super::keys::LinkKey;
 use super::language::Output;
-use super::link::LinkKey;
+use super::table::{Departure, Popped};
 use foldhash::fast::FixedState;
 use heddle_proto::bucket::{Direction, Traffic};
 use heddle_proto::cell::create::DestroyReason;
@@ -167,8 +168,8 @@ impl Ports {
                     flows.room = room;
                 }
             }
-            ConnectionEvent::Writable(circ_id) => core.set_blocked(link, circ_id, false),
-            ConnectionEvent::Capacity => core.list(link),
+            ConnectionEvent::Writable(circ_id) => core.table.set_blocked(core.now, link, circ_id, false),
+            ConnectionEvent::Capacity => core.table.list(link),
             ConnectionEvent::Ready | ConnectionEvent::Suspect(_) | ConnectionEvent::Ended(_) => {}
         }
     }
@@ -219,13 +220,13 @@ impl Ports {
             cells_left = cells_left.min(core.rates.share(now, Direction::Write, Traffic::Relayed) / CELL_LEN);
         }
         let mut cells = 0;
-        while cells_left > 0 || core.has_farewell(link) {
+        while cells_left > 0 || core.table.farewells_len(link) > 0 {
             match core.pop(link) {
                 Some(Popped::Farewell(farewell)) => {
                     let body = destroy(farewell.reason);
                     port.endpoint.send(now, conn, farewell.circ_id, Command::DESTROY, &body);
                 }
-                Some(Popped::Cell { circ_id, slot }) => {
+                Some(Popped::Cell(Departure { circ_id, slot, .. })) => {
                     let command = core.pool.command(&slot);
                     let state = port.endpoint.send(now, conn, circ_id, command, core.pool.body(&slot));
                     core.pool.free(slot);
@@ -245,7 +246,7 @@ impl Ports {
             core.rates.take(Direction::Write, Traffic::Relayed, cells * CELL_LEN);
             port.charged_bytes += cells * CELL_LEN;
         }
-        let waiting = core.links.get(link).is_some_and(|link| link.has_output());
+        let waiting = core.table.has_output(link);
         if waiting && cells_left == 0 && port.endpoint.capacity(conn) > 0 {
             match cells {
                 0 => {
@@ -253,7 +254,7 @@ impl Ports {
                     core.rates.hold_link(link, Direction::Write);
                 }
                 // It took its share, and goes on after the others.
-                _ => core.list(link),
+                _ => core.table.list(link),
             }
         }
     }
@@ -306,7 +307,7 @@ impl Core {
             self.on_flow_begun(link, circ_id);
         }
         if state == FlowState::Blocked {
-            self.set_blocked(link, circ_id, true);
+            self.table.set_blocked(self.now, link, circ_id, true);
         }
     }
 }

@@ -10,9 +10,10 @@
 //!   nothing do not grow old, so who has more than its [share](super::state_shares) loses circuits and flows, those first that
 //!   have been idle longest.
 
-use super::circuit::{Circuit, CircuitKey, Credit, Side};
 use super::core::Core;
-use super::link::LinkKey;
+use super::keys::{CircuitKey, LinkKey};
+use super::table::Circuit;
+
 use super::message::Event;
 use super::ports::{Ports, destroy};
 use super::shard::Relay;
@@ -82,7 +83,7 @@ impl Core {
 
     /// All that hold cells of the pool.
     fn holders(&self) -> Vec<Holding<Holder>> {
-        let circuits = self.circuits.iter().filter_map(|(key, circuit)| {
+        let circuits = self.table.iter().filter_map(|(key, circuit)| {
             let queues = circuit.queues();
             let oldest = queues.filter_map(|queue| self.pool.oldest(queue)).min()?;
             Some((oldest, Reverse(circuit.queued_cells() as usize * SLOT_LEN), Holder::Circuit(key)))
@@ -96,28 +97,26 @@ impl Core {
 
     /// What circuits take themselves.
     pub fn state_bytes(&self) -> usize {
-        self.circuits.capacity() * size_of::<(Box<Circuit>, u32)>()
-            + self.circuits.len() * Core::CIRCUIT_BYTES
+        self.table.capacity() * size_of::<(Box<Circuit>, u32)>()
+            + self.table.len() * Core::CIRCUIT_BYTES
             + self.idle_round.capacity() * size_of::<(Instant, CircuitKey)>()
     }
 
     /// All cells of the circuit are freed: what it owes its connections is not left over.
     fn end_with_streams(&mut self, key: CircuitKey) {
-        let end = self.circuits.get_mut(key).and_then(|circuit| circuit.end.take());
+        let end = self.table.get_mut(key).and_then(|circuit| circuit.end.take());
         end.into_iter().for_each(|end| self.abort_streams(*end));
         self.close_circuit(key, DestroyReason::RESOURCELIMIT);
     }
 
     /// The flows that a circuit has open, and under what names.
     fn open_flows(&self, key: CircuitKey) -> Vec<(LinkKey, usize, ConnId, CircId)> {
-        let Some(circuit) = self.circuits.get(key) else { return Vec::new() };
-        let lanes = [Some(&circuit.prev), circuit.lane(Side::Next)].into_iter().flatten();
-        let open = lanes.filter(|lane| matches!(lane.credit, Credit::Flow { begun: true, .. }));
+        let Some(circuit) = self.table.get(key) else { return Vec::new() };
         let flow = |(link, circ_id)| {
             let flows = self.links.get(link)?.flows()?;
             Some((link, flows.port, flows.conn, circ_id))
         };
-        open.filter_map(|lane| flow((lane.link, lane.circ_id))).collect()
+        circuit.open_flows().filter_map(flow).collect()
     }
 }
 
@@ -236,7 +235,7 @@ impl Ports {
         now: Instant,
         (port, conn, circ_id): (usize, ConnId, CircId),
     ) {
-        let known = self.link(port, conn).and_then(|link| core.find(link, circ_id));
+        let known = self.link(port, conn).and_then(|link| core.table.find(link, circ_id));
         match known {
             Some((key, _)) => self.end_with_flows(core, now, key),
             None => self.reset(now, port, conn, circ_id),

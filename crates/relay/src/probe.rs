@@ -12,9 +12,11 @@
 //! queued there is for us.
 
 use super::admission::Party;
-use super::circuit::{CircuitKey, Credit, Lane};
 use super::core::Core;
-use super::link::{Link, LinkKey};
+use super::keys::{CircuitKey, LinkKey};
+use super::link::Link;
+use super::table::{Credit, Lane};
+
 use super::message::{Event, ProbeHop, Wanted};
 use heddle_client::{Handshake, Hop, OriginCircuit, OriginEvent};
 use heddle_proto::cell::CircId;
@@ -94,9 +96,7 @@ impl Core {
     }
 
     fn step_probe(&mut self, probe: &mut Probe) -> Progress {
-        while let Some(circuit) = self.circuits.get_mut(probe.key)
-            && let Some(slot) = self.pool.pop(&mut circuit.prev.queue)
-        {
+        while let Some(slot) = self.table.pop_prev(&mut self.pool, probe.key) {
             probe.origin.handle_cell(self.now, self.pool.command(&slot), self.pool.body(&slot));
             self.pool.free(slot);
             while let Some(event) = probe.origin.poll_event() {
@@ -110,7 +110,7 @@ impl Core {
                 self.on_forward(probe.key, cell.command, &cell.body);
             }
         }
-        match self.circuits.contains_key(probe.key) {
+        match self.table.contains(probe.key) {
             true => Progress::UnderWay,
             false => Progress::Failed,
         }

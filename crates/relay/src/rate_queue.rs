@@ -1,6 +1,6 @@
 //! Who waits for the operator's rates, in one direction: those who wait longest look again first.
 
-use super::link::LinkKey;
+use super::keys::LinkKey;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
 use std::collections::{BTreeSet, VecDeque};

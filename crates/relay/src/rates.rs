@@ -1,7 +1,7 @@
 //! The operator's rates at work: which sockets wait for them, and until when.
 
 use super::config::RelayConfig;
-use super::link::LinkKey;
+use super::keys::LinkKey;
 use super::rate_queue::{Queue, Waiting};
 use heddle_proto::bucket::{Buckets, Direction, Traffic};
 use heddle_proto::cell::CELL_LEN;

@@ -1,8 +1,8 @@
 //! RESOLVE and RESOLVED: an exit looks names up for its clients (tor-spec, "Remote hostname lookup").
 
-use super::circuit::CircuitKey;
 use super::core::Core;
 use super::dos::StreamAction;
+use super::keys::CircuitKey;
 use super::streams::Asked;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::relay::{RelayCommand, StreamId};

@@ -4,9 +4,10 @@
 mod ewma;
 mod round_robin;
 
-use super::link::Turn;
+use super::keys::{CircuitKey, Side};
 use core::fmt;
 use ewma::Ewma;
+use heddle_proto::cell::CircId;
 use heddle_seam::time::{Duration, Instant};
 use round_robin::RoundRobin;
 
@@ -19,6 +20,15 @@ pub enum Scheduler {
     /// First the lane that sent least of late: cells count half after this time (stock Tor: 30 s,
     /// `CircuitPriorityHalflifeMsec`). Not zero.
     Ewma { half_life: Duration },
+}
+
+/// A lane's turn to send a cell.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Turn {
+    pub circuit: CircuitKey,
+    pub side: Side,
+    /// The lane's id, because a circuit that was truncated may have another lane by now.
+    pub circ_id: CircId,
 }
 
 /// What a scheduler remembers of a lane between its turns.

@@ -5,14 +5,16 @@
 
 use super::carrier::Carrier;
 use super::config::RelayConfig;
-use super::core::{Core, Popped};
+use super::core::Core;
 use super::held::Held;
+use super::keys::LinkKey;
 use super::language::{Input, Output, RelayLanguage};
-use super::link::{Link, LinkKey, LinkKind};
+use super::link::{Link, LinkKind};
 use super::message::{Control, Event};
 use super::pairs::PairWork;
 use super::ports::{Ports, destroy};
 use super::stats::{CHANNELS, Meter, RelayStats};
+use super::table::{Departure, Popped};
 use core::net::SocketAddr;
 use heddle_proto::bucket::{Direction, Traffic};
 use heddle_proto::cell::Command;
@@ -106,7 +108,7 @@ impl Relay {
 
     /// Circuits of this shard, those that cross to another counted in both.
     pub fn circuits(&self) -> usize {
-        self.core.circuits.len()
+        self.core.table.len()
     }
 
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
@@ -157,7 +159,7 @@ impl Relay {
         let limited = self.core.is_limited(peer.ip());
         self.carriers.insert(link, Carrier::new(channel, socket, local, limited));
         self.links.insert(socket, link);
-        self.core.list(link);
+        self.core.table.list(link);
         link
     }
 
@@ -226,7 +228,7 @@ impl Relay {
                 Err(error) => return self.end_channel(now, link, error),
             }
         }
-        self.core.list(link);
+        self.core.table.list(link);
     }
 
     /// A channel ends by a fault of its peer, or since it is not needed.
@@ -278,7 +280,7 @@ impl Relay {
 
     fn on_timeout(&mut self, now: Instant) {
         if let Some((links, sockets)) = self.core.rates.take_due(now) {
-            links.into_iter().for_each(|link| self.core.list(link));
+            links.into_iter().for_each(|link| self.core.table.list(link));
             sockets.into_iter().for_each(|socket| self.core.list_stream(socket));
             self.ports.stir_all();
         }
@@ -297,7 +299,7 @@ impl Relay {
             carrier.timer = None;
             match carrier.channel.handle_timeout(now) {
                 Ok(()) => {
-                    self.core.list(link);
+                    self.core.table.list(link);
                     self.start_work(link);
                 }
                 Err(error) => self.end_channel(now, link, error),
@@ -368,7 +370,7 @@ impl Relay {
         carrier.channel.handle_writable(now, allowed);
         while carrier.channel.capacity() > 0 {
             match self.core.pop(link) {
-                Some(Popped::Cell { circ_id, slot }) => {
+                Some(Popped::Cell(Departure { circ_id, slot, .. })) => {
                     carrier.channel.send(
                         now,
                         circ_id,
@@ -390,12 +392,12 @@ impl Relay {
         if carrier.limited {
             self.core.rates.take(Direction::Write, Traffic::Relayed, out.len());
         }
-        let waiting = more || self.core.links.get(link).is_some_and(|link| link.has_output());
+        let waiting = more || self.core.table.has_output(link);
         let throttled = waiting && allowed < carrier.writable + out.len();
         let share_taken = throttled && !out.is_empty();
         if share_taken {
             // The others come first; whether anything is left is seen then.
-            self.core.list(link);
+            self.core.table.list(link);
         }
         self.update_carrier(now, link, waiting && !throttled, throttled && !share_taken);
         self.carriers.get(link).map(|carrier| carrier.socket)
@@ -456,7 +458,7 @@ impl Node<RelayLanguage> for Relay {
                         carrier.stuck_since = carrier.interest.1.then_some(now);
                         carrier.channel.handle_window(window_bytes);
                     }
-                    self.core.list(link);
+                    self.core.table.list(link);
                 }
                 None => self.core.on_stream_writable(socket, bytes),
             },
@@ -499,11 +501,9 @@ impl Node<RelayLanguage> for Relay {
                 if !buf.is_empty() {
                     return Output::Send { socket };
                 }
-            } else if let Some(link) = self.core.to_flush.pop_front() {
+            } else if let Some(link) = self.core.table.next_listed() {
                 self.core.extend_queued(link);
-                if let Some(entry) = self.core.links.get_mut(link) {
-                    entry.listed = false;
-                }
+                self.core.table.unlist(link);
                 match self.core.links.get(link).map(|link| &link.kind) {
                     Some(LinkKind::Channel(_)) => {
                         if let Some(socket) = self.flush_channel(now, link, buf).filter(|_| !buf.is_empty()) {

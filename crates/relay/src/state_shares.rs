@@ -6,8 +6,8 @@
 //! A circuit and its flows are one thing that ends as a whole.
 
 use super::admission::{Class, Key, Party};
-use super::circuit::CircuitKey;
 use super::core::Core;
+use super::keys::CircuitKey;
 use super::ports::Ports;
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::{Backlog, ConnId};
@@ -64,7 +64,7 @@ impl Ports {
     /// All circuits, each with its flows, and flows of none.
     fn things(&self, core: &Core) -> BTreeMap<Thing, Held> {
         let mut things: BTreeMap<_, _> = core
-            .circuits
+            .table
             .iter()
             .map(|(key, circuit)| {
                 let (party, since) = (circuit.party, circuit.used_at);
@@ -73,7 +73,7 @@ impl Ports {
             .collect();
         for (port, Backlog { conn, circ_id, state_bytes, since, .. }) in self.backlogs() {
             let Some(link) = self.link(port, conn) else { continue };
-            let thing = match core.find(link, circ_id) {
+            let thing = match core.table.find(link, circ_id) {
                 Some((key, _)) => Thing::Circuit(key),
                 None => Thing::Flow(port, conn, circ_id),
             };

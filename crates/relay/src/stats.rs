@@ -1,7 +1,6 @@
 //! What a shard has done and what waits in it, for metrics and for the lab. Nothing concerns a single circuit or client.
 
 use super::admission::Granted;
-use super::circuit::Side;
 use super::core::Core;
 use heddle_seam::time::Duration;
 use std::collections::BTreeMap;
@@ -155,7 +154,6 @@ pub(super) struct Meter {
     /// Of channels, then of each endpoint.
     pub transports: Vec<TransportStats>,
     pub fallbacks: BTreeMap<&'static str, u64>,
-    pub queue_delay: DelayHistogram,
     pub queue_cells_max: u32,
     pub held_queue_cells_max: u32,
     pub addresses_held_off: u64,
@@ -188,31 +186,30 @@ impl Core {
         let mut stats = RelayStats {
             transports: self.meter.transports.clone(),
             fallbacks: self.meter.fallbacks.clone(),
-            queue_delay: self.meter.queue_delay.clone(),
+            queue_delay: self.table.waits().clone(),
             queue_cells_max: self.meter.queue_cells_max.into(),
             held_queue_cells_max: self.meter.held_queue_cells_max.into(),
             pool_slots: self.pool.used().into(),
             pool_slots_used_max: self.pool.used_max().into(),
             pool_slots_max: self.pool.max().into(),
             buffer_bytes: self.buffers.bytes() as u64,
-            circuits: self.circuits.len() as u64,
+            circuits: self.table.len() as u64,
             granted: self.admission.granted(),
             refused: self.admission.refused().clone(),
             addresses_held_off: self.meter.addresses_held_off,
             addresses_held_off_for_queues: self.meter.addresses_held_off_for_queues,
             ..RelayStats::default()
         };
-        let lanes =
-            self.circuits.values().flat_map(|circuit| [Some(&circuit.prev), circuit.lane(Side::Next)]);
-        for cells in lanes.flatten().map(|lane| u64::from(lane.queue.len())) {
+        let lanes = self.table.iter().flat_map(|(_, circuit)| circuit.lanes());
+        for cells in lanes.map(|lane| u64::from(lane.queued_cells())) {
             stats.queue_cells += cells;
             stats.queue_cells_longest = stats.queue_cells_longest.max(cells);
         }
-        for link in self.links.values() {
+        for (key, link) in &self.links {
             let open = link.channel().is_none_or(|channel| channel.open);
             if let Some(transport) = link.transport().filter(|_| open) {
                 stats.transports[transport].links += 1;
-                stats.transports[transport].lanes += link.lanes.len() as u64;
+                stats.transports[transport].lanes += self.table.ids_len(key) as u64;
             }
         }
         stats

@@ -11,10 +11,10 @@
 //! have shares ([`super::admission`]).
 
 use super::admission::StreamPlace;
-use super::circuit::CircuitKey;
 use super::core::Core;
 use super::dos::StreamAction;
 use super::end::{End, Stream, StreamState};
+use super::keys::CircuitKey;
 use super::language::Output;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::create::DestroyReason;
@@ -102,13 +102,13 @@ impl Core {
 
     /// Our end of a circuit, made when it is first needed.
     pub fn end_of(&mut self, key: CircuitKey) -> Option<&mut End> {
-        let circuit = self.circuits.get_mut(key)?;
+        let circuit = self.table.get_mut(key)?;
         let (params, rng) = (&self.params, &mut self.rng);
         Some(circuit.end.get_or_insert_with(|| Box::new(End::new(circuit.congestion, params, rng))))
     }
 
     pub fn stream_mut(&mut self, key: CircuitKey, id: StreamId) -> Option<&mut Stream> {
-        self.circuits.get_mut(key)?.end.as_mut()?.streams.get_mut(&id)
+        self.table.get_mut(key)?.end.as_mut()?.streams.get_mut(&id)
     }
 
     fn on_begin(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) {
@@ -148,12 +148,12 @@ impl Core {
 
     /// Why this circuit may have no stream more.
     pub fn refuses_stream(&self, key: CircuitKey) -> Option<EndReason> {
-        let circuit = self.circuits.get(key)?;
+        let circuit = self.table.get(key)?;
         if self.config.exit_policy.is_none() {
             return Some(EndReason::EXITPOLICY);
         }
         // We are nobody's one-hop proxy.
-        let from_relay = self.links.get(circuit.prev.link).is_some_and(|link| link.peer().is_some());
+        let from_relay = self.links.get(circuit.prev().link()).is_some_and(|link| link.peer().is_some());
         if !from_relay {
             return Some(EndReason::TORPROTOCOL);
         }
@@ -172,7 +172,7 @@ impl Core {
         if !self.config.refuse_unknown_exits.unwrap_or_else(by_consensus) {
             return None;
         }
-        let link = self.links.get(self.circuits.get(key)?.prev.link)?;
+        let link = self.links.get(self.table.get(key)?.prev().link())?;
         (!self.listed.contains_rsa(&link.peer()?.rsa)).then_some(EndReason::MISC)
     }
 
@@ -186,20 +186,20 @@ impl Core {
 
     /// Whether a circuit may have one stream or question more, for which another may have to end.
     fn admit_stream(&mut self, key: CircuitKey) -> bool {
-        let Some(party) = self.circuits.get(key).map(|circuit| circuit.party) else { return false };
+        let Some(party) = self.table.get(key).map(|circuit| circuit.party) else { return false };
         let admitted = self.admission.admit_stream(self.now, party, key);
         admitted.map(|instead| instead.into_iter().for_each(|place| self.give_way(place))).is_ok()
     }
 
     /// Whether the resolver may be asked, for which another question may have to be given up.
     fn admit_question(&mut self, key: CircuitKey) -> bool {
-        let Some(party) = self.circuits.get(key).map(|circuit| circuit.party) else { return false };
+        let Some(party) = self.table.get(key).map(|circuit| circuit.party) else { return false };
         let admitted = self.admission.admit_question(self.now, party, key);
         admitted.map(|instead| instead.into_iter().for_each(|id| self.give_up_question(id))).is_ok()
     }
 
     fn note_stream(&mut self, key: CircuitKey, place: StreamPlace) {
-        if let Some(circuit) = self.circuits.get(key) {
+        if let Some(circuit) = self.table.get(key) {
             self.admission.stream_begins(self.now, place, circuit.party, key);
         }
     }
@@ -223,7 +223,7 @@ impl Core {
             Asked::Begin { circuit, stream, .. } => {
                 self.fail_stream(circuit, stream, EndReason::RESOURCELIMIT.into())
             }
-            Asked::Resolve { circuit, stream } if self.circuits.contains_key(circuit) => {
+            Asked::Resolve { circuit, stream } if self.table.contains(circuit) => {
                 self.answer_resolve(circuit, stream, Err(ResolveError::Transient))
             }
             Asked::Resolve { .. } | Asked::Nobody { .. } => {}
@@ -234,7 +234,7 @@ impl Core {
     fn end_question(&mut self, id: ResolveId) -> Option<Asked> {
         let asked = self.streams.asked.remove(&id)?;
         self.admission.question_ends(id);
-        if let Some(circuit) = self.circuits.get_mut(asked.circuit()) {
+        if let Some(circuit) = self.table.get_mut(asked.circuit()) {
             circuit.questions -= 1;
             circuit.used_at = self.now;
         }
@@ -247,7 +247,7 @@ impl Core {
         if !self.admit_question(key) || !self.admit_stream(key) {
             return None;
         }
-        let circuit = self.circuits.get_mut(key)?;
+        let circuit = self.table.get_mut(key)?;
         circuit.questions += 1;
         let id = ResolveId(self.streams.questions);
         self.admission.question_begins(self.now, id, circuit.party, key);
@@ -270,7 +270,7 @@ impl Core {
                     self.fail_stream(circuit, stream, EndReason::RESOLVEFAILED.into())
                 }
             },
-            Some(Asked::Resolve { circuit, stream }) if self.circuits.contains_key(circuit) => {
+            Some(Asked::Resolve { circuit, stream }) if self.table.contains(circuit) => {
                 self.answer_resolve(circuit, stream, answer)
             }
             Some(Asked::Resolve { .. } | Asked::Nobody { .. }) | None => {}
@@ -402,7 +402,7 @@ impl Core {
 
     /// A stream is over; what it owes its connection is still written.
     pub fn on_end(&mut self, key: CircuitKey, id: StreamId) {
-        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else {
+        let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else {
             return;
         };
         if let Some(stream) = end.streams.remove(&id) {

@@ -5,7 +5,7 @@
 //! the cells that wait.
 
 use super::carrier::Carrier;
-use super::link::LinkKey;
+use super::keys::LinkKey;
 use super::shard::Relay;
 use heddle_proto::channel::ChannelError;
 use heddle_seam::time::{Duration, Instant};

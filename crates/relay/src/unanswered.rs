@@ -10,9 +10,9 @@
 //! 3. The link ends: who is queued looks for another.
 
 use super::admission::{Class, Key, Party};
-use super::circuit::{CircuitKey, Next};
 use super::core::Core;
-use super::link::LinkKey;
+use super::keys::{CircuitKey, LinkKey};
+
 use super::turns::{Turns, Waiting};
 use std::collections::VecDeque;
 
@@ -65,20 +65,11 @@ impl Unanswered {
 impl Core {
     /// Lets a circuit wait for its turn on a link.
     pub fn queue_extend(&mut self, key: CircuitKey, link_key: LinkKey) {
-        let Some(circuit) = self.circuits.get_mut(key) else { return };
-        match core::mem::replace(&mut circuit.next, Next::None) {
-            Next::Waiting(wanted) => circuit.next = Next::Queued { wanted, link: link_key },
-            next => circuit.next = next,
-        }
-        let (party, prev) = (circuit.party, circuit.prev.link);
-        let (links, circuits) = (&mut self.links, &self.circuits);
-        let Some(link) = links.get_mut(link_key) else { return };
-        link.unanswered.push(party, prev, key);
-        let is_queued = |key: &CircuitKey| {
-            let next = circuits.get(*key).map(|circuit| &circuit.next);
-            matches!(next, Some(Next::Queued { link, .. }) if *link == link_key)
-        };
-        link.unanswered.sweep(&is_queued);
+        self.table.queue_on(key, link_key);
+        let Some(circuit) = self.table.get(key) else { return };
+        let Some(link) = self.links.get_mut(link_key) else { return };
+        link.unanswered.push(circuit.party, circuit.prev().link(), key);
+        link.unanswered.sweep(&|key| self.table.is_queued_on(*key, link_key));
     }
 
     /// A CREATE2 that went out on a link was answered, or never will be.
@@ -86,7 +77,7 @@ impl Core {
         let Some(link) = self.links.get_mut(link_key) else { return };
         link.unanswered.count -= 1;
         if link.unanswered.queued_len > 0 {
-            self.list(link_key);
+            self.table.list(link_key);
         }
     }
 
@@ -108,15 +99,8 @@ impl Core {
 
     /// A circuit's turn has come, if it still is queued on this link.
     fn extend_next(&mut self, key: CircuitKey, link_key: LinkKey) {
-        let Some(circuit) = self.circuits.get_mut(key) else { return };
-        match core::mem::replace(&mut circuit.next, Next::None) {
-            Next::Queued { wanted, link } if link == link_key => {
-                circuit.next = Next::Waiting(wanted);
-            }
-            next => {
-                circuit.next = next;
-                return;
-            }
+        if !self.table.leave_queue(key, link_key) {
+            return;
         }
         match self.link_for(key) {
             // It is this one's turn, so it does not wait for others.

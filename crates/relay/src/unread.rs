@@ -8,9 +8,9 @@
 //!
 //! A stream is looked at once for each time that it began to wait.
 
-use super::circuit::CircuitKey;
 use super::core::Core;
 use super::end::{End, READ_CELLS_MAX, Stream};
+use super::keys::CircuitKey;
 use heddle_proto::cell::relay::StreamId;
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ impl End {
 impl Core {
     /// A circuit may have room: it is the next streams' turn.
     pub fn read_more(&mut self, key: CircuitKey) {
-        let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
+        let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
         let streams = end.room().div_ceil(READ_CELLS_MAX);
         let turns: Vec<_> = (0..streams).map_while(|_| end.next_unread()).collect();
         if streams > 0 && !end.unread.by_turn.is_empty() && !end.unread.listed {
@@ -65,7 +65,7 @@ impl Core {
     /// The driver has read what it could: circuits that still have room let more streams be read.
     pub fn go_on_reading(&mut self) {
         for key in core::mem::take(&mut self.streams.unread) {
-            if let Some(end) = self.circuits.get_mut(key).and_then(|circuit| circuit.end.as_mut()) {
+            if let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) {
                 end.unread.listed = false;
                 self.read_more(key);
             }

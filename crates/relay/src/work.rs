@@ -1,7 +1,7 @@
 //! What workers do for channels, and what came of it.
 
+use super::keys::LinkKey;
 use super::language::Output;
-use super::link::LinkKey;
 use super::shard::Relay;
 use crate::job::{Job, JobResult};
 use heddle_proto::channel::Done;

@@ -2,8 +2,8 @@
 
 use super::crowd::Claim;
 use super::party::{Class, Holder, Key, Party};
-use crate::circuit::CircuitKey;
-use crate::link::LinkKey;
+use crate::keys::{CircuitKey, LinkKey};
+
 use heddle_seam::node::{ResolveId, SocketId};
 use slotmap::Key as _;
 

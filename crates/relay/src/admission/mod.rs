@@ -19,9 +19,9 @@ pub(super) use party::{Class, Key, Party};
 pub(super) use share::{Refusal, Share};
 pub(super) use targets::Listener;
 
-use super::circuit::CircuitKey;
 use super::config::Limits;
-use super::link::LinkKey;
+use crate::keys::{CircuitKey, LinkKey};
+
 use claims::{ChannelClaim, CircuitClaim, DialClaim, QuestionClaim, StreamClaim};
 use core::net::SocketAddr;
 use crowd::{Admitted, Crowd};

@@ -20,9 +20,10 @@ pub(super) use options::{Defences, StreamAction};
 pub(super) use pace::Pace;
 
 use super::admission::{Class, Party};
-use super::circuit::CircuitKey;
 use super::core::Core;
-use super::link::{Link, LinkKey};
+use crate::keys::{CircuitKey, LinkKey};
+use super::link::Link;
+
 use clients::Clients;
 use core::net::IpAddr;
 use heddle_proto::ids::RelayIds;
@@ -95,7 +96,7 @@ impl Core {
     /// A circuit ends since its queue towards the next relay is full: no honest client sends so much.
     pub fn dos_on_full_queue(&mut self, key: CircuitKey) {
         let Some(defence) = self.dos.defences.circuits else { return };
-        let Some(link) = self.circuits.get(key).map(|circuit| circuit.prev.link) else { return };
+        let Some(link) = self.table.get(key).map(|circuit| circuit.prev().link()) else { return };
         let Some(addr) = self.dos_client(link) else { return };
         let held_off = self.dos.clients().fill_queue(self.now, addr, &defence, &mut self.rng);
         self.meter.addresses_held_off_for_queues += u64::from(held_off);
@@ -112,7 +113,7 @@ impl Core {
     pub fn dos_on_stream(&mut self, key: CircuitKey) -> StreamAction {
         let Some(defence) = self.dos.defences.streams else { return StreamAction::Admit };
         let now = self.now;
-        let Some(circuit) = self.circuits.get_mut(key) else { return StreamAction::Admit };
+        let Some(circuit) = self.table.get_mut(key) else { return StreamAction::Admit };
         if circuit.streams_pace.take(now, defence.rate) {
             return StreamAction::Admit;
         }

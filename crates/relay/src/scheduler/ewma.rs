@@ -6,8 +6,7 @@
 //! - The factors are constants and not computed, so that one seed gives one run on every machine.
 //! - Of lanes with the same count, the one that has waited longest goes first.
 
-use super::{Activity, CircuitScheduler};
-use crate::link::Turn;
+use super::{Activity, CircuitScheduler, Turn};
 use core::cmp::Ordering;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::BinaryHeap;
@@ -121,8 +120,8 @@ impl CircuitScheduler for Ewma {
 
 #[cfg(test)]
 mod tests {
+    use crate::keys::{CircuitKey, Side};
     use super::*;
-    use crate::circuit::{CircuitKey, Side};
     use heddle_proto::cell::CircId;
     use proptest::prelude::*;
 

@@ -19,13 +19,15 @@
 //!
 //! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard
 //! to a channel of this one: it has no layer, begins in 3 and never goes back.
+//!
+//! Its lanes change by the table's verbs alone, which keep them and the links' ids together.
 
-use super::admission::Party;
-use super::dos::Pace;
-use super::end::End;
-use super::link::LinkKey;
-use super::message::Wanted;
-use super::scheduler::Activity;
+use super::lane::Lane;
+use crate::admission::Party;
+use crate::dos::Pace;
+use crate::end::End;
+use crate::keys::{LinkKey, Side};
+use crate::message::Wanted;
 use heddle_proto::cell::CircId;
 use heddle_proto::crypto::onionskin::{CongestionOffer, HandshakeType};
 use heddle_proto::crypto::tor1::RelayLayer;
@@ -33,95 +35,13 @@ use heddle_proto::pool::CellQueue;
 use heddle_seam::node::JobId;
 use heddle_seam::time::Instant;
 
-slotmap::new_key_type! {
-    /// A circuit of this shard.
-    pub(super) struct CircuitKey;
-}
-
 /// RELAY_EARLY cells that a circuit may carry away from its client (tor-spec, "Handling
 /// RELAY_EARLY cells").
-pub(super) const RELAY_EARLY_MAX: u8 = 8;
-
-/// One of the two directions in which a circuit leaves us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Side {
-    /// Towards the client.
-    Prev,
-    /// Away from the client.
-    Next,
-}
-
-impl Side {
-    pub fn opposite(self) -> Side {
-        match self {
-            Side::Prev => Side::Next,
-            Side::Next => Side::Prev,
-        }
-    }
-}
-
-/// A circuit's place on one link, with the cells that wait to leave there.
-#[derive(Debug)]
-pub(super) struct Lane {
-    pub link: LinkKey,
-    pub circ_id: CircId,
-    pub queue: CellQueue,
-    /// Whether the link's ready queue holds this lane.
-    pub ready: bool,
-    /// Whether a cell left since the circuit was last looked at; see `idle`.
-    pub moved: bool,
-    /// What the lane itself may send; channels take all that their capacity allows.
-    pub credit: Credit,
-    /// What the link's scheduler remembers of this lane.
-    pub activity: Activity,
-    /// Whether it has a place among the link's unanswered CREATE2 cells.
-    pub unanswered: bool,
-}
-
-/// How many cells a lane may send before it is told more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Credit {
-    Unlimited,
-    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: it is not read,
-    /// because too many of its cells wait in the circuit's other lane.
-    Flow {
-        begun: bool,
-        blocked: bool,
-        held: bool,
-    },
-    /// `to_send`: cells that the other shard still takes. `arrived`: cells of the other shard that
-    /// have not left yet. `to_grant`: cells that left and were not reported yet.
-    Cells {
-        to_send: u32,
-        arrived: u32,
-        to_grant: u32,
-    },
-}
-
-impl Credit {
-    pub fn allows(self) -> bool {
-        !matches!(self, Credit::Cells { to_send: 0, .. } | Credit::Flow { blocked: true, .. })
-    }
-}
-
-impl Lane {
-    pub fn new(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
-        Lane {
-            link,
-            circ_id,
-            queue: CellQueue::default(),
-            ready: false,
-            moved: false,
-            credit,
-            activity: Activity::default(),
-            unanswered: false,
-        }
-    }
-}
+const RELAY_EARLY_MAX: u8 = 8;
 
 /// The hop after us.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(crate) enum Next {
     None,
     /// A channel to this relay is being found.
     Waiting(Box<Wanted>),
@@ -140,16 +60,16 @@ pub(super) enum Next {
 }
 
 /// What a circuit does.
-pub(super) enum State {
+pub(crate) enum State {
     Handshaking { handshake: HandshakeType, job: JobId },
     Open,
 }
 
-pub(super) struct Circuit {
+pub(crate) struct Circuit {
     /// Through whom it came.
     pub party: Party,
-    pub prev: Lane,
-    pub next: Next,
+    pub(super) prev: Lane,
+    pub(super) next: Next,
     pub state: State,
     /// Our layer; `None` while handshaking, and for transit circuits.
     pub layer: Option<Box<RelayLayer>>,
@@ -171,15 +91,32 @@ pub(super) struct Circuit {
 }
 
 impl Circuit {
+    /// A circuit whose onionskin goes to a worker.
+    pub fn handshaking(
+        now: Instant,
+        party: Party,
+        prev: Lane,
+        (handshake, job): (HandshakeType, JobId),
+        congestion: Option<CongestionOffer>,
+    ) -> Self {
+        let state = State::Handshaking { handshake, job };
+        Circuit { early_left: RELAY_EARLY_MAX, congestion, ..Circuit::new(now, party, prev, state) }
+    }
+
     /// A circuit that only moves cells.
     pub fn transit(now: Instant, party: Party, prev: Lane, wanted: Box<Wanted>) -> Self {
+        let next = Next::Waiting(wanted);
+        Circuit { next, transit: true, ..Circuit::new(now, party, prev, State::Open) }
+    }
+
+    fn new(now: Instant, party: Party, prev: Lane, state: State) -> Self {
         Circuit {
             party,
             prev,
-            next: Next::Waiting(wanted),
-            state: State::Open,
+            next: Next::None,
+            state,
             layer: None,
-            transit: true,
+            transit: false,
             early_left: 0,
             congestion: None,
             end: None,
@@ -190,6 +127,29 @@ impl Circuit {
         }
     }
 
+    pub fn prev(&self) -> &Lane {
+        &self.prev
+    }
+
+    pub fn next(&self) -> &Next {
+        &self.next
+    }
+
+    /// The relay that it waits for a link to.
+    pub fn wanted(&self) -> Option<&Wanted> {
+        match &self.next {
+            Next::Waiting(wanted) => Some(wanted),
+            _ => None,
+        }
+    }
+
+    /// Its link has led nowhere: the next address is to be tried. Returns whether it waits for one.
+    pub fn try_next_addr(&mut self) -> bool {
+        let Next::Waiting(wanted) = &mut self.next else { return false };
+        wanted.addrs_tried += 1;
+        true
+    }
+
     pub fn lane(&self, side: Side) -> Option<&Lane> {
         match (side, &self.next) {
             (Side::Prev, _) => Some(&self.prev),
@@ -198,7 +158,7 @@ impl Circuit {
         }
     }
 
-    pub fn lane_mut(&mut self, side: Side) -> Option<&mut Lane> {
+    pub(super) fn lane_mut(&mut self, side: Side) -> Option<&mut Lane> {
         match (side, &mut self.next) {
             (Side::Prev, _) => Some(&mut self.prev),
             (Side::Next, Next::Creating { lane, .. } | Next::Joined(lane)) => Some(lane),
@@ -206,20 +166,44 @@ impl Circuit {
         }
     }
 
-    /// Whether CREATE2 is queued or sent and not answered.
-    pub fn is_creating(&self) -> bool {
-        matches!(self.next, Next::Creating { .. })
+    pub fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        [Some(&self.prev), self.lane(Side::Next)].into_iter().flatten()
+    }
+
+    /// The link on which its CREATE2 was sent and not answered.
+    pub fn unanswered_on(&self) -> Option<LinkKey> {
+        match &self.next {
+            Next::Creating { lane, .. } if lane.queue.is_empty() => Some(lane.link),
+            _ => None,
+        }
+    }
+
+    /// The flows that it has open, by their links and names.
+    pub fn open_flows(&self) -> impl Iterator<Item = (LinkKey, CircId)> {
+        self.lanes().filter(|lane| lane.is_open_flow()).map(|lane| (lane.link, lane.circ_id))
+    }
+
+    /// Whether cells left, on either lane, since this was last asked.
+    pub fn take_moved(&mut self) -> bool {
+        let mut take = |side| self.lane_mut(side).is_some_and(|lane| core::mem::take(&mut lane.moved));
+        // Each is asked, so that neither tells of this time the next.
+        let [prev, next] = [Side::Prev, Side::Next].map(&mut take);
+        prev || next
     }
 
     /// Where cells of this circuit wait: on its lanes and in its streams.
     pub fn queues(&self) -> impl Iterator<Item = &CellQueue> {
-        let lanes = [Some(&self.prev), self.lane(Side::Next)].into_iter().flatten();
         let streams = self.end.iter().flat_map(|end| end.streams.values());
-        lanes.map(|lane| &lane.queue).chain(streams.map(|stream| &stream.queue))
+        self.lanes().map(|lane| &lane.queue).chain(streams.map(|stream| &stream.queue))
     }
 
     /// Cells of this circuit that wait.
     pub fn queued_cells(&self) -> u32 {
         self.queues().map(CellQueue::len).sum()
+    }
+
+    /// Takes a circuit that is over apart.
+    pub fn into_lanes(self) -> (Lane, Next) {
+        (self.prev, self.next)
     }
 }

@@ -1,0 +1,102 @@
+//! A circuit's place on one link, and what it may send there.
+
+use crate::keys::LinkKey;
+use crate::scheduler::Activity;
+use heddle_proto::cell::CircId;
+use heddle_proto::pool::CellQueue;
+
+/// A circuit's place on one link, with the cells that wait to leave there.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    pub(super) link: LinkKey,
+    pub(super) circ_id: CircId,
+    pub(super) queue: CellQueue,
+    /// Whether the link's scheduler holds a turn of this lane.
+    pub(super) ready: bool,
+    /// Whether a cell left since the circuit was last looked at; see `idle`.
+    pub(super) moved: bool,
+    /// What the lane itself may send; channels take all that their capacity allows.
+    pub(super) credit: Credit,
+    /// What the link's scheduler remembers of this lane.
+    pub(super) activity: Activity,
+    /// Whether it has a place among the link's unanswered CREATE2 cells.
+    pub(super) unanswered: bool,
+}
+
+/// How many cells a lane may send before it is told more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credit {
+    Unlimited,
+    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: it is not read,
+    /// because too many of its cells wait in the circuit's other lane.
+    Flow {
+        begun: bool,
+        blocked: bool,
+        held: bool,
+    },
+    /// `to_send`: cells that the other shard still takes. `arrived`: cells of the other shard that
+    /// have not left yet. `to_grant`: cells that left and were not reported yet.
+    Cells {
+        to_send: u32,
+        arrived: u32,
+        to_grant: u32,
+    },
+}
+
+impl Credit {
+    pub(super) fn allows(self) -> bool {
+        !matches!(self, Credit::Cells { to_send: 0, .. } | Credit::Flow { blocked: true, .. })
+    }
+
+    /// Of a lane on a flow that we are to begin, with its first cell.
+    pub fn flow_to_begin() -> Self {
+        Credit::Flow { begun: false, blocked: false, held: false }
+    }
+
+    /// Of a lane on a flow that the peer began.
+    pub fn flow_begun() -> Self {
+        Credit::Flow { begun: true, blocked: false, held: false }
+    }
+}
+
+impl Lane {
+    pub fn new(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
+        Lane {
+            link,
+            circ_id,
+            queue: CellQueue::default(),
+            ready: false,
+            moved: false,
+            credit,
+            activity: Activity::default(),
+            unanswered: false,
+        }
+    }
+
+    /// One whose CREATE2 takes a place among the link's unanswered ones.
+    pub fn unanswered(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
+        Lane { unanswered: true, ..Lane::new(link, circ_id, credit) }
+    }
+
+    pub fn link(&self) -> LinkKey {
+        self.link
+    }
+
+    /// Cells that wait.
+    pub fn queued_cells(&self) -> u32 {
+        self.queue.len()
+    }
+
+    pub fn is_unanswered(&self) -> bool {
+        self.unanswered
+    }
+
+    /// Whether it is on a flow that does not exist yet, so that there is none to be ended.
+    pub fn is_flow_to_begin(&self) -> bool {
+        matches!(self.credit, Credit::Flow { begun: false, .. })
+    }
+
+    pub(super) fn is_open_flow(&self) -> bool {
+        matches!(self.credit, Credit::Flow { begun: true, .. })
+    }
+}
