@@ -1,7 +1,7 @@
 //! What a shard is told once, at its start.
 
-use super::dos::DosOptions;
-use super::scheduler::Scheduler;
+use crate::dos::DosOptions;
+use crate::scheduler::Scheduler;
 use core::net::IpAddr;
 use heddle_proto::bucket::Limit;
 use heddle_proto::ids::RelayIds;

@@ -5,26 +5,26 @@
 //! [`Core::on_cell`]; later it takes cells with [`Core::pop`] and gives them to the channel. So a
 //! cell that a channel lends can be worked on while everything else is at hand.
 
-use super::admission::Admission;
-use super::buffers::Buffers;
-use super::channels::Channels;
-use super::config::RelayConfig;
-use super::crossing::Crossings;
-use super::dial::Dials;
-use super::dos::Dos;
-use super::flows::{Flows, HELD_QUEUE_HIGH_CELLS, HELD_QUEUE_LOW_CELLS};
-use super::idle::IdleRound;
-use super::jobs::Jobs;
-use super::keys::{CircuitKey, LinkKey, Side};
-use super::language::Output;
-use super::link::{Link, LinkKind};
-use super::message::Event;
-use super::probe::Probe;
-use super::rates::Rates;
-use super::relays::Relays;
-use super::stats::Meter;
-use super::streams::Streams;
-use super::table::{Credit, Departure, Lane, Next, Popped, Pushed, Table};
+use crate::admission::Admission;
+use crate::circuits::IdleRound;
+use crate::circuits::Jobs;
+use crate::circuits::Probe;
+use crate::config::RelayConfig;
+use crate::dos::Dos;
+use crate::exit::Streams;
+use crate::keys::{CircuitKey, LinkKey, Side};
+use crate::language::Output;
+use crate::links::Channels;
+use crate::links::Crossings;
+use crate::links::Dials;
+use crate::links::{Flows, HELD_QUEUE_HIGH_CELLS, HELD_QUEUE_LOW_CELLS};
+use crate::links::{Link, LinkKind};
+use crate::memory::Buffers;
+use crate::message::Event;
+use crate::rates::Rates;
+use crate::relays::Relays;
+use crate::stats::Meter;
+use crate::table::{Credit, Departure, Lane, Next, Popped, Pushed, Table};
 use core::net::IpAddr;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
@@ -98,7 +98,7 @@ impl Core {
             entropy,
             buffers: Buffers::default(),
             table: Table::default(),
-            idle_round: IdleRound::new(),
+            idle_round: IdleRound::default(),
             links: SlotMap::with_key(),
             outputs: VecDeque::new(),
             jobs: Jobs::new(config.limits.onionskins_at_work),
@@ -122,7 +122,7 @@ impl Core {
         let lane_cells_max = cells_max("circ_max_cell_queue_size", LANE_CELLS_MAX);
         self.lane_cells_max = lane_cells_max.unsigned_abs();
         self.lane_cells_out_max = cells_max("circ_max_cell_queue_size_out", lane_cells_max).unsigned_abs();
-        self.dos.defences = self.config.dos.defences(&params);
+        self.dos.set_defences(self.config.dos.defences(&params));
         self.params = params;
         self.choose_hop_by_hop();
     }

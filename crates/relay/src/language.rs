@@ -1,7 +1,7 @@
 //! What a relay is told and tells beside bytes.
 
-use super::job::Job;
-use super::message::{Control, Event, ShardMessage};
+use crate::job::Job;
+use crate::message::{Control, Event, ShardMessage};
 use heddle_seam::language::Language;
 use heddle_seam::node;
 

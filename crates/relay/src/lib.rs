@@ -1,68 +1,53 @@
 //! The relay: [`Relay`] is one shard of it, a [`Node`](heddle_seam::node::Node).
 //!
-//! A cell's way: `shard` reads it from a channel, or `ports` from an endpoint; `core` finds its circuit, `hop` applies the
-//! layer and queues it on a lane; `core` hands it out when its link's `scheduler` says so, and `shard` or `ports` give it to
-//! the next channel or connection. `flows` is what is particular to lanes that are flows: they are held, and begin again,
-//! also where a CREATE2 is answered too `late`.
+//! Each part owns its data, behind private fields and a few verbs:
 //!
-//! The other files are what happens less often: circuits begin (`create`) and grow (`extend`) over channels that are found
-//! (`channels`) or dialled (`dial`), over connections of a pair (`pairs`), or over another shard (`crossing`); streams begin
-//! and end (`streams`, `resolve`) and carry data (`data`). `admission` says who may have how much, `dos`
-//! what stock's defences refuse, `job` what workers do, `jobs` whose onionskin is next, `unanswered` who goes on to the next
-//! relay, `work` what channels leave to workers. `probe` is the one circuit that begins here. `pressure` ends some when memory
-//! is used up. `relays` are those of the consensus. `stats` counts. `language` is what a relay is told and tells beside bytes.
+//! | part | what it owns |
+//! |---|---|
+//! | `table` | circuits, their lanes on links, the ids and turns there |
+//! | `scheduler` | the order of a link's turns |
+//! | `links` | channels, dials, connections with flows, crossings to other shards |
+//! | `exit` | streams, their connections, questions to the resolver |
+//! | `circuits` | onionskins that wait, circuits that nobody uses, the probe of ourselves |
+//! | `admission`, `dos` | who has how much, and what stock's defences remember |
+//! | `rates` | the operator's rates, and who waits for them |
+//! | `memory` | bytes of sockets, and the order in which some end when memory is short |
+//! | `shard` | sockets, endpoints and their pairs |
+//!
+//! `core` holds one of each, and what is done with several of them at once is a method of its `Core`, in the file of the
+//! part that it begins with. A cell's way: `shard` reads it from a channel or an endpoint, `circuits/hop.rs` applies the
+//! layer, `table` queues it on a lane and hands it out when its link's scheduler says so, and `shard` gives it to the
+//! next channel or connection.
+//!
+//! `language` is what a relay is told and tells beside bytes, `message` its words, `job` what workers do, `relays`
+//! are those of the consensus, `stats` counts.
 
 mod admission;
-mod buffers;
-mod carrier;
-mod channels;
+mod circuits;
 mod config;
 mod core;
-mod create;
-mod crossing;
-mod data;
-mod dial;
 mod dos;
-mod end;
-mod extend;
-mod farewells;
-mod flows;
-mod held;
-mod hop;
-mod idle;
+mod exit;
 mod job;
-mod jobs;
 mod keys;
 mod language;
-mod late;
-mod link;
+mod links;
+mod memory;
 mod message;
-mod pairs;
-mod ports;
-mod pressure;
-mod probe;
-mod rate_queue;
 mod rates;
 mod relays;
-mod resolve;
 mod scheduler;
 mod shard;
-mod state_shares;
 mod stats;
-mod streams;
-mod stuck;
 mod table;
 mod turns;
-mod unanswered;
-mod unread;
-mod work;
 
 pub use admission::{Granted, REFUSALS};
 pub use config::{Limits, RelayConfig};
 pub use dos::DosOptions;
-pub use held::Held;
 pub use job::{Job, JobResult};
 pub use language::{Input, Output, RelayLanguage};
+pub use memory::Held;
 pub use message::{Control, Crossed, CrossedCell, Event, ProbeHop, ShardMessage, Wanted};
 pub use relays::{ListedRelay, Relays};
 pub use scheduler::Scheduler;

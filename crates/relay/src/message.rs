@@ -1,8 +1,8 @@
 //! What a shard hears from the control plane and from other shards, and what it reports.
 
-use super::admission::Party;
-use super::relays::Relays;
-use super::stats::RelayStats;
+use crate::admission::Party;
+use crate::relays::Relays;
+use crate::stats::RelayStats;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::create::DestroyReason;

@@ -4,7 +4,7 @@
 mod ewma;
 mod round_robin;
 
-use super::keys::{CircuitKey, Side};
+use crate::keys::{CircuitKey, Side};
 use core::fmt;
 use ewma::Ewma;
 use heddle_proto::cell::CircId;

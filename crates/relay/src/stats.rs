@@ -1,7 +1,7 @@
 //! What a shard has done and what waits in it, for metrics and for the lab. Nothing concerns a single circuit or client.
 
-use super::admission::Granted;
-use super::core::Core;
+use crate::admission::Granted;
+use crate::core::Core;
 use heddle_seam::time::Duration;
 use std::collections::BTreeMap;
 

@@ -3,7 +3,6 @@
 use super::crowd::Claim;
 use super::party::{Class, Holder, Key, Party};
 use crate::keys::{CircuitKey, LinkKey};
-
 use heddle_seam::node::{ResolveId, SocketId};
 use slotmap::Key as _;
 

@@ -13,21 +13,19 @@ mod party;
 mod share;
 mod targets;
 
-pub(super) use claims::{CircuitPlace, StreamPlace};
-pub(super) use crowd::Unused;
-pub(super) use party::{Class, Key, Party};
-pub(super) use share::{Refusal, Share};
-pub(super) use targets::Listener;
-
-use super::config::Limits;
+use crate::config::Limits;
 use crate::keys::{CircuitKey, LinkKey};
-
 use claims::{ChannelClaim, CircuitClaim, DialClaim, QuestionClaim, StreamClaim};
+pub(super) use claims::{CircuitPlace, StreamPlace};
 use core::net::SocketAddr;
+pub(super) use crowd::Unused;
 use crowd::{Admitted, Crowd};
 use heddle_seam::node::{ResolveId, SocketId};
 use heddle_seam::time::{Duration, Instant};
+pub(super) use party::{Class, Key, Party};
+pub(super) use share::{Refusal, Share};
 use std::collections::BTreeMap;
+pub(super) use targets::Listener;
 use targets::Targets;
 
 /// What TLS and the channel keep of a handshake that is not over, beside what came: 12,000 were seen to take 273 MB.

@@ -1,7 +1,7 @@
 //! Stock Tor's defences against denial of service: circuits and connections by client address, streams by circuit
 //! (tor(1), "Denial of service mitigation options"; `src/core/or/dos.c`).
 //!
-//! They are off unless the operator or the consensus turns them on, and come before the shares of [`super::admission`], which
+//! They are off unless the operator or the consensus turns them on, and come before the shares of [`crate::admission`], which
 //! always hold.
 //!
 //! - [`options`]: what the operator says, else the consensus, else stock's default.
@@ -15,18 +15,16 @@ mod clients;
 mod options;
 mod pace;
 
-pub use options::DosOptions;
-pub(super) use options::{Defences, StreamAction};
-pub(super) use pace::Pace;
-
-use super::admission::{Class, Party};
-use super::core::Core;
+use crate::admission::{Class, Party};
+use crate::core::Core;
 use crate::keys::{CircuitKey, LinkKey};
-use super::link::Link;
-
+use crate::links::Link;
 use clients::Clients;
 use core::net::IpAddr;
 use heddle_proto::ids::RelayIds;
+pub use options::DosOptions;
+pub(super) use options::{Defences, StreamAction};
+pub(super) use pace::Pace;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The defences in force, and the clients that they know.
@@ -34,13 +32,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The shards of a relay know the same clients, since an address' connections are dealt out to all of them. A lock is taken for
 /// each connection and each CREATE of a client.
 pub(super) struct Dos {
-    pub defences: Defences,
+    defences: Defences,
     clients: Arc<Mutex<Clients>>,
 }
 
 impl Dos {
     pub fn new(defences: Defences) -> Self {
         Dos { defences, clients: Arc::default() }
+    }
+
+    /// Other defences are in force from now on.
+    pub fn set_defences(&mut self, defences: Defences) {
+        self.defences = defences;
     }
 
     /// Knows the clients of another shard of the same relay from now on.

@@ -120,8 +120,8 @@ impl CircuitScheduler for Ewma {
 
 #[cfg(test)]
 mod tests {
-    use crate::keys::{CircuitKey, Side};
     use super::*;
+    use crate::keys::{CircuitKey, Side};
     use heddle_proto::cell::CircId;
     use proptest::prelude::*;
 

@@ -25,7 +25,7 @@
 use super::lane::Lane;
 use crate::admission::Party;
 use crate::dos::Pace;
-use crate::end::End;
+use crate::exit::End;
 use crate::keys::{LinkKey, Side};
 use crate::message::Wanted;
 use heddle_proto::cell::CircId;

@@ -1,5 +1,6 @@
 //! The lanes of one link: which ids are taken, whose turn it is, and the last words of circuits that are over.
 
+use super::circuit::Circuit;
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::scheduler::{CircuitScheduler, LinkScheduler};
 use foldhash::fast::FixedState;
@@ -8,8 +9,6 @@ use heddle_proto::cell::create::DestroyReason;
 use slotmap::SlotMap;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
-
-use super::circuit::Circuit;
 
 /// Turns of lanes that are over may stand in a link's round up to this many, beside two for each
 /// lane that the link has; then they are swept out.

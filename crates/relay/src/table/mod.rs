@@ -14,20 +14,19 @@ mod ids;
 mod lane;
 mod next;
 
-pub(crate) use circuit::{Circuit, Next, State};
-pub(crate) use credit::Grant;
-pub(crate) use ids::Farewell;
-pub(crate) use lane::{Credit, Lane};
-
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::scheduler::{CircuitScheduler, LinkScheduler, Turn};
 use crate::stats::DelayHistogram;
+pub(crate) use circuit::{Circuit, Next, State};
+pub(crate) use credit::Grant;
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::pool::{CellPool, SlotId};
 use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
+pub(crate) use ids::Farewell;
 use ids::LinkIds;
+pub(crate) use lane::{Credit, Lane};
 use slotmap::{SecondaryMap, SlotMap};
 use std::collections::VecDeque;
 

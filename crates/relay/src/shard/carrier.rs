@@ -1,0 +1,113 @@
+//! A channel with its socket: what the driver is told of it, and how it ends.
+
+use crate::keys::LinkKey;
+use crate::language::Output;
+use crate::shard::Relay;
+use core::net::SocketAddr;
+use heddle_proto::bucket::{Direction, Traffic};
+use heddle_proto::cell::CELL_LEN;
+use heddle_proto::channel::{Channel, ChannelError};
+use heddle_seam::node::SocketId;
+use heddle_seam::time::Instant;
+
+pub(crate) struct Carrier {
+    pub channel: Box<dyn Channel>,
+    pub socket: SocketId,
+    /// Our end of it.
+    pub local: SocketAddr,
+    /// Bytes the driver takes now, and what that was when it last said so.
+    pub writable: usize,
+    pub granted: usize,
+    /// What the driver was last told: read, write.
+    pub interest: (bool, bool),
+    /// Since when the driver is asked for credit and gives none.
+    pub stuck_since: Option<Instant>,
+    pub timer: Option<Instant>,
+    /// Whether the operator's rates hold for this peer.
+    pub limited: bool,
+    /// Bytes that the channel kept when it was last looked at.
+    pub kept_bytes: usize,
+}
+
+impl Carrier {
+    pub fn new(channel: Box<dyn Channel>, socket: SocketId, local: SocketAddr, limited: bool) -> Self {
+        Carrier {
+            channel,
+            socket,
+            local,
+            writable: 0,
+            granted: 0,
+            interest: (false, false),
+            stuck_since: None,
+            timer: None,
+            limited,
+            kept_bytes: 0,
+        }
+    }
+}
+
+impl Relay {
+    pub(crate) fn remove_carrier(&mut self, now: Instant, link: LinkKey) -> Option<Carrier> {
+        let carrier = self.carriers.remove(link)?;
+        self.links.remove(&carrier.socket);
+        self.core.buffers.set_kept(now, carrier.socket, 0);
+        if let Some(at) = carrier.timer {
+            self.timers.remove(&(at, carrier.socket));
+        }
+        Some(carrier)
+    }
+
+    /// A socket ends with all that waits for it, since memory is short: that of a channel, of a stream, or of neither any more.
+    pub(crate) fn abort_socket(&mut self, now: Instant, socket: SocketId) {
+        self.core.buffers.forget(socket);
+        if !self.core.abort_stream(socket) {
+            self.core.outputs.push_back(Output::Abort { socket });
+        }
+        if let Some(&link) = self.links.get(&socket) {
+            self.remove_carrier(now, link);
+            self.forget_link(now, link, socket, ChannelError::Crowded);
+        }
+    }
+
+    /// Tells the driver what a channel wants of its socket, and sets its timer.
+    pub(crate) fn update_carrier(&mut self, now: Instant, link: LinkKey, waiting: bool, throttled: bool) {
+        let Some(carrier) = self.carriers.get_mut(link) else {
+            return;
+        };
+        let may_read =
+            !carrier.limited || self.core.rates.allowance(now, Direction::Read, Traffic::Relayed) > 0;
+        // Credit is asked for again early, or a burst that meets the small rest costs two sends.
+        let low = (carrier.granted / 2).max(CELL_LEN * 2);
+        let wanted = (may_read, waiting || carrier.writable < low);
+        let socket = carrier.socket;
+        if wanted != carrier.interest {
+            if wanted.1 != carrier.interest.1 {
+                carrier.stuck_since = wanted.1.then_some(now);
+            }
+            carrier.interest = wanted;
+            self.core.outputs.push_back(Output::Interest { socket, read: wanted.0, write: wanted.1 });
+        }
+        let kept_bytes = carrier.channel.held_bytes();
+        if kept_bytes != carrier.kept_bytes {
+            carrier.kept_bytes = kept_bytes;
+            self.core.buffers.set_kept(now, socket, kept_bytes);
+        }
+        let timer = carrier.channel.poll_timeout();
+        // A timer that moved on is left where it is; it looks again when it fires.
+        if let Some(at) = timer
+            && carrier.timer.is_none_or(|set| at < set)
+        {
+            if let Some(set) = carrier.timer.replace(at) {
+                self.timers.remove(&(set, socket));
+            }
+            self.timers.insert((at, socket));
+        }
+        if throttled {
+            self.core.rates.wait(now, Direction::Write, Traffic::Relayed);
+            self.core.rates.hold_link(link, Direction::Write);
+        }
+        if !may_read {
+            self.core.rates.hold_link(link, Direction::Read);
+        }
+    }
+}

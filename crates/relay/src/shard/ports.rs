@@ -1,0 +1,319 @@
+//! Where endpoints meet links: datagrams in, datagrams out, and cells between connections and the core.
+//!
+//! Datagrams are taken whenever they come. What waits is decided here: flows are not read while the operator's rate for
+//! reading is used up, and cells stay in their lanes while the rate for writing is.
+
+use crate::core::Core;
+use crate::keys::LinkKey;
+use crate::language::Output;
+use crate::table::{Departure, Popped};
+use foldhash::fast::FixedState;
+use heddle_proto::bucket::{Direction, Traffic};
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
+use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, Endpoint, FlowState};
+use heddle_proto::transport::TransportId;
+use heddle_seam::datagrams::Datagrams;
+use heddle_seam::node::PortId;
+use heddle_seam::time::Instant;
+use std::collections::HashMap;
+
+/// Cells that are taken from an endpoint before what they cause is sent: 256 KB, as much as is read from sockets.
+const DRAIN_CELLS: usize = 512;
+/// No datagram is longer. A rate that allows less is waited for.
+const DATAGRAM_LEN_MAX: usize = 1500;
+
+/// An endpoint and the UDP port that it owns.
+pub(crate) struct Port {
+    pub id: PortId,
+    /// The transport's number in offers. One that has none there is called one more than its port.
+    pub transport: TransportId,
+    /// The UDP port that offers name.
+    pub offered: u16,
+    pub endpoint: Box<dyn Endpoint>,
+    /// The links of connections that are ready; never iterated.
+    links: HashMap<ConnId, LinkKey, FixedState>,
+    /// Of these, those for which the operator's rates hold. As long as there are any, the others wait with them.
+    limited: usize,
+    /// Something may have come in, or may have to be sent.
+    stirred: bool,
+    pub(crate) unsent: bool,
+    /// It may have something to say of connections, since all that was to be sent has left.
+    unheard: bool,
+    /// Bytes of cells that the rate for writing was charged with and that have not left as datagrams.
+    charged_bytes: usize,
+}
+
+/// The shard's endpoints.
+pub(crate) struct Ports {
+    pub list: Vec<Port>,
+    /// Memory that is used up is looked after when it is more than this: less could not be freed before.
+    pub in_vain_above: usize,
+}
+
+impl Ports {
+    /// Each endpoint with its port and the UDP port that is offered for it.
+    pub fn new(endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)>) -> Self {
+        let port = |(id, offered, endpoint): (PortId, u16, Box<dyn Endpoint>)| Port {
+            transport: endpoint.transport().id,
+            id,
+            offered,
+            endpoint,
+            links: HashMap::with_hasher(FixedState::with_seed(0)),
+            limited: 0,
+            stirred: false,
+            unsent: false,
+            unheard: false,
+            charged_bytes: 0,
+        };
+        Ports { list: endpoints.into_iter().map(port).collect(), in_vain_above: 0 }
+    }
+
+    pub fn on_datagrams(&mut self, core: &mut Core, now: Instant, id: PortId, datagrams: Datagrams) {
+        let Some(index) = self.list.iter().position(|port| port.id == id) else {
+            return;
+        };
+        core.meter.transports[index + 1].received_bytes += datagrams.data.len() as u64;
+        self.list[index].endpoint.handle_datagrams(now, datagrams);
+        self.list[index].stir();
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for port in &mut self.list {
+            if port.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                port.endpoint.handle_timeout(now);
+                port.stir();
+            }
+        }
+    }
+
+    /// When [`Ports::handle_timeout`] is to be called.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        self.list.iter_mut().filter_map(|port| port.endpoint.poll_timeout()).min()
+    }
+
+    /// All look again: the operator's rates allow more.
+    pub fn stir_all(&mut self) {
+        self.list.iter_mut().for_each(Port::stir);
+    }
+
+    pub fn set_congestion(&mut self, params: CongestionParams) {
+        self.list.iter_mut().for_each(|port| port.endpoint.set_congestion(params));
+    }
+
+    /// A connection is ready.
+    pub fn add_link(&mut self, core: &Core, link: LinkKey) {
+        if let Some(flows) = core.links.get(link).and_then(|link| link.flows()) {
+            let port = &mut self.list[flows.port];
+            port.links.insert(flows.conn, link);
+            port.limited += usize::from(flows.limited);
+        }
+    }
+
+    /// A connection is over, or is to be; its link is still there.
+    pub fn remove_link(&mut self, core: &Core, link: LinkKey) {
+        if let Some(flows) = core.links.get(link).and_then(|link| link.flows()) {
+            let port = &mut self.list[flows.port];
+            if port.links.remove(&flows.conn).is_some() {
+                port.limited -= usize::from(flows.limited);
+            }
+        }
+    }
+
+    /// The place of a transport's endpoint.
+    pub fn index(&self, transport: TransportId) -> Option<usize> {
+        self.list.iter().position(|port| port.transport == transport)
+    }
+
+    /// The link of a connection, if it is ready.
+    pub fn link(&self, port: usize, conn: ConnId) -> Option<LinkKey> {
+        self.list[port].links.get(&conn).copied()
+    }
+
+    /// An endpoint that has sent all it had, and was not heard since. What becomes of capacity is only sure then: a relay that
+    /// heard it sooner would never hear of the room that sending made.
+    pub fn next_unheard(&mut self) -> Option<usize> {
+        let index = self.list.iter().position(|port| port.unheard)?;
+        self.list[index].unheard = false;
+        Some(index)
+    }
+
+    /// An endpoint in which something may have happened since this was last asked.
+    pub fn next_stirred(&mut self) -> Option<usize> {
+        let index = self.list.iter().position(|port| port.stirred)?;
+        self.list[index].stirred = false;
+        self.list[index].unsent = true;
+        Some(index)
+    }
+
+    /// Tells endpoints which flows are to be read.
+    pub fn apply_holds(&mut self, core: &mut Core) {
+        for hold in core.flows.take_holds() {
+            let Some(flows) = core.links.get(hold.link).and_then(|link| link.flows()) else {
+                continue;
+            };
+            let port = &mut self.list[flows.port];
+            port.endpoint.hold(flows.conn, hold.circ_id, hold.hold);
+            if !hold.hold {
+                port.stir();
+            }
+        }
+    }
+
+    /// What a connection that is ready says of its flows.
+    pub fn on_event(&mut self, core: &mut Core, link: LinkKey, event: ConnectionEvent) {
+        match event {
+            ConnectionEvent::FlowRoom(room) => {
+                if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
+                    flows.room = room;
+                }
+            }
+            ConnectionEvent::Writable(circ_id) => core.table.set_blocked(core.now, link, circ_id, false),
+            ConnectionEvent::Capacity => core.table.list(link),
+            ConnectionEvent::Ready | ConnectionEvent::Suspect(_) | ConnectionEvent::Ended(_) => {}
+        }
+    }
+
+    /// Works off the cells that an endpoint has for us, as many as the operator's rates allow.
+    pub fn drain(&mut self, core: &mut Core, now: Instant, index: usize) {
+        let allowed = match self.list[index].limited {
+            0 => DRAIN_CELLS,
+            _ => core.rates.share(now, Direction::Read, Traffic::Relayed) / CELL_LEN,
+        };
+        if allowed == 0 {
+            return core.rates.wait(now, Direction::Read, Traffic::Relayed);
+        }
+        let mut cells = 0;
+        let mut limited_cells = 0;
+        while cells < allowed.min(DRAIN_CELLS) {
+            let port = &mut self.list[index];
+            let Some(cell) = port.endpoint.next_incoming(now) else { break };
+            cells += 1;
+            let (conn, circ_id) = (cell.conn, cell.circ_id);
+            let Some(&link) = port.links.get(&conn) else { continue };
+            let refused = core.on_flow_cell(link, circ_id, cell.command, cell.body);
+            if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
+                flows.cells_in += 1;
+                limited_cells += usize::from(flows.limited);
+            }
+            if let Some(reason) = refused {
+                port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(reason));
+            }
+            if core.flows.has_holds() {
+                self.apply_holds(core);
+            }
+        }
+        core.meter.transports[index + 1].cells_in += cells as u64;
+        core.rates.take(Direction::Read, Traffic::Relayed, limited_cells * CELL_LEN);
+        self.list[index].stirred |= cells == allowed.min(DRAIN_CELLS);
+    }
+
+    /// Gives a connection the cells that would leave promptly.
+    pub fn flush_link(&mut self, core: &mut Core, now: Instant, link: LinkKey) {
+        let Some(flows) = core.links.get(link).and_then(|link| link.flows()) else {
+            return;
+        };
+        let (index, conn, limited) = (flows.port, flows.conn, flows.limited);
+        let port = &mut self.list[index];
+        let mut cells_left = port.endpoint.capacity(conn);
+        if limited {
+            cells_left = cells_left.min(core.rates.share(now, Direction::Write, Traffic::Relayed) / CELL_LEN);
+        }
+        let mut cells = 0;
+        while cells_left > 0 || core.table.farewells_len(link) > 0 {
+            match core.pop(link) {
+                Some(Popped::Farewell(farewell)) => {
+                    let body = destroy(farewell.reason);
+                    port.endpoint.send(now, conn, farewell.circ_id, Command::DESTROY, &body);
+                }
+                Some(Popped::Cell(Departure { circ_id, slot, .. })) => {
+                    let command = core.pool.command(&slot);
+                    let state = port.endpoint.send(now, conn, circ_id, command, core.pool.body(&slot));
+                    core.pool.free(slot);
+                    cells += 1;
+                    cells_left -= 1;
+                    core.on_flow_sent(link, circ_id, command, state);
+                }
+                None => break,
+            }
+        }
+        core.meter.transports[index + 1].cells_out += cells as u64;
+        if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
+            flows.cells_out += cells as u64;
+        }
+        port.unsent = true;
+        if limited {
+            core.rates.take(Direction::Write, Traffic::Relayed, cells * CELL_LEN);
+            port.charged_bytes += cells * CELL_LEN;
+        }
+        let waiting = core.table.has_output(link);
+        if waiting && cells_left == 0 && port.endpoint.capacity(conn) > 0 {
+            match cells {
+                0 => {
+                    core.rates.wait(now, Direction::Write, Traffic::Relayed);
+                    core.rates.hold_link(link, Direction::Write);
+                }
+                // It took its share, and goes on after the others.
+                _ => core.table.list(link),
+            }
+        }
+    }
+
+    /// Datagrams that are to be sent now; `None` when no endpoint has any, or may send any.
+    pub fn transmit(&mut self, core: &mut Core, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
+        for (index, port) in self.list.iter_mut().enumerate().filter(|(_, port)| port.unsent) {
+            let mut max_bytes = usize::MAX;
+            if port.limited > 0 {
+                let allowed = core.rates.allowance(now, Direction::Write, Traffic::Relayed);
+                max_bytes = allowed.saturating_add(port.charged_bytes);
+                if max_bytes < DATAGRAM_LEN_MAX && port.charged_bytes == 0 {
+                    // Only what the transport itself has to say is left.
+                    core.rates.wait(now, Direction::Write, Traffic::Relayed);
+                    (port.unsent, port.unheard) = (false, true);
+                    continue;
+                }
+                max_bytes = max_bytes.max(DATAGRAM_LEN_MAX);
+            }
+            let Some(transmit) = port.endpoint.poll_transmit(now, max_bytes, out) else {
+                (port.unsent, port.unheard) = (false, true);
+                continue;
+            };
+            // What left makes room for more.
+            port.stirred = true;
+            core.meter.transports[index + 1].sent_bytes += out.len() as u64;
+            if core.is_limited(transmit.to.ip()) {
+                let charged = port.charged_bytes.min(out.len());
+                port.charged_bytes -= charged;
+                core.rates.take(Direction::Write, Traffic::Relayed, out.len() - charged);
+            }
+            return Some(Output::Datagrams { port: port.id, transmit });
+        }
+        None
+    }
+}
+
+impl Port {
+    /// Something may have come in, or may have to be sent.
+    pub fn stir(&mut self) {
+        self.stirred = true;
+        self.unsent = true;
+    }
+}
+
+impl Core {
+    /// A cell went to a flow.
+    fn on_flow_sent(&mut self, link: LinkKey, circ_id: CircId, command: Command, state: FlowState) {
+        if command == Command::CREATE2 {
+            self.on_flow_begun(link, circ_id);
+        }
+        if state == FlowState::Blocked {
+            self.table.set_blocked(self.now, link, circ_id, true);
+        }
+    }
+}
+
+pub(crate) fn destroy(reason: DestroyReason) -> Body {
+    let mut body = [0; BODY_LEN];
+    body[0] = reason.0;
+    body
+}
