@@ -5,7 +5,9 @@
 //! - DATA waits in its slot until the connection takes it. The stream's SENDME goes out when it did,
 //!   or XOFF when it does not: that is what holds the client back.
 
-use super::end::{BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, End, Hold, StreamState};
+use super::end::{
+    BACKWARD_QUEUE_HIGH_CELLS, BACKWARD_QUEUE_LOW_CELLS, End, Hold, READ_CELLS_MAX, StreamState,
+};
 use crate::admission::StreamPlace;
 use crate::core::Core;
 use crate::keys::CircuitKey;
@@ -112,6 +114,27 @@ impl Core {
             && signals.limit.on_signal(now, signal).is_ok()
         {
             self.update_interest(key, id);
+        }
+    }
+
+    /// A circuit may have room: it is the next streams' turn.
+    pub fn read_more(&mut self, key: CircuitKey) {
+        let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
+        let streams = end.room().div_ceil(READ_CELLS_MAX);
+        let turns: Vec<_> = (0..streams).map_while(|_| end.next_unread()).collect();
+        if streams > 0 && end.unread.list() {
+            self.streams.unread.push_back(key);
+        }
+        turns.into_iter().for_each(|id| self.update_interest(key, id));
+    }
+
+    /// The driver has read what it could: circuits that still have room let more streams be read.
+    pub fn go_on_reading(&mut self) {
+        for key in core::mem::take(&mut self.streams.unread) {
+            if let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) {
+                end.unread.unlist();
+                self.read_more(key);
+            }
         }
     }
 
@@ -224,7 +247,7 @@ impl Core {
         let is_full = end.room() == 0;
         let Some(stream) = end.streams.get_mut(&id) else { return };
         if is_full {
-            end.unread.join(id, stream);
+            end.unread.join(id, &mut stream.turn);
         }
         if wanted != stream.interest {
             stream.interest = wanted;

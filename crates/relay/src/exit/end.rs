@@ -67,6 +67,13 @@ pub(crate) enum StreamState {
 }
 
 impl End {
+    /// The stream that has waited longest for room, which waits no more.
+    pub fn next_unread(&mut self) -> Option<StreamId> {
+        let id = self.unread.pop()?;
+        self.streams.get_mut(&id)?.turn = None;
+        Some(id)
+    }
+
     /// `congestion` is what the handshake agreed on: the consensus may say otherwise by now.
     pub fn new(congestion: Option<CongestionOffer>, params: &NetworkParams, rng: &mut Rng) -> Self {
         let algorithm = match congestion {

@@ -443,7 +443,7 @@ impl Core {
             return;
         };
         if let Some(stream) = end.streams.remove(&id) {
-            end.unread.forget(&stream);
+            end.unread.forget(stream.turn);
             self.note_used(key);
             self.drop_stream(stream);
         }

@@ -8,9 +8,6 @@
 //!
 //! A stream is looked at once for each time that it began to wait.
 
-use super::end::{End, READ_CELLS_MAX, Stream};
-use crate::core::Core;
-use crate::keys::CircuitKey;
 use heddle_proto::cell::relay::StreamId;
 use std::collections::BTreeMap;
 
@@ -24,51 +21,33 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// A stream waits, behind the others.
-    pub fn join(&mut self, id: StreamId, stream: &mut Stream) {
-        if stream.turn.is_none() {
-            stream.turn = Some(self.next_turn);
+    /// A stream waits, behind the others; `turn` is its own, if it waits already.
+    pub fn join(&mut self, id: StreamId, turn: &mut Option<u64>) {
+        if turn.is_none() {
+            *turn = Some(self.next_turn);
             self.by_turn.insert(self.next_turn, id);
             self.next_turn += 1;
         }
     }
 
-    /// A stream is over.
-    pub fn forget(&mut self, stream: &Stream) {
-        if let Some(turn) = stream.turn {
+    /// A stream with this turn is over.
+    pub fn forget(&mut self, turn: Option<u64>) {
+        if let Some(turn) = turn {
             self.by_turn.remove(&turn);
         }
     }
-}
 
-impl End {
-    fn next_unread(&mut self) -> Option<StreamId> {
-        let (_, id) = self.unread.by_turn.pop_first()?;
-        self.streams.get_mut(&id)?.turn = None;
-        Some(id)
-    }
-}
-
-impl Core {
-    /// A circuit may have room: it is the next streams' turn.
-    pub fn read_more(&mut self, key: CircuitKey) {
-        let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) else { return };
-        let streams = end.room().div_ceil(READ_CELLS_MAX);
-        let turns: Vec<_> = (0..streams).map_while(|_| end.next_unread()).collect();
-        if streams > 0 && !end.unread.by_turn.is_empty() && !end.unread.listed {
-            end.unread.listed = true;
-            self.streams.unread.push_back(key);
-        }
-        turns.into_iter().for_each(|id| self.update_interest(key, id));
+    /// The stream whose turn it is; it waits no more.
+    pub fn pop(&mut self) -> Option<StreamId> {
+        self.by_turn.pop_first().map(|(_, id)| id)
     }
 
-    /// The driver has read what it could: circuits that still have room let more streams be read.
-    pub fn go_on_reading(&mut self) {
-        for key in core::mem::take(&mut self.streams.unread) {
-            if let Some(end) = self.table.get_mut(key).and_then(|circuit| circuit.end.as_mut()) {
-                end.unread.listed = false;
-                self.read_more(key);
-            }
-        }
+    /// Whether the circuit is to be listed among those with room for more streams, which it then is.
+    pub fn list(&mut self) -> bool {
+        !self.by_turn.is_empty() && !core::mem::replace(&mut self.listed, true)
+    }
+
+    pub fn unlist(&mut self) {
+        self.listed = false;
     }
 }

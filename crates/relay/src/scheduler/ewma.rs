@@ -6,7 +6,7 @@
 //! - The factors are constants and not computed, so that one seed gives one run on every machine.
 //! - Of lanes with the same count, the one that has waited longest goes first.
 
-use super::{Activity, CircuitScheduler, Turn};
+use super::turn::{Activity, CircuitScheduler, Turn};
 use core::cmp::Ordering;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::BinaryHeap;

@@ -1,6 +1,6 @@
 //! One cell of each lane in turn.
 
-use super::{Activity, CircuitScheduler, Turn};
+use super::turn::{Activity, CircuitScheduler, Turn};
 use heddle_seam::time::Instant;
 use std::collections::VecDeque;
 

@@ -5,6 +5,9 @@
 //! [`Core::on_cell`]; later it takes cells with [`Core::pop`] and gives them to the channel. So a
 //! cell that a channel lends can be worked on while everything else is at hand.
 
+mod defences;
+mod stats;
+
 use crate::admission::Admission;
 use crate::circuits::IdleRound;
 use crate::circuits::Jobs;

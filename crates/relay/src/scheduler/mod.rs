@@ -3,13 +3,12 @@
 
 mod ewma;
 mod round_robin;
+mod turn;
 
-use crate::keys::{CircuitKey, Side};
-use core::fmt;
 use ewma::Ewma;
-use heddle_proto::cell::CircId;
 use heddle_seam::time::{Duration, Instant};
 use round_robin::RoundRobin;
+pub(super) use turn::{Activity, CircuitScheduler, Turn};
 
 /// The schedulers, by name in torrc and plans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,42 +19,6 @@ pub enum Scheduler {
     /// First the lane that sent least of late: cells count half after this time (stock Tor: 30 s,
     /// `CircuitPriorityHalflifeMsec`). Not zero.
     Ewma { half_life: Duration },
-}
-
-/// A lane's turn to send a cell.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Turn {
-    pub circuit: CircuitKey,
-    pub side: Side,
-    /// The lane's id, because a circuit that was truncated may have another lane by now.
-    pub circ_id: CircId,
-}
-
-/// What a scheduler remembers of a lane between its turns.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Activity {
-    cells: f64,
-    /// When `cells` was right, in ticks of the scheduler.
-    tick: u64,
-}
-
-/// Orders the lanes of a link that have something to send. A lane is in at most once, but turns of lanes that are over
-/// stay until they are swept out.
-pub(super) trait CircuitScheduler: fmt::Debug + Send {
-    /// A lane waits for its turn from now on.
-    fn push(&mut self, now: Instant, turn: Turn, activity: Activity);
-
-    /// The lane whose turn it is; it waits no longer.
-    fn pop(&mut self, now: Instant) -> Option<Turn>;
-
-    /// A lane that was popped has sent a cell.
-    fn charge(&mut self, now: Instant, activity: &mut Activity);
-
-    /// Turns, also those of lanes that are over.
-    fn len(&self) -> usize;
-
-    /// Sweeps out turns.
-    fn retain(&mut self, keep: &dyn Fn(&Turn) -> bool);
 }
 
 /// The scheduler of one link. It is no trait object, since round robin costs less than a call.
