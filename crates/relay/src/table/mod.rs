@@ -13,6 +13,8 @@ mod credit;
 mod ids;
 mod lane;
 mod next;
+#[cfg(test)]
+mod tests;
 
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::scheduler::{CircuitScheduler, LinkScheduler, Turn};
