@@ -2,43 +2,54 @@
 
 use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
 use heddle_dir::keys::RelayKeys;
-use heddle_net::SystemEntropy;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::params::NetworkParams;
+use heddle_seam::rng::Entropy;
 use heddle_transport::PaddingOptions;
 use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsSetupError, TlsTransport};
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::sync::Arc;
 use zeroize::Zeroizing;
 
-/// Channels that show these certificates.
+/// What channels show of the relay.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    pub keys: &'a RelayKeys,
+    pub certs: &'a Arc<ChannelCerts>,
+    /// The addresses that NETINFO names.
+    pub addrs: &'a [IpAddr],
+}
+
+/// Channels that show a relay's certificates.
+///
+/// # Errors
+/// When the certificates do not fit TLS.
 pub fn transport(
-    keys: &RelayKeys,
-    certs: &Arc<ChannelCerts>,
-    advertised: &[SocketAddr],
+    shown: &Shown<'_>,
     padding: PaddingOptions,
-    entropy: SystemEntropy,
+    entropy: Box<dyn Entropy>,
 ) -> Result<TlsTransport, TlsSetupError> {
+    let Shown { keys, certs, addrs } = *shown;
     let cell = |side| certs.certs_cell(side).into_iter().map(|(kind, cert)| (kind, cert.to_vec())).collect();
-    let signer = certs.clone();
+    let signer = Arc::clone(certs);
     let link = LinkIdentity {
         ids: RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) },
         rsa_key_sha256: certs.rsa_key_sha256(),
         responder_certs: cell(ChannelSide::Responder),
         initiator_certs: cell(ChannelSide::Initiator),
         auth_signer: Arc::new(move |message: &[u8]| signer.sign_authenticate(message)),
-        addrs: advertised.iter().map(SocketAddr::ip).collect(),
+        addrs: addrs.to_vec(),
     };
     let key = TlsKey {
         private_key_der: Zeroizing::new(certs.tls_key_pkcs8().to_vec()),
         cert_der: certs.tls_cert_der().to_vec(),
     };
     let options = TlsOptions { padding, ..TlsOptions::default() };
-    TlsTransport::new(options, Some(TlsIdentity { link, key }), Arc::new(Judge), Box::new(entropy))
+    TlsTransport::new(options, Some(TlsIdentity { link, key }), Arc::new(Judge), entropy)
 }
 
-/// Judges certificates as the control plane does.
+/// Judges peers' certificates.
 #[derive(Debug)]
 pub struct Judge;
 

@@ -1,18 +1,31 @@
-//! A small network: relays with real keys and TLS, a client, and the servers behind the exits.
-
-#![allow(dead_code)]
+//! Networks in virtual time: relays as the program [assembles](heddle_assembly) them, with real keys and TLS, clients, and the
+//! servers behind the exits.
+//!
+//! ```
+//! use heddle_network::{Net, Plan, download};
+//! use heddle_seam::time::Duration;
+//!
+//! let mut net = Net::new(&Plan { seed: 7, ..Plan::default() });
+//! let circuit = net.build(&[0, 1, 2], true);
+//! let exchange = net.begin(circuit, download(100_000));
+//! let status = net.await_status(exchange, Duration::from_secs(60), |status| status.received_bytes == 100_000);
+//! assert_eq!(status.received_bytes, 100_000);
+//! ```
+//!
+//! One seed gives one run, whatever the machine. What goes wrong is a panic that says what was waited for: this is for tests and
+//! experiments.
 
 use core::net::{IpAddr, Ipv4Addr};
+use heddle_assembly::{Assembly, Judge, Offered, Shown};
 use heddle_client::{
     CircuitNumber, Destination, Exchange, ExchangeNumber, ExchangeStatus, Handshake, Hop, OnionProxy,
     ProxyEvent,
 };
-use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
+use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::bucket::Limit;
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
-use heddle_proto::endpoint::Endpoint;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::params::NetworkParams;
 use heddle_proto::policy::ExitPolicy;
@@ -20,14 +33,12 @@ use heddle_relay::{
     Control, DosOptions, Limits, ListedRelay, Relay, RelayConfig, RelayLanguage, RelayStats, Relays,
 };
 use heddle_seam::node::{PortId, ShardId};
-use heddle_seam::rng::{Repeatable, Seed};
+use heddle_seam::rng::{Entropy, Repeatable, Seed};
+use heddle_seam::stopwatch::Stopwatch;
 use heddle_seam::time::Duration;
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
-use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
-use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
-use heddle_transport::per_circuit::PerCircuitEndpoint;
-use heddle_transport::quic::{QuicEndpoint, QuicOptions};
-use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
+use heddle_transport::registry::{self, Chosen, Registered};
+use heddle_transport::tls::{TlsOptions, TlsTransport};
 use std::sync::{Arc, LazyLock, Mutex};
 
 pub const OR_PORT: u16 = 9001;
@@ -98,6 +109,14 @@ impl Plan {
     fn options(&self) -> Options {
         let receive_buffer_max_bytes = self.receive_buffer_max_bytes;
         Options { default_wire: self.wire, receive_buffer_max_bytes, ..Options::default() }
+    }
+
+    /// What a relay speaks beside TLS, the preferred first.
+    fn transports(&self, relay: usize) -> Vec<&'static Registered> {
+        let spoken =
+            [(&self.dtls, "tcp-dtls"), (&self.quic, "quic"), (&self.per_circuit, "quic-per-circuit")];
+        let spoken = spoken.into_iter().filter(|(relays, _)| relays.contains(&relay));
+        spoken.map(|(_, name)| registry::named(name).expect("a transport of the registry")).collect()
     }
 }
 
@@ -260,46 +279,38 @@ fn add_relay(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, sha
     let identity = identity(index);
     let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
     let seed = sim.seed().child("relay", index as u64);
-    let is_exit = index + 1 == plan.shards.len();
-    let node = |shard: usize| -> Box<dyn AnyNode<RelayLanguage>> {
-        let seed = seed.child("shard", shard as u64);
-        let mut tls = identity.tls.clone();
-        tls.link.addrs = vec![addr];
-        let transport = transport(Some(tls), &seed);
-        let config = RelayConfig {
-            ids: identity.tls.link.ids,
-            addrs: vec![addr],
-            exit_policy: is_exit
-                .then(|| ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule of the grammar")])),
-            ipv6_exit: false,
-            refuse_unknown_exits: None,
-            dos: DosOptions::default(),
-            hop_by_hop_flow_control: None,
-            extend_to_private: true,
-            max_queue_bytes: plan.max_queue_bytes,
-            bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
-            relay_bandwidth: None,
-            count_private_bandwidth: false,
-            scheduler: heddle_relay::Scheduler::RoundRobin,
-            shard: ShardId(shard as u16),
-            shards: shards as u16,
-            limits: Limits::default(),
-        };
-        let endpoints = endpoints(plan, index, shard, &seed);
-        let entropy = Box::new(Repeatable::new(&seed));
-        Box::new(Relay::with_endpoints(config, Box::new(transport), endpoints, entropy))
+    let ids = identity.ids();
+    let assembly = Assembly {
+        config: relay_config(plan, ids, addr, index + 1 == plan.shards.len()),
+        shards: shards as u16,
+        shown: Shown { keys: &identity.keys, certs: &identity.certs, addrs: &[addr] },
+        chosen: &Chosen::new(),
+        offload: true,
+        anchor: *ANCHOR,
+        stopwatch: Stopwatch::default(),
     };
-    let nodes = (0..shards).map(node).collect();
+    let transports = plan.transports(index);
+    let mut relays: Vec<Relay> = Vec::new();
+    for shard in 0..shards {
+        let seed = seed.child("shard", shard as u64);
+        let offered = transports.iter().enumerate().map(|(place, transport)| Offered {
+            port: PortId(place as u8),
+            number: udp_port(shard, place),
+            transport,
+        });
+        let chance = |part: &str| -> Box<dyn Entropy> { Box::new(Repeatable::new(&seed.child(part, 0))) };
+        let relay = assembly.shard(shard as u16, &offered.collect::<Vec<_>>(), relays.first(), &chance);
+        relays.push(relay.expect("keys and options are good"));
+    }
+    let nodes = relays.into_iter().map(|relay| -> Box<dyn AnyNode<RelayLanguage>> { Box::new(relay) });
+    let nodes = nodes.collect();
     let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
     let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, plain: false });
-    let speaks =
-        [&plan.dtls, &plan.quic, &plan.per_circuit].iter().filter(|who| who.contains(&index)).count();
     for shard in 0..shards {
-        let ports: Vec<u16> = (0..speaks).map(|place| udp_port(shard, place)).collect();
+        let ports: Vec<u16> = (0..transports.len()).map(|place| udp_port(shard, place)).collect();
         sim.open_ports(host, shard, &ports);
     }
     let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
-    let ids = identity.tls.link.ids;
     let hop = Hop {
         target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
         ntor_key: *onion.public(),
@@ -317,32 +328,33 @@ fn add_relay(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, sha
     RelayHost { host, hop }
 }
 
-/// What a shard has beside TLS, the preferred first.
-fn endpoints(plan: &Plan, index: usize, shard: usize, seed: &Seed) -> Vec<(PortId, u16, Box<dyn Endpoint>)> {
-    /// What virtual time counts from; nothing else depends on it.
-    static ANCHOR: LazyLock<std::time::Instant> = LazyLock::new(|| {
-        #[expect(clippy::disallowed_methods, reason = "libraries want a time that only this makes")]
-        std::time::Instant::now()
-    });
-    let mut made: Vec<Box<dyn Endpoint>> = Vec::new();
-    if plan.dtls.contains(&index) {
-        let secret = zeroize::Zeroizing::new(seed.child("dtls key", 0).rng().array());
-        let dtls = DtlsEndpoint::new(DtlsOptions::new(*ANCHOR), &secret, &seed.child("dtls", 0));
-        made.push(Box::new(dtls.expect("the options are good")));
+fn relay_config(plan: &Plan, ids: RelayIds, addr: IpAddr, is_exit: bool) -> RelayConfig {
+    let everywhere = || ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule of the grammar")]);
+    RelayConfig {
+        ids,
+        addrs: vec![addr],
+        exit_policy: is_exit.then(everywhere),
+        ipv6_exit: false,
+        refuse_unknown_exits: None,
+        dos: DosOptions::default(),
+        hop_by_hop_flow_control: None,
+        extend_to_private: true,
+        max_queue_bytes: plan.max_queue_bytes,
+        bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
+        relay_bandwidth: None,
+        count_private_bandwidth: false,
+        scheduler: heddle_relay::Scheduler::RoundRobin,
+        shard: ShardId(0),
+        shards: 1,
+        limits: Limits::default(),
     }
-    if plan.quic.contains(&index) {
-        let secret = zeroize::Zeroizing::new(seed.child("quic key", 0).rng().array());
-        let quic = QuicEndpoint::new(QuicOptions::new(*ANCHOR), &secret, &seed.child("quic", 0));
-        made.push(Box::new(quic.expect("the options are good")));
-    }
-    if plan.per_circuit.contains(&index) {
-        let secret = zeroize::Zeroizing::new(seed.child("per-circuit key", 0).rng().array());
-        let quic = QuicEndpoint::new(QuicOptions::new(*ANCHOR), &secret, &seed.child("per-circuit", 0));
-        made.push(Box::new(PerCircuitEndpoint::new(quic.expect("the options are good"))));
-    }
-    let with_port = |(place, endpoint)| (PortId(place as u8), udp_port(shard, place), endpoint);
-    made.into_iter().enumerate().map(with_port).collect()
 }
+
+/// What virtual time counts from; nothing else depends on it.
+static ANCHOR: LazyLock<std::time::Instant> = LazyLock::new(|| {
+    #[expect(clippy::disallowed_methods, reason = "libraries want a time that only this makes")]
+    std::time::Instant::now()
+});
 
 /// The first shard's for its first transport.
 pub const FIRST_UDP_PORT: u16 = 4430;
@@ -355,29 +367,36 @@ fn udp_port(shard: usize, place: usize) -> u16 {
 /// Adds an onion proxy.
 pub fn add_client(sim: &mut Simulation<RelayLanguage>, index: u8) -> HostId {
     let seed = sim.seed().child("client", index.into());
-    let proxy = OnionProxy::new(Box::new(transport(None, &seed)), Arc::default(), &seed);
+    let proxy = OnionProxy::new(Box::new(transport(&seed)), Arc::default(), &seed);
     let addrs = vec![IpAddr::V4(Ipv4Addr::new(172, 16, 0, index + 1))];
     sim.add_host(Host { addrs, ports: vec![], nodes: vec![Box::new(proxy)], plain: false })
 }
 
-pub fn transport(identity: Option<TlsIdentity>, seed: &Seed) -> TlsTransport {
+/// Channels of somebody without an identity: a client's, or an attacker's.
+pub fn transport(seed: &Seed) -> TlsTransport {
     let entropy = Box::new(Repeatable::new(&seed.child("tls", 0)));
-    TlsTransport::new(TlsOptions::default(), identity, Arc::new(Judge), entropy).expect("the keys are good")
+    TlsTransport::new(TlsOptions::default(), None, Arc::new(Judge), entropy).expect("the options are good")
 }
 
-/// Keys and certificates, made once in a process: RSA takes its time.
-#[derive(Clone)]
+/// Keys and certificates, made once in a process, because RSA takes its time.
 struct Identity {
-    tls: TlsIdentity,
+    keys: RelayKeys,
+    certs: Arc<ChannelCerts>,
 }
 
-fn identity(index: usize) -> Identity {
-    static MADE: Mutex<Vec<Option<Identity>>> = Mutex::new(Vec::new());
-    let mut made = MADE.lock().expect("no test fails while it makes keys");
+impl Identity {
+    fn ids(&self) -> RelayIds {
+        RelayIds { rsa: RsaId(self.keys.rsa_id()), ed25519: Ed25519Id(self.keys.ed25519_id()) }
+    }
+}
+
+fn identity(index: usize) -> Arc<Identity> {
+    static MADE: Mutex<Vec<Option<Arc<Identity>>>> = Mutex::new(Vec::new());
+    let mut made = MADE.lock().expect("nobody fails while he makes keys");
     if made.len() <= index {
         made.resize(index + 1, None);
     }
-    made[index].get_or_insert_with(|| make_identity(index as u64)).clone()
+    made[index].get_or_insert_with(|| Arc::new(make_identity(index as u64))).clone()
 }
 
 fn make_identity(index: u64) -> Identity {
@@ -387,39 +406,5 @@ fn make_identity(index: u64) -> Identity {
     let options = KeyOptions::new(dir.path(), "heddle");
     let keys = RelayKeys::load_or_create(options, unix_s, &mut rng).expect("keys are made");
     let certs = Arc::new(ChannelCerts::create(&keys, unix_s, &mut rng).expect("certificates are made"));
-    let owned = |side| certs.certs_cell(side).iter().map(|(kind, cert)| (*kind, cert.to_vec())).collect();
-    let signer = certs.clone();
-    let link = LinkIdentity {
-        ids: RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) },
-        rsa_key_sha256: certs.rsa_key_sha256(),
-        responder_certs: owned(ChannelSide::Responder),
-        initiator_certs: owned(ChannelSide::Initiator),
-        auth_signer: Arc::new(move |message: &[u8]| signer.sign_authenticate(message)),
-        addrs: vec![],
-    };
-    let key = TlsKey {
-        private_key_der: certs.tls_key_pkcs8().to_vec().into(),
-        cert_der: certs.tls_cert_der().to_vec(),
-    };
-    Identity { tls: TlsIdentity { link, key } }
-}
-
-/// Judges certificates as a relay does.
-struct Judge;
-
-impl PeerVerifier for Judge {
-    fn verify_certs(
-        &self,
-        certs: &[(u8, &[u8])],
-        tls_cert_sha256: Option<[u8; 32]>,
-        unix_s: u64,
-    ) -> Result<VerifiedPeer, InvalidPeer> {
-        let peer = verify_peer_certs(certs, tls_cert_sha256.as_ref(), unix_s)
-            .map_err(|_| InvalidPeer("bad certificates"))?;
-        Ok(VerifiedPeer {
-            ids: RelayIds { rsa: RsaId(peer.rsa_id), ed25519: Ed25519Id(peer.ed25519_id) },
-            rsa_key_sha256: peer.rsa_key_sha256,
-            auth_key: peer.auth_key,
-        })
-    }
+    Identity { keys, certs }
 }

@@ -1,16 +1,14 @@
 //! Whatever happens at random to circuits and streams, nothing is left when they are over.
 
-mod support;
-
 use heddle_client::{CircuitNumber, Closed, Exchange, ExchangeNumber, Handshake, OnionProxy, ProxyEvent};
 use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
+use heddle_network::{ECHO, Net, Plan, STALL, download, upload};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_relay::Relay;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::Duration;
 use heddle_sim::{HostId, Internet, TraceHash, Wire};
 use std::collections::BTreeSet;
-use support::{ECHO, Net, Plan, STALL, download, upload};
 
 /// What relays speak to each other.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,12 +3,10 @@
 //! Kernels are as Linux here: they send ten segments at first, and after a pause again. What a channel hands them beyond that
 //! leaves a round trip later, so that the first byte must not depend on it.
 
-mod support;
-
 use heddle_client::{CircuitNumber, ExchangeState};
+use heddle_network::{Net, Plan, add_client, download};
 use heddle_seam::time::Duration;
 use heddle_sim::Wire;
-use support::{Net, Plan, add_client, download};
 
 /// What a page has: several times what a kernel sends at first.
 const PAGE_BYTES: u64 = 60_000;

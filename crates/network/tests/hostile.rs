@@ -1,9 +1,8 @@
 //! Peers that send what they should not: what closes is the smallest thing concerned.
 
-mod support;
-
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use heddle_client::ExchangeState;
+use heddle_network::{Net, OR_PORT, Plan, download, pattern_sha256};
 use heddle_proto::cell::create::FAST_KEY_LEN;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{Channel, Incoming, StreamTransport, Target};
@@ -14,7 +13,6 @@ use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_sim::{Host, HostId};
 use heddle_transport::tls::TlsTransport;
 use std::collections::{BTreeMap, VecDeque};
-use support::{Net, OR_PORT, Plan, download, pattern_sha256};
 
 const LONG: Duration = Duration::from_secs(600);
 const SOCKET: SocketId = SocketId::dialled(0);
@@ -58,7 +56,7 @@ impl Hostile {
         let to: SocketAddr = target.addrs[0];
         Hostile {
             attack,
-            transport: support::transport(None, seed),
+            transport: heddle_network::transport(seed),
             target,
             channel: None,
             wall: UnixTime::default(),

@@ -1,13 +1,11 @@
 //! A client, three relays and the Internet behind them, in virtual time.
 
-mod support;
-
 use heddle_client::{Exchange, ExchangeState, OnionProxy};
+use heddle_network::{Net, Plan, SOURCE, STALL, download, pattern_sha256, upload};
 use heddle_proto::cell::stream::EndReason;
 use heddle_relay::{Control, Event, ProbeHop};
 use heddle_seam::time::Duration;
 use heddle_sim::{TraceHash, Wire};
-use support::{Net, Plan, SOURCE, STALL, download, pattern_sha256, upload};
 
 const MB: u64 = 1_000_000;
 const LONG: Duration = Duration::from_secs(600);

@@ -64,7 +64,9 @@ const ARCHITECTURE: &str = "docs/reference/architecture.md";
 /// The floors of the house, from the top. A crate may use crates of lower floors only.
 const FLOORS: &[(&str, u32)] = &[
     ("heddle", 5),
+    ("heddle-network", 5),
     ("heddle-lab", 4),
+    ("heddle-assembly", 4),
     ("heddle-sim", 3),
     ("heddle-net", 3),
     ("heddle-dir", 3),

@@ -18,7 +18,7 @@ mod renewal;
 mod tests;
 
 use super::metrics::Known;
-use super::{Failure, link_identity, net_options, outcome};
+use super::{Failure, net_options, outcome};
 use crate::torrc::Options;
 use background::Background;
 use follower::Follower;
@@ -323,7 +323,7 @@ impl ControlPlane {
         let params = self.directory.consensus().map(|consensus| consensus.params.clone()).unwrap_or_default();
         let params = Arc::new(NetworkParams(params));
         self.shards.tell(|| Control::Params(params.clone()));
-        let padding = link_identity::padding(&params);
+        let padding = heddle_assembly::padding(&params);
         if padding != self.padding {
             self.padding = padding;
             self.replace_transports();

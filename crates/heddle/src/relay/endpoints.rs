@@ -1,4 +1,4 @@
-//! The UDP ports of the shards, and the transports over them.
+//! The UDP ports of the shards.
 //!
 //! Each shard has a port of its own for each transport, which its offers name: a datagram always reaches the shard that
 //! owns the connection. Ports are open where the ORPort listens: on every address, of both families where there are both,
@@ -7,31 +7,17 @@
 
 use super::Failure;
 use crate::torrc::{Options, UdpPort};
-use heddle_net::{SystemEntropy, anchor, bind_udp};
-use heddle_proto::endpoint::Endpoint;
+use heddle_assembly::Offered;
+use heddle_net::bind_udp;
 use heddle_seam::node::PortId;
-use heddle_seam::rng::Entropy;
-use heddle_seam::stopwatch::Stopwatch;
-use heddle_transport::registry::{self, EndpointSetup, Registered};
+use heddle_transport::registry;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-use zeroize::Zeroizing;
 
-/// A shard's endpoint and its socket.
+/// A shard's UDP port, and what is spoken there.
 pub struct Bound {
     pub socket: UdpSocket,
-    pub port: PortId,
-    /// What offers name.
-    pub offered: u16,
-    pub endpoint: Box<dyn Endpoint>,
-}
-
-/// Which shard of how many, and its part of `MaxMemInQueues`.
-#[derive(Clone, Copy, Debug)]
-pub struct Shard {
-    pub number: u16,
-    pub count: u16,
-    pub max_queue_bytes: usize,
+    pub offered: Offered,
 }
 
 /// What UDP ports follow: the address of the ORPort, `None` for all, and by default its number.
@@ -41,60 +27,32 @@ pub struct OrPortPlace {
     pub port: u16,
 }
 
-/// What a shard has beside TLS, the preferred first. Endpoints tell their times to `stopwatch`.
+/// The ports of shard `number` of `count`, the one of the preferred transport first.
 pub fn bind(
     options: &Options,
     or_port: OrPortPlace,
-    shard: Shard,
-    stopwatch: &Stopwatch,
-    entropy: SystemEntropy,
+    (number, count): (u16, u16),
 ) -> Result<Vec<Bound>, Failure> {
     let mut bound = Vec::new();
     let chosen = options.heddle.over_datagrams().iter().filter_map(|chosen| registry::named(chosen.name));
     for (place, transport) in (0_u16..).zip(chosen) {
-        let offset = place.saturating_mul(shard.count).saturating_add(shard.number);
+        let offset = place.saturating_mul(count).saturating_add(number);
         let socket = match bind_port(options.heddle.udp_port, or_port, offset) {
             Ok(socket) => socket,
             Err(Unbound::Chosen(error)) => return Err(error.into()),
             Err(Unbound::Any(error)) => {
                 log::warn!(
-                    "A way to other Heddle relays is missing, since no UDP port can be opened: {error}"
+                    "A way to other Heddle relays is missing, because no UDP port can be opened: {error}"
                 );
                 continue;
             }
         };
-        let offered = socket.local_addr()?.port();
+        let number = socket.local_addr()?.port();
         // The loop counts ports as it gets them.
         let port = PortId(u8::try_from(bound.len()).unwrap_or(u8::MAX));
-        bound.push(Bound {
-            socket,
-            port,
-            offered,
-            endpoint: endpoint(options, transport, shard.max_queue_bytes, stopwatch, entropy)?,
-        });
+        bound.push(Bound { socket, offered: Offered { port, number, transport } });
     }
     Ok(bound)
-}
-
-fn endpoint(
-    options: &Options,
-    transport: &Registered,
-    queue_bytes_max: usize,
-    stopwatch: &Stopwatch,
-    mut entropy: SystemEntropy,
-) -> Result<Box<dyn Endpoint>, Failure> {
-    let seed = entropy.seed();
-    let setup = EndpointSetup {
-        anchor: anchor(),
-        offload: options.heddle.udp_offload,
-        queue_bytes_max,
-        chosen: &options.heddle.chosen,
-        // The relay replaces the key with one of its own before it is offered.
-        secret: &Zeroizing::new(entropy.rng().array()),
-        seed,
-        stopwatch: stopwatch.clone(),
-    };
-    Ok((transport.endpoint)(&setup)?)
 }
 
 enum Unbound {

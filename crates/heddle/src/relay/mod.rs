@@ -6,14 +6,13 @@
 mod address;
 mod control_plane;
 mod endpoints;
-mod link_identity;
 mod metrics;
 mod shards;
 mod sockets;
 
 use crate::logging;
 use crate::torrc::{Options, Torrc, Warning};
-pub use link_identity::Judge;
+pub use heddle_assembly::Judge;
 
 use address::Listeners;
 use control_plane::{ControlPlane, Reach};

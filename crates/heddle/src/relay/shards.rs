@@ -1,22 +1,22 @@
 //! The event loops of the relay, one for each shard, and how they share what the relay has.
 //!
 //! - Shard 0 accepts, and deals connections out to all.
-//! - Rates are shared: the shards' sum keeps to them, and one busy shard may use them whole.
-//! - Memory is not: each shard has an even part of `MaxMemInQueues`, and of the resolver's places.
+//! - What each shard has of the relay's is the [assembly](heddle_assembly)'s business, but for descriptors and the resolver's
+//!   places, of which each has an even part.
 //! - Workers and the resolver serve all shards.
 
 use super::address::Listeners;
-use super::endpoints::{self, Bound, Shard};
+use super::endpoints;
 use super::metrics::StatsSender;
-use super::{Failure, link_identity, net_options, outcome, relay_config, sockets};
+use super::{Failure, net_options, outcome, relay_config, sockets};
 use crate::torrc::Options;
+use heddle_assembly::{Assembly, Shown};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
-use heddle_net::{EventLoop, LoopHandle, Resolver, SystemEntropy, Workers, link_shards};
+use heddle_net::{EventLoop, LoopHandle, Resolver, SystemEntropy, Workers, anchor, link_shards};
 use heddle_relay::{Event, Limits, Relay, RelayConfig, RelayLanguage};
-use heddle_seam::node::{PortId, ShardId};
+use heddle_seam::node::PortId;
 use heddle_seam::stopwatch::Stopwatch;
-use heddle_transport::PaddingOptions;
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -58,13 +58,23 @@ impl Shards {
             0 => Workers::start_per_core(TASKS_MAX)?,
             threads => Workers::start(threads as usize, TASKS_MAX)?,
         };
+        let addrs = whole.addrs.clone();
+        let assembly = Assembly {
+            shown: Shown { keys: parts.keys, certs: parts.certs, addrs: &addrs },
+            chosen: &parts.options.heddle.chosen,
+            offload: parts.options.heddle.udp_offload,
+            anchor: anchor(),
+            stopwatch: parts.stopwatch.clone(),
+            shards: count,
+            config: RelayConfig { limits: shard_limits(&whole, parts.sockets_max, count), ..whole },
+        };
         let mut relays: Vec<(Relay, Vec<UdpSocket>)> = Vec::new();
-        for shard in 0..count {
-            let config = part_of(&whole, parts.sockets_max, shard, count);
-            let (mut relay, sockets) = relay(parts, config, &listeners)?;
-            if let Some((first, _)) = relays.first() {
-                relay.share_with(first);
-            }
+        for number in 0..count {
+            let bound = endpoints::bind(parts.options, listeners.udp_place(), (number, count))?;
+            let (offered, sockets): (Vec<_>, _) =
+                bound.into_iter().map(|bound| (bound.offered, bound.socket)).unzip();
+            let first = relays.first().map(|(first, _)| first);
+            let relay = assembly.shard(number, &offered, first, &|_| Box::new(parts.entropy))?;
             relays.push((relay, sockets));
         }
         let mut loops = Vec::new();
@@ -85,7 +95,7 @@ impl Shards {
             loops.push(event_loop);
         }
         listen(&mut loops, listeners.into_sockets())?;
-        link_shards(&mut loops, whole.limits.circuits * MESSAGES_PER_CIRCUIT);
+        link_shards(&mut loops, assembly.config.limits.circuits * MESSAGES_PER_CIRCUIT);
         Ok(Shards { loops })
     }
 
@@ -126,39 +136,11 @@ fn shard_count(options: &Options) -> u16 {
     u16::try_from(chosen).unwrap_or(u16::MAX)
 }
 
-/// A shard's part of what the relay has.
-fn part_of(whole: &RelayConfig, sockets_max: Option<u64>, shard: u16, shards: u16) -> RelayConfig {
+/// What one shard of so many may hold.
+fn shard_limits(whole: &RelayConfig, sockets_max: Option<u64>, shards: u16) -> Limits {
     let questions = whole.limits.questions / usize::from(shards);
     let limits = Limits { questions, ..whole.limits.clone() };
-    RelayConfig {
-        max_queue_bytes: whole.max_queue_bytes / usize::from(shards),
-        limits: sockets::fit(&limits, sockets_max, shards, whole.exit_policy.is_some()),
-        shard: ShardId(shard),
-        shards,
-        ..whole.clone()
-    }
-}
-
-/// A shard, and the sockets of its UDP ports in their order.
-fn relay(
-    parts: &Parts<'_>,
-    config: RelayConfig,
-    listeners: &Listeners,
-) -> Result<(Relay, Vec<UdpSocket>), Failure> {
-    let entropy = parts.entropy;
-    let padding = PaddingOptions::default();
-    let transport =
-        link_identity::transport(parts.keys, parts.certs, &listeners.advertised(), padding, entropy)?;
-    let place =
-        Shard { number: config.shard.0, count: config.shards, max_queue_bytes: config.max_queue_bytes };
-    let bound = endpoints::bind(parts.options, listeners.udp_place(), place, &parts.stopwatch, entropy)?;
-    let mut sockets = Vec::new();
-    let mut endpoints = Vec::new();
-    for Bound { socket, port, offered, endpoint } in bound {
-        sockets.push(socket);
-        endpoints.push((port, offered, endpoint));
-    }
-    Ok((Relay::with_endpoints(config, Box::new(transport), endpoints, Box::new(entropy)), sockets))
+    sockets::fit(&limits, sockets_max, shards, whole.exit_policy.is_some())
 }
 
 fn describe(event_loop: &EventLoop<RelayLanguage, Relay>, port: PortId) -> String {

@@ -1,10 +1,10 @@
 //! What holds over QUIC and over tcp-dtls alike.
 
-use crate::support::{FIRST_UDP_PORT, Net, Plan, download, pattern_sha256};
 use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
 use core::net::SocketAddr;
 use heddle_client::ExchangeState;
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};
+use heddle_network::{FIRST_UDP_PORT, Net, Plan, download, pattern_sha256};
 use heddle_proto::params::NetworkParams;
 use heddle_relay::Event;
 use heddle_seam::time::Duration;

@@ -1,7 +1,7 @@
 //! What is particular to tcp-dtls.
 
-use crate::support::Plan;
 use crate::{MB, Transport, ready, transfer};
+use heddle_network::Plan;
 
 #[test]
 fn a_pair_that_speaks_both_takes_the_preferred_and_has_the_other_ready() {

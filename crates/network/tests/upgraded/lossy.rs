@@ -3,9 +3,9 @@
 //! `table` prints more than is asserted:
 //! `cargo test --release -p heddle-sim --test upgraded -- --ignored --nocapture lossy::table`.
 
-use crate::support::{Net, Plan};
 use crate::{Transport, find_each_other};
 use heddle_client::{CircuitNumber, OnionProxy, ProxyEvent};
+use heddle_network::{Net, Plan};
 use heddle_seam::time::Duration;
 use heddle_sim::Wire;
 

@@ -5,13 +5,11 @@ mod dtls;
 mod lossy;
 mod oracle;
 mod per_circuit;
-#[path = "../support/mod.rs"]
-mod support;
 
 use heddle_client::{CircuitNumber, ExchangeState, ExchangeStatus};
+use heddle_network::{Net, Plan, download, pattern_sha256, upload};
 use heddle_relay::Event;
 use heddle_seam::time::Duration;
-use support::{Net, Plan, download, pattern_sha256, upload};
 
 const MB: u64 = 1_000_000;
 const LONG: Duration = Duration::from_secs(600);

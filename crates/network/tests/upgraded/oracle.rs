@@ -1,8 +1,8 @@
 //! An exit that sends beyond its windows and watches what becomes of the circuit: can it tell whether the guard, which it does
 //! not know, is upgraded?
 
-use crate::support::{Net, Plan, download};
 use crate::{MB, Transport, find_each_other};
+use heddle_network::{Net, Plan, download};
 use heddle_proto::params::NetworkParams;
 use heddle_relay::Control;
 use heddle_seam::time::Duration;

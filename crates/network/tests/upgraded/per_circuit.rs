@@ -1,9 +1,9 @@
 //! What is particular to a QUIC connection for each circuit.
 
-use crate::support::{Plan, download, pattern_sha256};
 use crate::{LONG, MB, Transport, find_each_other, is_over, ready};
 use heddle_client::ExchangeState;
 use heddle_netem::{DirectionOptions, Loss};
+use heddle_network::{Plan, download, pattern_sha256};
 use heddle_seam::time::Duration;
 
 const PER_CIRCUIT: Transport = Transport::PerCircuit;

@@ -1,11 +1,12 @@
 //! The renewal of keys and certificates.
 
 use super::ControlPlane;
-use crate::relay::link_identity;
+use heddle_assembly::{Shown, transport};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{KeyError, OnionKeyLifetimes, SigningRenewal};
 use heddle_relay::Control;
 use heddle_seam::rng::Entropy;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// How long before its end we warn of a signing key that we cannot replace.
@@ -56,9 +57,10 @@ impl ControlPlane {
 
     /// Channels from now on are made anew; those that are open go on as they are.
     pub(super) fn replace_transports(&mut self) {
+        let addrs: Vec<_> = self.advertised.iter().map(SocketAddr::ip).collect();
+        let shown = Shown { keys: &self.keys, certs: &self.certs, addrs: &addrs };
         for handle in &self.shards.handles {
-            let padding = self.padding.clone();
-            match link_identity::transport(&self.keys, &self.certs, &self.advertised, padding, self.entropy) {
+            match transport(&shown, self.padding.clone(), Box::new(self.entropy)) {
                 Ok(transport) => drop(handle.control(Control::Transport(Box::new(transport)))),
                 Err(error) => log::error!("New channels are made as before: {error}"),
             }
