@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
+use crate::files::Files;
 use crate::{iso_time, state};
 
 /// The observed bandwidth is the best of so many seconds in a row.
@@ -76,8 +77,8 @@ impl BandwidthHistory {
 
     /// Reads the history from the `state` file in `data_directory`. Lines that are not there, make no sense, or are of
     /// other periods than stock Tor's today tell nothing.
-    pub fn load(data_directory: &Path, now_unix_s: u64) -> io::Result<Self> {
-        Ok(BandwidthHistory::parse(&state::read(&state::path(data_directory))?, now_unix_s))
+    pub fn load(files: &dyn Files, data_directory: &Path, now_unix_s: u64) -> io::Result<Self> {
+        Ok(BandwidthHistory::parse(&state::read(files, &state::path(data_directory))?, now_unix_s))
     }
 
     fn parse(state: &str, now_unix_s: u64) -> Self {
@@ -87,9 +88,9 @@ impl BandwidthHistory {
     }
 
     /// Writes the history into the `state` file in `data_directory`.
-    pub fn save(&self, data_directory: &Path) -> io::Result<()> {
+    pub fn save(&self, files: &dyn Files, data_directory: &Path) -> io::Result<()> {
         let lines = [self.read.lines(&READ), self.written.lines(&WRITE)].concat();
-        state::set(&state::path(data_directory), &lines)
+        state::set(files, &state::path(data_directory), &lines)
     }
 
     /// Notes all bytes read and written so far, about once a second. What came since the last time counts as spread
@@ -188,6 +189,7 @@ impl Direction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::InMemory;
     use proptest::prelude::*;
 
     const START: u64 = 1_700_000_000;
@@ -240,16 +242,16 @@ mod tests {
 
     #[test]
     fn it_outlives_the_relay() {
-        let directory = tempfile::tempdir().unwrap();
+        let (files, directory) = (InMemory::default(), Path::new("data"));
         let mut history = BandwidthHistory::new(START);
         let now = carry(&mut history, &[(20, 102_400)]);
-        history.save(directory.path()).unwrap();
-        let again = BandwidthHistory::load(directory.path(), now + 3600).unwrap();
+        history.save(&files, directory).unwrap();
+        let again = BandwidthHistory::load(&files, directory, now + 3600).unwrap();
         assert_eq!((again.observed(), history.observed()), (102_400, 102_400));
-        let text = std::fs::read_to_string(state::path(directory.path())).unwrap();
+        let text = state::read(&files, &state::path(directory)).unwrap();
         assert!(text.contains("BWHistoryReadEnds 2023-11-15 22:13:20\n"), "{text}");
         assert!(text.contains("BWHistoryWriteValues 2048000\nBWHistoryWriteMaxima 102400\n"), "{text}");
-        let late = BandwidthHistory::load(directory.path(), now + 7 * PERIOD_S).unwrap();
+        let late = BandwidthHistory::load(&files, directory, now + 7 * PERIOD_S).unwrap();
         assert_eq!(late.observed(), 0);
     }
 

@@ -6,6 +6,7 @@
 
 pub mod client;
 mod documents;
+mod round;
 pub mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -204,6 +205,11 @@ impl Consensus {
             Some(relay) if relay.flags.stale_desc => Listing::Stale { since_unix_s: self.valid_after_unix_s },
             Some(_) => Listing::Listed,
         }
+    }
+
+    /// The SHA-256 of the microdescriptors that it lists.
+    pub(crate) fn microdesc_digests(&self) -> BTreeSet<[u8; 32]> {
+        self.relays.iter().map(|relay| relay.microdesc_digest).collect()
     }
 
     /// Fills in what the microdescriptors say of the relays.

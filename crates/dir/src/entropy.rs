@@ -6,7 +6,7 @@ use heddle_seam::rng::Rng;
 use rand_core_tor::{TryCryptoRng, TryRng};
 
 /// A borrowed [`Rng`] that draws for `tor-llcrypto` and `tor-cert`.
-pub(crate) struct Entropy<'a>(pub &'a mut Rng);
+pub struct Entropy<'a>(pub &'a mut Rng);
 
 impl TryRng for Entropy<'_> {
     type Error = Infallible;

@@ -2,32 +2,20 @@
 //!
 //! A directory's DirPort speaks a small part of HTTP (dir-spec, section 5), and so does this: an
 //! answer ends with the connection or with its `Content-Length`, and is plain or deflated. What
-//! it says is verified by the callers, so the connection need not be.
+//! it says is verified by the callers, so the connection need not be. Whoever has the connection
+//! sends the bytes of [`get`] or [`post`], and gives what comes to an [`Answer`].
 
-use std::io::{self, Read, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::io::Read;
+use std::net::SocketAddr;
 use std::{fmt, str};
 
 use flate2::read::ZlibDecoder;
-use rustix::event::PollFlags;
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use heddle_seam::node::SocketError;
 
-use crate::deadline::{DeadlineStream, wait};
 use crate::iso_time;
 
 /// The longest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-
-/// How much a directory may cost us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HttpLimits {
-    /// The time for the whole exchange.
-    pub timeout: Duration,
-    /// The longest body of an answer, in bytes, before and after it is inflated.
-    pub body_bytes_max: usize,
-}
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,10 +30,12 @@ pub struct HttpResponse {
 }
 
 /// Why there is no answer.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpError {
-    /// The connection failed or took too long.
-    Io(io::Error),
+    /// The connection failed.
+    Socket(SocketError),
+    /// It took too long, from the connection to the last byte.
+    TimedOut,
     /// The answer is not HTTP, or is encoded in a way that was not asked for.
     Malformed(&'static str),
     /// The answer is longer than the limit.
@@ -55,7 +45,8 @@ pub enum HttpError {
 impl fmt::Display for HttpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HttpError::Io(error) => write!(f, "the directory can't be reached: {error}"),
+            HttpError::Socket(error) => write!(f, "the directory can't be reached: {error}"),
+            HttpError::TimedOut => f.write_str("the directory took too long"),
             HttpError::Malformed(what) => write!(f, "the directory's answer has {what}"),
             HttpError::TooLong { bytes_max } => {
                 write!(f, "the directory's answer exceeds {bytes_max} bytes")
@@ -66,118 +57,85 @@ impl fmt::Display for HttpError {
 
 impl std::error::Error for HttpError {}
 
-impl From<io::Error> for HttpError {
-    fn from(error: io::Error) -> Self {
-        HttpError::Io(error)
-    }
-}
-
-/// A directory, and how it is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Directory {
-    /// The address of its DirPort.
-    pub address: SocketAddr,
-    /// The address of ours that connections come from (`OutboundBindAddress`), when it is of the same family.
-    pub source: Option<IpAddr>,
-}
-
-/// Asks `directory` for `path`. When `newer_than_unix_s` is given, a directory
+/// Asks the directory `host` for `path`. When `newer_than_unix_s` is given, a directory
 /// that has nothing newer may answer with status 304 and no body.
-pub fn get(
-    directory: Directory,
-    path: &str,
-    newer_than_unix_s: Option<u64>,
-    limits: HttpLimits,
-) -> Result<HttpResponse, HttpError> {
+pub fn get(host: SocketAddr, path: &str, newer_than_unix_s: Option<u64>) -> Vec<u8> {
     let mut head = format!("GET {path} HTTP/1.0\r\nAccept-Encoding: deflate, identity\r\n");
     if let Some(unix_s) = newer_than_unix_s {
         head.push_str(&format!("If-Modified-Since: {}\r\n", iso_time::format_http(unix_s)));
     }
-    exchange(directory, &head, b"", limits)
+    head.push_str(&format!("Host: {host}\r\n\r\n"));
+    head.into_bytes()
 }
 
-/// Posts `body` to `path` of `directory`.
-pub fn post(
-    directory: Directory,
-    path: &str,
-    body: &[u8],
-    limits: HttpLimits,
-) -> Result<HttpResponse, HttpError> {
-    let head = format!("POST {path} HTTP/1.0\r\nContent-Length: {}\r\n", body.len());
-    exchange(directory, &head, body, limits)
+/// Posts `body` to `path` of the directory `host`.
+pub fn post(host: SocketAddr, path: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!("POST {path} HTTP/1.0\r\nContent-Length: {length}\r\nHost: {host}\r\n\r\n");
+    [head.as_bytes(), body].concat()
 }
 
-fn exchange(
-    directory: Directory,
-    head: &str,
-    body: &[u8],
-    limits: HttpLimits,
-) -> Result<HttpResponse, HttpError> {
-    let deadline = Instant::now() + limits.timeout;
-    let stream = connect(directory, deadline)?;
-    let mut connection = DeadlineStream::new(&stream, deadline)?;
-    let mut request = format!("{head}Host: {}\r\n\r\n", directory.address).into_bytes();
-    request.extend_from_slice(body);
-    connection.write_all(&request)?;
-    let (head, body) = read_response(&mut connection, limits.body_bytes_max)?;
-    let body = match head.encoding {
-        Encoding::Identity => body,
-        Encoding::Deflate => inflate(&body, limits.body_bytes_max)?,
-    };
-    Ok(HttpResponse { status: head.status, reason: head.reason, body })
+/// An answer as it comes in, piece by piece.
+#[derive(Debug)]
+pub struct Answer {
+    body_bytes_max: usize,
+    head: Option<Head>,
+    bytes: Vec<u8>,
 }
 
-fn connect(directory: Directory, deadline: Instant) -> io::Result<TcpStream> {
-    let Directory { address, source } = directory;
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
-    if let Some(source) = source.filter(|source| source.is_ipv4() == address.is_ipv4()) {
-        rustix::net::bind(&socket, &SocketAddr::new(source, 0))?;
+impl Answer {
+    /// One whose body has at most so many bytes, before and after it is inflated. No more than that, the longest head and
+    /// the last piece are ever held.
+    pub fn new(body_bytes_max: usize) -> Self {
+        Answer { body_bytes_max, head: None, bytes: Vec::new() }
     }
-    let started = rustix::net::connect(&socket, &address);
-    let stream = TcpStream::from(socket);
-    match started {
-        Err(Errno::INPROGRESS) => {
-            wait(&stream, PollFlags::OUT, deadline)?;
-            sockopt::socket_error(&stream)??;
-            Ok(stream)
-        }
-        started => Ok(started.map(|()| stream)?),
-    }
-}
 
-/// Reads an answer as it is sent: its head and its body, which may be longer than `body_bytes_max` only until that shows.
-/// `stream` gives an error when the answer takes too long.
-pub fn read_response(stream: &mut impl Read, body_bytes_max: usize) -> Result<(Head, Vec<u8>), HttpError> {
-    let mut bytes = Vec::new();
-    let mut head: Option<Head> = None;
-    let mut chunk = [0; 16 * 1024];
-    loop {
-        if head.is_none() {
-            head = parse_head(&bytes)?;
-            if head.as_ref().and_then(|head| head.body_length) > Some(body_bytes_max) {
-                return Err(HttpError::TooLong { bytes_max: body_bytes_max });
+    /// Takes the next piece, and gives the answer when it is whole. After that, and after an error, the connection is of no more
+    /// use.
+    ///
+    /// # Errors
+    /// When the directory breaks the protocol or a limit.
+    pub fn push(&mut self, piece: &[u8]) -> Result<Option<HttpResponse>, HttpError> {
+        self.bytes.extend_from_slice(piece);
+        if self.head.is_none() {
+            self.head = parse_head(&self.bytes)?;
+            if self.head.as_ref().and_then(|head| head.body_length) > Some(self.body_bytes_max) {
+                return Err(HttpError::TooLong { bytes_max: self.body_bytes_max });
             }
         }
-        if let Some(head) = head.take_if(|head| head.is_complete(bytes.len())) {
-            return Ok(head.take_body(bytes));
+        if self.head.as_ref().is_some_and(|head| head.is_complete(self.bytes.len())) {
+            return self.finish().map(Some);
         }
-        let bytes_max = match &head {
-            Some(head) => head.length + body_bytes_max,
+        let bytes_max = match &self.head {
+            Some(head) => head.length + self.body_bytes_max,
             None => HEAD_BYTES_MAX,
         };
-        if bytes.len() > bytes_max {
-            return Err(HttpError::TooLong { bytes_max });
-        }
-        match stream.read(&mut chunk)? {
-            0 => break,
-            length => bytes.extend_from_slice(&chunk[..length]),
+        match self.bytes.len() > bytes_max {
+            true => Err(HttpError::TooLong { bytes_max }),
+            false => Ok(None),
         }
     }
-    match head {
-        Some(head) if head.body_length.is_none() => Ok(head.take_body(bytes)),
-        _ => Err(HttpError::Malformed("no end")),
+
+    /// The directory sends nothing more.
+    ///
+    /// # Errors
+    /// When the answer is not whole, or cannot be inflated.
+    pub fn end(mut self) -> Result<HttpResponse, HttpError> {
+        match &self.head {
+            Some(head) if head.body_length.is_none() => self.finish(),
+            _ => Err(HttpError::Malformed("no end")),
+        }
+    }
+
+    fn finish(&mut self) -> Result<HttpResponse, HttpError> {
+        let head = self.head.take().ok_or(HttpError::Malformed("no end"))?;
+        let body = core::mem::take(&mut self.bytes).split_off(head.length);
+        let body = &body[..head.body_length.unwrap_or(body.len()).min(body.len())];
+        let body = match head.encoding {
+            Encoding::Identity => body.to_vec(),
+            Encoding::Deflate => inflate(body, self.body_bytes_max)?,
+        };
+        Ok(HttpResponse { status: head.status, reason: head.reason, body })
     }
 }
 
@@ -208,14 +166,6 @@ pub enum Encoding {
 impl Head {
     fn is_complete(&self, bytes: usize) -> bool {
         self.body_length.is_some_and(|body| bytes >= self.length.saturating_add(body))
-    }
-
-    fn take_body(self, mut bytes: Vec<u8>) -> (Head, Vec<u8>) {
-        bytes.drain(..self.length);
-        if let Some(body_length) = self.body_length {
-            bytes.truncate(body_length);
-        }
-        (self, bytes)
     }
 }
 
@@ -277,6 +227,7 @@ fn parse_status_line(line: &str) -> Option<(u16, String)> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::io::Write;
 
     #[test]
     fn a_head_is_parsed_when_it_is_whole() {
@@ -315,30 +266,22 @@ mod tests {
         assert!(inflate(b"plain", 100_000).is_err());
     }
 
-    /// A directory that gives one answer, and what it was asked.
-    fn answer(text: &'static str) -> (SocketAddr, std::thread::JoinHandle<String>) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let asked = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut asked = Vec::new();
-            let mut byte = [0];
-            while !asked.ends_with(b"\r\n\r\n") {
-                stream.read_exact(&mut byte).unwrap();
-                asked.extend(byte);
+    /// The answer's body when it comes in pieces of so many bytes and the connection ends after it.
+    fn read(text: &[u8], piece: usize, body_bytes_max: usize) -> Result<Vec<u8>, HttpError> {
+        let mut answer = Answer::new(body_bytes_max);
+        for piece in text.chunks(piece) {
+            if let Some(response) = answer.push(piece)? {
+                return Ok(response.body);
             }
-            // The asker may hang up early, having read enough.
-            let _ = stream.write_all(text.as_bytes());
-            String::from_utf8(asked).unwrap()
-        });
-        (address, asked)
+        }
+        answer.end().map(|response| response.body)
     }
 
     #[test]
-    fn an_exchange_ends_as_the_answer_says() {
-        let limits = HttpLimits { timeout: Duration::from_secs(10), body_bytes_max: 3 };
+    fn an_answer_ends_as_it_says_in_whatever_pieces_it_comes() {
         for (text, body) in [
             ("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabcd", Some("abc")),
+            ("HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", Some("")),
             ("HTTP/1.0 200 OK\r\n\r\nabc", Some("abc")),
             ("HTTP/1.0 200 OK\r\n\r\nabcd", None),
             ("HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\nabcd", None),
@@ -346,41 +289,36 @@ mod tests {
             ("HTTP/1.0 200 OK\r\n", None),
             ("", None),
         ] {
-            let (address, asked) = answer(text);
-            let result = get(Directory { address, source: None }, "/tor/x", Some(1_700_000_000), limits);
-            assert_eq!(result.ok().map(|response| response.body), body.map(Vec::from), "{text}");
-            let asked = asked.join().unwrap();
-            assert!(asked.starts_with("GET /tor/x HTTP/1.0\r\n"));
-            assert!(asked.contains("If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\n"), "{asked}");
+            for piece in 1..=text.len().max(1) {
+                let read = read(text.as_bytes(), piece, 3);
+                assert_eq!(read.ok(), body.map(Vec::from), "{text} in pieces of {piece}");
+            }
         }
     }
 
     #[test]
-    fn connections_come_from_the_source_of_their_family() {
-        let limits = HttpLimits { timeout: Duration::from_secs(10), body_bytes_max: 3 };
-        for (source, from) in [([127, 0, 0, 2].into(), [127, 0, 0, 2]), ([0; 16].into(), [127, 0, 0, 1])] {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let directory = Directory { address: listener.local_addr().unwrap(), source: Some(source) };
-            let peer = std::thread::spawn(move || listener.accept().unwrap().1);
-            assert!(get(directory, "/", None, limits).is_err(), "nobody answers");
-            assert_eq!(peer.join().unwrap().ip(), IpAddr::from(from));
-        }
+    fn a_head_without_an_end_is_given_up() {
+        let endless = [b"HTTP/1.0 200 ".as_slice(), &[b'x'; 2 * HEAD_BYTES_MAX]].concat();
+        assert_eq!(read(&endless, 1000, 3), Err(HttpError::TooLong { bytes_max: HEAD_BYTES_MAX }));
     }
 
     #[test]
-    fn a_connection_that_is_not_accepted_takes_its_time_and_no_more() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        rustix::net::listen(&listener, 0).unwrap();
-        let directory = Directory { address: listener.local_addr().unwrap(), source: None };
-        let _waiting = TcpStream::connect(directory.address).unwrap();
-        let error = connect(directory, Instant::now() + Duration::from_millis(50)).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    fn requests_name_what_they_want() {
+        let host: SocketAddr = ([192, 0, 2, 1], 9030).into();
+        let asked = String::from_utf8(get(host, "/tor/x", Some(1_700_000_000))).unwrap();
+        assert_eq!(
+            asked,
+            "GET /tor/x HTTP/1.0\r\nAccept-Encoding: deflate, identity\r\n\
+             If-Modified-Since: Tue, 14 Nov 2023 22:13:20 GMT\r\nHost: 192.0.2.1:9030\r\n\r\n"
+        );
+        let posted = String::from_utf8(post(host, "/tor/", b"router")).unwrap();
+        assert_eq!(posted, "POST /tor/ HTTP/1.0\r\nContent-Length: 6\r\nHost: 192.0.2.1:9030\r\n\r\nrouter");
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            let _ = parse_head(&bytes);
+            let _ = read(&bytes, 7, 1000);
             let _ = inflate(&bytes, 1000);
             let _ = parse_head(&[b"HTTP/1.0 200 ", &bytes[..], b"\r\n\r\n"].concat());
         }

@@ -17,12 +17,12 @@ const HTTP_FORMAT: &[BorrowedFormatItem<'static>] =
 const LATEST_UNIX_S: u64 = 253_402_300_799;
 
 /// Writes `unix_s`; a time after the year 9999 is written as the end of that year.
-pub(crate) fn format(unix_s: u64) -> String {
+pub fn format(unix_s: u64) -> String {
     format_as(unix_s, FORMAT)
 }
 
 /// Writes `unix_s` for an HTTP header, `Tue, 14 Nov 2023 22:13:20 GMT` for instance.
-pub(crate) fn format_http(unix_s: u64) -> String {
+pub fn format_http(unix_s: u64) -> String {
     format_as(unix_s, HTTP_FORMAT)
 }
 
@@ -33,18 +33,18 @@ fn format_as(unix_s: u64, format: &[BorrowedFormatItem<'static>]) -> String {
 }
 
 /// Reads a time; `None` when it is malformed or before 1970.
-pub(crate) fn parse(text: &str) -> Option<u64> {
+pub fn parse(text: &str) -> Option<u64> {
     let at = PrimitiveDateTime::parse(text, FORMAT).ok()?;
     u64::try_from(at.assume_utc().unix_timestamp()).ok()
 }
 
 /// `unix_s` as the standard library's time, saturating at the year 9999.
-pub(crate) fn to_system_time(unix_s: u64) -> SystemTime {
+pub fn to_system_time(unix_s: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(unix_s.min(LATEST_UNIX_S))
 }
 
 /// The standard library's time in seconds since 1970, zero for anything earlier.
-pub(crate) fn from_system_time(at: SystemTime) -> u64 {
+pub fn from_system_time(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

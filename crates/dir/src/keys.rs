@@ -24,6 +24,7 @@ mod tagged;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64ct::{Base64Unpadded, Encoding};
 use heddle_seam::rng::Rng;
@@ -34,7 +35,8 @@ pub use error::KeyError;
 pub use onion::{NtorKey, OnionKeyLifetimes};
 pub use tagged::Tagged;
 
-use crate::{disk, state};
+use crate::files::{Disk, Files};
+use crate::state;
 use ed25519::Ed25519Keys;
 use onion::OnionKeys;
 
@@ -51,10 +53,12 @@ pub struct KeyOptions {
     pub offline_master_key: bool,
     /// `SigningKeyLifetime`, in seconds; 30 days in stock Tor.
     pub signing_key_lifetime_s: u64,
+    /// Where all of them lie.
+    pub files: Arc<dyn Files>,
 }
 
 impl KeyOptions {
-    /// Stock Tor's choices for a relay called `nickname` in `data_directory`.
+    /// Stock Tor's choices for a relay called `nickname` in `data_directory`, on the disk.
     pub fn new(data_directory: impl Into<PathBuf>, nickname: impl Into<String>) -> Self {
         KeyOptions {
             data_directory: data_directory.into(),
@@ -62,6 +66,7 @@ impl KeyOptions {
             nickname: nickname.into(),
             offline_master_key: false,
             signing_key_lifetime_s: 30 * DAY_S,
+            files: Arc::new(Disk),
         }
     }
 
@@ -104,14 +109,14 @@ pub struct Renewal {
 impl RelayKeys {
     /// Reads the keys, makes those that are missing, and writes the fingerprint files.
     pub fn load_or_create(options: KeyOptions, now_unix_s: u64, rng: &mut Rng) -> Result<Self, KeyError> {
-        let directory = options.keys();
+        let (files, directory) = (&*options.files, options.keys());
         for path in [&options.data_directory, &directory] {
-            disk::create_private_dir(path).map_err(|source| KeyError::write(path, source))?;
+            files.create_private_dir(path).map_err(|source| KeyError::write(path, source))?;
         }
-        let rsa_identity = rsa_file::load_or_create(&directory.join("secret_id_key"), rng)?;
-        let ed25519 = Ed25519Keys::load_or_create(&directory, &options, now_unix_s, rng)?;
+        let rsa_identity = rsa_file::load_or_create(files, &directory.join("secret_id_key"), rng)?;
+        let ed25519 = Ed25519Keys::load_or_create(files, &directory, &options, now_unix_s, rng)?;
         let state = state::path(&options.data_directory);
-        let onion = OnionKeys::load_or_create(&directory, &state, now_unix_s, rng)?;
+        let onion = OnionKeys::load_or_create(files, &directory, &state, now_unix_s, rng)?;
         let keys = RelayKeys { options, rsa_identity, ed25519, onion };
         keys.write_fingerprints()?;
         Ok(keys)
@@ -119,12 +124,12 @@ impl RelayKeys {
 
     /// Renews what is due. To be called about once an hour and after the clock was set.
     pub fn renew(&mut self, now_unix_s: u64, lifetimes: OnionKeyLifetimes, rng: &mut Rng) -> Renewal {
-        let directory = self.options.keys();
+        let (files, directory) = (&*self.options.files, self.options.keys());
         let state = state::path(&self.options.data_directory);
         Renewal {
-            signing: self.ed25519.renew(&directory, &self.options, now_unix_s, rng),
-            onion_rotated: self.onion.rotate_if_due(&directory, &state, now_unix_s, lifetimes, rng),
-            onion_expired: self.onion.expire_if_due(&directory, now_unix_s, lifetimes),
+            signing: self.ed25519.renew(files, &directory, &self.options, now_unix_s, rng),
+            onion_rotated: self.onion.rotate_if_due(files, &directory, &state, now_unix_s, lifetimes, rng),
+            onion_expired: self.onion.expire_if_due(files, &directory, now_unix_s, lifetimes),
         }
     }
 
@@ -176,13 +181,14 @@ impl RelayKeys {
 
     /// Writes the two fingerprint files unless they say the same already.
     fn write_fingerprints(&self) -> Result<(), KeyError> {
+        let files = &*self.options.files;
         let ed25519 = Base64Unpadded::encode_string(&self.ed25519_id());
         for (name, id) in [("fingerprint", self.fingerprint()), ("fingerprint-ed25519", ed25519)] {
             let path = self.options.data_directory.join(name);
             let line = format!("{} {id}\n", self.options.nickname);
-            let known = disk::read(&path, line.len()).ok().flatten();
+            let known = files.read(&path, line.len()).ok().flatten();
             if known.is_none_or(|known| known[..] != *line.as_bytes()) {
-                disk::write(&path, line.as_bytes()).map_err(|source| KeyError::write(&path, source))?;
+                files.write(&path, line.as_bytes()).map_err(|source| KeyError::write(&path, source))?;
             }
         }
         Ok(())
@@ -198,7 +204,7 @@ pub struct DataDirectoryLock {
 impl DataDirectoryLock {
     /// Takes the lock, or says that another process has it. It is given up when dropped.
     pub fn take(data_directory: &Path) -> Result<Self, KeyError> {
-        disk::create_private_dir(data_directory).map_err(|source| KeyError::write(data_directory, source))?;
+        Disk.create_private_dir(data_directory).map_err(|source| KeyError::write(data_directory, source))?;
         let path = data_directory.join("lock");
         let file = OpenOptions::new()
             .write(true)

@@ -1,4 +1,4 @@
-//! When to publish a descriptor, and the publishing.
+//! When to publish a descriptor, and to whom.
 //!
 //! A relay makes and uploads a descriptor when (dir-spec, section 2.1)
 //!
@@ -10,13 +10,10 @@
 //!    minutes after the last time;
 //! 5. no authority took the last one: then again after 5 seconds, 10, 20, to an hour.
 
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
-use std::{panic, thread};
+use core::time::Duration;
 
 use crate::authority::DirAuthority;
-use crate::descriptor::RouterDescriptor;
-use crate::http::{self, Directory, HttpError, HttpLimits, HttpResponse};
+use crate::http::{HttpError, HttpResponse};
 use crate::keys::DAY_S;
 
 const REGULAR_S: u64 = 18 * 3600;
@@ -27,7 +24,12 @@ const LEAST_S: u64 = 60;
 const RETRY_FIRST_S: u64 = 5;
 const RETRY_MOST_S: u64 = 3600;
 
-const LIMITS: HttpLimits = HttpLimits { timeout: Duration::from_secs(60), body_bytes_max: 64 * 1024 };
+/// Where descriptors are posted to (dir-spec, section 4.1).
+pub const POST_PATH: &str = "/tor/";
+/// How long an authority has to take a descriptor.
+pub const POST_MAX: Duration = Duration::from_secs(60);
+/// The longest body of its answer, in bytes.
+pub const POST_ANSWER_BYTES_MAX: usize = 64 * 1024;
 
 /// What decides whether to publish, as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +168,8 @@ pub enum PostOutcome {
 }
 
 impl PostOutcome {
-    fn from_result(result: Result<HttpResponse, HttpError>) -> Self {
+    /// What the answer to a post says.
+    pub fn from_result(result: Result<HttpResponse, HttpError>) -> Self {
         match result {
             Ok(response) if response.status == 200 => PostOutcome::Accepted,
             Ok(HttpResponse { status, reason, .. }) => PostOutcome::Refused { status, reason },
@@ -175,31 +178,9 @@ impl PostOutcome {
     }
 }
 
-/// Posts `descriptor` to every authority but those for bridges, from `source` if it is given, to all
-/// at the same time; it takes a minute at most. The outcomes come in the order of `authorities`.
-pub fn post_descriptor<'a>(
-    descriptor: &RouterDescriptor,
-    authorities: &'a [DirAuthority],
-    source: Option<IpAddr>,
-) -> Vec<(&'a DirAuthority, PostOutcome)> {
-    let body = descriptor.text.as_bytes();
-    thread::scope(|scope| {
-        let posts: Vec<_> = authorities
-            .iter()
-            .filter(|authority| !authority.bridge)
-            .map(|authority| {
-                let directory = Directory { address: SocketAddr::V4(authority.dir_address), source };
-                (authority, scope.spawn(move || http::post(directory, "/tor/", body, LIMITS)))
-            })
-            .collect();
-        posts
-            .into_iter()
-            .map(|(authority, post)| {
-                let result = post.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
-                (authority, PostOutcome::from_result(result))
-            })
-            .collect()
-    })
+/// Whom descriptors go to: every authority but those for bridges.
+pub fn addressees(authorities: &[DirAuthority]) -> impl Iterator<Item = &DirAuthority> {
+    authorities.iter().filter(|authority| !authority.bridge)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk;
+use crate::files::Files;
 
 const FILE_BYTES_MAX: usize = 1 << 20;
 
@@ -15,8 +15,8 @@ pub(crate) fn path(data_directory: &Path) -> PathBuf {
 }
 
 /// Reads the file `path`; one that is not there says nothing.
-pub(crate) fn read(path: &Path) -> io::Result<String> {
-    let file = disk::read(path, FILE_BYTES_MAX)?;
+pub(crate) fn read(files: &dyn Files, path: &Path) -> io::Result<String> {
+    let file = files.read(path, FILE_BYTES_MAX)?;
     Ok(file.map_or_else(String::new, |bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
@@ -27,9 +27,9 @@ pub(crate) fn value<'a>(state: &'a str, keyword: &str) -> Option<&'a str> {
 }
 
 /// Writes the file `path` with these keywords and values in the place of all that it has of the same keywords.
-pub(crate) fn set(path: &Path, values: &[(&str, String)]) -> io::Result<()> {
+pub(crate) fn set(files: &dyn Files, path: &Path, values: &[(&str, String)]) -> io::Result<()> {
     let mut text = String::new();
-    for line in read(path)?.lines() {
+    for line in read(files, path)?.lines() {
         let keyword = line.split(' ').next();
         if !values.iter().any(|(ours, _)| keyword == Some(*ours)) {
             text.push_str(line);
@@ -39,12 +39,13 @@ pub(crate) fn set(path: &Path, values: &[(&str, String)]) -> io::Result<()> {
     for (keyword, value) in values {
         text.push_str(&format!("{keyword} {value}\n"));
     }
-    disk::write(path, text.as_bytes())
+    files.write(path, text.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::InMemory;
 
     #[test]
     fn the_last_line_counts_and_prefixes_do_not() {
@@ -55,11 +56,10 @@ mod tests {
 
     #[test]
     fn lines_of_others_stay() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = path(directory.path());
-        assert_eq!(read(&path).unwrap(), "");
-        std::fs::write(&path, "# comment\nKey 1\nKeyX 2\nOther 3\nKey 4\n").unwrap();
-        set(&path, &[("Key", "5".into()), ("New", "6".into())]).unwrap();
-        assert_eq!(read(&path).unwrap(), "# comment\nKeyX 2\nOther 3\nKey 5\nNew 6\n");
+        let (files, path) = (InMemory::default(), path(Path::new("data")));
+        assert_eq!(read(&files, &path).unwrap(), "");
+        files.write(&path, b"# comment\nKey 1\nKeyX 2\nOther 3\nKey 4\n").unwrap();
+        set(&files, &path, &[("Key", "5".into()), ("New", "6".into())]).unwrap();
+        assert_eq!(read(&files, &path).unwrap(), "# comment\nKeyX 2\nOther 3\nKey 5\nNew 6\n");
     }
 }

@@ -6,10 +6,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use heddle_dir::consensus::client::{DirectoryClient, FetchError};
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
+use heddle_dir::files::Disk;
 use heddle_dir::keys::{KeyOptions, OnionKeyLifetimes, RelayKeys};
-use heddle_dir::publish::{Listing, PostOutcome, post_descriptor};
+use heddle_dir::publish::{Listing, PostOutcome};
+use heddle_seam::rng::Rng;
 use heddle_seam::rng::Seed;
-use stock::{Authority, Scratch};
+use heddle_seam::time::Instant;
+use std::sync::Arc;
+use stock::{Authority, Scratch, exchange, post};
 
 const PROTOCOLS: &str = "Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 HSIntro=4-5 HSRend=2 \
                          Link=4-5 LinkAuth=3 Microdesc=2 Relay=2-4";
@@ -43,9 +47,8 @@ fn publish_relay(scratch: &Scratch, authority: &Authority) -> RelayKeys {
         ipv6_policy: None,
     };
     let descriptor = sign_descriptor(&options, &keys, now_unix_s()).unwrap();
-    let authorities = [authority.line.clone()];
-    let outcomes = post_descriptor(&descriptor, &authorities, None);
-    assert!(matches!(outcomes[0].1, PostOutcome::Accepted), "{outcomes:?}");
+    let outcome = post(authority, &descriptor);
+    assert!(matches!(outcome, PostOutcome::Accepted), "{outcome:?}");
     keys
 }
 
@@ -58,11 +61,14 @@ fn it_is_followed_and_lists_our_relay() {
 
     let mut rng = Seed::from_number(2).rng();
     let authorities = vec![authority.line.clone()];
-    let mut client = DirectoryClient::new(scratch.path(), authorities.clone(), None, now_unix_s(), &mut rng);
+    let client = |rng: &mut Rng| {
+        DirectoryClient::new(Arc::new(Disk), scratch.path(), authorities.clone(), now_unix_s(), rng)
+    };
+    let restart = client;
+    let mut client = client(&mut rng);
     assert!(client.consensus().is_none());
-    assert!(client.is_due(now_unix_s()));
     while !lists(&client, &keys) {
-        match client.fetch(now_unix_s(), &mut rng) {
+        match fetch(&mut client, &mut rng) {
             Ok(()) if lists(&client, &keys) => {}
             // It has not voted since our relay was published, or is about to publish.
             Ok(()) | Err(FetchError::NotNewer | FetchError::Refused { status: 404, .. }) => {
@@ -91,8 +97,24 @@ fn it_is_followed_and_lists_our_relay() {
     // A restart needs no authority.
     let kept = consensus.clone();
     drop(authority);
-    let restarted = DirectoryClient::new(scratch.path(), authorities, None, now_unix_s(), &mut rng);
+    let restarted = restart(&mut rng);
     assert_eq!(restarted.consensus(), Some(&kept));
+}
+
+/// One round of fetches, whenever the next is due.
+fn fetch(client: &mut DirectoryClient, rng: &mut Rng) -> Result<(), FetchError> {
+    let mut due_unix_s = now_unix_s();
+    loop {
+        match client.poll(Instant::ZERO, due_unix_s, rng)? {
+            Some(ask) => {
+                let answer = exchange(ask.to, &ask.request, ask.body_bytes_max);
+                if let Some(result) = client.on_answer(Instant::ZERO, now_unix_s(), answer, rng) {
+                    return result;
+                }
+            }
+            None => due_unix_s += 1,
+        }
+    }
 }
 
 fn lists(client: &DirectoryClient, keys: &RelayKeys) -> bool {

@@ -5,18 +5,14 @@ mod stock;
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use heddle_dir::descriptor::{
-    Bandwidth, DescriptorError, DescriptorOptions, RouterDescriptor, sign_descriptor,
-};
-use heddle_dir::http::{self, Directory, HttpLimits};
+use heddle_dir::descriptor::{Bandwidth, DescriptorError, DescriptorOptions, sign_descriptor};
+use heddle_dir::http;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
-use heddle_dir::publish::{PostOutcome, post_descriptor};
+use heddle_dir::publish::PostOutcome;
 use heddle_seam::rng::Seed;
-use stock::{Authority, Scratch};
+use stock::{Authority, Scratch, exchange, post};
 use tor_checkable::{SelfSigned, TimeBound};
 use tor_netdoc::doc::routerdesc::RouterDesc;
-
-const LIMITS: HttpLimits = HttpLimits { timeout: Duration::from_secs(10), body_bytes_max: 1 << 20 };
 
 fn now_unix_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -51,13 +47,6 @@ fn options() -> DescriptorOptions {
     }
 }
 
-fn post(authority: &Authority, descriptor: &RouterDescriptor) -> PostOutcome {
-    let authorities = [authority.line.clone()];
-    let mut outcomes = post_descriptor(descriptor, &authorities, None);
-    assert_eq!(outcomes.len(), 1);
-    outcomes.remove(0).1
-}
-
 #[test]
 fn a_stock_authority_takes_it_and_shows_it() {
     let scratch = Scratch::new("descriptor");
@@ -69,7 +58,7 @@ fn a_stock_authority_takes_it_and_shows_it() {
 
     let address = SocketAddr::V4(authority.dir_address());
     let path = format!("/tor/server/fp/{}", keys.fingerprint());
-    let response = http::get(Directory { address, source: None }, &path, None, LIMITS).unwrap();
+    let response = exchange(address, &http::get(address, &path, None), 1 << 20).unwrap();
     assert_eq!(response.status, 200);
     assert_eq!(String::from_utf8(response.body).unwrap(), descriptor.text);
 

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64Unpadded, Encoding};
 use heddle_dir::bandwidth::BandwidthHistory;
+use heddle_dir::files::Disk;
 use heddle_dir::keys::{
     DataDirectoryLock, KeyError, KeyOptions, OnionKeyLifetimes, RelayKeys, SigningRenewal,
 };
@@ -87,12 +88,12 @@ fn what_was_carried_goes_to_stock_tor_and_back() {
     for second in 1..=60 {
         history.sample(start + second, 102_400 * second, 204_800 * second);
     }
-    history.save(scratch.path()).unwrap();
+    history.save(&Disk, scratch.path()).unwrap();
 
     start_and_stop(scratch.path());
     let state = fs::read_to_string(scratch.path().join("state")).unwrap();
     assert!(state.contains("TorVersion Tor 0.4"), "stock tor wrote it: {state}");
-    let back = BandwidthHistory::load(scratch.path(), now_unix_s()).unwrap();
+    let back = BandwidthHistory::load(&Disk, scratch.path(), now_unix_s()).unwrap();
     assert_eq!((back.observed(), history.observed()), (102_400, 102_400), "{state}");
 }
 

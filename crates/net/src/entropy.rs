@@ -22,6 +22,10 @@ impl Entropy for SystemEntropy {
         fill(&mut *bytes).expect("getrandom(2) cannot fail once it has succeeded");
         Seed::from_bytes(&bytes)
     }
+
+    fn branch(&mut self) -> Box<dyn Entropy> {
+        Box::new(*self)
+    }
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {

@@ -15,6 +15,9 @@
 //! One seed gives one run, whatever the machine. What goes wrong is a panic that says what was waited for: this is for tests and
 //! experiments.
 
+pub mod authority;
+pub mod whole;
+
 use core::net::{IpAddr, Ipv4Addr};
 use heddle_assembly::{Assembly, Judge, Offered, Shown};
 use heddle_client::{
@@ -22,6 +25,7 @@ use heddle_client::{
     ProxyEvent,
 };
 use heddle_dir::certs::ChannelCerts;
+use heddle_dir::files::InMemory;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::bucket::Limit;
 use heddle_proto::channel::Target;
@@ -32,6 +36,7 @@ use heddle_proto::policy::ExitPolicy;
 use heddle_relay::{
     Control, DosOptions, Limits, ListedRelay, Relay, RelayConfig, RelayLanguage, RelayStats, Relays,
 };
+use heddle_seam::language::Language;
 use heddle_seam::node::{PortId, ShardId};
 use heddle_seam::rng::{Entropy, Repeatable, Seed};
 use heddle_seam::stopwatch::Stopwatch;
@@ -139,17 +144,7 @@ impl Net {
                 sim.control(relay.host, shard, Control::Peers(peers.clone()));
             }
         }
-        let services = [
-            (ECHO, Service::Echo),
-            (SOURCE, Service::Source),
-            (DIGEST, Service::Digest),
-            (STALL, Service::Stall),
-        ];
-        let internet = Internet::new(&services);
-        let ports = internet.ports();
-        let server =
-            sim.add_host(Host { addrs: vec![SERVER], ports, nodes: vec![Box::new(internet)], plain: true });
-        sim.add_name(SERVER_NAME, &[SERVER]);
+        let server = internet(&mut sim);
         let client = add_client(&mut sim, 0);
         Net { sim, relays, client, server, shards: plan.shards.clone() }
     }
@@ -275,41 +270,36 @@ pub fn pattern_sha256(bytes: u64) -> [u8; 32] {
     Sha256::digest((0..bytes).map(pattern).collect::<Vec<u8>>()).into()
 }
 
+/// Adds the servers behind the exits.
+fn internet<L: Language>(sim: &mut Simulation<L>) -> HostId {
+    let services = [
+        (ECHO, Service::Echo),
+        (SOURCE, Service::Source),
+        (DIGEST, Service::Digest),
+        (STALL, Service::Stall),
+    ];
+    let internet = Internet::new(&services);
+    let (addrs, ports) = (vec![SERVER], internet.ports());
+    let nodes: Vec<Box<dyn AnyNode<L>>> = vec![Box::new(internet)];
+    let server = sim.add_host(Host { addrs, ports, nodes, beside: vec![], plain: true });
+    sim.add_name(SERVER_NAME, &[SERVER]);
+    server
+}
+
 fn add_relay(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, shards: usize) -> RelayHost {
     let identity = identity(index);
     let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
     let seed = sim.seed().child("relay", index as u64);
     let ids = identity.ids();
-    let assembly = Assembly {
-        config: relay_config(plan, ids, addr, index + 1 == plan.shards.len()),
-        shards: shards as u16,
-        shown: Shown { keys: &identity.keys, certs: &identity.certs, addrs: &[addr] },
-        chosen: &Chosen::new(),
-        offload: true,
-        anchor: *ANCHOR,
-        stopwatch: Stopwatch::default(),
-    };
+    let shown = Shown { keys: &identity.keys, certs: &identity.certs, addrs: &[addr] };
+    let config = relay_config(plan.max_queue_bytes, ids, addr, index + 1 == plan.shards.len());
     let transports = plan.transports(index);
-    let mut relays: Vec<Relay> = Vec::new();
-    for shard in 0..shards {
-        let seed = seed.child("shard", shard as u64);
-        let offered = transports.iter().enumerate().map(|(place, transport)| Offered {
-            port: PortId(place as u8),
-            number: udp_port(shard, place),
-            transport,
-        });
-        let chance = |part: &str| -> Box<dyn Entropy> { Box::new(Repeatable::new(&seed.child(part, 0))) };
-        let relay = assembly.shard(shard as u16, &offered.collect::<Vec<_>>(), relays.first(), &chance);
-        relays.push(relay.expect("keys and options are good"));
-    }
+    let relays = assemble(config, shown, shards, &transports, &seed);
     let nodes = relays.into_iter().map(|relay| -> Box<dyn AnyNode<RelayLanguage>> { Box::new(relay) });
     let nodes = nodes.collect();
     let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
-    let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, plain: false });
-    for shard in 0..shards {
-        let ports: Vec<u16> = (0..transports.len()).map(|place| udp_port(shard, place)).collect();
-        sim.open_ports(host, shard, &ports);
-    }
+    let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, beside: vec![], plain: false });
+    open_ports(sim, host, shards, transports.len());
     let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
     let hop = Hop {
         target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
@@ -328,8 +318,46 @@ fn add_relay(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, sha
     RelayHost { host, hop }
 }
 
-fn relay_config(plan: &Plan, ids: RelayIds, addr: IpAddr, is_exit: bool) -> RelayConfig {
-    let everywhere = || ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule of the grammar")]);
+/// The shards of a relay.
+fn assemble(
+    config: RelayConfig,
+    shown: Shown<'_>,
+    shards: usize,
+    transports: &[&'static Registered],
+    seed: &Seed,
+) -> Vec<Relay> {
+    let assembly = Assembly {
+        config,
+        shards: shards as u16,
+        shown,
+        chosen: &Chosen::new(),
+        offload: true,
+        anchor: *ANCHOR,
+        stopwatch: Stopwatch::default(),
+    };
+    let mut relays: Vec<Relay> = Vec::new();
+    for shard in 0..shards {
+        let seed = seed.child("shard", shard as u64);
+        let offered = transports.iter().enumerate().map(|(place, transport)| Offered {
+            port: PortId(place as u8),
+            number: udp_port(shard, place),
+            transport,
+        });
+        let chance = |part: &str| -> Box<dyn Entropy> { Box::new(Repeatable::new(&seed.child(part, 0))) };
+        let relay = assembly.shard(shard as u16, &offered.collect::<Vec<_>>(), relays.first(), &chance);
+        relays.push(relay.expect("keys and options are good"));
+    }
+    relays
+}
+
+fn open_ports<L: Language>(sim: &mut Simulation<L>, host: HostId, shards: usize, transports: usize) {
+    for shard in 0..shards {
+        let ports: Vec<u16> = (0..transports).map(|place| udp_port(shard, place)).collect();
+        sim.open_ports(host, shard, &ports);
+    }
+}
+
+fn relay_config(max_queue_bytes: usize, ids: RelayIds, addr: IpAddr, is_exit: bool) -> RelayConfig {
     RelayConfig {
         ids,
         addrs: vec![addr],
@@ -339,7 +367,7 @@ fn relay_config(plan: &Plan, ids: RelayIds, addr: IpAddr, is_exit: bool) -> Rela
         dos: DosOptions::default(),
         hop_by_hop_flow_control: None,
         extend_to_private: true,
-        max_queue_bytes: plan.max_queue_bytes,
+        max_queue_bytes,
         bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
         relay_bandwidth: None,
         count_private_bandwidth: false,
@@ -348,6 +376,10 @@ fn relay_config(plan: &Plan, ids: RelayIds, addr: IpAddr, is_exit: bool) -> Rela
         shards: 1,
         limits: Limits::default(),
     }
+}
+
+fn everywhere() -> ExitPolicy {
+    ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule of the grammar")])
 }
 
 /// What virtual time counts from; nothing else depends on it.
@@ -365,11 +397,12 @@ fn udp_port(shard: usize, place: usize) -> u16 {
 }
 
 /// Adds an onion proxy.
-pub fn add_client(sim: &mut Simulation<RelayLanguage>, index: u8) -> HostId {
+pub fn add_client<L: Language>(sim: &mut Simulation<L>, index: u8) -> HostId {
     let seed = sim.seed().child("client", index.into());
     let proxy = OnionProxy::new(Box::new(transport(&seed)), Arc::default(), &seed);
     let addrs = vec![IpAddr::V4(Ipv4Addr::new(172, 16, 0, index + 1))];
-    sim.add_host(Host { addrs, ports: vec![], nodes: vec![Box::new(proxy)], plain: false })
+    let nodes: Vec<Box<dyn AnyNode<L>>> = vec![Box::new(proxy)];
+    sim.add_host(Host { addrs, ports: vec![], nodes, beside: vec![], plain: false })
 }
 
 /// Channels of somebody without an identity: a client's, or an attacker's.
@@ -400,10 +433,9 @@ fn identity(index: usize) -> Arc<Identity> {
 }
 
 fn make_identity(index: u64) -> Identity {
-    let dir = tempfile::tempdir().expect("a directory for keys");
     let mut rng = Seed::from_number(index).child("identity", index).rng();
     let unix_s = Options::default().wall.as_secs();
-    let options = KeyOptions::new(dir.path(), "heddle");
+    let options = KeyOptions { files: Arc::new(InMemory::default()), ..KeyOptions::new("data", "heddle") };
     let keys = RelayKeys::load_or_create(options, unix_s, &mut rng).expect("keys are made");
     let certs = Arc::new(ChannelCerts::create(&keys, unix_s, &mut rng).expect("certificates are made"));
     Identity { keys, certs }

@@ -207,7 +207,13 @@ fn attack(attack: Attack, seed: u64) -> (Net, HostId) {
     assert_eq!(target.addrs[0].port(), OR_PORT);
     let node = Hostile::new(attack, target, &net.sim.seed().child("attacker", 0));
     let addrs = vec![IpAddr::V4(Ipv4Addr::new(172, 16, 9, 9))];
-    let host = net.sim.add_host(Host { addrs, ports: vec![], nodes: vec![Box::new(node)], plain: false });
+    let host = net.sim.add_host(Host {
+        addrs,
+        ports: vec![],
+        nodes: vec![Box::new(node)],
+        beside: vec![],
+        plain: false,
+    });
     let status = net.await_status(down, LONG, |status| status.ended_at.is_some());
     assert!(matches!(status.state, ExchangeState::Ended(_)), "{attack:?}: {status:?}");
     assert_eq!(status.received_sha256, pattern_sha256(1_000_000));

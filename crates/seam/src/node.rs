@@ -104,6 +104,41 @@ pub enum Input<L: Language> {
     Control(L::Control),
 }
 
+/// What a node is told in its own language.
+#[derive(Debug)]
+pub enum Heard<L: Language> {
+    Computed { id: JobId, result: <L::Job as Job>::Result },
+    FromShard { from: ShardId, message: L::Message },
+    Control(L::Control),
+}
+
+impl<L: Language> Input<L> {
+    /// The same in another language.
+    ///
+    /// # Errors
+    /// What is said in this one's own words, for whoever knows both to translate.
+    pub fn translate<M: Language>(self) -> Result<Input<M>, Heard<L>> {
+        Ok(match self {
+            Input::Timeout => Input::Timeout,
+            Input::WallClock(time) => Input::WallClock(time),
+            Input::Accepted { socket, local, peer } => Input::Accepted { socket, local, peer },
+            Input::Connected { socket, local } => Input::Connected { socket, local },
+            Input::Failed { socket, error } => Input::Failed { socket, error },
+            Input::Read { socket, len } => Input::Read { socket, len },
+            Input::Writable { socket, bytes, window_bytes } => {
+                Input::Writable { socket, bytes, window_bytes }
+            }
+            Input::Unsent { socket, bytes } => Input::Unsent { socket, bytes },
+            Input::Eof { socket } => Input::Eof { socket },
+            Input::Datagrams { port, datagrams } => Input::Datagrams { port, datagrams },
+            Input::Resolved { id, answer } => Input::Resolved { id, answer },
+            Input::Computed { id, result } => return Err(Heard::Computed { id, result }),
+            Input::FromShard { from, message } => return Err(Heard::FromShard { from, message }),
+            Input::Control(control) => return Err(Heard::Control(control)),
+        })
+    }
+}
+
 /// What a node wants of its driver.
 #[derive(Debug)]
 pub enum Output<L: Language> {
@@ -140,10 +175,21 @@ pub enum Output<L: Language> {
     Timeout(Option<Instant>),
 }
 
-impl Output<Plain> {
-    /// The same in a language that has more words.
-    pub fn widen<L: Language>(self) -> Output<L> {
-        match self {
+/// What a node says in its own language.
+#[derive(Debug)]
+pub enum Said<L: Language> {
+    Compute { id: JobId, job: L::Job },
+    ToShard { to: ShardId, message: L::Message },
+    Event(L::Event),
+}
+
+impl<L: Language> Output<L> {
+    /// The same in another language.
+    ///
+    /// # Errors
+    /// What is said in this one's own words, for whoever knows both to translate.
+    pub fn translate<M: Language>(self) -> Result<Output<M>, Said<L>> {
+        Ok(match self {
             Output::Send { socket } => Output::Send { socket },
             Output::Datagrams { port, transmit } => Output::Datagrams { port, transmit },
             Output::Connect { socket, to } => Output::Connect { socket, to },
@@ -153,11 +199,22 @@ impl Output<Plain> {
             Output::Abort { socket } => Output::Abort { socket },
             Output::Resolve { id, query } => Output::Resolve { id, query },
             Output::StopResolving { id } => Output::StopResolving { id },
-            Output::Compute { job: never, .. }
-            | Output::ToShard { message: never, .. }
-            | Output::Event(never) => match never {},
+            Output::Compute { id, job } => return Err(Said::Compute { id, job }),
+            Output::ToShard { to, message } => return Err(Said::ToShard { to, message }),
+            Output::Event(event) => return Err(Said::Event(event)),
             Output::Timeout(due) => Output::Timeout(due),
-        }
+        })
+    }
+}
+
+impl Output<Plain> {
+    /// The same in a language that has more words.
+    pub fn widen<L: Language>(self) -> Output<L> {
+        self.translate().unwrap_or_else(|said| match said {
+            Said::Compute { job: never, .. } | Said::ToShard { message: never, .. } | Said::Event(never) => {
+                match never {}
+            }
+        })
     }
 }
 

@@ -15,6 +15,9 @@ pub trait Entropy: Send {
     /// A seed that is for one use alone.
     fn seed(&mut self) -> Seed;
 
+    /// Another source, whose draws say nothing about those of this one, for whoever draws by itself.
+    fn branch(&mut self) -> Box<dyn Entropy>;
+
     /// A generator of such a seed. One that lives long must not make secrets: whoever reads its state can compute all that
     /// it gave.
     fn rng(&mut self) -> Rng {
@@ -38,6 +41,10 @@ impl Entropy for Repeatable {
     fn seed(&mut self) -> Seed {
         self.draws += 1;
         self.root.child("draw", self.draws)
+    }
+
+    fn branch(&mut self) -> Box<dyn Entropy> {
+        Box::new(Repeatable { root: self.seed(), draws: 0 })
     }
 }
 
@@ -146,6 +153,18 @@ mod tests {
         assert!(first != second && second != third && first != third);
         assert_eq!(draws(7), [first, second, third]);
         assert_ne!(draws(8)[0], first);
+    }
+
+    #[test]
+    fn a_branch_repeats_and_is_like_no_other() {
+        let draws = || {
+            let mut entropy = Repeatable::new(&Seed::from_number(7));
+            let (mut one, mut other) = (entropy.branch(), entropy.branch());
+            [&mut *one, &mut *other, &mut entropy].map(|source| source.rng().next_u64())
+        };
+        let [one, other, trunk] = draws();
+        assert!(one != other && other != trunk && one != trunk);
+        assert_eq!(draws(), [one, other, trunk]);
     }
 
     #[test]

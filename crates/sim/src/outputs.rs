@@ -76,7 +76,7 @@ impl<L: Language> Simulation<L> {
                 record(Kind::ToShard, to.0.into(), &format!("{message:?}"));
                 let state = &self.actors[actor.0];
                 let host = &self.hosts[state.host.0];
-                assert!(usize::from(to.0) < host.shards, "a node names only shards of its relay");
+                assert!(usize::from(to.0) < host.nodes(), "a node names only nodes of its relay");
                 let receiver = ActorId(host.first.0 + usize::from(to.0));
                 let due = Due::Message(receiver, state.shard, message);
                 self.queue.push(self.now + self.options.shard_latency, due);

@@ -64,6 +64,8 @@ pub struct Host<L: Language> {
     pub ports: Vec<u16>,
     /// At least one node; more are shards of one relay.
     pub nodes: Vec<Box<dyn AnyNode<L>>>,
+    /// Nodes of the same relay that take no connections, such as its control plane. They are numbered after the shards.
+    pub beside: Vec<Box<dyn AnyNode<L>>>,
     /// Whether this host's bytes are plain and count for the trace. Those of the Internet are.
     pub plain: bool,
 }
@@ -78,10 +80,17 @@ pub(crate) struct ActorId(pub usize);
 
 pub(crate) struct HostState {
     pub addrs: Vec<IpAddr>,
-    /// Its shards are consecutive.
+    /// Its shards are consecutive, and after them come those beside.
     pub first: ActorId,
     pub shards: usize,
+    pub beside: usize,
     pub plain: bool,
+}
+
+impl HostState {
+    pub fn nodes(&self) -> usize {
+        self.shards + self.beside
+    }
 }
 
 pub(crate) struct Actor<L: Language> {
@@ -195,8 +204,8 @@ impl<L: Language> Simulation<L> {
             assert!(self.by_addr.insert(*addr, id).is_none(), "{addr} is taken");
         }
         let first = ActorId(self.actors.len());
-        let shards = host.nodes.len();
-        for (shard, node) in host.nodes.into_iter().enumerate() {
+        let (shards, beside) = (host.nodes.len(), host.beside.len());
+        for (shard, node) in host.nodes.into_iter().chain(host.beside).enumerate() {
             let shard = ShardId(u16::try_from(shard).expect("no relay has so many shards"));
             let actor = ActorId(self.actors.len());
             self.actors.push(Actor { host: id, shard, node: Some(node), timer: None, accepted: 0 });
@@ -205,7 +214,7 @@ impl<L: Language> Simulation<L> {
         let Host { addrs, ports, plain, .. } = host;
         let seed = self.seed.child("kernel", id.0 as u64);
         self.kernels.push(Kernel::new(&ports, self.options.receive_buffer_max_bytes, &seed));
-        self.hosts.push(HostState { addrs, first, shards, plain });
+        self.hosts.push(HostState { addrs, first, shards, beside, plain });
         id
     }
 
@@ -248,10 +257,10 @@ impl<L: Language> Simulation<L> {
     /// Ends all nodes of a host as a kill of its process would: its connections are reset, new ones
     /// refused.
     pub fn kill(&mut self, host: HostId) {
-        let (first, shards) = (self.hosts[host.0].first.0, self.hosts[host.0].shards);
+        let (first, nodes) = (self.hosts[host.0].first.0, self.hosts[host.0].nodes());
         self.trace.record(self.now, first, Kind::Killed, 0, 0, &[]);
-        (first..first + shards).for_each(|actor| self.actors[actor].node = None);
-        self.sockets.retain(|(actor, _), _| !(first..first + shards).contains(&actor.0));
+        (first..first + nodes).for_each(|actor| self.actors[actor].node = None);
+        self.sockets.retain(|(actor, _), _| !(first..first + nodes).contains(&actor.0));
         self.kernels[host.0].tcp.stop_listening();
         let connections: Vec<_> = self.kernels[host.0].sockets.keys().copied().collect();
         connections.into_iter().for_each(|id| self.drop_connection(host, id));
@@ -285,7 +294,7 @@ impl<L: Language> Simulation<L> {
     }
 
     pub(crate) fn actor(&self, host: HostId, shard: usize) -> ActorId {
-        assert!(shard < self.hosts[host.0].shards, "the host has no such shard");
+        assert!(shard < self.hosts[host.0].nodes(), "the host has no such node");
         ActorId(self.hosts[host.0].first.0 + shard)
     }
 

@@ -105,11 +105,21 @@ fn world_with(
     let services = [(7, Service::Echo), (19, Service::Source), (9, Service::Digest), (1, Service::Stall)];
     let internet = Internet::new(&services);
     let ports = internet.ports();
-    let server =
-        sim.add_host(Host { addrs: vec![SERVER], ports, nodes: vec![Box::new(internet)], plain: true });
+    let server = sim.add_host(Host {
+        addrs: vec![SERVER],
+        ports,
+        nodes: vec![Box::new(internet)],
+        beside: vec![],
+        plain: true,
+    });
     let client = Client::new((SERVER, port).into(), to_send);
-    let client =
-        sim.add_host(Host { addrs: vec![CLIENT], ports: vec![], nodes: vec![Box::new(client)], plain: true });
+    let client = sim.add_host(Host {
+        addrs: vec![CLIENT],
+        ports: vec![],
+        nodes: vec![Box::new(client)],
+        beside: vec![],
+        plain: true,
+    });
     (sim, server, client)
 }
 
@@ -203,7 +213,7 @@ fn connections_are_refused_reset_and_lead_nowhere() {
     let mut sim = Simulation::new(1, Options::default());
     let nowhere = Client::new(([203, 0, 113, 1], 80).into(), vec![]);
     let nodes: Vec<Box<dyn heddle_sim::AnyNode<Plain>>> = vec![Box::new(nowhere)];
-    let id = sim.add_host(Host { addrs: vec![CLIENT], ports: vec![], nodes, plain: true });
+    let id = sim.add_host(Host { addrs: vec![CLIENT], ports: vec![], nodes, beside: vec![], plain: true });
     sim.run_for(Duration::from_secs(1));
     assert_eq!(client(&mut sim, id, |c| c.failed), Some(SocketError::HostUnreachable));
 }

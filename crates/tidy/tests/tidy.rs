@@ -50,6 +50,7 @@ const NO_UNWRAP: &[&str] = &[
     "crates/netem/",
     "crates/net/",
     "crates/dir/",
+    "crates/control/",
 ];
 
 /// Long names in documents of what is not here: parameters of the consensus that Heddle does not know, fields of the kernel.
@@ -63,8 +64,9 @@ const ARCHITECTURE: &str = "docs/reference/architecture.md";
 
 /// The floors of the house, from the top. A crate may use crates of lower floors only.
 const FLOORS: &[(&str, u32)] = &[
-    ("heddle", 5),
-    ("heddle-network", 5),
+    ("heddle", 6),
+    ("heddle-network", 6),
+    ("heddle-control", 5),
     ("heddle-lab", 4),
     ("heddle-assembly", 4),
     ("heddle-sim", 3),

@@ -18,11 +18,14 @@ use tor_llcrypto::pk::ed25519::ExpandedKeypair;
 use zeroize::Zeroizing;
 
 use super::{DAY_S, KeyError, KeyOptions, Tagged};
-use crate::{disk, iso_time};
+use crate::files::Files;
+use crate::iso_time;
 
 const MASTER_SECRET_FILE: &str = "ed25519_master_id_secret_key";
 const MASTER_ENCRYPTED_FILE: &str = "ed25519_master_id_secret_key_encrypted";
 const MASTER_PUBLIC_FILE: &str = "ed25519_master_id_public_key";
+/// The longest encrypted secret that is looked at, in bytes.
+const ENCRYPTED_BYTES_MAX: usize = 64 << 10;
 const SIGNING_SECRET_FILE: &str = "ed25519_signing_secret_key";
 const SIGNING_CERT_FILE: &str = "ed25519_signing_cert";
 
@@ -58,25 +61,27 @@ pub(super) struct Ed25519Keys {
 impl Ed25519Keys {
     /// Reads the keys from `directory`; makes an identity only when nothing there knows one.
     pub fn load_or_create(
+        files: &dyn Files,
         directory: &Path,
         options: &KeyOptions,
         now_unix_s: u64,
         rng: &mut Rng,
     ) -> Result<Self, KeyError> {
-        if let Some(mut keys) = Self::load(directory)? {
-            keys.renew(directory, options, now_unix_s, rng)?;
+        if let Some(mut keys) = Self::load(files, directory)? {
+            keys.renew(files, directory, options, now_unix_s, rng)?;
             return Ok(keys);
         }
-        let master = match load_master_secret(directory, options)? {
+        let master = match load_master_secret(files, directory, options)? {
             Some(master) => master,
-            None => create_master(directory, options, rng)?,
+            None => create_master(files, directory, options, rng)?,
         };
-        Self::create_signing(directory, options, &master, now_unix_s, rng)
+        Self::create_signing(files, directory, options, &master, now_unix_s, rng)
     }
 
     /// Takes up a signing key that was brought, or makes one, when the present one ends soon.
     pub fn renew(
         &mut self,
+        files: &dyn Files,
         directory: &Path,
         options: &KeyOptions,
         now_unix_s: u64,
@@ -85,7 +90,7 @@ impl Ed25519Keys {
         if !self.ends_soon(now_unix_s) {
             return Ok(SigningRenewal::NotDue);
         }
-        let brought = Self::load(directory)?.filter(|keys| !keys.ends_soon(now_unix_s));
+        let brought = Self::load(files, directory)?.filter(|keys| !keys.ends_soon(now_unix_s));
         if let Some(brought) = brought {
             if brought.identity != self.identity {
                 return Err(mismatch(directory, SIGNING_CERT_FILE, MASTER_PUBLIC_FILE));
@@ -93,9 +98,9 @@ impl Ed25519Keys {
             *self = brought;
             return Ok(SigningRenewal::Renewed);
         }
-        match load_master_secret(directory, options)? {
+        match load_master_secret(files, directory, options)? {
             Some(master) => {
-                *self = Self::create_signing(directory, options, &master, now_unix_s, rng)?;
+                *self = Self::create_signing(files, directory, options, &master, now_unix_s, rng)?;
                 Ok(SigningRenewal::Renewed)
             }
             None if self.signing_expires_unix_s > now_unix_s => Ok(SigningRenewal::MasterKeyAbsent),
@@ -109,11 +114,11 @@ impl Ed25519Keys {
 
     /// The signing key and certificate on the disk, `None` when one of them is missing or they
     /// don't belong together, as after a crash between writing the two.
-    fn load(directory: &Path) -> Result<Option<Self>, KeyError> {
+    fn load(files: &dyn Files, directory: &Path) -> Result<Option<Self>, KeyError> {
         let secret_path = directory.join(SIGNING_SECRET_FILE);
         let cert_path = directory.join(SIGNING_CERT_FILE);
-        let secret = read_body(&secret_path, &SIGNING_SECRET)?;
-        let cert = read_body(&cert_path, &SIGNING_CERT)?;
+        let secret = read_body(files, &secret_path, &SIGNING_SECRET)?;
+        let cert = read_body(files, &cert_path, &SIGNING_CERT)?;
         let (Some(secret), Some(cert)) = (secret, cert) else {
             return Ok(None);
         };
@@ -124,12 +129,12 @@ impl Ed25519Keys {
         if parsed.signing != *signing.public().as_bytes() {
             return Ok(None);
         }
-        match load_master_public(directory)? {
+        match load_master_public(files, directory)? {
             Some(known) if known != parsed.identity => {
                 return Err(mismatch(directory, SIGNING_CERT_FILE, MASTER_PUBLIC_FILE));
             }
             Some(_) => {}
-            None => store_master_public(directory, &parsed.identity)?,
+            None => store_master_public(files, directory, &parsed.identity)?,
         }
         Ok(Some(Ed25519Keys {
             identity: parsed.identity,
@@ -141,6 +146,7 @@ impl Ed25519Keys {
 
     /// Makes a signing key, has `master` certify it, and writes both.
     fn create_signing(
+        files: &dyn Files,
         directory: &Path,
         options: &KeyOptions,
         master: &ExpandedKeypair,
@@ -161,8 +167,8 @@ impl Ed25519Keys {
         let signing_expires_unix_s = SigningCert::parse(&cert)
             .ok_or(KeyError::Crypto { what: "the certificate of the signing key" })?
             .expires_unix_s;
-        store_body(&directory.join(SIGNING_SECRET_FILE), &SIGNING_SECRET, &secret[..])?;
-        store_body(&directory.join(SIGNING_CERT_FILE), &SIGNING_CERT, &cert)?;
+        store_body(files, &directory.join(SIGNING_SECRET_FILE), &SIGNING_SECRET, &secret[..])?;
+        store_body(files, &directory.join(SIGNING_CERT_FILE), &SIGNING_CERT, &cert)?;
         Ok(Ed25519Keys {
             identity: *master.public().as_bytes(),
             signing,
@@ -196,50 +202,60 @@ impl SigningCert {
 }
 
 /// The master secret, `None` when it is not on this machine.
-fn load_master_secret(directory: &Path, options: &KeyOptions) -> Result<Option<ExpandedKeypair>, KeyError> {
+fn load_master_secret(
+    files: &dyn Files,
+    directory: &Path,
+    options: &KeyOptions,
+) -> Result<Option<ExpandedKeypair>, KeyError> {
     if options.offline_master_key {
         return Ok(None);
     }
     let path = directory.join(MASTER_SECRET_FILE);
-    let Some(secret) = read_body(&path, &MASTER_SECRET)? else {
+    let Some(secret) = read_body(files, &path, &MASTER_SECRET)? else {
         return Ok(None);
     };
     let master = keypair(&secret).ok_or_else(|| KeyError::malformed(&path, "an Ed25519 secret key"))?;
-    match load_master_public(directory)? {
+    match load_master_public(files, directory)? {
         Some(known) if known != *master.public().as_bytes() => {
             Err(mismatch(directory, MASTER_SECRET_FILE, MASTER_PUBLIC_FILE))
         }
         Some(_) => Ok(Some(master)),
         None => {
-            store_master_public(directory, master.public().as_bytes())?;
+            store_master_public(files, directory, master.public().as_bytes())?;
             Ok(Some(master))
         }
     }
 }
 
 /// Makes a new identity, unless there is a sign of an old one.
-fn create_master(directory: &Path, options: &KeyOptions, rng: &mut Rng) -> Result<ExpandedKeypair, KeyError> {
+fn create_master(
+    files: &dyn Files,
+    directory: &Path,
+    options: &KeyOptions,
+    rng: &mut Rng,
+) -> Result<ExpandedKeypair, KeyError> {
     let encrypted = directory.join(MASTER_ENCRYPTED_FILE);
-    if encrypted.exists() {
+    // What cannot be read is a sign of an identity as well.
+    if !matches!(files.read(&encrypted, ENCRYPTED_BYTES_MAX), Ok(None)) {
         return Err(KeyError::MasterKeyEncrypted { path: encrypted });
     }
-    if options.offline_master_key || load_master_public(directory)?.is_some() {
+    if options.offline_master_key || load_master_public(files, directory)?.is_some() {
         return Err(no_master(directory));
     }
     let secret = generate_secret(rng);
     let master = keypair(&secret[..]).expect("a generated secret has 64 bytes");
-    store_body(&directory.join(MASTER_SECRET_FILE), &MASTER_SECRET, &secret[..])?;
-    store_master_public(directory, master.public().as_bytes())?;
+    store_body(files, &directory.join(MASTER_SECRET_FILE), &MASTER_SECRET, &secret[..])?;
+    store_master_public(files, directory, master.public().as_bytes())?;
     Ok(master)
 }
 
-fn load_master_public(directory: &Path) -> Result<Option<[u8; 32]>, KeyError> {
-    let body = read_body(&directory.join(MASTER_PUBLIC_FILE), &MASTER_PUBLIC)?;
+fn load_master_public(files: &dyn Files, directory: &Path) -> Result<Option<[u8; 32]>, KeyError> {
+    let body = read_body(files, &directory.join(MASTER_PUBLIC_FILE), &MASTER_PUBLIC)?;
     Ok(body.map(|body| body[..].try_into().expect("its length is 32")))
 }
 
-fn store_master_public(directory: &Path, public: &[u8; 32]) -> Result<(), KeyError> {
-    store_body(&directory.join(MASTER_PUBLIC_FILE), &MASTER_PUBLIC, public)
+fn store_master_public(files: &dyn Files, directory: &Path, public: &[u8; 32]) -> Result<(), KeyError> {
+    store_body(files, &directory.join(MASTER_PUBLIC_FILE), &MASTER_PUBLIC, public)
 }
 
 /// A secret as the files hold it: RFC 8032's clamped scalar and then the nonce prefix, both
@@ -259,8 +275,12 @@ fn keypair(secret: &[u8]) -> Option<ExpandedKeypair> {
     ExpandedKeypair::from_secret_key_bytes(*secret)
 }
 
-fn read_body(path: &Path, format: &Tagged) -> Result<Option<Zeroizing<Vec<u8>>>, KeyError> {
-    let file = disk::read(path, format.file_bytes_max()).map_err(|source| KeyError::read(path, source))?;
+fn read_body(
+    files: &dyn Files,
+    path: &Path,
+    format: &Tagged,
+) -> Result<Option<Zeroizing<Vec<u8>>>, KeyError> {
+    let file = files.read(path, format.file_bytes_max()).map_err(|source| KeyError::read(path, source))?;
     let Some(file) = file else { return Ok(None) };
     let body = format
         .parse(&file)
@@ -268,8 +288,8 @@ fn read_body(path: &Path, format: &Tagged) -> Result<Option<Zeroizing<Vec<u8>>>,
     Ok(Some(Zeroizing::new(body.to_vec())))
 }
 
-fn store_body(path: &Path, format: &Tagged, body: &[u8]) -> Result<(), KeyError> {
-    disk::write(path, &format.encode(body)).map_err(|source| KeyError::write(path, source))
+fn store_body(files: &dyn Files, path: &Path, format: &Tagged, body: &[u8]) -> Result<(), KeyError> {
+    files.write(path, &format.encode(body)).map_err(|source| KeyError::write(path, source))
 }
 
 fn no_master(directory: &Path) -> KeyError {

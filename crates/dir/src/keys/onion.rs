@@ -14,7 +14,8 @@ use tor_llcrypto::pk::{curve25519, rsa};
 use zeroize::Zeroizing;
 
 use super::{DAY_S, KeyError, Tagged, rsa_file};
-use crate::{disk, iso_time, state};
+use crate::files::Files;
+use crate::{iso_time, state};
 
 const TAP_FILE: &str = "secret_onion_key";
 const TAP_OLD_FILE: &str = "secret_onion_key.old";
@@ -80,8 +81,8 @@ impl NtorKey {
     }
 
     /// The key in the file `path`, `None` when there is none.
-    fn load(path: &Path) -> Result<Option<Self>, KeyError> {
-        let file = disk::read(path, NTOR.file_bytes_max()).map_err(|source| KeyError::read(path, source))?;
+    fn load(files: &dyn Files, path: &Path) -> Result<Option<Self>, KeyError> {
+        let file = files.read(path, NTOR.file_bytes_max()).map_err(|source| KeyError::read(path, source))?;
         let Some(file) = file else { return Ok(None) };
         Self::parse(&file)
             .map(Some)
@@ -94,9 +95,9 @@ impl NtorKey {
         (key.public == public).then_some(key)
     }
 
-    fn store(&self, path: &Path) -> Result<(), KeyError> {
+    fn store(&self, files: &dyn Files, path: &Path) -> Result<(), KeyError> {
         let body = Zeroizing::new([&self.secret[..], &self.public].concat());
-        disk::write(path, &NTOR.encode(&body)).map_err(|source| KeyError::write(path, source))
+        files.write(path, &NTOR.encode(&body)).map_err(|source| KeyError::write(path, source))
     }
 }
 
@@ -116,28 +117,29 @@ pub(super) struct OnionKeys {
 impl OnionKeys {
     /// Reads the keys from `directory` and the time of the last rotation from the file `state`.
     pub fn load_or_create(
+        files: &dyn Files,
         directory: &Path,
         state: &Path,
         now_unix_s: u64,
         rng: &mut Rng,
     ) -> Result<Self, KeyError> {
-        let tap = rsa_file::load_or_create(&directory.join(TAP_FILE), rng)?;
+        let tap = rsa_file::load_or_create(files, &directory.join(TAP_FILE), rng)?;
         let ntor_path = directory.join(NTOR_FILE);
-        let ntor = match NtorKey::load(&ntor_path)? {
+        let ntor = match NtorKey::load(files, &ntor_path)? {
             Some(key) => key,
             None => {
                 let key = NtorKey::generate(rng);
-                key.store(&ntor_path)?;
+                key.store(files, &ntor_path)?;
                 key
             }
         };
-        let former_ntor =
-            NtorKey::load(&directory.join(NTOR_OLD_FILE))?.filter(|former| former.public != ntor.public);
+        let former_ntor = NtorKey::load(files, &directory.join(NTOR_OLD_FILE))?
+            .filter(|former| former.public != ntor.public);
         // A time in the future would keep the keys from ever being rotated.
-        let set_unix_s = match last_rotated(state)?.filter(|rotated| *rotated <= now_unix_s) {
+        let set_unix_s = match last_rotated(files, state)?.filter(|rotated| *rotated <= now_unix_s) {
             Some(rotated) => rotated,
             None => {
-                set_last_rotated(state, now_unix_s)?;
+                set_last_rotated(files, state, now_unix_s)?;
                 now_unix_s
             }
         };
@@ -154,6 +156,7 @@ impl OnionKeys {
     /// Makes new keys when the current ones are too old, and says whether it did.
     pub fn rotate_if_due(
         &mut self,
+        files: &dyn Files,
         directory: &Path,
         state: &Path,
         now_unix_s: u64,
@@ -168,11 +171,11 @@ impl OnionKeys {
         let next = OnionKeyPair { tap: rsa_file::generate(rng)?, ntor: NtorKey::generate(rng) };
         // The former keys are on the disk before the current ones are replaced, so that a crash
         // between loses neither.
-        rsa_file::store(&directory.join(TAP_OLD_FILE), &self.current.tap)?;
-        self.current.ntor.store(&directory.join(NTOR_OLD_FILE))?;
-        rsa_file::store(&directory.join(TAP_FILE), &next.tap)?;
-        next.ntor.store(&directory.join(NTOR_FILE))?;
-        set_last_rotated(state, now_unix_s)?;
+        rsa_file::store(files, &directory.join(TAP_OLD_FILE), &self.current.tap)?;
+        self.current.ntor.store(files, &directory.join(NTOR_OLD_FILE))?;
+        rsa_file::store(files, &directory.join(TAP_FILE), &next.tap)?;
+        next.ntor.store(files, &directory.join(NTOR_FILE))?;
+        set_last_rotated(files, state, now_unix_s)?;
         let former = core::mem::replace(&mut self.current, next);
         self.former_ntor = Some(former.ntor);
         self.set_unix_s = now_unix_s;
@@ -182,6 +185,7 @@ impl OnionKeys {
     /// Forgets the former keys when their grace period is over, and says whether it did.
     pub fn expire_if_due(
         &mut self,
+        files: &dyn Files,
         directory: &Path,
         now_unix_s: u64,
         lifetimes: OnionKeyLifetimes,
@@ -192,7 +196,7 @@ impl OnionKeys {
         }
         for name in [TAP_OLD_FILE, NTOR_OLD_FILE] {
             let path = directory.join(name);
-            disk::remove(&path).map_err(|source| KeyError::write(&path, source))?;
+            files.remove(&path).map_err(|source| KeyError::write(&path, source))?;
         }
         self.former_ntor = None;
         Ok(true)
@@ -206,12 +210,12 @@ impl OnionKeys {
 const LAST_ROTATED: &str = "LastRotatedOnionKey";
 
 /// When the onion keys were made, as the file `state` has it.
-fn last_rotated(state: &Path) -> Result<Option<u64>, KeyError> {
-    let text = state::read(state).map_err(|source| KeyError::read(state, source))?;
+fn last_rotated(files: &dyn Files, state: &Path) -> Result<Option<u64>, KeyError> {
+    let text = state::read(files, state).map_err(|source| KeyError::read(state, source))?;
     Ok(state::value(&text, LAST_ROTATED).and_then(iso_time::parse))
 }
 
-fn set_last_rotated(state: &Path, rotated_unix_s: u64) -> Result<(), KeyError> {
+fn set_last_rotated(files: &dyn Files, state: &Path, rotated_unix_s: u64) -> Result<(), KeyError> {
     let line = (LAST_ROTATED, iso_time::format(rotated_unix_s));
-    state::set(state, &[line]).map_err(|source| KeyError::write(state, source))
+    state::set(files, state, &[line]).map_err(|source| KeyError::write(state, source))
 }

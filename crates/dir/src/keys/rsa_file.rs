@@ -8,24 +8,24 @@ use rsa::traits::PublicKeyParts;
 use tor_llcrypto::pk::rsa::KeyPair;
 
 use super::KeyError;
-use crate::disk;
 use crate::entropy::Entropy;
+use crate::files::Files;
 
 const FILE_BYTES_MAX: usize = 8192;
 
 /// Reads the key in `path`, or makes one and writes it there.
-pub(super) fn load_or_create(path: &Path, rng: &mut Rng) -> Result<KeyPair, KeyError> {
-    if let Some(key) = load(path)? {
+pub(super) fn load_or_create(files: &dyn Files, path: &Path, rng: &mut Rng) -> Result<KeyPair, KeyError> {
+    if let Some(key) = load(files, path)? {
         return Ok(key);
     }
     let key = generate(rng)?;
-    store(path, &key)?;
+    store(files, path, &key)?;
     Ok(key)
 }
 
 /// Reads the key in `path`, `None` when there is none.
-pub(super) fn load(path: &Path) -> Result<Option<KeyPair>, KeyError> {
-    let Some(file) = disk::read(path, FILE_BYTES_MAX).map_err(|source| KeyError::read(path, source))? else {
+fn load(files: &dyn Files, path: &Path) -> Result<Option<KeyPair>, KeyError> {
+    let Some(file) = files.read(path, FILE_BYTES_MAX).map_err(|source| KeyError::read(path, source))? else {
         return Ok(None);
     };
     // Stock Tor ends these files with a zero byte.
@@ -46,10 +46,10 @@ pub(super) fn generate(rng: &mut Rng) -> Result<KeyPair, KeyError> {
 }
 
 /// Writes `key` to `path`.
-pub(super) fn store(path: &Path, key: &KeyPair) -> Result<(), KeyError> {
+pub(super) fn store(files: &dyn Files, path: &Path, key: &KeyPair) -> Result<(), KeyError> {
     let pem = key
         .as_key()
         .to_pkcs1_pem(LineEnding::LF)
         .map_err(|_| KeyError::Crypto { what: "the PEM text of an RSA key" })?;
-    disk::write(path, pem.as_bytes()).map_err(|source| KeyError::write(path, source))
+    files.write(path, pem.as_bytes()).map_err(|source| KeyError::write(path, source))
 }

@@ -2,8 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
-use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
@@ -12,6 +12,9 @@ use std::{env, fs, process, thread};
 
 use base64ct::{Base64Unpadded, Encoding};
 use heddle_dir::authority::DirAuthority;
+use heddle_dir::descriptor::RouterDescriptor;
+use heddle_dir::http::{self, Answer, HttpError, HttpResponse};
+use heddle_dir::publish::{POST_ANSWER_BYTES_MAX, POST_PATH, PostOutcome};
 
 /// A directory that is removed with the value.
 pub struct Scratch(PathBuf);
@@ -155,6 +158,30 @@ impl Drop for Authority {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Sends `request` to a directory that is known to be good, and reads its answer.
+pub fn exchange(to: SocketAddr, request: &[u8], body_bytes_max: usize) -> Result<HttpResponse, HttpError> {
+    let mut stream = TcpStream::connect(to).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(request).unwrap();
+    let (mut answer, mut piece) = (Answer::new(body_bytes_max), [0; 4096]);
+    loop {
+        let length = stream.read(&mut piece).unwrap();
+        if length == 0 {
+            return answer.end();
+        }
+        if let Some(response) = answer.push(&piece[..length])? {
+            return Ok(response);
+        }
+    }
+}
+
+/// What `authority` makes of `descriptor`.
+pub fn post(authority: &Authority, descriptor: &RouterDescriptor) -> PostOutcome {
+    let to = authority.dir_address().into();
+    let request = http::post(to, POST_PATH, descriptor.text.as_bytes());
+    PostOutcome::from_result(exchange(to, &request, POST_ANSWER_BYTES_MAX))
 }
 
 /// The lines of `output`, read by a thread of its own so that the writer never blocks.

@@ -1,7 +1,7 @@
 //! `heddle relay`: from a torrc to a running relay.
 //!
-//! Threads: one event loop per shard, workers for onionskins, one for the resolver, one for the
-//! control plane (keys, consensus, descriptor), and this one, which hears signals and waits.
+//! Threads: one event loop per shard and one for the control plane (keys, consensus, descriptor), workers for onionskins, one
+//! for the resolver, one that logs what shards tell, and this one, which hears signals and waits.
 
 mod address;
 mod control_plane;
@@ -15,7 +15,8 @@ use crate::torrc::{Options, Torrc, Warning};
 pub use heddle_assembly::Judge;
 
 use address::Listeners;
-use control_plane::{ControlPlane, Reach};
+use control_plane::{ControlThread, Reach};
+use heddle_control::{ControlLanguage, Identity, Told};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
 use heddle_net::process::{
@@ -24,7 +25,7 @@ use heddle_net::process::{
 use heddle_net::{LoopHandle, Resolver, ResolverOptions, SystemEntropy, wall_clock};
 use heddle_proto::bucket::Limit;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_relay::{Control, Limits, RelayConfig, RelayLanguage};
+use heddle_relay::{Control, Event, Limits, RelayConfig, RelayLanguage};
 use heddle_seam::node::ShardId;
 use heddle_seam::rng::Entropy;
 use metrics::MetricsPort;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Events of the shards that may wait for the control plane; more are dropped, they are only news.
+/// Events of the shards that may wait to be logged; more are dropped, they are only news.
 const EVENTS_MAX: usize = 4096;
 /// How long threads may take to end.
 const STOP_MAX: Duration = Duration::from_secs(2);
@@ -116,6 +117,7 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
 struct Running {
     messages: Receiver<Message>,
     handles: Vec<LoopHandle<RelayLanguage>>,
+    control: LoopHandle<ControlLanguage>,
     resolver: Option<Resolver>,
     signals: SignalThread,
 }
@@ -144,9 +146,14 @@ fn start(
     let mut shards = Shards::new(&parts, listeners)?;
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());
-    let (events, events_rx) = mpsc::sync_channel(EVENTS_MAX);
-    shards.set_events(&events, &metrics.sender());
-    drop(events);
+    let reach = Reach { shards: handles.clone(), known: metrics.known(), resolver: resolver.clone() };
+    let files = key_options(options).files;
+    let identity = Identity { keys, certs, files };
+    let control_thread = ControlThread::new(options, identity, advertised, reach, entropy)?;
+    let control = control_thread.handle();
+    let (news, news_rx) = mpsc::sync_channel(EVENTS_MAX);
+    shards.set_events(&control, &metrics.sender(), &news);
+    std::thread::Builder::new().name("news".into()).spawn(move || log_all(&news_rx))?;
     let (sender, messages) = mpsc::sync_channel(16);
     let ended = sender.clone();
     let ended = move |result| drop(ended.send(Message::ThreadEnded(result)));
@@ -154,10 +161,13 @@ fn start(
     let signals = SignalThread::start(&[SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2], move |signal| {
         drop(sender.send(Message::Signal(signal)));
     })?;
-    let known = metrics.known();
-    let reach = Reach { handles: handles.clone(), events: events_rx, known, resolver: resolver.clone() };
-    ControlPlane::start(options.clone(), keys, certs, advertised, reach, entropy, ended)?;
-    Ok(Running { messages, handles, resolver, signals })
+    control_thread.spawn(ended)?;
+    Ok(Running { messages, handles, control, resolver, signals })
+}
+
+/// A disk that is slow to take a log keeps no shard waiting.
+fn log_all(news: &Receiver<Event>) {
+    news.iter().for_each(|event| log::debug!("{event:?}"));
 }
 
 /// What a thread came to that the relay cannot be without. One that panicked is an error, and so the end of the relay,
@@ -282,8 +292,9 @@ fn stop(running: &Running) -> Result<(), Failure> {
         let _ = handle.control(Control::Shutdown);
         handle.stop();
     }
-    // Loops end within the time that closed sockets may take, and after them the control plane. What waits for
-    // directories goes with the process.
+    let _ = running.control.control(Told::Ending);
+    running.control.stop();
+    // Loops end within the time that closed sockets may take.
     let deadline = Instant::now() + STOP_MAX;
     let mut left = running.handles.len() + 1;
     while left > 0 {

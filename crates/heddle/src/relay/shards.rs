@@ -11,6 +11,7 @@ use super::metrics::StatsSender;
 use super::{Failure, net_options, outcome, relay_config, sockets};
 use crate::torrc::Options;
 use heddle_assembly::{Assembly, Shown};
+use heddle_control::{ControlLanguage, Told};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
 use heddle_net::{EventLoop, LoopHandle, Resolver, SystemEntropy, Workers, anchor, link_shards};
@@ -103,14 +104,20 @@ impl Shards {
         self.loops.iter().map(EventLoop::handle).collect()
     }
 
-    /// What shards report of themselves goes to `stats`, all other events to `events`; those that do not fit are
-    /// dropped, they are only news.
-    pub fn set_events(&mut self, events: &SyncSender<Event>, stats: &StatsSender) {
+    /// What shards report of themselves goes to `stats`, what concerns the control plane to that, and everything else to `news`;
+    /// what does not fit is dropped.
+    pub fn set_events(
+        &mut self,
+        control: &LoopHandle<ControlLanguage>,
+        stats: &StatsSender,
+        news: &SyncSender<Event>,
+    ) {
         for (shard, event_loop) in self.loops.iter_mut().enumerate() {
-            let (events, stats) = (events.clone(), stats.clone());
-            event_loop.set_on_event(move |event| match event {
-                Event::Stats(of) => drop(stats.try_send((shard, of))),
-                event => drop(events.try_send(event)),
+            let (control, stats, news) = (control.clone(), stats.clone(), news.clone());
+            event_loop.set_on_event(move |event| match (Told::of(&event), event) {
+                (Some(told), _) => drop(control.control(told)),
+                (None, Event::Stats(of)) => drop(stats.try_send((shard, of))),
+                (None, event) => drop(news.try_send(event)),
             });
         }
     }

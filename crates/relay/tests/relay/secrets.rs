@@ -33,6 +33,10 @@ impl Entropy for System {
     fn seed(&mut self) -> Seed {
         Seed::from_number(self.draws.fetch_add(1, Ordering::Relaxed))
     }
+
+    fn branch(&mut self) -> Box<dyn Entropy> {
+        Box::new(self.clone())
+    }
 }
 
 /// The relay's ephemeral key in the answer to CREATE2 of a new circuit.

@@ -53,8 +53,13 @@ impl World {
         let mut sim = Simulation::new(seed, Options { default_wire: wire, ..Options::default() });
         let hosts = [0, 1].map(|host| {
             let nodes: Vec<Box<dyn crate::AnyNode<Plain>>> = vec![Box::<Talker>::default()];
-            let host =
-                sim.add_host(Host { addrs: vec![addr(host).ip()], ports: vec![], nodes, plain: false });
+            let host = sim.add_host(Host {
+                addrs: vec![addr(host).ip()],
+                ports: vec![],
+                nodes,
+                beside: vec![],
+                plain: false,
+            });
             sim.open_ports(host, 0, &[443]);
             host
         });

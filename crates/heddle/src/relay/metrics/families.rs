@@ -2,19 +2,10 @@
 
 use super::text::Exposition;
 use super::timings::Told;
-use heddle_dir::consensus::RelayFlags;
+use heddle_control::Facts;
 use heddle_net::Counters;
 use heddle_proto::cell::CELL_LEN;
 use heddle_relay::{DelayHistogram, RelayStats, TransportStats};
-
-/// What the control plane knows.
-#[derive(Clone, Default)]
-pub struct Facts {
-    pub flags: Option<RelayFlags>,
-    pub relays: u64,
-    pub signing_expires_unix_s: u64,
-    pub freed_cells: u64,
-}
 
 /// Everything at one moment.
 pub struct Snapshot {

@@ -4,6 +4,7 @@
 //! never wait for it: they are asked by a control message, at most once in [`FRESH_FOR`], and answer by an event. Only
 //! addresses that `MetricsPortPolicy` accepts get a word in; without that option nobody does.
 
+mod deadline;
 mod families;
 mod request;
 mod text;
@@ -11,9 +12,9 @@ mod timings;
 
 use super::Failure;
 use crate::torrc::Options;
-use families::{Facts, Snapshot};
-use heddle_dir::consensus::RelayFlags;
-use heddle_dir::deadline::DeadlineStream;
+use deadline::DeadlineStream;
+use families::Snapshot;
+use heddle_control::Facts;
 use heddle_net::LoopHandle;
 use heddle_proto::policy::ExitPolicy;
 use heddle_relay::{Control, RelayLanguage, RelayStats};
@@ -53,20 +54,8 @@ pub struct MetricsPort {
 pub struct Known(Arc<Mutex<Facts>>);
 
 impl Known {
-    /// A consensus came: our flags in it, if it lists us, and how many relays have both identities.
-    pub fn set_consensus(&self, flags: Option<RelayFlags>, relays: usize) {
-        let mut facts = self.facts();
-        (facts.flags, facts.relays) = (flags, relays as u64);
-    }
-
-    /// When the certificate of the signing key ends, in seconds since 1970.
-    pub fn set_signing_expires(&self, unix_s: u64) {
-        self.facts().signing_expires_unix_s = unix_s;
-    }
-
-    /// The pool was full, and a circuit's cells were dropped.
-    pub fn on_memory_pressure(&self, freed_cells: u32) {
-        self.facts().freed_cells += u64::from(freed_cells);
+    pub fn set(&self, facts: Facts) {
+        *self.facts() = facts;
     }
 
     fn facts(&self) -> MutexGuard<'_, Facts> {

@@ -1,4 +1,5 @@
 use super::*;
+use heddle_dir::consensus::RelayFlags;
 use std::io::Read;
 use std::net::SocketAddr;
 
@@ -10,9 +11,12 @@ fn start(policy: &[&str]) -> SocketAddr {
     let (sender, stats) = mpsc::sync_channel(ANSWERS_MAX);
     let policy = ExitPolicy::from_rules(&rules);
     let known = Known::default();
-    known.set_consensus(Some(RelayFlags { fast: true, ..RelayFlags::default() }), 7);
-    known.set_signing_expires(1_800_000_000);
-    known.on_memory_pressure(2);
+    known.set(Facts {
+        flags: Some(RelayFlags { fast: true, ..RelayFlags::default() }),
+        relays: 7,
+        signing_expires_unix_s: 1_800_000_000,
+        freed_cells: 2,
+    });
     let timings = Some(Arc::new(Timings::new()));
     let port = MetricsPort { listener: Some(listener), policy, sender, stats, known, timings };
     port.start(Vec::new(), Some(1000)).unwrap();

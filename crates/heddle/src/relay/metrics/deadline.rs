@@ -1,4 +1,4 @@
-//! Connections that a peer cannot keep us waiting on.
+//! Connections on which whoever asks cannot keep us waiting.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -40,7 +40,7 @@ impl Write for DeadlineStream<'_> {
 }
 
 /// Waits until `stream` is ready or the deadline has passed, which is an error also when the stream is ready.
-pub(crate) fn wait(stream: &TcpStream, ready: PollFlags, deadline: Instant) -> io::Result<()> {
+fn wait(stream: &TcpStream, ready: PollFlags, deadline: Instant) -> io::Result<()> {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -1,0 +1,24 @@
+//! Where panics stop.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What `work` gives, or what it panicked over. Whoever lends it something must be able to go on with that in any state.
+pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_told_with_its_words() {
+        assert_eq!(guarded(|| 7), Ok(7));
+        let n = 3;
+        assert_eq!(guarded(|| panic!("as the test wants")), Err::<(), _>("as the test wants".to_owned()));
+        assert_eq!(guarded(|| panic!("{n} times")), Err::<(), _>("3 times".to_owned()));
+    }
+}

@@ -1,0 +1,40 @@
+//! What the operator chose, as far as the control plane is concerned.
+
+use heddle_dir::authority::DirAuthority;
+use heddle_proto::policy::ExitPolicy;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Options of a [`ControlPlane`](crate::ControlPlane), by the names that they have in a torrc where they have one.
+#[derive(Clone, Debug)]
+pub struct ControlOptions {
+    pub nickname: String,
+    /// `ContactInfo`.
+    pub contact: Option<String>,
+    /// `MyFamily`.
+    pub family: Vec<String>,
+    /// The program and its version, for the descriptor.
+    pub platform: String,
+    /// Where the ORPort is reached from outside.
+    pub advertised: Vec<SocketAddr>,
+    /// `DirAuthority`.
+    pub authorities: Vec<DirAuthority>,
+    /// `DataDirectory`.
+    pub data_directory: PathBuf,
+    /// `CacheDirectory`.
+    pub cache_directory: PathBuf,
+    /// `AssumeReachable`.
+    pub assume_reachable: bool,
+    /// `PublishServerDescriptor`.
+    pub publish: bool,
+    /// `OfflineMasterKey`.
+    pub offline_master_key: bool,
+    /// What the exit allows, once names can be resolved.
+    pub exit_policy: ExitPolicy,
+    /// `RelayBandwidthRate` or what stands for it, in bytes per second.
+    pub bandwidth_rate: u64,
+    /// `RelayBandwidthBurst` or what stands for it, in bytes.
+    pub bandwidth_burst: u64,
+    /// `MaxAdvertisedBandwidth`, in bytes per second.
+    pub max_advertised_bandwidth: u64,
+}

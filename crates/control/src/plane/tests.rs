@@ -1,0 +1,287 @@
+mod world;
+
+use super::*;
+use heddle_dir::authority::DirAuthority;
+use heddle_dir::consensus::client::FetchLimits;
+use heddle_dir::files::InMemory;
+use heddle_dir::keys::KeyOptions;
+use heddle_dir::publish::{PublishReason, PublishView};
+use heddle_proto::policy::ExitPolicy;
+use heddle_seam::rng::{Repeatable, Seed};
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use world::{Manner, World};
+use zeroize::Zeroizing;
+
+const HOUR_S: u64 = 3600;
+const START: u64 = 1_700_000_000;
+/// The onion keys that were made at the start are due then, and so, soon, are the link certificates.
+const DUE: u64 = START + 28 * 24 * HOUR_S;
+/// Who signed the consensus of the tests, and when it became valid.
+const V3_IDENT: &str = "3A1CEB849C2532E1BF0FF86900CF217296106DE4";
+const NOW: u64 = 1_795_202_540;
+const ROUND: Duration = Duration::from_secs(600);
+
+fn options(authorities: Vec<DirAuthority>) -> ControlOptions {
+    ControlOptions {
+        nickname: "heddle".to_owned(),
+        contact: None,
+        family: Vec::new(),
+        platform: "Heddle on Linux".to_owned(),
+        advertised: vec![([203, 0, 113, 5], 9001).into()],
+        authorities,
+        data_directory: "data".into(),
+        cache_directory: "data".into(),
+        assume_reachable: true,
+        publish: true,
+        offline_master_key: false,
+        exit_policy: ExitPolicy::reject_all(),
+        bandwidth_rate: 1 << 20,
+        bandwidth_burst: 1 << 20,
+        max_advertised_bandwidth: 1 << 20,
+    }
+}
+
+/// An authority with a vote and one without.
+fn authority(address: SocketAddr, v3_ident: Option<&str>) -> DirAuthority {
+    let vote = v3_ident.map(|ident| format!("v3ident={ident} ")).unwrap_or_default();
+    DirAuthority::parse(&format!("a {vote}{address} {}", "0".repeat(40)), &mut Vec::new()).unwrap()
+}
+
+fn address(number: u8) -> SocketAddr {
+    ([192, 0, 2, number], 80).into()
+}
+
+fn plane_with(
+    options: ControlOptions,
+    files: Arc<dyn Files>,
+    keys_made_unix_s: u64,
+    now_unix_s: u64,
+    seed: u64,
+) -> ControlPlane {
+    let mut entropy = Repeatable::new(&Seed::from_number(seed));
+    let key_options =
+        KeyOptions { files: files.clone(), ..KeyOptions::new(&options.data_directory, "heddle") };
+    let keys = RelayKeys::load_or_create(key_options, keys_made_unix_s, &mut entropy.rng()).unwrap();
+    let certs = ChannelCerts::create(&keys, now_unix_s - 46 * HOUR_S, &mut entropy.rng()).unwrap();
+    let identity = Identity { keys, certs: Arc::new(certs), files };
+    ControlPlane::new(options, identity, 2, true, now_unix_s, Box::new(entropy))
+}
+
+fn plane(options: ControlOptions, now_unix_s: u64) -> ControlPlane {
+    plane_with(options, Arc::new(InMemory::default()), START, now_unix_s, 1)
+}
+
+/// Files of which some cannot be written.
+#[derive(Debug, Default)]
+struct Refusing {
+    files: InMemory,
+    refused: &'static str,
+    panics: bool,
+}
+
+impl Files for Refusing {
+    fn read(&self, path: &Path, bytes_max: usize) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+        self.files.read(path, bytes_max)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let refused = path.to_string_lossy().contains(self.refused);
+        assert!(!(refused && self.panics), "as the test wants");
+        if refused { Err(io::ErrorKind::StorageFull.into()) } else { self.files.write(path, bytes) }
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.files.remove(path)
+    }
+
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        self.files.create_private_dir(path)
+    }
+}
+
+#[test]
+fn link_certificates_are_renewed_though_a_key_file_cannot_be_written() {
+    let files = Arc::new(Refusing { refused: "secret_onion_key.old", ..Refusing::default() });
+    let mut plane = plane_with(options(Vec::new()), files, START, DUE, 1);
+    assert!(plane.identity.certs.renewal_due(DUE));
+    plane.renew(DUE);
+    assert_eq!(plane.identity.keys.ntor_keys().len(), 1, "the onion keys are as before");
+    assert!(!plane.identity.certs.renewal_due(DUE + 44 * HOUR_S));
+    let transports = plane.wanted.iter().filter(|wanted| is_tell(wanted, "Transport")).count();
+    assert_eq!(transports, 2, "each shard has a new one");
+}
+
+fn is_tell(wanted: &Wanted, what: &str) -> bool {
+    matches!(wanted, Wanted::Tell { control, .. } if format!("{control:?}") == what)
+}
+
+/// Who learns the generator for what is no secret, say from a dump of memory, learns no key from it.
+#[test]
+fn keys_are_not_made_by_the_generator_that_the_control_plane_keeps() {
+    let keys = [1, 2].map(|seed| {
+        let files = Arc::new(InMemory::default());
+        let mut plane = plane_with(options(Vec::new()), files, START, DUE, seed);
+        plane.rng = Seed::from_number(1).rng();
+        plane.renew(DUE);
+        assert_eq!(plane.identity.keys.ntor_keys().len(), 2, "the new key and the one before");
+        plane.identity.keys.ntor_keys()[0].public
+    });
+    assert_ne!(keys[0], keys[1]);
+}
+
+#[test]
+fn an_exit_is_one_once_its_name_servers_are_known() {
+    let exit_policy = ExitPolicy::from_rules(&["accept *:80".parse().unwrap()]);
+    let mut plane = plane(ControlOptions { exit_policy, publish: false, ..options(Vec::new()) }, START);
+    plane.resolves = false;
+    let mut world = World::new(plane, START, Vec::new());
+    let view = PublishView { now_unix_s: START, uptime_s: 0, observed_bandwidth: 0, listing: None };
+    let rejects_all = |world: &World| world.plane.describe(&view).unwrap().exit_policy == ["reject *:*"];
+    let reloads = |world: &World| {
+        world.wanted.iter().filter(|wanted| matches!(wanted, Wanted::NameServers { reload: true })).count()
+    };
+    world.run(NAME_SERVERS_EVERY - TICK, |_| false);
+    assert!(rejects_all(&world));
+    assert!(world.wanted.iter().any(|wanted| matches!(wanted, Wanted::NameServers { reload: false })));
+    assert_eq!(reloads(&world), 0, "the list is not read again at once");
+    world.run(TICK * 2, |_| false);
+    assert_eq!(reloads(&world), 1);
+
+    world.tell(Told::NameServers { known: false });
+    world.run(TICK, |_| false);
+    assert!(rejects_all(&world));
+    world.plane.schedule.on_published(&view, true);
+    world.tell(Told::NameServers { known: true });
+    world.run(TICK, |_| false);
+    assert!(!rejects_all(&world));
+    let later = PublishView { now_unix_s: START + 60, ..view };
+    assert_eq!(world.plane.schedule.poll(&later), Some(PublishReason::Changed));
+}
+
+#[test]
+fn what_was_carried_is_known_after_a_restart() {
+    let files = Arc::new(InMemory::default());
+    let mut world =
+        World::new(plane_with(options(Vec::new()), files.clone(), START, START, 1), START, Vec::new());
+    for second in 1..=11 {
+        world.run(TICK, |_| false);
+        world.tell(Told::Carried { read: 10_240 * second, written: 20_480 * second });
+    }
+    world.tell(Told::Ending);
+    world.run(TICK, |_| false);
+    let asked = world.wanted.iter().filter(|wanted| matches!(wanted, Wanted::Carried)).count();
+    assert!((11..=13).contains(&asked), "it asks once a second, and did {asked} times in 12 s");
+    let after = plane_with(options(Vec::new()), files, START, START + HOUR_S, 1);
+    assert_eq!(after.bandwidth.observed(), 10_240);
+}
+
+#[test]
+fn a_directory_that_never_answers_keeps_nothing_from_being_published_or_renewed() {
+    let authorities = vec![authority(address(1), Some(V3_IDENT)), authority(address(2), None)];
+    let directories = vec![(address(1), Manner::Silent), (address(2), Manner::Honest)];
+    let mut world = World::new(plane(options(authorities), DUE - HOUR_S), DUE - HOUR_S, directories);
+    world.run(Duration::from_secs(5), |_| false);
+    assert_eq!(world.posts(), 2);
+    assert!(world.plane.directory.is_fetching() && world.plane.posting.is_some());
+    world.run(Duration::from_secs(HOUR_S), |_| false);
+    assert!(!world.plane.identity.certs.renewal_due(DUE + 44 * HOUR_S));
+    assert_eq!(world.plane.identity.keys.ntor_keys().len(), 2, "a new onion key and the one before");
+    assert_eq!(world.posts(), 4, "the new onion key is published, and the silent one has lost its minute");
+}
+
+#[test]
+fn a_change_while_a_descriptor_is_posted_is_published_too() {
+    let authorities = vec![authority(address(1), None), authority(address(2), None)];
+    let directories = vec![(address(1), Manner::Silent), (address(2), Manner::Honest)];
+    let mut world = World::new(plane(options(authorities), START), START, directories);
+    let took = world.run(ROUND, |world| world.posts() == 2);
+    assert!(took < TICK, "{took:?}");
+    world.plane.schedule.on_change();
+    let took = world.run(ROUND, |world| world.posts() == 4);
+    assert!(took < Duration::from_secs(62), "a minute for the silent one, and then the change: {took:?}");
+}
+
+#[test]
+fn authorities_that_take_nothing_are_asked_ever_more_slowly() {
+    let authorities = vec![authority(address(1), None), authority(address(2), None)];
+    let mut world = World::new(plane(options(authorities), START), START, Vec::new());
+    world.run(Duration::from_secs(200), |_| false);
+    assert_eq!(world.dialled_s, [0, 5, 15, 35, 75, 155].map(|at| [at; 2]).concat());
+}
+
+#[test]
+fn a_panic_over_what_a_directory_sent_ends_that_round_alone() {
+    let files = Arc::new(Refusing { refused: "cached-", panics: true, ..Refusing::default() });
+    let authorities = vec![authority(address(1), Some(V3_IDENT))];
+    let plane = plane_with(options(authorities), files, NOW, NOW, 1);
+    let mut world = World::new(plane, NOW, vec![(address(1), Manner::Honest)]);
+    world.run(Duration::from_secs(3), |_| false);
+    assert!(world.heard.iter().any(|(_, request)| request.contains("/tor/micro/")));
+    assert!(!world.plane.directory.is_fetching(), "the next is later");
+    assert_eq!(world.posts(), 1, "and the rest goes on");
+    let asked = world.heard.len();
+    world.run(Duration::from_secs(3 * HOUR_S), |world| world.heard.len() > asked + 1);
+    assert!(world.heard.len() > asked + 1, "another round begins");
+}
+
+/// What a round of fetches from directories of these manners comes to: whether there is a consensus, of how many relays the
+/// microdescriptors are known, and how long it took.
+fn fetch(manners: &[Manner]) -> (bool, u64, Duration) {
+    let addresses = (1..).map(address);
+    let directories: Vec<_> = addresses.zip(manners.iter().copied()).collect();
+    // All are the one authority that has signed the consensus.
+    let authorities = directories.iter().map(|(address, _)| authority(*address, Some(V3_IDENT))).collect();
+    let plane = plane(ControlOptions { publish: false, ..options(authorities) }, NOW);
+    let mut world = World::new(plane, NOW, directories);
+    let took = world.run(ROUND * 2, |world| !world.heard.is_empty() && !world.plane.directory.is_fetching());
+    (world.plane.directory.consensus().is_some(), world.plane.facts.relays, took)
+}
+
+#[test]
+fn a_round_ends_in_time_whatever_directories_do() {
+    let limits = FetchLimits::default();
+    for (manner, most) in [
+        (Manner::Silent, limits.round),
+        (Manner::TrickledHead, limits.round),
+        (Manner::TrickledBody, limits.round),
+        // It is as much as a consensus may have at a megabyte a second, and eight of them.
+        (Manner::Endless, Duration::from_secs(8 * 17)),
+    ] {
+        let (fetched, _, took) = fetch(&[manner; 8]);
+        assert!(!fetched, "{manner:?}");
+        assert!(took <= most && took > most / 2, "{manner:?} took {took:?}");
+    }
+}
+
+#[test]
+fn an_honest_one_is_asked_after_a_slow_one() {
+    for manner in [Manner::Silent, Manner::TrickledBody, Manner::Closed] {
+        let (fetched, known, took) = fetch(&[manner, Manner::Honest]);
+        assert!(fetched && known > 0, "{manner:?}");
+        assert!(took <= FetchLimits::default().request + TICK, "{manner:?} took {took:?}");
+    }
+}
+
+#[test]
+fn microdescriptors_that_trickle_cost_no_consensus() {
+    let (fetched, known, took) = fetch(&[Manner::TrickledMicrodescs; 8]);
+    assert!(fetched && known == 0);
+    assert!(took <= ROUND, "{took:?}");
+}
+
+#[test]
+fn a_relay_looks_whether_it_is_reached_before_it_says_that_it_is() {
+    let authorities = vec![authority(address(1), Some(V3_IDENT))];
+    let plane = plane(ControlOptions { assume_reachable: false, ..options(authorities) }, NOW);
+    let mut world = World::new(plane, NOW, vec![(address(1), Manner::Honest)]);
+    let probes = |world: &World| world.wanted.iter().filter(|it| is_tell(it, "ProbeReachability")).count();
+    world.run(Duration::from_secs(95), |_| false);
+    assert!((3..=4).contains(&probes(&world)), "one in 30 s, and there were {}", probes(&world));
+    assert_eq!(world.posts(), 0);
+    world.tell(Told::ProbeFailed);
+    world.tell(Told::Reachable);
+    world.run(TICK * 2, |_| false);
+    assert_eq!(world.posts(), 1);
+}

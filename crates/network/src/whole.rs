@@ -1,0 +1,336 @@
+//! Whole relays in virtual time: shards and control plane, which start with nothing but the line of an authority, make their keys,
+//! publish, follow the consensus and carry circuits.
+//!
+//! A relay's nodes are its shards and, beside them, its [`ControlNode`]. What in the program goes through mailboxes goes between
+//! them as messages: what a shard has seen, and what the control plane wants of it.
+
+use crate::authority::{Authority, DIR_PORT};
+use crate::{OR_PORT, add_client, assemble, everywhere, internet, open_ports, relay_config};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use heddle_assembly::Shown;
+use heddle_client::{Handshake, Hop};
+use heddle_control::{ControlLanguage, ControlOptions, ControlPlane, Facts, Identity, Told, Wanted};
+use heddle_dir::authority::DirAuthority;
+use heddle_dir::certs::ChannelCerts;
+use heddle_dir::files::InMemory;
+use heddle_dir::keys::{KeyOptions, RelayKeys};
+use heddle_proto::channel::Target;
+use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
+use heddle_proto::policy::ExitPolicy;
+use heddle_relay::{Control, Event, Job, Relay, RelayLanguage, ShardMessage};
+use heddle_seam::language::Language;
+use heddle_seam::node::{Heard, Input, Node, Output, Said, ShardId, SocketId};
+use heddle_seam::rng::{Entropy, Repeatable};
+use heddle_seam::time::{Duration, Instant};
+use heddle_sim::{AnyNode, Host, HostId, Options, Simulation};
+use heddle_transport::registry;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where the authority listens.
+const AUTHORITY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 1), DIR_PORT);
+
+/// What the nodes of a relay speak: to shards what they speak anyway, and between shards and control plane a little more.
+#[derive(Debug)]
+pub enum WholeLanguage {}
+
+impl Language for WholeLanguage {
+    type Control = Control;
+    type Event = Event;
+    type Message = Message;
+    type Job = Job;
+}
+
+/// From one node of a relay to another.
+#[derive(Debug)]
+pub enum Message {
+    BetweenShards(ShardMessage),
+    ToShard(Control),
+    ToControl(Told),
+}
+
+/// Bytes that a relay's sockets have carried.
+#[derive(Debug, Default)]
+struct Carried {
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+/// A shard that tells its control plane what concerns it.
+pub struct ShardNode {
+    pub relay: Relay,
+    control: ShardId,
+    carried: Arc<Carried>,
+}
+
+impl Node<WholeLanguage> for ShardNode {
+    fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
+        self.relay.recv_buf(socket)
+    }
+
+    fn handle_input(&mut self, now: Instant, input: Input<WholeLanguage>) {
+        let read = match &input {
+            Input::Read { len, .. } => *len,
+            Input::Datagrams { datagrams, .. } => datagrams.data.len(),
+            _ => 0,
+        };
+        self.carried.read.fetch_add(read as u64, Ordering::Relaxed);
+        let input = input.translate::<RelayLanguage>().unwrap_or_else(|heard| match heard {
+            Heard::Computed { id, result } => Input::Computed { id, result },
+            Heard::Control(control) => Input::Control(control),
+            Heard::FromShard { from, message } => match message {
+                Message::BetweenShards(message) => Input::FromShard { from, message },
+                Message::ToShard(control) => Input::Control(control),
+                Message::ToControl(told) => panic!("a shard was told {told:?}"),
+            },
+        });
+        self.relay.handle_input(now, input);
+    }
+
+    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output<WholeLanguage> {
+        let output = self.relay.poll_output(now, buf);
+        self.carried.written.fetch_add(buf.len() as u64, Ordering::Relaxed);
+        output.translate().unwrap_or_else(|said| match said {
+            Said::Compute { id, job } => Output::Compute { id, job },
+            Said::ToShard { to, message } => Output::ToShard { to, message: Message::BetweenShards(message) },
+            Said::Event(event) => match Told::of(&event) {
+                Some(told) => Output::ToShard { to: self.control, message: Message::ToControl(told) },
+                None => Output::Event(event),
+            },
+        })
+    }
+}
+
+/// A control plane beside its shards.
+pub struct ControlNode {
+    pub plane: ControlPlane,
+    /// What it said last of what whoever watches it may hear.
+    pub facts: Facts,
+    carried: Arc<Carried>,
+    /// Answers that it has not heard yet.
+    answers: VecDeque<Told>,
+}
+
+impl ControlNode {
+    /// Does what is wanted, or says who is to.
+    fn carry_out(&mut self, wanted: Wanted) -> Option<Output<WholeLanguage>> {
+        match wanted {
+            Wanted::Tell { shard, control } => {
+                return Some(Output::ToShard { to: ShardId(shard), message: Message::ToShard(control) });
+            }
+            Wanted::Carried => {
+                let (read, written) = (&self.carried.read, &self.carried.written);
+                let (read, written) = (read.load(Ordering::Relaxed), written.load(Ordering::Relaxed));
+                self.answers.push_back(Told::Carried { read, written });
+            }
+            Wanted::NameServers { .. } => self.answers.push_back(Told::NameServers { known: true }),
+            Wanted::Facts(facts) => self.facts = facts,
+        }
+        None
+    }
+}
+
+impl Node<WholeLanguage> for ControlNode {
+    fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
+        self.plane.recv_buf(socket)
+    }
+
+    fn handle_input(&mut self, now: Instant, input: Input<WholeLanguage>) {
+        let input = input.translate::<ControlLanguage>().unwrap_or_else(|heard| match heard {
+            Heard::FromShard { message: Message::ToControl(told), .. } => Input::Control(told),
+            heard => panic!("a control plane was told {heard:?}"),
+        });
+        self.plane.handle_input(now, input);
+    }
+
+    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output<WholeLanguage> {
+        loop {
+            match self.plane.poll_output(now, buf).translate() {
+                Ok(Output::Timeout(due)) => match self.answers.pop_front() {
+                    Some(told) => self.plane.handle_input(now, Input::Control(told)),
+                    None => return Output::Timeout(due),
+                },
+                Ok(output) => return output,
+                Err(Said::Event(wanted)) => {
+                    if let Some(output) = self.carry_out(wanted) {
+                        return output;
+                    }
+                }
+                Err(Said::Compute { job: never, .. } | Said::ToShard { message: never, .. }) => {
+                    match never {}
+                }
+            }
+        }
+    }
+}
+
+/// What a network of whole relays is like.
+#[derive(Clone, Debug)]
+pub struct WholePlan {
+    pub seed: u64,
+    /// The shards of each relay; the last relay is the exit.
+    pub shards: Vec<usize>,
+    /// Relays that have to find out whether they are reached; the others assume it.
+    pub unsure: Vec<usize>,
+    /// Relays that nobody can connect to.
+    pub unreachable: Vec<usize>,
+    /// How often there is a consensus.
+    pub interval: Duration,
+    pub params: BTreeMap<String, i32>,
+    /// What relays speak beside TLS, the preferred first.
+    pub transports: Vec<&'static str>,
+}
+
+impl Default for WholePlan {
+    fn default() -> Self {
+        WholePlan {
+            seed: 1,
+            shards: vec![1, 1, 1],
+            unsure: vec![],
+            unreachable: vec![],
+            interval: Duration::from_secs(60),
+            params: BTreeMap::new(),
+            transports: vec!["quic", "tcp-dtls"],
+        }
+    }
+}
+
+/// A network of whole relays, an authority, a client and the servers behind the exit.
+pub struct WholeNet {
+    pub sim: Simulation<WholeLanguage>,
+    pub authority: HostId,
+    pub relays: Vec<WholeRelay>,
+    pub client: HostId,
+    pub server: HostId,
+}
+
+/// A relay of it.
+#[derive(Clone)]
+pub struct WholeRelay {
+    pub host: HostId,
+    pub ids: RelayIds,
+    pub shards: usize,
+    /// Its disk.
+    pub files: Arc<InMemory>,
+}
+
+impl WholeNet {
+    pub fn new(plan: &WholePlan) -> Self {
+        let mut sim = Simulation::new(plan.seed, Options::default());
+        let mut rng = sim.seed().child("authority", 0).rng();
+        let authority = Authority::new(AUTHORITY, plan.interval, plan.params.clone(), &mut rng);
+        let line = authority.line(AUTHORITY);
+        let authority = sim.add_host(Host {
+            addrs: vec![IpAddr::V4(*AUTHORITY.ip())],
+            ports: vec![DIR_PORT],
+            nodes: vec![Box::new(authority)],
+            beside: vec![],
+            plain: true,
+        });
+        let add = |index| add_relay(&mut sim, plan, index, &line);
+        let relays = (0..plan.shards.len()).map(add).collect();
+        let server = internet(&mut sim);
+        let client = add_client(&mut sim, 0);
+        WholeNet { sim, authority, relays, client, server }
+    }
+
+    /// Speaks with a relay's control plane.
+    pub fn control<R>(&mut self, relay: usize, speak: impl FnOnce(&mut ControlNode) -> R) -> R {
+        let WholeRelay { host, shards, .. } = self.relays[relay];
+        self.sim.with(host, shards, |node: &mut ControlNode, _| speak(node))
+    }
+
+    /// The relays that a relay knows of, with all that a circuit over them needs.
+    pub fn known(&mut self, relay: usize) -> Vec<Hop> {
+        self.control(relay, |control| {
+            let relays = control.plane.consensus().map(|consensus| consensus.relays.clone());
+            let hop = |relay: heddle_dir::consensus::Relay| {
+                let ed25519 = Some(Ed25519Id(relay.ed25519_id?));
+                let target = Target { rsa: RsaId(relay.rsa_id), ed25519, addrs: relay.or_addresses };
+                Some(Hop { target, ntor_key: relay.ntor_onion_key? })
+            };
+            relays.unwrap_or_default().into_iter().filter_map(hop).collect()
+        })
+    }
+
+    /// A path over these relays, as the first of them knows the others; `None` while it does not know all.
+    pub fn path(&mut self, relays: &[usize]) -> Option<Vec<(Hop, Handshake)>> {
+        let known = self.known(relays[0]);
+        let hop = |relay: &usize| {
+            let ids = self.relays[*relay].ids;
+            let hop = known.iter().find(|hop| hop.target.rsa == ids.rsa)?;
+            Some((hop.clone(), Handshake::NtorV3 { congestion_control: relay == relays.last()? }))
+        };
+        relays.iter().map(hop).collect()
+    }
+}
+
+fn add_relay(
+    sim: &mut Simulation<WholeLanguage>,
+    plan: &WholePlan,
+    index: usize,
+    authority: &DirAuthority,
+) -> WholeRelay {
+    let seed = sim.seed().child("relay", index as u64);
+    let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
+    let now_unix_s = Options::default().wall.as_secs();
+    let files = Arc::new(InMemory::default());
+    let mut entropy = Repeatable::new(&seed.child("control", 0));
+    let nickname = format!("relay{index}");
+    let key_options = KeyOptions { files: files.clone(), ..KeyOptions::new("data", &nickname) };
+    let keys = RelayKeys::load_or_create(key_options, now_unix_s, &mut entropy.rng());
+    let keys = keys.expect("keys are made");
+    let certs = ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng());
+    let certs = Arc::new(certs.expect("certificates are made"));
+    let ids = RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) };
+
+    let shards = plan.shards[index];
+    let is_exit = index + 1 == plan.shards.len();
+    let carried = Arc::new(Carried::default());
+    let shown = Shown { keys: &keys, certs: &certs, addrs: &[addr] };
+    let config = relay_config(16 << 20, ids, addr, is_exit);
+    let named = |name: &&str| registry::named(name).expect("a transport of the registry");
+    let transports: Vec<_> = plan.transports.iter().map(named).collect();
+    let control = ShardId(shards as u16);
+    let node = |relay| -> Box<dyn AnyNode<WholeLanguage>> {
+        Box::new(ShardNode { relay, control, carried: carried.clone() })
+    };
+    let nodes = assemble(config, shown, shards, &transports, &seed).into_iter().map(node).collect();
+    let options = ControlOptions {
+        nickname,
+        advertised: vec![SocketAddr::new(addr, OR_PORT)],
+        authorities: vec![authority.clone()],
+        assume_reachable: !plan.unsure.contains(&index),
+        exit_policy: if is_exit { everywhere() } else { ExitPolicy::reject_all() },
+        ..control_options()
+    };
+    let identity = Identity { keys, certs, files: files.clone() };
+    let plane = ControlPlane::new(options, identity, shards as u16, true, now_unix_s, Box::new(entropy));
+    let control = ControlNode { plane, facts: Facts::default(), carried, answers: VecDeque::new() };
+    let beside: Vec<Box<dyn AnyNode<WholeLanguage>>> = vec![Box::new(control)];
+    let ports = if plan.unreachable.contains(&index) { vec![] } else { vec![OR_PORT] };
+    let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, beside, plain: false });
+    open_ports(sim, host, shards, transports.len());
+    WholeRelay { host, ids, shards, files }
+}
+
+fn control_options() -> ControlOptions {
+    ControlOptions {
+        nickname: String::new(),
+        contact: None,
+        family: Vec::new(),
+        platform: "Heddle in virtual time".to_owned(),
+        advertised: Vec::new(),
+        authorities: Vec::new(),
+        data_directory: "data".into(),
+        cache_directory: "data".into(),
+        assume_reachable: true,
+        publish: true,
+        offline_master_key: false,
+        exit_policy: ExitPolicy::reject_all(),
+        bandwidth_rate: 1 << 30,
+        bandwidth_burst: 1 << 30,
+        max_advertised_bandwidth: 1 << 30,
+    }
+}
