@@ -7,22 +7,14 @@
 //! Nobody but the relay itself begins one: a round of fetches has one at a time, and a descriptor goes once to each authority.
 
 use crate::language::ControlLanguage;
-use heddle_dir::http::{Answer, HttpError, HttpResponse};
+use heddle_dir::guard::guarded;
+use heddle_dir::http::{Answer, HttpError, HttpResponse, Request};
 use heddle_seam::node::{Input, Output, SocketError, SocketId};
-use heddle_seam::time::{Duration, Instant};
+use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 16 * 1024;
-
-/// What is to be asked.
-pub struct Request {
-    pub to: SocketAddr,
-    pub bytes: Vec<u8>,
-    pub body_bytes_max: usize,
-    pub within: Duration,
-}
 
 /// What came of one.
 pub type Outcome<P> = (P, Result<HttpResponse, HttpError>);
@@ -86,13 +78,13 @@ impl<P> Exchanges<P> {
             }
             Input::Read { socket, len } => {
                 let answer = &mut self.open.get_mut(&socket)?.answer;
-                let done = answer.push(&self.recv_buf[..len]).transpose()?;
+                let done = read(|| answer.push(&self.recv_buf[..len])).transpose()?;
                 self.close(socket, done)
             }
             Input::Eof { socket } => {
                 let exchange = self.open.remove(&socket)?;
                 self.outputs.push_back(Output::Close { socket });
-                Some((exchange.purpose, exchange.answer.end()))
+                Some((exchange.purpose, read(|| exchange.answer.end())))
             }
             // It is gone, and is not to be closed any more.
             Input::Failed { socket, error } => {
@@ -145,5 +137,24 @@ impl<P> Exchanges<P> {
             Err(_) => Output::Abort { socket },
         });
         Some((exchange.purpose, result))
+    }
+}
+
+/// Reads an answer, which is dropped after an error. A panic over what a directory sent ends that exchange alone.
+fn read<T>(reading: impl FnOnce() -> Result<T, HttpError>) -> Result<T, HttpError> {
+    guarded(reading).unwrap_or_else(|panic| {
+        log::error!("A directory's answer could not be read, which is a fault of ours: {panic}");
+        Err(HttpError::Malformed("what this relay cannot read"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_of_that_exchange() {
+        assert!(matches!(read::<()>(|| panic!("as the test wants")), Err(HttpError::Malformed(_))));
+        assert_eq!(read(|| Ok(7)), Ok(7));
     }
 }

@@ -2,7 +2,7 @@
 
 use core::convert::Infallible;
 use heddle_dir::consensus::RelayFlags;
-use heddle_relay::{Control, Event};
+use heddle_relay::{Control, Event, RelayStats};
 use heddle_seam::language::Language;
 
 /// The language of [`ControlPlane`](crate::ControlPlane).
@@ -25,22 +25,30 @@ pub enum Told {
     ProbeFailed,
     /// Memory was short, and circuits with so many cells were closed.
     MemoryPressure { freed_cells: u32 },
-    /// All bytes that the relay's sockets have carried so far.
-    Carried { read: u64, written: u64 },
+    /// All that the relay's sockets have carried so far.
+    Carried(Carried),
+    /// What a shard did: the answer to [`Control::Stats`].
+    Stats { shard: u16, stats: Box<RelayStats> },
+    /// What the driver knows, for metrics.
+    Figures(Box<Figures>),
     /// Whether names can be resolved.
     NameServers { known: bool },
-    /// The relay ends: what is to be kept is to be written now.
-    Ending,
+    /// A shard had too much to hear and missed what it was to be told.
+    Missed { shard: u16 },
 }
 
 impl Told {
-    /// What an event of a shard is to the control plane, if it is anything.
-    pub fn of(event: &Event) -> Option<Self> {
+    /// What an event of a shard is to the control plane.
+    ///
+    /// # Errors
+    /// The event, when it is nothing to it.
+    pub fn of(shard: u16, event: Event) -> Result<Self, Event> {
         match event {
-            Event::Reachable => Some(Told::Reachable),
-            Event::ProbeFailed => Some(Told::ProbeFailed),
-            Event::MemoryPressure { freed_cells } => Some(Told::MemoryPressure { freed_cells: *freed_cells }),
-            _ => None,
+            Event::Reachable => Ok(Told::Reachable),
+            Event::ProbeFailed => Ok(Told::ProbeFailed),
+            Event::MemoryPressure { freed_cells } => Ok(Told::MemoryPressure { freed_cells }),
+            Event::Stats(stats) => Ok(Told::Stats { shard, stats }),
+            event => Err(event),
         }
     }
 }
@@ -48,19 +56,37 @@ impl Told {
 /// What the control plane wants of the rest of the relay.
 #[derive(Debug)]
 pub enum Wanted {
-    /// Tell a shard. One that is full or has ended misses it; the next renewal repeats what matters.
+    /// Tell a shard. When it has too much to hear: [`Told::Missed`].
     Tell { shard: u16, control: Control },
     /// Say how much was carried: [`Told::Carried`].
     Carried,
     /// Say whether names can be resolved: [`Told::NameServers`]. First, if `reload`, the list of name servers is read again.
     NameServers { reload: bool },
-    /// What whoever watches the relay may hear of the control plane has changed.
-    Facts(Facts),
+    /// Say what you know, for metrics: [`Told::Figures`].
+    Figures,
 }
 
-/// What the control plane knows and metrics tell.
+/// Bytes read and written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    pub read: u64,
+    pub written: u64,
+}
+
+/// What a driver knows of itself, for metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct Figures {
+    pub carried: Carried,
+    /// Sockets that are open, and how many there may be if that is limited.
+    pub sockets: u64,
+    pub sockets_max: Option<u64>,
+    /// Families of its own, in the format of the [exposition](crate::metrics::Exposition).
+    pub more: String,
+}
+
+/// What the control plane knows of the relay's standing, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
     /// Our flags in the consensus; `None` when it does not list us.
     pub flags: Option<RelayFlags>,
     /// Relays of the consensus whose both identities are known.

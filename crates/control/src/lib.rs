@@ -4,15 +4,17 @@
 //! - `language` is what it is told and wants beside bytes.
 //! - `options` is what the operator chose.
 //! - `exchanges` asks directories, each for so long and no longer.
+//! - `metrics` answers at the `MetricsPort`.
 //! - `plane` decides what is due: it follows the consensus, renews keys, finds out whether the relay is reachable, publishes.
-//! - `guard` keeps a panic over what a directory sent from ending the relay.
+//! - `clock` knows the time of the wall between two times that it is told.
 
+mod clock;
 mod exchanges;
-mod guard;
 mod language;
+pub mod metrics;
 mod options;
 mod plane;
 
-pub use language::{ControlLanguage, Facts, Told, Wanted};
+pub use language::{Carried, ControlLanguage, Figures, Standing, Told, Wanted};
 pub use options::ControlOptions;
 pub use plane::{ControlPlane, Identity};

@@ -37,4 +37,6 @@ pub struct ControlOptions {
     pub bandwidth_burst: u64,
     /// `MaxAdvertisedBandwidth`, in bytes per second.
     pub max_advertised_bandwidth: u64,
+    /// `MetricsPortPolicy`: who may ask for metrics.
+    pub metrics_policy: ExitPolicy,
 }

@@ -2,50 +2,48 @@
 //!
 //! 1. it is asked how much was carried;
 //! 2. a round of fetches begins when a consensus is due, and what came of it goes to the shards ([`following`]);
-//! 3. keys and certificates are renewed when that is due, and what was carried is written down ([`renewal`]);
-//! 4. an exit whose name servers are not known has them looked for;
+//! 3. keys and certificates are renewed when that is due ([`credentials`]), and what was carried is written down;
+//! 4. an exit whose name servers are not known has them looked for ([`name_servers`]);
 //! 5. while nobody has shown that our ORPort is reachable, a shard is asked to find out ([`reachability`]);
-//! 6. after that the descriptor is published when its schedule says so ([`publishing`]).
+//! 6. after that the descriptor is published when its schedule says so ([`publishing`]);
+//! 7. a shard that missed something is told all of it again.
+//!
+//! Each of these has its own state; this file wires them.
 
+mod credentials;
 mod following;
+mod name_servers;
+mod pressure;
 mod publishing;
 mod reachability;
-mod renewal;
 #[cfg(test)]
 mod tests;
 
-use crate::exchanges::{Exchanges, Outcome, Request};
-use crate::language::{ControlLanguage, Facts, Told, Wanted};
+pub use credentials::Identity;
+
+use crate::clock::Clock;
+use crate::exchanges::{Exchanges, Outcome};
+use crate::language::{ControlLanguage, Standing, Told, Wanted};
+use crate::metrics::MetricsPort;
 use crate::options::ControlOptions;
+use credentials::{Credentials, Renewed};
+use following::Following;
 use heddle_dir::bandwidth::BandwidthHistory;
-use heddle_dir::certs::ChannelCerts;
 use heddle_dir::consensus::Consensus;
-use heddle_dir::consensus::client::DirectoryClient;
 use heddle_dir::files::Files;
-use heddle_dir::keys::RelayKeys;
-use heddle_dir::publish::PublishSchedule;
 use heddle_relay::Control;
 use heddle_seam::node::{Input, Node, Output, SocketId};
 use heddle_seam::rng::{Entropy, Rng};
-use heddle_seam::time::{Duration, Instant, UnixTime};
-use heddle_transport::PaddingOptions;
-use publishing::Posting;
-use std::collections::VecDeque;
+use heddle_seam::time::{Duration, Instant};
+use name_servers::NameServers;
+use pressure::Pressure;
+use publishing::{Described, Publishing};
+use reachability::Reachability;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 const TICK: Duration = Duration::from_secs(1);
 const RENEW_EVERY_S: u64 = 3600;
-/// Between two looks for name servers that are not known.
-const NAME_SERVERS_EVERY: Duration = Duration::from_secs(600);
-/// Between two warnings that the memory for cells is used up, which strangers may bring about as often as they like.
-const PRESSURE_EVERY: Duration = Duration::from_secs(60);
-
-/// Who the relay is, and where that is kept.
-pub struct Identity {
-    pub keys: RelayKeys,
-    pub certs: Arc<ChannelCerts>,
-    pub files: Arc<dyn Files>,
-}
 
 /// What an exchange is for.
 #[derive(Clone, Debug)]
@@ -56,44 +54,28 @@ enum Purpose {
     Post(String),
 }
 
-/// What the operator has not heard yet of memory that was used up.
-#[derive(Default)]
-struct Pressure {
-    freed_cells: u64,
-    told_at: Option<Instant>,
-}
-
 /// The control plane of a relay; a [`Node`].
 pub struct ControlPlane {
     options: ControlOptions,
-    identity: Identity,
+    files: Arc<dyn Files>,
     shards: u16,
-    directory: DirectoryClient,
+    credentials: Credentials,
+    following: Following,
+    publishing: Publishing,
+    reachability: Reachability,
+    name_servers: NameServers,
+    pressure: Pressure,
     exchanges: Exchanges<Purpose>,
-    schedule: PublishSchedule,
-    posting: Option<Posting>,
-    /// Seeds of keys, each for one use.
-    entropy: Box<dyn Entropy>,
+    metrics: MetricsPort,
+    bandwidth: BandwidthHistory,
+    standing: Standing,
     /// For what is no secret: whom to ask, and when.
     rng: Rng,
-    bandwidth: BandwidthHistory,
-    facts: Facts,
-    reachable: bool,
-    probed_at: Option<Instant>,
-    complained_at: Option<Instant>,
-    pressure: Pressure,
+    clock: Clock,
     renewed_unix_s: u64,
-    /// Whether names can be resolved, as it was said last, and when name servers were last looked for.
-    resolves: bool,
-    name_servers_at: Option<Instant>,
-    padding: PaddingOptions,
-    /// What the network asks of relays and we lack, as it was last logged.
-    missing: Option<String>,
-    /// When the first input came.
-    started: Option<Instant>,
-    /// The wall clock as it was said last, and when.
-    clock: (Instant, UnixTime),
     tick_at: Instant,
+    /// Shards that missed something.
+    missed: BTreeSet<u16>,
     wanted: VecDeque<Wanted>,
 }
 
@@ -109,181 +91,234 @@ impl ControlPlane {
         mut entropy: Box<dyn Entropy>,
     ) -> Self {
         let mut rng = entropy.rng();
-        let directory = DirectoryClient::new(
-            identity.files.clone(),
-            &options.cache_directory,
-            options.authorities.clone(),
-            now_unix_s,
-            &mut rng,
-        );
-        let bandwidth = BandwidthHistory::load(&*identity.files, &options.data_directory, now_unix_s);
+        let files = identity.files.clone();
+        let following = Following::new(&options, files.clone(), now_unix_s, &mut rng);
+        let bandwidth = BandwidthHistory::load(&*files, &options.data_directory, now_unix_s);
         let bandwidth = bandwidth.unwrap_or_else(|error| {
             log::warn!("What the relay carried before is not known: the file state: {error}");
             BandwidthHistory::new(now_unix_s)
         });
         let mut plane = ControlPlane {
+            files,
             shards,
-            directory,
-            exchanges: Exchanges::new(),
-            schedule: PublishSchedule::new(),
-            posting: None,
-            entropy,
-            rng,
-            bandwidth,
-            facts: Facts::default(),
-            reachable: options.assume_reachable,
-            probed_at: None,
-            complained_at: None,
+            credentials: Credentials::new(identity, &options, entropy),
+            following,
+            publishing: Publishing::default(),
+            reachability: Reachability::new(options.assume_reachable),
+            name_servers: NameServers::new(resolves),
             pressure: Pressure::default(),
+            exchanges: Exchanges::new(),
+            metrics: MetricsPort::new(options.metrics_policy.clone(), shards),
+            bandwidth,
+            standing: Standing::default(),
+            rng,
+            clock: Clock::new(now_unix_s),
             renewed_unix_s: now_unix_s,
-            resolves,
-            name_servers_at: None,
-            padding: PaddingOptions::default(),
-            missing: None,
-            started: None,
-            clock: (Instant::ZERO, UnixTime { ns: now_unix_s.saturating_mul(1_000_000_000) }),
             tick_at: Instant::ZERO,
+            missed: BTreeSet::new(),
             wanted: VecDeque::new(),
             options,
-            identity,
         };
-        plane.facts.signing_expires_unix_s = plane.identity.keys.signing_expires_unix_s();
-        plane.warn_of_master_key(now_unix_s);
-        plane.tell_onion_keys();
-        plane.tell_params();
-        plane.tell_peers();
+        plane.credentials.warn_of_master_key(now_unix_s);
+        plane.standing.signing_expires_unix_s = plane.credentials.signing_expires_unix_s();
+        plane.tell(|plane, _| plane.credentials.onion_keys());
+        plane.on_consensus();
         plane
     }
 
     /// The newest consensus, which may have ended; `None` before the first.
     pub fn consensus(&self) -> Option<&Consensus> {
-        self.directory.consensus().map(|consensus| &**consensus)
+        self.following.consensus()
     }
 
-    /// Has every shard told.
-    fn tell(&mut self, control: impl Fn() -> Control) {
-        for shard in 0..self.shards {
-            self.wanted.push_back(Wanted::Tell { shard, control: control() });
+    /// What metrics tell of it.
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// Whether somebody has reached our ORPort, or the operator says so.
+    pub fn is_reached(&self) -> bool {
+        self.reachability.is_reached()
+    }
+
+    /// Writes down what the relay was seen to carry. To be called at its end.
+    pub fn save(&self) {
+        if let Err(error) = self.bandwidth.save(&*self.files, &self.options.data_directory) {
+            log::warn!("What the relay carried is not kept in the file state: {error}");
         }
     }
 
-    /// Lets whoever watches the relay see what changed.
-    fn tell_facts(&mut self, change: impl FnOnce(&mut Facts)) {
-        change(&mut self.facts);
-        self.wanted.push_back(Wanted::Facts(self.facts.clone()));
-    }
-
-    fn unix_s(&self, now: Instant) -> u64 {
-        let (at, time) = self.clock;
-        UnixTime { ns: time.ns.saturating_add(now.ns_since(at)) }.as_secs()
+    /// Has every shard told, what there is to tell.
+    fn tell(&mut self, control: impl Fn(&mut Self, u16) -> Option<Control>) {
+        for shard in 0..self.shards {
+            if let Some(control) = control(self, shard) {
+                self.wanted.push_back(Wanted::Tell { shard, control });
+            }
+        }
     }
 
     /// All that is done once a second.
     fn tick(&mut self, now: Instant) {
-        let now_unix_s = self.unix_s(now);
+        let now_unix_s = self.clock.unix_s(now);
         self.wanted.push_back(Wanted::Carried);
         self.fetch(now);
         // Also when the clock was set back, by however much.
         if now_unix_s.abs_diff(self.renewed_unix_s) >= RENEW_EVERY_S {
             self.renew(now_unix_s);
-            self.save_bandwidth();
+            self.save();
         }
-        if !self.resolves {
-            self.find_name_servers(now);
-        }
-        if !self.reachable {
-            self.probe(now);
-        } else if self.options.publish {
+        self.wanted.extend(self.name_servers.look(now));
+        if self.is_reached() {
             self.publish(now);
+        } else {
+            self.probe(now);
+        }
+        for shard in core::mem::take(&mut self.missed) {
+            self.repeat(shard);
         }
     }
 
-    fn save_bandwidth(&self) {
-        let saved = self.bandwidth.save(&*self.identity.files, &self.options.data_directory);
-        if let Err(error) = saved {
-            log::warn!("What the relay carried is not kept in the file state: {error}");
+    fn fetch(&mut self, now: Instant) {
+        let now_unix_s = self.clock.unix_s(now);
+        if let Some(request) = self.following.poll(now, now_unix_s, &mut self.rng) {
+            self.exchanges.start(now, request, Purpose::Fetch);
         }
+    }
+
+    /// There is a new consensus, or none yet: shards hear what it says.
+    fn on_consensus(&mut self) {
+        let params = self.following.params();
+        self.tell(|_, _| Some(Control::Params(params.clone())));
+        if self.credentials.set_padding(heddle_assembly::padding(&params)) {
+            self.tell(|plane, _| plane.credentials.transport());
+        }
+        let peers = self.following.peers(&self.options.authorities);
+        self.tell(|_, _| Some(Control::Peers(peers.clone())));
+        if let Some(consensus) = self.following.consensus() {
+            let known = consensus.relays.iter().filter(|relay| relay.ed25519_id.is_some());
+            self.standing.relays = known.count() as u64;
+            let ours = consensus.relay(&self.credentials.rsa_id());
+            self.standing.flags = ours.map(|relay| relay.flags);
+        }
+    }
+
+    fn renew(&mut self, now_unix_s: u64) {
+        self.renewed_unix_s = now_unix_s;
+        let Renewed { onion_keys, transports, descriptor } =
+            self.credentials.renew(now_unix_s, &self.following.params());
+        self.standing.signing_expires_unix_s = self.credentials.signing_expires_unix_s();
+        if onion_keys {
+            self.tell(|plane, _| plane.credentials.onion_keys());
+        }
+        if transports {
+            self.tell(|plane, _| plane.credentials.transport());
+        }
+        if descriptor {
+            self.publishing.on_change();
+        }
+    }
+
+    fn probe(&mut self, now: Instant) {
+        let Some(consensus) = self.following.consensus() else { return };
+        let ourselves = self.credentials.target(&self.options.advertised);
+        self.wanted.extend(self.reachability.probe(now, consensus, ourselves, &mut self.rng));
+    }
+
+    fn publish(&mut self, now: Instant) {
+        if !self.options.publish {
+            return;
+        }
+        let described = Described {
+            options: &self.options,
+            keys: self.credentials.keys(),
+            resolves: self.name_servers.are_known(),
+            now_unix_s: self.clock.unix_s(now),
+            uptime_s: self.clock.uptime_s(now),
+            observed_bandwidth: self.bandwidth.observed(),
+            consensus: self.following.consensus(),
+        };
+        for (name, request) in self.publishing.poll(&described) {
+            self.exchanges.start(now, request, Purpose::Post(name));
+        }
+    }
+
+    /// Tells a shard all that it may have missed.
+    fn repeat(&mut self, shard: u16) {
+        let (params, peers) = (self.following.params(), self.following.peers(&self.options.authorities));
+        let controls = [
+            Some(Control::Params(params)),
+            Some(Control::Peers(peers)),
+            self.credentials.onion_keys(),
+            self.credentials.transport(),
+        ];
+        let controls = controls.into_iter().flatten();
+        self.wanted.extend(controls.map(|control| Wanted::Tell { shard, control }));
     }
 
     fn on_told(&mut self, now: Instant, told: Told) {
         match told {
-            Told::Reachable if !self.reachable => {
-                self.reachable = true;
-                log::info!("Our ORPort is reachable from the outside");
-            }
-            Told::Reachable => {}
+            Told::Reachable => self.reachability.on_reached(),
             Told::ProbeFailed => log::debug!("A reachability probe failed"),
-            Told::MemoryPressure { freed_cells } => self.on_memory_pressure(now, freed_cells),
-            Told::Carried { read, written } => self.bandwidth.sample(self.unix_s(now), read, written),
-            Told::NameServers { known } => self.on_name_servers(known),
-            Told::Ending => self.save_bandwidth(),
+            Told::MemoryPressure { freed_cells } => {
+                self.standing.freed_cells += u64::from(freed_cells);
+                self.pressure.on_freed(now, freed_cells);
+            }
+            Told::Carried(carried) => {
+                self.bandwidth.sample(self.clock.unix_s(now), carried.read, carried.written);
+            }
+            Told::Stats { shard, stats } => self.metrics.on_stats(now, shard, *stats),
+            Told::Figures(figures) => self.metrics.on_figures(now, &figures, &self.standing),
+            Told::NameServers { known } => {
+                if self.name_servers.on_looked(known) {
+                    self.publishing.on_change();
+                }
+            }
+            Told::Missed { shard } => {
+                self.missed.insert(shard);
+            }
         }
-    }
-
-    fn on_memory_pressure(&mut self, now: Instant, freed_cells: u32) {
-        self.tell_facts(|facts| facts.freed_cells += u64::from(freed_cells));
-        self.pressure.freed_cells += u64::from(freed_cells);
-        if self.pressure.told_at.is_none_or(|at| now.since(at) >= PRESSURE_EVERY) {
-            let freed_cells = core::mem::take(&mut self.pressure.freed_cells);
-            self.pressure.told_at = Some(now);
-            log::warn!(
-                "MaxMemInQueues is used up; circuits that held {freed_cells} cells, the oldest, were closed"
-            );
-        }
-    }
-
-    /// Until its name servers are known an exit says that it is none. They were read when the relay started, and SIGHUP may have
-    /// made them known since.
-    fn find_name_servers(&mut self, now: Instant) {
-        let looked_at = *self.name_servers_at.get_or_insert(now);
-        let reload = now.since(looked_at) >= NAME_SERVERS_EVERY;
-        if reload {
-            self.name_servers_at = Some(now);
-        }
-        self.wanted.push_back(Wanted::NameServers { reload });
-    }
-
-    fn on_name_servers(&mut self, known: bool) {
-        if known && !self.resolves {
-            log::info!("The name servers are known, and the relay is an exit");
-            self.resolves = true;
-            self.schedule.on_change();
-        }
-    }
-
-    fn ask(&mut self, now: Instant, request: Request, purpose: Purpose) {
-        self.exchanges.start(now, request, purpose);
     }
 
     fn on_outcome(&mut self, now: Instant, (purpose, result): Outcome<Purpose>) {
         match purpose {
-            Purpose::Fetch => self.on_fetched(now, result),
-            Purpose::Post(authority) => self.on_posted(&authority, result),
+            Purpose::Fetch => {
+                let now_unix_s = self.clock.unix_s(now);
+                if self.following.on_answer(now, now_unix_s, result, &mut self.rng) {
+                    self.on_consensus();
+                }
+                // The next round begins with a tick, however soon it is due.
+                if self.following.is_fetching() {
+                    self.fetch(now);
+                }
+            }
+            Purpose::Post(authority) => self.publishing.on_answer(&authority, result),
         }
     }
 }
 
 impl Node<ControlLanguage> for ControlPlane {
-    fn recv_buf(&mut self, _socket: SocketId) -> &mut [u8] {
-        self.exchanges.recv_buf()
+    fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
+        if socket.is_dialled() { self.exchanges.recv_buf() } else { self.metrics.recv_buf() }
     }
 
     fn handle_input(&mut self, now: Instant, input: Input<ControlLanguage>) {
-        if self.started.is_none() {
-            self.started = Some(now);
-            self.clock.0 = now;
-        }
+        self.clock.start(now);
         match input {
             Input::Control(told) => self.on_told(now, told),
-            Input::WallClock(time) => self.clock = (now, time),
+            Input::WallClock(time) => self.clock.set(now, time),
+            // Not at other inputs: what has come in time may lie in sockets that are read after them.
+            Input::Timeout => {
+                while let Some(outcome) = self.exchanges.expire(now) {
+                    self.on_outcome(now, outcome);
+                }
+                self.metrics.expire(now);
+            }
             input => {
+                self.metrics.handle(now, &input);
                 if let Some(outcome) = self.exchanges.handle(&input) {
                     self.on_outcome(now, outcome);
                 }
             }
-        }
-        while let Some(outcome) = self.exchanges.expire(now) {
-            self.on_outcome(now, outcome);
         }
         if self.tick_at <= now {
             self.tick_at = now + TICK;
@@ -298,7 +333,10 @@ impl Node<ControlLanguage> for ControlPlane {
         if let Some(output) = self.exchanges.poll_output(buf) {
             return output;
         }
-        let due = self.exchanges.next_end().map_or(self.tick_at, |end| end.min(self.tick_at));
-        Output::Timeout(Some(due))
+        if let Some(output) = self.metrics.poll_output(buf) {
+            return output;
+        }
+        let ends = [self.exchanges.next_end(), self.metrics.next_end()].into_iter().flatten();
+        Output::Timeout(Some(ends.fold(self.tick_at, Instant::min)))
     }
 }

@@ -94,7 +94,7 @@ impl BandwidthHistory {
     }
 
     /// Notes all bytes read and written so far, about once a second. What came since the last time counts as spread
-    /// evenly, because whoever calls may have had to wait for a directory authority.
+    /// evenly, because whoever calls may have been busy.
     pub fn sample(&mut self, now_unix_s: u64, read: u64, written: u64) {
         if self.last_second == Some(now_unix_s) {
             return;
@@ -243,6 +243,7 @@ mod tests {
     #[test]
     fn it_outlives_the_relay() {
         let (files, directory) = (InMemory::default(), Path::new("data"));
+        files.create_private_dir(directory).unwrap();
         let mut history = BandwidthHistory::new(START);
         let now = carry(&mut history, &[(20, 102_400)]);
         history.save(&files, directory).unwrap();

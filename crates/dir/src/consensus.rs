@@ -7,12 +7,14 @@
 pub mod client;
 mod documents;
 mod round;
-pub mod schedule;
+mod schedule;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 
+use heddle_proto::channel::Target;
+use heddle_proto::ids::{Ed25519Id, RsaId};
 use tor_checkable::{ExternallySigned, TimeBound};
 use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_netdoc::doc::netstatus::{MdConsensus, MdRouterStatus, ProtoStatus, UnvalidatedMdConsensus};
@@ -28,7 +30,7 @@ use crate::publish::Listing;
 /// The longest consensus that is read, in bytes; the public network's has about 3 million.
 pub const CONSENSUS_BYTES_MAX: usize = 16 << 20;
 
-/// For how long after its end a consensus is still better than none (dir-spec, section 5.1).
+/// For how long before its beginning and after its end a consensus is still better than none (dir-spec, section 5.1).
 const REASONABLY_LIVE_S: u64 = DAY_S;
 
 /// A verified consensus.
@@ -57,7 +59,7 @@ pub struct ProtocolsMissing {
 }
 
 /// A relay as a consensus lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relay {
     /// Its nickname, which proves nothing.
     pub nickname: String,
@@ -180,10 +182,11 @@ impl Consensus {
         (self.valid_after_unix_s..=self.valid_until_unix_s).contains(&now_unix_s)
     }
 
-    /// Whether it holds or ended less than a day ago, so that it may serve for want of another.
+    /// Whether it holds, ended less than a day ago, or begins in less than one, so that it may serve for want of another.
     pub fn is_reasonably_live(&self, now_unix_s: u64) -> bool {
+        let start = self.valid_after_unix_s.saturating_sub(REASONABLY_LIVE_S);
         let end = self.valid_until_unix_s.saturating_add(REASONABLY_LIVE_S);
-        now_unix_s <= end
+        (start..=end).contains(&now_unix_s)
     }
 
     /// The relay with the RSA identity `rsa_id`.
@@ -224,6 +227,13 @@ impl Consensus {
 }
 
 impl Relay {
+    /// Where a circuit is extended to, and with which ntor key; `None` until its microdescriptor is known.
+    pub fn hop(&self) -> Option<(Target, [u8; 32])> {
+        let ed25519 = Some(Ed25519Id(self.ed25519_id?));
+        let target = Target { rsa: RsaId(self.rsa_id), ed25519, addrs: self.or_addresses.clone() };
+        Some((target, self.ntor_onion_key?))
+    }
+
     fn from_parsed(status: &MdRouterStatus) -> Self {
         let has = |flag| status.flags().contains(flag);
         Relay {

@@ -1,6 +1,6 @@
 //! Where a relay keeps its keys and what it knows: whole files, each read and replaced at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,6 +24,12 @@ pub trait Files: Debug + Send + Sync {
     /// # Errors
     /// The system's own; then the file is as it was.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+
+    /// Whether there is such a file, be it empty.
+    ///
+    /// # Errors
+    /// The system's own.
+    fn exists(&self, path: &Path) -> io::Result<bool>;
 
     /// Removes `path` if it is there.
     ///
@@ -77,6 +83,10 @@ impl Files for Disk {
         }
     }
 
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        path.try_exists()
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         match fs::remove_file(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -105,12 +115,23 @@ fn too_large(bytes_max: usize) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("it is larger than {bytes_max} bytes"))
 }
 
-/// Files that are gone with the process, for simulated relays and tests. Directories are not asked for.
+/// Files that are gone with the process, for simulated relays and tests.
 #[derive(Default)]
-pub struct InMemory(Mutex<BTreeMap<PathBuf, Zeroizing<Vec<u8>>>>);
+pub struct InMemory(Mutex<Tree>);
+
+#[derive(Default)]
+struct Tree {
+    directories: BTreeSet<PathBuf>,
+    files: BTreeMap<PathBuf, Zeroizing<Vec<u8>>>,
+}
 
 impl InMemory {
-    fn files(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Zeroizing<Vec<u8>>>> {
+    /// All files, in order.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.tree().files.keys().cloned().collect()
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Tree> {
         // Each change is one step, so whoever panicked left the files whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -119,29 +140,38 @@ impl InMemory {
 /// Paths alone: there are keys in the files.
 impl Debug for InMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.files().keys()).finish()
+        f.debug_set().entries(self.tree().files.keys()).finish()
     }
 }
 
 impl Files for InMemory {
     fn read(&self, path: &Path, bytes_max: usize) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
-        match self.files().get(path) {
+        match self.tree().files.get(path) {
             Some(bytes) if bytes.len() > bytes_max => Err(too_large(bytes_max)),
             found => Ok(found.filter(|bytes| !bytes.is_empty()).cloned()),
         }
     }
 
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.files().insert(path.to_owned(), Zeroizing::new(bytes.to_vec()));
+        let mut tree = self.tree();
+        if path.parent().is_some_and(|parent| !tree.directories.contains(parent)) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        tree.files.insert(path.to_owned(), Zeroizing::new(bytes.to_vec()));
         Ok(())
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.tree().files.contains_key(path))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.files().remove(path);
+        self.tree().files.remove(path);
         Ok(())
     }
 
-    fn create_private_dir(&self, _path: &Path) -> io::Result<()> {
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        self.tree().directories.extend(path.ancestors().map(Path::to_owned));
         Ok(())
     }
 }
@@ -157,6 +187,7 @@ mod tests {
         for files in kinds {
             let below = directory.path().join("a/b");
             let path = below.join("file");
+            assert_eq!(files.write(&path, b"one").unwrap_err().kind(), io::ErrorKind::NotFound);
             files.create_private_dir(&below).unwrap();
             assert_eq!(files.read(&path, 9).unwrap(), None);
             for text in ["one", "another", "two"] {
@@ -165,8 +196,9 @@ mod tests {
             }
             assert_eq!(files.read(&path, 2).unwrap_err().kind(), io::ErrorKind::InvalidData);
             files.write(&path, b"").unwrap();
-            assert_eq!(files.read(&path, 2).unwrap(), None);
+            assert_eq!((files.read(&path, 2).unwrap(), files.exists(&path).unwrap()), (None, true));
             files.remove(&path).unwrap();
+            assert!(!files.exists(&path).unwrap());
             files.remove(&path).unwrap();
         }
     }
@@ -174,6 +206,7 @@ mod tests {
     #[test]
     fn keys_do_not_show_in_logs() {
         let files = InMemory::default();
+        files.create_private_dir(Path::new("/keys")).unwrap();
         files.write(Path::new("/keys/secret"), b"abcd").unwrap();
         assert_eq!(format!("{files:?}"), r#"{"/keys/secret"}"#);
     }

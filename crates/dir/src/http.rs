@@ -11,11 +11,27 @@ use std::{fmt, str};
 
 use flate2::read::ZlibDecoder;
 use heddle_seam::node::SocketError;
+use heddle_seam::time::Duration;
 
 use crate::iso_time;
 
 /// The longest head of an answer, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+const HEAD_END: &[u8] = b"\r\n\r\n";
+
+/// A request to a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its DirPort.
+    pub to: SocketAddr,
+    /// What to send to it.
+    pub bytes: Vec<u8>,
+    /// The longest body that the answer may have, in bytes.
+    pub body_bytes_max: usize,
+    /// How long connection, request and answer may take together.
+    pub within: Duration,
+}
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +96,8 @@ pub fn post(host: SocketAddr, path: &str, body: &[u8]) -> Vec<u8> {
 pub struct Answer {
     body_bytes_max: usize,
     head: Option<Head>,
+    /// How much was looked through for the end of the head.
+    searched: usize,
     bytes: Vec<u8>,
 }
 
@@ -87,7 +105,7 @@ impl Answer {
     /// One whose body has at most so many bytes, before and after it is inflated. No more than that, the longest head and
     /// the last piece are ever held.
     pub fn new(body_bytes_max: usize) -> Self {
-        Answer { body_bytes_max, head: None, bytes: Vec::new() }
+        Answer { body_bytes_max, head: None, searched: 0, bytes: Vec::new() }
     }
 
     /// Takes the next piece, and gives the answer when it is whole. After that, and after an error, the connection is of no more
@@ -97,7 +115,7 @@ impl Answer {
     /// When the directory breaks the protocol or a limit.
     pub fn push(&mut self, piece: &[u8]) -> Result<Option<HttpResponse>, HttpError> {
         self.bytes.extend_from_slice(piece);
-        if self.head.is_none() {
+        if self.head.is_none() && self.has_head() {
             self.head = parse_head(&self.bytes)?;
             if self.head.as_ref().and_then(|head| head.body_length) > Some(self.body_bytes_max) {
                 return Err(HttpError::TooLong { bytes_max: self.body_bytes_max });
@@ -106,14 +124,21 @@ impl Answer {
         if self.head.as_ref().is_some_and(|head| head.is_complete(self.bytes.len())) {
             return self.finish().map(Some);
         }
-        let bytes_max = match &self.head {
-            Some(head) => head.length + self.body_bytes_max,
-            None => HEAD_BYTES_MAX,
+        let (head_bytes, bytes_max) = match &self.head {
+            Some(head) => (head.length, self.body_bytes_max),
+            None => (0, HEAD_BYTES_MAX),
         };
-        match self.bytes.len() > bytes_max {
+        match self.bytes.len() - head_bytes > bytes_max {
             true => Err(HttpError::TooLong { bytes_max }),
             false => Ok(None),
         }
+    }
+
+    /// Whether the head is whole. Nothing is looked through twice, however small the pieces are.
+    fn has_head(&mut self) -> bool {
+        let from = self.searched.saturating_sub(HEAD_END.len() - 1);
+        self.searched = self.bytes.len();
+        self.bytes[from..].windows(HEAD_END.len()).any(|four| four == HEAD_END)
     }
 
     /// The directory sends nothing more.
@@ -129,12 +154,14 @@ impl Answer {
 
     fn finish(&mut self) -> Result<HttpResponse, HttpError> {
         let head = self.head.take().ok_or(HttpError::Malformed("no end"))?;
-        let body = core::mem::take(&mut self.bytes).split_off(head.length);
-        let body = &body[..head.body_length.unwrap_or(body.len()).min(body.len())];
-        let body = match head.encoding {
-            Encoding::Identity => body.to_vec(),
-            Encoding::Deflate => inflate(body, self.body_bytes_max)?,
-        };
+        let mut body = core::mem::take(&mut self.bytes);
+        body.drain(..head.length);
+        if let Some(length) = head.body_length {
+            body.truncate(length);
+        }
+        if head.encoding == Encoding::Deflate {
+            body = inflate(&body, self.body_bytes_max)?;
+        }
         Ok(HttpResponse { status: head.status, reason: head.reason, body })
     }
 }
@@ -185,8 +212,7 @@ pub fn inflate(deflated: &[u8], bytes_max: usize) -> Result<Vec<u8>, HttpError> 
 
 /// Parses the head at the start of `bytes`; `None` while it is incomplete.
 pub fn parse_head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
-    const END: &[u8] = b"\r\n\r\n";
-    let Some(end) = bytes.windows(END.len()).position(|four| four == END) else {
+    let Some(end) = bytes.windows(HEAD_END.len()).position(|four| four == HEAD_END) else {
         return Ok(None);
     };
     let head = str::from_utf8(&bytes[..end]).map_err(|_| HttpError::Malformed("a binary head"))?;
@@ -210,7 +236,7 @@ pub fn parse_head(bytes: &[u8]) -> Result<Option<Head>, HttpError> {
             };
         }
     }
-    Ok(Some(Head { status, reason, length: end + END.len(), body_length, encoding }))
+    Ok(Some(Head { status, reason, length: end + HEAD_END.len(), body_length, encoding }))
 }
 
 fn parse_status_line(line: &str) -> Option<(u16, String)> {

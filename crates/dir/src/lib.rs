@@ -1,4 +1,4 @@
-//! The control plane of a relay: who it is, how it says so, and what it knows of the network.
+//! What a relay's control plane has in hand: who the relay is, how it says so, and what it knows of the network.
 //!
 //! - [`keys`] reads, makes and renews the relay's keys in stock Tor's own files.
 //! - [`certs`] makes what a channel's CERTS cell carries and verifies a peer's.
@@ -19,6 +19,7 @@ pub mod consensus;
 pub mod descriptor;
 pub mod entropy;
 pub mod files;
+pub mod guard;
 pub mod http;
 pub mod iso_time;
 pub mod keys;

@@ -57,6 +57,7 @@ mod tests {
     #[test]
     fn lines_of_others_stay() {
         let (files, path) = (InMemory::default(), path(Path::new("data")));
+        files.create_private_dir(Path::new("data")).unwrap();
         assert_eq!(read(&files, &path).unwrap(), "");
         files.write(&path, b"# comment\nKey 1\nKeyX 2\nOther 3\nKey 4\n").unwrap();
         set(&files, &path, &[("Key", "5".into()), ("New", "6".into())]).unwrap();

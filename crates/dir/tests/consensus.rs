@@ -107,7 +107,7 @@ fn fetch(client: &mut DirectoryClient, rng: &mut Rng) -> Result<(), FetchError> 
     loop {
         match client.poll(Instant::ZERO, due_unix_s, rng)? {
             Some(ask) => {
-                let answer = exchange(ask.to, &ask.request, ask.body_bytes_max);
+                let answer = exchange(ask.to, &ask.bytes, ask.body_bytes_max);
                 if let Some(result) = client.on_answer(Instant::ZERO, now_unix_s(), answer, rng) {
                     return result;
                 }

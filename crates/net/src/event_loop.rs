@@ -31,7 +31,7 @@ use foldhash::fast::FixedState;
 use heddle_seam::language::Language;
 use heddle_seam::node::{Input, Node, PortId, ShardId, SocketId};
 use heddle_seam::stopwatch::{Lap, Step, Stopwatch};
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Instant, UnixTime};
 use ports::Ports;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -50,8 +50,6 @@ const READ_BATCH_BYTES: usize = 256 * 1024;
 const TURN_READ_BYTES: usize = 4 * READ_BATCH_BYTES;
 /// Events of one wait; the kernel keeps the rest.
 const EVENTS_MAX: usize = 1024;
-/// How often a node hears the wall clock.
-const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);
 
 /// What an event is about: a socket's own number, or one of these.
 const TOKEN_WAKE: u64 = u64::MAX;
@@ -267,8 +265,11 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         }
         self.reset_overdue();
         if self.wall_clock_due <= self.now {
-            self.wall_clock_due = self.now + WALL_CLOCK_PERIOD;
-            self.inputs.push_back(Input::WallClock(clock::wall_clock()));
+            self.wall_clock_due = self.now + self.options.wall_clock_every;
+            // What the wall showed when this turn began, however long it has taken.
+            let turn = clock::monotonic().since(self.now);
+            let wall = clock::wall_clock().ns.saturating_sub(turn.as_nanos() as u64);
+            self.inputs.push_back(Input::WallClock(UnixTime { ns: wall }));
         }
         if self.timeout.is_some_and(|due| due <= self.now) {
             self.timeout = None;

@@ -11,6 +11,8 @@ mod documents;
 use base64ct::{Base64Unpadded, Encoding};
 use core::net::{SocketAddr, SocketAddrV4};
 use documents::{Entry, Signer, Times};
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::iso_time;
 use heddle_seam::language::{Language, Plain};
@@ -18,6 +20,7 @@ use heddle_seam::node::{Input, Node, Output, SocketId};
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
 use tor_checkable::{SelfSigned, TimeBound};
 use tor_netdoc::doc::routerdesc::RouterDesc;
 
@@ -27,6 +30,8 @@ pub const DIR_PORT: u16 = 80;
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 16 << 10;
 const DAY_S: u64 = 24 * 3600;
+/// How far ahead a descriptor may be dated (dir-spec, section 4.1), in seconds.
+const SKEW_MAX_S: u64 = 12 * 3600;
 
 /// A [`Node`] for a host of its own.
 pub struct Authority {
@@ -36,10 +41,14 @@ pub struct Authority {
     interval: Duration,
     params: BTreeMap<String, i32>,
     descriptors: BTreeMap<[u8; 20], Descriptor>,
-    consensus: Option<String>,
+    /// From when it holds, in seconds since 1970, and its text.
+    consensus: Option<(u64, String)>,
     microdescs: BTreeMap<String, String>,
-    /// How many descriptors were refused.
+    /// How many descriptors were taken, and how many refused.
+    pub taken: u32,
     pub refused: u32,
+    /// When each relay's first descriptor was taken.
+    pub first_taken_at: BTreeMap<[u8; 20], Instant>,
     /// The wall clock as it was said last, and when.
     clock: (Instant, UnixTime),
     votes_at: Option<Instant>,
@@ -50,6 +59,7 @@ pub struct Authority {
 
 struct Descriptor {
     published_unix_s: u64,
+    ed25519_id: [u8; 32],
     entry: Entry,
 }
 
@@ -76,7 +86,9 @@ impl Authority {
             descriptors: BTreeMap::new(),
             consensus: None,
             microdescs: BTreeMap::new(),
+            taken: 0,
             refused: 0,
+            first_taken_at: BTreeMap::new(),
             clock: (Instant::ZERO, UnixTime::default()),
             votes_at: None,
             visitors: BTreeMap::new(),
@@ -86,14 +98,15 @@ impl Authority {
     }
 
     /// The line by which relays know it.
-    pub fn line(&self, address: SocketAddrV4) -> DirAuthority {
-        let line = format!("authority v3ident={} {address} {}", self.signer.v3_ident(), "0".repeat(40));
+    pub fn line(&self) -> DirAuthority {
+        let (v3_ident, address) = (self.signer.v3_ident(), self.signer.address());
+        let line = format!("authority v3ident={v3_ident} {address} {}", "0".repeat(40));
         DirAuthority::parse(&line, &mut Vec::new()).expect("the line is one of the grammar")
     }
 
     /// The bandwidths that relays say they were observed to carry, in kilobytes per second.
-    pub fn bandwidths(&self) -> Vec<u64> {
-        self.descriptors.values().map(|descriptor| descriptor.entry.bandwidth).collect()
+    pub fn bandwidths(&self) -> BTreeMap<[u8; 20], u64> {
+        self.descriptors.iter().map(|(relay, descriptor)| (*relay, descriptor.entry.bandwidth)).collect()
     }
 
     /// Relays that have published.
@@ -119,20 +132,20 @@ impl Authority {
         };
         let entries = self.descriptors.values().map(|descriptor| descriptor.entry.clone());
         let entries: Vec<Entry> = entries.collect();
-        self.consensus = Some(self.signer.consensus(times, &self.params, &entries));
+        self.consensus = Some((now_unix_s, self.signer.consensus(times, &self.params, &entries)));
         self.microdescs = entries.into_iter().map(|entry| (entry.digest(), entry.microdesc)).collect();
     }
 
     fn on_read(&mut self, now: Instant, socket: SocketId, len: usize) {
         let Some(visitor) = self.visitors.get_mut(&socket) else { return };
-        visitor.request.extend_from_slice(&self.recv_buf[..len]);
         if visitor.answer.is_some() {
             return;
         }
+        visitor.request.extend_from_slice(&self.recv_buf[..len]);
         let answer = match whole(&visitor.request) {
             Ok(None) => return,
             Ok(Some((head, body))) => self.answer(now, &head, &body),
-            Err(status) => respond(status, ""),
+            Err(status) => respond(status, b""),
         };
         if let Some(visitor) = self.visitors.get_mut(&socket) {
             visitor.answer = Some(answer);
@@ -142,18 +155,26 @@ impl Authority {
     }
 
     fn answer(&mut self, now: Instant, head: &str, body: &str) -> Vec<u8> {
-        let mut words = head.split(' ');
+        let mut words = head.lines().next().unwrap_or_default().split(' ');
         let found = match (words.next(), words.next()) {
             (Some("POST"), Some("/tor/")) => {
                 return match self.take(now, body) {
-                    Ok(()) => respond("200 OK", ""),
+                    Ok(()) => respond("200 OK", b""),
                     Err(reason) => {
                         self.refused += 1;
-                        respond(&format!("400 {reason}"), "")
+                        let reason: String = reason.chars().filter(|c| !c.is_control()).collect();
+                        respond(&format!("400 {reason}"), b"")
                     }
                 };
             }
-            (Some("GET"), Some("/tor/status-vote/current/consensus-microdesc")) => self.consensus.clone(),
+            (Some("GET"), Some("/tor/status-vote/current/consensus-microdesc")) => {
+                let since =
+                    self.consensus.as_ref().map(|(valid_after, _)| iso_time::format_http(*valid_after));
+                if since.is_some_and(|since| head.contains(&format!("If-Modified-Since: {since}"))) {
+                    return respond("304 Not modified", b"");
+                }
+                self.consensus.as_ref().map(|(_, text)| text.clone())
+            }
             (Some("GET"), Some("/tor/keys/all")) => self.certificate.clone(),
             (Some("GET"), Some(path)) => path.strip_prefix("/tor/micro/d/").map(|digests| {
                 digests
@@ -163,7 +184,17 @@ impl Authority {
             }),
             _ => None,
         };
-        found.map_or_else(|| respond("404 Not found", ""), |found| respond("200 OK", &found))
+        match found {
+            None => respond("404 Not found", b""),
+            Some(found) if head.contains("deflate") => {
+                respond("200 OK\r\nContent-Encoding: deflate", &deflate(found.as_bytes()))
+            }
+            Some(found) => respond("200 OK", found.as_bytes()),
+        }
+    }
+
+    fn is_asking(&self, socket: SocketId) -> bool {
+        self.visitors.get(&socket).is_some_and(|visitor| visitor.answer.is_none())
     }
 
     /// Takes a descriptor, or says why not.
@@ -173,23 +204,38 @@ impl Authority {
         let parsed = parsed.check_signature().map_err(|error| error.to_string())?;
         let parsed =
             parsed.if_valid_at(&iso_time::to_system_time(now_unix_s)).map_err(|error| error.to_string())?;
-        let rsa_id = parsed.rsa_identity().to_bytes();
+        let (rsa_id, ed25519_id) = (parsed.rsa_identity().to_bytes(), (*parsed.ed_identity()).into());
+        let published_unix_s = iso_time::from_system_time(parsed.published());
+        if published_unix_s + DAY_S <= now_unix_s {
+            return Err("it is older than a day".to_owned());
+        }
+        if published_unix_s > now_unix_s + SKEW_MAX_S {
+            return Err("it is of the future".to_owned());
+        }
+        // As stock does with AuthDirPinKeys.
+        if self.descriptors.iter().any(|(of, known)| (*of == rsa_id) != (known.ed25519_id == ed25519_id)) {
+            return Err("its two identities belong to others".to_owned());
+        }
+        if self.descriptors.get(&rsa_id).is_some_and(|known| published_unix_s < known.published_unix_s) {
+            return Err("there is a newer one".to_owned());
+        }
         let or_port = parsed.or_ports().find_map(|port| match port {
             SocketAddr::V4(port) => Some(port),
             SocketAddr::V6(_) => None,
         });
+        let bandwidth = word(text, "bandwidth", 2).and_then(|rate| rate.parse::<u64>().ok());
         let entry = Entry {
             nickname: word(text, "router", 0).ok_or("it has no nickname")?.to_owned(),
             rsa_id,
             or_port: or_port.ok_or("it has no ORPort")?,
-            flags: "Fast Running Stable Valid",
+            flags: if exits(text) { "Exit Fast Running Stable Valid" } else { "Fast Running Stable Valid" },
             protocols: line(text, "proto").ok_or("it has no subprotocols")?.to_owned(),
-            bandwidth: word(text, "bandwidth", 2).and_then(|rate| rate.parse::<u64>().ok()).unwrap_or(0)
-                / 1000,
-            microdesc: microdesc(text, &(*parsed.ed_identity()).into()).ok_or("it has no onion keys")?,
+            bandwidth: bandwidth.ok_or("it has no bandwidth")? / 1000,
+            microdesc: microdesc(text, &ed25519_id).ok_or("it has no onion keys")?,
         };
-        let published_unix_s = iso_time::from_system_time(parsed.published());
-        self.descriptors.insert(rsa_id, Descriptor { published_unix_s, entry });
+        self.taken += 1;
+        self.first_taken_at.entry(rsa_id).or_insert(now);
+        self.descriptors.insert(rsa_id, Descriptor { published_unix_s, ed25519_id, entry });
         Ok(())
     }
 
@@ -234,7 +280,9 @@ impl<L: Language> Node<L> for Authority {
                     self.outputs.push_back(Output::Send { socket });
                 }
             }
-            Input::Eof { socket } if self.visitors.remove(&socket).is_some() => {
+            // Whoever has asked may still read.
+            Input::Eof { socket } if self.is_asking(socket) => {
+                self.visitors.remove(&socket);
                 self.outputs.push_back(Output::Close { socket });
             }
             Input::Failed { socket, .. } => drop(self.visitors.remove(&socket)),
@@ -253,7 +301,7 @@ impl<L: Language> Node<L> for Authority {
     }
 }
 
-/// A request's first line and body, once they are whole.
+/// A request's head and body, once they are whole.
 fn whole(request: &[u8]) -> Result<Option<(String, String)>, &'static str> {
     if request.len() > REQUEST_BYTES_MAX {
         return Err("413 Too long");
@@ -262,12 +310,22 @@ fn whole(request: &[u8]) -> Result<Option<(String, String)>, &'static str> {
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return Ok(None) };
     let length = head.lines().find_map(|line| line.strip_prefix("Content-Length: "));
     let length: usize = length.map_or(Ok(0), str::parse).map_err(|_| "400 No length")?;
-    let first = head.lines().next().unwrap_or_default();
-    Ok(body.get(..length).map(|body| (first.to_owned(), body.to_owned())))
+    Ok(body.get(..length).map(|body| (head.to_owned(), body.to_owned())))
 }
 
-fn respond(status: &str, body: &str) -> Vec<u8> {
-    format!("HTTP/1.0 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+fn respond(status: &str, body: &[u8]) -> Vec<u8> {
+    let head = format!("HTTP/1.0 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+fn deflate(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("a vector takes all bytes")
+}
+
+/// Whether a descriptor's policy accepts anything.
+fn exits(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("accept "))
 }
 
 /// What stands in a descriptor's line after its keyword.
@@ -291,3 +349,6 @@ fn microdesc(text: &str, ed25519_id: &[u8; 32]) -> Option<String> {
         Base64Unpadded::encode_string(ed25519_id)
     ))
 }
+
+#[cfg(test)]
+mod tests;

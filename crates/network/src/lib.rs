@@ -167,27 +167,16 @@ impl Net {
     /// Asks for a circuit and waits until it is built.
     pub fn build(&mut self, relays: &[usize], congestion_control: bool) -> CircuitNumber {
         let path = self.path(relays, congestion_control);
-        let number = self.proxy(|proxy| proxy.build(path)).expect("the path has relays");
-        self.await_event(ProxyEvent::Built(number));
-        number
+        build(&mut self.sim, self.client, path)
     }
 
     /// Waits for an event of the proxy; others are dropped.
     pub fn await_event(&mut self, wanted: ProxyEvent) {
-        let client = self.client;
-        let mut seen = Vec::new();
-        let came = self.sim.run_until(Duration::from_secs(120), |sim| {
-            seen.extend(sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.take_events()));
-            seen.contains(&wanted)
-        });
-        assert!(came, "{wanted:?} did not come, but {seen:?}");
+        await_event(&mut self.sim, self.client, wanted);
     }
 
     pub fn begin(&mut self, circuit: CircuitNumber, exchange: Exchange) -> ExchangeNumber {
-        let client = self.client;
-        let begun =
-            self.sim.with(client, 0, |proxy: &mut OnionProxy, now| proxy.begin(now, circuit, exchange));
-        begun.expect("a built circuit takes streams")
+        begin(&mut self.sim, self.client, circuit, exchange)
     }
 
     pub fn status(&mut self, exchange: ExchangeNumber) -> ExchangeStatus {
@@ -201,15 +190,7 @@ impl Net {
         time_max: Duration,
         wanted: impl Fn(&ExchangeStatus) -> bool,
     ) -> ExchangeStatus {
-        let client = self.client;
-        let came = self.sim.run_until(time_max, |sim| {
-            let status = sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.status(exchange));
-            status.is_some_and(|status| wanted(&status))
-        });
-        let status = self.status(exchange);
-        assert!(came, "after {time_max:?}: {status:?}");
-        self.sim.note(&status);
-        status
+        await_status(&mut self.sim, self.client, exchange, time_max, wanted)
     }
 
     /// Cells that wait in all shards of a relay.
@@ -240,6 +221,56 @@ impl Net {
         let host = self.relays[relay].host;
         self.sim.with(host, shard, |relay: &mut Relay, _| relay.circuits())
     }
+}
+
+/// Asks a client for a circuit and waits until it is built.
+pub fn build<L: Language>(
+    sim: &mut Simulation<L>,
+    client: HostId,
+    path: Vec<(Hop, Handshake)>,
+) -> CircuitNumber {
+    let number = sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.build(path));
+    let number = number.expect("the path has relays");
+    await_event(sim, client, ProxyEvent::Built(number));
+    number
+}
+
+/// Waits for an event of a client; others are dropped.
+pub fn await_event<L: Language>(sim: &mut Simulation<L>, client: HostId, wanted: ProxyEvent) {
+    let mut seen = Vec::new();
+    let came = sim.run_until(Duration::from_secs(120), |sim| {
+        seen.extend(sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.take_events()));
+        seen.contains(&wanted)
+    });
+    assert!(came, "{wanted:?} did not come, but {seen:?}");
+}
+
+/// Begins an exchange on a client's circuit.
+pub fn begin<L: Language>(
+    sim: &mut Simulation<L>,
+    client: HostId,
+    circuit: CircuitNumber,
+    exchange: Exchange,
+) -> ExchangeNumber {
+    let begun = sim.with(client, 0, |proxy: &mut OnionProxy, now| proxy.begin(now, circuit, exchange));
+    begun.expect("a built circuit takes streams")
+}
+
+/// Lets time pass until a client's exchange is as wanted.
+pub fn await_status<L: Language>(
+    sim: &mut Simulation<L>,
+    client: HostId,
+    exchange: ExchangeNumber,
+    time_max: Duration,
+    wanted: impl Fn(&ExchangeStatus) -> bool,
+) -> ExchangeStatus {
+    let status =
+        |sim: &mut Simulation<L>| sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.status(exchange));
+    let came = sim.run_until(time_max, |sim| status(sim).is_some_and(|status| wanted(&status)));
+    let status = status(sim).expect("the exchange was begun");
+    assert!(came, "after {time_max:?}: {status:?}");
+    sim.note(&status);
+    status
 }
 
 /// Reads so many bytes.

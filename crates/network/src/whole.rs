@@ -2,19 +2,20 @@
 //! publish, follow the consensus and carry circuits.
 //!
 //! A relay's nodes are its shards and, beside them, its [`ControlNode`]. What in the program goes through mailboxes goes between
-//! them as messages: what a shard has seen, and what the control plane wants of it.
+//! them as messages: what a shard has seen, and what the control plane wants of it. What sockets carry is counted by all of them.
 
 use crate::authority::{Authority, DIR_PORT};
 use crate::{OR_PORT, add_client, assemble, everywhere, internet, open_ports, relay_config};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use heddle_assembly::Shown;
 use heddle_client::{Handshake, Hop};
-use heddle_control::{ControlLanguage, ControlOptions, ControlPlane, Facts, Identity, Told, Wanted};
+use heddle_control::{
+    Carried, ControlLanguage, ControlOptions, ControlPlane, Figures, Identity, Told, Wanted,
+};
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::certs::ChannelCerts;
-use heddle_dir::files::InMemory;
+use heddle_dir::files::{Files, InMemory};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
-use heddle_proto::channel::Target;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::policy::ExitPolicy;
 use heddle_relay::{Control, Event, Job, Relay, RelayLanguage, ShardMessage};
@@ -24,6 +25,7 @@ use heddle_seam::rng::{Entropy, Repeatable};
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{AnyNode, Host, HostId, Options, Simulation};
 use heddle_transport::registry;
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,18 +52,25 @@ pub enum Message {
     ToControl(Told),
 }
 
-/// Bytes that a relay's sockets have carried.
+/// Counts what a relay's sockets carry.
 #[derive(Debug, Default)]
-struct Carried {
+struct Counter {
     read: AtomicU64,
     written: AtomicU64,
+}
+
+impl Counter {
+    fn so_far(&self) -> Carried {
+        Carried { read: self.read.load(Ordering::Relaxed), written: self.written.load(Ordering::Relaxed) }
+    }
 }
 
 /// A shard that tells its control plane what concerns it.
 pub struct ShardNode {
     pub relay: Relay,
+    number: u16,
     control: ShardId,
-    carried: Arc<Carried>,
+    carried: Arc<Counter>,
 }
 
 impl Node<WholeLanguage> for ShardNode {
@@ -94,9 +103,9 @@ impl Node<WholeLanguage> for ShardNode {
         output.translate().unwrap_or_else(|said| match said {
             Said::Compute { id, job } => Output::Compute { id, job },
             Said::ToShard { to, message } => Output::ToShard { to, message: Message::BetweenShards(message) },
-            Said::Event(event) => match Told::of(&event) {
-                Some(told) => Output::ToShard { to: self.control, message: Message::ToControl(told) },
-                None => Output::Event(event),
+            Said::Event(event) => match Told::of(self.number, event) {
+                Ok(told) => Output::ToShard { to: self.control, message: Message::ToControl(told) },
+                Err(event) => Output::Event(event),
             },
         })
     }
@@ -105,11 +114,14 @@ impl Node<WholeLanguage> for ShardNode {
 /// A control plane beside its shards.
 pub struct ControlNode {
     pub plane: ControlPlane,
-    /// What it said last of what whoever watches it may hear.
-    pub facts: Facts,
-    carried: Arc<Carried>,
+    carried: Arc<Counter>,
     /// Answers that it has not heard yet.
     answers: VecDeque<Told>,
+    /// When a shard said that the relay was reached, for the first time.
+    pub reached_at: Option<Instant>,
+    /// How often a shard was asked to find out, and said that it did not succeed.
+    pub probes: u32,
+    pub probes_failed: u32,
 }
 
 impl ControlNode {
@@ -117,15 +129,15 @@ impl ControlNode {
     fn carry_out(&mut self, wanted: Wanted) -> Option<Output<WholeLanguage>> {
         match wanted {
             Wanted::Tell { shard, control } => {
+                self.probes += u32::from(matches!(control, Control::ProbeReachability { .. }));
                 return Some(Output::ToShard { to: ShardId(shard), message: Message::ToShard(control) });
             }
-            Wanted::Carried => {
-                let (read, written) = (&self.carried.read, &self.carried.written);
-                let (read, written) = (read.load(Ordering::Relaxed), written.load(Ordering::Relaxed));
-                self.answers.push_back(Told::Carried { read, written });
-            }
+            Wanted::Carried => self.answers.push_back(Told::Carried(self.carried.so_far())),
             Wanted::NameServers { .. } => self.answers.push_back(Told::NameServers { known: true }),
-            Wanted::Facts(facts) => self.facts = facts,
+            Wanted::Figures => {
+                let figures = Figures { carried: self.carried.so_far(), ..Figures::default() };
+                self.answers.push_back(Told::Figures(Box::new(figures)));
+            }
         }
         None
     }
@@ -138,7 +150,13 @@ impl Node<WholeLanguage> for ControlNode {
 
     fn handle_input(&mut self, now: Instant, input: Input<WholeLanguage>) {
         let input = input.translate::<ControlLanguage>().unwrap_or_else(|heard| match heard {
-            Heard::FromShard { message: Message::ToControl(told), .. } => Input::Control(told),
+            Heard::FromShard { message: Message::ToControl(told), .. } => {
+                if matches!(told, Told::Reachable) {
+                    self.reached_at.get_or_insert(now);
+                }
+                self.probes_failed += u32::from(matches!(told, Told::ProbeFailed));
+                Input::Control(told)
+            }
             heard => panic!("a control plane was told {heard:?}"),
         });
         self.plane.handle_input(now, input);
@@ -203,6 +221,16 @@ pub struct WholeNet {
     pub relays: Vec<WholeRelay>,
     pub client: HostId,
     pub server: HostId,
+    /// By which relays know the authority.
+    line: DirAuthority,
+}
+
+/// Where a relay is to be, and what it finds there.
+struct Place {
+    index: usize,
+    /// The last part of its address.
+    host: usize,
+    files: Arc<InMemory>,
 }
 
 /// A relay of it.
@@ -220,7 +248,7 @@ impl WholeNet {
         let mut sim = Simulation::new(plan.seed, Options::default());
         let mut rng = sim.seed().child("authority", 0).rng();
         let authority = Authority::new(AUTHORITY, plan.interval, plan.params.clone(), &mut rng);
-        let line = authority.line(AUTHORITY);
+        let line = authority.line();
         let authority = sim.add_host(Host {
             addrs: vec![IpAddr::V4(*AUTHORITY.ip())],
             ports: vec![DIR_PORT],
@@ -228,11 +256,14 @@ impl WholeNet {
             beside: vec![],
             plain: true,
         });
-        let add = |index| add_relay(&mut sim, plan, index, &line);
+        let add = |index| {
+            let place = Place { index, host: index, files: Arc::new(InMemory::default()) };
+            add_relay(&mut sim, plan, place, &line)
+        };
         let relays = (0..plan.shards.len()).map(add).collect();
         let server = internet(&mut sim);
         let client = add_client(&mut sim, 0);
-        WholeNet { sim, authority, relays, client, server }
+        WholeNet { sim, authority, relays, client, server, line }
     }
 
     /// Speaks with a relay's control plane.
@@ -246,12 +277,40 @@ impl WholeNet {
         self.control(relay, |control| {
             let relays = control.plane.consensus().map(|consensus| consensus.relays.clone());
             let hop = |relay: heddle_dir::consensus::Relay| {
-                let ed25519 = Some(Ed25519Id(relay.ed25519_id?));
-                let target = Target { rsa: RsaId(relay.rsa_id), ed25519, addrs: relay.or_addresses };
-                Some(Hop { target, ntor_key: relay.ntor_onion_key? })
+                let (target, ntor_key) = relay.hop()?;
+                Some(Hop { target, ntor_key })
             };
             relays.unwrap_or_default().into_iter().filter_map(hop).collect()
         })
+    }
+
+    /// What a relay's sockets have carried.
+    pub fn carried(&mut self, relay: usize) -> Carried {
+        self.control(relay, |control| control.carried.so_far())
+    }
+
+    /// Ends a relay as a kill of its process would, and starts it anew from its disk, at another address.
+    pub fn restart(&mut self, relay: usize, plan: &WholePlan) {
+        let WholeRelay { host, files, .. } = self.relays[relay].clone();
+        self.sim.kill(host);
+        let place = Place { index: relay, host: relay + 100, files };
+        self.relays[relay] = add_relay(&mut self.sim, plan, place, &self.line);
+    }
+
+    /// Puts what relays know and what lies on their disks into the trace.
+    pub fn note_all(&mut self) {
+        for relay in 0..self.relays.len() {
+            let known = self.known(relay);
+            let standing = self.control(relay, |control| control.plane.standing().clone());
+            let files = self.relays[relay].files.clone();
+            let read = |path: std::path::PathBuf| {
+                let bytes = files.read(&path, 1 << 24).expect("it is in memory");
+                (path, bytes.map(|bytes| Sha256::digest(&bytes[..])))
+            };
+            let disk: Vec<_> = files.paths().into_iter().map(read).collect();
+            let ntor: Vec<_> = known.iter().map(|hop| (hop.target.clone(), hop.ntor_key)).collect();
+            self.sim.note(&(standing, ntor, disk));
+        }
     }
 
     /// A path over these relays, as the first of them knows the others; `None` while it does not know all.
@@ -269,13 +328,12 @@ impl WholeNet {
 fn add_relay(
     sim: &mut Simulation<WholeLanguage>,
     plan: &WholePlan,
-    index: usize,
+    Place { index, host, files }: Place,
     authority: &DirAuthority,
 ) -> WholeRelay {
-    let seed = sim.seed().child("relay", index as u64);
-    let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
-    let now_unix_s = Options::default().wall.as_secs();
-    let files = Arc::new(InMemory::default());
+    let seed = sim.seed().child("relay", host as u64);
+    let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1));
+    let now_unix_s = Options::default().wall.as_secs() + sim.now().as_nanos() / 1_000_000_000;
     let mut entropy = Repeatable::new(&seed.child("control", 0));
     let nickname = format!("relay{index}");
     let key_options = KeyOptions { files: files.clone(), ..KeyOptions::new("data", &nickname) };
@@ -287,50 +345,47 @@ fn add_relay(
 
     let shards = plan.shards[index];
     let is_exit = index + 1 == plan.shards.len();
-    let carried = Arc::new(Carried::default());
+    let carried = Arc::new(Counter::default());
     let shown = Shown { keys: &keys, certs: &certs, addrs: &[addr] };
     let config = relay_config(16 << 20, ids, addr, is_exit);
     let named = |name: &&str| registry::named(name).expect("a transport of the registry");
     let transports: Vec<_> = plan.transports.iter().map(named).collect();
     let control = ShardId(shards as u16);
-    let node = |relay| -> Box<dyn AnyNode<WholeLanguage>> {
-        Box::new(ShardNode { relay, control, carried: carried.clone() })
+    let node = |(number, relay)| -> Box<dyn AnyNode<WholeLanguage>> {
+        Box::new(ShardNode { relay, number, control, carried: carried.clone() })
     };
-    let nodes = assemble(config, shown, shards, &transports, &seed).into_iter().map(node).collect();
+    let nodes = (0..).zip(assemble(config, shown, shards, &transports, &seed)).map(node).collect();
     let options = ControlOptions {
         nickname,
+        contact: None,
+        family: Vec::new(),
+        platform: "Heddle in virtual time".to_owned(),
         advertised: vec![SocketAddr::new(addr, OR_PORT)],
         authorities: vec![authority.clone()],
+        data_directory: "data".into(),
+        cache_directory: "data".into(),
         assume_reachable: !plan.unsure.contains(&index),
+        publish: true,
+        offline_master_key: false,
         exit_policy: if is_exit { everywhere() } else { ExitPolicy::reject_all() },
-        ..control_options()
+        bandwidth_rate: 1 << 30,
+        bandwidth_burst: 1 << 30,
+        max_advertised_bandwidth: 1 << 30,
+        metrics_policy: ExitPolicy::reject_all(),
     };
     let identity = Identity { keys, certs, files: files.clone() };
     let plane = ControlPlane::new(options, identity, shards as u16, true, now_unix_s, Box::new(entropy));
-    let control = ControlNode { plane, facts: Facts::default(), carried, answers: VecDeque::new() };
+    let control = ControlNode {
+        plane,
+        carried,
+        answers: VecDeque::new(),
+        reached_at: None,
+        probes: 0,
+        probes_failed: 0,
+    };
     let beside: Vec<Box<dyn AnyNode<WholeLanguage>>> = vec![Box::new(control)];
     let ports = if plan.unreachable.contains(&index) { vec![] } else { vec![OR_PORT] };
     let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, beside, plain: false });
     open_ports(sim, host, shards, transports.len());
     WholeRelay { host, ids, shards, files }
-}
-
-fn control_options() -> ControlOptions {
-    ControlOptions {
-        nickname: String::new(),
-        contact: None,
-        family: Vec::new(),
-        platform: "Heddle in virtual time".to_owned(),
-        advertised: Vec::new(),
-        authorities: Vec::new(),
-        data_directory: "data".into(),
-        cache_directory: "data".into(),
-        assume_reachable: true,
-        publish: true,
-        offline_master_key: false,
-        exit_policy: ExitPolicy::reject_all(),
-        bandwidth_rate: 1 << 30,
-        bandwidth_burst: 1 << 30,
-        max_advertised_bandwidth: 1 << 30,
-    }
 }

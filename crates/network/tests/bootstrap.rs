@@ -1,126 +1,193 @@
 //! Relays that start with nothing but the line of an authority, in virtual time.
 
-use heddle_client::{ExchangeState, OnionProxy, ProxyEvent};
-use heddle_dir::files::Files;
+use heddle_client::ExchangeState;
 use heddle_network::authority::Authority;
-use heddle_network::whole::{WholeNet, WholePlan};
-use heddle_network::{download, pattern_sha256};
+use heddle_network::whole::{ShardNode, WholeNet, WholePlan};
+use heddle_network::{await_status, begin, build, download, pattern_sha256};
 use heddle_proto::cell::stream::EndReason;
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::TraceHash;
-use std::path::Path;
+use std::collections::BTreeMap;
 
 const LONG: Duration = Duration::from_secs(1800);
 const BYTES: u64 = 300_000;
 
-/// How many relays have published.
-fn published(net: &mut WholeNet) -> usize {
-    let authority = net.authority;
-    net.sim.with(authority, 0, |authority: &mut Authority, _| authority.published())
+fn authority<R>(net: &mut WholeNet, speak: impl FnOnce(&mut Authority) -> R) -> R {
+    let host = net.authority;
+    net.sim.with(host, 0, |authority: &mut Authority, _| speak(authority))
 }
 
-/// Lets time pass until every relay knows of so many, and says when that was.
-fn await_known(net: &mut WholeNet, wanted: usize) -> Duration {
+/// Lets time pass until every relay knows of so many.
+fn await_known(net: &mut WholeNet, wanted: usize) {
     // What relays know changes with what directories send, so asking now and then is enough.
     while net.sim.now().since(Instant::ZERO) < LONG {
         net.sim.run_for(Duration::from_secs(1));
         let relays = 0..net.relays.len();
         if relays.map(|relay| net.known(relay).len()).all(|known| known == wanted) {
-            return net.sim.now().since(Instant::ZERO);
+            return;
         }
     }
     panic!("after {LONG:?} relays do not know of {wanted}, and {} have published", published(net));
 }
 
-fn await_built(net: &mut WholeNet, relays: &[usize]) -> heddle_client::CircuitNumber {
-    let path = net.path(relays).expect("the consensus lists them");
-    let client = net.client;
-    let number = net.sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.build(path)).unwrap();
-    let mut seen = Vec::new();
-    let built = net.sim.run_until(Duration::from_secs(60), |sim| {
-        seen.extend(sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.take_events()));
-        seen.contains(&ProxyEvent::Built(number))
-    });
-    assert!(built, "{seen:?}");
-    number
+/// How many relays have published.
+fn published(net: &mut WholeNet) -> usize {
+    authority(net, |authority| authority.published())
 }
 
-/// A network that comes up from nothing and carries a file: when all relays knew of all, and the hash of all that happened.
-fn bootstrap(plan: &WholePlan) -> (WholeNet, Duration, TraceHash) {
-    let mut net = WholeNet::new(plan);
-    let took = await_known(&mut net, plan.shards.len());
-    let last = plan.shards.len() - 1;
-    let circuit = await_built(&mut net, &[0, 1, last]);
-    let client = net.client;
-    let begin = |proxy: &mut OnionProxy, now| proxy.begin(now, circuit, download(BYTES));
-    let exchange = net.sim.with(client, 0, begin).unwrap();
-    let mut status = None;
-    net.sim.run_until(Duration::from_secs(120), |sim| {
-        status = sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.status(exchange));
-        status.as_ref().is_some_and(|status| status.state == ExchangeState::Ended(EndReason::DONE))
-    });
-    let status = status.expect("the exchange was begun");
+/// Has the client read a file over these relays.
+fn read_file(net: &mut WholeNet, relays: &[usize]) {
+    let path = net.path(relays).expect("the consensus lists them");
+    let circuit = build(&mut net.sim, net.client, path);
+    let exchange = begin(&mut net.sim, net.client, circuit, download(BYTES));
+    let is_over =
+        |status: &heddle_client::ExchangeStatus| status.state == ExchangeState::Ended(EndReason::DONE);
+    let status = await_status(&mut net.sim, net.client, exchange, Duration::from_secs(120), is_over);
     assert_eq!(status.received_sha256, pattern_sha256(BYTES), "{status:?}");
-    let hash = net.sim.trace_hash();
-    (net, took, hash)
+}
+
+/// A network whose relays all know of all.
+fn bootstrap(plan: &WholePlan) -> WholeNet {
+    let mut net = WholeNet::new(plan);
+    await_known(&mut net, plan.shards.len());
+    net
+}
+
+/// The hash of all that happens until a network has come up and carried a file, and of what relays know and keep then.
+fn hash(plan: &WholePlan) -> TraceHash {
+    let mut net = bootstrap(plan);
+    read_file(&mut net, &[0, 1, plan.shards.len() - 1]);
+    net.note_all();
+    net.sim.trace_hash()
 }
 
 #[test]
 fn a_network_comes_up_from_nothing_and_twice_the_same() {
     let plan = WholePlan { shards: vec![1, 2, 1], ..WholePlan::default() };
-    let (mut net, took, hash) = bootstrap(&plan);
-    assert!(took < Duration::from_secs(180), "{took:?}");
+    let mut net = bootstrap(&plan);
+    assert!(net.sim.now().since(Instant::ZERO) < Duration::from_secs(180));
     for relay in 0..plan.shards.len() {
-        let facts = net.control(relay, |control| control.facts.clone());
-        assert_eq!(facts.relays, 3);
-        assert!(facts.flags.is_some_and(|flags| flags.fast && !flags.authority), "the consensus lists it");
-        let kept = net.relays[relay].files.read(Path::new("data/cached-microdesc-consensus"), 1 << 20);
-        assert!(kept.unwrap().is_some_and(|text| text.starts_with(b"network-status-version 3 microdesc")));
+        let standing = net.control(relay, |control| control.plane.standing().clone());
+        assert_eq!(standing.relays, 3);
+        let flags = standing.flags.expect("the consensus lists it");
+        assert_eq!(flags.exit, relay == 2, "the last one alone is an exit");
     }
-    assert_eq!(bootstrap(&plan).2, hash);
-    assert_ne!(bootstrap(&WholePlan { seed: 2, ..plan }).2, hash);
+    assert_eq!(authority(&mut net, |authority| (authority.taken, authority.refused)), (3, 0));
+    let first = hash(&plan);
+    assert_eq!(hash(&plan), first);
+    assert_ne!(hash(&WholePlan { seed: 2, ..plan }), first);
+}
+
+/// The same in another process, where addresses of memory, clocks and what was made before are others.
+#[test]
+fn another_process_sees_the_same() {
+    const ASKED: &str = "HEDDLE_TEST_PRINT_HASH";
+    let plan = WholePlan { seed: 7, ..WholePlan::default() };
+    let ours = format!("{:?}", hash(&plan));
+    #[expect(clippy::disallowed_methods, reason = "it is how a test of the child's process is asked")]
+    if std::env::var_os(ASKED).is_some() {
+        return println!("hash {ours}");
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut child = std::process::Command::new(program);
+    child.args(["--exact", "another_process_sees_the_same", "--nocapture"]).env(ASKED, "1");
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains(&format!("hash {ours}")), "{ours} here, and there {said}");
 }
 
 #[test]
 fn a_relay_that_finds_itself_reached_publishes_then_and_not_before() {
     let plan = WholePlan { shards: vec![1, 1, 1, 1], unsure: vec![1], ..WholePlan::default() };
-    let (mut net, _, _) = bootstrap(&plan);
-    assert_eq!(published(&mut net), 4);
-
-    let mut net = WholeNet::new(&plan);
-    net.sim.run_for(plan.interval);
-    assert_eq!(published(&mut net), 3, "before there is a consensus nobody can have reached it");
+    let mut net = bootstrap(&plan);
+    let reached_at = net.control(1, |control| control.reached_at).expect("it was reached");
+    let rsa = net.relays[1].ids.rsa.0;
+    let taken_at = authority(&mut net, |authority| authority.first_taken_at[&rsa]);
+    assert!(taken_at > reached_at);
+    assert!(taken_at.since(reached_at) < Duration::from_secs(2), "{:?}", taken_at.since(reached_at));
 
     let mut net = WholeNet::new(&WholePlan { unreachable: vec![1], ..plan });
     net.sim.run_for(Duration::from_secs(600));
     assert_eq!(published(&mut net), 3, "it is never reached");
     assert_eq!(net.known(1).len(), 3, "though it follows the consensus");
+    let (probes, failed) = net.control(1, |control| (control.probes, control.probes_failed));
+    assert!(probes > 10 && failed >= probes - 2, "{failed} of {probes}");
+}
+
+/// Cells that relay 0 sent over QUIC.
+fn quic_cells(net: &mut WholeNet) -> Option<u64> {
+    let host = net.relays[0].host;
+    let stats = net.sim.with(host, 0, |node: &mut ShardNode, _| node.relay.stats());
+    stats.transports.iter().find(|of| of.name == "quic").map(|of| of.cells_out)
 }
 
 #[test]
 fn relays_of_a_consensus_move_circuits_to_flows_by_themselves() {
-    let (mut net, ..) = bootstrap(&WholePlan::default());
-    // The first circuit had them meet; those that come later find a connection.
+    let mut net = bootstrap(&WholePlan::default());
+    // The first circuit has them meet; those that come later find a connection.
+    read_file(&mut net, &[0, 1, 2]);
+    assert_eq!(quic_cells(&mut net), Some(0));
     net.sim.run_for(Duration::from_secs(5));
-    await_built(&mut net, &[0, 1, 2]);
-    let host = net.relays[0].host;
-    let shard = |node: &mut heddle_network::whole::ShardNode, _| node.relay.stats();
-    let stats = net.sim.with(host, 0, shard);
-    let quic = stats.transports.iter().find(|of| of.name == "quic").expect("it speaks QUIC");
-    assert!(quic.cells_out > 0, "{quic:?}");
+    read_file(&mut net, &[0, 1, 2]);
+    assert!(quic_cells(&mut net) > Some(0));
+
+    let mut net = bootstrap(&WholePlan { transports: vec![], ..WholePlan::default() });
+    for _ in 0..2 {
+        read_file(&mut net, &[0, 1, 2]);
+        net.sim.run_for(Duration::from_secs(5));
+    }
+    assert_eq!(quic_cells(&mut net), None);
 }
 
 #[test]
 fn what_was_carried_shows_in_the_next_descriptor() {
-    let plan = WholePlan { interval: Duration::from_secs(300), ..WholePlan::default() };
-    let (mut net, ..) = bootstrap(&plan);
-    let observed = |net: &mut WholeNet| {
-        let authority = net.authority;
-        net.sim.with(authority, 0, |authority: &mut Authority, _| authority.bandwidths())
-    };
-    let before = observed(&mut net);
+    let mut net = bootstrap(&WholePlan { interval: Duration::from_secs(300), ..WholePlan::default() });
+    let observed = |net: &mut WholeNet| authority(net, |authority| authority.bandwidths());
+    assert!(observed(&mut net).values().all(|rate| *rate == 0));
+    let taken = authority(&mut net, |authority| authority.taken);
+    read_file(&mut net, &[0, 1, 2]);
+    let carried: Vec<_> = (0..3).map(|relay| net.carried(relay)).collect();
     net.sim.run_for(Duration::from_secs(120));
-    let after = observed(&mut net);
-    assert!(before.iter().all(|rate| *rate == 0), "{before:?}");
-    assert!(after.iter().all(|rate| *rate > 10), "{after:?} kB/s, of 300 kB in a few seconds");
+    assert_eq!(authority(&mut net, |authority| authority.taken), taken + 3, "each says it once");
+    let observed = observed(&mut net);
+    for (relay, carried) in carried.into_iter().enumerate() {
+        // The best ten seconds, of the direction that had less, in kilobytes per second.
+        let most = carried.read.min(carried.written) / 10_000;
+        let rate = observed[&net.relays[relay].ids.rsa.0];
+        assert!(rate <= most && rate >= most / 2 && rate > BYTES / 20_000, "{rate} of {most} kB/s");
+    }
+}
+
+#[test]
+fn a_relay_that_is_started_anew_is_who_it_was_and_knows_what_it_knew() {
+    let plan = WholePlan { interval: Duration::from_secs(300), ..WholePlan::default() };
+    let mut net = bootstrap(&plan);
+    let (ids, known) = (net.relays[1].ids, net.known(1).len());
+    net.restart(1, &plan);
+    assert_eq!(net.relays[1].ids, ids);
+    assert_eq!(net.known(1).len(), known, "it has asked nobody yet");
+    // It says where it is now, and others hear of it.
+    let moved = |net: &mut WholeNet| {
+        let hops = net.known(0);
+        hops.iter()
+            .any(|hop| hop.target.rsa == ids.rsa && hop.target.addrs[0].ip().to_string() == "10.0.0.102")
+    };
+    while !moved(&mut net) {
+        assert!(net.sim.now().since(Instant::ZERO) < LONG);
+        net.sim.run_for(Duration::from_secs(10));
+    }
+    read_file(&mut net, &[0, 1, 2]);
+}
+
+#[test]
+fn what_the_consensus_says_reaches_relays() {
+    let params = BTreeMap::from([("onion-key-rotation-days".to_owned(), 1)]);
+    let mut net =
+        bootstrap(&WholePlan { params, interval: Duration::from_secs(600), ..WholePlan::default() });
+    let key = |net: &mut WholeNet| net.known(0).iter().map(|hop| hop.ntor_key).collect::<Vec<_>>();
+    let before = key(&mut net);
+    net.sim.run_for(Duration::from_secs(27 * 3600));
+    let after = key(&mut net);
+    assert!(before.iter().all(|key| !after.contains(key)), "a day is over, and onion keys are new");
+    read_file(&mut net, &[0, 1, 2]);
 }

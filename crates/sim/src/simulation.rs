@@ -158,7 +158,7 @@ impl<L: Language> Simulation<L> {
             now: Instant::ZERO,
             events_at_now: 0,
             queue: EventQueue::new(),
-            trace: Trace::new(seed),
+            trace: Trace::new(),
             hosts: Vec::new(),
             actors: Vec::new(),
             by_addr: BTreeMap::new(),

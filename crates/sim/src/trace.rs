@@ -61,8 +61,9 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    pub fn new(seed: u64) -> Self {
-        Trace { hash: Sha256::new_with_prefix(seed.to_be_bytes()) }
+    /// Of a run of which nothing is known beforehand, its seed included: two runs have one hash if the same happened in both.
+    pub fn new() -> Self {
+        Trace { hash: Sha256::new() }
     }
 
     /// Adds a record; `subject` is the socket or other number, `amount` the bytes, `detail` the rest.

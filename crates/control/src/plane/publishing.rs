@@ -1,62 +1,89 @@
 //! The descriptor: what it says, and its way to the authorities.
 
 use super::following::PROTOCOLS;
-use super::{ControlPlane, Purpose};
-use crate::exchanges::Request;
+use crate::options::ControlOptions;
+use heddle_dir::consensus::Consensus;
 use heddle_dir::descriptor::{Bandwidth, DescriptorOptions, sign_descriptor};
-use heddle_dir::http::{self, HttpError, HttpResponse};
+use heddle_dir::http::{self, HttpError, HttpResponse, Request};
+use heddle_dir::keys::RelayKeys;
 use heddle_dir::publish::{
-    POST_ANSWER_BYTES_MAX, POST_MAX, POST_PATH, PostOutcome, PublishReason, PublishView, addressees,
+    POST_ANSWER_BYTES_MAX, POST_MAX, POST_PATH, PostOutcome, PublishReason, PublishSchedule, PublishView,
+    addressees,
 };
 use heddle_proto::policy::ExitPolicy;
-use heddle_seam::time::Instant;
 use std::net::SocketAddr;
 
+#[derive(Default)]
+pub struct Publishing {
+    schedule: PublishSchedule,
+    posting: Option<Posting>,
+}
+
 /// A descriptor on its way to the authorities.
-pub(super) struct Posting {
+struct Posting {
     reason: PublishReason,
     view: PublishView,
-    /// Authorities that have not answered yet.
+    /// Authorities that it was sent to, and those that have not answered yet.
+    authorities: usize,
     left: usize,
     accepted: usize,
 }
 
-impl ControlPlane {
-    pub(super) fn publish(&mut self, now: Instant) {
+/// What a descriptor is about, as it is now.
+pub struct Described<'a> {
+    pub options: &'a ControlOptions,
+    pub keys: &'a RelayKeys,
+    /// Whether names can be resolved, without which no relay is an exit.
+    pub resolves: bool,
+    pub now_unix_s: u64,
+    pub uptime_s: u64,
+    pub observed_bandwidth: u32,
+    pub consensus: Option<&'a Consensus>,
+}
+
+impl Publishing {
+    /// Something in the descriptor other than bandwidth and uptime has changed.
+    pub fn on_change(&mut self) {
+        self.schedule.on_change();
+    }
+
+    #[cfg(test)]
+    pub fn is_posting(&self) -> bool {
+        self.posting.is_some()
+    }
+
+    /// What to send to the authorities of these names now, if anything. One descriptor at a time is under way.
+    pub fn poll(&mut self, described: &Described<'_>) -> Vec<(String, Request)> {
         if self.posting.is_some() {
-            return;
+            return Vec::new();
         }
-        let view = self.view(now);
-        let Some(reason) = self.schedule.poll(&view) else { return };
-        let Some(descriptor) = self.describe(&view) else { return };
+        let view = described.view();
+        let Some(reason) = self.schedule.poll(&view) else { return Vec::new() };
+        let Some(descriptor) = described.descriptor() else { return Vec::new() };
         self.schedule.on_signed();
-        let descriptor = match sign_descriptor(&descriptor, &self.identity.keys, view.now_unix_s) {
+        let descriptor = match sign_descriptor(&descriptor, described.keys, view.now_unix_s) {
             Ok(descriptor) => descriptor,
             Err(error) => {
                 log::error!("No descriptor: {error}");
-                return self.schedule.on_published(&view, false);
+                self.schedule.on_published(&view, false);
+                return Vec::new();
             }
         };
-        let to: Vec<(SocketAddr, String)> = addressees(&self.options.authorities)
+        let requests: Vec<(String, Request)> = addressees(&described.options.authorities)
             .map(|authority| {
+                let to = authority.dir_address.into();
                 let name = authority.nickname.clone().unwrap_or_else(|| "an authority".to_owned());
-                (authority.dir_address.into(), name)
+                let bytes = http::post(to, POST_PATH, descriptor.text.as_bytes());
+                (name, Request { to, bytes, body_bytes_max: POST_ANSWER_BYTES_MAX, within: POST_MAX })
             })
             .collect();
-        self.posting = Some(Posting { reason, view, left: to.len(), accepted: 0 });
-        for (to, name) in to {
-            let request = Request {
-                to,
-                bytes: http::post(to, POST_PATH, descriptor.text.as_bytes()),
-                body_bytes_max: POST_ANSWER_BYTES_MAX,
-                within: POST_MAX,
-            };
-            self.ask(now, request, Purpose::Post(name));
-        }
+        let authorities = requests.len();
+        self.posting = Some(Posting { reason, view, authorities, left: authorities, accepted: 0 });
         self.end_posting();
+        requests
     }
 
-    pub(super) fn on_posted(&mut self, authority: &str, answer: Result<HttpResponse, HttpError>) {
+    pub fn on_answer(&mut self, authority: &str, answer: Result<HttpResponse, HttpError>) {
         let Some(posting) = &mut self.posting else { return };
         posting.left -= 1;
         match PostOutcome::from_result(answer) {
@@ -74,27 +101,33 @@ impl ControlPlane {
 
     /// Notes what came of a posting of which nothing is left.
     fn end_posting(&mut self) {
-        let Some(Posting { reason, view, accepted, .. }) = self.posting.take_if(|posting| posting.left == 0)
+        let Some(Posting { reason, view, authorities, accepted, .. }) =
+            self.posting.take_if(|posting| posting.left == 0)
         else {
             return;
         };
-        log::info!("Published our descriptor ({reason:?}); {accepted} authorities took it");
+        match accepted {
+            0 => log::info!("None of {authorities} authorities took our descriptor ({reason:?})"),
+            _ => log::info!("Published our descriptor ({reason:?}); {accepted} authorities took it"),
+        }
         self.schedule.on_published(&view, accepted > 0);
     }
+}
 
-    fn view(&self, now: Instant) -> PublishView {
-        let now_unix_s = self.unix_s(now);
-        let live = self.directory.consensus().filter(|consensus| consensus.is_live(now_unix_s));
+impl Described<'_> {
+    fn view(&self) -> PublishView {
+        let live = self.consensus.filter(|consensus| consensus.is_live(self.now_unix_s));
         PublishView {
-            now_unix_s,
-            uptime_s: self.started.map_or(0, |started| now.since(started).as_secs()),
-            observed_bandwidth: self.bandwidth.observed(),
-            listing: live.map(|consensus| consensus.listing(&self.identity.keys.rsa_id())),
+            now_unix_s: self.now_unix_s,
+            uptime_s: self.uptime_s,
+            observed_bandwidth: self.observed_bandwidth,
+            listing: live.map(|consensus| consensus.listing(&self.keys.rsa_id())),
         }
     }
 
-    pub(super) fn describe(&self, view: &PublishView) -> Option<DescriptorOptions> {
-        let options = &self.options;
+    /// `None` without an IPv4 address, which every relay has.
+    pub fn descriptor(&self) -> Option<DescriptorOptions> {
+        let options = self.options;
         let (ipv4, or_port) = options.advertised.iter().find_map(|addr| match addr {
             SocketAddr::V4(addr) => Some((*addr.ip(), addr.port())),
             SocketAddr::V6(_) => None,
@@ -115,11 +148,11 @@ impl ControlPlane {
             ipv6_or_address,
             platform: options.platform.clone(),
             protocols: PROTOCOLS.to_owned(),
-            uptime_s: view.uptime_s,
+            uptime_s: self.uptime_s,
             bandwidth: Bandwidth {
                 rate: clip(options.bandwidth_rate.min(advertised_max)),
                 burst: clip(options.bandwidth_burst),
-                observed: view.observed_bandwidth.min(clip(advertised_max)),
+                observed: self.observed_bandwidth.min(clip(advertised_max)),
             },
             contact: options.contact.clone(),
             family: options.family.clone(),

@@ -1,4 +1,4 @@
-//! Fetches the consensus and what belongs to it, and keeps it on the disk.
+//! Says what to fetch of the consensus and what belongs to it, and keeps what came.
 //!
 //! 1. At the start the cached files are read, so a restart asks nobody while they hold.
 //! 2. When the schedule says so, [`DirectoryClient::poll`] begins a round: it asks one authority after the other, in random
@@ -7,11 +7,11 @@
 //! 4. The microdescriptors that are missing follow, in requests of at most 92, from the same
 //!    authority and then from the others.
 //! 5. A directory that is too slow for all that, and a round of fetches that takes too long, are given up; what came
-//!    by then is used ([`FetchLimits`]).
+//!    by then is used ([`ROUND_MAX`]).
 //! 6. Everything is written to `cached-microdesc-consensus`, `cached-certs` and
 //!    `cached-microdescs`, as stock Tor names and writes them.
 //!
-//! Whoever owns the sockets carries out each [`Ask`], one at a time, and gives what came of it to [`DirectoryClient::on_answer`].
+//! Whoever owns the sockets carries out each [`Request`], one at a time, and gives what came of it to [`DirectoryClient::on_answer`].
 
 use std::fmt;
 use std::io;
@@ -23,13 +23,14 @@ use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
 
 use super::documents::CERTS_BYTES_MAX;
-pub use super::round::{Ask, FetchLimits};
+pub use super::round::{DIRECTORY_MAX, REQUEST_MAX, ROUND_MAX};
 use super::round::{Missing, Round, Stage};
 use super::schedule::FetchSchedule;
 use super::{AuthorityCerts, CONSENSUS_BYTES_MAX, Consensus, ConsensusError, Microdescs};
 use crate::authority::DirAuthority;
 use crate::files::Files;
-use crate::http::{HttpError, HttpResponse};
+use crate::guard::guarded;
+use crate::http::{HttpError, HttpResponse, Request};
 
 const CONSENSUS_FILE: &str = "cached-microdesc-consensus";
 const CERTS_FILE: &str = "cached-certs";
@@ -49,8 +50,9 @@ pub struct DirectoryClient {
     microdescs: Microdescs,
     consensus: Option<Arc<Consensus>>,
     schedule: FetchSchedule,
-    limits: FetchLimits,
     round: Option<Round>,
+    /// The words of a panic that nobody has heard of yet.
+    panic: Option<String>,
 }
 
 /// Why there is no newer consensus.
@@ -68,7 +70,9 @@ pub enum FetchError {
     NotNewer,
     /// The answer is no text.
     NotText,
-    /// Reading what came panicked, which is a fault of ours; where, stands in the string.
+    /// The certificates that came are not those of the signers.
+    NoCerts,
+    /// Reading what came panicked, which is a fault of ours, with these words.
     Panicked(String),
     /// It could not be written to the disk.
     Write { path: PathBuf, source: io::Error },
@@ -87,6 +91,9 @@ impl fmt::Display for FetchError {
             FetchError::Consensus(error) => error.fmt(f),
             FetchError::NotNewer => f.write_str("the directory has no newer consensus"),
             FetchError::NotText => f.write_str("the directory's answer is no text"),
+            FetchError::NoCerts => {
+                f.write_str("the directory lacks certificates of those who signed the consensus")
+            }
             FetchError::Panicked(what) => write!(f, "what the directory sent could not be read: {what}"),
             FetchError::Write { path, source } => {
                 write!(f, "{} can't be written: {source}", path.display())
@@ -128,17 +135,11 @@ impl DirectoryClient {
             microdescs: Microdescs::default(),
             consensus: None,
             schedule: FetchSchedule::new(now_unix_s),
-            limits: FetchLimits::default(),
             round: None,
+            panic: None,
         };
         client.load(now_unix_s, rng);
         client
-    }
-
-    /// The same client with other limits.
-    #[must_use]
-    pub fn with_limits(self, limits: FetchLimits) -> Self {
-        DirectoryClient { limits, ..self }
     }
 
     /// The newest consensus, which may have ended; `None` before the first.
@@ -156,9 +157,14 @@ impl DirectoryClient {
     ///
     /// # Errors
     /// When a round is due and there is nobody to ask; the next try is later.
-    pub fn poll(&mut self, now: Instant, now_unix_s: u64, rng: &mut Rng) -> Result<Option<Ask>, FetchError> {
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        now_unix_s: u64,
+        rng: &mut Rng,
+    ) -> Result<Option<Request>, FetchError> {
         if self.round.is_none() && self.schedule.is_due(now_unix_s) {
-            match Round::start(self.shuffled_directories(rng), self.limits, now) {
+            match Round::start(self.shuffled_directories(rng), now) {
                 Some(mut round) => {
                     round.ask_for_consensus(now, self.known_unix_s());
                     self.round = Some(round);
@@ -172,7 +178,7 @@ impl DirectoryClient {
         Ok(self.round.as_mut().and_then(Round::take_ask))
     }
 
-    /// What came of the last [`Ask`], at the latest when its time is up. `None` means that more is to be asked; otherwise the
+    /// What came of the last request, at the latest when its time is up. `None` means that more is to be asked; otherwise the
     /// round is over. On failure the next one is later, and the error is the last authority's. After [`FetchError::Write`]
     /// the new consensus is in use all the same.
     pub fn on_answer(
@@ -185,29 +191,32 @@ impl DirectoryClient {
         let mut round = self.round.take()?;
         let text = text_of(answer);
         let ended = match round.stage.take() {
-            Stage::Consensus => {
-                let believed = text.map(|text| (self.believe(&text, now_unix_s), text));
-                match believed {
-                    Ok((Err(FetchError::Consensus(ConsensusError::CertsMissing(_))), text)) => {
-                        round.ask(now, "/tor/keys/all", None, CERTS_BYTES_MAX);
-                        round.stage = Stage::Certs { consensus: text };
-                        None
-                    }
-                    Ok((believed, text)) => self.go_on(&mut round, now, believed.map(|it| (text, it))),
-                    Err(error) => self.go_on(&mut round, now, Err(error)),
+            Stage::Consensus => match text.map(|text| (self.believe(&text, now_unix_s), text)) {
+                Ok((Err(FetchError::Consensus(ConsensusError::CertsMissing(_))), text)) => {
+                    round.ask(now, "/tor/keys/all", None, CERTS_BYTES_MAX);
+                    round.stage = Stage::Certs { consensus: text };
+                    None
                 }
-            }
+                Ok((believed, text)) => self.go_on(&mut round, now, believed.map(|it| (text, it))),
+                Err(error) => self.go_on(&mut round, now, Err(error)),
+            },
             Stage::Certs { consensus } => {
                 let believed = text.and_then(|certs| {
-                    self.certs.add(&certs, &self.authorities, now_unix_s);
-                    self.believe(&consensus, now_unix_s)
+                    let DirectoryClient { certs: known, authorities, .. } = self;
+                    match read(|| known.add(&certs, authorities, now_unix_s))? {
+                        // The consensus would be read for nothing.
+                        0 => Err(FetchError::NoCerts),
+                        _ => self.believe(&consensus, now_unix_s),
+                    }
                 });
                 self.go_on(&mut round, now, believed.map(|it| (consensus, it)))
             }
             Stage::Microdescs(missing) => {
-                match text {
-                    Ok(text) => drop(self.microdescs.add(&text, |digest| missing.asked.contains(digest))),
-                    Err(_) => round.leave_directory(now),
+                let wanted = |digest: &[u8; 32]| missing.asked.contains(digest);
+                let added = text.and_then(|text| read(|| self.microdescs.add(&text, wanted)));
+                if let Err(error) = added {
+                    self.note(&error);
+                    round.leave_directory(now);
                 }
                 self.complete(&mut round, now, missing)
             }
@@ -220,10 +229,15 @@ impl DirectoryClient {
         Some(ended?.and_then(|(text, consensus)| self.adopt(&text, consensus, now_unix_s, rng)))
     }
 
-    /// The round that is under way is over without a result: the next is later, as after an error of its own.
-    pub fn give_up(&mut self, now_unix_s: u64, rng: &mut Rng) {
-        self.round = None;
-        self.schedule.on_failure(now_unix_s, rng);
+    /// The words of a panic over what a directory sent, once. It counts as that directory's error, and is a fault of ours.
+    pub fn take_panic(&mut self) -> Option<String> {
+        self.panic.take()
+    }
+
+    fn note(&mut self, error: &FetchError) {
+        if let FetchError::Panicked(words) = error {
+            self.panic = Some(words.clone());
+        }
     }
 
     fn known_unix_s(&self) -> Option<u64> {
@@ -243,7 +257,7 @@ impl DirectoryClient {
 
     /// Verifies a consensus, which has to be newer than ours.
     fn believe(&self, text: &str, now_unix_s: u64) -> Result<Consensus, FetchError> {
-        let consensus = Consensus::parse(text, &self.authorities, &self.certs)?;
+        let consensus = read(|| Consensus::parse(text, &self.authorities, &self.certs))??;
         let is_newer = self.known_unix_s().is_none_or(|known| consensus.valid_after_unix_s > known);
         match is_newer && consensus.is_reasonably_live(now_unix_s) {
             true => Ok(consensus),
@@ -266,8 +280,9 @@ impl DirectoryClient {
                 self.complete(round, now, Box::new(Missing::new(text, consensus)))
             }
             Err(error) => {
+                self.note(&error);
                 round.leave_directory(now);
-                if !round.has_time(now) {
+                if !round.go_on(now) {
                     return Some(Err(error));
                 }
                 round.ask_for_consensus(now, self.known_unix_s());
@@ -283,7 +298,7 @@ impl DirectoryClient {
         now: Instant,
         mut missing: Box<Missing>,
     ) -> Option<Result<(String, Consensus), FetchError>> {
-        while round.has_time(now) {
+        while round.go_on(now) {
             if missing.ask(round, now, &self.microdescs) {
                 round.stage = Stage::Microdescs(missing);
                 return None;
@@ -357,11 +372,28 @@ impl DirectoryClient {
     }
 }
 
+/// Reads what a directory sent. A document that makes the reading of it panic is as good as one that is malformed: all that is
+/// changed by reading are lists of documents, each of which is taken when it has been read.
+fn read<T>(reading: impl FnOnce() -> T) -> Result<T, FetchError> {
+    guarded(reading).map_err(FetchError::Panicked)
+}
+
 fn text_of(answer: Result<HttpResponse, HttpError>) -> Result<String, FetchError> {
     let response = answer?;
     match response.status {
         200 => String::from_utf8(response.body).map_err(|_| FetchError::NotText),
         304 => Err(FetchError::NotNewer),
         status => Err(FetchError::Refused { status, reason: response.reason }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_of_the_directory() {
+        assert!(matches!(read(|| panic!("as the test wants")), Err::<(), _>(FetchError::Panicked(_))));
+        assert!(matches!(read(|| 7), Ok(7)));
     }
 }

@@ -7,60 +7,32 @@ use base64ct::{Base64Unpadded, Encoding};
 use heddle_seam::time::{Duration, Instant};
 
 use super::{CONSENSUS_BYTES_MAX, Consensus, Microdescs};
-use crate::http;
+use crate::http::{self, Request};
 
 /// How many microdescriptors one request asks for (dir-spec, section 4.4).
 const MICRODESCS_PER_REQUEST: usize = 92;
 
 const MICRODESCS_ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// How long fetches may take, so that no directory can hold up the relay's knowledge of the network for long by
+/// How long one request and its answer may take. No directory can hold up the relay's knowledge of the network for long by
 /// answering slowly.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FetchLimits {
-    /// One request and its answer.
-    pub request: Duration,
-    /// All requests to one directory for a consensus and certificates, and again all for microdescriptors. Of the
-    /// public network's 3 MB, deflated to about 1 MB, and 90 requests for microdescriptors, a directory that gives
-    /// 50 KB/s sends what is asked in less.
-    pub directory: Duration,
-    /// All requests of one round, to all directories.
-    pub round: Duration,
-}
-
-impl Default for FetchLimits {
-    fn default() -> Self {
-        FetchLimits {
-            request: Duration::from_secs(60),
-            directory: Duration::from_secs(120),
-            round: Duration::from_secs(600),
-        }
-    }
-}
-
-/// A request to a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ask {
-    /// Its DirPort.
-    pub to: SocketAddr,
-    /// What to send to it.
-    pub request: Vec<u8>,
-    /// The longest body that the answer may have, in bytes.
-    pub body_bytes_max: usize,
-    /// How long connection, request and answer may take together.
-    pub within: Duration,
-}
+pub const REQUEST_MAX: Duration = Duration::from_secs(60);
+/// How long all requests to one directory for a consensus and certificates may take, and again all for microdescriptors. Of the
+/// public network's 3 MB, deflated to about 1 MB, and 90 requests for microdescriptors, a directory that gives
+/// 50 KB/s sends what is asked in less.
+pub const DIRECTORY_MAX: Duration = Duration::from_secs(120);
+/// How long all requests of one round, to all directories, may take.
+pub const ROUND_MAX: Duration = Duration::from_secs(600);
 
 pub(super) struct Round {
     /// Those that were not given up, the present one first.
     directories: VecDeque<SocketAddr>,
-    limits: FetchLimits,
     ends: Instant,
     /// When the present directory has had its time.
     turn_ends: Instant,
     pub stage: Stage,
     /// Nobody has taken it yet.
-    ask: Option<Ask>,
+    ask: Option<Request>,
 }
 
 /// What is waited for.
@@ -83,11 +55,10 @@ impl Stage {
 
 impl Round {
     /// `None` without directories.
-    pub fn start(directories: Vec<SocketAddr>, limits: FetchLimits, now: Instant) -> Option<Self> {
-        let ends = now + limits.round;
+    pub fn start(directories: Vec<SocketAddr>, now: Instant) -> Option<Self> {
+        let ends = now + ROUND_MAX;
         let mut round = Round {
             directories: directories.into(),
-            limits,
             ends,
             turn_ends: ends,
             stage: Stage::Consensus,
@@ -99,7 +70,7 @@ impl Round {
 
     /// The present directory has all the time that one has.
     pub fn begin_turn(&mut self, now: Instant) {
-        self.turn_ends = self.ends.min(now + self.limits.directory);
+        self.turn_ends = self.ends.min(now + DIRECTORY_MAX);
     }
 
     /// The next directory's turn.
@@ -108,8 +79,8 @@ impl Round {
         self.begin_turn(now);
     }
 
-    /// Whether there is somebody to ask and time for an answer. A directory that has had its time is left.
-    pub fn has_time(&mut self, now: Instant) -> bool {
+    /// Leaves a directory that has had its time, and says whether there is somebody to ask and time for an answer.
+    pub fn go_on(&mut self, now: Instant) -> bool {
         if self.turn_ends <= now {
             self.leave_directory(now);
         }
@@ -124,15 +95,15 @@ impl Round {
 
     /// Asks the present directory.
     pub fn ask(&mut self, now: Instant, path: &str, newer_than_unix_s: Option<u64>, body_bytes_max: usize) {
-        self.ask = self.directories.front().map(|to| Ask {
+        self.ask = self.directories.front().map(|to| Request {
             to: *to,
-            request: http::get(*to, path, newer_than_unix_s),
+            bytes: http::get(*to, path, newer_than_unix_s),
             body_bytes_max,
-            within: self.limits.request.min(self.turn_ends.since(now)),
+            within: REQUEST_MAX.min(self.turn_ends.since(now)),
         });
     }
 
-    pub fn take_ask(&mut self) -> Option<Ask> {
+    pub fn take_ask(&mut self) -> Option<Request> {
         self.ask.take()
     }
 }

@@ -24,8 +24,6 @@ use crate::iso_time;
 const MASTER_SECRET_FILE: &str = "ed25519_master_id_secret_key";
 const MASTER_ENCRYPTED_FILE: &str = "ed25519_master_id_secret_key_encrypted";
 const MASTER_PUBLIC_FILE: &str = "ed25519_master_id_public_key";
-/// The longest encrypted secret that is looked at, in bytes.
-const ENCRYPTED_BYTES_MAX: usize = 64 << 10;
 const SIGNING_SECRET_FILE: &str = "ed25519_signing_secret_key";
 const SIGNING_CERT_FILE: &str = "ed25519_signing_cert";
 
@@ -235,8 +233,7 @@ fn create_master(
     rng: &mut Rng,
 ) -> Result<ExpandedKeypair, KeyError> {
     let encrypted = directory.join(MASTER_ENCRYPTED_FILE);
-    // What cannot be read is a sign of an identity as well.
-    if !matches!(files.read(&encrypted, ENCRYPTED_BYTES_MAX), Ok(None)) {
+    if files.exists(&encrypted).map_err(|source| KeyError::read(&encrypted, source))? {
         return Err(KeyError::MasterKeyEncrypted { path: encrypted });
     }
     if options.offline_master_key || load_master_public(files, directory)?.is_some() {

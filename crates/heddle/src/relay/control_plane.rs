@@ -1,20 +1,21 @@
 //! The control plane on its event loop: what its node wants of the rest of the relay is carried out here.
 
-use super::metrics::Known;
+use super::metrics::DriverMetrics;
 use super::{Failure, net_options, outcome};
 use crate::torrc::Options;
 use heddle_control::{ControlLanguage, ControlOptions, ControlPlane, Identity, Told, Wanted};
 use heddle_net::{EventLoop, LoopHandle, NotTaken, Resolver, SystemEntropy, wall_clock};
+use heddle_proto::policy::ExitPolicy;
 use heddle_relay::RelayLanguage;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 
 const PLATFORM: &str = concat!("Heddle ", env!("CARGO_PKG_VERSION"), " on Linux");
 
 /// The rest of the relay, as the control plane reaches it.
 pub struct Reach {
     pub shards: Vec<LoopHandle<RelayLanguage>>,
-    /// What metrics tell of the control plane.
-    pub known: Known,
+    pub metrics: DriverMetrics,
     /// Exits have one.
     pub resolver: Option<Resolver>,
 }
@@ -28,6 +29,7 @@ impl ControlThread {
         identity: Identity,
         advertised: Vec<SocketAddr>,
         reach: Reach,
+        metrics_port: Option<TcpListener>,
         entropy: SystemEntropy,
     ) -> Result<Self, Failure> {
         let shards = u16::try_from(reach.shards.len())?;
@@ -35,13 +37,15 @@ impl ControlThread {
         let now_unix_s = wall_clock().as_secs();
         let plane =
             ControlPlane::new(chosen, identity, shards, reach.can_resolve(), now_unix_s, Box::new(entropy));
-        let mut event_loop = EventLoop::new(plane, net_options(options))?;
+        // A clock that was set shows at once, in what is published and renewed.
+        let net = heddle_net::Options { wall_clock_every: Duration::from_secs(1), ..net_options(options) };
+        let mut event_loop = EventLoop::new(plane, net)?;
+        if let Some(listener) = metrics_port {
+            log::info!("Metrics are served at {}", listener.local_addr()?);
+            event_loop.add_listener(listener)?;
+        }
         let ours = event_loop.handle();
-        event_loop.set_on_event(move |wanted| {
-            if let Err(error) = reach.carry_out(wanted, &ours) {
-                log::warn!("A shard was not told: {error}");
-            }
-        });
+        event_loop.set_on_event(move |wanted| reach.carry_out(wanted, &ours));
         Ok(ControlThread(event_loop))
     }
 
@@ -52,7 +56,7 @@ impl ControlThread {
     /// Runs it on a thread of its own, and calls `ended` there when it is over.
     pub fn spawn(self, ended: impl FnOnce(Result<(), String>) + Send + 'static) -> std::io::Result<()> {
         std::thread::Builder::new().name("control plane".into()).spawn(move || {
-            let run = || self.0.run().map(drop).map_err(|error| error.to_string());
+            let run = || self.0.run().map(|plane| plane.save()).map_err(|error| error.to_string());
             ended(outcome("the control plane", run).flatten());
         })?;
         Ok(())
@@ -60,39 +64,37 @@ impl ControlThread {
 }
 
 impl Reach {
-    fn carry_out(&self, wanted: Wanted, ours: &LoopHandle<ControlLanguage>) -> Result<(), NotTaken> {
+    fn carry_out(&self, wanted: Wanted, ours: &LoopHandle<ControlLanguage>) {
+        // When the control plane itself has too much to hear, what it asks every second comes another time.
+        let answer = |told| {
+            let _ = ours.control(told);
+        };
         match wanted {
             Wanted::Tell { shard, control } => {
-                return self.shards.get(usize::from(shard)).map_or(Ok(()), |shard| shard.control(control));
+                let taken = self.shards.get(usize::from(shard)).map(|shard| shard.control(control));
+                if taken == Some(Err(NotTaken::Full)) {
+                    log::warn!(
+                        "Shard {shard} has too much to hear, and is told once more what it has to know"
+                    );
+                    answer(Told::Missed { shard });
+                }
             }
             Wanted::Carried => {
-                let (read, written) = self.carried_bytes();
-                // When the control plane has too much to hear it asks again in a second.
-                let _ = ours.control(Told::Carried { read, written });
+                answer(Told::Carried(self.metrics.carried()));
             }
             Wanted::NameServers { reload } => {
                 if reload && let Some(Err(error)) = self.resolver.as_ref().map(Resolver::reload) {
                     log::warn!("Still no name can be resolved for clients: {error}");
                 }
-                let _ = ours.control(Told::NameServers { known: self.can_resolve() });
+                answer(Told::NameServers { known: self.can_resolve() });
             }
-            Wanted::Facts(facts) => self.known.set(facts),
+            Wanted::Figures => answer(Told::Figures(Box::new(self.metrics.figures()))),
         }
-        Ok(())
     }
 
     /// Whether names can be resolved, as far as anybody needs that.
     fn can_resolve(&self) -> bool {
         self.resolver.as_ref().is_none_or(Resolver::is_ready)
-    }
-
-    /// Bytes read and written.
-    fn carried_bytes(&self) -> (u64, u64) {
-        let counters = self.shards.iter().map(LoopHandle::counters);
-        counters.fold((0, 0), |(read, written), counters| {
-            let datagrams = (counters.datagram_recv_bytes, counters.datagram_send_bytes);
-            (read + counters.recv_bytes + datagrams.0, written + counters.send_bytes + datagrams.1)
-        })
     }
 }
 
@@ -115,19 +117,21 @@ fn control_options(options: &Options, advertised: Vec<SocketAddr>) -> ControlOpt
         bandwidth_rate,
         bandwidth_burst,
         max_advertised_bandwidth: options.max_advertised_bandwidth,
+        metrics_policy: ExitPolicy::from_rules(&options.metrics_port_policy),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::relay::metrics::Timed;
     use heddle_dir::authority::DirAuthority;
     use heddle_dir::certs::ChannelCerts;
     use heddle_dir::files::Disk;
     use heddle_dir::keys::RelayKeys;
     use heddle_seam::rng::Entropy;
     use std::io::Read;
-    use std::net::{IpAddr, TcpListener};
+    use std::net::IpAddr;
     use std::sync::{Arc, mpsc};
 
     #[test]
@@ -146,19 +150,24 @@ mod tests {
         let keys = RelayKeys::load_or_create(keys, now_unix_s, &mut entropy.rng()).unwrap();
         let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng()).unwrap());
         let identity = Identity { keys, certs, files: Arc::new(Disk) };
-        let reach = Reach { shards: Vec::new(), known: Known::default(), resolver: None };
+        let metrics =
+            DriverMetrics { shards: Vec::new(), timed: Timed::new(&options), sockets_max: Some(1000) };
+        let reach = Reach { shards: Vec::new(), metrics, resolver: None };
         let advertised = vec![([203, 0, 113, 5], 9001).into()];
-        let thread = ControlThread::new(&options, identity, advertised, reach, entropy).unwrap();
+        let thread = ControlThread::new(&options, identity, advertised, reach, None, entropy).unwrap();
         let control = thread.handle();
         let (ended, end) = mpsc::channel();
         thread.spawn(move |result| drop(ended.send(result))).unwrap();
 
+        // Whatever is wrong, the test ends.
+        let patience = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
+        let mut ready = [rustix::event::PollFd::new(&listener, rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut ready, Some(&patience)), Ok(1), "nobody was told of us");
         let (mut stream, peer) = listener.accept().unwrap();
         assert_eq!(peer.ip(), IpAddr::from([127, 0, 0, 2]));
         let mut request = [0; 13];
         stream.read_exact(&mut request).unwrap();
         assert_eq!(&request, b"POST /tor/ HT");
-        control.control(Told::Ending).unwrap();
         control.stop();
         assert_eq!(end.recv(), Ok(Ok(())));
         let state = std::fs::read_to_string(directory.path().join("state")).unwrap();

@@ -16,7 +16,7 @@ pub use heddle_assembly::Judge;
 
 use address::Listeners;
 use control_plane::{ControlThread, Reach};
-use heddle_control::{ControlLanguage, Identity, Told};
+use heddle_control::{ControlLanguage, Identity};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
 use heddle_net::process::{
@@ -28,9 +28,10 @@ use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_relay::{Control, Event, Limits, RelayConfig, RelayLanguage};
 use heddle_seam::node::ShardId;
 use heddle_seam::rng::Entropy;
-use metrics::MetricsPort;
+use metrics::{DriverMetrics, Timed};
 use shards::{Parts, Shards};
 use std::error::Error;
+use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,10 +103,10 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     log::info!("Our fingerprint is {} {}", options.nickname, keys.fingerprint());
     let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng())?);
     let listeners = Listeners::bind(&options)?;
-    let metrics = MetricsPort::bind(&options)?;
+    let metrics_port = metrics::bind(&options)?;
+    options.outbound_bind_address_or.iter().chain(&options.outbound_bind_address).for_each(warn_unless_ours);
     write_pid_file(&options)?;
-    let running = start(&options, keys, certs, listeners, &metrics, entropy, sockets_max)?;
-    metrics.start(running.handles.clone(), sockets_max)?;
+    let running = start(&options, keys, certs, (listeners, metrics_port), entropy, sockets_max)?;
     let result = wait(&options, &running);
     drop(running.signals);
     if let Some(path) = &options.pid_file {
@@ -126,14 +127,14 @@ fn start(
     options: &Options,
     keys: RelayKeys,
     certs: Arc<ChannelCerts>,
-    listeners: Listeners,
-    metrics: &MetricsPort,
+    (listeners, metrics_port): (Listeners, Option<TcpListener>),
     entropy: SystemEntropy,
     sockets_max: Option<u64>,
 ) -> Result<Running, Failure> {
     let advertised = listeners.advertised();
     let resolver = start_resolver(options, sockets_max)?;
-    let (resolver_of_all, stopwatch) = (resolver.as_ref(), metrics.stopwatch());
+    let timed = Timed::new(options);
+    let (resolver_of_all, stopwatch) = (resolver.as_ref(), timed.stopwatch());
     let parts = Parts {
         options,
         keys: &keys,
@@ -146,13 +147,14 @@ fn start(
     let mut shards = Shards::new(&parts, listeners)?;
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());
-    let reach = Reach { shards: handles.clone(), known: metrics.known(), resolver: resolver.clone() };
+    let metrics = DriverMetrics { shards: handles.clone(), timed, sockets_max };
+    let reach = Reach { shards: handles.clone(), metrics, resolver: resolver.clone() };
     let files = key_options(options).files;
     let identity = Identity { keys, certs, files };
-    let control_thread = ControlThread::new(options, identity, advertised, reach, entropy)?;
+    let control_thread = ControlThread::new(options, identity, advertised, reach, metrics_port, entropy)?;
     let control = control_thread.handle();
     let (news, news_rx) = mpsc::sync_channel(EVENTS_MAX);
-    shards.set_events(&control, &metrics.sender(), &news);
+    shards.set_events(&control, &news);
     std::thread::Builder::new().name("news".into()).spawn(move || log_all(&news_rx))?;
     let (sender, messages) = mpsc::sync_channel(16);
     let ended = sender.clone();
@@ -175,6 +177,15 @@ fn log_all(news: &Receiver<Event>) {
 fn outcome<T>(thread: &str, run: impl FnOnce() -> T) -> Result<T, String> {
     // Nothing of what it had is used any more.
     catch_unwind(AssertUnwindSafe(run)).map_err(|_| format!("{thread} panicked"))
+}
+
+/// Connections from an address that the machine does not have fail one by one, with words that do not say so.
+fn warn_unless_ours(address: &std::net::IpAddr) {
+    if let Err(error) = std::net::UdpSocket::bind((*address, 0)) {
+        log::warn!(
+            "OutboundBindAddress {address} is no address of this machine: {error}; correct it or leave it out"
+        );
+    }
 }
 
 fn start_resolver(options: &Options, sockets_max: Option<u64>) -> Result<Option<Resolver>, Failure> {
@@ -292,7 +303,6 @@ fn stop(running: &Running) -> Result<(), Failure> {
         let _ = handle.control(Control::Shutdown);
         handle.stop();
     }
-    let _ = running.control.control(Told::Ending);
     running.control.stop();
     // Loops end within the time that closed sockets may take.
     let deadline = Instant::now() + STOP_MAX;

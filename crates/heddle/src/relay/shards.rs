@@ -7,7 +7,6 @@
 
 use super::address::Listeners;
 use super::endpoints;
-use super::metrics::StatsSender;
 use super::{Failure, net_options, outcome, relay_config, sockets};
 use crate::torrc::Options;
 use heddle_assembly::{Assembly, Shown};
@@ -104,20 +103,21 @@ impl Shards {
         self.loops.iter().map(EventLoop::handle).collect()
     }
 
-    /// What shards report of themselves goes to `stats`, what concerns the control plane to that, and everything else to `news`;
-    /// what does not fit is dropped.
-    pub fn set_events(
-        &mut self,
-        control: &LoopHandle<ControlLanguage>,
-        stats: &StatsSender,
-        news: &SyncSender<Event>,
-    ) {
-        for (shard, event_loop) in self.loops.iter_mut().enumerate() {
-            let (control, stats, news) = (control.clone(), stats.clone(), news.clone());
-            event_loop.set_on_event(move |event| match (Told::of(&event), event) {
-                (Some(told), _) => drop(control.control(told)),
-                (None, Event::Stats(of)) => drop(stats.try_send((shard, of))),
-                (None, event) => drop(news.try_send(event)),
+    /// What concerns the control plane goes there, and everything else to `news`; what does not fit is dropped.
+    pub fn set_events(&mut self, control: &LoopHandle<ControlLanguage>, news: &SyncSender<Event>) {
+        for (shard, event_loop) in (0..).zip(&mut self.loops) {
+            let (control, news) = (control.clone(), news.clone());
+            // What was freed and could not be told is told with what is freed next.
+            let mut untold_cells = 0_u32;
+            event_loop.set_on_event(move |event| match Told::of(shard, event) {
+                Ok(Told::MemoryPressure { freed_cells }) => {
+                    untold_cells = untold_cells.saturating_add(freed_cells);
+                    if control.control(Told::MemoryPressure { freed_cells: untold_cells }).is_ok() {
+                        untold_cells = 0;
+                    }
+                }
+                Ok(told) => drop(control.control(told)),
+                Err(event) => drop(news.try_send(event)),
             });
         }
     }

@@ -106,13 +106,13 @@ pub fn metrics(nickname: &str) -> Metrics {
 
 /// Waits until `middle` has a pair with the guard and with the exit, which takes circuits to find them.
 pub fn wait_for_pairs(lab: &Lab, middle: &str, transport: &str) {
+    // That there are two connections says little: two shards may both have found the same neighbour.
     eventually("the relays to pair", || {
-        if metrics(middle).sum("heddle_links", &[("transport", transport)]) >= 2.0 {
-            return true;
-        }
+        let before = metrics(middle);
         let circuit = lab.circuit(&["heddleguard", middle, "heddleexit"]);
+        lab.both_ways(circuit, Content { seed: 1, len: 20_000 });
         lab.close(circuit);
-        false
+        metrics(middle).cell_share(&before, transport).is_some_and(|share| share >= 0.99)
     });
 }
 

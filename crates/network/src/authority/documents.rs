@@ -49,6 +49,10 @@ impl Signer {
         Signer { identity: key(), signing: key(), address }
     }
 
+    pub fn address(&self) -> SocketAddrV4 {
+        self.address
+    }
+
     /// The digest of the identity key, by which relays know whom to believe (`v3ident`).
     pub fn v3_ident(&self) -> String {
         fingerprint(&self.identity)

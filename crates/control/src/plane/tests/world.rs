@@ -2,6 +2,7 @@
 
 use super::super::*;
 use heddle_seam::node::SocketError;
+use heddle_seam::time::UnixTime;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
@@ -10,6 +11,7 @@ const CERTS: &str = include_str!("../../../../dir/tests/fixtures/certs");
 const MICRODESCS: &str = include_str!("../../../../dir/tests/fixtures/microdescs");
 /// As on a machine that has been up for a while.
 const STARTED: Instant = Instant::from_nanos(5_000_000_000);
+const CREDIT_BYTES: usize = 1000;
 const ROUND_TRIP: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +29,18 @@ pub enum Manner {
     Endless,
     /// Good answers to all but microdescriptors, which it trickles.
     TrickledMicrodescs,
+    /// It has nothing, and says so.
+    Empty,
+    /// It has nothing newer.
+    NotModified,
+    /// Half of what it announced.
+    CutShort,
+    /// Bytes that are no text.
+    Binary,
+    /// A consensus of which a digit was changed.
+    Forged,
+    /// No certificates.
+    NoCerts,
 }
 
 /// What a directory sends, piece by piece, with the time before each; an empty piece is the end of the connection.
@@ -35,6 +49,9 @@ type Pieces = Box<dyn Iterator<Item = (Duration, Vec<u8>)>>;
 struct Connection {
     to: SocketAddr,
     asked: Vec<u8>,
+    /// What the node may send.
+    credit_bytes: usize,
+    interest: (bool, bool),
     pieces: Pieces,
     next: Option<(Instant, Vec<u8>)>,
 }
@@ -47,8 +64,8 @@ pub struct World {
     due: Option<Instant>,
     /// Whole requests, and whom they went to.
     pub heard: Vec<(SocketAddr, String)>,
-    /// Seconds after the start at which somebody was connected to.
-    pub dialled_s: Vec<u64>,
+    /// Whom the node connected to, and how long after the start.
+    pub dialled: Vec<(Duration, SocketAddr)>,
     pub wanted: Vec<Wanted>,
     inputs: VecDeque<Input<ControlLanguage>>,
 }
@@ -63,7 +80,7 @@ impl World {
             open: BTreeMap::new(),
             due: None,
             heard: Vec::new(),
-            dialled_s: Vec::new(),
+            dialled: Vec::new(),
             wanted: Vec::new(),
             inputs: VecDeque::from([Input::WallClock(time)]),
         }
@@ -71,6 +88,10 @@ impl World {
 
     pub fn tell(&mut self, told: Told) {
         self.inputs.push_back(Input::Control(told));
+    }
+
+    pub fn set_clock(&mut self, unix_s: u64) {
+        self.inputs.push_back(Input::WallClock(UnixTime { ns: unix_s * 1_000_000_000 }));
     }
 
     pub fn posts(&self) -> usize {
@@ -115,34 +136,60 @@ impl World {
                 Output::Close { socket } | Output::Abort { socket } => {
                     assert!(self.open.remove(&socket).is_some(), "it is closed once");
                 }
-                Output::Interest { read, .. } => assert!(read),
+                Output::Interest { socket, read, write } => self.set_interest(socket, read, write),
                 output => panic!("{output:?}"),
             }
         }
     }
 
     fn connect(&mut self, socket: SocketId, to: SocketAddr) {
-        self.dialled_s.push(self.now.since(STARTED).as_secs());
+        self.dialled.push((self.now.since(STARTED), to));
         let manner = self.directories.iter().find(|(address, _)| *address == to).map(|(_, manner)| *manner);
         if manner.is_none_or(|manner| manner == Manner::Closed) {
             return self.inputs.push_back(Input::Failed { socket, error: SocketError::Refused });
         }
         let nothing = Box::new(std::iter::empty());
-        self.open.insert(socket, Connection { to, asked: Vec::new(), pieces: nothing, next: None });
+        let connection = Connection {
+            to,
+            asked: Vec::new(),
+            credit_bytes: 0,
+            interest: (false, false),
+            pieces: nothing,
+            next: None,
+        };
+        self.open.insert(socket, connection);
         let local = ([127, 0, 0, 1], 1).into();
         self.inputs.push_back(Input::Connected { socket, local });
-        // Little credit, so that a request leaves in several parts.
-        self.inputs.push_back(Input::Writable { socket, bytes: 1000, window_bytes: usize::MAX });
+    }
+
+    fn set_interest(&mut self, socket: SocketId, read: bool, write: bool) {
+        // It may have failed.
+        let Some(open) = self.open.get_mut(&socket) else { return };
+        open.interest = (read, write);
+        self.grant(socket);
+    }
+
+    /// Gives little credit, so that a request leaves in several parts.
+    fn grant(&mut self, socket: SocketId) {
+        let Some(open) = self.open.get_mut(&socket) else { return };
+        if open.interest.1 && open.credit_bytes == 0 {
+            open.credit_bytes = CREDIT_BYTES;
+            let bytes = CREDIT_BYTES;
+            self.inputs.push_back(Input::Writable { socket, bytes, window_bytes: usize::MAX });
+        }
     }
 
     fn take(&mut self, socket: SocketId, bytes: &[u8]) {
         let open = self.open.get_mut(&socket).expect("nothing is sent on a socket that is gone");
+        assert!(bytes.len() <= open.credit_bytes && !bytes.is_empty(), "it keeps within its credit");
+        // As with a socket whose buffer is empty again.
+        open.credit_bytes = 0;
         open.asked.extend_from_slice(bytes);
         let asked = String::from_utf8(open.asked.clone()).unwrap();
         let length = asked.lines().find_map(|line| line.strip_prefix("Content-Length: ")?.parse().ok());
         let body = asked.split_once("\r\n\r\n").map(|(_, body)| body.len());
         if body.is_none_or(|body| body < length.unwrap_or(0)) {
-            return self.inputs.push_back(Input::Writable { socket, bytes: 1000, window_bytes: usize::MAX });
+            return self.grant(socket);
         }
         let manner = self.directories.iter().find(|(address, _)| *address == open.to).unwrap().1;
         open.pieces = answer(&asked, manner);
@@ -153,6 +200,7 @@ impl World {
     fn arrive(&mut self, socket: SocketId) {
         let Some(open) = self.open.get_mut(&socket) else { return };
         let Some((_, mut piece)) = open.next.take() else { return };
+        assert!(open.interest.0, "it wants to read");
         if piece.is_empty() {
             return self.inputs.push_back(Input::Eof { socket });
         }
@@ -176,6 +224,7 @@ fn answer(request: &str, manner: Manner) -> Pieces {
     let trickled =
         |text: String| text.into_bytes().into_iter().map(|byte| (Duration::from_secs(1), vec![byte]));
     let at_once = |text: String| std::iter::once((Duration::ZERO, text.into_bytes()));
+    let end = (Duration::ZERO, Vec::new());
     match manner {
         Manner::Silent | Manner::Closed => Box::new(std::iter::empty()),
         Manner::TrickledHead => Box::new(trickled(head)),
@@ -185,8 +234,21 @@ fn answer(request: &str, manner: Manner) -> Pieces {
             let endless = std::iter::repeat_with(|| (Duration::from_millis(15), vec![b'x'; 16 << 10]));
             Box::new(at_once("HTTP/1.0 200 OK\r\n\r\n".to_owned()).chain(endless))
         }
-        Manner::Honest | Manner::TrickledMicrodescs => {
-            Box::new(at_once(head + body).chain([(Duration::ZERO, Vec::new())]))
+        Manner::Empty => Box::new(at_once("HTTP/1.0 404 Not found\r\n\r\n".to_owned()).chain([end])),
+        Manner::NotModified => Box::new(at_once("HTTP/1.0 304 Not modified\r\n\r\n".to_owned()).chain([end])),
+        Manner::CutShort => Box::new(at_once(head + &body[..body.len() / 2]).chain([end])),
+        Manner::Binary => {
+            let binary = [b"HTTP/1.0 200 OK\r\n\r\n".as_slice(), &[0xff; 1000]].concat();
+            Box::new([(Duration::ZERO, binary), end].into_iter())
+        }
+        Manner::Forged => {
+            Box::new(at_once(head + &body.replace("heddletest=7", "heddletest=8")).chain([end]))
+        }
+        Manner::NoCerts if request.contains("/tor/keys/") => {
+            Box::new(at_once("HTTP/1.0 200 OK\r\n\r\n".to_owned()).chain([end]))
+        }
+        Manner::Honest | Manner::TrickledMicrodescs | Manner::NoCerts => {
+            Box::new(at_once(head + body).chain([end]))
         }
     }
 }

@@ -1,196 +1,128 @@
-//! `MetricsPort`: what the relay does, in Prometheus' text format over HTTP/1.0, as stock Tor has it.
-//!
-//! One thread answers one request after the other. It may wait for whoever asks, within [`EXCHANGE_MAX`]; the shards
-//! never wait for it: they are asked by a control message, at most once in [`FRESH_FOR`], and answer by an event. Only
-//! addresses that `MetricsPortPolicy` accepts get a word in; without that option nobody does.
+//! What of the metrics the driver alone knows: what its loops count, how many descriptors it has, and how long steps took. The
+//! control plane answers at the `MetricsPort`.
 
-mod deadline;
-mod families;
-mod request;
-mod text;
 mod timings;
 
 use super::Failure;
 use crate::torrc::Options;
-use deadline::DeadlineStream;
-use families::Snapshot;
-use heddle_control::Facts;
-use heddle_net::LoopHandle;
-use heddle_proto::policy::ExitPolicy;
-use heddle_relay::{Control, RelayLanguage, RelayStats};
+use heddle_control::metrics::Exposition;
+use heddle_control::{Carried, Figures};
+use heddle_net::{Counters, LoopHandle};
+use heddle_relay::RelayLanguage;
 use heddle_seam::stopwatch::Stopwatch;
-use request::Request;
-use std::io::Write;
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use timings::Timings;
+use std::net::TcpListener;
+use std::sync::Arc;
+use timings::{Timings, Told};
 
-/// How long one exchange may take.
-const EXCHANGE_MAX: Duration = Duration::from_secs(5);
-/// Shards are asked again only after this time, however often we are.
-const FRESH_FOR: Duration = Duration::from_millis(200);
-/// How long shards may take to answer. One that takes longer is reported as it was the last time.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// Answers of shards that may wait.
-const ANSWERS_MAX: usize = 256;
-
-/// Takes what a shard reports, by the shard's number.
-pub type StatsSender = SyncSender<(usize, Box<RelayStats>)>;
-
-/// The port, bound and not answering yet.
-pub struct MetricsPort {
-    listener: Option<TcpListener>,
-    policy: ExitPolicy,
-    sender: StatsSender,
-    stats: Receiver<(usize, Box<RelayStats>)>,
-    known: Known,
-    timings: Option<Arc<Timings>>,
+/// Binds the `MetricsPort`, if the operator wants one.
+pub fn bind(options: &Options) -> Result<Option<TcpListener>, Failure> {
+    let bind = |addr| {
+        let refused = |error| format!("MetricsPort {addr} cannot be opened: {error}; choose another");
+        heddle_net::listen(addr).map_err(refused)
+    };
+    Ok(options.metrics_port.map(bind).transpose()?)
 }
 
-/// What the control plane knows and the port tells.
-#[derive(Clone, Default)]
-pub struct Known(Arc<Mutex<Facts>>);
+/// How long steps take, where `HeddleTimings` asks for it.
+#[derive(Clone)]
+pub struct Timed(Option<Arc<Timings>>);
 
-impl Known {
-    pub fn set(&self, facts: Facts) {
-        *self.facts() = facts;
-    }
-
-    fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl MetricsPort {
-    /// Binds the port, if the operator wants one.
-    pub fn bind(options: &Options) -> Result<Self, Failure> {
-        let bind = |addr| {
-            let refused = |error| format!("MetricsPort {addr} cannot be opened: {error}; choose another");
-            heddle_net::listen(addr).map_err(refused)
-        };
-        let listener = options.metrics_port.map(bind).transpose()?;
-        let (sender, stats) = mpsc::sync_channel(ANSWERS_MAX);
-        let policy = ExitPolicy::from_rules(&options.metrics_port_policy);
-        let timings = options.heddle.timings.then(|| Arc::new(Timings::new()));
-        Ok(MetricsPort { listener, policy, sender, stats, known: Known::default(), timings })
-    }
-
-    /// Where shards report to.
-    pub fn sender(&self) -> StatsSender {
-        self.sender.clone()
+impl Timed {
+    pub fn new(options: &Options) -> Self {
+        Timed(options.heddle.timings.then(|| Arc::new(Timings::new())))
     }
 
     /// What loops and endpoints tell their times to: to nobody, unless the operator wants to hear them.
     pub fn stopwatch(&self) -> Stopwatch {
-        self.timings.as_ref().map_or_else(Stopwatch::default, |timings| Stopwatch::new(timings.clone()))
-    }
-
-    pub fn known(&self) -> Known {
-        self.known.clone()
-    }
-
-    /// Answers from now on. `sockets_max` is the limit of descriptors.
-    pub fn start(
-        self,
-        shards: Vec<LoopHandle<RelayLanguage>>,
-        sockets_max: Option<u64>,
-    ) -> std::io::Result<()> {
-        let Some(listener) = self.listener else { return Ok(()) };
-        log::info!("Metrics are served at {}", listener.local_addr()?);
-        let mut server = Server {
-            policy: self.policy,
-            stats: vec![RelayStats::default(); shards.len()],
-            shards,
-            answers: self.stats,
-            asked_at: None,
-            known: self.known,
-            timings: self.timings,
-            sockets_max,
-        };
-        std::thread::Builder::new().name("metrics".into()).spawn(move || server.run(&listener))?;
-        Ok(())
+        self.0.as_ref().map_or_else(Stopwatch::default, |timings| Stopwatch::new(timings.clone()))
     }
 }
 
-struct Server {
-    policy: ExitPolicy,
-    shards: Vec<LoopHandle<RelayLanguage>>,
-    /// What each shard said last.
-    stats: Vec<RelayStats>,
-    answers: Receiver<(usize, Box<RelayStats>)>,
-    asked_at: Option<Instant>,
-    known: Known,
-    timings: Option<Arc<Timings>>,
-    sockets_max: Option<u64>,
+/// The shards' loops and what else is counted.
+pub struct DriverMetrics {
+    pub shards: Vec<LoopHandle<RelayLanguage>>,
+    pub timed: Timed,
+    /// The limit of descriptors.
+    pub sockets_max: Option<u64>,
 }
 
-impl Server {
-    fn run(&mut self, listener: &TcpListener) {
-        for stream in listener.incoming() {
-            match stream {
-                // Whoever leaves early has seen what he wanted.
-                Ok(stream) => drop(self.serve(&stream)),
-                // Out of descriptors, most likely: it gets better or it does not, but not by asking at once.
-                Err(_) => std::thread::sleep(Duration::from_secs(1)),
-            }
+impl DriverMetrics {
+    /// Bytes that the shards' sockets have carried.
+    pub fn carried(&self) -> Carried {
+        carried(&self.counters())
+    }
+
+    pub fn figures(&self) -> Figures {
+        let counters = self.counters();
+        let mut out = Exposition::default();
+        loops(&mut out, &counters);
+        timings(&mut out, self.timed.0.iter().flat_map(|timings| timings.told()).collect());
+        Figures {
+            carried: carried(&counters),
+            sockets: counters.iter().map(|of| of.sockets_opened.saturating_sub(of.sockets_closed)).sum(),
+            sockets_max: self.sockets_max,
+            more: out.into_text(),
         }
     }
 
-    fn serve(&mut self, stream: &TcpStream) -> std::io::Result<()> {
-        // Policies are about addresses here, and any port stands for all.
-        let allowed = self.policy.allows(stream.peer_addr()?.ip(), 1);
-        if !allowed {
-            return stream.shutdown(Shutdown::Both);
-        }
-        let mut within = DeadlineStream::new(stream, Instant::now() + EXCHANGE_MAX)?;
-        let answer = match request::read(&mut within)? {
-            Request::Metrics => ok(&self.render()),
-            Request::Refused(status) => format!("HTTP/1.0 {status}\r\n\r\n").into_bytes(),
-        };
-        DeadlineStream::new(stream, Instant::now() + EXCHANGE_MAX)?.write_all(&answer)?;
-        stream.shutdown(Shutdown::Write)
-    }
-
-    fn render(&mut self) -> String {
-        self.refresh();
-        let mut relay = RelayStats::default();
-        self.stats.iter().for_each(|stats| relay.add(stats));
-        let counters = self.shards.iter().map(LoopHandle::counters).collect();
-        let facts = self.known.facts().clone();
-        let timings = self.timings.iter().flat_map(|timings| timings.told()).collect();
-        families::render(&Snapshot { relay, counters, facts, timings, sockets_max: self.sockets_max })
-    }
-
-    /// Asks all shards, and waits for those that answer soon.
-    fn refresh(&mut self) {
-        if self.asked_at.is_some_and(|at| at.elapsed() < FRESH_FOR) {
-            return;
-        }
-        // What came too late for the last request is older than what comes now.
-        while let Ok((shard, stats)) = self.answers.try_recv() {
-            self.stats[shard] = *stats;
-        }
-        let told = self.shards.iter().filter(|shard| shard.control(Control::Stats).is_ok()).count();
-        let deadline = Instant::now() + ANSWER_MAX;
-        for _ in 0..told {
-            let patience = deadline.saturating_duration_since(Instant::now());
-            let Ok((shard, stats)) = self.answers.recv_timeout(patience) else { break };
-            self.stats[shard] = *stats;
-        }
-        self.asked_at = Some(Instant::now());
+    fn counters(&self) -> Vec<Counters> {
+        self.shards.iter().map(LoopHandle::counters).collect()
     }
 }
 
-fn ok(body: &str) -> Vec<u8> {
-    let head = format!(
-        "HTTP/1.0 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n",
-        body.len()
-    );
-    (head + body).into_bytes()
+fn carried(counters: &[Counters]) -> Carried {
+    Carried {
+        read: counters.iter().map(|of| of.recv_bytes + of.datagram_recv_bytes).sum(),
+        written: counters.iter().map(|of| of.send_bytes + of.datagram_send_bytes).sum(),
+    }
 }
 
-#[cfg(test)]
-mod tests;
+/// What the shards' loops did.
+fn loops(out: &mut Exposition, counters: &[Counters]) {
+    let sum = |of: fn(&Counters) -> u64| -> u64 { counters.iter().map(of).sum() };
+    out.gauge("heddle_shards", "Shards of the relay").value(counters.len());
+    let mut datagrams = out.counter("heddle_datagrams_total", "Datagrams");
+    datagrams.labelled(&[("direction", "in")], sum(|of| of.datagrams_received));
+    datagrams.labelled(&[("direction", "out")], sum(|of| of.datagrams_sent));
+    let mut calls =
+        out.counter("heddle_datagram_calls_total", "System calls that received or sent datagrams");
+    calls.labelled(&[("direction", "in")], sum(|of| of.datagram_recvs));
+    calls.labelled(&[("direction", "out")], sum(|of| of.datagram_sends));
+    let mut bytes = out.counter("heddle_datagram_bytes_total", "Bytes of datagrams, without headers of UDP");
+    bytes.labelled(&[("direction", "in")], sum(|of| of.datagram_recv_bytes));
+    bytes.labelled(&[("direction", "out")], sum(|of| of.datagram_send_bytes));
+    for (name, help, value) in [
+        (
+            "heddle_datagrams_dropped_total",
+            "Datagrams that the system did not take",
+            sum(|of| of.datagrams_dropped),
+        ),
+        (
+            "heddle_datagram_sends_blocked_total",
+            "Sends of datagrams that had to wait for room",
+            sum(|of| of.datagram_sends_blocked),
+        ),
+        (
+            "heddle_accepts_out_of_resources_total",
+            "Accepts that found no descriptor or memory left",
+            sum(|of| of.accepts_out_of_resources),
+        ),
+        (
+            "heddle_jobs_inline_total",
+            "Jobs that the workers' queue had no room for",
+            sum(|of| of.jobs_inline),
+        ),
+    ] {
+        out.counter(name, help).value(value);
+    }
+}
+
+fn timings(out: &mut Exposition, steps: Vec<Told>) {
+    if steps.is_empty() {
+        return;
+    }
+    let mut family = out.histograms("heddle_step_seconds", "How long the steps of datagrams' ways took");
+    for Told { step, buckets, sum_s } in steps {
+        family.labelled(("step", step.name()), &buckets, sum_s);
+    }
+}

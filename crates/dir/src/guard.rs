@@ -1,4 +1,4 @@
-//! Where panics stop.
+//! Where panics over what a directory sent stop.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,9 +1,7 @@
 //! The request: a line and headers, of which only the line counts.
 
-use std::io::{self, ErrorKind, Read};
-
 /// The longest head that is read, as in stock Tor.
-const HEAD_BYTES_MAX: usize = 1024;
+pub const HEAD_BYTES_MAX: usize = 1024;
 
 /// What was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,28 +11,12 @@ pub enum Request {
     Refused(&'static str),
 }
 
-const BAD: Request = Request::Refused("400 Bad Request");
-
-/// Reads a request until its empty line, or until it is too long.
-pub fn read(stream: &mut impl Read) -> io::Result<Request> {
-    let mut head = [0; HEAD_BYTES_MAX];
-    let mut len = 0;
-    while len < head.len() {
-        match stream.read(&mut head[len..]) {
-            Ok(0) => return Ok(BAD),
-            Ok(more) => len += more,
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-        if let Some(request) = parse(&head[..len]) {
-            return Ok(request);
-        }
-    }
-    Ok(BAD)
+impl Request {
+    pub const BAD: Request = Request::Refused("400 Bad Request");
 }
 
 /// What a head asks for, once it is complete.
-fn parse(head: &[u8]) -> Option<Request> {
+pub fn parse(head: &[u8]) -> Option<Request> {
     let is_complete =
         head.windows(4).any(|end| end == b"\r\n\r\n") || head.windows(2).any(|end| end == b"\n\n");
     if !is_complete {
@@ -46,7 +28,7 @@ fn parse(head: &[u8]) -> Option<Request> {
         ["GET", "/metrics", version] if version.starts_with("HTTP/") => Request::Metrics,
         ["GET", _, version] if version.starts_with("HTTP/") => Request::Refused("404 Not Found"),
         [_, _, version] if version.starts_with("HTTP/") => Request::Refused("405 Method Not Allowed"),
-        _ => BAD,
+        _ => Request::BAD,
     })
 }
 
@@ -64,8 +46,8 @@ mod tests {
             (b"GET / HTTP/1.1\r\n\r\n", Some(Request::Refused("404 Not Found"))),
             (b"GET /metrics?x HTTP/1.1\r\n\r\n", Some(Request::Refused("404 Not Found"))),
             (b"POST /metrics HTTP/1.1\r\n\r\n", Some(Request::Refused("405 Method Not Allowed"))),
-            (b"GET /metrics\r\n\r\n", Some(BAD)),
-            (b"\xff\xff\xff HTTP/1.1\r\n\r\n", Some(BAD)),
+            (b"GET /metrics\r\n\r\n", Some(Request::BAD)),
+            (b"\xff\xff\xff HTTP/1.1\r\n\r\n", Some(Request::BAD)),
         ];
         for (head, expected) in cases {
             assert_eq!(parse(head), expected, "{}", String::from_utf8_lossy(head));

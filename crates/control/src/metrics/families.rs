@@ -1,67 +1,43 @@
 //! What is told, by name; `docs/reference/metrics.md` has the list. Nothing is about a single client or circuit.
 
 use super::text::Exposition;
-use super::timings::Told;
-use heddle_control::Facts;
-use heddle_net::Counters;
+use crate::language::{Figures, Standing};
 use heddle_proto::cell::CELL_LEN;
 use heddle_relay::{DelayHistogram, RelayStats, TransportStats};
 
-/// Everything at one moment.
-pub struct Snapshot {
-    /// The sum of all shards.
-    pub relay: RelayStats,
-    /// Of each shard's loop.
-    pub counters: Vec<Counters>,
-    pub facts: Facts,
-    /// Of each step, if the operator wants to hear it.
-    pub timings: Vec<Told>,
-    pub sockets_max: Option<u64>,
-}
-
-impl Snapshot {
-    fn sum(&self, of: impl Fn(&Counters) -> u64) -> u64 {
-        self.counters.iter().map(of).sum()
-    }
-}
-
-pub fn render(snapshot: &Snapshot) -> String {
+/// All that is told; what the driver alone knows comes last.
+pub fn render(relay: &RelayStats, standing: &Standing, figures: &Figures) -> String {
     let mut out = Exposition::default();
-    stock(&mut out, snapshot);
-    transports(&mut out, &snapshot.relay);
-    shares(&mut out, &snapshot.relay);
-    queues(&mut out, &snapshot.relay);
-    driver(&mut out, snapshot);
-    timings(&mut out, &snapshot.timings);
-    out.into_text()
+    stock(&mut out, relay, standing, figures);
+    transports(&mut out, relay);
+    shares(&mut out, relay);
+    queues(&mut out, relay);
+    out.gauge("heddle_consensus_relays", "Relays of the consensus whose identities are both known")
+        .value(standing.relays);
+    out.into_text() + &figures.more
 }
 
 /// Those that stock Tor has, with its names.
-fn stock(out: &mut Exposition, snapshot: &Snapshot) {
+fn stock(out: &mut Exposition, relay: &RelayStats, standing: &Standing, figures: &Figures) {
     let mut sockets = out.gauge("tor_relay_load_socket_total", "Sockets");
-    sockets.labelled(
-        &[("state", "opened")],
-        snapshot.sum(|of| of.sockets_opened.saturating_sub(of.sockets_closed)),
-    );
-    if let Some(max) = snapshot.sockets_max {
+    sockets.labelled(&[("state", "opened")], figures.sockets);
+    if let Some(max) = figures.sockets_max {
         sockets.value(max);
     }
     let mut traffic =
         out.counter("tor_relay_traffic_bytes", "Bytes read and written, without headers of TCP and UDP");
-    let read = snapshot.sum(|of| of.recv_bytes + of.datagram_recv_bytes);
-    let written = snapshot.sum(|of| of.send_bytes + of.datagram_send_bytes);
-    traffic.labelled(&[("direction", "read")], read);
-    traffic.labelled(&[("direction", "written")], written);
+    traffic.labelled(&[("direction", "read")], figures.carried.read);
+    traffic.labelled(&[("direction", "written")], figures.carried.written);
     let mut circuits = out.gauge("tor_relay_circuits_total", "Circuits");
-    circuits.labelled(&[("state", "opened")], snapshot.relay.circuits);
+    circuits.labelled(&[("state", "opened")], relay.circuits);
     let mut oom = out.counter("tor_relay_load_oom_bytes_total", "Bytes freed because memory was short");
-    oom.labelled(&[("subsys", "cell")], snapshot.facts.freed_cells * CELL_LEN as u64);
-    let refused = |what, why| snapshot.relay.refused.get(&(what, why)).copied().unwrap_or(0);
+    oom.labelled(&[("subsys", "cell")], standing.freed_cells * CELL_LEN as u64);
+    let refused = |what, why| relay.refused.get(&(what, why)).copied().unwrap_or(0);
     let mut dos = out.counter("tor_relay_dos_total", "What the defences of DoS… options did");
     for (kind, count) in [
         ("circuit_rejected", refused("circuit", "rate")),
-        ("marked_address", snapshot.relay.addresses_held_off),
-        ("marked_address_maxq", snapshot.relay.addresses_held_off_for_queues),
+        ("marked_address", relay.addresses_held_off),
+        ("marked_address_maxq", relay.addresses_held_off_for_queues),
         ("conn_rejected", refused("channel", "rate")),
         ("concurrent_conn_rejected", refused("channel", "concurrent")),
         ("stream_rejected", refused("stream", "rate")),
@@ -69,10 +45,10 @@ fn stock(out: &mut Exposition, snapshot: &Snapshot) {
         dos.labelled(&[("type", kind)], count);
     }
     out.gauge("tor_relay_signing_cert_expiry_timestamp", "When the certificate of the signing key ends")
-        .value(snapshot.facts.signing_expires_unix_s);
+        .value(standing.signing_expires_unix_s);
     let mut flag = out.gauge("tor_relay_flag", "The relay's flags in the consensus");
-    let listed = snapshot.facts.flags.is_some();
-    let of = snapshot.facts.flags.unwrap_or_default();
+    let listed = standing.flags.is_some();
+    let of = standing.flags.unwrap_or_default();
     for (name, value) in [
         ("Fast", of.fast),
         ("Exit", of.exit),
@@ -181,40 +157,5 @@ fn queues(out: &mut Exposition, relay: &RelayStats) {
         ("heddle_circuit_state_bytes", "Bytes that circuits take themselves", relay.circuit_state_bytes),
     ] {
         out.gauge(name, help).value(value);
-    }
-}
-
-fn driver(out: &mut Exposition, snapshot: &Snapshot) {
-    out.gauge("heddle_shards", "Shards of the relay").value(snapshot.counters.len());
-    out.gauge("heddle_consensus_relays", "Relays of the consensus whose identities are both known")
-        .value(snapshot.facts.relays);
-    let mut datagrams = out.counter("heddle_datagrams_total", "Datagrams");
-    datagrams.labelled(&[("direction", "in")], snapshot.sum(|of| of.datagrams_received));
-    datagrams.labelled(&[("direction", "out")], snapshot.sum(|of| of.datagrams_sent));
-    let mut calls =
-        out.counter("heddle_datagram_calls_total", "System calls that received or sent datagrams");
-    calls.labelled(&[("direction", "in")], snapshot.sum(|of| of.datagram_recvs));
-    calls.labelled(&[("direction", "out")], snapshot.sum(|of| of.datagram_sends));
-    let mut bytes = out.counter("heddle_datagram_bytes_total", "Bytes of datagrams, without headers of UDP");
-    bytes.labelled(&[("direction", "in")], snapshot.sum(|of| of.datagram_recv_bytes));
-    bytes.labelled(&[("direction", "out")], snapshot.sum(|of| of.datagram_send_bytes));
-    out.counter("heddle_datagrams_dropped_total", "Datagrams that the system did not take")
-        .value(snapshot.sum(|of| of.datagrams_dropped));
-    out.counter("heddle_datagram_sends_blocked_total", "Sends of datagrams that had to wait for room")
-        .value(snapshot.sum(|of| of.datagram_sends_blocked));
-    let help = "Accepts that found no descriptor or memory left";
-    out.counter("heddle_accepts_out_of_resources_total", help)
-        .value(snapshot.sum(|of| of.accepts_out_of_resources));
-    out.counter("heddle_jobs_inline_total", "Jobs that the workers' queue had no room for")
-        .value(snapshot.sum(|of| of.jobs_inline));
-}
-
-fn timings(out: &mut Exposition, steps: &[Told]) {
-    if steps.is_empty() {
-        return;
-    }
-    let mut family = out.histograms("heddle_step_seconds", "How long the steps of datagrams' ways took");
-    for Told { step, buckets, sum_s } in steps {
-        family.labelled(("step", step.name()), buckets, *sum_s);
     }
 }
