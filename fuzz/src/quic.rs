@@ -1,5 +1,5 @@
-//! Datagrams of strangers to a port that awaits a dialler, and two endpoints whose bytes say what happens between them, with
-//! one connection for all circuits or one for each.
+//! Datagrams of strangers to a port that awaits a dialler, and two endpoints whose bytes say what happens between them,
+//! with one connection for all circuits or one for each.
 
 #![allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
 

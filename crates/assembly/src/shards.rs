@@ -1,6 +1,7 @@
 //! The shards of a relay, each with its part of what the relay has.
 //!
-//! - Rates and what is known of clients are shared: the shards' sum keeps to the rates, and one busy shard may use them whole.
+//! - Rates and what is known of clients are shared: the shards' sum keeps to the rates, and one busy shard may use them
+//!   whole.
 //! - Memory is not: each shard has an even part of `MaxMemInQueues`.
 
 use crate::identity::{Shown, transport};
@@ -54,7 +55,8 @@ pub enum AssemblyError {
 }
 
 impl Assembly<'_> {
-    /// Shard `number`, which shares rates and clients with `first`, the relay's first one. Of its ports the first is preferred.
+    /// Shard `number`, which shares rates and clients with `first`, the relay's first one. Of its ports the first is
+    /// preferred.
     ///
     /// # Errors
     /// When TLS refuses the keys, or an endpoint its options.

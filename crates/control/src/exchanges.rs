@@ -4,7 +4,8 @@
 //! 2. The answer is read as it comes, and no further than its limit.
 //! 3. What is not over when its time is up is given up, and its connection reset.
 //!
-//! Nobody but the relay itself begins one: a round of fetches has one at a time, and a descriptor goes once to each authority.
+//! Nobody but the relay itself begins one: a round of fetches has one at a time, and a descriptor goes once to each
+//! authority.
 
 use crate::language::ControlLanguage;
 use heddle_dir::guard::guarded;

@@ -60,7 +60,8 @@ pub enum Wanted {
     Tell { shard: u16, control: Control },
     /// Say how much was carried: [`Told::Carried`].
     Carried,
-    /// Say whether names can be resolved: [`Told::NameServers`]. First, if `reload`, the list of name servers is read again.
+    /// Say whether names can be resolved: [`Told::NameServers`]. First, if `reload`, the list of name servers is read
+    /// again.
     NameServers { reload: bool },
     /// Say what you know, for metrics: [`Told::Figures`].
     Figures,

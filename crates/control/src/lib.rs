@@ -1,11 +1,12 @@
-//! A relay's control plane: what it does beside carrying cells. [`ControlPlane`] is a [`Node`](heddle_seam::node::Node), so the
-//! program runs it over real sockets, and the simulator in virtual time.
+//! A relay's control plane: what it does beside carrying cells. [`ControlPlane`] is a
+//! [`Node`](heddle_seam::node::Node), so the program runs it over real sockets, and the simulator in virtual time.
 //!
 //! - `language` is what it is told and wants beside bytes.
 //! - `options` is what the operator chose.
 //! - `exchanges` asks directories, each for so long and no longer.
 //! - `metrics` answers at the `MetricsPort`.
-//! - `plane` decides what is due: it follows the consensus, renews keys, finds out whether the relay is reachable, publishes.
+//! - `plane` decides what is due: it follows the consensus, renews keys, finds out whether the relay is reachable,
+//!   publishes.
 //! - `clock` knows the time of the wall between two times that it is told.
 
 mod clock;

@@ -1,8 +1,8 @@
 //! `MetricsPort`: what the relay does, in Prometheus' text format over HTTP/1.0, as stock Tor has it.
 //!
 //! 1. Only addresses that `MetricsPortPolicy` accepts get a word in; without that option nobody does.
-//! 2. Whoever asks for the metrics has the shards asked what they did, at most once in [`FRESH_FOR`], and waits until they have
-//!    said so or [`ANSWER_MAX`] is over; then the driver is asked for what it alone knows.
+//! 2. Whoever asks for the metrics has the shards asked what they did, at most once in [`FRESH_FOR`], and waits until
+//!    they have said so or [`ANSWER_MAX`] is over; then the driver is asked for what it alone knows.
 //! 3. Whoever takes longer than [`EXCHANGE_MAX`] to ask, or to read the answer, is cut off.
 
 mod families;
@@ -27,7 +27,8 @@ const EXCHANGE_MAX: Duration = Duration::from_secs(5);
 const FRESH_FOR: Duration = Duration::from_millis(200);
 /// How long shards may take to answer. One that takes longer is reported as it was the last time.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// Who may ask at once; more are turned away. Each has up to a kilobyte of a request or an answer of some tens of kilobytes.
+/// Who may ask at once; more are turned away. Each has up to a kilobyte of a request or an answer of some tens of
+/// kilobytes.
 const VISITORS_MAX: usize = 16;
 
 /// The port: whoever asks there, and what shards said last.

@@ -80,8 +80,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// The control plane of a relay with so many shards, whom it first tells what they need. `resolves` is false for an exit whose
-    /// name servers are not known yet.
+    /// The control plane of a relay with so many shards, whom it first tells what they need. `resolves` is false for an
+    /// exit whose name servers are not known yet.
     pub fn new(
         options: ControlOptions,
         identity: Identity,

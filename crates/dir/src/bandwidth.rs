@@ -1,8 +1,8 @@
 //! What the relay has been seen to carry, for the descriptor's observed bandwidth (dir-spec, "bandwidth").
 //!
-//! Stock Tor keeps that in the lines `BWHistory…` of its `state` file, and so do we: a relay that starts again, or that was
-//! stock Tor before, says at once what it can carry. Of each of the last days the lines have the bytes of each direction
-//! and the rate of the best ten seconds, both rounded down to 1024.
+//! Stock Tor keeps that in the lines `BWHistory…` of its `state` file, and so do we: a relay that starts again, or that
+//! was stock Tor before, says at once what it can carry. Of each of the last days the lines have the bytes of each
+//! direction and the rate of the best ten seconds, both rounded down to 1024.
 
 use std::collections::VecDeque;
 use std::io;
@@ -106,7 +106,8 @@ impl BandwidthHistory {
         self.written.sample(now_unix_s, elapsed_s, written);
     }
 
-    /// The observed bandwidth: the best of what was read or of what was written, whichever is less, in bytes per second.
+    /// The observed bandwidth: the best of what was read or of what was written, whichever is less, in bytes per
+    /// second.
     pub fn observed(&self) -> u32 {
         u32::try_from(self.read.best().min(self.written.best())).unwrap_or(u32::MAX)
     }

@@ -182,7 +182,8 @@ impl Consensus {
         (self.valid_after_unix_s..=self.valid_until_unix_s).contains(&now_unix_s)
     }
 
-    /// Whether it holds, ended less than a day ago, or begins in less than one, so that it may serve for want of another.
+    /// Whether it holds, ended less than a day ago, or begins in less than one, so that it may serve for want of
+    /// another.
     pub fn is_reasonably_live(&self, now_unix_s: u64) -> bool {
         let start = self.valid_after_unix_s.saturating_sub(REASONABLY_LIVE_S);
         let end = self.valid_until_unix_s.saturating_add(REASONABLY_LIVE_S);

@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What `work` gives, or what it panicked over. Whoever lends it something must be able to go on with that in any state.
+/// What `work` gives, or what it panicked over. Whoever lends it something must be able to go on with that in any
+/// state.
 pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

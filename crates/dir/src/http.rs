@@ -102,14 +102,14 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// One whose body has at most so many bytes, before and after it is inflated. No more than that, the longest head and
-    /// the last piece are ever held.
+    /// One whose body has at most so many bytes, before and after it is inflated. No more than that, the longest head
+    /// and the last piece are ever held.
     pub fn new(body_bytes_max: usize) -> Self {
         Answer { body_bytes_max, head: None, searched: 0, bytes: Vec::new() }
     }
 
-    /// Takes the next piece, and gives the answer when it is whole. After that, and after an error, the connection is of no more
-    /// use.
+    /// Takes the next piece, and gives the answer when it is whole. After that, and after an error, the connection is
+    /// of no more use.
     ///
     /// # Errors
     /// When the directory breaks the protocol or a limit.

@@ -9,8 +9,8 @@
 //! - [`files`] is where all of that lies.
 //! - [`authority`] reads the `DirAuthority` lines that name whom to believe.
 //!
-//! Nothing here is on a cell's way, and nothing but the [`files::Disk`] does I/O: whoever runs it has the sockets. Time comes in
-//! as an argument and randomness as a generator.
+//! Nothing here is on a cell's way, and nothing but the [`files::Disk`] does I/O: whoever runs it has the sockets. Time
+//! comes in as an argument and randomness as a generator.
 
 pub mod authority;
 pub mod bandwidth;

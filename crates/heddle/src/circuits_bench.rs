@@ -1,10 +1,10 @@
 //! `heddle bench circuits`: how fast circuits open between two relays, and what they hold once they are there.
 //!
 //! 1. A private network comes up on loopback, with two Heddle relays for each kind.
-//! 2. A crowd of clients ([`crate::crowd`]) has its channels to the first relay, and builds circuits to the second until
-//!    the two have found each other over the kind's transport. What both hold then is idle.
-//! 3. The crowd opens all circuits, each with ntor handshakes at both relays: CREATE2, EXTEND2, CREATE2. What both relays
-//!    hold then, and the sockets that they have, is told beside what they had when idle.
+//! 2. A crowd of clients ([`crate::crowd`]) has its channels to the first relay, and builds circuits to the second
+//!    until the two have found each other over the kind's transport. What both hold then is idle.
+//! 3. The crowd opens all circuits, each with ntor handshakes at both relays: CREATE2, EXTEND2, CREATE2. What both
+//!    relays hold then, and the sockets that they have, is told beside what they had when idle.
 
 use crate::crowd::{Crowd, CrowdOptions};
 use clap::Args;
@@ -45,8 +45,8 @@ const REST: Duration = Duration::from_secs(2);
 const SHARE_MIN: f64 = 0.99;
 /// Circuits of one client. It looks through them for each cell that it sends.
 const CIRCUITS_PER_CLIENT: usize = 250;
-/// Three for each of 40 clients. Of the 1,000 onionskins that a relay keeps, a quarter is reserved for relays, and one address
-/// may have a fifth of the rest (`heddle_relay::Limits`): with more than 150 under way some are refused.
+/// Three for each of 40 clients. Of the 1,000 onionskins that a relay keeps, a quarter is reserved for relays, and one
+/// address may have a fifth of the rest (`heddle_relay::Limits`): with more than 150 under way some are refused.
 const IN_FLIGHT: usize = 120;
 
 #[derive(Debug, Args)]
@@ -178,8 +178,8 @@ impl Pair<'_> {
         Ok(())
     }
 
-    /// Has each of the crowd build a circuit, and then one of them after the other until one goes over the kind's transport.
-    /// Returns how many were built.
+    /// Has each of the crowd build a circuit, and then one of them after the other until one goes over the kind's
+    /// transport. Returns how many were built.
     fn find_each_other(&self, crowd: &mut Crowd, proxies: usize) -> Result<usize, Failure> {
         let begun = Instant::now();
         let mut built = proxies;

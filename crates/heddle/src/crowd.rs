@@ -1,7 +1,7 @@
 //! Many clients that open circuits over chosen relays, as fast as those take them.
 //!
-//! A [`Crowd`] is some onion proxies, each with a thread and a TLS channel of its own. It is told how many circuits there
-//! are to be, and says when they are there. Circuits stay open until the crowd is dropped.
+//! A [`Crowd`] is some onion proxies, each with a thread and a TLS channel of its own. It is told how many circuits
+//! there are to be, and says when they are there. Circuits stay open until the crowd is dropped.
 
 use crate::relay::Judge;
 use heddle_client::{Handshake, Hop, OnionProxy, ProxyEvent};

@@ -1,7 +1,7 @@
 //! What `heddle emulate` and `heddle lab run` leave when they are ended at any moment: nothing.
 //!
-//! The moments and signals are drawn from a seed. Each program is ended a few times; `HEDDLE_KILL_ROUNDS=50` has it ended
-//! more often, and `HEDDLE_KILL_SEED` at other moments.
+//! The moments and signals are drawn from a seed. Each program is ended a few times; `HEDDLE_KILL_ROUNDS=50` has it
+//! ended more often, and `HEDDLE_KILL_SEED` at other moments.
 
 use std::collections::BTreeSet;
 use std::env;

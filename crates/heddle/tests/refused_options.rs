@@ -1,5 +1,5 @@
-//! Relays in a sandbox that refuses every option of a socket, as simulators of whole networks do: they carry as much, and say once
-//! what they go without.
+//! Relays in a sandbox that refuses every option of a socket, as simulators of whole networks do: they carry as much,
+//! and say once what they go without.
 
 mod support;
 

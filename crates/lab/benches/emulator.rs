@@ -1,8 +1,8 @@
 //! Packets per second that the emulator moves, what they cost, and how late they are:
 //! `cargo bench -p heddle-lab --bench emulator`. It needs what the emulator needs.
 //!
-//! A row is one emulation: some pairs of hosts, with a stream of kernel TCP each over a wire of the rate, for a few seconds.
-//! The cost is the CPU time of the threads that move packets, with what the kernels do on their behalf.
+//! A row is one emulation: some pairs of hosts, with a stream of kernel TCP each over a wire of the rate, for a few
+//! seconds. The cost is the CPU time of the threads that move packets, with what the kernels do on their behalf.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

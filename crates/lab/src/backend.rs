@@ -1,8 +1,8 @@
 //! What an experiment runs on. A backend brings up named hosts, the wires between them and the programs on them. A
 //! [`Testbed`], which is what it brought up, does what a run asks for, tells what it reads, and takes everything away.
 //!
-//! Nothing here says how. Hosts may have real kernels and real programs, joined by emulated wires ([`emu`]); they may as
-//! well be simulated, with the same relays in virtual time. So there are no sockets, threads or processes in this
+//! Nothing here says how. Hosts may have real kernels and real programs, joined by emulated wires ([`emu`]); they may
+//! as well be simulated, with the same relays in virtual time. So there are no sockets, threads or processes in this
 //! contract: programs and traffic are named by their kind, and times are since the hosts came up.
 //!
 //! A new backend is a file beside [`emu`] and a value of `--backend`.
@@ -226,8 +226,8 @@ pub(crate) trait Testbed {
     /// Asks these sources to stop, waits until downloads that have begun are over, and gives what each told.
     fn stop(&mut self, sources: &[SourceId]) -> Result<Vec<Log>>;
 
-    /// Has all of these flow at the same time, to their end, and gives what came of each. `on_wait` is called a few times a
-    /// second.
+    /// Has all of these flow at the same time, to their end, and gives what came of each. `on_wait` is called a few
+    /// times a second.
     fn run_flows(&mut self, flows: &[WireFlow<'_>], on_wait: &mut dyn FnMut()) -> Result<Vec<Outcome>>;
 
     /// What has happened on one direction of a wire so far.

@@ -2,8 +2,8 @@
 //!
 //! 1. A private network comes up on loopback, with a guard, a middle and an exit of each kind.
 //! 2. Circuits are built and closed until relays of a transport of their own have found each other.
-//! 3. In each round each kind has its turn: stock clients build several circuits over its three relays and download over
-//!    all of them at the same time. What the relays' processes used meanwhile is read from the system.
+//! 3. In each round each kind has its turn: stock clients build several circuits over its three relays and download
+//!    over all of them at the same time. What the relays' processes used meanwhile is read from the system.
 //! 4. Ratios are made round by round, so that what else the machine did touches both sides of each.
 //!
 //! Everything runs on this machine: compare the kinds of one run, not the figures of two.
@@ -114,8 +114,8 @@ impl BenchOptions {
     }
 }
 
-/// Runs the bench, calls `on_step` with what is happening and the time left, and writes `summary.json`. A download with the
-/// wrong content is an error.
+/// Runs the bench, calls `on_step` with what is happening and the time left, and writes `summary.json`. A download with
+/// the wrong content is an error.
 ///
 /// Ctrl-C ends it with [`Error::Interrupted`], without processes or files left.
 pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) -> Result<Summary> {

@@ -1,13 +1,13 @@
 //! The project's main job: browsing and a bulk download over Heddle relays and over stock ones, side by side.
 //!
-//! 1. A private network comes up with every relay that any arm needs, on hosts that emulated wires join (`wires`). Where
-//!    the machine has no such wires, or on request, everything is on loopback (`loopback`).
+//! 1. A private network comes up with every relay that any arm needs, on hosts that emulated wires join (`wires`).
+//!    Where the machine has no such wires, or on request, everything is on loopback (`loopback`).
 //! 2. In each round, each arm has its turn over its three relays. Arms take turns at going first (`rounds`).
 //! 3. Rounds follow each other as long as they fit into the time.
 //! 4. The results are printed and written as `summary.json` and `report.html` (`results`).
 //!
-//! Everything between client and server runs on this machine, so it is the machine that is shared, and with it the noise:
-//! compare the arms of one run, not the figures of two.
+//! Everything between client and server runs on this machine, so it is the machine that is shared, and with it the
+//! noise: compare the arms of one run, not the figures of two.
 
 mod loopback;
 mod network;
@@ -96,8 +96,8 @@ impl FromStr for Arm {
 /// What joins the processes of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wires {
-    /// Each relay and each client is on a host of its own, and wires that delay and lose are between them: a bulk client
-    /// and a browsing client share an arm's relays.
+    /// Each relay and each client is on a host of its own, and wires that delay and lose are between them: a bulk
+    /// client and a browsing client share an arm's relays.
     Emulated,
     /// All are on this machine's loopback: one client downloads one file.
     Loopback,
@@ -243,8 +243,8 @@ fn nickname(program: Program, position: Position) -> String {
 }
 
 /// Runs the demo, printing progress to standard error and results to standard output, and writes `summary.json` and
-/// `report.html`. A transfer with the wrong content is an error, after everything is written. A program that is not root
-/// must have one thread only when it calls this, or gets no emulated wires.
+/// `report.html`. A transfer with the wrong content is an error, after everything is written. A program that is not
+/// root must have one thread only when it calls this, or gets no emulated wires.
 ///
 /// Ctrl-C ends it with [`Error::Interrupted`], without processes left, and with the results of the rounds that were
 /// complete.

@@ -1,18 +1,18 @@
 //! Emulated wires between hosts on one machine, with real kernels and real programs.
 //!
-//! Each host is a network namespace whose only device is a TUN; two threads (`packet_threads`) move packets between those devices
-//! over the wires of `heddle-netem`. [`NetworkOptions`] describe a network, [`Emulation`] is one, [`Summary`] tells how it
-//! went and whether the emulator kept up.
+//! Each host is a network namespace whose only device is a TUN; two threads (`packet_threads`) move packets between
+//! those devices over the wires of `heddle-netem`. [`NetworkOptions`] describe a network, [`Emulation`] is one,
+//! [`Summary`] tells how it went and whether the emulator kept up.
 //!
 //! A packet's way: a host's kernel hands it over unsegmented (`hosts`), it is stamped and cut into what a wire would
-//! carry (`offload`), may meet an attacker (`attack`), meets its fate (`heddle-netem`), and is given to the other host's
-//! kernel when it is due (`engine`).
+//! carry (`offload`), may meet an attacker (`attack`), meets its fate (`heddle-netem`), and is given to the other
+//! host's kernel when it is due (`engine`).
 //!
 //! Nothing has a name outside the program and nothing outlives it: namespaces and devices are held by descriptors, and
 //! programs are in a process namespace that ends with the emulator (`programs`).
 //!
-//! Budget: about 40 000 packets per second in all on two cores that also run the programs. Beyond, a run says that it is
-//! invalid.
+//! Budget: about 40 000 packets per second in all on two cores that also run the programs. Beyond, a run says that it
+//! is invalid.
 
 mod attack;
 mod engine;

@@ -1,12 +1,11 @@
 //! Private Tor networks of real processes on loopback, and what is measured in them.
 //!
-//! [`testnet`] starts stock authorities, stock and Heddle relays and a stock client; [`control`]
-//! and [`socks`] drive the client; [`traffic`] is what flows; [`metrics`] is what a Heddle relay tells of itself;
-//! [`machine`] is what this machine has: processes, files, sockets;
-//! [`emulator`] is a network of wires between hosts of their own on one machine;
-//! [`figures`] turns samples into figures. An experiment is a [`plan`], which [`run`] does on a backend; what came of it is
-//! in [`results`], which [`report`] draws.
-//! [`demo`] is the project's main job and [`bench`] what it costs, both built from these.
+//! [`testnet`] starts stock authorities, stock and Heddle relays and a stock client; [`control`] and [`socks`] drive
+//! the client; [`traffic`] is what flows; [`metrics`] is what a Heddle relay tells of itself; [`machine`] is what this
+//! machine has: processes, files, sockets; [`emulator`] is a network of wires between hosts of their own on one
+//! machine; [`figures`] turns samples into figures. An experiment is a [`plan`], which [`run`] does on a backend; what
+//! came of it is in [`results`], which [`report`] draws. [`demo`] is the project's main job and [`bench`] what it
+//! costs, both built from these.
 
 pub mod arm;
 pub(crate) mod backend;

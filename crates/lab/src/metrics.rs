@@ -66,8 +66,8 @@ impl Metrics {
         labels.filter(move |(name, _)| name == label).map(|(_, value)| &**value)
     }
 
-    /// What a histogram with these labels counted since `before`: upper bounds of its buckets, ascending, and how many are at
-    /// most that and above the bound before.
+    /// What a histogram with these labels counted since `before`: upper bounds of its buckets, ascending, and how many
+    /// are at most that and above the bound before.
     pub fn histogram_since(&self, before: &Metrics, name: &str, labels: &[(&str, &str)]) -> Vec<(f64, u64)> {
         let name = format!("{name}_bucket");
         let earlier = before.buckets(&name, labels);

@@ -1,7 +1,7 @@
 //! Does what a plan says, on a backend, and writes down what was measured.
 //!
-//! In each run every arm is measured once, from nothing to nothing, all under that run's seed and in an order that rotates
-//! from run to run. Results are written also when the experiment was interrupted or turned out invalid.
+//! In each run every arm is measured once, from nothing to nothing, all under that run's seed and in an order that
+//! rotates from run to run. Results are written also when the experiment was interrupted or turned out invalid.
 
 mod experiment;
 mod flows;

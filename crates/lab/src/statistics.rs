@@ -1,15 +1,16 @@
 //! From a few numbers to what they tell of the quantity behind them.
 //!
-//! All intervals are of 95 %, by Student's t over independent samples, which are the runs of an experiment. A run is one sample
-//! because what is measured within it met the same queues. How the t interval is made follows from what values the quantity can
-//! have ([`Scale`]), so that no bound is a value that it cannot have:
+//! All intervals are of 95 %, by Student's t over independent samples, which are the runs of an experiment. A run is
+//! one sample because what is measured within it met the same queues. How the t interval is made follows from what
+//! values the quantity can have ([`Scale`]), so that no bound is a value that it cannot have:
 //!
-//! - A *ratio* has the geometric mean and Student's interval of the logarithms, so that twice as much and half as much weigh the
-//!   same and a mean of ratios is not biased upwards.
+//! - A *ratio* has the geometric mean and Student's interval of the logarithms, so that twice as much and half as much
+//!   weigh the same and a mean of ratios is not biased upwards.
 //! - An *amount*, which is never negative, has the arithmetic mean `m` with standard error `s` and the interval
 //!   `m exp(± t s / m)`: that of the logarithm of the mean by the delta method.
-//! - A *share* likewise, by the logarithm of its odds: `m (1 - m)` in place of `m`. Where shares lie near their bound, the
-//!   plain interval cut off there covers the true mean in 82 of 100 experiments; this one in 91 to 95 (a test draws them).
+//! - A *share* likewise, by the logarithm of its odds: `m (1 - m)` in place of `m`. Where shares lie near their bound,
+//!   the plain interval cut off there covers the true mean in 82 of 100 experiments; this one in 91 to 95 (a test draws
+//!   them).
 //! - Anything else has the arithmetic mean and the plain interval.
 //!
 //! Quantiles interpolate linearly between order statistics (Hyndman and Fan 1996, type 7).
@@ -58,8 +59,8 @@ pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(sorted[below] + (sorted[above] - sorted[below]) * (at - below as f64))
 }
 
-/// The probability that a sample of `a` is greater than one of `b`, where equal ones count half (the statistic of Mann and
-/// Whitney over the number of pairs). Not a number without samples.
+/// The probability that a sample of `a` is greater than one of `b`, where equal ones count half (the statistic of Mann
+/// and Whitney over the number of pairs). Not a number without samples.
 pub fn auc(a: &[f64], b: &[f64]) -> f64 {
     let mut sorted = b.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -70,7 +71,8 @@ pub fn auc(a: &[f64], b: &[f64]) -> f64 {
     a.iter().map(wins).sum::<f64>() / (a.len() * b.len()) as f64
 }
 
-/// Half of the 99.9 % interval of the mean of many independent samples, by the normal approximation. `None` of fewer than two.
+/// Half of the 99.9 % interval of the mean of many independent samples, by the normal approximation. `None` of fewer
+/// than two.
 pub fn half_interval_999(samples: &[f64]) -> Option<f64> {
     /// The bounds of a normal distribution's middle 99.9 %, in standard deviations.
     const Z_999: f64 = 3.290_527;
@@ -89,10 +91,10 @@ pub fn estimate(samples: &[f64], scale: Scale) -> Option<Estimate> {
     }
 }
 
-/// What independent pairs tell of how many times as much the first of a pair is as the second, or `None` of nothing. Where all
-/// are positive, as [`estimate`] has it of their ratios. Otherwise they are amounts whose zero is not far, such as what is left of a
-/// delay after the wires': then the ratio of the means, with the interval of Fieller (1954), which has no end where the
-/// second of the pairs may be zero.
+/// What independent pairs tell of how many times as much the first of a pair is as the second, or `None` of nothing.
+/// Where all are positive, as [`estimate`] has it of their ratios. Otherwise they are amounts whose zero is not far,
+/// such as what is left of a delay after the wires': then the ratio of the means, with the interval of Fieller (1954),
+/// which has no end where the second of the pairs may be zero.
 pub fn estimate_pairs(pairs: &[[f64; 2]], scale: Scale) -> Option<Estimate> {
     let is_loss = scale == Scale::LossPct;
     let ratio = match pairs.iter().flatten().all(|value| *value > 0.0) {

@@ -15,10 +15,10 @@
 //! PLAY, Content-Length and Upload   a script of bursts to send, while so many bytes come
 //! ```
 //!
-//! The programs of an experiment are [`timing`], [`echo`], [`fetch`], [`upload`] and [`markov`]. Each is a function that
-//! blocks: it takes options, a [`Stop`] with which another thread may end it, and a listener for
-//! [`Event`]s, and returns a [`Report`]. The threads it starts are those of its caller's network
-//! namespace. `heddle traffic` runs the same functions.
+//! The programs of an experiment are [`timing`], [`echo`], [`fetch`], [`upload`] and [`markov`]. Each is a function
+//! that blocks: it takes options, a [`Stop`] with which another thread may end it, and a listener for [`Event`]s, and
+//! returns a [`Report`]. The threads it starts are those of its caller's network namespace. `heddle traffic` runs the
+//! same functions.
 
 mod clock;
 pub mod echo;
@@ -222,7 +222,8 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(20);
 
-    /// Where nobody listens. A port that was free a moment ago may be somebody else's by now; this one is nobody's choice.
+    /// Where nobody listens. A port that was free a moment ago may be somebody else's by now; this one is nobody's
+    /// choice.
     pub(super) fn nobody() -> Target {
         SocketAddr::from((Ipv4Addr::LOCALHOST, 1)).into()
     }

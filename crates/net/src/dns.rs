@@ -36,9 +36,9 @@ use tokio::task::AbortHandle;
 /// lookup").
 const NAME_LEN_MAX: usize = 255;
 
-/// Sockets that a question may hold at once: for each family of addresses, one for each time that the library sends it in a
-/// datagram, since an earlier one still waits for its answer, and a connection for an answer that no datagram holds, which
-/// stays open for others.
+/// Sockets that a question may hold at once: for each family of addresses, one for each time that the library sends it
+/// in a datagram, since an earlier one still waits for its answer, and a connection for an answer that no datagram
+/// holds, which stays open for others.
 ///
 /// ```text
 /// 2 families · (3 datagrams + 1 connection) = 8
@@ -136,8 +136,8 @@ impl Resolver {
         Ok(Resolver { inner: Arc::new(inner) })
     }
 
-    /// Reads the configuration, for the first time or again, and forgets all answers. Fails when the file cannot be read;
-    /// what was known before stays then.
+    /// Reads the configuration, for the first time or again, and forgets all answers. Fails when the file cannot be
+    /// read; what was known before stays then.
     pub fn reload(&self) -> io::Result<()> {
         let resolver = build(&self.inner.options)?;
         *self.inner.resolver.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolver);
@@ -177,8 +177,8 @@ impl Resolver {
         under_way.insert(key, Question { ticket, task: task.abort_handle() });
     }
 
-    /// Gives up a question of this loop, which is answered as failed at once and holds no place any more. Its sockets are closed
-    /// as soon as the thread comes to it.
+    /// Gives up a question of this loop, which is answered as failed at once and holds no place any more. Its sockets
+    /// are closed as soon as the thread comes to it.
     pub(crate) fn give_up<L: Language>(&self, id: ResolveId, of: &LoopHandle<L>) {
         let question = self.inner.under_way.lock().remove(&(of.number(), id));
         if let Some(Question { task, .. }) = question {
@@ -283,8 +283,8 @@ fn build(options: &ResolverOptions) -> io::Result<TokioResolver> {
     // What is remembered is in `answers`.
     opts.cache_size = 0;
     opts.max_active_requests = options.in_flight_max;
-    // One server is asked after the other, as by stock Tor: asked at once, each would take as many sockets again and hear
-    // every name.
+    // One server is asked after the other, as by stock Tor: asked at once, each would take as many sockets again and
+    // hear every name.
     opts.num_concurrent_reqs = 1;
     opts.preserve_intermediates = false;
     if let Some(timeout) = options.try_timeout {

@@ -4,8 +4,8 @@
 //!
 //! 1. wait for the kernel or for another thread, until the node's time-out at the latest;
 //! 2. note what the events say, accept connections, take the mail of other threads;
-//! 3. up to [`ROUNDS`] times, and for [`TURN_READ_BYTES`]: one receive per readable socket, credit for writable ones, and
-//!    all outputs of the node, whose bytes are sent once per socket;
+//! 3. up to [`ROUNDS`] times, and for [`TURN_READ_BYTES`]: one receive per readable socket, credit for writable ones,
+//!    and all outputs of the node, whose bytes are sent once per socket;
 //! 4. the time-out, if it has come.
 //!
 //! Several inputs go in before outputs are polled, so that a wakeup's cells share records and

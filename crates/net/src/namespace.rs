@@ -73,8 +73,8 @@ impl Namespace {
         thread::scope(|scope| join(scope.spawn(make)))?.map(|network| Namespace { network })
     }
 
-    /// Calls `work` on a thread inside the namespace and waits for it. `/proc/sys/net`, sockets and new devices are those
-    /// of the namespace there.
+    /// Calls `work` on a thread inside the namespace and waits for it. `/proc/sys/net`, sockets and new devices are
+    /// those of the namespace there.
     ///
     /// # Errors
     ///

@@ -246,8 +246,8 @@ impl RecvBuffer {
     fn restore(message: &mut BytesMut) {
         message.clear();
         if message.try_reclaim(MESSAGE_LEN_MAX) {
-            // SAFETY: reclaiming allocates nothing, so these are bytes of the allocation that `zeroed` made. All of them
-            // were initialised then, and nobody can make them otherwise.
+            // SAFETY: reclaiming allocates nothing, so these are bytes of the allocation that `zeroed` made. All of
+            // them were initialised then, and nobody can make them otherwise.
             #[allow(unsafe_code)]
             unsafe {
                 message.set_len(MESSAGE_LEN_MAX);

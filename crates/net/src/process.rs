@@ -17,8 +17,8 @@ pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
     Ok(maximum)
 }
 
-/// Keeps keys from debuggers of the same user and from core dumps, as stock Tor does: the process is not dumpable any more, so that only
-/// root reads its memory (prctl(2), ptrace(2)), and a core has no room. It cannot be taken back.
+/// Keeps keys from debuggers of the same user and from core dumps, as stock Tor does: the process is not dumpable any
+/// more, so that only root reads its memory (prctl(2), ptrace(2)), and a core has no room. It cannot be taken back.
 pub fn refuse_debuggers() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;

@@ -1,6 +1,7 @@
 //! How much the kernel lets be on its way on a connection, as the node is told with its credit.
 //!
-//! A kernel is asked only when the answer may be another one: a system call for each send would cost more than it tells.
+//! A kernel is asked only when the answer may be another one: a system call for each send would cost more than it
+//! tells.
 
 use crate::counters::Counters;
 use crate::sys;

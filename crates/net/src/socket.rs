@@ -200,8 +200,8 @@ impl Socket {
         Ok(Flushed::All)
     }
 
-    /// What the node is to be told of the memory that waits for the kernel, if that is news: of the whole buffer, since none of
-    /// it is free before all was sent. `is_over` says that the socket goes.
+    /// What the node is to be told of the memory that waits for the kernel, if that is news: of the whole buffer, since
+    /// none of it is free before all was sent. `is_over` says that the socket goes.
     pub fn unsent_news(&mut self, is_over: bool) -> Option<usize> {
         let waits = !is_over && self.sent < self.out.len();
         let bytes = if waits { self.out.capacity() } else { 0 };

@@ -139,13 +139,13 @@ pub(crate) fn set_option(fd: impl AsFd, level: i32, name: i32, value: u32) -> Re
     }
 }
 
-/// What may be on its way on a TCP connection unacknowledged, in bytes: the shorter of the congestion window and the peer's.
-/// `None` where the system does not tell.
+/// What may be on its way on a TCP connection unacknowledged, in bytes: the shorter of the congestion window and the
+/// peer's. `None` where the system does not tell.
 pub(crate) fn send_window(fd: impl AsFd) -> Option<usize> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `len` bytes to `info`, which lives
-    // until the call returns. It is a struct of integers, which all are valid however much the kernel wrote.
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `len` bytes to `info`, which
+    // lives until the call returns. It is a struct of integers, which all are valid however much the kernel wrote.
     #[allow(unsafe_code)]
     let (result, info) = unsafe {
         let (fd, pointer) = (fd.as_fd().as_raw_fd(), info.as_mut_ptr().cast());

@@ -1,4 +1,5 @@
-//! Buckets for times of any length: sixteen for each doubling, so that a bucket's bound is at most a sixteenth too high.
+//! Buckets for times of any length: sixteen for each doubling, so that a bucket's bound is at most a sixteenth too
+//! high.
 
 /// Buckets per doubling.
 pub const PER_OCTAVE: u64 = 16;

@@ -1,5 +1,5 @@
-//! What handshakes leave in memory when they are over: they go from a loop to a worker and back through queues, and what was
-//! moved out of a queue is still in it. Memory is the process's, so this test is alone in its program.
+//! What handshakes leave in memory when they are over: they go from a loop to a worker and back through queues, and
+//! what was moved out of a queue is still in it. Memory is the process's, so this test is alone in its program.
 
 #![allow(clippy::disallowed_methods, reason = "a driver's tests know the system")]
 

@@ -1,15 +1,15 @@
 //! CoDel, controlled delay (RFC 8289): drops at the head of a queue whose delay stays above a target.
 //!
-//! 1. Every packet that leaves is judged by how long it waited (section 5.5). Below the target, or with no more than one
-//!    longest packet left behind it, all is well.
+//! 1. Every packet that leaves is judged by how long it waited (section 5.5). Below the target, or with no more than
+//!    one longest packet left behind it, all is well.
 //! 2. Above the target for a whole interval, the packet may be dropped, and the queue enters the dropping state
 //!    (section 5.6).
-//! 3. In the dropping state the n-th drop follows the one before after interval / √n (section 5.4), until a packet waited
-//!    less than the target.
+//! 3. In the dropping state the n-th drop follows the one before after interval / √n (section 5.4), until a packet
+//!    waited less than the target.
 //! 4. If the state is entered again soon, it goes on near the rate of drops that controlled the queue last.
 //!
-//! Where it shall mark, a packet that can be marked goes on marked in the place of each drop, as one packet at a time is
-//! enough of a signal; the others are dropped.
+//! Where it shall mark, a packet that can be marked goes on marked in the place of each drop, as one packet at a time
+//! is enough of a signal; the others are dropped.
 
 use crate::options::CodelOptions;
 use crate::waiting::Waiting;
@@ -46,8 +46,8 @@ impl Codel {
         }
     }
 
-    /// The next packet to be put on the link, after the drops that are due, and for how many nanoseconds it waited. `signal`
-    /// drops the packet that it is given, or gives it back marked if it may be marked.
+    /// The next packet to be put on the link, after the drops that are due, and for how many nanoseconds it waited.
+    /// `signal` drops the packet that it is given, or gives it back marked if it may be marked.
     pub(crate) fn dequeue<P>(
         &mut self,
         now: Instant,

@@ -91,8 +91,8 @@ impl<P: Packet> Direction<P> {
         self.link.next_time().into_iter().chain(self.flight.next_time()).min()
     }
 
-    /// Does one thing that is due at `now`, which is `next_time`: a packet leaves the rate, or arrives and is given back.
-    /// Leaving comes first.
+    /// Does one thing that is due at `now`, which is `next_time`: a packet leaves the rate, or arrives and is given
+    /// back. Leaving comes first.
     pub(crate) fn step(&mut self, now: Instant, log: &mut DropLog<P>) -> Option<Transit<P>> {
         if self.link.next_time() == Some(now) {
             self.make_changes(now);

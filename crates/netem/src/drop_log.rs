@@ -17,8 +17,8 @@ pub struct Dropped<P> {
     pub packet: P,
 }
 
-/// The dropped packets that the driver has not taken yet. What does not fit is only counted, as everything is while nobody
-/// wants to know.
+/// The dropped packets that the driver has not taken yet. What does not fit is only counted, as everything is while
+/// nobody wants to know.
 #[derive(Debug)]
 pub(crate) struct DropLog<P> {
     dropped: Vec<Dropped<P>>,

@@ -1,8 +1,8 @@
 //! What chance does to a packet on one direction of a wire.
 //!
-//! Everything is drawn when a packet is offered, and each effect has a generator of its own and costs the same number of
-//! draws for every packet. So the k-th packet offered while an effect is on always meets the same fate from it, whatever
-//! the other effects, the queue or other wires do.
+//! Everything is drawn when a packet is offered, and each effect has a generator of its own and costs the same number
+//! of draws for every packet. So the k-th packet offered while an effect is on always meets the same fate from it,
+//! whatever the other effects, the queue or other wires do.
 
 use crate::loss::LossProcess;
 use crate::options::{DirectionOptions, Jitter, Reorder};

@@ -24,7 +24,8 @@ pub(crate) struct Link<P> {
     serving: Option<(Transit<P>, Instant)>,
     /// What was left of the last nanosecond of the busy period, in bits times 10⁹, so that no rounding adds up.
     remainder: u64,
-    /// When the last packet was done. A packet that joins an idle link in that very nanosecond goes on with the remainder.
+    /// When the last packet was done. A packet that joins an idle link in that very nanosecond goes on with the
+    /// remainder.
     last_done: Instant,
     stats: LinkStats,
 }

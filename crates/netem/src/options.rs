@@ -16,8 +16,8 @@ pub struct TopologyOptions {
     /// The wires, at most one between two hosts.
     #[serde(default, rename = "wire")]
     pub wires: Vec<WireOptions>,
-    /// What every pair of hosts without a wire of its own gets, in both directions, when it first sends. Without it such
-    /// a pair cannot reach each other. A topology of n hosts may then grow to n² directions.
+    /// What every pair of hosts without a wire of its own gets, in both directions, when it first sends. Without it
+    /// such a pair cannot reach each other. A topology of n hosts may then grow to n² directions.
     #[serde(default)]
     pub default_wire: Option<DirectionOptions>,
 }
@@ -118,14 +118,16 @@ impl Default for CodelOptions {
     }
 }
 
-/// A policer: a token bucket that drops each packet for which it has too few tokens (RFC 2697 with one rate and one burst).
+/// A policer: a token bucket that drops each packet for which it has too few tokens (RFC 2697 with one rate and one
+/// burst).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PolicerOptions {
     /// How fast tokens come. At least 1 bit/s.
     #[serde(rename = "rate", deserialize_with = "read::bits_per_s")]
     pub rate_bits_per_s: u64,
-    /// The most tokens there are, and those at the origin. It must hold the longest packet, which passes never otherwise.
+    /// The most tokens there are, and those at the origin. It must hold the longest packet, which passes never
+    /// otherwise.
     #[serde(rename = "burst", deserialize_with = "read::size_bytes")]
     pub burst_bytes: u64,
 }
@@ -148,8 +150,8 @@ pub struct WireOptions {
 
 /// One direction of a wire.
 ///
-/// A packet meets, in this order: the MTU, blackhole and flap, loss, corruption, duplication, the policer, the queue, the
-/// rate, and then delay, jitter and reordering.
+/// A packet meets, in this order: the MTU, blackhole and flap, loss, corruption, duplication, the policer, the queue,
+/// the rate, and then delay, jitter and reordering.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DirectionOptions {
@@ -171,9 +173,9 @@ pub struct DirectionOptions {
     pub delay_ns: u64,
     /// A random offset to the delay, drawn for each packet. Where the sum is negative the delay is zero.
     pub jitter: Jitter,
-    /// Whether a packet with a shorter delay overtakes the one before. Default: no, and then a packet arrives no earlier
-    /// than its predecessor, so jitter that is large beside the distance of packets adds more delay than it drew. (Linux'
-    /// netem always reorders here.)
+    /// Whether a packet with a shorter delay overtakes the one before. Default: no, and then a packet arrives no
+    /// earlier than its predecessor, so jitter that is large beside the distance of packets adds more delay than it
+    /// drew. (Linux' netem always reorders here.)
     pub jitter_reorders: bool,
     /// Which packets vanish.
     pub loss: Loss,
@@ -278,8 +280,8 @@ pub enum Loss {
     },
     /// Losses in bursts: a chain with a good and a bad state that begins in the good one. A packet is lost with the
     /// probability of the present state, and then the state may change (Gilbert 1960, Elliott 1963). With the defaults
-    /// the share of lost packets is `good_to_bad / (good_to_bad + bad_to_good)` and a burst has `1 / bad_to_good` packets
-    /// on average.
+    /// the share of lost packets is `good_to_bad / (good_to_bad + bad_to_good)` and a burst has `1 / bad_to_good`
+    /// packets on average.
     GilbertElliott {
         #[serde(deserialize_with = "read::probability")]
         good_to_bad: f64,

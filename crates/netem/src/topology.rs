@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 /// elements are numbered: each host's uplink (twice the host's number) and downlink (one more), then the directions of
 /// the declared wires, there before back, then those that `default_wire` made, in the order of their first packets.
 ///
-/// Memory: a link holds its queue's bounds and one packet more, a direction also its `in_flight` bounds, the log of drops
-/// what it was allowed, and nothing else grows with the packets sent.
+/// Memory: a link holds its queue's bounds and one packet more, a direction also its `in_flight` bounds, the log of
+/// drops what it was allowed, and nothing else grows with the packets sent.
 #[derive(Debug)]
 pub struct Topology<P> {
     hosts: Vec<Host<P>>,
@@ -147,8 +147,8 @@ impl<P: Packet> Topology<P> {
     ///
     /// # Errors
     ///
-    /// See [`SendError`]; the packet is gone then. What happens to a packet that was taken shows in a delivery or in the
-    /// counts of drops.
+    /// See [`SendError`]; the packet is gone then. What happens to a packet that was taken shows in a delivery or in
+    /// the counts of drops.
     pub fn send(&mut self, now: Instant, from: HostId, to: HostId, packet: P) -> Result<(), SendError> {
         let direction = self.direction(from, to)?;
         if let Some(due) = self.next_time().filter(|due| *due < now) {
@@ -220,7 +220,8 @@ impl<P: Packet> Topology<P> {
         self.agenda.first().map(|(time, _)| time)
     }
 
-    /// From now on keeps the packets that are dropped until [`take_drops`](Self::take_drops), up to `packets_max` of them.
+    /// From now on keeps the packets that are dropped until [`take_drops`](Self::take_drops), up to `packets_max` of
+    /// them.
     pub fn log_drops(&mut self, packets_max: usize) {
         self.log = DropLog::new(packets_max);
     }

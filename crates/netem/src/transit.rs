@@ -10,8 +10,8 @@ pub trait Packet: Clone {
     /// Flips bit `bit`, which is below eight times the length. A packet without contents may mark itself instead.
     fn flip_bit(&mut self, bit: usize);
 
-    /// Marks it as having met congestion (CE), if it says that its ends understand that (ECT, RFC 3168 section 5). Whether
-    /// it is marked now. Packets without such a field need not provide this: they never are.
+    /// Marks it as having met congestion (CE), if it says that its ends understand that (ECT, RFC 3168 section 5).
+    /// Whether it is marked now. Packets without such a field need not provide this: they never are.
     fn mark_congestion(&mut self) -> bool {
         false
     }
@@ -41,7 +41,8 @@ impl Packet for Vec<u8> {
 /// Both bits of the field set (RFC 3168, section 5).
 const CE: u8 = 3;
 
-/// The field is in the last two bits of the second byte; the header's checksum follows the change (RFC 1624, equation 3).
+/// The field is in the last two bits of the second byte; the header's checksum follows the change (RFC 1624, equation
+/// 3).
 fn mark_ipv4(packet: &mut [u8]) -> bool {
     let before = u16::from_be_bytes([packet[0], packet[1]]);
     if packet[1] & CE == 0 {
@@ -57,7 +58,8 @@ fn mark_ipv4(packet: &mut [u8]) -> bool {
     true
 }
 
-/// The field is in the middle of the second byte: the traffic class begins four bits into the packet (RFC 8200, section 3).
+/// The field is in the middle of the second byte: the traffic class begins four bits into the packet (RFC 8200, section
+/// 3).
 fn mark_ipv6(packet: &mut [u8]) -> bool {
     let can_be_marked = packet[1] >> 4 & CE != 0;
     if can_be_marked {

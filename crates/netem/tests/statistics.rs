@@ -1,8 +1,8 @@
 //! What chance does follows the distributions that the options name.
 //!
-//! Each test would fail for one in a million seeds if the distribution is right; the seeds are fixed, so it either fails
-//! always or never. Counts are compared by the normal approximation of the binomial distribution, whole distributions by
-//! the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart, tables by Pearson's chi-square.
+//! Each test would fail for one in a million seeds if the distribution is right; the seeds are fixed, so it either
+//! fails always or never. Counts are compared by the normal approximation of the binomial distribution, whole
+//! distributions by the inequality of Dvoretzky, Kiefer, Wolfowitz and Massart, tables by Pearson's chi-square.
 
 mod one_wire;
 

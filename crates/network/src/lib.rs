@@ -1,5 +1,5 @@
-//! Networks in virtual time: relays as the program [assembles](heddle_assembly) them, with real keys and TLS, clients, and the
-//! servers behind the exits.
+//! Networks in virtual time: relays as the program [assembles](heddle_assembly) them, with real keys and TLS, clients,
+//! and the servers behind the exits.
 //!
 //! ```
 //! use heddle_network::{Net, Plan, download};
@@ -12,8 +12,8 @@
 //! assert_eq!(status.received_bytes, 100_000);
 //! ```
 //!
-//! One seed gives one run, whatever the machine. What goes wrong is a panic that says what was waited for: this is for tests and
-//! experiments.
+//! One seed gives one run, whatever the machine. What goes wrong is a panic that says what was waited for: this is for
+//! tests and experiments.
 
 pub mod authority;
 pub mod whole;

@@ -1,8 +1,9 @@
-//! Whole relays in virtual time: shards and control plane, which start with nothing but the line of an authority, make their keys,
-//! publish, follow the consensus and carry circuits.
+//! Whole relays in virtual time: shards and control plane, which start with nothing but the line of an authority, make
+//! their keys, publish, follow the consensus and carry circuits.
 //!
-//! A relay's nodes are its shards and, beside them, its [`ControlNode`]. What in the program goes through mailboxes goes between
-//! them as messages: what a shard has seen, and what the control plane wants of it. What sockets carry is counted by all of them.
+//! A relay's nodes are its shards and, beside them, its [`ControlNode`]. What in the program goes through mailboxes
+//! goes between them as messages: what a shard has seen, and what the control plane wants of it. What sockets carry is
+//! counted by all of them.
 
 use crate::authority::{Authority, DIR_PORT};
 use crate::{OR_PORT, add_client, assemble, everywhere, internet, open_ports, relay_config};
@@ -33,7 +34,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Where the authority listens.
 const AUTHORITY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 1), DIR_PORT);
 
-/// What the nodes of a relay speak: to shards what they speak anyway, and between shards and control plane a little more.
+/// What the nodes of a relay speak: to shards what they speak anyway, and between shards and control plane a little
+/// more.
 #[derive(Debug)]
 pub enum WholeLanguage {}
 

@@ -1,7 +1,7 @@
 //! How soon a page begins after a pause: as soon as the wires allow, whatever the transport.
 //!
-//! Kernels are as Linux here: they send ten segments at first, and after a pause again. What a channel hands them beyond that
-//! leaves a round trip later, so that the first byte must not depend on it.
+//! Kernels are as Linux here: they send ten segments at first, and after a pause again. What a channel hands them
+//! beyond that leaves a round trip later, so that the first byte must not depend on it.
 
 use heddle_client::{CircuitNumber, ExchangeState};
 use heddle_network::{Net, Plan, add_client, download};
@@ -70,7 +70,8 @@ fn a_page_begins_when_the_wires_allow() {
     }
 }
 
-/// Over each transport the guard's channel to the client is TLS, and idle between pages; over TLS the other channels are busy.
+/// Over each transport the guard's channel to the client is TLS, and idle between pages; over TLS the other channels
+/// are busy.
 #[test]
 fn a_page_begins_when_the_wires_allow_beside_bulk() {
     let round_trip = Duration::from_millis(80);

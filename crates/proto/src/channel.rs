@@ -29,8 +29,8 @@ impl Role {
         }
     }
 
-    /// "In link protocol version 4 or higher, whichever node initiated the connection sets its MSB to 1, and whichever node
-    /// didn't initiate the connection sets its MSB to 0" (tor-spec, "Choosing circuit IDs in create cells").
+    /// "In link protocol version 4 or higher, whichever node initiated the connection sets its MSB to 1, and whichever
+    /// node didn't initiate the connection sets its MSB to 0" (tor-spec, "Choosing circuit IDs in create cells").
     const fn id_bit(self) -> u32 {
         match self {
             Role::Initiator => 1 << 31,
@@ -105,8 +105,8 @@ pub trait Channel: Send {
     /// From now on this many bytes may be sent.
     fn handle_writable(&mut self, now: Instant, bytes: usize);
 
-    /// The system lets this many bytes be on their way unacknowledged ([`Input::Writable`]). A message that nobody can read
-    /// before its end had better be shorter.
+    /// The system lets this many bytes be on their way unacknowledged ([`Input::Writable`]). A message that nobody can
+    /// read before its end had better be shorter.
     ///
     /// [`Input::Writable`]: heddle_relay::Input::Writable
     fn handle_window(&mut self, bytes: usize);
@@ -147,15 +147,15 @@ pub trait Channel: Send {
     /// [`VPADDING_LEN_MAX`] bytes, and only on an open channel.
     fn send_vpadding(&mut self, now: Instant, body: &[u8]);
 
-    /// Fills `out` from the exporter of the channel's TLS session (RFC 8446, section 7.5), so that both ends get the same
-    /// secret that nobody else has. Returns whether it could: TLS 1.3 only.
+    /// Fills `out` from the exporter of the channel's TLS session (RFC 8446, section 7.5), so that both ends get the
+    /// same secret that nobody else has. Returns whether it could: TLS 1.3 only.
     fn export_secret(&self, label: &[u8], context: &[u8], out: &mut [u8]) -> bool;
 
     /// When [`Channel::handle_timeout`] is to be called.
     fn poll_timeout(&self) -> Option<Instant>;
 
-    /// Memory for what came and is not whole yet, and for what is to be sent and is in no cell any more, once the channel is open:
-    /// before, what a handshake takes is bounded by itself.
+    /// Memory for what came and is not whole yet, and for what is to be sent and is in no cell any more, once the
+    /// channel is open: before, what a handshake takes is bounded by itself.
     fn held_bytes(&self) -> usize {
         0
     }

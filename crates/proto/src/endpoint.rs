@@ -70,8 +70,8 @@ pub enum ConnectionEvent {
     Writable(CircId),
     /// [`Endpoint::capacity`] rose from zero.
     Capacity,
-    /// The peer has answered nothing for a while, so that new circuits go elsewhere; or, with false, it has answered. Flows go on
-    /// in either case.
+    /// The peer has answered nothing for a while, so that new circuits go elsewhere; or, with false, it has answered.
+    /// Flows go on in either case.
     Suspect(bool),
     /// The connection is over, and with it its flows, without a word for each.
     Ended(ConnectionError),
@@ -169,8 +169,8 @@ pub struct ConnectionStats {
 /// What the network wants of congestion control.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CongestionParams {
-    /// As how many TCPs a connection contends at most, however many circuits it carries; other values are taken for the next
-    /// one of 1 to [`CongestionParams::TCPS_MAX`]. With 1 it is one TCP at all times.
+    /// As how many TCPs a connection contends at most, however many circuits it carries; other values are taken for the
+    /// next one of 1 to [`CongestionParams::TCPS_MAX`]. With 1 it is one TCP at all times.
     pub tcps_max: u8,
 }
 
@@ -195,8 +195,8 @@ pub trait Endpoint: Send {
     /// Proves another key on connections from now on; those that exist live on.
     fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>);
 
-    /// Connections keep to this from now on, those that exist and those to come. Congestion control that is not of our own
-    /// kind need not heed it.
+    /// Connections keep to this from now on, those that exist and those to come. Congestion control that is not of our
+    /// own kind need not heed it.
     fn set_congestion(&mut self, params: CongestionParams);
 
     /// Dials, or gets ready to be dialled. It ends with [`ConnectionEvent::Ready`] or [`ConnectionEvent::Ended`] within
@@ -228,33 +228,33 @@ pub trait Endpoint: Send {
     /// DESTROY with the peer's reason as its last cell; then its name is free.
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>>;
 
-    /// Bytes of memory that flows take here, at most: what came and was not lent, in order or not. They count like cells that
-    /// wait in the relay's queues.
+    /// Bytes of memory that flows take here, at most: what came and was not lent, in order or not. They count like
+    /// cells that wait in the relay's queues.
     fn held_bytes(&self) -> usize;
 
-    /// Bytes of memory that connections and their flows take themselves, with and without bytes: about what an allocator says.
-    /// They count, too.
+    /// Bytes of memory that connections and their flows take themselves, with and without bytes: about what an
+    /// allocator says. They count, too.
     fn state_bytes(&self) -> usize;
 
     /// Gives `each` the flows that there are, in any order. The relay does not know a flow whose first cell has
     /// not come, yet may end it by its name.
     fn backlogs(&self, each: &mut dyn FnMut(Backlog));
 
-    /// Memory is short: frees what is kept of flows that have ended, as far as the rest can live without, at the cost of who had
-    /// much of it. An endpoint that keeps nothing has nothing to do.
+    /// Memory is short: frees what is kept of flows that have ended, as far as the rest can live without, at the cost
+    /// of who had much of it. An endpoint that keeps nothing has nothing to do.
     fn forget_ended(&mut self, _now: Instant) {}
 
-    /// Whether a flow's cells are to wait. What the peer may send meanwhile is bounded by the flow's window. DESTROY does
-    /// not wait. A name that is not in use means nothing.
+    /// Whether a flow's cells are to wait. What the peer may send meanwhile is bounded by the flow's window. DESTROY
+    /// does not wait. A name that is not in use means nothing.
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool);
 
     /// Cells that would leave the connection promptly if sent now, whichever flow they are of.
     fn capacity(&self, conn: ConnId) -> usize;
 
-    /// Takes a cell for a flow that is open, at most [`Endpoint::capacity`] of them. The first cell of a name of our half
-    /// opens the flow, for which there must be room ([`ConnectionEvent::FlowRoom`]). DESTROY resets the flow in both
-    /// directions, discards what it has queued, and frees its name; it may be sent at any time, without capacity, and
-    /// for a name that is free already.
+    /// Takes a cell for a flow that is open, at most [`Endpoint::capacity`] of them. The first cell of a name of our
+    /// half opens the flow, for which there must be room ([`ConnectionEvent::FlowRoom`]). DESTROY resets the flow in
+    /// both directions, discards what it has queued, and frees its name; it may be sent at any time, without capacity,
+    /// and for a name that is free already.
     fn send(
         &mut self,
         now: Instant,

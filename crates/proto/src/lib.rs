@@ -1,5 +1,5 @@
-//! Values and machines without a node: cells, cryptography, end-to-end flow control, exit policies, rates, what joins pairs of
-//! relays, and what a relay asks of its transports.
+//! Values and machines without a node: cells, cryptography, end-to-end flow control, exit policies, rates, what joins
+//! pairs of relays, and what a relay asks of its transports.
 //!
 //! Nothing here knows a socket, a clock, a thread or the system's randomness: bytes, time and
 //! seeds come in as arguments, and what is to be done comes out as values.

@@ -1,4 +1,5 @@
-//! What a transport is to those who know none by name: what it is called, which number offers give it, and what its lanes share.
+//! What a transport is to those who know none by name: what it is called, which number offers give it, and what its
+//! lanes share.
 
 /// A transport, as an endpoint or a maker of channels says it of itself.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,7 +12,8 @@ pub struct Transport {
     pub isolation: Isolation,
 }
 
-/// A transport's number in offers and in what is derived from them. Those from 128 on are for experiments; nobody gives them out.
+/// A transport's number in offers and in what is derived from them. Those from 128 on are for experiments; nobody gives
+/// them out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransportId(pub u8);
 
@@ -27,8 +29,8 @@ pub struct Isolation {
     pub ordering: Scope,
     /// What shares one congestion window.
     pub congestion: Scope,
-    /// What a reader that stops holds back. A flow that holds back its own circuit alone may be left unread while its cells
-    /// wait; others are read whatever waits, and windows bound their queues.
+    /// What a reader that stops holds back. A flow that holds back its own circuit alone may be left unread while its
+    /// cells wait; others are read whatever waits, and windows bound their queues.
     pub backpressure: Scope,
 }
 

@@ -19,13 +19,13 @@ pub struct RelayConfig {
     pub exit_policy: Option<ExitPolicy>,
     /// Whether streams may go to IPv6 addresses (`IPv6Exit`).
     pub ipv6_exit: bool,
-    /// Whether streams are refused that come from a relay which the consensus does not list (`RefuseUnknownExits`); `None`
-    /// does what the consensus says (`refuseunknownexits`, else yes).
+    /// Whether streams are refused that come from a relay which the consensus does not list (`RefuseUnknownExits`);
+    /// `None` does what the consensus says (`refuseunknownexits`, else yes).
     pub refuse_unknown_exits: Option<bool>,
     /// Stock Tor's defences against denial of service (`DoS…`).
     pub dos: DosOptions,
-    /// Whether a flow is not read while its cells wait for the next relay or the client (hop-by-hop flow control), so that
-    /// a reader that stops holds back all relays before it; `None` does what the consensus says
+    /// Whether a flow is not read while its cells wait for the next relay or the client (hop-by-hop flow control), so
+    /// that a reader that stops holds back all relays before it; `None` does what the consensus says
     /// (`heddle_hop_by_hop_flow_control`, else no). Where it is on, an exit can tell whether the guard is upgraded.
     pub hop_by_hop_flow_control: Option<bool>,
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
@@ -47,8 +47,8 @@ pub struct RelayConfig {
     pub limits: Limits,
 }
 
-/// Bounds on what strangers can make a shard hold. Of most, a quarter is reserved for relays of the consensus and another for all
-/// others, and each neighbour has a share.
+/// Bounds on what strangers can make a shard hold. Of most, a quarter is reserved for relays of the consensus and
+/// another for all others, and each neighbour has a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Circuits of one shard. Above it, CREATE2 is answered by DESTROY (`RESOURCELIMIT`).
@@ -61,18 +61,19 @@ pub struct Limits {
     pub handshake_bytes: usize,
     /// Onionskins that wait for a worker or are with one.
     pub onionskins: usize,
-    /// Onionskins that are with workers at once. Few, since who comes next is chosen before; enough to keep all workers busy.
+    /// Onionskins that are with workers at once. Few, since who comes next is chosen before; enough to keep all workers
+    /// busy.
     pub onionskins_at_work: usize,
-    /// CREATE2 cells on one link that the next relay has not answered; others wait for their turn. A relay like this one takes 375
-    /// of one neighbour.
+    /// CREATE2 cells on one link that the next relay has not answered; others wait for their turn. A relay like this
+    /// one takes 375 of one neighbour.
     pub creates_unanswered: usize,
     /// Streams of one circuit.
     pub streams_per_circuit: usize,
-    /// Streams of one shard, which bounds sockets and questions to the resolver. Above it, the oldest stream of the circuit
-    /// with most ends, or BEGIN is answered by END (`RESOURCELIMIT`).
+    /// Streams of one shard, which bounds sockets and questions to the resolver. Above it, the oldest stream of the
+    /// circuit with most ends, or BEGIN is answered by END (`RESOURCELIMIT`).
     pub streams: usize,
-    /// A shard's part of the questions that the resolver works on at once; by default it is the only one. Above half of it, only
-    /// circuits with few questions may ask.
+    /// A shard's part of the questions that the resolver works on at once; by default it is the only one. Above half of
+    /// it, only circuits with few questions may ask.
     pub questions: usize,
 }
 

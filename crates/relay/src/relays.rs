@@ -13,8 +13,8 @@ pub struct ListedRelay {
     pub or_addrs: Vec<SocketAddr>,
 }
 
-/// Who is a relay, and where relays listen. Sorted arrays, since a network has ten thousand relays and all shards read one
-/// copy: 53 bytes a relay and 40 a port.
+/// Who is a relay, and where relays listen. Sorted arrays, since a network has ten thousand relays and all shards read
+/// one copy: 53 bytes a relay and 40 a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relays {
     ids: Box<[(RsaId, Option<Ed25519Id>)]>,
@@ -23,8 +23,8 @@ pub struct Relays {
 }
 
 impl Relays {
-    /// The relays of a consensus, and ports of the network beside theirs: those of the directory authorities, whether or not
-    /// the consensus lists them.
+    /// The relays of a consensus, and ports of the network beside theirs: those of the directory authorities, whether
+    /// or not the consensus lists them.
     pub fn new(
         relays: impl IntoIterator<Item = ListedRelay>,
         authorities: impl IntoIterator<Item = SocketAddr>,
@@ -51,8 +51,8 @@ impl Relays {
         self.ids.is_empty()
     }
 
-    /// Whether the consensus lists a relay with both identities. One whose microdescriptor is not known is not told apart
-    /// from an impostor, so it does not count.
+    /// Whether the consensus lists a relay with both identities. One whose microdescriptor is not known is not told
+    /// apart from an impostor, so it does not count.
     pub fn contains(&self, ids: &RelayIds) -> bool {
         self.ids.binary_search(&(ids.rsa, Some(ids.ed25519))).is_ok()
     }

@@ -1,4 +1,5 @@
-//! What a shard has done and what waits in it, for metrics and for the lab. Nothing concerns a single circuit or client.
+//! What a shard has done and what waits in it, for metrics and for the lab. Nothing concerns a single circuit or
+//! client.
 
 use crate::admission::Granted;
 use heddle_seam::time::Duration;
@@ -9,8 +10,9 @@ use std::collections::BTreeMap;
 pub struct RelayStats {
     /// Channels first, then each endpoint in the order of its ports.
     pub transports: Vec<TransportStats>,
-    /// What went back to TLS or stayed there, by one word for why: pairs ([`Fallback::label`](heddle_proto::pair::Fallback)), and
-    /// circuits to a pair's relay, for which there was `no_room` or whose CREATE2 was sent over TLS as well (`create_again`).
+    /// What went back to TLS or stayed there, by one word for why: pairs
+    /// ([`Fallback::label`](heddle_proto::pair::Fallback)), and circuits to a pair's relay, for which there was
+    /// `no_room` or whose CREATE2 was sent over TLS as well (`create_again`).
     pub fallbacks: BTreeMap<&'static str, u64>,
     /// How long cells waited in lanes.
     pub queue_delay: DelayHistogram,
@@ -37,8 +39,9 @@ pub struct RelayStats {
     pub circuits: u64,
     /// What neighbours were granted.
     pub granted: Granted,
-    /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`; and what ended
-    /// because it `gave_way` to who had less, or was `idle`; and what stock's defences refused (`rate`, `concurrent`).
+    /// How often what was refused to neighbours, because all was in use (`full`) or they had their `share`; and what
+    /// ended because it `gave_way` to who had less, or was `idle`; and what stock's defences refused (`rate`,
+    /// `concurrent`).
     pub refused: BTreeMap<(&'static str, &'static str), u64>,
     /// How often a client's address lost the right to create circuits for a while (`DoSCircuitCreation…`).
     pub addresses_held_off: u64,

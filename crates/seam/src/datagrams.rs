@@ -3,8 +3,9 @@
 use bytes::BytesMut;
 use core::net::{IpAddr, SocketAddr};
 
-/// Datagrams of one sender that came together: `data` is cut every `stride` bytes, the last may be shorter. It may be part of
-/// a buffer that the driver uses again, and lasts as long as any byte of it is kept: what is to stay is to be copied.
+/// Datagrams of one sender that came together: `data` is cut every `stride` bytes, the last may be shorter. It may be
+/// part of a buffer that the driver uses again, and lasts as long as any byte of it is kept: what is to stay is to be
+/// copied.
 #[derive(Debug)]
 pub struct Datagrams {
     pub from: SocketAddr,

@@ -15,8 +15,8 @@ pub trait Language: Debug + Sized + 'static {
     type Job: Job;
 }
 
-/// A piece of work for a worker thread. It owns all that it needs, randomness included, so that it gives the same result on
-/// any thread at any time.
+/// A piece of work for a worker thread. It owns all that it needs, randomness included, so that it gives the same
+/// result on any thread at any time.
 pub trait Job: Debug + Send + 'static {
     /// What comes of it.
     type Result: Debug + Send + 'static;

@@ -82,13 +82,13 @@ pub enum Input<L: Language> {
     Failed { socket: SocketId, error: SocketError },
     /// `len` bytes lie at the start of [`Node::recv_buf`].
     Read { socket: SocketId, len: usize },
-    /// From now on the node may send this many bytes (not: this many more). `window_bytes` is what the system lets be on its
-    /// way unacknowledged at the moment; what is sent beyond that leaves later, as acknowledgements come. A driver that
-    /// cannot tell says `usize::MAX`.
+    /// From now on the node may send this many bytes (not: this many more). `window_bytes` is what the system lets be
+    /// on its way unacknowledged at the moment; what is sent beyond that leaves later, as acknowledgements come. A
+    /// driver that cannot tell says `usize::MAX`.
     Writable { socket: SocketId, bytes: usize, window_bytes: usize },
-    /// Of what the node sent on this socket the driver keeps memory of so many bytes, since the system takes no more at the moment.
-    /// It is said anew when that changes, and zero ends it; alone of all inputs it may name a socket that the node closed and
-    /// that still sends. A driver that keeps nothing never says it.
+    /// Of what the node sent on this socket the driver keeps memory of so many bytes, since the system takes no more at
+    /// the moment. It is said anew when that changes, and zero ends it; alone of all inputs it may name a socket that
+    /// the node closed and that still sends. A driver that keeps nothing never says it.
     Unsent { socket: SocketId, bytes: usize },
     /// The peer will send nothing more.
     Eof { socket: SocketId },
@@ -158,8 +158,8 @@ pub enum Output<L: Language> {
     ShutdownWrite { socket: SocketId },
     /// Send what is pending, then close; no further input names the socket.
     Close { socket: SocketId },
-    /// Close with a reset, dropping what is pending; no further input names the socket. It may be one that was closed and that
-    /// still sends.
+    /// Close with a reset, dropping what is pending; no further input names the socket. It may be one that was closed
+    /// and that still sends.
     Abort { socket: SocketId },
     /// Ask the resolver.
     Resolve { id: ResolveId, query: Query },
@@ -260,8 +260,8 @@ pub enum Query {
 /// What the resolver found; at most [`Resolution::MAX_ANSWERS`] answers, at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// Addresses, each with the time to live that a client is told of it, in seconds. It must not tell when somebody asked
-    /// before, nor be the server's own.
+    /// Addresses, each with the time to live that a client is told of it, in seconds. It must not tell when somebody
+    /// asked before, nor be the server's own.
     Addresses(Vec<(IpAddr, u32)>),
     /// A name with the time to live that a client is told, likewise.
     Name(String, u32),
@@ -281,12 +281,12 @@ pub enum ResolveError {
     NotFound,
 }
 
-/// A relay's shard, an onion proxy, a traffic source: whatever a driver can run. A node that has nothing to say beside bytes
-/// fits among nodes of any language.
+/// A relay's shard, an onion proxy, a traffic source: whatever a driver can run. A node that has nothing to say beside
+/// bytes fits among nodes of any language.
 pub trait Node<L: Language> {
-    /// Where the driver puts the bytes of this socket before it says [`Input::Read`]. Its length is
-    /// what may be read at once. It is empty only between losing interest in reading, which the node may notice by this very
-    /// call, and saying so: then the driver reads nothing, and asks for outputs next.
+    /// Where the driver puts the bytes of this socket before it says [`Input::Read`]. Its length is what may be read at
+    /// once. It is empty only between losing interest in reading, which the node may notice by this very call, and
+    /// saying so: then the driver reads nothing, and asks for outputs next.
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8];
 
     /// Takes one input. Outputs wait until they are polled.

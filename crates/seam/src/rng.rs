@@ -2,9 +2,9 @@
 //!
 //! - In production each draw is new from the system. What comes of it is wiped when it was used, so nothing that is in
 //!   memory gives it again, and neither does a machine that is restored from a snapshot twice.
-//! - In a simulation all draws come of one root seed, by named children. A child depends on the root and its label alone,
-//!   so a new draw in one place shifts no other place's numbers, and a failing seed still replays after the code around it
-//!   has changed.
+//! - In a simulation all draws come of one root seed, by named children. A child depends on the root and its label
+//!   alone, so a new draw in one place shifts no other place's numbers, and a failing seed still replays after the code
+//!   around it has changed.
 
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
@@ -18,8 +18,8 @@ pub trait Entropy: Send {
     /// Another source, whose draws say nothing about those of this one, for whoever draws by itself.
     fn branch(&mut self) -> Box<dyn Entropy>;
 
-    /// A generator of such a seed. One that lives long must not make secrets: whoever reads its state can compute all that
-    /// it gave.
+    /// A generator of such a seed. One that lives long must not make secrets: whoever reads its state can compute all
+    /// that it gave.
     fn rng(&mut self) -> Rng {
         self.seed().rng()
     }
@@ -48,8 +48,8 @@ impl Entropy for Repeatable {
     }
 }
 
-/// A root of randomness: 32 bytes from the system, or a number. It is wiped when it is dropped, and lies on the heap, since
-/// whatever moves a value leaves a copy behind: a queue, for one.
+/// A root of randomness: 32 bytes from the system, or a number. It is wiped when it is dropped, and lies on the heap,
+/// since whatever moves a value leaves a copy behind: a queue, for one.
 #[derive(Clone)]
 pub struct Seed(Box<Zeroizing<[u8; 32]>>);
 
@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn the_generator_is_chacha20() {
-        // The keystream of the key and nonce of zeros (draft-nir-cfrg-chacha20-poly1305-06, appendix A.1, test vector 1).
+        // The keystream of the key and nonce of zeros (draft-nir-cfrg-chacha20-poly1305-06, appendix A.1, test vector
+        // 1).
         let mut bytes = [0; 16];
         Seed::from_number(0).rng().fill(&mut bytes);
         assert_eq!(hex::encode(bytes), "76b8e0ada0f13d90405d6ae55386bd28");

@@ -19,8 +19,8 @@ pub enum Step {
     Timer,
     /// The system call that sends datagrams; each has its part of it.
     Send,
-    /// From before the receive until all is sent that followed from it. Each of the datagrams that came together takes as
-    /// long as all.
+    /// From before the receive until all is sent that followed from it. Each of the datagrams that came together takes
+    /// as long as all.
     Datapath,
 }
 

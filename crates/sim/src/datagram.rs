@@ -94,7 +94,8 @@ impl<L: Language> Simulation<L> {
         }
     }
 
-    /// From now on so many in a million of the datagrams between two hosts are lost, whatever their wire does to all packets.
+    /// From now on so many in a million of the datagrams between two hosts are lost, whatever their wire does to all
+    /// packets.
     pub fn lose_datagrams(&mut self, a: HostId, b: HostId, loss_ppm: u32) {
         let ends = pair(a, b);
         let chance = self.seed.child("lossy", (ends.0.0 as u64) << 32 | ends.1.0 as u64).rng();

@@ -9,8 +9,8 @@ use heddle_seam::time::{Duration, Instant};
 /// More datagrams than a node can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flood {
-    /// How many times as many come as the node takes, at least 2. Once the buffer is full, so many are lost for each that is
-    /// kept, whosesoever they are.
+    /// How many times as many come as the node takes, at least 2. Once the buffer is full, so many are lost for each
+    /// that is kept, whosesoever they are.
     pub times: u32,
     /// How long the last datagram of a full buffer waits: the buffer's size by what the node takes.
     pub full_wait: Duration,
@@ -43,8 +43,8 @@ impl Flooded {
 }
 
 impl<L: Language> Simulation<L> {
-    /// Begins a flood at a port, or ends it. Its senders lie about their addresses: in the place of each datagram that is lost
-    /// comes another one, as long and from the same address, of random bytes.
+    /// Begins a flood at a port, or ends it. Its senders lie about their addresses: in the place of each datagram that
+    /// is lost comes another one, as long and from the same address, of random bytes.
     pub fn flood(&mut self, host: HostId, port: u16, flood: Option<Flood>) {
         assert!(
             flood.is_none_or(|flood| flood.times >= 2),

@@ -1,7 +1,7 @@
 //! What the kernel of a host does: TCP, by `heddle-utcp`, under the sockets of its nodes.
 //!
-//! Packets that arrive change connections; a changed connection's socket is looked at, by an event of its own at the same
-//! instant, and its node gets one input. After each such step whatever has to leave goes on the wires.
+//! Packets that arrive change connections; a changed connection's socket is looked at, by an event of its own at the
+//! same instant, and its node gets one input. After each such step whatever has to leave goes on the wires.
 
 use crate::simulation::{ActorId, Due, EVENTS_PER_INSTANT_MAX, HostId, Simulation};
 use crate::socket::{Phase, Socket, Turn, is_connected};

@@ -20,7 +20,8 @@
 //!
 //! Every host has a kernel with a TCP of its own, `heddle-utcp` with Linux' defaults: handshakes, congestion control,
 //! retransmissions, buffers that grow, resets and half-closed connections are those of real segments. Segments and
-//! datagrams take the same wires of `heddle-netem` ([`Simulation::set_wire`]), wait in the same queues and share their rate.
+//! datagrams take the same wires of `heddle-netem` ([`Simulation::set_wire`]), wait in the same queues and share their
+//! rate.
 
 mod datagram;
 mod flood;

@@ -32,8 +32,8 @@ pub struct Options {
     pub wall: UnixTime,
     /// The wire between hosts that were given none of their own.
     pub default_wire: Wire,
-    /// The most that a host's kernel keeps of a connection for a reader, as Linux' `tcp_rmem` bounds it. Smaller ones bound
-    /// what is under way, too.
+    /// The most that a host's kernel keeps of a connection for a reader, as Linux' `tcp_rmem` bounds it. Smaller ones
+    /// bound what is under way, too.
     pub receive_buffer_max_bytes: u32,
     /// From a question to the resolver to its answer.
     pub resolve_delay: Duration,

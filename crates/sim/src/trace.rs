@@ -61,7 +61,8 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Of a run of which nothing is known beforehand, its seed included: two runs have one hash if the same happened in both.
+    /// Of a run of which nothing is known beforehand, its seed included: two runs have one hash if the same happened in
+    /// both.
     pub fn new() -> Self {
         Trace { hash: Sha256::new() }
     }

@@ -6,8 +6,9 @@ use heddle_seam::time::Duration;
 /// What Ethernet adds to a packet, its gap and preamble included.
 const FRAMING_BYTES: u64 = 38;
 
-/// The path between two hosts, the same in both directions: a queue as long as Linux' in front of the rate, then latency,
-/// jitter and loss. [`DirectionOptions`] say more, and [`Simulation::set_wire`](crate::Simulation::set_wire) takes both.
+/// The path between two hosts, the same in both directions: a queue as long as Linux' in front of the rate, then
+/// latency, jitter and loss. [`DirectionOptions`] say more, and [`Simulation::set_wire`](crate::Simulation::set_wire)
+/// takes both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wire {
     /// One way.

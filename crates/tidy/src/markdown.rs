@@ -25,8 +25,8 @@ pub fn local_links(text: &str) -> Vec<Link<'_>> {
         .collect()
 }
 
-/// The anchors of a Markdown file's headings, as GitHub makes them: lower case, spaces as hyphens, without punctuation; a
-/// heading that comes again has a number behind it.
+/// The anchors of a Markdown file's headings, as GitHub makes them: lower case, spaces as hyphens, without punctuation;
+/// a heading that comes again has a number behind it.
 pub fn anchors(text: &str) -> Vec<String> {
     let mut seen = BTreeMap::new();
     let headings = lines(text).filter_map(|line| {

@@ -53,8 +53,12 @@ const NO_UNWRAP: &[&str] = &[
     "crates/control/",
 ];
 
-/// Long names in documents of what is not here: parameters of the consensus that Heddle does not know, fields of the kernel.
+/// Long names in documents of what is not here: parameters of the consensus that Heddle does not know, fields of the
+/// kernel.
 const NAMES_OF_OTHERS: &[&str] = &["dos_num_circ_max_outq", "tcpi_rcv_rtt"];
+
+/// The most columns of a line of Rust.
+const COLUMNS_MAX: usize = 120;
 
 /// Where the documents are whose names of sources must hold.
 const REFERENCE: &str = "docs/reference/";
@@ -134,6 +138,22 @@ fn text_is_clean() {
             }
         }
     }
+    expect_none(found);
+}
+
+/// `rustfmt` keeps code short, but neither comments nor what is in macros. Text that is quoted may have its line.
+#[test]
+fn lines_are_short() {
+    let found =
+        tree::files(&tree::root()).into_iter().filter(|file| file.path.ends_with(".rs")).flat_map(|file| {
+            let lines = file.text.lines().map(str::to_owned).enumerate();
+            let long = lines.filter(|(_, line)| {
+                let is_row = line.trim_start().starts_with("//! |");
+                line.chars().count() > COLUMNS_MAX && !line.contains('"') && !is_row
+            });
+            long.map(move |(index, _)| format!("{}:{}: over {COLUMNS_MAX} columns", file.path, index + 1))
+                .collect::<Vec<_>>()
+        });
     expect_none(found);
 }
 

@@ -1,6 +1,6 @@
-//! What a cell costs over TLS, by the window that the system has: `cargo bench -p heddle-transport --bench tls`. Two channels
-//! in memory, one sends and one reads, without a kernel between them. With `-- WINDOW_BYTES CELLS` one window alone, of which
-//! callgrind counts instructions.
+//! What a cell costs over TLS, by the window that the system has: `cargo bench -p heddle-transport --bench tls`. Two
+//! channels in memory, one sends and one reads, without a kernel between them. With `-- WINDOW_BYTES CELLS` one window
+//! alone, of which callgrind counts instructions.
 #![allow(clippy::disallowed_methods, reason = "a benchmark looks at the clock")]
 
 use core::net::SocketAddr;

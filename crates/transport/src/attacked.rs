@@ -1,5 +1,5 @@
-//! A relay with an endpoint, whose neighbours are the test's. All that it allocates is counted, cells and circuits and workers'
-//! results with it, and nothing of what its neighbours do.
+//! A relay with an endpoint, whose neighbours are the test's. All that it allocates is counted, cells and circuits and
+//! workers' results with it, and nothing of what its neighbours do.
 
 mod honest;
 pub(crate) mod siege;
@@ -159,8 +159,9 @@ impl Attacked {
         assert!(peak <= max + UNSAID, "{peak} bytes where {max} are permitted");
     }
 
-    /// What the process has in memory for the relay, libraries in C and what the heap has lost between pieces with it, is no more
-    /// than it may be, and about what is said where `is_said`: as long as nothing was freed. Right only for a process of one test.
+    /// What the process has in memory for the relay, libraries in C and what the heap has lost between pieces with it,
+    /// is no more than it may be, and about what is said where `is_said`: as long as nothing was freed. Right only for
+    /// a process of one test.
     pub(crate) fn assert_resident(&self, what: &str, is_said: bool) {
         let others = other_bytes().saturating_sub(self.other_before);
         let resident = resident_bytes().saturating_sub(self.resident_before + others);
@@ -185,7 +186,8 @@ impl Attacked {
         self.peak = self.peak.max(self.bytes());
     }
 
-    /// A neighbour dials a channel and offers a connection, which it is to dial with what this returns; `key` is its public one.
+    /// A neighbour dials a channel and offers a connection, which it is to dial with what this returns; `key` is its
+    /// public one.
     pub(crate) fn vouch(
         &mut self,
         number: u8,

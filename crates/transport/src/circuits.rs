@@ -1,5 +1,5 @@
-//! The circuits of a connection that has a flow for each: whose turn it is, what they are called, and how they begin and
-//! end. What a flow is made of is its transport's affair, and so is what the peer hears.
+//! The circuits of a connection that has a flow for each: whose turn it is, what they are called, and how they begin
+//! and end. What a flow is made of is its transport's affair, and so is what the peer hears.
 //!
 //! ```text
 //!             first cell CREATE2              DESTROY from either side
@@ -30,7 +30,8 @@ slotmap::new_key_type! {
     pub(crate) struct CircuitKey;
 }
 
-/// What a circuit takes beside what its transport knows of its flow: its place, and those in tables by name and by flow.
+/// What a circuit takes beside what its transport knows of its flow: its place, and those in tables by name and by
+/// flow.
 pub(crate) const PLACE_BYTES: usize = 128;
 
 /// Where a circuit stands.

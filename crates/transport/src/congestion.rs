@@ -10,28 +10,29 @@
 //! ```
 //!
 //! - *Startup* doubles the window with each round trip.
-//! - *Delay* sets the window once a round so that [`QUEUE_TARGET`] of queue stays, and a little more for the circuits. It is
-//!   the rule of FAST TCP (Wei, Jin, Low and Hegde 2006, equation 7) with a target of time besides the one of packets.
-//!   What circuits add grows with the root of circuits times packets: whoever has fewer packets for each circuit grows
-//!   faster, so connections on one wire come to shares in proportion to their circuits, be it 1 or 100.
-//! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, but not more than the [`Ceiling`] and than
-//!   [what arrives suffices for](PACKETS_PER_FLOW), since whoever yields to a queue starves beside whoever fills it. Where losses or
-//!   marks tell of congestion and no queue does, its flows are [gentle](Curve::GENTLE).
-//! - What tells them apart is a *test*: for three rounds we send less than the path carries, so our own queue drains. What is
-//!   left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every few seconds,
-//!   and whenever the queue falls all at once, since then somebody else tests: connections of our kind do it together.
-//!   So a queue that was not short for [`LONG_FOR`] is not of our kind.
+//! - *Delay* sets the window once a round so that [`QUEUE_TARGET`] of queue stays, and a little more for the circuits.
+//!   It is the rule of FAST TCP (Wei, Jin, Low and Hegde 2006, equation 7) with a target of time besides the one of
+//!   packets. What circuits add grows with the root of circuits times packets: whoever has fewer packets for each
+//!   circuit grows faster, so connections on one wire come to shares in proportion to their circuits, be it 1 or 100.
+//! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, but not more than the [`Ceiling`] and
+//!   than [what arrives suffices for](PACKETS_PER_FLOW), since whoever yields to a queue starves beside whoever fills
+//!   it. Where losses or marks tell of congestion and no queue does, its flows are [gentle](Curve::GENTLE).
+//! - What tells them apart is a *test*: for three rounds we send less than the path carries, so our own queue drains.
+//!   What is left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every
+//!   few seconds, and whenever the queue falls all at once, since then somebody else tests: connections of our kind do
+//!   it together. So a queue that was not short for [`LONG_FOR`] is not of our kind.
 //! - A round trip that stays the same whatever we send is no queue, but a [longer path](path::Steady).
 //!
-//! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends in two seconds in a row contends, too: a path that drops so
-//! much is shared as TCP shares it, and tolerance ends there. Who loses [much more](breaker) all the same sends next to nothing.
+//! Whatever the queue, who loses more than [`LOSS_SHARE`] of what it sends in two seconds in a row contends, too: a
+//! path that drops so much is shared as TCP shares it, and tolerance ends there. Who loses [much more](breaker) all the
+//! same sends next to nothing.
 //!
 //! With a ceiling of one there is no Delay and no test: after Startup a connection is one CUBIC flow.
 //!
-//! In Delay a lost packet is a sign of congestion as far as the queue is longer than ours, or as far as losses are frequent: at a
-//! short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred a sixth of what it costs at one
-//! in forty, and there half of what it costs TCP. Whether such losses end when we send less is found out [in tests](blame), and a
-//! router's mark is never doubted.
+//! In Delay a lost packet is a sign of congestion as far as the queue is longer than ours, or as far as losses are
+//! frequent: at a short queue and one loss in a thousand packets it costs next to nothing, at one in a hundred a sixth
+//! of what it costs at one in forty, and there half of what it costs TCP. Whether such losses end when we send less is
+//! found out [in tests](blame), and a router's mark is never doubted.
 
 mod blame;
 mod breaker;
@@ -72,9 +73,9 @@ const DELIVERED_MIN: f64 = 0.25;
 const GROWTH_MAX: f64 = 1.25;
 const SHRINKAGE_MAX: f64 = 0.75;
 
-/// What a loss takes of one circuit's part of the window while we follow the queue. RFC 9438 takes 0.3, since the queue of
-/// whoever fills it is at least as long. Where it is kept short, by us or by CoDel, so much would leave the wire idle, and RFC
-/// 8511 takes 0.15 there, too.
+/// What a loss takes of one circuit's part of the window while we follow the queue. RFC 9438 takes 0.3, since the queue
+/// of whoever fills it is at least as long. Where it is kept short, by us or by CoDel, so much would leave the wire
+/// idle, and RFC 8511 takes 0.15 there, too.
 const LOSS_CUT: f64 = 0.15;
 
 /// What is left of the path's load while a test lasts.
@@ -87,8 +88,8 @@ const DELIVERED_PART: f64 = 0.97;
 const TEST_EVERY: Duration = Duration::from_secs(2);
 const TEST_EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// While contending: after a test that found a queue, which costs a tenth of the rounds at most because others take what it leaves;
-/// and after one that found none.
+/// While contending: after a test that found a queue, which costs a tenth of the rounds at most because others take
+/// what it leaves; and after one that found none.
 const TEST_CONTENDING: Duration = Duration::from_secs(6);
 const TEST_CONTENDING_ROUNDS: u32 = 30;
 const TEST_AGAIN: Duration = Duration::from_secs(3);
@@ -108,8 +109,8 @@ const FOREIGN_QUEUE: Duration = Duration::from_millis(8);
 const SHORT_QUEUE: Duration = Duration::from_millis(4);
 const LONG_FOR: Duration = Duration::from_secs(4);
 
-/// A connection that sent nothing for so long knows nothing of the queue. Each time as long halves what it may send at once, as
-/// a time-out's worth does in RFC 2861, down to what a new connection may.
+/// A connection that sent nothing for so long knows nothing of the queue. Each time as long halves what it may send at
+/// once, as a time-out's worth does in RFC 2861, down to what a new connection may.
 const IDLE_MIN: Duration = Duration::from_millis(500);
 
 /// A queue that is nobody's.
@@ -128,8 +129,8 @@ const LONG_AGAIN: Duration = Duration::from_secs(1);
 const FEW_PACKETS: u32 = 8;
 
 const PACKETS_INITIAL: f64 = 10.0;
-/// The window at its least. quinn-proto sends while a whole packet fits beside what is in flight and something is left, so a
-/// window of exactly one packet would be none.
+/// The window at its least. quinn-proto sends while a whole packet fits beside what is in flight and something is left,
+/// so a window of exactly one packet would be none.
 const PACKETS_MIN: f64 = 1.2;
 
 /// What the connection does about its window.
@@ -160,8 +161,8 @@ pub(crate) struct Shared {
     base: Base,
     delivery: Delivery,
     steady: Steady,
-    /// After a change of the path, and after a pause: what may be in flight until the window is reached, doubling with each
-    /// round trip.
+    /// After a change of the path, and after a pause: what may be in flight until the window is reached, doubling with
+    /// each round trip.
     regained: Option<f64>,
     round: Round,
     /// The last round's shortest round trip.
@@ -277,8 +278,9 @@ impl Shared {
         (carried * TEST_GAIN).max(PACKETS_MIN)
     }
 
-    /// Doubles the window in a round trip, until a queue shows in eight packets in a row (HyStart, RFC 9406, waits for the
-    /// next round trip, in which a paced sender has doubled twice). Then the window is what the path holds without it.
+    /// Doubles the window in a round trip, until a queue shows in eight packets in a row (HyStart, RFC 9406, waits for
+    /// the next round trip, in which a paced sender has doubled twice). Then the window is what the path holds without
+    /// it.
     fn start_up(&mut self, sample: Duration, acked_bytes: u64) {
         const SAMPLES: u32 = 8;
         let base = self.base.get().unwrap_or(sample).min(sample);
@@ -363,8 +365,8 @@ impl Shared {
         self.flows.min(self.ceiling.tcps()).min(f64::from(delivered) / PACKETS_PER_FLOW).max(1.0)
     }
 
-    /// Where one CUBIC flow is all there is to be, no queue is followed, and no test made. A loss ends the startup and is paid for
-    /// by flows that are older than the packet.
+    /// Where one CUBIC flow is all there is to be, no queue is followed, and no test made. A loss ends the startup and
+    /// is paid for by flows that are older than the packet.
     fn heed_ceiling(&mut self, since: Instant, is_loss: bool) {
         if !self.ceiling.is_single() {
             return;
@@ -418,7 +420,8 @@ impl Shared {
         self.packets = (self.packets * (1.0 - weight * LOSS_CUT * hit / flows)).max(PACKETS_MIN);
     }
 
-    /// Startup has sent up to twice what the path carries: what arrived lately in one of its round trips is the better guess.
+    /// Startup has sent up to twice what the path carries: what arrived lately in one of its round trips is the better
+    /// guess.
     fn end_startup(&mut self) {
         if matches!(self.mode, Mode::Startup) {
             self.mode = Mode::Delay;
@@ -471,8 +474,8 @@ impl Shared {
         self.rtt_deviation = deviation;
     }
 
-    /// From now on a full packet has so many bytes, and all windows go on with as many bytes as before. One fits the window at its
-    /// least, too: with less nothing would ever leave, and so nothing would come that could open it.
+    /// From now on a full packet has so many bytes, and all windows go on with as many bytes as before. One fits the
+    /// window at its least, too: with less nothing would ever leave, and so nothing would come that could open it.
     pub(crate) fn set_packet_bytes(&mut self, packet_bytes: u16) {
         let scale = self.packet_bytes / f64::from(packet_bytes);
         self.packet_bytes = f64::from(packet_bytes);
@@ -558,8 +561,9 @@ impl Shared {
         self.breaker.on_lost(bytes as f64 / self.packet_bytes);
     }
 
-    /// A router marked packets in the place of dropping one (CE); the newest of them left at `sent`. It is one loss that
-    /// nobody need doubt (RFC 3168, section 5; RFC 9002, section 7.1), so the queue and the share of losses do not matter.
+    /// A router marked packets in the place of dropping one (CE); the newest of them left at `sent`. It is one loss
+    /// that nobody need doubt (RFC 3168, section 5; RFC 9002, section 7.1), so the queue and the share of losses do not
+    /// matter.
     pub(crate) fn on_marked(&mut self, now: Instant, sent: Instant) {
         self.heed_ceiling(sent, true);
         self.stop_regaining(sent);

@@ -1,15 +1,15 @@
-//! `tcp-dtls` between upgraded relays: one DTLS 1.3 session for each pair of relays, and in it a TCP connection for each
-//! circuit, as J. Reardon's thesis has it ("Improving Tor using a TCP-over-DTLS Tunnel", Waterloo 2008).
+//! `tcp-dtls` between upgraded relays: one DTLS 1.3 session for each pair of relays, and in it a TCP connection for
+//! each circuit, as J. Reardon's thesis has it ("Improving Tor using a TCP-over-DTLS Tunnel", Waterloo 2008).
 //!
-//! A lost datagram holds back only the circuits whose cells it carried, and a circuit that nobody reads takes its own window and
-//! no more. By default they share one congestion window; with CUBIC or Reno each has its own.
+//! A lost datagram holds back only the circuits whose cells it carried, and a circuit that nobody reads takes its own
+//! window and no more. By default they share one congestion window; with CUBIC or Reno each has its own.
 //!
-//! A cell on a flow is its command and its body, 510 bytes. DESTROY is a reset with Tor's reason; it overtakes data. Neither
-//! circuit ids nor anything else that is per circuit can be seen on the wire. The bytes are in
+//! A cell on a flow is its command and its body, 510 bytes. DESTROY is a reset with Tor's reason; it overtakes data.
+//! Neither circuit ids nor anything else that is per circuit can be seen on the wire. The bytes are in
 //! `docs/reference/tcp-dtls.md`.
 //!
-//! The port is silent. A datagram is looked at only when it comes from the address of a peer and begins with the id of a
-//! session of ours, or with a token that a dialler was given over TLS.
+//! The port is silent. A datagram is looked at only when it comes from the address of a peer and begins with the id of
+//! a session of ours, or with a token that a dialler was given over TLS.
 
 mod connection;
 mod control;
@@ -102,8 +102,8 @@ impl DtlsEndpoint {
         Ok(endpoint)
     }
 
-    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone. Keys do not come of it,
-    /// dimpl draws those from the system.
+    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone. Keys do not come of
+    /// it, dimpl draws those from the system.
     pub fn new(options: DtlsOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
         options.validate().map_err(|why| SetupError::new("tcp-dtls", why))?;
         let key = OurKey::new(secret).map_err(|why| SetupError::new("tcp-dtls", why))?;
@@ -134,7 +134,8 @@ impl DtlsEndpoint {
         self.strangers
     }
 
-    /// Datagrams of sessions that were dropped: replayed, forged, or so late that DTLS no longer knows whether it had them.
+    /// Datagrams of sessions that were dropped: replayed, forged, or so late that DTLS no longer knows whether it had
+    /// them.
     pub fn dropped_datagrams(&self) -> u64 {
         self.dropped
     }

@@ -1,4 +1,5 @@
-//! Bodies of fuzz targets of endpoints, whatever their transport: arbitrary bytes in, and a panic when a promise is broken.
+//! Bodies of fuzz targets of endpoints, whatever their transport: arbitrary bytes in, and a panic when a promise is
+//! broken.
 
 use crate::dtls::{DtlsEndpoint, DtlsOptions};
 use crate::per_circuit::PerCircuitEndpoint;
@@ -42,15 +43,15 @@ impl Fuzzed {
         }
     }
 
-    /// Whether a stranger who sends this may be answered. Arbitrary bytes do not decrypt as a first packet of QUIC, but DTLS
-    /// begins in the clear, so that the token is enough.
+    /// Whether a stranger who sends this may be answered. Arbitrary bytes do not decrypt as a first packet of QUIC, but
+    /// DTLS begins in the clear, so that the token is enough.
     fn may_answer(self, bytes: &[u8]) -> bool {
         self == Fuzzed::Dtls && bytes.windows(TOKEN.len()).any(|window| window == TOKEN)
     }
 }
 
-/// A listener to whom somebody at the peer's address sends these bytes, cut into datagrams by their own first bytes. Nothing
-/// gets him a connection, and nothing an answer, unless it is DTLS and he has overheard the token.
+/// A listener to whom somebody at the peer's address sends these bytes, cut into datagrams by their own first bytes.
+/// Nothing gets him a connection, and nothing an answer, unless it is DTLS and he has overheard the token.
 pub fn stranger_datagrams(fuzzed: Fuzzed, anchor: std::time::Instant, bytes: &[u8]) {
     let mut endpoint = fuzzed.endpoint(anchor, 1);
     endpoint.open(Instant::ZERO, connection(Role::Responder, [4; 32]));
@@ -80,8 +81,8 @@ fn connection(role: Role, peer_key: [u8; 32]) -> ConnectionOptions {
 /// Two endpoints, and a script of what their relays and the wire do: cells of any command on any circuit, holds, ends,
 /// datagrams that are lost, doubled or bent, and time that passes.
 ///
-/// Whatever happens, what a circuit delivers was sent on it, in that order and without a gap. Returns how many cells were
-/// delivered.
+/// Whatever happens, what a circuit delivers was sent on it, in that order and without a gap. Returns how many cells
+/// were delivered.
 pub fn flows(fuzzed: Fuzzed, anchor: std::time::Instant, script: &[u8]) -> usize {
     let mut pair = Pair::new([1, 2].map(|number| fuzzed.endpoint(anchor, number)));
     for _ in 0..20 {
@@ -121,8 +122,8 @@ struct Pair {
     ends: [Box<dyn Endpoint>; 2],
     conns: [ConnId; 2],
     wire: VecDeque<(usize, Transmit, Vec<u8>)>,
-    /// The numbers of the cells sent by an end and not yet read by the other, by a number of the circuit's own that each
-    /// of its cells carries.
+    /// The numbers of the cells sent by an end and not yet read by the other, by a number of the circuit's own that
+    /// each of its cells carries.
     sent: BTreeMap<(usize, u32), VecDeque<u32>>,
     /// Which of those numbers an end's circuit has now.
     names: BTreeMap<(usize, u32), u32>,

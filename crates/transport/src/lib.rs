@@ -1,7 +1,7 @@
 //! Sans-IO channels between relays: bytes come in and go out as values, and so do cells.
 //!
-//! Over byte streams a transport is a module with a [`StreamTransport`](heddle_proto::channel::StreamTransport), for which
-//! [`link`] is how two relays prove to each other who they are. Over datagrams it is a module with an
+//! Over byte streams a transport is a module with a [`StreamTransport`](heddle_proto::channel::StreamTransport), for
+//! which [`link`] is how two relays prove to each other who they are. Over datagrams it is a module with an
 //! [`Endpoint`](heddle_proto::endpoint::Endpoint), and a line in the [registry].
 
 #[cfg(test)]

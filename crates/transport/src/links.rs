@@ -74,7 +74,8 @@ pub(crate) struct Link<C> {
     wants: [bool; WANTS],
 }
 
-/// All connections of an endpoint. Queues and timers hold each at most once, so they are as long as there are connections.
+/// All connections of an endpoint. Queues and timers hold each at most once, so they are as long as there are
+/// connections.
 pub(crate) struct Links<C> {
     slots: SlotMap<LinkKey, Link<C>>,
     tokens: BTreeMap<Token, LinkKey>,
@@ -207,8 +208,8 @@ impl<C> Links<C> {
         }
     }
 
-    /// The first reader lent a cell. After some it is the next one's turn: where the operator's rate stops reading, who stands
-    /// first must not be the only one that is read.
+    /// The first reader lent a cell. After some it is the next one's turn: where the operator's rate stops reading, who
+    /// stands first must not be the only one that is read.
     pub(crate) fn lent(&mut self) {
         self.lent_in_turn += 1;
         if self.lent_in_turn >= TURN_CELLS {
@@ -233,7 +234,8 @@ impl<C> Links<C> {
         self.timers.first().map(|(at, _)| *at)
     }
 
-    /// A connection whose time has come, and how late we are, if that is so much that nobody looked meanwhile. It has no timer then.
+    /// A connection whose time has come, and how late we are, if that is so much that nobody looked meanwhile. It has
+    /// no timer then.
     pub(crate) fn due(&mut self, now: Instant) -> Option<(LinkKey, Option<Duration>)> {
         let &(at, key) = self.timers.first().filter(|(at, _)| *at <= now)?;
         self.timers.remove(&(at, key));
@@ -243,8 +245,8 @@ impl<C> Links<C> {
         Some((key, Some(now.since(at)).filter(|late| *late >= LATE_MIN)))
     }
 
-    /// A connection is to be looked at by then. A timer that is too early costs a look; moving it with every packet would cost
-    /// more.
+    /// A connection is to be looked at by then. A timer that is too early costs a look; moving it with every packet
+    /// would cost more.
     pub(crate) fn look_at(&mut self, key: LinkKey, at: Option<Instant>) {
         let set = self.slots.get(key).and_then(|link| link.timer);
         if at.is_some_and(|at| set.is_none_or(|set| at < set)) {
@@ -264,7 +266,8 @@ impl<C> Links<C> {
         }
     }
 
-    /// The next event of a connection, which `poll` asks if it lives, and whether the connection is to be forgotten after it.
+    /// The next event of a connection, which `poll` asks if it lives, and whether the connection is to be forgotten
+    /// after it.
     pub(crate) fn event_of(
         &mut self,
         key: LinkKey,

@@ -1,6 +1,6 @@
-//! A QUIC connection for each circuit, for experiments: what a congestion window, a loss and a round trip of its own are
-//! worth to a circuit. It shows on the wire how many circuits there are, and when each begins and ends, which `quic` hides
-//! (`docs/reference/anonymity.md`).
+//! A QUIC connection for each circuit, for experiments: what a congestion window, a loss and a round trip of its own
+//! are worth to a circuit. It shows on the wire how many circuits there are, and when each begins and ends, which
+//! `quic` hides (`docs/reference/anonymity.md`).
 //!
 //! ```text
 //!   pair (what the relay knows as the connection)
@@ -9,10 +9,10 @@
 //!     └ carrier, carrier …  connections with one circuit each; they end with it
 //! ```
 //!
-//! All connections of a pair go between the same two UDP ports. They are those of [`QuicEndpoint`], which knows nothing of
-//! this: each is opened with secrets of its own, derived from the first one's, so the port stays silent. Even numbers are
-//! for circuits of the pair's dialler, odd ones for those of its listener, and the dialler dials them all, a few ahead of
-//! need. Without a spare there is no room, and circuits go over TLS.
+//! All connections of a pair go between the same two UDP ports. They are those of [`QuicEndpoint`], which knows nothing
+//! of this: each is opened with secrets of its own, derived from the first one's, so the port stays silent. Even
+//! numbers are for circuits of the pair's dialler, odd ones for those of its listener, and the dialler dials them all,
+//! a few ahead of need. Without a spare there is no room, and circuits go over TLS.
 
 mod lanes;
 

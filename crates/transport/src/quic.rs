@@ -1,14 +1,14 @@
 //! QUIC between upgraded relays: one connection for each pair of relays, one stream for each circuit.
 //!
-//! Circuits are isolated from each other: a lost packet holds back only the circuits whose cells it carried, and a circuit
-//! that nobody reads takes its own window and no more. They share one congestion window, whose controller can stand for
-//! as many connections as there are busy circuits, up to the consensus' ceiling of at most eight.
+//! Circuits are isolated from each other: a lost packet holds back only the circuits whose cells it carried, and a
+//! circuit that nobody reads takes its own window and no more. They share one congestion window, whose controller can
+//! stand for as many connections as there are busy circuits, up to the consensus' ceiling of at most eight.
 //!
-//! A cell on a flow is its command and its body, 510 bytes. DESTROY is RESET_STREAM and STOP_SENDING with Tor's reason as
-//! the code; it overtakes data. Neither circuit ids nor anything else that is per circuit can be seen on the wire.
+//! A cell on a flow is its command and its body, 510 bytes. DESTROY is RESET_STREAM and STOP_SENDING with Tor's reason
+//! as the code; it overtakes data. Neither circuit ids nor anything else that is per circuit can be seen on the wire.
 //!
-//! The port is silent. A datagram is looked at only when it comes from the address of a peer and carries an id of ours or
-//! a token that a dialler was given over TLS; whatever quinn-proto would answer to anything else is dropped.
+//! The port is silent. A datagram is looked at only when it comes from the address of a peer and carries an id of ours
+//! or a token that a dialler was given over TLS; whatever quinn-proto would answer to anything else is dropped.
 
 mod arrivals;
 mod backlog;
@@ -112,8 +112,8 @@ impl QuicEndpoint {
         Self::new(QuicOptions::from_setup(setup), setup.secret, &setup.seed)
     }
 
-    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone: ids, reset tokens and what
-    /// quinn-proto draws for itself come of it. Keys do not, rustls draws those from the system.
+    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone: ids, reset tokens and
+    /// what quinn-proto draws for itself come of it. Keys do not, rustls draws those from the system.
     pub fn new(options: QuicOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
         options.validate().map_err(setup_error)?;
         let key = OurKey::new(secret).map_err(setup_error)?;

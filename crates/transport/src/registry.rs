@@ -1,5 +1,5 @@
-//! The transports over datagrams that circuits may take between two Heddle relays: a line for each. Offers, torrc, metrics, the
-//! lab and the bench know them by this list alone. TLS is not in it, because it is always there.
+//! The transports over datagrams that circuits may take between two Heddle relays: a line for each. Offers, torrc,
+//! metrics, the lab and the bench know them by this list alone. TLS is not in it, because it is always there.
 
 pub use crate::setup::{Chosen, EndpointSetup, Registered, SetupError, TransportOption};
 

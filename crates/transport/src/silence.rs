@@ -1,18 +1,19 @@
-//! What a peer's silence means. After three probe time-outs without an answer (1 + 2 + 4 of them, since each waits twice as
-//! long) a connection is *suspect*: new circuits are to go elsewhere, and those that it carries wait. An answer ends the
-//! suspicion. Only a much longer silence ends the connection, and with it its circuits.
+//! What a peer's silence means. After three probe time-outs without an answer (1 + 2 + 4 of them, since each waits
+//! twice as long) a connection is *suspect*: new circuits are to go elsewhere, and those that it carries wait. An
+//! answer ends the suspicion. Only a much longer silence ends the connection, and with it its circuits.
 
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_seam::time::{Duration, Instant};
 
 /// A probe is sent no sooner than this after the last, and after something that was not answered.
 pub(crate) const PROBE_MIN: Duration = Duration::from_secs(1);
-/// A connection is suspect no sooner than after this. Shorter pauses are common where a relay has much to do, and a circuit
-/// that is begun again meanwhile is two for the next relay.
+/// A connection is suspect no sooner than after this. Shorter pauses are common where a relay has much to do, and a
+/// circuit that is begun again meanwhile is two for the next relay.
 pub(crate) const SUSPECT_MIN: Duration = Duration::from_secs(3);
 /// It is dead no sooner than after this. A flood, a route that changes and a process that was stopped last for tens of
-/// seconds, and TLS only stalls as long: Linux gives a TCP connection up after 15 minutes. Clients leave a circuit that says
-/// nothing after some ten seconds by themselves, so a minute serves all that still wait and frees what nobody will come for.
+/// seconds, and TLS only stalls as long: Linux gives a TCP connection up after 15 minutes. Clients leave a circuit that
+/// says nothing after some ten seconds by themselves, so a minute serves all that still wait and frees what nobody will
+/// come for.
 pub(crate) const DEAD_MIN: Duration = Duration::from_secs(60);
 
 /// One connection's.

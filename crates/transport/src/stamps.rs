@@ -1,9 +1,9 @@
-//! Stamps: the time at which a datagram leaves, from which the peer learns how long ours wait on their way to it. What it does with
-//! that is in `congestion/way_back.rs`.
+//! Stamps: the time at which a datagram leaves, from which the peer learns how long ours wait on their way to it. What
+//! it does with that is in `congestion/way_back.rs`.
 //!
-//! A transport puts a stamp of four bytes into the very datagram whose acknowledgements waited, if it comes: QUIC in a DATAGRAM frame
-//! (RFC 9221), tcp-dtls before the segments. Only where many cells wait does one leave, because only who sends much makes a queue, and
-//! so that cells that travel alone keep their lengths.
+//! A transport puts a stamp of four bytes into the very datagram whose acknowledgements waited, if it comes: QUIC in a
+//! DATAGRAM frame (RFC 9221), tcp-dtls before the segments. Only where many cells wait does one leave, because only who
+//! sends much makes a queue, and so that cells that travel alone keep their lengths.
 
 use crate::circuits::FLOW_CELL_LEN;
 use heddle_seam::time::{Duration, Instant};

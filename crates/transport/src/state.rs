@@ -1,7 +1,7 @@
 //! What connections and flows take themselves, beside the bytes that come on them: how that is reckoned and summed up.
 //!
-//! Figures are what an allocator would say, about: the tests in `quic/hostile/state.rs` and `dtls/hostile/state.rs` hold them
-//! to one. Tables and lists count by their capacity, since they do not give it back.
+//! Figures are what an allocator would say, about: the tests in `quic/hostile/state.rs` and `dtls/hostile/state.rs`
+//! hold them to one. Tables and lists count by their capacity, since they do not give it back.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;
@@ -48,8 +48,8 @@ pub(crate) fn list<T>(capacity: usize) -> usize {
     capacity * size_of::<T>()
 }
 
-/// A hash table that has room for so many entries of so many bytes: its places are a power of two, of which seven in eight are
-/// used, and each has a byte more.
+/// A hash table that has room for so many entries of so many bytes: its places are a power of two, of which seven in
+/// eight are used, and each has a byte more.
 pub(crate) fn table(capacity: usize, entry: usize) -> usize {
     if capacity == 0 { 0 } else { (capacity * 8).div_ceil(7).next_power_of_two() * (entry + 1) }
 }

@@ -1,5 +1,5 @@
-//! What a TLS handshake holds that is not gone on with. The relay grants so many handshakes as fit its limit if each holds 32 KB
-//! beside what came beyond 8 KB. Resident memory is the process's, so this test is alone in its program.
+//! What a TLS handshake holds that is not gone on with. The relay grants so many handshakes as fit its limit if each
+//! holds 32 KB beside what came beyond 8 KB. Resident memory is the process's, so this test is alone in its program.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! What an open channel keeps of what its peer began and never ends: a cell, and a message inside TLS. Resident memory is the
-//! process's, so this test is alone in its program.
+//! What an open channel keeps of what its peer began and never ends: a cell, and a message inside TLS. Resident memory
+//! is the process's, so this test is alone in its program.
 
 mod support;
 
@@ -16,8 +16,8 @@ const CHANNELS: usize = 300;
 const ANSWER_TURN: Duration = Duration::from_millis(10);
 /// The longest plaintext of a record.
 const RECORD_LEN: usize = 16_384;
-/// Of the longest record and two reads of 4,096 bytes rustls keeps 26 KiB, and of a cell the framer keeps 2,055 bytes, each in a
-/// vector that doubles.
+/// Of the longest record and two reads of 4,096 bytes rustls keeps 26 KiB, and of a cell the framer keeps 2,055 bytes,
+/// each in a vector that doubles.
 const UNFINISHED_BYTES_MAX: usize = 32 * 1024 + 4 * 1024;
 
 #[test]

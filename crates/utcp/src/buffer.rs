@@ -149,7 +149,9 @@ mod tests {
             // The last pieces first, as when the wire reorders.
             let mut end = total;
             for piece in &pieces {
-                prop_assert_eq!(buffer.write(start + (end - piece) as u64, &bytes[end - piece..end], Purpose::InOrder), *piece);
+                let from = end - piece;
+                let written = buffer.write(start + from as u64, &bytes[from..end], Purpose::InOrder);
+                prop_assert_eq!(written, *piece);
                 end -= piece;
             }
             let (mut out, mut at) = (Vec::new(), start);

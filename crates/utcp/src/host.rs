@@ -172,8 +172,8 @@ impl Host {
         self.entries.contains_key(&id).then_some(id)
     }
 
-    /// A connection that a packet or a timer touched since it was given last: it may be connected or closed now, or have
-    /// something to read or room to write. The application's own calls do not count.
+    /// A connection that a packet or a timer touched since it was given last: it may be connected or closed now, or
+    /// have something to read or room to write. The application's own calls do not count.
     pub fn poll_changed(&mut self) -> Option<ConnectionId> {
         self.changed.pop_first()
     }

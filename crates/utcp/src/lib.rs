@@ -47,12 +47,12 @@
 //! ```
 //!
 //! What an end can make the other hold or do is bounded: bytes by the pool and by the windows, ranges out of order,
-//! segments on the scoreboard, answers to nonsense by time. Growth is by bytes, acknowledgements of what was not sent are
-//! refused, and SACK blocks count only where they cover whole segments.
+//! segments on the scoreboard, answers to nonsense by time. Growth is by bytes, acknowledgements of what was not sent
+//! are refused, and SACK blocks count only where they cover whole segments.
 //!
 //! **Not** here: **path MTU discovery**, **the urgent pointer**, **TCP Fast Open's cookies**, **TCP-MD5 and TCP-AO**,
-//! **multipath**, **BBR**. SYNs leave no cookies; a host bounds them by its backlog. An acknowledgement that arrives before
-//! what it acknowledges (optimistic) is believed if it is not beyond what was sent, as by other TCPs.
+//! **multipath**, **BBR**. SYNs leave no cookies; a host bounds them by its backlog. An acknowledgement that arrives
+//! before what it acknowledges (optimistic) is believed if it is not beyond what was sent, as by other TCPs.
 
 mod buffer;
 pub mod compact;

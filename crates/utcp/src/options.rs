@@ -11,8 +11,8 @@ pub enum Algorithm {
     Cubic,
     /// Reno (RFC 5681) with appropriate byte counting (RFC 3465).
     Reno,
-    /// None: the session's [`SessionController`](crate::congestion::SessionController) grants what may leave. Of use in a
-    /// [`Mux`](crate::compact::Mux) alone, which sets it.
+    /// None: the session's [`SessionController`](crate::congestion::SessionController) grants what may leave. Of use in
+    /// a [`Mux`](crate::compact::Mux) alone, which sets it.
     Granted,
 }
 
@@ -30,8 +30,8 @@ pub struct KeepAlive {
 /// What one connection is set to. Both ends may differ.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The longest payload to send and to offer, in bytes without options. The timestamps option takes 12 bytes of it in
-    /// every segment. From 64 to 65,000. Default: 1460.
+    /// The longest payload to send and to offer, in bytes without options. The timestamps option takes 12 bytes of it
+    /// in every segment. From 64 to 65,000. Default: 1460.
     pub mss_bytes: u16,
     /// Segments are cut at multiples of this many bytes, counted from the first byte of the stream, wherever the
     /// application wrote whole multiples: cells are not torn. Larger than a segment it has no effect. Default: 1.
@@ -40,8 +40,8 @@ pub struct Options {
     pub initial_window_segments: u16,
     /// Which algorithm sets the congestion window. Default: CUBIC.
     pub algorithm: Algorithm,
-    /// Spreads segments over the round trip: twice the window's rate in slow start and 1.2 times after it, as Linux does
-    /// under `fq`. Default: on.
+    /// Spreads segments over the round trip: twice the window's rate in slow start and 1.2 times after it, as Linux
+    /// does under `fq`. Default: on.
     pub pacing: bool,
     /// A window that was not used for a time-out shrinks towards the initial one (RFC 5681, section 4.1; Linux'
     /// `tcp_slow_start_after_idle`). Traffic in bursts is faster without; pacing then keeps bursts off the wire.

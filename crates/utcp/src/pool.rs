@@ -2,7 +2,8 @@
 //!
 //! A connection without data holds no chunk, so memory follows the bytes that wait, not the number of connections. The
 //! pool has one bound for all. Where a part of it is used up, writes take less, and segments that would need room are
-//! dropped as if the wire had lost them. It cannot come to a standstill, because no part of it can be used up by another:
+//! dropped as if the wire had lost them. It cannot come to a standstill, because no part of it can be used up by
+//! another:
 //!
 //! ```text
 //! pool  = written (1/2) + received (1/2)
@@ -11,14 +12,15 @@
 //!         of what was received: 1/2 for what is not read, 3/4 for what is out of order, all for what is taken at once
 //! ```
 //!
-//! - What is received cannot stop writes, nor the other way round. So whoever forwards what it reads can always do both.
-//! - Sessions may hold a share of what is *free* (the dynamic thresholds of Choudhury and Hahne, IEEE/ACM Transactions on
-//!   Networking 6(2), 1998): a greedy one gets a fifth of common, and however many there are, each leaves four fifths of what it
-//!   found. When nothing is free, a session still has its reserve.
+//! - What is received cannot stop writes, nor the other way round. So whoever forwards what it reads can always do
+//!   both.
+//! - Sessions may hold a share of what is *free* (the dynamic thresholds of Choudhury and Hahne, IEEE/ACM Transactions
+//!   on Networking 6(2), 1998): a greedy one gets a fifth of common, and however many there are, each leaves four
+//!   fifths of what it found. When nothing is free, a session still has its reserve.
 //! - What a session has not read cannot stop repairs, and neither can stop what it reads at once.
 //!
-//! A pool that is not divided into [sessions](BufferPool::session) lends each half to whoever comes, but half of what is
-//! received at most out of order.
+//! A pool that is not divided into [sessions](BufferPool::session) lends each half to whoever comes, but half of what
+//! is received at most out of order.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,8 +163,8 @@ impl BufferPool {
         self.room(&self.shared(), Purpose::Write) * CHUNK_BYTES
     }
 
-    /// What one connection may be offered to send beyond what it has sent: of a session's room a part, so that those who are
-    /// not read leave room for others, and what was offered finds memory.
+    /// What one connection may be offered to send beyond what it has sent: of a session's room a part, so that those
+    /// who are not read leave room for others, and what was offered finds memory.
     pub(crate) fn window_bytes(&self) -> u64 {
         if self.session.is_none() {
             return u64::MAX;
@@ -250,7 +252,8 @@ impl fmt::Debug for BufferPool {
     }
 }
 
-/// Bytes that were received and that the application has taken as they came, and not worked off: they count like chunks.
+/// Bytes that were received and that the application has taken as they came, and not worked off: they count like
+/// chunks.
 #[derive(Debug)]
 pub struct Taken {
     pool: BufferPool,
@@ -273,7 +276,8 @@ impl Taken {
         has_room
     }
 
-    /// There are so many bytes, whether there was room for them or not: what chunks give and do not yet give back counts twice.
+    /// There are so many bytes, whether there was room for them or not: what chunks give and do not yet give back
+    /// counts twice.
     pub fn set(&mut self, bytes: usize) {
         let chunks = bytes.div_ceil(CHUNK_BYTES);
         if chunks == self.chunks {
@@ -324,7 +328,8 @@ mod tests {
         let session = BufferPool::new(CHUNKS * CHUNK_BYTES).session();
         let held = [Purpose::InOrder, Purpose::OutOfOrder, Purpose::AtOnce, Purpose::Write];
         let held = held.map(|purpose| (hog(&session, purpose)).len());
-        // 8 and a quarter of 384 less what is held beyond the 8: half of it, three quarters, all; and all of the other half.
+        // 8 and a quarter of 384 less what is held beyond the 8: half of it, three quarters, all; and all of the other
+        // half.
         assert_eq!(held, [47, 20, 18, 85]);
     }
 

@@ -38,8 +38,8 @@ fn windows_before_losses(rtt_ns: u64, distance: u64) -> Vec<f64> {
     windows
 }
 
-/// What follows a loss at `window` with the plateau `w_max` until `distance` segments were delivered: the window then and
-/// the average, by W_cubic (section 4.2) and W_est (section 4.3, with α below 1 throughout).
+/// What follows a loss at `window` with the plateau `w_max` until `distance` segments were delivered: the window then
+/// and the average, by W_cubic (section 4.2) and W_est (section 4.3, with α below 1 throughout).
 fn cycle(rtt_s: f64, distance: f64, window: f64, w_max: f64) -> [f64; 2] {
     let step = 1.0 / 50.0;
     let begin = BETA * window;
@@ -55,8 +55,8 @@ fn cycle(rtt_s: f64, distance: f64, window: f64, w_max: f64) -> [f64; 2] {
     [window, sent / rounds]
 }
 
-/// The round trip in milliseconds, the distance of losses, the average window of tables 1 and 2 for C = 0.4, and whether
-/// that is W_cubic's; otherwise it is Reno's.
+/// The round trip in milliseconds, the distance of losses, the average window of tables 1 and 2 for C = 0.4, and
+/// whether that is W_cubic's; otherwise it is Reno's.
 const TABLES: [(u64, u64, f64, bool); 7] = [
     (100, 10_000, 187.0, true),
     (100, 100_000, 1054.0, true),

@@ -21,8 +21,8 @@ fn goodput(options: &Options, mbit_per_s: u64, loss: f64, seconds: u64, seed: u6
     pair.ends[1].read as f64 * 8e-6 / seconds as f64
 }
 
-/// Mbit/s of the wire, loss, and what Linux 6.18 had over it, in Mbit/s: at 0.1 % the mean of the plan `calibrate`, whose
-/// eight connections at a time tell more than the single ones of the other values.
+/// Mbit/s of the wire, loss, and what Linux 6.18 had over it, in Mbit/s: at 0.1 % the mean of the plan `calibrate`,
+/// whose eight connections at a time tell more than the single ones of the other values.
 const LINUX: [(u64, f64, f64); 8] = [
     (10, 0.0, 9.51),
     (10, 0.001, 5.3),

@@ -392,7 +392,8 @@ fn a_new_flow_knows_the_round_trip_of_the_others() {
     pair.ends[0].write(second, &cells(1, 0));
     let mut lost = Vec::new();
     assert!(pair.ends[0].poll_datagram(pair.now, &mut lost).is_some());
-    // What opened the flow was lost. It goes out again after the time-out of a first sample of 50 ms, not after a second.
+    // What opened the flow was lost. It goes out again after the time-out of a first sample of 50 ms, not after a
+    // second.
     pair.run_until(begun.plus_ns(274 * MS));
     assert_eq!(pair.read[1].get(&theirs(second)), None);
     pair.run_until(begun.plus_ns(276 * MS));
@@ -421,7 +422,8 @@ fn a_flow_that_only_receives_does_not_tell_new_ones_an_old_round_trip() {
     assert_eq!(pair.ends[0].stats(new).map(|stats| stats.counts.timeouts), Some(0));
 }
 
-/// A flow's opening segment is lost twice. Whether the path has stalled the other flow knows, and time-outs double only if it has.
+/// A flow's opening segment is lost twice. Whether the path has stalled the other flow knows, and time-outs double only
+/// if it has.
 #[test]
 fn a_flow_stalls_the_session_only_if_nothing_else_is_delivered() {
     for (others_send, stalls_wanted, second_ms) in [(true, 0, 500), (false, 1, 750)] {

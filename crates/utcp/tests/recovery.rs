@@ -412,8 +412,8 @@ fn what_arrives_before_it_was_sent_again_undoes_at_once() {
 
 #[test]
 fn the_rate_is_reduced_in_proportion() {
-    // Reno halves: ten segments in flight become five. Each acknowledgement delivers one, and lets half a segment leave,
-    // in whole ones; after the loss itself, which leaves at once (RFC 6937, section 3).
+    // Reno halves: ten segments in flight become five. Each acknowledgement delivers one, and lets half a segment
+    // leave, in whole ones; after the loss itself, which leaves at once (RFC 6937, section 3).
     run(
         true,
         plain(),

@@ -328,7 +328,8 @@ impl Path {
     }
 }
 
-/// Flows are filled and reset by either end, several in each round trip, when the way has become longer than the pacer knows.
+/// Flows are filled and reset by either end, several in each round trip, when the way has become longer than the pacer
+/// knows.
 #[test]
 fn what_flows_that_are_reset_have_under_way_stays_in_the_window() {
     const WINDOW: u64 = 20_000;
@@ -387,8 +388,8 @@ fn acknowledgements_after_a_reset_tell_of_holes() {
     assert_eq!((path.told(), path.in_flight()), ([0, 0, 1360], 0));
 }
 
-/// What they had under way counts as lost, or the window would never be free again, and what comes of them nevertheless finds the
-/// session whole.
+/// What they had under way counts as lost, or the window would never be free again, and what comes of them nevertheless
+/// finds the session whole.
 #[test]
 fn what_is_left_of_flows_is_free_at_once_where_memory_is_short() {
     const FLOWS: usize = 2_000;
@@ -429,8 +430,8 @@ fn a_flow_that_is_refused_has_not_lost_its_opening() {
     assert_eq!((path.told(), path.in_flight()), ([0, 0, 0], 0));
 }
 
-/// The path answers the session's own questions and nothing of a flow: ten of its time-outs do not grow, those after them do, and
-/// it ends when it would if all had.
+/// The path answers the session's own questions and nothing of a flow: ten of its time-outs do not grow, those after
+/// them do, and it ends when it would if all had.
 #[test]
 fn a_flow_that_alone_is_not_answered_asks_ten_times_as_soon_and_ends_in_time() {
     let mut path = Path::new(40_000);
@@ -445,7 +446,8 @@ fn a_flow_that_alone_is_not_answered_asks_ten_times_as_soon_and_ends_in_time() {
         }
     };
     answered_for(&mut path, 100);
-    // Ten after a round trip of 50 ms and 200 more each, then after 2 and 4 s, as if time-outs had doubled from the first.
+    // Ten after a round trip of 50 ms and 200 more each, then after 2 and 4 s, as if time-outs had doubled from the
+    // first.
     assert!((12..=16).contains(&path.sent), "{}", path.sent);
     // Doubled, fifteen of them would take 14 minutes, of which none is longer than two.
     answered_for(&mut path, 7_900);
@@ -455,7 +457,8 @@ fn a_flow_that_alone_is_not_answered_asks_ten_times_as_soon_and_ends_in_time() {
     assert!(path.sent <= 30, "{}", path.sent);
 }
 
-/// Nothing at all is answered for a minute, so time-outs have grown to half a minute. Then the session hears that the path is there.
+/// Nothing at all is answered for a minute, so time-outs have grown to half a minute. Then the session hears that the
+/// path is there.
 #[test]
 fn a_flow_does_not_wait_for_its_grown_time_out_once_the_path_answers() {
     let mut path = Path::new(40_000);

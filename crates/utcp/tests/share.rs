@@ -1,5 +1,5 @@
-//! How two connections share a wire in virtual time: one that paces, as ours do, and one that sends in bursts, as Linux'
-//! do without the queueing discipline `fq`. Real Linux is in the plan `utcp-fidelity`.
+//! How two connections share a wire in virtual time: one that paces, as ours do, and one that sends in bursts, as
+//! Linux' do without the queueing discipline `fq`. Real Linux is in the plan `utcp-fidelity`.
 
 use heddle_netem::{
     DirectionOptions, HostId, HostOptions, Loss, QueueOptions, Rate, Seed, Topology, TopologyOptions,

@@ -92,8 +92,8 @@ impl Following {
         is_new
     }
 
-    /// Warns of a trouble with directories, at most once an hour: tries come more often. While there is a live consensus only
-    /// one that is our own, such as a disk that is full, is worth a warning.
+    /// Warns of a trouble with directories, at most once an hour: tries come more often. While there is a live
+    /// consensus only one that is our own, such as a disk that is full, is worth a warning.
     fn on_trouble(&mut self, now: Instant, now_unix_s: u64, error: &FetchError) {
         let is_live = self.consensus().is_some_and(|consensus| consensus.is_live(now_unix_s));
         if is_live && !matches!(error, FetchError::Write { .. }) {

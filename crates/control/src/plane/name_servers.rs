@@ -22,7 +22,8 @@ impl NameServers {
         self.known
     }
 
-    /// What to ask while they are not known. The list was read when the relay started, and SIGHUP may have had it read since.
+    /// What to ask while they are not known. The list was read when the relay started, and SIGHUP may have had it read
+    /// since.
     pub fn look(&mut self, now: Instant) -> Option<Wanted> {
         let read_at = *self.read_at.get_or_insert(now);
         let reload = now.since(read_at) >= RELOAD_EVERY;

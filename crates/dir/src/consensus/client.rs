@@ -1,8 +1,8 @@
 //! Says what to fetch of the consensus and what belongs to it, and keeps what came.
 //!
 //! 1. At the start the cached files are read, so a restart asks nobody while they hold.
-//! 2. When the schedule says so, [`DirectoryClient::poll`] begins a round: it asks one authority after the other, in random
-//!    order, until one gives a newer consensus that verifies.
+//! 2. When the schedule says so, [`DirectoryClient::poll`] begins a round: it asks one authority after the other, in
+//!    random order, until one gives a newer consensus that verifies.
 //! 3. If the certificates of its signers are not known, the same authority is asked for them.
 //! 4. The microdescriptors that are missing follow, in requests of at most 92, from the same
 //!    authority and then from the others.
@@ -11,7 +11,8 @@
 //! 6. Everything is written to `cached-microdesc-consensus`, `cached-certs` and
 //!    `cached-microdescs`, as stock Tor names and writes them.
 //!
-//! Whoever owns the sockets carries out each [`Request`], one at a time, and gives what came of it to [`DirectoryClient::on_answer`].
+//! Whoever owns the sockets carries out each [`Request`], one at a time, and gives what came of it to
+//! [`DirectoryClient::on_answer`].
 
 use std::fmt;
 use std::io;
@@ -152,8 +153,8 @@ impl DirectoryClient {
         self.round.is_some()
     }
 
-    /// What to ask now, once; `None` while nothing is due or an answer is waited for. To be called about once a second, and after
-    /// each answer.
+    /// What to ask now, once; `None` while nothing is due or an answer is waited for. To be called about once a second,
+    /// and after each answer.
     ///
     /// # Errors
     /// When a round is due and there is nobody to ask; the next try is later.
@@ -178,9 +179,9 @@ impl DirectoryClient {
         Ok(self.round.as_mut().and_then(Round::take_ask))
     }
 
-    /// What came of the last request, at the latest when its time is up. `None` means that more is to be asked; otherwise the
-    /// round is over. On failure the next one is later, and the error is the last authority's. After [`FetchError::Write`]
-    /// the new consensus is in use all the same.
+    /// What came of the last request, at the latest when its time is up. `None` means that more is to be asked;
+    /// otherwise the round is over. On failure the next one is later, and the error is the last authority's. After
+    /// [`FetchError::Write`] the new consensus is in use all the same.
     pub fn on_answer(
         &mut self,
         now: Instant,
@@ -229,7 +230,8 @@ impl DirectoryClient {
         Some(ended?.and_then(|(text, consensus)| self.adopt(&text, consensus, now_unix_s, rng)))
     }
 
-    /// The words of a panic over what a directory sent, once. It counts as that directory's error, and is a fault of ours.
+    /// The words of a panic over what a directory sent, once. It counts as that directory's error, and is a fault of
+    /// ours.
     pub fn take_panic(&mut self) -> Option<String> {
         self.panic.take()
     }
@@ -372,8 +374,8 @@ impl DirectoryClient {
     }
 }
 
-/// Reads what a directory sent. A document that makes the reading of it panic is as good as one that is malformed: all that is
-/// changed by reading are lists of documents, each of which is taken when it has been read.
+/// Reads what a directory sent. A document that makes the reading of it panic is as good as one that is malformed: all
+/// that is changed by reading are lists of documents, each of which is taken when it has been read.
 fn read<T>(reading: impl FnOnce() -> T) -> Result<T, FetchError> {
     guarded(reading).map_err(FetchError::Panicked)
 }

@@ -14,12 +14,12 @@ const MICRODESCS_PER_REQUEST: usize = 92;
 
 const MICRODESCS_ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// How long one request and its answer may take. No directory can hold up the relay's knowledge of the network for long by
-/// answering slowly.
+/// How long one request and its answer may take. No directory can hold up the relay's knowledge of the network for long
+/// by answering slowly.
 pub const REQUEST_MAX: Duration = Duration::from_secs(60);
-/// How long all requests to one directory for a consensus and certificates may take, and again all for microdescriptors. Of the
-/// public network's 3 MB, deflated to about 1 MB, and 90 requests for microdescriptors, a directory that gives
-/// 50 KB/s sends what is asked in less.
+/// How long all requests to one directory for a consensus and certificates may take, and again all for
+/// microdescriptors. Of the public network's 3 MB, deflated to about 1 MB, and 90 requests for microdescriptors, a
+/// directory that gives 50 KB/s sends what is asked in less.
 pub const DIRECTORY_MAX: Duration = Duration::from_secs(120);
 /// How long all requests of one round, to all directories, may take.
 pub const ROUND_MAX: Duration = Duration::from_secs(600);

@@ -1,9 +1,9 @@
 //! The UDP ports of the shards.
 //!
 //! Each shard has a port of its own for each transport, which its offers name: a datagram always reaches the shard that
-//! owns the connection. Ports are open where the ORPort listens: on every address, of both families where there are both,
-//! or on the one that the operator named. Datagrams go between the very addresses that the TLS channel has, so a channel
-//! from another address of ours keeps its circuits. They answer no stranger.
+//! owns the connection. Ports are open where the ORPort listens: on every address, of both families where there are
+//! both, or on the one that the operator named. Datagrams go between the very addresses that the TLS channel has, so a
+//! channel from another address of ours keeps its circuits. They answer no stranger.
 
 use super::Failure;
 use crate::torrc::{Options, UdpPort};

@@ -1,7 +1,7 @@
 //! `heddle relay`: from a torrc to a running relay.
 //!
-//! Threads: one event loop per shard and one for the control plane (keys, consensus, descriptor), workers for onionskins, one
-//! for the resolver, one that logs what shards tell, and this one, which hears signals and waits.
+//! Threads: one event loop per shard and one for the control plane (keys, consensus, descriptor), workers for
+//! onionskins, one for the resolver, one that logs what shards tell, and this one, which hears signals and waits.
 
 mod address;
 mod control_plane;

@@ -1,8 +1,8 @@
 //! The event loops of the relay, one for each shard, and how they share what the relay has.
 //!
 //! - Shard 0 accepts, and deals connections out to all.
-//! - What each shard has of the relay's is the [assembly](heddle_assembly)'s business, but for descriptors and the resolver's
-//!   places, of which each has an even part.
+//! - What each shard has of the relay's is the [assembly](heddle_assembly)'s business, but for descriptors and the
+//!   resolver's places, of which each has an even part.
 //! - Workers and the resolver serve all shards.
 
 use super::address::Listeners;
@@ -21,9 +21,10 @@ use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// Tasks that may wait for a worker, of all shards. Onionskins take half of them at most, since a shard has few at work and keeps
-/// the others itself ([`Limits::onionskins_at_work`]). The other half is for signatures of TLS, of which a shard begins 500 a
-/// second. Should workers lag behind by more than that half, shards work off themselves what has no place.
+/// Tasks that may wait for a worker, of all shards. Onionskins take half of them at most, since a shard has few at work
+/// and keeps the others itself ([`Limits::onionskins_at_work`]). The other half is for signatures of TLS, of which a
+/// shard begins 500 a second. Should workers lag behind by more than that half, shards work off themselves what has no
+/// place.
 const TASKS_MAX: usize = 4096;
 /// The most shards that are made without being asked for.
 const SHARDS_MAX: usize = 16;

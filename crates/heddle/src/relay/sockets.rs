@@ -15,7 +15,8 @@ use heddle_net::SOCKETS_PER_QUESTION;
 use heddle_relay::Limits;
 use heddle_seam::node::RESOLVER_PLACES;
 
-/// What a shard of so many may hold where the process may have `sockets_max` descriptors. With `None` there is no limit.
+/// What a shard of so many may hold where the process may have `sockets_max` descriptors. With `None` there is no
+/// limit.
 pub(super) fn fit(limits: &Limits, sockets_max: Option<u64>, shards: u16, is_exit: bool) -> Limits {
     let Some(sockets_max) = sockets_max else { return limits.clone() };
     let part = sixteenth(sockets_max) / usize::from(shards);
@@ -39,8 +40,8 @@ pub(super) fn closing(most: usize, sockets_max: Option<u64>, shards: u16) -> usi
     sockets_max.map_or(most, |sockets_max| most.min(sixteenth(sockets_max) / usize::from(shards)))
 }
 
-/// Accepted connections that may be on their way to each of so many shards that would bear `most`. There must be one, or the
-/// shard that accepts would have them all.
+/// Accepted connections that may be on their way to each of so many shards that would bear `most`. There must be one,
+/// or the shard that accepts would have them all.
 pub(super) fn handed(most: usize, sockets_max: Option<u64>, shards: u16) -> usize {
     sockets_max.map_or(most, |sockets_max| most.min(sixteenth(sockets_max) / 4 / usize::from(shards)).max(1))
 }

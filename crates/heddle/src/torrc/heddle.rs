@@ -13,17 +13,18 @@ pub const SHARDS_MAX: u32 = 64;
 /// How soon a cell counts half for the scheduler `ewma`; stock Tor's default.
 const EWMA_HALF_LIFE: Duration = Duration::from_secs(30);
 
-/// Heddle's own options. A new one is a field and a line in [`SETTINGS`]; one of a single transport stands in the registry.
+/// Heddle's own options. A new one is a field and a line in [`SETTINGS`]; one of a single transport stands in the
+/// registry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeddleOptions {
-    /// `HeddleShards`: in how many shards, each with a thread of its own, the relay carries cells; `None` lets it choose
-    /// by the machine's cores.
+    /// `HeddleShards`: in how many shards, each with a thread of its own, the relay carries cells; `None` lets it
+    /// choose by the machine's cores.
     pub shards: Option<u16>,
     /// `HeddleTCPNoDelay`: whether small writes to TCP connections leave at once. Stock Tor leaves Nagle's algorithm
     /// on, so experiments turn this off to tell its part of a gain apart.
     pub tcp_no_delay: bool,
-    /// `HeddleTransports`: what carries circuits between two Heddle relays beside TLS, the preferred first. TLS is always there, as
-    /// what everything falls back to.
+    /// `HeddleTransports`: what carries circuits between two Heddle relays beside TLS, the preferred first. TLS is
+    /// always there, as what everything falls back to.
     pub transports: Vec<&'static Transport>,
     /// The options of single transports, by their names in torrc.
     pub chosen: Chosen,

@@ -214,8 +214,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads `[DOMAINS]min[-max] … [stdout|stderr|syslog|file PATH]`; without a target it is standard output. Of several
-    /// ranges, which are for several domains, the widest holds for all.
+    /// Reads `[DOMAINS]min[-max] … [stdout|stderr|syslog|file PATH]`; without a target it is standard output. Of
+    /// several ranges, which are for several domains, the widest holds for all.
     pub(super) fn parse(text: &str, warnings: &mut Vec<String>) -> Result<Self, String> {
         let (mut range, mut rest) = severities(text, warnings)?;
         while let Ok(((min, max), after)) = severities(rest, warnings) {

@@ -23,9 +23,8 @@ const OTHER_DESCRIPTORS: u64 = 1_000;
 const GUESTS_AFTERWARDS: usize = 5;
 /// How long a handshake from elsewhere may take meanwhile.
 const GUEST_MAX: Duration = Duration::from_secs(1);
-/// An address may have 153 handshakes at once (docs/reference/architecture.md), of 32 KB at most while they send no more than a
-/// hello: 5 MB.
-/// The rest is for the guests and for what the allocator keeps.
+/// An address may have 153 handshakes at once (docs/reference/architecture.md), of 32 KB at most while they send no
+/// more than a hello: 5 MB. The rest is for the guests and for what the allocator keeps.
 const GROWTH_MAX_BYTES: u64 = 16 << 20;
 /// Of what one address begins, so many get an answer at least, and are half-finished then.
 const ANSWERED_MIN: usize = 100;

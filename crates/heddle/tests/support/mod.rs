@@ -22,8 +22,8 @@ use heddle_lab::traffic::{self, Content, Echo, Server, Transfer};
 
 /// How long anything may take that usually takes a moment.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// By how much a relay's memory may grow while the two stalled streams stand still: less than half of the 55 MB that they have
-/// to send. Windows and what the allocator keeps of other work take 12 MB or less.
+/// By how much a relay's memory may grow while the two stalled streams stand still: less than half of the 55 MB that
+/// they have to send. Windows and what the allocator keeps of other work take 12 MB or less.
 const HELD_BACK_BYTES_MAX: u64 = 25_000_000;
 /// The programs in guard, middle and exit position, in every arrangement.
 pub const PROGRAMS: [Program; 2] = [Program::Stock, Program::Heddle];

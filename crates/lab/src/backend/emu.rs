@@ -1,5 +1,5 @@
-//! The backend `emu`: hosts are network namespaces of this machine with its own kernel, wires are emulated, and programs are
-//! real ones.
+//! The backend `emu`: hosts are network namespaces of this machine with its own kernel, wires are emulated, and
+//! programs are real ones.
 
 mod bulk;
 mod circuits;

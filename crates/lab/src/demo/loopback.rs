@@ -1,6 +1,7 @@
 //! The demo without wires: one client downloads one file over loopback.
 //!
-//! In its turn, an arm builds a circuit, fetches a few single bytes for the time to the first byte, then one large file.
+//! In its turn, an arm builds a circuit, fetches a few single bytes for the time to the first byte, then one large
+//! file.
 
 use super::rounds::{BUILD_MAX, File, OPEN_MAX, Rounds, Turn, Way, usage};
 use crate::control::{Attacher, Control};

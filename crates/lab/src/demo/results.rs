@@ -41,7 +41,8 @@ pub(super) fn forget(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints and writes what was measured, and passes on why it ended early. Where nothing was measured, nothing is written.
+/// Prints and writes what was measured, and passes on why it ended early. Where nothing was measured, nothing is
+/// written.
 pub(super) fn finish(mut rounds: Rounds<'_>, result: Result<()>) -> Result<Summary> {
     let options = rounds.options;
     if let Err(error) = result {

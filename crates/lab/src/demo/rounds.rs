@@ -133,7 +133,8 @@ impl<'a> Rounds<'a> {
         self.samples.add(turn.round, name, &labels, unit, values);
     }
 
-    /// Adds something about each transfer that brought what it should: one that was cut short would pass for a quick one.
+    /// Adds something about each transfer that brought what it should: one that was cut short would pass for a quick
+    /// one.
     pub(super) fn add_transfers(
         &mut self,
         turn: &Turn,

@@ -4,9 +4,10 @@
 //!
 //! 1. builds a circuit for each client, both over the same three relays;
 //! 2. has the browsing client fetch a few pages by itself;
-//! 3. has the bulk client download files one after the other, and when the first one is there, the browsing client fetch
-//!    pages beside that. What the relays cost in the meantime is theirs and that of all bytes of both clients. What the
-//!    middle relay hears, all from its two neighbours, tells which transport carried the circuits: stock Tor's is TCP.
+//! 3. has the bulk client download files one after the other, and when the first one is there, the browsing client
+//!    fetch pages beside that. What the relays cost in the meantime is theirs and that of all bytes of both clients.
+//!    What the middle relay hears, all from its two neighbours, tells which transport carried the circuits: stock Tor's
+//!    is TCP.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};

@@ -1,8 +1,8 @@
 //! Somebody on a wire who reads the packets of one direction and forges others, or keeps some from arriving.
 //!
 //! An attacker acts when a packet passes that it is interested in, so it needs no timers: what it does depends on the
-//! packets and on its seed alone. It sits at the beginning of the wire; what it injects meets the queue, the loss and the
-//! delay of the wire like any other packet. It cannot see into encrypted payloads, and it knows no keys.
+//! packets and on its seed alone. It sits at the beginning of the wire; what it injects meets the queue, the loss and
+//! the delay of the wire like any other packet. It cannot see into encrypted payloads, and it knows no keys.
 //!
 //! It never holds more than [`REMEMBERED_MAX`] packets, and for one packet it sends at most three.
 
@@ -89,17 +89,17 @@ pub enum Trigger {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Attack {
-    /// Sends a TCP RST behind the packet, with the sequence number that the receiver expects then (RFC 5961, section 3.2,
-    /// has it obeyed only if it is exactly that one). With `both_ends` the sender gets one too.
+    /// Sends a TCP RST behind the packet, with the sequence number that the receiver expects then (RFC 5961, section
+    /// 3.2, has it obeyed only if it is exactly that one). With `both_ends` the sender gets one too.
     Reset {
         #[serde(default)]
         both_ends: bool,
     },
     /// Sets the RST flag of the packet itself, as experiment 13 of Reardon's thesis did.
     SetReset {},
-    /// Answers the sender with ICMP "destination unreachable" in the receiver's name, and lets the packet pass. `code` is
-    /// that of ICMPv4 (RFC 792), by default 3, "port unreachable"; for IPv6 it is translated. With `code` 4, "too big",
-    /// `mtu` is what the packet would have had to fit into, by default 576.
+    /// Answers the sender with ICMP "destination unreachable" in the receiver's name, and lets the packet pass. `code`
+    /// is that of ICMPv4 (RFC 792), by default 3, "port unreachable"; for IPv6 it is translated. With `code` 4, "too
+    /// big", `mtu` is what the packet would have had to fit into, by default 576.
     Unreachable {
         #[serde(default = "port_unreachable")]
         code: u8,
@@ -108,8 +108,8 @@ pub enum Attack {
     },
     /// Sends once more a packet that passed before, chosen by the seed among the last [`REMEMBERED_MAX`].
     Replay {},
-    /// Sends a packet of the same flow behind the packet: its first `keep` payload bytes are the packet's own, and the others,
-    /// as many as the packet has, are random. Its checksums are good. Default: nothing is kept.
+    /// Sends a packet of the same flow behind the packet: its first `keep` payload bytes are the packet's own, and the
+    /// others, as many as the packet has, are random. Its checksums are good. Default: nothing is kept.
     Garbage {
         #[serde(default)]
         keep: usize,

@@ -34,8 +34,8 @@ pub(super) struct View {
     pub to_port: u16,
 }
 
-/// The parts of a whole TCP segment or UDP datagram; `None` for anything else, such as fragments and IPv6 with extension
-/// headers.
+/// The parts of a whole TCP segment or UDP datagram; `None` for anything else, such as fragments and IPv6 with
+/// extension headers.
 pub(super) fn view(packet: &[u8]) -> Option<View> {
     let (protocol, start) = match packet.first()? >> 4 {
         4 if u16_at(packet, 6)? & 0x3fff == 0 => (*packet.get(9)?, 4 * usize::from(packet[0] & 0xf)),
@@ -66,8 +66,9 @@ pub(super) fn reset(packet: &[u8], view: &View) -> Vec<u8> {
     forged
 }
 
-/// A RST to the sender of a TCP segment, as from whom the segment is for. It has the number that the segment acknowledges,
-/// and acknowledges the segment: without that nobody who sent a SYN heeds it (RFC 9293, section 3.10.7.3).
+/// A RST to the sender of a TCP segment, as from whom the segment is for. It has the number that the segment
+/// acknowledges, and acknowledges the segment: without that nobody who sent a SYN heeds it (RFC 9293, section
+/// 3.10.7.3).
 pub(super) fn reset_back(packet: &[u8], view: &View) -> Vec<u8> {
     let mut forged = packet[..view.start + TCP_HEADER_BYTES].to_vec();
     swap_ends(&mut forged, view.start);

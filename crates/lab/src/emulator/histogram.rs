@@ -31,8 +31,8 @@ pub struct Times {
 const PART_NS: u64 = 1_000_000_000;
 const PART_TIMES_MIN: u64 = 1000;
 
-/// A histogram of all times, and one of the 99th percentiles of its parts: each of a second, or longer where that has less than a
-/// thousand times. A bad second among many good ones does not show in the 99th percentile of all.
+/// A histogram of all times, and one of the 99th percentiles of its parts: each of a second, or longer where that has
+/// less than a thousand times. A bad second among many good ones does not show in the 99th percentile of all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BySecond {
     all: Histogram,

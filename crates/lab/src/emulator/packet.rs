@@ -23,7 +23,8 @@ pub(super) fn declared_bytes(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Writes the packet's length, and a number after the one that it had (RFC 791), into its IP header, which ends at `end`.
+/// Writes the packet's length, and a number after the one that it had (RFC 791), into its IP header, which ends at
+/// `end`.
 pub(super) fn set_ip_header(packet: &mut [u8], end: usize, number: u16) {
     let bytes = packet.len();
     if packet[0] >> 4 == 4 {

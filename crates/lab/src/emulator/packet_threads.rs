@@ -1,13 +1,13 @@
 //! The threads that give the engine its turns.
 //!
 //! The first one wakes up when something is due and when a host sends. That can come milliseconds late although it goes
-//! before all ordinary programs: a kernel that is not preempted lets another program finish a long system call first, and
-//! a hypervisor may stop a processor without anybody knowing. Both concern one processor. So a second thread, which runs
-//! on other processors, wakes up [`GRACE_NS`] after something was due, and takes the turn if nobody has.
+//! before all ordinary programs: a kernel that is not preempted lets another program finish a long system call first,
+//! and a hypervisor may stop a processor without anybody knowing. Both concern one processor. So a second thread, which
+//! runs on other processors, wakes up [`GRACE_NS`] after something was due, and takes the turn if nobody has.
 //!
-//! A thread that leaves ordinary programs less than a twentieth of its processor is stopped for 50 ms once a second: the
-//! kernel's fair server, or its limit for real-time threads, sees to that. So a thread that is busy all the time rests in
-//! between, too briefly to matter, and the other one takes its turns meanwhile ([`Rest`]).
+//! A thread that leaves ordinary programs less than a twentieth of its processor is stopped for 50 ms once a second:
+//! the kernel's fair server, or its limit for real-time threads, sees to that. So a thread that is busy all the time
+//! rests in between, too briefly to matter, and the other one takes its turns meanwhile ([`Rest`]).
 
 use std::io;
 use std::mem;

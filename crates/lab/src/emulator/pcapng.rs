@@ -1,8 +1,8 @@
 //! Captures of wires, one file for each, in the format of draft-ietf-opsawg-pcapng.
 //!
 //! A wire's file has two interfaces for its ends, named by their hosts: what a host sent is outbound at its end before
-//! anything happened to it, what reached a host is inbound at its end. A third one, `dropped`, has what was lost, when it
-//! was lost, with a comment that says why. So every packet is in the file twice. Packets are as long as on the wire.
+//! anything happened to it, what reached a host is inbound at its end. A third one, `dropped`, has what was lost, when
+//! it was lost, with a comment that says why. So every packet is in the file twice. Packets are as long as on the wire.
 //!
 //! A thread writes the files: the emulator must not wait for a disk. What it falls behind with is counted, not kept.
 

@@ -1,9 +1,9 @@
 //! The programs in the hosts, none of which outlives the emulator.
 //!
-//! They share a process namespace. Its process 1 is a shell that waits for the end of its input, which only the emulator
-//! holds open: when the emulator ends, however it ends, so does that shell, and then the kernel kills every process of
-//! the namespace, also those that programs started and left to themselves. Those are the shell's children then, and it
-//! waits for them too, so that none stays a zombie.
+//! They share a process namespace. Its process 1 is a shell that waits for the end of its input, which only the
+//! emulator holds open: when the emulator ends, however it ends, so does that shell, and then the kernel kills every
+//! process of the namespace, also those that programs started and left to themselves. Those are the shell's children
+//! then, and it waits for them too, so that none stays a zombie.
 
 use std::io::{self, PipeWriter};
 use std::os::unix::process::CommandExt;
@@ -16,8 +16,8 @@ use rustix::process::{self, Pid};
 
 use crate::machine::process::Signal;
 
-/// Waits until the end of the input and takes no notice of signals. A shell waits for other children only while it waits
-/// for one, so another program reads; should somebody kill it, there is a next one.
+/// Waits until the end of the input and takes no notice of signals. A shell waits for other children only while it
+/// waits for one, so another program reads; should somebody kill it, there is a next one.
 const FIRST: &str = "trap '' HUP INT QUIT TERM; until cat >/dev/null; do :; done";
 
 /// A program of an emulation, by the order in which they were started.

@@ -1,9 +1,9 @@
 //! Programs that take the place of a host's kernel, so that another TCP than the kernel's can send over the same wires.
 //!
 //! A program is attached to one address of a host. What reaches the host for that address goes to the program; what the
-//! program sends goes on the host's wires beside what its kernel sends. It runs on the thread that moves packets, as the
-//! kernel's own protocols do, which work inside the calls that hand packets over: so neither waits for a processor more
-//! than the other.
+//! program sends goes on the host's wires beside what its kernel sends. It runs on the thread that moves packets, as
+//! the kernel's own protocols do, which work inside the calls that hand packets over: so neither waits for a processor
+//! more than the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +20,8 @@ pub trait Stack: Send {
     /// Handles the timers that are due.
     fn handle_timeout(&mut self, now: Time);
 
-    /// Puts the next IP packet that has to leave, with all checksums, into the empty `packet`. False when there is none.
+    /// Puts the next IP packet that has to leave, with all checksums, into the empty `packet`. False when there is
+    /// none.
     fn poll_packet(&mut self, now: Time, packet: &mut Vec<u8>) -> bool;
 
     /// When [`handle_timeout`](Self::handle_timeout) has to be called.

@@ -31,7 +31,8 @@ pub struct Summary {
     pub lateness: Times,
     /// How long the devices were not looked at: what came in then was stamped up to this much too late.
     pub unattended: Times,
-    /// How long what came while nothing else was due waited for the emulator, as a packet does that reaches an idle wire.
+    /// How long what came while nothing else was due waited for the emulator, as a packet does that reaches an idle
+    /// wire.
     pub waking: Times,
     /// The 99th percentiles of these three in each second.
     pub by_second: BySecondTimes,
@@ -323,7 +324,8 @@ mod tests {
         assert!(faults(wire(DropReason::QueueFull)).is_empty());
     }
 
-    /// What is said of so many seconds of 2000 packets, of which those of a class are as late as 20 ms for a part of the second.
+    /// What is said of so many seconds of 2000 packets, of which those of a class are as late as 20 ms for a part of
+    /// the second.
     fn late_in(seconds: u64, is_bad: impl Fn(u64) -> bool) -> Vec<String> {
         let mut tally = Tally::default();
         for number in 0..seconds * 2000 {

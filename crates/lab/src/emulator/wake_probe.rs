@@ -1,6 +1,6 @@
-//! How long something that comes while nothing else is due waits for a thread: a packet that reaches an idle wire cannot tell,
-//! because nobody stamped it before. So a timer of the kernel stands beside the devices, becomes readable at known times as a
-//! device does, and whichever thread looks at it first says how late that was.
+//! How long something that comes while nothing else is due waits for a thread: a packet that reaches an idle wire
+//! cannot tell, because nobody stamped it before. So a timer of the kernel stands beside the devices, becomes readable
+//! at known times as a device does, and whichever thread looks at it first says how late that was.
 
 use std::io;
 

@@ -1,4 +1,5 @@
-//! What is measured: the one table of names, units, titles and meanings, from which programs, reports and checks take them.
+//! What is measured: the one table of names, units, titles and meanings, from which programs, reports and checks take
+//! them.
 //!
 //! A name ends in its unit where it has one. `heddle lab figures` prints the table.
 

@@ -15,9 +15,9 @@ use heddle_net::wall_clock;
 
 use crate::error::{Error, Result};
 
-/// Makes the directory, which must not be there yet, says so, waits for the end of its input, and removes it. It is the one
-/// to make it, so that there is no moment at which the directory has no sweeper. It tries to remove it for a while, because
-/// processes that are being killed at the same moment may still add files.
+/// Makes the directory, which must not be there yet, says so, waits for the end of its input, and removes it. It is the
+/// one to make it, so that there is no moment at which the directory has no sweeper. It tries to remove it for a while,
+/// because processes that are being killed at the same moment may still add files.
 const SWEEP: &str = r#"trap '' HUP INT TERM
 mkdir -m 700 -- "$1" || exit 1
 echo made

@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::figures::Labels;
 
 impl Plan {
-    /// The plan with these arms only, and without the known values and targets that are about others. Without names, with
-    /// all arms that are not there by choice only.
+    /// The plan with these arms only, and without the known values and targets that are about others. Without names,
+    /// with all arms that are not there by choice only.
     ///
     /// # Errors
     ///
@@ -48,8 +48,8 @@ impl Plan {
         labels.flat_map(Labels::into_keys).collect()
     }
 
-    /// The plan with these phases of its network only, in their own order, and with the known values and targets that are
-    /// about them. Without names, with all of them.
+    /// The plan with these phases of its network only, in their own order, and with the known values and targets that
+    /// are about them. Without names, with all of them.
     ///
     /// # Errors
     ///
@@ -90,7 +90,8 @@ impl Plan {
 }
 
 impl Phase {
-    /// Whether a figure with these labels can be this phase's. Those that none of `all` phases has are not about phases.
+    /// Whether a figure with these labels can be this phase's. Those that none of `all` phases has are not about
+    /// phases.
     fn may_give(&self, labels: &Labels, all: &[Spanned<Phase>]) -> bool {
         let is_ours = |(name, value): (&String, &String)| match self.labels.get(name) {
             Some(own) => own == value,
@@ -109,8 +110,8 @@ impl Arm {
         }
     }
 
-    /// Whether a figure with these labels, and maybe others, can be this arm's. Those that are not among `all`, which the
-    /// plan's cases have, are not about cases.
+    /// Whether a figure with these labels, and maybe others, can be this arm's. Those that are not among `all`, which
+    /// the plan's cases have, are not about cases.
     fn may_give(&self, labels: &Labels, all: &BTreeSet<String>) -> bool {
         if self.tor.is_some() {
             return self.gives_over_tor(labels);

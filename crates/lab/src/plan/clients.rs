@@ -61,8 +61,8 @@ pub enum Traffic {
         #[serde(deserialize_with = "units::duration")]
         pause: Duration,
     },
-    /// Short messages that come back, one cell each way, all over one stream. They keep their times, whether or not those
-    /// before them have come back.
+    /// Short messages that come back, one cell each way, all over one stream. They keep their times, whether or not
+    /// those before them have come back.
     Echo {
         /// The time from one to the next.
         #[serde(deserialize_with = "units::duration")]
@@ -74,8 +74,8 @@ pub enum Traffic {
         /// Default: 0.
         #[serde(default)]
         limit_kb_s: u64,
-        /// How long the client reads from the stream's opening on; then it stops for good and leaves the stream open. Zero
-        /// is to the end. Default: 0 s.
+        /// How long the client reads from the stream's opening on; then it stops for good and leaves the stream open.
+        /// Zero is to the end. Default: 0 s.
         #[serde(default, deserialize_with = "units::duration")]
         reads_for: Duration,
     },

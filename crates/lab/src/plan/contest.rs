@@ -1,12 +1,13 @@
-//! Contests: what busy circuits and kernel TCP make of a wire, alone and beside each other, as RFC 9743 wants it known of a
-//! new congestion control.
+//! Contests: what busy circuits and kernel TCP make of a wire, alone and beside each other, as RFC 9743 wants it known
+//! of a new congestion control.
 //!
-//! A plan lists its contests as rows of a table, `[tor.contests]`. A contest has a wire of its own between two relays, from
-//! the first of the plan's path to a guard that is there for it alone, so that no pair of relays comes to it with what it
-//! learned in another one. Contests of one part of the table go on at the same time, and other parts are left out: a run of
-//! all of them one after the other would take hours. There are two phases: `alone`, and `beside` kernel TCP over the same
-//! wires. An arm with `stand_ins` has as many kernel connections in place of a wire's circuits as a pair of relays stands for,
-//! and then, in the phases `alone cap` and `beside cap`, as many as it stands for at most, however few circuits there are.
+//! A plan lists its contests as rows of a table, `[tor.contests]`. A contest has a wire of its own between two relays,
+//! from the first of the plan's path to a guard that is there for it alone, so that no pair of relays comes to it with
+//! what it learned in another one. Contests of one part of the table go on at the same time, and other parts are left
+//! out: a run of all of them one after the other would take hours. There are two phases: `alone`, and `beside` kernel
+//! TCP over the same wires. An arm with `stand_ins` has as many kernel connections in place of a wire's circuits as a
+//! pair of relays stands for, and then, in the phases `alone cap` and `beside cap`, as many as it stands for at most,
+//! however few circuits there are.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,8 +54,8 @@ pub struct Contests {
 pub struct Contest {
     /// The label `contest`: letters and digits, at most 14.
     pub name: String,
-    /// The part of the list that it is of. Those of one part have 100 Mbit/s together, lest they outrun the emulator: each cell
-    /// goes over three wires, and a TCP acknowledges every other packet.
+    /// The part of the list that it is of. Those of one part have 100 Mbit/s together, lest they outrun the emulator:
+    /// each cell goes over three wires, and a TCP acknowledges every other packet.
     pub part: usize,
     /// How many circuits are busy.
     pub circuits: usize,

@@ -22,7 +22,8 @@ const BULK: Traffic = Traffic::Bulk { limit_kb_s: 0, reads_for: Duration::ZERO }
 /// The phases of contests: beside TCP or not, and with as many stand-ins as a pair contends as at most or not.
 const PHASES: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (true, true)];
 
-/// Adds what a plan's contests need to its network, and leaves out the targets that are about other parts of their list.
+/// Adds what a plan's contests need to its network, and leaves out the targets that are about other parts of their
+/// list.
 pub(super) fn expand(plan: &mut Plan) {
     let Plan { tor: Some(tor), targets, .. } = plan else { return };
     let tor = tor.as_mut();
@@ -256,8 +257,8 @@ mod tests {
         &plan.tor.as_ref().unwrap().as_ref().contests.as_ref().unwrap().as_ref().list
     }
 
-    /// A Latin hypercube of so many rows: each column has its values in turn, shuffled by Fisher and Yates. Queues and what is
-    /// beside are one column.
+    /// A Latin hypercube of so many rows: each column has its values in turn, shuffled by Fisher and Yates. Queues and
+    /// what is beside are one column.
     fn drawn(plan: &str, rows: usize, queues: &[Queue]) -> Vec<(usize, u64, u64, Queue, String)> {
         let mut rng = Seed::from_number(1).child(&[plan]).rng();
         let mut column = |values: usize| -> Vec<usize> {
@@ -309,7 +310,8 @@ mod tests {
                     let name = contest.flow_name(what);
                     tor.flows.iter().map(Spanned::as_ref).find(|flow| flow.name == name).unwrap().connections
                 };
-                // Harm is measured against as many TCPs as a pair stands for, and loss against as many as it does at most.
+                // Harm is measured against as many TCPs as a pair stands for, and loss against as many as it does at
+                // most.
                 assert_eq!((connections("kernel"), connections("cap")), (contest.circuits.min(8), 8));
             }
         }

@@ -79,8 +79,8 @@ pub struct Arm {
     /// Default: no.
     #[serde(default)]
     pub repeat: bool,
-    /// Arms with the same name here have wires with the same chances: under one seed, the same sequence of packets meets
-    /// the same fates. Default: the arm's own name.
+    /// Arms with the same name here have wires with the same chances: under one seed, the same sequence of packets
+    /// meets the same fates. Default: the arm's own name.
     #[serde(default)]
     pub wires_as: Option<String>,
     /// Sends over the cells of a batch of the plan's grid, instead of cases. Default: does not.
@@ -123,9 +123,10 @@ pub struct Known {
 }
 
 /// A bound that a figure ought to keep. It says nothing about whether a result is valid: it is *met* when the figure's
-/// whole 95 % interval keeps it, *missed* when none of the interval does, and *open* otherwise. A limit that nothing may
-/// pass is met when every sample keeps it and missed when one does not, since what lies beyond a mean's interval says nothing
-/// of a maximum. Where a complete run is without the figure, a target is neither met nor, but for such a limit, missed.
+/// whole 95 % interval keeps it, *missed* when none of the interval does, and *open* otherwise. A limit that nothing
+/// may pass is met when every sample keeps it and missed when one does not, since what lies beyond a mean's interval
+/// says nothing of a maximum. Where a complete run is without the figure, a target is neither met nor, but for such a
+/// limit, missed.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -162,8 +163,8 @@ pub enum Statistic {
     P99,
 }
 
-/// A figure made, run by run, of two others of that run: either of those that differ in a label, or of two with the same
-/// labels and different names.
+/// A figure made, run by run, of two others of that run: either of those that differ in a label, or of two with the
+/// same labels and different names.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compare {
@@ -187,7 +188,8 @@ pub struct Compare {
     pub kind: Comparison,
 }
 
-/// How two figures of a run become one number: by their means, unless it says otherwise. `a` is what is compared and `b` what it is compared with.
+/// How two figures of a run become one number: by their means, unless it says otherwise. `a` is what is compared and
+/// `b` what it is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Comparison {

@@ -1,7 +1,8 @@
 //! Experiments with a private Tor network: what a plan says about them.
 //!
-//! A plan has one network, `[tor]`: relays, clients, and the wires between their hosts. Each arm with `[arm.tor]` brings
-//! it up once in each run, with the transport that the arm names, and goes through the network's phases in their order:
+//! A plan has one network, `[tor]`: relays, clients, and the wires between their hosts. Each arm with `[arm.tor]`
+//! brings it up once in each run, with the transport that the arm names, and goes through the network's phases in their
+//! order:
 //!
 //! 1. Relays that are neighbours reach each other over the arm's transport, unless any will do.
 //! 2. Every client of the phase builds its circuits over its path. Circuits of the phase before are closed, so that no
@@ -28,7 +29,8 @@ use crate::figures::Labels;
 
 /// The private Tor network of a plan, in TOML `[tor]`.
 ///
-/// What every phase gives, labelled with the labels of arm and phase besides others, is [`of_phases`](crate::figures::of_phases).
+/// What every phase gives, labelled with the labels of arm and phase besides others, is
+/// [`of_phases`](crate::figures::of_phases).
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tor {
@@ -122,15 +124,17 @@ pub struct WireGroup {
     pub labels: Labels,
 }
 
-/// What limits some clients, and how much of it they use: a wire, all of whose bytes count; a rate that a relay keeps, of
-/// which all bytes count that its wires carry; or one for which only the cells count that brought its clients their data.
-/// Bytes of wires are those of packets, so beside a relay's rate they come to a little more than the relay counts.
+/// What limits some clients, and how much of it they use: a wire, all of whose bytes count; a rate that a relay keeps,
+/// of which all bytes count that its wires carry; or one for which only the cells count that brought its clients their
+/// data. Bytes of wires are those of packets, so beside a relay's rate they come to a little more than the relay
+/// counts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bottleneck {
     /// Labels of its figure.
     pub labels: Labels,
-    /// The group of the wire. If there are several, the busiest counts, or all together if there is a rate. Default: none.
+    /// The group of the wire. If there are several, the busiest counts, or all together if there is a rate. Default:
+    /// none.
     #[serde(default)]
     pub wires: Option<String>,
     /// Which direction of it: `there` or `back`. Default: there.
@@ -164,9 +168,9 @@ pub struct Phase {
     /// Labels of its figures. Default: none.
     #[serde(default)]
     pub labels: Labels,
-    /// What groups of wires are instead in this phase, by name, in all but what cannot be changed while packets are under
-    /// way: queue, framing, flaps, schedules, bounds in flight, and whether jitter reorders. Default: as arm and network
-    /// say.
+    /// What groups of wires are instead in this phase, by name, in all but what cannot be changed while packets are
+    /// under way: queue, framing, flaps, schedules, bounds in flight, and whether jitter reorders. Default: as arm and
+    /// network say.
     #[serde(default)]
     pub wires: BTreeMap<String, WirePair>,
     /// What changes while everything counts, in this order. Default: nothing.
@@ -212,7 +216,8 @@ pub struct Phase {
     /// The longest wait for relays to reach each other over the arm's transport. Default: 60 s.
     #[serde(default = "pairs_max", deserialize_with = "units::duration")]
     pub pairs_max: Duration,
-    /// Whether a client that gets nothing is a result, and echoes that never come back are. Otherwise the run is invalid. Default: no.
+    /// Whether a client that gets nothing is a result, and echoes that never come back are. Otherwise the run is
+    /// invalid. Default: no.
     #[serde(default)]
     pub may_fail: bool,
 }
@@ -252,7 +257,8 @@ pub struct TorArm {
     /// The phases that it goes through, by name, in the network's order. Default: all.
     #[serde(default)]
     pub phases: Vec<String>,
-    /// Whether flows that stand in for clients run in place of all clients. Default: clients run, and no such flow does.
+    /// Whether flows that stand in for clients run in place of all clients. Default: clients run, and no such flow
+    /// does.
     #[serde(default)]
     pub stand_ins: bool,
 }

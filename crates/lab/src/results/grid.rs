@@ -11,9 +11,9 @@ const RATIO: &str = "goodput_over_linux";
 /// From here on, a ratio is within 10 % or better.
 const WITHIN: f64 = 0.9;
 
-/// The figures of whole grids, one of each for each congestion control: how many percent of the cells are within 10 % of
-/// Linux or better, by the mean of their runs and by the lower bound of its interval; the lowest cell, likewise; and the
-/// mean of all cells, whose interval is over the runs.
+/// The figures of whole grids, one of each for each congestion control: how many percent of the cells are within 10 %
+/// of Linux or better, by the mean of their runs and by the lower bound of its interval; the lowest cell, likewise; and
+/// the mean of all cells, whose interval is over the runs.
 pub(crate) fn whole_grid(samples: &RunSamples) -> Vec<Figure> {
     let mut cells: BTreeMap<&str, Vec<&Series>> = BTreeMap::new();
     for series in samples.all().iter().filter(|series| series.name == RATIO) {

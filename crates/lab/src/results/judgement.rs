@@ -43,8 +43,8 @@ pub enum Outcome {
     Met,
     /// None of the interval does.
     Missed,
-    /// Some of it does, or there is only one run, or there are runs without the figure or fewer than wanted, or the result is
-    /// not valid.
+    /// Some of it does, or there is only one run, or there are runs without the figure or fewer than wanted, or the
+    /// result is not valid.
     Open,
     /// There is no such figure.
     NotMeasured,
@@ -62,8 +62,8 @@ impl Outcome {
     }
 }
 
-/// What became of every target of the plan, for each figure that it is about, where so many runs were wanted. Of a result that
-/// must not be trusted none is met.
+/// What became of every target of the plan, for each figure that it is about, where so many runs were wanted. Of a
+/// result that must not be trusted none is met.
 pub(crate) fn judgements(plan: &Plan, samples: &RunSamples, runs: usize, is_valid: bool) -> Vec<Judgement> {
     let mut judgements = Vec::new();
     for target in plan.targets.iter().map(|target| target.as_ref()) {

@@ -1,7 +1,7 @@
 //! What the runs measured, kept run by run, because a run is the unit of statistics.
 //!
-//! Samples of one run depend on each other: they met the same queue. So a figure's mean is the mean of the runs'
-//! means, its interval is Student's t over those (see [`statistics`](crate::statistics)), and only its quantiles are over all
+//! Samples of one run depend on each other: they met the same queue. So a figure's mean is the mean of the runs' means,
+//! its interval is Student's t over those (see [`statistics`](crate::statistics)), and only its quantiles are over all
 //! samples.
 
 use std::collections::BTreeMap;
@@ -73,8 +73,8 @@ impl Series {
 }
 
 impl RunSamples {
-    /// Adds samples of a run. The unit is that of the figure's first samples, and what values it can have is as the table of
-    /// quantities has it, if it is there. What is not finite is left out, because no figure can be made of it.
+    /// Adds samples of a run. The unit is that of the figure's first samples, and what values it can have is as the
+    /// table of quantities has it, if it is there. What is not finite is left out, because no figure can be made of it.
     pub fn add(&mut self, run: usize, name: &str, labels: &Labels, unit: &str, samples: &[f64]) {
         let scale = quantity(name).map_or(Scale::Any, |quantity| quantity.scale);
         self.add_scaled(run, name, labels, (unit, scale), samples);

@@ -49,8 +49,8 @@ pub struct Summary {
     pub noise: Noise,
     /// What the backend says about itself, by arm: the worst of all runs.
     pub backend_noise: BTreeMap<String, BTreeMap<String, f64>>,
-    /// What the hosts were set to, by arm: congestion controls, socket memory in bytes (least, first and most), and what
-    /// the machine did not allow.
+    /// What the hosts were set to, by arm: congestion controls, socket memory in bytes (least, first and most), and
+    /// what the machine did not allow.
     pub settings: BTreeMap<String, BTreeSet<String>>,
     /// Whether the figures may be trusted.
     pub valid: bool,
@@ -109,8 +109,8 @@ pub enum Repetition {
 }
 
 impl Summary {
-    /// Whether somebody wanted more runs after those wanted before were made: who adds runs until an interval shows what he
-    /// hoped for finds it too often, so that such intervals are narrower than they say.
+    /// Whether somebody wanted more runs after those wanted before were made: who adds runs until an interval shows
+    /// what he hoped for finds it too often, so that such intervals are narrower than they say.
     pub fn was_extended(&self) -> bool {
         let is_more = |pair: &[Invocation]| {
             pair[0].runs_after >= pair[0].runs_wanted && pair[1].runs_wanted > pair[0].runs_wanted

@@ -61,7 +61,8 @@ struct Running<'a> {
 }
 
 /// Runs a plan over emulated wires, writes what it gave into the output directory, and hands it over: after an error or
-/// Ctrl-C what the runs gave that were complete. A program that is not root must have one thread only when it calls this.
+/// Ctrl-C what the runs gave that were complete. A program that is not root must have one thread only when it calls
+/// this.
 ///
 /// # Errors
 ///
@@ -74,7 +75,8 @@ pub fn run(options: &RunOptions, on_results: OnResults<'_>) -> Result<Summary> {
     run_with(options, &mut backend, &commit(), on_results)
 }
 
-/// Runs a plan on `backend`. Nothing is written when an error came before anything was measured. `commit` is the program's.
+/// Runs a plan on `backend`. Nothing is written when an error came before anything was measured. `commit` is the
+/// program's.
 pub(super) fn run_with(
     options: &RunOptions,
     backend: &mut dyn Backend,
@@ -226,8 +228,9 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Measures an arm of a run, from nothing to nothing: once more under its seed where the backend was late, which has
-    /// nothing to do with what was measured, and there is time. What was measured then is kept apart, and that is reported.
+    /// Measures an arm of a run, from nothing to nothing: once more under its seed where the backend was late, which
+    /// has nothing to do with what was measured, and there is time. What was measured then is kept apart, and that is
+    /// reported.
     fn on_time<T>(
         &mut self,
         (arm, run): (&Arm, usize),
@@ -310,8 +313,8 @@ fn write(out: &Path, loaded: &Loaded, results: &Results<'_>) -> Result<()> {
     write_json(&out.join("summary.json"), results.summary, true)
 }
 
-/// The time for so many runs of the arms that were chosen of a plan. Its budget is for the usual arms and number of runs, and
-/// more get more in proportion.
+/// The time for so many runs of the arms that were chosen of a plan. Its budget is for the usual arms and number of
+/// runs, and more get more in proportion.
 fn budget(plan: &Plan, chosen: &Plan, runs: usize) -> Result<Duration> {
     let usual = estimate(&plan.with_arms(&[])?).as_secs_f64() * plan.runs as f64;
     let wanted = estimate(chosen).as_secs_f64() * runs as f64;

@@ -49,7 +49,8 @@ fn twice_as_much_and_half_as_much_come_to_one() {
 
 #[test]
 fn fiellers_interval_of_a_known_sample() {
-    // R: ttestratio(y, x, var.equal...) has no pairs; by hand: means 1 and 10, variances of means 1/3 and 1/3, no covariance.
+    // R: ttestratio(y, x, var.equal...) has no pairs; by hand: means 1 and 10, variances of means 1/3 and 1/3, no
+    // covariance.
     let pairs = [[0.0, 10.0], [2.0, 10.0], [1.0, 9.0], [1.0, 11.0]];
     let Estimate { value, ci95 } = fieller(&pairs).unwrap();
     let (t2, v) = (3.1824_f64.powi(2), 2.0 / 3.0 / 4.0);
@@ -65,7 +66,8 @@ fn fiellers_interval_of_a_known_sample() {
     assert_eq!(fieller(&[[1.0, 0.0]]), None);
 }
 
-/// How often in a thousand experiments the interval covers the truth, and whether its bounds were always possible values.
+/// How often in a thousand experiments the interval covers the truth, and whether its bounds were always possible
+/// values.
 fn covered(scale: Scale, runs: usize, truth: f64, draw: &mut dyn FnMut(&mut Rng) -> f64) -> (f64, bool) {
     const EXPERIMENTS: usize = 4000;
     let mut rng = Seed::from_number(8).rng();

@@ -33,8 +33,8 @@ fn basics(shared: &Shared, dir: &Path) -> Vec<String> {
 }
 
 /// What every stock program gets and a Heddle relay has no use for: a control socket, and none of the statistics that
-/// `TestingTorNetwork` turns on (tor(1)). They note each relayed cell and each connection's bytes for events that nobody reads
-/// here, so stock's processor time would be that of a tor which nobody runs.
+/// `TestingTorNetwork` turns on (tor(1)). They note each relayed cell and each connection's bytes for events that
+/// nobody reads here, so stock's processor time would be that of a tor which nobody runs.
 fn stock(dir: &Path) -> [String; 3] {
     [
         format!("ControlSocket {}", dir.join("control").display()),
@@ -139,11 +139,12 @@ pub(super) fn client(shared: &Shared, dir: &Path, socks_port: u16) -> String {
         "LearnCircuitBuildTimeout 0".to_owned(),
         "CircuitBuildTimeout 30".to_owned(),
         "ConfluxEnabled 0".to_owned(),
-        // The authorities hold what they list. A cache that a client asks before it has a new relay's descriptor is not asked
-        // again until the next consensus, and with a handful of caches nobody is left.
+        // The authorities hold what they list. A cache that a client asks before it has a new relay's descriptor is not
+        // asked again until the next consensus, and with a handful of caches nobody is left.
         "FetchDirInfoEarly 1".to_owned(),
-        // As in the live network, where a parameter asks for it. A stock relay that is told no Ed25519 identity, and has not heard
-        // of that relay, opens one channel after the other to it, and closes the others later with their circuits.
+        // As in the live network, where a parameter asks for it. A stock relay that is told no Ed25519 identity, and
+        // has not heard of that relay, opens one channel after the other to it, and closes the others later with their
+        // circuits.
         "ExtendByEd25519ID 1".to_owned(),
     ]);
     lines.extend(shared.options.client_torrc.iter().cloned());

@@ -1,8 +1,8 @@
 //! Echoes over one stream: messages of one cell that the server sends back.
 //!
-//! 1. A message leaves every [`EchoOptions::every`], whether or not those before it have come back: what holds up one of
-//!    them is told by all that wait behind it, and not only by one. A moment that passed while the stream took nothing is
-//!    left out.
+//! 1. A message leaves every [`EchoOptions::every`], whether or not those before it have come back: what holds up one
+//!    of them is told by all that wait behind it, and not only by one. A moment that passed while the stream took
+//!    nothing is left out.
 //! 2. Each message carries the time at which it was handed to the stream, and its echo tells how long it took.
 //! 3. After the stop nothing more leaves, and echoes that are on their way are waited for.
 //! 4. What has not come back by then counts as failed, one by one, and it is told how long it had been on the way: only
@@ -201,7 +201,8 @@ mod tests {
         let (stop, mut ages_ms) = (Stop::default(), Vec::new());
         let report = thread::scope(|scope| {
             scope.spawn(|| {
-                // It takes some messages, answers none and leaves: these at least are lost, however slow the machine is.
+                // It takes some messages, answers none and leaves: these at least are lost, however slow the machine
+                // is.
                 let mut taken = [0; HEAD.len() + TAKEN * MESSAGE_BYTES];
                 server.accept().unwrap().0.read_exact(&mut taken).unwrap();
             });

@@ -174,8 +174,8 @@ struct Note {
     result: std::result::Result<Played, (Stage, Error)>,
 }
 
-/// Says that a stream's thread is at its end, and how the stream ended unless the thread panicked. The client would wait for
-/// ever for a thread that says nothing, and nobody would hear of the panic.
+/// Says that a stream's thread is at its end, and how the stream ended unless the thread panicked. The client would
+/// wait for ever for a thread that says nothing, and nobody would hear of the panic.
 struct Ending {
     notes: Sender<Option<Note>>,
     note: Option<Note>,

@@ -90,7 +90,8 @@ impl Peer {
         Ok(())
     }
 
-    /// Waits so long for the end of the stream, which is an error, as is anything that comes from somebody with nothing to say.
+    /// Waits so long for the end of the stream, which is an error, as is anything that comes from somebody with nothing
+    /// to say.
     pub(super) fn listen(&mut self, wait: Duration, by: &'static str) -> Result<()> {
         let wait = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
         let heard = poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&wait));

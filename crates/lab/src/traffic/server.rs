@@ -58,7 +58,8 @@ impl Server {
         Server::start_sending_by(None, addr)
     }
 
-    /// The same, which sends by a congestion control of the kernel, by its name; `None` is what its streams have anyway.
+    /// The same, which sends by a congestion control of the kernel, by its name; `None` is what its streams have
+    /// anyway.
     ///
     /// # Errors
     ///

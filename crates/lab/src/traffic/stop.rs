@@ -23,8 +23,8 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Asks for the end at the latest when what this returns is dropped, be it by a panic: a scope would wait for threads that
-    /// nobody asked.
+    /// Asks for the end at the latest when what this returns is dropped, be it by a panic: a scope would wait for
+    /// threads that nobody asked.
     pub(super) fn ask_at_end(&self) -> AskAtEnd<'_> {
         AskAtEnd(self)
     }

@@ -55,8 +55,8 @@ pub struct TimingOptions {
     pub bulk: bool,
     /// The rate at which the server sends the bulk stream, in bytes per second; 0 is no limit.
     pub bulk_limit_b_s: u64,
-    /// How long the bulk stream is read from its opening on; then the client stops reading and leaves it open. `None` is
-    /// to the end.
+    /// How long the bulk stream is read from its opening on; then the client stops reading and leaves it open. `None`
+    /// is to the end.
     pub bulk_reads_for: Option<Duration>,
     /// The mean pause from the end of a probe to the beginning of the next; `None` is no probes.
     pub probe_pause: Option<Duration>,
@@ -231,8 +231,8 @@ impl<'a> Ticker<'a> {
         self.journal.say(&Event::Probe { t_s, measured, open_ms, latency_ms, echo_ms });
     }
 
-    /// Tells a second of the bulk stream, or what there is of one at the end, and whether it counts, and looks whether the
-    /// stream has become steady.
+    /// Tells a second of the bulk stream, or what there is of one at the end, and whether it counts, and looks whether
+    /// the stream has become steady.
     fn second(&mut self, found: &Tally, length: Duration, is_whole: bool, measured: bool) {
         let length_s = length.as_secs_f64();
         let throughput_kb_s = found.bytes as f64 / 1e3 / length_s;

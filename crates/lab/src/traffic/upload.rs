@@ -23,9 +23,10 @@ use super::timing::Steady;
 use crate::error::{Error, Result};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// Bytes that may be on the way to the server. Stock Tor's onion proxy reads one stream for as long as there is more of it and
-/// does nothing else meanwhile, so that a writer who is always quicker stops it for seconds, with all SENDMEs unread. This is
-/// more than the windows on the way hold, so that they are what limits the upload: 27 MB/s at a round trip of 150 ms.
+/// Bytes that may be on the way to the server. Stock Tor's onion proxy reads one stream for as long as there is more of
+/// it and does nothing else meanwhile, so that a writer who is always quicker stops it for seconds, with all SENDMEs
+/// unread. This is more than the windows on the way hold, so that they are what limits the upload: 27 MB/s at a round
+/// trip of 150 ms.
 const UNDER_WAY_MAX: u64 = 4 << 20;
 /// How often it is looked whether more has arrived.
 const LOOK: Duration = Duration::from_millis(5);
@@ -196,7 +197,8 @@ mod tests {
     /// What may come of an upload that nobody counts.
     const UNCOUNTED_MAX: u64 = UNDER_WAY_MAX + b"SINK 5\r\n\r\n".len() as u64;
 
-    /// Takes an upload to its end, or when it is to `leave` until all has come that may. Tells in `taken` how much has come.
+    /// Takes an upload to its end, or when it is to `leave` until all has come that may. Tells in `taken` how much has
+    /// come.
     fn take(mut stream: TcpStream, leave: bool, taken: &AtomicU64) {
         let mut chunk = vec![0; CHUNK];
         while !leave || taken.load(Ordering::Relaxed) < UNCOUNTED_MAX {
@@ -207,7 +209,8 @@ mod tests {
         }
     }
 
-    /// An upload to somebody who takes all, while the server that counts gets nothing. Returns what was taken, and what failed.
+    /// An upload to somebody who takes all, while the server that counts gets nothing. Returns what was taken, and what
+    /// failed.
     fn upload_uncounted(leave: bool) -> (u64, BTreeMap<String, u64>) {
         let (server, taker) = (Server::start().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let addr = taker.local_addr().unwrap();

@@ -3,8 +3,8 @@
 //! The resolver's library has a cache too, but it counts answers and not their bytes, and a name may have thousands of
 //! addresses. Here an answer is what a client can be told: 16 addresses, or one name.
 //!
-//! What is told is settled when the answer comes. Nobody who asks later learns from it that somebody asked before, nor when:
-//! the times to live are those that the first one was told, and do not run down.
+//! What is told is settled when the answer comes. Nobody who asks later learns from it that somebody asked before, nor
+//! when: the times to live are those that the first one was told, and do not run down.
 
 use super::ttl::fuzzy_s;
 use heddle_seam::node::{Query, Resolution, ResolveError};
@@ -53,8 +53,8 @@ impl Expiry<Query, Known> for Lifetime {
 }
 
 impl Answers {
-    /// Room for so many: a name of at most 255 bytes, and an answer of at most 16 × 24 bytes or as long a name, so less than
-    /// 1 KiB each with what the map itself takes.
+    /// Room for so many: a name of at most 255 bytes, and an answer of at most 16 × 24 bytes or as long a name, so less
+    /// than 1 KiB each with what the map itself takes.
     pub(super) fn new(answers_max: u64) -> Self {
         Answers { known: Cache::builder().max_capacity(answers_max).expire_after(Lifetime).build() }
     }
@@ -81,8 +81,8 @@ impl Answers {
     }
 }
 
-/// The same with the times to live that clients are told. All addresses of a family have one, of the least that a server
-/// gave one of them.
+/// The same with the times to live that clients are told. All addresses of a family have one, of the least that a
+/// server gave one of them.
 fn told(found: Resolution, rng: &mut Rng) -> Resolution {
     match found {
         Resolution::Addresses(mut addresses) => {

@@ -1,13 +1,13 @@
 //! How long a name's answer lives: what clients are told, and how long we keep it.
 //!
-//! The server's own time to live would name the site, and the end of an entry would tell to the second when somebody asked
-//! first. So, as by stock Tor:
+//! The server's own time to live would name the site, and the end of an entry would tell to the second when somebody
+//! asked first. So, as by stock Tor:
 //!
 //! 1. Times are clipped to one of two values ("The Effect of DNS on Tor's Anonymity", Greschbach et al., NDSS 2017).
 //! 2. Up to four minutes are added or taken off, at random, once, when the answer comes.
 //!
-//! Stock Tor tells the very time for which it keeps an answer. Here both are drawn apart, or else whoever is told one and
-//! sees the entry end knows when it began.
+//! Stock Tor tells the very time for which it keeps an answer. Here both are drawn apart, or else whoever is told one
+//! and sees the entry end knows when it began.
 
 use heddle_seam::rng::Rng;
 

@@ -3,8 +3,8 @@
 //! They are edge-triggered like sockets, and always drained, whatever the node does with what came: a port has one
 //! receive in each round, before the sockets have theirs, and its bytes count for the same batch.
 //!
-//! Room to send is watched only while there is none: the kernel tells of it whenever a datagram has left, which would wake
-//! the loop up once for each call that it made.
+//! Room to send is watched only while there is none: the kernel tells of it whenever a datagram has left, which would
+//! wake the loop up once for each call that it made.
 
 use super::{EventLoop, PORTS_MAX, READ_BATCH_BYTES, TOKEN_PORTS};
 use crate::clock;
@@ -98,8 +98,8 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             let (node, now, mut inputs) = (&mut self.node, &mut self.now, 0);
             let id = PortId(n as u8);
             unpolled_bytes += port.recv(buffer, &mut self.counters, |datagrams| {
-                // The clock is read after the datagrams. With an earlier time, a thread that was stopped in between would
-                // measure a round trip that no packet can make, and congestion control would believe in it.
+                // The clock is read after the datagrams. With an earlier time, a thread that was stopped in between
+                // would measure a round trip that no packet can make, and congestion control would believe in it.
                 if inputs == 0 {
                     *now = clock::monotonic();
                 }

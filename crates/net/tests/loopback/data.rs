@@ -198,8 +198,8 @@ fn credit_comes_anew_when_interest_does_and_only_then() {
     assert!(!matches!(told.input, Input::Writable { .. }), "told {told:?}");
 }
 
-/// What the kernel does not take of a socket is told until all was sent, or until the socket is gone; whatever took it itself costs
-/// no word.
+/// What the kernel does not take of a socket is told until all was sent, or until the socket is gone; whatever took it
+/// itself costs no word.
 #[test]
 fn the_node_hears_how_much_memory_waits_for_the_kernel_and_when_no_more_does() {
     let strings = Strings::start();

@@ -56,8 +56,8 @@ fn main() {
     }
 }
 
-/// Has a panic of any thread end the program. The wire and the kernel's end wait for each other, so that the scope of both
-/// would wait for ever for the one that goes on.
+/// Has a panic of any thread end the program. The wire and the kernel's end wait for each other, so that the scope of
+/// both would wait for ever for the one that goes on.
 fn end_with_a_panic() {
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |what| {

@@ -52,7 +52,8 @@ pub fn topology(there: DirectionOptions, seed: u64) -> Topology<Numbered> {
     Topology::new(&options(there), &Seed::from_number(seed)).expect("good options")
 }
 
-/// Sends packets from `a` to `b`, numbered from 0, each at a time in nanoseconds and with a length, and gives what arrives.
+/// Sends packets from `a` to `b`, numbered from 0, each at a time in nanoseconds and with a length, and gives what
+/// arrives.
 pub fn carry(
     topology: &mut Topology<Numbered>,
     sends: impl IntoIterator<Item = (u64, usize)>,

@@ -1,5 +1,5 @@
-//! What an authority signs: the certificate of its signing key, and consensuses of the microdesc flavour (dir-spec, sections
-//! 3.1 and 3.9.2).
+//! What an authority signs: the certificate of its signing key, and consensuses of the microdesc flavour (dir-spec,
+//! sections 3.1 and 3.9.2).
 
 use base64ct::{Base64, Base64Unpadded, Encoding};
 use core::fmt::Write;

@@ -240,7 +240,8 @@ fn circuits_survive_a_reset_of_tls(over: Transport) {
     transfer(&mut net, circuit, MB / 4);
 }
 
-/// The process is gone: TLS is reset, and datagrams are answered by nobody. Busy circuits and idle ones end as soon as that is sure.
+/// The process is gone: TLS is reset, and datagrams are answered by nobody. Busy circuits and idle ones end as soon as
+/// that is sure.
 fn a_neighbour_that_ends_takes_its_circuits_along_within_seconds(over: Transport) {
     let mut net = over.paired(&Plan::default());
     let [busy, idle] = [(); 2].map(|()| net.build(&[0, 1, 2], true));
@@ -308,8 +309,8 @@ fn a_reader_that_stops_for_good_fills_no_queue(over: Transport) {
     for congestion_control in [false, true] {
         let params = NetworkParams([("heddle_hop_by_hop_flow_control".to_owned(), 1)].into());
         let longest = longest_beside_stuck_readers(over, params, congestion_control);
-        // Towards the client 64 cells wait for each circuit at the guard and at the middle relay; at the exit, which then
-        // does not read from the server, 128 and what one read adds.
+        // Towards the client 64 cells wait for each circuit at the guard and at the middle relay; at the exit, which
+        // then does not read from the server, 128 and what one read adds.
         assert!(longest[0] <= 64 && longest[1] <= 64 && longest[2] <= 300, "{longest:?}");
     }
 }
@@ -317,7 +318,8 @@ fn a_reader_that_stops_for_good_fills_no_queue(over: Transport) {
 fn a_reader_that_stops_for_good_fills_its_window_and_no_more(over: Transport) {
     for congestion_control in [false, true] {
         let longest = longest_beside_stuck_readers(over, NetworkParams::default(), congestion_control);
-        // A stream has 500 cells under way at most; congestion control's windows begin smaller and grow with what is acknowledged.
+        // A stream has 500 cells under way at most; congestion control's windows begin smaller and grow with what is
+        // acknowledged.
         assert!(longest.iter().all(|cells| *cells <= 500), "{longest:?}");
         assert!(longest[0] >= 64, "nothing is held back: {longest:?}");
     }
@@ -336,7 +338,8 @@ fn one_seed_makes_one_trace(over: Transport) {
     assert_ne!(run(2), hash);
 }
 
-/// Bytes that six circuits get in five seconds over 10 Mbit/s between two relays, of whose packets one in a hundred is lost.
+/// Bytes that six circuits get in five seconds over 10 Mbit/s between two relays, of whose packets one in a hundred is
+/// lost.
 fn six_downloads(over: Transport, upgraded: Vec<usize>) -> u64 {
     let mut net = Net::new(&over.among(upgraded, &Plan::default()));
     let loss = Loss::Bernoulli { probability: 0.01 };

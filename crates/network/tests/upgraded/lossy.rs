@@ -87,8 +87,8 @@ fn percentile(times: &[Duration], percent: usize) -> Duration {
     times[(times.len() * percent / 100).min(times.len() - 1)]
 }
 
-/// Before the last relay only CREATE2 and CREATED2 depend on the flow. It has three seconds, by a clock of one second, and without
-/// losses all three relays take 1.2 s.
+/// Before the last relay only CREATE2 and CREATED2 depend on the flow. It has three seconds, by a clock of one second,
+/// and without losses all three relays take 1.2 s.
 #[test]
 fn creation_takes_seconds_at_most_where_datagrams_are_lost() {
     for over in [Transport::Quic, Transport::Dtls] {

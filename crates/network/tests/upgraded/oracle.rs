@@ -1,5 +1,5 @@
-//! An exit that sends beyond its windows and watches what becomes of the circuit: can it tell whether the guard, which it does
-//! not know, is upgraded?
+//! An exit that sends beyond its windows and watches what becomes of the circuit: can it tell whether the guard, which
+//! it does not know, is upgraded?
 
 use crate::{MB, Transport, find_each_other};
 use heddle_network::{Net, Plan, download};
@@ -10,12 +10,13 @@ use heddle_sim::Wire;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Cells that a relay lets wait in one queue: more than two flows' windows take (4,200), less than the exit sends (10,000).
+/// Cells that a relay lets wait in one queue: more than two flows' windows take (4,200), less than the exit sends
+/// (10,000).
 const QUEUE_CELLS_MAX: i32 = 6_000;
 const SEEDS: u64 = 20;
 
-/// What the exit sees of its own: how many cells the middle relay took, whether the circuit was ended, and after how many
-/// tenths of a second the last of these happened.
+/// What the exit sees of its own: how many cells the middle relay took, whether the circuit was ended, and after how
+/// many tenths of a second the last of these happened.
 type Seen = (u64, bool, u32);
 
 /// The exit floods a circuit whose client is behind a slow wire.

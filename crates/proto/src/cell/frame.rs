@@ -94,7 +94,8 @@ impl Framer {
         self.body_len_max = body_len_max;
     }
 
-    /// Drops the bytes of variable-length cells with longer bodies from now on, except those of a handshake, which are refused.
+    /// Drops the bytes of variable-length cells with longer bodies from now on, except those of a handshake, which are
+    /// refused.
     pub fn set_used_len_max(&mut self, used_len_max: usize) {
         self.used_len_max = used_len_max;
     }

@@ -118,8 +118,8 @@ impl core::fmt::Display for OnionskinError {
 
 impl core::error::Error for OnionskinError {}
 
-/// Answers one onionskin: the `HDATA` of CREATE2, or the first 20 bytes of CREATE_FAST. `congestion` is what we offer when the client asks for congestion
-/// control, or `None` when it is turned off.
+/// Answers one onionskin: the `HDATA` of CREATE2, or the first 20 bytes of CREATE_FAST. `congestion` is what we offer
+/// when the client asks for congestion control, or `None` when it is turned off.
 pub fn answer(
     keys: &OnionKeys,
     handshake: HandshakeType,

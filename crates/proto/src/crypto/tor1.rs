@@ -16,8 +16,8 @@ use crate::cell::relay::{DIGEST, RECOGNIZED};
 /// The whole running digest as of a cell; a SENDME of version 1 proves it to the sender.
 pub type CellDigest = [u8; 20];
 
-/// What a handshake makes: the keys of one hop in both directions. They are wiped when they are dropped, and lie on the heap,
-/// since whatever moves a value leaves a copy behind: a queue, for one.
+/// What a handshake makes: the keys of one hop in both directions. They are wiped when they are dropped, and lie on the
+/// heap, since whatever moves a value leaves a copy behind: a queue, for one.
 pub struct CircuitKeys(Box<Zeroizing<[u8; Self::LEN]>>);
 
 impl CircuitKeys {

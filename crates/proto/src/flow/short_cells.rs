@@ -1,8 +1,8 @@
 //! Which DATA cells are cut short, so that nobody can acknowledge what they did not read (proposal 289).
 //!
-//! A SENDME proves that its sender has seen a cell, by the running digest up to it. Whoever knows every byte of a stream, their
-//! own server's for instance, knows all digests in advance, unless something is in the cells that they do not know: padding,
-//! which is random. So a full cell leaves some room for it now and then.
+//! A SENDME proves that its sender has seen a cell, by the running digest up to it. Whoever knows every byte of a
+//! stream, their own server's for instance, knows all digests in advance, unless something is in the cells that they do
+//! not know: padding, which is random. So a full cell leaves some room for it now and then.
 //!
 //! 1. A number of cells is drawn, 50 to 99.
 //! 2. A cell among them that is short by itself does.
@@ -46,7 +46,8 @@ impl ShortCells {
         self.left -= 1;
     }
 
-    /// How much data the next cells carry together, when there is enough. So few of them that only one can be cut short.
+    /// How much data the next cells carry together, when there is enough. So few of them that only one can be cut
+    /// short.
     pub fn data_len_of(&self, cells: u32) -> usize {
         debug_assert!(cells <= CELLS_MIN, "{cells} cells may hold two short ones");
         let cut = !self.was_short && self.left < cells;

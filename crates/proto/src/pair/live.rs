@@ -34,8 +34,9 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// The peer offers something; `is_first` is whether on a channel that is new. A key that is replaced is offered on the
-    /// channels that are there, so one that comes first on a new channel belongs to a process that was started anew.
+    /// The peer offers something; `is_first` is whether on a channel that is new. A key that is replaced is offered on
+    /// the channels that are there, so one that comes first on a new channel belongs to a process that was started
+    /// anew.
     pub fn on_offer(&mut self, now: Instant, transport: TransportId, offer: &Offer, is_first: bool) {
         if offer.transport(transport).is_none_or(|theirs| theirs.port != self.peer_port) {
             return;
@@ -47,8 +48,8 @@ impl Live {
         self.latest_key = offer.key;
     }
 
-    /// The peer closed the last channel, as the system does for a process that ends. Somebody else may have in its name, so it takes
-    /// silence, too.
+    /// The peer closed the last channel, as the system does for a process that ends. Somebody else may have in its
+    /// name, so it takes silence, too.
     pub fn on_abandoned(&mut self, now: Instant) {
         self.gone_until = now + GONE_BELIEVED;
     }

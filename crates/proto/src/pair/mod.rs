@@ -47,8 +47,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Whether what leads here serves circuits that a channel to there would take. Somebody else may stand at an address that
-    /// the peer does not name.
+    /// Whether what leads here serves circuits that a channel to there would take. Somebody else may stand at an
+    /// address that the peer does not name.
     pub(crate) fn serves(&self, there: &Place) -> bool {
         self.canonical || self.addr == there.addr
     }
@@ -64,8 +64,8 @@ pub enum Over {
 /// What happens to a pair.
 #[derive(Clone, Copy, Debug)]
 pub enum PairInput<'a> {
-    /// A channel is open and the peer proved both its identities on it. `place` is where it leads, `listed` whether both are
-    /// in our consensus, `exporter` whether the channel can export secrets (TLS 1.3).
+    /// A channel is open and the peer proved both its identities on it. `place` is where it leads, `listed` whether
+    /// both are in our consensus, `exporter` whether the channel can export secrets (TLS 1.3).
     ChannelOpened {
         channel: SocketId,
         role: Role,
@@ -300,8 +300,8 @@ impl Pairs {
         self.each(now, |_| PairInput::Timeout);
     }
 
-    /// Whether the consensus asks relays to pad what joins them (`nf_pad_relays`). Flows are not padded but TLS channels
-    /// are, so new circuits go over TLS meanwhile.
+    /// Whether the consensus asks relays to pad what joins them (`nf_pad_relays`). Flows are not padded but TLS
+    /// channels are, so new circuits go over TLS meanwhile.
     pub fn handle_padding(&mut self, now: Instant, pads: bool) {
         if self.pads != pads {
             self.pads = pads;

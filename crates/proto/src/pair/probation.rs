@@ -2,8 +2,8 @@
 
 use heddle_seam::time::{Duration, Instant};
 
-/// How long a path must have answered at first, and at most. A flood lets one datagram in ten pass, or in a thousand, and each
-/// of them ends the suspicion: a circuit that is begun then waits for minutes.
+/// How long a path must have answered at first, and at most. A flood lets one datagram in ten pass, or in a thousand,
+/// and each of them ends the suspicion: a circuit that is begun then waits for minutes.
 const FIRST: Duration = Duration::from_secs(5);
 const LONGEST: Duration = Duration::from_secs(300);
 /// A path that was suspect earlier than this may stumble as if for the first time.

@@ -1,8 +1,9 @@
 //! The state machine of one peer: its channels, and for each transport one `Track`. The diagram is in
 //! `docs/reference/pair.md`.
 //!
-//! 1. A channel opens to a peer that the consensus lists: our offer goes out, once for each key. The peer's comes, before
-//!    or after. From then on the channel *vouches*, and its time is cut into slots of 30 s. Each slot has a token of its own.
+//! 1. A channel opens to a peer that the consensus lists: our offer goes out, once for each key. The peer's comes,
+//!    before or after. From then on the channel *vouches*, and its time is cut into slots of 30 s. Each slot has a
+//!    token of its own.
 //! 2. The initiator of the channel that won duplicate resolution dials: in the first slot at once, in later ones ten
 //!    seconds after their beginning. The responder of any vouching channel listens for each slot's token. So the two
 //!    clocks may differ by ten seconds, and the sides may disagree about which channel won.
@@ -469,8 +470,9 @@ impl Track {
         });
     }
 
-    /// A live connection whose channel is gone goes on with the winner, if the peer's key is still the same and circuits
-    /// that the winner takes can use it. A peer with another key may have been started anew, and know of no connection.
+    /// A live connection whose channel is gone goes on with the winner, if the peer's key is still the same and
+    /// circuits that the winner takes can use it. A peer with another key may have been started anew, and know of no
+    /// connection.
     fn adopt(&mut self, winner: &Voucher, channels: &BTreeMap<SocketId, Channel>) {
         if let Some(live) = &mut self.live
             && !channels.contains_key(&live.channel)

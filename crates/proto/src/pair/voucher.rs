@@ -1,5 +1,5 @@
-//! Channels, and what they vouch for: connections whose secrets come from the channel and from both sides' offers, in slots
-//! of time that have a token each.
+//! Channels, and what they vouch for: connections whose secrets come from the channel and from both sides' offers, in
+//! slots of time that have a token each.
 
 use super::Place;
 use super::offer::{Offer, OfferDigest, OfferedTransport};

@@ -59,8 +59,8 @@ impl Claim for CircuitClaim {
     }
 }
 
-/// A dial is whose circuit began it, until the channel opens: then it is its peer's. Dials to where relays of the consensus
-/// listen are of their class, since all honest ones lead there.
+/// A dial is whose circuit began it, until the channel opens: then it is its peer's. Dials to where relays of the
+/// consensus listen are of their class, since all honest ones lead there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DialClaim {
     pub to: Class,
@@ -104,8 +104,8 @@ pub(crate) enum StreamPlace {
     Socket(SocketId),
 }
 
-/// A stream is its circuit's: neighbours only pass it on, so the circuit with most gives way and not the neighbour, also
-/// when the neighbour has its share.
+/// A stream is its circuit's: neighbours only pass it on, so the circuit with most gives way and not the neighbour,
+/// also when the neighbour has its share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamClaim {
     pub party: Party,
@@ -132,8 +132,8 @@ impl Claim for StreamClaim {
     }
 }
 
-/// A question to the resolver is its circuit's, whichever neighbour passes the circuit on: who wants them all chooses neighbours
-/// as well.
+/// A question to the resolver is its circuit's, whichever neighbour passes the circuit on: who wants them all chooses
+/// neighbours as well.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuestionClaim(pub StreamClaim);
 

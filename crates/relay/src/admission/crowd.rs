@@ -1,12 +1,12 @@
 //! Things that stay for a while, each held for one party, of which the greediest gives way.
 //!
-//! Shares ([`super::share`]) keep one party from taking all. But what was taken while much was free is not given back by
-//! that: fifty greedy addresses, one after the other, would leave nothing. So when nothing is free, whoever holds most loses
-//! the oldest of what it holds to whoever holds less, until all hold the same. So it is among those behind one neighbour,
-//! when that has its share.
+//! Shares ([`super::share`]) keep one party from taking all. But what was taken while much was free is not given back
+//! by that: fifty greedy addresses, one after the other, would leave nothing. So when nothing is free, whoever holds
+//! most loses the oldest of what it holds to whoever holds less, until all hold the same. So it is among those behind
+//! one neighbour, when that has its share.
 //!
-//! Nor is what a neighbour holds given back for as long as it likes: its share would keep whoever else stands behind it from
-//! everything. So what nobody uses ([`Unused`]) gives way first, also to others behind the same neighbour.
+//! Nor is what a neighbour holds given back for as long as it likes: its share would keep whoever else stands behind it
+//! from everything. So what nobody uses ([`Unused`]) gives way first, also to others behind the same neighbour.
 
 use super::party::{Class, Holder, Key};
 use super::share::{Refusal, Share};
@@ -282,8 +282,8 @@ impl<C: Claim> Crowd<C> {
         self.time_enough.is_some_and(|enough| now.since(since) >= enough).then_some(id)
     }
 
-    /// Who gives way when nothing is left: what nobody uses, of the group that holds most, if this one would hold less, or of
-    /// this one; else the oldest of that group.
+    /// Who gives way when nothing is left: what nobody uses, of the group that holds most, if this one would hold less,
+    /// or of this one; else the oldest of that group.
     fn gives_way(&self, now: Instant, key: GroupKey, amount: u64) -> Option<C::Id> {
         let own = self.held_by(key);
         let own_unused = || self.groups.get(&key)?.first_unused();

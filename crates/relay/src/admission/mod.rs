@@ -1,6 +1,7 @@
 //! Who may have how much of what a shard has: one client must not decide what others get.
 //!
-//! [`Admission`] holds the accounts. The relay asks before it begins something for a neighbour, and says when that is over.
+//! [`Admission`] holds the accounts. The relay asks before it begins something for a neighbour, and says when that is
+//! over.
 //!
 //! - [`party`]: a neighbour is a relay of the consensus by its identity, or an address: IPv4 /32, IPv6 /64 and /48.
 //! - [`share`]: how much of one thing is held, and how much one holder may have of what is free.
@@ -30,15 +31,15 @@ use targets::Targets;
 
 /// What TLS and the channel keep of a handshake that is not over, beside what came: 12,000 were seen to take 273 MB.
 const HANDSHAKE_STATE_BYTES: u64 = 24 * 1024;
-/// What every handshake is taken to have received: a ClientHello, certificates and AUTHENTICATE are less. Or else whoever
-/// says something would hold more than who only knocks.
+/// What every handshake is taken to have received: a ClientHello, certificates and AUTHENTICATE are less. Or else
+/// whoever says something would hold more than who only knocks.
 const HANDSHAKE_RECEIVED_BYTES: u64 = 8 * 1024;
 const HANDSHAKE_BYTES: u64 = HANDSHAKE_STATE_BYTES + HANDSHAKE_RECEIVED_BYTES;
 /// A handshake that has had so much time gives way to others. It takes four round trips.
 const HANDSHAKE_TIME_ENOUGH: Duration = Duration::from_secs(2);
 
-/// A question that the resolver has not answered after so much time gives way to a circuit that has none. It takes name servers
-/// that are there a second or two; the first of them is asked for five (resolv.conf(5)).
+/// A question that the resolver has not answered after so much time gives way to a circuit that has none. It takes name
+/// servers that are there a second or two; the first of them is asked for five (resolv.conf(5)).
 const QUESTION_TIME_ENOUGH: Duration = Duration::from_secs(5);
 
 /// What may be refused or end for something else, and why. `docs/reference/metrics.md` explains each.
@@ -106,8 +107,8 @@ impl Dialling {
 pub(super) struct Admission {
     /// Channels that others opened, whether or not their handshake is over.
     channels: Crowd<ChannelClaim>,
-    /// Bytes that channels hold whose handshake is not over, in either role. What came is counted, which is at least what
-    /// waits to be worked off.
+    /// Bytes that channels hold whose handshake is not over, in either role. What came is counted, which is at least
+    /// what waits to be worked off.
     handshakes: Crowd<ChannelClaim>,
     /// Dials under way or not long over, and open channels that were dialled.
     dials: Crowd<DialClaim>,
@@ -165,7 +166,8 @@ impl Admission {
         self.handshakes.insert(now, link, ChannelClaim(party), HANDSHAKE_BYTES);
     }
 
-    /// Bytes of a handshake came that is not over, after so many before. Fails when that is more than its party may hold.
+    /// Bytes of a handshake came that is not over, after so many before. Fails when that is more than its party may
+    /// hold.
     pub fn handshake_received(&mut self, link: LinkKey, before: u64, bytes: u64) -> Result<(), Refusal> {
         let beyond = |bytes: u64| bytes.saturating_sub(HANDSHAKE_RECEIVED_BYTES);
         let grown = self.handshakes.try_grow(link, beyond(before + bytes) - beyond(before));
@@ -203,8 +205,8 @@ impl Admission {
         self.circuits.remove(CircuitPlace::Farewells(link));
     }
 
-    /// Whether an address may be dialled for a neighbour's circuit. Another dial, or a channel that was dialled, may have to
-    /// end for it.
+    /// Whether an address may be dialled for a neighbour's circuit. Another dial, or a channel that was dialled, may
+    /// have to end for it.
     pub fn admit_dial(&mut self, now: Instant, dial: &Dialling) -> Result<Option<SocketId>, Refusal> {
         let admitted = self.dials.admit(now, dial.claim(), 1);
         if !matches!(admitted, Admitted::No(_)) && !self.targets.dial(now, dial.party, dial.to, dial.listener)
@@ -220,8 +222,8 @@ impl Admission {
         self.dials.insert(now, socket, dial.claim(), 1);
     }
 
-    /// A dial led to a channel, which is its peer's from now on, until [`Admission::dial_ends`]. Another may have to end
-    /// for it.
+    /// A dial led to a channel, which is its peer's from now on, until [`Admission::dial_ends`]. Another may have to
+    /// end for it.
     pub fn dial_opens(
         &mut self,
         now: Instant,
@@ -331,7 +333,8 @@ impl Admission {
         self.streams.remove(place);
     }
 
-    /// Whether the resolver may be asked for a circuit. Another question may have to be given up for it, which is returned.
+    /// Whether the resolver may be asked for a circuit. Another question may have to be given up for it, which is
+    /// returned.
     pub fn admit_question(
         &mut self,
         now: Instant,

@@ -2,12 +2,12 @@
 //!
 //! Each holder may hold at most a stated part of what is *free* (dynamic thresholds: Choudhury and Hahne, "Dynamic
 //! Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6(2), 1998). So one
-//! alone may use much, and the more is held by others the less that is. A holder with a `part` of 4 stops at one fifth of the
-//! limit, n of them that grow together at 1 / (4 + n) each; of n that come one after the other each gets a fifth of what those
-//! before left.
+//! alone may use much, and the more is held by others the less that is. A holder with a `part` of 4 stops at one fifth
+//! of the limit, n of them that grow together at 1 / (4 + n) each; of n that come one after the other each gets a fifth
+//! of what those before left.
 //!
-//! Of most things a quarter is reserved for relays of the consensus, and another for all others together: neither can use up
-//! what the other comes for. What only relays have a use for has no reserve for others.
+//! Of most things a quarter is reserved for relays of the consensus, and another for all others together: neither can
+//! use up what the other comes for. What only relays have a use for has no reserve for others.
 
 use super::party::{Class, Holder, Key};
 use std::collections::BTreeMap;
@@ -225,8 +225,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is taken and given: the sums are right, nobody is remembered who holds nothing, each class keeps off the
-        /// other's reserve, and who holds nothing gets what is left.
+        /// Whatever is taken and given: the sums are right, nobody is remembered who holds nothing, each class keeps
+        /// off the other's reserve, and who holds nothing gets what is left.
         #[test]
         fn accounts_add_up(limit in 0_usize..200, moves in prop::collection::vec((0_u8..12, any::<bool>()), 0..400)) {
             let mut share = Share::new(limit);

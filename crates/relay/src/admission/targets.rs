@@ -2,12 +2,13 @@
 //!
 //! A relay of the consensus at its own port is a target by itself: its honest dials all are one, so whoever names other
 //! identities there must not use up its dials. So is a port of a relay, for all other identities, and any other address
-//! altogether: relays of a private network share addresses. Stock Tor does not connect to a relay again for a minute after
-//! that failed, by identity, address and port (`should_connect_to_relay`, `or_connect_failure_entry_t`).
+//! altogether: relays of a private network share addresses. Stock Tor does not connect to a relay again for a minute
+//! after that failed, by identity, address and port (`should_connect_to_relay`, `or_connect_failure_entry_t`).
 //!
-//! At a target whose identities we cannot tell from inventions, a relay that we do not know yet or one that is private, all
-//! share its dials, and each neighbour has at most a part of those that are left, as of other things ([`super::share`]): so one
-//! client cannot use them up. Dials to each identity apart, and more to the address, would only have it invent more.
+//! At a target whose identities we cannot tell from inventions, a relay that we do not know yet or one that is private,
+//! all share its dials, and each neighbour has at most a part of those that are left, as of other things
+//! ([`super::share`]): so one client cannot use them up. Dials to each identity apart, and more to the address, would
+//! only have it invent more.
 
 use super::party::{Holder, Key, Party};
 use core::net::SocketAddr;
@@ -20,7 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const BURST: u32 = 16;
 /// ... and one more each time this has passed.
 pub const PERIOD: Duration = Duration::from_secs(2);
-/// Targets that are remembered, with each neighbour for which they were dialled; then those are forgotten that were dialled least.
+/// Targets that are remembered, with each neighbour for which they were dialled; then those are forgotten that were
+/// dialled least.
 const COUNTS_MAX: usize = 16_384;
 
 /// Who listens at an address, as the consensus has it.

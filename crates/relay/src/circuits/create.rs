@@ -67,8 +67,8 @@ impl Core {
         Ok((keys, handshake, onionskin))
     }
 
-    /// Whether a link has room for one more circuit, or for its refusal. A relay of the consensus may have as many circuits end
-    /// at once as there are on a channel.
+    /// Whether a link has room for one more circuit, or for its refusal. A relay of the consensus may have as many
+    /// circuits end at once as there are on a channel.
     fn has_room(&self, link_key: LinkKey) -> bool {
         let Some(link) = self.links.get(link_key) else { return false };
         let is_read =

@@ -2,15 +2,16 @@
 //!
 //! 1. A circuit opens and joins the round.
 //! 2. Every ten seconds it is looked at. What it does then is noted; so are its streams and questions as they end.
-//! 3. It did nothing for a minute. If it came from a client and ends here, it is closed. Or else it is marked, and among the first to
-//!    give way when there is no room for another circuit of its neighbour, or of any.
+//! 3. It did nothing for a minute. If it came from a client and ends here, it is closed. Or else it is marked, and
+//!    among the first to give way when there is no room for another circuit of its neighbour, or of any.
 //!
-//! - *Ends here*, or waits for the next relay: it is used while it has streams or questions. Cells alone keep no circuit, or one of them
-//!   a minute would. Those of clients are closed as by stock Tor (`circuit_expire_old_circuits_serverside`). Stock asks when the
-//!   *channel* sent last, so that one busy circuit keeps all others of its channel; here each is asked. Relays keep circuits of
-//!   their clients open that are not needed yet, so these stay as long as there is room.
-//! - *Goes on*: it is used while cells pass. It gives way after those that lead nowhere, since clients keep such circuits ready; but
-//!   not never, since the next relay may be the client itself, and answer anything.
+//! - *Ends here*, or waits for the next relay: it is used while it has streams or questions. Cells alone keep no
+//!   circuit, or one of them a minute would. Those of clients are closed as by stock Tor
+//!   (`circuit_expire_old_circuits_serverside`). Stock asks when the *channel* sent last, so that one busy circuit
+//!   keeps all others of its channel; here each is asked. Relays keep circuits of their clients open that are not
+//!   needed yet, so these stay as long as there is room.
+//! - *Goes on*: it is used while cells pass. It gives way after those that lead nowhere, since clients keep such
+//!   circuits ready; but not never, since the next relay may be the client itself, and answer anything.
 //!
 //! The round holds each open circuit once, and those that closed for at most ten seconds.
 

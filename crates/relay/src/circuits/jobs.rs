@@ -1,7 +1,8 @@
 //! Work for the workers, handed out so that nobody's is delayed by anybody's who asks for much.
 //!
-//! Workers serve all shards and take jobs as they come. A shard therefore has only a few jobs with them at once, and keeps
-//! the others here: relays of the consensus and all others take turns, in each class the neighbours, and the links of each.
+//! Workers serve all shards and take jobs as they come. A shard therefore has only a few jobs with them at once, and
+//! keeps the others here: relays of the consensus and all others take turns, in each class the neighbours, and the
+//! links of each.
 
 use crate::admission::{Class, Key, Party};
 use crate::job::Job;

@@ -40,9 +40,9 @@ use slotmap::SlotMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`, and `circ_max_cell_queue_size_out` away
-/// from the client) says less.
-/// A stock exit or client keeps far fewer in flight; more is an attack on our memory.
+/// Cells that may wait on one lane, unless the consensus (`circ_max_cell_queue_size`, and
+/// `circ_max_cell_queue_size_out` away from the client) says less. A stock exit or client keeps far fewer in flight;
+/// more is an attack on our memory.
 const LANE_CELLS_MAX: i32 = 50_000;
 
 pub(super) struct Core {

@@ -96,8 +96,8 @@ impl Clients {
         })
     }
 
-    /// A circuit ended since its queue towards the next relay was full. Returns whether its address is held off from now on;
-    /// once it is, others count no more.
+    /// A circuit ended since its queue towards the next relay was full. Returns whether its address is held off from
+    /// now on; once it is, others count no more.
     pub fn fill_queue(
         &mut self,
         now: Instant,

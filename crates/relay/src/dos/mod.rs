@@ -1,8 +1,8 @@
 //! Stock Tor's defences against denial of service: circuits and connections by client address, streams by circuit
 //! (tor(1), "Denial of service mitigation options"; `src/core/or/dos.c`).
 //!
-//! They are off unless the operator or the consensus turns them on, and come before the shares of [`crate::admission`], which
-//! always hold.
+//! They are off unless the operator or the consensus turns them on, and come before the shares of [`crate::admission`],
+//! which always hold.
 //!
 //! - [`options`]: what the operator says, else the consensus, else stock's default.
 //! - [`pace`]: how often something may happen.
@@ -23,8 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The defences in force, and the clients that they know.
 ///
-/// The shards of a relay know the same clients, since an address' connections are dealt out to all of them. A lock is taken for
-/// each connection and each CREATE of a client.
+/// The shards of a relay know the same clients, since an address' connections are dealt out to all of them. A lock is
+/// taken for each connection and each CREATE of a client.
 pub(super) struct Dos {
     defences: Defences,
     clients: Arc<Mutex<Clients>>,

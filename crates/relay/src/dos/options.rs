@@ -30,8 +30,8 @@ pub struct DosOptions {
     pub connection_rate: Option<u32>,
     /// `DoSConnectionConnectBurst`: connections of an address at once. 40.
     pub connection_burst: Option<u32>,
-    /// `DoSConnectionConnectDefenseTimePeriod`: how long in seconds an address that has used them up gets no other, and a
-    /// random part of half as long again. 86,400.
+    /// `DoSConnectionConnectDefenseTimePeriod`: how long in seconds an address that has used them up gets no other, and
+    /// a random part of half as long again. 86,400.
     pub connection_defense_period_s: Option<u32>,
     /// `DoSStreamCreationEnabled`: whether streams and questions of each circuit are limited. No.
     pub stream_creation_enabled: Option<bool>,
@@ -51,8 +51,8 @@ pub struct Defences {
     pub streams: Option<StreamDefence>,
 }
 
-/// Who creates circuits too fast over several connections may create none for a while. So may who fills queues of circuits
-/// again and again.
+/// Who creates circuits too fast over several connections may create none for a while. So may who fills queues of
+/// circuits again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitDefence {
     pub connections_min: u32,
@@ -85,8 +85,8 @@ pub enum StreamAction {
     CloseCircuit,
 }
 
-/// What the consensus says where the operator says nothing. The ranges are those of `dos.c`; it clamps what the consensus
-/// says, and takes what the operator says.
+/// What the consensus says where the operator says nothing. The ranges are those of `dos.c`; it clamps what the
+/// consensus says, and takes what the operator says.
 struct Chosen<'a>(&'a NetworkParams);
 
 impl Chosen<'_> {

@@ -1,4 +1,5 @@
-//! How often something may happen: the generic cell rate algorithm (ITU-T I.371), which is a token bucket in one instant.
+//! How often something may happen: the generic cell rate algorithm (ITU-T I.371), which is a token bucket in one
+//! instant.
 
 use heddle_seam::time::{Duration, Instant};
 
@@ -83,7 +84,11 @@ mod tests {
     proptest! {
         /// Whatever the numbers of an operator or a consensus: no overflow, and never more than a burst at once.
         #[test]
-        fn no_numbers_break_it(per_s in 0_u32.., burst in 0_u32.., steps_ns in prop::collection::vec(any::<u64>(), 1..20)) {
+        fn no_numbers_break_it(
+            per_s in 0_u32..,
+            burst in 0_u32..,
+            steps_ns in prop::collection::vec(any::<u64>(), 1..20),
+        ) {
             let (rate, mut pace, mut now) = (Rate { per_s, burst }, Pace::default(), Instant::ZERO);
             for step_ns in steps_ns {
                 now += Duration::from_nanos(step_ns);

@@ -80,8 +80,9 @@ impl Core {
             Ok(Sendme::Unauthenticated) if min_version == 0 => end.digests.check_version_0(),
             _ => Err(Violation::WrongDigest),
         };
-        // Our streams are held back at half as many cells as stock's, fewer than Vegas means to have waiting. Said all the time,
-        // that would shrink the window until the queue runs dry now and then; in slow start it says that more would only wait.
+        // Our streams are held back at half as many cells as stock's, fewer than Vegas means to have waiting. Said all
+        // the time, that would shrink the window until the queue runs dry now and then; in slow start it says that more
+        // would only wait.
         let channel_blocked = end.held_back && end.flow.snapshot().slow_start;
         let context = SendmeContext { channel_blocked, queued_cells };
         match checked.and_then(|()| end.flow.on_sendme(now, context)) {
@@ -151,8 +152,9 @@ impl Core {
         len.min(share)
     }
 
-    /// What may be read from a stream's connection in whose bytes interest was shown before. Other streams of the circuit
-    /// may have used up its window since, and then it is nothing. If it is only the operator's rate, it is a byte.
+    /// What may be read from a stream's connection in whose bytes interest was shown before. Other streams of the
+    /// circuit may have used up its window since, and then it is nothing. If it is only the operator's rate, it is a
+    /// byte.
     pub fn stream_recv_len(&mut self, socket: SocketId) -> usize {
         let Some(&(key, id)) = self.streams.by_socket.get(&socket) else { return 1 };
         if self.stream_room(socket).0 == 0 {
@@ -193,8 +195,8 @@ impl Core {
         self.update_interest(key, id);
     }
 
-    /// Makes one DATA cell of the first bytes of `data`, and says how many they were. `None` when its circuit or stream did
-    /// not survive it.
+    /// Makes one DATA cell of the first bytes of `data`, and says how many they were. `None` when its circuit or stream
+    /// did not survive it.
     fn package(&mut self, key: CircuitKey, id: StreamId, data: &[u8]) -> Option<usize> {
         let now = self.now;
         let slot = self.take_slot(Command::RELAY)?;
@@ -358,8 +360,8 @@ impl Core {
         self.update_interest(key, id);
     }
 
-    /// A connection has more to write, and takes it: it goes on after the others if it took its share, and otherwise when the
-    /// operator's rates allow more.
+    /// A connection has more to write, and takes it: it goes on after the others if it took its share, and otherwise
+    /// when the operator's rates allow more.
     fn flush_again(&mut self, socket: SocketId, was_held_back: bool) {
         if was_held_back {
             self.rates.hold_socket(socket, Direction::Write);

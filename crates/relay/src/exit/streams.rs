@@ -7,8 +7,8 @@
 //! 4. END comes, or the connection ends: the stream is over. What waits for the connection is still
 //!    written, as a *leftover*, while the stream's id is free again.
 //!
-//! A question, a connection and a leftover have each a place among the shard's streams, of which circuits and neighbours
-//! have shares ([`crate::admission`]).
+//! A question, a connection and a leftover have each a place among the shard's streams, of which circuits and
+//! neighbours have shares ([`crate::admission`]).
 
 use super::end::{End, Stream, StreamState};
 use crate::admission::StreamPlace;
@@ -27,14 +27,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How long a connection whose stream is over may take for what it is still owed.
 const LEFTOVER_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a connection may take to open. The kernel would try for two minutes, but stock Tor's clients give a stream up
-/// after 10 or 15 s; in twice that the kernel tries five times.
+/// How long a connection may take to open. The kernel would try for two minutes, but stock Tor's clients give a stream
+/// up after 10 or 15 s; in twice that the kernel tries five times.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// What a client is told of an address that it named itself, as by stock Tor.
 const LITERAL_TTL_S: u32 = 1800;
 
-/// Questions of one circuit that the resolver may work on at once. All circuits of all shards share its places, and whoever
-/// asks for names of a server that is silent keeps one for as long as it tries, or until others want it.
+/// Questions of one circuit that the resolver may work on at once. All circuits of all shards share its places, and
+/// whoever asks for names of a server that is silent keeps one for as long as it tries, or until others want it.
 const QUESTIONS_MAX: u16 = 64;
 /// The same while the resolver is busy, so that a few circuits cannot take all of its places.
 const QUESTIONS_BUSY_MAX: u16 = 8;
@@ -74,8 +74,8 @@ pub(crate) struct Streams {
     pub(super) by_socket: BTreeMap<SocketId, (CircuitKey, StreamId)>,
     asked: BTreeMap<ResolveId, Asked>,
     pub(super) leftovers: BTreeMap<SocketId, Leftover>,
-    /// Until when connections may open, at most one of each stream. Sockets are numbered as they are made, so the first is
-    /// the oldest.
+    /// Until when connections may open, at most one of each stream. Sockets are numbered as they are made, so the first
+    /// is the oldest.
     connecting: BTreeMap<SocketId, Instant>,
     /// Streams with data to write since the shard last flushed.
     pub(super) to_flush: VecDeque<SocketId>,
@@ -251,8 +251,8 @@ impl Core {
         }
     }
 
-    /// A question ends, since its circuit has more than others or it was not answered for long. Its place at the resolver is
-    /// free.
+    /// A question ends, since its circuit has more than others or it was not answered for long. Its place at the
+    /// resolver is free.
     fn give_up_question(&mut self, id: ResolveId) {
         let Some(asked) = self.end_question(id) else { return };
         self.outputs.push_back(Output::StopResolving { id });
@@ -364,8 +364,8 @@ impl Core {
     }
 
     /// Whether a stream to this address would go back into the network: circuits of any length could be made that way
-    /// ("A Practical Congestion Attack on Tor Using Long Paths", Evans, Dingledine and Grothoff 2009), and relays would take
-    /// clients for exits. The consensus may allow it (param-spec, `allow-network-reentry`).
+    /// ("A Practical Congestion Attack on Tor Using Long Paths", Evans, Dingledine and Grothoff 2009), and relays would
+    /// take clients for exits. The consensus may allow it (param-spec, `allow-network-reentry`).
     fn leads_back(&self, addr: SocketAddr) -> bool {
         self.params.get("allow-network-reentry", 0, 0, 1) == 0 && self.listed.has_port(addr)
     }
@@ -465,8 +465,8 @@ impl Core {
         }
     }
 
-    /// The stream of a connection ends, and so does what the connection is owed. Returns whether there was any, or the connection
-    /// may still have to be aborted.
+    /// The stream of a connection ends, and so does what the connection is owed. Returns whether there was any, or the
+    /// connection may still have to be aborted.
     pub fn abort_stream(&mut self, socket: SocketId) -> bool {
         if let Some(&(key, id)) = self.streams.by_socket.get(&socket) {
             self.fail_stream(key, id, EndReason::RESOURCELIMIT.into());

@@ -4,7 +4,8 @@
 //!
 //! 1. The circuit is full. A stream learns that when there is something to be done for it, such as a read, and waits.
 //! 2. There is room: the streams that wait longest may be read, as many as fill it if each has much.
-//! 3. There is still room when the driver has read them: it is the next streams' turn, at a time-out that is due at once.
+//! 3. There is still room when the driver has read them: it is the next streams' turn, at a time-out that is due at
+//!    once.
 //!
 //! A stream is looked at once for each time that it began to wait.
 

@@ -75,8 +75,8 @@ impl Core {
         self.table.get(key)?.unanswered_on()
     }
 
-    /// A circuit ends whose next hop may not have answered. If that is not the peer's doing, it counts as the peer's failure
-    /// only after [`ANSWER_PATIENCE`]: clients that give up at once say nothing about it.
+    /// A circuit ends whose next hop may not have answered. If that is not the peer's doing, it counts as the peer's
+    /// failure only after [`ANSWER_PATIENCE`]: clients that give up at once say nothing about it.
     pub fn note_no_answer(&mut self, key: CircuitKey) {
         let Some(link) = self.unanswered(key) else { return };
         let Some(Next::Creating { since, .. }) = self.table.get(key).map(|circuit| circuit.next()) else {

@@ -27,8 +27,8 @@ const RETIRED_TIMEOUT: Duration = Duration::from_secs(10);
 /// A channel takes new circuits for a week (tor: `TIME_BEFORE_OR_CONN_IS_TOO_OLD`).
 const CHANNEL_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// Channels to one relay, retired ones included. Two are usual; but anybody may prove an identity of his own on as many as
-/// his addresses have shares for, and each that opens or ends is compared with all others.
+/// Channels to one relay, retired ones included. Two are usual; but anybody may prove an identity of his own on as many
+/// as his addresses have shares for, and each that opens or ends is compared with all others.
 const CHANNELS_PER_RELAY: usize = 64;
 
 /// The open channels to relays.
@@ -135,7 +135,8 @@ impl Core {
         }
     }
 
-    /// A channel's handshake is over. Returns others that are to be ended for it, and fails when there is no place for it.
+    /// A channel's handshake is over. Returns others that are to be ended for it, and fails when there is no place for
+    /// it.
     pub fn on_opened(&mut self, link_key: LinkKey, opened: Opened) -> Result<Vec<LinkKey>, ChannelError> {
         let now = self.now;
         let Some(channel) = self.links.get_mut(link_key).and_then(Link::channel_mut) else {
@@ -180,8 +181,9 @@ impl Core {
         Ok(instead)
     }
 
-    /// Which channel to a relay is to be ended for a new one: of those that the relay itself does not vouch for by naming
-    /// their address the one with fewest circuits, since whoever stands between may have made any number of these.
+    /// Which channel to a relay is to be ended for a new one: of those that the relay itself does not vouch for by
+    /// naming their address the one with fewest circuits, since whoever stands between may have made any number of
+    /// these.
     fn surplus_channel(&self, rsa: &RsaId) -> Option<LinkKey> {
         let channels = self.channels.to(rsa);
         let worth = |key: &LinkKey| {
@@ -192,8 +194,8 @@ impl Core {
         least.filter(|_| channels.len() >= CHANNELS_PER_RELAY)
     }
 
-    /// In the order of preference: canonical channels first, then those of the relay with the smaller identity, then the
-    /// oldest. Both sides choose alike.
+    /// In the order of preference: canonical channels first, then those of the relay with the smaller identity, then
+    /// the oldest. Both sides choose alike.
     fn rank(&self, key: LinkKey) -> Option<(bool, bool, Instant, LinkKey)> {
         let channel = self.links.get(key).and_then(Link::channel)?;
         let by_smaller = (channel.role == Role::Initiator) == (self.config.ids.rsa < channel.peer?.rsa);
@@ -217,8 +219,8 @@ impl Core {
         self.links.get(best).and_then(Link::channel)
     }
 
-    /// Of several channels that join us and `peer`, the best goes on. Those that were retired before, also for their age,
-    /// have no say: a new one would be retired beside them at its birth. Nor has one that is not canonical, about
+    /// Of several channels that join us and `peer`, the best goes on. Those that were retired before, also for their
+    /// age, have no say: a new one would be retired beside them at its birth. Nor has one that is not canonical, about
     /// channels to other addresses: it may be a stranger's who stands between.
     fn retire_duplicates(&mut self, peer: &RelayIds) {
         let mut kept = BTreeSet::new();

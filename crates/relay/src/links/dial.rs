@@ -5,8 +5,8 @@
 //! 2. Circuits that name the same identities and the same address share a dial. Whoever names another address shares
 //!    nothing, so nobody decides where the circuits of others lead.
 //! 3. The channel opens: circuits go over it. The dial fails: each circuit waits for a dial to its next address.
-//! 4. A dial ends with the last circuit that waits for it, unless it leads to a relay where the consensus says that relay is:
-//!    then the next circuit may find a channel.
+//! 4. A dial ends with the last circuit that waits for it, unless it leads to a relay where the consensus says that
+//!    relay is: then the next circuit may find a channel.
 
 use super::link::Link;
 use crate::admission::{Dialling, Listener, Party, Refusal};
@@ -240,8 +240,8 @@ impl Core {
         }
     }
 
-    /// A dial is over. Returns whom it was for, and the circuits that wait. It counts as one of the neighbour who wanted it
-    /// for a while at least, or else who asks for dials that fail at once could have any number.
+    /// A dial is over. Returns whom it was for, and the circuits that wait. It counts as one of the neighbour who
+    /// wanted it for a while at least, or else who asks for dials that fail at once could have any number.
     fn end_dial(&mut self, socket: SocketId) -> Option<(RsaId, BTreeSet<CircuitKey>)> {
         let (rsa, dial) = self.dials.remove(socket)?;
         if self.now.since(dial.began_at) < DIAL_COUNTS {
@@ -291,9 +291,9 @@ impl Core {
         }
     }
 
-    /// A channel to a relay opened on `socket`. Circuits that waited for this dial go over a link that leads where they want to
-    /// go. Of those that wait for other dials of the same relay only those are looked at to whose addresses the new link leads,
-    /// and these leave: however many circuits wait, channels that are no news to them cost nothing.
+    /// A channel to a relay opened on `socket`. Circuits that waited for this dial go over a link that leads where they
+    /// want to go. Of those that wait for other dials of the same relay only those are looked at to whose addresses the
+    /// new link leads, and these leave: however many circuits wait, channels that are no news to them cost nothing.
     pub fn extend_waiting(&mut self, rsa: RsaId, link_key: LinkKey, socket: SocketId) {
         let dialled = self.dials.remove(socket).map(|(_, dial)| dial.waiting).unwrap_or_default();
         for circuit in dialled {

@@ -1,8 +1,9 @@
-//! DESTROY cells that wait to be sent. They are no circuits, and still take an id and memory of a channel until its peer reads.
+//! DESTROY cells that wait to be sent. They are no circuits, and still take an id and memory of a channel until its
+//! peer reads.
 //!
 //! 1. A circuit ends, or is refused: DESTROY joins the others of its link, before all cells.
-//! 2. A few of each channel are counted by nobody. What is beyond that counts as circuits of who is to read it: a circuit that is
-//!    broken makes room for another only when its DESTROY has left.
+//! 2. A few of each channel are counted by nobody. What is beyond that counts as circuits of who is to read it: a
+//!    circuit that is broken makes room for another only when its DESTROY has left.
 //! 3. A channel that had more than these few for a minute is ended, however much of the others its peer reads.
 //!
 //! Connections with flows need no such count: their endpoints take each DESTROY at once, whatever else they can send.
@@ -13,8 +14,8 @@ use crate::keys::LinkKey;
 use heddle_proto::channel::ChannelError;
 use heddle_seam::time::Duration;
 
-/// DESTROY cells of a channel that nobody counts: 256 × 33 bytes for each of a shard's 16,000 channels are 135 MB. A stranger
-/// that leaves as many unread gets no circuits and no answers.
+/// DESTROY cells of a channel that nobody counts: 256 × 33 bytes for each of a shard's 16,000 channels are 135 MB. A
+/// stranger that leaves as many unread gets no circuits and no answers.
 pub(crate) const UNCOUNTED_MAX: usize = 256;
 /// A peer that reads has them all within a round trip.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,13 +1,14 @@
 //! Links whose lanes are flows: circuits that have windows of their own all the way to the next relay.
 //!
-//! - *Late binding.* Cells wait in their circuits' lanes, under the link's scheduler. The connection gets as many as its
-//!   capacity says, and a flow that takes none at the moment is out of the round until it does.
-//! - *No back-pressure from hop to hop*, unless asked for. A flow is read whatever waits in the circuit's other lane, up to
-//!   the end that stock Tor sets to a queue too (`circ_max_cell_queue_size`). A relay that stopped reading would stop the
-//!   relay before it, and so an exit that sends beyond its windows would learn which relays of the path are upgraded.
-//! - *Hop-by-hop flow control*, where it is on: a flow is not read while too many of its cells wait in the circuit's other
-//!   lane, whatever that leads to. Its window then holds the relay before us back, which does the same, and so on to
-//!   whoever sends.
+//! - *Late binding.* Cells wait in their circuits' lanes, under the link's scheduler. The connection gets as many as
+//!   its capacity says, and a flow that takes none at the moment is out of the round until it does.
+//! - *No back-pressure from hop to hop*, unless asked for. A flow is read whatever waits in the circuit's other lane,
+//!   up to the end that stock Tor sets to a queue too (`circ_max_cell_queue_size`). A relay that stopped reading would
+//!   stop the relay before it, and so an exit that sends beyond its windows would learn which relays of the path are
+//!   upgraded.
+//! - *Hop-by-hop flow control*, where it is on: a flow is not read while too many of its cells wait in the circuit's
+//!   other lane, whatever that leads to. Its window then holds the relay before us back, which does the same, and so on
+//!   to whoever sends.
 //! - *No migration.* A circuit lives and dies with its flow. Only a CREATE2 that was never answered is sent once more,
 //!   over a channel.
 
@@ -24,8 +25,9 @@ use heddle_proto::ids::{RelayIds, RsaId};
 use std::collections::BTreeMap;
 
 /// With hop-by-hop flow control a flow is not read while so many of its cells wait in the circuit's other lane. It is
-/// looked at after every cell, so this is also the most that wait: 64 cells, 33 KB, are what one call to a kernel takes,
-/// in a super-datagram or a send buffer. More would not leave sooner, since what comes next lies in the flow's window already.
+/// looked at after every cell, so this is also the most that wait: 64 cells, 33 KB, are what one call to a kernel
+/// takes, in a super-datagram or a send buffer. More would not leave sooner, since what comes next lies in the flow's
+/// window already.
 pub(crate) const HELD_QUEUE_HIGH_CELLS: u32 = 64;
 /// At this many it is read again: the rest leaves while the flow is read.
 pub(crate) const HELD_QUEUE_LOW_CELLS: u32 = 32;
@@ -167,8 +169,8 @@ impl Core {
         self.table.begin_flow(link_key, circ_id);
     }
 
-    /// Whether flows are held, as the operator or else the consensus says. Those that are held are read again when they are
-    /// to be no more: nothing else would look at a circuit whose reader has stopped for good.
+    /// Whether flows are held, as the operator or else the consensus says. Those that are held are read again when they
+    /// are to be no more: nothing else would look at a circuit whose reader has stopped for good.
     pub fn choose_hop_by_hop(&mut self) {
         let by_consensus = || self.params.get("heddle_hop_by_hop_flow_control", 0, 0, 1) == 1;
         let wanted = self.config.hop_by_hop_flow_control.unwrap_or_else(by_consensus);
@@ -209,8 +211,8 @@ impl Core {
         }
     }
 
-    /// The flow broke, or did not answer CREATE2 for long, or the path is silent: a channel is asked, with the same handshake. False when that
-    /// was not so, or was done already.
+    /// The flow broke, or did not answer CREATE2 for long, or the path is silent: a channel is asked, with the same
+    /// handshake. False when that was not so, or was done already.
     pub fn extend_again(&mut self, key: CircuitKey) -> bool {
         let Some(lane) = self.table.create_again(key) else { return false };
         self.drop_lane(lane, Some(DestroyReason::FINISHED));

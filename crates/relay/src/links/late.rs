@@ -1,12 +1,14 @@
-//! CREATE2 cells on flows that are not answered for long, though the path is not silent: one flow may lose all it sends again
-//! while others are answered, so suspicion (`pairs`) does not come for it.
+//! CREATE2 cells on flows that are not answered for long, though the path is not silent: one flow may lose all it sends
+//! again while others are answered, so suspicion (`pairs`) does not come for it.
 //!
 //! 1. CREATE2 is to go out on a flow: the circuit is listed.
-//! 2. It is not answered for [`CREATE_PATIENCE`]: it goes over a channel, with the same handshake. The flow ends, so what it
-//!    still answers reaches nobody.
-//! 3. After [`ANSWER_PATIENCE`] the connection is still in use: the path was not silent, so it counts as the peer's failure.
+//! 2. It is not answered for [`CREATE_PATIENCE`]: it goes over a channel, with the same handshake. The flow ends, so
+//!    what it still answers reaches nobody.
+//! 3. After [`ANSWER_PATIENCE`] the connection is still in use: the path was not silent, so it counts as the peer's
+//!    failure.
 //!
-//! The lists hold what was begun in the last few seconds, since each entry leaves by its time whatever became of the circuit.
+//! The lists hold what was begun in the last few seconds, since each entry leaves by its time whatever became of the
+//! circuit.
 
 use super::answers::ANSWER_PATIENCE;
 use super::link::Link;
@@ -16,11 +18,12 @@ use crate::table::Next;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
 
-/// How long CREATE2 waits on a flow. A peer has at most a thousand onionskins to work off before it, which is less than a
-/// second's work, so what takes longer was lost more than once; and clients give circuits up after some seconds.
+/// How long CREATE2 waits on a flow. A peer has at most a thousand onionskins to work off before it, which is less than
+/// a second's work, so what takes longer was lost more than once; and clients give circuits up after some seconds.
 const CREATE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Since when which circuit waits, and since when a connection owes an answer that is waited for no more; each in that order.
+/// Since when which circuit waits, and since when a connection owes an answer that is waited for no more; each in that
+/// order.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     creating: VecDeque<(Instant, CircuitKey)>,

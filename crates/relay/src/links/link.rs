@@ -142,9 +142,9 @@ impl Link {
         }
     }
 
-    /// Whether circuits that were asked to go to `target` may go over this link: it leads to the right identities, and the
-    /// peer itself names the address we are connected to, or the client asked for that address. Otherwise whoever stands
-    /// at an address of a client's choice would carry the circuits of others (tor: `channel_get_for_extend`).
+    /// Whether circuits that were asked to go to `target` may go over this link: it leads to the right identities, and
+    /// the peer itself names the address we are connected to, or the client asked for that address. Otherwise whoever
+    /// stands at an address of a client's choice would carry the circuits of others (tor: `channel_get_for_extend`).
     pub fn leads_to(&self, target: &Target) -> bool {
         let (peer, canonical, addr) = match &self.kind {
             LinkKind::Channel(channel) => (channel.peer, channel.canonical, channel.addr),

@@ -1,12 +1,13 @@
 //! CREATE2 cells that the next relay has not answered: a few at a time on each link, by turns of who wants them.
 //!
-//! The next relay gives us a share of its work as one neighbour, and what is over that it refuses. So whoever extends many circuits
-//! through us would take the others' part of our share, if all went on as they come. What is over a bound stays here
-//! instead, and takes turns as onionskins do ([`crate::circuits::jobs`]): relays and strangers, in each class the neighbours, and the links
-//! of each. Below the bound nothing waits.
+//! The next relay gives us a share of its work as one neighbour, and what is over that it refuses. So whoever extends
+//! many circuits through us would take the others' part of our share, if all went on as they come. What is over a bound
+//! stays here instead, and takes turns as onionskins do ([`crate::circuits::jobs`]): relays and strangers, in each
+//! class the neighbours, and the links of each. Below the bound nothing waits.
 //!
 //! 1. A circuit is to go on over a link that has its number of unanswered CREATE2 cells: it is *queued*.
-//! 2. CREATED2 or DESTROY comes, or such a circuit ends: the link is listed to be flushed, and who is next goes on first.
+//! 2. CREATED2 or DESTROY comes, or such a circuit ends: the link is listed to be flushed, and who is next goes on
+//!    first.
 //! 3. The link ends: who is queued looks for another.
 
 use crate::admission::{Class, Key, Party};

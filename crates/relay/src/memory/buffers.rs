@@ -1,8 +1,8 @@
-//! Memory of sockets that is in no cell: what was handed to the driver and the system did not take yet, and what channels keep
-//! of messages that are not whole.
+//! Memory of sockets that is in no cell: what was handed to the driver and the system did not take yet, and what
+//! channels keep of messages that are not whole.
 //!
-//! It counts against `MaxMemInQueues`, or whoever opens many channels and reads none of them, or begins a record on each, would
-//! have tens of kilobytes of each for nothing ([`crate::memory::pressure`]).
+//! It counts against `MaxMemInQueues`, or whoever opens many channels and reads none of them, or begins a record on
+//! each, would have tens of kilobytes of each for nothing ([`crate::memory::pressure`]).
 
 use core::cmp::Reverse;
 use foldhash::fast::FixedState;
@@ -17,8 +17,8 @@ struct Buffer {
     kept_bytes: usize,
     /// None of its bytes came before.
     since: Instant,
-    /// When bytes were last marked, and how many of those that were there then have not left. Once they have, none of the others
-    /// came before that.
+    /// When bytes were last marked, and how many of those that were there then have not left. Once they have, none of
+    /// the others came before that.
     marked_at: Instant,
     marked_bytes: usize,
 }
@@ -117,8 +117,8 @@ mod tests {
         assert_eq!((buffers.bytes(), buffers.holders().len()), (0, 0));
     }
 
-    /// A reader that takes a byte a second of 60,000 is older than one that has stalled for a moment, and one that takes a third
-    /// of them each second is not.
+    /// A reader that takes a byte a second of 60,000 is older than one that has stalled for a moment, and one that
+    /// takes a third of them each second is not.
     #[test]
     fn a_hoard_that_trickles_grows_old() {
         let at = |s| Instant::ZERO + Duration::from_secs(s);

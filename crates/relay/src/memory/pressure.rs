@@ -1,14 +1,14 @@
-//! What ends when the memory for cells is used up (`MaxMemInQueues`): that of the pool, what flows keep in endpoints, what
-//! connections and flows take there themselves, and what waits in sockets' buffers.
+//! What ends when the memory for cells is used up (`MaxMemInQueues`): that of the pool, what flows keep in endpoints,
+//! what connections and flows take there themselves, and what waits in sockets' buffers.
 //!
-//! - *Bytes*: as in stock Tor, whoever holds the oldest cell goes first, and not whoever holds the most: cells of those who
-//!   read move on, cells of a hoard grow old, however many circuits it is spread over (Jansen and others, "The Sniper
-//!   Attack", NDSS 2014).
-//! - *Buffers* of sockets, when they take more than a quarter of the memory: no circuit's end frees them, so those channels and
-//!   connections end whose bytes are oldest, until they take less.
-//! - *State* of circuits, connections and flows, when it takes more than half of the memory: bytes of a circuit that carries
-//!   nothing do not grow old, so who has more than its [share](crate::memory::shares) loses circuits and flows, those first that
-//!   have been idle longest.
+//! - *Bytes*: as in stock Tor, whoever holds the oldest cell goes first, and not whoever holds the most: cells of those
+//!   who read move on, cells of a hoard grow old, however many circuits it is spread over (Jansen and others, "The
+//!   Sniper Attack", NDSS 2014).
+//! - *Buffers* of sockets, when they take more than a quarter of the memory: no circuit's end frees them, so those
+//!   channels and connections end whose bytes are oldest, until they take less.
+//! - *State* of circuits, connections and flows, when it takes more than half of the memory: bytes of a circuit that
+//!   carries nothing do not grow old, so who has more than its [share](crate::memory::shares) loses circuits and flows,
+//!   those first that have been idle longest.
 
 use crate::core::Core;
 use crate::keys::{CircuitKey, LinkKey};
@@ -25,16 +25,16 @@ use heddle_proto::pool::{SLOT_LEN, SlotId};
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
 
-/// Of memory that was full, one part in so many is free afterwards, as in stock Tor. So the search for the oldest, which
-/// looks at every circuit, is paid for by many cells.
+/// Of memory that was full, one part in so many is free afterwards, as in stock Tor. So the search for the oldest,
+/// which looks at every circuit, is paid for by many cells.
 const FREED_PART: u32 = 10;
-/// Of memory one part in so many is for sockets' buffers before any socket ends for them: honest peers that stall for a moment are
-/// few and have little.
+/// Of memory one part in so many is for sockets' buffers before any socket ends for them: honest peers that stall for a
+/// moment are few and have little.
 const BUFFERS_PART: usize = 4;
 
-/// What a circuit takes beside its place among the circuits: its layer, the two ciphers of that, which the C library's heap
-/// has, its places in two links' tables, and what admission knows of it. With 50,000 circuits a process has no more than this says
-/// (`transport`'s tests of whole relays, `quic/hostile/relay.rs` and `dtls/hostile/relay.rs`).
+/// What a circuit takes beside its place among the circuits: its layer, the two ciphers of that, which the C library's
+/// heap has, its places in two links' tables, and what admission knows of it. With 50,000 circuits a process has no
+/// more than this says (`transport`'s tests of whole relays, `quic/hostile/relay.rs` and `dtls/hostile/relay.rs`).
 const CIRCUIT_PARTS: usize = size_of::<RelayLayer>() + CIPHERS + 2 * LANE + ADMISSION;
 /// Twice a context of AWS-LC with the round keys of AES-128.
 const CIPHERS: usize = 2 * 480;
@@ -59,7 +59,8 @@ impl Core {
     /// What one circuit takes itself.
     pub const CIRCUIT_BYTES: usize = size_of::<Circuit>() + CIRCUIT_PARTS;
 
-    /// A slot of the pool. A full pool costs others their lives: see [above](self). `None` when even that freed nothing.
+    /// A slot of the pool. A full pool costs others their lives: see [above](self). `None` when even that freed
+    /// nothing.
     pub fn take_slot(&mut self, command: Command) -> Option<SlotId> {
         if let Some(slot) = self.pool.take(command) {
             return Some(slot);
@@ -163,8 +164,8 @@ impl Relay {
         });
     }
 
-    /// Those end first whose bytes are oldest. What state will be left of flows that have just ended counts as gone: the
-    /// last of it goes when the peer has answered.
+    /// Those end first whose bytes are oldest. What state will be left of flows that have just ended counts as gone:
+    /// the last of it goes when the peer has answered.
     fn relieve_bytes(&mut self, now: Instant, (enough, state_max): (usize, usize)) {
         let mut holders = self.core.holders();
         let holding = self.ports.backlogs().into_iter().filter(|(_, flow)| flow.bytes > 0);

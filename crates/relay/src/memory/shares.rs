@@ -1,9 +1,9 @@
 //! Who loses circuits and flows when what they take themselves is more than half of the memory.
 //!
 //! State counts for the party that brought the circuit, on whichever channel or connection, and in whichever shard its
-//! neighbour is. It is shared out as places are ([`admission`](crate::admission)): relays of the consensus and strangers have
-//! half each, sites share what their class has, and networks what their site has; what somebody does not need is the others'.
-//! A circuit and its flows are one thing that ends as a whole.
+//! neighbour is. It is shared out as places are ([`admission`](crate::admission)): relays of the consensus and
+//! strangers have half each, sites share what their class has, and networks what their site has; what somebody does not
+//! need is the others'. A circuit and its flows are one thing that ends as a whole.
 
 use crate::admission::{Class, Key, Party};
 use crate::core::Core;
@@ -120,7 +120,8 @@ fn divide<Part: Ord + Copy, Whole: Ord>(
     divided.collect()
 }
 
-/// The most that each of those may keep who hold so much, for all to keep `max` together: who holds less keeps all of it.
+/// The most that each of those may keep who hold so much, for all to keep `max` together: who holds less keeps all of
+/// it.
 fn fair_level(mut held: Vec<usize>, max: usize) -> usize {
     held.sort_unstable();
     let mut left = max;

@@ -32,7 +32,8 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct Rates {
     buckets: Arc<Mutex<Buckets>>,
     quantum_bytes: u64,
-    /// Who had something to read or to write and was held back. Whoever is over by then is skipped when they look again.
+    /// Who had something to read or to write and was held back. Whoever is over by then is skipped when they look
+    /// again.
     read: Waiting,
     write: Waiting,
 }
@@ -81,7 +82,8 @@ impl Rates {
         (self.passes(bytes) / parts).max(least_share(direction)).min(bytes)
     }
 
-    /// How many that wait may look when so much may pass: as many as it serves, each with a share that is worth the look.
+    /// How many that wait may look when so much may pass: as many as it serves, each with a share that is worth the
+    /// look.
     fn turns(&self, bytes: usize, direction: Direction) -> usize {
         let bytes = self.passes(bytes);
         let shares = bytes / (bytes / SHARE_PARTS).max(least_share(direction));
@@ -137,8 +139,9 @@ impl Rates {
         }
     }
 
-    /// Who waits, if it is time to look again: links, and connections of streams. Nobody else is told, or idle channels would cost
-    /// work a hundred times a second; and no more of them than what may pass is enough for, or thousands that wait would.
+    /// Who waits, if it is time to look again: links, and connections of streams. Nobody else is told, or idle channels
+    /// would cost work a hundred times a second; and no more of them than what may pass is enough for, or thousands
+    /// that wait would.
     pub fn take_due(&mut self, now: Instant) -> Option<(Vec<LinkKey>, Vec<SocketId>)> {
         let (mut due, mut links, mut sockets) = (false, Vec::new(), Vec::new());
         for direction in [Direction::Read, Direction::Write] {
@@ -154,7 +157,8 @@ impl Rates {
         due.then_some((links, sockets))
     }
 
-    /// Those whose turn it is. The others have theirs when these have passed what they may, be it all that there is or not.
+    /// Those whose turn it is. The others have theirs when these have passed what they may, be it all that there is or
+    /// not.
     fn look<T: Ord + Copy>(
         &mut self,
         now: Instant,

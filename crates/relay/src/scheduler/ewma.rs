@@ -1,8 +1,9 @@
 //! The circuit that was quietest of late goes first: an exponentially weighted moving average of cells sent (Tang and
-//! Goldberg, "An Improved Algorithm for Tor Circuit Scheduling", CCS 2010, section 3), which stock Tor used before KIST.
+//! Goldberg, "An Improved Algorithm for Tor Circuit Scheduling", CCS 2010, section 3), which stock Tor used before
+//! KIST.
 //!
-//! - Time goes in ticks, eight to a half-life. With each tick all counts shrink by the same factor, so their order stays:
-//!   a lane's count is brought up to date when the lane is touched, and a waiting lane's when the tick changes.
+//! - Time goes in ticks, eight to a half-life. With each tick all counts shrink by the same factor, so their order
+//!   stays: a lane's count is brought up to date when the lane is touched, and a waiting lane's when the tick changes.
 //! - The factors are constants and not computed, so that one seed gives one run on every machine.
 //! - Of lanes with the same count, the one that has waited longest goes first.
 

@@ -57,7 +57,8 @@ impl Relay {
         Some(carrier)
     }
 
-    /// A socket ends with all that waits for it, since memory is short: that of a channel, of a stream, or of neither any more.
+    /// A socket ends with all that waits for it, since memory is short: that of a channel, of a stream, or of neither
+    /// any more.
     pub(crate) fn abort_socket(&mut self, now: Instant, socket: SocketId) {
         self.core.buffers.forget(socket);
         if !self.core.abort_stream(socket) {

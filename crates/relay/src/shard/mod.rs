@@ -86,8 +86,8 @@ impl Relay {
         }
     }
 
-    /// Lets this shard and `with`, of the same relay, take from the same rates, so that their sum keeps to the limits of
-    /// `with` and either may use them whole, and know the same clients.
+    /// Lets this shard and `with`, of the same relay, take from the same rates, so that their sum keeps to the limits
+    /// of `with` and either may use them whole, and know the same clients.
     pub fn share_with(&mut self, with: &Relay) {
         self.core.rates.share_buckets(&with.core.rates);
         self.core.dos.share_clients(&with.core.dos);

@@ -130,8 +130,8 @@ impl Ports {
         self.list[port].links.get(&conn).copied()
     }
 
-    /// An endpoint that has sent all it had, and was not heard since. What becomes of capacity is only sure then: a relay that
-    /// heard it sooner would never hear of the room that sending made.
+    /// An endpoint that has sent all it had, and was not heard since. What becomes of capacity is only sure then: a
+    /// relay that heard it sooner would never hear of the room that sending made.
     pub fn next_unheard(&mut self) -> Option<usize> {
         let index = self.list.iter().position(|port| port.unheard)?;
         self.list[index].unheard = false;

@@ -1,8 +1,8 @@
-//! Channels whose peers take nothing of what waits for them, for 50 minutes, as in stock Tor: ten times `KeepalivePeriod`; or leave
-//! many DESTROY cells unread for a minute (`farewells`).
+//! Channels whose peers take nothing of what waits for them, for 50 minutes, as in stock Tor: ten times
+//! `KeepalivePeriod`; or leave many DESTROY cells unread for a minute (`farewells`).
 //!
-//! A kernel that acknowledges and reads nothing keeps a TCP connection for ever, and with it a channel, its circuits and
-//! the cells that wait.
+//! A kernel that acknowledges and reads nothing keeps a TCP connection for ever, and with it a channel, its circuits
+//! and the cells that wait.
 
 use super::carrier::Carrier;
 use crate::keys::LinkKey;

@@ -80,8 +80,8 @@ impl Table {
         self.mark_ready(now, key, side);
     }
 
-    /// A cell left on a circuit's other lane: if it came from another shard over this one, that shard may send one more.
-    /// Returns what it is to be told, now and then.
+    /// A cell left on a circuit's other lane: if it came from another shard over this one, that shard may send one
+    /// more. Returns what it is to be told, now and then.
     pub fn grant(&mut self, key: CircuitKey, side: Side) -> Option<Grant> {
         let Lane { link, circ_id, credit, .. } = self.lane_mut(key, side)?;
         let Credit::Cells { arrived, to_grant, .. } = credit else { return None };

@@ -23,8 +23,9 @@ pub(crate) struct Farewell {
 
 #[derive(Debug)]
 pub(super) struct LinkIds {
-    /// At most `Limits::circuits_per_channel` entries, and on a link to another shard as many as both shards have circuits.
-    /// Each has at most one place in `farewells`; then its circuit is the null key. Never iterated in an order that matters.
+    /// At most `Limits::circuits_per_channel` entries, and on a link to another shard as many as both shards have
+    /// circuits. Each has at most one place in `farewells`; then its circuit is the null key. Never iterated in an
+    /// order that matters.
     pub taken: HashMap<CircId, (CircuitKey, Side), FixedState>,
     /// Lanes with queued cells and credit. Turns of lanes that are over are skipped, and swept out before they are
     /// many.

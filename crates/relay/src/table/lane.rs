@@ -27,8 +27,8 @@ pub(crate) struct Lane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Credit {
     Unlimited,
-    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: it is not read,
-    /// because too many of its cells wait in the circuit's other lane.
+    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: it is not
+    /// read, because too many of its cells wait in the circuit's other lane.
     Flow {
         begun: bool,
         blocked: bool,

@@ -297,8 +297,8 @@ impl Table {
         }
     }
 
-    /// The next link with output. It is listed no more when [`Table::unlist`] says so: until then what comes is flushed with
-    /// the rest.
+    /// The next link with output. It is listed no more when [`Table::unlist`] says so: until then what comes is flushed
+    /// with the rest.
     pub fn next_listed(&mut self) -> Option<LinkKey> {
         self.to_flush.pop_front()
     }

@@ -59,7 +59,8 @@ impl Table {
         circuit.next = Next::Creating { lane, again, since };
     }
 
-    /// CREATE2 was answered. Returns whether its lane had a place among the unanswered ones; `None` if there was no CREATE2.
+    /// CREATE2 was answered. Returns whether its lane had a place among the unanswered ones; `None` if there was no
+    /// CREATE2.
     pub fn join(&mut self, key: CircuitKey) -> Option<bool> {
         let joined = self.change_next(key, |next| match next {
             Next::Creating { mut lane, .. } => {
@@ -71,8 +72,8 @@ impl Table {
         joined.flatten()
     }
 
-    /// The flow that CREATE2 went out on is given up: the circuit waits for a link again, once. Returns its lane, which is to be
-    /// dropped; `None` if there is nothing that could go again.
+    /// The flow that CREATE2 went out on is given up: the circuit waits for a link again, once. Returns its lane, which
+    /// is to be dropped; `None` if there is nothing that could go again.
     pub fn create_again(&mut self, key: CircuitKey) -> Option<Lane> {
         let lane = self.change_next(key, |next| match next {
             Next::Creating { lane, again: Some(wanted), .. } => (Next::Waiting(wanted), Some(lane)),

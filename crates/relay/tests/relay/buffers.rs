@@ -1,5 +1,5 @@
-//! What waits in sockets' buffers counts against the memory for cells: of channels, of exit streams, and of sockets that are
-//! closed and still send.
+//! What waits in sockets' buffers counts against the memory for cells: of channels, of exit streams, and of sockets
+//! that are closed and still send.
 
 use super::bench::{Bench, Gone, Sock, config};
 use super::client::{Client, Kind, theirs};
@@ -17,7 +17,8 @@ fn small() -> RelayConfig {
     RelayConfig { max_queue_bytes: MAX, ..config() }
 }
 
-/// So many channels of clients, of which the driver keeps what they do not read: each a little younger than the one before.
+/// So many channels of clients, of which the driver keeps what they do not read: each a little younger than the one
+/// before.
 fn unread_channels(bench: &mut Bench, count: usize) -> Vec<Sock> {
     let socks: Vec<Sock> = (0..count).map(|_| bench.client_channel(0)).collect();
     for sock in &socks {

@@ -389,8 +389,8 @@ fn a_channel_that_breaks_takes_its_circuits_and_leaves_others() {
     assert_eq!((bench.circuits(), bench.queued_cells()), (0, 0));
 }
 
-/// A relay with room for 256 cells beside its circuits, and so many circuits of clients that do not read, over one channel to the
-/// next relay.
+/// A relay with room for 256 cells beside its circuits, and so many circuits of clients that do not read, over one
+/// channel to the next relay.
 fn hoarders(count: u16) -> (Bench, Vec<(Client, Hop)>) {
     let (bench, _) = hoarders_within(count, 64 << 20);
     let circuits_bytes = bench.shards[0].relay.stats().circuit_state_bytes as usize;

@@ -90,8 +90,8 @@ fn an_address_is_aimed_at_so_often_and_no_more() {
     assert!(refused[&("dial", "target")] > 4000, "{refused:?}");
 }
 
-/// Whether EXTEND2 with the true identities, each from another client, are dialled at a port for which others asked with identities
-/// of their own making.
+/// Whether EXTEND2 with the true identities, each from another client, are dialled at a port for which others asked
+/// with identities of their own making.
 fn honest_extends_to_a_port_in_demand(bench: &mut Bench, attackers: u8, honest: ExtendTarget) -> Vec<bool> {
     let SocketAddr::V4(port) = or_port(2) else { unreachable!("test hosts are IPv4") };
     let mut attackers: Vec<Extender> =
@@ -128,8 +128,8 @@ fn who_names_other_identities_at_a_relays_port_uses_up_none_of_its_dials() {
     }
 }
 
-/// Clients may have a newer consensus than we, or a descriptor that we lack. One client with sixteen EXTEND2, and then one every two
-/// seconds, kept all of them from such a relay.
+/// Clients may have a newer consensus than we, or a descriptor that we lack. One client with sixteen EXTEND2, and then
+/// one every two seconds, kept all of them from such a relay.
 #[test]
 fn who_names_other_identities_uses_up_no_dials_of_relays_that_are_not_listed() {
     // The consensus lists nobody at that address, another relay at that port, or none at all.

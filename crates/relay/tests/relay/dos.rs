@@ -202,8 +202,8 @@ fn by_default_nothing_is_refused() {
     assert_eq!(begin(&mut bench, &mut circuit, 1, 350, EndReason::MISC), 0);
 }
 
-/// A client that sends more than the next relay takes loses the circuit, and its address the right to create others when that
-/// came to pass three times.
+/// A client that sends more than the next relay takes loses the circuit, and its address the right to create others
+/// when that came to pass three times.
 #[test]
 fn an_address_whose_queues_run_full_again_and_again_gets_no_circuits() {
     let on = [("DoSCircuitCreationEnabled", 1), ("circ_max_cell_queue_size_out", 1000)];

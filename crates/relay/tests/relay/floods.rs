@@ -263,8 +263,9 @@ const ANYBODY: u8 = 66;
 const WAITING: u32 = 15_000;
 const OPENINGS: u16 = 100;
 
-/// A relay at which so many circuits wait for a channel to that identity. None is to be led there by the channels to come: those that
-/// are canonical prove another Ed25519 identity than the circuits want, and others come from another address.
+/// A relay at which so many circuits wait for a channel to that identity. None is to be led there by the channels to
+/// come: those that are canonical prove another Ed25519 identity than the circuits want, and others come from another
+/// address.
 fn with_waiting(waiting: u32, canonical: bool) -> Bench {
     let mut bench = Bench::new(RelayConfig { max_queue_bytes: 256 << 20, ..config() });
     bench.list(&[1]);
@@ -296,8 +297,8 @@ fn openings_take(bench: &mut Bench, round: u8, canonical: bool) -> std::time::Du
     began.elapsed()
 }
 
-/// Each channel that opened had the shard look at every circuit that waited for its identity. Other programs run beside this one,
-/// so the least of several rounds counts.
+/// Each channel that opened had the shard look at every circuit that waited for its identity. Other programs run beside
+/// this one, so the least of several rounds counts.
 #[test]
 fn channels_open_as_fast_beside_many_circuits_that_wait_for_another_place() {
     for canonical in [false, true] {

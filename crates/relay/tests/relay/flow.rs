@@ -105,8 +105,8 @@ fn a_stream_whose_circuits_window_another_used_up_is_not_read() {
     assert!(got.iter().all(|got| [DATA_LEN, SHORT_LEN].contains(&got.data.len())));
 }
 
-/// With each SENDME a circuit of many streams has room for a few of them only. Nobody is asked about the others, but each has
-/// its turn.
+/// With each SENDME a circuit of many streams has room for a few of them only. Nobody is asked about the others, but
+/// each has its turn.
 #[test]
 fn a_sendme_costs_no_look_at_every_stream() {
     const STREAMS: u16 = 400;
@@ -184,8 +184,8 @@ fn one_of_50_to_99_full_cells_is_short() {
     assert!(bytes as f64 > 0.999 * (cells * DATA_LEN) as f64);
 }
 
-/// The Sniper attack (Jansen, Tschorsch, Johnson and Scheuermann, NDSS 2014): a client has its own server fill the circuit, reads
-/// nothing, and acknowledges what it knows was sent, so that the cells pile up at its guard.
+/// The Sniper attack (Jansen, Tschorsch, Johnson and Scheuermann, NDSS 2014): a client has its own server fill the
+/// circuit, reads nothing, and acknowledges what it knows was sent, so that the cells pile up at its guard.
 #[test]
 fn nobody_acknowledges_what_it_did_not_read() {
     for (kind, portion) in [(Kind::Ntor, 100), (NTOR_V3_CC, SENDME_INC_CELLS)] {
@@ -420,9 +420,9 @@ fn a_blocked_channel_stops_the_reading_at_the_exit() {
     assert_eq!(received, 500);
 }
 
-/// Where a later hop must wait for lost packets now and then, acknowledgements pause and then come many at a time, and the exit
-/// reads until it must hold its streams back. If that counted as congestion, the window would shrink until the exit has
-/// nothing left to send in the next pause.
+/// Where a later hop must wait for lost packets now and then, acknowledgements pause and then come many at a time, and
+/// the exit reads until it must hold its streams back. If that counted as congestion, the window would shrink until the
+/// exit has nothing left to send in the next pause.
 #[test]
 fn streams_that_are_held_back_do_not_starve_the_channel() {
     const CELLS_A_STEP: usize = 60;

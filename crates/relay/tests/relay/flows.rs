@@ -217,8 +217,8 @@ fn hop_by_hop() -> RelayConfig {
     RelayConfig { hop_by_hop_flow_control: Some(true), ..config() }
 }
 
-/// Without hop-by-hop flow control a relay takes as many cells from a flow as stock Tor takes from a channel, and then ends the
-/// circuit: what is sent to it tells nobody of what kind the next hop is.
+/// Without hop-by-hop flow control a relay takes as many cells from a flow as stock Tor takes from a channel, and then
+/// ends the circuit: what is sent to it tells nobody of what kind the next hop is.
 #[test]
 fn a_flow_is_read_up_to_the_end_of_the_queue() {
     let (mut bench, client, mut hop) = channel_to_flow(config());
@@ -250,7 +250,8 @@ fn a_held_flow_is_read_again_once_the_consensus_wants_it() {
     assert_eq!((bench.queued_cells() as usize, bench.peer_waiting(0)), (supplied, 0));
 }
 
-/// Endpoints hear as how many TCPs a connection may contend whenever a consensus comes, and never of values out of range.
+/// Endpoints hear as how many TCPs a connection may contend whenever a consensus comes, and never of values out of
+/// range.
 #[test]
 fn endpoints_hear_what_the_consensus_wants_of_congestion_control() {
     let pipe = Pipe::default();
@@ -268,8 +269,8 @@ fn endpoints_hear_what_the_consensus_wants_of_congestion_control() {
     }
 }
 
-/// The client stops reading, for less than the 50 minutes after which its channel would end: the flow behind it is read no
-/// further, and nothing is lost when it goes on.
+/// The client stops reading, for less than the 50 minutes after which its channel would end: the flow behind it is read
+/// no further, and nothing is lost when it goes on.
 #[test]
 fn a_client_that_stops_holds_the_flow_back() {
     let (mut bench, mut client, mut hop) = channel_to_flow(hop_by_hop());
@@ -301,8 +302,8 @@ fn a_client_that_stops_holds_the_flow_back() {
     assert_eq!((bench.queued_cells(), bench.peer_waiting(0)), (0, 0));
 }
 
-/// A transport that says it cannot hold back one flow without the others is read whatever waits, also with hop-by-hop flow
-/// control: the queue ends the circuit.
+/// A transport that says it cannot hold back one flow without the others is read whatever waits, also with hop-by-hop
+/// flow control: the queue ends the circuit.
 #[test]
 fn a_flow_that_would_hold_back_others_is_read() {
     let mut bench = Bench::make(hop_by_hop(), 1, Some(Pipe::of_one_credit));
@@ -336,8 +337,8 @@ fn a_flow_that_is_not_read_holds_the_flow_before_it_back() {
     assert!(cells.iter().all(|cell| cell.circ_id == hop.circ_id));
 }
 
-/// A flow's last cell used capacity up and could not leave. The room that there was after all is told of when nothing has left,
-/// and the cell of another circuit that waits for it must not wait until something arrives.
+/// A flow's last cell used capacity up and could not leave. The room that there was after all is told of when nothing
+/// has left, and the cell of another circuit that waits for it must not wait until something arrives.
 #[test]
 fn room_is_heard_of_when_nothing_could_leave() {
     let mut bench = Bench::make(config(), 1, Some(Pipe::of_single_cells));
@@ -429,8 +430,8 @@ fn flows_that_a_rate_leaves_unread_end_when_memory_is_short() {
     assert_eq!((bench.circuits(), bench.shards[0].relay.held().flow_bytes), (kept, 0));
 }
 
-/// Flows themselves count as memory in use. Above half of it a neighbour with many loses those that were idle longest, and one
-/// with few loses none, however long they were idle.
+/// Flows themselves count as memory in use. Above half of it a neighbour with many loses those that were idle longest,
+/// and one with few loses none, however long they were idle.
 #[test]
 fn of_idle_flows_those_end_whose_neighbour_has_most() {
     const MAX: usize = 60 * FLOW_STATE_BYTES;
@@ -451,8 +452,8 @@ fn of_idle_flows_those_end_whose_neighbour_has_most() {
         let state_bytes = stats.flow_state_bytes + stats.circuit_state_bytes;
         assert!(state_bytes as usize <= MAX, "{state_bytes}");
     }
-    // What is left is a tenth less than half of it, a flow with its circuit taking 12 KB, and what came since: four flows of the
-    // one, and fifteen of the other.
+    // What is left is a tenth less than half of it, a flow with its circuit taking 12 KB, and what came since: four
+    // flows of the one, and fifteen of the other.
     assert_eq!((bench.peer_flows(few), bench.peer_flows(many)), (4, 15 + 14));
 }
 

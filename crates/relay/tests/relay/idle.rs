@@ -85,7 +85,8 @@ fn circuits_that_relays_brought_stay() {
     }
 }
 
-/// Whoever proves an identity of its own making is a client as any other, but may have streams where the operator says so.
+/// Whoever proves an identity of its own making is a client as any other, but may have streams where the operator says
+/// so.
 #[test]
 fn circuits_with_streams_stay() {
     let mut bench = Bench::new(RelayConfig { refuse_unknown_exits: Some(false), ..config() });

@@ -189,8 +189,9 @@ fn a_circuit_is_tried_once_more_only() {
     assert_eq!((bench.circuits(), bench.queued_cells()), (0, 0));
 }
 
-/// One flow loses what it sends, again and again, on a path that answers all others: after three seconds, by a clock of one
-/// second, the same handshake goes over the channel. What the flow answers late reaches nobody, and circuits beside it go on.
+/// One flow loses what it sends, again and again, on a path that answers all others: after three seconds, by a clock of
+/// one second, the same handshake goes over the channel. What the flow answers late reaches nobody, and circuits beside
+/// it go on.
 #[test]
 fn a_flow_that_does_not_answer_create2_is_given_up_though_its_path_answers() {
     let (mut bench, socks) = paired(config(), &[2]);
@@ -391,8 +392,8 @@ fn probe(bench: &mut Bench, peer: usize) -> Vec<Event> {
     events.into_iter().filter(|event| matches!(event, Event::Reachable | Event::ProbeFailed)).collect()
 }
 
-/// A probe that comes back over a flow shows that the ORPort can be reached if the peer dialled the channel that vouched
-/// for it, whether or not that is still there. If this relay did, it shows nothing.
+/// A probe that comes back over a flow shows that the ORPort can be reached if the peer dialled the channel that
+/// vouched for it, whether or not that is still there. If this relay did, it shows nothing.
 #[test]
 fn a_probe_over_a_flow_counts_who_dialled() {
     let (mut bench, _) = paired(config(), &[3]);
@@ -466,7 +467,8 @@ fn circuits_cross_to_the_shard_of_the_pair() {
             assert_eq!(client.got_one(&mut bench).data, [round]);
         }
 
-        // With hop-by-hop flow control a client that stops is felt at the peer: its window, one lane of the crossing, and the mark.
+        // With hop-by-hop flow control a client that stops is felt at the peer: its window, one lane of the crossing,
+        // and the mark.
         bench.set_willing(client.sock, false);
         bench.grant(client.sock, 0);
         for _ in 0..2000 {
@@ -513,7 +515,8 @@ fn clients_that_give_up_at_once_count_for_nothing() {
     }
 }
 
-/// A peer without room for one more circuit is a busy peer: a client that fills its queue of onionskins moves nobody to TLS.
+/// A peer without room for one more circuit is a busy peer: a client that fills its queue of onionskins moves nobody to
+/// TLS.
 #[test]
 fn a_peer_without_room_is_no_worse_than_over_tls() {
     let (mut bench, _) = paired(config(), &[2]);

@@ -1,7 +1,7 @@
 //! An endpoint without cryptography, loss or congestion: tokens and proofs are compared, cells are carried as they are.
 //!
-//! A datagram is a connection's token, the side that sends it, its number, and frames. Nothing is sent again: a datagram
-//! that is missing costs the connection its life, as a dead path does.
+//! A datagram is a connection's token, the side that sends it, its number, and frames. Nothing is sent again: a
+//! datagram that is missing costs the connection its life, as a dead path does.
 //!
 //! ```text
 //!   0 hello   proof (32), flows that the other side may open (4)
@@ -67,8 +67,8 @@ struct Conn {
     opened_at: Instant,
     flows: BTreeMap<CircId, Flow>,
     room: u32,
-    /// Cells under way; frames under way but for acknowledgements, and when the last of them was acknowledged or the first
-    /// was sent.
+    /// Cells under way; frames under way but for acknowledgements, and when the last of them was acknowledged or the
+    /// first was sent.
     under_way: usize,
     frames_under_way: u32,
     /// Cells taken since all that could leave had left.
@@ -89,8 +89,8 @@ pub struct Pipe {
     conns_made: u64,
     events: VecDeque<(ConnId, ConnectionEvent)>,
     lent: Option<(Command, Body)>,
-    /// Takes so many cells before it is asked what is to leave, and a cell more than a flow's credit; there is no such bound
-    /// when it is 0.
+    /// Takes so many cells before it is asked what is to leave, and a cell more than a flow's credit; there is no such
+    /// bound when it is 0.
     batch_cells: usize,
     /// What a flow is said to take itself.
     flow_state_bytes: usize,

@@ -1,6 +1,6 @@
-//! EXTEND2 that names a relay's true identities and somebody else's address. It decides where its own circuit leads, and
-//! nothing about any other: stock Tor lets a circuit wait for a channel, or go over one, only where the address is right
-//! too (`channel_get_for_extend`).
+//! EXTEND2 that names a relay's true identities and somebody else's address. It decides where its own circuit leads,
+//! and nothing about any other: stock Tor lets a circuit wait for a channel, or go over one, only where the address is
+//! right too (`channel_get_for_extend`).
 
 use super::bench::{Bench, Gone, Sock, config, host, or_port};
 use super::client::{Client, Hop, Kind, target, theirs};
@@ -154,8 +154,8 @@ fn a_channel_through_a_stranger_is_for_nobody_who_did_not_ask_for_it() {
     }
 }
 
-/// A relay that names no address of its own has no canonical channel. One through a stranger must not keep the one at its
-/// true address from being used, or each circuit would dial anew.
+/// A relay that names no address of its own has no canonical channel. One through a stranger must not keep the one at
+/// its true address from being used, or each circuit would dial anew.
 #[test]
 fn a_channel_through_a_stranger_retires_none_at_the_true_address() {
     let mut bench = Bench::new(config());
@@ -177,8 +177,8 @@ fn a_channel_through_a_stranger_retires_none_at_the_true_address() {
     assert_eq!((bench.gone(sock), bench.gone(sprung)), (None, None));
 }
 
-/// A pair's connection through a stranger, who then resets the channel and keeps on forwarding datagrams, is nothing to go on
-/// with over a channel to the true address: no circuit of others could go over it.
+/// A pair's connection through a stranger, who then resets the channel and keeps on forwarding datagrams, is nothing to
+/// go on with over a channel to the true address: no circuit of others could go over it.
 #[test]
 fn a_connection_through_a_stranger_keeps_none_to_the_true_address_away() {
     let mut bench = Bench::with_pipes(config());
@@ -245,8 +245,8 @@ fn a_dial_ends_with_the_last_circuit_that_waits_for_it() {
     }
 }
 
-/// A channel to a circuit's second address opens while its first is being dialled, and its peer names neither. It goes over that
-/// when the first dial has failed, and dials no more.
+/// A channel to a circuit's second address opens while its first is being dialled, and its peer names neither. It goes
+/// over that when the first dial has failed, and dials no more.
 #[test]
 fn a_channel_to_the_next_address_is_found_when_the_first_fails() {
     let mut bench = Bench::new(config());

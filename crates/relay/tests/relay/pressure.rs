@@ -1,4 +1,5 @@
-//! Whose circuits end when what circuits take themselves is too much: nobody has more by having more channels, networks or shards.
+//! Whose circuits end when what circuits take themselves is too much: nobody has more by having more channels, networks
+//! or shards.
 
 use super::bench::{Bench, Sock, config};
 use super::client::{Client, Hop, Kind, theirs};

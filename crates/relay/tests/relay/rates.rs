@@ -211,7 +211,8 @@ fn channels_share_the_rate() {
     }
 }
 
-/// Many more wait for the rate than it serves at once: each has its turn, and looks are paid for by the bytes that pass.
+/// Many more wait for the rate than it serves at once: each has its turn, and looks are paid for by the bytes that
+/// pass.
 #[test]
 fn however_many_wait_for_the_rate_each_has_its_turn() {
     const CHANNELS: u32 = 1500;

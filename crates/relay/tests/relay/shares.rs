@@ -116,8 +116,8 @@ fn circuits_that_cross_have_shares_there() {
     other.extended(handshake, &got);
 }
 
-/// Clients of all addresses share a crossing. One limit for all of them let a few addresses keep everybody else's circuits
-/// from it, though the shares of circuits left places.
+/// Clients of all addresses share a crossing. One limit for all of them let a few addresses keep everybody else's
+/// circuits from it, though the shares of circuits left places.
 #[test]
 fn circuits_cross_as_long_as_shards_have_places() {
     let limits = Limits { circuits: 100, circuits_per_channel: 20, ..Limits::default() };
@@ -149,7 +149,8 @@ fn onionskin(bench: &mut Bench, sock: Sock, id: u32, kind: Kind) {
     bench.send(sock, theirs(id), command, &body);
 }
 
-/// However long a channel's queue of onionskins is, the next neighbour's is next, and a relay's before other strangers'.
+/// However long a channel's queue of onionskins is, the next neighbour's is next, and a relay's before other
+/// strangers'.
 #[test]
 fn a_long_queue_of_onionskins_delays_its_own_channel() {
     let mut bench = bench(Limits { onionskins_at_work: 1, ..Limits::default() });
@@ -298,8 +299,8 @@ fn however_many_addresses_knock_the_next_comes_in() {
     Client::create(&mut bench, relay, theirs(1), Kind::Fast);
 }
 
-/// What came within a handshake was counted and never compared with a share. Two addresses at which relays listen, proven by
-/// nothing, could hold so much that all handshakes of others were ended.
+/// What came within a handshake was counted and never compared with a share. Two addresses at which relays listen,
+/// proven by nothing, could hold so much that all handshakes of others were ended.
 #[test]
 fn handshakes_that_grow_end_at_their_share() {
     for hosts in [1, 2, 3] {
@@ -330,7 +331,8 @@ fn handshakes_that_grow_end_at_their_share() {
     }
 }
 
-/// What comes with the end of a handshake is no part of it: a relay whose channel is wanted sends its CREATE2 cells at once.
+/// What comes with the end of a handshake is no part of it: a relay whose channel is wanted sends its CREATE2 cells at
+/// once.
 #[test]
 fn cells_behind_a_handshake_are_no_part_of_it() {
     let mut bench = with_handshakes(4);
@@ -465,8 +467,8 @@ fn circuits_and_neighbours_have_shares_of_streams() {
     assert_eq!(bench.shards[0].relay.stats().granted.streams, 199);
 }
 
-/// One client's circuits through a relay took all its streams once, idle, and everybody else behind it was refused for as
-/// long as that client liked.
+/// One client's circuits through a relay took all its streams once, idle, and everybody else behind it was refused for
+/// as long as that client liked.
 #[test]
 fn behind_a_neighbour_that_has_its_share_the_circuit_with_most_streams_gives_way() {
     let mut bench = bench(Limits { streams: 400, ..Limits::default() });

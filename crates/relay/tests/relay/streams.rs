@@ -586,7 +586,8 @@ fn many_circuits_cannot_take_all_of_the_resolver() {
     assert_eq!(bench.shards[0].relay.held().questions, 0);
 }
 
-/// One question of each of very many circuits is no more than anybody's, but those that nobody answers give way after a while.
+/// One question of each of very many circuits is no more than anybody's, but those that nobody answers give way after a
+/// while.
 #[test]
 fn a_question_that_is_long_unanswered_gives_way_to_a_circuit_without_any() {
     let limits = Limits { questions: 40, ..Limits::default() };

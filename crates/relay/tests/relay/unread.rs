@@ -28,7 +28,8 @@ fn stop_reading(bench: &mut Bench, sock: Sock) {
     bench.grant(sock, 0);
 }
 
-/// Opens circuits on a channel until there is no room, stops to read, and breaks all of them. Returns how many there were.
+/// Opens circuits on a channel until there is no room, stops to read, and breaks all of them. Returns how many there
+/// were.
 fn break_all(bench: &mut Bench, sock: Sock) -> u32 {
     let mut cells = Vec::new();
     (1..=20_000).for_each(|id| write_fixed(&mut cells, theirs(id).get(), Command::CREATE_FAST, &[1; 20]));

@@ -1,5 +1,5 @@
-//! Circuits that nobody uses give way to others when there is no room: whoever brings many and leaves them keeps no place from
-//! anybody for longer than a minute.
+//! Circuits that nobody uses give way to others when there is no room: whoever brings many and leaves them keeps no
+//! place from anybody for longer than a minute.
 
 use super::bench::{Bench, Cell, Sock, config};
 use super::client::{Client, Hop, Kind, theirs};
@@ -45,8 +45,8 @@ fn bring(bench: &mut Bench, sock: Sock, first: u32, count: u32) -> usize {
     (first..first + count).filter(|id| ask(bench, sock, *id).0).count()
 }
 
-/// One client brought 50,000 circuits through a relay that it had not to run, left them, and nobody else behind that relay
-/// got any for as long as it liked.
+/// One client brought 50,000 circuits through a relay that it had not to run, left them, and nobody else behind that
+/// relay got any for as long as it liked.
 #[test]
 fn whoever_leaves_circuits_behind_a_relay_keeps_it_from_nobody() {
     let mut bench = bench(40);

@@ -549,8 +549,8 @@ impl World<'_> {
         self.far_ends.insert(sock, FarEnd { number, claims, addr: to.ip() });
     }
 
-    /// No circuit is led to anybody but the relay that its client asked for, and to none through an address that neither
-    /// the client nor the relay named.
+    /// No circuit is led to anybody but the relay that its client asked for, and to none through an address that
+    /// neither the client nor the relay named.
     fn check_way(&self, far_end: FarEnd, create2: &[u8]) {
         let Ok(create2) = Create2::parse(create2) else { return };
         let asked = self.asked.get(create2.hdata).expect("somebody asked for it");

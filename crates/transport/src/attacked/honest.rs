@@ -1,5 +1,5 @@
-//! A relay whose rate is low, beside honest neighbours that send at full speed: what it holds stays within its bounds, and nobody's
-//! circuit ends.
+//! A relay whose rate is low, beside honest neighbours that send at full speed: what it holds stays within its bounds,
+//! and nobody's circuit ends.
 
 use super::{Attacked, Bounds, Neighbours, create2};
 use crate::dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};

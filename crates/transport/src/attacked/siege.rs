@@ -1,5 +1,5 @@
-//! A relay whose neighbours leave holes in as many flows as they may: what it holds stays within its bounds. The neighbours' ends
-//! are the transport's ([`Peers`]), all else is the same whichever it is.
+//! A relay whose neighbours leave holes in as many flows as they may: what it holds stays within its bounds. The
+//! neighbours' ends are the transport's ([`Peers`]), all else is the same whichever it is.
 
 use super::{AMPLE, Attacked, Bounds, Neighbours, SCARCE, alone, create2};
 use heddle_proto::cell::Command;
@@ -123,8 +123,8 @@ pub(crate) fn fifty_thousand_holes_are_resident_within_the_bounds<P: Peers>(name
     });
 }
 
-/// So many circuits of two neighbours, of whom one alone may have 37,500, each with a hole: what the process has, libraries in C and
-/// all.
+/// So many circuits of two neighbours, of whom one alone may have 37,500, each with a hole: what the process has,
+/// libraries in C and all.
 pub(crate) fn fifty_thousand_holes_of_circuits_are_resident_within_the_bounds<P: Peers>(name: &str) {
     alone(name, || {
         let mut siege: Siege<P> = Siege::new(&Bounds::of(AMPLE), 2);

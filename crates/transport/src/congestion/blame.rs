@@ -1,12 +1,12 @@
-//! Whose losses are: those that end while we send less than the path carries are of a queue that is too short to be seen, of
-//! a router that keeps it short, or of a policer. Those that go on are the wire's.
+//! Whose losses are: those that end while we send less than the path carries are of a queue that is too short to be
+//! seen, of a router that keeps it short, or of a policer. Those that go on are the wire's.
 
 use super::counts::Counts;
 use heddle_seam::time::{Duration, Instant};
 
-/// So many losses are expected of what was sent while we sent less, had that made no difference, before anything is said. They
-/// are congestion when there was none of them, or of those beyond four one in four. Of independent losses that go on, one in
-/// fifty such verdicts is wrong, and the next losses take it back.
+/// So many losses are expected of what was sent while we sent less, had that made no difference, before anything is
+/// said. They are congestion when there was none of them, or of those beyond four one in four. Of independent losses
+/// that go on, one in fifty such verdicts is wrong, and the next losses take it back.
 const EXPECTED_MIN: f64 = 4.0;
 const SHARE_MAX: f64 = 0.25;
 
@@ -17,8 +17,8 @@ const LOSSES_OF_WIRE: f64 = 1.5;
 /// What each test leaves of what was counted before.
 const AGED: f64 = 0.9;
 
-/// For how long without a loss a verdict of congestion stands. A single CUBIC flow on a path of 300 ms and 50 Mbit/s loses a packet
-/// every half minute.
+/// For how long without a loss a verdict of congestion stands. A single CUBIC flow on a path of 300 ms and 50 Mbit/s
+/// loses a packet every half minute.
 const STANDS_FOR: Duration = Duration::from_secs(60);
 
 /// One connection's evidence, and the verdict.
@@ -86,8 +86,8 @@ impl Blame {
         self.counts(now).packets += packets;
     }
 
-    /// Packets were lost at a queue that does not explain it, of which the newest left at `sent`: one loss, or the part of one that
-    /// is believed.
+    /// Packets were lost at a queue that does not explain it, of which the newest left at `sent`: one loss, or the part
+    /// of one that is believed.
     pub(super) fn on_lost(&mut self, now: Instant, sent: Instant, loss: f64) {
         self.counts(sent).lost += loss;
         self.lost_at = Some(now);
@@ -114,8 +114,8 @@ impl Blame {
 mod tests {
     use super::*;
 
-    /// Rounds of 100 packets of 100 ms each, of which one in `every` is lost; every fourth of them sends less, and then as many are
-    /// lost where losses are the wire's.
+    /// Rounds of 100 packets of 100 ms each, of which one in `every` is lost; every fourth of them sends less, and then
+    /// as many are lost where losses are the wire's.
     fn verdict_after(rounds: u32, every: u32, is_wire: bool) -> Blame {
         let mut blame = Blame::new();
         let mut sent = 0;

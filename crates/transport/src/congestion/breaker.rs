@@ -1,5 +1,5 @@
-//! A circuit breaker (RFC 8084, section 4): who loses a quarter of what it sends for a quarter of a minute, whatever its controller
-//! made of it, sends next to nothing for a minute.
+//! A circuit breaker (RFC 8084, section 4): who loses a quarter of what it sends for a quarter of a minute, whatever
+//! its controller made of it, sends next to nothing for a minute.
 
 use super::counts::{Limit, Streak};
 use heddle_seam::time::{Duration, Instant};

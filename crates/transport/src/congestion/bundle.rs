@@ -1,8 +1,8 @@
 //! As many CUBIC flows as there are busy circuits, in one window (RFC 9438).
 //!
 //! Each virtual flow has a window of its own that grows and shrinks as a TCP connection's would, and the connection's
-//! window is their sum. A lost packet hits one flow, the sooner the larger its window is, and a flow that was hit bears further
-//! losses of the same round trip, just as one recovery serves one connection.
+//! window is their sum. A lost packet hits one flow, the sooner the larger its window is, and a flow that was hit bears
+//! further losses of the same round trip, just as one recovery serves one connection.
 
 use super::PACKETS_MIN;
 use super::ceiling::TCPS_MAX;
@@ -26,14 +26,16 @@ impl Curve {
     /// RFC 9438's, sections 4.6 and 5.
     pub(super) const CUBIC: Curve = Curve { beta: BETA, c: 0.4, reno: 1.0 };
 
-    /// For a bundle beside others. A packet counts as lost a quarter of a round trip later than TCP's, and until then windows grow on. As
-    /// they grow slower by three tenths, no more is lost to their growth than of TCPs in the bundle's place, and these find room.
+    /// For a bundle beside others. A packet counts as lost a quarter of a round trip later than TCP's, and until then
+    /// windows grow on. As they grow slower by three tenths, no more is lost to their growth than of TCPs in the
+    /// bundle's place, and these find room.
     pub(super) const BESIDE_CUBIC: Curve = Curve { beta: BETA, c: 0.7 * 0.4, reno: 0.7 };
 
-    /// Half as deep a cut, as RFC 8511 takes where queues are kept short and a deeper one would leave the wire idle. Growth is as much
-    /// slower as would make the mean window at each share of losses that of CUBIC, since RFC 9438, equation 5, is the fourth root of
-    /// c (3 + beta) / (1 - beta), and slower still by 0.2, where Reno is faster by 0.4: a third of the window is left to those beside us,
-    /// whose packets come in bursts, so that more of them are lost, and several at once.
+    /// Half as deep a cut, as RFC 8511 takes where queues are kept short and a deeper one would leave the wire idle.
+    /// Growth is as much slower as would make the mean window at each share of losses that of CUBIC, since RFC 9438,
+    /// equation 5, is the fourth root of c (3 + beta) / (1 - beta), and slower still by 0.2, where Reno is faster by
+    /// 0.4: a third of the window is left to those beside us, whose packets come in bursts, so that more of them are
+    /// lost, and several at once.
     pub(super) const GENTLE: Curve =
         Curve { beta: 0.85, c: 0.2 * 0.4 * (3.7 / 0.3) * (0.15 / 3.85), reno: 0.4 };
 
@@ -43,14 +45,14 @@ impl Curve {
     }
 }
 
-/// A path that has less than this for each flow has fewer flows: who adds half a packet in each round trip and loses 0.3 of its
-/// window by a loss has lost one packet in 24 when its windows are of six packets, and one in ten when they are of four. There are more
-/// again when all of them have half as much again, so that their number rests.
+/// A path that has less than this for each flow has fewer flows: who adds half a packet in each round trip and loses
+/// 0.3 of its window by a loss has lost one packet in 24 when its windows are of six packets, and one in ten when they
+/// are of four. There are more again when all of them have half as much again, so that their number rests.
 pub(super) const PACKETS_PER_FLOW: f64 = 6.0;
 const PACKETS_PER_FLOW_MORE: f64 = 9.0;
 
-/// What is longer than so many round trips is no round: there was a pause, or a round that left the window unused. All but one
-/// round trip of it is no time in which a window grows (RFC 9438, section 5.8).
+/// What is longer than so many round trips is no round: there was a pause, or a round that left the window unused. All
+/// but one round trip of it is no time in which a window grows (RFC 9438, section 5.8).
 const ROUND_TRIPS: u32 = 2;
 
 /// No more losses than these are looked at one by one.
@@ -140,7 +142,8 @@ impl Bundle {
         self.curve = curve;
     }
 
-    /// The flows' windows together, of which what they grew by in the last round comes with the acknowledgements of this one.
+    /// The flows' windows together, of which what they grew by in the last round comes with the acknowledgements of
+    /// this one.
     pub(super) fn packets(&self) -> f64 {
         (self.windows() - self.to_come).max(PACKETS_MIN)
     }
@@ -149,8 +152,8 @@ impl Bundle {
         self.flows.iter().map(|flow| flow.window).sum()
     }
 
-    /// So many packets arrived. TCPs grow with each of their acknowledgements. Who adds the growth of eight of them to a full queue at
-    /// once loses nearly all of it, and those beside it next to nothing.
+    /// So many packets arrived. TCPs grow with each of their acknowledgements. Who adds the growth of eight of them to
+    /// a full queue at once loses nearly all of it, and those beside it next to nothing.
     pub(super) fn on_acked(&mut self, packets: f64) {
         if self.to_come > 0.0 {
             let came = self.grown * packets / self.windows();
@@ -175,8 +178,8 @@ impl Bundle {
         self.flows.truncate((count_max as usize).max(1));
     }
 
-    /// Makes it `count` flows, with the same window in all: a circuit that falls silent leaves the others what it had, and one that
-    /// begins has its part of it, so nothing is won by coming and going.
+    /// Makes it `count` flows, with the same window in all: a circuit that falls silent leaves the others what it had,
+    /// and one that begins has its part of it, so nothing is won by coming and going.
     pub(super) fn set_count(&mut self, now: Instant, count: f64) {
         let (now_count, packets) = (self.flows.len() as f64, self.windows());
         let count_more = (packets / PACKETS_PER_FLOW_MORE).max(now_count);
@@ -205,8 +208,8 @@ impl Bundle {
         self.grown = self.to_come;
     }
 
-    /// A round trip is over in which we sent less than the window by our own choice. As after a pause, that is no time in which it
-    /// grows: to come back with more than there was before fills a queue at once.
+    /// A round trip is over in which we sent less than the window by our own choice. As after a pause, that is no time
+    /// in which it grows: to come back with more than there was before fills a queue at once.
     pub(super) fn hold(&mut self, now: Instant) {
         let held = now.since(self.grown_at);
         for flow in &mut self.flows {
@@ -215,8 +218,8 @@ impl Bundle {
         self.grown_at = now;
     }
 
-    /// So many packets were lost, of which the newest left at `sent`. Each was of a flow with a probability in proportion to what that
-    /// flow had in flight, as it is with TCPs that share a queue.
+    /// So many packets were lost, of which the newest left at `sent`. Each was of a flow with a probability in
+    /// proportion to what that flow had in flight, as it is with TCPs that share a queue.
     pub(super) fn on_lost(&mut self, now: Instant, sent: Instant, packets: f64) {
         let in_flight = self.flows.iter().map(|flow| flow.window_at(sent, self.curve));
         let sums: Vec<f64> = in_flight.scan(0.0, |sum, window| Some(add(sum, window))).collect();

@@ -4,12 +4,12 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use heddle_proto::endpoint::CongestionParams;
 use std::sync::Arc;
 
-/// The most TCPs that one connection stands for beside others, however many circuits it carries, since a client may open as
-/// many as it likes. Browsers open six to one server.
+/// The most TCPs that one connection stands for beside others, however many circuits it carries, since a client may
+/// open as many as it likes. Browsers open six to one server.
 pub(super) const TCPS_MAX: u8 = CongestionParams::TCPS_MAX;
 
-/// What an endpoint has in common with the controllers of its connections, of those to come, too. All are called by one thread;
-/// it is atomic because quinn-proto wants controllers to be `Sync`.
+/// What an endpoint has in common with the controllers of its connections, of those to come, too. All are called by one
+/// thread; it is atomic because quinn-proto wants controllers to be `Sync`.
 #[derive(Clone, Debug)]
 pub(crate) struct Ceiling(Arc<AtomicU8>);
 

@@ -3,8 +3,8 @@
 use super::counts::{Counts, Limit, Streak};
 use heddle_seam::time::{Duration, Instant};
 
-/// Losses of this share of packets are congestion, whatever the queue; fewer are so by the square of their share. BBRv3 has a
-/// threshold of 0.02 instead.
+/// Losses of this share of packets are congestion, whatever the queue; fewer are so by the square of their share. BBRv3
+/// has a threshold of 0.02 instead.
 pub(super) const LOSS_SHARE: f64 = 0.025;
 
 /// More than [`LOSS_SHARE`] must be lost so often in a row.

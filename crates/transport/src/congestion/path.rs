@@ -8,8 +8,8 @@ const BASE_WINDOW: Duration = Duration::from_secs(30);
 /// For how long the largest rate is.
 const RATE_WINDOW: Duration = Duration::from_secs(4);
 
-/// For so long the shortest round trips of all rounds must be the same before a path is taken to be longer, and how much they
-/// may differ: a few packets of others on a narrow wire make more.
+/// For so long the shortest round trips of all rounds must be the same before a path is taken to be longer, and how
+/// much they may differ: a few packets of others on a narrow wire make more.
 const STEADY_FOR: Duration = Duration::from_secs(1);
 const STEADY_WITHIN: Duration = Duration::from_millis(2);
 
@@ -69,8 +69,8 @@ impl Delivery {
     }
 }
 
-/// The latest rounds that all had the same round trip, and what was in flight in them. A queue at a bottleneck of ours is as much
-/// shorter as we send less. What stays, whatever we send, is the path.
+/// The latest rounds that all had the same round trip, and what was in flight in them. A queue at a bottleneck of ours
+/// is as much shorter as we send less. What stays, whatever we send, is the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steady {
     since: Instant,
@@ -110,8 +110,8 @@ mod tests {
 
     const ROUND: Duration = Duration::from_millis(60);
 
-    /// What is taken for the path's round trip after two seconds in which windows shrink from 50 packets to 10, where each packet
-    /// in flight makes the queue of a thousand packets per second longer by `share` of what it takes there.
+    /// What is taken for the path's round trip after two seconds in which windows shrink from 50 packets to 10, where
+    /// each packet in flight makes the queue of a thousand packets per second longer by `share` of what it takes there.
     fn path(share: f64) -> Option<Duration> {
         let mut delivery = Delivery::new(Instant::ZERO);
         let mut steady = Steady::new(Instant::ZERO, Duration::ZERO, 0.0);

@@ -6,8 +6,8 @@ use super::{IDLE_MIN, Mode, PACKETS_INITIAL, PACKETS_MIN, Shared};
 use heddle_seam::time::{Duration, Instant};
 
 impl Shared {
-    /// The path's own round trip is longer than it was. The window is to be what the path carried before, and to reach it as at
-    /// startup.
+    /// The path's own round trip is longer than it was. The window is to be what the path carried before, and to reach
+    /// it as at startup.
     pub(super) fn on_longer_path(&mut self, now: Instant, rtt: Duration) {
         self.base = Base::new(now, Some(rtt));
         self.regained = Some(self.packets);
@@ -17,7 +17,8 @@ impl Shared {
         (self.tested_at, self.short_at) = (now, now);
     }
 
-    /// Nothing was sent for so long. What others send meanwhile is not known, so the window is reached again as at startup.
+    /// Nothing was sent for so long. What others send meanwhile is not known, so the window is reached again as at
+    /// startup.
     pub(super) fn decay(&mut self, idle: Duration) {
         let halvings = idle.as_secs_f64() / IDLE_MIN.as_secs_f64();
         let decayed = (self.window_packets() * (-halvings.floor()).exp2()).max(PACKETS_INITIAL);
@@ -43,9 +44,10 @@ impl Shared {
         }
     }
 
-    /// Nothing arrived for so long that nothing is known of the path any more, its round trip neither: beside that of a shorter
-    /// path, what comes now would look like a queue. As after a time-out of TCP's, one packet begins the way to half of the window
-    /// (RFC 9002, section 7.6.2; RFC 5681, equation 4), which is halved once, however long nothing arrives.
+    /// Nothing arrived for so long that nothing is known of the path any more, its round trip neither: beside that of a
+    /// shorter path, what comes now would look like a queue. As after a time-out of TCP's, one packet begins the way to
+    /// half of the window (RFC 9002, section 7.6.2; RFC 5681, equation 4), which is halved once, however long nothing
+    /// arrives.
     pub(crate) fn restart(&mut self, now: Instant) {
         if self.regained != Some(PACKETS_MIN) {
             self.packets = (self.window_packets() / 2.0).max(PACKETS_MIN);
@@ -65,8 +67,8 @@ impl Shared {
         self.short_at = now;
     }
 
-    /// So many bytes arrived, of which some left more than once and so tell of no round trip. After a change of the path what is lost is
-    /// most of what is sent, and the window opens with it all the same, as TCP's does.
+    /// So many bytes arrived, of which some left more than once and so tell of no round trip. After a change of the
+    /// path what is lost is most of what is sent, and the window opens with it all the same, as TCP's does.
     pub(crate) fn regain(&mut self, bytes: u64) {
         if let Some(regained) = self.regained.filter(|_| self.is_used()) {
             let regained = regained + bytes as f64 / self.packet_bytes;

@@ -8,8 +8,8 @@ use super::{
 };
 use heddle_seam::time::{Duration, Instant};
 
-/// While it is not known whose losses are, who contends goes on while more than this share is lost. Whoever followed the queue again would
-/// grow until more than [`LOSS_SHARE`] is lost, and come back.
+/// While it is not known whose losses are, who contends goes on while more than this share is lost. Whoever followed
+/// the queue again would grow until more than [`LOSS_SHARE`] is lost, and come back.
 const UNDECIDED_SHARE: f64 = LOSS_SHARE / 16.0;
 
 impl Shared {
@@ -31,7 +31,8 @@ impl Shared {
     pub(super) fn grow_beside(&mut self, now: Instant, rtt: Duration, queue: Duration, is_used: bool) {
         let tcps = self.tcps();
         let Mode::Contend(bundle) = &mut self.mode else { return };
-        // On the way back to the window, what arrives tells neither how many flows it suffices for nor that more would be used.
+        // On the way back to the window, what arrives tells neither how many flows it suffices for nor that more would
+        // be used.
         bundle.truncate(self.ceiling.tcps());
         if self.regained.is_none() {
             bundle.set_count(now, tcps);

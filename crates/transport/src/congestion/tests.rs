@@ -11,7 +11,8 @@ fn a_window_at_its_least_takes_a_packet_that_grew() {
     assert!(shared.window_bytes() > 1452, "{}", shared.window_bytes());
 }
 
-/// Packets of 1,200 bytes become such of 600, beside TCPs and after a pause: neither the window nor what is remembered of it changes.
+/// Packets of 1,200 bytes become such of 600, beside TCPs and after a pause: neither the window nor what is remembered
+/// of it changes.
 #[test]
 fn windows_have_as_many_bytes_after_a_change_of_packets() {
     let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());

@@ -1,19 +1,20 @@
-//! How much of a round trip its acknowledgement waited: the peer put it off, and says by how much (RFC 9000, section 13.2.5); and it
-//! waited in queues on its way back.
+//! How much of a round trip its acknowledgement waited: the peer put it off, and says by how much (RFC 9000, section
+//! 13.2.5); and it waited in queues on its way back.
 //!
-//! A round trip has two ways, and who sends makes a queue on one of them. Where both ends send, each would take the other's queue
-//! for one of its own, or of somebody beside it, and send less: the first that has filled its way keeps the other out of
-//! its own. So each end says with some of its packets when it sent them, by its own clock. The clocks need not agree: what such
-//! a packet took beyond the fastest is what it waited (RFC 6817 has the same for the way there).
+//! A round trip has two ways, and who sends makes a queue on one of them. Where both ends send, each would take the
+//! other's queue for one of its own, or of somebody beside it, and send less: the first that has filled its way keeps
+//! the other out of its own. So each end says with some of its packets when it sent them, by its own clock. The clocks
+//! need not agree: what such a packet took beyond the fastest is what it waited (RFC 6817 has the same for the way
+//! there).
 //!
-//! It is known of those packets alone: from one to the next a queue may have drained, however soon they arrive behind one another.
-//! Where the shortest of some round trips is what counts, the others do no harm, because they are only longer; and where a queue is
-//! looked for in each of some in a row, they are passed over while stamps come.
+//! It is known of those packets alone: from one to the next a queue may have drained, however soon they arrive behind
+//! one another. Where the shortest of some round trips is what counts, the others do no harm, because they are only
+//! longer; and where a queue is looked for in each of some in a row, they are passed over while stamps come.
 
 use heddle_seam::time::{Duration, Instant};
 
-/// For how long the fastest is remembered. Clocks that drift apart by a ten-thousandth, more than most do, differ by less than two
-/// milliseconds then.
+/// For how long the fastest is remembered. Clocks that drift apart by a ten-thousandth, more than most do, differ by
+/// less than two milliseconds then.
 const BASE_WINDOW_US: u64 = 15_000_000;
 
 /// For how long after a stamp packets without one may have waited, too.
@@ -97,8 +98,8 @@ mod tests {
         Instant::from_nanos(1_000_000_000 + ms * MS)
     }
 
-    /// What the last of these stamps waited, of a peer whose clock began elsewhere and goes faster by `drift`: one each two
-    /// milliseconds, of which `queue_ms` says what each waits besides 20.
+    /// What the last of these stamps waited, of a peer whose clock began elsewhere and goes faster by `drift`: one each
+    /// two milliseconds, of which `queue_ms` says what each waits besides 20.
     fn waited_ms(millis: u64, drift: f64, queue_ms: impl Fn(u64) -> u64) -> f64 {
         let mut way_back = WayBack::default();
         let stamps = (0..millis).step_by(2).map(|sent| {

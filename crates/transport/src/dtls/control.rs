@@ -1,5 +1,5 @@
-//! Records of the connection itself, beside those with segments of flows. Their first byte has its lowest bit set, which
-//! no segment's has.
+//! Records of the connection itself, beside those with segments of flows. Their first byte has its lowest bit set,
+//! which no segment's has.
 //!
 //! ```text
 //!   PROOF   01   MAC (32)   signature (64)   flows (4)   zeros
@@ -12,12 +12,13 @@
 //! ```
 //!
 //! - The MAC is HMAC-SHA-256 under the pair's proof of the sender's role, over both certificates' fingerprints, the
-//!   dialler's first. Whoever stands in the middle of DTLS has another certificate on either side, and no key to say so.
+//!   dialler's first. Whoever stands in the middle of DTLS has another certificate on either side, and no key to say
+//!   so.
 //! - The signature is that of the key in the sender's offer, over the same.
 //! - `flows` is how many flows the reader may have open at once, of those it opens.
 //! - A probe asks whether datagrams of its length come, and SEEN answers it as it answers a proof.
-//! - A proof is as long as the longest datagram that is to be sent, so the path is known to carry that when it is seen. It is
-//!   repeated, shorter after two tries, until it is.
+//! - A proof is as long as the longest datagram that is to be sent, so the path is known to carry that when it is seen.
+//!   It is repeated, shorter after two tries, until it is.
 
 use super::key::{self, KEY_LEN, OurKey, SIGNATURE_LEN};
 use aws_lc_rs::hmac;

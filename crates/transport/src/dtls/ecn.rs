@@ -1,15 +1,16 @@
 //! Explicit congestion notification (RFC 3168): marks that routers put on datagrams in the place of dropping them.
 //!
-//! A datagram is of several flows. So the connection counts, as QUIC does (RFC 9000, section 13.4), and not the flows: each side tells how many datagrams with segments came with which codepoint, and the other compares that with
-//! what it sent.
+//! A datagram is of several flows. So the connection counts, as QUIC does (RFC 9000, section 13.4), and not the flows:
+//! each side tells how many datagrams with segments came with which codepoint, and the other compares that with what it
+//! sent.
 //!
 //! ```text
 //!            the peer tells of some           some lost the codepoint, or nothing but marks comes
 //!   Testing ────────────────────────▶ Capable ──────────────────────────────────────────────────▶ Failed
 //! ```
 //!
-//! While testing, [`TESTED_MAX`] datagrams carry the codepoint, for [`TESTED_FOR`] at most. A path that drops what can be marked
-//! loses no more than these.
+//! While testing, [`TESTED_MAX`] datagrams carry the codepoint, for [`TESTED_FOR`] at most. A path that drops what can
+//! be marked loses no more than these.
 
 use heddle_seam::time::{Duration, Instant};
 

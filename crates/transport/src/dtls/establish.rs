@@ -1,4 +1,5 @@
-//! How a connection comes to be in its endpoint, from the relay's wish or the dialler's first datagram, and how it goes.
+//! How a connection comes to be in its endpoint, from the relay's wish or the dialler's first datagram, and how it
+//! goes.
 
 use super::DtlsEndpoint;
 use super::connection::{Connection, Parts};

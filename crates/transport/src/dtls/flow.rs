@@ -47,8 +47,8 @@ impl Flow {
         Some(Command(lent.0[0]))
     }
 
-    /// Takes bytes behind those that are unread. What was read goes before it is more than what was not: a reader who always
-    /// leaves something would let it grow without end.
+    /// Takes bytes behind those that are unread. What was read goes before it is more than what was not: a reader who
+    /// always leaves something would let it grow without end.
     pub(super) fn append(&mut self, bytes: &[u8]) {
         if self.begin > self.unread.len() / 2 {
             self.compact();

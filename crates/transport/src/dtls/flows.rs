@@ -1,7 +1,7 @@
 //! All flows of a connection: how the life of their circuits ([`Circuits`]) is told in TCP.
 //!
-//! A flow ends with a FIN, which is a fault, or with a reset, R. One that the peer opened is called by its port id: that plus
-//! one, with the highest bit if the dialler opened it.
+//! A flow ends with a FIN, which is a fault, or with a reset, R. One that the peer opened is called by its port id:
+//! that plus one, with the highest bit if the dialler opened it.
 
 use super::flow::Flow;
 use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
@@ -18,8 +18,8 @@ use std::collections::VecDeque;
 /// Bytes of a flow that are taken from its TCP before the relay reads them: what one batch of datagrams brings.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 
-/// The same of all flows of a connection, with what they are kept in. They count in its share of the pool, and beyond them
-/// bytes stay in TCP.
+/// The same of all flows of a connection, with what they are kept in. They count in its share of the pool, and beyond
+/// them bytes stay in TCP.
 const UNREAD_TOTAL_MAX: usize = 4 * 1024 * 1024;
 
 /// Bytes that are read of a TCP at once, where they did not come in order.

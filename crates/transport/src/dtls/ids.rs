@@ -5,9 +5,9 @@
 //!   all others                  session id (8 bytes)   DTLS records
 //! ```
 //!
-//! Both sides derive the two session ids, one for each direction, from the pair's secrets. So no message carries them and
-//! nobody can guess them. An id only says whose the records are: with another id they are another session's, which cannot
-//! decrypt them.
+//! Both sides derive the two session ids, one for each direction, from the pair's secrets. So no message carries them
+//! and nobody can guess them. An id only says whose the records are: with another id they are another session's, which
+//! cannot decrypt them.
 
 use crate::links::TOKEN_LEN;
 use aws_lc_rs::hmac;
@@ -48,11 +48,11 @@ pub(super) enum Records {
     Encrypted,
 }
 
-/// Whether dimpl may see these records. Alerts and data in clear are nobody's: whoever forges them could end a handshake, or
-/// put data in front of the peer's.
+/// Whether dimpl may see these records. Alerts and data in clear are nobody's: whoever forges them could end a
+/// handshake, or put data in front of the peer's.
 pub(super) fn may_come(records: Records, mut bytes: &[u8]) -> bool {
-    /// The unified header of RFC 9147, section 4, with 16 bits of the number and a length, without a connection id: what
-    /// dimpl writes.
+    /// The unified header of RFC 9147, section 4, with 16 bits of the number and a length, without a connection id:
+    /// what dimpl writes.
     const UNIFIED: u8 = 0b0010_1100;
     const UNIFIED_MASK: u8 = 0b1111_1100;
     const UNIFIED_LEN: usize = 5;
@@ -82,7 +82,8 @@ pub(super) fn may_come(records: Records, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// Whether these records may be the first of a dialler: a ClientHello stands first (RFC 9147, section 5.2), or a piece of one.
+/// Whether these records may be the first of a dialler: a ClientHello stands first (RFC 9147, section 5.2), or a piece
+/// of one.
 pub(super) fn is_hello(records: &[u8]) -> bool {
     const RECORD_HEADER_LEN: usize = 13;
     const HANDSHAKE: u8 = 22;

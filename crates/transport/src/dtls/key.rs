@@ -4,8 +4,8 @@
 //! Nothing is read off a certificate but its key: it is believed because the first record each way vouches for it.
 //!
 //! - The P-256 key is derived from the offer's, so that both are replaced together.
-//! - Signatures are drawn until they are 71 bytes long, the commonest length. Otherwise handshakes would differ in length from
-//!   run to run, and runs of one seed with them.
+//! - Signatures are drawn until they are 71 bytes long, the commonest length. Otherwise handshakes would differ in
+//!   length from run to run, and runs of one seed with them.
 
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use aws_lc_rs::error::Unspecified;
@@ -94,7 +94,8 @@ pub(super) fn fingerprint(certificate: &[u8]) -> [u8; KEY_LEN] {
     bytes
 }
 
-/// How dimpl is to behave on one connection. `seed` is for what is no secret: times of repetition, and the hellos' randoms.
+/// How dimpl is to behave on one connection. `seed` is for what is no secret: times of repetition, and the hellos'
+/// randoms.
 pub(super) fn config(
     seed: u64,
     datagram_bytes: usize,
@@ -200,8 +201,8 @@ fn key_pair(private: &[u8]) -> Result<EcdsaKeyPair, Unspecified> {
         .map_err(|_| Unspecified)
 }
 
-/// The parts of a certificate (RFC 5280, section 4.1) that are the same in all of ours: version 3, serial number 1, no names,
-/// valid from 1970 to 9999.
+/// The parts of a certificate (RFC 5280, section 4.1) that are the same in all of ours: version 3, serial number 1, no
+/// names, valid from 1970 to 9999.
 const TBS_HEAD: [u8; 58] = [
     0xa0, 0x03, 0x02, 0x01, 0x02, 0x02, 0x01, 0x01, 0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d,
     0x04, 0x03, 0x02, 0x30, 0x00, 0x30, 0x20, 0x17, 0x0d, b'7', b'0', b'0', b'1', b'0', b'1', b'0', b'0',

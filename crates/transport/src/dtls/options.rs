@@ -16,15 +16,16 @@ pub const POOL_BYTES_MIN: usize = 1024 * 1024;
 /// What sequence numbers of flows count: a third of a cell with its command, of which eight fill a datagram.
 pub(super) const UNIT_BYTES: u16 = 170;
 
-/// What acknowledgements wait for a second segment at most. It looks like a queue to the peer, and is less than one. Where
-/// segments come faster, every second one is acknowledged.
+/// What acknowledgements wait for a second segment at most. It looks like a queue to the peer, and is less than one.
+/// Where segments come faster, every second one is acknowledged.
 pub(super) const ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// How flows follow what the path bears.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionControl {
     /// All flows of a connection share one window, whose controller stands for as many connections as there are busy
-    /// circuits, up to the consensus' ceiling of at most eight, and keeps the wire's queue short. It is the one of QUIC.
+    /// circuits, up to the consensus' ceiling of at most eight, and keeps the wire's queue short. It is the one of
+    /// QUIC.
     #[default]
     Shared,
     /// CUBIC (RFC 9438), each flow for itself.
@@ -42,14 +43,15 @@ pub struct DtlsOptions {
     pub congestion: CongestionControl,
     /// The options of every flow's TCP. Segment size, unit and what else follows from the framing is set by it.
     pub flow: Options,
-    /// Bytes that wait in the flows of all connections, to be acknowledged, put in order or read. Where they are used up,
-    /// flows take no cells, and segments are dropped as if the wire had lost them.
+    /// Bytes that wait in the flows of all connections, to be acknowledged, put in order or read. Where they are used
+    /// up, flows take no cells, and segments are dropped as if the wire had lost them.
     pub pool_bytes_max: usize,
     /// The longest datagram, without headers of UDP and IP. Where a path does not carry it, 1350 and 1200 are tried.
     pub datagram_bytes_max: u16,
     /// The most datagrams in one [`heddle_seam::datagrams::Transmit`]; one where the system cannot cut them.
     pub batch_datagrams_max: usize,
-    /// Whether routers may mark our datagrams in the place of dropping them (ECN). Marks that come are told to the peer in any case.
+    /// Whether routers may mark our datagrams in the place of dropping them (ECN). Marks that come are told to the peer
+    /// in any case.
     pub marks_ecn: bool,
     /// How long the first flight of a handshake waits for its answer before it is sent again.
     pub initial_rto: Duration,
@@ -59,14 +61,15 @@ pub struct DtlsOptions {
     pub listen_timeout: Duration,
     /// A silent path is probed this often.
     pub keep_alive: Duration,
-    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go elsewhere.
+    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go
+    /// elsewhere.
     pub path_suspect_min: Duration,
     /// It is dead when nothing was answered for three probe time-outs, and for this long: its circuits end.
     pub path_dead_min: Duration,
     /// A flow whose first cell does not come is reset after this.
     pub first_cell_timeout: Duration,
-    /// Records under one key, after which DTLS changes it. dimpl's default; AES-GCM bears 2^24.5 full records (RFC 9147,
-    /// section 4.5.3).
+    /// Records under one key, after which DTLS changes it. dimpl's default; AES-GCM bears 2^24.5 full records (RFC
+    /// 9147, section 4.5.3).
     pub key_records_max: u64,
 }
 
@@ -75,7 +78,8 @@ pub(super) const CONGESTION_CONTROL: TransportOption =
     TransportOption { name: "HeddleTCPCongestionControl", values: &["shared", "cubic", "reno"] };
 
 impl DtlsOptions {
-    /// Of what the shard may hold in queues, flows take half at most: what the relay holds of their circuits is to find memory, too.
+    /// Of what the shard may hold in queues, flows take half at most: what the relay holds of their circuits is to find
+    /// memory, too.
     pub(super) fn from_setup(setup: &EndpointSetup<'_>) -> Self {
         let defaults = match setup.offload {
             true => DtlsOptions::new(setup.anchor),
@@ -92,7 +96,8 @@ impl DtlsOptions {
     /// The defaults, with the driver's anchor.
     pub fn new(anchor: Instant) -> Self {
         let flow = Options {
-            // A circuit sends in bursts, which pacing spreads; the time-out since the last one says nothing of the path.
+            // A circuit sends in bursts, which pacing spreads; the time-out since the last one says nothing of the
+            // path.
             slow_start_after_idle: false,
             ack_delay_ns: u64::try_from(ACK_DELAY.as_nanos()).unwrap_or(u64::MAX),
             receive_buffer_initial_bytes: 64 * 1024,

@@ -35,8 +35,8 @@ impl Path {
         }
     }
 
-    /// A record of the peer came. It need not answer anything: where the path is dead one way only, who sends is heard and
-    /// hears nothing.
+    /// A record of the peer came. It need not answer anything: where the path is dead one way only, who sends is heard
+    /// and hears nothing.
     pub(super) fn on_heard(&mut self, now: Instant) {
         self.heard_at = now;
     }

@@ -1,10 +1,11 @@
-//! How long the datagrams are that the path carries. The proofs find it first; a path may carry less later, and says so by losing
-//! all that is longer (a black hole: RFC 8899, section 4.3).
+//! How long the datagrams are that the path carries. The proofs find it first; a path may carry less later, and says so
+//! by losing all that is longer (a black hole: RFC 8899, section 4.3).
 //!
 //! 1. A flow whose timer expires asks for a check, since all that it sends again is as long as before.
-//! 2. Probes as long as the longest datagrams ask the peer for their length, three times. From the second on shorter ones do, too.
-//! 3. If some come and the longest does not, datagrams are as long as the longest that came from then on. If none comes, the path
-//!    is gone, and that is another's business.
+//! 2. Probes as long as the longest datagrams ask the peer for their length, three times. From the second on shorter
+//!    ones do, too.
+//! 3. If some come and the longest does not, datagrams are as long as the longest that came from then on. If none
+//!    comes, the path is gone, and that is another's business.
 //! 4. Every ten minutes longer ones are tried again.
 
 use super::options::DATAGRAM_BYTES_MIN;

@@ -24,7 +24,8 @@ impl SharedOfSession {
 }
 
 impl SessionController for SharedOfSession {
-    /// Two segments at least (RFC 9002, section 7.2): with one, a single lost cell keeps all other flows waiting for its time-out.
+    /// Two segments at least (RFC 9002, section 7.2): with one, a single lost cell keeps all other flows waiting for
+    /// its time-out.
     fn window_bytes(&self) -> u64 {
         self.shared.window_bytes().max(WINDOW_SEGMENTS_MIN * self.mss_bytes)
     }

@@ -1,11 +1,13 @@
-//! What comes on a connection's streams: quinn-proto does not tell how much it keeps, so the keys that open packets look.
+//! What comes on a connection's streams: quinn-proto does not tell how much it keeps, so the keys that open packets
+//! look.
 //!
 //! ```text
 //!   a datagram ──▶ quinn-proto ──▶ Watching::decrypt ──▶ quinn-proto keeps its frames
 //!                                        └──▶ Arrivals ──▶ the connection counts them
 //! ```
 //!
-//! A session's keys are wrapped in [`Watching`], and those of headers in what `lengths.rs` has; all else is the session's own.
+//! A session's keys are wrapped in [`Watching`], and those of headers in what `lengths.rs` has; all else is the
+//! session's own.
 
 use super::frames::{Frame, OfPacket, frames};
 use super::gauge::Gauge;
@@ -21,8 +23,8 @@ use quinn_proto::transport_parameters::TransportParameters;
 use quinn_proto::{ConnectError, ConnectionId, Side, StreamId, TransportError, VarInt};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a frame takes beside the packet whose bytes it refers to: an entry in a heap that has up to twice as many places,
-/// and what an allocation costs.
+/// What a frame takes beside the packet whose bytes it refers to: an entry in a heap that has up to twice as many
+/// places, and what an allocation costs.
 const FRAME_OVERHEAD: u64 = 192;
 
 /// Frames of one packet on one stream.

@@ -1,14 +1,14 @@
 //! What is kept of one flow's bytes, at most, and since when.
 //!
 //! Every frame that came is charged what it takes while it is kept ([`Arrival`]). Bytes go as the relay takes cells, in
-//! order; which frames they came in is not followed one by one, but by a *mark*: once everything below the end that the flow
-//! had when the mark was set has been taken, nothing is left of what had come by then.
+//! order; which frames they came in is not followed one by one, but by a *mark*: once everything below the end that the
+//! flow had when the mark was set has been taken, nothing is left of what had come by then.
 
 use super::arrivals::Arrival;
 use heddle_seam::time::Instant;
 
-/// What quinn-proto may keep beyond the bytes themselves before it copies them together (`assembler.rs` of quinn-proto 0.11:
-/// one and a half times the bytes, and 32 KiB at least), and for how many pieces of what it then has.
+/// What quinn-proto may keep beyond the bytes themselves before it copies them together (`assembler.rs` of quinn-proto
+/// 0.11: one and a half times the bytes, and 32 KiB at least), and for how many pieces of what it then has.
 const SLACK_MIN: u64 = 32 * 1024;
 const PIECES_MAX: u64 = 2048;
 const PIECE_BYTES: u64 = 112;
@@ -154,8 +154,8 @@ mod tests {
     }
 
     proptest! {
-        /// Frames that cover the stream in any order, and a reader who takes what is there in order: what is charged for
-        /// the frames that are not wholly taken is never more than what is said to be held.
+        /// Frames that cover the stream in any order, and a reader who takes what is there in order: what is charged
+        /// for the frames that are not wholly taken is never more than what is said to be held.
         #[test]
         fn no_frame_that_is_kept_is_forgotten(
             order in Just((0_u64..100).collect::<Vec<_>>()).prop_shuffle(),

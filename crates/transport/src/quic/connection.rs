@@ -44,16 +44,17 @@ use zeroize::Zeroizing;
 /// Bytes of a proof.
 const PROOF_LEN: usize = 32;
 
-/// What a packet spends besides cells, generously: headers, tag, and the frame's own. What is guessed too much makes the
-/// batch a little smaller until quinn-proto has nothing left, which sets the count right.
+/// What a packet spends besides cells, generously: headers, tag, and the frame's own. What is guessed too much makes
+/// the batch a little smaller until quinn-proto has nothing left, which sets the count right.
 const PACKET_OVERHEAD: usize = 44;
 
 /// Cells that may wait in quinn-proto, at least and at most: what leaves in one go when packets are paced.
 const BATCH_CELLS_MIN: usize = 8;
 const BATCH_CELLS_MAX: usize = 240;
 
-/// Bytes that are kept until they are acknowledged, at most: so many congestion windows, or so many bytes. In flight is one
-/// window, but of each flow all is kept that was sent after what is missing, and a peer may acknowledge everything else for ever.
+/// Bytes that are kept until they are acknowledged, at most: so many congestion windows, or so many bytes. In flight is
+/// one window, but of each flow all is kept that was sent after what is missing, and a peer may acknowledge everything
+/// else for ever.
 const KEPT_WINDOWS: u64 = 8;
 const KEPT_MIN: u64 = 4 * 1024 * 1024;
 
@@ -114,7 +115,8 @@ pub(super) struct Connection {
     is_full: bool,
     /// When paced packets are due.
     pace_at: Option<Instant>,
-    /// Since when the peer has waited for a datagram of ours, which acknowledges its own; and whether the window is why.
+    /// Since when the peer has waited for a datagram of ours, which acknowledges its own; and whether the window is
+    /// why.
     owed_since: Option<Instant>,
     is_window_full: bool,
     /// Since when the circuits that share it are counted, and when it was last looked whether that is long enough.
@@ -480,8 +482,8 @@ impl Connection {
         self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out)
     }
 
-    /// Reading gives the peer credit, and may change how much it may have. What we keep for sending follows the congestion
-    /// window.
+    /// Reading gives the peer credit, and may change how much it may have. What we keep for sending follows the
+    /// congestion window.
     fn tune_windows(&mut self, now: Instant) {
         let aside_bytes = self.flows.aside_bytes() as u64;
         if let Some(window) = self.receive_window.update(now, self.quinn.rtt(), aside_bytes) {
@@ -490,8 +492,8 @@ impl Connection {
         self.quinn.set_send_window(KEPT_MIN.max(KEPT_WINDOWS * self.window()));
     }
 
-    /// How soon to look again when packets are paced. quinn-proto would wait for ten and send them at once, which on a slow
-    /// wire is a queue; when it is asked before, it sends what is due.
+    /// How soon to look again when packets are paced. quinn-proto would wait for ten and send them at once, which on a
+    /// slow wire is a queue; when it is asked before, it sends what is due.
     fn pace(&self) -> Duration {
         const PACKETS: u128 = 2;
         let window = u128::from(self.window()).max(1);

@@ -1,5 +1,5 @@
-//! TLS inside QUIC: both sides show a raw Ed25519 public key (RFC 7250), and each takes exactly the key that the other's
-//! offer named. There is no chain, no name, no ticket and nothing to resume.
+//! TLS inside QUIC: both sides show a raw Ed25519 public key (RFC 7250), and each takes exactly the key that the
+//! other's offer named. There is no chain, no name, no ticket and nothing to resume.
 
 use core::fmt;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};

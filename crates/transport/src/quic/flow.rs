@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 /// acknowledged for every frame that it writes, so a few long pieces cost less than many short ones.
 pub(super) const OUTBOX_CELLS: usize = 16;
 
-/// Pieces, of one packet each, that are taken from quinn at a time: each time it looks the stream up and puts it back. What
-/// was taken counts as read, so this is what a flow that is held may keep beyond its window.
+/// Pieces, of one packet each, that are taken from quinn at a time: each time it looks the stream up and puts it back.
+/// What was taken counts as read, so this is what a flow that is held may keep beyond its window.
 const PIECES_MAX: usize = 8;
 
 /// One flow.
@@ -29,8 +29,8 @@ pub(super) struct Flow {
     pub(super) is_pending: bool,
     /// Whether the relay knows that it takes no cells, and is to hear when it does.
     pub(super) is_waited_for: bool,
-    /// What was read of the stream and not worked off yet: the rest of one packet, and the pieces of those that come after
-    /// it. It begins with the cell that is lent, if `is_lent`.
+    /// What was read of the stream and not worked off yet: the rest of one packet, and the pieces of those that come
+    /// after it. It begins with the cell that is lent, if `is_lent`.
     unread: Bytes,
     pieces: VecDeque<Bytes>,
     /// Whether the peer ended the stream after these.

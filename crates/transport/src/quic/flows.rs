@@ -85,8 +85,8 @@ impl Flows {
         }
     }
 
-    /// Takes streams that the peer permits, as many as are kept ready: it may permit 2^60. Returns whether there are more than
-    /// before.
+    /// Takes streams that the peer permits, as many as are kept ready: it may permit 2^60. Returns whether there are
+    /// more than before.
     pub(super) fn take_free(&mut self, quinn: &mut Connection) -> bool {
         let before = self.free.len();
         while self.free.len() < FREE_MAX
@@ -158,7 +158,8 @@ impl Flows {
         }
     }
 
-    /// Counts what came of a flow. Returns false if it came on a stream of ours that carries none: nobody can know of it.
+    /// Counts what came of a flow. Returns false if it came on a stream of ours that carries none: nobody can know of
+    /// it.
     pub(super) fn on_arrival(&mut self, now: Instant, arrival: &Arrival) -> bool {
         let Some(key) = self.circuits.by_id(arrival.stream) else {
             let is_unused = |first: &StreamId| {
@@ -389,7 +390,8 @@ impl Flows {
         }
     }
 
-    /// Forgets everything; the connection is over. What quinn-proto keeps until the connection is forgotten counts so long.
+    /// Forgets everything; the connection is over. What quinn-proto keeps until the connection is forgotten counts so
+    /// long.
     pub(super) fn clear(&mut self) {
         self.circuits.clear();
         self.free.clear();

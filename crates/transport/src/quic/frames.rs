@@ -1,10 +1,11 @@
-//! The frames of a packet (RFC 9000, section 19) from which something is kept: what came on streams, the peer's [stamp](crate::stamps),
-//! and by how much it put its acknowledgement off.
+//! The frames of a packet (RFC 9000, section 19) from which something is kept: what came on streams, the peer's
+//! [stamp](crate::stamps), and by how much it put its acknowledgement off.
 
 use crate::stamps::STAMP_LEN;
 use core::time::Duration;
 
-/// A delay is told in units of so many times two microseconds as a power (RFC 9000, section 18.2); quinn-proto has no other.
+/// A delay is told in units of so many times two microseconds as a power (RFC 9000, section 18.2); quinn-proto has no
+/// other.
 const ACK_DELAY_EXPONENT: u32 = 3;
 
 /// A frame that says something which is kept.
@@ -41,7 +42,8 @@ pub(super) struct StreamFrame {
     pub(super) end: u64,
 }
 
-/// The frames of a packet's payload that are kept, up to the first thing that is none: quinn-proto ends the connection there.
+/// The frames of a packet's payload that are kept, up to the first thing that is none: quinn-proto ends the connection
+/// there.
 pub(super) fn frames(payload: &[u8]) -> impl Iterator<Item = Frame> {
     let mut rest = Reader(payload);
     core::iter::from_fn(move || rest.next_frame())

@@ -18,8 +18,8 @@ use std::time::Instant;
 const ONE_FLOW: u32 = 256;
 
 /// The notes. Times are nanoseconds after the anchor. The connection and its controller are called by one thread, so no
-/// order between the fields is needed, nor any change of a field at once; they are atomic because quinn wants controllers to
-/// be `Sync`.
+/// order between the fields is needed, nor any change of a field at once; they are atomic because quinn wants
+/// controllers to be `Sync`.
 #[derive(Debug)]
 pub(super) struct Gauge {
     anchor: Instant,
@@ -42,7 +42,8 @@ pub(super) struct Gauge {
     /// When the datagram arrived that is worked off, and whether it is the peer's, which its seal tells.
     arrived_at_ns: AtomicU64,
     is_opened: AtomicBool,
-    /// What the peer's stamps tell, and what the acknowledgement in that datagram waited. Nobody else ever holds the lock.
+    /// What the peer's stamps tell, and what the acknowledgement in that datagram waited. Nobody else ever holds the
+    /// lock.
     way_back: Mutex<(WayBack, AckWait)>,
 }
 
@@ -171,7 +172,8 @@ impl Gauge {
         self.is_opened.store(false, Relaxed);
     }
 
-    /// The datagram is opened, in which the peer may say when it sent it, and by how much it put an acknowledgement off.
+    /// The datagram is opened, in which the peer may say when it sent it, and by how much it put an acknowledgement
+    /// off.
     pub(super) fn on_opened(&self, packet: OfPacket) {
         let now = heddle_seam::time::Instant::from_nanos(self.arrived_at_ns.load(Relaxed));
         self.is_opened.store(true, Relaxed);

@@ -1,15 +1,17 @@
-//! What quinn-proto keeps the pieces of streams in: a heap for each stream's receiving half, which grows with the pieces that
-//! wait and does not shrink. When the stream is over, quinn-proto keeps its half, with the heap, for another (`free_recv` in
-//! `streams/state.rs`, version 0.11), and does not say for which.
+//! What quinn-proto keeps the pieces of streams in: a heap for each stream's receiving half, which grows with the
+//! pieces that wait and does not shrink. When the stream is over, quinn-proto keeps its half, with the heap, for
+//! another (`free_recv` in `streams/state.rs`, version 0.11), and does not say for which.
 //!
-//! There are no more halves than streams at a time, and each heap is as large as the most demanding of its streams made it. So
-//! they are no larger together than the heaps of the most demanding streams that there have been, one for each half.
+//! There are no more halves than streams at a time, and each heap is as large as the most demanding of its streams made
+//! it. So they are no larger together than the heaps of the most demanding streams that there have been, one for each
+//! half.
 
 use crate::state;
 
 /// An entry of such a heap: an offset, bytes, and what they are part of.
 const PIECE_BYTES: usize = 56;
-/// The room of the smallest heap. Each class has twice as much as the one before; quinn-proto copies pieces together beyond 2,048.
+/// The room of the smallest heap. Each class has twice as much as the one before; quinn-proto copies pieces together
+/// beyond 2,048.
 const PIECES_MIN: u64 = 4;
 const CLASSES: usize = 11;
 
@@ -72,7 +74,8 @@ mod tests {
     use super::*;
     use heddle_seam::rng::Seed;
 
-    /// Streams come and go over halves that are used again in any order: what is said is never less than what their heaps take.
+    /// Streams come and go over halves that are used again in any order: what is said is never less than what their
+    /// heaps take.
     #[test]
     fn heaps_of_halves_that_are_used_again_count() {
         const HALVES: usize = 20;

@@ -1,9 +1,9 @@
 //! How many of the packets that quinn-proto calls lost are only late.
 //!
-//! quinn-proto fixes its thresholds when a connection is made, and says nothing when a packet that it called lost arrives
-//! after all: what it has given up it no longer knows, so the acknowledgement passes it by without a word to anybody. But
-//! whoever is late by more than the threshold has company that is late by a little less. Of packets that others overtook
-//! it is counted how many took a time in each of two spans below the threshold:
+//! quinn-proto fixes its thresholds when a connection is made, and says nothing when a packet that it called lost
+//! arrives after all: what it has given up it no longer knows, so the acknowledgement passes it by without a word to
+//! anybody. But whoever is late by more than the threshold has company that is late by a little less. Of packets that
+//! others overtook it is counted how many took a time in each of two spans below the threshold:
 //!
 //! ```text
 //!   smoothed round trip        1/3        2/3         loss is declared
@@ -11,9 +11,9 @@
 //!                                  nearly        late         too late
 //! ```
 //!
-//! Delays beyond are taken to go on as these two do, in geometric progression: that is exact for exponential delays, and for
-//! any whose tail is lighter it is a little too much. A queue keeps the order, so in one that grows nobody is overtaken and
-//! every loss is believed.
+//! Delays beyond are taken to go on as these two do, in geometric progression: that is exact for exponential delays,
+//! and for any whose tail is lighter it is a little too much. A queue keeps the order, so in one that grows nobody is
+//! overtaken and every loss is believed.
 
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,8 @@ const RATIO_MAX: f64 = 0.85;
 /// Fewer late ones than this may be chance.
 const LATE_MIN: f64 = 3.0;
 
-/// No more than this share of what was called lost is taken for late: where the estimate says that all of it is, a tenth is
-/// heeded still, so that a wire that reorders and drops cannot be filled without end.
+/// No more than this share of what was called lost is taken for late: where the estimate says that all of it is, a
+/// tenth is heeded still, so that a wire that reorders and drops cannot be filled without end.
 const LATE_SHARE_MAX: f64 = 0.9;
 
 /// The counts of one connection.
@@ -84,8 +84,8 @@ impl Lateness {
         (packets * packet_bytes) as u64
     }
 
-    /// Of so many bytes that were called lost, half at least, and what is not taken for late: what a circuit breaker counts must not
-    /// be talked away.
+    /// Of so many bytes that were called lost, half at least, and what is not taken for late: what a circuit breaker
+    /// counts must not be talked away.
     pub(super) fn surely_lost(&self, lost_bytes: u64) -> u64 {
         (lost_bytes as f64 * (1.0 - self.late_share()).max(0.5)) as u64
     }
@@ -108,8 +108,8 @@ mod tests {
     const PACKET_BYTES: u16 = 1200;
     const RTT: Duration = Duration::from_millis(100);
 
-    /// How many packets are called lost and how many of those are believed, where each is late by an exponential time and
-    /// some get lost.
+    /// How many packets are called lost and how many of those are believed, where each is late by an exponential time
+    /// and some get lost.
     fn play(mean_ms: f64, lost_share: f64, packets: u32) -> (f64, f64) {
         #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
         let begin = Instant::now();

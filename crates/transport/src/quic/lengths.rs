@@ -1,15 +1,16 @@
-//! How long datagrams are. A STREAM frame takes more bytes the further its stream is and the more streams there were, so the
-//! length of a cell that travels alone would tell a circuit's first cell from its later ones, and an end from either.
+//! How long datagrams are. A STREAM frame takes more bytes the further its stream is and the more streams there were,
+//! so the length of a cell that travels alone would tell a circuit's first cell from its later ones, and an end from
+//! either.
 //!
-//! quinn-proto pads a packet until the sample that protects its header lies within, and asks the key how long that is before
-//! it writes any frame. A key that asks for a long sample therefore gets a long packet:
+//! quinn-proto pads a packet until the sample that protects its header lies within, and asks the key how long that is
+//! before it writes any frame. A key that asks for a long sample therefore gets a long packet:
 //!
 //! ```text
 //!   the connection ──▶ Lengths::begin ──▶ quinn-proto ──▶ LongHeader::sample_size ──▶ so much at least
 //! ```
 //!
-//! What carries nothing but acknowledgements stays as it is: quinn-proto would count padding of it against the window until the
-//! peer acknowledges something, which it may have no reason to do.
+//! What carries nothing but acknowledgements stays as it is: quinn-proto would count padding of it against the window
+//! until the peer acknowledges something, which it may have no reason to do.
 
 use super::gauge::Gauge;
 use super::ids::{ID_LEN, ID_LEN_MAX};
@@ -24,12 +25,14 @@ const STREAM_LEN: usize = 1 + 4 + 8 + 2;
 /// Room for an acknowledgement without many gaps, or for what tells the peer of a window or of an end.
 const REST_LEN: usize = 42;
 
-/// Datagrams with a cell or less, or the end of a circuit, and with two cells or less. More cells are as long as they come: what
-/// begins a circuit is a cell at a time, and padding the last datagram of each batch of a busy one cost several percent.
+/// Datagrams with a cell or less, or the end of a circuit, and with two cells or less. More cells are as long as they
+/// come: what begins a circuit is a cell at a time, and padding the last datagram of each batch of a busy one cost
+/// several percent.
 const ONE_CELL_LEN: usize = PACKET_LEN + STREAM_LEN + FLOW_CELL_LEN + REST_LEN;
 const TWO_CELLS_LEN: usize = PACKET_LEN + 2 * (STREAM_LEN + FLOW_CELL_LEN) + REST_LEN;
 
-/// The shortest datagram that every path carries (RFC 9000, section 14), and a probe for something lost is never longer.
+/// The shortest datagram that every path carries (RFC 9000, section 14), and a probe for something lost is never
+/// longer.
 const EVERY_PATH_LEN: usize = 1200;
 
 /// A peer may ask for longer ids from one packet to the next, and no packet may outgrow its datagram.

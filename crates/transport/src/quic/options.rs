@@ -19,11 +19,12 @@ pub(super) const ACK_DELAY: Duration = Duration::from_millis(5);
 /// How a connection's sending rate follows what the path bears.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CongestionControl {
-    /// Ours, which stands for as many connections as there are busy circuits, up to the consensus' ceiling of at most eight,
-    /// and keeps the wire's queue short.
+    /// Ours, which stands for as many connections as there are busy circuits, up to the consensus' ceiling of at most
+    /// eight, and keeps the wire's queue short.
     #[default]
     Shared,
-    /// CUBIC of quinn-proto (RFC 8312): one connection gets what one TCP connection would, however many circuits it carries.
+    /// CUBIC of quinn-proto (RFC 8312): one connection gets what one TCP connection would, however many circuits it
+    /// carries.
     Cubic,
     /// BBR of quinn-proto. It draws the system's randomness, so runs of one seed differ.
     Bbr,
@@ -36,11 +37,11 @@ pub struct QuicOptions {
     /// system's type, which only a driver can make.
     pub anchor: Instant,
     pub congestion: CongestionControl,
-    /// Bytes that a peer may send on one flow beyond what was read: what a circuit's reader that stops leaves here. Less
-    /// than the bandwidth-delay product of a circuit slows that circuit.
+    /// Bytes that a peer may send on one flow beyond what was read: what a circuit's reader that stops leaves here.
+    /// Less than the bandwidth-delay product of a circuit slows that circuit.
     pub stream_receive_window_bytes: u32,
-    /// What peers of all connections may send together beyond what was read, beside 256 KiB for each. Where a rate is used up,
-    /// honest peers fill it.
+    /// What peers of all connections may send together beyond what was read, beside 256 KiB for each. Where a rate is
+    /// used up, honest peers fill it.
     pub shared_receive_window_bytes: usize,
     /// The longest datagram that is tried, without headers of UDP and IP. Paths are found out from 1200 upwards.
     pub datagram_bytes_max: u16,
@@ -54,7 +55,8 @@ pub struct QuicOptions {
     pub listen_timeout: Duration,
     /// A silent path is probed this often.
     pub keep_alive: Duration,
-    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go elsewhere.
+    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go
+    /// elsewhere.
     pub path_suspect_min: Duration,
     /// It is dead when nothing was answered for three probe time-outs, and for this long: its circuits end.
     pub path_dead_min: Duration,
@@ -64,8 +66,9 @@ pub struct QuicOptions {
     /// (RFC 9002, section 6.1). Higher values bear more reordering and find losses later.
     pub packet_threshold: u32,
     pub time_threshold: f32,
-    /// Flows that a peer may open at first. The number doubles whenever half of them are used, up to the connection's own
-    /// limit, since quinn-proto spends some 80 bytes on each flow that is permitted. Circuits beyond it go over TLS.
+    /// Flows that a peer may open at first. The number doubles whenever half of them are used, up to the connection's
+    /// own limit, since quinn-proto spends some 80 bytes on each flow that is permitted. Circuits beyond it go over
+    /// TLS.
     pub flows_first: u32,
 }
 
@@ -74,8 +77,8 @@ pub(super) const CONGESTION_CONTROL: TransportOption =
     TransportOption { name: "HeddleQUICCongestionControl", values: &["shared", "cubic", "bbr"] };
 
 impl QuicOptions {
-    /// Of what the shard may hold in queues, half at most is what peers may send beyond what was read: what the relay holds of their
-    /// circuits is to find memory, too.
+    /// Of what the shard may hold in queues, half at most is what peers may send beyond what was read: what the relay
+    /// holds of their circuits is to find memory, too.
     pub(super) fn from_setup(setup: &EndpointSetup<'_>) -> Self {
         let defaults = match setup.offload {
             true => QuicOptions::new(setup.anchor),

@@ -55,7 +55,8 @@ impl SharedOfQuinn {
 
 impl Controller for SharedOfQuinn {
     fn on_sent(&mut self, now: Instant, bytes: u64, _last_packet_number: u64) {
-        // What did not ask for the window acknowledges, and no loss of it is told; or it probes, and is too little to count.
+        // What did not ask for the window acknowledges, and no loss of it is told; or it probes, and is too little to
+        // count.
         if self.gauge.asked() > 0 {
             self.shared.on_sent(self.gauge.ours(now), bytes);
         }

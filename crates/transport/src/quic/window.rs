@@ -1,13 +1,13 @@
 //! How much a peer may send on all flows of a connection beyond what was read, as kernels tune receive buffers
 //! (`tcp_rcv_space_adjust` of Linux, dynamic right-sizing).
 //!
-//! The *base* is four times what is read in a round trip, within bounds: a sender that doubles its rate each round trip is
-//! never held up, and one that is read slowly, because the operator's rate is used up, soon stops. Beside it stands what
-//! flows hold that the relay does not want read: they never hold up the others.
+//! The *base* is four times what is read in a round trip, within bounds: a sender that doubles its rate each round trip
+//! is never held up, and one that is read slowly, because the operator's rate is used up, soon stops. Beside it stands
+//! what flows hold that the relay does not want read: they never hold up the others.
 //!
-//! What connections have beyond the least is memory that all of an endpoint share. A rate that has let much pass and is then used up
-//! would otherwise leave as many wide windows as there are neighbours, and honest ones fill them. Each has a quarter of what
-//! the others leave, so nobody can take so much that another gets nothing:
+//! What connections have beyond the least is memory that all of an endpoint share. A rate that has let much pass and is
+//! then used up would otherwise leave as many wide windows as there are neighbours, and honest ones fill them. Each has
+//! a quarter of what the others leave, so nobody can take so much that another gets nothing:
 //!
 //! ```text
 //!   sum of windows ≤ 256 KiB · connections + what all share + what flows hold that are not to be read
@@ -21,8 +21,8 @@ use core::time::Duration;
 use heddle_seam::time::Instant;
 use std::sync::Arc;
 
-/// What is read in a round trip, times this, may be on its way or wait: what is sent until the sender hears of the reading,
-/// twice as it grows, and twice that while a hole is mended.
+/// What is read in a round trip, times this, may be on its way or wait: what is sent until the sender hears of the
+/// reading, twice as it grows, and twice that while a hole is mended.
 const ROUND_TRIPS: u64 = 4;
 /// What may wait however little is read, and however much: two and a half times what 1 Gbit/s brings in 100 ms.
 pub(super) const BASE_MIN: u64 = 256 * 1024;

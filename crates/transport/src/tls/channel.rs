@@ -24,9 +24,9 @@ use std::sync::Arc;
 
 /// Bytes that may come from a peer before the channel is open, TLS included.
 const HANDSHAKE_BYTES_MAX: usize = 128 * 1024;
-/// The longest variable-length cell that we take. The specification allows 65,535 bytes, but the
-/// longest that any relay sends is CERTS with about 3 KB, and until the channel is open a begun cell has to be kept. Then
-/// only VPADDING of [`VPADDING_LEN_MAX`] bytes at most is of use.
+/// The longest variable-length cell that we take. The specification allows 65,535 bytes, but the longest that any relay
+/// sends is CERTS with about 3 KB, and until the channel is open a begun cell has to be kept. Then only VPADDING of
+/// [`VPADDING_LEN_MAX`] bytes at most is of use.
 const VAR_BODY_LEN_MAX: usize = 16 * 1024;
 /// The first link protocol with padding negotiation (padding-spec).
 const PADDING_LINK_PROTOCOL: u16 = 5;

@@ -21,8 +21,8 @@ const NETINFO: &[u8] = &[0, 0, 0, 0, 8, 0, 0, 0, 0, 4, 4, 127, 0, 0, 1, 0];
 /// The shortest record of a cut stream; shorter ones cost time and no more.
 const RECORD_LEN_MIN: usize = 32;
 
-/// What a channel lends: the circuit, the command and the body of a cell, or of VPADDING. That it is open is a NETINFO cell
-/// without a body.
+/// What a channel lends: the circuit, the command and the body of a cell, or of VPADDING. That it is open is a NETINFO
+/// cell without a body.
 type Got = (u32, u8, Vec<u8>);
 
 /// A responder's channel whose peer sends these bytes instead of TLS. Nothing of it is a cell.
@@ -38,8 +38,8 @@ pub fn tls_responder(bytes: &[u8]) {
     assert!(got.is_empty(), "{got:?} without a handshake");
 }
 
-/// A responder's channel that a client has opened and then sends these bytes on, inside TLS. The first one says how they are
-/// cut into records, which changes nothing.
+/// A responder's channel that a client has opened and then sends these bytes on, inside TLS. The first one says how
+/// they are cut into records, which changes nothing.
 pub fn tls_open(bytes: &[u8]) {
     let Some((cut, plaintext)) = bytes.split_first() else { return };
     let whole = Opened::new().receive_plaintext(plaintext, usize::MAX);

@@ -1,7 +1,8 @@
 //! Records of a handshake on their way to a responder's rustls, one by one, since some wait for a turn.
 //!
-//! rustls signs while it reads the record that ends a ClientHello (RFC 8446, section 4.4.3; RFC 5246, section 7.4.3), the first or, after
-//! a HelloRetryRequest, the second. So each record of the handshake in clear that ends a message takes a turn, and then goes to a worker.
+//! rustls signs while it reads the record that ends a ClientHello (RFC 8446, section 4.4.3; RFC 5246, section 7.4.3),
+//! the first or, after a HelloRetryRequest, the second. So each record of the handshake in clear that ends a message
+//! takes a turn, and then goes to a worker.
 
 use super::signatures::{Signatures, Turn};
 use core::net::SocketAddr;
@@ -36,7 +37,8 @@ pub(super) struct HelloGate {
     message: Message,
 }
 
-/// A message of the handshake that comes in records cut anywhere (RFC 8446, section 4: a type, and a length of three bytes).
+/// A message of the handshake that comes in records cut anywhere (RFC 8446, section 4: a type, and a length of three
+/// bytes).
 #[derive(Clone, Copy, Default)]
 struct Message {
     header: [u8; MESSAGE_HEADER_LEN],

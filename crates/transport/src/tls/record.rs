@@ -1,12 +1,14 @@
 //! How many cells go into one record.
 //!
-//! Long records cost the least: each has a header, a tag and two allocations. But a reader can decrypt nothing of a record
-//! before the last byte of it has come. Of a record that is longer than what the system lets be on its way, the end leaves a
-//! round trip later, and then the first cell in it has waited for that as well, at every channel of a path. A system sends
-//! ten segments at first and again after a pause (RFC 6928, RFC 5681 section 4.1), which is less than the longest record.
+//! Long records cost the least: each has a header, a tag and two allocations. But a reader can decrypt nothing of a
+//! record before the last byte of it has come. Of a record that is longer than what the system lets be on its way, the
+//! end leaves a round trip later, and then the first cell in it has waited for that as well, at every channel of a
+//! path. A system sends ten segments at first and again after a pause (RFC 6928, RFC 5681 section 4.1), which is less
+//! than the longest record.
 //!
-//! So a record takes at most an eighth of the congestion window: it has left an eighth of a round trip after it began to,
-//! whatever the rate. A busy channel's window soon is eight times the longest record, and what is said here costs it nothing.
+//! So a record takes at most an eighth of the congestion window: it has left an eighth of a round trip after it began
+//! to, whatever the rate. A busy channel's window soon is eight times the longest record, and what is said here costs
+//! it nothing.
 
 use super::stream::RECORD_OVERHEAD;
 use heddle_proto::cell::CELL_LEN;
@@ -16,11 +18,11 @@ use heddle_seam::time::{Duration, Instant};
 pub(super) const RECORD_CELLS_MAX: usize = 16_384 / CELL_LEN;
 /// What part of the congestion window a record may take.
 const WINDOW_PARTS: usize = 8;
-/// What leaves at once where nothing was sent for a while: ten segments, with timestamps, over IPv6 in Ethernet. A system that
-/// would send more is only given shorter records.
+/// What leaves at once where nothing was sent for a while: ten segments, with timestamps, over IPv6 in Ethernet. A
+/// system that would send more is only given shorter records.
 const INITIAL_WINDOW_BYTES: usize = 10 * 1428;
-/// After such a pause the window may have shrunk to the initial one. Linux halves it for every retransmission time-out that
-/// passes, of which none is shorter than this.
+/// After such a pause the window may have shrunk to the initial one. Linux halves it for every retransmission time-out
+/// that passes, of which none is shorter than this.
 const IDLE: Duration = Duration::from_millis(200);
 
 /// The length of the records to come.

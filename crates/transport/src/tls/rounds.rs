@@ -1,5 +1,5 @@
-//! Turns that are fair between sources, by virtual time as in start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): a
-//! turn starts a round after the one before it of the same source, or now, and the earliest start comes first.
+//! Turns that are fair between sources, by virtual time as in start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM
+//! 1996): a turn starts a round after the one before it of the same source, or now, and the earliest start comes first.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,11 +1,12 @@
 //! When a responder may answer a ClientHello.
 //!
-//! The answer costs a signature with RSA, which rustls makes within the call that reads the ClientHello, so on a worker's
-//! thread ([`super::signing`]). Many at once would keep workers from circuits' handshakes, so all responders of a transport share
-//! a budget: a few at once, and then so many a second. Who is over it waits with its ClientHello unread.
+//! The answer costs a signature with RSA, which rustls makes within the call that reads the ClientHello, so on a
+//! worker's thread ([`super::signing`]). Many at once would keep workers from circuits' handshakes, so all responders
+//! of a transport share a budget: a few at once, and then so many a second. Who is over it waits with its ClientHello
+//! unread.
 //!
-//! Turns are fair between sites, and in a site between its networks ([`super::rounds`]): however many connections somebody has
-//! waiting, from however many networks of one site, another's first comes before all but one of them.
+//! Turns are fair between sites, and in a site between its networks ([`super::rounds`]): however many connections
+//! somebody has waiting, from however many networks of one site, another's first comes before all but one of them.
 
 use super::rounds::{Place, Rounds};
 use core::net::{IpAddr, SocketAddr};
@@ -79,7 +80,8 @@ impl Queue {
         site.networks.join(AddrKey::of(peer))
     }
 
-    /// `place` is one of the site's networks; the place among the sites that it waits for is the one as far from the first.
+    /// `place` is one of the site's networks; the place among the sites that it waits for is the one as far from the
+    /// first.
     fn poll(&mut self, peer: IpAddr, place: Place, now: Instant) -> Result<(), Instant> {
         let key = AddrKey::site_of(peer);
         let Some(site) = self.of_site.get_mut(&key) else { return Ok(()) };

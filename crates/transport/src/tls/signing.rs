@@ -1,7 +1,8 @@
 //! A responder's answer to a ClientHello, made by a worker.
 //!
-//! rustls signs within the call that reads the end of a ClientHello and offers no other way, so the whole session goes to the
-//! worker with that record, and comes back answered. Meanwhile nothing can be asked of it, and the peer has nothing to say.
+//! rustls signs within the call that reads the end of a ClientHello and offers no other way, so the whole session goes
+//! to the worker with that record, and comes back answered. Meanwhile nothing can be asked of it, and the peer has
+//! nothing to say.
 
 use super::stream::Plaintext;
 use heddle_proto::channel::{ChannelError, Done, Work};

@@ -24,8 +24,9 @@ const FRAGMENT_LEN: usize = 16_384;
 const PLAINTEXT_MAX: usize = 16 * 1024;
 /// What rustls reads at once.
 const READ_LEN: usize = 4_096;
-/// What rustls may keep on an open channel: the longest record (RFC 5246, section 6.2.3), of which the last read is all but the
-/// end of the one before. Other messages than data are far shorter, but rustls would join 64 KiB of one that never ends.
+/// What rustls may keep on an open channel: the longest record (RFC 5246, section 6.2.3), of which the last read is all
+/// but the end of the one before. Other messages than data are far shorter, but rustls would join 64 KiB of one that
+/// never ends.
 const UNFINISHED_LEN_MAX: usize = 5 + 16_384 + 2_048 + READ_LEN;
 
 pub(super) struct TlsStream {
@@ -139,7 +140,8 @@ impl TlsStream {
     }
 
     fn pass_gate(&mut self, now: Instant) -> Result<(), ChannelError> {
-        // In TLS 1.2 the signature is made when the version is known, in TLS 1.3 perhaps only after a second ClientHello.
+        // In TLS 1.2 the signature is made when the version is known, in TLS 1.3 perhaps only after a second
+        // ClientHello.
         let Session::Here(connection) = &self.session else { return Ok(()) };
         let is_signed = connection.protocol_version() == Some(ProtocolVersion::TLSv1_2);
         match self.gate.as_mut().and_then(|gate| gate.poll_record(now, is_signed)) {

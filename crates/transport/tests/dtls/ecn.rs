@@ -45,8 +45,8 @@ fn tcp_keeps_beside_it_what_it_keeps_beside_quic() {
     assert!(ours.beside >= 0.95 * quic.beside, "{ours:?}, {quic:?}");
 }
 
-/// Bulk over a path that does this with datagrams. Gives the cells that came from the tenth second to the twentieth, and what was sent
-/// then.
+/// Bulk over a path that does this with datagrams. Gives the cells that came from the tenth second to the twentieth,
+/// and what was sent then.
 fn bulk_altered(options: &DtlsOptions, alter: fn(&mut Sent) -> bool) -> (usize, Vec<Sent>) {
     let there = DirectionOptions { rate: heddle_netem::Rate::BitsPerS(10_000_000), ..delay(20 * MS) };
     let mut bench = Bench::pair(there, options);

@@ -13,7 +13,8 @@ const ACKNOWLEDGEMENT: usize = SPENT_LEN;
 const TOLD_LEN: usize = 10;
 
 impl Observed {
-    /// What follows in a tenth of a second, as whoever stands on the wire sees it: when it leaves (the end of that tenth of a millisecond), in which direction, how long it is.
+    /// What follows in a tenth of a second, as whoever stands on the wire sees it: when it leaves (the end of that
+    /// tenth of a millisecond), in which direction, how long it is.
     fn seen(&mut self) -> Vec<(u128, bool, usize)> {
         let begun = self.bench.now;
         let mut seen = Vec::new();
@@ -36,7 +37,8 @@ impl Observed {
     }
 }
 
-/// A cell there, an acknowledgement back at once: so is each cell of a circuit but its first, and its end, whoever ends it.
+/// A cell there, an acknowledgement back at once: so is each cell of a circuit but its first, and its end, whoever ends
+/// it.
 #[test]
 fn the_end_of_a_circuit_looks_like_a_cell() {
     let mut observed = Observed::new();

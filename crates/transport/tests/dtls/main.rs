@@ -39,7 +39,8 @@ mod bench {
 
     pub const FUZZED: Fuzzed = Fuzzed::Dtls;
 
-    /// One round trip for the handshake, one for the proofs, and half a one until the listener knows that its own arrived.
+    /// One round trip for the handshake, one for the proofs, and half a one until the listener knows that its own
+    /// arrived.
     pub const READY_RTTS: f64 = 2.5;
 
     /// How a dialler and a listener end who have different proofs of the dialler's: sessions' ids follow from it.

@@ -45,8 +45,9 @@ fn came(end: &End, conn: ConnId) -> usize {
     end.cells.iter().filter(|got| got.conn == conn).count()
 }
 
-/// Two circuits that the middle reads from each side, and two that it sends on to the other: cells of each pair in three seconds. On
-/// the connection with the greedy one there are 200 more that are not read, and have sent for eight seconds if `is_greedy`.
+/// Two circuits that the middle reads from each side, and two that it sends on to the other: cells of each pair in
+/// three seconds. On the connection with the greedy one there are 200 more that are not read, and have sent for eight
+/// seconds if `is_greedy`.
 fn shares(is_greedy: bool) -> [usize; 3] {
     let mut bench = star();
     let (greedy, from_greedy) = bench.open(GREEDY, MIDDLE);

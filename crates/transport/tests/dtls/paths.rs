@@ -1,6 +1,7 @@
 //! What paths do to it: losses, reordering beyond DTLS' window, narrow tunnels, keys that grow old, and many circuits.
 //!
-//! `figures` prints more than is asserted: `cargo test -p heddle-transport --test dtls -- --ignored --nocapture figures`.
+//! `figures` prints more than is asserted: `cargo test -p heddle-transport --test dtls -- --ignored --nocapture
+//! figures`.
 
 use crate::bench::{Bench, End, MS, S, anchor, delay, dialled, options};
 use crate::circuits::{is_found_out, shrinking_path};

@@ -45,7 +45,8 @@ fn what_is_no_hello_uses_up_no_token() {
 #[test]
 fn forged_records_change_nothing() {
     attacked(4, |rng, seen, sent| {
-        // Records in clear behind the right id: a fatal alert, a close_notify, data, an acknowledgement of everything, a hello.
+        // Records in clear behind the right id: a fatal alert, a close_notify, data, an acknowledgement of everything,
+        // a hello.
         let id = &sent.data[..ID_LEN];
         let clear = |kind: u8, contents: &[u8]| {
             let mut record = vec![kind, 254, 253, 0, 0, 0, 0, 0, 0, 0, 9, 0, contents.len() as u8];

@@ -1,6 +1,7 @@
 //! What controllers make of a wire: throughput, the queue they leave, and how they share.
 //!
-//! `figures` prints more than is asserted: `cargo test -p heddle-transport --test quic -- --ignored --nocapture figures`.
+//! `figures` prints more than is asserted: `cargo test -p heddle-transport --test quic -- --ignored --nocapture
+//! figures`.
 
 use crate::bench::{MS, S};
 use crate::loads::{Control, Load, Share, cubic, jain, quic as shared, run};
@@ -38,8 +39,8 @@ fn losses_and_reordering_cost_six_circuits_next_to_nothing() {
 
 #[test]
 fn packets_that_are_late_are_not_taken_for_lost() {
-    // One packet in twenty is late by so much that quinn-proto sends it again, and takes its part of the wire. The controller
-    // needs some seconds to know: hence 40 of them.
+    // One packet in twenty is late by so much that quinn-proto sends it again, and takes its part of the wire. The
+    // controller needs some seconds to know: hence 40 of them.
     for (circuits, least) in [(1, 7.0e6), (6, 8.0e6)] {
         let share = run(&reordering(10), &[shared(circuits)], 40, 7)[0];
         assert!(share.bits_per_s >= least && share.lost > 0.03, "{circuits} circuits: {share:?}");

@@ -1,5 +1,5 @@
-//! What circuits of QUIC do to a wire and to TCP beside them, beside what as many connections of TCP do in their place as
-//! one pair stands for at most.
+//! What circuits of QUIC do to a wire and to TCP beside them, beside what as many connections of TCP do in their place
+//! as one pair stands for at most.
 //!
 //! [`table`] prints more than is asserted.
 
@@ -46,7 +46,8 @@ pub fn wire(mbit: u64, rtt_ms: u64, excess: Excess) -> DirectionOptions {
     }
 }
 
-/// What `ours` make of a wire with `count` connections of TCP beside them. Each begins within the first second, when the seed says.
+/// What `ours` make of a wire with `count` connections of TCP beside them. Each begins within the first second, when
+/// the seed says.
 fn outcome_beside(wire: &DirectionOptions, ours: &[Load], count: usize, seconds: u64, seed: u64) -> Outcome {
     let mut loads = [ours, &vec![tcp(); count]].concat();
     let mut chance = Seed::from_number(seed).child("begin", 0).rng();
@@ -54,8 +55,8 @@ fn outcome_beside(wire: &DirectionOptions, ours: &[Load], count: usize, seconds:
     outcome(wire, &loads, ours.len(), seconds, seed)
 }
 
-/// So many circuits with `count` connections of TCP beside them, and as many connections as one pair stands for in the place
-/// of the circuits. All begin at once.
+/// So many circuits with `count` connections of TCP beside them, and as many connections as one pair stands for in the
+/// place of the circuits. All begin at once.
 fn beside(wire: &DirectionOptions, circuits: u32, count: usize, seconds: u64) -> [Outcome; 2] {
     let ours = [&[quic(circuits)][..], &vec![tcp(); count]].concat();
     let tcps = circuits.min(CongestionParams::TCPS_MAX.into()) as usize;

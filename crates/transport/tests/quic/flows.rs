@@ -36,7 +36,8 @@ fn room_for_flows_grows_as_it_is_used() {
     assert!(room(&bench.ends[0]) >= Some(500), "{:?}", room(&bench.ends[0]));
 }
 
-/// Flows that are not read hold eight times what the connection's window is at first, and one that is read does not notice.
+/// Flows that are not read hold eight times what the connection's window is at first, and one that is read does not
+/// notice.
 #[test]
 fn flows_that_are_not_read_hold_up_no_other() {
     const HELD: u32 = 32;
@@ -62,8 +63,8 @@ fn flows_that_are_not_read_hold_up_no_other() {
     assert_eq!((bench.ends[1].cells.len(), bench.ends[1].endpoint.held_bytes()), (33 * 1000, 0));
 }
 
-/// What a path takes is never held up by the window of its reader, from the first round trips on: without a window it is as
-/// much.
+/// What a path takes is never held up by the window of its reader, from the first round trips on: without a window it
+/// is as much.
 #[test]
 fn the_reader_s_window_grows_ahead_of_the_sender() {
     const RATE: f64 = 50e6;
@@ -117,8 +118,8 @@ fn circuits_that_begin_by_the_hundred_find_room() {
     assert_eq!((begun, answered), (CIRCUITS, CIRCUITS));
 }
 
-/// Who asks for events before anything is sent, as a relay does that works off what came first, hears of the room that sending
-/// makes when it asks again, without anything that arrives.
+/// Who asks for events before anything is sent, as a relay does that works off what came first, hears of the room that
+/// sending makes when it asks again, without anything that arrives.
 #[test]
 fn whoever_asks_before_all_is_sent_is_told_of_room_after_it() {
     let mut bench = Bench::pair(delay(10 * MS), &options());
@@ -156,8 +157,8 @@ fn a_path_that_carries_less_while_both_ends_send_bulk_goes_on_both_ways() {
     }
 }
 
-/// TCP's mean window at such losses is √(1.5 / loss), or 3.9, 2.7 and 1.9, without its time-outs. Acknowledgements that do not wait
-/// for the window take data along, and must not make it much more.
+/// TCP's mean window at such losses is √(1.5 / loss), or 3.9, 2.7 and 1.9, without its time-outs. Acknowledgements that
+/// do not wait for the window take data along, and must not make it much more.
 #[test]
 fn a_path_that_loses_much_is_sent_little_both_ways() {
     const RTT_MS: u64 = 40;

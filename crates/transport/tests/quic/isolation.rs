@@ -80,8 +80,8 @@ impl Script {
     }
 }
 
-/// How long cells of the small circuit took beyond the wire at these percentiles, in milliseconds, and what the bulk circuit
-/// got, in 1000 bytes per second.
+/// How long cells of the small circuit took beyond the wire at these percentiles, in milliseconds, and what the bulk
+/// circuit got, in 1000 bytes per second.
 fn beside_bulk(loss: f64, percentiles: &[usize], seed: u64) -> (Vec<f64>, f64) {
     const SECONDS: u64 = 40;
     const WARM: usize = 500;
@@ -101,8 +101,8 @@ fn beside_bulk(loss: f64, percentiles: &[usize], seed: u64) -> (Vec<f64>, f64) {
     (took_ms, bulk.took_ns.len() as f64 * 498.0 / 1000.0 / SECONDS as f64)
 }
 
-/// Of the cells a hundredth is lost and sent again a round trip and a quarter later, and nine behind each of them wait for
-/// it: a tenth is late by 50 ms in the mean. More than that would be the other circuit's doing.
+/// Of the cells a hundredth is lost and sent again a round trip and a quarter later, and nine behind each of them wait
+/// for it: a tenth is late by 50 ms in the mean. More than that would be the other circuit's doing.
 #[test]
 fn a_small_circuit_waits_for_its_own_losses_only() {
     for seed in 1..=3 {

@@ -18,7 +18,8 @@ impl Observed {
     }
 }
 
-/// The id of a stream takes another byte from 64 on, in steps of four, and another two from 16,384 on; so does the offset.
+/// The id of a stream takes another byte from 64 on, in steps of four, and another two from 16,384 on; so does the
+/// offset.
 #[test]
 fn a_lone_cell_is_as_long_whichever_of_its_circuit_and_of_the_connection_it_is() {
     let mut observed = Observed::new();

@@ -18,7 +18,8 @@ fn longer_meanwhile(mbit: u64, [longer_s, shorter_s]: [u64; 2]) -> DirectionOpti
     }
 }
 
-/// What is left of the rate in the second that begins two seconds after each change, in shares of what it was before the first.
+/// What is left of the rate in the second that begins two seconds after each change, in shares of what it was before
+/// the first.
 fn kept(mbit: u64, circuits: u32, steps_s: [u64; 2]) -> [f64; 2] {
     let [longer, shorter] = steps_s.map(|at_s| at_s * 1000);
     let bounds_ms = [longer - 1000, longer, longer + 2000, longer + 3000, shorter + 2000, shorter + 3000];

@@ -1,9 +1,10 @@
 //! What the number of busy circuits between two relays does to others on the wire, and how well these can tell it.
 //!
-//! Everything is fixed before a run: who looks, at what, for how long, and which way the number is to move it. An attacker has
-//! calibrated himself on the same wire, so all that he lacks is a threshold; how well the best one does is told by the
-//! probability that of two runs, one with each number, he takes the right one for the larger (the area under the ROC curve, AUC).
-//! A half is chance. Runs differ by their seeds: when each connection begins, a millisecond of jitter, and one loss in ten thousand.
+//! Everything is fixed before a run: who looks, at what, for how long, and which way the number is to move it. An
+//! attacker has calibrated himself on the same wire, so all that he lacks is a threshold; how well the best one does is
+//! told by the probability that of two runs, one with each number, he takes the right one for the larger (the area
+//! under the ROC curve, AUC). A half is chance. Runs differ by their seeds: when each connection begins, a millisecond
+//! of jitter, and one loss in ten thousand.
 //!
 //! `table` and `table_of_a_wide_wire` print more than is asserted:
 //! `cargo test --release -p heddle-transport --test quic -- --ignored --nocapture weight::table`.
@@ -153,8 +154,9 @@ fn auc(fewer: &[f64], more: &[f64]) -> f64 {
     right / (fewer.len() * more.len()) as f64
 }
 
-/// With eight runs of eight and of fifty, chance alone leaves the AUC within 0.3 of a half in 95 of 100 comparisons: two standard
-/// deviations of Mann and Whitney's count are 2 · √((8 + 8 + 1) / (12 · 8 · 8)). With 32 runs of each, one and eight differ by 0.87.
+/// With eight runs of eight and of fifty, chance alone leaves the AUC within 0.3 of a half in 95 of 100 comparisons:
+/// two standard deviations of Mann and Whitney's count are 2 · √((8 + 8 + 1) / (12 · 8 · 8)). With 32 runs of each, one
+/// and eight differ by 0.87.
 #[test]
 fn a_tcp_beside_tells_one_circuit_from_eight_and_not_eight_from_fifty() {
     let scene = Scene { on: WIDE, carrier: Carrier::Quic, attacker: Attacker::Tcp };

@@ -147,8 +147,8 @@ fn flows_beyond_the_limit_are_refused_at_once() {
     assert_eq!(told, Some((dialled(6), Command::DESTROY)));
 }
 
-/// Bulk over a path that carries 1500 bytes, headers included, and 1280 from the fifth second on: cells in each second there, and
-/// back if there is bulk both ways.
+/// Bulk over a path that carries 1500 bytes, headers included, and 1280 from the fifth second on: cells in each second
+/// there, and back if there is bulk both ways.
 pub fn shrinking_path(bench: &mut Bench, both_ways: bool) -> Vec<[usize; 2]> {
     let (a, b) = bench.open_ready();
     let mut there = Source::new(0, a, &[1, 2, 3].map(dialled), u32::MAX);
@@ -167,7 +167,8 @@ pub fn shrinking_path(bench: &mut Bench, both_ways: bool) -> Vec<[usize; 2]> {
     cells
 }
 
-/// What comes to nothing until it is found is no more than three seconds' worth, and afterwards there is as much as before.
+/// What comes to nothing until it is found is no more than three seconds' worth, and afterwards there is as much as
+/// before.
 pub fn is_found_out(cells: &[[usize; 2]], way: usize) {
     let of = |seconds: core::ops::Range<usize>| seconds.map(|second| cells[second][way]).sum::<usize>();
     assert!(of(10..15) >= 4 * of(0..5) / 5, "{cells:?}");
@@ -182,8 +183,8 @@ fn a_path_that_carries_less_during_a_download_ends_no_circuit() {
     is_found_out(&cells, 0);
 }
 
-/// The shares of a wire of ten Mbit/s each way that two ends have which both send all the time over so many circuits: those of the
-/// first five seconds, and of the next twenty-five.
+/// The shares of a wire of ten Mbit/s each way that two ends have which both send all the time over so many circuits:
+/// those of the first five seconds, and of the next twenty-five.
 fn shares_both_ways(circuits: [u32; 2], one_way_ms: u64) -> [[f64; 2]; 2] {
     const BITS_PER_S: u64 = 10_000_000;
     let wire = DirectionOptions {
@@ -214,7 +215,8 @@ fn shares_both_ways(circuits: [u32; 2], one_way_ms: u64) -> [[f64; 2]; 2] {
     })
 }
 
-/// Each end's packets queue, and the other's acknowledgements wait behind them: neither may take that for a queue on its own way.
+/// Each end's packets queue, and the other's acknowledgements wait behind them: neither may take that for a queue on
+/// its own way.
 #[test]
 fn bulk_one_way_leaves_bulk_the_other_way_its_wire() {
     const FIRST_MIN: f64 = 0.5;

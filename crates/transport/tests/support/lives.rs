@@ -172,8 +172,8 @@ fn a_path_that_stumbles_is_suspect_before_it_is_dead_and_an_answer_clears_it() {
     }
 }
 
-/// For ten seconds nobody looks after an end that waits for an answer, while nothing comes back for `down_s`. Returns how long
-/// after that it suspects the path, and how many of 20 cells arrive.
+/// For ten seconds nobody looks after an end that waits for an answer, while nothing comes back for `down_s`. Returns
+/// how long after that it suspects the path, and how many of 20 cells arrive.
 fn stall(down_s: u64) -> (Option<Duration>, usize) {
     let down = |at_ns: u64, down: bool| Step { at_ns, down: Some(down), ..Step::default() };
     let schedule =
@@ -231,8 +231,8 @@ fn nothing_can_be_sent_before_a_connection_is_ready() {
     assert_eq!(bench.ends[1].cells, []);
 }
 
-/// A relay asks for capacity when it has something to send, and then waits to be told of more. Capacity also ends by losses,
-/// while the relay has nothing to send.
+/// A relay asks for capacity when it has something to send, and then waits to be told of more. Capacity also ends by
+/// losses, while the relay has nothing to send.
 #[test]
 fn whoever_waits_for_capacity_is_told_of_it() {
     const CELLS: u32 = 6000;
@@ -285,8 +285,8 @@ fn a_path_that_is_dead_one_way_is_suspect_though_the_peer_is_heard() {
     }
 }
 
-/// A flood fills the buffer of a port, so that most of what comes is lost, and a path is suspect and good in turn. Lost are
-/// what an end sends, or its acknowledgements.
+/// A flood fills the buffer of a port, so that most of what comes is lost, and a path is suspect and good in turn. Lost
+/// are what an end sends, or its acknowledgements.
 #[test]
 fn losing_nine_in_ten_for_a_minute_ends_no_flow() {
     const CELLS: u32 = 2_000;

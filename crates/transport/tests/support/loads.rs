@@ -199,8 +199,8 @@ impl Run {
         [stats.packets_in, stats.drops.total()]
     }
 
-    /// What comes of the loads until `end_ns`, of which the first ten seconds do not count. The first `ours` of them are compared
-    /// with the rest.
+    /// What comes of the loads until `end_ns`, of which the first ten seconds do not count. The first `ours` of them
+    /// are compared with the rest.
     fn outcome(&mut self, ours: usize, end_ns: u64) -> Outcome {
         let begin_ns = self.bench.now.as_nanos() + WARM_NS;
         self.run_until(begin_ns);
@@ -328,9 +328,9 @@ pub fn glimpses(
     seen.split_off(1)
 }
 
-/// What the first `ours` loads have of all that arrives, with each of these ceilings on TCPs at all endpoints in turn, for so many
-/// seconds each, while connections run on. The mean of three seeds, because one that contends as a single TCP has a twentieth more or
-/// less in a run.
+/// What the first `ours` loads have of all that arrives, with each of these ceilings on TCPs at all endpoints in turn,
+/// for so many seconds each, while connections run on. The mean of three seeds, because one that contends as a single
+/// TCP has a twentieth more or less in a run.
 pub fn ceilings(
     there: &DirectionOptions,
     loads: &[Load],

@@ -1,7 +1,7 @@
 //! How circuits share a wire: with those of another connection, and with TCP as kernels have it.
 //!
-//! Scenarios are run with many seeds; what comes of it are means and least values of Jain's index and of what TCP had of its
-//! fair share.
+//! Scenarios are run with many seeds; what comes of it are means and least values of Jain's index and of what TCP had
+//! of its fair share.
 
 use crate::bench::{MS, S};
 use crate::loads::{Load, Share, jain, run, tcp};
@@ -204,7 +204,8 @@ fn outcomes(shared: Shared, name: &str, seeds: u64, seconds: u64) -> Vec<Outcome
     (1..=seeds).map(|seed| outcome(&scenario.wire, &scenario.loads, seconds, seed)).collect()
 }
 
-/// What the first load's circuits had of their fair share, by seed. Jain's index hardly sees what becomes of one among a hundred.
+/// What the first load's circuits had of their fair share, by seed. Jain's index hardly sees what becomes of one among
+/// a hundred.
 pub fn first_of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> Vec<f64> {
     outcomes(shared, name, seeds, seconds).iter().map(|outcome| outcome.first).collect()
 }

@@ -106,7 +106,8 @@ impl Drop for Stock {
     }
 }
 
-/// The lines of `output`, read by a thread of its own, so that a test waits no longer than it wants and tor is never held up.
+/// The lines of `output`, read by a thread of its own, so that a test waits no longer than it wants and tor is never
+/// held up.
 fn read_lines(output: ChildStdout) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

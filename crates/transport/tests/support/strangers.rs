@@ -161,7 +161,8 @@ fn bent_datagrams_change_nothing() {
     });
 }
 
-/// What both ends of an idle connection send in forty seconds in which somebody sends each a bent copy of its peer's, once a second.
+/// What both ends of an idle connection send in forty seconds in which somebody sends each a bent copy of its peer's,
+/// once a second.
 fn sent_while_idle(is_attacked: bool) -> usize {
     let mut bench = Bench::pair(delay(10 * MS), &options());
     let (a, _) = bench.open_ready();

@@ -34,7 +34,8 @@ impl Packet for Segment {
     }
 }
 
-/// One connection: an end that writes as much as it may, and one that reads. Its options are those of Linux, with CUBIC.
+/// One connection: an end that writes as much as it may, and one that reads. Its options are those of Linux, with
+/// CUBIC.
 pub struct TcpFlow {
     /// Where the two ends are: the hosts of these endpoints of QUIC.
     pub hosts: [usize; 2],

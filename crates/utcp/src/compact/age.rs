@@ -1,8 +1,8 @@
 //! How old the oldest of a flow's bytes is, in one direction.
 //!
-//! Bytes go in order, but which came when is not followed one by one. There is a *mark* instead: once everything below the end
-//! that the bytes had when the mark was set is gone, what is left came no sooner than that. So whoever lets one byte go now and
-//! then makes the others no younger.
+//! Bytes go in order, but which came when is not followed one by one. There is a *mark* instead: once everything below
+//! the end that the bytes had when the mark was set is gone, what is left came no sooner than that. So whoever lets one
+//! byte go now and then makes the others no younger.
 
 use crate::time::Instant;
 

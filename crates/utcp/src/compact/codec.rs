@@ -264,7 +264,10 @@ mod tests {
                 ack: Some(ack + past_fin),
                 flags: Flags { fin, ..Flags::default() },
                 window_bytes: (window * UNIT) as u32,
-                sack: blocks.iter().map(|(start, len)| Range::new(ack + start * UNIT, ack + (start + len) * UNIT)).collect(),
+                sack: blocks
+                    .iter()
+                    .map(|(start, len)| Range::new(ack + start * UNIT, ack + (start + len) * UNIT))
+                    .collect(),
                 ..Header::default()
             };
             let payload = vec![5; units * UNIT as usize];

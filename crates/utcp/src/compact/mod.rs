@@ -2,8 +2,8 @@
 //! session, such as DTLS records. Addresses and ports become a port id, numbers are short, and one datagram carries
 //! segments of many connections, or the acknowledgements of a hundred.
 //!
-//! It follows the compressed header of J. Reardon's thesis ("Improving Tor using a TCP-over-DTLS Tunnel", Waterloo 2008,
-//! section 6.4.2, figure 6.5) and what its chapter 8 left to do.
+//! It follows the compressed header of J. Reardon's thesis ("Improving Tor using a TCP-over-DTLS Tunnel", Waterloo
+//! 2008, section 6.4.2, figure 6.5) and what its chapter 8 left to do.
 //!
 //! # A datagram
 //!
@@ -29,8 +29,8 @@
 //! then        the payload
 //! ```
 //!
-//! Every segment but that with C and S acknowledges; there bytes 7–9 are zero. A segment with R has five bytes, and thirteen with
-//! X, which answers another end's R: as many as an acknowledgement has.
+//! Every segment but that with C and S acknowledges; there bytes 7–9 are zero. A segment with R has five bytes, and
+//! thirteen with X, which answers another end's R: as many as an acknowledgement has.
 //!
 //! ```text
 //! bytes 0–3   as above
@@ -45,8 +45,8 @@
 //! - R is believed whatever its number, since nobody else can send one, and repeated until it is answered, because
 //!   nothing else would tell the peer of an idle flow.
 //! - R leaves in datagrams without payload, so that their [`Content`] says how long they are to be.
-//! - What still comes of a flow that was reset is acknowledged for about a time-out, with a window of one unit, and so is
-//!   what came and was not acknowledged before the reset: its sender counts it in flight until then.
+//! - What still comes of a flow that was reset is acknowledged for about a time-out, with a window of one unit, and so
+//!   is what came and was not acknowledged before the reset: its sender counts it in flight until then.
 //! - The first payload goes with the S: a flow opens in no round trip.
 //! - No timestamps: round trips are measured on segments that were sent once, and needless retransmissions are known
 //!   by the duplicates that the receiver reports.

@@ -260,7 +260,8 @@ impl Mux {
             + self.flows_heap_bytes
     }
 
-    /// What becomes more with each flow, its places in trees and its box with it, beside what its connection has on the heap.
+    /// What becomes more with each flow, its places in trees and its box with it, beside what its connection has on the
+    /// heap.
     pub const FLOW_BYTES: usize = size_of::<Flow>() + 16 + 2 * 48;
 
     /// What became of flows.
@@ -278,8 +279,9 @@ impl Mux {
 
 /// The application.
 impl Mux {
-    /// From now on datagrams have so many bytes at most, since the path carries less than it did, or more. What was sent in longer
-    /// segments is cut when it is sent again. Windows of the flows' own go on counting in segments of the first length.
+    /// From now on datagrams have so many bytes at most, since the path carries less than it did, or more. What was
+    /// sent in longer segments is cut when it is sent again. Windows of the flows' own go on counting in segments of
+    /// the first length.
     pub fn set_datagram_bytes_max(&mut self, bytes: u16) {
         self.options.datagram_bytes_max = bytes;
         self.flow_options = Arc::new(self.options.flow_options());
@@ -375,9 +377,9 @@ impl Mux {
 
 /// Coming in.
 impl Mux {
-    /// Routers marked datagrams of ours (RFC 3168), as the peer told beside the datagram that is taken next. The session tells
-    /// them, since one datagram is of several flows. What is acknowledged next is taken for them: by the window that flows share, or
-    /// by each flow that it is of.
+    /// Routers marked datagrams of ours (RFC 3168), as the peer told beside the datagram that is taken next. The
+    /// session tells them, since one datagram is of several flows. What is acknowledged next is taken for them: by the
+    /// window that flows share, or by each flow that it is of.
     pub fn on_marked(&mut self) {
         self.is_marked = true;
     }

@@ -1,7 +1,8 @@
 //! What is still on its way of flows that were reset.
 //!
-//! 1. What this end sent stays in the session's window until it is acknowledged, found lost, or a time-out has passed since the
-//!    reset; whoever opens and ends flows quickly would otherwise have more under way than the window permits.
+//! 1. What this end sent stays in the session's window until it is acknowledged, found lost, or a time-out has passed
+//!    since the reset; whoever opens and ends flows quickly would otherwise have more under way than the window
+//!    permits.
 //! 2. What the peer sent before it heard of the reset is acknowledged and dropped, so that it can do the same.
 
 use super::codec::FIRST;
@@ -11,8 +12,9 @@ use crate::send::{AckInput, Report, Sender};
 use crate::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Flows that were reset within the last time-out. Beyond, the eldest are given up. Without anything in flight each takes some
-/// 200 bytes with its places in the lists, which makes 3 MiB; those with something in flight are limited by the session's window.
+/// Flows that were reset within the last time-out. Beyond, the eldest are given up. Without anything in flight each
+/// takes some 200 bytes with its places in the lists, which makes 3 MiB; those with something in flight are limited by
+/// the session's window.
 const REMAINS_MAX: usize = 16_384;
 /// Ranges beyond a hole that are remembered for acknowledgements.
 const BLOCKS_MAX: usize = 3;
@@ -78,8 +80,8 @@ impl Remains {
         sacks.as_slice().iter().rev().filter(|block| block.start > next).for_each(|block| heard.add(*block));
         let until = now.plus_ns(sender.first_timeout_ns());
         let sent_end = sender.next;
-        // An answer to an opening segment that carries nothing is not worth a sender: whoever never acknowledges one would have us
-        // keep as many as it opens flows.
+        // An answer to an opening segment that carries nothing is not worth a sender: whoever never acknowledges one
+        // would have us keep as many as it opens flows.
         let counts = sender.is_granted() && sender.in_flight() > 0 && sent_end > FIRST;
         let sender = counts.then(|| Box::new(sender));
         Remains { sender, sent_end, heard, owes_ack, until, timer: until, counted: 0 }
@@ -190,7 +192,8 @@ impl AllRemains {
         given_up
     }
 
-    /// Gives up the eldest if there are more than so many, for the session to count it anew: what it had in flight is lost.
+    /// Gives up the eldest if there are more than so many, for the session to count it anew: what it had in flight is
+    /// lost.
     pub(super) fn give_up_beyond(&mut self, now: Instant, kept: usize) -> Option<Remains> {
         let (at, id) = self.timers.first().copied().filter(|_| self.all.len() > kept)?;
         self.timers.remove(&(at, id));

@@ -1,17 +1,17 @@
 //! Resets that have to leave, and those that the peer has not answered.
 //!
-//! A reset of a flow is repeated until it is answered, or the peer would keep the flow for as long as it has nothing to send. One that
-//! has not left once is not forgotten either, however short memory is: its flow took more.
+//! A reset of a flow is repeated until it is answered, or the peer would keep the flow for as long as it has nothing to
+//! send. One that has not left once is not forgotten either, however short memory is: its flow took more.
 
 use super::flow::FlowId;
 use crate::time::{Instant, MS, S};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Resets that wait to be answered. Beyond, those are no longer repeated that are due next. As many segments of no flow wait to be
-/// refused at most: whoever gets no answer asks again.
+/// Resets that wait to be answered. Beyond, those are no longer repeated that are due next. As many segments of no flow
+/// wait to be refused at most: whoever gets no answer asks again.
 pub(super) const RESETS_MAX: usize = 16_384;
-/// Resets that have not left. They are of flows that all were there since a datagram last left, of which a peer may have 65,536. Each takes
-/// some 250 bytes, where its flow took 1,000 and more.
+/// Resets that have not left. They are of flows that all were there since a datagram last left, of which a peer may
+/// have 65,536. Each takes some 250 bytes, where its flow took 1,000 and more.
 const UNSENT_MAX: usize = 1 << 17;
 /// How often a reset is sent.
 const TRIES_MAX: u32 = 8;

@@ -1,10 +1,10 @@
 //! The window that the flows of a session share, and whose turn it is to use it.
 //!
-//! 1. Flows that may have something to send are asked in turn. While nobody waits for the window, whoever is asked may use
-//!    it; from then on they only acknowledge, and stand in line.
-//! 2. Whenever there is room and the pacer agrees, the first in line sends one segment and stands behind the others again.
-//!    Repairs go before.
-//!    What a flow's timers force out is no exception, but for [a spare segment](SharedWindow::spare).
+//! 1. Flows that may have something to send are asked in turn. While nobody waits for the window, whoever is asked may
+//!    use it; from then on they only acknowledge, and stand in line.
+//! 2. Whenever there is room and the pacer agrees, the first in line sends one segment and stands behind the others
+//!    again. Repairs go before. What a flow's timers force out is no exception, but for [a spare
+//!    segment](SharedWindow::spare).
 //! 3. Acknowledgements and losses are reported to the controller as they come.
 
 use super::flow::{Flow, FlowId};
@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 /// Segments that the pacer lets leave together: those that the window does, and one that was put off.
 const BURST_SEGMENTS: u64 = 4;
 
-/// How often a spare segment may leave: after two round trips, which is when a tail loss probe is due, or after so long where
-/// none was measured; then after twice as long, so many times.
+/// How often a spare segment may leave: after two round trips, which is when a tail loss probe is due, or after so long
+/// where none was measured; then after twice as long, so many times.
 const SPARE_AFTER_NS: u64 = S;
 const SPARE_DOUBLINGS_MAX: u32 = 6;
 
@@ -114,8 +114,9 @@ impl SharedWindow {
         self.ready_bytes
     }
 
-    /// What may leave now. Three segments leave together where the window has many, as those of a TCP do whose every second one
-    /// is acknowledged, while its window grows. Whoever sends them one by one loses less at a full queue than its TCP neighbours.
+    /// What may leave now. Three segments leave together where the window has many, as those of a TCP do whose every
+    /// second one is acknowledged, while its window grows. Whoever sends them one by one loses less at a full queue
+    /// than its TCP neighbours.
     fn room(&mut self, now: Instant) -> u64 {
         const MANY: u64 = 8;
         const TOGETHER: u64 = 3;
@@ -141,9 +142,9 @@ impl SharedWindow {
         if self.waiting.is_empty() && self.repairing.is_empty() { self.room(now) } else { 0 }
     }
 
-    /// What a flow may send whose timer forces it, where its turn gives it `room`: a segment beyond the window, if no other flow
-    /// had one lately. So a session whose window is full of lost segments asks whether the path is there, as one TCP does (RFC 8985,
-    /// section 7.3), and its flows do not ask all at once.
+    /// What a flow may send whose timer forces it, where its turn gives it `room`: a segment beyond the window, if no
+    /// other flow had one lately. So a session whose window is full of lost segments asks whether the path is there, as
+    /// one TCP does (RFC 8985, section 7.3), and its flows do not ask all at once.
     pub(super) fn spare(&self, now: Instant, room: u64) -> u64 {
         if now >= self.spare_at { room.max(self.mss) } else { room }
     }
@@ -283,8 +284,8 @@ impl SharedWindow {
         self.newest_acked = None;
     }
 
-    /// Datagrams were marked, as the one told that was just taken. What it acknowledges says of which round they were (RFC 9002, section
-    /// 7.1); whether it did.
+    /// Datagrams were marked, as the one told that was just taken. What it acknowledges says of which round they were
+    /// (RFC 9002, section 7.1); whether it did.
     pub(super) fn on_marked(&mut self, now: Instant) -> bool {
         if let Some(sent) = self.newest_acked {
             self.controller.on_marked(now, sent);
@@ -293,8 +294,8 @@ impl SharedWindow {
         self.newest_acked.is_some()
     }
 
-    /// Something was delivered after a stall. The first of it that was sent only once tells whether the path was gone: if it left
-    /// before the timer expired, it was only late.
+    /// Something was delivered after a stall. The first of it that was sent only once tells whether the path was gone:
+    /// if it left before the timer expired, it was only late.
     fn judge_stall(&mut self, now: Instant, newest_sent: Option<Instant>) {
         let Some((stalled_at, sent)) = self.stalled_at.zip(newest_sent) else { return };
         self.stalled_at = None;

@@ -1,8 +1,8 @@
 //! A connection whose window is somebody else's: that of the session it belongs to.
 //!
-//! One window for all flows between two hosts is what RFC 3124 calls a congestion manager. Each flow keeps its own order,
-//! acknowledgements, repairs and timers, and reports what became of its bytes; the session decides how many more may be
-//! under way, and grants them one flow after the other.
+//! One window for all flows between two hosts is what RFC 3124 calls a congestion manager. Each flow keeps its own
+//! order, acknowledgements, repairs and timers, and reports what became of its bytes; the session decides how many more
+//! may be under way, and grants them one flow after the other.
 
 use super::{AckSample, Congestion, CongestionController};
 use crate::time::Instant;
@@ -39,7 +39,8 @@ pub trait SessionController: fmt::Debug + Send + Sync {
     /// So many bytes leave.
     fn on_sent(&mut self, now: Instant, bytes: u64);
 
-    /// What the next datagram acknowledges waited so long on its way back; `is_known` is whether it is known that it waited no longer.
+    /// What the next datagram acknowledges waited so long on its way back; `is_known` is whether it is known that it
+    /// waited no longer.
     fn set_ack_wait(&mut self, waited: Duration, is_known: bool);
 
     /// Bytes were delivered.
@@ -60,8 +61,8 @@ pub trait SessionController: fmt::Debug + Send + Sync {
     /// Something that is no flow's, and waits for no window, was answered after so long.
     fn on_probe(&mut self, now: Instant, round_trip_ns: u64);
 
-    /// Nothing was delivered on any flow for a whole time-out of one of them (RFC 5681, section 3.1, equation 4). What is
-    /// found lost until something arrives, and what left before that, is not told as a loss.
+    /// Nothing was delivered on any flow for a whole time-out of one of them (RFC 5681, section 3.1, equation 4). What
+    /// is found lost until something arrives, and what left before that, is not told as a loss.
     fn on_stall(&mut self, now: Instant);
 
     /// That was a mistake: what was sent before arrived late (RFC 3522; RFC 5682).

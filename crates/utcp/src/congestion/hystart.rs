@@ -1,8 +1,8 @@
 //! HyStart++ (RFC 9406): leaves slow start when round trips grow, before the queue overflows.
 //!
 //! 1. Each round in slow start has a lowest round trip, of the first samples in it.
-//! 2. A round that is an eighth slower than the one before (4 to 16 ms) begins conservative slow start: a quarter of the
-//!    growth.
+//! 2. A round that is an eighth slower than the one before (4 to 16 ms) begins conservative slow start: a quarter of
+//!    the growth.
 //! 3. Rounds that are fast again resume slow start; five slow ones end it.
 
 use super::AckSample;

@@ -1,6 +1,7 @@
 //! Reno's window (RFC 5681) with appropriate byte counting (RFC 3465).
 //!
-//! Slow start adds what was delivered; congestion avoidance adds a segment for each window delivered; congestion halves.
+//! Slow start adds what was delivered; congestion avoidance adds a segment for each window delivered; congestion
+//! halves.
 
 use super::{AckSample, Congestion, CongestionController};
 use crate::time::Instant;
@@ -66,7 +67,8 @@ impl CongestionController for Reno {
             return;
         }
         self.prior = Some((self.window, self.threshold));
-        // Whole segments: with a part of one, the window would be what no segment fits into and grow more slowly for it.
+        // Whole segments: with a part of one, the window would be what no segment fits into and grow more slowly for
+        // it.
         let segments = self.window / self.mss / 2;
         self.threshold = segments.max(THRESHOLD_SEGMENTS_MIN) * self.mss;
         self.counted = 0;

@@ -50,8 +50,8 @@ impl Connection {
         Some(timestamps.echo.wrapping_sub(self.clock.offset)).filter(|_| timestamps.echo != 0)
     }
 
-    /// RFC 9293, section 3.10.7.4: an older segment must not take back what a newer one offered. One that acknowledges more is
-    /// no older, whatever its sequence number, as in Linux.
+    /// RFC 9293, section 3.10.7.4: an older segment must not take back what a newer one offered. One that acknowledges
+    /// more is no older, whatever its sequence number, as in Linux.
     pub(super) fn update_window(&mut self, header: &Header, ack: u64) {
         let peer = &mut self.peer;
         let is_newer = peer.window_seq < header.seq

@@ -74,8 +74,8 @@ impl Connection {
         self.sender.is_forced()
     }
 
-    /// What is left of a connection that is over at once: its sender, where the peer's numbers stand, and whether the peer is
-    /// owed an acknowledgement.
+    /// What is left of a connection that is over at once: its sender, where the peer's numbers stand, and whether the
+    /// peer is owed an acknowledgement.
     pub(crate) fn into_remains(mut self) -> (Sender, Option<(u64, SackBlocks)>, bool) {
         let is_open = self.state.is_synchronized();
         let received = is_open.then(|| (self.receiver.next, self.receiver.sack_blocks()));

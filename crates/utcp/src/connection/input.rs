@@ -1,5 +1,5 @@
-//! A segment that comes in, by the steps of RFC 9293, section 3.10.7.4, with RFC 5961 against blind attacks and RFC 7323
-//! against old duplicates.
+//! A segment that comes in, by the steps of RFC 9293, section 3.10.7.4, with RFC 5961 against blind attacks and RFC
+//! 7323 against old duplicates.
 
 use super::{CloseReason, Connection, State};
 use crate::segment::{Ecn, Header, Range};
@@ -17,9 +17,9 @@ impl Connection {
         self.handle_segment_with(now, header, payload, ecn, 0, &mut |_| 0);
     }
 
-    /// Takes a segment like [`handle_segment`](Self::handle_segment). Payload that is next in order, with nothing unread
-    /// before it, is offered to `sink`, which gives how many bytes it took: they need no `read` and no buffer. `code`
-    /// is what a reset carried.
+    /// Takes a segment like [`handle_segment`](Self::handle_segment). Payload that is next in order, with nothing
+    /// unread before it, is offered to `sink`, which gives how many bytes it took: they need no `read` and no buffer.
+    /// `code` is what a reset carried.
     pub fn handle_segment_with(
         &mut self,
         now: Instant,

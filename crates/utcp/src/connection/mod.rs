@@ -220,16 +220,17 @@ impl Connection {
         (room.saturating_sub(self.unsent()) as usize).min(self.capacity())
     }
 
-    /// How many bytes more would leave within a moment: [`sendable`](Self::sendable), less what waits for the pacer, which
-    /// keeps two milliseconds' worth or 8 KiB waiting.
+    /// How many bytes more would leave within a moment: [`sendable`](Self::sendable), less what waits for the pacer,
+    /// which keeps two milliseconds' worth or 8 KiB waiting.
     pub fn promptly(&self) -> usize {
         const BURST_MIN_BYTES: u64 = 8 << 10;
         let burst = self.sender.pacing_rate().map_or(u64::MAX, |rate| (rate / 500).max(BURST_MIN_BYTES));
         self.sendable().min(usize::try_from(burst.saturating_sub(self.unsent())).unwrap_or(usize::MAX))
     }
 
-    /// From now on the peer's window is asked for when it is shorter than this, although nothing waits here: whoever writes
-    /// only what leaves [`promptly`](Self::promptly) would never learn of one whose update was lost. Zero asks no more.
+    /// From now on the peer's window is asked for when it is shorter than this, although nothing waits here: whoever
+    /// writes only what leaves [`promptly`](Self::promptly) would never learn of one whose update was lost. Zero asks
+    /// no more.
     pub(crate) fn await_window(&mut self, bytes: usize) {
         self.signals.awaited_bytes = bytes as u64;
     }

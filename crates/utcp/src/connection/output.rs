@@ -60,13 +60,14 @@ impl Connection {
             return None;
         }
         let Some(permission) = self.sender.permission() else {
-            // The answer to the peer's SYN acknowledges, and two ends that open many connections at once would wait for each other's.
-            // What was written follows when there is room.
+            // The answer to the peer's SYN acknowledges, and two ends that open many connections at once would wait for
+            // each other's. What was written follows when there is room.
             let is_answer = self.state == State::SynReceived && self.sender.next == self.iss;
             return is_answer.then(|| self.transmit_new(now, 1, payload));
         };
         match permission {
-            // What an opening segment was cut off waits for its answer: before that there is nothing to acknowledge with it.
+            // What an opening segment was cut off waits for its answer: before that there is nothing to acknowledge
+            // with it.
             Permission::Again(sent) if self.state == State::SynSent && sent.start > self.iss => None,
             Permission::Again(sent) => Some(self.transmit_again(now, sent, payload)),
             Permission::New(room) => match self.new_data(now, room) {
@@ -161,8 +162,8 @@ impl Connection {
     /// Whether nothing of full length may follow now.
     ///
     /// Of several segments that leave together, Linux sets PSH in the last, and its receivers do not keep the
-    /// acknowledgement of such a one for the next segment. Without it, a burst of three leaves one unacknowledged until the
-    /// next burst comes. A segment by itself has none, so that acknowledgements of those still are for two.
+    /// acknowledgement of such a one for the next segment. Without it, a burst of three leaves one unacknowledged until
+    /// the next burst comes. A segment by itself has none, so that acknowledgements of those still are for two.
     fn is_burst_over(&self, now: Instant) -> bool {
         let offered = self.peer_edge().saturating_sub(self.sender.next);
         offered < self.sender.mss || self.sender.is_held(now)

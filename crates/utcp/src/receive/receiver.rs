@@ -6,9 +6,9 @@
 //!  ──┴───────────────┴───────────────────────────┴──▶ sequence numbers
 //! ```
 //!
-//! Nothing beyond the edge is kept, the edge never moves back (what is offered may, for want of memory), and there are at
-//! most [`RANGES_FREE`] ranges out of order and one more for each [`RANGE_BYTES`] kept in them: that and the pool bound what
-//! a peer can make us hold.
+//! Nothing beyond the edge is kept, the edge never moves back (what is offered may, for want of memory), and there are
+//! at most [`RANGES_FREE`] ranges out of order and one more for each [`RANGE_BYTES`] kept in them: that and the pool
+//! bound what a peer can make us hold.
 
 use super::acks::Acks;
 use super::autotune::Autotune;
@@ -336,7 +336,8 @@ impl Receiver {
         let free = self.free_bytes();
         let offered = self.offered.saturating_sub(self.next);
         let most = u64::from(u16::MAX) * unit;
-        // An offer is taken back for want of memory alone, and grows in steps that are worth a segment (RFC 9293, section 3.8.6.2.2).
+        // An offer is taken back for want of memory alone, and grows in steps that are worth a segment (RFC 9293,
+        // section 3.8.6.2.2).
         let step = full_segment.min(self.tune.limit_bytes / 2);
         let grown = free / unit * unit;
         let kept = offered.div_ceil(unit) * unit;
@@ -351,10 +352,10 @@ impl Receiver {
         window.min(most)
     }
 
-    /// What may come beyond what has. Where the session holds much that is not read, it is less than the buffer has room for: a
-    /// peer that was offered more stops sending before what it sends has to be dropped, which it would take for congestion.
-    /// What has come by then is taken. Who reads everything needs next to no memory, and keeps what there was at the start,
-    /// until something finds no memory nevertheless.
+    /// What may come beyond what has. Where the session holds much that is not read, it is less than the buffer has
+    /// room for: a peer that was offered more stops sending before what it sends has to be dropped, which it would take
+    /// for congestion. What has come by then is taken. Who reads everything needs next to no memory, and keeps what
+    /// there was at the start, until something finds no memory nevertheless.
     fn free_bytes(&self) -> u64 {
         let unread = self.next - self.read;
         let least = if unread == 0 && !self.is_refused { self.initial_bytes } else { 0 };

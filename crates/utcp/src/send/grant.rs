@@ -9,8 +9,8 @@ pub(crate) struct Grant {
     pub room: u64,
     /// Whether something would leave if there were more.
     pub waits: bool,
-    /// Whether the peer has no memory for anything: what it drops then is not lost to congestion, and sent again once it has
-    /// some. Until then the first segment asks for it.
+    /// Whether the peer has no memory for anything: what it drops then is not lost to congestion, and sent again once
+    /// it has some. Until then the first segment asks for it.
     pub is_shut: bool,
     /// When the peer last answered anything, on whichever flow.
     pub answered_at: Instant,

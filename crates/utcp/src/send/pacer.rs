@@ -3,12 +3,12 @@
 //! A leaky bucket of time. Each segment moves the time of the next one by its length over the rate. The rate is twice a
 //! window in a round trip in slow start and 1.2 times after it, so that pacing never is what limits the window.
 //!
-//! A few segments may leave together. In slow start that are two, as Linux' always do: where receivers acknowledge every
-//! second one, the second would otherwise hold up the acknowledgement of both; with longer bursts the first round trips
-//! of each round would be short ones, and HyStart++ would not see a queue that grows. After slow start they are more, but
-//! fewer than the initial window, which every path has to take at once anyway (RFC 9002, section 7.7, has that bound).
-//! With windows of about as many, held back segments would delay acknowledgements that the window waits for; that costs
-//! Reno 2 to 5 % of its goodput where 2 % are lost.
+//! A few segments may leave together. In slow start that are two, as Linux' always do: where receivers acknowledge
+//! every second one, the second would otherwise hold up the acknowledgement of both; with longer bursts the first round
+//! trips of each round would be short ones, and HyStart++ would not see a queue that grows. After slow start they are
+//! more, but fewer than the initial window, which every path has to take at once anyway (RFC 9002, section 7.7, has
+//! that bound). With windows of about as many, held back segments would delay acknowledgements that the window waits
+//! for; that costs Reno 2 to 5 % of its goodput where 2 % are lost.
 
 use crate::time::{Instant, MS, S};
 
@@ -34,14 +34,14 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// A pacer that lets a millisecond's worth leave together. Where that is many segments, they are made and sent at one go
-    /// instead of one by one; on slow wires it is less than one.
+    /// A pacer that lets a millisecond's worth leave together. Where that is many segments, they are made and sent at
+    /// one go instead of one by one; on slow wires it is less than one.
     pub(crate) fn in_quanta() -> Self {
         Pacer { quantum_ns: BURST_NS, ..Pacer::default() }
     }
 
-    /// Sets the rate from a window in bytes and a round trip, and how many segments may leave together. `percent` is the
-    /// gain.
+    /// Sets the rate from a window in bytes and a round trip, and how many segments may leave together. `percent` is
+    /// the gain.
     pub(crate) fn set_rate(&mut self, window: u64, round_trip_ns: u64, percent: u64, burst_segments: u64) {
         self.burst_segments = burst_segments;
         let per_s = u128::from(window) * u128::from(percent) * u128::from(S);

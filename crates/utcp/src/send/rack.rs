@@ -75,9 +75,9 @@ impl Rack {
 
     /// Whether the acknowledgement of a retransmission is too early to be one.
     ///
-    /// Section 6.2, step 2, would ask the echo about SACKed segments, too. But as long as there is a hole, receivers echo
-    /// what came before it (RFC 7323, section 4.3), which is older than any retransmission: none would ever count, and one
-    /// that is lost behind a hole would wait for the timer.
+    /// Section 6.2, step 2, would ask the echo about SACKed segments, too. But as long as there is a hole, receivers
+    /// echo what came before it (RFC 7323, section 4.3), which is older than any retransmission: none would ever count,
+    /// and one that is lost behind a hole would wait for the timer.
     fn is_of_the_original(&self, sent: &Sent, by: By) -> bool {
         let echoed = self.ack.echoed_ms.filter(|_| by == By::Acknowledgement);
         let echoed_before =
@@ -104,10 +104,10 @@ impl Rack {
 
     /// How far the timestamp of a segment is behind when it is sent again now.
     ///
-    /// Receivers drop what is older than what filled the last hole (PAWS, RFC 7323, section 5.3). Where a wire reorders,
-    /// that would be new data that a retransmission overtook: one more loss, for which the window shrinks. With its
-    /// timestamp as far behind as segments overtake each other, nothing is older. It never is before the segment's own
-    /// last one, so it is not older than what came before the hole either.
+    /// Receivers drop what is older than what filled the last hole (PAWS, RFC 7323, section 5.3). Where a wire
+    /// reorders, that would be new data that a retransmission overtook: one more loss, for which the window shrinks.
+    /// With its timestamp as far behind as segments overtake each other, nothing is older. It never is before the
+    /// segment's own last one, so it is not older than what came before the hole either.
     pub(crate) fn lag_ms(&self, now: Instant, sent: &Sent, rtt: &Rtt) -> u16 {
         let lag_ns = if self.reordering_seen { self.window_ns(rtt, true, 0) } else { 0 };
         let since_ms = clock_ms(now).wrapping_sub(stamp_ms(sent.at, sent.lag_ms));

@@ -2,7 +2,8 @@
 //!
 //! The RFC was written for one sample in a round trip. With one for every acknowledgement its variance decays within a
 //! fraction of a round trip, so, like Linux, the time-out follows the largest deviation of each round trip, and the
-//! floor of 200 ms bounds the deviation instead of the sum. A lower round trip than expected does not widen the time-out.
+//! floor of 200 ms bounds the deviation instead of the sum. A lower round trip than expected does not widen the
+//! time-out.
 
 use crate::options::Options;
 use crate::time::{Instant, S};

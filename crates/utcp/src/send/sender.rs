@@ -198,8 +198,8 @@ impl Sender {
         self.expiries - self.excused
     }
 
-    /// Whether something has to leave at once, whatever windows and pacing say: a tail loss probe, or the first segment (RFC
-    /// 6298, section 5.4).
+    /// Whether something has to leave at once, whatever windows and pacing say: a tail loss probe, or the first segment
+    /// (RFC 6298, section 5.4).
     pub(crate) fn is_forced(&self) -> bool {
         self.probe_due || self.overdue
     }
@@ -209,8 +209,8 @@ impl Sender {
         self.overdue = true;
     }
 
-    /// What new data was to tell about a time-out cannot be told, because none may leave (RFC 5682, section 3.1, step 2). Gives
-    /// whether losses were held back for it.
+    /// What new data was to tell about a time-out cannot be told, because none may leave (RFC 5682, section 3.1, step
+    /// 2). Gives whether losses were held back for it.
     pub(crate) fn stop_probing_timeout(&mut self) -> bool {
         match &mut self.recovery {
             Recovery::Loss { frto: frto @ Frto::Probing, .. } => {
@@ -240,8 +240,8 @@ impl Sender {
         }
     }
 
-    /// Whether the peer's window is shut. Where the window is the session's, nothing is sent into it a second time: it would keep
-    /// others from sending.
+    /// Whether the peer's window is shut. Where the window is the session's, nothing is sent into it a second time: it
+    /// would keep others from sending.
     pub(crate) fn set_shut(&mut self, is_shut: bool) {
         if let Some(grant) = &mut self.grant {
             grant.is_shut = is_shut;
@@ -383,8 +383,8 @@ impl Sender {
         self.window() < self.in_flight() + self.mss || self.paced_until(now).is_some()
     }
 
-    /// Whether so many bytes may leave whatever this connection's own window is. A session's window holds for them too, or as many
-    /// flows would send as many segments into a path that has just lost them.
+    /// Whether so many bytes may leave whatever this connection's own window is. A session's window holds for them too,
+    /// or as many flows would send as many segments into a path that has just lost them.
     fn may_force(&mut self, bytes: u64) -> bool {
         let Some(grant) = &mut self.grant else { return true };
         grant.waits = grant.room < bytes;

@@ -10,7 +10,8 @@ use crate::time::{Instant, MS};
 /// How long a lone segment's acknowledgement may be delayed, which a tail loss probe allows for.
 const LONE_ACK_DELAY_NS: u64 = 200 * MS;
 
-/// Loss takes one segment so often in a row, of 30 % each, once in 170,000 times. Then it is the peer that does not answer.
+/// Loss takes one segment so often in a row, of 30 % each, once in 170,000 times. Then it is the peer that does not
+/// answer.
 const CALM_EXPIRIES_MAX: u32 = 10;
 
 /// Which timer expired.
@@ -72,8 +73,8 @@ impl Sender {
                 });
             }
         }
-        // The probe before the time-out, where both are due: it asks without taking anything for lost, and sets the other
-        // anew (RFC 8985, section 7.3).
+        // The probe before the time-out, where both are due: it asks without taking anything for lost, and sets the
+        // other anew (RFC 8985, section 7.3).
         if self.is_shut() {
             self.probe_at = None;
         }
@@ -89,8 +90,8 @@ impl Sender {
         None
     }
 
-    /// The path was gone and is back: what was backed off is sent again at this time, and the back-off begins anew (RFC 6069,
-    /// section 4, has an ICMP message tell as much).
+    /// The path was gone and is back: what was backed off is sent again at this time, and the back-off begins anew (RFC
+    /// 6069, section 4, has an ICMP message tell as much).
     pub(crate) fn on_path_back(&mut self, at: Instant) {
         self.excuse();
         if self.expiries > 0 {
@@ -104,8 +105,9 @@ impl Sender {
         self.backoff > 0
     }
 
-    /// The peer answered something else: the time-out is as long as at first, from when the timer was set, but not over before this
-    /// time. Gives whether it had grown. Where this alone is not answered, however often, it is asked ever more rarely after all.
+    /// The peer answered something else: the time-out is as long as at first, from when the timer was set, but not over
+    /// before this time. Gives whether it had grown. Where this alone is not answered, however often, it is asked ever
+    /// more rarely after all.
     pub(crate) fn calm(&mut self, at: Instant) -> bool {
         if self.backoff == 0 || self.is_shut() || self.expiries > CALM_EXPIRIES_MAX {
             return false;
@@ -150,9 +152,10 @@ impl Sender {
         self.arm_retransmission(now);
     }
 
-    /// The next time-out is twice as long (RFC 6298, section 5.5). Where flows share a window, that is for a path that answers
-    /// nothing: the window answers losses, and a flow's own time-outs would only add up to tens of seconds where many are lost.
-    /// QUIC's begin anew with any acknowledgement, too (RFC 9002, section 6.2.1). A peer without memory is still asked ever more rarely.
+    /// The next time-out is twice as long (RFC 6298, section 5.5). Where flows share a window, that is for a path that
+    /// answers nothing: the window answers losses, and a flow's own time-outs would only add up to tens of seconds
+    /// where many are lost. QUIC's begin anew with any acknowledgement, too (RFC 9002, section 6.2.1). A peer without
+    /// memory is still asked ever more rarely.
     fn back_off(&mut self, now: Instant) {
         let (since, counted) = (self.retransmission_since, self.unexcused() - 1);
         let patience_ns =

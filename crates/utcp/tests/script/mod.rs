@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Flags are S, F, R, P, E, W and `.` for ACK. Sequence numbers count from each end's SYN, as `first:after last`, where
-//! SYN and FIN take none in this notation. `sack 5:6,8:9` adds blocks; `ts value echo` timestamps; `mss`, `ws`, `sackok`
-//! the options of a SYN; `ce` a congestion mark. A line that expects says only what it checks beside flags and numbers;
-//! PSH is checked where it says `psh`. All that leaves must be expected, in order.
+//! SYN and FIN take none in this notation. `sack 5:6,8:9` adds blocks; `ts value echo` timestamps; `mss`, `ws`,
+//! `sackok` the options of a SYN; `ce` a congestion mark. A line that expects says only what it checks beside flags and
+//! numbers; PSH is checked where it says `psh`. All that leaves must be expected, in order.
 
 use heddle_utcp::segment::{Flags, Range, SEQUENCE_BASE, SynOptions, Timestamps};
 use heddle_utcp::{BufferPool, Connection, Ecn, Header, Instant, Options};
@@ -19,7 +19,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
-/// More time-outs than this at one instant, or segments that nobody looked at, mean that the connection goes in circles.
+/// More time-outs than this at one instant, or segments that nobody looked at, mean that the connection goes in
+/// circles.
 const STEPS_PER_INSTANT_MAX: usize = 10_000;
 /// The peer's initial sequence number on the wire.
 const IRS: u64 = SEQUENCE_BASE + 700_000_000;

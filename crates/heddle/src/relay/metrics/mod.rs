@@ -1,5 +1,5 @@
-//! What of the metrics the driver alone knows: what its loops count, how many descriptors it has, and how long steps took. The
-//! control plane answers at the `MetricsPort`.
+//! What of the metrics the driver alone knows: what its loops count, how many descriptors it has, and how long steps
+//! took. The control plane answers at the `MetricsPort`.
 
 mod timings;
 

@@ -1,5 +1,5 @@
-//! How long the steps of datagrams' ways take, where `HeddleTimings` asks for it: a histogram for each, of fixed size, which all
-//! shards fill and the metrics tell.
+//! How long the steps of datagrams' ways take, where `HeddleTimings` asks for it: a histogram for each, of fixed size,
+//! which all shards fill and the metrics tell.
 
 use heddle_net::time_buckets::{self, PER_OCTAVE, upper_bound_ns};
 use heddle_seam::stopwatch::{Step, Timekeeper};
@@ -24,7 +24,8 @@ struct Histogram {
 /// What is told of one step.
 pub struct Told {
     pub step: Step,
-    /// Upper bounds in seconds and how many are at most that and above the bound before; buckets with none are left out.
+    /// Upper bounds in seconds and how many are at most that and above the bound before; buckets with none are left
+    /// out.
     pub buckets: Vec<(f64, u64)>,
     pub sum_s: f64,
 }

@@ -110,8 +110,8 @@ fn send_bulk(mut stream: TcpStream, bulk: &Bulk, begun: &Begun, ended: &AtomicBo
     Ok(())
 }
 
-/// Counts what arrives between the warm-up and the end, from when the sender began. A thread that waits for a processor would
-/// let a part of slow start pass unseen, and more of it where the sender itself does not wait.
+/// Counts what arrives between the warm-up and the end, from when the sender began. A thread that waits for a processor
+/// would let a part of slow start pass unseen, and more of it where the sender itself does not wait.
 fn receive_bulk(stream: &mut TcpStream, bulk: &Bulk, begun: &Begun) -> Result<f64> {
     stream.set_read_timeout(Some(SLICE)).map_err(Error::io("preparing a bulk connection"))?;
     let mut chunk = vec![0; 256 * 1024];

@@ -20,7 +20,8 @@ const HEADERS_BYTES: usize = 28;
 /// Bytes of a probe's number and time, at the start of its payload.
 const STAMP_BYTES: usize = 16;
 
-/// Sends all datagrams of a probe and gives the fate of each. Those that are late are waited for after the last was sent.
+/// Sends all datagrams of a probe and gives the fate of each. Those that are late are waited for after the last was
+/// sent.
 pub(super) fn run_probe(
     probe: &Probe,
     stragglers: Duration,

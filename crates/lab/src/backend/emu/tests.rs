@@ -1,4 +1,5 @@
-//! Flows between sockets of this machine's loopback, without any wire: it shows that flows flow, not that wires are right.
+//! Flows between sockets of this machine's loopback, without any wire: it shows that flows flow, not that wires are
+//! right.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 

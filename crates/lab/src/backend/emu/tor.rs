@@ -29,8 +29,8 @@ const CLIENT_TORRC: &str = "MaxCircuitDirtiness 2 hours";
 /// Servers by their host and kind.
 type Servers = BTreeMap<(String, ServerKind), Arc<Server>>;
 
-/// The processes of a private Tor network, and servers. Streams end before what keeps their circuits does, and that before
-/// the network: fields are dropped in this order.
+/// The processes of a private Tor network, and servers. Streams end before what keeps their circuits does, and that
+/// before the network: fields are dropped in this order.
 #[derive(Debug, Default)]
 pub(super) struct TorProcesses {
     servers: Servers,

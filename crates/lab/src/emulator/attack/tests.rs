@@ -257,7 +257,13 @@ fn a_seed_decides_and_several_attackers_act_one_after_the_other() {
 proptest! {
     /// Nothing that a host may send makes an attacker panic, and what is no TCP or UDP passes as it is.
     #[test]
-    fn any_bytes_pass(mut packet in prop::collection::vec(any::<u8>(), 1..120), version in 4u8..7, ihl in 0u8..16, protocol in prop::sample::select(vec![6u8, 17, 1]), seed: u64) {
+    fn any_bytes_pass(
+        mut packet in prop::collection::vec(any::<u8>(), 1..120),
+        version in 4u8..7,
+        ihl in 0u8..16,
+        protocol in prop::sample::select(vec![6u8, 17, 1]),
+        seed: u64,
+    ) {
         packet[0] = version << 4 | if version == 4 { ihl } else { 0 };
         let len = packet.len() as u16;
         if packet.len() > 9 {

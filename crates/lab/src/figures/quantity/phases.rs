@@ -375,9 +375,9 @@ pub(super) const PHASES: &[Quantity] = &[
         Amount,
         Less,
         "Until streams were back after a change of wires",
-        "how long after the last change streams together still had less than 80 % of what they had before, over any second; on a \
-         wire that changes its rate, of what they would have with the same share of it. To the phase's end where they are never \
-         back. What streams tell is told once a second",
+        "how long after the last change streams together still had less than 80 % of what they had before, over any \
+         second; on a wire that changes its rate, of what they would have with the same share of it. To the phase's \
+         end where they are never back. What streams tell is told once a second",
     )
     .by("client's"),
 ];

@@ -2,7 +2,8 @@
 //!
 //! 1. Wires and attackers become what the phase wants, relays reach each other, and circuits are built.
 //! 2. Clients with a stream begin; the phase waits until each stream is steady, or was waited for long enough.
-//! 3. The others begin. After the warm-up the window opens: what begins from then on counts. Wires may change meanwhile.
+//! 3. The others begin. After the warm-up the window opens: what begins from then on counts. Wires may change
+//!    meanwhile.
 //! 4. The window closes. Probes stop; downloads that have begun go on to their end, beside the streams.
 //! 5. Streams stop, circuits are closed, and what was told becomes figures.
 
@@ -303,8 +304,8 @@ fn told(actors: &[Actor<'_>], played: &Played, tor: &Tor, phase: &Phase) -> (Vec
     (samples, faults)
 }
 
-/// By how much a change makes the bottleneck faster of who has these labels: 1 where there is none, or no rate. `None` where
-/// there is one that does not change.
+/// By how much a change makes the bottleneck faster of who has these labels: 1 where there is none, or no rate. `None`
+/// where there is one that does not change.
 fn faster(tor: &Tor, phase: &Phase, change: &Change, labels: &Labels) -> Option<f64> {
     let is_theirs = |group: &&WireGroup| {
         phase.bottlenecks.contains(&group.name)

@@ -10,7 +10,8 @@ use crate::run::sampled::Sampled;
 use crate::statistics::{mean, quantile};
 use crate::traffic::Event;
 
-/// What share of its rate before a change a group has when it is back, and how far apart the seconds begin that are looked at.
+/// What share of its rate before a change a group has when it is back, and how far apart the seconds begin that are
+/// looked at.
 const BACK_SHARE: f64 = 0.8;
 const BACK_STEP: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
@@ -133,9 +134,9 @@ impl Group<'_> {
 }
 
 impl Group<'_> {
-    /// How long after the last change of wires, so long after the window's opening, the group still had less than 80 % of
-    /// what it had before, over any second. `times` is by how much the change made the wire faster, and what it had is
-    /// multiplied by that. `None` without streams that got something before.
+    /// How long after the last change of wires, so long after the window's opening, the group still had less than 80 %
+    /// of what it had before, over any second. `times` is by how much the change made the wire faster, and what it had
+    /// is multiplied by that. `None` without streams that got something before.
     pub(super) fn back(&self, changed: Duration, times: f64, window: Window) -> Option<Sampled> {
         let changed = window.opens + changed;
         let streams: Vec<&Member<'_>> =
@@ -154,8 +155,8 @@ impl Group<'_> {
     }
 }
 
-/// How many echoes will not come back. Of those that were waited for until after the end, some may be under way still: they are
-/// not older than others were that came back.
+/// How many echoes will not come back. Of those that were waited for until after the end, some may be under way still:
+/// they are not older than others were that came back.
 fn echoes_gone(log: &Log, window: Window) -> usize {
     let came = log.iter().filter_map(|(_, event)| match event {
         Event::Echo { echo_ms, .. } => Some(*echo_ms),
@@ -171,8 +172,8 @@ fn echoes_gone(log: &Log, window: Window) -> usize {
     log.iter().filter(is_gone).count()
 }
 
-/// What one circuit or connection received while the window was open, in 1000 bytes. A download counts as if it had come
-/// evenly from its first byte on.
+/// What one circuit or connection received while the window was open, in 1000 bytes. A download counts as if it had
+/// come evenly from its first byte on.
 pub(super) fn received_kb(log: &Log, window: Window) -> f64 {
     let of = |(told, event): &(Duration, Event)| match *event {
         Event::Second { throughput_kb_s, length_s, .. } => throughput_kb_s * window.share_s(*told, length_s),

@@ -1,10 +1,10 @@
 //! Whether the transport that an arm names carries its circuits, by what Heddle relays tell of themselves.
 //!
-//! 1. Relays that are neighbours on a phase's paths and have the same transport are *pairs*. Before a phase circuits are
-//!    built and closed again until they go over their transport between all pairs, because relays find each other only by
-//!    circuits. They did when as many lanes end with them.
-//! 2. Of the cells of relays that have pairs on every path of the phase and no client beside them, the share is told that
-//!    went over their transport. A silent return to TLS must not pass for a result.
+//! 1. Relays that are neighbours on a phase's paths and have the same transport are *pairs*. Before a phase circuits
+//!    are built and closed again until they go over their transport between all pairs, because relays find each other
+//!    only by circuits. They did when as many lanes end with them.
+//! 2. Of the cells of relays that have pairs on every path of the phase and no client beside them, the share is told
+//!    that went over their transport. A silent return to TLS must not pass for a result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -80,8 +80,8 @@ pub(super) fn wait_for_pairs(
     }
 }
 
-/// Waits until as many lanes have ended as circuits were closed: those went over the transport. Returns a relay for which
-/// that does not happen, and its transport.
+/// Waits until as many lanes have ended as circuits were closed: those went over the transport. Returns a relay for
+/// which that does not happen, and its transport.
 fn missing_when_closed<'a>(
     tor: &Tor,
     testbed: &mut dyn Testbed,

@@ -60,7 +60,8 @@ pub(super) fn figures(
     samples
 }
 
-/// What a phase's traffic did to each of its bottlenecks: how long it kept packets waiting, and what was dropped and marked for it.
+/// What a phase's traffic did to each of its bottlenecks: how long it kept packets waiting, and what was dropped and
+/// marked for it.
 pub(super) fn inflicted(tor: &Tor, phase: &Phase, before: &Counts, after: &Counts) -> Vec<Sampled> {
     let groups = tor.wires.iter().map(Spanned::as_ref);
     let counts = groups.zip(before.iter().zip(after));
@@ -74,8 +75,9 @@ pub(super) fn inflicted(tor: &Tor, phase: &Phase, before: &Counts, after: &Count
     bottlenecks.flat_map(of).collect()
 }
 
-/// The use of each bottleneck: of a wire what `figures` tell of it; of a relay's rate all that its wires carried, as they tell,
-/// or the cells that brought the clients which share it their data. Bottlenecks whose clients did nothing are left out.
+/// The use of each bottleneck: of a wire what `figures` tell of it; of a relay's rate all that its wires carried, as
+/// they tell, or the cells that brought the clients which share it their data. Bottlenecks whose clients did nothing
+/// are left out.
 pub(super) fn used(
     tor: &Tor,
     names: &[&str],

@@ -25,11 +25,11 @@ const DATA_LEN: u64 = 498;
 const BURST_CELLS: u64 = 32;
 /// The largest rate that is sent, in 1000 bytes per second.
 const RATE_MAX_KBPS: u64 = i32::MAX as u64;
-/// A queue that is gone after less is none. Stock clients send what a rate allows every 100 ms: an edge that is done with it in
-/// half the time could take twice as much.
+/// A queue that is gone after less is none. Stock clients send what a rate allows every 100 ms: an edge that is done
+/// with it in half the time could take twice as much.
 const QUEUE_LASTS: Duration = Duration::from_millis(50);
-/// An edge that took nothing for so long, while the far end waited, is as fast as it is from then on. Stock counts the time that it
-/// stood still, and a client whose server paused goes on at next to nothing.
+/// An edge that took nothing for so long, while the far end waited, is as fast as it is from then on. Stock counts the
+/// time that it stood still, and a client whose server paused goes on at next to nothing.
 const STANDSTILL: Duration = Duration::from_secs(2);
 
 /// A signal about a stream.

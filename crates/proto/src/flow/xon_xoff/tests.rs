@@ -87,8 +87,8 @@ fn an_edge_without_a_queue_is_offered_twice_the_rate() {
     assert_eq!(told, [2_000, 4_000, 8_000]);
 }
 
-/// The rates that a watch tells which has told 1000 kB/s, while a client sends a tenth of a second's worth of that every 100 ms
-/// for three seconds, and the edge takes `step_bytes` of it every millisecond.
+/// The rates that a watch tells which has told 1000 kB/s, while a client sends a tenth of a second's worth of that
+/// every 100 ms for three seconds, and the edge takes `step_bytes` of it every millisecond.
 fn told_with_an_edge_of(step_bytes: u64) -> Vec<u32> {
     let (mut watch, mut told, mut queue) = (told_1000(), Vec::new(), 0);
     for ms in 300..3_300 {
@@ -109,7 +109,8 @@ fn told_with_an_edge_of(step_bytes: u64) -> Vec<u32> {
 
 #[test]
 fn a_queue_that_does_not_last_is_none() {
-    // Done with it in 10 ms, of which nine have a queue: a connection takes what its credit allows, and the rest a moment later.
+    // Done with it in 10 ms, of which nine have a queue: a connection takes what its credit allows, and the rest a
+    // moment later.
     assert_eq!(told_with_an_edge_of(10_000)[..3], [2_000, 4_000, 8_000]);
     // It takes 1250 kB/s, and told twice of 1000 it would have to say XOFF.
     assert_eq!(told_with_an_edge_of(1_250), []);

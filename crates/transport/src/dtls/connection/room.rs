@@ -19,8 +19,8 @@ const CONNECTION: usize = 30_000;
 const EPOCH_MIN: Duration = Duration::from_millis(100);
 
 impl Connection {
-    /// Tells the relay of room once there is some worth its while. Losses and a window that shrinks may use capacity up, too,
-    /// while the relay has nothing to send; it must hear when there is some again.
+    /// Tells the relay of room once there is some worth its while. Losses and a window that shrinks may use capacity
+    /// up, too, while the relay has nothing to send; it must hear when there is some again.
     pub(in crate::dtls) fn note_capacity(&mut self) {
         let capacity = self.capacity();
         self.is_full |= self.state == State::Open && capacity == 0;

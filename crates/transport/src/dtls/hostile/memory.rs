@@ -29,8 +29,8 @@ fn what_is_left_of_a_burst_holds_no_more_than_counts() {
     assert!(all <= held + FLOWS as usize * 512, "{all} bytes where {held} count");
 }
 
-/// A flow of which a cell comes now and then is as old as what lies behind its hole, so that it does not outlive others when memory
-/// is short.
+/// A flow of which a cell comes now and then is as old as what lies behind its hole, so that it does not outlive others
+/// when memory is short.
 #[test]
 fn cells_that_trickle_keep_no_hoard_young() {
     let mut table = Table::new(|_| {});

@@ -22,7 +22,8 @@ use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::compact::PADDING;
 use zeroize::Zeroizing;
 
-/// Bits of a segment's first byte: whoever sends chose the port, it opens the flow, it ends it, a reset, an answer to one.
+/// Bits of a segment's first byte: whoever sends chose the port, it opens the flow, it ends it, a reset, an answer to
+/// one.
 pub(super) const C: u8 = 0x80;
 pub(super) const S: u8 = 0x40;
 pub(super) const F: u8 = 0x20;

@@ -9,8 +9,9 @@ use quinn_proto::{Dir, StreamId};
 
 /// What a connection takes without flows: keys, rustls, buffers, what quinn-proto and its endpoint know of it.
 const CONNECTION: usize = 32_000;
-/// What quinn-proto keeps of a stream's half that was used, in a box (`Recv` and `Send` of its `streams`, version 0.11), the latter
-/// with lists of what was sent and acknowledged. It uses the first again for other streams, and so does not give it back.
+/// What quinn-proto keeps of a stream's half that was used, in a box (`Recv` and `Send` of its `streams`, version
+/// 0.11), the latter with lists of what was sent and acknowledged. It uses the first again for other streams, and so
+/// does not give it back.
 const RECEIVED_HALF: usize = 190;
 const SENT_HALF: usize = 390;
 

@@ -1,8 +1,9 @@
 //! What leaves beyond a full window: acknowledgements that the peer waits for, and probes.
 //!
-//! quinn-proto sends no acknowledgement while data waits for the window: two peers that both send would wait for each other's,
-//! and each take the other's patience for the path's. And its own probes are as far apart as the path was silent, where one each
-//! second tells soon that a path is back. So one datagram leaves beyond the window, in one of two ways:
+//! quinn-proto sends no acknowledgement while data waits for the window: two peers that both send would wait for each
+//! other's, and each take the other's patience for the path's. And its own probes are as far apart as the path was
+//! silent, where one each second tells soon that a path is back. So one datagram leaves beyond the window, in one of
+//! two ways:
 //!
 //! | we | the peer | what leaves |
 //! |---|---|---|
@@ -10,8 +11,8 @@
 //! | owe an acknowledgement | owes an answer itself, for a probe time-out | a probe of quinn-proto's before its time |
 //! | ask whether the path is there | | the next that waits: one more early probe each second would be two datagrams more, and losses in a flood add up |
 //!
-//! Such a probe has no more than every path carries. Anything else with data would be lost, with its acknowledgement, on a
-//! path that carries less than it did, and would put off quinn-proto's own probes, which wait from what left last.
+//! Such a probe has no more than every path carries. Anything else with data would be lost, with its acknowledgement,
+//! on a path that carries less than it did, and would put off quinn-proto's own probes, which wait from what left last.
 
 use super::super::options::ACK_DELAY;
 use super::Connection;
@@ -31,8 +32,8 @@ impl Connection {
         Some(since + (self.quinn.rtt() / OWED_RTTS).max(OWED_MIN))
     }
 
-    /// Sends one datagram more than the window permits, if a probe is to leave or an acknowledgement is overdue. There are eight
-    /// such datagrams in a round trip at most, each for one that came.
+    /// Sends one datagram more than the window permits, if a probe is to leave or an acknowledgement is overdue. There
+    /// are eight such datagrams in a round trip at most, each for one that came.
     pub(super) fn overdraw(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<quinn_proto::Transmit> {
         let owes = self.owed_at().is_some_and(|at| at <= now);
         if !owes && !self.is_probe_unsent {

@@ -16,8 +16,8 @@ pub(super) fn unpaced() -> TransportConfig {
     transport
 }
 
-/// A connection whose peer has so many flows, of each of which the first byte was lost and `behind` came after it, and how
-/// much of that the connection's window took. Time stands still, so nothing is sent again.
+/// A connection whose peer has so many flows, of each of which the first byte was lost and `behind` came after it, and
+/// how much of that the connection's window took. Time stands still, so nothing is sent again.
 fn with_holes(flows: u32, behind: &[u8]) -> (Table, usize) {
     let mut table = Table::of(flows, unpaced()).prove();
     let mut taken = 0;
@@ -35,8 +35,8 @@ fn with_holes(flows: u32, behind: &[u8]) -> (Table, usize) {
     (table, taken)
 }
 
-/// A connection whose peer has so many flows, of each of which the first byte was lost, and so many pieces of a byte each came that
-/// do not touch.
+/// A connection whose peer has so many flows, of each of which the first byte was lost, and so many pieces of a byte
+/// each came that do not touch.
 pub(super) fn with_pieces(flows: u32, pieces: usize) -> Table {
     let (mut table, _) = with_holes(flows, &[0]);
     let ids: Vec<_> = (0..flows).map(|number| StreamId::new(Side::Client, Dir::Bi, number.into())).collect();

@@ -1,9 +1,10 @@
 //! 168 cells, each with several seeds, and the bounds that are missed.
 //!
-//! `SEEDS=5 ONLY="Waits(5)" cargo test --release -p heddle-transport --test quic -- --ignored --nocapture evaluation::table` prints
-//! the cells whose names contain `ONLY`, with five seeds from `SEED` on. All connections of a run begin within a second, when its seed
-//! says. The controller's constants were chosen by seeds 1 to 5, so that 6 and beyond are fresh ones. A figure is its mean over seeds with the 95 % interval by Student's t; of a ratio it is the geometric mean. What the mean misses is
-//! missed, and beyond doubt where the whole interval does.
+//! `SEEDS=5 ONLY="Waits(5)" cargo test --release -p heddle-transport --test quic -- --ignored --nocapture
+//! evaluation::table` prints the cells whose names contain `ONLY`, with five seeds from `SEED` on. All connections of a
+//! run begin within a second, when its seed says. The controller's constants were chosen by seeds 1 to 5, so that 6 and
+//! beyond are fresh ones. A figure is its mean over seeds with the 95 % interval by Student's t; of a ratio it is the
+//! geometric mean. What the mean misses is missed, and beyond doubt where the whole interval does.
 
 use super::{Excess, outcome_beside, wire};
 use crate::loads::{Load, Outcome, quic, tcp};
@@ -19,8 +20,8 @@ const SEED: u64 = 6;
 const SEEDS: usize = 5;
 const SEEDS_MAX: usize = T_975.len() + 1;
 
-/// The bounds: TCP keeps so much at least of what it has beside as many TCPs as the pair stands for; so much is lost at most, and
-/// no more than beside [`CAP`] TCPs.
+/// The bounds: TCP keeps so much at least of what it has beside as many TCPs as the pair stands for; so much is lost at
+/// most, and no more than beside [`CAP`] TCPs.
 const KEPT_MIN: f64 = 0.8;
 const LOST_MAX_PCT: f64 = 5.0;
 const CAP: usize = CongestionParams::TCPS_MAX as usize;
@@ -76,7 +77,8 @@ impl Cell {
     }
 }
 
-/// What came of a cell with one seed: with circuits, with as many TCPs as these stand for, and with as many as that is at most.
+/// What came of a cell with one seed: with circuits, with as many TCPs as these stand for, and with as many as that is
+/// at most.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     ours: Outcome,

@@ -17,8 +17,8 @@ const GAP_NS: u64 = MS;
 /// The longest segment without payload.
 const ACKNOWLEDGEMENT_BYTES_MAX: usize = codec::HEADER_BYTES + 3 * codec::SACK_BLOCK_BYTES;
 
-/// Of flows that ended so much is left where memory is short: of what is on its way, and resets that wait to be answered. An honest
-/// peer has fewer within a round trip, unless it lost many circuits just now.
+/// Of flows that ended so much is left where memory is short: of what is on its way, and resets that wait to be
+/// answered. An honest peer has fewer within a round trip, unless it lost many circuits just now.
 const REMAINS_KEPT: usize = 64;
 const RESETS_KEPT: usize = 1_024;
 
@@ -181,8 +181,8 @@ impl Mux {
         }
     }
 
-    /// The peer answered a question of the session's own, so the path is there: flows need not wait longer from one time-out to the
-    /// next.
+    /// The peer answered a question of the session's own, so the path is there: flows need not wait longer from one
+    /// time-out to the next.
     pub fn on_answered(&mut self, now: Instant) {
         if let Some(window) = &mut self.window {
             window.on_answered(now);
@@ -190,8 +190,8 @@ impl Mux {
         self.calm(now);
     }
 
-    /// If the peer answered something just now, time-outs that grew before are as long as ever, and what is due by that is sent one
-    /// after another.
+    /// If the peer answered something just now, time-outs that grew before are as long as ever, and what is due by that
+    /// is sent one after another.
     pub(super) fn calm(&mut self, now: Instant) {
         if self.backed_off.is_empty() || self.window.as_ref().is_none_or(|window| window.answered_at() < now)
         {
@@ -206,8 +206,8 @@ impl Mux {
         }
     }
 
-    /// The path was gone and is back, as something else told: flows need not wait for their backed-off timers. They try one
-    /// after another, or a thousand of them would send as many segments at once, whatever the window.
+    /// The path was gone and is back, as something else told: flows need not wait for their backed-off timers. They try
+    /// one after another, or a thousand of them would send as many segments at once, whatever the window.
     pub fn on_path_back(&mut self, now: Instant) {
         if let Some(window) = &mut self.window {
             window.on_path_back(now);
@@ -267,8 +267,9 @@ impl Mux {
         }
     }
 
-    /// Memory is short: of flows that were reset the eldest are given up, and nearly all of what they take is free. What they had in
-    /// flight counts as lost. Whatever still comes of them is answered by a reset, and so a reset need not be repeated.
+    /// Memory is short: of flows that were reset the eldest are given up, and nearly all of what they take is free.
+    /// What they had in flight counts as lost. Whatever still comes of them is answered by a reset, and so a reset need
+    /// not be repeated.
     pub fn give_up_remains(&mut self, now: Instant) {
         while let Some(mut eldest) = self.remains.give_up_beyond(now, REMAINS_KEPT) {
             if let Some(window) = &mut self.window {
