@@ -5,6 +5,7 @@ use crate::demo_cli::{self, DemoArgs};
 use crate::emulate::{self, EmulateArgs};
 use crate::lab_cli::{self, LabArgs};
 use crate::relay_cli::{self, RelayArgs};
+use crate::sim_cli::{self, SimArgs};
 use crate::traffic::{self, TrafficArgs};
 use clap::{Parser, Subcommand};
 use std::error::Error;
@@ -35,6 +36,9 @@ enum Command {
     /// Runs programs in hosts that are joined by emulated wires.
     #[command(after_help = emulate::EXAMPLES)]
     Emulate(EmulateArgs),
+    /// Runs whole networks in virtual time.
+    #[command(after_help = sim_cli::EXAMPLES)]
+    Sim(SimArgs),
     /// Makes traffic for a network under test, and times it.
     #[command(after_help = traffic::EXAMPLES)]
     Traffic(TrafficArgs),
@@ -48,6 +52,7 @@ pub fn run() -> Result<ExitCode, Box<dyn Error>> {
         Command::Bench(args) => bench_cli::run(args),
         Command::Lab(args) => lab_cli::run(args),
         Command::Emulate(args) => Ok(emulate::emulate(args)?),
+        Command::Sim(args) => sim_cli::run(args),
         Command::Traffic(args) => Ok(traffic::traffic(args)?),
     }
 }

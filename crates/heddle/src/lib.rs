@@ -17,6 +17,8 @@ pub mod lab_cli;
 pub mod logging;
 pub mod relay;
 pub mod relay_cli;
+#[cfg(feature = "lab")]
+pub mod sim_cli;
 pub mod torrc;
 #[cfg(feature = "lab")]
 pub mod traffic;

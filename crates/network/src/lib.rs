@@ -16,6 +16,7 @@
 //! tests and experiments.
 
 pub mod authority;
+pub mod swarm;
 pub mod whole;
 
 use core::net::{IpAddr, Ipv4Addr};

@@ -24,7 +24,7 @@ use heddle_seam::language::Language;
 use heddle_seam::node::{Heard, Input, Node, Output, Said, ShardId, SocketId};
 use heddle_seam::rng::{Entropy, Repeatable};
 use heddle_seam::time::{Duration, Instant};
-use heddle_sim::{AnyNode, Host, HostId, Options, Simulation};
+use heddle_sim::{AnyNode, Host, HostId, Options, Simulation, Wire};
 use heddle_transport::registry;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
@@ -127,6 +127,11 @@ pub struct ControlNode {
 }
 
 impl ControlNode {
+    fn new(plane: ControlPlane, carried: Arc<Counter>) -> Self {
+        let answers = VecDeque::new();
+        ControlNode { plane, carried, answers, reached_at: None, probes: 0, probes_failed: 0 }
+    }
+
     /// Does what is wanted, or says who is to.
     fn carry_out(&mut self, wanted: Wanted) -> Option<Output<WholeLanguage>> {
         match wanted {
@@ -200,6 +205,10 @@ pub struct WholePlan {
     pub params: BTreeMap<String, i32>,
     /// What relays speak beside TLS, the preferred first.
     pub transports: Vec<&'static str>,
+    /// The wire between any two hosts.
+    pub wire: Wire,
+    /// `MaxMemInQueues` of each relay.
+    pub max_queue_bytes: usize,
 }
 
 impl Default for WholePlan {
@@ -212,6 +221,8 @@ impl Default for WholePlan {
             interval: Duration::from_secs(60),
             params: BTreeMap::new(),
             transports: vec!["quic", "tcp-dtls"],
+            wire: Wire::default(),
+            max_queue_bytes: 16 << 20,
         }
     }
 }
@@ -223,16 +234,9 @@ pub struct WholeNet {
     pub relays: Vec<WholeRelay>,
     pub client: HostId,
     pub server: HostId,
+    plan: WholePlan,
     /// By which relays know the authority.
     line: DirAuthority,
-}
-
-/// Where a relay is to be, and what it finds there.
-struct Place {
-    index: usize,
-    /// The last part of its address.
-    host: usize,
-    files: Arc<InMemory>,
 }
 
 /// A relay of it.
@@ -243,11 +247,14 @@ pub struct WholeRelay {
     pub shards: usize,
     /// Its disk.
     pub files: Arc<InMemory>,
+    /// How often it was started anew.
+    lives: u64,
 }
 
 impl WholeNet {
     pub fn new(plan: &WholePlan) -> Self {
-        let mut sim = Simulation::new(plan.seed, Options::default());
+        let options = Options { default_wire: plan.wire, ..Options::default() };
+        let mut sim = Simulation::new(plan.seed, options);
         let mut rng = sim.seed().child("authority", 0).rng();
         let authority = Authority::new(AUTHORITY, plan.interval, plan.params.clone(), &mut rng);
         let line = authority.line();
@@ -258,14 +265,10 @@ impl WholeNet {
             beside: vec![],
             plain: true,
         });
-        let add = |index| {
-            let place = Place { index, host: index, files: Arc::new(InMemory::default()) };
-            add_relay(&mut sim, plan, place, &line)
-        };
-        let relays = (0..plan.shards.len()).map(add).collect();
+        let relays = (0..plan.shards.len()).map(|index| add_relay(&mut sim, plan, index, &line)).collect();
         let server = internet(&mut sim);
         let client = add_client(&mut sim, 0);
-        WholeNet { sim, authority, relays, client, server, line }
+        WholeNet { sim, authority, relays, client, server, plan: plan.clone(), line }
     }
 
     /// Speaks with a relay's control plane.
@@ -291,12 +294,18 @@ impl WholeNet {
         self.control(relay, |control| control.carried.so_far())
     }
 
-    /// Ends a relay as a kill of its process would, and starts it anew from its disk, at another address.
-    pub fn restart(&mut self, relay: usize, plan: &WholePlan) {
-        let WholeRelay { host, files, .. } = self.relays[relay].clone();
-        self.sim.kill(host);
-        let place = Place { index: relay, host: relay + 100, files };
-        self.relays[relay] = add_relay(&mut self.sim, plan, place, &self.line);
+    /// Ends a relay as a kill of its process would.
+    pub fn kill(&mut self, relay: usize) {
+        self.sim.kill(self.relays[relay].host);
+    }
+
+    /// Starts a relay anew that was killed, from its disk.
+    pub fn start_anew(&mut self, relay: usize) {
+        let of = &mut self.relays[relay];
+        of.lives += 1;
+        let made = Made::new(&self.sim, &self.plan, relay, of.lives, of.files.clone(), &self.line);
+        assert_eq!(made.ids, of.ids, "it is who it was");
+        self.sim.start_anew(of.host, made.shards, vec![made.control]);
     }
 
     /// Puts what relays know and what lies on their disks into the trace.
@@ -330,34 +339,75 @@ impl WholeNet {
 fn add_relay(
     sim: &mut Simulation<WholeLanguage>,
     plan: &WholePlan,
-    Place { index, host, files }: Place,
+    index: usize,
     authority: &DirAuthority,
 ) -> WholeRelay {
-    let seed = sim.seed().child("relay", host as u64);
-    let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, host as u8 + 1));
-    let now_unix_s = Options::default().wall.as_secs() + sim.now().as_nanos() / 1_000_000_000;
-    let mut entropy = Repeatable::new(&seed.child("control", 0));
-    let nickname = format!("relay{index}");
-    let key_options = KeyOptions { files: files.clone(), ..KeyOptions::new("data", &nickname) };
-    let keys = RelayKeys::load_or_create(key_options, now_unix_s, &mut entropy.rng());
-    let keys = keys.expect("keys are made");
-    let certs = ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng());
-    let certs = Arc::new(certs.expect("certificates are made"));
-    let ids = RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) };
+    let files = Arc::new(InMemory::default());
+    let made = Made::new(sim, plan, index, 0, files.clone(), authority);
+    let shards = made.shards.len();
+    let ports = if plan.unreachable.contains(&index) { vec![] } else { vec![OR_PORT] };
+    let (addrs, nodes, beside) = (vec![addr(index)], made.shards, vec![made.control]);
+    let host = sim.add_host(Host { addrs, ports, nodes, beside, plain: false });
+    open_ports(sim, host, shards, plan.transports.len());
+    WholeRelay { host, ids: made.ids, shards, files, lives: 0 }
+}
 
-    let shards = plan.shards[index];
-    let is_exit = index + 1 == plan.shards.len();
-    let carried = Arc::new(Counter::default());
-    let shown = Shown { keys: &keys, certs: &certs, addrs: &[addr] };
-    let config = relay_config(16 << 20, ids, addr, is_exit);
-    let named = |name: &&str| registry::named(name).expect("a transport of the registry");
-    let transports: Vec<_> = plan.transports.iter().map(named).collect();
-    let control = ShardId(shards as u16);
-    let node = |(number, relay)| -> Box<dyn AnyNode<WholeLanguage>> {
-        Box::new(ShardNode { relay, number, control, carried: carried.clone() })
-    };
-    let nodes = (0..).zip(assemble(config, shown, shards, &transports, &seed)).map(node).collect();
-    let options = ControlOptions {
+fn addr(index: usize) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1))
+}
+
+/// The nodes of a relay, as the program makes them at its start.
+struct Made {
+    ids: RelayIds,
+    shards: Vec<Box<dyn AnyNode<WholeLanguage>>>,
+    control: Box<dyn AnyNode<WholeLanguage>>,
+}
+
+impl Made {
+    fn new(
+        sim: &Simulation<WholeLanguage>,
+        plan: &WholePlan,
+        index: usize,
+        life: u64,
+        files: Arc<InMemory>,
+        authority: &DirAuthority,
+    ) -> Self {
+        let seed = sim.seed().child("relay", index as u64).child("life", life);
+        let now_unix_s = Options::default().wall.as_secs() + sim.now().as_nanos() / 1_000_000_000;
+        let mut entropy = Repeatable::new(&seed.child("control", 0));
+        let nickname = format!("relay{index}");
+        let key_options = KeyOptions { files: files.clone(), ..KeyOptions::new("data", &nickname) };
+        let keys = RelayKeys::load_or_create(key_options, now_unix_s, &mut entropy.rng());
+        let keys = keys.expect("keys are made");
+        let certs = ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng());
+        let certs = Arc::new(certs.expect("certificates are made"));
+        let ids = RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) };
+
+        let (count, is_exit) = (plan.shards[index], index + 1 == plan.shards.len());
+        let carried = Arc::new(Counter::default());
+        let shown = Shown { keys: &keys, certs: &certs, addrs: &[addr(index)] };
+        let config = relay_config(plan.max_queue_bytes, ids, addr(index), is_exit);
+        let named = |name: &&str| registry::named(name).expect("a transport of the registry");
+        let transports: Vec<_> = plan.transports.iter().map(named).collect();
+        let control = ShardId(count as u16);
+        let node = |(number, relay)| -> Box<dyn AnyNode<WholeLanguage>> {
+            Box::new(ShardNode { relay, number, control, carried: carried.clone() })
+        };
+        let shards = (0..).zip(assemble(config, shown, count, &transports, &seed)).map(node).collect();
+        let options = ControlOptions {
+            assume_reachable: !plan.unsure.contains(&index),
+            exit_policy: if is_exit { everywhere() } else { ExitPolicy::reject_all() },
+            ..control_options(nickname, addr(index), authority)
+        };
+        let identity = Identity { keys, certs, files };
+        let plane = ControlPlane::new(options, identity, count as u16, true, now_unix_s, Box::new(entropy));
+        let control = Box::new(ControlNode::new(plane, carried));
+        Made { ids, shards, control }
+    }
+}
+
+fn control_options(nickname: String, addr: IpAddr, authority: &DirAuthority) -> ControlOptions {
+    ControlOptions {
         nickname,
         contact: None,
         family: Vec::new(),
@@ -366,28 +416,13 @@ fn add_relay(
         authorities: vec![authority.clone()],
         data_directory: "data".into(),
         cache_directory: "data".into(),
-        assume_reachable: !plan.unsure.contains(&index),
+        assume_reachable: true,
         publish: true,
         offline_master_key: false,
-        exit_policy: if is_exit { everywhere() } else { ExitPolicy::reject_all() },
+        exit_policy: ExitPolicy::reject_all(),
         bandwidth_rate: 1 << 30,
         bandwidth_burst: 1 << 30,
         max_advertised_bandwidth: 1 << 30,
         metrics_policy: ExitPolicy::reject_all(),
-    };
-    let identity = Identity { keys, certs, files: files.clone() };
-    let plane = ControlPlane::new(options, identity, shards as u16, true, now_unix_s, Box::new(entropy));
-    let control = ControlNode {
-        plane,
-        carried,
-        answers: VecDeque::new(),
-        reached_at: None,
-        probes: 0,
-        probes_failed: 0,
-    };
-    let beside: Vec<Box<dyn AnyNode<WholeLanguage>>> = vec![Box::new(control)];
-    let ports = if plan.unreachable.contains(&index) { vec![] } else { vec![OR_PORT] };
-    let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, beside, plain: false });
-    open_ports(sim, host, shards, transports.len());
-    WholeRelay { host, ids, shards, files }
+    }
 }

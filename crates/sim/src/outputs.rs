@@ -69,7 +69,7 @@ impl<L: Language> Simulation<L> {
             Output::StopResolving { id } => record(Kind::StopResolving, id.0, ""),
             Output::Compute { id, job } => {
                 record(Kind::Compute, id.0, &format!("{job:?}"));
-                let due = Due::Computed(actor, id, job.run());
+                let due = Due::Computed(actor, self.actors[actor.0].life, id, job.run());
                 self.queue.push(self.now + self.options.job_cost, due);
             }
             Output::ToShard { to, message } => {
@@ -78,7 +78,7 @@ impl<L: Language> Simulation<L> {
                 let host = &self.hosts[state.host.0];
                 assert!(usize::from(to.0) < host.nodes(), "a node names only nodes of its relay");
                 let receiver = ActorId(host.first.0 + usize::from(to.0));
-                let due = Due::Message(receiver, state.shard, message);
+                let due = Due::Message(receiver, self.actors[receiver.0].life, state.shard, message);
                 self.queue.push(self.now + self.options.shard_latency, due);
             }
             Output::Datagrams { port, transmit } => self.send_datagrams(actor, port, transmit),
@@ -103,7 +103,8 @@ impl<L: Language> Simulation<L> {
                 named.map(|(name, _)| Resolution::Name(name.clone(), TTL_S))
             }
         };
-        let due = Due::Resolved(actor, id, answer.ok_or(ResolveError::NotFound));
+        let life = self.actors[actor.0].life;
+        let due = Due::Resolved(actor, life, id, answer.ok_or(ResolveError::NotFound));
         self.queue.push(self.now + self.options.resolve_delay, due);
     }
 }

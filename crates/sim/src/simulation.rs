@@ -80,6 +80,8 @@ pub(crate) struct ActorId(pub usize);
 
 pub(crate) struct HostState {
     pub addrs: Vec<IpAddr>,
+    /// Ports that are listened at while its nodes live.
+    pub ports: Vec<u16>,
     /// Its shards are consecutive, and after them come those beside.
     pub first: ActorId,
     pub shards: usize,
@@ -102,10 +104,12 @@ pub(crate) struct Actor<L: Language> {
     pub timer: Option<Instant>,
     /// Connections that it accepted.
     pub accepted: u64,
+    /// How often it was started anew. What was due for an earlier life is void.
+    pub life: u32,
 }
 
 pub(crate) enum Due<L: Language> {
-    WallClock(ActorId),
+    WallClock(ActorId, u32),
     Timer(ActorId, Instant),
     /// A segment comes to a host past all wires: somebody on the path forged it.
     Segment(HostId, Vec<u8>),
@@ -116,9 +120,9 @@ pub(crate) enum Due<L: Language> {
     /// See whether a socket has something to read, or credit to get.
     Look(HostId, ConnectionId),
     CloseFlush(HostId, ConnectionId),
-    Resolved(ActorId, ResolveId, Result<Resolution, ResolveError>),
-    Computed(ActorId, JobId, <L::Job as Job>::Result),
-    Message(ActorId, ShardId, L::Message),
+    Resolved(ActorId, u32, ResolveId, Result<Resolution, ResolveError>),
+    Computed(ActorId, u32, JobId, <L::Job as Job>::Result),
+    Message(ActorId, u32, ShardId, L::Message),
     /// Something happens on the wire of two hosts.
     Wires(HostPair, Instant),
     /// A datagram has waited in a port's buffer.
@@ -208,13 +212,13 @@ impl<L: Language> Simulation<L> {
         for (shard, node) in host.nodes.into_iter().chain(host.beside).enumerate() {
             let shard = ShardId(u16::try_from(shard).expect("no relay has so many shards"));
             let actor = ActorId(self.actors.len());
-            self.actors.push(Actor { host: id, shard, node: Some(node), timer: None, accepted: 0 });
-            self.queue.push(self.now, Due::WallClock(actor));
+            self.actors.push(Actor { host: id, shard, node: Some(node), timer: None, accepted: 0, life: 0 });
+            self.queue.push(self.now, Due::WallClock(actor, 0));
         }
         let Host { addrs, ports, plain, .. } = host;
         let seed = self.seed.child("kernel", id.0 as u64);
         self.kernels.push(Kernel::new(&ports, self.options.receive_buffer_max_bytes, &seed));
-        self.hosts.push(HostState { addrs, first, shards, beside, plain });
+        self.hosts.push(HostState { addrs, ports, first, shards, beside, plain });
         id
     }
 
@@ -264,6 +268,34 @@ impl<L: Language> Simulation<L> {
         self.kernels[host.0].tcp.stop_listening();
         let connections: Vec<_> = self.kernels[host.0].sockets.keys().copied().collect();
         connections.into_iter().for_each(|id| self.drop_connection(host, id));
+    }
+
+    /// Starts a host anew that was killed, with new nodes in the places of the old ones.
+    ///
+    /// # Panics
+    ///
+    /// When one of its nodes lives, or there are more or fewer than before.
+    pub fn start_anew(
+        &mut self,
+        host: HostId,
+        nodes: Vec<Box<dyn AnyNode<L>>>,
+        beside: Vec<Box<dyn AnyNode<L>>>,
+    ) {
+        let state = &self.hosts[host.0];
+        assert!((nodes.len(), beside.len()) == (state.shards, state.beside), "a host keeps its shape");
+        let first = state.first.0;
+        self.trace.record(self.now, first, Kind::StartedAnew, 0, 0, &[]);
+        for (place, node) in nodes.into_iter().chain(beside).enumerate() {
+            let actor = &mut self.actors[first + place];
+            assert!(actor.node.is_none(), "the node lives");
+            actor.node = Some(node);
+            actor.timer = None;
+            actor.life += 1;
+            let due = Due::WallClock(ActorId(first + place), actor.life);
+            self.queue.push(self.now, due);
+        }
+        let (ports, kernel) = (&self.hosts[host.0].ports, &mut self.kernels[host.0]);
+        ports.iter().for_each(|port| kernel.tcp.listen(*port));
     }
 
     /// Lets time pass.
@@ -321,9 +353,14 @@ impl<L: Language> Simulation<L> {
 
     fn handle(&mut self, due: Due<L>) {
         match due {
-            Due::WallClock(actor) => {
+            Due::WallClock(actor, life)
+            | Due::Resolved(actor, life, ..)
+            | Due::Computed(actor, life, ..)
+            | Due::Message(actor, life, ..)
+                if self.actors[actor.0].life != life => {}
+            Due::WallClock(actor, life) => {
                 let wall = UnixTime { ns: self.options.wall.ns + self.now.as_nanos() };
-                self.queue.push(self.now + WALL_CLOCK_PERIOD, Due::WallClock(actor));
+                self.queue.push(self.now + WALL_CLOCK_PERIOD, Due::WallClock(actor, life));
                 self.input(actor, Kind::Timeout, 1, 0, Input::WallClock(wall));
             }
             Due::Timer(actor, at) => {
@@ -338,13 +375,13 @@ impl<L: Language> Simulation<L> {
             Due::Accepted(host, id) => self.on_accepted(host, id),
             Due::Look(host, id) => self.on_look(host, id),
             Due::CloseFlush(host, id) => self.on_close_flush(host, id),
-            Due::Resolved(actor, id, answer) => {
+            Due::Resolved(actor, _, id, answer) => {
                 self.input(actor, Kind::Resolved, id.0, 0, Input::Resolved { id, answer })
             }
-            Due::Computed(actor, id, result) => {
+            Due::Computed(actor, _, id, result) => {
                 self.input(actor, Kind::Computed, id.0, 0, Input::Computed { id, result })
             }
-            Due::Message(actor, from, message) => {
+            Due::Message(actor, _, from, message) => {
                 let subject = u64::from(from.0);
                 self.input(actor, Kind::FromShard, subject, 0, Input::FromShard { from, message })
             }

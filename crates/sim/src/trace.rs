@@ -49,6 +49,7 @@ pub(crate) enum Kind {
     ToShard,
     Event,
     Killed,
+    StartedAnew,
     Note,
     SendDatagrams,
     Datagrams,

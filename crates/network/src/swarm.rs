@@ -1,0 +1,379 @@
+//! Whatever chance says to a network of whole relays, with checkers that know nothing of their code.
+//!
+//! 1. The seed says how many relays there are, how many shards each has, what they speak and over which wires.
+//! 2. They come up from nothing. Then a client builds and closes circuits, begins, stops and ends streams, while relays are
+//!    killed and started anew, and wires lose, reorder, double, stop, or reset what goes over them.
+//! 3. In the end all is mended, and nothing may be left of what was ended; and a file still goes over any path.
+//!
+//! Looked at throughout: every byte that arrives is the one that was sent, in its place; nobody calls another's cells a
+//! breach of the protocol; pools keep to their bounds. What is broken is a panic that says so.
+
+use crate::whole::{ShardNode, WholeNet, WholePlan};
+use crate::{ECHO, STALL, await_status, begin, build, download, pattern_sha256, upload};
+use heddle_client::{
+    CircuitNumber, Closed, Exchange, ExchangeNumber, ExchangeState, ExchangeStatus, OnionProxy, ProxyEvent,
+};
+use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::stream::EndReason;
+use heddle_relay::RelayStats;
+use heddle_seam::rng::{Rng, Seed};
+use heddle_seam::time::{Duration, Instant};
+use heddle_sim::{Internet, TraceHash, Wire, pattern};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// How long a network may take to come up.
+const BOOTSTRAP_MAX: Duration = Duration::from_secs(900);
+/// Circuits and streams that a client has at once; more are closed first.
+const CIRCUITS_MAX: usize = 24;
+const EXCHANGES_MAX: usize = 60;
+/// How long what was ended may take to be gone: probes and dials have their own time-outs, and idle circuits too.
+const GONE_MAX: Duration = Duration::from_secs(120);
+
+/// What happened in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub seed: u64,
+    /// Of all that happened.
+    pub hash: TraceHash,
+    /// The virtual time that it took.
+    pub time: Duration,
+    pub relays: usize,
+    pub shards: usize,
+    pub circuits: u64,
+    pub streams: u64,
+    /// Bytes that arrived at clients, each compared with what was sent.
+    pub bytes: u64,
+    /// What was done to the network, by name.
+    pub faults: BTreeMap<&'static str, u64>,
+}
+
+/// What a stream is to bring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// The pattern.
+    Download,
+    /// The SHA-256 of so many bytes of it.
+    Digest(u64),
+    /// The length and the pattern.
+    Echo(u64),
+    Nothing,
+}
+
+struct Swarm {
+    net: WholeNet,
+    rng: Rng,
+    circuits: Vec<CircuitNumber>,
+    exchanges: Vec<(ExchangeNumber, Wanted)>,
+    killed: Option<usize>,
+    outcome: Outcome,
+}
+
+/// Runs what `seed` says for so much virtual time after the network has come up.
+///
+/// # Panics
+///
+/// When something is broken, with what that is.
+pub fn run(seed: u64, time: Duration) -> Outcome {
+    let mut swarm = Swarm::new(seed);
+    swarm.bootstrap();
+    let ends = swarm.net.sim.now() + time;
+    while swarm.net.sim.now() < ends {
+        swarm.act();
+    }
+    swarm.finish()
+}
+
+impl Swarm {
+    fn new(seed: u64) -> Self {
+        let mut rng = Seed::from_number(seed).child("swarm", 0).rng();
+        let wire = Wire {
+            latency: Duration::from_millis(1 + rng.below(60)),
+            jitter: Duration::from_millis(rng.below(5)),
+            loss_ppm: rng.below(3) as u32 * 2_000,
+            rate_bytes_per_s: (rng.below(2) == 0).then_some(2_000_000),
+        };
+        let shards: Vec<usize> = (0..4 + rng.below(3)).map(|_| 1 + rng.below(3) as usize).collect();
+        let mut transports = vec!["quic", "tcp-dtls"];
+        match rng.below(4) {
+            0 => transports.clear(),
+            1 => transports.reverse(),
+            2 => transports.truncate(1),
+            _ => {}
+        }
+        // Little enough for circuits to end for want of it, and enough of it in each shard for a few that carry.
+        let max_queue_bytes = if rng.below(4) == 0 { 1_000_000 } else { 16 << 20 };
+        let plan = WholePlan { seed, shards, transports, wire, max_queue_bytes, ..WholePlan::default() };
+        let net = WholeNet::new(&plan);
+        let outcome = Outcome {
+            seed,
+            hash: net.sim.trace_hash(),
+            time: Duration::ZERO,
+            relays: plan.shards.len(),
+            shards: plan.shards.iter().sum(),
+            circuits: 0,
+            streams: 0,
+            bytes: 0,
+            faults: BTreeMap::new(),
+        };
+        Swarm { net, rng, circuits: Vec::new(), exchanges: Vec::new(), killed: None, outcome }
+    }
+
+    fn relays(&self) -> usize {
+        self.net.relays.len()
+    }
+
+    /// Waits until every relay knows of all.
+    fn bootstrap(&mut self) {
+        loop {
+            self.net.sim.run_for(Duration::from_secs(5));
+            let all = self.relays();
+            if (0..all).all(|relay| self.net.known(relay).len() == all) {
+                return;
+            }
+            let took = self.net.sim.now().since(Instant::ZERO);
+            assert!(took < BOOTSTRAP_MAX, "after {took:?} not every relay knows of all");
+        }
+    }
+
+    fn act(&mut self) {
+        match self.rng.below(24) {
+            0..4 => self.build(),
+            4..10 => self.begin(),
+            10..12 => self.at_exchange(|proxy, now, id| proxy.end(now, id)),
+            12..14 => self.at_exchange(|proxy, now, id| proxy.set_reading(now, id, false)),
+            14..16 => self.at_exchange(|proxy, now, id| proxy.set_reading(now, id, true)),
+            16 => self.close_one(),
+            17..19 => self.trouble(),
+            19 if self.rng.below(8) == 0 => self.kill_or_start(),
+            _ => {
+                let pause = Duration::from_millis(1 << self.rng.below(13));
+                self.net.sim.run_for(pause);
+                self.look();
+            }
+        }
+    }
+
+    fn proxy<R>(&mut self, speak: impl FnOnce(&mut OnionProxy, Instant) -> R) -> R {
+        self.net.sim.with(self.net.client, 0, speak)
+    }
+
+    fn build(&mut self) {
+        if self.circuits.len() >= CIRCUITS_MAX {
+            return self.close_one();
+        }
+        // Two to four relays, of which the exit is the last or none is.
+        let mut others: Vec<usize> = (0..self.relays() - 1).collect();
+        let len = 1 + self.rng.below(3) as usize;
+        let mut path: Vec<usize> =
+            (0..len).map(|_| others.remove(self.rng.below(others.len() as u64) as usize)).collect();
+        path.extend((self.rng.below(5) > 0).then_some(self.relays() - 1));
+        if self.killed == Some(path[0]) {
+            return;
+        }
+        let Some(path) = self.net.path(&path) else { return };
+        let built = self.proxy(|proxy, _| proxy.build(path));
+        self.outcome.circuits += u64::from(built.is_some());
+        self.circuits.extend(built);
+    }
+
+    fn close_one(&mut self) {
+        if self.circuits.is_empty() {
+            return;
+        }
+        let index = self.rng.below(self.circuits.len() as u64) as usize;
+        let circuit = self.circuits.swap_remove(index);
+        self.proxy(|proxy, _| proxy.close_circuit(circuit));
+    }
+
+    fn begin(&mut self) {
+        if self.circuits.is_empty() {
+            return;
+        }
+        if self.exchanges.len() >= EXCHANGES_MAX {
+            let (oldest, wanted) = self.exchanges.remove(0);
+            self.check(oldest, wanted);
+        }
+        let circuit = self.circuits[self.rng.below(self.circuits.len() as u64) as usize];
+        let bytes = self.rng.below(400_000);
+        let (exchange, wanted) = match self.rng.below(4) {
+            0 => (download(bytes), Wanted::Download),
+            1 => (upload(bytes), Wanted::Digest(bytes)),
+            2 => (Exchange { port: STALL, ..upload(bytes) }, Wanted::Nothing),
+            _ => (Exchange { port: ECHO, ..upload(bytes) }, Wanted::Echo(bytes)),
+        };
+        let begun = self.proxy(|proxy, now| proxy.begin(now, circuit, exchange));
+        self.outcome.streams += u64::from(begun.is_ok());
+        self.exchanges.extend(begun.ok().map(|begun| (begun, wanted)));
+    }
+
+    fn at_exchange(&mut self, act: impl FnOnce(&mut OnionProxy, Instant, ExchangeNumber)) {
+        if self.exchanges.is_empty() {
+            return;
+        }
+        let (id, _) = self.exchanges[self.rng.below(self.exchanges.len() as u64) as usize];
+        self.proxy(|proxy, now| act(proxy, now, id));
+    }
+
+    fn note(&mut self, fault: &'static str) {
+        *self.outcome.faults.entry(fault).or_default() += 1;
+    }
+
+    /// Something happens to the wire between two relays.
+    fn trouble(&mut self) {
+        let (a, b) = (self.rng.below(self.relays() as u64), self.rng.below(self.relays() as u64));
+        let hosts = (self.net.relays[a as usize].host, self.net.relays[b as usize].host);
+        match self.rng.below(6) {
+            _ if a == b => {}
+            0 => {
+                self.note("datagrams blocked");
+                self.net.sim.block_datagrams(hosts.0, hosts.1, true);
+            }
+            1 => self.net.sim.block_datagrams(hosts.0, hosts.1, false),
+            2 => {
+                self.note("connections reset");
+                self.net.sim.reset_streams(hosts.0, hosts.1);
+            }
+            _ => {
+                self.note("wires changed");
+                let options = DirectionOptions {
+                    delay_ns: 1_000_000 * self.rng.below(80),
+                    jitter: Jitter::Exponential { mean_ns: 2_000_000 },
+                    jitter_reorders: true,
+                    loss: Loss::Bernoulli { probability: self.rng.below(30) as f64 / 1000.0 },
+                    reorder: Some(Reorder { probability: 0.05, hold_ns: 20_000_000 }),
+                    duplicate: 0.01,
+                    ..DirectionOptions::default()
+                };
+                self.net.sim.set_wire(hosts.0, hosts.1, options);
+            }
+        }
+    }
+
+    fn kill_or_start(&mut self) {
+        match self.killed.take() {
+            Some(relay) => {
+                self.note("relays started anew");
+                self.net.start_anew(relay);
+            }
+            None => {
+                self.note("relays killed");
+                let relay = self.rng.below(self.relays() as u64) as usize;
+                self.net.kill(relay);
+                self.killed = Some(relay);
+            }
+        }
+    }
+
+    /// What must hold at any time.
+    fn look(&mut self) {
+        for event in self.proxy(|proxy, _| proxy.take_events()) {
+            let ProxyEvent::CircuitClosed(number, why) = event else { continue };
+            self.circuits.retain(|circuit| *circuit != number);
+            let blamed = match why {
+                Closed::Misbehaved(_) => true,
+                Closed::Destroyed(reason) | Closed::Truncated { reason, .. } => {
+                    reason == DestroyReason::PROTOCOL
+                }
+            };
+            assert!(!blamed, "{number:?} ended by a breach of the protocol: {why}");
+        }
+        let killed = self.killed;
+        for relay in (0..self.relays()).filter(|relay| killed != Some(*relay)) {
+            let stats = self.stats(relay);
+            let (used, max) = (stats.pool_slots_used_max, stats.pool_slots_max);
+            assert!(used <= max, "relay {relay} had {used} cells where {max} are allowed");
+        }
+    }
+
+    fn stats(&mut self, relay: usize) -> RelayStats {
+        let (host, shards) = (self.net.relays[relay].host, self.net.relays[relay].shards);
+        let mut stats = RelayStats::default();
+        for shard in 0..shards {
+            stats.add(&self.net.sim.with(host, shard, |node: &mut ShardNode, _| node.relay.stats()));
+        }
+        stats
+    }
+
+    /// Compares what a stream brought with what was sent, however far it came.
+    fn check(&mut self, exchange: ExchangeNumber, wanted: Wanted) {
+        let Some(status) = self.proxy(|proxy, _| proxy.status(exchange)) else { return };
+        let received = status.received_bytes;
+        self.outcome.bytes += received;
+        let ExchangeStatus { received_sha256, received_head, .. } = &status;
+        let is_right = match wanted {
+            _ if received == 0 => true,
+            Wanted::Nothing => false,
+            Wanted::Download => *received_sha256 == pattern_sha256(received),
+            Wanted::Digest(bytes) => pattern_sha256(bytes).starts_with(received_head),
+            Wanted::Echo(bytes) => {
+                let sent = bytes.to_be_bytes().into_iter().chain((0..bytes).map(pattern));
+                let echoed: Vec<u8> = sent.take(received as usize).collect();
+                echoed.len() as u64 == received && received_sha256[..] == Sha256::digest(&echoed)[..]
+            }
+        };
+        assert!(is_right, "{wanted:?} brought other bytes than were sent: {status:?}");
+    }
+
+    /// All is mended and ended; nothing may be left, and the network still carries what it should.
+    fn finish(mut self) -> Outcome {
+        self.look();
+        for (exchange, wanted) in std::mem::take(&mut self.exchanges) {
+            self.check(exchange, wanted);
+        }
+        if self.killed.is_some() {
+            self.kill_or_start();
+        }
+        self.mend();
+        for circuit in std::mem::take(&mut self.circuits) {
+            self.proxy(|proxy, _| proxy.close_circuit(circuit));
+        }
+        self.net.sim.run_for(GONE_MAX);
+        for relay in 0..self.relays() {
+            let stats = self.stats(relay);
+            let left = (stats.circuits, stats.queue_cells, stats.granted.streams);
+            assert_eq!(left, (0, 0, 0), "circuits, cells and streams are left at relay {relay}");
+        }
+        let server = self.net.server;
+        let visitors = self.net.sim.with(server, 0, |server: &mut Internet, _| server.visitors());
+        // Who is never read from never learns that the other side left.
+        assert!(visitors <= 1_000, "{visitors} connections are left at the server");
+        for first in 0..self.relays() - 1 {
+            self.carry_a_file(first);
+        }
+        let freed =
+            |net: &mut WholeNet, relay| net.control(relay, |control| control.plane.standing().freed_cells);
+        let freed = (0..self.relays()).map(|relay| freed(&mut self.net, relay)).sum();
+        self.outcome.faults.insert("cells freed for want of memory", freed);
+        self.net.note_all();
+        self.outcome.hash = self.net.sim.trace_hash();
+        self.outcome.time = self.net.sim.now().since(Instant::ZERO);
+        self.outcome
+    }
+
+    fn mend(&mut self) {
+        let hosts: Vec<_> = self.net.relays.iter().map(|relay| relay.host).collect();
+        for (place, a) in hosts.iter().enumerate() {
+            for b in &hosts[place + 1..] {
+                self.net.sim.block_datagrams(*a, *b, false);
+                let good = DirectionOptions { delay_ns: 10_000_000, ..DirectionOptions::default() };
+                self.net.sim.set_wire(*a, *b, good);
+            }
+        }
+    }
+
+    /// A file goes over a path that begins with this relay.
+    fn carry_a_file(&mut self, first: usize) {
+        const BYTES: u64 = 50_000;
+        let middle = (first + 1) % (self.relays() - 1);
+        let path = self.net.path(&[first, middle, self.relays() - 1]).expect("relays know of each other");
+        let circuit = build(&mut self.net.sim, self.net.client, path);
+        let exchange = begin(&mut self.net.sim, self.net.client, circuit, download(BYTES));
+        let is_over = |status: &ExchangeStatus| status.state == ExchangeState::Ended(EndReason::DONE);
+        let patience = Duration::from_secs(120);
+        let status = await_status(&mut self.net.sim, self.net.client, exchange, patience, is_over);
+        assert_eq!(status.received_sha256, pattern_sha256(BYTES));
+        self.outcome.bytes += status.received_bytes;
+    }
+}
