@@ -1,8 +1,8 @@
 //! Whatever chance says to a network of whole relays, with checkers that know nothing of their code.
 //!
 //! 1. The seed says how many relays there are, how many shards each has, what they speak and over which wires.
-//! 2. They come up from nothing. Then a client builds and closes circuits, begins, stops and ends streams, while relays are
-//!    killed and started anew, and wires lose, reorder, double, stop, or reset what goes over them.
+//! 2. They come up from nothing. Then a client builds and closes circuits, begins, stops and ends streams, while relays
+//!    are killed and started anew, and wires lose, reorder, double, stop, or reset what goes over them.
 //! 3. In the end all is mended, and nothing may be left of what was ended; and a file still goes over any path.
 //!
 //! Looked at throughout: every byte that arrives is the one that was sent, in its place; nobody calls another's cells a
