@@ -3,7 +3,7 @@
 //! 1. Only addresses that `MetricsPortPolicy` accepts get a word in; without that option nobody does.
 //! 2. Whoever asks for the metrics has the shards asked what they did, at most once in [`FRESH_FOR`], and waits until
 //!    they have said so or [`ANSWER_MAX`] is over; then the driver is asked for what it alone knows.
-//! 3. Whoever takes longer than [`EXCHANGE_MAX`] to ask, or to read the answer, is cut off.
+//! 3. Whoever takes longer than [`EXCHANGE_MAX`] to ask, or to read the answer, is cut off; and whoever waits longer.
 
 mod families;
 mod request;
@@ -51,8 +51,10 @@ enum Awaited {
         left: BTreeSet<u16>,
         until: Instant,
     },
-    /// What the driver knows.
-    Figures,
+    /// What the driver knows. It may have had too much to do to say so, and is asked again then.
+    Figures {
+        until: Instant,
+    },
 }
 
 struct Visitor {
@@ -66,6 +68,12 @@ enum Phase {
     Waiting,
     /// What is left to be sent.
     Reading(Vec<u8>),
+}
+
+impl Visitor {
+    fn is_waiting(&self) -> bool {
+        matches!(self.phase, Phase::Waiting)
+    }
 }
 
 impl MetricsPort {
@@ -128,8 +136,7 @@ impl MetricsPort {
         let mut relay = RelayStats::default();
         self.stats.iter().for_each(|stats| relay.add(stats));
         let answer = ok(&families::render(&relay, standing, figures));
-        let is_waiting = |visitor: &Visitor| matches!(visitor.phase, Phase::Waiting);
-        let waiting = self.visitors.iter().filter(|(_, visitor)| is_waiting(visitor));
+        let waiting = self.visitors.iter().filter(|(_, visitor)| visitor.is_waiting());
         let waiting: Vec<SocketId> = waiting.map(|(socket, _)| *socket).collect();
         waiting.into_iter().for_each(|socket| self.answer(now, socket, answer.clone()));
     }
@@ -137,6 +144,11 @@ impl MetricsPort {
     /// Ends what has taken its time.
     pub fn expire(&mut self, now: Instant) {
         self.end_of_shards(now);
+        if let Awaited::Figures { until } = self.awaited
+            && until <= now
+        {
+            self.ask_driver(now);
+        }
         let late = self.visitors.iter().filter(|(_, visitor)| visitor.ends <= now);
         for socket in late.map(|(socket, _)| *socket).collect::<Vec<_>>() {
             self.visitors.remove(&socket);
@@ -146,11 +158,11 @@ impl MetricsPort {
 
     /// When the next thing's time is up.
     pub fn next_end(&self) -> Option<Instant> {
-        let shards = match self.awaited {
-            Awaited::Shards { until, .. } => Some(until),
-            Awaited::Nothing | Awaited::Figures => None,
+        let awaited = match self.awaited {
+            Awaited::Shards { until, .. } | Awaited::Figures { until } => Some(until),
+            Awaited::Nothing => None,
         };
-        self.visitors.values().map(|visitor| visitor.ends).chain(shards).min()
+        self.visitors.values().map(|visitor| visitor.ends).chain(awaited).min()
     }
 
     /// What the driver is to do next; bytes to send are appended to `buf`.
@@ -183,7 +195,9 @@ impl MetricsPort {
                 self.answer(now, socket, format!("HTTP/1.0 {status}\r\n\r\n").into_bytes());
             }
             Request::Metrics => {
+                // He has asked in time, and is not to blame for whoever is slow to answer.
                 visitor.phase = Phase::Waiting;
+                visitor.ends = now + EXCHANGE_MAX;
                 self.outputs.push_back(Output::Interest { socket, read: false, write: false });
                 self.refresh(now);
             }
@@ -196,7 +210,7 @@ impl MetricsPort {
             return;
         }
         if self.fresh_at.is_some_and(|at| now.since(at) < FRESH_FOR) {
-            return self.ask_driver();
+            return self.ask_driver(now);
         }
         let left: BTreeSet<u16> = (0..u16::try_from(self.stats.len()).unwrap_or(u16::MAX)).collect();
         for shard in &left {
@@ -206,8 +220,13 @@ impl MetricsPort {
         self.end_of_shards(now);
     }
 
-    fn ask_driver(&mut self) {
-        self.awaited = Awaited::Figures;
+    /// Unless nobody waits for it any more.
+    fn ask_driver(&mut self, now: Instant) {
+        if !self.visitors.values().any(Visitor::is_waiting) {
+            self.awaited = Awaited::Nothing;
+            return;
+        }
+        self.awaited = Awaited::Figures { until: now + ANSWER_MAX };
         self.outputs.push_back(Output::Event(Wanted::Figures));
     }
 
@@ -216,7 +235,7 @@ impl MetricsPort {
         let Awaited::Shards { left, until } = &self.awaited else { return };
         if left.is_empty() || *until <= now {
             self.fresh_at = Some(now);
-            self.ask_driver();
+            self.ask_driver(now);
         }
     }
 

@@ -26,7 +26,6 @@ Nothing leaves the process: relays, clients, servers, kernels and wires are all 
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct SimArgs {
     #[command(subcommand)]
     command: Command,
@@ -39,7 +38,7 @@ enum Command {
     /// Each seed is a network that comes up from nothing: relays make their keys, publish, follow a consensus. Then
     /// circuits and streams come and go, relays are killed and started anew, wires lose, reorder, double and stop.
     /// What arrives is compared byte by byte with what was sent; nothing may be left of what was ended; and in the end
-    /// a file must go over any path. One seed gives one run, bit for bit, on any machine.
+    /// files go over paths that begin and end at each relay. One seed gives one run, bit for bit, on any machine.
     Swarm(SwarmArgs),
 }
 
@@ -71,7 +70,7 @@ fn minutes(text: &str) -> Result<f64, String> {
 }
 
 /// What came of one seed: what happened, or what was broken.
-type Result1 = (u64, Result<Outcome, String>);
+type SeedResult = (u64, Result<Outcome, String>);
 
 /// Does what the arguments say.
 pub fn run(args: SimArgs) -> Result<ExitCode, Box<dyn Error>> {
@@ -108,7 +107,7 @@ fn command(args: &SwarmArgs, seed: u64) -> String {
 }
 
 /// Runs all seeds on so many threads, and has each result told here.
-fn each_seed(args: &SwarmArgs, started: Instant, mut tell: impl FnMut(Result1)) -> std::io::Result<()> {
+fn each_seed(args: &SwarmArgs, started: Instant, mut tell: impl FnMut(SeedResult)) -> std::io::Result<()> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicU64::new(0);
     let (sender, results) = mpsc::channel();

@@ -373,7 +373,7 @@ impl Made {
         authority: &DirAuthority,
     ) -> Self {
         let seed = sim.seed().child("relay", index as u64).child("life", life);
-        let now_unix_s = Options::default().wall.as_secs() + sim.now().as_nanos() / 1_000_000_000;
+        let now_unix_s = sim.wall().as_secs();
         let mut entropy = Repeatable::new(&seed.child("control", 0));
         let nickname = format!("relay{index}");
         let key_options = KeyOptions { files: files.clone(), ..KeyOptions::new("data", &nickname) };

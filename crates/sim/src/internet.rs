@@ -14,7 +14,7 @@ const READ_BYTES: usize = 64 * 1024;
 pub enum Service {
     /// Sends back what it reads.
     Echo,
-    /// Reads a length, eight bytes, big-endian; sends as many bytes of [`pattern`] and closes.
+    /// Reads a [`length`], eight bytes, big-endian; sends as many bytes of [`pattern`] from its place on and closes.
     Source,
     /// Reads a length likewise and then so many bytes; sends their SHA-256 and waits for the end.
     Digest,
@@ -26,6 +26,19 @@ pub enum Service {
 pub fn pattern(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
+
+/// A length of less than 2⁴⁰ bytes with a salt, which says where in the pattern a source begins: so that streams carry
+/// different bytes.
+pub fn length(bytes: u64, salt: u32) -> u64 {
+    u64::from(salt & 0xFF_FFFF) << 40 | bytes & LENGTH_MASK
+}
+
+/// Where in the pattern a source begins.
+pub fn place(salt: u32) -> u64 {
+    u64::from(salt & 0xFF_FFFF) * 1_000_003
+}
+
+const LENGTH_MASK: u64 = (1 << 40) - 1;
 
 struct Visitor {
     service: Service,
@@ -78,6 +91,11 @@ impl Internet {
         self.visitors.len()
     }
 
+    /// Connections to one service that are open.
+    pub fn visitors_of(&self, service: Service) -> usize {
+        self.visitors.values().filter(|visitor| visitor.service == service).count()
+    }
+
     fn on_read(&mut self, socket: SocketId, len: usize) {
         let Some(visitor) = self.visitors.get_mut(&socket) else { return };
         self.received_bytes += len as u64;
@@ -91,7 +109,9 @@ impl Internet {
             visitor.length.extend_from_slice(&bytes[..taken]);
             bytes = &bytes[taken..];
             let Ok(length) = <[u8; 8]>::try_from(&visitor.length[..]) else { return };
-            visitor.left = u64::from_be_bytes(length);
+            let length = u64::from_be_bytes(length);
+            visitor.left = length & LENGTH_MASK;
+            visitor.offset = place((length >> 40) as u32);
             visitor.closing = visitor.service == Service::Source;
         }
         if visitor.service == Service::Digest && visitor.left > 0 {

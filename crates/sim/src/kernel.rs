@@ -159,7 +159,7 @@ impl<L: Language> Simulation<L> {
     }
 
     /// Puts what has to leave on the wires, and has a look at what changed.
-    fn pump(&mut self, host: HostId) {
+    pub(crate) fn pump(&mut self, host: HostId) {
         let now = self.now;
         let mut packet = Vec::new();
         let mut packets = 0;

@@ -38,7 +38,7 @@ mod wires;
 
 pub use datagram::Tapped;
 pub use flood::Flood;
-pub use internet::{Internet, Service, pattern};
+pub use internet::{Internet, Service, length, pattern, place};
 pub use simulation::{AnyNode, Host, HostId, Options, Simulation};
 pub use steps::{Action, Condition, Step};
 pub use trace::TraceHash;

@@ -196,6 +196,16 @@ impl<L: Language> Simulation<L> {
         &self.events
     }
 
+    /// What the wall clock says.
+    pub fn wall(&self) -> UnixTime {
+        UnixTime { ns: self.options.wall.ns + self.now.as_nanos() }
+    }
+
+    /// Forgets what relays reported so far, and gives it back.
+    pub fn take_events(&mut self) -> Vec<(Instant, HostId, L::Event)> {
+        std::mem::take(&mut self.events)
+    }
+
     /// Adds a host. Its nodes hear the wall clock first.
     ///
     /// # Panics
@@ -266,6 +276,7 @@ impl<L: Language> Simulation<L> {
         (first..first + nodes).for_each(|actor| self.actors[actor].node = None);
         self.sockets.retain(|(actor, _), _| !(first..first + nodes).contains(&actor.0));
         self.kernels[host.0].tcp.stop_listening();
+        self.pump(host);
         let connections: Vec<_> = self.kernels[host.0].sockets.keys().copied().collect();
         connections.into_iter().for_each(|id| self.drop_connection(host, id));
     }
@@ -336,6 +347,9 @@ impl<L: Language> Simulation<L> {
 
     /// Hands a node an input, and does what it wants done.
     pub(crate) fn input(&mut self, actor: ActorId, kind: Kind, subject: u64, amount: u64, input: Input<L>) {
+        if self.actors[actor.0].node.is_none() {
+            return;
+        }
         let now = self.now;
         let detail = match &input {
             Input::Failed { error, .. } => format!("{error:?}"),
@@ -359,7 +373,7 @@ impl<L: Language> Simulation<L> {
             | Due::Message(actor, life, ..)
                 if self.actors[actor.0].life != life => {}
             Due::WallClock(actor, life) => {
-                let wall = UnixTime { ns: self.options.wall.ns + self.now.as_nanos() };
+                let wall = self.wall();
                 self.queue.push(self.now + WALL_CLOCK_PERIOD, Due::WallClock(actor, life));
                 self.input(actor, Kind::Timeout, 1, 0, Input::WallClock(wall));
             }

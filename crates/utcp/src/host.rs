@@ -109,9 +109,16 @@ impl Host {
         self.listening.insert(port);
     }
 
-    /// Takes connections to no port any more. Those that were opened stay.
+    /// Takes connections to no port any more. Those that were accepted stay; those that were not are reset, as Linux
+    /// does. `poll_packet` has to follow.
     pub fn stop_listening(&mut self) {
         self.listening.clear();
+        for id in core::mem::take(&mut self.backlog) {
+            if let Some(connection) = self.get_mut(id) {
+                connection.abort(0);
+            }
+            self.release(id);
+        }
     }
 
     /// Opens a connection from an address to a peer; port 0 picks one. `None` when the pair is in use, no port is

@@ -158,6 +158,37 @@ fn shards_are_asked_seldom_and_not_waited_for_long() {
     assert_eq!(asked_again(&mut port, &mut done, 3, at(1200)), (2, 2));
 }
 
+/// A driver that had too much to do forgets that it was asked.
+#[test]
+fn a_driver_that_says_nothing_is_asked_again() {
+    let mut port = port(&["accept *"], 0);
+    let mut done = Done::default();
+    let ask = |port: &mut MetricsPort, number, now| {
+        let socket = visit(port, number, now);
+        say(port, socket, now, GET);
+    };
+    ask(&mut port, 0, at(0));
+    settle(&mut port, at(0), 1000, &mut done);
+    assert_eq!(done.figures, 1);
+    for second in 1..=4 {
+        let now = at(second * 1000);
+        assert_eq!(port.next_end(), Some(now));
+        port.expire(now);
+        settle(&mut port, now, 1000, &mut done);
+        assert_eq!(done.figures, 1 + second as usize);
+    }
+    port.expire(at(5000));
+    settle(&mut port, at(5000), 1000, &mut done);
+    assert_eq!((done.figures, done.aborted.len()), (6, 1), "he has waited long enough");
+    port.expire(at(6000));
+    settle(&mut port, at(6000), 1000, &mut done);
+    assert_eq!((done.figures, port.next_end()), (6, None), "and nobody waits any more");
+    ask(&mut port, 1, at(7000));
+    port.on_figures(at(7000), &figures(), &standing());
+    settle(&mut port, at(7000), 1000, &mut done);
+    assert_eq!(done.closed.len(), 1);
+}
+
 #[test]
 fn whoever_may_not_ask_hears_nothing() {
     for policy in [&[][..], &["reject 127.0.0.1", "accept *"]] {

@@ -6,7 +6,8 @@ use crate::torrc::Options;
 use heddle_control::{ControlLanguage, ControlOptions, ControlPlane, Identity, Told, Wanted};
 use heddle_net::{EventLoop, LoopHandle, NotTaken, Resolver, SystemEntropy, wall_clock};
 use heddle_proto::policy::ExitPolicy;
-use heddle_relay::RelayLanguage;
+use heddle_relay::{Control, RelayLanguage};
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ pub struct Reach {
     pub metrics: DriverMetrics,
     /// Exits have one.
     pub resolver: Option<Resolver>,
+    /// Shards that missed something of which the control plane has not heard yet.
+    pub missed: BTreeSet<u16>,
 }
 
 /// A control plane, made and not running yet.
@@ -28,7 +31,7 @@ impl ControlThread {
         options: &Options,
         identity: Identity,
         advertised: Vec<SocketAddr>,
-        reach: Reach,
+        mut reach: Reach,
         metrics_port: Option<TcpListener>,
         entropy: SystemEntropy,
     ) -> Result<Self, Failure> {
@@ -64,22 +67,24 @@ impl ControlThread {
 }
 
 impl Reach {
-    fn carry_out(&self, wanted: Wanted, ours: &LoopHandle<ControlLanguage>) {
+    fn carry_out(&mut self, wanted: Wanted, ours: &LoopHandle<ControlLanguage>) {
         // When the control plane itself has too much to hear, what it asks every second comes another time.
         let answer = |told| {
             let _ = ours.control(told);
         };
         match wanted {
             Wanted::Tell { shard, control } => {
+                // What is asked for again by itself need not be repeated.
+                let is_news = !matches!(control, Control::Stats | Control::ProbeReachability { .. });
                 let taken = self.shards.get(usize::from(shard)).map(|shard| shard.control(control));
-                if taken == Some(Err(NotTaken::Full)) {
+                if is_news && taken == Some(Err(NotTaken::Full)) && self.missed.insert(shard) {
                     log::warn!(
                         "Shard {shard} has too much to hear, and is told once more what it has to know"
                     );
-                    answer(Told::Missed { shard });
                 }
             }
             Wanted::Carried => {
+                self.missed.retain(|shard| ours.control(Told::Missed { shard: *shard }).is_err());
                 answer(Told::Carried(self.metrics.carried()));
             }
             Wanted::NameServers { reload } => {
@@ -152,7 +157,7 @@ mod tests {
         let identity = Identity { keys, certs, files: Arc::new(Disk) };
         let metrics =
             DriverMetrics { shards: Vec::new(), timed: Timed::new(&options), sockets_max: Some(1000) };
-        let reach = Reach { shards: Vec::new(), metrics, resolver: None };
+        let reach = Reach { shards: Vec::new(), metrics, resolver: None, missed: BTreeSet::new() };
         let advertised = vec![([203, 0, 113, 5], 9001).into()];
         let thread = ControlThread::new(&options, identity, advertised, reach, None, entropy).unwrap();
         let control = thread.handle();

@@ -30,6 +30,7 @@ use heddle_seam::node::ShardId;
 use heddle_seam::rng::Entropy;
 use metrics::{DriverMetrics, Timed};
 use shards::{Parts, Shards};
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::net::TcpListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -148,7 +149,8 @@ fn start(
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());
     let metrics = DriverMetrics { shards: handles.clone(), timed, sockets_max };
-    let reach = Reach { shards: handles.clone(), metrics, resolver: resolver.clone() };
+    let missed = BTreeSet::new();
+    let reach = Reach { shards: handles.clone(), metrics, resolver: resolver.clone(), missed };
     let files = key_options(options).files;
     let identity = Identity { keys, certs, files };
     let control_thread = ControlThread::new(options, identity, advertised, reach, metrics_port, entropy)?;
