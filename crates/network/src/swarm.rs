@@ -24,7 +24,7 @@ use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{Internet, Service, TraceHash, Wire, length, pattern, place};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a network may take to come up.
 const BOOTSTRAP_MAX: Duration = Duration::from_secs(900);
@@ -100,6 +100,8 @@ struct Swarm {
     exchanges: Vec<(ExchangeNumber, Expected)>,
     /// The number of the next stream.
     salt: u32,
+    /// Streams that the client ended itself.
+    stopped: BTreeSet<ExchangeNumber>,
     /// Streams that servers never read.
     stalled: usize,
     killed: Option<usize>,
@@ -159,6 +161,7 @@ impl Swarm {
             circuits: Vec::new(),
             exchanges: Vec::new(),
             salt: 0,
+            stopped: BTreeSet::new(),
             stalled: 0,
             killed: None,
             outcome,
@@ -186,9 +189,17 @@ impl Swarm {
         match self.rng.below(24) {
             0..4 => self.build(),
             4..10 => self.begin(),
-            10..12 => self.at_exchange(|proxy, now, id| proxy.end(now, id)),
-            12..14 => self.at_exchange(|proxy, now, id| proxy.set_reading(now, id, false)),
-            14..16 => self.at_exchange(|proxy, now, id| proxy.set_reading(now, id, true)),
+            10..12 => {
+                if let Some(id) = self.pick_exchange() {
+                    self.stop(id);
+                }
+            }
+            12..16 => {
+                let reading = self.rng.below(2) == 0;
+                if let Some(id) = self.pick_exchange() {
+                    self.proxy(|proxy, now| proxy.set_reading(now, id, reading));
+                }
+            }
             16 => self.close_one(),
             17..19 => self.trouble(),
             19 if self.rng.below(8) == 0 => self.kill_or_start(),
@@ -238,7 +249,7 @@ impl Swarm {
         }
         if self.exchanges.len() >= EXCHANGES_MAX {
             let (oldest, expected) = self.exchanges.remove(0);
-            self.proxy(|proxy, now| proxy.end(now, oldest));
+            self.stop(oldest);
             self.check(oldest, expected);
         }
         let circuit = self.circuits[self.rng.below(self.circuits.len() as u64) as usize];
@@ -260,12 +271,14 @@ impl Swarm {
         self.exchanges.extend(begun.ok().map(|begun| (begun, expected)));
     }
 
-    fn at_exchange(&mut self, act: impl FnOnce(&mut OnionProxy, Instant, ExchangeNumber)) {
-        if self.exchanges.is_empty() {
-            return;
-        }
-        let (id, _) = self.exchanges[self.rng.below(self.exchanges.len() as u64) as usize];
-        self.proxy(|proxy, now| act(proxy, now, id));
+    fn pick_exchange(&mut self) -> Option<ExchangeNumber> {
+        let index = self.rng.below(self.exchanges.len() as u64) as usize;
+        self.exchanges.get(index).map(|(id, _)| *id)
+    }
+
+    fn stop(&mut self, exchange: ExchangeNumber) {
+        self.stopped.insert(exchange);
+        self.proxy(|proxy, now| proxy.end(now, exchange));
     }
 
     fn note(&mut self, fault: &'static str) {
@@ -353,8 +366,9 @@ impl Swarm {
         assert!(received <= expected.length(), "{expected:?} brought too much: {status:?}");
         let is_right = status.received_sha256 == expected.sha256(received);
         assert!(is_right, "{expected:?} brought other bytes than were sent: {status:?}");
-        // Only a source ends by itself, when it has sent all.
-        if expected.kind == Service::Source && status.state == ExchangeState::Ended(EndReason::DONE) {
+        // Of servers only a source ends by itself, when it has sent all.
+        let has_ended = status.state == ExchangeState::Ended(EndReason::DONE);
+        if has_ended && !self.stopped.contains(&exchange) {
             assert_eq!(received, expected.length(), "{expected:?} ended before its time: {status:?}");
         }
         Some(status)
