@@ -411,9 +411,8 @@ impl Swarm {
         self.look();
         for (exchange, expected) in exchanges {
             let Some(status) = self.check(exchange, expected) else { continue };
-            let is_lost = matches!(status.state, ExchangeState::Lost(_));
-            let stands =
-                self.circuits.contains(&expected.circuit) && !self.stopped.contains(&exchange) && !is_lost;
+            let is_there = self.proxy(|proxy, _| proxy.has_circuit(expected.circuit));
+            let stands = is_there && !self.stopped.contains(&exchange);
             // Not every circuit ends at the exit, and memory may be short.
             let is_refused = matches!(
                 status.state,
