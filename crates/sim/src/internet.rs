@@ -27,18 +27,18 @@ pub fn pattern(offset: u64) -> u8 {
     (offset.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-/// A length of less than 2⁴⁰ bytes with a salt, which says where in the pattern a source begins: so that streams carry
+/// A length of less than 2⁴⁸ bytes with a salt, which says where in the pattern a source begins: so that streams carry
 /// different bytes.
 pub fn length(bytes: u64, salt: u32) -> u64 {
-    u64::from(salt & 0xFF_FFFF) << 40 | bytes & LENGTH_MASK
+    u64::from(salt & 0xFFFF) << 48 | bytes & LENGTH_MASK
 }
 
 /// Where in the pattern a source begins.
 pub fn place(salt: u32) -> u64 {
-    u64::from(salt & 0xFF_FFFF) * 1_000_003
+    u64::from(salt & 0xFFFF) * 1_000_003
 }
 
-const LENGTH_MASK: u64 = (1 << 40) - 1;
+const LENGTH_MASK: u64 = (1 << 48) - 1;
 
 struct Visitor {
     service: Service,
@@ -111,7 +111,7 @@ impl Internet {
             let Ok(length) = <[u8; 8]>::try_from(&visitor.length[..]) else { return };
             let length = u64::from_be_bytes(length);
             visitor.left = length & LENGTH_MASK;
-            visitor.offset = place((length >> 40) as u32);
+            visitor.offset = place((length >> 48) as u32);
             visitor.closing = visitor.service == Service::Source;
         }
         if visitor.service == Service::Digest && visitor.left > 0 {
