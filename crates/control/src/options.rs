@@ -40,3 +40,34 @@ pub struct ControlOptions {
     /// `MetricsPortPolicy`: who may ask for metrics.
     pub metrics_policy: ExitPolicy,
 }
+
+impl ControlOptions {
+    /// What a relay has that publishes itself without asking whether it is reached, is no exit and tells no metrics,
+    /// with all its files in `directory`.
+    pub fn new(
+        nickname: impl Into<String>,
+        directory: impl Into<PathBuf>,
+        advertised: Vec<SocketAddr>,
+        authorities: Vec<DirAuthority>,
+    ) -> Self {
+        let directory = directory.into();
+        ControlOptions {
+            nickname: nickname.into(),
+            contact: None,
+            family: Vec::new(),
+            platform: "Heddle".to_owned(),
+            advertised,
+            authorities,
+            data_directory: directory.clone(),
+            cache_directory: directory,
+            assume_reachable: true,
+            publish: true,
+            offline_master_key: false,
+            exit_policy: ExitPolicy::reject_all(),
+            bandwidth_rate: 1 << 30,
+            bandwidth_burst: 1 << 30,
+            max_advertised_bandwidth: 1 << 30,
+            metrics_policy: ExitPolicy::reject_all(),
+        }
+    }
+}

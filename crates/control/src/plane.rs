@@ -121,7 +121,7 @@ impl ControlPlane {
         };
         plane.credentials.warn_of_master_key(now_unix_s);
         plane.standing.signing_expires_unix_s = plane.credentials.signing_expires_unix_s();
-        plane.tell(|plane, _| plane.credentials.onion_keys());
+        plane.tell(|plane| plane.credentials.onion_keys());
         plane.on_consensus();
         plane
     }
@@ -149,9 +149,9 @@ impl ControlPlane {
     }
 
     /// Has every shard told, what there is to tell.
-    fn tell(&mut self, control: impl Fn(&mut Self, u16) -> Option<Control>) {
+    fn tell(&mut self, control: impl Fn(&mut Self) -> Option<Control>) {
         for shard in 0..self.shards {
-            if let Some(control) = control(self, shard) {
+            if let Some(control) = control(self) {
                 self.wanted.push_back(Wanted::Tell { shard, control });
             }
         }
@@ -188,12 +188,12 @@ impl ControlPlane {
     /// There is a new consensus, or none yet: shards hear what it says.
     fn on_consensus(&mut self) {
         let params = self.following.params();
-        self.tell(|_, _| Some(Control::Params(params.clone())));
+        self.tell(|_| Some(Control::Params(params.clone())));
         if self.credentials.set_padding(heddle_assembly::padding(&params)) {
-            self.tell(|plane, _| plane.credentials.transport());
+            self.tell(|plane| plane.credentials.transport());
         }
         let peers = self.following.peers(&self.options.authorities);
-        self.tell(|_, _| Some(Control::Peers(peers.clone())));
+        self.tell(|_| Some(Control::Peers(peers.clone())));
         if let Some(consensus) = self.following.consensus() {
             let known = consensus.relays.iter().filter(|relay| relay.ed25519_id.is_some());
             self.standing.relays = known.count() as u64;
@@ -208,10 +208,10 @@ impl ControlPlane {
             self.credentials.renew(now_unix_s, &self.following.params());
         self.standing.signing_expires_unix_s = self.credentials.signing_expires_unix_s();
         if onion_keys {
-            self.tell(|plane, _| plane.credentials.onion_keys());
+            self.tell(|plane| plane.credentials.onion_keys());
         }
         if transports {
-            self.tell(|plane, _| plane.credentials.transport());
+            self.tell(|plane| plane.credentials.transport());
         }
         if descriptor {
             self.publishing.on_change();

@@ -1,4 +1,4 @@
-//! Where panics over what a directory sent stop.
+//! Where panics stop, over what a directory sent for one.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

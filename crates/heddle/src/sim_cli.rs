@@ -1,12 +1,12 @@
 //! `heddle sim`: networks in virtual time.
 
 use clap::{Args, Subcommand};
+use heddle_dir::guard::guarded;
 use heddle_network::swarm::{self, Outcome};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::IsTerminal;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -38,7 +38,7 @@ enum Command {
     /// Each seed is a network that comes up from nothing: relays make their keys, publish, follow a consensus. Then
     /// circuits and streams come and go, relays are killed and started anew, wires lose, reorder, double and stop.
     /// What arrives is compared byte by byte with what was sent; nothing may be left of what was ended; and in the end
-    /// files go over paths that begin and end at each relay. One seed gives one run, bit for bit, on any machine.
+    /// files go over paths that begin at each relay but the exit. One seed gives one run, bit for bit, on any machine.
     Swarm(SwarmArgs),
 }
 
@@ -123,8 +123,7 @@ fn each_seed(args: &SwarmArgs, started: Instant, mut tell: impl FnMut(SeedResult
                     }
                     let seed = args.first.wrapping_add(place);
                     // Nothing is used any more of a network in which something broke.
-                    let outcome = catch_unwind(AssertUnwindSafe(|| swarm::run(seed, time)));
-                    let _ = sender.send((seed, outcome.map_err(|panic| words(&*panic))));
+                    let _ = sender.send((seed, guarded(|| swarm::run(seed, time))));
                 }
             })?;
         }
@@ -156,13 +155,6 @@ fn progress(done: u64, of: u64, took: Duration) -> String {
         _ => format!("about {:.0} s left", took.as_secs_f64() * (of - done) as f64 / done as f64),
     };
     format!("[{left}] {done} of {of} seeds")
-}
-
-/// What a panic said.
-fn words(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
 fn line(seed: u64, result: &Result<Outcome, String>) -> serde_json::Value {

@@ -22,13 +22,14 @@ pub mod whole;
 use core::net::{IpAddr, Ipv4Addr};
 use heddle_assembly::{Assembly, Judge, Offered, Shown};
 use heddle_client::{
-    CircuitNumber, Destination, Exchange, ExchangeNumber, ExchangeStatus, Handshake, Hop, OnionProxy,
+    CircuitNumber, Closed, Destination, Exchange, ExchangeNumber, ExchangeStatus, Handshake, Hop, OnionProxy,
     ProxyEvent,
 };
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::files::InMemory;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::bucket::Limit;
+use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
@@ -221,6 +222,14 @@ impl Net {
     pub fn circuits(&mut self, relay: usize, shard: usize) -> usize {
         let host = self.relays[relay].host;
         self.sim.with(host, shard, |relay: &mut Relay, _| relay.circuits())
+    }
+}
+
+/// Whether a circuit ended because somebody calls another's cells a breach of the protocol.
+pub fn is_breach(why: &Closed) -> bool {
+    match why {
+        Closed::Misbehaved(_) => true,
+        Closed::Destroyed(reason) | Closed::Truncated { reason, .. } => *reason == DestroyReason::PROTOCOL,
     }
 }
 

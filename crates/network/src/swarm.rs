@@ -1,23 +1,25 @@
-//! Whatever chance says to a network of whole relays, with checkers that know nothing of their code.
+//! Whatever chance says to a network of whole relays, looked at by the client, the servers and what relays say of
+//! themselves.
 //!
 //! 1. The seed says how many relays there are, how many shards each has, what they speak and over which wires.
 //! 2. They come up from nothing. Then a client builds and closes circuits, begins, stops and ends streams, while relays
 //!    are killed and started anew, and wires lose, reorder, double, stop, or reset what goes over them.
 //! 3. In the end all is mended. What was begun on circuits that still stand brings all of it; then all is closed, and
-//!    nothing may be left; and a file still goes over paths that begin and end at each relay.
+//!    nothing may be left; and files still go over paths that begin at each relay but the exit, which ends them.
 //!
 //! Looked at throughout: every byte that arrives is the one that was sent, in its place, and streams carry different
-//! bytes; no guard calls another's cells a breach of the protocol; nothing
-//! that a directory sends makes reading it panic. What is broken is a panic that says so.
+//! bytes; no guard calls another's cells a breach of the protocol; nothing that a directory sends makes reading it
+//! panic. What is broken is a panic that says so.
 
 use crate::whole::{ShardNode, WholeNet, WholePlan};
-use crate::{DIGEST, ECHO, SOURCE, STALL, await_status, begin, build, download, pattern_sha256, upload};
+use crate::{
+    DIGEST, ECHO, SOURCE, STALL, await_status, begin, build, download, is_breach, pattern_sha256, upload,
+};
 use heddle_client::{
-    CircuitNumber, Closed, Exchange, ExchangeNumber, ExchangeState, ExchangeStatus, OnionProxy, ProxyEvent,
+    CircuitNumber, Exchange, ExchangeNumber, ExchangeState, ExchangeStatus, OnionProxy, ProxyEvent,
 };
 use heddle_dir::guard::caught;
 use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
-use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::stream::EndReason;
 use heddle_relay::RelayStats;
 use heddle_seam::rng::{Rng, Seed};
@@ -108,6 +110,8 @@ struct Swarm {
     killed: Option<usize>,
     /// Whether the exit was ever killed: a reset of its connections may be lost, and servers never hear of it then.
     exit_killed: bool,
+    /// Panics that were stopped on this thread before.
+    caught_before: u64,
     outcome: Outcome,
 }
 
@@ -168,6 +172,7 @@ impl Swarm {
             stalled: 0,
             killed: None,
             exit_killed: false,
+            caught_before: caught(),
             outcome,
         }
     }
@@ -341,16 +346,10 @@ impl Swarm {
         for event in self.proxy(|proxy, _| proxy.take_events()) {
             let ProxyEvent::CircuitClosed(number, why) = event else { continue };
             self.circuits.retain(|circuit| *circuit != number);
-            let blamed = match why {
-                Closed::Misbehaved(_) => true,
-                Closed::Destroyed(reason) | Closed::Truncated { reason, .. } => {
-                    reason == DestroyReason::PROTOCOL
-                }
-            };
-            assert!(!blamed, "{number:?} ended by a breach of the protocol: {why}");
+            assert!(!is_breach(&why), "{number:?} ended by a breach of the protocol: {why}");
         }
         self.net.sim.take_events();
-        assert_eq!(caught(), 0, "what a directory sent made reading it panic");
+        assert_eq!(caught(), self.caught_before, "what a directory sent made reading it panic");
     }
 
     fn stats(&mut self, relay: usize) -> RelayStats {

@@ -397,32 +397,17 @@ impl Made {
         let options = ControlOptions {
             assume_reachable: !plan.unsure.contains(&index),
             exit_policy: if is_exit { everywhere() } else { ExitPolicy::reject_all() },
-            ..control_options(nickname, addr(index), authority)
+            platform: "Heddle in virtual time".to_owned(),
+            ..ControlOptions::new(
+                nickname,
+                "data",
+                vec![SocketAddr::new(addr(index), OR_PORT)],
+                vec![authority.clone()],
+            )
         };
         let identity = Identity { keys, certs, files };
         let plane = ControlPlane::new(options, identity, count as u16, true, now_unix_s, Box::new(entropy));
         let control = Box::new(ControlNode::new(plane, carried));
         Made { ids, shards, control }
-    }
-}
-
-fn control_options(nickname: String, addr: IpAddr, authority: &DirAuthority) -> ControlOptions {
-    ControlOptions {
-        nickname,
-        contact: None,
-        family: Vec::new(),
-        platform: "Heddle in virtual time".to_owned(),
-        advertised: vec![SocketAddr::new(addr, OR_PORT)],
-        authorities: vec![authority.clone()],
-        data_directory: "data".into(),
-        cache_directory: "data".into(),
-        assume_reachable: true,
-        publish: true,
-        offline_master_key: false,
-        exit_policy: ExitPolicy::reject_all(),
-        bandwidth_rate: 1 << 30,
-        bandwidth_burst: 1 << 30,
-        max_advertised_bandwidth: 1 << 30,
-        metrics_policy: ExitPolicy::reject_all(),
     }
 }

@@ -24,24 +24,7 @@ const V3_IDENT: &str = "3A1CEB849C2532E1BF0FF86900CF217296106DE4";
 const NOW: u64 = 1_795_202_540;
 
 fn options(authorities: Vec<DirAuthority>) -> ControlOptions {
-    ControlOptions {
-        nickname: "heddle".to_owned(),
-        contact: None,
-        family: Vec::new(),
-        platform: "Heddle on Linux".to_owned(),
-        advertised: vec![([203, 0, 113, 5], 9001).into()],
-        authorities,
-        data_directory: "data".into(),
-        cache_directory: "data".into(),
-        assume_reachable: true,
-        publish: true,
-        offline_master_key: false,
-        exit_policy: ExitPolicy::reject_all(),
-        bandwidth_rate: 1 << 20,
-        bandwidth_burst: 1 << 20,
-        max_advertised_bandwidth: 1 << 20,
-        metrics_policy: ExitPolicy::reject_all(),
-    }
+    ControlOptions::new("heddle", "data", vec![([203, 0, 113, 5], 9001).into()], authorities)
 }
 
 /// An authority with a vote and one without.
