@@ -2,7 +2,7 @@
 
 use crate::bench::{Bench, End, MS, S, awaited, body, delay, dialled, options};
 use crate::source::Source;
-use heddle_netem::{DirectionOptions, Packet, QueueOptions, Rate};
+use heddle_netem::{DirectionOptions, Packet, QueueOptions, Rate, Step};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Role;
@@ -72,6 +72,22 @@ fn whoever_did_not_open_a_flow_may_end_it_too() {
     bench.run_for(S, &mut ());
     assert_eq!(only_destroy(&mut bench.ends[0], dialled(5)), DestroyReason::DESTROYED);
     assert_eq!(bench.ends[1].cells, []);
+}
+
+/// Nearly as long as a connection lives without an answer: what is sent meanwhile is lost, however often it is repeated.
+#[test]
+fn a_circuit_that_ends_while_the_path_is_gone_has_ended_when_it_is_back() {
+    let down = |at_ns: u64, down: bool| Step { at_ns, down: Some(down), ..Step::default() };
+    let schedule = vec![down(5 * S, true), down(60 * S, false)];
+    let mut bench = Bench::pair(DirectionOptions { schedule, ..delay(10 * MS) }, &options());
+    let (a, _, theirs) = one_circuit(&mut bench);
+    bench.run_until(Instant::from_nanos(5 * S), &mut ());
+    let body = destroy_body(DestroyReason::REQUESTED);
+    bench.ends[0].endpoint.send(bench.now, a, dialled(5), Command::DESTROY, &body);
+    bench.run_until(Instant::from_nanos(60 * S), &mut ());
+    assert_eq!(bench.ends[1].cells, []);
+    bench.run_for(10 * S, &mut ());
+    assert_eq!(only_destroy(&mut bench.ends[1], theirs), DestroyReason::REQUESTED);
 }
 
 #[test]
