@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::circuits_bench::{self, CircuitsArgs};
+use crate::lab_cli;
 use clap::{Args, Subcommand};
 use heddle_lab::arm::Transport;
 use heddle_lab::bench::{self, BenchOptions};
@@ -19,7 +20,8 @@ Examples:
   heddle bench --json
   heddle bench circuits --kinds tcp-dtls     10,000 circuits between two relays: how fast, and in how much memory
 
-It starts a private network on loopback and leaves nothing behind but summary.json. Ratios are over the first kind.";
+It starts a private network on a host of its own (a network namespace: root, or unprivileged user namespaces)
+and leaves nothing behind but summary.json. Ratios are over the first kind.";
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -44,6 +46,9 @@ pub struct BenchArgs {
     /// Time for all of it.
     #[arg(long, default_value_t = BenchOptions::default().budget.as_secs(), value_name = "SECONDS")]
     budget: u64,
+    /// The congestion control of TCP between all of them, as Linux names it.
+    #[arg(long, default_value_t = BenchOptions::default().congestion_control, value_name = "NAME")]
+    congestion_control: String,
     /// Where summary.json goes.
     #[arg(long, default_value = "target/bench", value_name = "DIR")]
     out: PathBuf,
@@ -70,7 +75,9 @@ pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
         download_bytes: args.megabytes.saturating_mul(1_000_000),
         rounds_max: args.rounds,
         budget: Duration::from_secs(args.budget),
+        congestion_control: args.congestion_control,
         out_dir: args.out,
+        command: lab_cli::command_line(),
         ..BenchOptions::default()
     };
     let mut last = String::new();

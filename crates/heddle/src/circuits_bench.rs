@@ -7,17 +7,20 @@
 //!    relays hold then, and the sockets that they have, is told beside what they had when idle.
 
 use crate::crowd::{Crowd, CrowdOptions};
+use crate::lab_cli;
 use clap::Args;
 use heddle_client::Hop;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_lab::arm::Transport;
 use heddle_lab::bench::text;
-use heddle_lab::figures::{Run, Samples, Summary, labels};
+use heddle_lab::emulator;
+use heddle_lab::figures::{Samples, labels};
 use heddle_lab::machine::interrupt;
 use heddle_lab::machine::ports::PortBlock;
 use heddle_lab::machine::sockets::{self, Counts};
 use heddle_lab::machine::usage::Usage;
 use heddle_lab::metrics::Metrics;
+use heddle_lab::results::{Measurement, Summary};
 use heddle_lab::testnet::{Network, NetworkOptions, Program, Relay, RelayOptions};
 use heddle_net::wall_clock;
 use heddle_proto::channel::Target;
@@ -33,6 +36,8 @@ type Failure = Box<dyn Error>;
 
 /// The two relays of a path.
 const PLACES: [&str; 2] = ["first", "second"];
+/// What TCP has between them: Linux' own default.
+const CONGESTION_CONTROL: &str = "cubic";
 /// How long relays may take to find each other, and for how long no circuit may be built.
 const PAIRING_MAX: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -82,7 +87,8 @@ pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
         return Err("circuits are opened over Heddle's transports, one at least, not over stock Tor".into());
     }
     interrupt::install()?;
-    let summary = measure(args)?;
+    let host = emulator::lone_host(CONGESTION_CONTROL)?;
+    let summary = host.run(|| measure(args).map_err(|error| error.to_string()))??;
     summary.write(&args.out.join("circuits.json"))?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&summary)?),
@@ -92,7 +98,7 @@ pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
 }
 
 fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
-    let run = Run::begin();
+    let measurement = Measurement::begin("circuits", &lab_cli::command_line(), CONGESTION_CONTROL);
     let mut ports = PortBlock::reserve()?;
     let mut pairs = Vec::new();
     let mut relays = Vec::new();
@@ -121,7 +127,7 @@ fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
         pair.measure(args, &mut samples)?;
         network.check()?;
     }
-    Ok(run.end(&samples, network.tor_version()?))
+    Ok(measurement.end(samples.figures(), 1, 1, network.tor_version()?))
 }
 
 /// Two relays with circuits between them.

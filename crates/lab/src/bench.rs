@@ -1,6 +1,6 @@
 //! What a relay costs: CPU-seconds per GB of application data, for stock Tor and for each transport of Heddle.
 //!
-//! 1. A private network comes up on loopback, with a guard, a middle and an exit of each kind.
+//! 1. A private network comes up on a host of its own that has only loopback, with a guard, a middle and an exit of each kind.
 //! 2. Circuits are built and closed until relays of a transport of their own have found each other.
 //! 3. In each round each kind has its turn: stock clients build several circuits over its three relays and download
 //!    over all of them at the same time. What the relays' processes used meanwhile is read from the system.
@@ -16,12 +16,14 @@ use std::time::{Duration, Instant};
 
 use crate::arm::Transport;
 use crate::control::{Attacher, CircuitId, Control};
+use crate::emulator;
 use crate::error::{Error, Result};
-use crate::figures::{Run, Samples, Summary, labels};
+use crate::figures::{Samples, labels};
 use crate::machine::BUDGET_MAX;
 use crate::machine::interrupt;
 use crate::machine::ports::PortBlock;
 use crate::metrics::Metrics;
+use crate::results::{Measurement, Summary};
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
 use crate::traffic::{self, Content, Server, Transfer};
@@ -75,8 +77,12 @@ pub struct BenchOptions {
     pub rounds_max: usize,
     /// Time for all of it.
     pub budget: Duration,
+    /// What TCP has between all of them, as Linux names it.
+    pub congestion_control: String,
     /// Where `summary.json` goes.
     pub out_dir: PathBuf,
+    /// The command as typed, for the summary.
+    pub command: String,
 }
 
 impl Default for BenchOptions {
@@ -89,7 +95,9 @@ impl Default for BenchOptions {
             download_bytes: 25_000_000,
             rounds_max: 8,
             budget: Duration::from_secs(300),
+            congestion_control: "cubic".to_owned(),
             out_dir: PathBuf::from("target/bench"),
+            command: String::new(),
         }
     }
 }
@@ -114,14 +122,26 @@ impl BenchOptions {
     }
 }
 
+/// Hears what is happening, and how much time is left.
+pub type OnStep<'a> = &'a mut (dyn FnMut(&str, Duration) + Send);
+
 /// Runs the bench, calls `on_step` with what is happening and the time left, and writes `summary.json`. A download with
-/// the wrong content is an error.
+/// the wrong content is an error. A program that is not root must have one thread only when it calls this.
 ///
 /// Ctrl-C ends it with [`Error::Interrupted`], without processes or files left.
-pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) -> Result<Summary> {
+pub fn bench(options: &BenchOptions, on_step: OnStep<'_>) -> Result<Summary> {
     options.validate()?;
     interrupt::install()?;
-    let run = Run::begin();
+    let host = emulator::lone_host(&options.congestion_control)?;
+    let summary =
+        host.run(|| on_host(options, on_step)).map_err(Error::io("entering the bench's host"))??;
+    summary.write(&options.out_dir.join("summary.json"))?;
+    Ok(summary)
+}
+
+/// The bench, where the calling thread's network is its own.
+fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<Summary> {
+    let measurement = Measurement::begin("bench", &options.command, &options.congestion_control);
     let deadline = Instant::now() + options.budget;
     let mut on_step = |step: &str| on_step(step, deadline.saturating_duration_since(Instant::now()));
     let mut ports = PortBlock::reserve()?;
@@ -158,12 +178,10 @@ pub fn bench(options: &BenchOptions, on_step: &mut dyn FnMut(&str, Duration)) ->
         sha256: content.sha256(),
         deadline: deadline - RESERVE,
     };
-    let samples = bench.rounds(&mut on_step)?;
+    let (samples, rounds) = bench.rounds(&mut on_step)?;
     // Streams end before their circuits' keepers do.
     drop(keepers);
-    let summary = run.end(&samples, network.tor_version()?);
-    summary.write(&options.out_dir.join("summary.json"))?;
-    Ok(summary)
+    Ok(measurement.end(samples.figures(), rounds, options.rounds_max, network.tor_version()?))
 }
 
 struct Bench<'a> {
@@ -179,7 +197,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn rounds(&self, on_step: &mut dyn FnMut(&str)) -> Result<Samples> {
+    /// Makes rounds; returns what they gave, and how many they were.
+    fn rounds(&self, on_step: &mut dyn FnMut(&str)) -> Result<(Samples, usize)> {
         let mut samples = Samples::default();
         let mut longest = Duration::ZERO;
         let kinds = &self.options.kinds;
@@ -191,7 +210,7 @@ impl Bench<'_> {
             let start = Instant::now();
             // A round that would not be finished in time is not begun; one is needed in any case.
             if round > 0 && start + longest.mul_f64(1.2) > self.deadline {
-                break;
+                return Ok((samples, round));
             }
             let mut middles = vec![0.0; kinds.len()];
             for turn in 0..kinds.len() {
@@ -208,7 +227,7 @@ impl Bench<'_> {
             }
             longest = longest.max(start.elapsed());
         }
-        Ok(samples)
+        Ok((samples, self.options.rounds_max))
     }
 
     /// The relays of a kind, along the path.
@@ -335,10 +354,16 @@ fn close(control: &mut Control, circuit: CircuitId) -> Result<()> {
 
 /// The summary as lines of text.
 pub fn text(summary: &Summary) -> String {
-    let Summary { commit, conditions, tor, congestion_control, noise, .. } = summary;
+    let Summary { commit, conditions, tor, settings, noise, .. } = summary;
+    let settings: Vec<&str> = settings.values().flatten().map(String::as_str).collect();
     let mut lines = format!(
-        "commit {commit}, tor {tor}; {} cores of {}, Linux {}, TCP with {congestion_control}; load {} before and {} after\n",
-        conditions.cores, conditions.processor, conditions.kernel, noise.load_before, noise.load_after
+        "commit {commit}, tor {tor}; {} cores of {}, Linux {}, {}; load {} before and {} after\n",
+        conditions.cores,
+        conditions.processor,
+        conditions.kernel,
+        settings.join(", "),
+        noise.load_before,
+        noise.load_after
     );
     for figure in &summary.figures {
         let labels: Vec<_> = figure.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();

@@ -35,7 +35,7 @@ use std::mem;
 use std::net::IpAddr;
 use std::process::{Command, ExitStatus};
 
-use heddle_net::namespace::{self, Privilege};
+use heddle_net::namespace::{self, Namespace, Privilege};
 use heddle_net::process::raise_descriptor_limit;
 use heddle_netem::{DirectionStats, HostId, Seed, Step, Topology};
 
@@ -64,6 +64,16 @@ pub struct Emulation {
     options: NetworkOptions,
     seed: u64,
     notes: Vec<String>,
+}
+
+/// A host by itself, with nothing but loopback, on which TCP has this congestion control. It ends when this is dropped.
+///
+/// # Errors
+///
+/// Those of [`Emulation::start`], but for a TUN device, which it does not need.
+pub fn lone_host(congestion_control: &str) -> Result<Namespace> {
+    namespace::gain_privilege().map_err(|error| no_privilege(&error))?;
+    hosts::lone(congestion_control)
 }
 
 impl Emulation {

@@ -3,13 +3,9 @@
 mod quantity;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
-use crate::machine::conditions::{self, Conditions, LoadReading, Noise};
 use crate::statistics::{Estimate, Scale, estimate, quantile};
 
 pub use quantity::{Better, Quantity, TIMES, all, of_phases, quantity};
@@ -105,66 +101,6 @@ impl Samples {
     }
 }
 
-/// What a run leaves behind as `summary.json`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
-    /// The commit that was checked out, with `-dirty` after it when files differed from it, or
-    /// `unknown` outside a repository.
-    pub commit: String,
-    /// On what machine.
-    pub conditions: Conditions,
-    /// The version of stock Tor.
-    pub tor: String,
-    /// The congestion control of TCP on loopback, as Linux names it: nobody chooses one there.
-    pub congestion_control: String,
-    /// How quiet the machine was.
-    pub noise: Noise,
-    /// What was measured.
-    pub figures: Vec<Figure>,
-}
-
-/// What is known of a run before it has figures.
-#[derive(Clone, Debug)]
-pub struct Run {
-    commit: String,
-    load: LoadReading,
-}
-
-impl Run {
-    /// Begins a run, in which the checkout may change.
-    pub fn begin() -> Run {
-        Run { commit: conditions::commit(), load: LoadReading::now() }
-    }
-
-    /// What it gave, beside a stock Tor of this version.
-    pub fn end(self, samples: &Samples, tor: String) -> Summary {
-        Summary {
-            commit: self.commit,
-            conditions: Conditions::now(),
-            tor,
-            congestion_control: conditions::congestion_control(),
-            noise: self.load.until_now(),
-            figures: samples.figures(),
-        }
-    }
-}
-
-impl Summary {
-    /// Writes the summary as JSON, creating the directory it lies in. It appears whole or not at all.
-    pub fn write(&self, path: &Path) -> Result<()> {
-        let doing = || format!("writing {}", path.display());
-        let mut json = serde_json::to_vec_pretty(self)
-            .map_err(|error| Error::io(doing())(std::io::Error::other(error)))?;
-        json.push(b'\n');
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).map_err(Error::io(doing()))?;
-        }
-        let draft = path.with_extension("json.part");
-        fs::write(&draft, json).map_err(Error::io(doing()))?;
-        fs::rename(&draft, path).map_err(Error::io(doing()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,27 +115,5 @@ mod tests {
         let figures = samples.figures();
         let order: Vec<_> = figures.iter().map(|f| (&*f.name, &*f.labels["relays"], f.n)).collect();
         assert_eq!(order, [("a", "stock", 1), ("b", "heddle", 1), ("b", "stock", 2)]);
-    }
-
-    #[test]
-    fn the_summary_has_the_promised_fields() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("demo/summary.json");
-        let mut samples = Samples::default();
-        for value in [1.0, 3.0] {
-            samples.add("first_byte_ms", labels([("relays", "stock")]), "ms", value);
-        }
-        let summary = Run::begin().end(&samples, "0.4.9.11".into());
-        summary.write(&path).unwrap();
-        let json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-        assert_eq!(json["commit"], *summary.commit);
-        assert_eq!(json["tor"], "0.4.9.11");
-        assert_eq!(json["conditions"]["kernel"], *Conditions::now().kernel);
-        assert_eq!(json["congestion_control"], *conditions::congestion_control());
-        assert!(json["noise"]["load_before"].is_f64() && json["noise"]["load_after"].is_f64());
-        let figure = &json["figures"][0];
-        assert_eq!(figure["labels"]["relays"], "stock");
-        assert_eq!((&figure["n"], &figure["mean"], &figure["p50"]), (&2.into(), &2.0.into(), &2.0.into()));
-        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }
 }

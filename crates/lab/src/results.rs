@@ -14,4 +14,4 @@ pub use check::Check;
 pub use judgement::{Judgement, Outcome};
 pub use samples::{RunSamples, Series};
 pub use stored::{Results, Stored};
-pub use summary::{Invocation, Repetition, Summary, Try};
+pub use summary::{Invocation, Measurement, Repetition, Summary, Try};

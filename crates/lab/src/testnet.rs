@@ -214,6 +214,11 @@ pub struct Relay {
     fingerprint: String,
 }
 
+/// The version of the stock Tor that networks are made of; empty where there is none.
+pub(crate) fn stock_version() -> String {
+    authority::Stock::find(None).ok().and_then(|stock| stock.version()).unwrap_or_default()
+}
+
 impl Network {
     /// Starts a network and waits until its client could build a circuit over every relay.
     pub fn start(options: &NetworkOptions, on_progress: &mut dyn FnMut(&Progress)) -> Result<Network> {

@@ -15,6 +15,7 @@ use crate::machine::files::write_whole;
 use crate::plan::Plan;
 use crate::report as html;
 use crate::results::{Repetition, Results, RunSamples, Summary};
+use crate::testnet::stock_version;
 
 /// `summary.json`: what it has in common with that of an experiment, and what joined the processes.
 #[derive(Debug, Serialize)]
@@ -127,6 +128,7 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
         commit: rounds.commit.clone(),
         command: rounds.options.command.clone(),
         conditions: Conditions::now(),
+        tor: stock_version(),
         // All rounds are made on the same wires, whose chance the one seed decides.
         seeds: vec![rounds.options.seed; rounds.done],
         intervals_over: Repetition::RoundsInOneNetwork,

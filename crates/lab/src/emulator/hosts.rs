@@ -98,6 +98,27 @@ fn make_host(plan: &Plan<'_>, tun_device: &Path) -> Result<(Host, Tun)> {
     Ok((host, tun))
 }
 
+/// A host by itself, with nothing but loopback, on which TCP has this congestion control.
+pub(super) fn lone(congestion_control: &str) -> Result<Namespace> {
+    let namespace = Namespace::new().map_err(|error| no_namespace(&error))?;
+    let kernel = KernelOptions::default();
+    let plan = Plan {
+        name: "the host",
+        addresses: &[],
+        kernel: &kernel,
+        congestion_control,
+        neighbours: Vec::new(),
+    };
+    let set_up = || -> Result<()> {
+        set_kernel(&plan)?;
+        let mut netlink = Netlink::open().map_err(Error::io("asking for the devices"))?;
+        netlink.up(Device::LOOPBACK).map_err(Error::io("bringing up the loopback device"))?;
+        set_local_routes(&plan, &mut netlink, Device::LOOPBACK)
+    };
+    namespace.run(set_up).map_err(Error::io("entering the host's namespace"))??;
+    Ok(namespace)
+}
+
 /// Pins the settings of the calling thread's namespace.
 fn set_kernel(plan: &Plan<'_>) -> Result<()> {
     let set = |name: &str, value: &str| {

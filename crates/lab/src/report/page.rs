@@ -75,7 +75,7 @@ fn first_page(result: &Results<'_>) -> String {
         ("Command", summary.command.clone()),
         ("Set", set.join(", ")),
         ("Commit", summary.commit.clone()),
-        ("Program", format!("heddle {}", conditions.heddle)),
+        ("Programs", format!("heddle {}, tor {}", conditions.heddle, summary.tor)),
         ("Intervals", over(summary.intervals_over).to_owned()),
         ("Seeds", format!("{} ({} of {} runs)", seeds.join(", "), seeds.len(), summary.runs_wanted)),
         ("How runs came about", how_runs_came_about(summary)),

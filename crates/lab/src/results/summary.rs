@@ -1,16 +1,18 @@
 //! What a run leaves behind as `summary.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
 use super::check::Check;
 use super::judgement::Judgement;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::figures::Figure;
-use crate::machine::conditions::{Conditions, Noise};
-use crate::machine::files::read_json;
+use crate::machine::conditions::{Conditions, LoadReading, Noise, commit};
+use crate::machine::files::{read_json, write_json};
 
 /// The result of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +35,9 @@ pub struct Summary {
     pub command: String,
     /// On what machine.
     pub conditions: Conditions,
+    /// The version of stock Tor; empty where none took part.
+    #[serde(default)]
+    pub tor: String,
     /// Over what intervals are.
     #[serde(default)]
     pub intervals_over: Repetition,
@@ -118,8 +123,56 @@ impl Summary {
         self.history.windows(2).any(is_more)
     }
 
+    /// Writes the summary as JSON, creating the directory it lies in.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).map_err(Error::io(format!("making {}", dir.display())))?;
+        }
+        write_json(path, self, true)
+    }
+
     /// Reads `summary.json` of a run's directory.
     pub fn read(dir: &Path) -> Result<Summary> {
         read_json(&dir.join("summary.json"))
+    }
+}
+
+/// A measurement without a plan, before it has figures. What is checked out meanwhile made none of it.
+#[derive(Clone, Debug)]
+pub struct Measurement {
+    known: Summary,
+    load: LoadReading,
+    begun: Instant,
+}
+
+impl Measurement {
+    /// Begins one: what it is called, how it was asked for, and the congestion control that its TCP connections have.
+    pub fn begin(name: &str, command: &str, congestion_control: &str) -> Measurement {
+        let setting = format!("TCP with {congestion_control}");
+        let known = Summary {
+            plan: name.to_owned(),
+            command: command.to_owned(),
+            commit: commit(),
+            backend: "loopback".to_owned(),
+            conditions: Conditions::now(),
+            intervals_over: Repetition::RoundsInOneNetwork,
+            settings: BTreeMap::from([("all arms".to_owned(), BTreeSet::from([setting]))]),
+            valid: true,
+            ..Summary::default()
+        };
+        Measurement { known, load: LoadReading::now(), begun: Instant::now() }
+    }
+
+    /// What it gave in so many rounds, beside a stock Tor of this version.
+    pub fn end(self, figures: Vec<Figure>, rounds: usize, rounds_wanted: usize, tor: String) -> Summary {
+        Summary {
+            figures,
+            tor,
+            seeds: vec![0; rounds],
+            runs_wanted: rounds_wanted,
+            seconds: self.begun.elapsed().as_secs_f64(),
+            noise: self.load.until_now(),
+            ..self.known
+        }
     }
 }

@@ -19,6 +19,7 @@ use crate::machine::files::{write_json, write_whole};
 use crate::machine::interrupt;
 use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, TorArm, estimate};
 use crate::results::{Check, Invocation, Results, RunSamples, Summary, Try, check, grid, judgement};
+use crate::testnet::stock_version;
 
 /// How often an arm of a run is measured in all when the emulator was late.
 const ATTEMPTS: usize = 2;
@@ -280,6 +281,7 @@ fn described(options: &RunOptions, plan: &Plan, backend: &str, commit: &str) -> 
         commit: commit.to_owned(),
         command: options.command.clone(),
         conditions: Conditions::now(),
+        tor: stock_version(),
         ..Summary::default()
     }
 }

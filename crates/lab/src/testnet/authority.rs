@@ -33,6 +33,14 @@ impl Stock {
         let gencert = if beside.is_file() { Some(beside) } else { in_search_path("tor-gencert") };
         Ok(Stock { tor, gencert: gencert.ok_or_else(|| missing("tor-gencert".into()))? })
     }
+
+    /// What the program says of its version, such as `0.4.9.11`.
+    pub(super) fn version(&self) -> Option<String> {
+        let output = Command::new(&self.tor).arg("--version").output().ok()?;
+        let said = String::from_utf8(output.stdout).ok()?;
+        let version = said.strip_prefix("Tor version ")?.split_whitespace().next()?;
+        Some(version.trim_end_matches('.').to_owned())
+    }
 }
 
 fn in_search_path(name: &str) -> Option<PathBuf> {
