@@ -1,6 +1,7 @@
 //! What a relay costs: CPU-seconds per GB of application data, for stock Tor and for each transport of Heddle.
 //!
-//! 1. A private network comes up on a host of its own that has only loopback, with a guard, a middle and an exit of each kind.
+//! 1. A private network comes up on a host of its own that has only loopback, with a guard, a middle and an exit of each
+//!    kind.
 //! 2. Circuits are built and closed until relays of a transport of their own have found each other.
 //! 3. In each round each kind has its turn: stock clients build several circuits over its three relays and download
 //!    over all of them at the same time. What the relays' processes used meanwhile is read from the system.

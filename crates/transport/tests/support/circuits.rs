@@ -74,7 +74,8 @@ fn whoever_did_not_open_a_flow_may_end_it_too() {
     assert_eq!(bench.ends[1].cells, []);
 }
 
-/// Nearly as long as a connection lives without an answer: what is sent meanwhile is lost, however often it is repeated.
+/// It is gone nearly as long as a connection lives without an answer. What is sent meanwhile is lost, however often it
+/// is repeated.
 #[test]
 fn a_circuit_that_ends_while_the_path_is_gone_has_ended_when_it_is_back() {
     let down = |at_ns: u64, down: bool| Step { at_ns, down: Some(down), ..Step::default() };

@@ -13,9 +13,9 @@ pub(super) const RESETS_MAX: usize = 16_384;
 /// Resets that have not left. They are of flows that all were there since a datagram last left, of which a peer may
 /// have 65,536. Each takes some 250 bytes, where its flow took 1,000 and more.
 const UNSENT_MAX: usize = 1 << 17;
-/// How often the wait for an answer doubles. After that a reset is repeated for as long as the session lives: a path may
-/// be gone for a minute and come back, and the peer would keep the flow and its circuit. All that wait take some 100 KB
-/// of datagrams each time.
+/// How often the wait for an answer doubles. After that a reset is repeated for as long as the session lives: a path
+/// may be gone for a minute and come back, and the peer would keep the flow and its circuit. All that wait take some
+/// 100 KB of datagrams each time.
 const DOUBLINGS_MAX: u32 = 5;
 /// How long the first answer to a reset is waited for before the round trip is known, and the least.
 const TIMEOUT_NS: u64 = S;
