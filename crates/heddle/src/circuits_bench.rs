@@ -14,13 +14,13 @@ use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_lab::arm::Transport;
 use heddle_lab::bench::text;
 use heddle_lab::emulator;
-use heddle_lab::figures::{Samples, labels};
+use heddle_lab::figures::labels;
 use heddle_lab::machine::interrupt;
 use heddle_lab::machine::ports::PortBlock;
 use heddle_lab::machine::sockets::{self, Counts};
 use heddle_lab::machine::usage::Usage;
 use heddle_lab::metrics::Metrics;
-use heddle_lab::results::{Measurement, Summary};
+use heddle_lab::results::{Measurement, RunSamples, Summary};
 use heddle_lab::testnet::{Network, NetworkOptions, Program, Relay, RelayOptions};
 use heddle_net::wall_clock;
 use heddle_proto::channel::Target;
@@ -118,7 +118,7 @@ fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
             progress.step.clone_into(&mut last);
         }
     })?;
-    let mut samples = Samples::default();
+    let mut samples = RunSamples::default();
     for (kind, metrics) in pairs {
         eprintln!("{}: {} circuits", kind.name(), args.count);
         let relays = PLACES.map(|place| network.relay(&nickname(kind, place)));
@@ -144,7 +144,7 @@ struct Held {
 }
 
 impl Pair<'_> {
-    fn measure(&self, args: &CircuitsArgs, samples: &mut Samples) -> Result<(), Failure> {
+    fn measure(&self, args: &CircuitsArgs, samples: &mut RunSamples) -> Result<(), Failure> {
         let proxies = args.count.div_ceil(CIRCUITS_PER_CLIENT);
         let path = self.relays.map(hop);
         let [first, second] = path;
@@ -167,19 +167,19 @@ impl Pair<'_> {
             eprintln!("Of the circuits only {:.1} % are on {}.", 100.0 * share, self.kind.name());
         }
         let transport = [("transport", self.kind.name())];
-        samples.add("circuits_per_s", labels(transport), "1/s", args.count as f64 / seconds);
-        samples.add("transport_lanes_share", labels(transport), "1", share);
+        samples.add(0, "circuits_per_s", &labels(transport), "1/s", &[args.count as f64 / seconds]);
+        samples.add(0, "transport_lanes_share", &labels(transport), "1", &[share]);
         for (place, (idle, full)) in PLACES.iter().zip(idle.iter().zip(&full)) {
             let labels = || labels([("transport", self.kind.name()), ("relay", place)]);
             let above = full.usage.rss_bytes as f64 - idle.usage.rss_bytes as f64;
-            samples.add("idle_memory_mb", labels(), "MB", idle.usage.rss_bytes as f64 / 1e6);
-            samples.add("memory_above_idle_mb", labels(), "MB", above / 1e6);
-            samples.add("bytes_per_circuit", labels(), "B", above / args.count as f64);
+            samples.add(0, "idle_memory_mb", &labels(), "MB", &[idle.usage.rss_bytes as f64 / 1e6]);
+            samples.add(0, "memory_above_idle_mb", &labels(), "MB", &[above / 1e6]);
+            samples.add(0, "bytes_per_circuit", &labels(), "B", &[above / args.count as f64]);
             let cpu_ms = 1e3 * (full.usage.cpu_s - idle.usage.cpu_s) / args.count as f64;
-            samples.add("cpu_ms_per_circuit", labels(), "ms", cpu_ms);
+            samples.add(0, "cpu_ms_per_circuit", &labels(), "ms", &[cpu_ms]);
             let more = full.sockets.all as f64 - idle.sockets.all as f64;
-            samples.add("sockets_more", labels(), "1", more);
-            samples.add("udp_sockets", labels(), "1", full.sockets.udp as f64);
+            samples.add(0, "sockets_more", &labels(), "1", &[more]);
+            samples.add(0, "udp_sockets", &labels(), "1", &[full.sockets.udp as f64]);
         }
         Ok(())
     }

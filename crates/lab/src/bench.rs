@@ -1,7 +1,7 @@
 //! What a relay costs: CPU-seconds per GB of application data, for stock Tor and for each transport of Heddle.
 //!
-//! 1. A private network comes up on a host of its own that has only loopback, with a guard, a middle and an exit of each
-//!    kind.
+//! 1. A private network comes up on a host of its own that has only loopback, with a guard, a middle and an exit of
+//!    each kind.
 //! 2. Circuits are built and closed until relays of a transport of their own have found each other.
 //! 3. In each round each kind has its turn: stock clients build several circuits over its three relays and download
 //!    over all of them at the same time. What the relays' processes used meanwhile is read from the system.
@@ -19,12 +19,12 @@ use crate::arm::Transport;
 use crate::control::{Attacher, CircuitId, Control};
 use crate::emulator;
 use crate::error::{Error, Result};
-use crate::figures::{Samples, labels};
+use crate::figures::labels;
 use crate::machine::BUDGET_MAX;
 use crate::machine::interrupt;
 use crate::machine::ports::PortBlock;
 use crate::metrics::Metrics;
-use crate::results::{Measurement, Summary};
+use crate::results::{Measurement, RunSamples, Summary};
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
 use crate::traffic::{self, Content, Server, Transfer};
@@ -199,8 +199,8 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     /// Makes rounds; returns what they gave, and how many they were.
-    fn rounds(&self, on_step: &mut dyn FnMut(&str)) -> Result<(Samples, usize)> {
-        let mut samples = Samples::default();
+    fn rounds(&self, on_step: &mut dyn FnMut(&str)) -> Result<(RunSamples, usize)> {
+        let mut samples = RunSamples::default();
         let mut longest = Duration::ZERO;
         let kinds = &self.options.kinds;
         for kind in kinds.iter().copied().filter(|kind| matches!(kind, Transport::Flows(_))) {
@@ -218,13 +218,12 @@ impl Bench<'_> {
                 let which = (round + turn) % kinds.len();
                 let kind = kinds[which];
                 on_step(&format!("round {}: {}", round + 1, kind.name()));
-                middles[which] = self.turn(kind, &mut samples)?;
+                middles[which] = self.turn(kind, round, &mut samples)?;
                 self.network.check()?;
             }
             for (kind, cost) in kinds.iter().zip(&middles).skip(1) {
-                let name = format!("middle_{}_cpu_ratio", kind.name().replace('-', "_"));
                 let labels = labels([("transport", kind.name()), ("over", kinds[0].name())]);
-                samples.add(&name, labels, "1", cost / middles[0]);
+                samples.add_ratio(round, "middle_cpu_over", &labels, [*cost, middles[0]]);
             }
             longest = longest.max(start.elapsed());
         }
@@ -264,7 +263,7 @@ impl Bench<'_> {
     }
 
     /// One kind's part of a round; returns what its middle relay cost.
-    fn turn(&self, kind: Transport, samples: &mut Samples) -> Result<f64> {
+    fn turn(&self, kind: Transport, round: usize, samples: &mut RunSamples) -> Result<f64> {
         let relays = self.relays(kind)?;
         let path: Vec<&str> = relays.iter().map(|relay| relay.fingerprint()).collect();
         let mut controls: Vec<Control> =
@@ -290,7 +289,7 @@ impl Bench<'_> {
         if let Some(told) = told {
             let share = self.metrics(relays[1])?.cell_share(&told, kind.name()).unwrap_or(0.0);
             let labels = labels([("transport", kind.name())]);
-            samples.add("transport_cells_share", labels, "1", share);
+            samples.add(round, "transport_cells_share", &labels, "1", &[share]);
             if share < SHARE_MIN {
                 let sent = format!("only {:.1} % of its cells over {}", 100.0 * share, kind.name());
                 return Err(Error::Malformed { by: "the middle relay", sent });
@@ -299,13 +298,13 @@ impl Bench<'_> {
 
         let gigabytes = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64 / 1e9;
         let transport = labels([("transport", kind.name())]);
-        samples.add("download_mb_s", transport.clone(), "MB/s", gigabytes * 1e3 / seconds);
+        samples.add(round, "download_mb_s", &transport, "MB/s", &[gigabytes * 1e3 / seconds]);
         let mut costs = Vec::new();
         for (position, (before, after)) in POSITIONS.iter().zip(before.iter().zip(&after)) {
             let cost = (after.cpu_s - before.cpu_s) / gigabytes;
             let labels = labels([("transport", kind.name()), ("position", position)]);
-            samples.add("relay_cpu_s_per_gb", labels.clone(), "CPU-s/GB", cost);
-            samples.add("relay_memory_mb", labels, "MB", after.rss_bytes as f64 / 1e6);
+            samples.add(round, "relay_cpu_s_per_gb", &labels, "CPU-s/GB", &[cost]);
+            samples.add(round, "relay_memory_mb", &labels, "MB", &[after.rss_bytes as f64 / 1e6]);
             costs.push(cost);
         }
         for (client, circuit) in circuits {

@@ -225,6 +225,15 @@ const DEMO_AND_BENCH: &[Quantity] = &[
     )
     .by("`position`"),
     Quantity::new(
+        "middle_cpu_over",
+        TIMES,
+        Scale::Ratio,
+        Less,
+        "Processor's time of a busy middle relay, over that of the first kind",
+        "both in one round, over the bytes that clients got meanwhile",
+    )
+    .by("`over`"),
+    Quantity::new(
         "middle_udp_pct",
         "%",
         Percent,

@@ -85,6 +85,15 @@ impl RunSamples {
         self.add_scaled(run, name, labels, (of.unit, of.scale), samples);
     }
 
+    /// Adds a ratio of a run by the two values that it compares.
+    pub(crate) fn add_ratio(&mut self, run: usize, name: &str, labels: &Labels, [a, b]: [f64; 2]) {
+        let ratio = a / b;
+        let series = self.add_scaled(run, name, labels, (TIMES, Scale::Ratio), &[ratio]);
+        if ratio.is_finite() {
+            series.pairs.insert(run, [a, b]);
+        }
+    }
+
     fn add_scaled(
         &mut self,
         run: usize,
