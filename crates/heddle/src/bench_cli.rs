@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::circuits_bench::{self, CircuitsArgs};
-use crate::lab_cli;
+use crate::output;
 use clap::{Args, Subcommand};
 use heddle_lab::arm::Transport;
 use heddle_lab::bench::{self, BenchOptions};
@@ -77,7 +77,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
         budget: Duration::from_secs(args.budget),
         congestion_control: args.congestion_control,
         out_dir: args.out,
-        command: lab_cli::command_line(),
+        command: output::command_line(),
         ..BenchOptions::default()
     };
     let mut last = String::new();

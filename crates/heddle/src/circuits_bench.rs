@@ -7,7 +7,7 @@
 //!    relays hold then, and the sockets that they have, is told beside what they had when idle.
 
 use crate::crowd::{Crowd, CrowdOptions};
-use crate::lab_cli;
+use crate::output;
 use clap::Args;
 use heddle_client::Hop;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
@@ -65,8 +65,8 @@ pub struct CircuitsArgs {
     /// Circuits that are under way at once. All come from one address, which may have 150 onionskins wait.
     #[arg(long, default_value_t = IN_FLIGHT)]
     in_flight: usize,
-    /// Where circuits.json goes.
-    #[arg(long, default_value = "target/bench", value_name = "DIR")]
+    /// Where summary.json goes.
+    #[arg(long, default_value = "target/bench-circuits", value_name = "DIR")]
     out: PathBuf,
     /// Prints the summary as JSON.
     #[arg(long)]
@@ -89,7 +89,7 @@ pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
     interrupt::install()?;
     let host = emulator::lone_host(CONGESTION_CONTROL)?;
     let summary = host.run(|| measure(args).map_err(|error| error.to_string()))??;
-    summary.write(&args.out.join("circuits.json"))?;
+    summary.write(&args.out.join("summary.json"))?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&summary)?),
         false => print!("{}", text(&summary)),
@@ -98,7 +98,7 @@ pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
 }
 
 fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
-    let measurement = Measurement::begin("circuits", &lab_cli::command_line(), CONGESTION_CONTROL);
+    let measurement = Measurement::begin("circuits", &output::command_line(), CONGESTION_CONTROL);
     let mut ports = PortBlock::reserve()?;
     let mut pairs = Vec::new();
     let mut relays = Vec::new();
@@ -174,9 +174,9 @@ impl Pair<'_> {
             let above = full.usage.rss_bytes as f64 - idle.usage.rss_bytes as f64;
             samples.add(0, "idle_memory_mb", &labels(), "MB", &[idle.usage.rss_bytes as f64 / 1e6]);
             samples.add(0, "memory_above_idle_mb", &labels(), "MB", &[above / 1e6]);
-            samples.add(0, "bytes_per_circuit", &labels(), "B", &[above / args.count as f64]);
+            samples.add(0, "circuit_memory_bytes", &labels(), "B", &[above / args.count as f64]);
             let cpu_ms = 1e3 * (full.usage.cpu_s - idle.usage.cpu_s) / args.count as f64;
-            samples.add(0, "cpu_ms_per_circuit", &labels(), "ms", &[cpu_ms]);
+            samples.add(0, "opened_circuit_cpu_ms", &labels(), "ms", &[cpu_ms]);
             let more = full.sockets.all as f64 - idle.sockets.all as f64;
             samples.add(0, "sockets_more", &labels(), "1", &[more]);
             samples.add(0, "udp_sockets", &labels(), "1", &[full.sockets.udp as f64]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 use heddle_lab::demo::{self, Arm, DemoOptions, Position, Wires};
 
-use crate::lab_cli;
+use crate::output;
 
 /// Examples for `heddle demo --help`.
 pub const EXAMPLES: &str = "\
@@ -73,7 +73,7 @@ pub fn run(args: DemoArgs) -> Result<ExitCode, Box<dyn Error>> {
         seed: args.seed,
         budget: Duration::from_secs(args.budget),
         out_dir: args.out,
-        command: lab_cli::command_line(),
+        command: output::command_line(),
         ..DemoOptions::default()
     };
     demo::demo(&options)?;

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
+use crate::book_cli::{self, BookArgs};
+use crate::output::{command_line, minutes, print, print_json};
 use clap::{Args, Subcommand, ValueEnum};
 use heddle_lab::figures::{self, Quantity};
 use heddle_lab::plan::{self, Plan};
@@ -25,6 +25,7 @@ Examples:
   heddle lab run isolation --phase beside --phase stall --runs 5 --out results/stall
   heddle lab run my-plan.toml --out results/mine     a plan of your own
   heddle lab report results/a results/b --out both.html
+  heddle lab book list                               the book of results: what it measures, and how long that takes
 
 A run makes hosts and wires on this machine and takes them away again, also after Ctrl-C. It needs root,
 or unprivileged user namespaces and /dev/net/tun; it says what is missing. It ends with 0 when its result is
@@ -63,6 +64,8 @@ enum Command {
     },
     /// Runs a plan.
     Run(RunArgs),
+    /// Measures what the book of results lists, and draws its pages.
+    Book(BookArgs),
     /// Draws the report of one run anew, or of several side by side.
     Report {
         /// Directories that runs wrote.
@@ -129,6 +132,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode, Box<dyn Error>> {
         Command::Show { plan, set, json } => show(&plan, &set.into_iter().collect(), json)?,
         Command::Figures { json } => list_figures(json)?,
         Command::Run(args) => return run_plan(args),
+        Command::Book(args) => return book_cli::run(args),
         Command::Report { dirs, out, json } => draw(&dirs, out, json)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -247,37 +251,4 @@ fn print_results(dirs: &[PathBuf], json: bool) -> Result<(), Box<dyn Error>> {
     let results: Vec<Results<'_>> = stored.iter().map(Stored::results).collect();
     print!("{}", report::text(&results));
     Ok(())
-}
-
-fn print_json(value: &Value) -> Result<(), Box<dyn Error>> {
-    let mut text = serde_json::to_string_pretty(value)?;
-    text.push('\n');
-    print(&text)
-}
-
-/// Prints to whoever reads, who may have read enough (`| head`).
-fn print(text: &str) -> Result<(), Box<dyn Error>> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-/// The command as it would be typed again.
-pub fn command_line() -> String {
-    let mut arguments = std::env::args();
-    let program = arguments.next().unwrap_or_default();
-    let name =
-        Path::new(&program).file_name().map_or(program.clone(), |name| name.to_string_lossy().into_owned());
-    let quoted = arguments.map(|argument| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./,:".contains(c);
-        let is_plain = !argument.is_empty() && argument.chars().all(plain);
-        if is_plain { argument } else { format!("'{}'", argument.replace('\'', "'\\''")) }
-    });
-    std::iter::once(name).chain(quoted).collect::<Vec<_>>().join(" ")
-}
-
-fn minutes(duration: Duration) -> String {
-    let seconds = duration.as_secs();
-    if seconds < 120 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
 }

@@ -3,6 +3,8 @@
 #[cfg(feature = "lab")]
 pub mod bench_cli;
 #[cfg(feature = "lab")]
+pub mod book_cli;
+#[cfg(feature = "lab")]
 pub mod circuits_bench;
 #[cfg(feature = "lab")]
 pub mod cli;
@@ -15,6 +17,8 @@ pub mod emulate;
 #[cfg(feature = "lab")]
 pub mod lab_cli;
 pub mod logging;
+#[cfg(feature = "lab")]
+pub mod output;
 pub mod relay;
 pub mod relay_cli;
 #[cfg(feature = "lab")]

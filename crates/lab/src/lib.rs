@@ -10,6 +10,7 @@
 pub mod arm;
 pub(crate) mod backend;
 pub mod bench;
+pub mod book;
 pub mod control;
 pub mod demo;
 pub mod emulator;

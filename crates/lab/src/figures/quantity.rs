@@ -234,6 +234,68 @@ const DEMO_AND_BENCH: &[Quantity] = &[
     )
     .by("`over`"),
     Quantity::new(
+        "circuits_per_s",
+        "1/s",
+        Amount,
+        More,
+        "Circuits that two relays open in a second",
+        "by a crowd of clients that builds them all at once",
+    ),
+    Quantity::new(
+        "transport_lanes_share",
+        "1",
+        Share,
+        More,
+        "Share of circuits that are on the transport that was asked for",
+        "of those that were opened while it was measured",
+    ),
+    Quantity::new(
+        "idle_memory_mb",
+        "MB",
+        Amount,
+        Less,
+        "Memory of a relay before its circuits",
+        "resident memory of the whole process",
+    )
+    .by("`relay`"),
+    Quantity::new(
+        "memory_above_idle_mb",
+        "MB",
+        Amount,
+        Less,
+        "Memory that circuits add",
+        "resident memory of the whole process with all circuits, less that before them",
+    )
+    .by("`relay`"),
+    Quantity::new(
+        "circuit_memory_bytes",
+        "B",
+        Amount,
+        Less,
+        "Memory of a circuit",
+        "what circuits add, over their number",
+    )
+    .by("`relay`"),
+    Quantity::new(
+        "opened_circuit_cpu_ms",
+        "ms",
+        Amount,
+        Less,
+        "Processor's time of a circuit that is opened",
+        "of the whole process, user and system",
+    )
+    .by("`relay`"),
+    Quantity::new(
+        "sockets_more",
+        "1",
+        Amount,
+        Less,
+        "Sockets that circuits add",
+        "open sockets of the process with all circuits, less those before them",
+    )
+    .by("`relay`"),
+    Quantity::new("udp_sockets", "1", Amount, Less, "UDP sockets of a relay", "with all circuits").by("`relay`"),
+    Quantity::new(
         "middle_udp_pct",
         "%",
         Percent,

@@ -80,7 +80,7 @@ fn circuits_share_a_wire_whichever_connection_they_are_on() {
     assert!(jain(&loads, &shares) >= 0.95, "{shares:?}");
 }
 
-/// What docs/results/quic.md tells of late packets and of marks.
+/// What docs/notes/quic.md tells of late packets and of marks.
 #[test]
 #[ignore = "prints figures"]
 fn late_and_marked_figures() {

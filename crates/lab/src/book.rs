@@ -1,0 +1,197 @@
+//! The book of results: a list of measurements, made at one commit on one machine, and the pages that are drawn from
+//! what they gave.
+//!
+//! 1. `book.toml` lists pages and measurements, each a command of this program ([`Book`]).
+//! 2. [`measure`] runs what has not been run yet at this commit.
+//! 3. A [`Record`] is what is kept of a measurement: all that a page says comes from there.
+//! 4. [`draw`] makes the pages and the README's table anew, and tells which of them are not what the records say.
+
+mod draw;
+mod markdown;
+mod measure;
+mod record;
+
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::error::{Error, Result};
+use crate::figures::Labels;
+
+pub use draw::{draw, stale};
+pub use measure::{MeasureOptions, Step, collect, measure};
+pub use record::Record;
+
+/// The list that comes with the program.
+const LIST: &str = include_str!("../book.toml");
+
+/// What a book is made of.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Book {
+    /// Its pages, in order.
+    #[serde(rename = "page")]
+    pub pages: Vec<Page>,
+    /// What is measured, in the order in which it is.
+    #[serde(rename = "measurement")]
+    pub measurements: Vec<Wanted>,
+    /// The lines of the README's table.
+    #[serde(rename = "row")]
+    pub rows: Vec<Row>,
+}
+
+/// A page of the book.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Page {
+    /// Its file's name without the ending, which measurements name.
+    pub name: String,
+    /// Its heading.
+    pub title: String,
+    /// What it is about, in Markdown.
+    pub about: String,
+}
+
+/// A measurement of the book.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Its name, which is that of its file too.
+    pub name: String,
+    /// The page that shows it.
+    pub page: String,
+    /// Its heading, where the plan's title is not meant.
+    #[serde(default)]
+    pub title: String,
+    /// What this program is called with, without `--out`.
+    pub command: String,
+    /// About how long it takes.
+    pub minutes: u64,
+    /// The figures that its page shows, besides bounds and known values.
+    #[serde(default)]
+    pub figures: Vec<String>,
+    /// Aims that no plan has.
+    #[serde(default)]
+    pub aims: Vec<Aim>,
+}
+
+/// A bound on a figure.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Aim {
+    /// The figure's name.
+    pub figure: String,
+    /// Labels that it has among others.
+    #[serde(default)]
+    pub labels: Labels,
+    /// The most that it ought to be.
+    pub at_most: Option<f64>,
+    /// The least.
+    pub at_least: Option<f64>,
+    /// Who says so.
+    pub source: String,
+}
+
+/// A line of the README's table.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// What it is, with its unit.
+    pub title: String,
+    /// The measurement.
+    pub measurement: String,
+    /// The figure's name.
+    pub figure: String,
+    /// Labels by which Heddle's figure is told from others.
+    pub heddle: Labels,
+    /// The same of stock's; a ratio to stock has none.
+    pub stock: Option<Labels>,
+    /// Appended to the title in brackets: an aim, and whether it is met.
+    #[serde(default)]
+    pub aim: Option<f64>,
+}
+
+impl Book {
+    /// The book that comes with the program.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn shipped() -> Result<Book> {
+        Book::parse(LIST, "book.toml")
+    }
+
+    /// Reads a list from a file.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, and in which line.
+    pub fn read(path: &Path) -> Result<Book> {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(Error::io(format!("reading {}", path.display())))?;
+        Book::parse(&text, &path.display().to_string())
+    }
+
+    fn parse(text: &str, file: &str) -> Result<Book> {
+        let book: Book = toml::from_str(text).map_err(|error| Error::Options(format!("{file}: {error}")))?;
+        book.check().map_err(|what| Error::Options(format!("{file}: {what}")))?;
+        Ok(book)
+    }
+
+    /// Names are unique and fit for files, and what is named is there.
+    fn check(&self) -> std::result::Result<(), String> {
+        let mut names: Vec<&str> = self.pages.iter().map(|page| page.name.as_str()).collect();
+        names.extend(self.measurements.iter().map(|wanted| wanted.name.as_str()));
+        for (place, name) in names.iter().enumerate() {
+            let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            if name.is_empty() || !name.chars().all(is_plain) {
+                return Err(format!("{name:?} is no name: small letters, digits and hyphens"));
+            }
+            if names[..place].contains(name) {
+                return Err(format!("{name:?} is there twice"));
+            }
+        }
+        for wanted in &self.measurements {
+            if !self.pages.iter().any(|page| page.name == wanted.page) {
+                return Err(format!(
+                    "measurement {:?} is for a page {:?}, which is not there",
+                    wanted.name, wanted.page
+                ));
+            }
+            let words = || wanted.command.split_whitespace();
+            if !matches!(words().next(), Some("demo" | "bench" | "lab"))
+                || words().any(|word| word == "--out")
+            {
+                return Err(format!(
+                    "measurement {:?}: its command begins with demo, bench or lab run, and has no --out",
+                    wanted.name
+                ));
+            }
+        }
+        for row in &self.rows {
+            if self.wanted(&row.measurement).is_none() {
+                return Err(format!(
+                    "row {:?} is of {:?}, which nobody measures",
+                    row.title, row.measurement
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The measurement of this name.
+    pub fn wanted(&self, name: &str) -> Option<&Wanted> {
+        self.measurements.iter().find(|wanted| wanted.name == name)
+    }
+}
+
+impl Wanted {
+    /// About how long it takes.
+    pub fn time(&self) -> Duration {
+        Duration::from_secs(60 * self.minutes)
+    }
+}

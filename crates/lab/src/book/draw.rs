@@ -1,0 +1,383 @@
+//! The book's pages and the README's table, made from records alone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::markdown::{self, arm_and_place, cell, number, table};
+use super::record::{Kept, Record};
+use super::{Aim, Book, Page, Row, Wanted};
+use crate::error::{Error, Result};
+use crate::figures::Labels;
+use crate::machine::files::write_whole;
+use crate::results::{Check, Judgement};
+
+/// Between these lines of the README its table stands.
+const MARKS: [&str; 2] = ["<!-- results -->\n", "<!-- /results -->\n"];
+
+/// Where the pages are in the repository.
+const DOCS: &str = "docs/results";
+
+/// Writes pages and table of a repository from the records in it.
+///
+/// # Errors
+///
+/// When a record cannot be read or a file cannot be written.
+pub fn draw(book: &Book, root: &Path) -> Result<Vec<PathBuf>> {
+    let docs = root.join(DOCS);
+    fs::create_dir_all(&docs).map_err(Error::io(format!("making {}", docs.display())))?;
+    let mut written = Vec::new();
+    for (path, text) in wanted(book, root)? {
+        if fs::read_to_string(&path).ok().as_ref() != Some(&text) {
+            write_whole(&path, text.as_bytes())?;
+            written.push(path);
+        }
+    }
+    Ok(written)
+}
+
+/// The files of a repository that are not what its records say.
+///
+/// # Errors
+///
+/// When a record cannot be read.
+pub fn stale(book: &Book, root: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = wanted(book, root)?;
+    files.retain(|(path, text)| fs::read_to_string(path).ok().as_ref() != Some(text));
+    Ok(files.into_iter().map(|(path, _)| path).collect())
+}
+
+/// Every file that is drawn, and its text.
+fn wanted(book: &Book, root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let docs = root.join(DOCS);
+    let mut records = Vec::new();
+    for wanted in &book.measurements {
+        records.push((wanted, Record::read(&docs, &wanted.name)?));
+    }
+    let mut files = Vec::new();
+    for page in &book.pages {
+        let of_page = records.iter().filter(|(wanted, _)| wanted.page == page.name);
+        files.push((docs.join(format!("{}.md", page.name)), page_text(page, of_page)));
+    }
+    files.push((docs.join("README.md"), overview(book, &records)));
+    let path = root.join("README.md");
+    let readme = fs::read_to_string(&path).map_err(Error::io(format!("reading {}", path.display())))?;
+    let all: Vec<&Record> = records.iter().filter_map(|(_, record)| record.as_ref()).collect();
+    let around = readme.split_once(MARKS[0]).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(MARKS[1])?;
+        Some((before, after))
+    });
+    let (before, after) =
+        around.ok_or_else(|| Error::Options("README.md has no marks of its results".to_owned()))?;
+    let results = readme_table(book, &all);
+    files.push((path, format!("{before}{}{results}{}{after}", MARKS[0], MARKS[1])));
+    Ok(files)
+}
+
+/// What stands at the top of what is drawn.
+fn heading(title: &str) -> String {
+    format!(
+        "# {title}\n\n<!-- Drawn by `heddle lab book draw` from the JSON files beside it: change those, or book.toml. -->\n\n"
+    )
+}
+
+/// The page that lists all others.
+fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
+    let mut text = heading("The book of results");
+    text += "What `heddle lab book` measured, page by page. Each measurement is one command, run once, and everything it gave \
+             is in the JSON file of its name beside these pages. [The lab](../guide/lab.md#the-book-of-results) tells how a book is made; \
+             [notes](../notes/overview.md) have what was measured before there was one.\n\n";
+    let rows: Vec<Vec<String>> = records
+        .iter()
+        .map(|(wanted, record)| {
+            let page = book.pages.iter().find(|page| page.name == wanted.page).map_or("", |page| &page.title);
+            let name = match record {
+                Some(_) => format!("[`{0}`]({0}.json)", wanted.name),
+                None => format!("`{}`", wanted.name),
+            };
+            let (commit, outcome) = match record {
+                Some(record) => (short(&record.commit), outcomes(wanted, record)),
+                None => (String::new(), "not measured".to_owned()),
+            };
+            vec![
+                name,
+                format!("[{page}]({}.md)", wanted.page),
+                format!("`heddle {}`", wanted.command),
+                commit,
+                outcome,
+            ]
+        })
+        .collect();
+    let head = ["measurement", "page", "command", "commit", "bounds"].map(str::to_owned);
+    text + table(&head, &rows).trim_end() + "\n"
+}
+
+/// How many bounds were met, missed and left open.
+fn outcomes(wanted: &Wanted, record: &Record) -> String {
+    if !record.valid {
+        return "**not valid**".to_owned();
+    }
+    let all: Vec<&str> = bounds(wanted, record).iter().map(|bound| bound.outcome).collect();
+    let count = |name: &str| all.iter().filter(|outcome| **outcome == name).count();
+    let told = ["met", "missed", "open", "not measured"].map(|name| (count(name), name));
+    let told = told.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}"));
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { "none".to_owned() } else { told.join(", ") }
+}
+
+fn page_text<'a>(page: &Page, records: impl Iterator<Item = &'a (&'a Wanted, Option<Record>)>) -> String {
+    let mut text = heading(&page.title) + page.about.trim() + "\n\n";
+    for (wanted, record) in records {
+        match record {
+            Some(record) => text += &section(wanted, record),
+            None => {
+                text +=
+                    &format!("## {}\n\n**Not measured** yet: `heddle {}`.\n\n", wanted.name, wanted.command);
+            }
+        }
+    }
+    text.trim_end().to_owned() + "\n"
+}
+
+/// What a page says of a measurement.
+fn section(wanted: &Wanted, record: &Record) -> String {
+    let mut text = format!("## {}\n\n", record.title);
+    text += &format!("[`{}`]({}.json): {}.\n", record.command, record.name, conditions(record));
+    if !record.source.is_empty() {
+        text += &format!("After {}.\n", record.source);
+    }
+    if !record.valid {
+        text += &format!("**Not valid**, so no bound counts as met: {}.\n", record.reasons.join("; "));
+    }
+    if !record.repeated.is_empty() {
+        text += &format!("Measured once more: {}.\n", record.repeated.join("; "));
+    }
+    text.push('\n');
+    let bounds = bounds(wanted, record);
+    if !bounds.is_empty() {
+        let head = ["bound", "ours", "", "whose"].map(str::to_owned);
+        let rows: Vec<Vec<String>> = bounds.into_iter().map(Bound::row).collect();
+        text += &table(&head, &rows);
+    }
+    text += &known(record);
+    let mut names: Vec<&str> = Vec::new();
+    for name in &wanted.figures {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let all = Labels::new();
+    let shown: Vec<&Kept> = names.iter().flat_map(|name| record.figures_of(name, &all)).collect();
+    if !shown.is_empty() {
+        text += &markdown::figures(record, &shown);
+    }
+    text
+}
+
+/// A bound and what became of it.
+struct Bound {
+    what: String,
+    ours: String,
+    outcome: &'static str,
+    source: String,
+}
+
+impl Bound {
+    fn row(self) -> Vec<String> {
+        let outcome = match self.outcome {
+            "met" => "met".to_owned(),
+            other => format!("**{other}**"),
+        };
+        vec![self.what, self.ours, outcome, self.source]
+    }
+}
+
+/// The plan's targets and the book's aims.
+fn bounds(wanted: &Wanted, record: &Record) -> Vec<Bound> {
+    let mut all: Vec<Bound> = record.targets.iter().map(|target| of_target(target, record)).collect();
+    for aim in &wanted.aims {
+        let mut figures = record.figures_of(&aim.figure, &aim.labels).peekable();
+        if figures.peek().is_none() {
+            let what = demand(record.title(&aim.figure, ""), &aim.labels, (aim.at_most, aim.at_least));
+            all.push(Bound {
+                what,
+                ours: String::new(),
+                outcome: "not measured",
+                source: aim.source.clone(),
+            });
+        }
+        all.extend(figures.map(|kept| of_aim(aim, kept, record)));
+    }
+    all
+}
+
+fn of_target(target: &Judgement, record: &Record) -> Bound {
+    let kept =
+        record.figures_of(&target.figure, &target.labels).find(|kept| kept.figure.labels == target.labels);
+    let ours = match (kept, target.ci95, target.ours) {
+        (Some(kept), Some(_), _) => cell(kept),
+        (_, _, Some(ours)) => number(ours),
+        _ => String::new(),
+    };
+    Bound {
+        what: demand(
+            record.title(&target.figure, &target.unit),
+            &target.labels,
+            (target.at_most, target.at_least),
+        ),
+        ours,
+        outcome: target.outcome.name(),
+        source: target.source.clone(),
+    }
+}
+
+fn of_aim(aim: &Aim, kept: &Kept, record: &Record) -> Bound {
+    let keeps = |value: f64| {
+        aim.at_most.is_none_or(|most| value <= most) && aim.at_least.is_none_or(|least| value >= least)
+    };
+    let misses = |[low, high]: [f64; 2]| {
+        aim.at_most.is_some_and(|most| low > most) || aim.at_least.is_some_and(|least| high < least)
+    };
+    let outcome = match kept.figure.ci95 {
+        Some([low, high]) if record.valid && keeps(low) && keeps(high) => "met",
+        Some(interval) if misses(interval) => "missed",
+        _ => "open",
+    };
+    let figure = &kept.figure;
+    let what = demand(record.title(&figure.name, &figure.unit), &figure.labels, (aim.at_most, aim.at_least));
+    Bound { what, ours: cell(kept), outcome, source: aim.source.clone() }
+}
+
+/// What is demanded of a figure.
+fn demand(what: String, labels: &Labels, (most, least): (Option<f64>, Option<f64>)) -> String {
+    let labels: Vec<String> = labels.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    let mut what = what;
+    if !labels.is_empty() {
+        what += &format!(" ({})", labels.join(", "));
+    }
+    let bounds = [("at most", most), ("at least", least)];
+    let bounds =
+        bounds.iter().filter_map(|(word, bound)| bound.map(|bound| format!("{word} {}", number(bound))));
+    let bounds: Vec<String> = bounds.collect();
+    format!("{what}: {}", bounds.join(", "))
+}
+
+/// Known values beside ours, with a column for each arm.
+fn known(record: &Record) -> String {
+    if record.known.is_empty() {
+        return String::new();
+    }
+    let mut arms: Vec<&str> = Vec::new();
+    for kept in &record.figures {
+        let arm = arm_and_place(&kept.figure.labels).0;
+        arms.extend(arm.filter(|arm| !arms.contains(arm)));
+    }
+    arms.sort_by_key(|arm| (*arm != "stock", *arm != "tls"));
+    let mut head = vec!["known".to_owned(), "paper".to_owned()];
+    head.extend(arms.iter().map(|arm| (*arm).to_owned()));
+    let row = |check: &Check| {
+        let (arm, place) = arm_and_place(&check.labels);
+        let mut name = record.title(&check.figure, &check.unit);
+        let place: Vec<&str> =
+            [place.as_str(), check.statistic.name()].into_iter().filter(|word| !word.is_empty()).collect();
+        name += &format!(" ({}; {})", place.join(", "), check.source);
+        let beside = arms.iter().map(|other| {
+            let mut labels = check.labels.clone();
+            for (_, value) in labels.iter_mut().filter(|(_, value)| Some(value.as_str()) == arm) {
+                (*other).clone_into(value);
+            }
+            let kept = record.figures_of(&check.figure, &labels).next();
+            kept.map_or(String::new(), |kept| number(check.statistic.of(&kept.figure)))
+        });
+        [name, number(check.known)].into_iter().chain(beside).collect::<Vec<String>>()
+    };
+    let rows: Vec<Vec<String>> = record.known.iter().map(row).collect();
+    table(&head, &rows)
+}
+
+/// Under what conditions a record came to be.
+fn conditions(record: &Record) -> String {
+    let Record { commit, conditions, tor, noise, runs, runs_wanted, seconds, .. } = record;
+    let runs = match (record.is_one_network, runs == runs_wanted) {
+        (true, _) => format!("{runs} rounds in one network"),
+        (false, true) => format!("{runs} {}", if *runs == 1 { "run" } else { "runs" }),
+        (false, false) => format!("**{runs} of {runs_wanted} runs**"),
+    };
+    let seeds = match (record.is_one_network, &record.seeds[..]) {
+        (false, [first, .., last]) => format!(", seeds {first} to {last}"),
+        (false, [only]) => format!(", seed {only}"),
+        _ => String::new(),
+    };
+    let settings: Vec<&str> = record.settings.iter().map(String::as_str).collect();
+    let settings = if settings.len() == 1 { format!(", {}", settings[0]) } else { String::new() };
+    format!(
+        "commit {}, tor {tor}, {} cores ({}), Linux {}{settings}; {runs}{seeds}, {:.0} min, load {} before and {} after, {} % stolen",
+        short(commit),
+        conditions.cores,
+        conditions.processor,
+        conditions.kernel,
+        seconds / 60.0,
+        number(noise.load_before),
+        number(noise.load_after),
+        number(noise.stolen_pct)
+    )
+}
+
+fn short(commit: &str) -> String {
+    let (hash, dirty) = commit.split_once('-').map_or((commit, ""), |(hash, _)| (hash, " with changes"));
+    format!("{}{dirty}", hash.get(..7).unwrap_or(hash))
+}
+
+/// The README's table and the conditions under it.
+fn readme_table(book: &Book, records: &[&Record]) -> String {
+    let find = |name: &str| records.iter().find(|record| record.name == name);
+    let versions: BTreeSet<&str> = records.iter().map(|record| record.tor.as_str()).collect();
+    let versions: Vec<&str> = versions.into_iter().collect();
+    let head = [String::new(), "Heddle".to_owned(), format!("stock tor {}", versions.join(", "))];
+    let rows: Vec<Vec<String>> =
+        book.rows.iter().map(|row| readme_row(row, find(&row.measurement).copied())).collect();
+    let used: Vec<&&Record> =
+        records.iter().filter(|record| book.rows.iter().any(|row| row.measurement == record.name)).collect();
+    let commits: BTreeSet<String> = used.iter().map(|record| short(&record.commit)).collect();
+    let commits: Vec<String> = commits.into_iter().collect();
+    let machine = used.first().map_or(String::new(), |record| {
+        format!(
+            "{} cores ({}, Linux {})",
+            record.conditions.cores, record.conditions.processor, record.conditions.kernel
+        )
+    });
+    let invalid: Vec<&str> =
+        used.iter().filter(|record| !record.valid).map(|record| record.name.as_str()).collect();
+    let invalid = match invalid.is_empty() {
+        true => String::new(),
+        false => format!(" **Not valid: {}.**", invalid.join(", ")),
+    };
+    let commands: Vec<String> = used.iter().map(|record| format!("`{}`", record.command)).collect();
+    table(&head, &rows)
+        + &format!(
+            "Commit {}, one virtual machine with {machine} for all relays, clients, authorities and servers, so compare columns, not rows. Means with 95 % intervals, \
+             or what each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} \
+             [Everything measured](docs/results/README.md).\n",
+            commits.join(", "),
+            commands.join(", ")
+        )
+}
+
+fn readme_row(row: &Row, record: Option<&Record>) -> Vec<String> {
+    let of = |labels: &Labels| {
+        let kept = record.and_then(|record| record.figures_of(&row.figure, labels).next());
+        kept.map_or_else(|| "not measured".to_owned(), cell)
+    };
+    let mut title = row.title.clone();
+    if let Some(aim) = row.aim {
+        let kept = record.and_then(|record| record.figures_of(&row.figure, &row.heddle).next());
+        let outcome = match kept.and_then(|kept| kept.figure.ci95) {
+            Some([_, high]) if high <= aim => "met",
+            Some([low, _]) if low > aim => "**missed**",
+            _ => "**open**",
+        };
+        title += &format!(" (aim {}: {outcome})", number(aim));
+    }
+    let stock = row.stock.as_ref().map_or_else(|| "1".to_owned(), of);
+    vec![title, of(&row.heddle), stock]
+}

@@ -1,0 +1,96 @@
+//! Numbers, labels and tables as they stand in Markdown.
+
+use super::record::{Kept, Record};
+use crate::figures::Labels;
+
+/// Labels by which arms differ, of which a table makes columns.
+const ARM_LABELS: [&str; 2] = ["transport", "relays"];
+
+/// A figure as a cell: the mean and its interval, or of one or two runs what each gave.
+pub(super) fn cell(kept: &Kept) -> String {
+    match (&kept.by_run[..], kept.figure.ci95) {
+        ([one], _) => number(*one),
+        ([one, two], _) => format!("{} and {}", number(*one), number(*two)),
+        (_, Some([low, high])) => {
+            format!("{} ({} to {})", number(kept.figure.mean), number(low), number(high))
+        }
+        _ => number(kept.figure.mean),
+    }
+}
+
+/// A number with three significant digits, or all of those before the point.
+pub(super) fn number(value: f64) -> String {
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let decimals = (2.0 - value.abs().log10().floor()).clamp(0.0, 6.0) as usize;
+    let text = format!("{value:.decimals$}");
+    text.replace('-', "−")
+}
+
+/// What stands in a cell between two bars.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace('|', "\\|").replace(['\n', '\r'], " ")
+}
+
+/// The name of the arm that a figure is of, and its other labels in words.
+pub(super) fn arm_and_place(labels: &Labels) -> (Option<&str>, String) {
+    let arm = ARM_LABELS.iter().find_map(|name| labels.get(*name).map(|value| (*name, value.as_str())));
+    let rest = labels.iter().filter(|(name, _)| arm.is_none_or(|(arm, _)| arm != name.as_str()));
+    let rest: Vec<String> = rest.map(|(name, value)| format!("{name} {value}")).collect();
+    (arm.map(|(_, value)| value), rest.join(", "))
+}
+
+/// A table: its head and its rows.
+pub(super) fn table(head: &[String], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let rule = format!("|{}\n", "---|".repeat(head.len()));
+    let rows: String = rows.iter().map(|row| line(row)).collect();
+    line(head) + &rule + &rows + "\n"
+}
+
+/// A table of figures: a column for each arm, in this order, and a row for each figure and place.
+pub(super) fn figures(record: &Record, all: &[&Kept]) -> String {
+    let mut arms: Vec<&str> = Vec::new();
+    let mut rows: Vec<(String, Vec<(Option<&str>, String)>)> = Vec::new();
+    for kept in all {
+        let (arm, place) = arm_and_place(&kept.figure.labels);
+        if let Some(arm) = arm.filter(|arm| !arms.contains(arm)) {
+            arms.push(arm);
+        }
+        let mut name = record.title(&kept.figure.name, &kept.figure.unit);
+        if !place.is_empty() {
+            name += &format!(": {place}");
+        }
+        let entry = (arm, cell(kept));
+        match rows.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, cells)) => cells.push(entry),
+            None => rows.push((name, vec![entry])),
+        }
+    }
+    arms.sort_by_key(|arm| (*arm != "stock", *arm != "tls"));
+    let is_of_arms = !arms.is_empty();
+    let mut head = vec![String::new()];
+    match is_of_arms {
+        true => head.extend(arms.iter().map(|arm| (*arm).to_owned())),
+        false => head.push("ours".to_owned()),
+    }
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(name, cells)| {
+            let of = |arm: Option<&str>| {
+                let found = cells.iter().find(|(of, _)| *of == arm || of.is_none());
+                found.map_or(String::new(), |(_, cell)| cell.clone())
+            };
+            let cells = match is_of_arms {
+                true => arms.iter().map(|arm| of(Some(arm))).collect(),
+                false => vec![of(None)],
+            };
+            std::iter::once(name).chain(cells).collect()
+        })
+        .collect();
+    table(&head, &rows)
+}

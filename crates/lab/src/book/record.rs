@@ -1,0 +1,227 @@
+//! What is kept of a measurement: a small JSON file, from which pages are made.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::Wanted;
+use crate::error::{Error, Result};
+use crate::figures::{Figure, Labels, quantity};
+use crate::machine::conditions::{Conditions, Noise};
+use crate::machine::files::{read_json, write_whole};
+use crate::plan::{Comparison, Plan};
+use crate::results::{Check, Judgement, Repetition, RunSamples, Stored, Summary};
+
+/// Digits that a number keeps; more than any interval here is worth.
+const DIGITS: i32 = 5;
+
+/// What is kept of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The measurement's name in the book.
+    pub name: String,
+    /// The command as it would be typed, without `--out`.
+    pub command: String,
+    /// What was measured, in a few words.
+    pub title: String,
+    /// Who wanted to know it first.
+    pub source: String,
+    /// The commit.
+    pub commit: String,
+    /// On what machine.
+    pub conditions: Conditions,
+    /// The version of stock Tor.
+    pub tor: String,
+    /// What hosts were set to.
+    pub settings: BTreeSet<String>,
+    /// How quiet the machine was.
+    pub noise: Noise,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// How many runs there were, or rounds in one network.
+    pub runs: usize,
+    /// How many there should have been.
+    pub runs_wanted: usize,
+    /// Whether these are rounds in one network.
+    pub is_one_network: bool,
+    /// Seeds of the runs.
+    pub seeds: Vec<u64>,
+    /// Whether its figures may be trusted.
+    pub valid: bool,
+    /// Why not.
+    pub reasons: Vec<String>,
+    /// What was measured once more because the emulator was late, and why.
+    pub repeated: Vec<String>,
+    /// What figures are called that the plan made by comparing others.
+    #[serde(default)]
+    pub titles: BTreeMap<String, String>,
+    /// What was measured.
+    pub figures: Vec<Kept>,
+    /// Values known from elsewhere beside ours.
+    pub known: Vec<Check>,
+    /// What became of the plan's targets.
+    pub targets: Vec<Judgement>,
+}
+
+/// A figure and the runs behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The figure.
+    #[serde(flatten)]
+    pub figure: Figure,
+    /// The mean of each run; empty where rounds in one network are behind it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub by_run: Vec<f64>,
+}
+
+impl Record {
+    /// What a command left in a directory.
+    ///
+    /// # Errors
+    ///
+    /// When it left nothing that can be read.
+    pub fn of(wanted: &Wanted, dir: &Path) -> Result<Record> {
+        let (summary, samples, plan) = match dir.join("plan.toml").exists() {
+            true => {
+                let Stored { plan, summary, samples } = Stored::read(dir)?;
+                (summary, samples, Some(plan))
+            }
+            false => (Summary::read(dir)?, RunSamples::default(), None),
+        };
+        let titles = plan.as_ref().map(compared).unwrap_or_default();
+        let (title, source) =
+            plan.map(|plan| (plan.title, plan.source.unwrap_or_default())).unwrap_or_default();
+        let by_run = |figure: &Figure| {
+            let series = samples.series(&figure.name, &figure.labels);
+            series.map_or(Vec::new(), |series| series.run_means().into_iter().map(rounded).collect())
+        };
+        let kept = |figure: Figure| Kept { by_run: by_run(&figure), figure: shortened(figure) };
+        Ok(Record {
+            name: wanted.name.clone(),
+            command: format!("heddle {}", wanted.command),
+            title: if wanted.title.is_empty() { title } else { wanted.title.clone() },
+            source,
+            is_one_network: summary.intervals_over == Repetition::RoundsInOneNetwork,
+            commit: summary.commit,
+            conditions: summary.conditions,
+            tor: summary.tor,
+            settings: summary.settings.into_values().flatten().collect(),
+            noise: summary.noise,
+            seconds: summary.seconds.round(),
+            runs: summary.seeds.len(),
+            runs_wanted: summary.runs_wanted,
+            seeds: summary.seeds,
+            valid: summary.valid,
+            reasons: summary.reasons,
+            repeated: summary.repeated,
+            titles,
+            figures: summary.figures.into_iter().map(kept).collect(),
+            known: summary.checks,
+            targets: summary.targets,
+        })
+    }
+
+    /// Reads the record of a measurement from the book's directory; `None` where there is none.
+    ///
+    /// # Errors
+    ///
+    /// When the file is not a record.
+    pub fn read(docs: &Path, name: &str) -> Result<Option<Record>> {
+        let path = docs.join(format!("{name}.json"));
+        if path.exists() { read_json(&path).map(Some) } else { Ok(None) }
+    }
+
+    /// Writes it into the book's directory, a line for each figure, so that two books can be compared line by line.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing a file.
+    pub fn write(&self, docs: &Path) -> Result<()> {
+        let path = docs.join(format!("{}.json", self.name));
+        fs::create_dir_all(docs).map_err(Error::io(format!("making {}", docs.display())))?;
+        let value = serde_json::to_value(self);
+        let value = value.map_err(|error| Error::Options(format!("{}: {error}", path.display())))?;
+        write_whole(&path, lines(value.as_object().unwrap_or(&Map::new())).as_bytes())
+    }
+
+    /// What a figure is called, with its unit.
+    pub(super) fn title(&self, name: &str, unit: &str) -> String {
+        let known = quantity(name)
+            .map(|quantity| quantity.title)
+            .or_else(|| self.titles.get(name).map(String::as_str));
+        let title = known.map_or_else(|| format!("`{name}`"), str::to_owned);
+        match unit {
+            "" | "1" => title,
+            unit => format!("{title}, {unit}"),
+        }
+    }
+
+    /// The figures of a name that have these labels, and maybe others.
+    pub fn figures_of<'a>(&'a self, name: &'a str, labels: &'a Labels) -> impl Iterator<Item = &'a Kept> {
+        self.figures.iter().filter(move |kept| {
+            let Figure { name: own, labels: has, .. } = &kept.figure;
+            own == name && labels.iter().all(|(label, value)| has.get(label) == Some(value))
+        })
+    }
+}
+
+/// What a plan's compared figures are called.
+fn compared(plan: &Plan) -> BTreeMap<String, String> {
+    let title =
+        |name: &str| quantity(name).map_or_else(|| name.to_owned(), |quantity| quantity.title.to_owned());
+    let mut titles: BTreeMap<String, String> = BTreeMap::new();
+    for compare in plan.compare.iter().map(|compare| compare.as_ref()) {
+        let of = titles.get(&compare.figure).cloned().unwrap_or_else(|| title(&compare.figure));
+        let base = compare.base.clone().or_else(|| compare.to.as_deref().map(title)).unwrap_or_default();
+        let text = match compare.kind {
+            Comparison::Ratio => format!("{of}, over {base}"),
+            Comparison::Difference => format!("{of}, beyond {base}"),
+            Comparison::LossPct => format!("{of}: less than {base} by"),
+            Comparison::Auc => format!("{of}: chance to be told from {base}"),
+        };
+        titles.entry(compare.name.clone()).or_insert(text);
+    }
+    titles
+}
+
+/// JSON with a line for each member, and for each element of lists of objects.
+fn lines(record: &Map<String, Value>) -> String {
+    let mut text = String::from("{\n");
+    for (place, (name, value)) in record.iter().enumerate() {
+        let name = Value::from(name.as_str());
+        match value.as_array().filter(|list| list.iter().any(Value::is_object)) {
+            Some(list) => {
+                let rows: Vec<String> = list.iter().map(|row| format!("    {row}")).collect();
+                text += &format!("  {name}: [\n{}\n  ]", rows.join(",\n"));
+            }
+            None => text += &format!("  {name}: {value}"),
+        }
+        text += if place + 1 == record.len() { "\n" } else { ",\n" };
+    }
+    text + "}\n"
+}
+
+fn shortened(figure: Figure) -> Figure {
+    let Figure { name, labels, unit, n, mean, ci95, p50, p90, p99 } = figure;
+    let ci95 = ci95.map(|bounds| bounds.map(rounded));
+    let [mean, p50, p90, p99] = [mean, p50, p90, p99].map(rounded);
+    Figure { name, labels, unit, n, mean, ci95, p50, p90, p99 }
+}
+
+/// The number with as many digits as are kept.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let places = DIGITS - 1 - value.abs().log10().floor() as i32;
+    let text = if places > 0 {
+        format!("{value:.places$}", places = places as usize)
+    } else {
+        let unit = 10_f64.powi(-places);
+        format!("{:.0}", (value / unit).round() * unit)
+    };
+    text.parse().unwrap_or(value)
+}

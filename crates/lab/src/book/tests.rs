@@ -1,0 +1,176 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::figures::{Figure, labels, quantity};
+use crate::plan::Plan;
+use crate::results::{Judgement, Outcome, Summary};
+
+/// The repository.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn the_shipped_book_names_plans_and_figures_that_are_there() {
+    let book = Book::shipped().unwrap();
+    for wanted in &book.measurements {
+        let words: Vec<&str> = wanted.command.split_whitespace().collect();
+        let text = match words[..] {
+            ["lab", "run", name, ..] => {
+                let loaded = Plan::load(name, &BTreeMap::new()).unwrap();
+                if let Some(at) = words.iter().position(|word| *word == "--arms") {
+                    let arms: Vec<String> = words[at + 1].split(',').map(str::to_owned).collect();
+                    loaded.plan.with_arms(&arms).unwrap();
+                }
+                loaded.text
+            }
+            _ => String::new(),
+        };
+        for figure in wanted.figures.iter().chain(wanted.aims.iter().map(|aim| &aim.figure)) {
+            let is_known = quantity(figure).is_some() || text.contains(&format!("\"{figure}\""));
+            assert!(is_known, "{}: {figure}", wanted.name);
+        }
+    }
+}
+
+/// So no number stands in them that was not measured.
+#[test]
+fn the_pages_of_the_repository_are_what_its_records_say() {
+    let stale = stale(&Book::shipped().unwrap(), &root()).unwrap();
+    assert!(stale.is_empty(), "draw them anew (heddle lab book draw): {stale:?}");
+}
+
+#[test]
+fn a_bad_list_is_refused_in_a_sentence() {
+    let page = "[[page]]\nname = 'a'\ntitle = 'A'\nabout = ''\n";
+    let measured = |name: &str, page: &str, command: &str| {
+        format!("[[measurement]]\nname = '{name}'\npage = '{page}'\ncommand = '{command}'\nminutes = 1\n")
+    };
+    let row = "[[row]]\ntitle = 'r'\nmeasurement = 'x'\nfigure = 'f'\nheddle = {}\n";
+    let refused = |text: String| Book::parse(&text, "mine.toml").unwrap_err().to_string();
+    let good = format!("{page}{}{}", measured("b", "a", "demo"), row.replace("'x'", "'b'"));
+    Book::parse(&good, "mine.toml").unwrap();
+    assert!(refused(format!("{page}{}{row}", measured("B/..", "a", "demo"))).contains("small letters"));
+    assert!(refused(format!("{page}{}{row}", measured("a", "a", "demo"))).contains("twice"));
+    assert!(refused(format!("{page}{}{row}", measured("b", "c", "demo"))).contains("page \"c\""));
+    assert!(refused(format!("{page}{}{row}", measured("b", "a", "demo --out x"))).contains("has no --out"));
+    assert!(refused(format!("{page}{}{row}", measured("b", "a", "relay"))).contains("begins with"));
+    assert!(refused(format!("{page}{}{row}", measured("b", "a", "demo"))).contains("nobody measures"));
+    assert!(refused(format!("{page}minuets = 1\n")).contains("mine.toml"));
+}
+
+/// A book of one measurement, and a repository whose README has the marks.
+fn small(dir: &Path) -> Book {
+    let text = "[[page]]\nname = 'cost'\ntitle = 'Cost'\nabout = 'About it.'\n\
+        [[measurement]]\nname = 'bench'\npage = 'cost'\ntitle = 'Busy'\ncommand = 'bench --rounds 3'\nminutes = 1\n\
+        figures = ['middle_cpu_over', 'download_mb_s']\n\
+        aims = [{ figure = 'middle_cpu_over', labels = { transport = 'quic' }, at_most = 0.5, source = 'half' },\n\
+                { figure = 'middle_cpu_over', labels = { transport = 'tls' }, at_most = 0.5, source = 'half' }]\n\
+        [[row]]\ntitle = 'cost'\nmeasurement = 'bench'\nfigure = 'middle_cpu_over'\n\
+        heddle = { transport = 'quic' }\naim = 0.5\n";
+    fs::write(dir.join("README.md"), "before\n<!-- results -->\nold\n<!-- /results -->\nafter\n").unwrap();
+    Book::parse(text, "small.toml").unwrap()
+}
+
+fn figure(name: &str, transport: &str, mean: f64, ci95: Option<[f64; 2]>) -> Figure {
+    let labels = labels([("transport", transport)]);
+    let unit = "×".to_owned();
+    Figure { name: name.to_owned(), labels, unit, n: 3, mean, ci95, p50: mean, p90: mean, p99: mean }
+}
+
+/// What `heddle bench` would have left.
+fn measured(dir: &Path, valid: bool) {
+    let summary = Summary {
+        plan: "bench".into(),
+        commit: "0123456789abcdef".into(),
+        tor: "0.4.9.11".into(),
+        runs_wanted: 3,
+        seeds: vec![0; 3],
+        valid,
+        reasons: if valid { Vec::new() } else { vec!["a | reason".into()] },
+        figures: vec![
+            figure("middle_cpu_over", "quic", 0.456_789_1, Some([0.4, 0.49])),
+            figure("middle_cpu_over", "tls", 0.7, Some([0.6, 0.8])),
+            figure("download_mb_s", "stock", 70.0, None),
+        ],
+        ..Summary::default()
+    };
+    summary.write(&dir.join("bench/summary.json")).unwrap();
+}
+
+#[test]
+fn pages_say_what_was_measured_and_what_became_of_each_aim() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, book) = (dir.path(), small(dir.path()));
+    assert_eq!(stale(&book, root).unwrap().len(), 3);
+    draw(&book, root).unwrap();
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+    assert!(read("docs/results/cost.md").contains("**Not measured** yet: `heddle bench --rounds 3`"));
+    assert!(read("README.md").contains("| not measured |"));
+
+    measured(&root.join("made"), true);
+    assert_eq!(collect(&book, &root.join("made"), root).unwrap(), 1);
+    assert!(!stale(&book, root).unwrap().is_empty());
+    draw(&book, root).unwrap();
+    assert!(stale(&book, root).unwrap().is_empty());
+    let page = read("docs/results/cost.md");
+    assert!(
+        page.contains("0.457 (0.4 to 0.49) | met | half |")
+            || page.contains("0.457 (0.400 to 0.490) | met | half |"),
+        "{page}"
+    );
+    assert!(page.contains("| **missed** | half |") && page.contains("commit 0123456"), "{page}");
+    let readme = read("README.md");
+    assert!(
+        readme.starts_with("before\n<!-- results -->\n") && readme.ends_with("<!-- /results -->\nafter\n")
+    );
+    assert!(readme.contains("cost (aim 0.500: met)") && !readme.contains("old"), "{readme}");
+
+    // Somebody writes a better number by hand.
+    fs::write(root.join("docs/results/cost.md"), page.replace("0.457", "0.357")).unwrap();
+    assert_eq!(stale(&book, root).unwrap(), [root.join("docs/results/cost.md")]);
+}
+
+#[test]
+fn of_what_must_not_be_trusted_no_aim_is_met() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, book) = (dir.path(), small(dir.path()));
+    measured(&root.join("made"), false);
+    collect(&book, &root.join("made"), root).unwrap();
+    draw(&book, root).unwrap();
+    let page = fs::read_to_string(root.join("docs/results/cost.md")).unwrap();
+    assert!(page.contains("**Not valid**") && page.contains("a | reason"), "{page}");
+    assert!(page.contains("| **open** | half |") && !page.contains("| met |"), "{page}");
+    assert!(fs::read_to_string(root.join("README.md")).unwrap().contains("**Not valid: bench.**"));
+}
+
+#[test]
+fn a_record_comes_back_as_it_was_written_with_a_line_for_each_figure() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, book) = (dir.path(), small(dir.path()));
+    measured(&root.join("made"), true);
+    let mut record = Record::of(book.wanted("bench").unwrap(), &root.join("made/bench")).unwrap();
+    record.targets.push(Judgement {
+        figure: "download_mb_s".into(),
+        labels: BTreeMap::new(),
+        unit: "MB/s".into(),
+        at_most: None,
+        at_least: Some(1.0),
+        source: "a \"paper\"".into(),
+        ours: Some(70.0),
+        ci95: None,
+        runs: 1,
+        runs_due: 1,
+        outcome: Outcome::Open,
+    });
+    record.write(root).unwrap();
+    assert_eq!(Record::read(root, "bench").unwrap().as_ref(), Some(&record));
+    assert_eq!(Record::read(root, "other").unwrap(), None);
+    let text = fs::read_to_string(root.join("bench.json")).unwrap();
+    assert_eq!(text.lines().filter(|line| line.trim_start().starts_with("{\"")).count(), 4, "{text}");
+    assert!(text.contains("0.45679"));
+    fs::write(root.join("bad.json"), "{").unwrap();
+    assert!(Record::read(root, "bad").unwrap_err().to_string().contains("bad.json"));
+}
