@@ -61,6 +61,9 @@ fn a_bad_list_is_refused_in_a_sentence() {
     assert!(refused(format!("{page}minuets = 1\n")).contains("mine.toml"));
 }
 
+/// The page of the small book.
+const PAGE: &str = concat!("docs/results/", "cost.md");
+
 /// A book of one measurement, and a repository whose README has the marks.
 fn small(dir: &Path) -> Book {
     let text = "[[page]]\nname = 'cost'\ntitle = 'Cost'\nabout = 'About it.'\n\
@@ -107,7 +110,7 @@ fn pages_say_what_was_measured_and_what_became_of_each_aim() {
     assert_eq!(stale(&book, root).unwrap().len(), 3);
     draw(&book, root).unwrap();
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
-    assert!(read("docs/results/cost.md").contains("**Not measured** yet: `heddle bench --rounds 3`"));
+    assert!(read(PAGE).contains("**Not measured** yet: `heddle bench --rounds 3`"));
     assert!(read("README.md").contains("| not measured |"));
 
     measured(&root.join("made"), true);
@@ -115,7 +118,7 @@ fn pages_say_what_was_measured_and_what_became_of_each_aim() {
     assert!(!stale(&book, root).unwrap().is_empty());
     draw(&book, root).unwrap();
     assert!(stale(&book, root).unwrap().is_empty());
-    let page = read("docs/results/cost.md");
+    let page = read(PAGE);
     assert!(
         page.contains("0.457 (0.4 to 0.49) | met | half |")
             || page.contains("0.457 (0.400 to 0.490) | met | half |"),
@@ -129,8 +132,8 @@ fn pages_say_what_was_measured_and_what_became_of_each_aim() {
     assert!(readme.contains("cost (aim 0.500: met)") && !readme.contains("old"), "{readme}");
 
     // Somebody writes a better number by hand.
-    fs::write(root.join("docs/results/cost.md"), page.replace("0.457", "0.357")).unwrap();
-    assert_eq!(stale(&book, root).unwrap(), [root.join("docs/results/cost.md")]);
+    fs::write(root.join(PAGE), page.replace("0.457", "0.357")).unwrap();
+    assert_eq!(stale(&book, root).unwrap(), [root.join(PAGE)]);
 }
 
 #[test]
@@ -140,7 +143,7 @@ fn of_what_must_not_be_trusted_no_aim_is_met() {
     measured(&root.join("made"), false);
     collect(&book, &root.join("made"), root).unwrap();
     draw(&book, root).unwrap();
-    let page = fs::read_to_string(root.join("docs/results/cost.md")).unwrap();
+    let page = fs::read_to_string(root.join(PAGE)).unwrap();
     assert!(page.contains("**Not valid**") && page.contains("a | reason"), "{page}");
     assert!(page.contains("| **open** | half |") && !page.contains("| met |"), "{page}");
     assert!(fs::read_to_string(root.join("README.md")).unwrap().contains("**Not valid: bench.**"));

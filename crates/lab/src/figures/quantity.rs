@@ -223,7 +223,7 @@ const DEMO_AND_BENCH: &[Quantity] = &[
         "Processor's time of a relay for a gigabyte",
         "the processor's time of a relay's whole process, user and system, over the bytes that clients got meanwhile",
     )
-    .by("`position`"),
+    .by("`position`, or `relay`"),
     Quantity::new(
         "middle_cpu_over",
         TIMES,

@@ -33,6 +33,7 @@ const SHIPPED: &[Shipped] = &[
     Shipped { name: "first-byte", text: include_str!("../../plans/first-byte.toml") },
     Shipped { name: "udp-blocked", text: include_str!("../../plans/udp-blocked.toml") },
     Shipped { name: "mixed", text: include_str!("../../plans/mixed.toml") },
+    Shipped { name: "cost", text: include_str!("../../plans/cost.toml") },
     Shipped { name: "prober", text: include_str!("../../plans/prober.toml") },
 ];
 

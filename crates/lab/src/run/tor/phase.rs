@@ -97,7 +97,7 @@ impl PhaseRun<'_> {
         let (told, wrong) = told(&actors, &played, tor, phase);
         samples.extend(told);
         samples.extend(left_pct.map(|left_pct| Sampled::one("circuits_left_pct", left_pct)));
-        samples.extend(self.costs(&played));
+        samples.extend(self.costs(&clients, &played));
         let names: Vec<&str> = actors.iter().map(|actor| actor.name).collect();
         samples.extend(wire_use::inflicted(tor, phase, &played.before.wires, &played.after.wires));
         samples.extend(wire_use::used(tor, &names, &played.logs, played.window, &samples));
@@ -240,13 +240,23 @@ impl PhaseRun<'_> {
         Ok(Costs { relays: relays.collect::<Result<_>>()?, wires: wire_use::counts(self.tor, testbed)? })
     }
 
-    fn costs(&self, played: &Played) -> Vec<Sampled> {
-        let Played { before, after, .. } = played;
+    /// What was spent meanwhile. The logs of `clients` come first among those of all actors.
+    fn costs(&self, clients: &[&Client], played: &Played) -> Vec<Sampled> {
+        let Played { before, after, logs, window } = played;
         let mut samples = wire_use::figures(self.tor, self.arm, self.phase, &before.wires, &after.wires);
+        let received_gb = |relay: &str| {
+            let over_it = |client: &&Client| self.phase.path_of(client).iter().any(|name| name == relay);
+            let theirs = clients.iter().zip(logs).filter(|(client, _)| over_it(client));
+            theirs.map(|(_, log)| streams::received_kb(log, *window)).sum::<f64>() / 1e6
+        };
         let relays = self.tor.relays.iter().map(Spanned::as_ref);
         for (relay, (before, after)) in relays.zip(before.relays.iter().zip(&after.relays)) {
+            let (cpu_s, gb) = (after.cpu_s - before.cpu_s, received_gb(&relay.name));
             let relay = labels([("relay", &relay.name)]);
-            samples.push(Sampled::one("relay_cpu_s", after.cpu_s - before.cpu_s).with(relay.clone()));
+            samples.push(Sampled::one("relay_cpu_s", cpu_s).with(relay.clone()));
+            if gb > 0.0 {
+                samples.push(Sampled::one("relay_cpu_s_per_gb", cpu_s / gb).with(relay.clone()));
+            }
             samples.push(Sampled::one("relay_memory_mb", after.rss_bytes as f64 / 1e6).with(relay));
         }
         samples

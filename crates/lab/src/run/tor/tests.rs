@@ -264,6 +264,9 @@ fn a_phase_is_played_in_any_kind_of_time() {
     assert_eq!(values("circuit_ms"), [300.0; 2]);
     assert_eq!(values("circuits_left_pct"), [100.0]);
     assert!(values("relay_cpu_s").iter().all(|cpu_s| (cpu_s - 0.4).abs() < 1e-9));
+    // Both clients are on each relay's circuits, and got 600 KB in the four seconds.
+    assert!(values("relay_cpu_s_per_gb").iter().all(|cost| (cost - 0.4 / 0.000_6).abs() < 1e-6));
+    assert_eq!(values("relay_cpu_s_per_gb").len(), 3);
     // Four wires of the group's two directions carried 1 MB a second.
     assert_eq!(values("wire_mb"), [8.0; 2]);
 }
