@@ -11,16 +11,19 @@
 //!    so a ring of (lanes × window) cells never overflows and never holds back another lane.
 
 use super::link::LinkKind;
+use super::outlet::Outlet;
 use crate::admission::Party;
 use crate::core::Core;
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::language::Output;
 use crate::message::{Crossed, CrossedCell, ShardMessage, Wanted};
-use crate::table::{Circuit, Credit, Departure, Farewell, Grant, Lane, Popped};
-use heddle_proto::cell::CircId;
+use crate::table::{Circuit, Credit, Grant, Lane};
 use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::endpoint::FlowState;
 use heddle_proto::ids::RsaId;
 use heddle_seam::node::ShardId;
+use heddle_seam::time::Instant;
 use slotmap::SecondaryMap;
 use std::collections::BTreeMap;
 
@@ -220,30 +223,47 @@ impl Core {
             return;
         };
         let shard = *shard;
-        let mut cells = Vec::new();
-        while let Some(popped) = self.pop(link_key) {
-            match popped {
-                Popped::Cell(Departure { circ_id, slot, .. }) => {
-                    let (command, body) = (self.pool.command(&slot), *self.pool.body(&slot));
-                    self.pool.free(slot);
-                    cells.push(CrossedCell { circ_id, command, body });
-                    if cells.len() == BATCH_CELLS {
-                        self.send_cells(shard, &mut cells);
-                    }
-                }
-                // What a lane sent before its end was cleared with it; order among lanes is free.
-                Popped::Farewell(Farewell { circ_id, reason }) => {
-                    self.send_shard(shard, ShardMessage::Crossed(Crossed::Destroy { circ_id, reason }));
-                }
-            }
+        let mut crossing = Crossing::default();
+        self.fill(link_key, &mut crossing, usize::MAX);
+        crossing.send_cells();
+        for crossed in crossing.messages {
+            self.send_shard(shard, ShardMessage::Crossed(crossed));
         }
-        self.send_cells(shard, &mut cells);
+    }
+}
+
+/// What goes to another shard. Lanes have credit, so whatever leaves them may cross.
+#[derive(Default)]
+struct Crossing {
+    cells: Vec<CrossedCell>,
+    messages: Vec<Crossed>,
+}
+
+impl Crossing {
+    fn send_cells(&mut self) {
+        if !self.cells.is_empty() {
+            self.messages.push(Crossed::Cells(core::mem::take(&mut self.cells)));
+        }
+    }
+}
+
+impl Outlet for Crossing {
+    const ENDS_WAIT: bool = false;
+
+    fn capacity(&self) -> usize {
+        usize::MAX
     }
 
-    fn send_cells(&mut self, shard: ShardId, cells: &mut Vec<CrossedCell>) {
-        if !cells.is_empty() {
-            let cells = core::mem::take(cells);
-            self.send_shard(shard, ShardMessage::Crossed(Crossed::Cells(cells)));
+    fn send(&mut self, _now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
+        self.cells.push(CrossedCell { circ_id, command, body: *body });
+        if self.cells.len() == BATCH_CELLS {
+            self.send_cells();
         }
+        FlowState::Open
+    }
+
+    fn end(&mut self, _now: Instant, circ_id: CircId, reason: DestroyReason) {
+        // What a lane sent before its end was cleared with it; order among lanes is free.
+        self.messages.push(Crossed::Destroy { circ_id, reason });
     }
 }

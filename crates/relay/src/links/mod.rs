@@ -8,6 +8,7 @@ mod farewells;
 mod flows;
 mod late;
 mod link;
+mod outlet;
 mod unanswered;
 
 pub(crate) use answers::Answer;
@@ -17,3 +18,4 @@ pub(crate) use dial::Dials;
 pub(crate) use farewells::UNCOUNTED_MAX;
 pub(crate) use flows::{Flows, HELD_QUEUE_HIGH_CELLS, HELD_QUEUE_LOW_CELLS};
 pub(crate) use link::{FlowLink, Link, LinkKind};
+pub(crate) use outlet::{Outlet, destroy};

@@ -12,9 +12,10 @@
 
 use crate::core::Core;
 use crate::keys::{CircuitKey, LinkKey};
+use crate::links::destroy;
 use crate::message::Event;
+use crate::shard::Ports;
 use crate::shard::Relay;
-use crate::shard::{Ports, destroy};
 use crate::table::Circuit;
 use core::cmp::Reverse;
 use heddle_proto::cell::create::DestroyReason;

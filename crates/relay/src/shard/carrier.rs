@@ -2,11 +2,14 @@
 
 use crate::keys::LinkKey;
 use crate::language::Output;
+use crate::links::{Outlet, destroy};
 use crate::shard::Relay;
 use core::net::SocketAddr;
 use heddle_proto::bucket::{Direction, Traffic};
-use heddle_proto::cell::CELL_LEN;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError};
+use heddle_proto::endpoint::FlowState;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
 
@@ -43,6 +46,24 @@ impl Carrier {
             limited,
             kept_bytes: 0,
         }
+    }
+}
+
+/// All lanes of a channel are written into one stream of bytes.
+impl Outlet for dyn Channel {
+    const ENDS_WAIT: bool = true;
+
+    fn capacity(&self) -> usize {
+        Channel::capacity(self)
+    }
+
+    fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
+        Channel::send(self, now, circ_id, command, body);
+        FlowState::Open
+    }
+
+    fn end(&mut self, now: Instant, circ_id: CircId, reason: DestroyReason) {
+        Channel::send(self, now, circ_id, Command::DESTROY, &destroy(reason));
     }
 }
 

@@ -17,18 +17,16 @@ use crate::links::{Link, LinkKind};
 use crate::memory::Held;
 use crate::message::{Control, Event};
 use crate::stats::{CHANNELS, Meter, RelayStats};
-use crate::table::{Departure, Popped};
 use carrier::Carrier;
 use core::net::SocketAddr;
 use heddle_proto::bucket::{Direction, Traffic};
-use heddle_proto::cell::Command;
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::node::{Node, PortId, SocketError, SocketId};
 use heddle_seam::rng::Entropy;
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use pairs::PairWork;
-pub(crate) use ports::{Ports, destroy};
+pub(crate) use ports::Ports;
 use slotmap::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -374,25 +372,8 @@ impl Relay {
             allowed = allowed.min(self.core.rates.share(now, Direction::Write, Traffic::Relayed));
         }
         carrier.channel.handle_writable(now, allowed);
-        while carrier.channel.capacity() > 0 {
-            match self.core.pop(link) {
-                Some(Popped::Cell(Departure { circ_id, slot, .. })) => {
-                    carrier.channel.send(
-                        now,
-                        circ_id,
-                        self.core.pool.command(&slot),
-                        self.core.pool.body(&slot),
-                    );
-                    self.core.pool.free(slot);
-                    self.core.meter.transports[CHANNELS].cells_out += 1;
-                }
-                Some(Popped::Farewell(farewell)) => {
-                    let body = destroy(farewell.reason);
-                    carrier.channel.send(now, farewell.circ_id, Command::DESTROY, &body);
-                }
-                None => break,
-            }
-        }
+        let cells = self.core.fill(link, carrier.channel.as_mut(), usize::MAX);
+        self.core.meter.transports[CHANNELS].cells_out += cells as u64;
         let more = carrier.channel.poll_transmit(now, out);
         carrier.writable = carrier.writable.saturating_sub(out.len());
         if carrier.limited {

@@ -6,11 +6,11 @@
 use crate::core::Core;
 use crate::keys::LinkKey;
 use crate::language::Output;
-use crate::table::{Departure, Popped};
+use crate::links::{Outlet, destroy};
 use foldhash::fast::FixedState;
 use heddle_proto::bucket::{Direction, Traffic};
 use heddle_proto::cell::create::DestroyReason;
-use heddle_proto::cell::{BODY_LEN, Body, CELL_LEN, CircId, Command};
+use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, Endpoint, FlowState};
 use heddle_proto::transport::TransportId;
 use heddle_seam::datagrams::Datagrams;
@@ -219,24 +219,9 @@ impl Ports {
         if limited {
             cells_left = cells_left.min(core.rates.share(now, Direction::Write, Traffic::Relayed) / CELL_LEN);
         }
-        let mut cells = 0;
-        while cells_left > 0 || core.table.farewells_len(link) > 0 {
-            match core.pop(link) {
-                Some(Popped::Farewell(farewell)) => {
-                    let body = destroy(farewell.reason);
-                    port.endpoint.send(now, conn, farewell.circ_id, Command::DESTROY, &body);
-                }
-                Some(Popped::Cell(Departure { circ_id, slot, .. })) => {
-                    let command = core.pool.command(&slot);
-                    let state = port.endpoint.send(now, conn, circ_id, command, core.pool.body(&slot));
-                    core.pool.free(slot);
-                    cells += 1;
-                    cells_left -= 1;
-                    core.on_flow_sent(link, circ_id, command, state);
-                }
-                None => break,
-            }
-        }
+        let mut connection = Connection { endpoint: port.endpoint.as_mut(), conn };
+        let cells = core.fill(link, &mut connection, cells_left);
+        cells_left -= cells;
         core.meter.transports[index + 1].cells_out += cells as u64;
         if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
             flows.cells_out += cells as u64;
@@ -300,20 +285,24 @@ impl Port {
     }
 }
 
-impl Core {
-    /// A cell went to a flow.
-    fn on_flow_sent(&mut self, link: LinkKey, circ_id: CircId, command: Command, state: FlowState) {
-        if command == Command::CREATE2 {
-            self.on_flow_begun(link, circ_id);
-        }
-        if state == FlowState::Blocked {
-            self.table.set_blocked(self.now, link, circ_id, true);
-        }
-    }
+/// A connection of an endpoint, each of its lanes a flow.
+struct Connection<'a> {
+    endpoint: &'a mut dyn Endpoint,
+    conn: ConnId,
 }
 
-pub(crate) fn destroy(reason: DestroyReason) -> Body {
-    let mut body = [0; BODY_LEN];
-    body[0] = reason.0;
-    body
+impl Outlet for Connection<'_> {
+    const ENDS_WAIT: bool = false;
+
+    fn capacity(&self) -> usize {
+        self.endpoint.capacity(self.conn)
+    }
+
+    fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
+        self.endpoint.send(now, self.conn, circ_id, command, body)
+    }
+
+    fn end(&mut self, now: Instant, circ_id: CircId, reason: DestroyReason) {
+        self.endpoint.send(now, self.conn, circ_id, Command::DESTROY, &destroy(reason));
+    }
 }
