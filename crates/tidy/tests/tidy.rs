@@ -1,5 +1,6 @@
 //! Keeps the repository tidy. Every failure lists all places at once.
 
+use heddle_tidy::circles::{self, Circle};
 use heddle_tidy::graph::Graph;
 use heddle_tidy::tree::{self, File};
 use heddle_tidy::{licence, markdown, source};
@@ -17,6 +18,19 @@ const LONG_FILES: &[(&str, usize)] = &[];
 
 /// Functions that are longer, by file, with the length the longest must not pass. Entries only shrink and go away.
 const LONG_FUNCTIONS: &[(&str, usize)] = &[];
+
+/// Crates some of whose files are in circles, with how many at most. Entries only shrink and go away.
+const CIRCLES: &[(&str, usize)] = &[
+    ("client", 2),
+    ("heddle", 4),
+    ("lab", 2),
+    ("netem", 2),
+    ("proto", 4),
+    ("relay", 12),
+    ("sim", 6),
+    ("transport", 5),
+    ("utcp", 9),
+];
 
 /// Crates without sockets, clocks, threads or the system's randomness.
 const CORE: &[&str] =
@@ -117,6 +131,31 @@ fn allowances_are_needed() {
         file.is_none_or(|file| source::without_tests(&file.text).lines().count() < *max)
     });
     expect_none(needless.map(|(path, max)| format!("{path} no longer has {max} lines; lower its allowance")));
+}
+
+/// A file that is in a circle can be neither read nor changed without the others.
+#[test]
+fn files_of_a_crate_form_no_circle() {
+    let files = tree::files(&tree::root());
+    let found = crates(&files).into_iter().flat_map(|name| {
+        let circles = circles::circles(&files, &format!("crates/{name}/src/"));
+        let max = allowance(CIRCLES, name).unwrap_or(0);
+        let told = circles.iter().map(move |circle| {
+            format!("{name}: {} in a circle\n{}", circle.files.join(", "), circle.uses.join("\n"))
+        });
+        let is_over = files_in(&circles) > max;
+        told.filter(|_| is_over).collect::<Vec<_>>()
+    });
+    expect_none(found);
+}
+
+#[test]
+fn allowances_of_circles_are_needed() {
+    let files = tree::files(&tree::root());
+    let needless = CIRCLES
+        .iter()
+        .filter(|(name, max)| files_in(&circles::circles(&files, &format!("crates/{name}/src/"))) < *max);
+    expect_none(needless.map(|(name, max)| format!("{name} no longer has {max} files in circles; lower it")));
 }
 
 #[test]
@@ -318,6 +357,16 @@ fn names_in_documents_are_of_something() {
         unknown.map(|name| format!("{}: `{name}` is neither a test nor anything else here", file.path))
     });
     expect_none(found);
+}
+
+fn files_in(circles: &[Circle]) -> usize {
+    circles.iter().map(|circle| circle.files.len()).sum()
+}
+
+/// The directories of the crates.
+fn crates(files: &[File]) -> BTreeSet<&str> {
+    let below = files.iter().filter_map(|file| file.path.strip_prefix("crates/"));
+    below.filter_map(|path| path.split_once('/')).map(|(name, _)| name).collect()
 }
 
 /// The Rust files that are not tests.
