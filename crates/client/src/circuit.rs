@@ -11,7 +11,8 @@
 //! the channel with [`OriginCircuit::poll_cell`], and asks [`OriginCircuit::poll_event`] until it
 //! says `None` before it hands in the next cell: a cell makes at most two events.
 
-use super::streams::End;
+mod streams;
+
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::create::{CREATED2_HDATA_LEN_MAX, Create2, Created2, DestroyReason, FAST_KEY_LEN};
@@ -28,6 +29,9 @@ use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+use streams::End;
+pub use streams::STREAM_BUFFER_MAX_BYTES;
 
 /// RELAY_EARLY cells that a circuit may send (tor-spec, "Handling RELAY_EARLY cells").
 const RELAY_EARLY_MAX: u8 = 8;
@@ -149,7 +153,7 @@ impl core::error::Error for OriginError {}
 
 /// A circuit from its client's end; see the module.
 pub struct OriginCircuit {
-    pub(super) layers: OriginLayers,
+    layers: OriginLayers,
     joining: Option<ClientHandshake>,
     /// The hop that was sent TRUNCATE.
     truncating: Option<usize>,
@@ -157,13 +161,13 @@ pub struct OriginCircuit {
     closed: bool,
     /// At most [`OUT_CELLS_MAX`].
     out: VecDeque<OriginCell>,
-    pub(super) events: VecDeque<OriginEvent>,
+    events: VecDeque<OriginEvent>,
     /// What each hop and we agreed about congestion control: cells per SENDME, or windows.
     sendme_incs: Vec<Option<u8>>,
     /// Flow control with the last hop, made when the first stream begins.
-    pub(super) end: Option<End>,
-    pub(super) params: Arc<NetworkParams>,
-    pub(super) rng: Rng,
+    end: Option<End>,
+    params: Arc<NetworkParams>,
+    rng: Rng,
 }
 
 impl OriginCircuit {
@@ -256,7 +260,7 @@ impl OriginCircuit {
         }
     }
 
-    pub(super) fn check_idle(&self) -> Result<(), OriginError> {
+    fn check_idle(&self) -> Result<(), OriginError> {
         match () {
             () if self.closed => Err(OriginError::Closed),
             () if self.joining.is_some() || self.truncating.is_some() => Err(OriginError::State),
@@ -423,21 +427,16 @@ impl OriginCircuit {
     }
 
     /// Cells per SENDME, if the last hop agreed to congestion control.
-    pub(super) fn sendme_inc(&self) -> Option<u8> {
+    fn sendme_inc(&self) -> Option<u8> {
         self.sendme_incs.last().copied().flatten()
     }
 
-    pub(super) fn param(&self, name: &str) -> Option<i32> {
+    fn param(&self, name: &str) -> Option<i32> {
         self.params.0.get(name).copied()
     }
 
     /// Sends a relay cell to the last hop; returns the digest with which it may be acknowledged.
-    pub(super) fn send_to_end(
-        &mut self,
-        command: RelayCommand,
-        stream: Option<StreamId>,
-        data: &[u8],
-    ) -> CellDigest {
+    fn send_to_end(&mut self, command: RelayCommand, stream: Option<StreamId>, data: &[u8]) -> CellDigest {
         let last = self.hops() - 1;
         self.send_as(Command::RELAY, last, command, stream, data)
     }
@@ -478,7 +477,7 @@ impl fmt::Debug for OriginCircuit {
 }
 
 /// What a hop did wrong; it costs the circuit its life.
-pub(super) type Fault = &'static str;
+type Fault = &'static str;
 
 fn padded(bytes: &[u8]) -> Body {
     let mut body = [0; BODY_LEN];

@@ -7,13 +7,12 @@
 mod circuit;
 mod exchange;
 mod proxy;
-mod streams;
 #[cfg(test)]
 mod tests;
 
 pub use circuit::{
     Closed, Handshake, Hop, OUT_CELLS_HIGH, OriginCell, OriginCircuit, OriginError, OriginEvent,
+    STREAM_BUFFER_MAX_BYTES,
 };
 pub use exchange::{Destination, Exchange, ExchangeState, ExchangeStatus};
 pub use proxy::{CircuitNumber, ExchangeNumber, OnionProxy, ProxyEvent};
-pub use streams::STREAM_BUFFER_MAX_BYTES;

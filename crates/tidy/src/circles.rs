@@ -18,9 +18,9 @@ pub fn circles(files: &[File], source: &str) -> Vec<Circle> {
     let uses = modules::uses(&modules);
     let reached: Vec<Vec<bool>> = (0..modules.len()).map(|from| reached(&uses, from)).collect();
     let mut found = Vec::new();
-    for first in 0..modules.len() {
+    for (first, from_first) in reached.iter().enumerate() {
         let circle: Vec<usize> =
-            (0..modules.len()).filter(|other| reached[first][*other] && reached[*other][first]).collect();
+            (0..modules.len()).filter(|other| from_first[*other] && reached[*other][first]).collect();
         // A circle is told once, by the first of its files. A file that is in none does not reach itself.
         if circle.first() != Some(&first) {
             continue;

@@ -6,7 +6,7 @@
 //!    then does the far end hear that it may send more.
 //! 3. [`OriginCircuit::end_stream`], or END from the far end, is its end.
 
-use super::circuit::{Fault, OUT_CELLS_HIGH, OriginCircuit, OriginError, OriginEvent};
+use super::{Fault, OUT_CELLS_HIGH, OriginCircuit, OriginError, OriginEvent};
 use heddle_proto::cell::flow::Sendme;
 use heddle_proto::cell::relay::{DATA_LEN, RelayCommand, StreamId};
 use heddle_proto::cell::stream::{Begin, Connected, End as EndCell, EndReason, Resolve, Resolved};
