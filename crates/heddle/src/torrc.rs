@@ -3,16 +3,18 @@
 //! 1. `lines` turns files into lines: comments, quotes, continuation, `%include`.
 //! 2. [`Torrc::load`] finds each line's option among stock Tor's names and decides which lines count: the last one of
 //!    a plain option, all of a list's, and what `+Option` and `/Option` add and clear.
-//! 3. `settings` puts the values into [`Options`], and [`Options::validate`] checks them together.
+//! 3. `settings` and `heddle_settings` put the values into [`Options`], and [`Options::validate`] checks them together.
 //!
 //! A torrc that stock Tor takes is taken here. What Heddle does not support is named in one warning for each option;
 //! an unknown name is an error, because a misspelt option must not be lost in silence.
 
 mod dos;
 mod heddle;
+mod heddle_settings;
 mod lines;
 mod names;
 mod options;
+mod setting;
 mod settings;
 mod units;
 mod values;
@@ -26,16 +28,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-#[cfg(test)]
-pub(crate) use heddle::SHARDS_MAX;
 pub use heddle::{HeddleOptions, UdpPort};
+#[cfg(test)]
+pub(crate) use heddle_settings::SHARDS_MAX;
 pub use options::{Options, SafeLogging};
 pub(crate) use values::address;
 pub use values::{Log, LogTarget, OrAddress, OrPort, Port, Severity};
 
 use lines::{Command, Line, Place};
 use names::Name;
-use settings::{Lines, Setting};
+use setting::{Lines, Setting};
 
 const NOT_SUPPORTED: &str = "this option is known but not supported, and is ignored";
 
@@ -106,7 +108,7 @@ impl Resolved {
     /// The setting a line is about; `None` when it has none and a warning says so.
     fn find_setting(&mut self, line: &Line) -> Result<Option<Setting>, TorrcError> {
         let written = line.name.as_str();
-        if let Some(setting) = heddle::find(written) {
+        if let Some(setting) = heddle_settings::find(written) {
             return Ok(Some(setting));
         }
         let name = match names::find(written) {
@@ -185,7 +187,7 @@ impl Resolved {
             apply_testing_defaults(&mut options);
         }
         for (name, values) in &self.values {
-            let setting = heddle::find(name)
+            let setting = heddle_settings::find(name)
                 .or_else(|| settings::find(name))
                 .expect("values are kept under the names of settings");
             set_option(&setting, values, &mut options, &mut self.warnings)?;

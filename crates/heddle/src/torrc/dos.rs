@@ -1,6 +1,6 @@
 //! Stock Tor's options against denial of service, `DoS…`.
 
-use super::settings::{Setting, count, flag_or_auto, one, put};
+use super::setting::{Setting, count, flag_or_auto, one, put};
 use super::units::parse_seconds;
 
 pub(super) const SETTINGS: &[Setting] = &[

@@ -2,18 +2,9 @@
 
 use heddle_proto::transport::Transport;
 use heddle_relay::Scheduler;
-use heddle_seam::time::Duration;
 use heddle_transport::registry::{self, Chosen};
-use heddle_transport::tls::TRANSPORT as TLS;
 
-use super::settings::{Setting, count, find_of_transport, flag, flag_or_auto, items, one, put};
-
-/// More shards than this would only hand cells to and fro.
-pub const SHARDS_MAX: u32 = 64;
-/// How soon a cell counts half for the scheduler `ewma`; stock Tor's default.
-const EWMA_HALF_LIFE: Duration = Duration::from_secs(30);
-
-/// Heddle's own options. A new one is a field and a line in [`SETTINGS`]; one of a single transport stands in the
+/// Heddle's own options. A new one is a field and a line in `heddle_settings`; one of a single transport stands in the
 /// registry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeddleOptions {
@@ -54,23 +45,6 @@ pub enum UdpPort {
     /// None: every circuit goes over TLS.
     Off,
 }
-
-/// The setting of an option of ours, in any case.
-pub(super) fn find(name: &str) -> Option<Setting> {
-    let ours = SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)).copied();
-    ours.or_else(|| find_of_transport(name))
-}
-
-const SETTINGS: &[Setting] = &[
-    one("HeddleShards", |o, v, _| put(&mut o.heddle.shards, shards(v))),
-    one("HeddleTCPNoDelay", |o, v, _| put(&mut o.heddle.tcp_no_delay, flag(v))),
-    one("HeddleTransports", |o, v, _| put(&mut o.heddle.transports, transports(v))),
-    one("HeddleUDPPort", |o, v, _| put(&mut o.heddle.udp_port, udp_port(v))),
-    one("HeddleUDPOffload", |o, v, _| put(&mut o.heddle.udp_offload, flag(v))),
-    one("HeddleTimings", |o, v, _| put(&mut o.heddle.timings, flag(v))),
-    one("HeddleHopByHopFlowControl", |o, v, _| put(&mut o.heddle.hop_by_hop_flow_control, flag_or_auto(v))),
-    one("HeddleScheduler", |o, v, _| put(&mut o.heddle.scheduler, scheduler(v))),
-];
 
 impl HeddleOptions {
     /// What circuits may go over beside TLS, the preferred first: nothing without UDP ports.
@@ -119,65 +93,5 @@ impl Default for HeddleOptions {
             scheduler: Scheduler::default(),
             hop_by_hop_flow_control: None,
         }
-    }
-}
-
-fn shards(text: &str) -> Result<Option<u16>, String> {
-    if text.eq_ignore_ascii_case("auto") {
-        return Ok(None);
-    }
-    let number = count(text).ok().filter(|number| (1..=SHARDS_MAX).contains(number));
-    match number.and_then(|number| u16::try_from(number).ok()) {
-        Some(number) => Ok(Some(number)),
-        None => Err(format!("`{text}` is neither `auto` nor a number from 1 to {SHARDS_MAX}")),
-    }
-}
-
-fn transports(text: &str) -> Result<Vec<&'static Transport>, String> {
-    let known = || {
-        let mut names: Vec<_> = registry::TRANSPORTS.iter().map(|line| line.transport.name).collect();
-        names.push(TLS.name);
-        names.join(", ")
-    };
-    let mut transports = Vec::new();
-    let mut ends = false;
-    for item in items(text) {
-        if ends {
-            return Err("what follows `tls` would never be used; name it before, or leave it out".to_owned());
-        }
-        ends = item.eq_ignore_ascii_case(TLS.name);
-        if ends {
-            continue;
-        }
-        let Some(line) = registry::named(item) else {
-            return Err(format!("`{item}` is not a transport: there are {}", known()));
-        };
-        if transports.contains(&line.transport) {
-            return Err(format!("`{item}` is named twice; name it once"));
-        }
-        transports.push(line.transport);
-    }
-    if transports.is_empty() && !ends {
-        return Err(format!("`{text}` names no transport: there are {}", known()));
-    }
-    Ok(transports)
-}
-
-fn udp_port(text: &str) -> Result<UdpPort, String> {
-    if text.eq_ignore_ascii_case("auto") {
-        return Ok(UdpPort::Auto);
-    }
-    match count(text).ok().and_then(|number| u16::try_from(number).ok()) {
-        Some(0) => Ok(UdpPort::Off),
-        Some(port) => Ok(UdpPort::Fixed(port)),
-        None => Err(format!("`{text}` is neither `auto` nor a port")),
-    }
-}
-
-fn scheduler(text: &str) -> Result<Scheduler, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "round-robin" => Ok(Scheduler::RoundRobin),
-        "ewma" => Ok(Scheduler::Ewma { half_life: EWMA_HALF_LIFE }),
-        _ => Err(format!("`{text}` is neither round-robin nor ewma")),
     }
 }

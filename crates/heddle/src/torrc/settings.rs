@@ -1,64 +1,20 @@
-//! The table of options Heddle follows: how many lines each takes and what its value sets.
+//! The table of stock Tor's options that Heddle follows: how many lines each takes and what its value sets.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use heddle_dir::authority::DirAuthority;
 use heddle_proto::policy::{Rule, RuleError};
-use heddle_transport::registry::{self, Chosen, TransportOption};
 
 use super::dos;
 use super::options::{BANDWIDTH_MAX, Options, SafeLogging};
+use super::setting::{Setting, all, count, flag, flag_or_auto, items, one, push, put};
 use super::units::{parse_bytes, parse_seconds};
 use super::values::{self, Log, OrPort};
-
-/// How many lines of an option count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lines {
-    /// Only the last one.
-    One,
-    /// All of them.
-    All,
-}
-
-/// One option: its stock name, how many of its lines count, and what a value does.
-#[derive(Clone, Copy)]
-pub(super) struct Setting {
-    pub(super) name: &'static str,
-    pub(super) lines: Lines,
-    effect: Effect,
-}
-
-#[derive(Clone, Copy)]
-enum Effect {
-    Set(fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>),
-    /// Chooses among the words that a transport's option has.
-    Choose(&'static TransportOption),
-}
-
-pub(super) const fn one(
-    name: &'static str,
-    set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
-) -> Setting {
-    Setting { name, lines: Lines::One, effect: Effect::Set(set) }
-}
-
-const fn all(
-    name: &'static str,
-    set: fn(&mut Options, &str, &mut Vec<String>) -> Result<(), String>,
-) -> Setting {
-    Setting { name, lines: Lines::All, effect: Effect::Set(set) }
-}
 
 /// The setting of a stock option, or `None` when Heddle does not support it.
 pub(super) fn find(name: &str) -> Option<Setting> {
     SETTINGS.iter().chain(dos::SETTINGS).find(|setting| setting.name == name).copied()
-}
-
-/// The setting of a transport's own option, in any case.
-pub(super) fn find_of_transport(name: &str) -> Option<Setting> {
-    let option = registry::option(name)?;
-    Some(Setting { name: option.name, lines: Lines::One, effect: Effect::Choose(option) })
 }
 
 const SETTINGS: &[Setting] = &[
@@ -149,96 +105,6 @@ const SETTINGS: &[Setting] = &[
     all("DirPort", |_, v, w| port_is_off(v, w, "directories are served through the ORPort only; remove it")),
 ];
 
-/// Options whose values are read and checked, but change nothing.
-const WITHOUT_EFFECT: &[&str] = &[
-    "AssumeReachableIPv6",
-    "CircuitPadding",
-    "ConnectionPadding",
-    "DirAllowPrivateAddresses",
-    "DoSRefuseSingleHopClientRendezvous",
-    "OutboundBindAddressExit",
-    "ReducedCircuitPadding",
-    "ReducedConnectionPadding",
-    "RunAsDaemon",
-    "SafeLogging",
-    "ServerDNSAllowBrokenConfig",
-    "ServerDNSAllowNonRFC953Hostnames",
-    "ServerDNSDetectHijacking",
-    "ServerDNSTestAddresses",
-    "TestingAuthKeyLifetime",
-    "TestingAuthKeySlop",
-    "TestingDirConnectionMaxStall",
-    "TestingLinkCertLifetime",
-    "TestingLinkKeySlop",
-    "TestingSigningKeySlop",
-    "User",
-];
-
-impl Setting {
-    /// Puts a value into the options. The `Vec` takes warnings, an error is the reason and the mend.
-    pub(super) fn set(
-        &self,
-        options: &mut Options,
-        text: &str,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), String> {
-        match self.effect {
-            Effect::Set(set) => set(options, text, warnings),
-            Effect::Choose(option) => choose(&mut options.heddle.chosen, option, text),
-        }
-    }
-
-    /// Whether a relay does anything with the value.
-    pub(super) fn has_effect(&self) -> bool {
-        !WITHOUT_EFFECT.contains(&self.name)
-    }
-}
-
-pub(super) fn put<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
-    *field = value?;
-    Ok(())
-}
-
-fn push<T>(field: &mut Vec<T>, value: Result<T, String>) -> Result<(), String> {
-    field.push(value?);
-    Ok(())
-}
-
-/// The value of a transport's option is kept as the registry spells it, and its default is nothing.
-fn choose(chosen: &mut Chosen, option: &TransportOption, text: &str) -> Result<(), String> {
-    if text.eq_ignore_ascii_case("auto") {
-        chosen.remove(option.name);
-        return Ok(());
-    }
-    let found = option.values.iter().find(|value| value.eq_ignore_ascii_case(text));
-    let value = found.ok_or_else(|| format!("`{text}` is none of auto, {}", option.values.join(", ")))?;
-    chosen.insert(option.name, value);
-    Ok(())
-}
-
-pub(super) fn flag(text: &str) -> Result<bool, String> {
-    match text {
-        "0" => Ok(false),
-        "1" => Ok(true),
-        _ => Err(format!("`{text}` is neither 0 nor 1")),
-    }
-}
-
-pub(super) fn flag_or_auto(text: &str) -> Result<Option<bool>, String> {
-    if text.eq_ignore_ascii_case("auto") {
-        return Ok(None);
-    }
-    flag(text).map(Some).map_err(|_| format!("`{text}` is none of 0, 1 and auto"))
-}
-
-pub(super) fn count(text: &str) -> Result<u32, String> {
-    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = text.parse::<i32>().ok().filter(|_| digits);
-    number
-        .and_then(|number| u32::try_from(number).ok())
-        .ok_or_else(|| format!("`{text}` is not a whole number"))
-}
-
 fn path(text: &str) -> Result<PathBuf, String> {
     Ok(values::expand_home(text))
 }
@@ -294,11 +160,6 @@ fn safe_logging(text: &str) -> Result<SafeLogging, String> {
 
 fn authority(text: &str, warnings: &mut Vec<String>) -> Result<DirAuthority, String> {
     DirAuthority::parse(text, warnings).map_err(|error| error.to_string())
-}
-
-/// The items of a list separated by commas.
-pub(super) fn items(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
 
 fn publish_server_descriptor(
