@@ -9,6 +9,7 @@ mod check;
 mod check_network;
 mod choose;
 mod clients;
+mod congestion_control;
 mod contest;
 mod contest_phases;
 mod estimate;

@@ -7,10 +7,10 @@ use heddle_netem::{DirectionOptions, HostOptions, TopologyOptions, WireOptions};
 use toml::Spanned;
 
 use super::case::{Case, Tcp};
-use super::check_network;
 use super::model::{Arm, Compare, Plan, Target};
 use super::network::TorArm;
 use super::text::Source;
+use super::{check_network, congestion_control};
 use crate::error::Result;
 
 /// The most probes of a case.
@@ -19,8 +19,6 @@ const PROBE_BYTES: std::ops::RangeInclusive<usize> = 44..=1500;
 const PROBE_INTERVAL_MIN: Duration = Duration::from_micros(100);
 /// The most runs of a plan.
 pub(crate) const RUNS_MAX: usize = 10_000;
-/// The congestion controls of `utcp`, by the kernel's names.
-const UTCP_CONTROLS: [&str; 2] = ["cubic", "reno"];
 /// The most flows of an arm: each has two hosts.
 const FLOWS_MAX: usize = 500;
 
@@ -130,11 +128,11 @@ fn check_compare(compare: &Compare) -> std::result::Result<(), String> {
 fn check_case(case: &Case) -> std::result::Result<(), String> {
     match (&case.bulk, &case.share, &case.probe) {
         (Some(bulk), None, None) => {
-            check_control(&bulk.congestion_control, &[bulk.sender])?;
+            congestion_control::check(&bulk.congestion_control, &[bulk.sender])?;
             check_times(bulk.warm_up, bulk.duration)?;
         }
         (None, Some(share), None) => {
-            check_control(&share.congestion_control, &[share.first, share.second])?;
+            congestion_control::check(&share.congestion_control, &[share.first, share.second])?;
             check_times(share.warm_up, share.duration)?;
             if share.first == Tcp::Utcp && share.second == Tcp::Utcp {
                 return Err("one of two that share a wire is the kernel's".into());
@@ -154,22 +152,6 @@ fn check_case(case: &Case) -> std::result::Result<(), String> {
         _ => return Err("a case has either `bulk`, `share` or `probe`".into()),
     }
     check_wire(&case.wire, case.back.as_ref())
-}
-
-fn check_control(name: &str, senders: &[Tcp]) -> std::result::Result<(), String> {
-    check_control_name(name)?;
-    if senders.contains(&Tcp::Utcp) && !UTCP_CONTROLS.contains(&name) {
-        return Err(format!("utcp has no congestion control {name:?}"));
-    }
-    Ok(())
-}
-
-pub(super) fn check_control_name(name: &str) -> std::result::Result<(), String> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-".contains(c);
-    match !name.is_empty() && name.chars().all(plain) {
-        true => Ok(()),
-        false => Err(format!("{name:?} is no congestion control")),
-    }
 }
 
 fn check_times(warm_up: Duration, duration: Duration) -> std::result::Result<(), String> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use heddle_netem::DirectionOptions;
 use toml::Spanned;
 
-use super::check::check_control_name;
 use super::clients::{Client, Flow, Traffic};
+use super::congestion_control;
 use super::hosts::{AUTHORITIES, can_become, directions, host_names, hosts};
 use super::network::{Bottleneck, Phase, Relay, Tor, TorArm, WireGroup, WirePair};
 use crate::emulator::AttackOptions;
@@ -168,7 +168,7 @@ fn check_flow(flow: &Flow, hosts: &BTreeSet<&str>) -> Result<(), String> {
     if flow.from == flow.to {
         return Err(format!("flow {:?} has no wire from {:?} to itself", flow.name, flow.from));
     }
-    flow.congestion_control.iter().try_for_each(|name| check_control_name(name))?;
+    flow.congestion_control.iter().try_for_each(|name| congestion_control::check_name(name))?;
     check_traffic(&flow.program, flow.connections)
 }
 
