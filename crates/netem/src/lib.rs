@@ -45,6 +45,7 @@ mod link;
 mod loss;
 mod options;
 mod policer;
+mod rate;
 mod seed;
 mod stats;
 mod topology;
@@ -57,8 +58,9 @@ pub use drop_log::Dropped;
 pub use heddle_seam::time::Instant;
 pub use options::{
     CodelOptions, DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions,
-    QueueOptions, Rate, RateStep, Reorder, Step, TopologyOptions, WireOptions,
+    QueueOptions, RateStep, Reorder, Step, TopologyOptions, WireOptions,
 };
+pub use rate::Rate;
 pub use seed::{Rng, Seed};
 pub use stats::{DirectionStats, DropReason, Drops, LinkStats, QueueStats, Totals};
 pub use topology::{SendError, Topology};

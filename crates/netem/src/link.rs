@@ -2,7 +2,8 @@
 
 use crate::codel::Codel;
 use crate::drop_log::DropLog;
-use crate::options::{LinkOptions, Rate, RateStep};
+use crate::options::{LinkOptions, RateStep};
+use crate::rate::Rate;
 use crate::stats::{DropReason, LinkStats};
 use crate::transit::{Packet, Transit};
 use crate::waiting::Waiting;

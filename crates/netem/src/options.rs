@@ -1,5 +1,6 @@
 //! The options of hosts and wires: plain structs, written in TOML with units.
 
+use crate::rate::Rate;
 use crate::units::read;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -63,16 +64,6 @@ pub struct RateStep {
     /// The new rate.
     #[serde(deserialize_with = "read::rate")]
     pub rate: Rate,
-}
-
-/// How many bits a link takes per second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rate {
-    /// Packets pass at once.
-    #[default]
-    Unlimited,
-    /// Packets pass one after the other; at least 1.
-    BitsPerS(u64),
 }
 
 /// The bound of a queue, and what drops packets before it is reached.

@@ -212,11 +212,11 @@ pub mod read {
         texts.iter().map(|text| signed_duration_ns(text)).collect::<Result<_, _>>().map_err(D::Error::custom)
     }
 
-    pub(crate) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<crate::Rate, D::Error> {
+    pub(crate) fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<crate::rate::Rate, D::Error> {
         let expected = "a rate with a unit, such as \"10 Mbit/s\", or \"unlimited\"";
         let parse = |text: &str| match text.trim() {
-            "unlimited" => Ok(crate::Rate::Unlimited),
-            text => rate_bits_per_s(text).map(crate::Rate::BitsPerS),
+            "unlimited" => Ok(crate::rate::Rate::Unlimited),
+            text => rate_bits_per_s(text).map(crate::rate::Rate::BitsPerS),
         };
         from.deserialize_any(Quantity { expected, parse, from_number: None })
     }
@@ -227,7 +227,9 @@ pub mod read {
         from.deserialize_any(Quantity { expected, parse: super::rate_bits_per_s, from_number: None })
     }
 
-    pub(crate) fn option_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<crate::Rate>, D::Error> {
+    pub(crate) fn option_rate<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Option<crate::rate::Rate>, D::Error> {
         rate(from).map(Some)
     }
 

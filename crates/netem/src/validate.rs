@@ -1,9 +1,10 @@
 //! What options must hold before wires are made of them, one sentence for each fault.
 
 use crate::options::{
-    DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions, QueueOptions, Rate,
-    Reorder, Step, TopologyOptions, WireOptions,
+    DirectionOptions, Flap, HostOptions, Jitter, LinkOptions, Loss, PolicerOptions, QueueOptions, Reorder,
+    Step, TopologyOptions, WireOptions,
 };
+use crate::rate::Rate;
 use core::fmt;
 use std::collections::BTreeSet;
 
