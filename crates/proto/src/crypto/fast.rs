@@ -11,7 +11,7 @@ use subtle::ConstantTimeEq;
 use zeroize::{Zeroize, Zeroizing};
 
 use super::kdf::kdf_tor;
-use super::onionskin::{OnionskinError, ReplyError};
+use super::refusal::{OnionskinError, ReplyError};
 use super::{CircuitKeys, concat};
 use heddle_seam::rng::Rng;
 

@@ -12,7 +12,9 @@ mod kdf;
 mod keystream;
 mod ntor;
 mod ntor_v3;
+mod onion_keys;
 pub mod onionskin;
+mod refusal;
 pub mod tor1;
 
 pub use curve25519::NtorKeypair;

@@ -12,7 +12,8 @@ use aws_lc_rs::hmac;
 use subtle::ConstantTimeEq;
 
 use super::kdf::hkdf_sha256;
-use super::onionskin::{OnionKeys, OnionskinError, ReplyError};
+use super::onion_keys::OnionKeys;
+use super::refusal::{OnionskinError, ReplyError};
 use super::{CircuitKeys, NtorKeypair, concat};
 use heddle_seam::rng::Rng;
 

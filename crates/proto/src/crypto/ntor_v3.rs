@@ -22,7 +22,8 @@ use sha3::{Digest, Sha3_256, Shake256, Shake256Reader};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::onionskin::{OnionKeys, OnionskinError, ReplyError};
+use super::onion_keys::OnionKeys;
+use super::refusal::{OnionskinError, ReplyError};
 use super::{CircuitKeys, NtorKeypair};
 
 /// The verification string of circuit extension.

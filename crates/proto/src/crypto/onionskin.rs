@@ -9,30 +9,11 @@ use super::extensions::{self, CC_FIELD_REQUEST, CC_FIELD_RESPONSE, Extensions, S
 use super::{CircuitKeys, NtorKeypair, fast, ntor, ntor_v3};
 use heddle_seam::rng::Rng;
 
+pub use super::onion_keys::OnionKeys;
+pub use super::refusal::{OnionskinError, ReplyError};
+
 /// The longest onionskin or reply: a cell's body behind CREATE2's type and length.
 pub const HANDSHAKE_LEN_MAX: usize = crate::cell::BODY_LEN - 4;
-
-/// The keys with which a relay answers onionskins.
-pub struct OnionKeys {
-    /// SHA-1 of the RSA identity key; what ntor calls the relay by.
-    pub rsa_id: [u8; 20],
-    /// The Ed25519 identity key; what ntor-v3 calls the relay by.
-    pub ed25519_id: [u8; 32],
-    /// The onion key in the relay's newest descriptor.
-    pub ntor_current: NtorKeypair,
-    /// The onion key before that, for clients whose directory is older.
-    pub ntor_previous: Option<NtorKeypair>,
-}
-
-impl OnionKeys {
-    /// The onion key that the client means by `public`.
-    pub(super) fn find_ntor(&self, public: &[u8]) -> Option<&NtorKeypair> {
-        [Some(&self.ntor_current), self.ntor_previous.as_ref()]
-            .into_iter()
-            .flatten()
-            .find(|key| key.is(public).into())
-    }
-}
 
 /// The handshakes that are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,43 +61,6 @@ pub struct Answer {
     /// Whether the client asked for congestion control and we agreed.
     pub congestion_control: bool,
 }
-
-/// Why an onionskin is not answered. The client is at fault, or its directory is out of date; the
-/// circuit dies (DESTROY with reason PROTOCOL), the channel lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnionskinError {
-    /// A handshake type that we do not speak.
-    Type(u16),
-    /// Too short or too long for its type.
-    Length,
-    /// Meant for another relay, or for an onion key that we no longer hold.
-    UnknownKey,
-    /// An X25519 key of small order.
-    WeakPoint,
-    /// The message inside is not authentic.
-    Authentication,
-    /// The message inside is not a well-formed list of extensions.
-    Extensions,
-    /// The client insists on a subprotocol capability that we do not have.
-    Subprotocol,
-}
-
-impl core::fmt::Display for OnionskinError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let text = match self {
-            OnionskinError::Type(htype) => return write!(f, "unsupported handshake type {htype}"),
-            OnionskinError::Length => "onionskin of a wrong length",
-            OnionskinError::UnknownKey => "onionskin for a key that we do not hold",
-            OnionskinError::WeakPoint => "onionskin with a key of small order",
-            OnionskinError::Authentication => "onionskin that is not authentic",
-            OnionskinError::Extensions => "onionskin with malformed extensions",
-            OnionskinError::Subprotocol => "onionskin that requests an unsupported subprotocol",
-        };
-        f.write_str(text)
-    }
-}
-
-impl core::error::Error for OnionskinError {}
 
 /// Answers one onionskin: the `HDATA` of CREATE2, or the first 20 bytes of CREATE_FAST. `congestion` is what we offer
 /// when the client asks for congestion control, or `None` when it is turned off.
@@ -183,32 +127,6 @@ pub struct Established {
     /// The relay's offer, when we asked for congestion control and it agreed.
     pub congestion: Option<CongestionOffer>,
 }
-
-/// Why a relay's reply is not accepted; the circuit dies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReplyError {
-    /// Too short or too long for its type.
-    Length,
-    /// An X25519 key of small order, or an onion key that is one.
-    WeakPoint,
-    /// The reply is not authentic: the peer is not the relay we meant.
-    Authentication,
-    /// The message inside is malformed, or answers what we did not ask.
-    Extensions,
-}
-
-impl core::fmt::Display for ReplyError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            ReplyError::Length => "reply of a wrong length",
-            ReplyError::WeakPoint => "key of small order",
-            ReplyError::Authentication => "reply that is not authentic",
-            ReplyError::Extensions => "reply with wrong extensions",
-        })
-    }
-}
-
-impl core::error::Error for ReplyError {}
 
 impl ClientHandshake {
     /// A handshake with the relay at the other end of our channel, and the body of CREATE_FAST.
