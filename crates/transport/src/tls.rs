@@ -7,6 +7,7 @@ mod channel;
 mod config;
 pub mod fuzz;
 mod hello;
+mod plaintext;
 mod record;
 mod refused;
 mod rounds;

@@ -150,7 +150,8 @@ impl QuicOptions {
         let factory: Arc<dyn ControllerFactory + Send + Sync> = match self.congestion {
             CongestionControl::Shared => {
                 let (gauge, ceiling) = (gauge.clone(), ceiling.clone());
-                Arc::new(SharedFactory { gauge, ceiling, time_threshold: self.time_threshold })
+                let time_threshold = self.time_threshold;
+                Arc::new(SharedFactory { gauge, ceiling, time_threshold, ack_delay: ACK_DELAY })
             }
             CongestionControl::Cubic => Arc::new(CubicConfig::default()),
             CongestionControl::Bbr => Arc::new(BbrConfig::default()),

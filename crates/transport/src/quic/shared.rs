@@ -2,9 +2,9 @@
 
 use super::gauge::Gauge;
 use super::lateness::Lateness;
-use super::options::ACK_DELAY;
 use crate::congestion::{Ceiling, Shared};
 use core::any::Any;
+use core::time::Duration;
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use std::sync::Arc;
@@ -128,11 +128,13 @@ pub(super) struct SharedFactory {
     pub(super) ceiling: Ceiling,
     /// After which share of a round trip packets are called lost.
     pub(super) time_threshold: f32,
+    /// What the peer is asked to put acknowledgements off by at most.
+    pub(super) ack_delay: Duration,
 }
 
 impl ControllerFactory for SharedFactory {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        let shared = Shared::new(self.gauge.ours(now), current_mtu, ACK_DELAY, self.ceiling.clone());
+        let shared = Shared::new(self.gauge.ours(now), current_mtu, self.ack_delay, self.ceiling.clone());
         Box::new(SharedOfQuinn {
             gauge: self.gauge.clone(),
             shared,

@@ -10,10 +10,11 @@
 //! to, whatever the rate. A busy channel's window soon is eight times the longest record, and what is said here costs
 //! it nothing.
 
-use super::stream::RECORD_OVERHEAD;
 use heddle_proto::cell::CELL_LEN;
 use heddle_seam::time::{Duration, Instant};
 
+/// What a record adds, at most: header 5, and nonce 8 and tag 16 of AES-GCM in TLS 1.2.
+pub(super) const RECORD_OVERHEAD: usize = 5 + 8 + 16;
 /// Cells in the longest record: as many as fit 16,384 bytes of plaintext (RFC 8446, section 5.1).
 pub(super) const RECORD_CELLS_MAX: usize = 16_384 / CELL_LEN;
 /// What part of the congestion window a record may take.

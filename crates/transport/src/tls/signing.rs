@@ -4,7 +4,7 @@
 //! to the worker with that record, and comes back answered. Meanwhile nothing can be asked of it, and the peer has
 //! nothing to say.
 
-use super::stream::Plaintext;
+use super::plaintext::Plaintext;
 use heddle_proto::channel::{ChannelError, Done, Work};
 use rustls::Connection;
 

@@ -5,7 +5,8 @@
 //! `gathered`, into the record where it is encrypted in place, and into the driver's buffer.
 
 use super::hello::{EARLY, HelloGate, Passed};
-use super::record::RecordLimit;
+use super::plaintext::Plaintext;
+use super::record::{RECORD_OVERHEAD, RecordLimit};
 use super::signing::{Signed, Signing};
 use super::tls_error;
 use crate::link::TlsBinding;
@@ -16,18 +17,8 @@ use heddle_seam::time::Instant;
 use rustls::{ClientConnection, Connection, ProtocolVersion, ServerConnection};
 use std::io::{self, BufRead, Write};
 
-/// What a record adds, at most: header 5, and nonce 8 and tag 16 of AES-GCM in TLS 1.2.
-pub(super) const RECORD_OVERHEAD: usize = 5 + 8 + 16;
 /// rustls begins another record after so much plaintext (RFC 8446, section 5.1).
 const FRAGMENT_LEN: usize = 16_384;
-/// rustls takes no ciphertext while more plaintext than this waits in it.
-const PLAINTEXT_MAX: usize = 16 * 1024;
-/// What rustls reads at once.
-const READ_LEN: usize = 4_096;
-/// What rustls may keep on an open channel: the longest record (RFC 5246, section 6.2.3), of which the last read is all
-/// but the end of the one before. Other messages than data are far shorter, but rustls would join 64 KiB of one that
-/// never ends.
-const UNFINISHED_LEN_MAX: usize = 5 + 16_384 + 2_048 + READ_LEN;
 
 pub(super) struct TlsStream {
     session: Session,
@@ -52,18 +43,6 @@ enum Session {
     /// It is to go to a worker.
     Waiting(Signing),
     WithWorker,
-}
-
-/// What a session has for us.
-#[derive(Default)]
-pub(super) struct Plaintext {
-    /// Bytes in rustls: at most [`PLAINTEXT_MAX`] and a record.
-    len: usize,
-    peer_closed: bool,
-    /// Bytes that were taken since the last plaintext came: rustls keeps no more than these.
-    unfinished_len: usize,
-    /// Whether [`UNFINISHED_LEN_MAX`] holds.
-    is_limited: bool,
 }
 
 impl TlsStream {
@@ -329,7 +308,7 @@ impl TlsStream {
         })
     }
 
-    /// What came and is not whole yet, and what is to be sent; beside [`READ_LEN`], which rustls keeps of any channel.
+    /// What came and is not whole yet, and what is to be sent; beside what rustls keeps of any channel for its next read.
     pub(super) fn held_bytes(&self) -> usize {
         self.plaintext.len + self.plaintext.unfinished_len + self.gathered.len() + self.sealed_len
     }
@@ -351,32 +330,6 @@ impl TlsBinding for TlsStream {
         let connection = self.connection().ok_or(ChannelError::Tls("the handshake is not over".into()))?;
         let exported = connection.export_keying_material([0; 32], AUTH_EXPORTER_LABEL, Some(context));
         exported.map_err(|error| tls_error(&error))
-    }
-}
-
-impl Plaintext {
-    /// Feeds a session with ciphertext until enough plaintext waits in it; returns how much was taken.
-    pub(super) fn read(&mut self, connection: &mut Connection, bytes: &[u8]) -> Result<usize, ChannelError> {
-        let mut rest = bytes;
-        while !rest.is_empty() && self.len <= PLAINTEXT_MAX {
-            let taken =
-                connection.read_tls(&mut rest).map_err(|error| ChannelError::Tls(error.to_string()))?;
-            let state = connection.process_new_packets().map_err(|error| tls_error(&error))?;
-            let has_more = state.plaintext_bytes_to_read() > self.len;
-            self.unfinished_len = if has_more { 0 } else { self.unfinished_len + taken };
-            if self.is_limited && self.unfinished_len > UNFINISHED_LEN_MAX {
-                return Err(ChannelError::PeerMisbehaved("a message of TLS that is no data does not end"));
-            }
-            self.len = state.plaintext_bytes_to_read();
-            self.peer_closed = state.peer_has_closed();
-            if self.peer_closed {
-                // Nothing that follows close_notify counts.
-                rest = &[];
-            } else if taken == 0 {
-                return Err(ChannelError::Tls("a record is too long".into()));
-            }
-        }
-        Ok(bytes.len() - rest.len())
     }
 }
 
