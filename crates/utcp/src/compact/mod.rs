@@ -51,14 +51,17 @@
 //! - No timestamps: round trips are measured on segments that were sent once, and needless retransmissions are known
 //!   by the duplicates that the receiver reports.
 
+mod account;
 mod age;
 mod codec;
 mod flow;
+mod flow_id;
 mod mux;
 mod remains;
 mod resets;
 mod window;
 
 pub use codec::{HEADER_BYTES, Malformed, PADDING, RESET_BYTES, SACK_BLOCK_BYTES};
-pub use flow::{FlowId, MuxEvent};
+pub use flow::MuxEvent;
+pub use flow_id::FlowId;
 pub use mux::{Content, Mux, MuxOptions};

@@ -13,7 +13,8 @@ mod outgoing;
 use super::codec::{
     self, Body, HEADER_BYTES, Kind, Malformed, PADDING, PAYLOAD_UNITS_MAX, PORT_MAX, SACK_BLOCK_BYTES,
 };
-use super::flow::{Flow, FlowId, MuxEvent};
+use super::flow::{Flow, MuxEvent};
+use super::flow_id::FlowId;
 use super::remains::AllRemains;
 use super::resets::Resets;
 use super::window::SharedWindow;

@@ -6,7 +6,7 @@
 //! 2. What the peer sent before it heard of the reset is acknowledged and dropped, so that it can do the same.
 
 use super::codec::FIRST;
-use super::flow::FlowId;
+use super::flow_id::FlowId;
 use crate::segment::{Header, Range, SEQUENCE_BASE, SackBlocks};
 use crate::send::{AckInput, Report, Sender};
 use crate::time::Instant;

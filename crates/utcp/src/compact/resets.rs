@@ -3,7 +3,7 @@
 //! A reset of a flow is repeated until it is answered, or the peer would keep the flow for as long as it has nothing to
 //! send. One that has not left once is not forgotten either, however short memory is: its flow took more.
 
-use super::flow::FlowId;
+use super::flow_id::FlowId;
 use crate::time::{Instant, MS, S};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -7,7 +7,9 @@
 //!    segment](SharedWindow::spare).
 //! 3. Acknowledgements and losses are reported to the controller as they come.
 
-use super::flow::{Flow, FlowId};
+use super::account::Account;
+use super::flow::Flow;
+use super::flow_id::FlowId;
 use super::remains::Remains;
 use crate::congestion::{SessionAck, SessionController};
 use crate::send::{Pacer, Report};
@@ -57,15 +59,6 @@ pub(super) struct SharedWindow {
     is_alive: bool,
     /// When anything was last delivered, or a question of the session's own answered.
     answered_at: Instant,
-}
-
-/// What a session's window knows of one flow.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Account {
-    in_flight: u64,
-    ready_bytes: u64,
-    is_waiting: bool,
-    is_repairing: bool,
 }
 
 impl SharedWindow {

@@ -5,7 +5,7 @@
 //! duplicates, up to the smoothed round trip.
 
 use super::rtt::Rtt;
-use super::scoreboard::Sent;
+use super::sent::Sent;
 use crate::time::{Instant, MS};
 
 /// The number of SACKed segments that stands for a loss without reordering.

@@ -11,6 +11,7 @@
 //! were sent once are also in the order of time, so the search for losses goes on where it stopped.
 
 use super::rack::{By, Rack};
+use super::sent::{Place, Sent};
 use crate::ranges::RangeSet;
 use crate::segment::Range;
 use crate::time::Instant;
@@ -21,38 +22,6 @@ pub(crate) const SEGMENTS_MAX: usize = 1 << 16;
 
 /// The longest list that an empty scoreboard keeps for the next segments.
 const LIST_KEPT: usize = 4;
-
-/// Where a segment is believed to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    InFlight,
-    Lost,
-    Sacked,
-}
-
-/// A segment that was sent.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent {
-    pub start: u64,
-    /// When it was last sent.
-    pub at: Instant,
-    pub len: u32,
-    pub place: Place,
-    /// Whether it was ever sent again.
-    pub retransmitted: bool,
-    /// How far its timestamp is behind the time it was last sent.
-    pub lag_ms: u16,
-}
-
-impl Sent {
-    pub(crate) fn end(&self) -> u64 {
-        self.start + u64::from(self.len)
-    }
-
-    pub(crate) fn range(&self) -> Range {
-        Range::new(self.start, self.end())
-    }
-}
 
 /// What an acknowledgement newly delivered.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,14 +1,15 @@
 //! The sender: its state, and what may leave. What comes in is in `acknowledge`, what expires in `timers`.
 
+use super::counts::Counts;
 use super::grant::{Grant, Report};
 use super::pacer::Pacer;
 use super::prr::Prr;
 use super::rack::{Rack, stamp_ms};
 use super::recovery::{Frto, Recovery, Undo};
 use super::rtt::Rtt;
-use super::scoreboard::{Place, Scoreboard, Sent};
+use super::scoreboard::Scoreboard;
+use super::sent::{Place, Sent};
 use crate::congestion::{self, CongestionController};
-use crate::connection::Counts;
 use crate::options::{Algorithm, Options};
 use crate::segment::Range;
 use crate::time::Instant;

@@ -2,8 +2,8 @@
 
 use super::prr::PrrAck;
 use super::recovery::{Frto, Recovery, Undo};
-use super::scoreboard::Place;
 use super::sender::Sender;
+use super::sent::Place;
 use crate::congestion::Congestion;
 use crate::time::{Instant, MS};
 

@@ -2,7 +2,8 @@
 
 use super::{Content, Mux};
 use crate::compact::codec;
-use crate::compact::flow::{Flow, FlowId, MuxEvent};
+use crate::compact::flow::{Flow, MuxEvent};
+use crate::compact::flow_id::FlowId;
 use crate::compact::remains::Remains;
 use crate::connection::CloseReason;
 use crate::segment::Header;
