@@ -23,23 +23,15 @@
 //! datagrams take the same wires of `heddle-netem` ([`Simulation::set_wire`]), wait in the same queues and share their
 //! rate.
 
-mod datagram;
-mod flood;
 mod internet;
-mod kernel;
-mod outputs;
 mod queue;
 mod simulation;
-mod socket;
 mod steps;
 mod trace;
 mod wire;
-mod wires;
 
-pub use datagram::Tapped;
-pub use flood::Flood;
 pub use internet::{Internet, Service, length, pattern, place};
-pub use simulation::{AnyNode, Host, HostId, Options, Simulation};
+pub use simulation::{AnyNode, Flood, Host, HostId, Options, Simulation, Tapped};
 pub use steps::{Action, Condition, Step};
 pub use trace::TraceHash;
 pub use wire::Wire;

@@ -1,19 +1,31 @@
 //! The simulation: its hosts, its clock, and the handling of one event after the other.
 
-use crate::datagram::{Datagram, DatagramPorts};
-use crate::kernel::Kernel;
+mod datagram;
+mod flood;
+mod kernel;
+mod outputs;
+mod packet;
+mod socket;
+mod wires;
+
+pub use datagram::Tapped;
+pub use flood::Flood;
+
 use crate::queue::EventQueue;
 use crate::trace::{Kind, Trace, TraceHash};
 use crate::wire::Wire;
-use crate::wires::{HostPair, Wires};
 use core::any::Any;
 use core::net::{IpAddr, SocketAddr};
+use datagram::DatagramPorts;
 use heddle_seam::language::{Job, Language};
 use heddle_seam::node::{Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketId};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_utcp::ConnectionId;
+use kernel::Kernel;
+use packet::{Datagram, HostPair};
 use std::collections::BTreeMap;
+use wires::Wires;
 
 /// How often nodes hear the wall clock.
 const WALL_CLOCK_PERIOD: Duration = Duration::from_secs(60);

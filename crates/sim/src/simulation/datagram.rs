@@ -3,10 +3,10 @@
 //! Datagrams that arrive at one instant from one sender, one as long as the other, come as one input, as they do from
 //! a kernel that coalesces.
 
-use crate::flood::Flooded;
-use crate::simulation::{ActorId, HostId, Simulation};
+use super::flood::Flooded;
+use super::packet::{Datagram, HostPair, OnWire, pair};
+use super::{ActorId, HostId, Simulation};
 use crate::trace::Kind;
-use crate::wires::{HostPair, OnWire, pair};
 use core::net::{IpAddr, SocketAddr};
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::language::Language;
@@ -15,9 +15,6 @@ use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// IP and UDP headers, which a wire's MTU counts.
-const HEADERS_V4_BYTES: usize = 28;
-const HEADERS_V6_BYTES: usize = 48;
 /// As many datagrams as a kernel coalesces.
 const COALESCED_MAX: usize = 64;
 
@@ -28,22 +25,6 @@ pub struct Tapped {
     pub from: SocketAddr,
     pub to: SocketAddr,
     pub data: Vec<u8>,
-}
-
-/// A datagram on its way.
-#[derive(Clone)]
-pub(crate) struct Datagram {
-    from: SocketAddr,
-    pub to: SocketAddr,
-    ecn: u8,
-    pub data: Vec<u8>,
-}
-
-impl Datagram {
-    /// With the headers of IP and UDP.
-    pub fn len_bytes(&self) -> usize {
-        self.data.len() + if self.to.is_ipv4() { HEADERS_V4_BYTES } else { HEADERS_V6_BYTES }
-    }
 }
 
 /// What happens to datagrams alone.

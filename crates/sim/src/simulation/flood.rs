@@ -1,7 +1,7 @@
 //! A flood at a UDP port, as those feel it who share the port's buffer in the kernel.
 
-use crate::datagram::Datagram;
-use crate::simulation::{Due, HostId, Simulation};
+use super::packet::Datagram;
+use super::{Due, HostId, Simulation};
 use heddle_seam::language::Language;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Duration, Instant};

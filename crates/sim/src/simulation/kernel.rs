@@ -3,8 +3,8 @@
 //! Packets that arrive change connections; a changed connection's socket is looked at, by an event of its own at the
 //! same instant, and its node gets one input. After each such step whatever has to leave goes on the wires.
 
-use crate::simulation::{ActorId, Due, EVENTS_PER_INSTANT_MAX, HostId, Simulation};
-use crate::socket::{Phase, Socket, Turn, is_connected};
+use super::socket::{Phase, Socket, Turn, is_connected};
+use super::{ActorId, Due, EVENTS_PER_INSTANT_MAX, HostId, Simulation};
 use crate::trace::Kind;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use heddle_seam::language::Language;

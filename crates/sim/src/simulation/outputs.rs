@@ -1,6 +1,6 @@
 //! Doing what a node says.
 
-use crate::simulation::{ActorId, Due, EVENTS_PER_INSTANT_MAX, Simulation};
+use super::{ActorId, Due, EVENTS_PER_INSTANT_MAX, Simulation};
 use crate::trace::Kind;
 use heddle_seam::language::{Job, Language};
 use heddle_seam::node::{Output, Query, Resolution, ResolveError, ResolveId};

@@ -1,6 +1,6 @@
 //! A node's socket on a connection of its host's kernel: what `heddle-net` keeps of one in production.
 
-use crate::simulation::ActorId;
+use super::ActorId;
 use heddle_seam::node::SocketId;
 use heddle_utcp::{Connection, State};
 use std::collections::VecDeque;

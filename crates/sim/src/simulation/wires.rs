@@ -3,43 +3,13 @@
 //! Each two hosts have one, made when the first packet is sent, for whatever they send each other: segments of TCP and
 //! datagrams wait in one queue.
 
-use crate::datagram::Datagram;
-use crate::simulation::{Due, HostId, Simulation};
+use super::packet::{HostPair, OnWire, pair};
+use super::{Due, HostId, Simulation};
 use core::net::{IpAddr, SocketAddr};
-use heddle_netem::{DirectionOptions, HostOptions, Packet, Seed, Topology, TopologyOptions, WireOptions};
+use heddle_netem::{DirectionOptions, HostOptions, Seed, Topology, TopologyOptions, WireOptions};
 use heddle_seam::language::Language;
 use heddle_seam::time::Instant;
 use std::collections::BTreeMap;
-
-/// Two hosts, the smaller first.
-pub(crate) type HostPair = (HostId, HostId);
-
-pub(crate) fn pair(a: HostId, b: HostId) -> HostPair {
-    (a.min(b), a.max(b))
-}
-
-/// What travels on a wire.
-#[derive(Clone)]
-pub(crate) enum OnWire {
-    /// An IP packet with a segment of TCP.
-    Segment {
-        to: HostId,
-        packet: Vec<u8>,
-    },
-    Datagram(Datagram),
-}
-
-impl Packet for OnWire {
-    fn len_bytes(&self) -> usize {
-        match self {
-            OnWire::Segment { packet, .. } => packet.len(),
-            OnWire::Datagram(datagram) => datagram.len_bytes(),
-        }
-    }
-
-    /// The kernel drops what its checksum does not fit, so a flipped bit leaves nothing that would be delivered.
-    fn flip_bit(&mut self, _: usize) {}
-}
 
 /// The wires that were made, and what those that will be made are like.
 #[derive(Default)]
