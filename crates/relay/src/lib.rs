@@ -15,7 +15,8 @@
 //! | `shard` | sockets, endpoints and their pairs |
 //!
 //! `core` holds one of each, and what is done with several of them at once is a method of its `Core`, in the file of
-//! the part that it begins with. A cell's way: `shard` reads it from a channel or an endpoint, `circuits/hop.rs`
+//! the part that it begins with. Where `Core` itself holds what a file defines, its methods are in `work.rs` below that
+//! file, so that nothing which `core` needs depends on it. A cell's way: `shard` reads it from a channel or an endpoint, `circuits/hop.rs`
 //! applies the layer, `table` queues it on a lane and hands it out when its link's scheduler says so, and `shard` gives
 //! it to the next channel or connection.
 //!

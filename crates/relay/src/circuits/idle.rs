@@ -15,16 +15,12 @@
 //!
 //! The round holds each open circuit once, and those that closed for at most ten seconds.
 
-use crate::admission::{CircuitPlace, Party, Refusal, Unused};
-use crate::core::Core;
+mod work;
+
 use crate::keys::CircuitKey;
-use crate::table::{Circuit, Next};
-use heddle_proto::cell::create::DestroyReason;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
 
-/// Stock Tor's `IDLE_ONE_HOP_CIRC_TIMEOUT`.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often each circuit is looked at. With 100,000 circuits these are 10,000 looks a second.
 const LOOK_PERIOD: Duration = Duration::from_secs(10);
 
@@ -56,92 +52,5 @@ impl IdleRound {
         if self.0.capacity() > 4 * self.0.len() {
             self.0.shrink_to(2 * self.0.len());
         }
-    }
-}
-
-impl Core {
-    /// A circuit opened.
-    pub fn watch_idle(&mut self, key: CircuitKey) {
-        self.idle_round.push(self.now, key);
-    }
-
-    /// A circuit is used, or was until now: its minute begins again.
-    pub fn note_used(&mut self, key: CircuitKey) {
-        let Some(circuit) = self.table.get_mut(key) else { return };
-        circuit.used_at = self.now;
-        if core::mem::take(&mut circuit.unused) {
-            self.admission.circuit_unused(key, None);
-        }
-    }
-
-    /// Once a second: circuits end that are idle for too long, or are marked.
-    pub fn end_idle_circuits(&mut self) {
-        let now = self.now;
-        self.idle_round.shrink();
-        while let Some(key) = self.idle_round.pop_due(now) {
-            let Some(unused) = self.look_at(key) else { continue };
-            let Some(circuit) = self.table.get(key) else { continue };
-            let (since, ends_here) = (circuit.used_at, matches!(circuit.next(), Next::None));
-            if let Some(unused) = unused.filter(|_| now.since(since) >= IDLE_TIMEOUT) {
-                if ends_here && self.is_of_client(key) {
-                    self.admission.note_idle_circuit();
-                    self.close_circuit(key, DestroyReason::FINISHED);
-                    continue;
-                }
-                let circuit = self.table.get_mut(key);
-                if circuit.is_some_and(|circuit| !core::mem::replace(&mut circuit.unused, true)) {
-                    self.admission.circuit_unused(key, Some((unused, since)));
-                }
-            }
-            self.watch_idle(key);
-        }
-    }
-
-    /// Makes room for one circuit more, if its neighbour may have it: another may have to end for it.
-    pub fn make_room(&mut self, party: Party) -> Result<(), Refusal> {
-        while let Some(place) = self.admission.admit_circuit(self.now, party)? {
-            let other = match place {
-                CircuitPlace::Circuit(other) => other,
-                CircuitPlace::Farewells(link) => {
-                    self.end_for_farewells(link);
-                    break;
-                }
-            };
-            // One that was marked may have been used again since it was looked at.
-            let was_marked = self.table.get(other).is_some_and(|circuit| circuit.unused);
-            if was_marked && self.look_at(other) == Some(None) {
-                continue;
-            }
-            self.admission.note_circuit_gave_way();
-            self.close_circuit(other, DestroyReason::RESOURCELIMIT);
-            break;
-        }
-        Ok(())
-    }
-
-    /// In what way nobody uses a circuit, if it is there and nobody does. If somebody does that is noted.
-    fn look_at(&mut self, key: CircuitKey) -> Option<Option<Unused>> {
-        let unused = self.table.get_mut(key).map(unused)?;
-        if unused.is_none() {
-            self.note_used(key);
-        }
-        Some(unused)
-    }
-
-    fn is_of_client(&self, key: CircuitKey) -> bool {
-        let Some(circuit) = self.table.get(key) else { return false };
-        self.links.get(circuit.prev().link()).is_some_and(|link| self.is_client(circuit.party, link.peer()))
-    }
-}
-
-/// In what way nobody used a circuit since it was last looked at.
-fn unused(circuit: &mut Circuit) -> Option<Unused> {
-    let has_moved = circuit.take_moved();
-    let streams = circuit.end.as_ref().map_or(0, |end| end.streams.len());
-    let goes_on = matches!(circuit.next(), Next::Joined(_));
-    match streams == 0 && circuit.questions == 0 && !(goes_on && has_moved) {
-        true if goes_on => Some(Unused::Quiet),
-        true => Some(Unused::GoodForNothing),
-        false => None,
     }
 }
