@@ -31,12 +31,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use streams::End;
-pub use streams::STREAM_BUFFER_MAX_BYTES;
 
 /// RELAY_EARLY cells that a circuit may send (tor-spec, "Handling RELAY_EARLY cells").
 const RELAY_EARLY_MAX: u8 = 8;
 /// While this many cells wait for the channel, no stream's data is packaged.
-pub const OUT_CELLS_HIGH: usize = 128;
+pub(crate) const OUT_CELLS_HIGH: usize = 128;
 /// At this many the circuit ends: answers to what hops send are owed beyond [`OUT_CELLS_HIGH`], and
 /// hops that make us owe so many, while the channel takes none, are up to no good.
 const OUT_CELLS_MAX: usize = 4 * OUT_CELLS_HIGH;
@@ -298,7 +297,7 @@ impl OriginCircuit {
     }
 
     /// The channel is gone, and so is the circuit.
-    pub fn close_silently(&mut self) {
+    pub(crate) fn close_silently(&mut self) {
         self.closed = true;
         self.end = None;
         self.joining = None;

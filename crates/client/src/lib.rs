@@ -10,9 +10,6 @@ mod proxy;
 #[cfg(test)]
 mod tests;
 
-pub use circuit::{
-    Closed, Handshake, Hop, OUT_CELLS_HIGH, OriginCell, OriginCircuit, OriginError, OriginEvent,
-    STREAM_BUFFER_MAX_BYTES,
-};
+pub use circuit::{Closed, Handshake, Hop, OriginCell, OriginCircuit, OriginError, OriginEvent};
 pub use exchange::{Destination, Exchange, ExchangeState, ExchangeStatus};
 pub use proxy::{CircuitNumber, ExchangeNumber, OnionProxy, ProxyEvent};

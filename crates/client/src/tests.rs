@@ -1,4 +1,5 @@
 use super::*;
+use crate::circuit::OUT_CELLS_HIGH;
 use heddle_proto::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use heddle_proto::cell::extend::{Extend2, Extended2};
 use heddle_proto::cell::relay::{self, DATA_LEN, RelayCommand, StreamId};

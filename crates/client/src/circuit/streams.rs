@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Bytes that may wait in one stream's buffer. A far end that obeys windows never sends a tenth of
 /// it unread; one that ignores XOFF costs the circuit its life here.
-pub const STREAM_BUFFER_MAX_BYTES: usize = 8 << 20;
+const STREAM_BUFFER_MAX_BYTES: usize = 8 << 20;
 /// Streams of one circuit. Those that are over count until they are read.
 const STREAMS_MAX: usize = 1000;
 
@@ -210,7 +210,7 @@ impl OriginCircuit {
     }
 
     /// Ends a stream; what came for it and what is still to come is dropped.
-    pub fn end_stream(&mut self, id: StreamId) -> Result<(), OriginError> {
+    pub(crate) fn end_stream(&mut self, id: StreamId) -> Result<(), OriginError> {
         let end = self.end.as_mut().ok_or(OriginError::NoStream)?;
         let stream = end.streams.remove(&id).ok_or(OriginError::NoStream)?;
         if matches!(stream.state, State::Asked | State::Open) {
