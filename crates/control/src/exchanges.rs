@@ -101,14 +101,14 @@ impl<P> Exchanges<P> {
     }
 
     /// An exchange whose time is up, if there is one.
-    pub fn expire(&mut self, now: Instant) -> Option<Outcome<P>> {
+    pub(crate) fn expire(&mut self, now: Instant) -> Option<Outcome<P>> {
         let socket =
             self.open.iter().find(|(_, exchange)| exchange.ends <= now).map(|(socket, _)| *socket)?;
         self.close(socket, Err(HttpError::TimedOut))
     }
 
     /// When the next one's time is up.
-    pub fn next_end(&self) -> Option<Instant> {
+    pub(crate) fn next_end(&self) -> Option<Instant> {
         self.open.values().map(|exchange| exchange.ends).min()
     }
 

@@ -120,7 +120,7 @@ impl MetricsPort {
     }
 
     /// A shard says what it did.
-    pub fn on_stats(&mut self, now: Instant, shard: u16, stats: RelayStats) {
+    pub(crate) fn on_stats(&mut self, now: Instant, shard: u16, stats: RelayStats) {
         if let Some(of) = self.stats.get_mut(usize::from(shard)) {
             *of = stats;
         }
@@ -131,7 +131,7 @@ impl MetricsPort {
     }
 
     /// The driver says what it knows: all who wait are answered.
-    pub fn on_figures(&mut self, now: Instant, figures: &Figures, standing: &Standing) {
+    pub(crate) fn on_figures(&mut self, now: Instant, figures: &Figures, standing: &Standing) {
         self.awaited = Awaited::Nothing;
         let mut relay = RelayStats::default();
         self.stats.iter().for_each(|stats| relay.add(stats));
@@ -142,7 +142,7 @@ impl MetricsPort {
     }
 
     /// Ends what has taken its time.
-    pub fn expire(&mut self, now: Instant) {
+    pub(crate) fn expire(&mut self, now: Instant) {
         self.end_of_shards(now);
         if let Awaited::Figures { until } = self.awaited
             && until <= now
@@ -157,7 +157,7 @@ impl MetricsPort {
     }
 
     /// When the next thing's time is up.
-    pub fn next_end(&self) -> Option<Instant> {
+    pub(crate) fn next_end(&self) -> Option<Instant> {
         let awaited = match self.awaited {
             Awaited::Shards { until, .. } | Awaited::Figures { until } => Some(until),
             Awaited::Nothing => None,

@@ -137,7 +137,7 @@ impl ControlPlane {
     }
 
     /// Whether somebody has reached our ORPort, or the operator says so.
-    pub fn is_reached(&self) -> bool {
+    pub(crate) fn is_reached(&self) -> bool {
         self.reachability.is_reached()
     }
 

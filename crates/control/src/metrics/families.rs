@@ -6,7 +6,7 @@ use heddle_proto::cell::CELL_LEN;
 use heddle_relay::{DelayHistogram, RelayStats, TransportStats};
 
 /// All that is told; what the driver alone knows comes last.
-pub fn render(relay: &RelayStats, standing: &Standing, figures: &Figures) -> String {
+pub(crate) fn render(relay: &RelayStats, standing: &Standing, figures: &Figures) -> String {
     let mut out = Exposition::default();
     stock(&mut out, relay, standing, figures);
     transports(&mut out, relay);

@@ -12,7 +12,7 @@ pub enum Request {
 }
 
 impl Request {
-    pub const BAD: Request = Request::Refused("400 Bad Request");
+    pub(crate) const BAD: Request = Request::Refused("400 Bad Request");
 }
 
 /// What a head asks for, once it is complete.

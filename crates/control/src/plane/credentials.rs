@@ -103,7 +103,7 @@ impl Credentials {
     }
 
     /// Without the master key here nobody but the operator can replace a signing key that is about to end.
-    pub fn warn_of_master_key(&self, now_unix_s: u64) {
+    pub(crate) fn warn_of_master_key(&self, now_unix_s: u64) {
         let left_s = self.keys.signing_expires_unix_s().saturating_sub(now_unix_s);
         if self.offline_master_key && left_s < WARN_OF_MASTER_KEY_S {
             log::warn!(
@@ -116,7 +116,7 @@ impl Credentials {
     }
 
     /// Takes how channels are padded, and says whether that is another way than before.
-    pub fn set_padding(&mut self, padding: PaddingOptions) -> bool {
+    pub(crate) fn set_padding(&mut self, padding: PaddingOptions) -> bool {
         let changed = padding != self.padding;
         self.padding = padding;
         changed

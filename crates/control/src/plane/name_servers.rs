@@ -18,7 +18,7 @@ impl NameServers {
     }
 
     /// Whether names can be resolved, as far as anybody needs that.
-    pub fn are_known(&self) -> bool {
+    pub(crate) fn are_known(&self) -> bool {
         self.known
     }
 
@@ -34,7 +34,7 @@ impl NameServers {
     }
 
     /// What came of it; true when the relay is an exit from now on.
-    pub fn on_looked(&mut self, known: bool) -> bool {
+    pub(crate) fn on_looked(&mut self, known: bool) -> bool {
         let is_news = known && !self.known;
         if is_news {
             self.known = true;

@@ -13,7 +13,7 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    pub fn on_freed(&mut self, now: Instant, freed_cells: u32) {
+    pub(crate) fn on_freed(&mut self, now: Instant, freed_cells: u32) {
         self.freed_cells += u64::from(freed_cells);
         if self.warned_at.is_none_or(|at| now.since(at) >= WARN_EVERY) {
             self.warned_at = Some(now);

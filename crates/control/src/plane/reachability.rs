@@ -20,11 +20,11 @@ impl Reachability {
         Reachability { reached, probed_at: None }
     }
 
-    pub fn is_reached(&self) -> bool {
+    pub(crate) fn is_reached(&self) -> bool {
         self.reached
     }
 
-    pub fn on_reached(&mut self) {
+    pub(crate) fn on_reached(&mut self) {
         if !self.reached {
             self.reached = true;
             log::info!("Our ORPort is reachable from the outside");
