@@ -28,7 +28,7 @@ use crate::keys::DAY_S;
 use crate::publish::Listing;
 
 /// The longest consensus that is read, in bytes; the public network's has about 3 million.
-pub const CONSENSUS_BYTES_MAX: usize = 16 << 20;
+pub(crate) const CONSENSUS_BYTES_MAX: usize = 16 << 20;
 
 /// For how long before its beginning and after its end a consensus is still better than none (dir-spec, section 5.1).
 const REASONABLY_LIVE_S: u64 = DAY_S;

@@ -24,8 +24,8 @@ use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
 
 use super::documents::CERTS_BYTES_MAX;
-pub use super::round::{DIRECTORY_MAX, REQUEST_MAX, ROUND_MAX};
 use super::round::{Missing, Round, Stage};
+pub use super::round::{REQUEST_MAX, ROUND_MAX};
 use super::schedule::FetchSchedule;
 use super::{AuthorityCerts, CONSENSUS_BYTES_MAX, Consensus, ConsensusError, Microdescs};
 use crate::authority::DirAuthority;

@@ -13,7 +13,7 @@ use crate::authority::DirAuthority;
 use crate::iso_time;
 
 /// The longest list of certificates that is read, in bytes.
-pub const CERTS_BYTES_MAX: usize = 1 << 20;
+pub(crate) const CERTS_BYTES_MAX: usize = 1 << 20;
 
 /// The longest microdescriptor that is kept, in bytes. They have some hundreds, or some
 /// thousands with a large family.

@@ -20,7 +20,7 @@ pub const REQUEST_MAX: Duration = Duration::from_secs(60);
 /// How long all requests to one directory for a consensus and certificates may take, and again all for
 /// microdescriptors. Of the public network's 3 MB, deflated to about 1 MB, and 90 requests for microdescriptors, a
 /// directory that gives 50 KB/s sends what is asked in less.
-pub const DIRECTORY_MAX: Duration = Duration::from_secs(120);
+pub(crate) const DIRECTORY_MAX: Duration = Duration::from_secs(120);
 /// How long all requests of one round, to all directories, may take.
 pub const ROUND_MAX: Duration = Duration::from_secs(600);
 

@@ -33,7 +33,7 @@ impl Tagged {
     }
 
     /// The longest file that can be one of these, in bytes.
-    pub fn file_bytes_max(&self) -> usize {
+    pub(crate) fn file_bytes_max(&self) -> usize {
         HEADER_LENGTH + self.body_length.1
     }
 
