@@ -12,7 +12,7 @@ use heddle_lab::arm::Transport;
 use heddle_lab::bench::{self, BenchOptions};
 
 /// Examples for `heddle bench --help`.
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   heddle bench                               stock Tor, and Heddle over TLS, QUIC and tcp-dtls
   heddle bench --kinds stock,tls --rounds 3

@@ -11,7 +11,7 @@ use heddle_lab::demo::{self, Arm, DemoOptions, Position, Wires};
 use crate::output;
 
 /// Examples for `heddle demo --help`.
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   heddle demo                        the whole comparison on emulated wires, at most three minutes
   heddle demo --heddle middle        only the middle relay is Heddle's in the first arm

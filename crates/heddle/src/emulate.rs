@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const INTERRUPTS_MAX: u32 = 3;
 
 /// What `--help` says in the end.
-pub const EXAMPLES: &str = r#"Examples:
+pub(crate) const EXAMPLES: &str = r#"Examples:
   heddle emulate net.toml -- ping -c 3 10.0.0.2       run a command in the first host
   heddle emulate net.toml --host server -- bash       a shell in another one
   heddle emulate net.toml --duration 60 --pcap out    only what the file says, for a minute
@@ -87,7 +87,7 @@ struct Session {
 }
 
 /// Runs programs in an emulated network, prints how it went, and tells what to exit with.
-pub fn emulate(args: EmulateArgs) -> Result<ExitCode> {
+pub(crate) fn emulate(args: EmulateArgs) -> Result<ExitCode> {
     let options = NetworkOptions::read(&args.topology)?;
     let limit = args.duration.map(Duration::try_from_secs_f64).transpose();
     let limit = limit.map_err(|error| Error::Options(format!("--duration: {error}")))?;

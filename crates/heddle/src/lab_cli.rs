@@ -16,7 +16,7 @@ use heddle_lab::run::RunOptions;
 use serde_json::{Value, json};
 
 /// Examples for `heddle lab --help`.
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   heddle lab list                                    the plans that ship
   heddle lab run calibrate --out results/calibrate   run one; see results/calibrate/report.html

@@ -41,7 +41,7 @@ pub fn start(lines: &[Log]) -> Result<(), String> {
 }
 
 /// Opens the log files anew, after somebody moved them away.
-pub fn reopen() {
+pub(crate) fn reopen() {
     let Some(logger) = LOGGER.get() else { return };
     for sink in logger.sinks.lock().unwrap_or_else(PoisonError::into_inner).iter_mut() {
         if let Sunk::File(path, file) = &mut sink.output {

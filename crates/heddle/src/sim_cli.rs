@@ -13,7 +13,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Examples for `heddle sim --help`.
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   heddle sim swarm                          100 seeds of two minutes each, on all cores
   heddle sim swarm --seeds 10000 --minutes 10

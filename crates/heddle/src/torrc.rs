@@ -67,7 +67,7 @@ impl Torrc {
 
     /// Reads several files, each over those before it, such as a system's `--defaults-torrc` and then the operator's
     /// torrc: a list that a later file sets replaces the earlier one's, unless it is written `+Option`.
-    pub fn load_layers(paths: &[&Path]) -> Result<(Options, Vec<Warning>), TorrcError> {
+    pub(crate) fn load_layers(paths: &[&Path]) -> Result<(Options, Vec<Warning>), TorrcError> {
         let mut resolved = Resolved::default();
         for path in paths {
             resolved.add_layer(lines::read(path)?)?;

@@ -18,7 +18,7 @@ use heddle_lab::traffic::{Event, Identity, Report, Route, Server, Stop, parse_ta
 use heddle_lab::{Error, Result};
 
 /// What `--help` says in the end.
-pub const EXAMPLES: &str = "\
+pub(crate) const EXAMPLES: &str = "\
 Examples:
   heddle traffic server --listen 10.0.0.9:8080
   heddle traffic timing --server 10.0.0.9:8080 --socks 127.0.0.1:9050

@@ -91,11 +91,11 @@ impl Listeners {
     }
 
     /// What UDP ports follow.
-    pub fn udp_place(&self) -> OrPortPlace {
+    pub(crate) fn udp_place(&self) -> OrPortPlace {
         OrPortPlace { address: self.udp_address(), port: self.or_port() }
     }
 
-    pub fn into_sockets(self) -> Vec<TcpListener> {
+    pub(crate) fn into_sockets(self) -> Vec<TcpListener> {
         self.sockets
     }
 }

@@ -53,7 +53,7 @@ enum Message {
 }
 
 /// Reads the torrc and says what is wrong with it.
-pub fn verify_config(layers: &[PathBuf]) -> Result<(), Failure> {
+pub(crate) fn verify_config(layers: &[PathBuf]) -> Result<(), Failure> {
     let (_, warnings) = load(layers)?;
     for warning in warnings {
         println!("{warning}");

@@ -105,7 +105,7 @@ impl Shards {
     }
 
     /// What concerns the control plane goes there, and everything else to `news`; what does not fit is dropped.
-    pub fn set_events(&mut self, control: &LoopHandle<ControlLanguage>, news: &SyncSender<Event>) {
+    pub(crate) fn set_events(&mut self, control: &LoopHandle<ControlLanguage>, news: &SyncSender<Event>) {
         for (shard, event_loop) in (0..).zip(&mut self.loops) {
             let (control, news) = (control.clone(), news.clone());
             // What was freed and could not be told is told with what is freed next.

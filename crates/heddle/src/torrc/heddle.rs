@@ -48,7 +48,7 @@ pub enum UdpPort {
 
 impl HeddleOptions {
     /// What circuits may go over beside TLS, the preferred first: nothing without UDP ports.
-    pub fn over_datagrams(&self) -> &[&'static Transport] {
+    pub(crate) fn over_datagrams(&self) -> &[&'static Transport] {
         match self.udp_port {
             UdpPort::Off => &[],
             _ => &self.transports,

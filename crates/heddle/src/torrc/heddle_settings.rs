@@ -10,7 +10,7 @@ use super::heddle::UdpPort;
 use super::setting::{Setting, count, find_of_transport, flag, flag_or_auto, items, one, put};
 
 /// More shards than this would only hand cells to and fro.
-pub const SHARDS_MAX: u32 = 64;
+pub(crate) const SHARDS_MAX: u32 = 64;
 /// How soon a cell counts half for the scheduler `ewma`; stock Tor's default.
 const EWMA_HALF_LIFE: Duration = Duration::from_secs(30);
 
