@@ -35,7 +35,7 @@ impl Transport {
     }
 
     /// Its name in Heddle relays' torrc and metrics; stock relays have neither.
-    pub fn heddle_name(self) -> Option<&'static str> {
+    pub(crate) fn heddle_name(self) -> Option<&'static str> {
         (self != Transport::Stock).then(|| self.name())
     }
 }

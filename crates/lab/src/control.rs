@@ -140,7 +140,7 @@ impl Control {
     }
 
     /// Sets options; a value of `None` returns one to its default.
-    pub fn set_conf(&mut self, options: &[(&str, Option<&str>)]) -> Result<()> {
+    pub(crate) fn set_conf(&mut self, options: &[(&str, Option<&str>)]) -> Result<()> {
         let mut line = "SETCONF".to_owned();
         for (name, value) in options {
             match value {
@@ -193,7 +193,7 @@ impl Control {
 
     /// Waits until a circuit of [`Control::launch_circuit`] is open. `CIRC` events must be
     /// subscribed to since before it was launched.
-    pub fn wait_built(&mut self, id: CircuitId, timeout: Duration) -> Result<Circuit> {
+    pub(crate) fn wait_built(&mut self, id: CircuitId, timeout: Duration) -> Result<Circuit> {
         let waiting_for = format!("circuit {id} to be built");
         self.wait_circuit(id, timeout, &waiting_for, |circuit| match &*circuit.status {
             "BUILT" => Some(Ok(circuit.clone())),

@@ -180,7 +180,7 @@ impl Emulation {
 
     /// Gives what a host receives at one of its addresses to a program instead of the host's kernel, and sends what the
     /// program sends. Attached until [`detach`](Self::detach).
-    pub fn attach(&self, host: &str, address: IpAddr, stack: Box<dyn Stack>) -> Result<()> {
+    pub(crate) fn attach(&self, host: &str, address: IpAddr, stack: Box<dyn Stack>) -> Result<()> {
         if !self.find(host)?.addresses.contains(&address) {
             return Err(Error::Options(format!("{address} is no address of {host}")));
         }
@@ -190,7 +190,7 @@ impl Emulation {
     }
 
     /// Gives the kernel its packets back. Returns the program, or `None` where none was attached.
-    pub fn detach(&self, address: IpAddr) -> Result<Option<Box<dyn Stack>>> {
+    pub(crate) fn detach(&self, address: IpAddr) -> Result<Option<Box<dyn Stack>>> {
         self.packet_threads.detach(address).map_err(Error::io("detaching a network stack"))
     }
 
@@ -210,7 +210,7 @@ impl Emulation {
     /// # Errors
     ///
     /// When packets ceased to move.
-    pub fn let_attack(&self, on: bool) -> Result<()> {
+    pub(crate) fn let_attack(&self, on: bool) -> Result<()> {
         self.packet_threads.let_attack(on).map_err(Error::io("emulating"))
     }
 

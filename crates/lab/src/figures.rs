@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::{Estimate, Scale, estimate, quantile};
 
-pub use quantity::{Better, Quantity, TIMES, all, of_phases, quantity};
+pub use quantity::{Better, Quantity, all, quantity};
+pub(crate) use quantity::{TIMES, of_phases};
 
 /// What distinguishes one figure from another of the same name, such as `relays` = `stock`.
 pub type Labels = BTreeMap<String, String>;

@@ -61,14 +61,19 @@ impl Metrics {
     }
 
     /// The values that a label has among a name's samples, in the order of the answer.
-    pub fn values_of<'a>(&'a self, name: &str, label: &'a str) -> impl Iterator<Item = &'a str> {
+    pub(crate) fn values_of<'a>(&'a self, name: &str, label: &'a str) -> impl Iterator<Item = &'a str> {
         let labels = self.samples.get(name).into_iter().flatten().flat_map(|(labels, _)| labels);
         labels.filter(move |(name, _)| name == label).map(|(_, value)| &**value)
     }
 
     /// What a histogram with these labels counted since `before`: upper bounds of its buckets, ascending, and how many
     /// are at most that and above the bound before.
-    pub fn histogram_since(&self, before: &Metrics, name: &str, labels: &[(&str, &str)]) -> Vec<(f64, u64)> {
+    pub(crate) fn histogram_since(
+        &self,
+        before: &Metrics,
+        name: &str,
+        labels: &[(&str, &str)],
+    ) -> Vec<(f64, u64)> {
         let name = format!("{name}_bucket");
         let earlier = before.buckets(&name, labels);
         let mut counts = Vec::new();

@@ -63,7 +63,7 @@ pub fn connect(
 
 /// Opens a stream as [`connect`] does, or fails with [`Error::Interrupted`] soon after `stopped`
 /// has become true.
-pub fn connect_unless(
+pub(crate) fn connect_unless(
     proxy: SocketAddr,
     target: &Target,
     isolation: Option<&Isolation>,

@@ -51,7 +51,7 @@ pub fn mean(samples: &[f64]) -> Option<f64> {
 }
 
 /// The quantile `q` (0 to 1) of samples in ascending order, or `None` of nothing.
-pub fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
+pub(crate) fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let at = q * last as f64;
     let below = (at.floor() as usize).min(last);
@@ -73,7 +73,7 @@ pub fn auc(a: &[f64], b: &[f64]) -> f64 {
 
 /// Half of the 99.9 % interval of the mean of many independent samples, by the normal approximation. `None` of fewer
 /// than two.
-pub fn half_interval_999(samples: &[f64]) -> Option<f64> {
+pub(crate) fn half_interval_999(samples: &[f64]) -> Option<f64> {
     /// The bounds of a normal distribution's middle 99.9 %, in standard deviations.
     const Z_999: f64 = 3.290_527;
     Some(Z_999 * standard_error(samples, mean(samples)?)?)
@@ -95,7 +95,7 @@ pub fn estimate(samples: &[f64], scale: Scale) -> Option<Estimate> {
 /// Where all are positive, as [`estimate`] has it of their ratios. Otherwise they are amounts whose zero is not far,
 /// such as what is left of a delay after the wires': then the ratio of the means, with the interval of Fieller (1954),
 /// which has no end where the second of the pairs may be zero.
-pub fn estimate_pairs(pairs: &[[f64; 2]], scale: Scale) -> Option<Estimate> {
+pub(crate) fn estimate_pairs(pairs: &[[f64; 2]], scale: Scale) -> Option<Estimate> {
     let is_loss = scale == Scale::LossPct;
     let ratio = match pairs.iter().flatten().all(|value| *value > 0.0) {
         true => of_ratios(&pairs.iter().map(|[a, b]| a / b).collect::<Vec<_>>()),

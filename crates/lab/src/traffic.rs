@@ -105,7 +105,7 @@ pub struct Transfer {
 
 impl Transfer {
     /// Megabytes (10^6 bytes) per second over the whole transfer.
-    pub fn mb_s(&self) -> f64 {
+    pub(crate) fn mb_s(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.seconds
     }
 }

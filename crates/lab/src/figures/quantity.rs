@@ -50,7 +50,7 @@ impl Better {
 }
 
 /// The unit of a ratio.
-pub const TIMES: &str = "×";
+pub(crate) const TIMES: &str = "×";
 
 impl Quantity {
     const fn new(
@@ -80,7 +80,7 @@ pub fn all() -> impl Iterator<Item = &'static Quantity> {
 }
 
 /// What phases of a Tor network give.
-pub fn of_phases() -> &'static [Quantity] {
+pub(crate) fn of_phases() -> &'static [Quantity] {
     PHASES
 }
 

@@ -87,7 +87,7 @@ fn parse_ticks(stat: &str) -> Option<Ticks> {
 
 /// The commit of the repository around the working directory: the one that was checked out, with `-dirty` after it when
 /// files differed from it, or `unknown` outside a repository.
-pub fn commit() -> String {
+pub(crate) fn commit() -> String {
     let described =
         Command::new("git").args(["describe", "--always", "--dirty", "--abbrev=40", "--match="]).output();
     match described {

@@ -107,7 +107,7 @@ impl Process {
     }
 
     /// The end of what the process printed.
-    pub fn log_tail(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         tail(&self.log).unwrap_or_else(|error| format!("({}: {error})", self.log.display()))
     }
 }

@@ -54,7 +54,7 @@ impl Plan {
     /// # Errors
     ///
     /// A name that no phase has, an arm that is left without any, or a plan without phases.
-    pub fn with_phases(&self, names: &[String]) -> Result<Plan> {
+    pub(crate) fn with_phases(&self, names: &[String]) -> Result<Plan> {
         let mut plan = self.clone();
         if names.is_empty() {
             return Ok(plan);

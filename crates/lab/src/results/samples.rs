@@ -57,7 +57,7 @@ impl Series {
     }
 
     /// The mean of each run.
-    pub fn run_means(&self) -> Vec<f64> {
+    pub(crate) fn run_means(&self) -> Vec<f64> {
         self.runs.values().filter_map(|run| mean(run)).collect()
     }
 
@@ -123,7 +123,7 @@ impl RunSamples {
     }
 
     /// The samples of one figure.
-    pub fn series(&self, name: &str, labels: &Labels) -> Option<&Series> {
+    pub(crate) fn series(&self, name: &str, labels: &Labels) -> Option<&Series> {
         self.series.iter().find(|series| series.name == name && series.labels == *labels)
     }
 
@@ -138,7 +138,7 @@ impl RunSamples {
     }
 
     /// The samples of a run are there whole or not at all: takes out what an interrupted run left.
-    pub fn forget_run(&mut self, run: usize) {
+    pub(crate) fn forget_run(&mut self, run: usize) {
         for series in &mut self.series {
             series.runs.remove(&run);
             series.pairs.remove(&run);
@@ -147,7 +147,7 @@ impl RunSamples {
     }
 
     /// Adds the plan's paired figures for a run.
-    pub fn compare(&mut self, plan: &Plan, run: usize) {
+    pub(crate) fn compare(&mut self, plan: &Plan, run: usize) {
         for compare in &plan.compare {
             let compare = compare.as_ref();
             let mut paired = Vec::new();

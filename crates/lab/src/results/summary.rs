@@ -116,7 +116,7 @@ pub enum Repetition {
 impl Summary {
     /// Whether somebody wanted more runs after those wanted before were made: who adds runs until an interval shows
     /// what he hoped for finds it too often, so that such intervals are narrower than they say.
-    pub fn was_extended(&self) -> bool {
+    pub(crate) fn was_extended(&self) -> bool {
         let is_more = |pair: &[Invocation]| {
             pair[0].runs_after >= pair[0].runs_wanted && pair[1].runs_wanted > pair[0].runs_wanted
         };

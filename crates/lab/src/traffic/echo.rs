@@ -56,7 +56,11 @@ pub struct EchoOptions {
 }
 
 /// Sends echoes until stopped. Figures: `echo_ms`, a sample for each that came back.
-pub fn run_echoes(options: &EchoOptions, stop: &Stop, on_event: &mut dyn FnMut(&Event)) -> Result<Report> {
+pub(crate) fn run_echoes(
+    options: &EchoOptions,
+    stop: &Stop,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<Report> {
     if options.every.is_zero() {
         return Err(Error::Options("echoes need a time from one to the next".into()));
     }

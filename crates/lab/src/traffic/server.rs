@@ -98,7 +98,7 @@ impl Server {
     }
 
     /// How many bytes came from the uploading client with this number; `None` when there is no such number.
-    pub fn sunk(&self, number: usize) -> Option<u64> {
+    pub(crate) fn sunk(&self, number: usize) -> Option<u64> {
         Some(self.state.sunk.get(number)?.load(Ordering::Relaxed))
     }
 }

@@ -47,7 +47,7 @@ pub struct UploadOptions {
 /// Uploads until stopped to `server`, which must be the one at the route's end.
 ///
 /// Figures, of what happened after the measurement began: `throughput_kb_s`, a sample for each second.
-pub fn run_upload(
+pub(crate) fn run_upload(
     options: &UploadOptions,
     server: &Server,
     stop: &Stop,

@@ -114,12 +114,12 @@ impl MarkovModel {
 
 impl Script {
     /// Payload from client to server, in bytes.
-    pub fn up_bytes(&self) -> u64 {
+    pub(crate) fn up_bytes(&self) -> u64 {
         self.up.iter().map(|burst| u64::from(burst.bytes)).sum()
     }
 
     /// Payload from server to client, in bytes.
-    pub fn down_bytes(&self) -> u64 {
+    pub(crate) fn down_bytes(&self) -> u64 {
         self.down.iter().map(|burst| u64::from(burst.bytes)).sum()
     }
 }
