@@ -19,7 +19,6 @@ pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + 65_535;
 #[derive(Debug)]
 pub struct Tun {
     fd: OwnedFd,
-    segments_udp: bool,
 }
 
 impl Tun {
@@ -46,16 +45,10 @@ impl Tun {
         set_header(&fd)?;
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         // UDP came in Linux 6.2; without it the kernel segments datagrams itself.
-        let segments_udp = offload(&fd, tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).is_ok();
-        if !segments_udp {
+        if offload(&fd, tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).is_err() {
             offload(&fd, tcp)?;
         }
-        Ok(Tun { fd, segments_udp })
-    }
-
-    /// Whether UDP datagrams come and go unsegmented too.
-    pub fn segments_udp(&self) -> bool {
-        self.segments_udp
+        Ok(Tun { fd })
     }
 
     /// Reads the next packet of the host with its header, or `None` when there is none.
