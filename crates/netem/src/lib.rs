@@ -65,4 +65,4 @@ pub use seed::{Rng, Seed};
 pub use stats::{DirectionStats, DropReason, Drops, LinkStats, QueueStats, Totals};
 pub use topology::{SendError, Topology};
 pub use transit::{Delivery, HostId, Packet};
-pub use validate::{DURATION_NS_MAX, OptionsError, PACKET_BYTES_MAX, RATE_BITS_PER_S_MAX};
+pub use validate::OptionsError;

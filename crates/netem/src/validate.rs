@@ -9,13 +9,13 @@ use core::fmt;
 use std::collections::BTreeSet;
 
 /// The longest packet that a wire can take: with it the arithmetic of rates stays within 64 bits.
-pub const PACKET_BYTES_MAX: u64 = 16 << 20;
+pub(crate) const PACKET_BYTES_MAX: u64 = 16 << 20;
 
 /// The longest duration of a delay, a jitter or a hold: one day.
-pub const DURATION_NS_MAX: u64 = 86_400_000_000_000;
+pub(crate) const DURATION_NS_MAX: u64 = 86_400_000_000_000;
 
 /// The highest rate: 1 Pbit/s.
-pub const RATE_BITS_PER_S_MAX: u64 = 1_000_000_000_000_000;
+pub(crate) const RATE_BITS_PER_S_MAX: u64 = 1_000_000_000_000_000;
 
 const HOSTS_MAX: usize = 1 << 20;
 const NAME_BYTES_MAX: usize = 64;
