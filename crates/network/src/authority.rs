@@ -25,7 +25,7 @@ use tor_checkable::{SelfSigned, TimeBound};
 use tor_netdoc::doc::routerdesc::RouterDesc;
 
 /// Where it listens.
-pub const DIR_PORT: u16 = 80;
+pub(crate) const DIR_PORT: u16 = 80;
 /// The longest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 64 << 10;
 const READ_BYTES: usize = 16 << 10;

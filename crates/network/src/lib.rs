@@ -55,7 +55,7 @@ pub const DIGEST: u16 = 9;
 pub const STALL: u16 = 1;
 /// Where the servers are.
 pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));
-pub const SERVER_NAME: &str = "server.example";
+pub(crate) const SERVER_NAME: &str = "server.example";
 
 /// A relay of the network.
 #[derive(Clone)]
@@ -172,11 +172,6 @@ impl Net {
         build(&mut self.sim, self.client, path)
     }
 
-    /// Waits for an event of the proxy; others are dropped.
-    pub fn await_event(&mut self, wanted: ProxyEvent) {
-        await_event(&mut self.sim, self.client, wanted);
-    }
-
     pub fn begin(&mut self, circuit: CircuitNumber, exchange: Exchange) -> ExchangeNumber {
         begin(&mut self.sim, self.client, circuit, exchange)
     }
@@ -226,7 +221,7 @@ impl Net {
 }
 
 /// Whether a circuit ended because somebody calls another's cells a breach of the protocol.
-pub fn is_breach(why: &Closed) -> bool {
+pub(crate) fn is_breach(why: &Closed) -> bool {
     match why {
         Closed::Misbehaved(_) => true,
         Closed::Destroyed(reason) | Closed::Truncated { reason, .. } => *reason == DestroyReason::PROTOCOL,
@@ -246,7 +241,7 @@ pub fn build<L: Language>(
 }
 
 /// Waits for an event of a client; others are dropped.
-pub fn await_event<L: Language>(sim: &mut Simulation<L>, client: HostId, wanted: ProxyEvent) {
+fn await_event<L: Language>(sim: &mut Simulation<L>, client: HostId, wanted: ProxyEvent) {
     let mut seen = Vec::new();
     let came = sim.run_until(Duration::from_secs(120), |sim| {
         seen.extend(sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.take_events()));
