@@ -58,13 +58,13 @@ impl Relays {
     }
 
     /// Whether the consensus lists a relay with this RSA identity.
-    pub fn contains_rsa(&self, rsa: &RsaId) -> bool {
+    pub(crate) fn contains_rsa(&self, rsa: &RsaId) -> bool {
         let first = self.ids.partition_point(|(listed, _)| listed < rsa);
         self.ids.get(first).is_some_and(|(listed, _)| listed == rsa)
     }
 
     /// Whether a relay or an authority listens at this address and port.
-    pub fn has_port(&self, addr: SocketAddr) -> bool {
+    pub(crate) fn has_port(&self, addr: SocketAddr) -> bool {
         // `None` comes first in order.
         let wanted = port(addr, None);
         let first = self.ports.partition_point(|listed| *listed < wanted);
@@ -73,13 +73,13 @@ impl Relays {
 
     /// Whether the consensus lists a relay with this identity, or both, at this address and port. As for
     /// [`Relays::contains`], an Ed25519 identity that is not known does not count.
-    pub fn lists_at(&self, rsa: RsaId, ed25519: Option<Ed25519Id>, addr: SocketAddr) -> bool {
+    pub(crate) fn lists_at(&self, rsa: RsaId, ed25519: Option<Ed25519Id>, addr: SocketAddr) -> bool {
         self.ports.binary_search(&port(addr, Some(rsa))).is_ok()
             && ed25519.is_none_or(|ed25519| self.contains(&RelayIds { rsa, ed25519 }))
     }
 
     /// Whether a relay or an authority listens at this address, at whatever port.
-    pub fn has_addr(&self, addr: IpAddr) -> bool {
+    pub(crate) fn has_addr(&self, addr: IpAddr) -> bool {
         let addr = addr.to_canonical();
         let first = self.ports.partition_point(|(listed, ..)| *listed < addr);
         self.ports.get(first).is_some_and(|(listed, ..)| *listed == addr)

@@ -82,7 +82,7 @@ impl DelayHistogram {
     pub const CLASSES: usize = 24;
 
     /// Notes a wait.
-    pub fn record_us(&mut self, delay_us: u32) {
+    pub(crate) fn record_us(&mut self, delay_us: u32) {
         let class = (u32::BITS - delay_us.leading_zeros()) as usize;
         self.counts[class.min(Self::CLASSES - 1)] += 1;
         self.sum_us += u64::from(delay_us);

@@ -36,7 +36,7 @@ pub enum Key {
 impl Key {
     /// The first and the last in order.
     pub const FIRST: Key = Key::Relay(RsaId([0; 20]));
-    pub const LAST: Key = Key::Circuit(u64::MAX);
+    pub(crate) const LAST: Key = Key::Circuit(u64::MAX);
 }
 
 /// One who may hold one `part`-th of what is free, and so at most one of `part + 1` parts of what there is.
@@ -76,7 +76,7 @@ impl Party {
     }
 
     /// The site that the network of [`Party::key`] is of; a relay, or a network that is of none, is its own.
-    pub fn site_key(&self) -> Key {
+    pub(crate) fn site_key(&self) -> Key {
         match *self {
             Party::Relay(_) => None,
             Party::RelayAddr(addr) | Party::Stranger(addr) => site_key(addr),
@@ -85,7 +85,7 @@ impl Party {
     }
 
     /// Whose shares this party's holdings count against.
-    pub fn holders(&self) -> impl Iterator<Item = Holder> + use<> {
+    pub(crate) fn holders(&self) -> impl Iterator<Item = Holder> + use<> {
         let (addr, part) = match *self {
             Party::Relay(_) => (None, RELAY_PART),
             Party::RelayAddr(addr) | Party::Stranger(addr) => (Some(addr), ADDR_PART),

@@ -65,7 +65,7 @@ impl Share {
     }
 
     /// With a reserve for relays only, who may use the whole limit.
-    pub fn for_relays(limit: usize) -> Self {
+    pub(crate) fn for_relays(limit: usize) -> Self {
         Share { for_strangers: 0, ..Share::new(limit) }
     }
 
@@ -92,7 +92,7 @@ impl Share {
     }
 
     /// Whether all these holders may hold `amount` more. Who holds nothing yet gets what is left.
-    pub fn admits(
+    pub(crate) fn admits(
         &self,
         class: Class,
         holders: impl IntoIterator<Item = Holder>,

@@ -53,7 +53,7 @@ pub struct Clients {
 
 impl Clients {
     /// One word for why an address may not connect, if so.
-    pub fn refuses_connection(
+    pub(crate) fn refuses_connection(
         &self,
         now: Instant,
         addr: IpAddr,
@@ -79,7 +79,7 @@ impl Clients {
     }
 
     /// A channel ended that was counted by [`Clients::connect`].
-    pub fn disconnect(&mut self, now: Instant, addr: IpAddr) {
+    pub(crate) fn disconnect(&mut self, now: Instant, addr: IpAddr) {
         self.update(now, addr, |client| client.connections = client.connections.saturating_sub(1));
     }
 
@@ -98,7 +98,7 @@ impl Clients {
 
     /// A circuit ended since its queue towards the next relay was full. Returns whether its address is held off from
     /// now on; once it is, others count no more.
-    pub fn fill_queue(
+    pub(crate) fn fill_queue(
         &mut self,
         now: Instant,
         addr: IpAddr,

@@ -106,7 +106,7 @@ impl Chosen<'_> {
 
 impl DosOptions {
     /// What is in force under these parameters.
-    pub fn defences(&self, params: &NetworkParams) -> Defences {
+    pub(crate) fn defences(&self, params: &NetworkParams) -> Defences {
         let chosen = Chosen(params);
         Defences {
             circuits: self.circuits(&chosen),

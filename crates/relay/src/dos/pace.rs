@@ -44,7 +44,7 @@ impl Pace {
     }
 
     /// Notes once more, too often or not. Returns whether yet once more would be too often.
-    pub fn spend(&mut self, now: Instant, rate: Rate) -> bool {
+    pub(crate) fn spend(&mut self, now: Instant, rate: Rate) -> bool {
         let full = now + rate.time_of(rate.burst);
         self.clear_at = (self.clear_at.max(now) + rate.time_of(1)).min(full);
         self.is_used_up(now, rate)
