@@ -30,7 +30,9 @@ mod stamped;
 
 use crate::setup::{EndpointSetup, Registered};
 pub use crate::setup::{InvalidOptions, SetupError};
-pub use options::{CongestionControl, DtlsOptions, POOL_BYTES_MIN};
+#[cfg(test)]
+pub(crate) use options::POOL_BYTES_MIN;
+pub use options::{CongestionControl, DtlsOptions};
 
 use crate::circuits::Lent;
 use crate::congestion::Ceiling;

@@ -38,9 +38,9 @@ use std::sync::Arc;
 use transcript::Transcript;
 
 /// The link protocols that we speak: both have four-byte circuit ids.
-pub const LINK_PROTOCOLS: &[u16] = &[4, 5];
+pub(crate) const LINK_PROTOCOLS: &[u16] = &[4, 5];
 /// Bytes of cells that a peer may send before the channel is open. A stock relay sends about 4 KB.
-pub const HANDSHAKE_CELL_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const HANDSHAKE_CELL_BYTES_MAX: usize = 64 * 1024;
 /// More of a peer's addresses are dropped.
 const PEER_ADDRS_MAX: usize = 8;
 
@@ -108,7 +108,12 @@ enum State {
 
 impl LinkHandshake {
     /// The initiator's side. It sends its first cell at once.
-    pub fn initiate(config: Arc<LinkConfig>, target: Target, peer: SocketAddr, out: &mut Vec<u8>) -> Self {
+    pub(crate) fn initiate(
+        config: Arc<LinkConfig>,
+        target: Target,
+        peer: SocketAddr,
+        out: &mut Vec<u8>,
+    ) -> Self {
         let mut handshake = Self::new(config, peer, State::VersionsOfResponder(target));
         handshake.send_versions(out);
         handshake

@@ -11,7 +11,7 @@ use std::time::Instant;
 pub(super) const DATAGRAM_BYTES_MIN: u16 = 1200;
 
 /// The least that flows share.
-pub const POOL_BYTES_MIN: usize = 1024 * 1024;
+pub(crate) const POOL_BYTES_MIN: usize = 1024 * 1024;
 
 /// What sequence numbers of flows count: a third of a cell with its command, of which eight fill a datagram.
 pub(super) const UNIT_BYTES: u16 = 170;
