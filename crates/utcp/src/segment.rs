@@ -150,7 +150,7 @@ impl Header {
     }
 
     /// Where the payload begins.
-    pub fn payload_seq(&self) -> u64 {
+    pub(crate) fn payload_seq(&self) -> u64 {
         self.seq + u64::from(self.flags.syn)
     }
 }

@@ -6,9 +6,9 @@ use core::fmt;
 /// What a segment takes beside its payload and SACK blocks.
 pub const HEADER_BYTES: usize = 13;
 /// What a SACK block takes.
-pub const SACK_BLOCK_BYTES: usize = 6;
+pub(crate) const SACK_BLOCK_BYTES: usize = 6;
 /// What a reset takes. The answer to one takes as much as an acknowledgement.
-pub const RESET_BYTES: usize = 5;
+pub(crate) const RESET_BYTES: usize = 5;
 /// What begins padding.
 pub const PADDING: u8 = 1;
 /// The most SACK blocks in a segment.

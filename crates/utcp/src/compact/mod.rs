@@ -61,7 +61,7 @@ mod remains;
 mod resets;
 mod window;
 
-pub use codec::{HEADER_BYTES, Malformed, PADDING, RESET_BYTES, SACK_BLOCK_BYTES};
+pub use codec::{HEADER_BYTES, Malformed, PADDING};
 pub use flow::MuxEvent;
 pub use flow_id::FlowId;
 pub use mux::{Content, Mux, MuxOptions};

@@ -326,11 +326,6 @@ impl Mux {
         self.get(id).map_or(0, Connection::capacity)
     }
 
-    /// How many bytes more of a flow would leave promptly.
-    pub fn sendable(&self, id: FlowId) -> usize {
-        self.get(id).map_or(0, Connection::sendable)
-    }
-
     /// How many bytes more of a flow would leave [promptly](Connection::promptly).
     pub fn promptly(&self, id: FlowId) -> usize {
         self.get(id).map_or(0, Connection::promptly)

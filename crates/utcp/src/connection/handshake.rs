@@ -128,7 +128,7 @@ impl Connection {
 }
 
 /// The reset that answers a segment without a connection (RFC 9293, section 3.10.7.1); none answers a reset.
-pub fn reset_for(header: &Header, payload_bytes: usize) -> Option<Header> {
+pub(crate) fn reset_for(header: &Header, payload_bytes: usize) -> Option<Header> {
     if header.flags.rst {
         return None;
     }

@@ -20,7 +20,7 @@ impl Connection {
     /// Takes a segment like [`handle_segment`](Self::handle_segment). Payload that is next in order, with nothing
     /// unread before it, is offered to `sink`, which gives how many bytes it took: they need no `read` and no buffer.
     /// `code` is what a reset carried.
-    pub fn handle_segment_with(
+    pub(crate) fn handle_segment_with(
         &mut self,
         now: Instant,
         header: &Header,

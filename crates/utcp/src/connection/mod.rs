@@ -30,7 +30,7 @@ mod state;
 mod timers;
 
 pub use crate::send::Counts;
-pub use handshake::reset_for;
+pub(crate) use handshake::reset_for;
 pub use state::{CloseReason, State};
 
 use crate::buffer::StreamBuffer;
@@ -205,7 +205,7 @@ impl Connection {
 
     /// How many bytes more would leave promptly: what both windows have room for beyond what waits already. A sender
     /// that writes no more than this keeps its choice of what to send next.
-    pub fn sendable(&self) -> usize {
+    pub(crate) fn sendable(&self) -> usize {
         if self.fin_queued || !self.state.may_write() {
             return 0;
         }
@@ -310,18 +310,8 @@ impl Connection {
     }
 
     /// The shifts of windows on the wire: of those we send, and of those the peer sends. Zero until both are known.
-    pub fn window_shifts(&self) -> (u8, u8) {
+    pub(crate) fn window_shifts(&self) -> (u8, u8) {
         if self.state.is_synchronized() { (self.receiver.shift, self.peer.shift) } else { (0, 0) }
-    }
-
-    /// Our first byte stands behind this sequence number.
-    pub fn initial_sequence(&self) -> u64 {
-        self.iss
-    }
-
-    /// The peer's first byte stands behind this sequence number, once its SYN came.
-    pub fn peer_initial_sequence(&self) -> u64 {
-        self.peer.irs
     }
 
     /// A view for statistics.

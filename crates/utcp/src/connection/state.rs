@@ -29,17 +29,17 @@ pub enum State {
 
 impl State {
     /// Whether the peer's sequence numbers are known.
-    pub fn is_synchronized(self) -> bool {
+    pub(crate) fn is_synchronized(self) -> bool {
         !matches!(self, State::SynSent | State::Closed)
     }
 
     /// Whether the application may write.
-    pub fn may_write(self) -> bool {
+    pub(crate) fn may_write(self) -> bool {
         matches!(self, State::SynSent | State::SynReceived | State::Established | State::CloseWait)
     }
 
     /// Whether the peer may still send data.
-    pub fn may_receive(self) -> bool {
+    pub(crate) fn may_receive(self) -> bool {
         matches!(self, State::SynReceived | State::Established | State::FinWait1 | State::FinWait2)
     }
 }

@@ -5,9 +5,6 @@ use super::checksum::{Sum, TCP};
 use crate::segment::Ecn;
 use core::net::{IpAddr, SocketAddr};
 
-/// The most that headers take: IPv6, TCP and all its options.
-pub const IP_TCP_HEADERS_BYTES_MAX: usize = 40 + 60;
-
 /// Hops that a packet lives, as on Linux.
 const HOPS: u8 = 64;
 

@@ -7,7 +7,7 @@ mod checksum;
 mod emit;
 mod parse;
 
-pub use emit::{IP_TCP_HEADERS_BYTES_MAX, emit};
+pub use emit::emit;
 pub use parse::{PacketError, Parsed, parse};
 
 use crate::segment::{Flags, Header, Range, SACK_BLOCKS_MAX, SynOptions, Timestamps, expand};
