@@ -33,7 +33,7 @@ impl TokenBucket {
     }
 
     /// Changes the limits from `now` on. What is in the bucket stays, up to the new burst.
-    pub fn set_limits(&mut self, now: Instant, rate_bytes_per_s: u64, burst_bytes: u64) {
+    pub(crate) fn set_limits(&mut self, now: Instant, rate_bytes_per_s: u64, burst_bytes: u64) {
         self.refill(now);
         let limits = TokenBucket::new(now, rate_bytes_per_s, burst_bytes);
         *self = TokenBucket {
@@ -138,13 +138,6 @@ impl Buckets {
         Buckets { read: pair.clone(), write: pair }
     }
 
-    /// Changes the limits from `now` on, as a reload of the configuration does.
-    pub fn set_limits(&mut self, now: Instant, global: Limit, relayed: Option<Limit>) {
-        for pair in [&mut self.read, &mut self.write] {
-            pair.set_limits(now, global, relayed);
-        }
-    }
-
     /// Bytes that may pass now: the smaller of the allowances that hold.
     pub fn allowance(&mut self, now: Instant, direction: Direction, traffic: Traffic) -> u64 {
         let mut least = u64::MAX;
@@ -195,19 +188,6 @@ impl Pair {
     fn holding_mut(&mut self, traffic: Traffic) -> impl Iterator<Item = &mut TokenBucket> {
         let relayed = self.relayed.as_mut().filter(|_| traffic == Traffic::Relayed);
         core::iter::once(&mut self.global).chain(relayed)
-    }
-
-    fn set_limits(&mut self, now: Instant, global: Limit, relayed: Option<Limit>) {
-        let set = |bucket: &mut TokenBucket, limit: Limit| {
-            bucket.set_limits(now, limit.rate_bytes_per_s, limit.burst_bytes);
-        };
-        set(&mut self.global, global);
-        match (&mut self.relayed, relayed) {
-            (Some(bucket), Some(limit)) => set(bucket, limit),
-            (bucket, limit) => {
-                *bucket = limit.map(|limit| TokenBucket::new(now, limit.rate_bytes_per_s, limit.burst_bytes));
-            }
-        }
     }
 }
 
@@ -289,11 +269,6 @@ mod tests {
         assert_eq!(buckets.allowance(at(0), Direction::Write, Traffic::Relayed), 400);
         assert_eq!(buckets.next_available(at(0), read, Traffic::Relayed, 100), Some(at(1_000_000_000)));
         assert_eq!(buckets.next_available(at(0), read, Traffic::Own, 100), Some(at(0)));
-
-        buckets.set_limits(at(0), limit(1_000, 1_000), None);
-        assert_eq!(buckets.allowance(at(0), read, Traffic::Relayed), 500);
-        buckets.set_limits(at(0), limit(1_000, 1_000), Some(limit(10, 20)));
-        assert_eq!(buckets.allowance(at(0), read, Traffic::Relayed), 20);
     }
 
     proptest! {

@@ -109,7 +109,7 @@ struct NetRule {
 }
 
 /// The networks that `private` stands for, in the order of a stock relay's descriptor.
-pub const PRIVATE_NETS: [Net; 12] = [
+pub(crate) const PRIVATE_NETS: [Net; 12] = [
     Net::v4([0, 0, 0, 0], 8),
     Net::v4([169, 254, 0, 0], 16),
     Net::v4([127, 0, 0, 0], 8),
@@ -290,7 +290,8 @@ impl ExitPolicy {
     }
 
     /// The summary of the IPv4 rules as the authorities compute it for the consensus (dir-spec, "p").
-    pub fn ipv4_summary(&self) -> String {
+    #[cfg(test)]
+    fn ipv4_summary(&self) -> String {
         summarize(self.rules.iter().filter(|rule| rule.net.addr.is_ipv4()))
     }
 }
@@ -342,9 +343,9 @@ impl Rule {
 
 impl Net {
     /// Every IPv4 address.
-    pub const ANY_V4: Self = Self::v4([0, 0, 0, 0], 0);
+    pub(crate) const ANY_V4: Self = Self::v4([0, 0, 0, 0], 0);
     /// Every IPv6 address.
-    pub const ANY_V6: Self = Self::v6(0, 0);
+    pub(crate) const ANY_V6: Self = Self::v6(0, 0);
 
     const fn v4(octets: [u8; 4], prefix_bits: u8) -> Self {
         let [a, b, c, d] = octets;

@@ -9,10 +9,10 @@ pub const HTYPE_TAP: u16 = 0;
 /// Handshake type: ntor.
 pub const HTYPE_NTOR: u16 = 2;
 /// Handshake type: ntor-v3, which carries extensions.
-pub const HTYPE_NTOR_V3: u16 = 3;
+pub(crate) const HTYPE_NTOR_V3: u16 = 3;
 
 /// The longest handshake that fits CREATE2, in bytes.
-pub const CREATE2_HDATA_LEN_MAX: usize = BODY_LEN - 4;
+pub(crate) const CREATE2_HDATA_LEN_MAX: usize = BODY_LEN - 4;
 /// The longest handshake that fits CREATED2, in bytes.
 pub const CREATED2_HDATA_LEN_MAX: usize = BODY_LEN - 2;
 /// Bytes of key material that each side contributes to CREATE_FAST.
@@ -122,7 +122,7 @@ impl DestroyReason {
     pub const TIMEOUT: DestroyReason = DestroyReason(10);
     /// The next hop destroyed the circuit.
     pub const DESTROYED: DestroyReason = DestroyReason(11);
-    pub const NOSUCHSERVICE: DestroyReason = DestroyReason(12);
+    pub(crate) const NOSUCHSERVICE: DestroyReason = DestroyReason(12);
 
     /// Reads the body of DESTROY or TRUNCATED. Unknown reasons are kept; none at all is NONE.
     pub fn parse(body: &[u8]) -> Self {

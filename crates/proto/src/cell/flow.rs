@@ -5,7 +5,7 @@ use core::num::NonZeroU32;
 use super::read::{Malformed, Reader};
 
 /// Bytes of the digest in an authenticated SENDME.
-pub const SENDME_DIGEST_LEN: usize = 20;
+pub(crate) const SENDME_DIGEST_LEN: usize = 20;
 
 /// SENDME: more may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -40,12 +40,8 @@ impl Versions {
 pub struct CertType(pub u8);
 
 impl CertType {
-    /// X.509: the TLS link key, certified by the RSA identity.
-    pub const TLS_LINK_X509: CertType = CertType(1);
     /// X.509: the RSA identity, self-signed.
     pub const RSA_ID_X509: CertType = CertType(2);
-    /// X.509: the key of AUTHENTICATE type 1, obsolete.
-    pub const LINK_AUTH_X509: CertType = CertType(3);
     /// Ed25519: the identity signs the signing key.
     pub const IDENTITY_V_SIGNING: CertType = CertType(4);
     /// Ed25519: the signing key signs the SHA-256 of the TLS certificate.
@@ -101,8 +97,6 @@ impl<'a> Certs<'a> {
     }
 }
 
-/// AUTHENTICATE by RSA and the TLS master secret: obsolete, known only to be refused.
-pub const AUTH_RSA_SHA256_TLSSECRET: u16 = 1;
 /// AUTHENTICATE by Ed25519 and the TLS exporter: the method in use.
 pub const AUTH_ED25519_SHA256_RFC5705: u16 = 3;
 /// The TLS exporter's label for TLSSECRETS. Its context is CID, the SHA-256 of the initiator's RSA
@@ -176,7 +170,7 @@ impl<'a> Authenticate<'a> {
 /// Bytes from TYPE through TLSSECRETS.
 const AUTH_FIELDS_LEN: usize = 8 + 8 * 32;
 /// Bytes that are signed: the fields and RAND.
-pub const AUTH_SIGNED_LEN: usize = AUTH_FIELDS_LEN + 24;
+pub(crate) const AUTH_SIGNED_LEN: usize = AUTH_FIELDS_LEN + 24;
 
 /// A proof by [`AUTH_ED25519_SHA256_RFC5705`], not yet checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -246,7 +240,7 @@ impl AuthFields {
 }
 
 /// The most addresses that fit a NETINFO cell, whatever their family.
-pub const NETINFO_ADDRS_MAX: usize = 27;
+pub(crate) const NETINFO_ADDRS_MAX: usize = 27;
 
 /// NETINFO: what a side thinks of the time and of both addresses. None of it is to be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,15 +49,15 @@ impl core::fmt::Display for CircId {
 }
 
 /// Bytes of a circuit id.
-pub const CIRC_ID_LEN: usize = 4;
+pub(crate) const CIRC_ID_LEN: usize = 4;
 /// Bytes of a fixed-length cell's body (`PAYLOAD_LEN`).
 pub const BODY_LEN: usize = 509;
 /// Bytes of a whole fixed-length cell: circuit id, command, body.
 pub const CELL_LEN: usize = CIRC_ID_LEN + 1 + BODY_LEN;
 /// Bytes before a fixed-length cell's body.
-pub const CELL_HEADER_LEN: usize = CIRC_ID_LEN + 1;
+pub(crate) const CELL_HEADER_LEN: usize = CIRC_ID_LEN + 1;
 /// Bytes before a variable-length cell's body: circuit id, command, length.
-pub const VAR_HEADER_LEN: usize = CIRC_ID_LEN + 1 + 2;
+pub(crate) const VAR_HEADER_LEN: usize = CIRC_ID_LEN + 1 + 2;
 
 /// The body of a fixed-length cell.
 pub type Body = [u8; BODY_LEN];

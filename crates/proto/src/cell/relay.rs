@@ -23,7 +23,7 @@ pub const HEADER_LEN: usize = 11;
 /// The most data one relay cell carries, in bytes (`RELAY_PAYLOAD_SIZE`).
 pub const DATA_LEN: usize = BODY_LEN - HEADER_LEN;
 /// Where "recognized" lies in a body.
-pub const RECOGNIZED: Range<usize> = 1..3;
+pub(crate) const RECOGNIZED: Range<usize> = 1..3;
 /// Where the digest lies in a body.
 pub const DIGEST: Range<usize> = 5..9;
 /// Zeros between the data and the random padding.
@@ -82,7 +82,7 @@ pub fn write(
 /// # Panics
 ///
 /// When `length` is more than [`DATA_LEN`], which is the caller's mistake.
-pub fn write_around(
+pub(crate) fn write_around(
     body: &mut Body,
     command: RelayCommand,
     stream_id: Option<StreamId>,
@@ -136,8 +136,8 @@ impl RelayCommand {
     pub const END: RelayCommand = RelayCommand(3);
     pub const CONNECTED: RelayCommand = RelayCommand(4);
     pub const SENDME: RelayCommand = RelayCommand(5);
-    pub const EXTEND: RelayCommand = RelayCommand(6);
-    pub const EXTENDED: RelayCommand = RelayCommand(7);
+    pub(crate) const EXTEND: RelayCommand = RelayCommand(6);
+    pub(crate) const EXTENDED: RelayCommand = RelayCommand(7);
     pub const TRUNCATE: RelayCommand = RelayCommand(8);
     pub const TRUNCATED: RelayCommand = RelayCommand(9);
     pub const DROP: RelayCommand = RelayCommand(10);
@@ -146,21 +146,21 @@ impl RelayCommand {
     pub const BEGIN_DIR: RelayCommand = RelayCommand(13);
     pub const EXTEND2: RelayCommand = RelayCommand(14);
     pub const EXTENDED2: RelayCommand = RelayCommand(15);
-    pub const CONFLUX_LINK: RelayCommand = RelayCommand(19);
-    pub const CONFLUX_LINKED: RelayCommand = RelayCommand(20);
-    pub const CONFLUX_LINKED_ACK: RelayCommand = RelayCommand(21);
-    pub const CONFLUX_SWITCH: RelayCommand = RelayCommand(22);
-    pub const ESTABLISH_INTRO: RelayCommand = RelayCommand(32);
-    pub const ESTABLISH_RENDEZVOUS: RelayCommand = RelayCommand(33);
-    pub const INTRODUCE1: RelayCommand = RelayCommand(34);
-    pub const INTRODUCE2: RelayCommand = RelayCommand(35);
-    pub const RENDEZVOUS1: RelayCommand = RelayCommand(36);
-    pub const RENDEZVOUS2: RelayCommand = RelayCommand(37);
-    pub const INTRO_ESTABLISHED: RelayCommand = RelayCommand(38);
-    pub const RENDEZVOUS_ESTABLISHED: RelayCommand = RelayCommand(39);
-    pub const INTRODUCE_ACK: RelayCommand = RelayCommand(40);
+    pub(crate) const CONFLUX_LINK: RelayCommand = RelayCommand(19);
+    pub(crate) const CONFLUX_LINKED: RelayCommand = RelayCommand(20);
+    pub(crate) const CONFLUX_LINKED_ACK: RelayCommand = RelayCommand(21);
+    pub(crate) const CONFLUX_SWITCH: RelayCommand = RelayCommand(22);
+    pub(crate) const ESTABLISH_INTRO: RelayCommand = RelayCommand(32);
+    pub(crate) const ESTABLISH_RENDEZVOUS: RelayCommand = RelayCommand(33);
+    pub(crate) const INTRODUCE1: RelayCommand = RelayCommand(34);
+    pub(crate) const INTRODUCE2: RelayCommand = RelayCommand(35);
+    pub(crate) const RENDEZVOUS1: RelayCommand = RelayCommand(36);
+    pub(crate) const RENDEZVOUS2: RelayCommand = RelayCommand(37);
+    pub(crate) const INTRO_ESTABLISHED: RelayCommand = RelayCommand(38);
+    pub(crate) const RENDEZVOUS_ESTABLISHED: RelayCommand = RelayCommand(39);
+    pub(crate) const INTRODUCE_ACK: RelayCommand = RelayCommand(40);
     pub const PADDING_NEGOTIATE: RelayCommand = RelayCommand(41);
-    pub const PADDING_NEGOTIATED: RelayCommand = RelayCommand(42);
+    pub(crate) const PADDING_NEGOTIATED: RelayCommand = RelayCommand(42);
     pub const XOFF: RelayCommand = RelayCommand(43);
     pub const XON: RelayCommand = RelayCommand(44);
 

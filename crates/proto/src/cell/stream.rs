@@ -11,9 +11,9 @@ use super::read::{Malformed, Reader};
 use super::relay::DATA_LEN;
 
 /// The time to live, in seconds, of an address that came without one.
-pub const TTL_UNKNOWN_S: u32 = u32::MAX;
+pub(crate) const TTL_UNKNOWN_S: u32 = u32::MAX;
 /// The longest host name, in bytes.
-pub const HOST_NAME_LEN_MAX: usize = 255;
+pub(crate) const HOST_NAME_LEN_MAX: usize = 255;
 
 /// A host name as it came: 1 to [`HOST_NAME_LEN_MAX`] visible ASCII characters, in any case, and
 /// none of `:[]`. Whether it can be resolved is for the resolver to say.

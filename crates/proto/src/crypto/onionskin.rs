@@ -7,13 +7,11 @@
 
 use super::extensions::{self, CC_FIELD_REQUEST, CC_FIELD_RESPONSE, Extensions, SUBPROTOCOL_REQUEST};
 use super::{CircuitKeys, NtorKeypair, fast, ntor, ntor_v3};
+use crate::cell::create::{CREATE2_HDATA_LEN_MAX, HTYPE_NTOR, HTYPE_NTOR_V3};
 use heddle_seam::rng::Rng;
 
 pub use super::onion_keys::OnionKeys;
 pub use super::refusal::{OnionskinError, ReplyError};
-
-/// The longest onionskin or reply: a cell's body behind CREATE2's type and length.
-pub const HANDSHAKE_LEN_MAX: usize = crate::cell::BODY_LEN - 4;
 
 /// The handshakes that are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +27,8 @@ impl HandshakeType {
     /// every number not assigned.
     pub fn from_htype(htype: u16) -> Result<Self, OnionskinError> {
         match htype {
-            2 => Ok(HandshakeType::Ntor),
-            3 => Ok(HandshakeType::NtorV3),
+            HTYPE_NTOR => Ok(HandshakeType::Ntor),
+            HTYPE_NTOR_V3 => Ok(HandshakeType::NtorV3),
             _ => Err(OnionskinError::Type(htype)),
         }
     }
@@ -39,8 +37,8 @@ impl HandshakeType {
     pub fn htype(self) -> Option<u16> {
         match self {
             HandshakeType::Fast => None,
-            HandshakeType::Ntor => Some(2),
-            HandshakeType::NtorV3 => Some(3),
+            HandshakeType::Ntor => Some(HTYPE_NTOR),
+            HandshakeType::NtorV3 => Some(HTYPE_NTOR_V3),
         }
     }
 }
@@ -71,7 +69,7 @@ pub fn answer(
     congestion: Option<CongestionOffer>,
     rng: &mut Rng,
 ) -> Result<Answer, OnionskinError> {
-    if onionskin.len() > HANDSHAKE_LEN_MAX {
+    if onionskin.len() > CREATE2_HDATA_LEN_MAX {
         return Err(OnionskinError::Length);
     }
     let plain = |(reply, keys): (Vec<u8>, CircuitKeys)| Answer { reply, keys, congestion_control: false };
@@ -297,7 +295,7 @@ pub(super) mod tests {
         )
         .unwrap();
         let answer = answer(&keys, HandshakeType::NtorV3, &onionskin, OFFER, &mut rng)?;
-        assert!(answer.reply.len() <= HANDSHAKE_LEN_MAX);
+        assert!(answer.reply.len() <= CREATE2_HDATA_LEN_MAX);
         Ok(answer.congestion_control)
     }
 

@@ -4,7 +4,7 @@ use super::{FlowControl, SendmeContext, Snapshot, StreamControl, Violation, ever
 use heddle_seam::time::Instant;
 
 /// The largest and usual window of a circuit in cells (`CIRCWINDOW_START`).
-pub const CIRCUIT_WINDOW_CELLS: u16 = 1000;
+pub(crate) const CIRCUIT_WINDOW_CELLS: u16 = 1000;
 /// Cells that one circuit SENDME acknowledges (`CIRCWINDOW_INCREMENT`).
 const CIRCUIT_INCREMENT_CELLS: u32 = 100;
 /// The window of a stream in cells (`STREAMWINDOW_START`).

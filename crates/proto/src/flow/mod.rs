@@ -19,7 +19,7 @@ mod vegas;
 mod xon_xoff;
 
 pub use digests::{Digests, Tag};
-pub use fixed::{CIRCUIT_WINDOW_CELLS, Fixed, StreamWindow};
+pub use fixed::{Fixed, StreamWindow};
 pub use short_cells::ShortCells;
 pub use vegas::{Path, Vegas, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
 pub use xon_xoff::{DrainWatch, ReadLimit, Role, Signal, XonXoffParams};

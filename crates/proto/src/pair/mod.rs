@@ -371,7 +371,8 @@ impl Pairs {
     }
 
     /// The connection that new circuits to `peer` may use.
-    pub fn flows_to(&self, peer: &RelayIds, transport: TransportId) -> Option<ConnKey> {
+    #[cfg(test)]
+    pub(crate) fn flows_to(&self, peer: &RelayIds, transport: TransportId) -> Option<ConnKey> {
         self.pairs.get(peer)?.in_use(transport)
     }
 

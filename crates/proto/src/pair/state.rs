@@ -131,6 +131,7 @@ impl Pair {
         self.channels.is_empty() && self.tracks.iter().all(Track::is_over)
     }
 
+    #[cfg(test)]
     pub fn in_use(&self, transport: TransportId) -> Option<ConnKey> {
         let track = self.tracks.iter().find(|track| track.transport == transport)?;
         track.in_use.map(|conn| track.key(conn))

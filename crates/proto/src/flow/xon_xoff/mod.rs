@@ -203,11 +203,6 @@ impl DrainWatch {
         due.then_some(Signal::Xon { kbps_ewma })
     }
 
-    /// Whether an XOFF was sent and no XON since.
-    pub fn xoff_sent(&self) -> bool {
-        self.xoff_sent
-    }
-
     fn measure(&mut self, now: Instant, bytes: u64, queue_bytes: u64) {
         self.drained_bytes = self.drained_bytes.saturating_add(bytes);
         self.passed_bytes = self.passed_bytes.saturating_add(bytes);

@@ -28,7 +28,7 @@ fn xoff_goes_out_once_and_xon_when_the_queue_is_empty() {
     assert_eq!(watch.on_queued(at_ms(0), XOFF_BYTES), None);
     assert_eq!(watch.on_queued(at_ms(0), XOFF_BYTES + 1), Some(Signal::Xoff));
     assert_eq!(watch.on_queued(at_ms(1), 2 * XOFF_BYTES), None);
-    assert!(watch.xoff_sent());
+    assert!(watch.xoff_sent);
     // The whole queue leaves at 500 bytes in a millisecond, in steps of 10 ms.
     let (mut left, mut ms) = (2 * XOFF_BYTES, 1);
     let signal = loop {
