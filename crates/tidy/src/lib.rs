@@ -5,6 +5,7 @@ pub mod graph;
 pub mod licence;
 pub mod markdown;
 pub mod modules;
+pub mod public;
 pub mod source;
 pub mod tokens;
 pub mod tree;

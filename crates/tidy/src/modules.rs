@@ -42,7 +42,7 @@ pub struct Use {
 }
 
 /// The files of one crate without its tests, from all files of the repository. `source` is its directory, with a slash.
-pub fn modules<'a>(files: &'a [File], source: &str) -> Vec<Module<'a>> {
+pub(crate) fn modules<'a>(files: &'a [File], source: &str) -> Vec<Module<'a>> {
     let is_ours = |file: &&File| {
         file.path.starts_with(source) && file.path.ends_with(".rs") && !source::is_test_file(&file.path)
     };

@@ -11,7 +11,7 @@ pub struct Token<'a> {
 
 impl Token<'_> {
     /// Whether it is a name or a keyword.
-    pub fn is_word(&self) -> bool {
+    pub(crate) fn is_word(&self) -> bool {
         self.text.starts_with(|c: char| c.is_alphabetic() || c == '_')
     }
 }

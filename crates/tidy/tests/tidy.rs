@@ -2,6 +2,7 @@
 
 use heddle_tidy::circles::{self, Circle};
 use heddle_tidy::graph::Graph;
+use heddle_tidy::public::{self, Words};
 use heddle_tidy::tree::{self, File};
 use heddle_tidy::{licence, markdown, source};
 use std::collections::BTreeSet;
@@ -21,6 +22,10 @@ const LONG_FUNCTIONS: &[(&str, usize)] = &[];
 
 /// Crates some of whose files are in circles, with how many at most. Entries only shrink and go away.
 const CIRCLES: &[(&str, usize)] = &[];
+
+/// Crates that show functions, methods and constants to everybody though nobody else uses them, with how many at most.
+/// Entries only shrink and go away.
+const SHOWN_TO_NOBODY: &[(&str, usize)] = &[("proto", 1)];
 
 /// Crates without sockets, clocks, threads or the system's randomness.
 const CORE: &[&str] =
@@ -146,6 +151,29 @@ fn allowances_of_circles_are_needed() {
         .iter()
         .filter(|(name, max)| files_in(&circles::circles(&files, &format!("crates/{name}/src/"))) < *max);
     expect_none(needless.map(|(name, max)| format!("{name} no longer has {max} files in circles; lower it")));
+}
+
+/// What is `pub` promises users outside; without any it is one crate's own affair, or nobody's.
+#[test]
+fn what_is_public_is_used_elsewhere() {
+    let files = tree::files(&tree::root());
+    let read = Words::read(&files);
+    let found = crates(&files).into_iter().flat_map(|name| {
+        let unused = public::unused(&read, &format!("crates/{name}/src/"));
+        let is_over = unused.len() > allowance(SHOWN_TO_NOBODY, name).unwrap_or(0);
+        unused.into_iter().filter(move |_| is_over).map(|place| format!("{place} is used by no other crate"))
+    });
+    expect_none(found);
+}
+
+#[test]
+fn allowances_of_what_is_public_are_needed() {
+    let files = tree::files(&tree::root());
+    let read = Words::read(&files);
+    let needless = SHOWN_TO_NOBODY
+        .iter()
+        .filter(|(name, max)| public::unused(&read, &format!("crates/{name}/src/")).len() < *max);
+    expect_none(needless.map(|(name, max)| format!("{name} no longer shows {max} to nobody; lower it")));
 }
 
 #[test]

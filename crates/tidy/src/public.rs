@@ -1,0 +1,146 @@
+//! What a library shows to everybody though nobody else uses it.
+
+use crate::source;
+use crate::tokens::{self, Token};
+use crate::tree::File;
+use std::collections::BTreeSet;
+
+/// Names that are shown because readers and lints expect them beside others: `is_empty` beside `len`.
+const EXPECTED: &[&str] = &["new", "default", "is_empty"];
+
+/// A Rust file and the words of its code. All crates are held against all files, so these are read once.
+pub struct Words<'a> {
+    file: &'a File,
+    words: BTreeSet<&'a str>,
+}
+
+impl<'a> Words<'a> {
+    /// Those of all Rust files among these.
+    pub fn read(files: &'a [File]) -> Vec<Self> {
+        let rust = files.iter().filter(|file| file.path.ends_with(".rs"));
+        rust.map(|file| Words { file, words: words(&file.text).collect() }).collect()
+    }
+}
+
+/// The functions, methods, constants and statics of a crate, tests apart, that are `pub` and whose names no other file
+/// has as a word of its code, as `file:line: name`. `source` is the directory of the crate's library, with a slash.
+/// Its `main.rs` and what its documentation shows as code count as others. Methods of a type that is not `pub` itself
+/// are left out: nobody else can call them, and the compiler finds those that are called nowhere.
+pub fn unused(files: &[Words<'_>], source: &str) -> Vec<String> {
+    let mut used = BTreeSet::new();
+    for file in files {
+        if is_in(file, source) {
+            used.extend(examples(&file.file.text).flat_map(words));
+        } else {
+            used.extend(&file.words);
+        }
+    }
+    let library = files.iter().filter(|file| is_in(file, source) && !source::is_test_file(&file.file.path));
+    let library: Vec<_> =
+        library.map(|file| (file.file, tokens::without_tests(&tokens::tokens(&file.file.text)))).collect();
+    let types: BTreeSet<&str> = library.iter().flat_map(|(_, code)| shown_types(code)).collect();
+    let mut found = Vec::new();
+    for (file, code) in &library {
+        let shown = shown(code, &types);
+        let unused = shown.iter().filter(|name| !used.contains(name.text) && !EXPECTED.contains(&name.text));
+        found.extend(unused.map(|name| format!("{}:{}: {}", file.path, name.line, name.text)));
+    }
+    found
+}
+
+/// Whether a file is of the library with this directory.
+fn is_in(file: &Words<'_>, source: &str) -> bool {
+    file.file.path.strip_prefix(source).is_some_and(|path| path != "main.rs")
+}
+
+/// The names of the types that are `pub` without a limit.
+fn shown_types<'a>(code: &[Token<'a>]) -> impl Iterator<Item = &'a str> {
+    let declarations = code.windows(3).filter(|part| part[0].text == "pub");
+    let types = declarations.filter(|part| matches!(part[1].text, "struct" | "enum" | "union" | "type"));
+    types.map(|part| part[2].text)
+}
+
+/// The names of what is `pub` without a limit, but for what belongs to other types than these.
+fn shown<'a>(code: &[Token<'a>], types: &BTreeSet<&str>) -> Vec<Token<'a>> {
+    let (mut found, mut depth, mut is_of_hidden) = (Vec::new(), 0, false);
+    for (index, token) in code.iter().enumerate() {
+        match token.text {
+            "{" => depth += 1,
+            "}" => depth -= 1,
+            "impl" if depth == 0 => is_of_hidden = !types.contains(implemented(&code[index + 1..])),
+            "pub" if depth == 0 || !is_of_hidden => found.extend(shown_name(&code[index + 1..])),
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The type that an `impl` is of.
+fn implemented<'a>(behind: &[Token<'a>]) -> &'a str {
+    let mut depth = 0;
+    for (index, token) in behind.iter().enumerate() {
+        match token.text {
+            "<" => depth += 1,
+            // The arrow of a function's type closes nothing.
+            ">" if index == 0 || behind[index - 1].text != "-" => depth -= 1,
+            name if depth == 0 && token.is_word() => return name,
+            _ => {}
+        }
+    }
+    ""
+}
+
+/// The name of the function, constant or static that is declared behind a `pub`.
+fn shown_name<'a>(behind: &[Token<'a>]) -> Option<Token<'a>> {
+    let mut behind = behind.iter().copied();
+    let kind = behind.find(|token| !matches!(token.text, "async" | "unsafe" | "extern"))?;
+    match kind.text {
+        "fn" => behind.next(),
+        "const" | "static" => behind.find(|token| !matches!(token.text, "mut" | "unsafe" | "fn")),
+        _ => None,
+    }
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    tokens::tokens(text).into_iter().filter(Token::is_word).map(|token| token.text)
+}
+
+/// The lines of code in a file's documentation.
+fn examples(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines().filter_map(|line| {
+        let line = line.trim_start();
+        line.strip_prefix("//!").or_else(|| line.strip_prefix("///"))
+    });
+    let mut is_code = false;
+    lines.filter(move |line| {
+        is_code ^= line.trim_start().starts_with("```");
+        is_code
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File { path: path.to_owned(), text: text.to_owned() }
+    }
+
+    #[test]
+    fn what_nobody_else_names_is_found() {
+        let library = "//! ```\n//! k();\n//! ```\npub fn a() { b() }\npub(crate) fn b() {}\n\
+                       pub struct C;\nimpl<T: Fn() -> u8> C<T> {\n    pub const fn d(self) {}\n    pub const E: u8 = 1;\n    pub fn new() {}\n}\n\
+                       pub async fn f() {}\npub fn k() {}\npub static G: u8 = 1;\n\
+                       struct L;\nimpl L { pub fn l() {} }\n\
+                       #[cfg(test)]\nmod tests { pub fn h() {} }\n";
+        let files = [
+            file("crates/i/src/lib.rs", library),
+            file("crates/i/src/main.rs", "fn main() { i::a() }"),
+            file("crates/i/tests/j.rs", "// d\nconst J: u8 = i::G;"),
+            file("crates/i/notes.md", "E"),
+        ];
+        let found = unused(&Words::read(&files), "crates/i/src/");
+        let expected = ["crates/i/src/lib.rs:8: d", "crates/i/src/lib.rs:9: E", "crates/i/src/lib.rs:12: f"];
+        assert_eq!(found, expected);
+    }
+}
