@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Prints JSON for other programs.
-pub fn print_json(value: &Value) -> Result<(), Box<dyn Error>> {
+pub(crate) fn print_json(value: &Value) -> Result<(), Box<dyn Error>> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
     print(&text)
@@ -23,7 +23,7 @@ pub fn print(text: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// The command as it would be typed again.
-pub fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let mut arguments = std::env::args();
     let program = arguments.next().unwrap_or_default();
     let name =

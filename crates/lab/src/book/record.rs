@@ -160,7 +160,11 @@ impl Record {
     }
 
     /// The figures of a name that have these labels, and maybe others.
-    pub fn figures_of<'a>(&'a self, name: &'a str, labels: &'a Labels) -> impl Iterator<Item = &'a Kept> {
+    pub(crate) fn figures_of<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a Labels,
+    ) -> impl Iterator<Item = &'a Kept> {
         self.figures.iter().filter(move |kept| {
             let Figure { name: own, labels: has, .. } = &kept.figure;
             own == name && labels.iter().all(|(label, value)| has.get(label) == Some(value))
