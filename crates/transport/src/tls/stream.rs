@@ -308,7 +308,8 @@ impl TlsStream {
         })
     }
 
-    /// What came and is not whole yet, and what is to be sent; beside what rustls keeps of any channel for its next read.
+    /// What came and is not whole yet, and what is to be sent; beside what rustls keeps of any channel for its next
+    /// read.
     pub(super) fn held_bytes(&self) -> usize {
         self.plaintext.len + self.plaintext.unfinished_len + self.gathered.len() + self.sealed_len
     }
