@@ -27,22 +27,20 @@ impl<'a> Words<'a> {
 /// Its `main.rs` and what its documentation shows as code count as others. Methods of a type that is not `pub` itself
 /// are left out: nobody else can call them, and the compiler finds those that are called nowhere.
 pub fn unused(files: &[Words<'_>], source: &str) -> Vec<String> {
-    let mut used = BTreeSet::new();
-    for file in files {
-        if is_in(file, source) {
-            used.extend(examples(&file.file.text).flat_map(words));
-        } else {
-            used.extend(&file.words);
-        }
-    }
     let library = files.iter().filter(|file| is_in(file, source) && !source::is_test_file(&file.file.path));
     let library: Vec<_> =
         library.map(|file| (file.file, tokens::without_tests(&tokens::tokens(&file.file.text)))).collect();
+    let shown_as_code: BTreeSet<&str> =
+        library.iter().flat_map(|(file, _)| examples(&file.text)).flat_map(words).collect();
+    let is_used = |name: &str| {
+        let elsewhere = || files.iter().any(|file| !is_in(file, source) && file.words.contains(name));
+        EXPECTED.contains(&name) || shown_as_code.contains(name) || elsewhere()
+    };
     let types: BTreeSet<&str> = library.iter().flat_map(|(_, code)| shown_types(code)).collect();
     let mut found = Vec::new();
     for (file, code) in &library {
         let shown = shown(code, &types);
-        let unused = shown.iter().filter(|name| !used.contains(name.text) && !EXPECTED.contains(&name.text));
+        let unused = shown.iter().filter(|name| !is_used(name.text));
         found.extend(unused.map(|name| format!("{}:{}: {}", file.path, name.line, name.text)));
     }
     found
@@ -66,7 +64,10 @@ fn shown<'a>(code: &[Token<'a>], types: &BTreeSet<&str>) -> Vec<Token<'a>> {
     for (index, token) in code.iter().enumerate() {
         match token.text {
             "{" => depth += 1,
-            "}" => depth -= 1,
+            "}" => {
+                depth -= 1;
+                is_of_hidden &= depth > 0;
+            }
             "impl" if depth == 0 => is_of_hidden = !types.contains(implemented(&code[index + 1..])),
             "pub" if depth == 0 || !is_of_hidden => found.extend(shown_name(&code[index + 1..])),
             _ => {}
@@ -129,9 +130,10 @@ mod tests {
     #[test]
     fn what_nobody_else_names_is_found() {
         let library = "//! ```\n//! k();\n//! ```\npub fn a() { b() }\npub(crate) fn b() {}\n\
-                       pub struct C;\nimpl<T: Fn() -> u8> C<T> {\n    pub const fn d(self) {}\n    pub const E: u8 = 1;\n    pub fn new() {}\n}\n\
+                       pub struct C;\nimpl<T: Fn() -> u8> C<T> {\n    pub const fn d(self) {}\n\
+                       \x20   pub const E: u8 = 1;\n    pub fn new() {}\n}\n\
                        pub async fn f() {}\npub fn k() {}\npub static G: u8 = 1;\n\
-                       struct L;\nimpl L { pub fn l() {} }\n\
+                       struct L;\nimpl L { pub fn l() {} }\npub mod m { pub fn n() {} }\n\
                        #[cfg(test)]\nmod tests { pub fn h() {} }\n";
         let files = [
             file("crates/i/src/lib.rs", library),
@@ -140,7 +142,7 @@ mod tests {
             file("crates/i/notes.md", "E"),
         ];
         let found = unused(&Words::read(&files), "crates/i/src/");
-        let expected = ["crates/i/src/lib.rs:8: d", "crates/i/src/lib.rs:9: E", "crates/i/src/lib.rs:12: f"];
+        let expected = ["8: d", "9: E", "12: f", "17: n"].map(|place| format!("crates/i/src/lib.rs:{place}"));
         assert_eq!(found, expected);
     }
 }
