@@ -39,7 +39,7 @@ use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions
 use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::BufferPool;
 use heddle_utcp::compact::Mux;
-use outgoing::Content;
+use outgoing::{Content, Queued};
 use std::sync::Arc;
 
 /// How long a connection that is over tells its peer so, and how often at most.
@@ -92,7 +92,7 @@ pub(super) struct Connection {
     /// The flows, once it is open.
     tcp: Option<Mux>,
     flows: Flows,
-    controls: Vec<Vec<u8>>,
+    controls: Vec<Queued>,
     /// Where datagrams are put together before they are sealed.
     segments: Vec<u8>,
     /// A datagram that did not fit the last batch, and what it is.
@@ -357,8 +357,17 @@ impl Connection {
     }
 
     fn queue_control(&mut self, record: Vec<u8>) {
+        self.queue(Queued { record, is_question: false });
+    }
+
+    fn queue_ping(&mut self, now: Instant) {
+        let number = self.path.next_ping(now);
+        self.queue(Queued { record: control::ping(number), is_question: true });
+    }
+
+    fn queue(&mut self, queued: Queued) {
         if self.controls.len() < CONTROLS_MAX {
-            self.controls.push(record);
+            self.controls.push(queued);
         }
     }
 
@@ -382,8 +391,7 @@ impl Connection {
         self.state = State::Open;
         self.notices.ready = true;
         // The round trip before there is traffic tells later how long the wire's queue is.
-        let number = self.path.next_ping(now);
-        self.queue_control(control::ping(number));
+        self.queue_ping(now);
     }
 
     /// From now on the longest datagrams have so many bytes.
@@ -534,8 +542,7 @@ impl Connection {
     /// Asks the peer for an answer.
     pub(super) fn probe(&mut self, now: Instant) {
         if self.state == State::Open {
-            let number = self.path.next_ping(now);
-            self.queue_control(control::ping(number));
+            self.queue_ping(now);
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::Connection;
 use crate::circuits::FLOW_CELL_LEN;
-use crate::dtls::control::{self, Control};
 use crate::dtls::ids::ID_LEN;
 use crate::dtls::reach;
 use crate::dtls::session::RECORD_OVERHEAD;
@@ -27,6 +26,13 @@ pub(super) enum Content {
     /// Something of the connection's own, or of DTLS.
     Own,
     Segments,
+}
+
+/// A record of the connection's own that is to leave.
+pub(super) struct Queued {
+    pub(super) record: Vec<u8>,
+    /// Whether silence after it tells that the path is dead.
+    pub(super) is_question: bool,
 }
 
 impl Connection {
@@ -79,9 +85,8 @@ impl Connection {
             return self.send_proof(now, out).then_some(Content::Own);
         }
         if !self.controls.is_empty() {
-            let control = self.controls.remove(0);
-            let is_question = control::parse(&control).is_some_and(|it| matches!(it, Control::Ping { .. }));
-            return self.seal(now, &control, is_question, out).then_some(Content::Own);
+            let Queued { record, is_question } = self.controls.remove(0);
+            return self.seal(now, &record, is_question, out).then_some(Content::Own);
         }
         let mux = self.tcp.as_mut()?;
         let mut segments = core::mem::take(&mut self.segments);
