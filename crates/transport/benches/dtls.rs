@@ -1,6 +1,6 @@
 //! What a cell costs over tcp-dtls: `cargo bench -p heddle-transport --bench dtls`.
 
-use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
+use heddle_transport::tcp_dtls::{DtlsEndpoint, DtlsOptions};
 
 mod support;
 

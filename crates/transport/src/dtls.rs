@@ -1,387 +1,56 @@
-//! `tcp-dtls` between upgraded relays: one DTLS 1.3 session for each pair of relays, and in it a TCP connection for
-//! each circuit, as J. Reardon's thesis has it ("Improving Tor using a TCP-over-DTLS Tunnel", Waterloo 2008).
+//! A DTLS 1.3 session of two relays, for whatever transport sends its own bytes in records: `tcp-dtls` does.
 //!
-//! A lost datagram holds back only the circuits whose cells it carried, and a circuit that nobody reads takes its own
-//! window and no more. By default they share one congestion window; with CUBIC or Reno each has its own.
+//! - `session.rs`: the session from its first datagram to its last. It proves who is there, asks for answers, finds how
+//!   long datagrams may be, counts marks, and says when the path is silent.
+//! - `engine.rs`: DTLS itself; `key.rs`: what a side shows in the handshake, and the key that vouches for it.
+//! - `ids.rs`: the clear head of a datagram; `control.rs`: records of the session itself; `heads.rs`: what stands before
+//!   a transport's own bytes.
 //!
-//! A cell on a flow is its command and its body, 510 bytes. DESTROY is a reset with Tor's reason; it overtakes data.
-//! Neither circuit ids nor anything else that is per circuit can be seen on the wire. The bytes are in
-//! `docs/reference/tcp-dtls.md`.
-//!
-//! The port is silent. A datagram is looked at only when it comes from the address of a peer and begins with the id of
-//! a session of ours, or with a token that a dialler was given over TLS.
+//! The bytes are in `docs/reference/tcp-dtls.md`.
 
-mod connection;
-mod control;
-mod ecn;
-mod establish;
-mod flow;
-mod flows;
-#[cfg(test)]
-mod hostile;
-mod ids;
-mod key;
-mod options;
+pub(crate) mod control;
+pub(crate) mod ecn;
+pub(crate) mod engine;
+pub(crate) mod heads;
+pub(crate) mod ids;
+pub(crate) mod key;
 mod path;
 mod reach;
-mod session;
-mod shared;
-mod stamped;
+pub(crate) mod session;
+pub(crate) mod stamped;
 
-use crate::setup::{EndpointSetup, Registered};
-pub use crate::setup::{InvalidOptions, SetupError};
-#[cfg(test)]
-pub(crate) use options::POOL_BYTES_MIN;
-pub use options::{CongestionControl, DtlsOptions};
+use core::time::Duration;
+use ecn::TOLD_LEN;
+use engine::RECORD_OVERHEAD;
+use ids::ID_LEN;
+use stamped::STAMPED_LEN;
+use std::time::Instant;
 
-use crate::circuits::Lent;
-use crate::congestion::Ceiling;
-use crate::links::{LinkKey, Links, Want};
-use connection::{Arrival, Connection};
-use core::fmt;
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::endpoint::{
-    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
-    FlowCell, FlowState,
-};
-use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
-use heddle_seam::datagrams::{Datagrams, Transmit};
-use heddle_seam::rng::{Rng, Seed};
-use heddle_seam::stopwatch::{Step, Stopwatch};
-use heddle_seam::time::Instant;
-use heddle_utcp::BufferPool;
-use ids::SessionId;
-use key::OurKey;
-use slotmap::SecondaryMap;
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use zeroize::Zeroizing;
+/// The shortest datagram that every path is taken to carry (RFC 9000, section 14, says so of QUIC).
+pub(crate) const DATAGRAM_BYTES_MIN: u16 = 1200;
 
-/// What it is to relays.
-pub static TRANSPORT: Transport = Transport {
-    name: "tcp-dtls",
-    id: TransportId(2),
-    isolation: Isolation {
-        ordering: Scope::Circuit,
-        congestion: Scope::Channel,
-        backpressure: Scope::Circuit,
-    },
-};
-
-/// Its line in the registry.
-pub(crate) static REGISTERED: Registered = Registered {
-    transport: &TRANSPORT,
-    summary: "one DTLS session for each pair of relays, a TCP connection for each circuit",
-    testing_only: None,
-    options: &[options::CONGESTION_CONTROL],
-    endpoint: |setup| Ok(Box::new(DtlsEndpoint::from_setup(setup)?)),
-};
-
-/// All connections of one UDP port; see the module.
-pub struct DtlsEndpoint {
-    options: DtlsOptions,
-    key: OurKey,
-    ceiling: Ceiling,
-    rng: Rng,
-    pool: BufferPool,
-    /// Bytes that all connections and their flows take themselves.
-    state: Arc<AtomicUsize>,
-    links: Links<Connection>,
-    /// What datagrams to us begin with.
-    ids: BTreeMap<SessionId, LinkKey>,
-    our_ids: SecondaryMap<LinkKey, SessionId>,
-    lent: Lent,
-    strangers: u64,
-    dropped: u64,
-    stopwatch: Stopwatch,
+/// What may be chosen about a session.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionOptions {
+    /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for.
+    pub(crate) anchor: Instant,
+    /// The longest datagram, without headers of UDP and IP. Where a path does not carry it, shorter ones are tried.
+    pub(crate) datagram_bytes_max: u16,
+    /// How long the first flight of a handshake waits for its answer before it is sent again.
+    pub(crate) initial_rto: Duration,
+    /// How long DTLS itself tries; the session's deadline comes first.
+    pub(crate) handshake_timeout: Duration,
+    /// A silent path is probed this often.
+    pub(crate) keep_alive: Duration,
+    /// After how much silence a path is suspect, and after how much it is dead, at least.
+    pub(crate) path_suspect_min: Duration,
+    pub(crate) path_dead_min: Duration,
+    /// Records under one key, after which DTLS changes it.
+    pub(crate) key_records_max: u64,
 }
 
-impl DtlsEndpoint {
-    fn from_setup(setup: &EndpointSetup<'_>) -> Result<Self, SetupError> {
-        let mut endpoint = Self::new(DtlsOptions::from_setup(setup), setup.secret, &setup.seed)?;
-        endpoint.set_stopwatch(setup.stopwatch.clone());
-        Ok(endpoint)
-    }
-
-    /// An endpoint whose offers name the key of `secret`. `seed` must serve this endpoint alone. Keys do not come of
-    /// it, dimpl draws those from the system.
-    pub fn new(options: DtlsOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
-        options.validate().map_err(|why| SetupError::new("tcp-dtls", why))?;
-        let key = OurKey::new(secret).map_err(|why| SetupError::new("tcp-dtls", why))?;
-        Ok(DtlsEndpoint {
-            key,
-            ceiling: Ceiling::default(),
-            rng: seed.child("sessions", 0).rng(),
-            pool: BufferPool::new(options.pool_bytes_max),
-            state: Arc::default(),
-            options,
-            links: Links::new(),
-            ids: BTreeMap::new(),
-            our_ids: SecondaryMap::new(),
-            lent: Lent::new(),
-            strangers: 0,
-            dropped: 0,
-            stopwatch: Stopwatch::default(),
-        })
-    }
-
-    /// Tells from now on how long the steps of datagrams' ways take.
-    pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
-        self.stopwatch = stopwatch;
-    }
-
-    /// Datagrams that were dropped because nobody of ours could have sent them.
-    pub fn stranger_datagrams(&self) -> u64 {
-        self.strangers
-    }
-
-    /// Datagrams of sessions that were dropped: replayed, forged, or so late that DTLS no longer knows whether it had
-    /// them.
-    pub fn dropped_datagrams(&self) -> u64 {
-        self.dropped
-    }
-
-    /// Bytes of the flows' common memory that are in use.
-    pub fn pool_bytes(&self) -> usize {
-        self.pool.lent_bytes()
-    }
-
-    /// Hands one datagram to its connection, or drops it.
-    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &[u8]) -> Option<LinkKey> {
-        let lap = self.stopwatch.begin();
-        let found = self.find(now, from, datagram);
-        self.stopwatch.end(lap, Step::Demultiplex);
-        let Some((key, records)) = found else {
-            self.strangers += 1;
-            return None;
-        };
-        let lap = self.stopwatch.begin();
-        let connection = self.links.live_mut(key)?;
-        let is_dropped =
-            connection.handle_records(now, records, Arrival { bytes: datagram.len(), ecn: from.ecn });
-        self.stopwatch.end(lap, Step::Inject);
-        self.dropped += u64::from(is_dropped);
-        Some(key)
-    }
-
-    /// Whose datagram it is, and where its records begin.
-    fn find<'a>(
-        &mut self,
-        now: Instant,
-        from: &Datagrams,
-        datagram: &'a [u8],
-    ) -> Option<(LinkKey, &'a [u8])> {
-        let address = from.from.ip().to_canonical();
-        let by_id = ids::split_id(datagram).and_then(|(id, rest)| Some((*self.ids.get(id)?, rest)));
-        let (key, records) = by_id.or_else(|| {
-            let (token, rest) = ids::split_token(datagram)?;
-            // A dialler that was heard goes on with its token until it hears us.
-            let key = self.links.by_token(token)?;
-            (self.links.live(key).is_some() || ids::is_hello(rest)).then_some((key, rest))
-        })?;
-        self.links.get(key).filter(|link| link.peer == address)?;
-        if by_id.is_none() {
-            self.accept(now, key, from.from);
-        }
-        // The whole address stays as it was when the session began.
-        let is_peer = self.links.live(key).is_some_and(|connection| connection.peer() == from.from);
-        is_peer.then_some((key, records))
-    }
-}
-
-impl Endpoint for DtlsEndpoint {
-    fn transport(&self) -> &'static Transport {
-        &TRANSPORT
-    }
-
-    fn public_key(&self) -> [u8; 32] {
-        self.key.public()
-    }
-
-    fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
-        // Every seed makes a key, so there is nothing to keep the old one for.
-        if let Ok(key) = OurKey::new(secret) {
-            self.key = key;
-        }
-    }
-
-    fn set_congestion(&mut self, params: CongestionParams) {
-        self.ceiling.set(params);
-    }
-
-    fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {
-        let key = self.begin(now, options);
-        self.after(key);
-        key.conn()
-    }
-
-    fn close(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        match self.links.live_mut(key) {
-            Some(connection) => {
-                connection.close(now);
-                self.links.spend_token(key);
-                self.after(key);
-            }
-            None => self.forget(key),
-        }
-    }
-
-    fn probe(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.probe(now);
-            self.after(key);
-        }
-    }
-
-    fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
-        let mut last = None;
-        for datagram in datagrams.data.chunks(datagrams.stride.max(1)) {
-            let touched = self.handle_datagram(now, &datagrams, datagram);
-            if touched.is_some() && touched != last {
-                if let Some(key) = last {
-                    self.after(key);
-                }
-                last = touched;
-            }
-        }
-        if let Some(key) = last {
-            self.after(key);
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        while let Some((key, late)) = self.links.due(now) {
-            let lap = self.stopwatch.begin();
-            self.on_timer(now, key, late);
-            self.stopwatch.end(lap, Step::Timer);
-        }
-    }
-
-    fn poll_timeout(&mut self) -> Option<Instant> {
-        self.links.next_timer()
-    }
-
-    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
-        if max_bytes == 0 {
-            return None;
-        }
-        while let Some(key) = self.links.first(Want::Transmit) {
-            let batch_max = self.options.batch_datagrams_max;
-            let stopwatch = self.stopwatch.clone();
-            let transmit = self.links.live_mut(key).and_then(|connection| {
-                let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
-                connection.poll_transmit(now, datagrams, &stopwatch, out)
-            });
-            // What leaves makes room, which the relay wants to hear of.
-            self.links.note(key, Want::Speak);
-            if transmit.is_some() {
-                self.links.next_turn(Want::Transmit);
-                return transmit;
-            }
-            self.links.done(Want::Transmit);
-            self.rest(now, key);
-        }
-        None
-    }
-
-    fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
-        while let Some(key) = self.links.first(Want::Speak) {
-            let (event, is_last) = self.links.event_of(key, Connection::poll_event);
-            if is_last {
-                self.forget(key);
-            }
-            if let Some(event) = event {
-                return Some((key.conn(), event));
-            }
-            self.links.done(Want::Speak);
-            if self.links.live(key).is_some_and(|connection| connection.is_gone(now)) {
-                self.forget(key);
-            }
-        }
-        None
-    }
-
-    fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
-        let mut found = None;
-        while let Some(key) = self.links.first(Want::Read) {
-            let cell =
-                self.links.live_mut(key).and_then(|connection| connection.next_cell(now, &mut self.lent));
-            if let Some(cell) = cell {
-                found = Some((key, cell));
-                break;
-            }
-            self.links.done(Want::Read);
-            self.after(key);
-        }
-        let (key, (circ_id, command)) = found?;
-        self.links.lent();
-        // Reading opens the peer's window, which it must hear of.
-        self.links.note(key, Want::Transmit);
-        Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.pool.lent_bytes()
-    }
-
-    fn state_bytes(&self) -> usize {
-        self.state.load(Relaxed)
-    }
-
-    fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
-        for (key, connection) in self.links.all_live() {
-            connection.backlogs(key.conn(), each);
-        }
-    }
-
-    fn forget_ended(&mut self, now: Instant) {
-        for key in self.links.live_keys() {
-            let has_any = self.links.live_mut(key).is_some_and(|connection| connection.forget_ended(now));
-            if has_any {
-                self.after(key);
-            }
-        }
-    }
-
-    fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.hold(circ_id, hold);
-            self.links.note_if(key, Want::Read, Connection::has_readable);
-        }
-    }
-
-    fn capacity(&self, conn: ConnId) -> usize {
-        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
-    }
-
-    fn send(
-        &mut self,
-        now: Instant,
-        conn: ConnId,
-        circ_id: CircId,
-        command: Command,
-        body: &Body,
-    ) -> FlowState {
-        let key = LinkKey::of(conn);
-        let Some(connection) = self.links.live_mut(key) else {
-            return FlowState::Open;
-        };
-        let state = connection.send(now, circ_id, command, body);
-        self.after(key);
-        state
-    }
-
-    fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
-    }
-}
-
-impl fmt::Debug for DtlsEndpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DtlsEndpoint").field("links", &self.links.len()).finish_non_exhaustive()
-    }
+/// Bytes that datagrams of such a length have for a transport's own.
+pub(crate) fn room_bytes(datagram_bytes: u16) -> u16 {
+    let taken = ID_LEN + RECORD_OVERHEAD + STAMPED_LEN + TOLD_LEN;
+    u16::try_from(usize::from(datagram_bytes) - taken).unwrap_or(u16::MAX)
 }

@@ -1,9 +1,9 @@
 //! Bodies of fuzz targets of endpoints, whatever their transport: arbitrary bytes in, and a panic when a promise is
 //! broken.
 
-use crate::dtls::{DtlsEndpoint, DtlsOptions};
 use crate::per_circuit::PerCircuitEndpoint;
 use crate::quic::{QuicEndpoint, QuicOptions};
+use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;
 use core::time::Duration;

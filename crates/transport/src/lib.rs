@@ -11,7 +11,7 @@ mod clock;
 mod congestion;
 #[cfg(test)]
 mod counting;
-pub mod dtls;
+mod dtls;
 pub mod fuzz;
 pub mod fuzz_endpoint;
 pub mod link;
@@ -24,6 +24,7 @@ mod setup;
 mod silence;
 mod stamps;
 mod state;
+pub mod tcp_dtls;
 pub mod tls;
 
 pub use padding::PaddingOptions;

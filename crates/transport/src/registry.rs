@@ -3,10 +3,10 @@
 
 pub use crate::setup::{Chosen, EndpointSetup, Registered, SetupError, TransportOption};
 
-use crate::{dtls, per_circuit, quic};
+use crate::{per_circuit, quic, tcp_dtls};
 
 /// All of them, in the order in which they are told.
-pub const TRANSPORTS: &[&Registered] = &[&quic::REGISTERED, &dtls::REGISTERED, &per_circuit::REGISTERED];
+pub const TRANSPORTS: &[&Registered] = &[&quic::REGISTERED, &tcp_dtls::REGISTERED, &per_circuit::REGISTERED];
 
 /// The transport of this name, in any case.
 pub fn named(name: &str) -> Option<&'static Registered> {

@@ -2,8 +2,8 @@
 //! and nobody's circuit ends.
 
 use super::{Attacked, Bounds, Neighbours, create2};
-use crate::dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
 use crate::quic::{QuicEndpoint, QuicOptions};
+use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
 use bytes::BytesMut;
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::Created2;

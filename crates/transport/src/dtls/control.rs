@@ -40,7 +40,7 @@ const PROOF_LEN: usize = 1 + MAC_LEN + SIGNATURE_LEN + 4;
 
 /// A record of the connection itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Control<'a> {
+pub(crate) enum Control<'a> {
     Proof(Proof<'a>),
     Seen { datagram_bytes: u16 },
     Ping { number: u32 },
@@ -51,19 +51,19 @@ pub(super) enum Control<'a> {
 
 /// What a peer says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Proof<'a> {
+pub(crate) struct Proof<'a> {
     mac: &'a [u8; MAC_LEN],
     signature: &'a [u8; SIGNATURE_LEN],
-    pub(super) flows_max: u32,
+    pub(crate) flows_max: u32,
 }
 
 /// Whether a record is the connection's own and no segments.
-pub(super) fn is_control(contents: &[u8]) -> bool {
+pub(crate) fn is_control(contents: &[u8]) -> bool {
     contents.first().is_some_and(|first| first & 1 == 1)
 }
 
 /// Reads a record; `None` for what no peer sends.
-pub(super) fn parse(contents: &[u8]) -> Option<Control<'_>> {
+pub(crate) fn parse(contents: &[u8]) -> Option<Control<'_>> {
     let (&kind, rest) = contents.split_first()?;
     let number = || <[u8; 4]>::try_from(rest).ok().map(u32::from_be_bytes);
     match kind {
@@ -88,30 +88,30 @@ pub(super) fn parse(contents: &[u8]) -> Option<Control<'_>> {
     }
 }
 
-pub(super) fn seen(datagram_bytes: u16) -> Vec<u8> {
+pub(crate) fn seen(datagram_bytes: u16) -> Vec<u8> {
     [&[SEEN][..], &datagram_bytes.to_be_bytes()].concat()
 }
 
-pub(super) fn ping(number: u32) -> Vec<u8> {
+pub(crate) fn ping(number: u32) -> Vec<u8> {
     [&[PING][..], &number.to_be_bytes()].concat()
 }
 
-pub(super) fn pong(number: u32) -> Vec<u8> {
+pub(crate) fn pong(number: u32) -> Vec<u8> {
     [&[PONG][..], &number.to_be_bytes()].concat()
 }
 
-pub(super) fn probe(bytes: usize) -> Vec<u8> {
+pub(crate) fn probe(bytes: usize) -> Vec<u8> {
     let mut record = vec![0; bytes.max(1)];
     record[0] = PROBE;
     record
 }
 
-pub(super) fn close(is_fault: bool) -> Vec<u8> {
+pub(crate) fn close(is_fault: bool) -> Vec<u8> {
     vec![CLOSE, u8::from(is_fault)]
 }
 
 /// What both proofs of a connection are about.
-pub(super) struct Proofs {
+pub(crate) struct Proofs {
     role: Role,
     /// Keys of the MACs, from the TLS channel's exporter: ours and the peer's.
     our_secret: Zeroizing<[u8; KEY_LEN]>,
@@ -122,7 +122,7 @@ pub(super) struct Proofs {
 }
 
 impl Proofs {
-    pub(super) fn new(
+    pub(crate) fn new(
         role: Role,
         our_key: OurKey,
         peer_key: [u8; KEY_LEN],
@@ -133,7 +133,7 @@ impl Proofs {
     }
 
     /// Our proof to a peer with this certificate, filled up to `bytes`.
-    pub(super) fn write(&self, their_fingerprint: &[u8; KEY_LEN], flows_max: u32, bytes: usize) -> Vec<u8> {
+    pub(crate) fn write(&self, their_fingerprint: &[u8; KEY_LEN], flows_max: u32, bytes: usize) -> Vec<u8> {
         let subject = self.subject(self.role, their_fingerprint);
         let mut record = Vec::with_capacity(bytes.max(PROOF_LEN));
         record.push(PROOF);
@@ -145,7 +145,7 @@ impl Proofs {
     }
 
     /// Whether the peer with this certificate is whom the channel vouched for.
-    pub(super) fn is_right(&self, their_fingerprint: &[u8; KEY_LEN], proof: &Proof<'_>) -> bool {
+    pub(crate) fn is_right(&self, their_fingerprint: &[u8; KEY_LEN], proof: &Proof<'_>) -> bool {
         let subject = self.subject(self.role.other(), their_fingerprint);
         let has_secret = bool::from(mac(&self.their_secret, &subject).ct_eq(&proof.mac[..]));
         has_secret && key::is_signed(&self.peer_key, &subject, proof.signature)

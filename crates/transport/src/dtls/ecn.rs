@@ -33,12 +33,12 @@ const TOLD_MARKS: u32 = 3;
 const TOLD: u8 = 11;
 const COUNT_LEN: usize = 3;
 /// Bytes that this takes.
-pub(super) const TOLD_LEN: usize = 1 + 3 * COUNT_LEN;
+pub(crate) const TOLD_LEN: usize = 1 + 3 * COUNT_LEN;
 const COUNT_MASK: u32 = (1 << 24) - 1;
 
 /// Datagrams by their codepoint, modulo 2^24. What was marked could be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct EcnCounts {
+pub(crate) struct EcnCounts {
     plain: u32,
     capable: u32,
     marked: u32,
@@ -67,7 +67,7 @@ impl EcnCounts {
 }
 
 /// Counts that a record begins with, and the segments behind them.
-pub(super) fn split_told(contents: &[u8]) -> Option<(EcnCounts, &[u8])> {
+pub(crate) fn split_told(contents: &[u8]) -> Option<(EcnCounts, &[u8])> {
     let (head, segments) = contents.split_first_chunk::<TOLD_LEN>()?;
     let (kind, counts) = head.split_first()?;
     let count = |index: usize| {
@@ -87,7 +87,7 @@ enum State {
 
 /// One connection's, in both directions.
 #[derive(Debug)]
-pub(super) struct Ecn {
+pub(crate) struct Ecn {
     state: State,
     sent: EcnCounts,
     /// What the peer told last.
@@ -102,7 +102,7 @@ pub(super) struct Ecn {
 
 impl Ecn {
     /// `sends` is whether our datagrams are to be marked at all.
-    pub(super) fn new(sends: bool) -> Self {
+    pub(crate) fn new(sends: bool) -> Self {
         Ecn {
             state: if sends { State::Testing { since: None } } else { State::Failed },
             sent: EcnCounts::default(),
@@ -116,7 +116,7 @@ impl Ecn {
     }
 
     /// What a batch is sent with that leaves now.
-    pub(super) fn codepoint(&self, now: Instant) -> u8 {
+    pub(crate) fn codepoint(&self, now: Instant) -> u8 {
         let may_be_marked = match self.state {
             State::Testing { since } => {
                 let is_over = since.is_some_and(|since| now.since(since) >= TESTED_FOR);
@@ -129,7 +129,7 @@ impl Ecn {
     }
 
     /// A datagram with segments leaves.
-    pub(super) fn on_sent(&mut self, now: Instant, codepoint: u8) {
+    pub(crate) fn on_sent(&mut self, now: Instant, codepoint: u8) {
         let is_capable = u32::from(codepoint == CAPABLE);
         if let State::Testing { since } = &mut self.state {
             since.get_or_insert(now);
@@ -138,7 +138,7 @@ impl Ecn {
     }
 
     /// A datagram with segments came.
-    pub(super) fn on_received(&mut self, codepoint: u8) {
+    pub(crate) fn on_received(&mut self, codepoint: u8) {
         let count = |codepoints: &[u8]| u32::from(codepoints.contains(&codepoint));
         let (capable, marked) = (count(&[CAPABLE]), count(&[MARKED]));
         self.came.add(EcnCounts { plain: 1 - capable - marked, capable, marked });
@@ -151,7 +151,7 @@ impl Ecn {
     }
 
     /// Appends what a record with segments begins with. Returns the length of it.
-    pub(super) fn tell(&self, out: &mut Vec<u8>) -> usize {
+    pub(crate) fn tell(&self, out: &mut Vec<u8>) -> usize {
         if self.due == 0 {
             return 0;
         }
@@ -163,12 +163,12 @@ impl Ecn {
     }
 
     /// What [`Ecn::tell`] wrote leaves.
-    pub(super) fn on_tell(&mut self) {
+    pub(crate) fn on_tell(&mut self) {
         (self.untold, self.due) = (0, self.due.saturating_sub(1));
     }
 
     /// The peer told of what came. Returns whether there are new marks, which are to be heeded.
-    pub(super) fn on_told(&mut self, told: EcnCounts) -> bool {
+    pub(crate) fn on_told(&mut self, told: EcnCounts) -> bool {
         let more = told.since(self.told);
         self.told.add(more);
         if self.state == State::Failed || more == EcnCounts::default() {

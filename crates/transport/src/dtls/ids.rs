@@ -14,13 +14,13 @@ use aws_lc_rs::hmac;
 use heddle_proto::endpoint::PairSecrets;
 
 /// Bytes of a session id.
-pub(super) const ID_LEN: usize = 8;
+pub(crate) const ID_LEN: usize = 8;
 
 /// Names a session to the side that it is sent to.
-pub(super) type SessionId = [u8; ID_LEN];
+pub(crate) type SessionId = [u8; ID_LEN];
 
 /// The ids of a pair's session: that of what the dialler sends, and that of what the listener sends.
-pub(super) fn session_ids(secrets: &PairSecrets) -> [SessionId; 2] {
+pub(crate) fn session_ids(secrets: &PairSecrets) -> [SessionId; 2] {
     let key = hmac::Key::new(hmac::HMAC_SHA256, &secrets.dialler_proof[..]);
     [&b"id to the listener"[..], b"id to the dialler"].map(|label| {
         let mut id = [0; ID_LEN];
@@ -30,18 +30,18 @@ pub(super) fn session_ids(secrets: &PairSecrets) -> [SessionId; 2] {
 }
 
 /// The session id that a datagram begins with, and what follows it.
-pub(super) fn split_id(datagram: &[u8]) -> Option<(&SessionId, &[u8])> {
+pub(crate) fn split_id(datagram: &[u8]) -> Option<(&SessionId, &[u8])> {
     datagram.split_first_chunk()
 }
 
 /// The token that a datagram begins with, if it begins with one, and what follows it.
-pub(super) fn split_token(datagram: &[u8]) -> Option<(&[u8; TOKEN_LEN], &[u8])> {
+pub(crate) fn split_token(datagram: &[u8]) -> Option<(&[u8; TOKEN_LEN], &[u8])> {
     datagram.split_first_chunk()
 }
 
 /// Which records may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Records {
+pub(crate) enum Records {
     /// Encrypted ones, and handshake messages in clear.
     Handshake,
     /// Encrypted ones alone.
@@ -50,7 +50,7 @@ pub(super) enum Records {
 
 /// Whether dimpl may see these records. Alerts and data in clear are nobody's: whoever forges them could end a
 /// handshake, or put data in front of the peer's.
-pub(super) fn may_come(records: Records, mut bytes: &[u8]) -> bool {
+pub(crate) fn may_come(records: Records, mut bytes: &[u8]) -> bool {
     /// The unified header of RFC 9147, section 4, with 16 bits of the number and a length, without a connection id:
     /// what dimpl writes.
     const UNIFIED: u8 = 0b0010_1100;
@@ -84,7 +84,7 @@ pub(super) fn may_come(records: Records, mut bytes: &[u8]) -> bool {
 
 /// Whether these records may be the first of a dialler: a ClientHello stands first (RFC 9147, section 5.2), or a piece
 /// of one.
-pub(super) fn is_hello(records: &[u8]) -> bool {
+pub(crate) fn is_hello(records: &[u8]) -> bool {
     const RECORD_HEADER_LEN: usize = 13;
     const HANDSHAKE: u8 = 22;
     const CLIENT_HELLO: u8 = 1;

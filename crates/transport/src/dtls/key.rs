@@ -24,9 +24,9 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 /// Bytes of a key and of a fingerprint.
-pub(super) const KEY_LEN: usize = 32;
+pub(crate) const KEY_LEN: usize = 32;
 /// Bytes of an Ed25519 signature.
-pub(super) const SIGNATURE_LEN: usize = 64;
+pub(crate) const SIGNATURE_LEN: usize = 64;
 /// Bytes of an uncompressed point on P-256.
 const POINT_LEN: usize = 65;
 /// The commonest length of an ECDSA signature over P-256 in DER. Half of all have it.
@@ -36,7 +36,7 @@ const TRIES_MAX: u32 = 100;
 
 /// The key that our offers name, with the certificate that it vouches for.
 #[derive(Clone)]
-pub(super) struct OurKey {
+pub(crate) struct OurKey {
     signer: Arc<Ed25519KeyPair>,
     public: [u8; KEY_LEN],
     /// The P-256 key: its scalar and its point.
@@ -47,7 +47,7 @@ pub(super) struct OurKey {
 
 impl OurKey {
     /// The key of a seed (RFC 8032, section 5.1.5). Every seed makes one.
-    pub(super) fn new(secret: &Zeroizing<[u8; KEY_LEN]>) -> Result<Self, Unspecified> {
+    pub(crate) fn new(secret: &Zeroizing<[u8; KEY_LEN]>) -> Result<Self, Unspecified> {
         let signer = Ed25519KeyPair::from_seed_unchecked(&secret[..])?;
         let public = <[u8; KEY_LEN]>::try_from(signer.public_key().as_ref()).map_err(|_| Unspecified)?;
         let private = derive_p256(secret)?;
@@ -56,21 +56,21 @@ impl OurKey {
         Ok(OurKey { signer: Arc::new(signer), public, private, certificate, fingerprint })
     }
 
-    pub(super) fn public(&self) -> [u8; KEY_LEN] {
+    pub(crate) fn public(&self) -> [u8; KEY_LEN] {
         self.public
     }
 
     /// SHA-256 of our certificate.
-    pub(super) fn fingerprint(&self) -> [u8; KEY_LEN] {
+    pub(crate) fn fingerprint(&self) -> [u8; KEY_LEN] {
         self.fingerprint
     }
 
-    pub(super) fn certificate(&self) -> DtlsCertificate {
+    pub(crate) fn certificate(&self) -> DtlsCertificate {
         DtlsCertificate { certificate: self.certificate.clone(), private_key: self.private.to_vec() }
     }
 
     /// Signs with the key of our offers.
-    pub(super) fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_LEN] {
+    pub(crate) fn sign(&self, message: &[u8]) -> [u8; SIGNATURE_LEN] {
         let mut signature = [0; SIGNATURE_LEN];
         signature.copy_from_slice(self.signer.sign(message).as_ref());
         signature
@@ -84,11 +84,11 @@ impl fmt::Debug for OurKey {
 }
 
 /// Whether the key of an offer made a signature.
-pub(super) fn is_signed(key: &[u8; KEY_LEN], message: &[u8], signature: &[u8]) -> bool {
+pub(crate) fn is_signed(key: &[u8; KEY_LEN], message: &[u8], signature: &[u8]) -> bool {
     UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
 }
 
-pub(super) fn fingerprint(certificate: &[u8]) -> [u8; KEY_LEN] {
+pub(crate) fn fingerprint(certificate: &[u8]) -> [u8; KEY_LEN] {
     let mut bytes = [0; KEY_LEN];
     bytes.copy_from_slice(digest::digest(&digest::SHA256, certificate).as_ref());
     bytes
@@ -96,7 +96,7 @@ pub(super) fn fingerprint(certificate: &[u8]) -> [u8; KEY_LEN] {
 
 /// How dimpl is to behave on one connection. `seed` is for what is no secret: times of repetition, and the hellos'
 /// randoms.
-pub(super) fn config(
+pub(crate) fn config(
     seed: u64,
     datagram_bytes: usize,
     initial_rto: Duration,

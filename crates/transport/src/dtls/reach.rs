@@ -8,7 +8,7 @@
 //!    comes, the path is gone, and that is another's business.
 //! 4. Every ten minutes longer ones are tried again.
 
-use super::options::DATAGRAM_BYTES_MIN;
+use super::DATAGRAM_BYTES_MIN;
 use heddle_seam::time::{Duration, Instant};
 
 /// What paths carry that tunnels have narrowed.
@@ -25,12 +25,12 @@ const CHECK_EVERY: Duration = Duration::from_secs(2);
 const RAISE_EVERY: Duration = Duration::from_secs(600);
 
 /// The lengths that are tried, none longer than `most`.
-pub(super) fn lengths(most: u16) -> [u16; 3] {
+pub(crate) fn lengths(most: u16) -> [u16; 3] {
     [most, DATAGRAM_BYTES_TUNNELLED.min(most), DATAGRAM_BYTES_MIN]
 }
 
 #[derive(Debug)]
-pub(super) struct Reach {
+pub(crate) struct Reach {
     /// Bytes of the longest datagrams, and what they would have on a path that carries them.
     bytes: u16,
     most: u16,
@@ -52,7 +52,7 @@ struct Check {
 
 /// What is to be done now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Probes of these lengths leave.
     Probe(Vec<u16>),
     /// From now on datagrams have so many bytes at most.
@@ -61,12 +61,12 @@ pub(super) enum Step {
 
 impl Reach {
     /// Datagrams of so many bytes came. Longer ones than `most` are never sent.
-    pub(super) fn new(now: Instant, bytes: u16, most: u16) -> Self {
+    pub(crate) fn new(now: Instant, bytes: u16, most: u16) -> Self {
         Reach { bytes, most, raise_at: now + RAISE_EVERY, is_raising: false, checked_at: None, check: None }
     }
 
     /// A flow's timer expired.
-    pub(super) fn on_expired(&mut self, now: Instant) {
+    pub(crate) fn on_expired(&mut self, now: Instant) {
         let is_late = self.checked_at.is_none_or(|at| now.since(at) >= CHECK_EVERY);
         if is_late && self.bytes > DATAGRAM_BYTES_MIN {
             self.checked_at = Some(now);
@@ -75,7 +75,7 @@ impl Reach {
     }
 
     /// A probe of so many bytes came. Gives how long datagrams are from now on, if they are longer than before.
-    pub(super) fn on_seen(&mut self, bytes: u16) -> Option<u16> {
+    pub(crate) fn on_seen(&mut self, bytes: u16) -> Option<u16> {
         let bytes = bytes.min(self.most);
         if bytes >= self.bytes {
             self.check = None;
@@ -89,13 +89,13 @@ impl Reach {
         })
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let raise_at = Some(self.raise_at).filter(|_| self.bytes < self.most);
         self.check.as_ref().map(|check| check.due).or(raise_at)
     }
 
     /// What is due now; `round_trip` is the path's.
-    pub(super) fn handle_timeout(&mut self, now: Instant, round_trip: Duration) -> Option<Step> {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, round_trip: Duration) -> Option<Step> {
         if self.check.is_none() {
             let is_due = self.bytes < self.most && self.raise_at <= now;
             return is_due.then(|| {

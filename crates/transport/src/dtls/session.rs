@@ -1,143 +1,500 @@
-//! DTLS on one connection: dimpl, fed with records and emptied after each call.
+//! One session, from its first datagram to its last.
+//!
+//! ```text
+//!                 DTLS is done      the peer's proof is right,
+//!                                   and it has seen ours
+//!   Handshaking ─────────────▶ Proving ─────────────────────▶ Open
+//!        │                       │                              │
+//!        └── no answer, a wrong ─┴─ proof, a fault, ────────────┴─▶ Over ──▶ says so for a while, then forgotten
+//!                                   a dead path, CLOSE
+//! ```
+//!
+//! 1. Each side sends its proof in its first record, again and again until the other has seen it.
+//! 2. Nothing else is believed before the peer's proof is right: what comes is dropped, and the transport sends it
+//!    again.
+//! 3. While open, PINGs ask for an answer that does not come. What becomes of a path without any is in `silence.rs`.
+//!
+//! After whatever happens to it, [`Session::poll`] tells what that is to the transport, until it tells nothing.
 
-use super::key::{self, KEY_LEN, OurKey};
-use super::options::DtlsOptions;
-use crate::clock::Clock;
-use core::time::Duration;
-use dimpl::{Dtls, Error, Output};
+mod records;
+
+use super::control::{self, Control, Proofs};
+use super::engine::{Engine, News};
+use super::ids::{Records, SessionId, may_come};
+use super::key::{KEY_LEN, OurKey};
+use super::path::Path;
+use super::reach::{Reach, Step};
+use super::{DATAGRAM_BYTES_MIN, SessionOptions, heads};
+use crate::links::Token;
+use crate::silence::Silence;
+use core::net::{IpAddr, SocketAddr};
 use heddle_proto::channel::Role;
-use heddle_seam::time::Instant;
+use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
+use heddle_seam::time::{Duration, Instant};
+use records::Queued;
 use std::collections::VecDeque;
 
-/// What a record takes beside its contents: unified header of five bytes, the content's type, and the tag.
-pub(super) const RECORD_OVERHEAD: usize = 22;
+/// How long a session that is over tells its peer so, and how often at most.
+const LINGER: Duration = Duration::from_secs(3);
+const LAST_WORDS_MAX: u32 = 8;
 
-/// Contents of a record that need no larger buffer.
-const CONTENTS_LEN: usize = 2048;
-
-/// What came of a datagram or of time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum News {
-    /// The peer showed a certificate with this fingerprint.
-    Certificate([u8; KEY_LEN]),
-    /// The handshake is over.
-    Connected,
-    /// The contents of a record, these bytes of what [`Session::contents`] gives.
-    Contents { end: usize },
-    /// The peer closed DTLS itself.
-    Closed,
+/// What became of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SessionEvent {
+    /// It is open: its datagrams may have so many bytes, and the peer permits so many flows.
+    Open { datagram_bytes: u16, flows_max: u32 },
+    /// A record of the transport came: so many bytes of [`Session::record`].
+    Record { end: usize },
+    /// Its datagrams may have so many bytes from now on.
+    Length(u16),
+    /// The path carries again what it did not: nothing need wait for its time-outs.
+    PathBack,
+    /// The peer answered a PING, after this if it was the last one.
+    Answered(Option<Duration>),
 }
 
-pub(super) struct Session {
-    dtls: Dtls,
-    clock: Clock,
-    /// When dimpl heard the time.
-    told_at: Instant,
-    timeout: Option<Instant>,
-    /// Records that are to be sent, a datagram's in each.
-    outbox: VecDeque<Vec<u8>>,
-    scratch: Vec<u8>,
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Nobody of ours can have sent it.
+    Dropped,
+    /// It changed nothing for the transport.
+    Done,
+    /// DTLS has it. Where it was encrypted and DTLS then tells of nothing, it was late, or came twice.
+    Told { were_encrypted: bool },
+}
+
+/// One of a pair of relays.
+pub(crate) struct Session {
+    role: Role,
+    engine: Engine,
+    proofs: Proofs,
+    options: SessionOptions,
+    peer: SocketAddr,
+    local: Option<IpAddr>,
+    their_id: SessionId,
+    /// Flows that we permit the peer.
+    flows_max: u32,
+    state: State,
+    queue: Vec<Queued>,
+    path: Path,
+    silence: Silence,
+    events: VecDeque<SessionEvent>,
+    /// Bytes of the datagram that is worked off, and whether DTLS had something to say of it.
+    datagram_bytes: usize,
+    is_heard: bool,
+    ended: Option<ConnectionError>,
+}
+
+enum State {
+    Handshaking(Handshaking),
+    Proving { deadline: Instant, proofs: Proving },
+    Open(Open),
+    Over(Over),
+}
+
+/// Until DTLS is done.
+struct Handshaking {
+    /// When it is given up unless it is open by then.
+    deadline: Instant,
+    /// What stands before our records, until the listener has answered it.
+    token: Option<Token>,
+    certificate: Option<[u8; KEY_LEN]>,
+}
+
+/// How far the proofs have come.
+#[derive(Clone, Copy, Debug)]
+struct Proving {
+    /// What the peer showed in the handshake.
+    certificate: [u8; KEY_LEN],
+    /// When ours is sent next.
+    due: Option<Instant>,
+    sent: usize,
+    /// The longest datagram that the peer has seen of ours.
+    seen_bytes: u16,
+    /// The flows that the peer permits, since its proof was right.
+    their_flows_max: Option<u32>,
+}
+
+/// Once it is open. The peer may not have told yet that it has our proof.
+struct Open {
+    proofs: Proving,
+    reach: Reach,
+}
+
+/// Once it is over.
+struct Over {
+    /// When it is forgotten.
+    until: Instant,
+    last_words: u32,
+}
+
+/// What a new session is made of.
+pub(crate) struct Parts<'a> {
+    pub(crate) key: &'a OurKey,
+    pub(crate) options: SessionOptions,
+    /// Where the peer's datagrams come from and ours go.
+    pub(crate) peer: SocketAddr,
+    pub(crate) their_id: SessionId,
+    /// When it is given up unless it is open by then.
+    pub(crate) deadline: Instant,
+    pub(crate) seed: u64,
 }
 
 impl Session {
-    /// A session before its first message. `seed` is for what is no secret.
-    pub(super) fn new(
+    pub(crate) fn new(
         now: Instant,
-        role: Role,
-        ours: &OurKey,
-        options: &DtlsOptions,
-        seed: u64,
-    ) -> Result<Self, Error> {
-        let clock = Clock { anchor: options.anchor };
-        // The dialler's token is the longest head of a datagram.
-        let room = usize::from(super::options::DATAGRAM_BYTES_MIN) - crate::links::TOKEN_LEN;
-        let timeout = options.dial_timeout.max(options.listen_timeout);
-        let config = key::config(seed, room, options.initial_rto, timeout, options.key_records_max)?;
-        let mut dtls = Dtls::new_13(config, ours.certificate(), clock.std(now));
-        dtls.set_active(role == Role::Initiator);
-        let scratch = vec![0; CONTENTS_LEN];
-        let mut session =
-            Session { dtls, clock, told_at: now, timeout: None, outbox: VecDeque::new(), scratch };
-        session.dtls.handle_timeout(clock.std(now))?;
-        Ok(session)
+        parts: Parts<'_>,
+        options: ConnectionOptions,
+    ) -> Result<Self, dimpl::Error> {
+        let (role, secrets) = (options.role, options.secrets);
+        let (token, secret_pair) = match role {
+            Role::Initiator => (Some(secrets.token), [secrets.dialler_proof, secrets.listener_proof]),
+            Role::Responder => (None, [secrets.listener_proof, secrets.dialler_proof]),
+        };
+        let engine = Engine::new(now, role, parts.key, &parts.options, parts.seed)?;
+        Ok(Session {
+            role,
+            engine,
+            proofs: Proofs::new(role, parts.key.clone(), options.peer_key, secret_pair),
+            path: Path::new(now, parts.options.keep_alive),
+            silence: Silence::new(parts.options.path_suspect_min, parts.options.path_dead_min),
+            options: parts.options,
+            peer: parts.peer,
+            local: options.local,
+            their_id: parts.their_id,
+            flows_max: options.flows_max,
+            state: State::Handshaking(Handshaking { deadline: parts.deadline, token, certificate: None }),
+            queue: Vec::new(),
+            events: VecDeque::new(),
+            datagram_bytes: 0,
+            is_heard: false,
+            ended: None,
+        })
     }
 
-    /// Takes the records of a datagram. [`Session::poll`] must follow.
-    pub(super) fn handle_records(&mut self, now: Instant, records: &[u8]) -> Result<(), Error> {
-        /// How old dimpl's time may be. Telling it costs a look at all that it waits for.
-        const OLD: Duration = Duration::from_millis(50);
-        if now.since(self.told_at) >= OLD {
-            self.tell_time(now)?;
+    pub(crate) fn role(&self) -> Role {
+        self.role
+    }
+
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn local(&self) -> Option<IpAddr> {
+        self.local
+    }
+
+    /// Flows that we permit the peer.
+    pub(crate) fn flows_max(&self) -> u32 {
+        self.flows_max
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, State::Over(_))
+    }
+
+    /// Whether nothing is left of it.
+    pub(crate) fn is_gone(&self, now: Instant) -> bool {
+        matches!(&self.state, State::Over(over) if over.until <= now) && self.ended.is_none()
+    }
+
+    /// Why it ended, once.
+    pub(crate) fn take_ended(&mut self) -> Option<ConnectionError> {
+        self.ended.take()
+    }
+
+    /// What the relay is to hear of the path.
+    pub(crate) fn poll_silence(&mut self) -> Option<ConnectionEvent> {
+        self.silence.poll_event()
+    }
+
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.path.round_trip()
+    }
+
+    /// What the transport measured, if it did.
+    pub(crate) fn set_round_trip(&mut self, smoothed_ns: Option<u64>) {
+        self.path.set_round_trip(smoothed_ns);
+    }
+}
+
+/// Coming in.
+impl Session {
+    /// Takes the records of a datagram, `bytes` long with its head.
+    pub(crate) fn handle_records(&mut self, now: Instant, records: &[u8], bytes: usize) -> Taken {
+        let permitted = match self.state {
+            State::Handshaking(_) | State::Proving { .. } => Records::Handshake,
+            State::Open(_) | State::Over(_) => Records::Encrypted,
+        };
+        if !may_come(permitted, records) {
+            return Taken::Dropped;
         }
-        self.dtls.handle_packet(records)
-    }
-
-    /// Lets dimpl repeat what was lost. [`Session::poll`] must follow.
-    pub(super) fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
-        match self.timeout {
-            Some(timeout) if timeout <= now => self.tell_time(now),
-            _ => Ok(()),
+        match &mut self.state {
+            State::Over(_) => {
+                self.repeat_last_word();
+                return Taken::Done;
+            }
+            // The listener is there, and knows us by our records from now on.
+            State::Handshaking(handshaking) => handshaking.token = None,
+            State::Proving { .. } | State::Open(_) => {}
         }
+        if let Err(error) = self.engine.handle_records(now, records) {
+            self.give_up(now, ConnectionError::PeerMisbehaved(error.to_string()));
+            return Taken::Done;
+        }
+        (self.datagram_bytes, self.is_heard) = (bytes, false);
+        Taken::Told { were_encrypted: permitted == Records::Encrypted }
     }
 
-    fn tell_time(&mut self, now: Instant) -> Result<(), Error> {
-        self.told_at = now;
-        self.dtls.handle_timeout(self.clock.std(now))
+    /// Whether DTLS said anything of the last datagram.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.is_heard
     }
 
-    /// What came of it, until `None`.
-    pub(super) fn poll(&mut self) -> Option<News> {
+    /// The record that [`SessionEvent::Record`] told of last.
+    pub(crate) fn record(&self, end: usize) -> &[u8] {
+        self.engine.contents(end)
+    }
+
+    /// What became of it, until `None`.
+    pub(crate) fn poll(&mut self, now: Instant) -> Option<SessionEvent> {
         loop {
-            match self.dtls.poll_output(&mut self.scratch) {
-                Output::Packet(records) => self.outbox.push_back(records.to_vec()),
-                Output::PeerCert(certificate) => {
-                    return Some(News::Certificate(key::fingerprint(certificate)));
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let news = self.engine.poll()?;
+            self.is_heard = true;
+            match news {
+                News::Certificate(fingerprint) => {
+                    if let State::Handshaking(handshaking) = &mut self.state {
+                        handshaking.certificate = Some(fingerprint);
+                    }
                 }
-                Output::Connected => return Some(News::Connected),
-                Output::ApplicationData(contents) => return Some(News::Contents { end: contents.len() }),
-                Output::CloseNotify => return Some(News::Closed),
-                Output::BufferTooSmall { needed } => self.scratch.resize(needed, 0),
-                Output::Timeout(at) => {
-                    self.timeout = Some(self.clock.ours(at));
-                    return None;
-                }
-                _ => {}
+                News::Connected => self.on_connected(now),
+                News::Contents { end } => self.on_contents(now, end),
+                News::Closed => self.end(now, ConnectionError::PeerClosed),
             }
         }
     }
 
-    /// The contents of the record that [`News::Contents`] told of last.
-    pub(super) fn contents(&self, end: usize) -> &[u8] {
-        self.scratch.get(..end).unwrap_or_default()
+    fn on_connected(&mut self, now: Instant) {
+        let State::Handshaking(Handshaking { deadline, certificate, .. }) = self.state else { return };
+        let Some(certificate) = certificate else {
+            return self.fault(now, "it showed no certificate");
+        };
+        let proofs = Proving { certificate, due: Some(now), sent: 0, seen_bytes: 0, their_flows_max: None };
+        self.state = State::Proving { deadline, proofs };
     }
 
-    /// Appends a record with these contents to `out`. Records that DTLS itself wants to send go to the outbox.
-    pub(super) fn seal(&mut self, contents: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
-        self.dtls.send_application_data(contents)?;
-        let mut is_sealed = false;
-        loop {
-            match self.dtls.poll_output(&mut self.scratch) {
-                Output::Packet(records) if !is_sealed => {
-                    is_sealed = true;
-                    out.extend_from_slice(records);
-                }
-                Output::Packet(records) => self.outbox.push_back(records.to_vec()),
-                Output::BufferTooSmall { needed } => self.scratch.resize(needed, 0),
-                Output::Timeout(at) => {
-                    self.timeout = Some(self.clock.ours(at));
-                    return Ok(());
-                }
-                _ => {}
-            }
+    fn on_contents(&mut self, now: Instant, end: usize) {
+        self.path.on_heard(now);
+        if heads::read(self.engine.contents(end)).is_none() {
+            return self.on_control(now, end);
+        }
+        if matches!(self.state, State::Proving { proofs: Proving { their_flows_max: Some(_), .. }, .. }) {
+            // It opens flows, so it has seen our proof, though it did not reach us how long that was.
+            self.open(now);
+        }
+        if self.is_open() {
+            self.events.push_back(SessionEvent::Record { end });
         }
     }
 
-    /// The next datagram's records of DTLS itself.
-    pub(super) fn poll_records(&mut self) -> Option<Vec<u8>> {
-        self.outbox.pop_front()
+    /// Something that we sent was answered, which ends a suspicion.
+    pub(crate) fn on_answer(&mut self, now: Instant) {
+        self.path.on_answer();
+        let was_suspect = self.silence.is_suspect();
+        self.silence.on_heard(now, self.path.due());
+        if was_suspect {
+            self.events.push_back(SessionEvent::PathBack);
+        }
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.timeout
+    fn proving(&mut self) -> Option<&mut Proving> {
+        match &mut self.state {
+            State::Proving { proofs, .. } | State::Open(Open { proofs, .. }) => Some(proofs),
+            State::Handshaking(_) | State::Over(_) => None,
+        }
+    }
+
+    fn on_control(&mut self, now: Instant, end: usize) {
+        let datagram_bytes = u16::try_from(self.datagram_bytes).unwrap_or(u16::MAX);
+        let is_believed = self.proving().is_some_and(|proving| proving.their_flows_max.is_some());
+        let Some(control) = control::parse(self.engine.contents(end)) else {
+            return self.fault(now, "it sent a record that there is not");
+        };
+        match control {
+            Control::Proof(proof) => {
+                let certificate = self.certificate();
+                if !certificate.is_some_and(|certificate| self.proofs.is_right(&certificate, &proof)) {
+                    return self.give_up(now, ConnectionError::WrongProof);
+                }
+                let flows_max = proof.flows_max;
+                if let Some(proving) = self.proving() {
+                    proving.their_flows_max.get_or_insert(flows_max);
+                }
+                self.say(control::seen(datagram_bytes));
+            }
+            Control::Close { .. } => return self.end(now, ConnectionError::PeerClosed),
+            // It may overtake the peer's proof, and counts for nothing without that.
+            Control::Seen { datagram_bytes } => self.on_seen(datagram_bytes),
+            _ if !is_believed => {}
+            Control::Probe => self.say(control::seen(datagram_bytes)),
+            Control::Ping { number } => self.say(control::pong(number)),
+            Control::Pong { number } if !self.path.takes_pong(number) => {}
+            Control::Pong { number } => {
+                self.on_answer(now);
+                let round_trip = self.path.on_pong(now, number);
+                self.events.push_back(SessionEvent::Answered(round_trip));
+            }
+        }
+        let is_proved = |proofs: &Proving| proofs.their_flows_max.is_some() && proofs.seen_bytes > 0;
+        if matches!(&self.state, State::Proving { proofs, .. } if is_proved(proofs)) {
+            self.open(now);
+        }
+    }
+
+    fn certificate(&self) -> Option<[u8; KEY_LEN]> {
+        match &self.state {
+            State::Proving { proofs, .. } | State::Open(Open { proofs, .. }) => Some(proofs.certificate),
+            State::Handshaking(_) | State::Over(_) => None,
+        }
+    }
+
+    fn on_seen(&mut self, datagram_bytes: u16) {
+        let bytes = datagram_bytes.min(self.options.datagram_bytes_max);
+        let Some(proving) = self.proving() else { return };
+        proving.seen_bytes = proving.seen_bytes.max(bytes);
+        proving.due = None;
+        if let State::Open(open) = &mut self.state {
+            self.events.extend(open.reach.on_seen(bytes).map(SessionEvent::Length));
+        }
+    }
+
+    fn open(&mut self, now: Instant) {
+        let State::Proving { proofs, .. } = self.state else { return };
+        let datagram_bytes = proofs.seen_bytes.max(DATAGRAM_BYTES_MIN);
+        let reach = Reach::new(now, datagram_bytes, self.options.datagram_bytes_max);
+        self.state = State::Open(Open { proofs, reach });
+        let flows_max = proofs.their_flows_max.unwrap_or(0);
+        self.events.push_back(SessionEvent::Open { datagram_bytes, flows_max });
+        // The round trip before there is traffic tells later how long the wire's queue is.
+        self.ask(now);
+    }
+}
+
+/// Time, and the end.
+impl Session {
+    /// When [`Session::handle_timeout`] is due. One that is open also waits for whatever its transport waits for.
+    pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let dtls = self.engine.poll_timeout();
+        let all = match &self.state {
+            State::Handshaking(handshaking) => [Some(handshaking.deadline), dtls, None, None, None],
+            State::Proving { deadline, proofs } => [Some(*deadline), proofs.due, dtls, None, None],
+            State::Open(Open { proofs, reach }) => {
+                let silence = self.silence.poll_timeout(self.path.due());
+                [reach.poll_timeout(), Some(self.path.probe_at()), silence, proofs.due, dtls]
+            }
+            State::Over(over) => return Some(over.until).filter(|until| *until > now),
+        };
+        all.into_iter().flatten().min()
+    }
+
+    /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
+        if self.is_over() {
+            return;
+        }
+        if let Some(late) = late {
+            self.path.forgive(now, late);
+        }
+        if let Err(error) = self.engine.handle_timeout(now) {
+            let error = match self.state {
+                State::Open(_) => ConnectionError::PeerMisbehaved(error.to_string()),
+                _ => ConnectionError::NoAnswer,
+            };
+            return self.give_up(now, error);
+        }
+        match &self.state {
+            State::Handshaking(Handshaking { deadline, .. }) | State::Proving { deadline, .. }
+                if *deadline <= now =>
+            {
+                self.give_up(now, ConnectionError::NoAnswer);
+            }
+            State::Open(_) => self.on_time(now, late.is_some()),
+            _ => {}
+        }
+    }
+
+    fn on_time(&mut self, now: Instant, is_late: bool) {
+        if !is_late && self.silence.handle_timeout(now, self.path.due()) {
+            return self.give_up(now, ConnectionError::PathDead);
+        }
+        if self.path.probe_at() <= now {
+            self.ask(now);
+        }
+    }
+
+    /// Whether the path still carries what it did, where the transport `has_expired`: something of it was not answered
+    /// in time.
+    pub(crate) fn check_length(&mut self, now: Instant, has_expired: bool) {
+        let round_trip = self.path.round_trip().unwrap_or_default();
+        let State::Open(Open { reach, .. }) = &mut self.state else { return };
+        if has_expired {
+            reach.on_expired(now);
+        }
+        match reach.handle_timeout(now, round_trip) {
+            Some(Step::Probe(lengths)) => self.probe_lengths(&lengths),
+            Some(Step::Shorten(bytes)) => {
+                self.events.extend([SessionEvent::Length(bytes), SessionEvent::PathBack]);
+            }
+            None => {}
+        }
+    }
+
+    fn fault(&mut self, now: Instant, what: &str) {
+        self.give_up(now, ConnectionError::PeerMisbehaved(what.to_owned()));
+    }
+
+    /// Ends it for a fault of the peer or of the path. CLOSE tells the peer, if it is there.
+    pub(crate) fn give_up(&mut self, now: Instant, error: ConnectionError) {
+        let is_told = matches!(self.state, State::Proving { .. } | State::Open(_));
+        self.end(now, error);
+        if is_told {
+            self.say(control::close(true));
+        }
+    }
+
+    fn end(&mut self, now: Instant, error: ConnectionError) {
+        if !self.is_over() {
+            self.state = State::Over(Over { until: now + LINGER, last_words: 0 });
+            self.queue.clear();
+            self.events.clear();
+            self.ended = Some(error);
+        }
+    }
+
+    /// Ends it without telling why.
+    pub(crate) fn close(&mut self, now: Instant) {
+        let is_told = matches!(self.state, State::Proving { .. } | State::Open(_));
+        self.end(now, ConnectionError::Closed);
+        self.ended = None;
+        if is_told {
+            self.say(control::close(false));
+        }
+    }
+
+    /// The peer still speaks: the last word was lost, or is on its way.
+    fn repeat_last_word(&mut self) {
+        let State::Over(over) = &mut self.state else { return };
+        if over.last_words < LAST_WORDS_MAX && self.queue.is_empty() {
+            over.last_words += 1;
+            self.say(control::close(true));
+        }
     }
 }

@@ -10,15 +10,15 @@ use crate::stamps::STAMP_LEN;
 const STAMPED: u8 = 15;
 
 /// Bytes that this takes.
-pub(super) const STAMPED_LEN: usize = 1 + STAMP_LEN;
+pub(crate) const STAMPED_LEN: usize = 1 + STAMP_LEN;
 
-pub(super) fn emit(stamp: [u8; STAMP_LEN], out: &mut Vec<u8>) {
+pub(crate) fn emit(stamp: [u8; STAMP_LEN], out: &mut Vec<u8>) {
     out.push(STAMPED);
     out.extend_from_slice(&stamp);
 }
 
 /// The stamp that a record begins with, if there is one, and what is behind it.
-pub(super) fn split_stamp(contents: &[u8]) -> (Option<u32>, &[u8]) {
+pub(crate) fn split_stamp(contents: &[u8]) -> (Option<u32>, &[u8]) {
     match contents.split_first_chunk::<STAMPED_LEN>() {
         Some(([STAMPED, stamp @ ..], rest)) => (Some(u32::from_be_bytes(*stamp)), rest),
         _ => (None, contents),

@@ -6,7 +6,7 @@ use crate::matrix::{marking_codel, marks_shorten_the_queue};
 use crate::source::Source;
 use heddle_netem::DirectionOptions;
 use heddle_seam::time::Instant;
-use heddle_transport::dtls::{CongestionControl, DtlsOptions};
+use heddle_transport::tcp_dtls::{CongestionControl, DtlsOptions};
 
 const MARKED: u8 = 3;
 

@@ -34,8 +34,8 @@ mod bench {
     pub use crate::wires::*;
     use core::ops::Range;
     use heddle_proto::endpoint::ConnectionError;
-    use heddle_transport::dtls::DtlsOptions;
     use heddle_transport::fuzz_endpoint::Fuzzed;
+    use heddle_transport::tcp_dtls::DtlsOptions;
 
     pub const FUZZED: Fuzzed = Fuzzed::Dtls;
 

@@ -6,7 +6,7 @@ use heddle_netem::{DirectionOptions, HostOptions, QueueOptions, Rate, TopologyOp
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::ConnId;
 use heddle_seam::time::Instant;
-use heddle_transport::dtls::DtlsOptions;
+use heddle_transport::tcp_dtls::DtlsOptions;
 
 /// Circuits that nobody reads: at 64 KiB each they would take more than three quarters of the pool.
 const HELD: u32 = 200;

@@ -10,7 +10,7 @@ use heddle_netem::{DirectionOptions, Jitter, Loss, QueueOptions, Rate};
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::ConnectionEvent;
 use heddle_seam::time::Instant;
-use heddle_transport::dtls::{CongestionControl, DtlsOptions};
+use heddle_transport::tcp_dtls::{CongestionControl, DtlsOptions};
 
 /// What some circuits got.
 #[derive(Clone, Copy, Debug)]

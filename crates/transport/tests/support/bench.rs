@@ -13,8 +13,8 @@ use heddle_proto::endpoint::{ConnId, ConnectionEvent, ConnectionOptions, Endpoin
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Instant;
-use heddle_transport::dtls::{DtlsEndpoint, DtlsOptions};
 use heddle_transport::quic::{QuicEndpoint, QuicOptions};
+use heddle_transport::tcp_dtls::{DtlsEndpoint, DtlsOptions};
 use zeroize::Zeroizing;
 
 pub const MS: u64 = 1_000_000;

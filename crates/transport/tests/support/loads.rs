@@ -7,8 +7,8 @@ use heddle_proto::cell::Command;
 use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, FlowState};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::{Duration, Instant};
-use heddle_transport::dtls::{self, DtlsOptions};
 use heddle_transport::quic::{self, QuicOptions};
+use heddle_transport::tcp_dtls::{CongestionControl, DtlsOptions};
 use zeroize::Zeroizing;
 
 /// What does not count, since connections have to find their pace first.
@@ -21,7 +21,7 @@ const SAMPLE_NS: u64 = 10 * MS;
 #[allow(dead_code, reason = "of use to one of the two alone")]
 pub enum Control {
     Quic(quic::CongestionControl),
-    Dtls(dtls::CongestionControl),
+    Dtls(CongestionControl),
 }
 
 impl Options for Control {
@@ -67,12 +67,7 @@ pub const fn quic(circuits: u32) -> Load {
 
 #[allow(dead_code, reason = "of use to `tcp-dtls` alone")]
 pub const fn dtls(circuits: u32) -> Load {
-    Load {
-        control: Some(Control::Dtls(dtls::CongestionControl::Shared)),
-        circuits,
-        from_ns: 0,
-        fetches: false,
-    }
+    Load { control: Some(Control::Dtls(CongestionControl::Shared)), circuits, from_ns: 0, fetches: false }
 }
 
 /// One connection of CUBIC by quinn-proto.

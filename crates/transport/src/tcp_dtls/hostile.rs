@@ -5,7 +5,7 @@ mod relay;
 mod state;
 mod table;
 
-use super::control;
+use crate::dtls::control;
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::{ConnectionError, Endpoint};
 use heddle_seam::rng::Seed;

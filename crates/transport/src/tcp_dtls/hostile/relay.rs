@@ -4,7 +4,7 @@ use super::table::{BARE, C, CELL_UNITS, Peer, S, Segment, UNIT};
 use crate::attacked::siege::{self, Holes, Siege};
 use crate::attacked::{Attacked, Bounds, Neighbours, SCARCE};
 use crate::dtls::key::OurKey;
-use crate::dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
+use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::rng::Seed;
@@ -103,13 +103,13 @@ fn holes_of_circuits_take_no_more_than_is_said_and_permitted() {
 #[test]
 fn fifty_thousand_holes_are_resident_within_the_bounds() {
     siege::fifty_thousand_holes_are_resident_within_the_bounds::<Peers>(
-        "dtls::hostile::relay::fifty_thousand_holes_are_resident_within_the_bounds",
+        "tcp_dtls::hostile::relay::fifty_thousand_holes_are_resident_within_the_bounds",
     );
 }
 
 #[test]
 fn fifty_thousand_holes_of_circuits_are_resident_within_the_bounds() {
     siege::fifty_thousand_holes_of_circuits_are_resident_within_the_bounds::<Peers>(
-        "dtls::hostile::relay::fifty_thousand_holes_of_circuits_are_resident_within_the_bounds",
+        "tcp_dtls::hostile::relay::fifty_thousand_holes_of_circuits_are_resident_within_the_bounds",
     );
 }

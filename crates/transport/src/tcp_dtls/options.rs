@@ -1,14 +1,12 @@
 //! What may be chosen about `tcp-dtls`.
 
+use crate::dtls::{DATAGRAM_BYTES_MIN, SessionOptions};
 use crate::setup::{EndpointSetup, InvalidOptions, TransportOption};
 use crate::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::time::Duration;
 use heddle_utcp::compact::MuxOptions;
 use heddle_utcp::{Algorithm, Options};
 use std::time::Instant;
-
-/// The shortest datagram that every path is taken to carry (RFC 9000, section 14, says so of QUIC).
-pub(super) const DATAGRAM_BYTES_MIN: u16 = 1200;
 
 /// The least that flows share.
 pub(crate) const POOL_BYTES_MIN: usize = 1024 * 1024;
@@ -153,6 +151,20 @@ impl DtlsOptions {
             return Err(InvalidOptions("a key serves one record at least"));
         }
         self.flow.validate().map_err(|why| InvalidOptions(why.0))
+    }
+
+    /// How the DTLS session of a connection is to behave.
+    pub(super) fn session(&self) -> SessionOptions {
+        SessionOptions {
+            anchor: self.anchor,
+            datagram_bytes_max: self.datagram_bytes_max,
+            initial_rto: self.initial_rto,
+            handshake_timeout: self.dial_timeout.max(self.listen_timeout),
+            keep_alive: self.keep_alive,
+            path_suspect_min: self.path_suspect_min,
+            path_dead_min: self.path_dead_min,
+            key_records_max: self.key_records_max,
+        }
     }
 
     /// How the flows of one connection are to behave. `room_bytes` is what a record carries.

@@ -3,7 +3,8 @@
 
 use super::DtlsEndpoint;
 use super::connection::{Connection, Parts};
-use super::ids::session_ids;
+use crate::dtls::ids::session_ids;
+use crate::dtls::session::Parts as SessionParts;
 use crate::links::{LinkKey, Stage, Want};
 use core::net::SocketAddr;
 use heddle_proto::channel::Role;
@@ -52,18 +53,16 @@ impl DtlsEndpoint {
         let [to_listener, to_dialler] = session_ids(&options.secrets);
         let their_id = if options.role == Role::Responder { to_dialler } else { to_listener };
         let seed = u64::from_be_bytes(self.rng.array());
+        let session =
+            SessionParts { key: &self.key, options: self.options.session(), peer, their_id, deadline, seed };
         let parts = Parts {
-            key: &self.key,
+            session,
             options: &self.options,
             ceiling: &self.ceiling,
             pool: &self.pool,
             state: &self.state,
-            peer,
-            their_id,
-            deadline,
-            seed,
         };
-        let stage = match Connection::new(now, &parts, options) {
+        let stage = match Connection::new(now, parts, options) {
             Ok(connection) => Stage::Live(Box::new(connection)),
             Err(why) => Stage::Failed(ConnectionError::PeerMisbehaved(why.to_string())),
         };

@@ -3,11 +3,11 @@
 use crate::counting::counted;
 use crate::dtls::control::{self, Control, Proofs};
 use crate::dtls::ecn::split_told;
+use crate::dtls::engine::{Engine, News};
 use crate::dtls::ids::{SessionId, session_ids};
 use crate::dtls::key::OurKey;
-use crate::dtls::session::{News, Session};
 use crate::dtls::stamped::split_stamp;
-use crate::dtls::{DtlsEndpoint, DtlsOptions};
+use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions};
 use bytes::BytesMut;
 use core::net::SocketAddr;
 use heddle_proto::cell::create::DestroyReason;
@@ -54,7 +54,7 @@ pub(super) fn secrets() -> PairSecrets {
 
 /// The peer, who dialled.
 pub(super) struct Peer {
-    pub(super) session: Session,
+    pub(super) session: Engine,
     pub(super) proofs: Proofs,
     pub(super) certificate: Option<[u8; 32]>,
     token: [u8; 20],
@@ -89,7 +89,8 @@ impl Peer {
         key: &OurKey,
         secrets: PairSecrets,
     ) -> Peer {
-        let session = Session::new(Instant::ZERO, Role::Initiator, key, options, 3).expect("good options");
+        let session =
+            Engine::new(Instant::ZERO, Role::Initiator, key, &options.session(), 3).expect("good options");
         let id = session_ids(&secrets)[0];
         let PairSecrets { token, dialler_proof, listener_proof } = secrets;
         let proofs = Proofs::new(Role::Initiator, key.clone(), listener, [dialler_proof, listener_proof]);

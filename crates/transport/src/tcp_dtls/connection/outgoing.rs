@@ -1,0 +1,92 @@
+//! What leaves: datagrams, in the order in which they are wanted.
+
+use super::{Connection, Open};
+use crate::circuits::FLOW_CELL_LEN;
+use heddle_seam::datagrams::Transmit;
+use heddle_seam::stopwatch::{Step, Stopwatch};
+use heddle_seam::time::Instant;
+use heddle_utcp::compact::{Content as SegmentContent, HEADER_BYTES, PADDING};
+
+/// What is in a datagram with one cell and nothing else. The end of a circuit is as long.
+const LONE_CELL_BYTES: usize = HEADER_BYTES + FLOW_CELL_LEN;
+
+/// What is in a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Something of the session's own, or of DTLS.
+    Own,
+    Segments,
+}
+
+impl Connection {
+    /// Appends the next batch of datagrams to `out`.
+    pub(in crate::tcp_dtls) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        datagrams_max: usize,
+        stopwatch: &Stopwatch,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
+        let mut stride = 0;
+        let ecn = if self.open.is_some() { self.heads.codepoint(now) } else { 0 };
+        for _ in 0..datagrams_max {
+            let (begin, lap) = (out.len(), stopwatch.begin());
+            let Some(content) = self.next_datagram(now, out) else { break };
+            stopwatch.end(lap, Step::Emit);
+            let len = out.len() - begin;
+            if stride > 0 && len > stride {
+                self.kept = Some((content, out.split_off(begin)));
+                break;
+            }
+            self.counts.sent_datagrams += 1;
+            if content == Content::Segments {
+                self.heads.on_sent(now, ecn);
+            }
+            self.counts.sent_bytes += len as u64;
+            let is_last = stride > 0 && len < stride;
+            stride = if stride == 0 { len } else { stride };
+            if is_last {
+                break;
+            }
+        }
+        self.note_capacity();
+        let (to, from) = (self.session.peer(), self.session.local());
+        (stride > 0).then_some(Transmit { to, from, ecn, stride })
+    }
+
+    /// Appends one datagram: what was kept, what the session itself says, and then flows' segments.
+    fn next_datagram(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Content> {
+        if let Some((content, kept)) = self.kept.take() {
+            out.extend_from_slice(&kept);
+            return Some(content);
+        }
+        if self.session.next_own(now, out) {
+            return Some(Content::Own);
+        }
+        if self.session.is_over() {
+            self.on_events(now, 0);
+        }
+        let Open { mux, flows, .. } = self.open.as_mut()?;
+        let mut segments = core::mem::take(&mut self.segments);
+        segments.clear();
+        let waiting_bytes = mux.shared_window().map_or(0, |[_, _, ready_bytes]| ready_bytes);
+        let heads = self.heads.write(now, waiting_bytes, &mut segments);
+        let content = mux.poll_datagram(now, &mut segments);
+        flows.on_events(now, mux);
+        let lone_cell_bytes = heads.bytes + LONE_CELL_BYTES;
+        if content == Some(SegmentContent::Ends) && segments.len() < lone_cell_bytes {
+            segments.push(PADDING);
+            segments.resize(lone_cell_bytes, 0);
+        }
+        // What only acknowledges asks for nothing, and resets are repeated by TCP itself.
+        let is_question = content == Some(SegmentContent::Payload);
+        let is_sealed = content.is_some() && self.session.seal(now, &segments, is_question, out);
+        self.segments = segments;
+        if is_sealed {
+            self.heads.on_sealed(heads);
+        } else {
+            self.on_events(now, 0);
+        }
+        is_sealed.then_some(Content::Segments)
+    }
+}
