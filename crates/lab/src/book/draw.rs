@@ -85,8 +85,9 @@ fn heading(title: &str) -> String {
 fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
     let mut text = heading("The book of results");
     text += "What `heddle lab book` measured, page by page. Each measurement is one command, run once, and everything \
-             it gave is in the JSON file of its name beside these pages. [The lab](../guide/lab.md#the-book-of-results) tells how a \
-             book is made; [notes](../notes/overview.md) have what was measured before there was one.\n\n";
+             it gave is in the JSON file of its name beside these pages. \
+             [The lab](../guide/lab.md#the-book-of-results) tells how a book is made; \
+             [notes](../notes/overview.md) have what was measured before there was one.\n\n";
     let rows: Vec<Vec<String>> = records
         .iter()
         .map(|(wanted, record)| {
