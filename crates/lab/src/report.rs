@@ -4,6 +4,7 @@
 //! ours, every figure with its interval, and the plan's distributions. The data of each plot lies folded up under it.
 
 mod chart;
+mod looks;
 mod page;
 mod text;
 mod words;

@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 
+use super::looks::{COLOURS, Look};
 use super::words::escape;
-
-/// How many series have a colour and a dash pattern of their own; further ones begin anew.
-pub(super) const SERIES_STYLES: usize = 8;
 
 const WIDTH: f64 = 760.0;
 /// Room for labels on the left of a chart of intervals, where none is longer.
@@ -27,8 +25,8 @@ pub(super) struct Row {
     pub(super) ci95: Option<[f64; 2]>,
     /// The value from elsewhere.
     pub(super) known: Option<f64>,
-    /// Which run directory, for the colour.
-    pub(super) series: usize,
+    /// What it looks like.
+    pub(super) look: Look,
 }
 
 /// A point of a distribution function with its confidence band.
@@ -46,7 +44,23 @@ pub(super) struct Curve {
     pub(super) label: String,
     pub(super) n: usize,
     pub(super) points: Vec<Point>,
+    #[serde(skip)]
+    pub(super) look: Look,
 }
+
+/// The markers of the colours, around where they are.
+const MARKERS: [&str; COLOURS] = [
+    "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
+    "m-4 -4h8v8h-8z",
+    "m0 -5l5 9h-10z",
+    "m0 5l5 -9h-10z",
+    "m-1.5 -5h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
+    "m0 -2.5l2.5 -2.5l2.5 2.5l-2.5 2.5l2.5 2.5l-2.5 2.5l-2.5 -2.5l-2.5 2.5l-2.5 -2.5l2.5 -2.5l-2.5 -2.5l2.5 -2.5z",
+    "m-1.5 -6h3v12h-3z",
+    "m-6 -1.5h12v3h-12z",
+];
+/// Where a curve has its marker: the shares of samples below.
+const MARKED: [f64; 4] = [0.2, 0.4, 0.6, 0.8];
 
 /// The most points of a curve.
 const POINTS_MAX: usize = 200;
@@ -56,7 +70,7 @@ pub(super) const TAIL: f64 = 0.995;
 impl Curve {
     /// The empirical distribution of samples, with the 95 % band of Dvoretzky, Kiefer, Wolfowitz and Massart. `None`
     /// without samples.
-    pub(super) fn of(label: String, mut samples: Vec<f64>) -> Option<Curve> {
+    pub(super) fn of(label: String, look: Look, mut samples: Vec<f64>) -> Option<Curve> {
         samples.sort_by(f64::total_cmp);
         let n = samples.len();
         let half = ((2.0_f64 / 0.05).ln() / (2.0 * n as f64)).sqrt();
@@ -67,7 +81,7 @@ impl Curve {
         };
         let mut points: Vec<Point> = samples.iter().enumerate().step_by(step).map(point).collect();
         points.push(samples.last().map(|x| point((n - 1, x)))?);
-        Some(Curve { label, n, points })
+        Some(Curve { label, n, points, look })
     }
 
     fn quantile(&self, q: f64) -> f64 {
@@ -115,8 +129,9 @@ impl Axis {
             .collect()
     }
 
-    /// Grid lines and numbers of a horizontal axis between two heights, with the unit under it.
-    fn draw(&self, svg: &mut String, top: f64, bottom: f64, unit: &str) {
+    /// Grid lines and numbers of a horizontal axis between two heights, with what it shows under it. What is too long
+    /// for the axis stands in the middle of the whole chart.
+    fn draw(&self, svg: &mut String, top: f64, bottom: f64, name: &str) {
         for (value, name) in self.ticks() {
             let x = self.at(value);
             put(
@@ -133,13 +148,15 @@ impl Axis {
                 ),
             );
         }
-        let x = self.start_px + self.length_px / 2.0;
+        let is_long = name.chars().count() as f64 * CHARACTER > self.length_px;
+        let start_px = if is_long { 0.0 } else { self.start_px };
+        let x = (start_px + self.start_px + self.length_px) / 2.0;
         put(
             svg,
             format_args!(
                 r#"<text class="tick" text-anchor="middle" x="{x:.1}" y="{:.1}">{}</text>"#,
                 bottom + 34.0,
-                escape(unit)
+                escape(name)
             ),
         );
     }
@@ -153,7 +170,7 @@ fn round_step(raw: f64) -> f64 {
 }
 
 /// Means with their intervals, one under the other; a diamond is a known value.
-pub(super) fn intervals(title: &str, unit: &str, rows: &[Row]) -> String {
+pub(super) fn intervals(title: &str, axis_title: &str, rows: &[Row]) -> String {
     let values =
         rows.iter().flat_map(|row| row.ci95.into_iter().flatten().chain([row.mean]).chain(row.known));
     let longest = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
@@ -163,10 +180,10 @@ pub(super) fn intervals(title: &str, unit: &str, rows: &[Row]) -> String {
     let axis = Axis::over(values, labels, width - labels - RIGHT);
     let bottom = 8.0 + ROW * rows.len() as f64;
     let mut svg = open(title, width, bottom + AXIS);
-    axis.draw(&mut svg, 8.0, bottom, unit);
+    axis.draw(&mut svg, 8.0, bottom, axis_title);
     for (number, row) in rows.iter().enumerate() {
         let y = 8.0 + ROW * (number as f64 + 0.5);
-        let style = row.series % SERIES_STYLES;
+        let Look { colour, dash } = row.look;
         put(
             &mut svg,
             format_args!(
@@ -181,14 +198,11 @@ pub(super) fn intervals(title: &str, unit: &str, rows: &[Row]) -> String {
             put(
                 &mut svg,
                 format_args!(
-                    r#"<line class="interval s{style}" x1="{low:.1}" x2="{high:.1}" y1="{y:.1}" y2="{y:.1}"/>"#
+                    r#"<line class="interval s{colour} d{dash}" x1="{low:.1}" x2="{high:.1}" y1="{y:.1}" y2="{y:.1}"/>"#
                 ),
             );
         }
-        put(
-            &mut svg,
-            format_args!(r#"<circle class="dot f{style}" cx="{:.1}" cy="{y:.1}" r="4"/>"#, axis.at(row.mean)),
-        );
+        put_marker(&mut svg, colour, axis.at(row.mean), y);
         if let Some(known) = row.known {
             let x = axis.at(known);
             put(
@@ -202,14 +216,14 @@ pub(super) fn intervals(title: &str, unit: &str, rows: &[Row]) -> String {
 }
 
 /// Distribution functions with their bands, and what each curve is.
-pub(super) fn distributions(title: &str, unit: &str, curves: &[Curve]) -> String {
+pub(super) fn distributions(title: &str, axis_title: &str, curves: &[Curve]) -> String {
     let left = 48.0;
     let ends = curves.iter().flat_map(|curve| [curve.quantile(0.0), curve.quantile(TAIL)]);
     let axis = Axis::over(ends, left, WIDTH - left - RIGHT);
     let (top, bottom) = (8.0, 8.0 + PLOT_HEIGHT);
     let legend = 18.0 * curves.len() as f64;
     let mut svg = open(title, WIDTH, bottom + AXIS + legend);
-    axis.draw(&mut svg, top, bottom, unit);
+    axis.draw(&mut svg, top, bottom, axis_title);
     let y = |p: f64| bottom - p * PLOT_HEIGHT;
     for p in [0.0, 0.25, 0.5, 0.75, 1.0] {
         let y = y(p);
@@ -230,36 +244,54 @@ pub(super) fn distributions(title: &str, unit: &str, curves: &[Curve]) -> String
         );
     }
     for (number, curve) in curves.iter().enumerate() {
-        let style = number % SERIES_STYLES;
-        let shown = steps(curve.points.iter().filter(|point| point.x <= axis.high));
-        let band = shown
-            .iter()
-            .map(|point| (point.x, point.high))
-            .chain(shown.iter().rev().map(|point| (point.x, point.low)));
-        put(&mut svg, format_args!(r#"<path class="band f{style}" d="{}z"/>"#, path(band, &axis, y)));
-        let line = path(shown.iter().map(|point| (point.x, point.p)), &axis, y);
-        put(&mut svg, format_args!(r#"<path class="curve s{style}" d="{line}"/>"#));
+        draw_curve(&mut svg, curve, &axis, y);
         let at = bottom + AXIS + 18.0 * number as f64;
-        put(
-            &mut svg,
-            format_args!(
-                r#"<line class="curve s{style}" x1="{left:.1}" x2="{:.1}" y1="{at:.1}" y2="{at:.1}"/>"#,
-                left + 34.0
-            ),
-        );
-        put(
-            &mut svg,
-            format_args!(
-                r#"<text x="{:.1}" y="{:.1}">{} (n = {})</text>"#,
-                left + 42.0,
-                at + 4.0,
-                escape(&curve.label),
-                curve.n
-            ),
-        );
+        legend_line(&mut svg, curve, left, at);
     }
     svg.push_str("</svg>");
     svg
+}
+
+/// A curve in its band, with its markers.
+fn draw_curve(svg: &mut String, curve: &Curve, axis: &Axis, y: impl Fn(f64) -> f64) {
+    let Look { colour, dash } = curve.look;
+    let shown = steps(curve.points.iter().filter(|point| point.x <= axis.high));
+    let high = shown.iter().map(|point| (point.x, point.high));
+    let band = high.chain(shown.iter().rev().map(|point| (point.x, point.low)));
+    put(svg, format_args!(r#"<path class="band f{colour}" d="{}z"/>"#, path(band, axis, &y)));
+    let line = path(shown.iter().map(|point| (point.x, point.p)), axis, &y);
+    put(svg, format_args!(r#"<path class="curve s{colour} d{dash}" d="{line}"/>"#));
+    for p in MARKED {
+        put_marker(svg, colour, axis.at(curve.quantile(p)), y(p));
+    }
+}
+
+/// What a curve is, beside a piece of it.
+fn legend_line(svg: &mut String, curve: &Curve, left: f64, y: f64) {
+    let Look { colour, dash } = curve.look;
+    put(
+        svg,
+        format_args!(
+            r#"<line class="curve s{colour} d{dash}" x1="{left:.1}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/>"#,
+            left + 34.0
+        ),
+    );
+    put_marker(svg, colour, left + 17.0, y);
+    put(
+        svg,
+        format_args!(
+            r#"<text x="{:.1}" y="{:.1}">{} (n = {})</text>"#,
+            left + 42.0,
+            y + 4.0,
+            escape(&curve.label),
+            curve.n
+        ),
+    );
+}
+
+fn put_marker(svg: &mut String, colour: usize, x: f64, y: f64) {
+    let shape = MARKERS[colour % COLOURS];
+    put(svg, format_args!(r#"<path class="dot f{colour}" d="M{x:.1} {y:.1}{shape}"/>"#));
 }
 
 /// The corners of a distribution function: it rises at its points and is level between them.
@@ -296,6 +328,8 @@ fn put(svg: &mut String, what: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
+    const LOOK: Look = Look { colour: 0, dash: 0 };
+
     #[test]
     fn axes_have_round_numbers() {
         let ticks = |values: &[f64]| -> Vec<String> {
@@ -312,13 +346,13 @@ mod tests {
     fn no_label_is_cut_off() {
         let chart = |length: usize| {
             let row =
-                Row { label: "x".repeat(length), mean: 1.0, ci95: Some([0.5, 1.5]), known: None, series: 0 };
+                Row { label: "x".repeat(length), mean: 1.0, ci95: Some([0.5, 1.5]), known: None, look: LOOK };
             let svg = intervals("a", "ms", &[row]);
             let number = |before: &str, after: &str| -> f64 {
                 let rest = svg.split_once(before).unwrap().1;
                 rest.split_once(after).unwrap().0.parse().unwrap()
             };
-            let dot = number("class=\"dot f0\" cx=\"", "\"");
+            let dot = number("class=\"dot f0\" d=\"M", " ");
             (number("text-anchor=\"end\" x=\"", "\""), dot, number("viewBox=\"0 0 ", " "))
         };
         let (short, long) = (chart(10), chart(90));
@@ -330,7 +364,7 @@ mod tests {
 
     #[test]
     fn a_distribution_ends_at_one_and_its_band_narrows() {
-        let curve = |n: usize| Curve::of("a".into(), (0..n).map(|x| x as f64).collect()).unwrap();
+        let curve = |n: usize| Curve::of("a".into(), LOOK, (0..n).map(|x| x as f64).collect()).unwrap();
         let (small, large) = (curve(10), curve(100_000));
         assert_eq!(small.points.last().unwrap().p, 1.0);
         assert!(large.points.len() <= POINTS_MAX + 1);
@@ -340,6 +374,6 @@ mod tests {
         // Massart: half of the band is sqrt(ln(2 / 0.05) / 2n), 0.0043 at 100 000.
         assert!((width(&large) - 0.0086).abs() < 0.0001 && width(&small) > 0.5);
         assert!((large.quantile(0.5) - 50_000.0).abs() < 1000.0);
-        assert!(Curve::of("none".into(), Vec::new()).is_none());
+        assert!(Curve::of("none".into(), LOOK, Vec::new()).is_none());
     }
 }

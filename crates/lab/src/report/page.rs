@@ -3,7 +3,10 @@
 use serde::Serialize;
 
 use super::chart::{self, Curve, Row, TAIL};
-use super::words::{escape, join, number, short_names};
+use super::looks::{Looks, Place};
+use super::words::{
+    axis_title, escape, join, meaning_of, number, say, short_names, title_of, unit_after, with_names,
+};
 use crate::figures::{Figure, Labels};
 use crate::plan::{Plan, Statistic};
 use crate::results::{Check, Invocation, Judgement, Outcome, Repetition, Results, Summary};
@@ -28,8 +31,9 @@ pub fn page(results: &[Results<'_>]) -> String {
     html += "</section>\n";
     html += &targets(results);
     html += &known_values(results);
-    html += &figures(results);
-    html += &distributions(results);
+    let looks = Looks::of(results);
+    html += &figures(results, &looks);
+    html += &distributions(results, &looks);
     html += "</body>\n</html>\n";
     html
 }
@@ -158,13 +162,13 @@ fn known_values(results: &[Results<'_>]) -> String {
             None => "",
         };
         html += &format!(
-            "<td>{} ({})</td><td>{}</td><td>{}</td><td class=\"n\">{} {}</td><td class=\"n\">{ours}</td><td class=\"n\">{bounds}</td><td>{verdict}</td></tr>\n",
-            escape(&check.figure),
+            "<td>{} ({})</td><td>{}</td><td>{}</td><td class=\"n\">{}{}</td><td class=\"n\">{ours}</td><td class=\"n\">{bounds}</td><td>{verdict}</td></tr>\n",
+            named(result.plan, &check.figure),
             check.statistic.name(),
-            escape(&join(&check.labels)),
+            escape(&say(result.plan, &check.labels)),
             escape(&check.source),
             number(check.known),
-            escape(&check.unit),
+            escape(&unit_after(&check.unit)),
         );
     }
     html + "</table></div>\n"
@@ -172,8 +176,8 @@ fn known_values(results: &[Results<'_>]) -> String {
 
 /// What became of the plans' targets.
 fn targets(results: &[Results<'_>]) -> String {
-    let rows: Vec<(usize, &Judgement)> = numbered(results)
-        .flat_map(|(run, result)| result.summary.targets.iter().map(move |target| (run, target)))
+    let rows: Vec<(usize, &Plan, &Judgement)> = numbered(results)
+        .flat_map(|(run, result)| result.summary.targets.iter().map(move |target| (run, result.plan, target)))
         .collect();
     if rows.is_empty() {
         return String::new();
@@ -184,7 +188,7 @@ fn targets(results: &[Results<'_>]) -> String {
         .to_owned();
     html += if several { "<th>run</th>" } else { "" };
     html += "<th>figure</th><th>labels</th><th>source</th><th class=\"n\">ours [95 %]</th><th class=\"n\">to be</th><th></th></tr>\n";
-    for (run, target) in rows {
+    for (run, plan, target) in rows {
         html += "<tr>";
         if several {
             html += &format!("<td>{}</td>", run_name(run));
@@ -197,14 +201,22 @@ fn targets(results: &[Results<'_>]) -> String {
         };
         html += &format!(
             "<td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td><td>{verdict}</td></tr>\n",
-            escape(&target.figure),
-            escape(&join(&target.labels)),
+            named(plan, &target.figure),
+            escape(&say(plan, &target.labels)),
             escape(&target.source),
             judged(target),
             demanded(target),
         );
     }
     html + "</table></div>\n"
+}
+
+/// A figure's title, with its name small behind it.
+fn named(plan: &Plan, name: &str) -> String {
+    match title_of(plan, name) {
+        title if title == name => escape(name),
+        title => format!("{} <small>{}</small>", escape(&title), escape(name)),
+    }
 }
 
 /// The value that is judged, with its interval, and in how many runs it was measured where that is not in all.
@@ -234,15 +246,17 @@ fn interval_of(result: &Results<'_>, check: &Check) -> Option<[f64; 2]> {
 /// One figure of one of the runs.
 struct Found<'a> {
     run: usize,
+    plan: &'a Plan,
     figure: &'a Figure,
     known: Option<f64>,
 }
 
 /// Every figure: a chart of intervals and a table for each name.
-fn figures(results: &[Results<'_>]) -> String {
+fn figures(results: &[Results<'_>], looks: &Looks<'_>) -> String {
     let all = numbered(results).flat_map(|(run, result)| {
         result.summary.figures.iter().map(move |figure| Found {
             run,
+            plan: result.plan,
             figure,
             known: known_mean(result, figure),
         })
@@ -262,7 +276,7 @@ fn figures(results: &[Results<'_>]) -> String {
         .to_owned();
     for name in names {
         let group: Vec<&Found<'_>> = all.iter().filter(|found| found.figure.name == name).collect();
-        html += &figure_group(name, &group, results.len() > 1);
+        html += &figure_group(name, &group, results.len() > 1, looks);
     }
     html
 }
@@ -279,36 +293,42 @@ fn in_question(plan: &Plan) -> Vec<&str> {
     targets.chain(known).chain(plotted).chain(compared).collect()
 }
 
-fn figure_group(name: &str, group: &[&Found<'_>], several: bool) -> String {
-    let names = short_names(group.iter().map(|found| &found.figure.labels));
+fn figure_group(name: &str, group: &[&Found<'_>], several: bool, looks: &Looks<'_>) -> String {
+    let Some(first) = group.first() else { return String::new() };
+    let names = short_names(group.iter().map(|found| (found.plan, &found.figure.labels)));
     let label = |(found, name): (&&Found<'_>, &String)| match several {
         true => format!("{name} · {}", run_name(found.run)),
         false => name.clone(),
     };
     let labels: Vec<String> = group.iter().zip(&names).map(label).collect();
-    let rows: Vec<Row> = group
-        .iter()
-        .zip(&labels)
-        .map(|(found, label)| Row {
-            label: label.clone(),
-            mean: found.figure.mean,
-            ci95: found.figure.ci95,
-            known: found.known,
-            series: found.run,
-        })
-        .collect();
-    let unit = group.first().map_or("", |found| &*found.figure.unit);
+    let places =
+        group.iter().map(|found| Place { run: found.run, plan: found.plan, labels: &found.figure.labels });
+    let looks = looks.of_plot(&places.collect::<Vec<_>>());
+    let row = |((found, label), look): ((&&Found<'_>, &String), _)| Row {
+        label: label.clone(),
+        mean: found.figure.mean,
+        ci95: found.figure.ci95,
+        known: found.known,
+        look,
+    };
+    let rows: Vec<Row> = group.iter().zip(&labels).zip(looks).map(row).collect();
+    let (title, unit) = (title_of(first.plan, name), &*first.figure.unit);
+    let mut html = format!("<h3>{}</h3>\n", named(first.plan, name));
+    if let Some(meaning) = meaning_of(first.plan, name) {
+        html += &format!("<p class=\"soft\">{}</p>\n", with_names(&meaning));
+    }
+    html += &format!("<figure>{}</figure>\n", chart::intervals(&title, &axis_title(&title, unit), &rows));
+    let figures: Vec<&Figure> = group.iter().map(|found| found.figure).collect();
+    html + &figure_table(unit, &labels, &figures) + &data(&figures)
+}
+
+/// The numbers of a group of figures.
+fn figure_table(unit: &str, labels: &[String], figures: &[&Figure]) -> String {
     let mut html = format!(
-        "<h3>{}</h3>\n<figure>{}</figure>\n<div class=\"wide\"><table>\n",
-        escape(name),
-        chart::intervals(name, unit, &rows)
+        "<div class=\"wide\"><table>\n<tr><th></th><th class=\"n\">n</th><th class=\"n\">{}</th><th class=\"n\">95 % interval</th><th class=\"n\">p50</th><th class=\"n\">p90</th><th class=\"n\">p99</th></tr>\n",
+        escape(&axis_title("mean", unit))
     );
-    html += &format!(
-        "<tr><th></th><th class=\"n\">n</th><th class=\"n\">mean ({})</th><th class=\"n\">95 % interval</th><th class=\"n\">p50</th><th class=\"n\">p90</th><th class=\"n\">p99</th></tr>\n",
-        escape(unit)
-    );
-    for (found, label) in group.iter().zip(&labels) {
-        let figure = found.figure;
+    for (figure, label) in figures.iter().zip(labels) {
         let interval = figure
             .ci95
             .map_or("one run".to_owned(), |[low, high]| format!("{} – {}", number(low), number(high)));
@@ -322,8 +342,7 @@ fn figure_group(name: &str, group: &[&Found<'_>], several: bool) -> String {
             number(figure.p99)
         );
     }
-    let figures: Vec<&Figure> = group.iter().map(|found| found.figure).collect();
-    html + "</table></div>\n" + &data(&figures)
+    html + "</table></div>\n"
 }
 
 /// The known mean of a figure, if the plan has one.
@@ -335,7 +354,7 @@ fn known_mean(result: &Results<'_>, figure: &Figure) -> Option<f64> {
 }
 
 /// The plots of distributions that the first plan asks for.
-fn distributions(results: &[Results<'_>]) -> String {
+fn distributions(results: &[Results<'_>], looks: &Looks<'_>) -> String {
     let Some(first) = results.first().filter(|first| !first.plan.plots.is_empty()) else {
         return String::new();
     };
@@ -344,19 +363,26 @@ fn distributions(results: &[Results<'_>]) -> String {
         let plot = plot.as_ref();
         let wanted = |labels: &Labels| plot.only.iter().all(|(name, value)| labels.get(name) == Some(value));
         let found: Vec<_> = numbered(results)
-            .flat_map(|(run, result)| result.samples.all().iter().map(move |series| (run, series)))
-            .filter(|(_, series)| series.name == plot.figure && wanted(&series.labels))
+            .flat_map(|(run, result)| {
+                result.samples.all().iter().map(move |series| (run, result.plan, series))
+            })
+            .filter(|(_, _, series)| series.name == plot.figure && wanted(&series.labels))
             .collect();
-        let names = short_names(found.iter().map(|(_, series)| &series.labels));
+        let names = short_names(found.iter().map(|(_, plan, series)| (*plan, &series.labels)));
+        let places =
+            found.iter().map(|(run, plan, series)| Place { run: *run, plan, labels: &series.labels });
+        let looks = looks.of_plot(&places.collect::<Vec<_>>());
         let curves: Vec<Curve> = found
             .iter()
             .zip(names)
-            .filter_map(|((run, series), name)| {
+            .zip(looks)
+            .filter_map(|(((run, _, series), name), look)| {
                 let label = if results.len() > 1 { format!("{name} · {}", run_name(*run)) } else { name };
-                Curve::of(label, series.all())
+                Curve::of(label, look, series.all())
             })
             .collect();
-        let unit = found.first().map_or("", |(_, series)| &*series.unit);
+        let unit = found.first().map_or("", |(_, _, series)| &*series.unit);
+        let axis = axis_title(&title_of(first.plan, &plot.figure), unit);
         let title = escape(&plot.title);
         if curves.is_empty() {
             html += &format!("<h3>{title}</h3>\n<p class=\"soft\">Nothing of it was measured.</p>\n");
@@ -365,7 +391,7 @@ fn distributions(results: &[Results<'_>]) -> String {
         html += &format!(
             "<h3>{title}</h3>\n<figure>{}<figcaption>Share of samples at or below a value, with the 95 % band of Dvoretzky, Kiefer, \
              Wolfowitz and Massart for independent samples. The axis ends where {} % of every curve are shown.</figcaption></figure>\n{}",
-            chart::distributions(&plot.title, unit, &curves),
+            chart::distributions(&plot.title, &axis, &curves),
             100.0 * TAIL,
             data(&curves)
         );

@@ -1,0 +1,77 @@
+//! What a series looks like in plots: an arm has one colour and one marker in all plots of a report, and runs of the
+//! same arm side by side differ by their dashes.
+
+use std::collections::BTreeMap;
+
+use toml::Spanned;
+
+use super::words::arm_of;
+use crate::figures::Labels;
+use crate::plan::Plan;
+use crate::results::Results;
+
+/// How many colours there are, each with a marker of its own; further arms begin anew.
+pub(super) const COLOURS: usize = 8;
+/// How many patterns of dashes there are.
+pub(super) const DASHES: usize = 6;
+
+/// What a series looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Its colour and marker.
+    pub(super) colour: usize,
+    /// The dashes of its lines.
+    pub(super) dash: usize,
+}
+
+/// A series of a plot: of which run, and with which labels.
+pub(super) struct Place<'a> {
+    pub(super) run: usize,
+    pub(super) plan: &'a Plan,
+    pub(super) labels: &'a Labels,
+}
+
+/// The arms of a report in the order of their colours.
+pub(super) struct Looks<'a> {
+    arms: Vec<&'a str>,
+    runs: usize,
+}
+
+impl<'a> Looks<'a> {
+    /// Gives every arm of the plans its colour, whether or not it was measured.
+    pub(super) fn of(results: &[Results<'a>]) -> Looks<'a> {
+        let mut arms: Vec<&str> = Vec::new();
+        let all = results.iter().flat_map(|result| &result.plan.arms).map(Spanned::as_ref);
+        for arm in all.filter(|arm| !arm.labels.is_empty()) {
+            if !arms.contains(&&*arm.name) {
+                arms.push(&arm.name);
+            }
+        }
+        Looks { arms, runs: results.len().max(1) }
+    }
+
+    /// What the series of a plot look like. Those of no arm get the colours that no arm has, in their order.
+    pub(super) fn of_plot(&self, series: &[Place<'_>]) -> Vec<Look> {
+        let mut armless: Vec<&Labels> = Vec::new();
+        let mut drawn: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut look = |place: &Place<'_>| {
+            let arm = arm_of(place.plan, place.labels);
+            let arm = arm.and_then(|arm| self.arms.iter().position(|name| *name == arm.name));
+            let colour = arm.unwrap_or_else(|| {
+                let known = armless.iter().position(|labels| *labels == place.labels);
+                self.arms.len()
+                    + known.unwrap_or_else(|| {
+                        armless.push(place.labels);
+                        armless.len() - 1
+                    })
+            });
+            let colour = colour % COLOURS;
+            // Several of one colour in a run take every so many-th pattern, so that no other run has it.
+            let before = drawn.entry((colour, place.run)).or_default();
+            let dash = (place.run + self.runs * *before) % DASHES;
+            *before += 1;
+            Look { colour, dash }
+        };
+        series.iter().map(|place| look(place)).collect()
+    }
+}
