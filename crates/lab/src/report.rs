@@ -1,12 +1,17 @@
 //! The report of one run, or of several side by side: one HTML file that needs nothing else.
 //!
-//! Its first page says what was run and whether to believe it; then come the values that were known beforehand beside
-//! ours, every figure with its interval, and the plan's distributions. The data of each plot lies folded up under it.
+//! Its first lines say what came out, arm against arm, then whether to believe it and what was run on which network.
+//! Then come the values that were known beforehand beside ours, every figure with its interval, and the plan's
+//! distributions. The data of each plot lies folded up under it.
 
 mod chart;
 mod looks;
+mod network;
+mod outcome;
 mod page;
+mod sketch;
 mod text;
+mod wires;
 mod words;
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use serde::Serialize;
 
 use super::chart::{self, Curve, Row, TAIL};
 use super::looks::{Looks, Place};
+use super::network;
+use super::outcome::{SHOWN, Sentence, sentences};
 use super::words::{
     axis_title, escape, join, meaning_of, number, say, short_names, title_of, unit_after, with_names,
 };
@@ -49,17 +51,13 @@ fn run_name(number: usize) -> String {
 /// Whether to believe a run, and all that one needs to make it again.
 fn first_page(result: &Results<'_>) -> String {
     let summary = result.summary;
-    let mut html = match summary.valid {
-        true => "<div class=\"verdict\"><strong>Valid.</strong></div>\n".to_owned(),
-        false => {
-            let reasons = summary.reasons.iter().map(|reason| format!("<li>{}</li>", escape(reason)));
-            format!(
-                "<div class=\"verdict bad\"><strong>Not valid: do not trust these figures.</strong><ul>{}</ul></div>\n",
-                reasons.collect::<String>()
-            )
-        }
-    };
-    html += &format!("<p>{}</p>\n<table>\n", escape(&result.plan.about));
+    let verdict = verdict(summary);
+    let outcome = what_came_out(&sentences(result));
+    // Who reads of results that must not be trusted reads that first.
+    let mut html = if summary.valid { outcome + &verdict } else { verdict + &outcome };
+    html += &format!("<p>{}</p>\n", escape(&result.plan.about));
+    html += &network::drawing(result.plan);
+    html += "<table class=\"facts\">\n";
     let conditions = &summary.conditions;
     let noise = &summary.noise;
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();
@@ -108,6 +106,39 @@ fn first_page(result: &Results<'_>) -> String {
         html += &format!("<tr><th>{name}</th><td>{value}</td></tr>\n");
     }
     html + "</table>\n"
+}
+
+/// Whether to believe a run.
+fn verdict(summary: &Summary) -> String {
+    if summary.valid {
+        return "<div class=\"verdict\"><strong>Valid.</strong></div>\n".to_owned();
+    }
+    let reasons = summary.reasons.iter().map(|reason| format!("<li>{}</li>", escape(reason)));
+    format!(
+        "<div class=\"verdict bad\"><strong>Not valid: do not trust these figures.</strong><ul>{}</ul></div>\n",
+        reasons.collect::<String>()
+    )
+}
+
+/// The first sentences as a list, and the others folded up.
+fn what_came_out(sentences: &[Sentence]) -> String {
+    let list = |sentences: &[Sentence]| -> String {
+        let item = |sentence: &Sentence| {
+            let class = match sentence.outcome {
+                Some(Outcome::Met) => " class=\"met\"",
+                Some(Outcome::Missed | Outcome::NotMeasured) => " class=\"missed\"",
+                Some(Outcome::Open) | None => "",
+            };
+            format!("<li{class}>{}</li>\n", escape(&sentence.text))
+        };
+        format!("<ul class=\"outcome\">\n{}</ul>\n", sentences.iter().map(item).collect::<String>())
+    };
+    let (shown, folded) = sentences.split_at(sentences.len().min(SHOWN));
+    let mut html = if shown.is_empty() { String::new() } else { list(shown) };
+    if !folded.is_empty() {
+        html += &format!("<details><summary>{} more</summary>{}</details>\n", folded.len(), list(folded));
+    }
+    html
 }
 
 /// The commands that made the runs, where there are several; empty otherwise.

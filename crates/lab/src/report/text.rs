@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::outcome::{SHOWN, sentences};
 use super::page::{demanded, how_runs_came_about, judged};
 use super::words::{join, number};
 use crate::results::Results;
@@ -14,6 +15,19 @@ pub fn text(results: &[Results<'_>]) -> String {
     for result in results {
         let summary = result.summary;
         put(format_args!("{} ({}), seeds {:?}", summary.plan, summary.commit, summary.seeds));
+        if !summary.valid {
+            put(format_args!("  not to be trusted, for the reasons at the end"));
+        }
+        let sentences = sentences(result);
+        for sentence in sentences.iter().take(SHOWN) {
+            put(format_args!("  {}", sentence.text));
+        }
+        if sentences.len() > SHOWN {
+            put(format_args!(
+                "  and {} more of the kind, which the figures below tell",
+                sentences.len() - SHOWN
+            ));
+        }
         let history = how_runs_came_about(summary);
         if !history.is_empty() {
             put(format_args!("  {history}"));

@@ -80,6 +80,14 @@ pub(super) fn short_names<'a>(all: impl Iterator<Item = (&'a Plan, &'a Labels)>)
     if names.iter().enumerate().any(is_taken) { short(Piece::pair) } else { names }
 }
 
+/// A title with what its labels say behind it. What says beside what it was follows without a comma.
+pub(super) fn with_words(title: String, words: impl Iterator<Item = String>) -> String {
+    words.fold(title, |title, words| {
+        let comma = if words.starts_with(BESIDE) { "" } else { "," };
+        format!("{title}{comma} {words}")
+    })
+}
+
 fn all_or(words: Vec<String>) -> String {
     if words.is_empty() { "all".to_owned() } else { words.join(", ") }
 }

@@ -1,0 +1,402 @@
+//! The network of a plan, for its drawing: hosts along the clients' paths, the wires between them, and which of all is
+//! the slowest.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use heddle_netem::{DirectionOptions, LinkOptions};
+use toml::Spanned;
+
+use super::sketch::{self, Host, Line, Sketch, Wires};
+use super::wires::{bytes, direction, link, parallel, rate, rate_of};
+use super::words::escape;
+use crate::plan::{Client, Flow, Plan, Relay, Tor, Traffic, WireGroup, WirePair};
+
+/// How many notes stand by themselves.
+const NOTES: usize = 5;
+
+/// The drawing with what it does not show in words; empty where the plan has neither hosts nor wires.
+pub(super) fn drawing(plan: &Plan) -> String {
+    let (svg, notes) = match &plan.tor {
+        Some(tor) => {
+            let network = Network::of(plan, tor.as_ref());
+            (sketch::draw(&network.sketch()), network.notes())
+        }
+        None => match parallel(plan) {
+            wires if wires.is_empty() => return String::new(),
+            wires => (sketch::draw_parallel(&wires), Vec::new()),
+        },
+    };
+    let items = |notes: &[String]| -> String {
+        let items: String = notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
+        if items.is_empty() { items } else { format!("<ul>{items}</ul>") }
+    };
+    let (shown, folded) = notes.split_at(notes.len().min(NOTES));
+    let folded = match folded {
+        [] => String::new(),
+        folded => format!("<details><summary>{} more</summary>{}</details>", folded.len(), items(folded)),
+    };
+    format!("<figure class=\"network\">{svg}<figcaption>{}{folded}</figcaption></figure>\n", items(shown))
+}
+
+/// A plan's network, looked at from its clients.
+struct Network<'a> {
+    plan: &'a Plan,
+    tor: &'a Tor,
+    /// How far from the clients each host stands, of those on paths.
+    columns: BTreeMap<&'a str, usize>,
+    groups: Vec<Group<'a>>,
+    slowest: Option<u64>,
+}
+
+/// Wires that are alike.
+struct Group<'a> {
+    name: &'a str,
+    between: Vec<[&'a str; 2]>,
+    directions: [&'a DirectionOptions; 2],
+    is_default: bool,
+}
+
+impl<'a> Network<'a> {
+    fn of(plan: &'a Plan, tor: &'a Tor) -> Network<'a> {
+        let mut network = Network {
+            plan,
+            tor,
+            columns: columns(tor),
+            groups: tor.wires.iter().map(Group::of).collect(),
+            slowest: None,
+        };
+        let default = network.default_group();
+        network.groups.extend(default);
+        network.slowest = network.slowest_rate();
+        network
+    }
+
+    /// The wires on paths that no group names.
+    fn default_group(&self) -> Option<Group<'a>> {
+        let is_named = |a: &str, b: &str| {
+            let mut pairs = self.groups.iter().flat_map(|group| &group.between);
+            pairs.any(|pair| *pair == [a, b] || *pair == [b, a])
+        };
+        let mut between: Vec<[&str; 2]> = Vec::new();
+        for way in ways(self.tor) {
+            for ends in way.windows(2) {
+                let pair = [ends[0], ends[1]];
+                if !is_named(pair[0], pair[1]) && !between.contains(&pair) {
+                    between.push(pair);
+                }
+            }
+        }
+        let directions = [&self.tor.default_wire; 2];
+        (!between.is_empty()).then_some(Group { name: "", between, directions, is_default: true })
+    }
+
+    /// The slowest rate of all that data passes, whatever arm or phase makes it so.
+    fn slowest_rate(&self) -> Option<u64> {
+        let groups = self.groups.iter().flat_map(|group| self.rates_of(group));
+        let relays = self.tor.relays.iter().flat_map(|relay| rates_of_relay(relay.as_ref()));
+        groups.chain(relays).min()
+    }
+
+    /// The rates of a group's wires in the direction of the data, in the network and in arms and phases.
+    fn rates_of(&self, group: &Group<'a>) -> Vec<u64> {
+        let uploads = |program: &Traffic| matches!(program, Traffic::Upload {});
+        let clients = self.tor.clients.iter().map(|client| uploads(&client.as_ref().program));
+        let flows = self.tor.flows.iter().map(|flow| uploads(&flow.as_ref().program));
+        let both = clients.chain(flows).any(|uploads| uploads);
+        let is_away = group.between.first().is_some_and(|[from, to]| self.is_away(from, to));
+        let carrying = |[there, back]: [&DirectionOptions; 2]| {
+            let [to_clients, from_clients] = if is_away { [back, there] } else { [there, back] };
+            let other = Some(from_clients).filter(|_| both);
+            [Some(to_clients), other].into_iter().flatten().filter_map(rate_of).min()
+        };
+        let others = self.changes().into_iter().filter(|change| change.group == group.name);
+        let others = others.map(|change| change.directions());
+        [group.directions].into_iter().chain(others).filter_map(carrying).collect()
+    }
+
+    /// Whether the way from one host to another leads away from the clients.
+    fn is_away(&self, from: &str, to: &str) -> bool {
+        self.columns.get(from) < self.columns.get(to)
+    }
+
+    /// What arms and phases make of wires.
+    fn changes(&self) -> Vec<Changed<'a>> {
+        let mut changes = Vec::new();
+        for arm in self.plan.arms.iter().map(Spanned::as_ref) {
+            let wires = arm.tor.iter().flat_map(|tor| &tor.wires);
+            changes.extend(wires.map(|(group, wires)| Changed {
+                by: format!("arm {}", arm.name),
+                group,
+                wires,
+            }));
+        }
+        for phase in self.tor.phases.iter().map(Spanned::as_ref) {
+            let by = |when: &str| format!("phase {}{when}", phase.name);
+            changes.extend(phase.wires.iter().map(|(group, wires)| Changed { by: by(""), group, wires }));
+            for change in &phase.changes {
+                let when = format!(" after {} s", change.after.as_secs_f64());
+                let wires = change.wires.iter();
+                changes.extend(wires.map(|(group, wires)| Changed { by: by(&when), group, wires }));
+            }
+        }
+        changes
+    }
+
+    /// Whether a group of wires is a bottleneck: the slowest, or named as one.
+    fn is_bottleneck(&self, group: &Group<'a>) -> bool {
+        let phases = self.tor.phases.iter().flat_map(|phase| &phase.as_ref().bottlenecks);
+        let told = self.tor.bottlenecks.iter().filter_map(|one| one.as_ref().wires.as_ref());
+        let is_named = phases.chain(told).any(|name| name == group.name);
+        is_named || self.slowest.is_some_and(|slowest| self.rates_of(group).contains(&slowest))
+    }
+
+    fn sketch(&self) -> Sketch {
+        let mut hosts: Vec<Host> = Vec::new();
+        let mut place_of: BTreeMap<&str, usize> = BTreeMap::new();
+        for alike in self.alike() {
+            let Some((first, column)) =
+                alike.first().and_then(|name| Some((*name, *self.columns.get(name)?)))
+            else {
+                continue;
+            };
+            place_of.extend(alike.iter().map(|name| (*name, hosts.len())));
+            hosts.push(Host {
+                column,
+                name: sketch::range(&alike),
+                details: self.details(first),
+                is_bottleneck: self.is_slow(first),
+            });
+        }
+        let mut wires = Vec::new();
+        for group in &self.groups {
+            let mut lines: Vec<Line> = Vec::new();
+            for [from, to] in &group.between {
+                let Some((from, to)) = place_of.get(from).zip(place_of.get(to)) else { continue };
+                let line = Line { from: *from, to: *to };
+                if !lines.contains(&line) {
+                    lines.push(line);
+                }
+            }
+            let is_away = group.between.first().is_none_or(|[from, to]| self.is_away(from, to));
+            let label = both_ways(group.directions, is_away);
+            let name = Some(group.name.to_owned()).filter(|name| !name.is_empty());
+            wires.push(Wires {
+                label: name.into_iter().chain(label).collect(),
+                lines,
+                is_bottleneck: self.is_bottleneck(group),
+                is_default: group.is_default,
+            });
+        }
+        Sketch { hosts, wires }
+    }
+
+    /// The hosts on paths: those that differ only by a number at the end of their names are together.
+    fn alike(&self) -> Vec<Vec<&'a str>> {
+        let mut all: Vec<(Likeness<'a>, Vec<&str>)> = Vec::new();
+        let names = self.tor.clients.iter().map(|client| &*client.as_ref().name);
+        let names = names.chain(self.tor.relays.iter().map(|relay| &*relay.as_ref().name));
+        for name in names.chain(self.tor.server.as_deref()).filter(|name| self.columns.contains_key(name)) {
+            let of = |group: &Group<'a>| group.between.iter().any(|pair| pair.contains(&name));
+            let groups = self.groups.iter().filter(|group| of(group)).map(|group| group.name);
+            let stem = sketch::stem(name);
+            let likeness = Likeness {
+                stem,
+                column: self.columns.get(name).copied(),
+                groups: groups.collect(),
+                details: self.details(name),
+            };
+            match all.iter_mut().find(|(other, _)| stem != name && *other == likeness) {
+                Some((_, names)) => names.push(name),
+                None => all.push((likeness, vec![name])),
+            }
+        }
+        all.into_iter().map(|(_, names)| names).collect()
+    }
+
+    fn relay(&self, name: &str) -> Option<&'a Relay> {
+        self.tor.relays.iter().map(Spanned::as_ref).find(|relay| relay.name == name)
+    }
+
+    fn is_slow(&self, name: &str) -> bool {
+        self.relay(name)
+            .is_some_and(|relay| rates_of_relay(relay).min().is_some_and(|own| Some(own) == self.slowest))
+    }
+
+    /// What stands under a host's name.
+    fn details(&self, name: &str) -> Vec<String> {
+        let client = self.tor.clients.iter().map(Spanned::as_ref).find(|client| client.name == name);
+        if let Some(client) = client {
+            return vec![traffic_of(client)];
+        }
+        let Some(relay) = self.relay(name) else { return Vec::new() };
+        let links = [("sends", &relay.up), ("receives", &relay.down)];
+        let links = links.into_iter().filter(|(_, options)| **options != LinkOptions::default());
+        let links = links.map(|(way, options)| format!("{way} {}", link(options)));
+        let own = torrc_rate(relay).map(|bits| format!("passes on {}", bytes_a_second(bits)));
+        let kind = relay.transport.map(|transport| format!("always {transport}"));
+        let server = (relay.exit && self.tor.server.is_none()).then(|| "and the server".to_owned());
+        links.chain(own).chain(kind).chain(server).collect()
+    }
+
+    /// What the drawing does not show.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let Some(slowest) = self.slowest {
+            notes.push(format!("Thick: the bottleneck, where the rate is lowest ({}).", rate(slowest)));
+        }
+        let mut changed: Vec<(String, Vec<String>)> = Vec::new();
+        for change in self.changes() {
+            let is_away =
+                self.groups.iter().find(|group| group.name == change.group).is_none_or(|group| {
+                    group.between.first().is_none_or(|[from, to]| self.is_away(from, to))
+                });
+            let text = format!("{}: {}", change.group, both_ways(change.directions(), is_away).join(", "));
+            match changed.iter_mut().find(|(other, _)| *other == text) {
+                Some((_, places)) => places.push(change.by),
+                None => changed.push((text, vec![change.by])),
+            }
+        }
+        notes.extend(changed.into_iter().map(|(text, places)| format!("In {}, {text}.", places.join(", "))));
+        let idle = self.tor.relays.iter().map(|relay| &*relay.as_ref().name);
+        let idle: Vec<&str> = idle.filter(|name| !self.columns.contains_key(name)).collect();
+        if !idle.is_empty() {
+            notes.push(format!("On no path: {}.", sketch::ranges(&idle).join(", ")));
+        }
+        let pair = |flow: &'a Spanned<Flow>| {
+            let flow = flow.as_ref();
+            format!("{} and {}", flow.from, flow.to)
+        };
+        let pairs: BTreeSet<String> = self.tor.flows.iter().map(pair).collect();
+        if !pairs.is_empty() {
+            let pairs: Vec<String> = pairs.into_iter().collect();
+            notes.push(format!("Kernel TCP without Tor: between {}.", pairs.join(", ")));
+        }
+        notes
+    }
+}
+
+/// What hosts in one box have in common.
+#[derive(PartialEq)]
+struct Likeness<'a> {
+    stem: &'a str,
+    column: Option<usize>,
+    groups: Vec<&'a str>,
+    details: Vec<String>,
+}
+
+/// What somebody makes of a group of wires.
+struct Changed<'a> {
+    by: String,
+    group: &'a str,
+    wires: &'a WirePair,
+}
+
+impl<'a> Changed<'a> {
+    fn directions(&self) -> [&'a DirectionOptions; 2] {
+        [&self.wires.there, self.wires.back.as_ref().unwrap_or(&self.wires.there)]
+    }
+}
+
+impl<'a> Group<'a> {
+    fn of(group: &'a Spanned<WireGroup>) -> Group<'a> {
+        let group = group.as_ref();
+        let between = group.between.iter().map(|[from, to]| [&**from, &**to]);
+        Group {
+            name: &group.name,
+            between: between.collect(),
+            directions: [&group.there, group.back.as_ref().unwrap_or(&group.there)],
+            is_default: false,
+        }
+    }
+}
+
+/// The ways of all clients' circuits, from the client to the server.
+fn ways(tor: &Tor) -> Vec<Vec<&str>> {
+    let mut ways = Vec::new();
+    for client in tor.clients.iter().map(Spanned::as_ref) {
+        let phases = tor.phases.iter().map(Spanned::as_ref).filter(|phase| phase.has(&client.name));
+        let paths = phases.map(|phase| phase.path_of(client)).chain([&*client.path]);
+        for path in paths {
+            let relays = path.iter().map(String::as_str);
+            let way: Vec<&str> =
+                [&*client.name].into_iter().chain(relays).chain(tor.server.as_deref()).collect();
+            if !ways.contains(&way) {
+                ways.push(way);
+            }
+        }
+    }
+    ways
+}
+
+/// The column of each host on a path, from the clients' on. The server's is behind all others.
+fn columns(tor: &Tor) -> BTreeMap<&str, usize> {
+    let mut columns: BTreeMap<&str, usize> = BTreeMap::new();
+    for way in ways(tor) {
+        for (column, name) in way.into_iter().enumerate() {
+            let known = columns.entry(name).or_insert(column);
+            *known = column.min(*known);
+        }
+    }
+    if let Some(server) = tor.server.as_deref() {
+        let last = columns.iter().filter(|(name, _)| **name != server).map(|(_, column)| *column).max();
+        columns.insert(server, last.map_or(0, |last| last + 1));
+    }
+    columns
+}
+
+/// What both directions have in common, and each by itself where they differ.
+fn both_ways([there, back]: [&DirectionOptions; 2], is_away: bool) -> Vec<String> {
+    let (there, back) = (direction(there), direction(back));
+    let own = |parts: &[String], other: &[String], arrow: &str| {
+        let own: Vec<&str> = parts.iter().filter(|part| !other.contains(part)).map(String::as_str).collect();
+        (!own.is_empty()).then(|| format!("{arrow} {}", own.join(", ")))
+    };
+    let arrows = if is_away { ["→", "←"] } else { ["←", "→"] };
+    let owns = [own(&there, &back, arrows[0]), own(&back, &there, arrows[1])];
+    let common = there.iter().filter(|part| back.contains(part)).cloned();
+    let all: Vec<String> = owns.into_iter().flatten().chain(common).collect();
+    if all.is_empty() { vec!["no delay".to_owned()] } else { all }
+}
+
+fn traffic_of(client: &Client) -> String {
+    let what = match client.program {
+        Traffic::Probe { .. } => "probes",
+        Traffic::Echo { .. } => "echoes",
+        Traffic::Bulk { .. } => "bulk stream",
+        Traffic::Upload {} => "upload",
+        Traffic::Fetch { .. } => "downloads",
+    };
+    if client.circuits == 1 { what.to_owned() } else { format!("{what}, {} circuits", client.circuits) }
+}
+
+/// The rates that a relay and its host keep, in bits per second.
+fn rates_of_relay(relay: &Relay) -> impl Iterator<Item = u64> {
+    let links = [&relay.up, &relay.down].map(|link| match link.rate {
+        heddle_netem::Rate::BitsPerS(bits) => Some(bits),
+        heddle_netem::Rate::Unlimited => None,
+    });
+    links.into_iter().chain([torrc_rate(relay)]).flatten()
+}
+
+/// The rate that a relay's torrc gives it, in bits per second.
+fn torrc_rate(relay: &Relay) -> Option<u64> {
+    let rates = relay.torrc.iter().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let option = words.next()?.to_ascii_lowercase();
+        let number: u64 = words.next()?.parse().ok()?;
+        let is_rate = matches!(&*option, "relaybandwidthrate" | "bandwidthrate");
+        let unit = words.next().unwrap_or("bytes").to_ascii_lowercase();
+        let bytes = match unit.trim_end_matches('s') {
+            "byte" => 1,
+            "kbyte" | "kb" => 1 << 10,
+            "mbyte" | "mb" => 1 << 20,
+            _ => return None,
+        };
+        is_rate.then_some(number.saturating_mul(8 * bytes))
+    });
+    rates.min()
+}
+
+fn bytes_a_second(bits: u64) -> String {
+    format!("{}/s", bytes(bits / 8))
+}
