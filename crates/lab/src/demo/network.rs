@@ -3,12 +3,16 @@
 use std::fs;
 use std::net::IpAddr;
 use std::process::Command;
+use std::time::Duration;
 
 use heddle_netem::WireOptions;
+use toml::Spanned;
 
-use super::{DemoOptions, Position};
+use super::{DemoOptions, Position, Wires};
 use crate::emulator::{Emulation, NetworkOptions};
 use crate::error::{Error, Result};
+use crate::figures::Labels;
+use crate::plan::{Client, Relay, Tor, Traffic, WireGroup};
 use crate::testnet::{Places, RelayOptions};
 
 /// The network that the demo has unless the options name another.
@@ -22,12 +26,60 @@ pub(super) const SERVER: &str = "server";
 /// The host of all authorities.
 const AUTHORITIES: &str = "authorities";
 
+fn read(options: &DemoOptions) -> Result<NetworkOptions> {
+    match &options.network {
+        Some(path) => NetworkOptions::read(path),
+        None => NetworkOptions::parse(DEFAULT),
+    }
+}
+
+/// Hosts and wires as a plan would have them, for the drawing of the network. A plan has nothing before clients' wires,
+/// so what a client's host sends and receives over stands at its wire.
+pub(super) fn described(options: &DemoOptions) -> Result<Tor> {
+    let network = read(options)?;
+    let host = |name: &str| network.hosts.iter().find(|host| host.name == name);
+    let mut tor: Tor = toml::from_str("relay = []").expect("all else has a default");
+    tor.server = Some(SERVER.to_owned());
+    tor.default_wire = network.default_wire.clone().unwrap_or_default();
+    for name in Position::ALL.map(Position::name) {
+        let (up, down) = host(name).map(|host| (host.up.clone(), host.down.clone())).unwrap_or_default();
+        tor.relays.push(spanned(Relay { name: name.to_owned(), up, down, ..Relay::default() }));
+    }
+    let file_bytes = options.download_bytes.unwrap_or_else(|| Wires::Emulated.download_bytes());
+    for (name, bytes) in [(WEB, options.page_bytes), (BULK, file_bytes)] {
+        let program = Traffic::Fetch { size: [bytes; 2], pause: [Duration::ZERO; 2] };
+        let path = Position::ALL.map(|position| position.name().to_owned()).to_vec();
+        let client = Client { name: name.to_owned(), path, circuits: 1, program, labels: Labels::new() };
+        tor.clients.push(spanned(client));
+    }
+    let mut groups: Vec<WireGroup> = Vec::new();
+    for WireOptions { from, to, there, back } in network.wires {
+        let (mut there, mut back) = (there.clone(), Some(back.unwrap_or(there)));
+        let client = network.hosts.iter().find(|host| host.name == from && (from == WEB || from == BULK));
+        if let (Some(client), Some(back)) = (client, &mut back) {
+            (there.rate, there.queue) = (client.up.rate, client.up.queue.clone());
+            (back.rate, back.queue) = (client.down.rate, client.down.queue.clone());
+        }
+        let alike = groups.iter_mut().find(|group| (&group.there, &group.back) == (&there, &back));
+        let name = if client.is_some() { "clients".to_owned() } else { format!("{from} to {to}") };
+        match alike {
+            Some(group) => group.between.push([from, to]),
+            None => {
+                groups.push(WireGroup { name, between: vec![[from, to]], there, back, labels: Labels::new() })
+            }
+        }
+    }
+    tor.wires = groups.into_iter().map(spanned).collect();
+    Ok(tor)
+}
+
+fn spanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
 /// Hosts and wires with a copy of `guard`, `middle` and `exit` for each relay.
 pub(super) fn hosts(options: &DemoOptions) -> Result<NetworkOptions> {
-    let described = match &options.network {
-        Some(path) => NetworkOptions::read(path)?,
-        None => NetworkOptions::parse(DEFAULT)?,
-    };
+    let described = read(options)?;
     for name in [WEB, BULK, SERVER, AUTHORITIES].into_iter().chain(Position::ALL.map(Position::name)) {
         let host = described.hosts.iter().find(|host| host.name == name);
         let host = host.ok_or_else(|| Error::Options(format!("the demo's network needs a host {name:?}")))?;

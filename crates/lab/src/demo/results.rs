@@ -5,11 +5,14 @@ use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
+use toml::Spanned;
 
+use super::network;
 use super::report;
 use super::rounds::Rounds;
-use super::{DemoOptions, Wires};
+use super::{Arm, DemoOptions, Wires};
 use crate::error::{Error, Result};
+use crate::figures::labels;
 use crate::machine::conditions::Conditions;
 use crate::machine::files::write_whole;
 use crate::plan::Plan;
@@ -101,6 +104,15 @@ fn described(options: &DemoOptions, wires: Wires, lacking: Option<&str>) -> Plan
         Wires::Loopback => include_str!("loopback.toml"),
     };
     let mut plan: Plan = toml::from_str(text).expect("a test reads both files");
+    // An arm with stock relays among its Heddle ones has a name of its own.
+    let heddle = plan.arms.iter_mut().map(Spanned::get_mut).filter(|arm| arm.name == "heddle");
+    for arm in heddle {
+        arm.name = options.arm_name(Arm::Heddle);
+        arm.labels = labels([("relays", &arm.name)]);
+    }
+    if wires == Wires::Emulated {
+        plan.tor = network::described(options).ok().map(|tor| Spanned::new(0..0, tor));
+    }
     if let Some(what) = lacking {
         plan.about = format!("There are no emulated wires here: {what}. {}", plan.about);
     }

@@ -37,6 +37,19 @@ fn every_relay_has_a_host_with_the_same_wires() {
 }
 
 #[test]
+fn the_drawing_has_the_networks_hosts_and_wires() {
+    let tor = network::described(&DemoOptions::default()).unwrap();
+    let groups: Vec<_> = tor.wires.iter().map(|group| (&*group.as_ref().name, group.as_ref())).collect();
+    let names: Vec<&str> = groups.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["clients", "guard to middle", "middle to exit", "exit to server"]);
+    let clients = groups[0].1;
+    assert_eq!(clients.between.len(), 2);
+    assert_eq!(clients.there.rate, heddle_netem::Rate::BitsPerS(10_000_000));
+    assert_eq!(clients.back.as_ref().unwrap().rate, heddle_netem::Rate::BitsPerS(50_000_000));
+    assert_eq!(tor.relays[1].as_ref().up.rate, heddle_netem::Rate::BitsPerS(100_000_000));
+}
+
+#[test]
 fn a_network_of_ones_own_needs_the_hosts() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("network.toml");

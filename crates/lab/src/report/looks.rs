@@ -54,24 +54,20 @@ impl<'a> Looks<'a> {
     pub(super) fn of_plot(&self, series: &[Place<'_>]) -> Vec<Look> {
         let mut armless: Vec<&Labels> = Vec::new();
         let mut drawn: BTreeMap<(usize, usize), usize> = BTreeMap::new();
-        let mut look = |place: &Place<'_>| {
-            let arm = arm_of(place.plan, place.labels);
+        let mut looks = Vec::new();
+        for Place { run, plan, labels } in series {
+            let arm = arm_of(plan, labels);
             let arm = arm.and_then(|arm| self.arms.iter().position(|name| *name == arm.name));
-            let colour = arm.unwrap_or_else(|| {
-                let known = armless.iter().position(|labels| *labels == place.labels);
-                self.arms.len()
-                    + known.unwrap_or_else(|| {
-                        armless.push(place.labels);
-                        armless.len() - 1
-                    })
-            });
-            let colour = colour % COLOURS;
+            if arm.is_none() && !armless.contains(labels) {
+                armless.push(labels);
+            }
+            let place = armless.iter().position(|other| other == labels).unwrap_or(0);
+            let colour = arm.unwrap_or(self.arms.len() + place) % COLOURS;
             // Several of one colour in a run take every so many-th pattern, so that no other run has it.
-            let before = drawn.entry((colour, place.run)).or_default();
-            let dash = (place.run + self.runs * *before) % DASHES;
+            let before = drawn.entry((colour, *run)).or_default();
+            looks.push(Look { colour, dash: (run + self.runs * *before) % DASHES });
             *before += 1;
-            Look { colour, dash }
-        };
-        series.iter().map(|place| look(place)).collect()
+        }
+        looks
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use heddle_netem::{DirectionOptions, LinkOptions};
+use heddle_netem::DirectionOptions;
 use toml::Spanned;
 
 use super::sketch::{self, Host, Line, Sketch, Wires};
@@ -229,13 +229,19 @@ impl<'a> Network<'a> {
             return vec![traffic_of(client)];
         }
         let Some(relay) = self.relay(name) else { return Vec::new() };
-        let links = [("sends", &relay.up), ("receives", &relay.down)];
-        let links = links.into_iter().filter(|(_, options)| **options != LinkOptions::default());
-        let links = links.map(|(way, options)| format!("{way} {}", link(options)));
+        let (up, down) = (link(&relay.up), link(&relay.down));
+        let links = match up == down {
+            true => up.into_iter().collect(),
+            false => {
+                let up = up.map(|up| format!("sends {up}"));
+                let down = down.map(|down| format!("receives {down}"));
+                up.into_iter().chain(down).collect::<Vec<_>>()
+            }
+        };
         let own = torrc_rate(relay).map(|bits| format!("passes on {}", bytes_a_second(bits)));
         let kind = relay.transport.map(|transport| format!("always {transport}"));
         let server = (relay.exit && self.tor.server.is_none()).then(|| "and the server".to_owned());
-        links.chain(own).chain(kind).chain(server).collect()
+        links.into_iter().chain(own).chain(kind).chain(server).collect()
     }
 
     /// What the drawing does not show.
@@ -360,13 +366,14 @@ fn both_ways([there, back]: [&DirectionOptions; 2], is_away: bool) -> Vec<String
 
 fn traffic_of(client: &Client) -> String {
     let what = match client.program {
-        Traffic::Probe { .. } => "probes",
-        Traffic::Echo { .. } => "echoes",
-        Traffic::Bulk { .. } => "bulk stream",
-        Traffic::Upload {} => "upload",
-        Traffic::Fetch { .. } => "downloads",
+        Traffic::Probe { .. } => "probes".to_owned(),
+        Traffic::Echo { .. } => "echoes".to_owned(),
+        Traffic::Bulk { .. } => "bulk stream".to_owned(),
+        Traffic::Upload {} => "upload".to_owned(),
+        Traffic::Fetch { size: [least, most], .. } if least == most => format!("fetches {}", bytes(least)),
+        Traffic::Fetch { size: [least, most], .. } => format!("fetches {} to {}", bytes(least), bytes(most)),
     };
-    if client.circuits == 1 { what.to_owned() } else { format!("{what}, {} circuits", client.circuits) }
+    if client.circuits == 1 { what } else { format!("{what}, {} circuits", client.circuits) }
 }
 
 /// The rates that a relay and its host keep, in bits per second.
@@ -399,4 +406,90 @@ fn torrc_rate(relay: &Relay) -> Option<u64> {
 
 fn bytes_a_second(bits: u64) -> String {
     format!("{}/s", bytes(bits / 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(name: &str) -> Plan {
+        Plan::load(name, &BTreeMap::new()).unwrap().plan
+    }
+
+    /// The texts of a drawing, and the classes of its lines.
+    fn parts(html: &str) -> (Vec<&str>, Vec<&str>) {
+        let texts = html.split("<text").skip(1).map(|rest| {
+            let rest = rest.split_once('>').unwrap().1;
+            rest.split_once('<').unwrap().0
+        });
+        let classes = html.split("class=\"wire ").skip(1).map(|rest| rest.split_once('"').unwrap().0);
+        (texts.collect(), classes.collect())
+    }
+
+    #[test]
+    fn every_host_on_a_path_is_there_once_and_the_bottleneck_is_thick() {
+        let html = drawing(&plan("mixed"));
+        let (texts, classes) = parts(&html);
+        for host in ["web", "bulk", "guard", "middle", "exit", "sguard", "smiddle", "sexit"] {
+            assert_eq!(texts.iter().filter(|text| **text == host).count(), 1, "{host} in {texts:?}");
+        }
+        for said in ["clients", "10 ms", "relays", "10 Mbit/s", "20 ms", "queue 100 kB", "always stock"] {
+            assert!(texts.contains(&said), "{said} in {texts:?}");
+        }
+        assert!(html.contains("the rate is lowest (10 Mbit/s)"), "{html}");
+        // Six wires between relays, and a piece beside the label in each of two gaps.
+        assert_eq!(classes.iter().filter(|class| class.contains("bottleneck")).count(), 8, "{classes:?}");
+        assert_eq!(classes.iter().filter(|class| !class.contains("bottleneck")).count(), 5, "{classes:?}");
+    }
+
+    #[test]
+    fn what_only_arms_make_slow_and_what_a_relay_passes_on_are_bottlenecks() {
+        let html = drawing(&plan("thesis-exp11"));
+        assert!(parts(&html).1.iter().all(|class| class.contains("bottleneck")), "{html}");
+        let changed = "path: 10 Mbit/s, 50 ms, queue 125 kB";
+        assert!(html.contains(changed) && html.contains("arm quic-10mbit"), "{html}");
+        assert!(html.contains("On no path: other0 to other2"), "{html}");
+        let html = drawing(&plan("n23-bottleneck"));
+        assert_eq!(html.matches("class=\"host bottleneck\"").count(), 1);
+        assert!(html.contains("passes on 131 kB/s"), "{html}");
+    }
+
+    #[test]
+    fn hosts_that_differ_by_a_number_share_a_box() {
+        let mut plan = plan("mixed");
+        let tor = plan.tor.as_mut().unwrap().get_mut();
+        let reader = tor.clients[1].as_ref().clone();
+        for number in 1..=30 {
+            let name = format!("reader{number}");
+            tor.wires[0].get_mut().between.push([name.clone(), "guard".to_owned()]);
+            tor.clients.push(Spanned::new(0..0, Client { name, ..reader.clone() }));
+        }
+        let html = drawing(&plan);
+        let (texts, _) = parts(&html);
+        assert_eq!(texts.iter().filter(|text| text.contains("reader")).count(), 1, "{texts:?}");
+        assert!(texts.contains(&"reader1 to reader30"), "{texts:?}");
+    }
+
+    #[test]
+    fn every_shipped_plan_is_drawn_and_hostile_names_are_text() {
+        for shipped in crate::plan::shipped() {
+            let html = drawing(&plan(shipped.name));
+            assert!(html.contains("<svg") && !html.contains("NaN"), "{}: {html}", shipped.name);
+        }
+        let mut plan = plan("mixed");
+        let tor = plan.tor.as_mut().unwrap().get_mut();
+        tor.wires[0].get_mut().name = "<script>".to_owned();
+        tor.relays[0].get_mut().name = "<script>".to_owned();
+        tor.clients[0].get_mut().path[0] = "<script>".to_owned();
+        let html = drawing(&plan);
+        assert!(html.contains("&lt;script&gt;") && !html.contains("<script"), "{html}");
+    }
+
+    #[test]
+    fn single_wires_are_between_two_hosts() {
+        let html = drawing(&plan("calibrate"));
+        let (texts, _) = parts(&html);
+        assert_eq!(texts[..2], ["sender", "receiver"]);
+        assert!(texts.iter().any(|text| text.starts_with("10 Mbit/s, ")), "{texts:?}");
+    }
 }

@@ -7,7 +7,7 @@ use super::looks::{Looks, Place};
 use super::network;
 use super::outcome::{SHOWN, Sentence, sentences};
 use super::words::{
-    axis_title, escape, join, meaning_of, number, say, short_names, title_of, unit_after, with_names,
+    axis_title, escape, meaning_of, number, say, short_names, title_of, unit_after, with_names,
 };
 use crate::figures::{Figure, Labels};
 use crate::plan::{Plan, Statistic};
@@ -57,7 +57,7 @@ fn first_page(result: &Results<'_>) -> String {
     let mut html = if summary.valid { outcome + &verdict } else { verdict + &outcome };
     html += &format!("<p>{}</p>\n", escape(&result.plan.about));
     html += &network::drawing(result.plan);
-    html += "<table class=\"facts\">\n";
+    html += "<table>\n";
     let conditions = &summary.conditions;
     let noise = &summary.noise;
     let seeds: Vec<String> = summary.seeds.iter().map(u64::to_string).collect();

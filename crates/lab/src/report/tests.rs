@@ -157,6 +157,9 @@ fn a_report_follows_the_readers_scheme_and_loads_nothing() {
         html.contains("color-scheme: light dark") && html.contains("@media (prefers-color-scheme: dark)")
     );
     assert!(html.contains("@media print"));
+    // On a phone, a plot is moved about, not shrunk.
+    assert!(html.contains("@media (max-width: 50rem)") && html.contains("min-width: 44rem"));
+    assert!(html.contains("figure { margin: 1rem 0; overflow-x: auto; }"));
     for loads in ["http:", "https:", "url(", "@import", "<script", "<link", "<img", "src="] {
         assert!(!html.contains(loads), "{loads}");
     }
@@ -204,4 +207,84 @@ fn names_show_what_differs() {
         [number(0.0), number(9.5612), number(0.012_345), number(-123_456.7)],
         ["0", "9.561", "0.01235", "-123457"]
     );
+}
+
+#[test]
+fn the_first_lines_say_what_came_out() {
+    let mut stored = stored(&["stock"]);
+    let missed = "Missed: Delay of a datagram, one way, stock: 52.5 ms (52 to 53), to be at most 40 ms.";
+    let place = |html: &str, text: &str| html.find(text).unwrap_or_else(|| panic!("no {text}"));
+    let html = page(&[stored.results()]);
+    // What must not be trusted says so first.
+    assert!(place(&html, "<strong>Not valid") < place(&html, missed));
+    stored.summary.valid = true;
+    let html = page(&[stored.results()]);
+    assert!(
+        place(&html, missed) < place(&html, "<strong>Valid.") && html.contains("<li class=\"missed\">Missed")
+    );
+    let text = text(&[stored.results()]);
+    assert!(text.lines().nth(1).unwrap().ends_with(missed), "{text}");
+    // Only a dozen are not folded up.
+    stored.summary.targets = vec![stored.summary.targets[0].clone(); 15];
+    let html = page(&[stored.results()]);
+    elements(&html);
+    assert!(html.contains("<details><summary>3 more</summary>"));
+}
+
+#[test]
+fn figures_of_comparisons_have_titles_in_words() {
+    let plan = plan("thesis-exp11");
+    let title = |name: &str| words::title_of(&plan, name);
+    assert_eq!(title("throughput_over_stock"), "Throughput of all streams together, over stock");
+    assert_eq!(
+        title("delay_excess_over_stock"),
+        "One cell there and back (beside bulk), minus “One cell there and back (base)”, over stock"
+    );
+    assert_eq!(title("nonesuch"), "nonesuch");
+    for shipped in crate::plan::shipped() {
+        let plan = self::plan(shipped.name);
+        let compared = plan.compare.iter().map(|compare| &compare.as_ref().name);
+        for name in compared.chain(plan.plots.iter().map(|plot| &plot.as_ref().figure)) {
+            let title = words::title_of(&plan, name);
+            assert!(!title.contains('_') && !title.is_empty(), "{}: {title}", shipped.name);
+            assert!(words::meaning_of(&plan, name).is_some(), "{}: {name}", shipped.name);
+        }
+    }
+}
+
+#[test]
+fn an_arm_keeps_its_colour_where_another_one_is_missing() {
+    let mut stored = stored(&[]);
+    stored.plan = plan("mixed");
+    for (figure, transports) in [("echo_ms", &["quic", "stock", "tls"][..]), ("open_ms", &["quic"])] {
+        for transport in transports {
+            stored.samples.add(0, figure, &labels([("transport", transport)]), "ms", &[1.0, 2.0]);
+        }
+    }
+    stored.summary.figures = stored.samples.figures();
+    stored.plan.plots[0].get_mut().figure = "open_ms".to_owned();
+    stored.plan.plots[0].get_mut().only.clear();
+    let html = page(&[stored.results()]);
+    let charts: Vec<Vec<&str>> = html
+        .split("<svg")
+        .map(|svg| svg.split("class=\"dot ").skip(1).map(|dot| &dot[..2]).collect::<Vec<_>>())
+        .filter(|dots| !dots.is_empty())
+        .collect();
+    // In the plan stock is the first arm, then comes tls and then quic.
+    assert_eq!(charts[..2], [vec!["f2", "f0", "f1"], vec!["f2"]]);
+    assert!(charts[2].iter().all(|colour| *colour == "f2"), "{charts:?}");
+    // Of two runs, the second has dashes in the same colour.
+    let html = page(&[stored.results(), stored.results()]);
+    assert!(html.contains("class=\"curve s2 d0\"") && html.contains("class=\"curve s2 d1\""));
+}
+
+#[test]
+fn hostile_names_are_text() {
+    let mut stored = stored(&["<script>"]);
+    stored.plan.arms[0].get_mut().name = "<script>".to_owned();
+    stored.plan.arms[0].get_mut().labels = labels([("transport", "<script>")]);
+    stored.summary.targets[0].labels = labels([("transport", "<script>")]);
+    let html = page(&[stored.results()]);
+    elements(&html);
+    assert!(html.contains("&lt;script&gt;") && !html.contains("<script"));
 }
