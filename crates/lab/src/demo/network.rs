@@ -61,7 +61,7 @@ pub(super) fn described(options: &DemoOptions) -> Result<Tor> {
             (back.rate, back.queue) = (client.down.rate, client.down.queue.clone());
         }
         let alike = groups.iter_mut().find(|group| (&group.there, &group.back) == (&there, &back));
-        let name = if client.is_some() { "clients".to_owned() } else { format!("{from} to {to}") };
+        let name = if client.is_some() { "clients".to_owned() } else { String::new() };
         match alike {
             Some(group) => group.between.push([from, to]),
             None => {

@@ -7,7 +7,7 @@ use super::words::escape;
 
 const WIDTH: f64 = 760.0;
 /// Room for labels on the left of a chart of intervals, where none is longer.
-const LABELS: f64 = 300.0;
+const LABELS: f64 = 200.0;
 /// The most that a character of a label takes, on average.
 const CHARACTER: f64 = 7.0;
 /// From a label to the axis.
@@ -183,7 +183,7 @@ pub(super) fn intervals(title: &str, axis_title: &str, rows: &[Row]) -> String {
     axis.draw(&mut svg, 8.0, bottom, axis_title);
     for (number, row) in rows.iter().enumerate() {
         let y = 8.0 + ROW * (number as f64 + 0.5);
-        let Look { colour, dash } = row.look;
+        let (colour, dash) = (row.look.colour, row.look.row_dash());
         put(
             &mut svg,
             format_args!(
@@ -254,7 +254,7 @@ pub(super) fn distributions(title: &str, axis_title: &str, curves: &[Curve]) -> 
 
 /// A curve in its band, with its markers.
 fn draw_curve(svg: &mut String, curve: &Curve, axis: &Axis, y: impl Fn(f64) -> f64) {
-    let Look { colour, dash } = curve.look;
+    let (colour, dash) = (curve.look.colour, curve.look.curve_dash());
     let shown = steps(curve.points.iter().filter(|point| point.x <= axis.high));
     let high = shown.iter().map(|point| (point.x, point.high));
     let band = high.chain(shown.iter().rev().map(|point| (point.x, point.low)));
@@ -268,7 +268,7 @@ fn draw_curve(svg: &mut String, curve: &Curve, axis: &Axis, y: impl Fn(f64) -> f
 
 /// What a curve is, beside a piece of it.
 fn legend_line(svg: &mut String, curve: &Curve, left: f64, y: f64) {
-    let Look { colour, dash } = curve.look;
+    let (colour, dash) = (curve.look.colour, curve.look.curve_dash());
     put(
         svg,
         format_args!(
@@ -328,7 +328,7 @@ fn put(svg: &mut String, what: std::fmt::Arguments<'_>) {
 mod tests {
     use super::*;
 
-    const LOOK: Look = Look { colour: 0, dash: 0 };
+    const LOOK: Look = Look { colour: 0, run: 0, runs: 1, place: 0 };
 
     #[test]
     fn axes_have_round_numbers() {
@@ -356,7 +356,7 @@ mod tests {
             (number("text-anchor=\"end\" x=\"", "\""), dot, number("viewBox=\"0 0 ", " "))
         };
         let (short, long) = (chart(10), chart(90));
-        assert_eq!((short.0, short.2), (290.0, 760.0));
+        assert_eq!((short.0, short.2), (190.0, 760.0));
         assert!(90.0 * 7.0 <= long.0, "{long:?}");
         // The room for what is drawn stays what it was.
         assert_eq!(long.2 - long.1, short.2 - short.1);

@@ -1,5 +1,5 @@
 //! What a series looks like in plots: an arm has one colour and one marker in all plots of a report, and runs of the
-//! same arm side by side differ by their dashes.
+//! same arm side by side differ by their dashes, as do curves of one arm.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,23 @@ pub(super) const DASHES: usize = 6;
 pub(super) struct Look {
     /// Its colour and marker.
     pub(super) colour: usize,
-    /// The dashes of its lines.
-    pub(super) dash: usize,
+    /// Its run, of how many.
+    pub(super) run: usize,
+    pub(super) runs: usize,
+    /// How many of its colour and run are before it in the plot.
+    pub(super) place: usize,
+}
+
+impl Look {
+    /// The dashes of a row, which has a name beside it: those of its run.
+    pub(super) fn row_dash(self) -> usize {
+        self.run % DASHES
+    }
+
+    /// The dashes of a curve. Several of one colour in a run have every so many-th pattern, so that no other run has it.
+    pub(super) fn curve_dash(self) -> usize {
+        (self.run + self.runs * self.place) % DASHES
+    }
 }
 
 /// A series of a plot: of which run, and with which labels.
@@ -63,9 +78,8 @@ impl<'a> Looks<'a> {
             }
             let place = armless.iter().position(|other| other == labels).unwrap_or(0);
             let colour = arm.unwrap_or(self.arms.len() + place) % COLOURS;
-            // Several of one colour in a run take every so many-th pattern, so that no other run has it.
             let before = drawn.entry((colour, *run)).or_default();
-            looks.push(Look { colour, dash: (run + self.runs * *before) % DASHES });
+            looks.push(Look { colour, run: *run, place: *before, runs: self.runs });
             *before += 1;
         }
         looks

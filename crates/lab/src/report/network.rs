@@ -125,13 +125,13 @@ impl<'a> Network<'a> {
         for arm in self.plan.arms.iter().map(Spanned::as_ref) {
             let wires = arm.tor.iter().flat_map(|tor| &tor.wires);
             changes.extend(wires.map(|(group, wires)| Changed {
-                by: format!("arm {}", arm.name),
+                by: ("arm", arm.name.clone()),
                 group,
                 wires,
             }));
         }
         for phase in self.tor.phases.iter().map(Spanned::as_ref) {
-            let by = |when: &str| format!("phase {}{when}", phase.name);
+            let by = |when: &str| ("phase", format!("{}{when}", phase.name));
             changes.extend(phase.wires.iter().map(|(group, wires)| Changed { by: by(""), group, wires }));
             for change in &phase.changes {
                 let when = format!(" after {} s", change.after.as_secs_f64());
@@ -230,12 +230,11 @@ impl<'a> Network<'a> {
         }
         let Some(relay) = self.relay(name) else { return Vec::new() };
         let (up, down) = (link(&relay.up), link(&relay.down));
-        let links = match up == down {
-            true => up.into_iter().collect(),
+        let links: Vec<String> = match up == down {
+            true => up,
             false => {
-                let up = up.map(|up| format!("sends {up}"));
-                let down = down.map(|down| format!("receives {down}"));
-                up.into_iter().chain(down).collect::<Vec<_>>()
+                let up = up.into_iter().map(|part| format!("sends {part}"));
+                up.chain(down.into_iter().map(|part| format!("receives {part}"))).collect()
             }
         };
         let own = torrc_rate(relay).map(|bits| format!("passes on {}", bytes_a_second(bits)));
@@ -248,9 +247,12 @@ impl<'a> Network<'a> {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some(slowest) = self.slowest {
-            notes.push(format!("Thick: the bottleneck, where the rate is lowest ({}).", rate(slowest)));
+            notes.push(format!(
+                "Thick: where the bottleneck is. The lowest rate on the way of the data is {}.",
+                rate(slowest)
+            ));
         }
-        let mut changed: Vec<(String, Vec<String>)> = Vec::new();
+        let mut changed: Vec<(String, Vec<Who>)> = Vec::new();
         for change in self.changes() {
             let is_away =
                 self.groups.iter().find(|group| group.name == change.group).is_none_or(|group| {
@@ -262,7 +264,9 @@ impl<'a> Network<'a> {
                 None => changed.push((text, vec![change.by])),
             }
         }
-        notes.extend(changed.into_iter().map(|(text, places)| format!("In {}, {text}.", places.join(", "))));
+        notes.extend(
+            changed.into_iter().map(|(text, places)| format!("In {}, {text}.", places_in_words(&places))),
+        );
         let idle = self.tor.relays.iter().map(|relay| &*relay.as_ref().name);
         let idle: Vec<&str> = idle.filter(|name| !self.columns.contains_key(name)).collect();
         if !idle.is_empty() {
@@ -290,9 +294,22 @@ struct Likeness<'a> {
     details: Vec<String>,
 }
 
+/// An arm or a phase: which of both, and its name.
+type Who = (&'static str, String);
+
+fn places_in_words(places: &[Who]) -> String {
+    let of = |kind: &str| {
+        let names = places.iter().filter(|(other, _)| *other == kind).map(|(_, name)| name.as_str());
+        let names: Vec<&str> = names.collect();
+        let plural = if names.len() > 1 { "s" } else { "" };
+        (!names.is_empty()).then(|| format!("{kind}{plural} {}", names.join(", ")))
+    };
+    [of("arm"), of("phase")].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+}
+
 /// What somebody makes of a group of wires.
 struct Changed<'a> {
-    by: String,
+    by: Who,
     group: &'a str,
     wires: &'a WirePair,
 }
@@ -353,9 +370,9 @@ fn columns(tor: &Tor) -> BTreeMap<&str, usize> {
 /// What both directions have in common, and each by itself where they differ.
 fn both_ways([there, back]: [&DirectionOptions; 2], is_away: bool) -> Vec<String> {
     let (there, back) = (direction(there), direction(back));
-    let own = |parts: &[String], other: &[String], arrow: &str| {
-        let own: Vec<&str> = parts.iter().filter(|part| !other.contains(part)).map(String::as_str).collect();
-        (!own.is_empty()).then(|| format!("{arrow} {}", own.join(", ")))
+    let own = |parts: &[String], other: &[String], arrow: &str| -> Vec<String> {
+        let own = parts.iter().filter(|part| !other.contains(part));
+        own.map(|part| format!("{arrow} {part}")).collect()
     };
     let arrows = if is_away { ["→", "←"] } else { ["←", "→"] };
     let owns = [own(&there, &back, arrows[0]), own(&back, &there, arrows[1])];
@@ -436,10 +453,10 @@ mod tests {
         for said in ["clients", "10 ms", "relays", "10 Mbit/s", "20 ms", "queue 100 kB", "always stock"] {
             assert!(texts.contains(&said), "{said} in {texts:?}");
         }
-        assert!(html.contains("the rate is lowest (10 Mbit/s)"), "{html}");
-        // Six wires between relays, and a piece beside the label in each of two gaps.
-        assert_eq!(classes.iter().filter(|class| class.contains("bottleneck")).count(), 8, "{classes:?}");
-        assert_eq!(classes.iter().filter(|class| !class.contains("bottleneck")).count(), 5, "{classes:?}");
+        assert!(html.contains("on the way of the data is 10 Mbit/s"), "{html}");
+        // Six wires between relays, and four of clients.
+        let thick = classes.iter().filter(|class| class.contains("bottleneck")).count();
+        assert_eq!((thick, classes.len()), (6, 10), "{classes:?}");
     }
 
     #[test]
@@ -447,7 +464,10 @@ mod tests {
         let html = drawing(&plan("thesis-exp11"));
         assert!(parts(&html).1.iter().all(|class| class.contains("bottleneck")), "{html}");
         let changed = "path: 10 Mbit/s, 50 ms, queue 125 kB";
-        assert!(html.contains(changed) && html.contains("arm quic-10mbit"), "{html}");
+        assert!(
+            html.contains(changed) && html.contains("In arms stock-10mbit, tls-10mbit, quic-10mbit, "),
+            "{html}"
+        );
         assert!(html.contains("On no path: other0 to other2"), "{html}");
         let html = drawing(&plan("n23-bottleneck"));
         assert_eq!(html.matches("class=\"host bottleneck\"").count(), 1);

@@ -6,7 +6,9 @@ use crate::plan::{Compare, Comparison, Plan};
 use crate::results::{Judgement, Outcome, Results};
 
 /// How many sentences stand by themselves; the others are folded up.
-pub(super) const SHOWN: usize = 12;
+const SHOWN: usize = 12;
+/// How many of them comparisons have, where there are so many.
+const COMPARED: usize = 5;
 
 /// A sentence, and which way it went if it is about a target.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,13 +27,57 @@ struct Value<'a> {
     ci95: Option<[f64; 2]>,
 }
 
-/// What became of the targets, and then every other figure that compares arms.
-pub(super) fn sentences(results: &Results<'_>) -> Vec<Sentence> {
+/// What came out: the sentences that stand by themselves, and those that are folded up.
+pub(super) fn sentences(results: &Results<'_>) -> [Vec<Sentence>; 2] {
+    let (mut judged, mut compared) = (judged(results), compared_figures(results));
+    let targets = SHOWN - compared.len().min(COMPARED);
+    let mut folded = Vec::new();
+    if judged.len() > targets {
+        let tally = tally(&judged);
+        // What was missed is what people must see.
+        judged.sort_by_key(|sentence| sentence.outcome.map(urgency));
+        folded = judged.split_off(targets - 1);
+        judged.insert(0, tally);
+    }
+    let rest = compared.split_off(compared.len().min(SHOWN - judged.len()));
+    folded.extend(rest);
+    judged.extend(compared);
+    [judged, folded]
+}
+
+/// How early the sentence about a target stands where there are too many.
+fn urgency(outcome: Outcome) -> u8 {
+    match outcome {
+        Outcome::Missed => 0,
+        Outcome::NotMeasured => 1,
+        Outcome::Open => 2,
+        Outcome::Met => 3,
+    }
+}
+
+/// How many targets there are of each outcome.
+fn tally(judged: &[Sentence]) -> Sentence {
+    let count = |outcome: Outcome| {
+        let count = judged.iter().filter(|sentence| sentence.outcome == Some(outcome)).count();
+        (count > 0).then(|| format!("{count} {}", outcome.name()))
+    };
+    let counts = [Outcome::Met, Outcome::Missed, Outcome::Open, Outcome::NotMeasured].map(count);
+    let counts: Vec<String> = counts.into_iter().flatten().collect();
+    Sentence { outcome: None, text: format!("Of {} targets: {}.", judged.len(), counts.join(", ")) }
+}
+
+/// What became of the targets.
+fn judged(results: &Results<'_>) -> Vec<Sentence> {
+    let of = |target: &Judgement| Sentence {
+        outcome: Some(target.outcome),
+        text: judgement(results.plan, target),
+    };
+    results.summary.targets.iter().map(of).collect()
+}
+
+/// Every figure that compares arms and that no target is about.
+fn compared_figures(results: &Results<'_>) -> Vec<Sentence> {
     let Results { plan, summary, .. } = results;
-    let judged = summary
-        .targets
-        .iter()
-        .map(|target| Sentence { outcome: Some(target.outcome), text: judgement(plan, target) });
     let is_judged = |figure: &Figure| {
         let mut targets = summary.targets.iter();
         targets.any(|target| target.figure == figure.name && target.labels == figure.labels)
@@ -46,7 +92,7 @@ pub(super) fn sentences(results: &Results<'_>) -> Vec<Sentence> {
     }
     let figures =
         names.into_iter().flat_map(|name| summary.figures.iter().filter(move |figure| figure.name == name));
-    let compared = figures.filter(|figure| !is_judged(figure)).map(|figure| {
+    let sentence = |figure: &Figure| {
         let value = Value {
             plan,
             figure: &figure.name,
@@ -56,8 +102,8 @@ pub(super) fn sentences(results: &Results<'_>) -> Vec<Sentence> {
             ci95: figure.ci95,
         };
         Sentence { outcome: None, text: format!("{}{}.", value.claim(), value.sense()) }
-    });
-    judged.chain(compared).collect()
+    };
+    figures.filter(|figure| !is_judged(figure)).map(sentence).collect()
 }
 
 /// What became of a target.
@@ -194,7 +240,9 @@ mod tests {
     fn said(plan: &Plan, targets: Vec<Judgement>, figures: Vec<Figure>) -> Vec<String> {
         let summary = Summary { targets, figures, ..Summary::default() };
         let results = Results { plan, summary: &summary, samples: &RunSamples::default() };
-        sentences(&results).into_iter().map(|sentence| sentence.text).collect()
+        let [shown, folded] = sentences(&results);
+        assert!(folded.is_empty() || shown.len() == SHOWN);
+        shown.into_iter().chain(folded).map(|sentence| sentence.text).collect()
     }
 
     fn of_quic() -> Labels {
@@ -272,5 +320,15 @@ mod tests {
         );
         let judged = vec![target(Outcome::Met, Some(1.0), None)];
         assert_eq!(said(&plan(), judged, figures).len(), 4);
+    }
+
+    #[test]
+    fn of_many_targets_those_that_were_missed_are_seen() {
+        let mut targets = vec![target(Outcome::Met, Some(1.0), None); 13];
+        targets.push(target(Outcome::Missed, Some(0.5), None));
+        let told = said(&plan(), targets, Vec::new());
+        assert_eq!(told.len(), 15);
+        assert_eq!(told[0], "Of 14 targets: 13 met, 1 missed.");
+        assert!(told[1].starts_with("Missed: ") && told[2].starts_with("Met: "), "{told:?}");
     }
 }

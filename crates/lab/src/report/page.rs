@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::chart::{self, Curve, Row, TAIL};
 use super::looks::{Looks, Place};
 use super::network;
-use super::outcome::{SHOWN, Sentence, sentences};
+use super::outcome::{Sentence, sentences};
 use super::words::{
     axis_title, escape, meaning_of, number, say, short_names, title_of, unit_after, with_names,
 };
@@ -52,7 +52,7 @@ fn run_name(number: usize) -> String {
 fn first_page(result: &Results<'_>) -> String {
     let summary = result.summary;
     let verdict = verdict(summary);
-    let outcome = what_came_out(&sentences(result));
+    let outcome = what_came_out(sentences(result));
     // Who reads of results that must not be trusted reads that first.
     let mut html = if summary.valid { outcome + &verdict } else { verdict + &outcome };
     html += &format!("<p>{}</p>\n", escape(&result.plan.about));
@@ -121,7 +121,7 @@ fn verdict(summary: &Summary) -> String {
 }
 
 /// The first sentences as a list, and the others folded up.
-fn what_came_out(sentences: &[Sentence]) -> String {
+fn what_came_out([shown, folded]: [Vec<Sentence>; 2]) -> String {
     let list = |sentences: &[Sentence]| -> String {
         let item = |sentence: &Sentence| {
             let class = match sentence.outcome {
@@ -133,10 +133,9 @@ fn what_came_out(sentences: &[Sentence]) -> String {
         };
         format!("<ul class=\"outcome\">\n{}</ul>\n", sentences.iter().map(item).collect::<String>())
     };
-    let (shown, folded) = sentences.split_at(sentences.len().min(SHOWN));
-    let mut html = if shown.is_empty() { String::new() } else { list(shown) };
+    let mut html = if shown.is_empty() { String::new() } else { list(&shown) };
     if !folded.is_empty() {
-        html += &format!("<details><summary>{} more</summary>{}</details>\n", folded.len(), list(folded));
+        html += &format!("<details><summary>{} more</summary>{}</details>\n", folded.len(), list(&folded));
     }
     html
 }

@@ -38,12 +38,14 @@ pub(super) struct Line {
 }
 
 /// The most that a character takes, on average.
-const CHARACTER: f64 = 6.6;
+const CHARACTER: f64 = 6.9;
 const LINE: f64 = 15.0;
 const MARGIN: f64 = 8.0;
 /// Between boxes, and between labels.
 const BETWEEN: f64 = 12.0;
-/// The piece of a line beside a label that tells whose label it is.
+/// What of lines is seen on both sides of a label.
+const SEEN: f64 = 20.0;
+/// The piece of a line beside a label that tells whose label it is, where there are several.
 const SAMPLE: f64 = 26.0;
 
 /// A rectangle.
@@ -65,8 +67,19 @@ impl Rect {
 struct Label {
     group: usize,
     gap: usize,
+    width: f64,
     height: f64,
     y: f64,
+    /// Which of the groups in its gap it is of, and of how many.
+    number: usize,
+    count: usize,
+}
+
+impl Label {
+    /// The room for a sample of the group's lines.
+    fn sample(&self) -> f64 {
+        if self.count > 1 { SAMPLE } else { 0.0 }
+    }
 }
 
 /// The drawing of a network.
@@ -77,9 +90,10 @@ pub(super) fn draw(sketch: &Sketch) -> String {
     let (boxes, gaps, width) = place_boxes(sketch, &labels, columns, height);
     place_labels(sketch, &boxes, &mut labels, height);
     let mut svg = open("The network", width, height + 2.0 * MARGIN);
-    for (number, wires) in sketch.wires.iter().enumerate() {
-        for line in &wires.lines {
-            draw_line(&mut svg, &boxes, *line, &class(number, wires));
+    for label in &labels {
+        let wires = &sketch.wires[label.group];
+        for line in wires.lines.iter().filter(|line| gap_of(sketch, **line) == label.gap) {
+            draw_line(&mut svg, &boxes, *line, &class(label, wires));
         }
     }
     for (host, rect) in sketch.hosts.iter().zip(&boxes) {
@@ -131,7 +145,16 @@ fn labels(sketch: &Sketch) -> Vec<Label> {
         gaps.sort_unstable();
         gaps.dedup();
         let height = LINE * wires.label.len() as f64 + 4.0;
-        labels.extend(gaps.into_iter().map(|gap| Label { group, gap, height, y: 0.0 }));
+        let longest = wires.label.iter().map(|text| text.chars().count()).max().unwrap_or(0);
+        let width = longest as f64 * CHARACTER;
+        let label = |gap| Label { group, gap, width, height, y: 0.0, number: 0, count: 0 };
+        labels.extend(gaps.into_iter().map(label));
+    }
+    let gaps: Vec<usize> = labels.iter().map(|label| label.gap).collect();
+    for (place, label) in labels.iter_mut().enumerate() {
+        let of_gap = |gaps: &[usize]| gaps.iter().filter(|gap| **gap == label.gap).count();
+        (label.number, label.count) = (of_gap(&gaps[..place]), of_gap(&gaps));
+        label.width += label.sample();
     }
     labels
 }
@@ -148,11 +171,6 @@ fn box_height(host: &Host) -> f64 {
 fn box_width(host: &Host) -> f64 {
     let texts = [&host.name].into_iter().chain(&host.details);
     texts.map(|text| text.chars().count()).max().unwrap_or(0) as f64 * CHARACTER + 20.0
-}
-
-fn label_width(wires: &Wires) -> f64 {
-    let longest = wires.label.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-    longest as f64 * CHARACTER + SAMPLE + 2.0 * BETWEEN
 }
 
 /// How high the highest column of boxes or labels is.
@@ -188,7 +206,7 @@ fn place_boxes(
             y += box_height(host) + between;
         }
         let here = labels.iter().filter(|label| label.gap == column);
-        let gap = here.map(|label| label_width(&sketch.wires[label.group])).fold(0.0, f64::max);
+        let gap = here.map(|label| label.width + 2.0 * SEEN).fold(0.0, f64::max);
         gaps.push((x + width, gap));
         x += width + gap;
     }
@@ -218,10 +236,10 @@ fn place_labels(sketch: &Sketch, boxes: &[Rect], labels: &mut [Label], height: f
     }
 }
 
-/// The classes of a group's lines: those of different groups differ by their dashes.
-fn class(number: usize, wires: &Wires) -> String {
+/// The classes of a group's lines in a gap: those of different groups differ by their dashes.
+fn class(label: &Label, wires: &Wires) -> String {
     let bottleneck = if wires.is_bottleneck { " bottleneck" } else { "" };
-    let dash = if wires.is_default { 2 } else { [0, 1, 3, 4, 5][number % 5] };
+    let dash = if wires.is_default { 2 } else { [0, 1, 3, 4, 5][label.number % 5] };
     format!("wire d{dash}{bottleneck}")
 }
 
@@ -257,27 +275,23 @@ fn draw_box(svg: &mut String, host: &Host, rect: &Rect) {
 }
 
 fn draw_label(svg: &mut String, label: &Label, wires: &Wires, middle: f64) {
-    let width = label_width(wires) - 2.0 * BETWEEN;
+    let Label { width, height, y, .. } = *label;
     let x = middle - width / 2.0;
     put(
         svg,
         format_args!(
-            r#"<rect class="paper" x="{x:.1}" y="{:.1}" width="{width:.1}" height="{:.1}"/>"#,
-            label.y, label.height
+            r#"<rect class="paper" x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}"/>"#
         ),
     );
-    let at = label.y + LINE * 0.5;
-    put(
-        svg,
-        format_args!(
-            r#"<path class="{}" d="M{x:.1} {at:.1}L{:.1} {at:.1}"/>"#,
-            class(label.group, wires),
-            x + SAMPLE - 6.0
-        ),
-    );
+    let sample = label.sample();
+    if sample > 0.0 {
+        let (at, end) = (y + LINE * 0.5, x + sample - 6.0);
+        let class = class(label, wires);
+        put(svg, format_args!(r#"<path class="{class}" d="M{x:.1} {at:.1}L{end:.1} {at:.1}"/>"#));
+    }
     for (number, text) in wires.label.iter().enumerate() {
-        let y = label.y + LINE * (number as f64 + 0.75);
-        put_text(svg, number > 0, x + SAMPLE + (width - SAMPLE) / 2.0, y, text);
+        let y = y + LINE * (number as f64 + 0.75);
+        put_text(svg, number > 0, x + sample + (width - sample) / 2.0, y, text);
     }
 }
 

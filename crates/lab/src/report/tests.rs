@@ -113,7 +113,7 @@ fn a_report_is_well_formed_and_says_everything() {
     let html = page(&[stored.results()]);
     let elements = elements(&html);
     let count = |name: &str| elements.iter().filter(|element| *element == name).count();
-    assert_eq!((count("svg"), count("details"), count("h1")), (2, 2, 1));
+    assert_eq!((count("svg"), count("details"), count("h1")), (3, 2, 1));
     for said in [
         "Not valid",
         "packets were &lt;late&gt; &amp; lost",
@@ -228,7 +228,7 @@ fn the_first_lines_say_what_came_out() {
     stored.summary.targets = vec![stored.summary.targets[0].clone(); 15];
     let html = page(&[stored.results()]);
     elements(&html);
-    assert!(html.contains("<details><summary>3 more</summary>"));
+    assert!(html.contains("<details><summary>4 more</summary>"));
 }
 
 #[test]
@@ -257,8 +257,9 @@ fn an_arm_keeps_its_colour_where_another_one_is_missing() {
     let mut stored = stored(&[]);
     stored.plan = plan("mixed");
     for (figure, transports) in [("echo_ms", &["quic", "stock", "tls"][..]), ("open_ms", &["quic"])] {
-        for transport in transports {
-            stored.samples.add(0, figure, &labels([("transport", transport)]), "ms", &[1.0, 2.0]);
+        for (run, transport) in transports.iter().flat_map(|transport| [(0, transport), (1, transport)]) {
+            let labels = labels([("transport", transport)]);
+            stored.samples.add(run, figure, &labels, "ms", &[1.0, 2.0 + run as f64]);
         }
     }
     stored.summary.figures = stored.samples.figures();
@@ -271,11 +272,12 @@ fn an_arm_keeps_its_colour_where_another_one_is_missing() {
         .filter(|dots| !dots.is_empty())
         .collect();
     // In the plan stock is the first arm, then comes tls and then quic.
-    assert_eq!(charts[..2], [vec!["f2", "f0", "f1"], vec!["f2"]]);
+    assert_eq!(charts[..2], [vec!["f2"], vec!["f2", "f0", "f1"]]);
     assert!(charts[2].iter().all(|colour| *colour == "f2"), "{charts:?}");
     // Of two runs, the second has dashes in the same colour.
     let html = page(&[stored.results(), stored.results()]);
     assert!(html.contains("class=\"curve s2 d0\"") && html.contains("class=\"curve s2 d1\""));
+    assert!(html.contains("class=\"interval s2 d0\"") && html.contains("class=\"interval s2 d1\""));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::outcome::{SHOWN, sentences};
+use super::outcome::sentences;
 use super::page::{demanded, how_runs_came_about, judged};
 use super::words::{join, number};
 use crate::results::Results;
@@ -18,15 +18,12 @@ pub fn text(results: &[Results<'_>]) -> String {
         if !summary.valid {
             put(format_args!("  not to be trusted, for the reasons at the end"));
         }
-        let sentences = sentences(result);
-        for sentence in sentences.iter().take(SHOWN) {
+        let [shown, folded] = sentences(result);
+        for sentence in &shown {
             put(format_args!("  {}", sentence.text));
         }
-        if sentences.len() > SHOWN {
-            put(format_args!(
-                "  and {} more of the kind, which the figures below tell",
-                sentences.len() - SHOWN
-            ));
+        if !folded.is_empty() {
+            put(format_args!("  and {} more of the kind, which the figures below tell", folded.len()));
         }
         let history = how_runs_came_about(summary);
         if !history.is_empty() {

@@ -52,11 +52,11 @@ pub(super) fn rate_of(options: &DirectionOptions) -> Option<u64> {
     own.into_iter().chain(options.policer.as_ref().map(|policer| policer.rate_bits_per_s)).min()
 }
 
-/// What a host's attachment does, if anything.
-pub(super) fn link(options: &LinkOptions) -> Option<String> {
+/// What a host's attachment does, piece by piece.
+pub(super) fn link(options: &LinkOptions) -> Vec<String> {
     match options.rate {
-        Rate::BitsPerS(bits) => Some(format!("{}, {}", rate(bits), queue(&options.queue))),
-        Rate::Unlimited => None,
+        Rate::BitsPerS(bits) => vec![rate(bits), queue(&options.queue)],
+        Rate::Unlimited => Vec::new(),
     }
 }
 

@@ -89,7 +89,8 @@ pub(super) fn with_words(title: String, words: impl Iterator<Item = String>) -> 
 }
 
 fn all_or(words: Vec<String>) -> String {
-    if words.is_empty() { "all".to_owned() } else { words.join(", ") }
+    let mut words = words.into_iter();
+    words.next().map_or("all".to_owned(), |first| with_words(first, words))
 }
 
 /// Labels as they stand in plans.
