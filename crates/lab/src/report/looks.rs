@@ -13,7 +13,7 @@ use crate::results::Results;
 /// How many colours there are, each with a marker of its own; further arms begin anew.
 pub(super) const COLOURS: usize = 8;
 /// How many patterns of dashes there are.
-pub(super) const DASHES: usize = 6;
+pub(super) const DASHES: usize = 8;
 
 /// What a series looks like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -146,7 +146,7 @@ fn labels(sketch: &Sketch) -> Vec<Label> {
         gaps.dedup();
         let height = LINE * wires.label.len() as f64 + 4.0;
         let longest = wires.label.iter().map(|text| text.chars().count()).max().unwrap_or(0);
-        let width = longest as f64 * CHARACTER;
+        let width = longest as f64 * CHARACTER + 8.0;
         let label = |gap| Label { group, gap, width, height, y: 0.0, number: 0, count: 0 };
         labels.extend(gaps.into_iter().map(label));
     }

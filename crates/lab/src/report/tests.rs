@@ -158,7 +158,7 @@ fn a_report_follows_the_readers_scheme_and_loads_nothing() {
     );
     assert!(html.contains("@media print"));
     // On a phone, a plot is moved about, not shrunk.
-    assert!(html.contains("@media (max-width: 50rem)") && html.contains("min-width: 44rem"));
+    assert!(html.contains("@media screen and (max-width: 50rem)") && html.contains("min-width: 44rem"));
     assert!(html.contains("figure { margin: 1rem 0; overflow-x: auto; }"));
     for loads in ["http:", "https:", "url(", "@import", "<script", "<link", "<img", "src="] {
         assert!(!html.contains(loads), "{loads}");
