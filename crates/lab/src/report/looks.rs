@@ -33,7 +33,8 @@ impl Look {
         self.run % DASHES
     }
 
-    /// The dashes of a curve. Several of one colour in a run have every so many-th pattern, so that no other run has it.
+    /// The dashes of a curve. Several of one colour in a run have every so many-th pattern, so that no other run has
+    /// it.
     pub(super) fn curve_dash(self) -> usize {
         (self.run + self.runs * self.place) % DASHES
     }
