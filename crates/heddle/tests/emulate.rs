@@ -2,9 +2,12 @@
 //!
 //! The programs in the hosts are this test's own binary, which plays a part when `PART` is set.
 
+#[path = "../../net/tests/support/not_run.rs"]
+mod not_run;
+
 use std::env;
 use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,6 +15,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use not_run::not_run;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -34,11 +38,6 @@ fn measuring() -> RwLockWriteGuard<'static, ()> {
 /// Held by tests that do not measure, so that they disturb none that does.
 fn not_measuring() -> RwLockReadGuard<'static, ()> {
     MEASURING.read().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Says what this machine cannot do, also where the output of tests that pass is kept.
-fn not_run(what: &str) {
-    let _ = writeln!(io::stderr(), "not run: {what}");
 }
 
 /// Not a test by itself: the programs in the hosts.

@@ -1,5 +1,8 @@
 //! Namespaces, devices and routes, which need root here or elsewhere; `heddle emulate`'s tests use them without it.
 
+#[path = "support/not_run.rs"]
+mod not_run;
+
 use std::fs;
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -8,21 +11,25 @@ use std::path::Path;
 use heddle_net::namespace::{self, Namespace, Privilege};
 use heddle_net::netlink::{Device, Netlink, Route};
 use heddle_net::tun::{FRAME_BYTES_MAX, HEADER_BYTES, Tun};
+use not_run::not_run;
 
 const OURS: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 const THEIRS: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
 
-/// A namespace, if this process may make one: with several threads it cannot get the right to.
-fn namespace() -> Option<Namespace> {
+/// A namespace for this test, if the process may make one: with several threads it cannot get the right to.
+fn namespace(what: &str) -> Option<Namespace> {
     match namespace::gain_privilege() {
         Ok(Privilege::Capabilities) => Some(Namespace::new().unwrap()),
-        _ => None,
+        _ => {
+            not_run(&format!("{what}, for want of root"));
+            None
+        }
     }
 }
 
 #[test]
 fn a_namespace_has_devices_and_settings_of_its_own() {
-    let Some(namespace) = namespace() else { return };
+    let Some(namespace) = namespace("devices and settings of a namespace") else { return };
     let setting = "/proc/sys/net/ipv4/ip_default_ttl";
     let before = fs::read_to_string(setting).unwrap();
     let (devices, after) = namespace
@@ -40,7 +47,7 @@ fn a_namespace_has_devices_and_settings_of_its_own() {
 
 #[test]
 fn packets_go_through_a_device_both_ways() {
-    let Some(namespace) = namespace() else { return };
+    let Some(namespace) = namespace("packets through a device") else { return };
     let (tun, socket) = namespace
         .run(|| {
             // Otherwise the kernel looks for routers over the device.

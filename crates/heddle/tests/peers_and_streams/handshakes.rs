@@ -11,7 +11,7 @@ use rustls::StreamOwned;
 
 use super::hostile::{PATIENCE, VERSIONS, or_port, tls_client};
 use super::house;
-use super::support::not_run;
+use super::support::not_run::not_run;
 
 /// The relay that nobody else uses.
 const FLOODED: &str = "heddleflooded";

@@ -8,7 +8,8 @@ use heddle_lab::socks::{self, Target};
 use heddle_lab::traffic::{self, Content, Echo, Server};
 
 use super::house;
-use super::support::{TIMEOUT, not_run};
+use super::support::TIMEOUT;
+use super::support::not_run::not_run;
 
 const PATH: [&str; 3] = ["stockguard", "heddlemiddle", "heddleexit"];
 

@@ -6,8 +6,11 @@
 // Every test program uses its own part of this.
 #![allow(dead_code)]
 
+#[path = "../../../net/tests/support/not_run.rs"]
+pub mod not_run;
+
 use std::env;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::mpsc;
@@ -145,11 +148,6 @@ impl Lab {
         let warnings = self.network.protocol_warnings();
         assert!(warnings.is_empty(), "{}", warnings.join("\n"));
     }
-}
-
-/// Says what of a test this machine cannot do, also where the output of tests that pass is kept.
-pub fn not_run(what: &str) {
-    let _ = writeln!(io::stderr(), "not run: {what}");
 }
 
 /// Waits until something is so, or fails with what was waited for.

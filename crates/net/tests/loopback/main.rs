@@ -5,4 +5,6 @@ mod datagrams;
 mod dns;
 mod life;
 mod nodes;
+#[path = "../support/not_run.rs"]
+mod not_run;
 mod threads;
