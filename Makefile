@@ -1,4 +1,8 @@
-# Two commands matter: `make demo` and `make test`; `make bench` measures what relays cost. Each installs what it needs first.
+# Two commands matter: `make demo` and `make test`; `make bench` measures what relays cost. Each installs what it needs first,
+# Rust's stable toolchain too where the one that is there is missing or too old and the system's packages have rustup.
+
+# Where rustup puts cargo, which a shell that is older than it does not know.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 .PHONY: bench demo test test-long lint clean setup
 
