@@ -1,6 +1,6 @@
 //! A client, three relays and the Internet behind them, in virtual time.
 
-use heddle_client::{Exchange, ExchangeState, OnionProxy};
+use heddle_client::{Closed, Exchange, ExchangeState, OnionProxy};
 use heddle_network::{Net, Plan, SOURCE, STALL, download, pattern_sha256, upload};
 use heddle_proto::cell::stream::EndReason;
 use heddle_relay::{Control, Event, ProbeHop};
@@ -159,6 +159,28 @@ fn a_killed_relay_ends_its_circuits_and_no_others() {
     net.sim.run_for(Duration::from_secs(60));
     assert!(net.proxy(|proxy| proxy.has_circuit(spared)));
     assert_eq!(net.circuits(0, 0), 1);
+}
+
+/// What the program's own test of this bounds by a clock that a busy machine can delay. Relays that speak QUIC or
+/// tcp-dtls have a test of theirs.
+#[test]
+fn a_middle_killed_in_a_transfer_leaves_no_circuit_within_five_seconds() {
+    let far = Wire { latency: Duration::from_millis(100), loss_ppm: 10_000, ..Wire::default() };
+    for (wire, congestion_control) in [(Wire::default(), false), (Wire::default(), true), (far, true)] {
+        let mut net = Net::new(&Plan { wire, ..Plan::default() });
+        let [busy, idle] = [(); 2].map(|()| net.build(&[0, 1, 2], congestion_control));
+        let down = net.begin(busy, download(50 * MB));
+        net.await_status(down, LONG, |status| status.received_bytes > MB);
+        let middle = net.relays[1].host;
+        net.sim.kill(middle);
+        net.sim.run_for(Duration::from_secs(5));
+        let status = net.status(down);
+        let heard = matches!(status.state, ExchangeState::Lost(Some(Closed::Destroyed(_))));
+        assert!(heard, "{wire:?}: {status:?}");
+        assert!(!net.proxy(|proxy| proxy.has_circuit(busy) || proxy.has_circuit(idle)), "{wire:?}");
+        assert_eq!((net.circuits(0, 0), net.circuits(2, 0)), (0, 0), "{wire:?}: guard and exit know");
+        assert_eq!((net.queued_cells(0), net.queued_cells(2)), (0, 0), "{wire:?}");
+    }
 }
 
 #[test]

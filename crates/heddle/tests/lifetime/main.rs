@@ -175,7 +175,7 @@ fn term_stops_a_relay_at_once() {
     let mut control = lab.network.control().unwrap();
     control.subscribe(&["CIRC"]).unwrap();
     relay("stopped").signal(Signal::Term).unwrap();
-    assert!(relay("stopped").wait_exit(Duration::from_secs(20)).unwrap(), "{}", log_of("stopped"));
+    assert!(relay("stopped").wait_exit(Duration::from_secs(5)).unwrap(), "{}", log_of("stopped"));
     control.wait_closed(circuit, TIMEOUT).unwrap();
     let state = fs::read_to_string(relay("stopped").dir().join("data/state")).unwrap();
     assert!(state.contains("BWHistoryReadMaxima "), "what it carried is kept: {state}");
