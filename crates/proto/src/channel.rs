@@ -108,7 +108,7 @@ pub trait Channel: Send {
     /// The system lets this many bytes be on their way unacknowledged ([`Input::Writable`]). A message that nobody can
     /// read before its end had better be shorter.
     ///
-    /// [`Input::Writable`]: heddle_relay::Input::Writable
+    /// [`Input::Writable`]: heddle_seam::node::Input::Writable
     fn handle_window(&mut self, bytes: usize);
 
     /// A time that [`Channel::poll_timeout`] named has come. Padding and handshake time-outs.

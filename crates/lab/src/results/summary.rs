@@ -29,7 +29,7 @@ pub struct Summary {
     pub phases: Vec<String>,
     /// What the hosts and wires were made of.
     pub backend: String,
-    /// The commit that was checked out (see [`figures::commit`]).
+    /// The commit that was checked out (see [`commit()`]).
     pub commit: String,
     /// The command that made it, as typed.
     pub command: String,
