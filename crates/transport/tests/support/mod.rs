@@ -4,13 +4,14 @@
 // The crate knows no sockets and clocks; its tests are drivers, which do.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-use heddle_dir::certs::{ChannelCerts, ChannelSide, verify_peer_certs};
+use heddle_assembly::Judge;
+use heddle_dir::certs::{ChannelCerts, ChannelSide};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::channel::{Channel, ChannelError};
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_seam::rng::{Repeatable, Seed};
 use heddle_seam::time::Instant;
-use heddle_transport::link::{InvalidPeer, LinkIdentity, PeerVerifier, VerifiedPeer};
+use heddle_transport::link::LinkIdentity;
 use heddle_transport::tls::{TlsIdentity, TlsKey, TlsOptions, TlsTransport};
 use std::sync::Arc;
 use tempfile::TempDir;
@@ -18,26 +19,6 @@ use tempfile::TempDir;
 mod anybody;
 pub mod client;
 pub mod stock;
-
-/// Judges certificates as a relay does.
-pub struct DirVerifier;
-
-impl PeerVerifier for DirVerifier {
-    fn verify_certs(
-        &self,
-        certs: &[(u8, &[u8])],
-        tls_cert_sha256: Option<[u8; 32]>,
-        unix_s: u64,
-    ) -> Result<VerifiedPeer, InvalidPeer> {
-        let peer = verify_peer_certs(certs, tls_cert_sha256.as_ref(), unix_s)
-            .map_err(|_| InvalidPeer("bad certificates"))?;
-        Ok(VerifiedPeer {
-            ids: RelayIds { rsa: RsaId(peer.rsa_id), ed25519: Ed25519Id(peer.ed25519_id) },
-            rsa_key_sha256: peer.rsa_key_sha256,
-            auth_key: peer.auth_key,
-        })
-    }
-}
 
 /// A relay's identity with new keys and certificates, which are valid at that time.
 pub fn relay_identity(seed: u64, unix_s: u64) -> TlsIdentity {
@@ -81,5 +62,5 @@ pub fn work_off(channel: &mut dyn Channel, now: Instant) -> Result<(), ChannelEr
 
 pub fn transport(options: TlsOptions, identity: Option<TlsIdentity>, seed: u64) -> TlsTransport {
     let entropy = Box::new(Repeatable::new(&Seed::from_number(seed)));
-    TlsTransport::new(options, identity, Arc::new(DirVerifier), entropy).unwrap()
+    TlsTransport::new(options, identity, Arc::new(Judge), entropy).unwrap()
 }
