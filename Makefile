@@ -17,10 +17,10 @@ bench: setup
 test: setup lint
 	timeout $$(test -t 0 && echo --foreground) -k 30 3000 scripts/test
 
-# The tests that `make test` leaves out because they take minutes each; those that only print figures are run by name, and so are the
-# two of a bound that is missed, over QUIC and over tcp-dtls, which would fail each time (docs/reference/quic.md, "What it does not do").
+# The tests that `make test` leaves out because they take minutes each. The two of a bound that is missed, over QUIC and over tcp-dtls, are
+# run by name, since they would fail each time (docs/reference/quic.md, "What it does not do").
 test-long: setup
-	cargo test --release --workspace --locked --no-fail-fast -- --ignored --skip figures --skip matrix --skip table --skip beside_quic --skip a_circuit_gets_no_more_than_its_share_beside_a_hundred_of_another_connection
+	cargo test --release --workspace --locked --no-fail-fast -- --ignored --skip a_circuit_gets_no_more_than_its_share_beside_a_hundred_of_another_connection
 
 lint: setup
 	cargo fmt --all --check

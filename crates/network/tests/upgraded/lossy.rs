@@ -1,7 +1,4 @@
 //! How long circuits take to be built where many datagrams are lost, but not all.
-//!
-//! `table` prints more than is asserted:
-//! `cargo test --release -p heddle-sim --test upgraded -- --ignored --nocapture lossy::table`.
 
 use crate::{Transport, find_each_other};
 use heddle_client::{CircuitNumber, OnionProxy, ProxyEvent};
@@ -11,21 +8,21 @@ use heddle_sim::Wire;
 
 /// Whose packets are lost between two relays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lost {
+pub enum Lost {
     Datagrams,
     All,
 }
 
 /// A path on which circuits are built.
 #[derive(Clone, Copy, Debug)]
-struct Path {
+pub struct Path {
     /// Nothing for TLS alone.
-    over: Option<Transport>,
+    pub over: Option<Transport>,
     /// Between this relay and the next.
-    at: usize,
-    lost: Lost,
-    loss_ppm: u32,
-    latency_ms: u64,
+    pub at: usize,
+    pub lost: Lost,
+    pub loss_ppm: u32,
+    pub latency_ms: u64,
 }
 
 /// No client waits so long: stock gives a circuit up after 60 s, before it has learned better.
@@ -34,7 +31,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 const BATCH: usize = 5;
 
 /// How long each of so many circuits takes, the shortest first.
-fn builds(path: Path, seed: u64, count: usize) -> Vec<Duration> {
+pub fn builds(path: Path, seed: u64, count: usize) -> Vec<Duration> {
     let latency = Duration::from_millis(path.latency_ms);
     let wire = Wire { latency, jitter: Duration::from_millis(1), ..Wire::default() };
     let plan = Plan { seed, wire, ..Plan::default() };
@@ -83,7 +80,7 @@ fn batch(net: &mut Net) -> Vec<Duration> {
 }
 
 /// The value below which so many of a hundred are.
-fn percentile(times: &[Duration], percent: usize) -> Duration {
+pub fn percentile(times: &[Duration], percent: usize) -> Duration {
     times[(times.len() * percent / 100).min(times.len() - 1)]
 }
 
@@ -112,33 +109,6 @@ fn circuits_over_an_earlier_link_that_loses_three_packets_in_ten_take_seconds() 
             let [half, p95, most] = [50, 95, 100].map(|percent| percentile(&times, percent));
             println!("{lost:?} {latency_ms} ms, seed {seed}: {half:?} {p95:?} {most:?}");
             assert!(p95 < Duration::from_secs(8) && most < Duration::from_secs(12), "{path:?}: {times:?}");
-        }
-    }
-}
-
-/// Circuits of the table's rows.
-const COUNT: usize = 200;
-
-#[test]
-#[ignore = "takes minutes, and prints figures"]
-fn table() {
-    println!("{COUNT} circuits, seed 1, packets lost between the first two of three relays; seconds");
-    println!("lost       loss  one way  over        median    95 %    99 %  longest  over 5 s");
-    for (lost, latency_ms) in
-        [(Lost::Datagrams, 10), (Lost::All, 10), (Lost::Datagrams, 100), (Lost::All, 100)]
-    {
-        for loss_ppm in [100_000, 200_000, 300_000] {
-            for over in [None, Some(Transport::Quic), Some(Transport::Dtls)] {
-                let times = builds(Path { over, at: 0, lost, loss_ppm, latency_ms }, 1, COUNT);
-                let [half, p95, p99, most] = [50, 95, 99, 100].map(|p| percentile(&times, p).as_secs_f64());
-                let long = times.iter().filter(|time| **time > Duration::from_secs(5)).count();
-                println!(
-                    "{:<9} {:>3} % {latency_ms:>5} ms  {:<8} {half:>9.2} {p95:>7.2} {p99:>7.2} {most:>8.2} {long:>9}",
-                    format!("{lost:?}"),
-                    loss_ppm / 10_000,
-                    over.map_or("tls", Transport::name),
-                );
-            }
         }
     }
 }

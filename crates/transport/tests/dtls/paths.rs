@@ -1,9 +1,6 @@
 //! What paths do to it: losses, reordering beyond DTLS' window, narrow tunnels, keys that grow old, and many circuits.
-//!
-//! `figures` prints more than is asserted: `cargo test -p heddle-transport --test dtls -- --ignored --nocapture
-//! figures`.
 
-use crate::bench::{Bench, End, MS, S, anchor, delay, dialled, options};
+use crate::bench::{Bench, End, MS, S, delay, dialled, options};
 use crate::circuits::{is_found_out, shrinking_path};
 use crate::source::Source;
 use heddle_netem::{DirectionOptions, Jitter, Loss, QueueOptions, Rate};
@@ -14,13 +11,15 @@ use heddle_transport::tcp_dtls::{CongestionControl, DtlsOptions};
 
 /// What some circuits got.
 #[derive(Clone, Copy, Debug)]
-struct Share {
-    bits_per_s: f64,
-    rtt_ms: f64,
+pub struct Share {
+    pub bits_per_s: f64,
+    #[allow(dead_code, reason = "of use to the figures alone")]
+    pub rtt_ms: f64,
     /// Datagrams that the wire delivered and DTLS dropped, of those sent.
-    dropped: f64,
+    pub dropped: f64,
     /// Segments that were sent again, of the datagrams sent.
-    again: f64,
+    #[allow(dead_code, reason = "of use to the figures alone")]
+    pub again: f64,
 }
 
 /// Bulk on so many circuits over a wire with `mbit` Mbit/s; what came from the tenth second on counts.
@@ -28,7 +27,12 @@ fn bulk(there: &DirectionOptions, circuits: u32, seconds: u64) -> Share {
     bulk_by(CongestionControl::Shared, there, circuits, seconds)
 }
 
-fn bulk_by(congestion: CongestionControl, there: &DirectionOptions, circuits: u32, seconds: u64) -> Share {
+pub fn bulk_by(
+    congestion: CongestionControl,
+    there: &DirectionOptions,
+    circuits: u32,
+    seconds: u64,
+) -> Share {
     const WARM_S: u64 = 10;
     let back = DirectionOptions { rate: Rate::Unlimited, loss: Loss::None, ..there.clone() };
     let options = DtlsOptions { congestion, ..options() };
@@ -57,7 +61,7 @@ fn bulk_by(congestion: CongestionControl, there: &DirectionOptions, circuits: u3
 }
 
 /// So many Mbit/s, 50 ms one way, and a queue of one bandwidth-delay product.
-fn wire(mbit: u64) -> DirectionOptions {
+pub fn wire(mbit: u64) -> DirectionOptions {
     DirectionOptions {
         rate: Rate::BitsPerS(mbit * 1_000_000),
         delay_ns: 50 * MS,
@@ -66,12 +70,12 @@ fn wire(mbit: u64) -> DirectionOptions {
     }
 }
 
-fn reordering(mbit: u64) -> DirectionOptions {
+pub fn reordering(mbit: u64) -> DirectionOptions {
     let jitter = Jitter::Exponential { mean_ns: 5 * MS };
     DirectionOptions { jitter, jitter_reorders: true, ..wire(mbit) }
 }
 
-fn lossy(mbit: u64, probability: f64) -> DirectionOptions {
+pub fn lossy(mbit: u64, probability: f64) -> DirectionOptions {
     DirectionOptions { loss: Loss::Bernoulli { probability }, ..wire(mbit) }
 }
 
@@ -141,7 +145,7 @@ fn a_path_that_carries_less_from_now_on_is_found_out_by_both_ends() {
 }
 
 /// Opens circuits, at most `in_flight` unanswered at a time, and answers them.
-fn open_circuits(count: u32) -> (Bench, f64) {
+pub fn open_circuits(count: u32) -> (Bench, f64) {
     let mut bench = Bench::pair(delay(10 * MS), &options());
     let there = bench.connection(1, 0, heddle_proto::channel::Role::Responder);
     let here = bench.connection(0, 1, heddle_proto::channel::Role::Initiator);
@@ -169,44 +173,4 @@ fn a_thousand_circuits_open_at_once() {
     let (bench, per_s) = open_circuits(1000);
     assert!(per_s >= 2000.0, "{per_s}");
     assert_eq!(bench.ends[1].cells.len(), 1000);
-}
-
-/// Resident memory of this process, in bytes.
-#[allow(clippy::disallowed_methods, reason = "only the system knows")]
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
-    let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
-    pages * 4096
-}
-
-#[test]
-#[ignore = "prints figures"]
-fn figures() {
-    let before = resident_bytes();
-    let begun = anchor();
-    let (bench, per_s) = open_circuits(10_000);
-    let spent = anchor().duration_since(begun).as_secs_f64();
-    let more = resident_bytes().saturating_sub(before) as f64 / 1e6;
-    println!(
-        "10,000 circuits: {per_s:.0} a second of virtual time, {spent:.2} s of CPU, {more:.1} MB for both ends"
-    );
-    drop(bench);
-    let show = |name: &str, share: Share| {
-        println!(
-            "{name:<32} {:>7.2} Mbit/s  rtt {:>6.1} ms  dropped by DTLS {:.5}  sent again {:.5}",
-            share.bits_per_s / 1e6,
-            share.rtt_ms,
-            share.dropped,
-            share.again
-        );
-    };
-    for control in [CongestionControl::Shared, CongestionControl::Cubic] {
-        for (mbit, circuits) in [10, 50, 100].into_iter().flat_map(|mbit| [(mbit, 1), (mbit, 6)]) {
-            let name = format!("{control:?} {mbit} Mbit/s x{circuits}");
-            show(&name, bulk_by(control, &wire(mbit), circuits, 30));
-            show(&format!("{name} reordered"), bulk_by(control, &reordering(mbit), circuits, 30));
-            show(&format!("{name} 0.1 %"), bulk_by(control, &lossy(mbit, 0.001), circuits, 30));
-            show(&format!("{name} 1 %"), bulk_by(control, &lossy(mbit, 0.01), circuits, 30));
-        }
-    }
 }

@@ -1,15 +1,11 @@
 //! What circuits of QUIC do to a wire and to TCP beside them, beside what as many connections of TCP do in their place
 //! as one pair stands for at most.
-//!
-//! [`table`] prints more than is asserted.
 
 use crate::bench::{MS, S};
 use crate::loads::{Load, Outcome, ceilings, ceilings_are_kept, outcome, quic, tcp};
 use heddle_netem::{CodelOptions, DirectionOptions, PolicerOptions, QueueOptions, Rate};
 use heddle_proto::endpoint::CongestionParams;
 use heddle_seam::rng::Seed;
-
-mod table;
 
 const SEED: u64 = 7;
 
@@ -48,7 +44,13 @@ pub fn wire(mbit: u64, rtt_ms: u64, excess: Excess) -> DirectionOptions {
 
 /// What `ours` make of a wire with `count` connections of TCP beside them. Each begins within the first second, when
 /// the seed says.
-fn outcome_beside(wire: &DirectionOptions, ours: &[Load], count: usize, seconds: u64, seed: u64) -> Outcome {
+pub fn outcome_beside(
+    wire: &DirectionOptions,
+    ours: &[Load],
+    count: usize,
+    seconds: u64,
+    seed: u64,
+) -> Outcome {
     let mut loads = [ours, &vec![tcp(); count]].concat();
     let mut chance = Seed::from_number(seed).child("begin", 0).rng();
     loads.iter_mut().for_each(|load| load.from_ns = chance.below(S));

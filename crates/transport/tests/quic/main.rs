@@ -5,6 +5,8 @@ mod cells;
 #[path = "../support/circuits.rs"]
 mod circuits;
 mod congestion;
+#[path = "../support/estimate.rs"]
+mod estimate;
 mod evaluation;
 mod fairness;
 mod flows;

@@ -20,7 +20,7 @@ fn longer_meanwhile(mbit: u64, [longer_s, shorter_s]: [u64; 2]) -> DirectionOpti
 
 /// What is left of the rate in the second that begins two seconds after each change, in shares of what it was before
 /// the first.
-fn kept(mbit: u64, circuits: u32, steps_s: [u64; 2]) -> [f64; 2] {
+pub fn kept(mbit: u64, circuits: u32, steps_s: [u64; 2]) -> [f64; 2] {
     let [longer, shorter] = steps_s.map(|at_s| at_s * 1000);
     let bounds_ms = [longer - 1000, longer, longer + 2000, longer + 3000, shorter + 2000, shorter + 3000];
     let there = longer_meanwhile(mbit, steps_s);
@@ -34,17 +34,5 @@ fn two_seconds_after_a_change_of_the_round_trip_the_rate_is_back() {
     for (mbit, circuits) in [(10, 1), (10, 20), (50, 1)] {
         let kept = kept(mbit, circuits, [4, 8]);
         assert!(kept.iter().all(|share| *share >= 0.8), "{circuits} circuits, {mbit} Mbit/s: {kept:?}");
-    }
-}
-
-#[test]
-#[ignore = "prints figures"]
-fn step_figures() {
-    println!("Mbit/s  circuits  before the step, s  20 to 60 ms  60 to 20 ms");
-    for (mbit, circuits) in [(10, 1), (10, 20), (10, 100), (50, 1), (50, 20), (50, 100)] {
-        for longer_s in [4, 15, 16, 17, 40, 41] {
-            let [long, short] = kept(mbit, circuits, [longer_s, longer_s + 5]);
-            println!("{mbit:>6} {circuits:>9} {longer_s:>19} {long:>12.2} {short:>12.2}");
-        }
     }
 }

@@ -5,9 +5,6 @@
 //! told by the probability that of two runs, one with each number, he takes the right one for the larger (the area
 //! under the ROC curve, AUC). A half is chance. Runs differ by their seeds: when each connection begins, a millisecond
 //! of jitter, and one loss in ten thousand.
-//!
-//! `table` and `table_of_a_wide_wire` print more than is asserted:
-//! `cargo test --release -p heddle-transport --test quic -- --ignored --nocapture weight::table`.
 
 use crate::bench::{MS, S};
 use crate::evaluation::{Excess, wire};
@@ -17,23 +14,24 @@ use heddle_seam::rng::Seed;
 
 /// A wire that is full, with a queue of 100 ms in front.
 #[derive(Clone, Copy, Debug)]
-struct Bottleneck {
-    mbit: u64,
-    rtt_ms: u64,
+pub struct Bottleneck {
+    pub mbit: u64,
+    pub rtt_ms: u64,
 }
 
 /// It has room for a dozen TCPs: more circuits than that are no more TCPs, whatever the ceiling.
-const NARROW: Bottleneck = Bottleneck { mbit: 10, rtt_ms: 40 };
+pub const NARROW: Bottleneck = Bottleneck { mbit: 10, rtt_ms: 40 };
 /// It has room for fifty TCPs, so that the ceiling of eight is what counts.
-const WIDE: Bottleneck = Bottleneck { mbit: 25, rtt_ms: 80 };
+pub const WIDE: Bottleneck = Bottleneck { mbit: 25, rtt_ms: 80 };
 /// Connections find their pace for so long.
 const WARM_S: u64 = 10;
 /// By then all have begun.
 const BEGIN_NS: u64 = 2 * S;
 
 /// What carries the circuits.
+#[allow(dead_code, reason = "the figures have more of them than the tests")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Carrier {
+pub enum Carrier {
     /// A pair's connection of QUIC.
     Quic,
     /// One connection of a kernel's TCP, as over TLS.
@@ -53,8 +51,9 @@ impl Carrier {
 }
 
 /// Who looks.
+#[allow(dead_code, reason = "the figures have more of them than the tests")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attacker {
+pub enum Attacker {
     /// He sends as good as nothing and measures delays, or counts bytes on the wire.
     Watches,
     /// He sends as much as he may over one connection of TCP.
@@ -74,8 +73,9 @@ impl Attacker {
 }
 
 /// What he makes of what he saw, in a number that grows with the number of circuits if he is right about how they act.
+#[allow(dead_code, reason = "the figures have more of them than the tests")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Measure {
+pub enum Measure {
     /// The mean wait in front of the wire.
     Delay,
     /// What he had himself, which others leave to him.
@@ -86,7 +86,7 @@ enum Measure {
 
 impl Measure {
     /// From what was seen of the wire; the attacker's own load, if he has one, is the last.
-    fn of(self, on: Bottleneck, seen: &[Glimpse]) -> f64 {
+    pub fn of(self, on: Bottleneck, seen: &[Glimpse]) -> f64 {
         let mean = |of: &dyn Fn(&Glimpse) -> f64| seen.iter().map(of).sum::<f64>() / seen.len() as f64;
         match self {
             Measure::Delay => mean(&|at| at.queue_bytes as f64) / (on.mbit * 125) as f64,
@@ -111,15 +111,15 @@ impl Bottleneck {
 
 /// Who is on the wire.
 #[derive(Clone, Copy, Debug)]
-struct Scene {
-    on: Bottleneck,
-    carrier: Carrier,
-    attacker: Attacker,
+pub struct Scene {
+    pub on: Bottleneck,
+    pub carrier: Carrier,
+    pub attacker: Attacker,
 }
 
 impl Scene {
     /// What is seen, round trip by round trip, for so many seconds.
-    fn seen(self, circuits: u32, run: u64, seconds: u64) -> Vec<Glimpse> {
+    pub fn seen(self, circuits: u32, run: u64, seconds: u64) -> Vec<Glimpse> {
         // No two numbers of circuits have a run's chance in common.
         let seed = 1_000 * u64::from(circuits) + run;
         let mut chance = Seed::from_number(seed).child("begin", 0).rng();
@@ -138,7 +138,7 @@ impl Scene {
 }
 
 /// The probability that one of `more` is larger than one of `fewer`; those that are equal count half.
-fn auc(fewer: &[f64], more: &[f64]) -> f64 {
+pub fn auc(fewer: &[f64], more: &[f64]) -> f64 {
     let pairs = fewer.iter().flat_map(|a| more.iter().map(move |b| (a, b)));
     let right = pairs
         .map(|(a, b)| {
@@ -183,52 +183,4 @@ fn a_queue_that_is_followed_grows_with_the_circuits_as_told() {
     for (grown, told) in grown(waits).iter().zip(grown(told)) {
         assert!(*grown > 0.0 && *grown <= 1.3 * told, "{waits:?} where {told} more is told");
     }
-}
-
-const NUMBERS: [u32; 4] = [1, 2, 8, 50];
-/// Each with 20 runs of each number: chance alone is within 0.18 of a half in 95 of 100 comparisons.
-const PAIRS: [[u32; 2]; 4] = [[1, 2], [1, 8], [2, 8], [8, 50]];
-const RUNS: u64 = 20;
-const SECONDS: [u64; 4] = [1, 3, 10, 30];
-
-/// Prints what all measures tell in a scene, after each of the times.
-fn print_scene(scene: Scene, measures: &[Measure]) {
-    let seconds_max = SECONDS[SECONDS.len() - 1];
-    let runs = NUMBERS
-        .map(|number| -> Vec<_> { (0..RUNS).map(|run| scene.seen(number, run, seconds_max)).collect() });
-    for measure in measures {
-        let values = |number: u32, seconds: u64| -> Vec<f64> {
-            let looks = (seconds * 1000 / scene.on.rtt_ms) as usize;
-            let place = NUMBERS.iter().position(|of| *of == number).expect("it is one of them");
-            runs[place].iter().map(|seen| measure.of(scene.on, &seen[..looks])).collect()
-        };
-        let means = NUMBERS.map(|number| values(number, seconds_max).iter().sum::<f64>() / RUNS as f64);
-        println!("{scene:?} {measure:?}: means {means:.3?}");
-        for [fewer, more] in PAIRS {
-            let aucs = SECONDS.map(|seconds| auc(&values(fewer, seconds), &values(more, seconds)));
-            println!("  {fewer:>2} or {more:>2}: {aucs:.2?}");
-        }
-    }
-}
-
-#[test]
-#[ignore = "takes minutes, and prints figures"]
-fn table() {
-    use Attacker::{Pair, Tcp, Watches};
-    use Measure::{Delay, Evenness, OwnRate};
-    println!("seeds 1000 N + 0..{RUNS}; AUC after {SECONDS:?} s");
-    for carrier in [Carrier::Quic, Carrier::OneTcp, Carrier::TcpEach] {
-        for (attacker, measures) in
-            [(Watches, [Delay, Evenness]), (Pair, [Delay, OwnRate]), (Tcp, [Delay, OwnRate])]
-        {
-            print_scene(Scene { on: NARROW, carrier, attacker }, &measures);
-        }
-    }
-}
-
-#[test]
-#[ignore = "takes minutes, and prints figures"]
-fn table_of_a_wide_wire() {
-    let scene = Scene { on: WIDE, carrier: Carrier::Quic, attacker: Attacker::Tcp };
-    print_scene(scene, &[Measure::Delay, Measure::OwnRate]);
 }

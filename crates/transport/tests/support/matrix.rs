@@ -21,10 +21,10 @@ pub fn wire_10mbit() -> DirectionOptions {
 }
 
 /// Loads on a wire.
-struct Scenario {
-    name: &'static str,
-    wire: DirectionOptions,
-    loads: Vec<Load>,
+pub struct Scenario {
+    pub name: &'static str,
+    pub wire: DirectionOptions,
+    pub loads: Vec<Load>,
 }
 
 /// `count` connections of TCP after the loads.
@@ -91,7 +91,7 @@ pub fn marks_shorten_the_queue(shared: Shared) {
 }
 
 /// The scenarios, with connections that `shared` makes for so many circuits.
-fn scenarios(shared: Shared) -> Vec<Scenario> {
+pub fn scenarios(shared: Shared) -> Vec<Scenario> {
     let mut all = Vec::new();
     let mut add = |name, wire: DirectionOptions, loads: Vec<Load>| all.push(Scenario { name, wire, loads });
     let ten = wire_10mbit;
@@ -145,13 +145,6 @@ fn scenarios(shared: Shared) -> Vec<Scenario> {
     all
 }
 
-/// The same with a connection of TCP for each circuit: what kernels make of it among themselves.
-#[allow(dead_code, reason = "of use to QUIC alone")]
-pub fn as_tcp(loads: &[Load]) -> Vec<Load> {
-    let each = |load: &Load| vec![Load { circuits: 1, control: None, ..*load }; load.circuits as usize];
-    loads.iter().flat_map(each).collect()
-}
-
 /// Loads that begin within a second of each other, however the seed has it.
 fn scattered(loads: &[Load], seed: u64) -> Vec<Load> {
     let mut rng = Seed::from_number(seed).child(&["begin"]).rng();
@@ -160,17 +153,19 @@ fn scattered(loads: &[Load], seed: u64) -> Vec<Load> {
 }
 
 /// What a run came to.
-struct Outcome {
-    jain: f64,
-    used: f64,
+pub struct Outcome {
+    pub jain: f64,
+    #[allow(dead_code, reason = "of use to the figures alone")]
+    pub used: f64,
     /// What connections of TCP had of their fair share, in the mean.
-    tcp: Option<f64>,
+    pub tcp: Option<f64>,
     /// What the first load's circuits had of theirs.
-    first: f64,
-    rtt_ms: f64,
+    pub first: f64,
+    #[allow(dead_code, reason = "of use to the figures alone")]
+    pub rtt_ms: f64,
 }
 
-fn outcome(wire: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) -> Outcome {
+pub fn outcome(wire: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) -> Outcome {
     let loads = scattered(loads, seed);
     let shares = run(wire, &loads, seconds, seed);
     let total: f64 = shares.iter().map(|share| share.bits_per_s).sum();
@@ -193,7 +188,7 @@ fn outcome(wire: &DirectionOptions, loads: &[Load], seconds: u64, seed: u64) -> 
     }
 }
 
-fn mean_and_min(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+pub fn mean_and_min(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let count = values.clone().count().max(1) as f64;
     (values.clone().sum::<f64>() / count, values.fold(f64::INFINITY, f64::min))
 }
@@ -216,35 +211,4 @@ pub fn of_seeds(shared: Shared, name: &str, seeds: u64, seconds: u64) -> (f64, f
     let (jain, _) = mean_and_min(outcomes.iter().map(|outcome| outcome.jain));
     let (_, tcp) = mean_and_min(outcomes.iter().filter_map(|outcome| outcome.tcp));
     (jain, tcp)
-}
-
-#[allow(clippy::disallowed_methods, reason = "a test takes no arguments")]
-pub fn chosen(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
-/// Runs the scenarios whose names contain `ONLY` with `SEEDS` seeds of `SECONDS` each.
-pub fn print_matrix(shared: Shared, loads_of: impl Fn(&[Load]) -> Vec<Load>) {
-    let number = |name| chosen(name).and_then(|it| it.parse().ok());
-    let (seeds, seconds) = (number("SEEDS").unwrap_or(10), number("SECONDS").unwrap_or(60));
-    let only = chosen("ONLY").unwrap_or_default();
-    println!(
-        "{:<28} {:>12}  {:>12}  {:>13}  {:>6}  {:>7}",
-        "", "Jain", "TCP of fair", "first of fair", "used", "RTT, ms"
-    );
-    for scenario in scenarios(shared).iter().filter(|scenario| scenario.name.contains(&only)) {
-        let loads = loads_of(&scenario.loads);
-        let outcomes: Vec<Outcome> =
-            (1..=seeds).map(|seed| outcome(&scenario.wire, &loads, seconds, seed)).collect();
-        let (jain, jain_min) = mean_and_min(outcomes.iter().map(|outcome| outcome.jain));
-        let (used, _) = mean_and_min(outcomes.iter().map(|outcome| outcome.used));
-        let (rtt_ms, _) = mean_and_min(outcomes.iter().map(|outcome| outcome.rtt_ms));
-        let (tcp, tcp_min) = mean_and_min(outcomes.iter().filter_map(|outcome| outcome.tcp));
-        let tcp = if tcp_min.is_finite() { format!("{tcp:>5.2} {tcp_min:>6.2}") } else { " ".repeat(12) };
-        let (first, first_min) = mean_and_min(outcomes.iter().map(|outcome| outcome.first));
-        println!(
-            "{:<28} {jain:>5.3} {jain_min:>6.3}  {tcp}  {first:>6.2} {first_min:>6.2}  {used:>6.3}  {rtt_ms:>7.1}",
-            scenario.name
-        );
-    }
 }

@@ -1,14 +1,13 @@
 //! 168 cells, each with several seeds, and the bounds that are missed.
 //!
-//! `SEEDS=5 ONLY="Waits(5)" cargo test --release -p heddle-transport --test quic -- --ignored --nocapture
-//! evaluation::table` prints the cells whose names contain `ONLY`, with five seeds from `SEED` on. All connections of a
-//! run begin within a second, when its seed says. The controller's constants were chosen by seeds 1 to 5, so that 6 and
-//! beyond are fresh ones. A figure is its mean over seeds with the 95 % interval by Student's t; of a ratio it is the
-//! geometric mean. What the mean misses is missed, and beyond doubt where the whole interval does.
+//! `SEEDS=5 ONLY="Waits(5)" cargo bench -p heddle-transport --bench figures -- evaluation` prints the cells whose names
+//! contain `ONLY`, with five seeds from `SEED` on. All connections of a run begin within a second, when its seed says.
+//! The controller's constants were chosen by seeds 1 to 5, so that 6 and beyond are fresh ones.
 
-use super::{Excess, outcome_beside, wire};
+use crate::estimate::{Estimate, SEEDS_MAX, Verdict};
+use crate::evaluation::{Excess, outcome_beside, wire};
 use crate::loads::{Load, Outcome, quic, tcp};
-use crate::matrix::chosen;
+use crate::matrices::chosen;
 use core::fmt;
 use heddle_proto::endpoint::CongestionParams;
 use std::sync::Mutex;
@@ -18,16 +17,12 @@ use std::thread;
 const SECONDS: u64 = 40;
 const SEED: u64 = 6;
 const SEEDS: usize = 5;
-const SEEDS_MAX: usize = T_975.len() + 1;
 
 /// The bounds: TCP keeps so much at least of what it has beside as many TCPs as the pair stands for; so much is lost at
 /// most, and no more than beside [`CAP`] TCPs.
 const KEPT_MIN: f64 = 0.8;
 const LOST_MAX_PCT: f64 = 5.0;
 const CAP: usize = CongestionParams::TCPS_MAX as usize;
-
-/// The 97.5 % quantiles of Student's t with one degree of freedom, two, and so on.
-const T_975: [f64; 9] = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622];
 
 #[derive(Clone, Copy, Debug)]
 struct Cell {
@@ -84,61 +79,6 @@ struct Run {
     ours: Outcome,
     theirs: Outcome,
     as_cap: Outcome,
-}
-
-/// A figure as all seeds tell it: the mean, and the bounds of its interval.
-#[derive(Clone, Copy, Debug)]
-struct Estimate {
-    mean: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Estimate {
-    fn of(samples: impl Iterator<Item = f64> + Clone) -> Self {
-        let count = samples.clone().count();
-        let mean = samples.clone().sum::<f64>() / count as f64;
-        let squares = samples.map(|sample| (sample - mean).powi(2)).sum::<f64>();
-        let half = match count.checked_sub(2).and_then(|place| T_975.get(place)) {
-            Some(t_975) => t_975 * (squares / ((count - 1) * count) as f64).sqrt(),
-            None => f64::INFINITY,
-        };
-        Estimate { mean, low: mean - half, high: mean + half }
-    }
-
-    fn of_ratios(ratios: impl Iterator<Item = f64> + Clone) -> Self {
-        let Estimate { mean, low, high } = Estimate::of(ratios.map(f64::ln));
-        Estimate { mean: mean.exp(), low: low.exp(), high: high.exp() }
-    }
-}
-
-impl fmt::Display for Estimate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let interval = format!("({:.2} to {:.2})", self.low, self.high);
-        write!(f, "{:>6.2} {interval:<17}", self.mean)
-    }
-}
-
-/// Whether a bound is kept.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Verdict {
-    Kept,
-    Missed,
-    MissedBeyondDoubt,
-}
-
-impl Verdict {
-    fn at_most(bound: f64, of: Estimate) -> Self {
-        match of.mean > bound {
-            false => Verdict::Kept,
-            true if of.low > bound => Verdict::MissedBeyondDoubt,
-            true => Verdict::Missed,
-        }
-    }
-
-    fn at_least(bound: f64, of: Estimate) -> Self {
-        Verdict::at_most(-bound, Estimate { mean: -of.mean, low: -of.high, high: -of.low })
-    }
 }
 
 /// What all seeds tell of a cell.
@@ -213,9 +153,7 @@ fn rows(cells: &[Cell], first: u64, seeds: usize) -> Vec<Row> {
     cells.iter().zip(runs).map(|(cell, runs)| Row { cell: *cell, runs }).collect()
 }
 
-#[test]
-#[ignore = "takes minutes, and prints figures"]
-fn table() {
+pub fn table() {
     let seeds = chosen("SEEDS").map_or(SEEDS, |it| it.parse().expect("a number")).clamp(1, SEEDS_MAX);
     let first = chosen("SEED").map_or(SEED, |it| it.parse().expect("a number"));
     let only = chosen("ONLY").unwrap_or_default();
@@ -238,18 +176,4 @@ fn table() {
         let lost = row.lost_pct();
         Some((lost, Verdict::at_most(LOST_MAX_PCT, lost)))
     });
-}
-
-#[test]
-fn what_is_missed_is_missed_beyond_doubt_where_the_whole_interval_is() {
-    // Half of the interval is 12.7062 · √(0.5² + 0.5²) / √2.
-    let estimate = Estimate::of([1.0, 2.0].into_iter());
-    assert_eq!((estimate.mean, estimate.high), (1.5, 1.5 + 12.7062 * 0.5));
-    let estimate = Estimate { mean: 1.0, low: 0.5, high: 1.5 };
-    for (bound, verdict) in [(1.2, Verdict::Kept), (0.7, Verdict::Missed), (0.4, Verdict::MissedBeyondDoubt)]
-    {
-        assert_eq!(Verdict::at_most(bound, estimate), verdict, "{bound}");
-        assert_eq!(Verdict::at_least(2.0 - bound, estimate), verdict, "{bound}");
-    }
-    assert_eq!(Estimate::of([1.0].into_iter()).low, f64::NEG_INFINITY);
 }
