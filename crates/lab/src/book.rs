@@ -2,9 +2,9 @@
 //! what they gave.
 //!
 //! 1. `book.toml` lists pages and measurements, each a command of this program ([`Book`]).
-//! 2. [`measure`] runs what has not been run yet at this commit.
+//! 2. [`measure()`] runs what has not been run yet at this commit.
 //! 3. A [`Record`] is what is kept of a measurement: all that a page says comes from there.
-//! 4. [`draw`] makes the pages and the README's table anew, and tells which of them are not what the records say.
+//! 4. [`draw()`] makes the pages and the README's table anew, and tells which of them are not what the records say.
 
 mod draw;
 mod markdown;

@@ -1,6 +1,6 @@
 //! Experiments as files: what a plan says. Values only; `run` does what they say.
 //!
-//! [`Plan::load`] reads a plan that ships ([`shipped`]) or a TOML file of the same form, puts the values of `--set`
+//! [`Plan::load`] reads a plan that ships ([`shipped()`]) or a TOML file of the same form, puts the values of `--set`
 //! into it, and checks it. Commented plans to copy are `plans/calibrate.toml`, for what flows over single wires, and
 //! `plans/thesis-exp11.toml`, for private Tor networks.
 

@@ -1,7 +1,7 @@
 //! What flows through a network under test, and how it is timed.
 //!
 //! [`Server`] serves files of any size whose content, and so whose SHA-256, follows from a seed; it
-//! takes uploads and answers with their SHA-256; it echoes. [`download`], [`upload`] and [`Echo`]
+//! takes uploads and answers with their SHA-256; it echoes. [`download`], [`upload()`] and [`Echo`]
 //! are its clients and work on any open stream, through SOCKS or not. Requests and answers look like
 //! HTTP/1.0, so that `curl` can ask too:
 //!
@@ -15,7 +15,7 @@
 //! PLAY, Content-Length and Upload   a script of bursts to send, while so many bytes come
 //! ```
 //!
-//! The programs of an experiment are [`timing`], [`echo`], [`fetch`], [`upload`] and [`markov`]. Each is a function
+//! The programs of an experiment are [`timing`], [`echo`], [`fetch`], [`upload()`] and [`markov`]. Each is a function
 //! that blocks: it takes options, a [`Stop`] with which another thread may end it, and a listener for [`Event`]s, and
 //! returns a [`Report`]. The threads it starts are those of its caller's network namespace. `heddle traffic` runs the
 //! same functions.

@@ -221,7 +221,7 @@ pub mod read {
         from.deserialize_any(Quantity { expected, parse, from_number: None })
     }
 
-    /// Bits per second, as [`rate_bits_per_s`](super::rate_bits_per_s) reads them.
+    /// Bits per second, as [`rate_bits_per_s`] reads them.
     pub(crate) fn bits_per_s<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         let expected = "a rate with a unit, such as \"10 Mbit/s\"";
         from.deserialize_any(Quantity { expected, parse: super::rate_bits_per_s, from_number: None })

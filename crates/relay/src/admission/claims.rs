@@ -148,7 +148,7 @@ impl Claim for QuestionClaim {
         self.0.key()
     }
 
-    /// Circuits have no shares of what is free; what one may have is [`crate::streams`]' to say.
+    /// Circuits have no shares of what is free; what one may have is `exit::streams`' to say.
     fn holders(&self) -> impl Iterator<Item = Holder> {
         core::iter::empty()
     }

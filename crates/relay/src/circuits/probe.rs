@@ -1,6 +1,6 @@
 //! Whether our ORPort can be reached: a circuit of our own that ends with ourselves.
 //!
-//! 1. [`Control::ProbeReachability`](super::Control) names relays of the consensus. CREATE2 goes to
+//! 1. [`Control::ProbeReachability`](crate::Control) names relays of the consensus. CREATE2 goes to
 //!    the first of them, over a channel that is found or dialled as for anybody's circuit.
 //! 2. Each EXTENDED2 is followed by EXTEND2 to the next relay, and at last to ourselves. No relay
 //!    extends a circuit back to where it came from, so that two are needed besides us.

@@ -2,7 +2,7 @@
 //!
 //! The next relay gives us a share of its work as one neighbour, and what is over that it refuses. So whoever extends
 //! many circuits through us would take the others' part of our share, if all went on as they come. What is over a bound
-//! stays here instead, and takes turns as onionskins do ([`crate::circuits::jobs`]): relays and strangers, in each
+//! stays here instead, and takes turns as onionskins do (`circuits::jobs`): relays and strangers, in each
 //! class the neighbours, and the links of each. Below the bound nothing waits.
 //!
 //! 1. A circuit is to go on over a link that has its number of unanswered CREATE2 cells: it is *queued*.
