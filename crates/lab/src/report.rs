@@ -25,6 +25,7 @@ use crate::results::{Results, Stored};
 
 pub use page::page;
 pub use text::text;
+pub(crate) use words::title_of;
 
 /// Writes the report of the runs in `dirs` to `out`.
 pub fn write(dirs: &[PathBuf], out: &Path) -> Result<Vec<Stored>> {

@@ -39,7 +39,7 @@ pub use counters::Counters;
 pub use dns::{Resolver, ResolverOptions, SOCKETS_PER_QUESTION};
 pub use entropy::SystemEntropy;
 pub use event_loop::{EventLoop, link_shards};
-pub use mailbox::{CONTROLS_MAX, LoopHandle, NotTaken};
+pub use mailbox::{LoopHandle, NotTaken};
 pub use options::Options;
 pub use port::{PortInfo, bind_udp};
 pub use sys::listen;

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Controls that may wait for a loop at once; more are not taken.
-pub const CONTROLS_MAX: usize = 256;
+pub(crate) const CONTROLS_MAX: usize = 256;
 
 /// Reaches a running [`EventLoop`](crate::EventLoop) from any thread.
 pub struct LoopHandle<L: Language> {

@@ -1,10 +1,10 @@
 //! A DTLS 1.3 session of two relays, for whatever transport sends its own bytes in records: `tcp-dtls` does.
 //!
-//! - `session.rs`: the session from its first datagram to its last. It proves who is there, asks for answers, finds how
-//!   long datagrams may be, counts marks, and says when the path is silent.
+//! - `session.rs`: the session from its first datagram to its last. It proves who is there, asks for answers, finds
+//!   how long datagrams may be, and says when the path is silent.
 //! - `engine.rs`: DTLS itself; `key.rs`: what a side shows in the handshake, and the key that vouches for it.
-//! - `ids.rs`: the clear head of a datagram; `control.rs`: records of the session itself; `heads.rs`: what stands before
-//!   a transport's own bytes.
+//! - `ids.rs`: the clear head of a datagram; `control.rs`: records of the session itself; `heads.rs`: stamps and counts
+//!   of marks, which stand before a transport's own bytes.
 //!
 //! The bytes are in `docs/reference/tcp-dtls.md`.
 

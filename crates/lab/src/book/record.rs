@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::figures::{Figure, Labels, quantity};
 use crate::machine::conditions::{Conditions, Noise};
 use crate::machine::files::{read_json, write_whole};
-use crate::plan::{Comparison, Plan};
+use crate::plan::Plan;
+use crate::report::title_of;
 use crate::results::{Check, Judgement, Repetition, RunSamples, Stored, Summary};
 
 /// Digits that a number keeps; more than any interval here is worth.
@@ -174,21 +175,8 @@ impl Record {
 
 /// What a plan's compared figures are called.
 fn compared(plan: &Plan) -> BTreeMap<String, String> {
-    let title =
-        |name: &str| quantity(name).map_or_else(|| name.to_owned(), |quantity| quantity.title.to_owned());
-    let mut titles: BTreeMap<String, String> = BTreeMap::new();
-    for compare in plan.compare.iter().map(|compare| compare.as_ref()) {
-        let of = titles.get(&compare.figure).cloned().unwrap_or_else(|| title(&compare.figure));
-        let base = compare.base.clone().or_else(|| compare.to.as_deref().map(title)).unwrap_or_default();
-        let text = match compare.kind {
-            Comparison::Ratio => format!("{of}, over {base}"),
-            Comparison::Difference => format!("{of}, beyond {base}"),
-            Comparison::LossPct => format!("{of}: less than {base} by"),
-            Comparison::Auc => format!("{of}: chance to be told from {base}"),
-        };
-        titles.entry(compare.name.clone()).or_insert(text);
-    }
-    titles
+    let names = plan.compare.iter().map(|compare| compare.as_ref().name.clone());
+    names.map(|name| (name.clone(), title_of(plan, &name))).collect()
 }
 
 /// JSON with a line for each member, and for each element of lists of objects.

@@ -115,7 +115,7 @@ pub(super) fn compared<'a>(
 }
 
 /// What stands above a figure: the title of what is measured, or of what is compared and with what.
-pub(super) fn title_of(plan: &Plan, name: &str) -> String {
+pub(crate) fn title_of(plan: &Plan, name: &str) -> String {
     title_within(plan, plan.compare.len(), name)
 }
 

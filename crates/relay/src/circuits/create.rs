@@ -16,6 +16,7 @@ use heddle_proto::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN}
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError};
 use heddle_proto::crypto::tor1::RelayLayer;
+use heddle_proto::flow::congestion_control_enabled;
 use heddle_seam::node::JobId;
 use std::sync::Arc;
 
@@ -126,7 +127,7 @@ impl Core {
 
     /// Whether we agree to congestion control (proposal 324): unless the consensus turned it off.
     fn congestion_offer(&self) -> Option<CongestionOffer> {
-        (self.params.get("cc_alg", 2, 0, 3) == 2)
+        congestion_control_enabled(&|name| self.params.0.get(name).copied())
             .then(|| CongestionOffer { sendme_inc: self.params.get("cc_sendme_inc", 31, 1, 254) as u8 })
     }
 

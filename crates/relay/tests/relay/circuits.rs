@@ -44,6 +44,21 @@ fn congestion_control_is_refused_when_the_consensus_has_none() {
     assert_eq!(client.finish(handshake, &cells[0]).congestion, None);
 }
 
+/// The algorithms that 1 and 3 stood for are gone, and tor takes their numbers for Vegas.
+#[test]
+fn congestion_control_is_agreed_to_whichever_algorithm_the_consensus_names() {
+    for (id, cc_alg) in (1..).zip([1, 2, 3]) {
+        let mut bench = Bench::new(config());
+        bench.set_params(&[("cc_alg", cc_alg)]);
+        let sock = bench.relay_channel(0, 1);
+        let mut client = Client::new(sock, theirs(id));
+        let (handshake, command, body) = client.onionskin(NTOR_V3_CC, OURS);
+        bench.send(sock, theirs(id), command, &body);
+        let cells = bench.cells(sock);
+        assert!(client.finish(handshake, &cells[0]).congestion.is_some(), "cc_alg {cc_alg}");
+    }
+}
+
 #[test]
 fn creates_that_are_refused() {
     let mut bench = Bench::new(config());
