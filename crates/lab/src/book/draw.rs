@@ -9,6 +9,7 @@ use super::record::{Kept, Record};
 use super::{Aim, Book, Page, Row, Wanted};
 use crate::error::{Error, Result};
 use crate::figures::Labels;
+use crate::machine::conditions::Conditions;
 use crate::machine::files::write_whole;
 use crate::results::{Check, Judgement};
 
@@ -185,12 +186,13 @@ struct Bound {
 
 impl Bound {
     fn row(self) -> Vec<String> {
-        let outcome = match self.outcome {
-            "met" => "met".to_owned(),
-            other => format!("**{other}**"),
-        };
-        vec![self.what, self.ours, outcome, self.source]
+        vec![self.what, self.ours, emphasised(self.outcome), self.source]
     }
+}
+
+/// What is not met stands out.
+fn emphasised(outcome: &str) -> String {
+    if outcome == "met" { outcome.to_owned() } else { format!("**{outcome}**") }
 }
 
 /// The plan's targets and the book's aims.
@@ -216,7 +218,7 @@ fn of_target(target: &Judgement, record: &Record) -> Bound {
     let kept =
         record.figures_of(&target.figure, &target.labels).find(|kept| kept.figure.labels == target.labels);
     let ours = match (kept, target.ci95, target.ours) {
-        (Some(kept), Some(_), _) => cell(kept),
+        (Some(kept), Some(_), _) => cell(record, kept),
         (_, _, Some(ours)) => number(ours),
         _ => String::new(),
     };
@@ -246,7 +248,7 @@ fn of_aim(aim: &Aim, kept: &Kept, record: &Record) -> Bound {
     };
     let figure = &kept.figure;
     let what = demand(record.title(&figure.name, &figure.unit), &figure.labels, (aim.at_most, aim.at_least));
-    Bound { what, ours: cell(kept), outcome, source: aim.source.clone() }
+    Bound { what, ours: cell(record, kept), outcome, source: aim.source.clone() }
 }
 
 /// What is demanded of a figure.
@@ -300,7 +302,8 @@ fn known(record: &Record) -> String {
 fn conditions(record: &Record) -> String {
     let Record { commit, conditions, tor, noise, runs, runs_wanted, seconds, .. } = record;
     let runs = match (record.is_one_network, runs == runs_wanted) {
-        (true, _) => format!("{runs} rounds in one network"),
+        (true, true) => format!("{runs} rounds in one network"),
+        (true, false) => format!("**{runs} of {runs_wanted} rounds** in one network"),
         (false, true) => format!("{runs} {}", if *runs == 1 { "run" } else { "runs" }),
         (false, false) => format!("**{runs} of {runs_wanted} runs**"),
     };
@@ -309,19 +312,46 @@ fn conditions(record: &Record) -> String {
         (false, [only]) => format!(", seed {only}"),
         _ => String::new(),
     };
-    let settings: Vec<&str> = record.settings.iter().map(String::as_str).collect();
-    let settings = if settings.len() == 1 { format!(", {}", settings[0]) } else { String::new() };
+    let backend = match record.backend.as_str() {
+        "emu" => "emulated wires",
+        "loopback" => "**loopback**",
+        other => other,
+    };
     format!(
-        "commit {}, tor {tor}, {} cores ({}), Linux {}{settings}; {runs}{seeds}, {:.0} min, load {} before and {} after, {} % stolen",
+        "commit {}, tor {tor}, {} cores ({}), Linux {}, {backend}{}; {runs}{seeds}{}, {:.0} min, load {} before and {} \
+         after, {} % stolen",
         short(commit),
         conditions.cores,
         conditions.processor,
         conditions.kernel,
+        settings(record),
+        attempts(record),
         seconds / 60.0,
         number(noise.load_before),
         number(noise.load_after),
         number(noise.stolen_pct)
     )
+}
+
+/// What hosts were set to, where all arms agree, and else by arm.
+fn settings(record: &Record) -> String {
+    let phrase = |settings: &BTreeSet<String>| settings.iter().cloned().collect::<Vec<_>>().join(", ");
+    let all: BTreeSet<String> = record.settings.values().map(phrase).collect();
+    match all.len() {
+        0 => String::new(),
+        1 => all.into_iter().map(|phrase| format!(", {phrase}")).collect(),
+        _ => record.settings.iter().map(|(arm, settings)| format!(", {arm}: {}", phrase(settings))).collect(),
+    }
+}
+
+/// How often it was tried, where that was not once.
+fn attempts(record: &Record) -> String {
+    let all: Vec<&str> = record.attempts.iter().map(|attempt| attempt.ended.as_str()).collect();
+    match (all.len(), record.history.len()) {
+        (0 | 1, 0 | 1) => String::new(),
+        (0 | 1, more) => format!(", **made by {more} commands**"),
+        (more, _) => format!(", **{more} attempts** ({})", all.join("; ")),
+    }
 }
 
 fn short(commit: &str) -> String {
@@ -339,6 +369,9 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
         book.rows.iter().map(|row| readme_row(row, find(&row.measurement).copied())).collect();
     let used: Vec<&&Record> =
         records.iter().filter(|record| book.rows.iter().any(|row| row.measurement == record.name)).collect();
+    if used.is_empty() {
+        return table(&head, &rows) + "Nothing of this has been measured yet.\n";
+    }
     let commits: BTreeSet<String> = used.iter().map(|record| short(&record.commit)).collect();
     let commits: Vec<String> = commits.into_iter().collect();
     let machine = used.first().map_or(String::new(), |record| {
@@ -356,28 +389,39 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     let commands: Vec<String> = used.iter().map(|record| format!("`{}`", record.command)).collect();
     table(&head, &rows)
         + &format!(
-            "Commit {}, one virtual machine with {machine} for all relays, clients, authorities and servers, so compare columns, not rows. Means with 95 % intervals, \
-             or what each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} \
-             [Everything measured](docs/results/README.md).\n",
+            "Commit {}, {} for all relays, clients, authorities and servers, so compare columns, not rows. Means with 95 % \
+             intervals, those of `demo` and `bench` over rounds in one network and so rather too narrow, or what each of \
+             one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} [Everything measured, with its \
+             conditions](docs/results/README.md).\n",
             commits.join(", "),
+            machines.join(" and "),
             commands.join(", ")
         )
 }
 
 fn readme_row(row: &Row, record: Option<&Record>) -> Vec<String> {
     let of = |labels: &Labels| {
-        let kept = record.and_then(|record| record.figures_of(&row.figure, labels).next());
-        kept.map_or_else(|| "not measured".to_owned(), cell)
+        let Some(record) = record else { return "not measured".to_owned() };
+        let found: Vec<&Kept> = record.figures_of(&row.figure, labels).collect();
+        match found[..] {
+            [kept] => cell(record, kept),
+            [] => "not measured".to_owned(),
+            _ => format!("{} figures have these labels", found.len()),
+        }
     };
     let mut title = row.title.clone();
-    if let Some(aim) = row.aim {
-        let kept = record.and_then(|record| record.figures_of(&row.figure, &row.heddle).next());
-        let outcome = match kept.and_then(|kept| kept.figure.ci95) {
-            Some([_, high]) if high <= aim => "met",
-            Some([low, _]) if low > aim => "**missed**",
-            _ => "**open**",
+    if let Some(most) = row.aim {
+        let aim = Aim {
+            figure: row.figure.clone(),
+            labels: row.heddle.clone(),
+            at_most: Some(most),
+            at_least: None,
+            source: String::new(),
         };
-        title += &format!(" (aim {}: {outcome})", number(aim));
+        let kept =
+            record.and_then(|record| record.figures_of(&row.figure, &row.heddle).next().zip(Some(record)));
+        let outcome = kept.map_or("not measured", |(kept, record)| of_aim(&aim, kept, record).outcome);
+        title += &format!(" (aim {}: {})", number(most), emphasised(outcome));
     }
     let stock = row.stock.as_ref().map_or_else(|| "1".to_owned(), of);
     vec![title, of(&row.heddle), stock]

@@ -6,15 +6,20 @@ use crate::figures::Labels;
 /// Labels by which arms differ, of which a table makes columns.
 const ARM_LABELS: [&str; 2] = ["transport", "relays"];
 
-/// A figure as a cell: the mean and its interval, or of one or two runs what each gave.
-pub(super) fn cell(kept: &Kept) -> String {
-    match (&kept.by_run[..], kept.figure.ci95) {
-        ([one], _) => number(*one),
-        ([one, two], _) => format!("{} and {}", number(*one), number(*two)),
+/// A figure as a cell: the mean and its interval, or of one or two runs what each gave. Runs that lack it are told.
+pub(super) fn cell(record: &Record, kept: &Kept) -> String {
+    let means: Vec<String> = kept.by_run.values().map(|mean| number(*mean)).collect();
+    let told = match (&means[..], kept.figure.ci95) {
+        ([one], _) => one.clone(),
+        ([one, two], _) => format!("{one} and {two}"),
         (_, Some([low, high])) => {
             format!("{} ({} to {})", number(kept.figure.mean), number(low), number(high))
         }
         _ => number(kept.figure.mean),
+    };
+    match means.len() {
+        some if some > 0 && some < record.runs => format!("{told} ({some} of {} runs)", record.runs),
+        _ => told,
     }
 }
 
@@ -67,7 +72,7 @@ pub(super) fn figures(record: &Record, all: &[&Kept]) -> String {
         if !place.is_empty() {
             name += &format!(": {place}");
         }
-        let entry = (arm, cell(kept));
+        let entry = (arm, cell(record, kept));
         match rows.iter_mut().find(|(other, _)| *other == name) {
             Some((_, cells)) => cells.push(entry),
             None => rows.push((name, vec![entry])),

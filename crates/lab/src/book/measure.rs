@@ -6,8 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use super::record::{Attempt, note_attempt};
 use super::{Book, Record, Wanted};
 use crate::error::{Error, Result};
 use crate::machine::conditions::commit;
@@ -80,8 +81,8 @@ pub fn measure(
         let of_it = dir.join(&wanted.name);
         let log = make(wanted, &options.heddle, &of_it)?;
         match Summary::read(&of_it) {
-            Ok(summary) => on_step(Step::Ended(wanted, summary.valid)),
-            Err(_) => {
+            Ok(summary) if is_made(&of_it) => on_step(Step::Ended(wanted, summary.valid)),
+            _ => {
                 failed += 1;
                 on_step(Step::Failed(wanted, &log));
             }
@@ -90,10 +91,10 @@ pub fn measure(
     Ok((dir, failed))
 }
 
-/// Whether all runs were made.
+/// Whether it came to its end, whatever that was.
 fn is_made(dir: &Path) -> bool {
-    Summary::read(dir)
-        .is_ok_and(|summary| summary.seeds.len() >= summary.runs_wanted || !dir.join("plan.toml").exists())
+    let is_cut = |summary: &Summary| summary.reasons.iter().any(|reason| reason.contains("not completed"));
+    Summary::read(dir).is_ok_and(|summary| !is_cut(&summary))
 }
 
 /// Calls this program. Returns the file that has what it said.
@@ -106,8 +107,12 @@ fn make(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<PathBuf> {
     if dir.join("plan.toml").exists() {
         command.arg("--resume");
     }
+    let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let mut process = Process::spawn(&wanted.name, command, &log)?;
-    match process.wait_exit(PATIENCE * wanted.time()) {
+    let waited = process.wait_exit(PATIENCE * wanted.time());
+    let ended = waited.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+    note_attempt(dir, Attempt { began, ended })?;
+    match waited {
         Ok(_) => Ok(log),
         Err(error) => {
             // It takes its hosts and relays away by itself, if it is asked to.

@@ -11,10 +11,11 @@ use super::Wanted;
 use crate::error::{Error, Result};
 use crate::figures::{Figure, Labels, quantity};
 use crate::machine::conditions::{Conditions, Noise};
-use crate::machine::files::{read_json, write_whole};
+use crate::machine::files::{read_json, write_json, write_whole};
 use crate::plan::Plan;
 use crate::report::title_of;
-use crate::results::{Check, Judgement, Repetition, RunSamples, Stored, Summary};
+use crate::results::{Check, Invocation, Judgement, Repetition, RunSamples, Series, Stored, Summary, Try};
+use crate::statistics::mean;
 
 /// Digits that a number keeps; more than any interval here is worth.
 const DIGITS: i32 = 5;
@@ -36,8 +37,11 @@ pub struct Record {
     pub conditions: Conditions,
     /// The version of stock Tor.
     pub tor: String,
-    /// What hosts were set to.
-    pub settings: BTreeSet<String>,
+    /// What hosts and wires were made of.
+    #[serde(default)]
+    pub backend: String,
+    /// What hosts were set to, by arm.
+    pub settings: BTreeMap<String, BTreeSet<String>>,
     /// How quiet the machine was.
     pub noise: Noise,
     /// How long it took, in seconds.
@@ -56,6 +60,15 @@ pub struct Record {
     pub reasons: Vec<String>,
     /// What was measured once more because the emulator was late, and why.
     pub repeated: Vec<String>,
+    /// What those first times gave.
+    #[serde(default)]
+    pub tries: Vec<Try>,
+    /// The commands by which runs came to be here, in their order.
+    #[serde(default)]
+    pub history: Vec<Invocation>,
+    /// How each attempt at it ended, in their order.
+    #[serde(default)]
+    pub attempts: Vec<Attempt>,
     /// What figures are called that the plan made by comparing others.
     #[serde(default)]
     pub titles: BTreeMap<String, String>,
@@ -67,15 +80,24 @@ pub struct Record {
     pub targets: Vec<Judgement>,
 }
 
+/// An attempt at a measurement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// When it began, in seconds since 1970.
+    pub began: u64,
+    /// How its process ended.
+    pub ended: String,
+}
+
 /// A figure and the runs behind it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kept {
     /// The figure.
     #[serde(flatten)]
     pub figure: Figure,
-    /// The mean of each run; empty where rounds in one network are behind it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub by_run: Vec<f64>,
+    /// The mean of each run that has it, by the run's number from 0; empty where rounds in one network are behind it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_run: BTreeMap<usize, f64>,
 }
 
 impl Record {
@@ -97,8 +119,13 @@ impl Record {
             plan.map(|plan| (plan.title, plan.source.unwrap_or_default())).unwrap_or_default();
         let by_run = |figure: &Figure| {
             let series = samples.series(&figure.name, &figure.labels);
-            series.map_or(Vec::new(), |series| series.run_means().into_iter().map(rounded).collect())
+            let means = |series: &Series| {
+                let of_run = |(run, samples): (&usize, &Vec<f64>)| Some((*run, rounded(mean(samples)?)));
+                series.runs.iter().filter_map(of_run).collect()
+            };
+            series.map(means).unwrap_or_default()
         };
+        check_command(wanted, &summary)?;
         let kept = |figure: Figure| Kept { by_run: by_run(&figure), figure: shortened(figure) };
         Ok(Record {
             name: wanted.name.clone(),
@@ -109,7 +136,11 @@ impl Record {
             commit: summary.commit,
             conditions: summary.conditions,
             tor: summary.tor,
-            settings: summary.settings.into_values().flatten().collect(),
+            backend: summary.backend,
+            settings: summary.settings,
+            tries: summary.tries,
+            history: summary.history,
+            attempts: attempts(dir)?,
             noise: summary.noise,
             seconds: summary.seconds.round(),
             runs: summary.seeds.len(),
@@ -171,6 +202,31 @@ impl Record {
             own == name && labels.iter().all(|(label, value)| has.get(label) == Some(value))
         })
     }
+}
+
+/// The attempts at what lies in a directory.
+pub(super) fn attempts(dir: &Path) -> Result<Vec<Attempt>> {
+    let path = dir.with_extension("attempts.json");
+    if path.exists() { read_json(&path) } else { Ok(Vec::new()) }
+}
+
+/// Notes another attempt.
+pub(super) fn note_attempt(dir: &Path, attempt: Attempt) -> Result<()> {
+    let mut all = attempts(dir)?;
+    all.push(attempt);
+    write_json(&dir.with_extension("attempts.json"), &all, true)
+}
+
+/// What lies in a directory was made by the command that the book names.
+fn check_command(wanted: &Wanted, summary: &Summary) -> Result<()> {
+    let words: Vec<&str> = summary.command.split_whitespace().skip(1).collect();
+    let end = words.iter().position(|word| *word == "--out").unwrap_or(words.len());
+    let made_by = words[..end].join(" ");
+    if summary.command.is_empty() || made_by == wanted.command {
+        return Ok(());
+    }
+    let Wanted { name, command, .. } = wanted;
+    Err(Error::Options(format!("the results of {name:?} were made by {made_by:?}, not by {command:?}")))
 }
 
 /// What a plan's compared figures are called.

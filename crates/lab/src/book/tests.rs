@@ -146,7 +146,11 @@ fn of_what_must_not_be_trusted_no_aim_is_met() {
     let page = fs::read_to_string(root.join(PAGE)).unwrap();
     assert!(page.contains("**Not valid**") && page.contains("a | reason"), "{page}");
     assert!(page.contains("| **open** | half |") && !page.contains("| met |"), "{page}");
-    assert!(fs::read_to_string(root.join("README.md")).unwrap().contains("**Not valid: bench.**"));
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    assert!(
+        readme.contains("**Not valid: bench.**") && readme.contains("cost (aim 0.500: **open**)"),
+        "{readme}"
+    );
 }
 
 #[test]

@@ -104,7 +104,9 @@ fn compared_figures(results: &Results<'_>) -> Vec<Sentence> {
             all: &summary.figures,
             ci95: figure.ci95,
         };
-        Sentence { outcome: None, text: format!("{}{}.", value.claim(), value.sense()) }
+        let is_trusted = summary.valid && !summary.was_extended();
+        let sense = if is_trusted { value.sense() } else { "" };
+        Sentence { outcome: None, text: format!("{}{sense}.", value.claim()) }
     };
     figures.filter(|figure| !is_judged(figure)).map(sentence).collect()
 }

@@ -3,6 +3,7 @@
 use super::key::{self, KEY_LEN, OurKey};
 use super::{DATAGRAM_BYTES_MIN, SessionOptions};
 use crate::clock::Clock;
+use core::fmt;
 use core::time::Duration;
 use dimpl::{Dtls, Error, Output};
 use heddle_proto::channel::Role;
@@ -14,6 +15,41 @@ pub(crate) const RECORD_OVERHEAD: usize = 22;
 
 /// Contents of a record that need no larger buffer.
 const CONTENTS_LEN: usize = 2048;
+
+/// Bytes that come before the handshake is over, at most: some 20 sendings of a flight and of the first records behind
+/// it. No certificate is longer than what came of it, and dimpl panics where the buffer does not hold one.
+const HANDSHAKE_BYTES_MAX: usize = 64 * 1024;
+
+/// Datagrams of DTLS itself that wait, while nothing may be sent. Beyond, the eldest are lost, and DTLS repeats what
+/// counts.
+const OUTBOX_MAX: usize = 64;
+
+/// Why a session cannot go on.
+#[derive(Debug)]
+pub(crate) enum EngineError {
+    /// What DTLS says.
+    Dtls(Error),
+    /// More came before the handshake was over than an honest peer sends.
+    LongHandshake,
+    /// There is no key yet for what is to be sent.
+    NoKey,
+}
+
+impl From<Error> for EngineError {
+    fn from(error: Error) -> Self {
+        EngineError::Dtls(error)
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EngineError::Dtls(error) => write!(f, "{error}"),
+            EngineError::LongHandshake => f.write_str("its handshake is too long"),
+            EngineError::NoKey => f.write_str("there is no key yet"),
+        }
+    }
+}
 
 /// What came of a datagram or of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +72,8 @@ pub(crate) struct Engine {
     timeout: Option<Instant>,
     /// Records that are to be sent, a datagram's in each.
     outbox: VecDeque<Vec<u8>>,
+    /// Bytes that may come before the handshake is over; `None` once it is.
+    handshake_left: Option<usize>,
     scratch: Vec<u8>,
 }
 
@@ -55,21 +93,31 @@ impl Engine {
         let config = key::config(seed, room, rto, timeout, options.key_records_max)?;
         let mut dtls = Dtls::new_13(config, ours.certificate(), clock.std(now));
         dtls.set_active(role == Role::Initiator);
-        let scratch = vec![0; CONTENTS_LEN];
-        let mut engine =
-            Engine { dtls, clock, told_at: now, timeout: None, outbox: VecDeque::new(), scratch };
+        let scratch = vec![0; HANDSHAKE_BYTES_MAX];
+        let mut engine = Engine {
+            dtls,
+            clock,
+            told_at: now,
+            timeout: None,
+            outbox: VecDeque::new(),
+            handshake_left: Some(HANDSHAKE_BYTES_MAX),
+            scratch,
+        };
         engine.dtls.handle_timeout(clock.std(now))?;
         Ok(engine)
     }
 
     /// Takes the records of a datagram. [`Engine::poll`] must follow.
-    pub(crate) fn handle_records(&mut self, now: Instant, records: &[u8]) -> Result<(), Error> {
+    pub(crate) fn handle_records(&mut self, now: Instant, records: &[u8]) -> Result<(), EngineError> {
         /// How old dimpl's time may be. Telling it costs a look at all that it waits for.
         const OLD: Duration = Duration::from_millis(50);
+        if let Some(left) = &mut self.handshake_left {
+            *left = left.checked_sub(records.len()).ok_or(EngineError::LongHandshake)?;
+        }
         if now.since(self.told_at) >= OLD {
             self.tell_time(now)?;
         }
-        self.dtls.handle_packet(records)
+        Ok(self.dtls.handle_packet(records)?)
     }
 
     /// Lets dimpl repeat what was lost. [`Engine::poll`] must follow.
@@ -89,11 +137,15 @@ impl Engine {
     pub(crate) fn poll(&mut self) -> Option<News> {
         loop {
             match self.dtls.poll_output(&mut self.scratch) {
-                Output::Packet(records) => self.outbox.push_back(records.to_vec()),
+                Output::Packet(records) => post(&mut self.outbox, records),
                 Output::PeerCert(certificate) => {
                     return Some(News::Certificate(key::fingerprint(certificate)));
                 }
-                Output::Connected => return Some(News::Connected),
+                Output::Connected => {
+                    self.handshake_left = None;
+                    self.scratch = vec![0; CONTENTS_LEN];
+                    return Some(News::Connected);
+                }
                 Output::ApplicationData(contents) => return Some(News::Contents { end: contents.len() }),
                 Output::CloseNotify => return Some(News::Closed),
                 Output::BufferTooSmall { needed } => self.scratch.resize(needed, 0),
@@ -112,7 +164,7 @@ impl Engine {
     }
 
     /// Appends a record with these contents to `out`. Records that DTLS itself wants to send go to the outbox.
-    pub(crate) fn seal(&mut self, contents: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
+    pub(crate) fn seal(&mut self, contents: &[u8], out: &mut Vec<u8>) -> Result<(), EngineError> {
         self.dtls.send_application_data(contents)?;
         let mut is_sealed = false;
         loop {
@@ -121,11 +173,11 @@ impl Engine {
                     is_sealed = true;
                     out.extend_from_slice(records);
                 }
-                Output::Packet(records) => self.outbox.push_back(records.to_vec()),
+                Output::Packet(records) => post(&mut self.outbox, records),
                 Output::BufferTooSmall { needed } => self.scratch.resize(needed, 0),
                 Output::Timeout(at) => {
                     self.timeout = Some(self.clock.ours(at));
-                    return Ok(());
+                    return if is_sealed { Ok(()) } else { Err(EngineError::NoKey) };
                 }
                 _ => {}
             }
@@ -139,5 +191,101 @@ impl Engine {
 
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.timeout
+    }
+}
+
+fn post(outbox: &mut VecDeque<Vec<u8>>, records: &[u8]) {
+    if outbox.len() == OUTBOX_MAX {
+        outbox.pop_front();
+    }
+    outbox.push_back(records.to_vec());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zeroize::Zeroizing;
+
+    #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
+    fn options() -> SessionOptions {
+        let second = Duration::from_secs(1);
+        SessionOptions {
+            anchor: std::time::Instant::now(),
+            datagram_bytes_max: 1452,
+            initial_rto: second,
+            handshake_timeout: 30 * second,
+            keep_alive: second,
+            path_suspect_min: second,
+            path_dead_min: second,
+            key_records_max: 1 << 23,
+        }
+    }
+
+    fn engine(role: Role, seed: u8, certificate_bytes: Option<usize>) -> Engine {
+        let key = OurKey::new(&Zeroizing::new([seed; KEY_LEN])).unwrap();
+        let key = match certificate_bytes {
+            Some(bytes) => key.with_certificate_of(bytes),
+            None => key,
+        };
+        Engine::new(Instant::ZERO, role, &key, &options(), seed.into()).unwrap()
+    }
+
+    /// What one side makes of a peer whose certificate has so many bytes.
+    fn met(ours: Role, certificate_bytes: Option<usize>) -> Result<Vec<News>, EngineError> {
+        let mut here = engine(ours, 1, None);
+        let mut there = engine(ours.other(), 2, certificate_bytes);
+        let mut news = Vec::new();
+        for _ in 0..20 {
+            news.extend(std::iter::from_fn(|| here.poll()));
+            while there.poll().is_some() {}
+            while let Some(records) = there.poll_records() {
+                here.handle_records(Instant::ZERO, &records)?;
+                news.extend(std::iter::from_fn(|| here.poll()));
+            }
+            while let Some(records) = here.poll_records() {
+                // It may not like us, either.
+                let _ = there.handle_records(Instant::ZERO, &records);
+                while there.poll().is_some() {}
+            }
+        }
+        Ok(news)
+    }
+
+    #[test]
+    fn no_certificate_is_too_long_for_the_buffer() {
+        for role in [Role::Initiator, Role::Responder] {
+            assert!(met(role, None).unwrap().contains(&News::Connected));
+            for bytes in [2_047, 2_049, 3_000, 16_000] {
+                // Whether it is liked is another question.
+                let news = met(role, Some(bytes));
+                let is_seen = |news: &Vec<News>| news.iter().any(|one| matches!(one, News::Certificate(_)));
+                assert!(news.as_ref().map_or(true, is_seen), "{bytes}: {news:?}");
+            }
+            let _ = met(role, Some(200_000));
+        }
+    }
+
+    #[test]
+    fn a_handshake_that_never_ends_is_not_borne() {
+        let mut here = engine(Role::Responder, 1, None);
+        // Handshake messages in clear, a piece of each.
+        let mut piece = vec![22, 254, 253, 0, 0, 0, 0, 0, 0, 0, 0, 3, 232];
+        piece.extend([0; 1000]);
+        let borne = (0..1000).take_while(|_| here.handle_records(Instant::ZERO, &piece).is_ok()).count();
+        assert!(borne <= HANDSHAKE_BYTES_MAX / 1000, "{borne}");
+    }
+
+    #[test]
+    fn what_cannot_leave_does_not_pile_up() {
+        let mut outbox = VecDeque::new();
+        (0..1000_u32).for_each(|number| post(&mut outbox, &number.to_be_bytes()));
+        assert_eq!((outbox.len(), outbox.back()), (OUTBOX_MAX, Some(&999_u32.to_be_bytes().to_vec())));
+    }
+
+    #[test]
+    fn nothing_is_sealed_before_there_is_a_key() {
+        let mut out = Vec::new();
+        let sealed = engine(Role::Initiator, 1, None).seal(b"too soon", &mut out);
+        assert!(matches!(sealed, Err(EngineError::NoKey | EngineError::Dtls(_))) && out.is_empty());
     }
 }

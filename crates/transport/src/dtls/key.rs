@@ -56,6 +56,13 @@ impl OurKey {
         Ok(OurKey { signer: Arc::new(signer), public, private, certificate, fingerprint })
     }
 
+    /// The same with a certificate of so many bytes, which no honest side has.
+    #[cfg(test)]
+    pub(crate) fn with_certificate_of(mut self, bytes: usize) -> Self {
+        self.certificate.resize(bytes, 0);
+        self
+    }
+
     pub(crate) fn public(&self) -> [u8; KEY_LEN] {
         self.public
     }

@@ -329,6 +329,8 @@ impl Session {
             return self.fault(now, "it sent a record that there is not");
         };
         match control {
+            // It is repeated until it hears that we have it, and costs much to look at.
+            Control::Proof(_) if is_believed => self.say(control::seen(datagram_bytes)),
             Control::Proof(proof) => {
                 let certificate = self.certificate();
                 if !certificate.is_some_and(|certificate| self.proofs.is_right(&certificate, &proof)) {
@@ -390,7 +392,8 @@ impl Session {
 
 /// Time, and the end.
 impl Session {
-    /// When [`Session::handle_timeout`] is due. One that is open also waits for whatever its transport waits for.
+    /// When [`Session::handle_timeout`] is due, and while it is open [`Session::check_length`] after it. One that is open
+    /// also waits for whatever its transport waits for.
     pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let dtls = self.engine.poll_timeout();
         let all = match &self.state {

@@ -7,8 +7,8 @@ use super::flow_id::FlowId;
 use crate::time::{Instant, MS, S};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Resets that wait to be answered. Beyond, those are no longer repeated that are due next. As many segments of no flow
-/// wait to be refused at most: whoever gets no answer asks again.
+/// Resets that wait to be answered. Beyond, those are no longer repeated that would be last, because they have waited
+/// longest. As many segments of no flow wait to be refused at most: whoever gets no answer asks again.
 pub(super) const RESETS_MAX: usize = 16_384;
 /// Resets that have not left. They are of flows that all were there since a datagram last left, of which a peer may
 /// have 65,536. Each takes some 250 bytes, where its flow took 1,000 and more.
@@ -88,8 +88,9 @@ impl Resets {
         self.refusals.pop_front()
     }
 
-    /// Takes those up again that were not answered.
+    /// Takes those up again that were not answered. More than are repeated may have left at once.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.forget_sent_beyond(RESETS_MAX);
         while let Some((_, id)) = self.timers.first().copied().filter(|(again, _)| *again <= now) {
             self.timers.pop_first();
             if let Some(pending) = self.pending.get_mut(&id) {
@@ -106,7 +107,7 @@ impl Resets {
     /// Of what left, so much is kept that no more than these wait for answers, if nothing waits to leave.
     pub(super) fn forget_sent_beyond(&mut self, count: usize) {
         while self.pending.len() > count
-            && let Some((_, id)) = self.timers.pop_first()
+            && let Some((_, id)) = self.timers.pop_last()
         {
             self.pending.remove(&id);
         }
@@ -167,6 +168,23 @@ mod tests {
         assert_eq!(refused.len(), RESETS_MAX);
         resets.forget_sent_beyond(1_024);
         assert_eq!((resets.pending.len(), resets.timers.len()), (1_024, 1_024));
+    }
+
+    /// 40,000 leave at once, and a peer answers none of them. One that is new is repeated, whatever is hopeless.
+    #[test]
+    fn no_more_are_repeated_than_is_said_and_the_newest_are() {
+        let (mut resets, mut now) = (Resets::default(), Instant::ZERO);
+        (0..40_000).for_each(|port| resets.insert(id(port), 1));
+        while resets.next(now, Some(MS)).is_some() {}
+        for _ in 0..6 {
+            now = resets.poll_timeout().unwrap();
+            resets.handle_timeout(now);
+            assert_eq!(std::iter::from_fn(|| resets.next(now, Some(MS))).count(), RESETS_MAX);
+        }
+        resets.insert(id(40_000), 1);
+        assert_eq!(resets.next(now, Some(MS)), Some((id(40_000), 1)));
+        resets.handle_timeout(now);
+        assert!(resets.holds(id(40_000)) && resets.pending.len() == RESETS_MAX);
     }
 
     #[test]
