@@ -374,12 +374,12 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     }
     let commits: BTreeSet<String> = used.iter().map(|record| short(&record.commit)).collect();
     let commits: Vec<String> = commits.into_iter().collect();
-    let machine = used.first().map_or(String::new(), |record| {
-        format!(
-            "{} cores ({}, Linux {})",
-            record.conditions.cores, record.conditions.processor, record.conditions.kernel
-        )
-    });
+    let machine = |record: &&&Record| {
+        let Conditions { cores, processor, kernel, .. } = &record.conditions;
+        format!("{cores} cores ({processor}, Linux {kernel})")
+    };
+    let machines: BTreeSet<String> = used.iter().map(machine).collect();
+    let machines: Vec<String> = machines.into_iter().collect();
     let invalid: Vec<&str> =
         used.iter().filter(|record| !record.valid).map(|record| record.name.as_str()).collect();
     let invalid = match invalid.is_empty() {

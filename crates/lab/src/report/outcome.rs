@@ -243,7 +243,7 @@ mod tests {
     }
 
     fn said(plan: &Plan, targets: Vec<Judgement>, figures: Vec<Figure>) -> Vec<String> {
-        let summary = Summary { targets, figures, ..Summary::default() };
+        let summary = Summary { targets, figures, valid: true, ..Summary::default() };
         let results = Results { plan, summary: &summary, samples: &RunSamples::default() };
         let [shown, folded] = sentences(&results);
         assert!(folded.is_empty() || shown.len() == SHOWN);
