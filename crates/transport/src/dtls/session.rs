@@ -392,8 +392,8 @@ impl Session {
 
 /// Time, and the end.
 impl Session {
-    /// When [`Session::handle_timeout`] is due, and while it is open [`Session::check_length`] after it. One that is open
-    /// also waits for whatever its transport waits for.
+    /// When [`Session::handle_timeout`] is due, and while it is open [`Session::check_length`] after it. One that is
+    /// open also waits for whatever its transport waits for.
     pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let dtls = self.engine.poll_timeout();
         let all = match &self.state {
