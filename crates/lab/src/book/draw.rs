@@ -391,8 +391,8 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
         + &format!(
             "Commit {}, {} for all relays, clients, authorities and servers, so compare columns, not rows. Means with \
              95 % intervals, those of `demo` and `bench` over rounds in one network and so rather too narrow, or what \
-             each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} [Everything measured, with its \
-             conditions](docs/results/README.md).\n",
+             each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} [Everything measured, with \
+             its conditions](docs/results/README.md).\n",
             commits.join(", "),
             machines.join(" and "),
             commands.join(", ")

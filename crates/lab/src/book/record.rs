@@ -139,7 +139,7 @@ impl Record {
             backend: summary.backend,
             settings: summary.settings,
             tries: summary.tries,
-            history: summary.history,
+            history: summary.history.into_iter().map(without_directory).collect(),
             attempts: attempts(dir)?,
             noise: summary.noise,
             seconds: summary.seconds.round(),
@@ -215,6 +215,13 @@ pub(super) fn note_attempt(dir: &Path, attempt: Attempt) -> Result<()> {
     let mut all = attempts(dir)?;
     all.push(attempt);
     write_json(&dir.with_extension("attempts.json"), &all, true)
+}
+
+/// The command but for where its results went, which is a matter of one machine.
+fn without_directory(mut made: Invocation) -> Invocation {
+    let end = made.command.find(" --out ").unwrap_or(made.command.len());
+    made.command.truncate(end);
+    made
 }
 
 /// What lies in a directory was made by the command that the book names.
