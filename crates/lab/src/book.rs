@@ -21,6 +21,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::figures::Labels;
+use crate::plan::Target;
 
 pub use draw::{draw, stale};
 pub use measure::{MeasureOptions, Step, collect, measure};
@@ -76,27 +77,10 @@ pub struct Wanted {
     pub figures: Vec<String>,
     /// Aims that no plan has.
     #[serde(default)]
-    pub aims: Vec<Aim>,
+    pub aims: Vec<Target>,
 }
 
-/// A bound on a figure.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Aim {
-    /// The figure's name.
-    pub figure: String,
-    /// Labels that it has among others.
-    #[serde(default)]
-    pub labels: Labels,
-    /// The most that it ought to be.
-    pub at_most: Option<f64>,
-    /// The least.
-    pub at_least: Option<f64>,
-    /// Who says so.
-    pub source: String,
-}
-
-/// A line of the README's table.
+/// A line of the README's table. Where the measurement has an aim for its figure, that and what became of it is told.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
@@ -110,9 +94,6 @@ pub struct Row {
     pub heddle: Labels,
     /// The same of stock's; a ratio to stock has none.
     pub stock: Option<Labels>,
-    /// Appended to the title in brackets: an aim, and whether it is met.
-    #[serde(default)]
-    pub aim: Option<f64>,
 }
 
 impl Book {

@@ -25,7 +25,7 @@ use crate::results::{Results, Stored};
 
 pub use page::page;
 pub use text::text;
-pub(crate) use words::title_of;
+pub(crate) use words::{title_of, with_digits};
 
 /// Writes the report of the runs in `dirs` to `out`.
 pub fn write(dirs: &[PathBuf], out: &Path) -> Result<Vec<Stored>> {

@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::markdown::{self, arm_and_place, cell, number, table};
+use super::markdown::{self, arm_and_place, arms, cell, number, table};
 use super::record::{Kept, Record};
-use super::{Aim, Book, Page, Row, Wanted};
+use super::{Book, Page, Row, Wanted};
 use crate::error::{Error, Result};
 use crate::figures::Labels;
 use crate::machine::conditions::Conditions;
 use crate::machine::files::write_whole;
-use crate::results::{Check, Judgement};
+use crate::plan::Target;
+use crate::results::{Check, Judgement, Outcome};
 
 /// Between these lines of the README its table stands.
 const MARKS: [&str; 2] = ["<!-- results -->\n", "<!-- /results -->\n"];
 
 /// Where the pages are in the repository.
-const DOCS: &str = "docs/results";
+pub(super) const DOCS: &str = "docs/results";
 
 /// Writes pages and table of a repository from the records in it.
 ///
@@ -97,17 +98,11 @@ fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
                 Some(_) => format!("[`{0}`]({0}.json)", wanted.name),
                 None => format!("`{}`", wanted.name),
             };
-            let (commit, outcome) = match record {
-                Some(record) => (short(&record.commit), outcomes(wanted, record)),
-                None => (String::new(), "not measured".to_owned()),
+            let (command, commit, outcome) = match record {
+                Some(record) => (record.command.clone(), short(&record.commit), outcomes(wanted, record)),
+                None => (format!("heddle {}", wanted.command), String::new(), "not measured".to_owned()),
             };
-            vec![
-                name,
-                format!("[{page}]({}.md)", wanted.page),
-                format!("`heddle {}`", wanted.command),
-                commit,
-                outcome,
-            ]
+            vec![name, format!("[{page}]({}.md)", wanted.page), format!("`{command}`"), commit, outcome]
         })
         .collect();
     let head = ["measurement", "page", "command", "commit", "bounds"].map(str::to_owned);
@@ -119,9 +114,10 @@ fn outcomes(wanted: &Wanted, record: &Record) -> String {
     if !record.valid {
         return "**not valid**".to_owned();
     }
-    let all: Vec<&str> = bounds(wanted, record).iter().map(|bound| bound.outcome).collect();
-    let count = |name: &str| all.iter().filter(|outcome| **outcome == name).count();
-    let told = ["met", "missed", "open", "not measured"].map(|name| (count(name), name));
+    let bounds = bounds(wanted, record);
+    let count = |outcome: Outcome| bounds.iter().filter(|bound| bound.outcome == outcome).count();
+    let all = [Outcome::Met, Outcome::Missed, Outcome::Open, Outcome::NotMeasured];
+    let told = all.map(|outcome| (count(outcome), outcome.name()));
     let told = told.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}"));
     let told: Vec<String> = told.collect();
     if told.is_empty() { "none".to_owned() } else { told.join(", ") }
@@ -162,14 +158,8 @@ fn section(wanted: &Wanted, record: &Record) -> String {
         text += &table(&head, &rows);
     }
     text += &known(record);
-    let mut names: Vec<&str> = Vec::new();
-    for name in &wanted.figures {
-        if !names.contains(&name.as_str()) {
-            names.push(name);
-        }
-    }
     let all = Labels::new();
-    let shown: Vec<&Kept> = names.iter().flat_map(|name| record.figures_of(name, &all)).collect();
+    let shown: Vec<&Kept> = wanted.figures.iter().flat_map(|name| record.figures_of(name, &all)).collect();
     if !shown.is_empty() {
         text += &markdown::figures(record, &shown);
     }
@@ -180,7 +170,7 @@ fn section(wanted: &Wanted, record: &Record) -> String {
 struct Bound {
     what: String,
     ours: String,
-    outcome: &'static str,
+    outcome: Outcome,
     source: String,
 }
 
@@ -191,8 +181,8 @@ impl Bound {
 }
 
 /// What is not met stands out.
-fn emphasised(outcome: &str) -> String {
-    if outcome == "met" { outcome.to_owned() } else { format!("**{outcome}**") }
+fn emphasised(outcome: Outcome) -> String {
+    if outcome == Outcome::Met { outcome.name().to_owned() } else { format!("**{}**", outcome.name()) }
 }
 
 /// The plan's targets and the book's aims.
@@ -205,7 +195,7 @@ fn bounds(wanted: &Wanted, record: &Record) -> Vec<Bound> {
             all.push(Bound {
                 what,
                 ours: String::new(),
-                outcome: "not measured",
+                outcome: Outcome::NotMeasured,
                 source: aim.source.clone(),
             });
         }
@@ -229,25 +219,15 @@ fn of_target(target: &Judgement, record: &Record) -> Bound {
             (target.at_most, target.at_least),
         ),
         ours,
-        outcome: target.outcome.name(),
+        outcome: target.outcome,
         source: target.source.clone(),
     }
 }
 
-fn of_aim(aim: &Aim, kept: &Kept, record: &Record) -> Bound {
-    let keeps = |value: f64| {
-        aim.at_most.is_none_or(|most| value <= most) && aim.at_least.is_none_or(|least| value >= least)
-    };
-    let misses = |[low, high]: [f64; 2]| {
-        aim.at_most.is_some_and(|most| low > most) || aim.at_least.is_some_and(|least| high < least)
-    };
-    let outcome = match kept.figure.ci95 {
-        Some([low, high]) if record.valid && keeps(low) && keeps(high) => "met",
-        Some(interval) if misses(interval) => "missed",
-        _ => "open",
-    };
+fn of_aim(aim: &Target, kept: &Kept, record: &Record) -> Bound {
     let figure = &kept.figure;
     let what = demand(record.title(&figure.name, &figure.unit), &figure.labels, (aim.at_most, aim.at_least));
+    let outcome = aim.outcome(figure, record.valid);
     Bound { what, ours: cell(record, kept), outcome, source: aim.source.clone() }
 }
 
@@ -270,12 +250,7 @@ fn known(record: &Record) -> String {
     if record.known.is_empty() {
         return String::new();
     }
-    let mut arms: Vec<&str> = Vec::new();
-    for kept in &record.figures {
-        let arm = arm_and_place(&kept.figure.labels).0;
-        arms.extend(arm.filter(|arm| !arms.contains(arm)));
-    }
-    arms.sort_by_key(|arm| (*arm != "stock", *arm != "tls"));
+    let arms = arms(record.figures.iter());
     let mut head = vec!["known".to_owned(), "paper".to_owned()];
     head.extend(arms.iter().map(|arm| (*arm).to_owned()));
     let row = |check: &Check| {
@@ -365,8 +340,9 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     let versions: BTreeSet<&str> = records.iter().map(|record| record.tor.as_str()).collect();
     let versions: Vec<&str> = versions.into_iter().collect();
     let head = [String::new(), "Heddle".to_owned(), format!("stock tor {}", versions.join(", "))];
-    let rows: Vec<Vec<String>> =
-        book.rows.iter().map(|row| readme_row(row, find(&row.measurement).copied())).collect();
+    let row =
+        |row: &Row| Some(readme_row(row, book.wanted(&row.measurement)?, find(&row.measurement).copied()));
+    let rows: Vec<Vec<String>> = book.rows.iter().filter_map(row).collect();
     let used: Vec<&&Record> =
         records.iter().filter(|record| book.rows.iter().any(|row| row.measurement == record.name)).collect();
     if used.is_empty() {
@@ -399,7 +375,7 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
         )
 }
 
-fn readme_row(row: &Row, record: Option<&Record>) -> Vec<String> {
+fn readme_row(row: &Row, wanted: &Wanted, record: Option<&Record>) -> Vec<String> {
     let of = |labels: &Labels| {
         let Some(record) = record else { return "not measured".to_owned() };
         let found: Vec<&Kept> = record.figures_of(&row.figure, labels).collect();
@@ -410,18 +386,16 @@ fn readme_row(row: &Row, record: Option<&Record>) -> Vec<String> {
         }
     };
     let mut title = row.title.clone();
-    if let Some(most) = row.aim {
-        let aim = Aim {
-            figure: row.figure.clone(),
-            labels: row.heddle.clone(),
-            at_most: Some(most),
-            at_least: None,
-            source: String::new(),
-        };
+    let is_of_row = |aim: &&Target| {
+        aim.figure == row.figure && aim.labels.iter().all(|(name, value)| row.heddle.get(name) == Some(value))
+    };
+    if let Some(aim) = wanted.aims.iter().find(is_of_row) {
         let kept =
             record.and_then(|record| record.figures_of(&row.figure, &row.heddle).next().zip(Some(record)));
-        let outcome = kept.map_or("not measured", |(kept, record)| of_aim(&aim, kept, record).outcome);
-        title += &format!(" (aim {}: {})", number(most), emphasised(outcome));
+        let judged = |(kept, record): (&Kept, &Record)| aim.outcome(&kept.figure, record.valid);
+        let outcome = emphasised(kept.map_or(Outcome::NotMeasured, judged));
+        title +=
+            &format!(" (aim {}: {outcome})", aim.at_most.or(aim.at_least).map(number).unwrap_or_default());
     }
     let stock = row.stock.as_ref().map_or_else(|| "1".to_owned(), of);
     vec![title, of(&row.heddle), stock]

@@ -2,6 +2,7 @@
 
 use super::record::{Kept, Record};
 use crate::figures::Labels;
+use crate::report::with_digits;
 
 /// Labels by which arms differ, of which a table makes columns.
 const ARM_LABELS: [&str; 2] = ["transport", "relays"];
@@ -25,12 +26,7 @@ pub(super) fn cell(record: &Record, kept: &Kept) -> String {
 
 /// A number with three significant digits, or all of those before the point.
 pub(super) fn number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let decimals = (2.0 - value.abs().log10().floor()).clamp(0.0, 6.0) as usize;
-    let text = format!("{value:.decimals$}");
-    text.replace('-', "−")
+    with_digits(value, 3).replace('-', "−")
 }
 
 /// What stands in a cell between two bars.
@@ -44,6 +40,17 @@ pub(super) fn arm_and_place(labels: &Labels) -> (Option<&str>, String) {
     let rest = labels.iter().filter(|(name, _)| arm.is_none_or(|(arm, _)| arm != name.as_str()));
     let rest: Vec<String> = rest.map(|(name, value)| format!("{name} {value}")).collect();
     (arm.map(|(_, value)| value), rest.join(", "))
+}
+
+/// The arms of figures: what is compared with first, and the others as they come.
+pub(super) fn arms<'a>(figures: impl Iterator<Item = &'a Kept>) -> Vec<&'a str> {
+    let mut arms: Vec<&str> = Vec::new();
+    for kept in figures {
+        let arm = arm_and_place(&kept.figure.labels).0;
+        arms.extend(arm.filter(|arm| !arms.contains(arm)));
+    }
+    arms.sort_by_key(|arm| (*arm != "stock", *arm != "tls"));
+    arms
 }
 
 /// A table: its head and its rows.
@@ -61,13 +68,10 @@ pub(super) fn table(head: &[String], rows: &[Vec<String>]) -> String {
 pub(super) fn figures(record: &Record, all: &[&Kept]) -> String {
     /// What one arm has in a row; in no arm's, if there are none.
     type Cell<'a> = (Option<&'a str>, String);
-    let mut arms: Vec<&str> = Vec::new();
+    let arms = arms(all.iter().copied());
     let mut rows: Vec<(String, Vec<Cell<'_>>)> = Vec::new();
     for kept in all {
         let (arm, place) = arm_and_place(&kept.figure.labels);
-        if let Some(arm) = arm.filter(|arm| !arms.contains(arm)) {
-            arms.push(arm);
-        }
         let mut name = record.title(&kept.figure.name, &kept.figure.unit);
         if !place.is_empty() {
             name += &format!(": {place}");
@@ -78,7 +82,6 @@ pub(super) fn figures(record: &Record, all: &[&Kept]) -> String {
             None => rows.push((name, vec![entry])),
         }
     }
-    arms.sort_by_key(|arm| (*arm != "stock", *arm != "tls"));
     let is_of_arms = !arms.is_empty();
     let mut head = vec![String::new()];
     match is_of_arms {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use super::draw::DOCS;
 use super::record::{Attempt, note_attempt};
 use super::{Book, Record, Wanted};
 use crate::error::{Error, Result};
@@ -142,7 +143,7 @@ pub fn collect(book: &Book, dir: &Path, root: &Path) -> Result<usize> {
     for wanted in &book.measurements {
         let of_it = dir.join(&wanted.name);
         if of_it.join("summary.json").exists() {
-            Record::of(wanted, &of_it)?.write(&root.join("docs/results"))?;
+            Record::of(wanted, &of_it)?.write(&root.join(DOCS))?;
             count += 1;
         }
     }

@@ -126,6 +126,8 @@ impl Record {
             series.map(means).unwrap_or_default()
         };
         check_command(wanted, &summary)?;
+        let placeless =
+            |made: Invocation| Invocation { command: without_directory(&made.command).to_owned(), ..made };
         let kept = |figure: Figure| Kept { by_run: by_run(&figure), figure: shortened(figure) };
         Ok(Record {
             name: wanted.name.clone(),
@@ -139,7 +141,7 @@ impl Record {
             backend: summary.backend,
             settings: summary.settings,
             tries: summary.tries,
-            history: summary.history.into_iter().map(without_directory).collect(),
+            history: summary.history.into_iter().map(placeless).collect(),
             attempts: attempts(dir)?,
             noise: summary.noise,
             seconds: summary.seconds.round(),
@@ -217,18 +219,16 @@ pub(super) fn note_attempt(dir: &Path, attempt: Attempt) -> Result<()> {
     write_json(&dir.with_extension("attempts.json"), &all, true)
 }
 
-/// The command but for where its results went, which is a matter of one machine.
-fn without_directory(mut made: Invocation) -> Invocation {
-    let end = made.command.find(" --out ").unwrap_or(made.command.len());
-    made.command.truncate(end);
-    made
+/// A command but for where its results went, which is a matter of one machine, and what follows.
+fn without_directory(command: &str) -> &str {
+    command.split(" --out ").next().unwrap_or(command)
 }
 
 /// What lies in a directory was made by the command that the book names.
 fn check_command(wanted: &Wanted, summary: &Summary) -> Result<()> {
-    let words: Vec<&str> = summary.command.split_whitespace().skip(1).collect();
-    let end = words.iter().position(|word| *word == "--out").unwrap_or(words.len());
-    let made_by = words[..end].join(" ");
+    let made_by = without_directory(&summary.command);
+    // The program may have been called by another name.
+    let made_by = made_by.split_once(' ').map_or("", |(_, arguments)| arguments);
     if summary.command.is_empty() || made_by == wanted.command {
         return Ok(());
     }

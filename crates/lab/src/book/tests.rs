@@ -72,7 +72,7 @@ fn small(dir: &Path) -> Book {
         aims = [{ figure = 'middle_cpu_over', labels = { transport = 'quic' }, at_most = 0.5, source = 'half' },\n\
                 { figure = 'middle_cpu_over', labels = { transport = 'tls' }, at_most = 0.5, source = 'half' }]\n\
         [[row]]\ntitle = 'cost'\nmeasurement = 'bench'\nfigure = 'middle_cpu_over'\n\
-        heddle = { transport = 'quic' }\naim = 0.5\n";
+        heddle = { transport = 'quic' }\n";
     fs::write(dir.join("README.md"), "before\n<!-- results -->\nold\n<!-- /results -->\nafter\n").unwrap();
     Book::parse(text, "small.toml").unwrap()
 }

@@ -320,7 +320,8 @@ fn open(title: &str, width: f64, height: f64) -> String {
     )
 }
 
-fn put(svg: &mut String, what: std::fmt::Arguments<'_>) {
+/// Appends to a drawing.
+pub(super) fn put(svg: &mut String, what: std::fmt::Arguments<'_>) {
     svg.write_fmt(what).expect("a string takes everything");
 }
 

@@ -1,7 +1,6 @@
 //! A network as SVG: hosts in columns, and between them a line for each group of wires.
 
-use std::fmt::Write;
-
+use super::chart::put;
 use super::words::escape;
 
 /// Hosts and wires to draw.
@@ -308,10 +307,6 @@ fn open(title: &str, width: f64, height: f64) -> String {
     format!(
         r#"<svg role="img" aria-label="{title}" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}"><title>{title}</title>"#
     )
-}
-
-fn put(svg: &mut String, what: std::fmt::Arguments<'_>) {
-    svg.write_fmt(what).expect("a string takes everything");
 }
 
 /// A name without the number at its end.

@@ -201,20 +201,21 @@ pub(super) fn axis_title(title: &str, unit: &str) -> String {
 
 /// A number with four significant digits.
 pub(super) fn number(value: f64) -> String {
+    with_digits(value, 4)
+}
+
+/// A number with so many significant digits, or all of those before the point.
+pub(crate) fn with_digits(value: f64, digits: u32) -> String {
     if value == 0.0 {
         return "0".to_owned();
     }
-    let decimals = (3.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
+    let decimals = (f64::from(digits) - 1.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
     format!("{value:.decimals$}")
 }
 
 /// A number with at most three significant digits and no zeros at its end, for sentences.
 pub(super) fn round_number(value: f64) -> String {
-    if value == 0.0 {
-        return "0".to_owned();
-    }
-    let decimals = (2.0 - value.abs().log10().floor()).clamp(0.0, 9.0) as usize;
-    let text = format!("{value:.decimals$}");
+    let text = with_digits(value, 3);
     match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
         false => text,

@@ -114,6 +114,14 @@ impl Target {
         }
     }
 
+    /// What becomes of it by one figure. Where figures must not be trusted none is met.
+    pub(crate) fn outcome(&self, figure: &Figure, is_valid: bool) -> Outcome {
+        match self.judge_mean(Some(figure.clone())).2 {
+            Outcome::Met if !is_valid => Outcome::Open,
+            outcome => outcome,
+        }
+    }
+
     fn judge_mean(&self, figure: Option<Figure>) -> (Option<f64>, Option<[f64; 2]>, Outcome) {
         let Some(figure) = figure else { return (None, None, Outcome::NotMeasured) };
         let beyond = |[low, high]: [f64; 2]| {

@@ -324,7 +324,8 @@ impl Session {
 
     fn on_control(&mut self, now: Instant, end: usize) {
         let datagram_bytes = u16::try_from(self.datagram_bytes).unwrap_or(u16::MAX);
-        let is_believed = self.proving().is_some_and(|proving| proving.their_flows_max.is_some());
+        let proving = self.proving().copied();
+        let is_believed = proving.is_some_and(|proving| proving.their_flows_max.is_some());
         let Some(control) = control::parse(self.engine.contents(end)) else {
             return self.fault(now, "it sent a record that there is not");
         };
@@ -332,13 +333,12 @@ impl Session {
             // It is repeated until it hears that we have it, and costs much to look at.
             Control::Proof(_) if is_believed => self.say(control::seen(datagram_bytes)),
             Control::Proof(proof) => {
-                let certificate = self.certificate();
-                if !certificate.is_some_and(|certificate| self.proofs.is_right(&certificate, &proof)) {
+                if !proving.is_some_and(|proving| self.proofs.is_right(&proving.certificate, &proof)) {
                     return self.give_up(now, ConnectionError::WrongProof);
                 }
                 let flows_max = proof.flows_max;
                 if let Some(proving) = self.proving() {
-                    proving.their_flows_max.get_or_insert(flows_max);
+                    proving.their_flows_max = Some(flows_max);
                 }
                 self.say(control::seen(datagram_bytes));
             }
@@ -358,13 +358,6 @@ impl Session {
         let is_proved = |proofs: &Proving| proofs.their_flows_max.is_some() && proofs.seen_bytes > 0;
         if matches!(&self.state, State::Proving { proofs, .. } if is_proved(proofs)) {
             self.open(now);
-        }
-    }
-
-    fn certificate(&self) -> Option<[u8; KEY_LEN]> {
-        match &self.state {
-            State::Proving { proofs, .. } | State::Open(Open { proofs, .. }) => Some(proofs.certificate),
-            State::Handshaking(_) | State::Over(_) => None,
         }
     }
 
