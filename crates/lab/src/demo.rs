@@ -212,6 +212,11 @@ impl DemoOptions {
         }
     }
 
+    /// Whether an arm has Heddle relays only.
+    fn is_all_heddle(&self, arm: Arm) -> bool {
+        Position::ALL.iter().all(|position| self.program(arm, *position) == Program::Heddle)
+    }
+
     /// The nicknames of an arm's relays, from guard to exit.
     fn path(&self, arm: Arm) -> [String; 3] {
         Position::ALL.map(|position| nickname(self.program(arm, position), position))

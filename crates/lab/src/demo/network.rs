@@ -23,6 +23,9 @@ pub(super) const WEB: &str = "web";
 pub(super) const BULK: &str = "bulk";
 /// The host of the server.
 pub(super) const SERVER: &str = "server";
+/// The least share of UDP in what the middle relay of an arm of Heddle relays alone hears, in percent: all of its
+/// neighbours are pairs, and what is left is directories' and the channels that pairs keep.
+pub(super) const UDP_PCT_MIN: f64 = 99.0;
 /// The host of all authorities.
 const AUTHORITIES: &str = "authorities";
 

@@ -76,6 +76,20 @@ fn wrong_transfers(samples: &RunSamples) -> usize {
     hashes.flat_map(|series| series.all()).filter(|ok| *ok < 1.0).count()
 }
 
+/// What to say of rounds in which pairs went back to TLS: that must not pass for a result.
+fn fallbacks(options: &DemoOptions, samples: &RunSamples) -> Option<String> {
+    let all_heddle = options.arms.iter().filter(|arm| options.is_all_heddle(**arm));
+    let labels = all_heddle.map(|arm| labels([("relays", &options.arm_name(*arm))]));
+    let series = labels.filter_map(|labels| samples.series("middle_udp_pct", &labels));
+    let least = series.flat_map(|series| series.all()).reduce(f64::min)?;
+    (least < network::UDP_PCT_MIN).then(|| {
+        format!(
+            "in a round {least:.1} % of what the middle relay received came by UDP, {} % is valid",
+            network::UDP_PCT_MIN
+        )
+    })
+}
+
 /// Writes `summary.json` and `report.html`.
 fn write(rounds: &mut Rounds<'_>) -> Result<(Summary, RunSamples)> {
     let options = rounds.options;
@@ -130,6 +144,7 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
     if wrong > 0 {
         reasons.push(format!("transfers with the wrong SHA-256, which are in no time and no rate: {wrong}"));
     }
+    reasons.extend(fallbacks(rounds.options, samples));
     let backend = match rounds.wires {
         Wires::Emulated => "emu",
         Wires::Loopback => "loopback",
@@ -158,6 +173,7 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
 
 #[cfg(test)]
 mod tests {
+    use super::super::Position;
     use super::*;
     use crate::figures;
 
@@ -185,6 +201,23 @@ mod tests {
         };
         assert_eq!(written([1.0, 1.0]), (true, true.into(), false));
         assert_eq!(written([1.0, 0.0]), (false, false.into(), true));
+    }
+
+    #[test]
+    fn a_round_over_tls_makes_a_result_invalid() {
+        let is_told = |udp_pct: [f64; 2], positions: &[Position]| {
+            let options = DemoOptions { heddle_positions: positions.to_vec(), ..DemoOptions::default() };
+            let mut samples = RunSamples::default();
+            let labels = figures::labels([("relays", &options.arm_name(Arm::Heddle))]);
+            for (round, pct) in udp_pct.into_iter().enumerate() {
+                samples.add(round, "middle_udp_pct", &labels, "%", &[pct]);
+            }
+            fallbacks(&options, &samples)
+        };
+        assert_eq!(is_told([99.9, 100.0], &Position::ALL), None);
+        let told = is_told([0.3, 99.9], &Position::ALL).unwrap();
+        assert!(told.contains("0.3 %") && told.contains("99 % is valid"), "{told}");
+        assert_eq!(is_told([0.0, 0.0], &[Position::Middle]), None, "a Heddle relay alone has no pair");
     }
 
     #[test]

@@ -14,7 +14,8 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::network::{self, BULK, Placed, Received, SERVER, WEB};
+use super::Arm;
+use super::network::{self, BULK, Placed, Received, SERVER, UDP_PCT_MIN, WEB};
 use super::rounds::{BUILD_MAX, File, OPEN_MAX, Rounds, Turn, Way, usage};
 use crate::backend::emu;
 use crate::control::{Attacher, CircuitId, Control};
@@ -30,6 +31,8 @@ const PAGES_ALONE: usize = 2;
 const PAUSE: Duration = Duration::from_millis(250);
 /// No bulk download that counts begins later than so long after the first of them.
 const WINDOW: Duration = Duration::from_secs(5);
+/// How long an arm's relays may take to find each other as pairs. They find each other by circuits only.
+const PAIRS_MAX: Duration = Duration::from_secs(15);
 
 /// Starts hosts and network, makes the rounds and stops everything.
 pub(super) fn measure(rounds: &mut Rounds<'_>) -> Result<()> {
@@ -71,7 +74,7 @@ fn on_hosts(rounds: &mut Rounds<'_>, emulation: &Emulation) -> Result<()> {
     };
     for arm in rounds.options.arms.clone() {
         rounds.screen.show(&format!("first circuits over {}", rounds.options.arm_name(arm)));
-        demo.open_channels(&rounds.options.path(arm), rounds.deadline())?;
+        demo.open_channels(rounds, arm)?;
     }
     rounds.make(&mut |rounds, turn| demo.turn(rounds, turn))?;
     // Streams end before the circuits' keepers do.
@@ -101,13 +104,24 @@ struct Beside {
 }
 
 impl Demo<'_> {
-    /// Sends a page through the relays of an arm, so that the channels between them are there before anything counts.
-    fn open_channels(&mut self, relays: &[String; 3], deadline: Instant) -> Result<()> {
-        let circuits = self.circuits(relays)?;
-        let way = self.way(self.web.0, circuits[0], deadline);
-        let page = self.page;
-        self.emulation.inside(WEB, || way.fetch(&page, &mut |_| ()))??;
-        self.close(circuits)
+    /// Sends pages through the relays of an arm, over new circuits each, so that the channels between them are there
+    /// before anything counts, and that the circuits that count go over what pairs have. Where that does not come about
+    /// in time, the rounds will say so.
+    fn open_channels(&mut self, rounds: &Rounds<'_>, arm: Arm) -> Result<()> {
+        let relays = rounds.options.path(arm);
+        let until = Instant::now() + PAIRS_MAX;
+        loop {
+            let circuits = self.circuits(&relays)?;
+            let way = self.way(self.web.0, circuits[0], rounds.deadline());
+            let page = self.page;
+            let before = Received::by(self.emulation, &relays[1])?;
+            self.emulation.inside(WEB, || way.fetch(&page, &mut |_| ()))??;
+            let udp_pct = Received::by(self.emulation, &relays[1])?.udp_pct_since(before);
+            self.close(circuits)?;
+            if !rounds.options.is_all_heddle(arm) || udp_pct >= Some(UDP_PCT_MIN) || Instant::now() > until {
+                return Ok(());
+            }
+        }
     }
 
     fn turn(&mut self, rounds: &mut Rounds<'_>, turn: &Turn) -> Result<()> {
