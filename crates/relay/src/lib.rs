@@ -14,12 +14,11 @@
 //! | `memory` | bytes of sockets, and the order in which some end when memory is short |
 //! | `shard` | sockets, endpoints and their pairs |
 //!
-//! `core` holds one of each, and what is done with several of them at once is a method of its `Core`, in the file of
-//! the part that it begins with. Where `Core` itself holds what a file defines, its methods are in `work.rs` below that
-//! file, so that nothing which `core` needs depends on it.
+//! `core` holds one of each, and does what takes several of them at once; the parts know nothing of it, and the shard
+//! uses its verbs alone.
 //!
-//! A cell's way: `shard` reads it from a channel or an endpoint, `circuits/hop.rs` applies the layer, `table` queues it
-//! on a lane and hands it out when its link's scheduler says so, and `shard` gives it to the next channel or
+//! A cell's way: `shard` reads it from a channel or an endpoint, `core/hop.rs` has its circuit apply the layer, `table`
+//! queues it on a lane and hands it out when its link's scheduler says so, and `shard` gives it to the next channel or
 //! connection.
 //!
 //! `language` is what a relay is told and tells beside bytes, `message` its words, `job` what workers do, `relays`

@@ -154,21 +154,59 @@ fn add_counts(ours: &mut BTreeMap<&'static str, u64>, theirs: &BTreeMap<&'static
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     /// Of channels, then of each endpoint.
-    pub transports: Vec<TransportStats>,
-    pub fallbacks: BTreeMap<&'static str, u64>,
-    pub queue_cells_max: u32,
-    pub held_queue_cells_max: u32,
-    pub addresses_held_off: u64,
-    pub addresses_held_off_for_queues: u64,
+    transports: Vec<TransportStats>,
+    fallbacks: BTreeMap<&'static str, u64>,
+    queue_cells_max: u32,
+    held_queue_cells_max: u32,
+    addresses_held_off: u64,
+    addresses_held_off_for_queues: u64,
 }
 
-/// The place of channels in [`Meter::transports`]; the `n`-th endpoint's is `n + 1`.
+/// The number of channels among the transports of a [`Meter`]; the `n`-th endpoint's is `n + 1`.
 pub(super) const CHANNELS: usize = 0;
 
 impl Meter {
     pub fn new(names: impl IntoIterator<Item = &'static str>) -> Self {
         let transports = names.into_iter().map(|name| TransportStats { name, ..TransportStats::default() });
         Meter { transports: transports.collect(), ..Meter::default() }
+    }
+
+    /// What was counted; the rest is what the shard holds.
+    pub fn stats(&self) -> RelayStats {
+        RelayStats {
+            transports: self.transports.clone(),
+            fallbacks: self.fallbacks.clone(),
+            queue_cells_max: self.queue_cells_max.into(),
+            held_queue_cells_max: self.held_queue_cells_max.into(),
+            addresses_held_off: self.addresses_held_off,
+            addresses_held_off_for_queues: self.addresses_held_off_for_queues,
+            ..RelayStats::default()
+        }
+    }
+
+    /// Cells came in.
+    pub fn on_cells_in(&mut self, transport: usize, cells: u64) {
+        self.transports[transport].cells_in += cells;
+    }
+
+    /// Cells went out.
+    pub fn on_cells_out(&mut self, transport: usize, cells: u64) {
+        self.transports[transport].cells_out += cells;
+    }
+
+    /// Datagrams came.
+    pub fn on_received(&mut self, transport: usize, bytes: u64) {
+        self.transports[transport].received_bytes += bytes;
+    }
+
+    /// Datagrams left.
+    pub fn on_sent(&mut self, transport: usize, bytes: u64) {
+        self.transports[transport].sent_bytes += bytes;
+    }
+
+    /// A channel to a relay opened, or a connection is ready.
+    pub fn on_link_opened(&mut self, transport: usize) {
+        self.transports[transport].links_opened += 1;
     }
 
     /// A channel to a relay, or a connection, is over.
@@ -179,5 +217,25 @@ impl Meter {
     /// A circuit goes over TLS where a flow was wanted.
     pub fn on_fallback(&mut self, reason: &'static str) {
         *self.fallbacks.entry(reason).or_default() += 1;
+    }
+
+    /// So many cells wait on a lane.
+    pub fn on_queue(&mut self, cells: u32) {
+        self.queue_cells_max = self.queue_cells_max.max(cells);
+    }
+
+    /// The same while the flow that supplies it is held.
+    pub fn on_held_queue(&mut self, cells: u32) {
+        self.held_queue_cells_max = self.held_queue_cells_max.max(cells);
+    }
+
+    /// An address may have lost the right to create circuits for a while.
+    pub fn on_held_off(&mut self, is_news: bool) {
+        self.addresses_held_off += u64::from(is_news);
+    }
+
+    /// The same for a circuit whose queue ran full.
+    pub fn on_held_off_for_queues(&mut self, is_news: bool) {
+        self.addresses_held_off_for_queues += u64::from(is_news);
     }
 }

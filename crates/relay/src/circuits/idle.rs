@@ -15,8 +15,6 @@
 //!
 //! The round holds each open circuit once, and those that closed for at most ten seconds.
 
-mod work;
-
 use crate::keys::CircuitKey;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -34,11 +32,13 @@ impl IdleRound {
         self.0.capacity() * size_of::<(Instant, CircuitKey)>()
     }
 
-    fn push(&mut self, now: Instant, key: CircuitKey) {
+    /// A circuit is to be looked at, in its turn.
+    pub fn push(&mut self, now: Instant, key: CircuitKey) {
         self.0.push_back((now + LOOK_PERIOD, key));
     }
 
-    fn pop_due(&mut self, now: Instant) -> Option<CircuitKey> {
+    /// A circuit that is to be looked at now.
+    pub fn pop_due(&mut self, now: Instant) -> Option<CircuitKey> {
         let (at, key) = *self.0.front()?;
         if at > now {
             return None;
@@ -48,7 +48,7 @@ impl IdleRound {
     }
 
     /// Gives memory back of circuits that are gone.
-    fn shrink(&mut self) {
+    pub fn shrink(&mut self) {
         if self.0.capacity() > 4 * self.0.len() {
             self.0.shrink_to(2 * self.0.len());
         }

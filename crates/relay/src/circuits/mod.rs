@@ -1,12 +1,9 @@
-//! What happens to circuits: they begin, grow, pass cells on, and end when nobody uses them.
+//! What a shard remembers of circuits beside the table: onionskins that wait, when each is looked at, and the probe.
 
-mod create;
-mod extend;
-mod hop;
 mod idle;
 mod jobs;
 mod probe;
 
 pub(crate) use idle::IdleRound;
-pub(crate) use jobs::Jobs;
-pub(crate) use probe::Probe;
+pub(crate) use jobs::{Jobs, Purpose};
+pub(crate) use probe::{Probe, Progress};

@@ -11,10 +11,9 @@
 //! In this shard the probe is a transit circuit whose previous lane leads to no link: what is
 //! queued there is for us.
 
-mod work;
-
 use crate::keys::CircuitKey;
-use heddle_client::{Hop, OriginCircuit};
+use heddle_client::{Handshake, Hop, OriginCell, OriginCircuit, OriginEvent};
+use heddle_proto::cell::{Body, Command};
 use heddle_proto::ids::RsaId;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -31,4 +30,54 @@ pub(crate) struct Probe {
     /// The relay that is to come back to us.
     last: RsaId,
     deadline: Instant,
+}
+
+/// How a probe goes on.
+pub(crate) enum Progress {
+    UnderWay,
+    Complete,
+    Failed,
+}
+
+impl Probe {
+    /// A probe whose first hop was asked for by `origin`, on the circuit `key`.
+    pub fn new(
+        now: Instant,
+        key: CircuitKey,
+        origin: OriginCircuit,
+        hops: VecDeque<Hop>,
+        last: RsaId,
+    ) -> Self {
+        Probe { key, origin, hops, last, deadline: now + PROBE_TIMEOUT }
+    }
+
+    pub fn circuit(&self) -> CircuitKey {
+        self.key
+    }
+
+    /// The relay that is to come back to us.
+    pub fn last(&self) -> RsaId {
+        self.last
+    }
+
+    pub fn is_late(&self, now: Instant) -> bool {
+        now >= self.deadline
+    }
+
+    /// A cell came back. What goes out for it is polled next.
+    pub fn handle_cell(&mut self, now: Instant, command: Command, body: &Body) -> Progress {
+        self.origin.handle_cell(now, command, body);
+        while let Some(event) = self.origin.poll_event() {
+            let OriginEvent::Joined { .. } = event else { return Progress::Failed };
+            let Some(hop) = self.hops.pop_front() else { return Progress::Complete };
+            if self.origin.extend(&hop, Handshake::Ntor).is_err() {
+                return Progress::Failed;
+            }
+        }
+        Progress::UnderWay
+    }
+
+    pub fn poll_cell(&mut self) -> Option<OriginCell> {
+        self.origin.poll_cell()
+    }
 }

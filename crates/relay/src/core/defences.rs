@@ -10,7 +10,7 @@ use heddle_proto::ids::RelayIds;
 
 impl Core {
     /// Whether somebody may connect, as far as stock's defences go.
-    pub fn dos_admits_connection(&mut self, addr: IpAddr) -> bool {
+    pub(super) fn dos_admits_connection(&mut self, addr: IpAddr) -> bool {
         let Some(defence) = self.dos.defences().connections else { return true };
         if self.listed.has_addr(addr) {
             return true;
@@ -20,27 +20,27 @@ impl Core {
     }
 
     /// A channel that somebody opened is there. If it is a client's it counts, whether or not a defence is on.
-    pub fn dos_channel_opens(&mut self, link: LinkKey, party: Party, peer: Option<RelayIds>) {
+    pub(super) fn dos_channel_opens(&mut self, link: LinkKey, party: Party, peer: Option<RelayIds>) {
         let is_client = self.is_client(party, peer);
         let Some(channel) = self.links.get_mut(link).and_then(Link::channel_mut) else { return };
-        let addr = channel.addr.ip();
-        channel.counted = is_client && !self.listed.has_addr(addr);
-        if channel.counted {
+        let addr = channel.addr().ip();
+        if is_client && !self.listed.has_addr(addr) {
+            channel.count();
             self.dos.clients().connect(self.now, addr, self.dos.defences().connections, &mut self.rng);
         }
     }
 
     /// A channel is over that counted.
-    pub fn dos_channel_ends(&mut self, addr: IpAddr) {
+    pub(super) fn dos_channel_ends(&mut self, addr: IpAddr) {
         self.dos.clients().disconnect(self.now, addr);
     }
 
     /// Whether a neighbour may begin a circuit, as far as stock's defences go.
-    pub fn dos_admits_circuit(&mut self, link: LinkKey) -> bool {
+    pub(super) fn dos_admits_circuit(&mut self, link: LinkKey) -> bool {
         let Some(defence) = self.dos.defences().circuits else { return true };
         let Some(addr) = self.dos_client(link) else { return true };
         let created = self.dos.clients().create(self.now, addr, &defence, &mut self.rng);
-        self.meter.addresses_held_off += u64::from(created.is_first);
+        self.meter.on_held_off(created.is_first);
         if !created.may {
             self.admission.note("circuit", "rate");
         }
@@ -48,27 +48,27 @@ impl Core {
     }
 
     /// A circuit ends since its queue towards the next relay is full: no honest client sends so much.
-    pub fn dos_on_full_queue(&mut self, key: CircuitKey) {
+    pub(super) fn dos_on_full_queue(&mut self, key: CircuitKey) {
         let Some(defence) = self.dos.defences().circuits else { return };
         let Some(link) = self.table.get(key).map(|circuit| circuit.prev().link()) else { return };
         let Some(addr) = self.dos_client(link) else { return };
         let held_off = self.dos.clients().fill_queue(self.now, addr, &defence, &mut self.rng);
-        self.meter.addresses_held_off_for_queues += u64::from(held_off);
+        self.meter.on_held_off_for_queues(held_off);
     }
 
     /// The address of a client whose channel counts.
     fn dos_client(&self, link: LinkKey) -> Option<IpAddr> {
         let link = self.links.get(link)?;
-        let channel = link.channel().filter(|channel| channel.counted)?;
-        self.is_client(link.party, channel.peer).then_some(channel.addr.ip())
+        let channel = link.channel().filter(|channel| channel.is_counted())?;
+        self.is_client(link.party(), channel.peer()).then_some(channel.addr().ip())
     }
 
     /// What becomes of one more stream or question of a circuit, as far as stock's defences go.
-    pub fn dos_on_stream(&mut self, key: CircuitKey) -> StreamAction {
+    pub(super) fn dos_on_stream(&mut self, key: CircuitKey) -> StreamAction {
         let Some(defence) = self.dos.defences().streams else { return StreamAction::Admit };
         let now = self.now;
         let Some(circuit) = self.table.get_mut(key) else { return StreamAction::Admit };
-        if circuit.streams_pace.take(now, defence.rate) {
+        if circuit.may_begin_stream(now, defence.rate) {
             return StreamAction::Admit;
         }
         self.admission.note("stream", "rate");
@@ -76,7 +76,7 @@ impl Core {
     }
 
     /// Whether a neighbour counts as a client. While we know no consensus, whoever proves an identity may be a relay.
-    pub fn is_client(&self, party: Party, peer: Option<RelayIds>) -> bool {
+    pub(super) fn is_client(&self, party: Party, peer: Option<RelayIds>) -> bool {
         party.class() == Class::Stranger && (!self.listed.is_empty() || peer.is_none())
     }
 }

@@ -18,7 +18,7 @@ mod pace;
 use clients::Clients;
 pub use options::DosOptions;
 pub(super) use options::{Defences, StreamAction};
-pub(super) use pace::Pace;
+pub(super) use pace::{Pace, Rate};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The defences in force, and the clients that they know.

@@ -1,10 +1,13 @@
-//! Where circuits leave the network: streams, their data, and the names that clients ask for.
+//! Where circuits leave the network: streams, their connections and what those are owed, and the names that clients ask
+//! for.
 
-mod data;
 mod end;
-mod resolve;
+mod owed;
+mod stream;
 mod streams;
 mod unread;
 
 pub(crate) use end::End;
-pub(crate) use streams::Streams;
+pub(crate) use owed::Owed;
+pub(crate) use stream::{Drained, Stream, StreamState};
+pub(crate) use streams::{Asked, Streams};

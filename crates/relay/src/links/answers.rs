@@ -1,14 +1,12 @@
 //! What circuits do to connections and how peers answer CREATE2, noted until pairs are told.
 
-mod work;
-
 use crate::keys::LinkKey;
 use heddle_proto::endpoint::ConnId;
 use heddle_proto::ids::RelayIds;
 use heddle_seam::time::Duration;
 
 /// How long a peer has to answer CREATE2 before the end of the circuit, by whomever else, counts as its failure.
-pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What became of a CREATE2.
 #[derive(Debug)]

@@ -3,8 +3,6 @@
 //! When two channels join the same two relays, both sides retire the same one: it takes no new circuits and is closed
 //! when its last circuit left.
 
-mod work;
-
 use crate::keys::LinkKey;
 use heddle_proto::ids::RsaId;
 use std::collections::BTreeMap;
@@ -26,12 +24,17 @@ impl Channels {
         self.by_relay.get(rsa).map_or(&[], Vec::as_slice)
     }
 
-    fn insert(&mut self, rsa: RsaId, link: LinkKey) {
+    /// Whether there are so many that one is to end when another opens.
+    pub fn are_many(&self, rsa: &RsaId) -> bool {
+        self.to(rsa).len() >= CHANNELS_PER_RELAY
+    }
+
+    pub fn insert(&mut self, rsa: RsaId, link: LinkKey) {
         self.by_relay.entry(rsa).or_default().push(link);
     }
 
     /// Returns whether it was the last one to this relay.
-    fn remove(&mut self, rsa: &RsaId, link: LinkKey) -> bool {
+    pub fn remove(&mut self, rsa: &RsaId, link: LinkKey) -> bool {
         let Some(links) = self.by_relay.get_mut(rsa) else { return false };
         links.retain(|key| *key != link);
         let is_last = links.is_empty();

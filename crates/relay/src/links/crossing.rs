@@ -10,11 +10,15 @@
 //! 4. Each side sends a few dozen cells at most on a lane (`table/credit.rs`) before it is granted more,
 //!    so a ring of (lanes × window) cells never overflows and never holds back another lane.
 
-mod work;
-
+use super::outlet::Outlet;
 use crate::keys::{CircuitKey, LinkKey};
+use crate::message::{Crossed, CrossedCell};
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::endpoint::FlowState;
 use heddle_proto::ids::RsaId;
 use heddle_seam::node::ShardId;
+use heddle_seam::time::Instant;
 use slotmap::SecondaryMap;
 use std::collections::BTreeMap;
 
@@ -33,9 +37,102 @@ pub(crate) struct Crossings {
     questions: u64,
 }
 
+/// The links.
+impl Crossings {
+    pub fn insert(&mut self, shard: ShardId, link: LinkKey) {
+        self.links.insert(shard, link);
+    }
+
+    pub fn link_to(&self, shard: ShardId) -> Option<LinkKey> {
+        self.links.get(&shard).copied()
+    }
+}
+
+/// The directory, at its owner.
 impl Crossings {
     /// Relays that the directory names.
     pub fn directory_len(&self) -> usize {
         self.directory.len()
+    }
+
+    /// The shard that has a channel to a relay, or that is to dial it: the asking one.
+    pub fn look_up(&mut self, asking: ShardId, rsa: RsaId) -> ShardId {
+        *self.directory.entry(rsa).or_insert(asking)
+    }
+
+    /// A shard has a channel to a relay, or has none any more.
+    pub fn on_announce(&mut self, shard: ShardId, rsa: RsaId, open: bool) {
+        if open {
+            self.directory.insert(rsa, shard);
+        } else if self.directory.get(&rsa) == Some(&shard) {
+            self.directory.remove(&rsa);
+        }
+    }
+}
+
+/// Questions to the owner.
+impl Crossings {
+    /// A circuit that is to go on to a relay asks. Returns the question's number.
+    pub fn ask(&mut self, circuit: CircuitKey, rsa: RsaId) -> u64 {
+        let request = self.questions;
+        self.questions += 1;
+        self.asked.insert(request, (circuit, rsa));
+        self.latest.insert(circuit, request);
+        request
+    }
+
+    /// A question was answered. Returns the relay, and the circuit if it waits for this answer.
+    pub fn on_answer(&mut self, request: u64) -> Option<(RsaId, Option<CircuitKey>)> {
+        let (circuit, rsa) = self.asked.remove(&request)?;
+        let counts = self.latest.get(circuit) == Some(&request);
+        if counts {
+            self.latest.remove(circuit);
+        }
+        Some((rsa, counts.then_some(circuit)))
+    }
+}
+
+/// Cells that one message carries at most.
+const BATCH_CELLS: usize = 64;
+
+/// What goes to another shard. Lanes have credit, so whatever leaves them may cross.
+#[derive(Default)]
+pub(crate) struct Crossing {
+    cells: Vec<CrossedCell>,
+    messages: Vec<Crossed>,
+}
+
+impl Crossing {
+    /// What crosses, in order.
+    pub fn into_messages(mut self) -> Vec<Crossed> {
+        self.send_cells();
+        self.messages
+    }
+
+    fn send_cells(&mut self) {
+        if !self.cells.is_empty() {
+            self.messages.push(Crossed::Cells(core::mem::take(&mut self.cells)));
+        }
+    }
+}
+
+impl Outlet for Crossing {
+    const ENDS_WAIT: bool = false;
+
+    fn capacity(&self) -> usize {
+        usize::MAX
+    }
+
+    fn send(&mut self, _now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
+        self.cells.push(CrossedCell { circ_id, command, body: *body });
+        if self.cells.len() == BATCH_CELLS {
+            self.send_cells();
+        }
+        FlowState::Open
+    }
+
+    fn end(&mut self, _now: Instant, circ_id: CircId, reason: DestroyReason) {
+        // What a lane sent before its end was cleared with it; order among lanes is free.
+        self.messages.push(Crossed::Destroy { circ_id, reason });
     }
 }

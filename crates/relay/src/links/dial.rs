@@ -8,21 +8,27 @@
 //! 4. A dial ends with the last circuit that waits for it, unless it leads to a relay where the consensus says that
 //!    relay is: then the next circuit may find a channel.
 
-mod work;
-
 use super::link::Link;
+use crate::admission::Listener;
 use crate::keys::CircuitKey;
 use crate::message::Wanted;
+use crate::relays::Relays;
 use core::net::{Ipv4Addr, SocketAddr};
 use heddle_proto::channel::{ChannelError, Target};
 use heddle_proto::ids::{Ed25519Id, RsaId};
 use heddle_seam::node::SocketId;
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// A dial, its handshake included, ends after this time. Stock Tor's clients give up on a circuit
+/// after about as long.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// A dial counts for so long at least.
+const DIAL_COUNTS: Duration = Duration::from_secs(5);
 
 /// Whom a dial is for, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct DialKey {
+pub(crate) struct DialKey {
     rsa: RsaId,
     ed25519: Option<Ed25519Id>,
     addr: SocketAddr,
@@ -30,9 +36,28 @@ struct DialKey {
 
 impl DialKey {
     /// The dial that a circuit waits for, or is to begin. `None` when it has no address left.
-    fn of(wanted: &Wanted) -> Option<Self> {
+    pub fn of(wanted: &Wanted) -> Option<Self> {
         let Target { rsa, ed25519, addrs } = &wanted.target;
         Some(DialKey { rsa: *rsa, ed25519: *ed25519, addr: *addrs.get(wanted.addrs_tried)? })
+    }
+
+    /// The dial of a relay for nobody's circuit.
+    pub fn of_peer(rsa: RsaId, ed25519: Ed25519Id, addr: SocketAddr) -> Self {
+        DialKey { rsa, ed25519: Some(ed25519), addr }
+    }
+
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Who listens there, as far as the consensus says.
+    pub fn listener(&self, listed: &Relays) -> Listener {
+        match listed {
+            listed if listed.is_empty() => Listener::Unknown,
+            listed if listed.lists_at(self.rsa, self.ed25519, self.addr) => Listener::Wanted(self.rsa),
+            listed if listed.has_port(self.addr) => Listener::Other,
+            _ => Listener::Nobody,
+        }
     }
 
     fn target(&self) -> Target {
@@ -106,14 +131,21 @@ impl Dials {
     }
 
     /// Joins a dial that is under way; false when there is none.
-    fn join(&mut self, key: &DialKey, circuit: Option<CircuitKey>) -> bool {
+    pub fn join(&mut self, key: &DialKey, circuit: Option<CircuitKey>) -> bool {
         let Some(dial) = self.dials.get_mut(key) else { return false };
         dial.waiting.extend(circuit);
         dial.lasts |= circuit.is_none();
         true
     }
 
-    fn begin(&mut self, now: Instant, key: DialKey, circuit: Option<CircuitKey>, lasts: bool) -> SocketId {
+    /// Begins a dial, for a circuit or for nobody's. Returns its socket.
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        key: DialKey,
+        circuit: Option<CircuitKey>,
+        lasts: bool,
+    ) -> SocketId {
         let socket = self.new_socket();
         let waiting = circuit.into_iter().collect();
         self.dials.insert(key, Dial { socket, waiting, lasts: lasts || circuit.is_none(), began_at: now });
@@ -122,25 +154,77 @@ impl Dials {
     }
 
     /// A circuit waits no longer. Returns the dial's socket if nobody needs that any more.
-    fn leave(&mut self, key: &DialKey, circuit: CircuitKey) -> Option<SocketId> {
+    pub fn leave(&mut self, key: &DialKey, circuit: CircuitKey) -> Option<SocketId> {
         let dial = self.dials.get_mut(key)?;
         let is_last = dial.waiting.remove(&circuit) && dial.waiting.is_empty();
         (is_last && !dial.lasts).then_some(dial.socket)
     }
 
     /// The dials to a relay whose circuits a link carries where they want to go.
-    fn led_to_by(&self, link: &Link, rsa: RsaId) -> Vec<DialKey> {
+    pub fn led_to_by(&self, link: &Link, rsa: RsaId) -> Vec<DialKey> {
         self.to(rsa).map(|(key, _)| *key).filter(|key| link.leads_to(&key.target())).collect()
     }
 
     /// All circuits leave that wait for a dial. Returns them, and the dial's socket if nobody needs that any more.
-    fn leave_all(&mut self, key: &DialKey) -> (BTreeSet<CircuitKey>, Option<SocketId>) {
+    pub fn leave_all(&mut self, key: &DialKey) -> (BTreeSet<CircuitKey>, Option<SocketId>) {
         let Some(dial) = self.dials.get_mut(key) else { return Default::default() };
         (core::mem::take(&mut dial.waiting), (!dial.lasts).then_some(dial.socket))
+    }
+
+    /// A dial is over. Returns whom it was for and the circuits that wait, and whether it counts no longer: it does for
+    /// a while at least, or else who asks for dials that fail at once could have any number.
+    pub fn end(&mut self, now: Instant, socket: SocketId) -> Option<EndedDial> {
+        let (rsa, dial) = self.remove(socket)?;
+        let is_counted_out = now.since(dial.began_at) >= DIAL_COUNTS;
+        if !is_counted_out {
+            self.counting.push_back((dial.began_at + DIAL_COUNTS, socket));
+        }
+        Some(EndedDial { rsa, waiting: dial.waiting, is_counted_out })
+    }
+
+    /// A dial is over at once: it led to a channel, or ends for another. Returns whom it was for and the circuits that
+    /// wait.
+    pub fn take(&mut self, socket: SocketId) -> Option<(RsaId, BTreeSet<CircuitKey>)> {
+        self.remove(socket).map(|(rsa, dial)| (rsa, dial.waiting))
+    }
+
+    /// A dial that was over counts no longer. False if it did not.
+    pub fn stop_counting(&mut self, socket: SocketId) -> bool {
+        let before = self.counting.len();
+        self.counting.retain(|(_, other)| *other != socket);
+        self.counting.len() < before
+    }
+
+    /// A dial that was over and need count no longer.
+    pub fn pop_counted_out(&mut self, now: Instant) -> Option<SocketId> {
+        let &(_, socket) = self.counting.front().filter(|(until, _)| *until <= now)?;
+        self.counting.pop_front();
+        Some(socket)
+    }
+
+    /// All that are under way.
+    pub fn all(&self) -> Vec<SocketId> {
+        self.dials.values().map(|dial| dial.socket).collect()
+    }
+
+    /// Those that take too long.
+    pub fn late(&self, now: Instant) -> Vec<SocketId> {
+        let late = self.dials.values().filter(|dial| now.since(dial.began_at) >= DIAL_TIMEOUT);
+        late.map(|dial| dial.socket).collect()
     }
 
     fn remove(&mut self, socket: SocketId) -> Option<(RsaId, Dial)> {
         let key = self.sockets.remove(&socket)?;
         Some((key.rsa, self.dials.remove(&key)?))
     }
+}
+
+/// A dial that is over.
+#[derive(Debug)]
+pub(crate) struct EndedDial {
+    pub rsa: RsaId,
+    /// The circuits that wait.
+    pub waiting: BTreeSet<CircuitKey>,
+    /// Whether it counts no longer as one of the neighbour who wanted it.
+    pub is_counted_out: bool,
 }

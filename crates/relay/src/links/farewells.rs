@@ -8,42 +8,46 @@
 //!
 //! Connections with flows need no such count: their endpoints take each DESTROY at once, whatever else they can send.
 
-use super::link::Link;
-use crate::core::Core;
-use crate::keys::LinkKey;
-use heddle_proto::channel::ChannelError;
-use heddle_seam::time::Duration;
+use heddle_seam::time::{Duration, Instant};
 
 /// DESTROY cells of a channel that nobody counts: 256 × 33 bytes for each of a shard's 16,000 channels are 135 MB. A
 /// stranger that leaves as many unread gets no circuits and no answers.
-pub(crate) const UNCOUNTED_MAX: usize = 256;
+const UNCOUNTED_MAX: usize = 256;
 /// A peer that reads has them all within a round trip.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(60);
 
-impl Core {
-    /// A DESTROY joined a link's, or left.
-    pub fn count_farewells(&mut self, link_key: LinkKey) {
-        let Some(link) = self.links.get_mut(link_key).filter(|link| link.channel().is_some()) else { return };
-        let counted = self.table.farewells_len(link_key).saturating_sub(UNCOUNTED_MAX);
-        let before = core::mem::replace(&mut link.farewells_counted, counted);
+/// What is counted of a link's DESTROY cells.
+#[derive(Debug)]
+pub(crate) struct Farewells {
+    /// How many count as circuits, and since when some do.
+    counted: usize,
+    since: Instant,
+}
+
+impl Default for Farewells {
+    fn default() -> Self {
+        Farewells { counted: 0, since: Instant::ZERO }
+    }
+}
+
+impl Farewells {
+    /// Whether a link on which so many wait may have one more without its being counted.
+    pub fn are_few(waiting: usize) -> bool {
+        waiting < UNCOUNTED_MAX
+    }
+
+    /// So many wait now. Returns how many of them count, if these are more or fewer than before.
+    pub fn count(&mut self, now: Instant, waiting: usize) -> Option<usize> {
+        let counted = waiting.saturating_sub(UNCOUNTED_MAX);
+        let before = core::mem::replace(&mut self.counted, counted);
         if before == 0 {
-            link.farewells_since = self.now;
+            self.since = now;
         }
-        if before != counted {
-            self.admission.farewells_wait(self.now, link_key, link.party, counted);
-        }
+        (before != counted).then_some(counted)
     }
 
-    /// Whether the peer of a channel leaves DESTROY cells unread.
-    pub fn leaves_farewells(&self, link_key: LinkKey) -> bool {
-        let for_long = |link: &Link| self.now.since(link.farewells_since) >= UNREAD_TIMEOUT;
-        self.links.get(link_key).is_some_and(|link| link.farewells_counted > 0 && for_long(link))
-    }
-
-    /// A channel is to end, since DESTROY cells that wait there keep others from circuits.
-    pub fn end_for_farewells(&mut self, link_key: LinkKey) {
-        if let Some(channel) = self.links.get(link_key).and_then(Link::channel) {
-            self.dials.end_soon(channel.socket, ChannelError::Crowded);
-        }
+    /// Whether the peer leaves many unread.
+    pub fn are_left_unread(&self, now: Instant) -> bool {
+        self.counted > 0 && now.since(self.since) >= UNREAD_TIMEOUT
     }
 }

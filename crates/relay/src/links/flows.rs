@@ -12,14 +12,12 @@
 //! - *No migration.* A circuit lives and dies with its flow. Only a CREATE2 that was never answered is sent once more,
 //!   over a channel.
 
-mod work;
-
 use super::answers::{Answer, Notes};
 use super::late::Late;
 use crate::keys::LinkKey;
 use heddle_proto::cell::CircId;
 use heddle_proto::ids::{RelayIds, RsaId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// With hop-by-hop flow control a flow is not read while so many of its cells wait in the circuit's other lane. It is
 /// looked at after every cell, so this is also the most that wait: 64 cells, 33 KB, are what one call to a kernel
@@ -42,9 +40,9 @@ pub(crate) struct Hold {
 pub(crate) struct Flows {
     links: BTreeMap<RsaId, Vec<LinkKey>>,
     /// What endpoints have not been told yet: they are after each cell and before each output.
-    holds: Vec<Hold>,
-    pub(super) notes: Notes,
-    pub(super) late: Late,
+    holds: VecDeque<Hold>,
+    notes: Notes,
+    late: Late,
 }
 
 impl Flows {
@@ -53,26 +51,71 @@ impl Flows {
         self.links.get(rsa).map_or(&[], Vec::as_slice)
     }
 
-    pub fn has_holds(&self) -> bool {
-        !self.holds.is_empty()
+    /// A connection to a relay is ready.
+    pub fn insert(&mut self, rsa: RsaId, link: LinkKey) {
+        self.links.entry(rsa).or_default().push(link);
     }
 
-    /// Takes what endpoints are to be told. Of two words on one flow the later one counts.
-    pub fn take_holds(&mut self) -> impl Iterator<Item = Hold> {
-        self.holds.drain(..)
+    /// A connection to a relay is over. Returns whether it was the last.
+    pub fn remove(&mut self, rsa: &RsaId, link: LinkKey) -> bool {
+        let Some(links) = self.links.get_mut(rsa) else { return false };
+        links.retain(|key| *key != link);
+        let is_last = links.is_empty();
+        if is_last {
+            self.links.remove(rsa);
+        }
+        is_last
     }
 
+    /// Circuits that wait on flows for an answer to CREATE2.
+    pub fn late_mut(&mut self) -> &mut Late {
+        &mut self.late
+    }
+}
+
+/// Flows that are held.
+impl Flows {
+    /// An endpoint is to be told.
+    pub fn hold(&mut self, hold: Hold) {
+        self.holds.push_back(hold);
+    }
+
+    /// What an endpoint is to be told next. Of two words on one flow the later one counts.
+    pub fn pop_hold(&mut self) -> Option<Hold> {
+        self.holds.pop_front()
+    }
+}
+
+/// What pairs are to be told.
+impl Flows {
     /// There are pairs to be told.
     pub fn count_answers(&mut self) {
         self.notes.counts_answers = true;
+    }
+
+    /// A connection may have got its first flow or lost its last.
+    pub fn touch(&mut self, link: LinkKey) {
+        self.notes.touched.push(link);
     }
 
     pub fn pop_touched(&mut self) -> Option<LinkKey> {
         self.notes.touched.pop()
     }
 
+    /// What became of a CREATE2, if there are pairs to be told.
+    pub fn note_answer(&mut self, answer: impl FnOnce() -> Option<Answer>) {
+        if self.notes.counts_answers {
+            self.notes.answers.extend(answer());
+        }
+    }
+
     pub fn pop_answer(&mut self) -> Option<Answer> {
         self.notes.answers.pop()
+    }
+
+    /// A channel to this relay grew old.
+    pub fn note_retired(&mut self, peer: RelayIds) {
+        self.notes.retired.push(peer);
     }
 
     pub fn take_retired(&mut self) -> Vec<RelayIds> {

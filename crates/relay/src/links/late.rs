@@ -10,8 +10,7 @@
 //! The lists hold what was begun in the last few seconds, since each entry leaves by its time whatever became of the
 //! circuit.
 
-mod work;
-
+use super::answers::ANSWER_PATIENCE;
 use crate::keys::{CircuitKey, LinkKey};
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -26,4 +25,32 @@ const CREATE_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) struct Late {
     creating: VecDeque<(Instant, CircuitKey)>,
     owed: VecDeque<(Instant, LinkKey)>,
+}
+
+impl Late {
+    /// CREATE2 is to go out on a flow.
+    pub fn watch(&mut self, now: Instant, circuit: CircuitKey) {
+        self.creating.push_back((now, circuit));
+    }
+
+    /// A circuit that has waited long enough, if it still does, and since when.
+    pub fn pop_circuit(&mut self, now: Instant) -> Option<(Instant, CircuitKey)> {
+        pop_late(&mut self.creating, now, CREATE_PATIENCE)
+    }
+
+    /// A connection owes an answer since then.
+    pub fn owe(&mut self, since: Instant, link: LinkKey) {
+        self.owed.push_back((since, link));
+    }
+
+    /// A connection that has owed an answer for too long.
+    pub fn pop_link(&mut self, now: Instant) -> Option<LinkKey> {
+        pop_late(&mut self.owed, now, ANSWER_PATIENCE).map(|(_, link)| link)
+    }
+}
+
+/// The first of a list, if it has waited for so long.
+fn pop_late<T>(list: &mut VecDeque<(Instant, T)>, now: Instant, patience: Duration) -> Option<(Instant, T)> {
+    let is_late = list.front().is_some_and(|(since, _)| now.since(*since) >= patience);
+    if is_late { list.pop_front() } else { None }
 }

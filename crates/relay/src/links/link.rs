@@ -1,16 +1,16 @@
 //! Where lanes lead: a channel to a neighbour, a connection with a flow for each lane, or the crossing to another
 //! shard of this relay.
 
+use super::channel_link::ChannelLink;
+use super::farewells::Farewells;
+use super::flow_link::FlowLink;
 use super::unanswered::Unanswered;
 use crate::admission::Party;
 use crate::stats::CHANNELS;
 use crate::table::Credit;
-use core::net::SocketAddr;
 use heddle_proto::channel::{Role, Target};
-use heddle_proto::endpoint::ConnId;
 use heddle_proto::ids::RelayIds;
-use heddle_seam::node::{ShardId, SocketId};
-use heddle_seam::time::Instant;
+use heddle_seam::node::ShardId;
 
 /// What lies behind a link.
 #[derive(Debug)]
@@ -21,79 +21,55 @@ pub(crate) enum LinkKind {
     Shard(ShardId),
 }
 
-/// What the relay knows of a channel, beside the channel itself.
-#[derive(Debug)]
-pub(crate) struct ChannelLink {
-    pub socket: SocketId,
-    pub role: Role,
-    pub addr: SocketAddr,
-    /// Whom the peer proved to be: `None` before the handshake is over, and for clients.
-    pub peer: Option<RelayIds>,
-    pub open: bool,
-    /// Bytes that came before it was.
-    pub handshake_bytes: u64,
-    /// Whether it is one of its address' connections, as far as stock's defences go.
-    pub counted: bool,
-    /// Whether the peer itself names the address that we are connected to.
-    pub canonical: bool,
-    /// When the handshake was over.
-    pub opened_at: Instant,
-    /// When the last circuit left.
-    pub idle_since: Instant,
-    /// Takes no new circuits: a better channel to the same relay exists, or it is too old.
-    pub retired: bool,
-}
-
-/// What the relay knows of a connection whose lanes are flows; it is ready as long as the link exists.
-#[derive(Debug)]
-pub(crate) struct FlowLink {
-    /// The endpoint's place among the shard's ports, and its name for the connection.
-    pub port: usize,
-    pub conn: ConnId,
-    pub role: Role,
-    pub peer: RelayIds,
-    /// Where the channel that vouched for it is connected to, and whether the peer itself names that address.
-    pub addr: SocketAddr,
-    pub canonical: bool,
-    pub opened_at: Instant,
-    /// Flows that we may open, as the endpoint said, less those opened since.
-    pub room: u32,
-    /// Of these, as many are for circuits whose CREATE2 has not left.
-    pub opening: u32,
-    /// Takes no new circuits of ours.
-    pub draining: bool,
-    /// Whether the pair knows that there are flows.
-    pub occupied: bool,
-    /// Whether the operator's rates hold for this peer.
-    pub limited: bool,
-    /// Whether a flow that is not read holds back its own circuit alone, so that it may be held while its cells wait.
-    pub may_hold: bool,
-    pub cells_in: u64,
-    pub cells_out: u64,
-}
-
 /// What the relay knows of a link; its lanes are in the table.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub kind: LinkKind,
+    kind: LinkKind,
     /// Who is behind it, as far as shares go; this relay itself behind another shard.
-    pub party: Party,
-    /// How many of its DESTROY cells count as circuits, and since when some do.
-    pub farewells_counted: usize,
-    pub farewells_since: Instant,
+    party: Party,
+    farewells: Farewells,
     /// CREATE2 cells that went here and are not answered.
-    pub unanswered: Unanswered,
+    unanswered: Unanswered,
 }
 
 impl Link {
     pub fn new(kind: LinkKind, party: Party) -> Self {
-        Link {
-            kind,
-            party,
-            farewells_counted: 0,
-            farewells_since: Instant::ZERO,
-            unanswered: Unanswered::default(),
-        }
+        Link { kind, party, farewells: Farewells::default(), unanswered: Unanswered::default() }
+    }
+
+    pub fn kind(&self) -> &LinkKind {
+        &self.kind
+    }
+
+    /// Who is behind it, as far as shares go.
+    pub fn party(&self) -> Party {
+        self.party
+    }
+
+    /// Who is behind it counts as somebody else. Whether that is news.
+    pub fn move_to(&mut self, party: Party) -> bool {
+        core::mem::replace(&mut self.party, party) != party
+    }
+
+    pub fn farewells(&self) -> &Farewells {
+        &self.farewells
+    }
+
+    pub fn farewells_mut(&mut self) -> &mut Farewells {
+        &mut self.farewells
+    }
+
+    pub fn unanswered(&self) -> &Unanswered {
+        &self.unanswered
+    }
+
+    pub fn unanswered_mut(&mut self) -> &mut Unanswered {
+        &mut self.unanswered
+    }
+
+    /// A link that is over leaves those behind who wait on it.
+    pub fn into_unanswered(self) -> Unanswered {
+        self.unanswered
     }
 
     pub fn channel(&self) -> Option<&ChannelLink> {
@@ -124,11 +100,19 @@ impl Link {
         }
     }
 
+    /// The shard at the other end, if one is.
+    pub fn shard(&self) -> Option<ShardId> {
+        match self.kind {
+            LinkKind::Shard(shard) => Some(shard),
+            LinkKind::Channel(_) | LinkKind::Flows(_) => None,
+        }
+    }
+
     /// Who opened it; neither did with another shard.
     pub fn role(&self) -> Option<Role> {
         match &self.kind {
-            LinkKind::Channel(channel) => Some(channel.role),
-            LinkKind::Flows(flows) => Some(flows.role),
+            LinkKind::Channel(channel) => Some(channel.role()),
+            LinkKind::Flows(flows) => Some(flows.connection().role),
             LinkKind::Shard(_) => None,
         }
     }
@@ -136,8 +120,8 @@ impl Link {
     /// The relay at the other end, if one proved to be there.
     pub fn peer(&self) -> Option<RelayIds> {
         match &self.kind {
-            LinkKind::Channel(channel) => channel.peer,
-            LinkKind::Flows(flows) => Some(flows.peer),
+            LinkKind::Channel(channel) => channel.peer(),
+            LinkKind::Flows(flows) => Some(flows.peer()),
             LinkKind::Shard(_) => None,
         }
     }
@@ -147,8 +131,11 @@ impl Link {
     /// stands at an address of a client's choice would carry the circuits of others (tor: `channel_get_for_extend`).
     pub fn leads_to(&self, target: &Target) -> bool {
         let (peer, canonical, addr) = match &self.kind {
-            LinkKind::Channel(channel) => (channel.peer, channel.canonical, channel.addr),
-            LinkKind::Flows(flows) => (Some(flows.peer), flows.canonical, flows.addr),
+            LinkKind::Channel(channel) => (channel.peer(), channel.is_canonical(), channel.addr()),
+            LinkKind::Flows(flows) => {
+                let connection = flows.connection();
+                (Some(connection.peer), connection.canonical, connection.addr)
+            }
             LinkKind::Shard(_) => return false,
         };
         let is_peer = |peer: RelayIds| {
@@ -162,7 +149,7 @@ impl Link {
     pub fn transport(&self) -> Option<usize> {
         match &self.kind {
             LinkKind::Channel(_) => Some(CHANNELS),
-            LinkKind::Flows(flows) => Some(flows.port + 1),
+            LinkKind::Flows(flows) => Some(flows.transport()),
             LinkKind::Shard(_) => None,
         }
     }

@@ -10,8 +10,6 @@
 //!    first.
 //! 3. The link ends: who is queued looks for another.
 
-mod work;
-
 use crate::admission::{Class, Key, Party};
 use crate::keys::{CircuitKey, LinkKey};
 use crate::turns::{Turns, Waiting};
@@ -43,18 +41,32 @@ impl Unanswered {
         self.count += 1;
     }
 
-    fn push(&mut self, party: Party, prev: LinkKey, circuit: CircuitKey) {
+    /// A CREATE2 was answered, or never will be. Whether somebody waits for its place.
+    pub fn give(&mut self) -> bool {
+        self.count -= 1;
+        self.queued_len > 0
+    }
+
+    /// Who is next, if one more CREATE2 may go out.
+    pub fn next(&mut self, max: usize) -> Option<CircuitKey> {
+        if self.count < max { self.pop() } else { None }
+    }
+
+    /// A circuit that came over `prev` waits.
+    pub fn push(&mut self, party: Party, prev: LinkKey, circuit: CircuitKey) {
         self.queued.queue(party.class()).queue(party.key()).queue(prev).push_back(circuit);
         self.queued_len += 1;
     }
 
-    fn pop(&mut self) -> Option<CircuitKey> {
+    /// Who is next, whether or not there is a place.
+    pub fn pop(&mut self) -> Option<CircuitKey> {
         let circuit = self.queued.take()?;
         self.queued_len -= 1;
         Some(circuit)
     }
 
-    fn sweep(&mut self, is_queued: &dyn Fn(&CircuitKey) -> bool) {
+    /// Sweeps out who waits no more, when these may be many.
+    pub fn sweep(&mut self, is_queued: &dyn Fn(&CircuitKey) -> bool) {
         if self.queued_len < self.sweep_len.max(SWEEP_LEN_MIN) {
             return;
         }

@@ -1,8 +1,6 @@
 //! What a shard holds, for metrics and for tests that nothing is left behind.
 
 use crate::admission::Granted;
-use crate::core::Core;
-use crate::links::Link;
 
 /// Counts of what a shard holds at the moment, each taken where the things lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,30 +38,4 @@ pub struct Held {
     pub wakes: usize,
     /// Relays that this shard's directory of channels names.
     pub directory: usize,
-}
-
-impl Core {
-    /// Channels and bytes of flows, which only the shard can tell, are left at zero.
-    pub fn held(&self) -> Held {
-        let (circ_ids, turns) = self.table.totals();
-        Held {
-            slots: self.pool.used(),
-            circuit_cells: self.table.iter().map(|(_, circuit)| circuit.queued_cells()).sum(),
-            leftover_cells: self.streams.owed().map(|(_, queue)| queue.len()).sum(),
-            flow_bytes: 0,
-            buffer_bytes: self.buffers.bytes(),
-            circuits: self.table.len(),
-            channels: 0,
-            flow_links: self.links.values().filter_map(Link::flows).count(),
-            circ_ids,
-            turns,
-            dials: self.dials.count(),
-            connections: self.streams.connections(),
-            questions: self.streams.questions(),
-            onionskins: self.jobs.len(),
-            granted: self.admission.granted(),
-            wakes: self.streams.wakes(),
-            directory: self.crossings.directory_len(),
-        }
-    }
 }

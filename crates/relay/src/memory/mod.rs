@@ -7,3 +7,5 @@ mod shares;
 
 pub(crate) use buffers::Buffers;
 pub use held::Held;
+pub(crate) use pressure::{BUFFERS_PART, FREED_PART, Holder, Holding, end_in_order};
+pub(crate) use shares::{Account, account, shares};

@@ -6,88 +6,17 @@
 //! need is the others'. A circuit and its flows are one thing that ends as a whole.
 
 use crate::admission::{Class, Key, Party};
-use crate::core::Core;
-use crate::keys::CircuitKey;
-use crate::shard::Ports;
-use heddle_proto::cell::CircId;
-use heddle_proto::endpoint::{Backlog, ConnId};
-use heddle_seam::time::Instant;
 use std::collections::BTreeMap;
 
-/// What ends as a whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Thing {
-    Circuit(CircuitKey),
-    /// A flow without a circuit, by its port: its first cell has not come.
-    Flow(usize, ConnId, CircId),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Held {
-    party: Party,
-    /// Since when it is idle.
-    since: Instant,
-    bytes: usize,
-}
-
 /// A network within its site, within its class.
-type Account = (Class, Key, Key);
+pub(crate) type Account = (Class, Key, Key);
 
-fn account(party: Party) -> Account {
+pub(crate) fn account(party: Party) -> Account {
     (party.class(), party.site_key(), party.key())
 }
 
-impl Ports {
-    /// Those who have more state than their share lose what has been idle longest, until all have `max` at most.
-    pub fn relieve_state(&mut self, core: &mut Core, now: Instant, max: usize) {
-        let things = self.things(core);
-        let mut held: BTreeMap<Account, usize> = BTreeMap::new();
-        for thing in things.values() {
-            *held.entry(account(thing.party)).or_default() += thing.bytes;
-        }
-        let sum: usize = held.values().sum();
-        let other = self.all_state_bytes(core).saturating_sub(sum);
-        let keeps = shares(&held, max.saturating_sub(other));
-        let mut in_order: Vec<_> = things.iter().map(|(thing, held)| (held.since, *thing)).collect();
-        in_order.sort_unstable();
-        for (_, thing) in in_order {
-            let of = account(things[&thing].party);
-            let Some(has) = held.get_mut(&of).filter(|has| **has > keeps[&of]) else { continue };
-            *has = has.saturating_sub(things[&thing].bytes.max(1));
-            match thing {
-                Thing::Circuit(key) => self.end_with_flows(core, now, key),
-                Thing::Flow(port, conn, circ_id) => self.end_flow(core, now, (port, conn, circ_id)),
-            }
-        }
-    }
-
-    /// All circuits, each with its flows, and flows of none.
-    fn things(&self, core: &Core) -> BTreeMap<Thing, Held> {
-        let mut things: BTreeMap<_, _> = core
-            .table
-            .iter()
-            .map(|(key, circuit)| {
-                let (party, since) = (circuit.party, circuit.used_at);
-                (Thing::Circuit(key), Held { party, since, bytes: Core::CIRCUIT_BYTES })
-            })
-            .collect();
-        for (port, Backlog { conn, circ_id, state_bytes, since, .. }) in self.backlogs() {
-            let Some(link) = self.link(port, conn) else { continue };
-            let thing = match core.table.find(link, circ_id) {
-                Some((key, _)) => Thing::Circuit(key),
-                None => Thing::Flow(port, conn, circ_id),
-            };
-            let party = core.links[link].party;
-            let held = things.entry(thing).or_insert(Held { party, since, bytes: 0 });
-            held.since = held.since.max(since);
-            held.bytes += state_bytes;
-        }
-        things
-    }
-}
-
 /// What each may keep of `max`, if all are to keep as much of it as there is.
-fn shares(held: &BTreeMap<Account, usize>, max: usize) -> BTreeMap<Account, usize> {
+pub(crate) fn shares(held: &BTreeMap<Account, usize>, max: usize) -> BTreeMap<Account, usize> {
     let of_classes = sums(held, |(class, ..)| class);
     let of_sites = sums(held, |(class, site, _)| (class, site));
     let classes = divide(&of_classes, |_| (), &BTreeMap::from([((), max)]));

@@ -5,7 +5,7 @@ use crate::language::Output;
 use crate::links::{Outlet, destroy};
 use crate::shard::Relay;
 use core::net::SocketAddr;
-use heddle_proto::bucket::{Direction, Traffic};
+use heddle_proto::bucket::Direction;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError};
@@ -68,10 +68,10 @@ impl Outlet for dyn Channel {
 }
 
 impl Relay {
-    pub(crate) fn remove_carrier(&mut self, now: Instant, link: LinkKey) -> Option<Carrier> {
+    pub(crate) fn remove_carrier(&mut self, _now: Instant, link: LinkKey) -> Option<Carrier> {
         let carrier = self.carriers.remove(link)?;
         self.links.remove(&carrier.socket);
-        self.core.buffers.set_kept(now, carrier.socket, 0);
+        self.core.on_kept(carrier.socket, 0);
         if let Some(at) = carrier.timer {
             self.timers.remove(&(at, carrier.socket));
         }
@@ -81,9 +81,9 @@ impl Relay {
     /// A socket ends with all that waits for it, since memory is short: that of a channel, of a stream, or of neither
     /// any more.
     pub(crate) fn abort_socket(&mut self, now: Instant, socket: SocketId) {
-        self.core.buffers.forget(socket);
+        self.core.forget_buffer(socket);
         if !self.core.abort_stream(socket) {
-            self.core.outputs.push_back(Output::Abort { socket });
+            self.core.push(Output::Abort { socket });
         }
         if let Some(&link) = self.links.get(&socket) {
             self.remove_carrier(now, link);
@@ -96,8 +96,7 @@ impl Relay {
         let Some(carrier) = self.carriers.get_mut(link) else {
             return;
         };
-        let may_read =
-            !carrier.limited || self.core.rates.allowance(now, Direction::Read, Traffic::Relayed) > 0;
+        let may_read = !carrier.limited || self.core.allowance(Direction::Read) > 0;
         // Credit is asked for again early, or a burst that meets the small rest costs two sends.
         let low = (carrier.granted / 2).max(CELL_LEN * 2);
         let wanted = (may_read, waiting || carrier.writable < low);
@@ -107,12 +106,12 @@ impl Relay {
                 carrier.stuck_since = wanted.1.then_some(now);
             }
             carrier.interest = wanted;
-            self.core.outputs.push_back(Output::Interest { socket, read: wanted.0, write: wanted.1 });
+            self.core.push(Output::Interest { socket, read: wanted.0, write: wanted.1 });
         }
         let kept_bytes = carrier.channel.held_bytes();
         if kept_bytes != carrier.kept_bytes {
             carrier.kept_bytes = kept_bytes;
-            self.core.buffers.set_kept(now, socket, kept_bytes);
+            self.core.on_kept(socket, kept_bytes);
         }
         let timer = carrier.channel.poll_timeout();
         // A timer that moved on is left where it is; it looks again when it fires.
@@ -125,11 +124,11 @@ impl Relay {
             self.timers.insert((at, socket));
         }
         if throttled {
-            self.core.rates.wait(now, Direction::Write, Traffic::Relayed);
-            self.core.rates.hold_link(link, Direction::Write);
+            self.core.wait_for_rate(Direction::Write);
+            self.core.hold_link(link, Direction::Write);
         }
         if !may_read {
-            self.core.rates.hold_link(link, Direction::Read);
+            self.core.hold_link(link, Direction::Read);
         }
     }
 }

@@ -6,6 +6,8 @@
 mod carrier;
 mod pairs;
 mod ports;
+mod pressure;
+mod state;
 mod stuck;
 mod work;
 
@@ -16,10 +18,10 @@ use crate::language::{Input, Output, RelayLanguage};
 use crate::links::{Link, LinkKind};
 use crate::memory::Held;
 use crate::message::{Control, Event};
-use crate::stats::{CHANNELS, Meter, RelayStats};
+use crate::stats::{CHANNELS, RelayStats};
 use carrier::Carrier;
 use core::net::SocketAddr;
-use heddle_proto::bucket::{Direction, Traffic};
+use heddle_proto::bucket::Direction;
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::node::{Node, PortId, SocketError, SocketId};
@@ -36,14 +38,14 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// One shard of a relay.
 pub struct Relay {
-    pub(crate) core: Core,
+    core: Core,
     transport: Box<dyn StreamTransport>,
-    pub(crate) ports: Ports,
-    pub(crate) pairs: Option<PairWork>,
-    pub(crate) carriers: SecondaryMap<LinkKey, Carrier>,
-    pub(crate) links: BTreeMap<SocketId, LinkKey>,
+    ports: Ports,
+    pairs: Option<PairWork>,
+    carriers: SecondaryMap<LinkKey, Carrier>,
+    links: BTreeMap<SocketId, LinkKey>,
     /// When each channel wants to be called; at most one entry a channel.
-    pub(crate) timers: BTreeSet<(Instant, SocketId)>,
+    timers: BTreeSet<(Instant, SocketId)>,
     /// Last words of channels that are gone, each at most what one TLS alert takes.
     goodbyes: VecDeque<(SocketId, Vec<u8>)>,
     scratch: Box<[u8]>,
@@ -65,9 +67,8 @@ impl Relay {
         endpoints: Vec<(PortId, u16, Box<dyn Endpoint>)>,
         entropy: Box<dyn Entropy>,
     ) -> Self {
-        let mut core = Core::new(config, entropy);
         let names = endpoints.iter().map(|(_, _, endpoint)| endpoint.transport().name);
-        core.meter = Meter::new([transport.transport().name].into_iter().chain(names));
+        let mut core = Core::new(config, [transport.transport().name].into_iter().chain(names), entropy);
         let mut ports = Ports::new(endpoints);
         Relay {
             pairs: PairWork::new(&mut core, &mut ports.list),
@@ -87,13 +88,12 @@ impl Relay {
     /// Lets this shard and `with`, of the same relay, take from the same rates, so that their sum keeps to the limits
     /// of `with` and either may use them whole, and know the same clients.
     pub fn share_with(&mut self, with: &Relay) {
-        self.core.rates.share_buckets(&with.core.rates);
-        self.core.dos.share_clients(&with.core.dos);
+        self.core.share_with(&with.core);
     }
 
     /// Cells that wait in this shard.
     pub fn queued_cells(&self) -> u32 {
-        self.core.pool.used()
+        self.core.queued_cells()
     }
 
     /// What this shard holds, counted afresh; it takes a look at every circuit.
@@ -112,43 +112,36 @@ impl Relay {
 
     /// Circuits of this shard, those that cross to another counted in both.
     pub fn circuits(&self) -> usize {
-        self.core.table.len()
+        self.core.circuits_len()
     }
 
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
-        let party = self.core.party_at(peer.ip());
-        let admitted = match !self.core.draining && self.core.dos_admits_connection(peer.ip()) {
-            true => self.core.admission.admit_channel(now, party).ok(),
-            false => None,
-        };
-        let Some(instead) = admitted else {
-            return self.core.outputs.push_back(Output::Abort { socket });
+        let Some(instead) = self.core.admit_channel(peer.ip()) else {
+            return self.core.push(Output::Abort { socket });
         };
         instead.into_iter().for_each(|other| self.end_channel(now, other, ChannelError::Crowded));
         let channel = self.transport.accept(now, self.wall, local, peer);
         let link = self.add_carrier(socket, channel, Role::Responder, local, peer);
-        self.core.admission.channel_begins(now, link, party);
-        self.core.admission.handshake_begins(now, link, party);
+        self.core.begin_accepted(link);
     }
 
     fn on_connected(&mut self, now: Instant, socket: SocketId, local: SocketAddr) {
-        let Some((target, peer)) = self.core.dials.under_way(socket) else {
+        let Some((target, peer)) = self.core.dial_under_way(socket) else {
             return self.core.on_stream_connected(socket);
         };
-        let party = self.core.party_at(peer.ip());
-        match self.core.admission.admit_handshake(now, party) {
+        match self.core.admit_dialled(peer.ip()) {
             Ok(instead) => {
                 instead.into_iter().for_each(|other| self.end_channel(now, other, ChannelError::Crowded))
             }
             Err(_) => {
-                self.core.outputs.push_back(Output::Abort { socket });
+                self.core.push(Output::Abort { socket });
                 self.core.on_dial_failed(socket, None, None);
                 return;
             }
         }
         let channel = self.transport.dial(now, self.wall, &target, peer);
         let link = self.add_carrier(socket, channel, Role::Initiator, local, peer);
-        self.core.admission.handshake_begins(now, link, party);
+        self.core.begin_dialled(link);
     }
 
     fn add_carrier(
@@ -163,7 +156,7 @@ impl Relay {
         let limited = self.core.is_limited(peer.ip());
         self.carriers.insert(link, Carrier::new(channel, socket, local, limited));
         self.links.insert(socket, link);
-        self.core.table.list(link);
+        self.core.list(link);
         link
     }
 
@@ -173,7 +166,7 @@ impl Relay {
             return;
         };
         if carrier.limited {
-            self.core.rates.take(Direction::Read, Traffic::Relayed, len);
+            self.core.on_passed(Direction::Read, len);
         }
         let mut used = 0;
         while used < len {
@@ -192,13 +185,7 @@ impl Relay {
 
     /// What came is counted if the channel still is not open, and may be more than its peer's share.
     fn count_handshake(&mut self, now: Instant, link: LinkKey, bytes: usize) {
-        let Some(channel) = self.core.links.get_mut(link).and_then(Link::channel_mut) else { return };
-        if channel.open {
-            return;
-        }
-        let before = channel.handshake_bytes;
-        channel.handshake_bytes += bytes as u64;
-        if self.core.admission.handshake_received(link, before, bytes as u64).is_err() {
+        if self.core.count_handshake(link, bytes as u64).is_err() {
             self.end_channel(now, link, ChannelError::Crowded);
         }
     }
@@ -211,8 +198,7 @@ impl Relay {
             };
             match carrier.channel.next_incoming(now) {
                 Ok(Some(Incoming::Cell { circ_id, command, body })) => {
-                    self.core.meter.transports[CHANNELS].cells_in += 1;
-                    self.core.on_cell(link, circ_id, command, body)
+                    self.core.on_channel_cell(link, circ_id, command, body)
                 }
                 Ok(Some(Incoming::Opened(opened))) => match self.core.on_opened(link, opened) {
                     Ok(instead) => {
@@ -232,7 +218,7 @@ impl Relay {
                 Err(error) => return self.end_channel(now, link, error),
             }
         }
-        self.core.table.list(link);
+        self.core.list(link);
     }
 
     /// A channel ends by a fault of its peer, or since it is not needed.
@@ -264,34 +250,19 @@ impl Relay {
     }
 
     pub(crate) fn forget_link(&mut self, now: Instant, link: LinkKey, socket: SocketId, error: ChannelError) {
-        let channel = self.core.links.get(link).and_then(|link| link.channel());
-        let Some((open, addr, peer)) = channel.map(|channel| (channel.open, channel.addr, channel.peer))
-        else {
-            return;
-        };
-        self.core.close_link(link);
-        if open {
-            if let Some(relay) = peer {
-                self.core.meter.on_ended(CHANNELS, error.label());
-                let by_peer = matches!(error, ChannelError::PeerClosed | ChannelError::Socket(_));
-                self.core.event(Event::ChannelClosed { peer, addr, error });
-                self.on_channel_closed(now, relay, socket, by_peer);
-            }
-        } else {
-            self.core.on_dial_failed(socket, Some(addr), Some(&error));
+        let by_peer = matches!(error, ChannelError::PeerClosed | ChannelError::Socket(_));
+        if let Some(relay) = self.core.close_channel(link, error) {
+            self.on_channel_closed(now, relay, socket, by_peer);
         }
     }
 
     fn on_timeout(&mut self, now: Instant) {
-        if let Some((links, sockets)) = self.core.rates.take_due(now) {
-            links.into_iter().for_each(|link| self.core.table.list(link));
-            sockets.into_iter().for_each(|socket| self.core.list_stream(socket));
+        if self.core.on_rates() {
             self.ports.stir_all();
         }
         self.ports.handle_timeout(now);
         self.on_pair_timeout(now);
-        self.core.wake_streams();
-        self.core.go_on_reading();
+        self.core.on_timeout();
         while let Some(&(at, socket)) = self.timers.first().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, socket));
             let Some(&link) = self.links.get(&socket) else {
@@ -303,7 +274,7 @@ impl Relay {
             carrier.timer = None;
             match carrier.channel.handle_timeout(now) {
                 Ok(()) => {
-                    self.core.table.list(link);
+                    self.core.list(link);
                     self.start_work(link);
                 }
                 Err(error) => self.end_channel(now, link, error),
@@ -316,23 +287,18 @@ impl Relay {
     }
 
     fn on_tick(&mut self, now: Instant) {
-        self.core.drop_late_leftovers();
-        self.core.forget_who_waited();
-        self.core.end_late_connects();
-        self.core.end_idle_circuits();
-        self.core.end_late_creates();
+        self.core.on_tick();
         self.end_stuck_channels(now);
         self.tell_retired(now);
-        let late = self.core.end_late_dials();
-        let idle = self.core.idle_channels();
-        late.into_iter().chain(idle).for_each(|socket| self.end_unneeded(now, socket, ChannelError::Idle));
+        let unused = self.core.end_unused();
+        unused.into_iter().for_each(|socket| self.end_unneeded(now, socket, ChannelError::Idle));
     }
 
     /// Ends a socket that nobody needs any more: of a channel, or one that is being dialled.
     fn end_unneeded(&mut self, now: Instant, socket: SocketId, error: ChannelError) {
         match self.links.get(&socket) {
             Some(&link) => self.end_channel(now, link, error),
-            None => self.core.outputs.push_back(Output::Abort { socket }),
+            None => self.core.push(Output::Abort { socket }),
         }
     }
 
@@ -344,20 +310,20 @@ impl Relay {
                 self.tell_padding(now);
             }
             Control::Peers(peers) => self.set_listed(now, peers),
-            Control::OnionKeys(keys) => self.core.keys = Some(keys),
+            Control::OnionKeys(keys) => self.core.set_onion_keys(keys),
             Control::Transport(transport) => self.transport = transport,
             Control::ProbeReachability { via, ourselves } => self.core.start_probe(via, ourselves),
             Control::Stats => {
                 let stats = Box::new(self.stats());
                 self.core.event(Event::Stats(stats));
             }
-            Control::Drain => self.core.draining = true,
+            Control::Drain => self.core.drain(),
             Control::Shutdown => {
-                self.core.draining = true;
+                self.core.drain();
                 self.close_connections(now);
                 let dialled = self.core.give_up_dials();
                 let connecting = dialled.into_iter().filter(|socket| !self.links.contains_key(socket));
-                self.core.outputs.extend(connecting.map(|socket| Output::Abort { socket }));
+                connecting.for_each(|socket| self.core.push(Output::Abort { socket }));
                 let all: Vec<_> = self.carriers.keys().collect();
                 all.into_iter().for_each(|link| self.end_channel(now, link, ChannelError::Shutdown));
             }
@@ -369,22 +335,22 @@ impl Relay {
         let carrier = self.carriers.get_mut(link)?;
         let mut allowed = carrier.writable;
         if carrier.limited {
-            allowed = allowed.min(self.core.rates.share(now, Direction::Write, Traffic::Relayed));
+            allowed = allowed.min(self.core.share(Direction::Write));
         }
         carrier.channel.handle_writable(now, allowed);
         let cells = self.core.fill(link, carrier.channel.as_mut(), usize::MAX);
-        self.core.meter.transports[CHANNELS].cells_out += cells as u64;
+        self.core.count_cells_out(CHANNELS, cells);
         let more = carrier.channel.poll_transmit(now, out);
         carrier.writable = carrier.writable.saturating_sub(out.len());
         if carrier.limited {
-            self.core.rates.take(Direction::Write, Traffic::Relayed, out.len());
+            self.core.on_passed(Direction::Write, out.len());
         }
-        let waiting = more || self.core.table.has_output(link);
+        let waiting = more || self.core.has_output(link);
         let throttled = waiting && allowed < carrier.writable + out.len();
         let share_taken = throttled && !out.is_empty();
         if share_taken {
             // The others come first; whether anything is left is seen then.
-            self.core.table.list(link);
+            self.core.list(link);
         }
         self.update_carrier(now, link, waiting && !throttled, throttled && !share_taken);
         self.carriers.get(link).map(|carrier| carrier.socket)
@@ -396,9 +362,7 @@ impl Relay {
             channel,
             self.ports.poll_timeout(),
             self.pairs.as_ref().and_then(PairWork::poll_timeout),
-            self.core.rates.waiting_until(),
-            self.core.streams.next_wake(),
-            self.core.streams.has_unread().then_some(self.core.now),
+            self.core.next_timeout(),
         ]
         .into_iter()
         .flatten()
@@ -409,9 +373,7 @@ impl Relay {
 impl Node<RelayLanguage> for Relay {
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
         let len = match self.links.get(&socket).and_then(|link| self.carriers.get(*link)) {
-            Some(carrier) if carrier.limited => {
-                self.core.rates.share(self.core.now, Direction::Read, Traffic::Relayed).max(1)
-            }
+            Some(carrier) if carrier.limited => self.core.share(Direction::Read).max(1),
             Some(_) => READ_LEN,
             None => self.core.stream_recv_len(socket),
         };
@@ -420,7 +382,7 @@ impl Node<RelayLanguage> for Relay {
     }
 
     fn handle_input(&mut self, now: Instant, input: Input) {
-        self.core.now = now;
+        self.core.set_now(now);
         match input {
             Input::Timeout => self.on_timeout(now),
             Input::WallClock(wall) => {
@@ -445,7 +407,7 @@ impl Node<RelayLanguage> for Relay {
                         carrier.stuck_since = carrier.interest.1.then_some(now);
                         carrier.channel.handle_window(window_bytes);
                     }
-                    self.core.table.list(link);
+                    self.core.list(link);
                 }
                 None => self.core.on_stream_writable(socket, bytes),
             },
@@ -456,7 +418,7 @@ impl Node<RelayLanguage> for Relay {
             Input::Datagrams { port, datagrams } => {
                 self.ports.on_datagrams(&mut self.core, now, port, datagrams)
             }
-            Input::Unsent { socket, bytes } => self.core.buffers.set_unsent(now, socket, bytes),
+            Input::Unsent { socket, bytes } => self.core.on_unsent(socket, bytes),
             Input::Resolved { id, answer } => self.core.on_resolved(id, answer),
             Input::Computed { id, result } => self.on_computed(now, id, result),
             Input::FromShard { from, message } => self.core.on_shard_message(from, message),
@@ -466,32 +428,30 @@ impl Node<RelayLanguage> for Relay {
     }
 
     fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output {
-        self.core.now = now;
+        self.core.set_now(now);
         self.core.advance_probe();
         loop {
             self.ports.apply_holds(&mut self.core);
             self.work_pairs(now);
-            for (socket, error) in self.core.dials.take_unneeded() {
+            for (socket, error) in self.core.take_unneeded() {
                 self.end_unneeded(now, socket, error);
             }
-            if let Some(output) = self.core.outputs.pop_front() {
+            if let Some(output) = self.core.next_output() {
                 return output;
             }
             if let Some((socket, last_words)) = self.goodbyes.pop_front() {
-                self.core.outputs.push_back(Output::Close { socket });
+                self.core.push(Output::Close { socket });
                 if !last_words.is_empty() {
                     buf.extend_from_slice(&last_words);
                     return Output::Send { socket };
                 }
-            } else if let Some(socket) = self.core.streams.next_to_flush() {
+            } else if let Some(socket) = self.core.next_stream_to_flush() {
                 self.core.flush_stream(socket, buf);
                 if !buf.is_empty() {
                     return Output::Send { socket };
                 }
-            } else if let Some(link) = self.core.table.next_listed() {
-                self.core.extend_queued(link);
-                self.core.table.unlist(link);
-                match self.core.links.get(link).map(|link| &link.kind) {
+            } else if let Some(link) = self.core.next_listed() {
+                match self.core.link(link).map(Link::kind) {
                     Some(LinkKind::Channel(_)) => {
                         if let Some(socket) = self.flush_channel(now, link, buf).filter(|_| !buf.is_empty()) {
                             return Output::Send { socket };

@@ -9,7 +9,7 @@ use super::ports::Port;
 use crate::core::Core;
 use crate::keys::LinkKey;
 use crate::links::Answer;
-use crate::links::{FlowLink, Link};
+use crate::links::{ChannelLink, ReadyConnection};
 use crate::message::Event;
 use crate::relays::Relays;
 use crate::shard::Relay;
@@ -49,22 +49,22 @@ impl PairWork {
     /// `None` without endpoints: such a relay is as stock Tor in this.
     pub fn new(core: &mut Core, ports: &mut [Port]) -> Option<Self> {
         let key = new_key(core, ports)?;
-        let flows_max = u32::try_from(core.config.limits.circuits_per_channel).unwrap_or(u32::MAX);
+        let flows_max = u32::try_from(core.limits().circuits_per_channel).unwrap_or(u32::MAX);
         let offered = |port: &Port| OfferedTransport { id: port.transport, port: port.offered, flows_max };
         let offer = Offer { key, transports: ports.iter().map(offered).collect() };
-        core.flows.count_answers();
+        core.count_answers();
         Some(PairWork {
-            pairs: Pairs::new(offer, core.config.limits.channels),
+            pairs: Pairs::new(offer, core.limits().channels),
             opening: BTreeMap::new(),
-            next_key: core.now + KEY_PERIOD,
+            next_key: core.now() + KEY_PERIOD,
         })
     }
 
     /// VPADDING came on a channel; it may be an offer.
     pub fn on_vpadding(&mut self, core: &Core, link: LinkKey, body: &[u8]) {
-        let Some(channel) = core.links.get(link).and_then(Link::channel) else { return };
-        if let Some(peer) = channel.peer {
-            self.pairs.handle(core.now, peer, PairInput::Vpadding { channel: channel.socket, body });
+        let Some(channel) = core.channel(link) else { return };
+        if let Some(peer) = channel.peer() {
+            self.pairs.handle(core.now(), peer, PairInput::Vpadding { channel: channel.socket(), body });
         }
     }
 
@@ -75,7 +75,7 @@ impl PairWork {
 
 /// Gives all endpoints the same new key; returns its public half.
 fn new_key(core: &mut Core, ports: &mut [Port]) -> Option<[u8; 32]> {
-    let secret = zeroize::Zeroizing::new(core.entropy.rng().array());
+    let secret = core.draw_secret();
     ports.iter_mut().for_each(|port| port.endpoint.set_key(&secret));
     ports.first().map(|port| port.endpoint.public_key())
 }
@@ -83,11 +83,11 @@ fn new_key(core: &mut Core, ports: &mut [Port]) -> Option<[u8; 32]> {
 impl Relay {
     /// A channel's handshake is over.
     pub(crate) fn on_channel_opened(&mut self, now: Instant, link: LinkKey) {
-        let Some(channel) = self.core.links.get(link).and_then(Link::channel) else { return };
-        let (Some(peer), socket, role) = (channel.peer, channel.socket, channel.role) else { return };
-        let place = Place { addr: channel.addr.ip(), canonical: channel.canonical };
+        let Some(channel) = self.core.channel(link) else { return };
+        let (Some(peer), socket, role) = (channel.peer(), channel.socket(), channel.role()) else { return };
+        let place = Place { addr: channel.addr().ip(), canonical: channel.is_canonical() };
         let (Some(work), Some(carrier)) = (&mut self.pairs, self.carriers.get(link)) else { return };
-        let listed = self.core.listed.contains(&peer);
+        let listed = self.core.is_listed(&peer);
         let exporter = carrier.channel.export_secret(b"EXPORTER-heddle-pair-1", &[], &mut [0; 32]);
         let opened = PairInput::ChannelOpened { channel: socket, role, place, listed, exporter };
         work.pairs.handle(now, peer, opened);
@@ -111,7 +111,7 @@ impl Relay {
     /// Says which channel takes new circuits.
     fn tell_winner(&mut self, now: Instant, peer: RelayIds) {
         let Some(work) = &mut self.pairs else { return };
-        let winner = self.core.best_channel(&peer).map(|channel| channel.socket);
+        let winner = self.core.best_channel(&peer).map(ChannelLink::socket);
         work.pairs.handle(now, peer, PairInput::Winner(winner));
         self.work_pairs(now);
     }
@@ -120,15 +120,14 @@ impl Relay {
     pub(crate) fn set_listed(&mut self, now: Instant, listed: Arc<Relays>) {
         self.core.set_listed(listed);
         if let Some(work) = &mut self.pairs {
-            let listed = &self.core.listed;
-            work.pairs.handle_consensus(now, |peer| listed.contains(peer));
+            work.pairs.handle_consensus(now, |peer| self.core.is_listed(peer));
             self.work_pairs(now);
         }
     }
 
     /// The parameters of the consensus are new; they say whether relays pad what joins them.
     pub(crate) fn tell_padding(&mut self, now: Instant) {
-        let pads = self.core.params.get("nf_pad_relays", 0, 0, 1) == 1;
+        let pads = self.core.pads_relays();
         if let Some(work) = &mut self.pairs {
             work.pairs.handle_padding(now, pads);
             self.work_pairs(now);
@@ -150,7 +149,7 @@ impl Relay {
 
     /// Once a second: a channel may have grown too old for new circuits.
     pub(crate) fn tell_retired(&mut self, now: Instant) {
-        for peer in self.core.flows.take_retired() {
+        for peer in self.core.take_retired() {
             self.tell_winner(now, peer);
         }
     }
@@ -174,23 +173,15 @@ impl Relay {
         let Some(Opening { peer, addr, canonical, role }) = work.opening.remove(&(port, conn)) else {
             return;
         };
-        let link = self.core.add_flow_link(FlowLink {
+        let link = self.core.add_flow_link(ReadyConnection {
             port,
             conn,
             role,
             peer,
             addr,
             canonical,
-            room: 0,
-            opening: 0,
-            // Until it is in use.
-            draining: true,
-            occupied: false,
             limited: self.core.is_limited(addr.ip()),
             may_hold: self.ports.list[port].endpoint.transport().isolation.backpressure == Scope::Circuit,
-            opened_at: now,
-            cells_in: 0,
-            cells_out: 0,
         });
         self.ports.add_link(&self.core, link);
         let Port { transport, ref endpoint, .. } = self.ports.list[port];
@@ -223,9 +214,8 @@ impl Relay {
 
     /// A peer has not answered on a connection for a while, or has again. Circuits in the making do not wait for it.
     fn on_suspect(&mut self, now: Instant, port: usize, link: LinkKey, suspect: bool) {
-        let Some(flows) = self.core.links.get(link).and_then(Link::flows) else { return };
-        let (peer, conn) =
-            (flows.peer, ConnKey { transport: self.ports.list[port].transport, conn: flows.conn });
+        let Some(ReadyConnection { peer, conn, .. }) = self.core.connection(link) else { return };
+        let conn = ConnKey { transport: self.ports.list[port].transport, conn };
         if let Some(work) = &mut self.pairs {
             work.pairs.handle(now, peer, PairInput::Suspect { conn, suspect });
         }
@@ -238,26 +228,24 @@ impl Relay {
     /// A connection is no link any more; its circuits end, or begin once more over channels.
     fn remove_connection(&mut self, link: LinkKey, reason: &'static str) {
         self.ports.remove_link(&self.core, link);
-        let Some(flows) = self.core.links.get(link).and_then(Link::flows) else { return };
-        let transport = self.ports.list[flows.port].endpoint.transport().name;
-        let (peer, cells_in, cells_out) = (flows.peer, flows.cells_in, flows.cells_out);
-        self.core.meter.on_ended(flows.port + 1, reason);
-        self.core.close_link(link);
-        self.core.event(Event::ConnectionEnded { transport, peer, reason, cells_in, cells_out });
+        let Some(connection) = self.core.connection(link) else { return };
+        let transport = self.ports.list[connection.port].endpoint.transport().name;
+        self.core.close_connection(link, transport, reason);
     }
 
     /// Ends all connections: the relay stops.
     pub(crate) fn close_connections(&mut self, now: Instant) {
         let Some(work) = self.pairs.take() else { return };
         let opening = work.opening.into_keys();
-        let flows = self.core.links.iter().filter_map(|(key, link)| Some((key, link.flows()?)));
-        let (links, conns): (Vec<_>, Vec<_>) =
-            flows.map(|(key, flows)| (key, (flows.port, flows.conn))).unzip();
+        let ready = self.core.connections();
+        let conns = ready.iter().map(|(_, connection)| (connection.port, connection.conn));
         for (port, conn) in opening.chain(conns) {
             self.ports.list[port].endpoint.close(now, conn);
             self.ports.list[port].stir();
         }
-        links.into_iter().for_each(|link| self.remove_connection(link, ConnectionError::Closed.label()));
+        for (link, _) in ready {
+            self.remove_connection(link, ConnectionError::Closed.label());
+        }
     }
 
     /// Tells pairs what circuits did to connections, then does what pairs want, until they want nothing.
@@ -272,24 +260,20 @@ impl Relay {
     }
 
     fn tell_occupancy(&mut self, now: Instant) {
-        while let Some(link) = self.core.flows.pop_touched() {
-            let is_occupied = !self.core.table.is_idle(link);
-            let (Some(work), Some(link)) = (&mut self.pairs, self.core.links.get_mut(link)) else { continue };
-            let Some(flows) = link.flows_mut().filter(|flows| flows.occupied != is_occupied) else {
-                continue;
-            };
-            flows.occupied = is_occupied;
-            let conn = ConnKey { transport: self.ports.list[flows.port].transport, conn: flows.conn };
+        while let Some((connection, is_occupied)) = self.core.next_occupancy() {
+            let ReadyConnection { port, conn, peer, .. } = connection;
+            let Some(work) = &mut self.pairs else { continue };
+            let conn = ConnKey { transport: self.ports.list[port].transport, conn };
             let input = match is_occupied {
                 true => PairInput::Occupied { conn },
                 false => PairInput::Drained { conn },
             };
-            work.pairs.handle(now, flows.peer, input);
+            work.pairs.handle(now, peer, input);
         }
     }
 
     fn tell_answers(&mut self, now: Instant) {
-        while let Some(Answer { peer, flow, answered }) = self.core.flows.pop_answer() {
+        while let Some(Answer { peer, flow, answered }) = self.core.pop_answer() {
             let over = match flow {
                 Some((port, conn)) => {
                     Over::Flow(ConnKey { transport: self.ports.list[port].transport, conn })
@@ -310,7 +294,7 @@ impl Relay {
                     link.and_then(|link| Some((link, self.carriers.get_mut(link)?)))
                 {
                     carrier.channel.send_vpadding(now, &body);
-                    self.core.table.list(link);
+                    self.core.list(link);
                 }
             }
             PairOutput::Open(request) => self.open_connection(now, peer, &request),
@@ -340,8 +324,8 @@ impl Relay {
                     self.core.use_flows(&peer.rsa, port, None);
                 }
             }
-            PairOutput::DialTls => self.dial_tls(&peer),
-            PairOutput::Fallback { reason, .. } => self.core.meter.on_fallback(reason.label()),
+            PairOutput::DialTls => self.core.dial_again(&peer),
+            PairOutput::Fallback { reason, .. } => self.core.count_fallback(reason.label()),
         }
     }
 
@@ -362,8 +346,8 @@ impl Relay {
         let port = self.ports.index(request.purpose.transport)?;
         let link = *self.links.get(&request.channel)?;
         let carrier = self.carriers.get(link)?;
-        let channel = self.core.links.get(link)?.channel()?;
-        let (addr, canonical) = (channel.addr, channel.canonical);
+        let channel = self.core.channel(link)?;
+        let (addr, canonical) = (channel.addr(), channel.is_canonical());
         let export =
             |label: &[u8], context: &[u8], out: &mut [u8]| carrier.channel.export_secret(label, context, out);
         let options = ConnectionOptions {
@@ -379,17 +363,5 @@ impl Relay {
         let opening = Opening { peer, addr, canonical, role: request.role };
         self.pairs.as_mut()?.opening.insert((port, conn), opening);
         Some(conn)
-    }
-
-    /// Dials a relay whose circuits run on flows while no channel is left. Only who dialled the channel does: the other
-    /// side never learned a port to connect to.
-    fn dial_tls(&mut self, peer: &RelayIds) {
-        let links = self.core.flows.links_to(&peer.rsa).iter();
-        let mut flows = links.filter_map(|key| self.core.links.get(*key)?.flows());
-        let Some(flows) = flows.find(|flows| flows.role == Role::Initiator && flows.peer == *peer) else {
-            return;
-        };
-        let addr = flows.addr;
-        self.core.dial_peer(peer.rsa, peer.ed25519, addr);
     }
 }

@@ -6,9 +6,9 @@
 use crate::core::Core;
 use crate::keys::LinkKey;
 use crate::language::Output;
-use crate::links::{Outlet, destroy};
+use crate::links::{Outlet, ReadyConnection, destroy};
 use foldhash::fast::FixedState;
-use heddle_proto::bucket::{Direction, Traffic};
+use heddle_proto::bucket::Direction;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, Endpoint, FlowState};
@@ -73,7 +73,7 @@ impl Ports {
         let Some(index) = self.list.iter().position(|port| port.id == id) else {
             return;
         };
-        core.meter.transports[index + 1].received_bytes += datagrams.data.len() as u64;
+        core.count_received(index + 1, datagrams.data.len());
         self.list[index].endpoint.handle_datagrams(now, datagrams);
         self.list[index].stir();
     }
@@ -103,19 +103,19 @@ impl Ports {
 
     /// A connection is ready.
     pub fn add_link(&mut self, core: &Core, link: LinkKey) {
-        if let Some(flows) = core.links.get(link).and_then(|link| link.flows()) {
-            let port = &mut self.list[flows.port];
-            port.links.insert(flows.conn, link);
-            port.limited += usize::from(flows.limited);
+        if let Some(ReadyConnection { port, conn, limited, .. }) = core.connection(link) {
+            let port = &mut self.list[port];
+            port.links.insert(conn, link);
+            port.limited += usize::from(limited);
         }
     }
 
     /// A connection is over, or is to be; its link is still there.
     pub fn remove_link(&mut self, core: &Core, link: LinkKey) {
-        if let Some(flows) = core.links.get(link).and_then(|link| link.flows()) {
-            let port = &mut self.list[flows.port];
-            if port.links.remove(&flows.conn).is_some() {
-                port.limited -= usize::from(flows.limited);
+        if let Some(ReadyConnection { port, conn, limited, .. }) = core.connection(link) {
+            let port = &mut self.list[port];
+            if port.links.remove(&conn).is_some() {
+                port.limited -= usize::from(limited);
             }
         }
     }
@@ -148,12 +148,9 @@ impl Ports {
 
     /// Tells endpoints which flows are to be read.
     pub fn apply_holds(&mut self, core: &mut Core) {
-        for hold in core.flows.take_holds() {
-            let Some(flows) = core.links.get(hold.link).and_then(|link| link.flows()) else {
-                continue;
-            };
-            let port = &mut self.list[flows.port];
-            port.endpoint.hold(flows.conn, hold.circ_id, hold.hold);
+        while let Some((connection, hold)) = core.pop_hold() {
+            let port = &mut self.list[connection.port];
+            port.endpoint.hold(connection.conn, hold.circ_id, hold.hold);
             if !hold.hold {
                 port.stir();
             }
@@ -163,13 +160,9 @@ impl Ports {
     /// What a connection that is ready says of its flows.
     pub fn on_event(&mut self, core: &mut Core, link: LinkKey, event: ConnectionEvent) {
         match event {
-            ConnectionEvent::FlowRoom(room) => {
-                if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
-                    flows.room = room;
-                }
-            }
-            ConnectionEvent::Writable(circ_id) => core.table.set_blocked(core.now, link, circ_id, false),
-            ConnectionEvent::Capacity => core.table.list(link),
+            ConnectionEvent::FlowRoom(room) => core.on_flow_room(link, room),
+            ConnectionEvent::Writable(circ_id) => core.on_flow_writable(link, circ_id),
+            ConnectionEvent::Capacity => core.list(link),
             ConnectionEvent::Ready | ConnectionEvent::Suspect(_) | ConnectionEvent::Ended(_) => {}
         }
     }
@@ -178,10 +171,10 @@ impl Ports {
     pub fn drain(&mut self, core: &mut Core, now: Instant, index: usize) {
         let allowed = match self.list[index].limited {
             0 => DRAIN_CELLS,
-            _ => core.rates.share(now, Direction::Read, Traffic::Relayed) / CELL_LEN,
+            _ => core.share(Direction::Read) / CELL_LEN,
         };
         if allowed == 0 {
-            return core.rates.wait(now, Direction::Read, Traffic::Relayed);
+            return core.wait_for_rate(Direction::Read);
         }
         let mut cells = 0;
         let mut limited_cells = 0;
@@ -192,54 +185,43 @@ impl Ports {
             let (conn, circ_id) = (cell.conn, cell.circ_id);
             let Some(&link) = port.links.get(&conn) else { continue };
             let refused = core.on_flow_cell(link, circ_id, cell.command, cell.body);
-            if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
-                flows.cells_in += 1;
-                limited_cells += usize::from(flows.limited);
-            }
+            limited_cells += usize::from(core.count_flow_cell_in(link));
             if let Some(reason) = refused {
                 port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(reason));
             }
-            if core.flows.has_holds() {
-                self.apply_holds(core);
-            }
+            self.apply_holds(core);
         }
-        core.meter.transports[index + 1].cells_in += cells as u64;
-        core.rates.take(Direction::Read, Traffic::Relayed, limited_cells * CELL_LEN);
+        core.count_cells_in(index + 1, cells);
+        core.on_passed(Direction::Read, limited_cells * CELL_LEN);
         self.list[index].stirred |= cells == allowed.min(DRAIN_CELLS);
     }
 
     /// Gives a connection the cells that would leave promptly.
-    pub fn flush_link(&mut self, core: &mut Core, now: Instant, link: LinkKey) {
-        let Some(flows) = core.links.get(link).and_then(|link| link.flows()) else {
-            return;
-        };
-        let (index, conn, limited) = (flows.port, flows.conn, flows.limited);
+    pub fn flush_link(&mut self, core: &mut Core, _now: Instant, link: LinkKey) {
+        let Some(ReadyConnection { port: index, conn, limited, .. }) = core.connection(link) else { return };
         let port = &mut self.list[index];
         let mut cells_left = port.endpoint.capacity(conn);
         if limited {
-            cells_left = cells_left.min(core.rates.share(now, Direction::Write, Traffic::Relayed) / CELL_LEN);
+            cells_left = cells_left.min(core.share(Direction::Write) / CELL_LEN);
         }
         let mut connection = Connection { endpoint: port.endpoint.as_mut(), conn };
         let cells = core.fill(link, &mut connection, cells_left);
         cells_left -= cells;
-        core.meter.transports[index + 1].cells_out += cells as u64;
-        if let Some(flows) = core.links.get_mut(link).and_then(|link| link.flows_mut()) {
-            flows.cells_out += cells as u64;
-        }
+        core.count_flow_cells_out(link, cells);
         port.unsent = true;
         if limited {
-            core.rates.take(Direction::Write, Traffic::Relayed, cells * CELL_LEN);
+            core.on_passed(Direction::Write, cells * CELL_LEN);
             port.charged_bytes += cells * CELL_LEN;
         }
-        let waiting = core.table.has_output(link);
+        let waiting = core.has_output(link);
         if waiting && cells_left == 0 && port.endpoint.capacity(conn) > 0 {
             match cells {
                 0 => {
-                    core.rates.wait(now, Direction::Write, Traffic::Relayed);
-                    core.rates.hold_link(link, Direction::Write);
+                    core.wait_for_rate(Direction::Write);
+                    core.hold_link(link, Direction::Write);
                 }
                 // It took its share, and goes on after the others.
-                _ => core.table.list(link),
+                _ => core.list(link),
             }
         }
     }
@@ -249,11 +231,11 @@ impl Ports {
         for (index, port) in self.list.iter_mut().enumerate().filter(|(_, port)| port.unsent) {
             let mut max_bytes = usize::MAX;
             if port.limited > 0 {
-                let allowed = core.rates.allowance(now, Direction::Write, Traffic::Relayed);
+                let allowed = core.allowance(Direction::Write);
                 max_bytes = allowed.saturating_add(port.charged_bytes);
                 if max_bytes < DATAGRAM_LEN_MAX && port.charged_bytes == 0 {
                     // Only what the transport itself has to say is left.
-                    core.rates.wait(now, Direction::Write, Traffic::Relayed);
+                    core.wait_for_rate(Direction::Write);
                     (port.unsent, port.unheard) = (false, true);
                     continue;
                 }
@@ -265,11 +247,11 @@ impl Ports {
             };
             // What left makes room for more.
             port.stirred = true;
-            core.meter.transports[index + 1].sent_bytes += out.len() as u64;
+            core.count_sent(index + 1, out.len());
             if core.is_limited(transmit.to.ip()) {
                 let charged = port.charged_bytes.min(out.len());
                 port.charged_bytes -= charged;
-                core.rates.take(Direction::Write, Traffic::Relayed, out.len() - charged);
+                core.on_passed(Direction::Write, out.len() - charged);
             }
             return Some(Output::Datagrams { port: port.id, transmit });
         }

@@ -1,8 +1,7 @@
 //! What workers do for channels, and what came of it.
 
-use crate::job::{Job, JobResult};
+use crate::job::JobResult;
 use crate::keys::LinkKey;
-use crate::language::Output;
 use crate::shard::Relay;
 use heddle_proto::channel::Done;
 use heddle_seam::node::JobId;
@@ -13,8 +12,7 @@ impl Relay {
     pub(crate) fn start_work(&mut self, link: LinkKey) {
         let work = self.carriers.get_mut(link).and_then(|carrier| carrier.channel.poll_work());
         if let Some(work) = work {
-            let id = self.core.jobs.begin_of_channel(link);
-            self.core.outputs.push_back(Output::Compute { id, job: Job::Channel(work) });
+            self.core.begin_work(link, work);
         }
     }
 
@@ -23,7 +21,7 @@ impl Relay {
         match result {
             JobResult::Onionskin(result) => self.core.on_answered(id, result),
             JobResult::Channel(done) => {
-                if let Some(link) = self.core.jobs.finish_of_channel(id) {
+                if let Some(link) = self.core.finish_work(id) {
                     self.on_work_done(now, link, done);
                 }
             }

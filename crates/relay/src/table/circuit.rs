@@ -23,16 +23,19 @@
 //! Its lanes change by the table's verbs alone, which keep them and the links' ids together.
 
 use super::lane::Lane;
-use crate::admission::Party;
-use crate::dos::Pace;
-use crate::exit::End;
+use crate::admission::{Party, Unused};
+use crate::dos::{Pace, Rate};
+use crate::exit::{End, Stream};
 use crate::keys::{LinkKey, Side};
 use crate::message::Wanted;
-use heddle_proto::cell::CircId;
-use heddle_proto::crypto::onionskin::{CongestionOffer, HandshakeType};
-use heddle_proto::crypto::tor1::RelayLayer;
+use heddle_proto::cell::relay::StreamId;
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
+use heddle_proto::crypto::tor1::{CellDigest, Recognized, RelayLayer};
+use heddle_proto::params::NetworkParams;
 use heddle_proto::pool::CellQueue;
 use heddle_seam::node::JobId;
+use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
 
 /// RELAY_EARLY cells that a circuit may carry away from its client (tor-spec, "Handling
@@ -60,34 +63,34 @@ pub(crate) enum Next {
 }
 
 /// What a circuit does.
-pub(crate) enum State {
+enum State {
     Handshaking { handshake: HandshakeType, job: JobId },
     Open,
 }
 
 pub(crate) struct Circuit {
     /// Through whom it came.
-    pub party: Party,
+    party: Party,
     pub(super) prev: Lane,
     pub(super) next: Next,
-    pub state: State,
+    state: State,
     /// Our layer; `None` while handshaking, and for transit circuits.
-    pub layer: Option<Box<RelayLayer>>,
+    layer: Option<Box<RelayLayer>>,
     /// Whether this circuit crosses from another shard.
-    pub transit: bool,
-    pub early_left: u8,
+    transit: bool,
+    early_left: u8,
     /// The congestion control that the client and we agreed on; while handshaking, what we offer.
-    pub congestion: Option<CongestionOffer>,
+    congestion: Option<CongestionOffer>,
     /// Our end of the circuit, made when its first stream begins.
-    pub end: Option<Box<End>>,
+    end: Option<Box<End>>,
     /// Its questions that the resolver has not answered.
-    pub questions: u16,
+    questions: u16,
     /// How fast it begins streams and asks for names, while there is a limit.
-    pub streams_pace: Pace,
+    streams_pace: Pace,
     /// When it was last seen to carry something; see `idle`.
-    pub used_at: Instant,
+    used_at: Instant,
     /// Whether it is marked as one that nobody uses.
-    pub unused: bool,
+    unused: bool,
 }
 
 impl Circuit {
@@ -125,6 +128,21 @@ impl Circuit {
             used_at: now,
             unused: false,
         }
+    }
+
+    /// Through whom it came.
+    pub fn party(&self) -> Party {
+        self.party
+    }
+
+    /// Whom it came through counts as somebody else.
+    pub fn move_to(&mut self, party: Party) {
+        self.party = party;
+    }
+
+    /// Whether it crosses from another shard.
+    pub fn is_transit(&self) -> bool {
+        self.transit
     }
 
     pub fn prev(&self) -> &Lane {
@@ -184,7 +202,7 @@ impl Circuit {
     }
 
     /// Whether cells left, on either lane, since this was last asked.
-    pub fn take_moved(&mut self) -> bool {
+    fn take_moved(&mut self) -> bool {
         let mut take = |side| self.lane_mut(side).is_some_and(|lane| core::mem::take(&mut lane.moved));
         // Each is asked, so that neither tells of this time the next.
         let [prev, next] = [Side::Prev, Side::Next].map(&mut take);
@@ -193,8 +211,8 @@ impl Circuit {
 
     /// Where cells of this circuit wait: on its lanes and in its streams.
     pub fn queues(&self) -> impl Iterator<Item = &CellQueue> {
-        let streams = self.end.iter().flat_map(|end| end.streams.values());
-        self.lanes().map(|lane| &lane.queue).chain(streams.map(|stream| &stream.queue))
+        let streams = self.end.iter().flat_map(|end| end.streams());
+        self.lanes().map(|lane| &lane.queue).chain(streams.map(|stream| stream.owed().queue()))
     }
 
     /// Cells of this circuit that wait.
@@ -205,5 +223,143 @@ impl Circuit {
     /// Takes a circuit that is over apart.
     pub fn into_lanes(self) -> (Lane, Next) {
         (self.prev, self.next)
+    }
+}
+
+/// The handshake.
+impl Circuit {
+    /// What its onionskin asks for, while that is with a worker.
+    pub fn handshake(&self) -> Option<HandshakeType> {
+        match self.state {
+            State::Handshaking { handshake, .. } => Some(handshake),
+            State::Open => None,
+        }
+    }
+
+    /// The job that answers its onionskin, while that is not done.
+    pub fn job(&self) -> Option<JobId> {
+        match self.state {
+            State::Handshaking { job, .. } => Some(job),
+            State::Open => None,
+        }
+    }
+
+    /// Its onionskin was answered.
+    pub fn open(&mut self, now: Instant, answer: &Answer) {
+        self.state = State::Open;
+        self.layer = Some(Box::new(RelayLayer::new(&answer.keys)));
+        self.congestion = self.congestion.filter(|_| answer.congestion_control);
+        self.used_at = now;
+    }
+}
+
+/// Cells.
+impl Circuit {
+    /// Moves a cell from the client to `out`, and takes our layer off. `None` when no such cell may come.
+    pub fn forward(&mut self, command: Command, body: &Body, out: &mut Body) -> Option<Recognized> {
+        if matches!(self.state, State::Handshaking { .. }) {
+            return None;
+        }
+        if command == Command::RELAY_EARLY && !self.transit {
+            self.early_left = self.early_left.checked_sub(1)?;
+        }
+        Some(match &mut self.layer {
+            Some(layer) => layer.forward(body, out),
+            None => {
+                out.copy_from_slice(body);
+                Recognized::No
+            }
+        })
+    }
+
+    /// Moves a cell towards the client to `out`, and puts our layer on.
+    pub fn backward(&mut self, body: &Body, out: &mut Body) {
+        match &mut self.layer {
+            Some(layer) => layer.backward(body, out),
+            None => out.copy_from_slice(body),
+        }
+    }
+
+    /// Seals a cell of our own to the client. `None` when we share no layer with it.
+    pub fn originate(&mut self, body: &mut Body) -> Option<CellDigest> {
+        Some(self.layer.as_mut()?.originate(body))
+    }
+}
+
+/// Our end, and who uses it.
+impl Circuit {
+    pub fn end_mut(&mut self) -> Option<&mut End> {
+        self.end.as_deref_mut()
+    }
+
+    /// Our end of it, made when it is first needed.
+    pub fn end_or_new(&mut self, params: &NetworkParams, rng: &mut Rng) -> &mut End {
+        self.end.get_or_insert_with(|| Box::new(End::new(self.congestion, params, rng)))
+    }
+
+    /// Its end goes, with all streams.
+    pub fn take_end(&mut self) -> Option<Box<End>> {
+        self.end.take()
+    }
+
+    pub fn stream_mut(&mut self, id: StreamId) -> Option<&mut Stream> {
+        self.end_mut()?.stream_mut(id)
+    }
+
+    pub fn streams_len(&self) -> usize {
+        self.end.as_ref().map_or(0, |end| end.streams_len())
+    }
+
+    /// Its questions that the resolver has not answered.
+    pub fn questions(&self) -> u16 {
+        self.questions
+    }
+
+    /// The resolver is asked something for it.
+    pub fn begin_question(&mut self) {
+        self.questions += 1;
+    }
+
+    /// The resolver answered, or is asked no more. Until now the circuit was used.
+    pub fn end_question(&mut self, now: Instant) {
+        self.questions -= 1;
+        self.used_at = now;
+    }
+
+    /// Whether it may begin one more stream or question at this rate, which it then does.
+    pub fn may_begin_stream(&mut self, now: Instant, rate: Rate) -> bool {
+        self.streams_pace.take(now, rate)
+    }
+
+    /// When it was last seen to carry something; see `idle`.
+    pub fn used_at(&self) -> Instant {
+        self.used_at
+    }
+
+    /// It is used, or was until now. Returns whether it was marked as one that nobody uses, which it is no more.
+    pub fn note_used(&mut self, now: Instant) -> bool {
+        self.used_at = now;
+        core::mem::take(&mut self.unused)
+    }
+
+    /// Marks it as one that nobody uses. Returns whether it was not.
+    pub fn mark_unused(&mut self) -> bool {
+        !core::mem::replace(&mut self.unused, true)
+    }
+
+    /// Whether it is marked so.
+    pub fn is_marked(&self) -> bool {
+        self.unused
+    }
+
+    /// In what way nobody used it since it was last looked at.
+    pub fn look(&mut self) -> Option<Unused> {
+        let has_moved = self.take_moved();
+        let goes_on = matches!(self.next, Next::Joined(_));
+        match self.streams_len() == 0 && self.questions == 0 && !(goes_on && has_moved) {
+            true if goes_on => Some(Unused::Quiet),
+            true => Some(Unused::GoodForNothing),
+            false => None,
+        }
     }
 }

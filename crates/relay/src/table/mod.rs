@@ -19,7 +19,7 @@ mod tests;
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::scheduler::{CircuitScheduler, LinkScheduler, Turn};
 use crate::stats::DelayHistogram;
-pub(crate) use circuit::{Circuit, Next, State};
+pub(crate) use circuit::{Circuit, Next};
 pub(crate) use credit::Grant;
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;

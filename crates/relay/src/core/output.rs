@@ -1,0 +1,134 @@
+//! Cells leave: a link's next one is taken for whatever carries it ([`Outlet`]).
+
+use super::Core;
+use crate::keys::{CircuitKey, LinkKey, Side};
+use crate::links::{Crossing, HELD_QUEUE_LOW_CELLS, Link, Outlet};
+use crate::message::{Crossed, ShardMessage};
+use crate::table::{Credit, Departure, Farewell, Grant, Popped};
+use heddle_proto::cell::{CircId, Command};
+use heddle_proto::endpoint::FlowState;
+use heddle_seam::node::SocketId;
+
+impl Core {
+    /// A link has output, or may have.
+    pub fn list(&mut self, link: LinkKey) {
+        self.table.list(link);
+    }
+
+    pub fn has_output(&self, link: LinkKey) -> bool {
+        self.table.has_output(link)
+    }
+
+    /// The next link with output, after circuits that waited for their turn there went on.
+    pub fn next_listed(&mut self) -> Option<LinkKey> {
+        let link = self.table.next_listed()?;
+        self.extend_queued(link);
+        self.table.unlist(link);
+        Some(link)
+    }
+
+    /// A connection that may have to be written to.
+    pub fn next_stream_to_flush(&mut self) -> Option<SocketId> {
+        self.streams.next_to_flush()
+    }
+
+    /// A flow takes cells again.
+    pub fn on_flow_writable(&mut self, link: LinkKey, circ_id: CircId) {
+        self.table.set_blocked(self.now, link, circ_id, false);
+    }
+
+    /// Gives an outlet what waits on its link, `cells_max` cells at most. Returns how many it took.
+    pub fn fill<O: Outlet + ?Sized>(&mut self, link: LinkKey, outlet: &mut O, cells_max: usize) -> usize {
+        let room_beside = |outlet: &O, cells: usize| match cells_max - cells {
+            0 => 0,
+            left => outlet.capacity().min(left),
+        };
+        let mut cells = 0;
+        let mut room = room_beside(outlet, cells);
+        while room > 0 || (!O::ENDS_WAIT && self.table.farewells_len(link) > 0) {
+            match self.pop(link) {
+                Some(Popped::Cell(Departure { circ_id, slot, .. })) => {
+                    let command = self.pool.command(&slot);
+                    let state = outlet.send(self.now, circ_id, command, self.pool.body(&slot));
+                    self.pool.free(slot);
+                    self.on_sent(link, circ_id, command, state);
+                    cells += 1;
+                    room -= 1;
+                }
+                Some(Popped::Farewell(Farewell { circ_id, reason })) => {
+                    outlet.end(self.now, circ_id, reason);
+                    room = if O::ENDS_WAIT { 0 } else { room };
+                }
+                None => break,
+            }
+            if room == 0 {
+                room = room_beside(outlet, cells);
+            }
+        }
+        cells
+    }
+
+    /// What `link` sends next. The caller frees the slot.
+    fn pop(&mut self, link: LinkKey) -> Option<Popped> {
+        let popped = self.table.pop(&mut self.pool, self.now, link)?;
+        match &popped {
+            Popped::Farewell(_) => {
+                self.count_farewells(link);
+                self.note_if_idle(link);
+            }
+            Popped::Cell(departure) => self.on_departed(departure),
+        }
+        Some(popped)
+    }
+
+    /// A cell left a lane: whoever supplies the lane may supply more.
+    fn on_departed(&mut self, &Departure { circuit: key, side, left, .. }: &Departure) {
+        let supply = side.opposite();
+        match self.table.credit(key, supply) {
+            Some(Credit::Cells { .. }) => self.grant(key, supply),
+            Some(Credit::Flow { held: true, .. }) if left <= HELD_QUEUE_LOW_CELLS => {
+                self.release_supply(key, supply);
+            }
+            _ => {}
+        }
+        if side == Side::Prev {
+            self.on_backward_queue(key, left);
+        }
+    }
+
+    /// A cell left on a circuit's other lane: another shard may be told that it may send more over this one.
+    fn grant(&mut self, key: CircuitKey, side: Side) {
+        let Some(Grant { link, circ_id, cells }) = self.table.grant(key, side) else { return };
+        if let Some(shard) = self.links.get(link).and_then(Link::shard) {
+            self.send_shard(shard, ShardMessage::Crossed(Crossed::Credit { circ_id, cells }));
+        }
+    }
+
+    /// A cell went to its lane.
+    fn on_sent(&mut self, link: LinkKey, circ_id: CircId, command: Command, state: FlowState) {
+        if command == Command::CREATE2 {
+            self.on_flow_begun(link, circ_id);
+        }
+        if state == FlowState::Blocked {
+            self.table.set_blocked(self.now, link, circ_id, true);
+        }
+    }
+
+    /// CREATE2 left, so that the flow exists.
+    fn on_flow_begun(&mut self, link_key: LinkKey, circ_id: CircId) {
+        if let Some(flows) = self.links.get_mut(link_key).and_then(Link::flows_mut) {
+            flows.on_flow_begun();
+        }
+        self.table.begin_flow(link_key, circ_id);
+    }
+
+    /// Sends what waits on the link to another shard.
+    pub fn flush_crossing(&mut self, link_key: LinkKey) {
+        let Some(shard) = self.links.get(link_key).and_then(Link::shard) else { return };
+        let mut crossing = Crossing::default();
+        self.fill(link_key, &mut crossing, usize::MAX);
+        for crossed in crossing.into_messages() {
+            self.send_shard(shard, ShardMessage::Crossed(crossed));
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Cells go to lanes: those that pass, and those that we say ourselves.
+
+use super::Core;
+use crate::keys::{CircuitKey, Side};
+use crate::links::HELD_QUEUE_HIGH_CELLS;
+use crate::table::Pushed;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::cell::relay::{RelayCommand, StreamId};
+use heddle_proto::cell::{Command, relay};
+use heddle_proto::crypto::tor1::CellDigest;
+use heddle_proto::pool::SlotId;
+
+impl Core {
+    /// Queues a cell on a lane. The circuit may be gone when this returns: a lane that is too long
+    /// ends its circuit.
+    pub(super) fn enqueue(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
+        let Pushed::Queued(len) = self.table.push(&mut self.pool, self.now, (key, side), slot) else {
+            return;
+        };
+        self.meter.on_queue(len);
+        let cells_max = match side {
+            Side::Prev => self.lane_cells_max,
+            Side::Next => self.lane_cells_out_max,
+        };
+        if len > cells_max {
+            if side == Side::Next {
+                self.dos_on_full_queue(key);
+            }
+            self.close_circuit(key, DestroyReason::RESOURCELIMIT);
+            return;
+        }
+        if self.hop_by_hop && len >= HELD_QUEUE_HIGH_CELLS {
+            self.hold_supply(key, side.opposite(), len);
+        }
+        self.table.mark_ready(self.now, key, side);
+    }
+
+    /// Sends a relay cell of ours to the client. `None` when the circuit did not survive it.
+    pub(super) fn send_relay(
+        &mut self,
+        key: CircuitKey,
+        command: RelayCommand,
+        stream: Option<StreamId>,
+        data: &[u8],
+    ) -> Option<CellDigest> {
+        let slot = self.take_slot(Command::RELAY)?;
+        relay::write(self.pool.body_mut(&slot), command, stream, data, &mut self.rng);
+        self.seal_and_queue(key, slot)
+    }
+
+    /// Seals a relay cell of ours that stands in `slot`, and queues it towards the client.
+    pub(super) fn seal_and_queue(&mut self, key: CircuitKey, slot: SlotId) -> Option<CellDigest> {
+        let body = self.pool.body_mut(&slot);
+        let sealed = self.table.get_mut(key).and_then(|circuit| circuit.originate(body));
+        let Some(digest) = sealed else {
+            self.pool.free(slot);
+            return None;
+        };
+        self.enqueue(key, Side::Prev, slot);
+        Some(digest)
+    }
+}

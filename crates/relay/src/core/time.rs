@@ -1,0 +1,36 @@
+//! Time passes.
+
+use super::Core;
+use heddle_seam::node::SocketId;
+use heddle_seam::time::Instant;
+
+impl Core {
+    /// When [`Core::on_timeout`] is to be called, or the operator's rates allow more.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let unread = self.streams.has_unread().then_some(self.now);
+        [self.rates.waiting_until(), self.streams.next_wake(), unread].into_iter().flatten().min()
+    }
+
+    /// Streams that waited go on.
+    pub fn on_timeout(&mut self) {
+        self.wake_streams();
+        self.go_on_reading();
+    }
+
+    /// Once a second: what took too long ends.
+    pub fn on_tick(&mut self) {
+        self.drop_late_leftovers();
+        self.forget_who_waited();
+        self.end_late_connects();
+        self.end_idle_circuits();
+        self.end_late_creates();
+    }
+
+    /// Once a second, after that: dials that took too long end. Returns their sockets, and those of channels that
+    /// nobody needs.
+    pub fn end_unused(&mut self) -> Vec<SocketId> {
+        let mut sockets = self.end_late_dials();
+        sockets.extend(self.idle_channels());
+        sockets
+    }
+}
