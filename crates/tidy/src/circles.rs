@@ -16,20 +16,26 @@ pub struct Circle {
 pub fn circles(files: &[File], source: &str) -> Vec<Circle> {
     let modules = modules::modules(files, source);
     let uses = modules::uses(&modules);
-    let reached: Vec<Vec<bool>> = (0..modules.len()).map(|from| reached(&uses, from)).collect();
+    let paths: Vec<&str> = modules.iter().map(|module| module.path).collect();
+    among(&paths, &uses)
+}
+
+/// The circles among files, by what each uses of the others.
+pub(crate) fn among(paths: &[&str], uses: &[Vec<Use>]) -> Vec<Circle> {
+    let reached: Vec<Vec<bool>> = (0..paths.len()).map(|from| reached(uses, from)).collect();
     let mut found = Vec::new();
     for (first, from_first) in reached.iter().enumerate() {
         let circle: Vec<usize> =
-            (0..modules.len()).filter(|other| from_first[*other] && reached[*other][first]).collect();
+            (0..paths.len()).filter(|other| from_first[*other] && reached[*other][first]).collect();
         // A circle is told once, by the first of its files. A file that is in none does not reach itself.
         if circle.first() != Some(&first) {
             continue;
         }
         let within = circle.iter().flat_map(|from| {
             let inside = uses[*from].iter().filter(|used| circle.contains(&used.of));
-            inside.map(|used| format!("{}:{}: uses {}", modules[*from].path, used.line, used.path))
+            inside.map(|used| format!("{}:{}: uses {}", paths[*from], used.line, used.path))
         });
-        let names = circle.iter().map(|index| modules[*index].path.to_owned());
+        let names = circle.iter().map(|index| paths[*index].to_owned());
         found.push(Circle { files: names.collect(), uses: within.collect() });
     }
     found

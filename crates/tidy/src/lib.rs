@@ -4,6 +4,7 @@ pub mod circles;
 pub mod graph;
 pub mod licence;
 pub mod markdown;
+pub mod methods;
 pub mod modules;
 pub mod public;
 pub mod source;

@@ -2,6 +2,7 @@
 
 use heddle_tidy::circles::{self, Circle};
 use heddle_tidy::graph::Graph;
+use heddle_tidy::methods::{self, Home};
 use heddle_tidy::public::{self, Words};
 use heddle_tidy::tree::{self, File};
 use heddle_tidy::{licence, markdown, source};
@@ -68,6 +69,16 @@ const NAMES_OF_OTHERS: &[&str] = &["dos_num_circ_max_outq", "tcpi_rcv_rtt"];
 
 /// The most columns of a line of Rust.
 const COLUMNS_MAX: usize = 120;
+
+/// The relay's sources, and where among them its core is: what sees the relay's parts together.
+const RELAY: &str = "crates/relay/src/";
+const RELAYS_CORE: &str = "crates/relay/src/core/";
+
+/// Who may name the core of the relay besides: the shard, by the core's verbs.
+const CORES_HOMES: &[Home<'_>] = &[
+    Home { path: RELAYS_CORE, has_methods: true },
+    Home { path: "crates/relay/src/shard/", has_methods: false },
+];
 
 /// Where the documents are whose names of sources must hold.
 const REFERENCE: &str = "docs/reference/";
@@ -151,6 +162,23 @@ fn allowances_of_circles_are_needed() {
         .iter()
         .filter(|(name, max)| files_in(&circles::circles(&files, &format!("crates/{name}/src/"))) < *max);
     expect_none(needless.map(|(name, max)| format!("{name} no longer has {max} files in circles; lower it")));
+}
+
+/// Whoever could name the core could see all of the relay's parts by it.
+#[test]
+fn the_relays_core_alone_sees_its_parts() {
+    let files = tree::files(&tree::root());
+    expect_none(methods::outside(&files, RELAY, "Core", CORES_HOMES));
+}
+
+/// Methods of one type in many files hide from paths what these use of one another.
+#[test]
+fn files_of_the_relays_core_form_no_circle() {
+    let files = tree::files(&tree::root());
+    let circles = methods::circles(&files, RELAYS_CORE, "Core");
+    expect_none(circles.iter().map(|circle| {
+        format!("{} call one another in a circle\n{}", circle.files.join(", "), circle.uses.join("\n"))
+    }));
 }
 
 /// What is `pub` promises users outside; without any it is one crate's own affair, or nobody's.
