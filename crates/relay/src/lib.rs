@@ -22,7 +22,7 @@
 //! connection.
 //!
 //! `language` is what a relay is told and tells beside bytes, `message` its words, `job` what workers do, `relays`
-//! are those of the consensus, `stats` counts.
+//! are those of the consensus, `stats` counts, `observe` says what can be seen of it all.
 
 mod admission;
 mod circuits;
@@ -36,6 +36,7 @@ mod language;
 mod links;
 mod memory;
 mod message;
+mod observe;
 mod rates;
 mod relays;
 mod scheduler;
@@ -51,6 +52,7 @@ pub use job::{Job, JobResult};
 pub use language::{Input, Output, RelayLanguage};
 pub use memory::Held;
 pub use message::{Control, Crossed, CrossedCell, Event, ProbeHop, ShardMessage, Wanted};
+pub use observe::{Observed, Observees, Place, Why};
 pub use relays::{ListedRelay, Relays};
 pub use scheduler::Scheduler;
 pub use shard::Relay;

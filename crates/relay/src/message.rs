@@ -1,6 +1,7 @@
 //! What a shard hears from the control plane and from other shards, and what it reports.
 
 use crate::admission::Party;
+use crate::observe::{Observed, Observees, Place};
 use crate::relays::Relays;
 use crate::stats::RelayStats;
 use core::fmt;
@@ -29,6 +30,11 @@ pub enum Control {
     ProbeReachability { via: Vec<ProbeHop>, ourselves: Target },
     /// Say what was done and what waits: [`Event::Stats`] follows.
     Stats,
+    /// Look at all of a family, or at the one of that index: [`Event::Observed`] follows, with the request's number.
+    Observe { request: u64, observees: Observees, index: Option<u64> },
+    /// Begin, or end, to look each time that the shard comes by a place: [`Event::Observed`] follows, of several at
+    /// once.
+    Force { place: Place, on: bool },
     /// Accept nothing new; circuits that exist live on.
     Drain,
     /// Destroy every circuit and close every channel.
@@ -51,13 +57,16 @@ impl fmt::Debug for Control {
             Control::Transport(_) => "Transport",
             Control::ProbeReachability { .. } => "ProbeReachability",
             Control::Stats => "Stats",
+            Control::Observe { .. } => "Observe",
+            Control::Force { .. } => "Force",
             Control::Drain => "Drain",
             Control::Shutdown => "Shutdown",
         })
     }
 }
 
-/// What a shard reports. Nothing in it concerns a single circuit or client.
+/// What a shard reports. Nothing in it concerns a single circuit or client, but for what somebody who analyses the
+/// relay asked to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A channel to a relay opened (a client's channel is not reported).
@@ -84,6 +93,9 @@ pub enum Event {
     MemoryPressure { freed_cells: u32 },
     /// The answer to [`Control::Stats`].
     Stats(Box<RelayStats>),
+    /// What was seen by [`Control::Observe`] or [`Control::Force`]: the one event that tells single circuits apart, and
+    /// only where somebody asked.
+    Observed(Box<Observed>),
 }
 
 /// A message from one shard of a relay to another. Shards trust each other.

@@ -13,6 +13,7 @@
 
 mod collector;
 mod family;
+#[cfg(feature = "observers")]
 mod observer;
 mod request;
 mod watch;
@@ -21,6 +22,7 @@ pub use collector::{
     Clock, Collected, Collector, INDICES_MAX, Index, SERIES_MAX, Series, SeriesId, Timer, VALUE_MAX,
 };
 pub use family::{FIELDS_MAX, Family, Field, ROWS_MAX, Row, Snapshot};
-pub use observer::{Ended, FUEL_MAX, MODULE_BYTES_MAX, Observer, RECORD_MAX, Refused, Seen};
-pub use request::{LINE_BYTES_MAX, Request, Unclear, Which};
+#[cfg(feature = "observers")]
+pub use observer::{Ended, FUEL_MAX, Observer, RECORD_MAX, Refused, Seen};
+pub use request::{LINE_BYTES_MAX, MODULE_BYTES_MAX, Request, Unclear, Which};
 pub use watch::{PERIOD_MIN, Watch, WatchId, Watches, When};

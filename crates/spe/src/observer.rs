@@ -23,9 +23,8 @@ use wasmi::{
 };
 
 use crate::family::{FIELDS_MAX, Row};
+use crate::request::MODULE_BYTES_MAX;
 
-/// The longest module that is loaded.
-pub const MODULE_BYTES_MAX: usize = 64 << 10;
 /// How many numbers one look may record.
 pub const RECORD_MAX: usize = 64;
 /// What one look may cost, in instructions more or less: well below 10 ms in a program that is built for release.

@@ -15,11 +15,12 @@ use core::fmt;
 use core::str::FromStr;
 use core::time::Duration;
 
-use crate::observer::MODULE_BYTES_MAX;
 use crate::watch::{Watch, WatchId, When};
 
 /// The longest line that is read, without its end.
 pub const LINE_BYTES_MAX: usize = 256;
+/// The longest module that is loaded.
+pub const MODULE_BYTES_MAX: usize = 64 << 10;
 /// The longest name of an observer.
 const NAME_BYTES_MAX: usize = 32;
 

@@ -10,7 +10,7 @@
 //!
 //! | what they do | files |
 //! |---|---|
-//! | take notes, tell others, choose links | `used`, `answers`, `farewells`, `directory`, `holds`, `defences`, `ways`, `links` |
+//! | take notes, tell others, choose links | `observe`, `used`, `answers`, `farewells`, `directory`, `holds`, `defences`, `ways`, `links` |
 //! | end things | `streams/leaving`, `ending`, `pressure` |
 //! | queue cells | `sending` |
 //! | serve streams | `streams/reading`, `replies`, `places`, `resolve`, `begin`, `data`, `mod` |
@@ -32,6 +32,7 @@ mod holds;
 mod hop;
 mod idle;
 mod links;
+mod observe;
 mod output;
 mod pressure;
 mod probe;
@@ -43,6 +44,8 @@ mod time;
 mod traffic;
 mod used;
 mod ways;
+
+pub(crate) use observe::{index_of, shard_fields};
 
 use crate::admission::Admission;
 use crate::circuits::IdleRound;
@@ -67,8 +70,10 @@ use crate::table::Table;
 use heddle_proto::crypto::onionskin::OnionKeys;
 use heddle_proto::params::NetworkParams;
 use heddle_proto::pool::CellPool;
+use heddle_seam::node::ShardId;
 use heddle_seam::rng::{Entropy, Rng};
 use heddle_seam::time::Instant;
+use observe::Forced;
 use slotmap::SlotMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -114,6 +119,8 @@ pub(super) struct Core {
     probe: Option<Probe>,
     flows: Flows,
     meter: Meter,
+    /// What is forced at places, while somebody wants that.
+    forced: Option<Forced>,
     draining: bool,
 }
 
@@ -152,6 +159,7 @@ impl Core {
             probe: None,
             flows: Flows::default(),
             meter: Meter::new(transports),
+            forced: None,
             draining: false,
             config,
         };
@@ -177,6 +185,16 @@ impl Core {
     /// What is done from now on is done at this time.
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
+    }
+
+    /// Which of the relay's shards this is.
+    pub fn shard(&self) -> ShardId {
+        self.config.shard
+    }
+
+    /// The most slots that were ever used, and that can be.
+    pub fn slots_max(&self) -> (u32, u32) {
+        (self.pool.used_max(), self.pool.max())
     }
 
     pub fn limits(&self) -> &Limits {

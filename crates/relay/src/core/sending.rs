@@ -14,6 +14,7 @@ impl Core {
     /// Queues a cell on a lane. The circuit may be gone when this returns: a lane that is too long
     /// ends its circuit.
     pub(super) fn enqueue(&mut self, key: CircuitKey, side: Side, slot: SlotId) {
+        self.before_push(key, side);
         let Pushed::Queued(len) = self.table.push(&mut self.pool, self.now, (key, side), slot) else {
             return;
         };

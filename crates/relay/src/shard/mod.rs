@@ -4,6 +4,7 @@
 //! cells mean is `core`'s business.
 
 mod carrier;
+mod observe;
 mod pairs;
 mod ports;
 mod pressure;
@@ -317,6 +318,8 @@ impl Relay {
                 let stats = Box::new(self.stats());
                 self.core.event(Event::Stats(stats));
             }
+            Control::Observe { request, observees, index } => self.observe(now, request, observees, index),
+            Control::Force { place, on } => self.core.force(place, on),
             Control::Drain => self.core.drain(),
             Control::Shutdown => {
                 self.core.drain();
@@ -337,6 +340,7 @@ impl Relay {
         if carrier.limited {
             allowed = allowed.min(self.core.share(Direction::Write));
         }
+        self.core.before_write(link, allowed);
         carrier.channel.handle_writable(now, allowed);
         let cells = self.core.fill(link, carrier.channel.as_mut(), usize::MAX);
         self.core.count_cells_out(CHANNELS, cells);
@@ -467,6 +471,8 @@ impl Node<RelayLanguage> for Relay {
                 self.hear_port(now, port);
             } else if let Some(port) = self.ports.next_stirred() {
                 self.ports.drain(&mut self.core, now, port);
+            } else if self.core.tell_forced() {
+                continue;
             } else {
                 return Output::Timeout(Some(self.next_timeout()));
             }

@@ -31,7 +31,7 @@ pub(crate) struct Port {
     /// The UDP port that offers name.
     pub offered: u16,
     pub endpoint: Box<dyn Endpoint>,
-    /// The links of connections that are ready; never iterated.
+    /// The links of connections that are ready; never iterated in an order that matters.
     links: HashMap<ConnId, LinkKey, FixedState>,
     /// Of these, those for which the operator's rates hold. As long as there are any, the others wait with them.
     limited: usize,
@@ -155,6 +155,16 @@ impl Ports {
                 port.stir();
             }
         }
+    }
+
+    /// Connections that are ready, each with its endpoint's place and its link.
+    pub fn connections(&self) -> impl Iterator<Item = (usize, ConnId, LinkKey)> {
+        let of = |(index, port): (usize, &Port)| {
+            let mut connections: Vec<_> = port.links.iter().map(|(conn, link)| (index, *conn, *link)).collect();
+            connections.sort_unstable();
+            connections
+        };
+        self.list.iter().enumerate().flat_map(of)
     }
 
     /// What a connection that is ready says of its flows.

@@ -34,7 +34,7 @@ use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, Recognized, RelayLayer};
 use heddle_proto::params::NetworkParams;
 use heddle_proto::pool::CellQueue;
-use heddle_seam::node::JobId;
+use heddle_seam::node::{JobId, SocketId};
 use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
 
@@ -218,6 +218,12 @@ impl Circuit {
     /// Cells of this circuit that wait.
     pub fn queued_cells(&self) -> u32 {
         self.queues().map(CellQueue::len).sum()
+    }
+
+    /// What connections of its streams are owed.
+    pub fn owed(&self) -> impl Iterator<Item = (SocketId, &CellQueue)> {
+        let streams = self.end.iter().flat_map(|end| end.streams());
+        streams.filter_map(|stream| Some((stream.socket()?, stream.owed().queue())))
     }
 
     /// Takes a circuit that is over apart.

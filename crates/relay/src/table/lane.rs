@@ -3,7 +3,8 @@
 use crate::keys::LinkKey;
 use crate::scheduler::Activity;
 use heddle_proto::cell::CircId;
-use heddle_proto::pool::CellQueue;
+use heddle_proto::pool::{CellPool, CellQueue};
+use heddle_seam::time::Instant;
 
 /// A circuit's place on one link, with the cells that wait to leave there.
 #[derive(Debug)]
@@ -85,6 +86,19 @@ impl Lane {
     /// Cells that wait.
     pub fn queued_cells(&self) -> u32 {
         self.queue.len()
+    }
+
+    /// When the cell came that has waited longest.
+    pub fn oldest(&self, pool: &CellPool) -> Option<Instant> {
+        pool.oldest(&self.queue)
+    }
+
+    /// Of a flow: whether it takes no cell now, and whether it is not read.
+    pub fn flow_state(&self) -> (bool, bool) {
+        match self.credit {
+            Credit::Flow { blocked, held, .. } => (blocked, held),
+            Credit::Unlimited | Credit::Cells { .. } => (false, false),
+        }
     }
 
     pub fn is_unanswered(&self) -> bool {

@@ -12,6 +12,7 @@ mod floods;
 mod flow;
 mod flows;
 mod idle;
+mod observe;
 mod pairs;
 mod peer;
 mod pipe;

@@ -13,7 +13,7 @@ use heddle_relay::{Control, Event, ProbeHop, RelayConfig};
 use heddle_seam::node::SocketError;
 use heddle_seam::time::Duration;
 
-fn new_client(bench: &mut Bench) -> Client {
+pub fn new_client(bench: &mut Bench) -> Client {
     let sock = bench.client_channel(0);
     Client::create(bench, sock, theirs(1), Kind::Fast)
 }

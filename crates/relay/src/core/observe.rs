@@ -1,0 +1,194 @@
+//! Looks at what the shard has, for whoever analyses it.
+
+use super::Core;
+use crate::keys::{CircuitKey, LinkKey, Side};
+use crate::links::Link;
+use crate::memory::Held;
+use crate::message::Event;
+use crate::observe::{Observed, Observees, Place, Why};
+use crate::table::Next;
+use heddle_proto::channel::Role;
+use heddle_seam::time::Instant;
+use heddle_spe::Snapshot;
+use slotmap::Key;
+
+/// Observations that a place has forced and nobody was told of yet. More of them are told at once.
+const FORCED_ROWS_MAX: usize = 256;
+
+/// What is forced at places, if anything is.
+#[derive(Debug, Default)]
+pub(super) struct Forced {
+    places: Vec<(Place, Snapshot)>,
+}
+
+impl Core {
+    /// Begins or ends to force observations at a place.
+    pub fn force(&mut self, place: Place, on: bool) {
+        self.tell_forced();
+        let mut forced = self.forced.take().unwrap_or_default();
+        forced.places.retain(|(other, _)| *other != place);
+        if on {
+            forced.places.push((place, Snapshot::of(place.observees().family())));
+        }
+        self.forced = Some(forced).filter(|forced| !forced.places.is_empty());
+    }
+
+    /// Says what places have forced since this was last called. Whether there was anything.
+    pub fn tell_forced(&mut self) -> bool {
+        let Some(forced) = &mut self.forced else { return false };
+        let mut told = Vec::new();
+        for (place, snapshot) in &mut forced.places {
+            if snapshot.rows().next().is_some() {
+                let empty = Snapshot::of(place.observees().family());
+                told.push((*place, core::mem::replace(snapshot, empty)));
+            }
+        }
+        let is_news = !told.is_empty();
+        for (place, snapshot) in told {
+            let observed = Observed { why: Why::Forced(place), at: self.now, snapshot };
+            self.event(Event::Observed(Box::new(observed)));
+        }
+        is_news
+    }
+
+    /// A cell is about to be queued on a lane.
+    #[inline]
+    pub(super) fn before_push(&mut self, key: CircuitKey, side: Side) {
+        if self.forced.is_some() {
+            let (index, fields) = (lane_index(key, side), self.lane_fields(key, side));
+            self.note_forced(Place::BeforePush, index, &fields.unwrap_or_default());
+        }
+    }
+
+    /// A channel is about to be given cells.
+    #[inline]
+    pub fn before_write(&mut self, link: LinkKey, writable: usize) {
+        if self.forced.is_some() {
+            let fields = self.channel_fields(link, writable);
+            self.note_forced(Place::BeforeWrite, index_of(link), &fields.unwrap_or_default());
+        }
+    }
+
+    #[cold]
+    fn note_forced(&mut self, place: Place, index: u64, fields: &[i64]) {
+        let places = self.forced.iter_mut().flat_map(|forced| &mut forced.places);
+        let Some((_, snapshot)) = { places }.find(|(other, _)| *other == place) else { return };
+        snapshot.push(index, fields);
+        if snapshot.rows().count() >= FORCED_ROWS_MAX {
+            self.tell_forced();
+        }
+    }
+
+    /// Looks at lanes, circuits or streams, or at the one of that index. Other families are the shard's to look at.
+    pub fn observe(&self, observees: Observees, index: Option<u64>, snapshot: &mut Snapshot) {
+        let is_wanted = |of: u64| index.is_none_or(|index| index == of);
+        match observees {
+            Observees::Lanes => {
+                let lanes = self.table.iter().flat_map(|(key, _)| [(key, Side::Prev), (key, Side::Next)]);
+                for (key, side) in lanes.filter(|(key, side)| is_wanted(lane_index(*key, *side))) {
+                    let fields = self.lane_fields(key, side);
+                    fields.into_iter().for_each(|fields| snapshot.push(lane_index(key, side), &fields));
+                }
+            }
+            Observees::Circuits => {
+                for (key, circuit) in self.table.iter().filter(|(key, _)| is_wanted(index_of(*key))) {
+                    let fields = [
+                        i64::from(circuit.queued_cells()),
+                        number(circuit.streams_len()),
+                        i64::from(circuit.questions()),
+                        i64::from(matches!(circuit.next(), Next::Joined(_))),
+                        i64::from(circuit.is_transit()),
+                        self.ns_since(circuit.used_at()),
+                    ];
+                    snapshot.push(index_of(key), &fields);
+                }
+            }
+            Observees::Streams => self.observe_streams(&is_wanted, snapshot),
+            Observees::Channels | Observees::Connections | Observees::Shards => {}
+        }
+    }
+
+    fn observe_streams(&self, is_wanted: &dyn Fn(u64) -> bool, snapshot: &mut Snapshot) {
+        let open = self.table.iter().flat_map(|(_, circuit)| circuit.owed());
+        let over = self.streams.owed();
+        for ((socket, queue), is_over) in open.map(|owed| (owed, 0)).chain(over.map(|owed| (owed, 1))) {
+            if is_wanted(socket.get()) {
+                let oldest_ns = self.pool.oldest(queue).map_or(0, |at| self.ns_since(at));
+                snapshot.push(socket.get(), &[i64::from(queue.len()), oldest_ns, is_over]);
+            }
+        }
+    }
+
+    fn lane_fields(&self, key: CircuitKey, side: Side) -> Option<[i64; 7]> {
+        let lane = self.table.get(key)?.lane(side)?;
+        let (blocked, held) = lane.flow_state();
+        Some([
+            i64::from(lane.queued_cells()),
+            lane.oldest(&self.pool).map_or(0, |at| self.ns_since(at)),
+            index_of(key) as i64,
+            index_of(lane.link()) as i64,
+            i64::from(side == Side::Prev),
+            i64::from(blocked),
+            i64::from(held),
+        ])
+    }
+
+    /// What is to be seen of a channel whose socket takes so many bytes.
+    pub fn channel_fields(&self, link: LinkKey, writable: usize) -> Option<[i64; 7]> {
+        let channel = self.links.get(link)?.channel()?;
+        Some([
+            number(writable),
+            number(self.table.ids_len(link)),
+            number(self.table.farewells_len(link)),
+            i64::from(self.table.has_output(link)),
+            i64::from(channel.is_open()),
+            i64::from(channel.peer().is_some()),
+            i64::from(channel.role() == Role::Initiator),
+        ])
+    }
+
+    /// Circuits of a connection, and cells that came in and went out over it.
+    pub fn connection_fields(&self, link: LinkKey) -> Option<[i64; 3]> {
+        let (cells_in, cells_out) = self.links.get(link).and_then(Link::flows)?.cells();
+        Some([number(self.table.ids_len(link)), cells_in as i64, cells_out as i64])
+    }
+
+    fn ns_since(&self, at: Instant) -> i64 {
+        i64::try_from(self.now.since(at).as_nanos()).unwrap_or(i64::MAX)
+    }
+}
+
+/// What is to be seen of a shard.
+pub(crate) fn shard_fields(held: &Held, (used_max, max): (u32, u32)) -> [i64; 15] {
+    [
+        i64::from(held.slots),
+        i64::from(used_max),
+        i64::from(max),
+        i64::from(held.circuit_cells),
+        i64::from(held.leftover_cells),
+        number(held.buffer_bytes),
+        number(held.flow_bytes),
+        number(held.circuits),
+        number(held.channels),
+        number(held.flow_links),
+        number(held.connections),
+        number(held.questions),
+        number(held.onionskins),
+        number(held.dials),
+        number(held.turns),
+    ]
+}
+
+/// The number of a circuit or a link, which none has that comes after it.
+pub(crate) fn index_of(key: impl Key) -> u64 {
+    key.data().as_ffi()
+}
+
+/// The number of a lane: twice its circuit's, and one more away from the client.
+fn lane_index(key: CircuitKey, side: Side) -> u64 {
+    index_of(key) << 1 | u64::from(side == Side::Next)
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
