@@ -34,7 +34,7 @@ pub struct Assembly<'a> {
     pub offload: bool,
     /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for.
     pub anchor: Instant,
-    /// What endpoints tell their times to.
+    /// What endpoints and shards tell their times to.
     pub stopwatch: Stopwatch,
 }
 
@@ -78,6 +78,7 @@ impl Assembly<'_> {
             .collect();
         let tls = Box::new(tls.map_err(AssemblyError::Tls)?);
         let mut relay = Relay::with_endpoints(config, tls, endpoints?, chance("relay"));
+        relay.set_stopwatch(self.stopwatch.clone());
         if let Some(first) = first {
             relay.share_with(first);
         }

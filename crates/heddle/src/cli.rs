@@ -4,6 +4,7 @@ use crate::bench_cli::{self, BenchArgs};
 use crate::demo_cli::{self, DemoArgs};
 use crate::emulate::{self, EmulateArgs};
 use crate::lab_cli::{self, LabArgs};
+use crate::observe_cli::{self, ObserveArgs};
 use crate::relay_cli::{self, RelayArgs};
 use crate::sim_cli::{self, SimArgs};
 use crate::traffic::{self, TrafficArgs};
@@ -39,6 +40,9 @@ enum Command {
     /// Runs whole networks in virtual time.
     #[command(after_help = sim_cli::EXAMPLES)]
     Sim(SimArgs),
+    /// Looks into a relay on this machine while it runs.
+    #[command(after_help = observe_cli::EXAMPLES)]
+    Observe(ObserveArgs),
     /// Makes traffic for a network under test, and times it.
     #[command(after_help = traffic::EXAMPLES)]
     Traffic(TrafficArgs),
@@ -53,6 +57,7 @@ pub fn run() -> Result<ExitCode, Box<dyn Error>> {
         Command::Lab(args) => lab_cli::run(args),
         Command::Emulate(args) => Ok(emulate::emulate(args)?),
         Command::Sim(args) => sim_cli::run(args),
+        Command::Observe(args) => observe_cli::run(args),
         Command::Traffic(args) => Ok(traffic::traffic(args)?),
     }
 }

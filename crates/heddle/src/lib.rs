@@ -18,6 +18,8 @@ pub mod emulate;
 pub mod lab_cli;
 pub mod logging;
 #[cfg(feature = "lab")]
+pub mod observe_cli;
+#[cfg(feature = "lab")]
 pub mod output;
 pub mod relay;
 pub mod relay_cli;

@@ -204,7 +204,10 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
     }
 
     fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        let lap = self.stopwatch.begin();
         self.wait(events)?;
+        self.stopwatch.end(lap, Step::Wait);
+        let lap = self.stopwatch.begin();
         self.take_events(events);
         self.take_mail()?;
         self.read_left = TURN_READ_BYTES;
@@ -222,6 +225,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             }
         }
         self.fire_timers();
+        self.stopwatch.end(lap, Step::Turn);
         self.inbox.0.publish(&self.counters);
         Ok(())
     }

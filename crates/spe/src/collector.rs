@@ -136,9 +136,21 @@ impl Collector {
     /// A value by itself.
     #[inline]
     pub fn data_point(&self, series: SeriesId, index: u32, value: u64) {
+        self.data_points(series, index, value, 1);
+    }
+
+    /// The same value so many times.
+    #[inline]
+    pub fn data_points(&self, series: SeriesId, index: u32, value: u64, times: u64) {
         if self.is_on(series) {
-            self.keep(series, index, value);
+            self.keep(series, index, value, times);
         }
+    }
+
+    /// Whether any series is on.
+    #[inline]
+    pub fn is_any_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed) != 0
     }
 
     /// The program came by here. The time from one call to the next is a value; the first one begins.
@@ -150,9 +162,10 @@ impl Collector {
     }
 
     #[cold]
-    fn keep(&self, series: SeriesId, index: u32, value: u64) {
+    fn keep(&self, series: SeriesId, index: u32, value: u64, times: u64) {
         if let Some(mut kept) = self.kept(series) {
-            at(&mut kept, index).values.saturating_record(value.min(VALUE_MAX));
+            let times = u32::try_from(times).unwrap_or(u32::MAX);
+            at(&mut kept, index).values.saturating_record_n(value.min(VALUE_MAX), times);
         }
     }
 

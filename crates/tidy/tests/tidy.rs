@@ -103,6 +103,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("heddle-seam", 0),
     ("heddle-utcp", 1),
     ("heddle-netem", 1),
+    ("heddle-spe", 0),
     ("heddle-tidy", 0),
 ];
 

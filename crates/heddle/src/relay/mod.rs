@@ -7,6 +7,7 @@ mod address;
 mod control_plane;
 mod endpoints;
 mod metrics;
+pub(crate) mod observe;
 mod shards;
 mod sockets;
 
@@ -135,20 +136,26 @@ fn start(
     let advertised = listeners.advertised();
     let resolver = start_resolver(options, sockets_max)?;
     let timed = Timed::new(options);
-    let (resolver_of_all, stopwatch) = (resolver.as_ref(), timed.stopwatch());
+    let wanted = options.heddle.observe.then(|| observe::Unstarted::new(&options.data_directory));
+    let unstarted = wanted.transpose()?;
+    let observatory = unstarted.as_ref().map(observe::Unstarted::observatory);
+    let stopwatch = |shard| observe::stopwatch(shard, timed.0.clone(), observatory.as_ref());
     let parts = Parts {
         options,
         keys: &keys,
         certs: &certs,
         entropy,
-        resolver: resolver_of_all,
+        resolver: resolver.as_ref(),
         sockets_max,
-        stopwatch,
+        stopwatch: &stopwatch,
     };
     let mut shards = Shards::new(&parts, listeners)?;
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());
-    let metrics = DriverMetrics { shards: handles.clone(), timed, sockets_max };
+    if let Some(unstarted) = unstarted {
+        unstarted.spawn(handles.clone())?;
+    }
+    let metrics = DriverMetrics { shards: handles.clone(), timed: timed.clone(), sockets_max };
     let missed = BTreeSet::new();
     let reach = Reach { shards: handles.clone(), metrics, resolver: resolver.clone(), missed };
     let files = key_options(options).files;
@@ -156,7 +163,7 @@ fn start(
     let control_thread = ControlThread::new(options, identity, advertised, reach, metrics_port, entropy)?;
     let control = control_thread.handle();
     let (news, news_rx) = mpsc::sync_channel(EVENTS_MAX);
-    shards.set_events(&control, &news);
+    shards.set_events(&control, observatory.as_ref(), &news);
     std::thread::Builder::new().name("news".into()).spawn(move || log_all(&news_rx))?;
     let (sender, messages) = mpsc::sync_channel(16);
     let ended = sender.clone();

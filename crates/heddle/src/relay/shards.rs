@@ -7,6 +7,7 @@
 
 use super::address::Listeners;
 use super::endpoints;
+use super::observe::Observatory;
 use super::{Failure, net_options, outcome, relay_config, sockets};
 use crate::torrc::Options;
 use heddle_assembly::{Assembly, Shown};
@@ -46,8 +47,8 @@ pub struct Parts<'a> {
     pub resolver: Option<&'a Resolver>,
     /// Descriptors that the process may have, if there is a limit.
     pub sockets_max: Option<u64>,
-    /// What loops and endpoints tell their times to.
-    pub stopwatch: Stopwatch,
+    /// What each shard's loop and endpoints tell their times to.
+    pub stopwatch: &'a dyn Fn(u16) -> Stopwatch,
 }
 
 impl Shards {
@@ -60,17 +61,18 @@ impl Shards {
             threads => Workers::start(threads as usize, TASKS_MAX)?,
         };
         let addrs = whole.addrs.clone();
-        let assembly = Assembly {
+        let mut assembly = Assembly {
             shown: Shown { keys: parts.keys, certs: parts.certs, addrs: &addrs },
             chosen: &parts.options.heddle.chosen,
             offload: parts.options.heddle.udp_offload,
             anchor: anchor(),
-            stopwatch: parts.stopwatch.clone(),
+            stopwatch: Stopwatch::default(),
             shards: count,
             config: RelayConfig { limits: shard_limits(&whole, parts.sockets_max, count), ..whole },
         };
         let mut relays: Vec<(Relay, Vec<UdpSocket>)> = Vec::new();
         for number in 0..count {
+            assembly.stopwatch = (parts.stopwatch)(number);
             let bound = endpoints::bind(parts.options, listeners.udp_place(), (number, count))?;
             let (offered, sockets): (Vec<_>, _) =
                 bound.into_iter().map(|bound| (bound.offered, bound.socket)).unzip();
@@ -82,10 +84,10 @@ impl Shards {
         let mut net = net_options(parts.options);
         net.closing_max = sockets::closing(net.closing_max, parts.sockets_max, count);
         net.handed_max = sockets::handed(net.handed_max, parts.sockets_max, count);
-        for (relay, sockets) in relays {
+        for (number, (relay, sockets)) in (0..).zip(relays) {
             let mut event_loop = EventLoop::new(relay, net.clone())?;
             event_loop.set_workers(&workers);
-            event_loop.set_stopwatch(parts.stopwatch.clone());
+            event_loop.set_stopwatch((parts.stopwatch)(number));
             if let Some(resolver) = parts.resolver {
                 event_loop.set_resolver(resolver.clone());
             }
@@ -104,10 +106,16 @@ impl Shards {
         self.loops.iter().map(EventLoop::handle).collect()
     }
 
-    /// What concerns the control plane goes there, and everything else to `news`; what does not fit is dropped.
-    pub(crate) fn set_events(&mut self, control: &LoopHandle<ControlLanguage>, news: &SyncSender<Event>) {
+    /// What concerns the control plane goes there, what was looked at to the observatory, and everything else to `news`;
+    /// what does not fit is dropped.
+    pub(crate) fn set_events(
+        &mut self,
+        control: &LoopHandle<ControlLanguage>,
+        observatory: Option<&Observatory>,
+        news: &SyncSender<Event>,
+    ) {
         for (shard, event_loop) in (0..).zip(&mut self.loops) {
-            let (control, news) = (control.clone(), news.clone());
+            let (control, news, observatory) = (control.clone(), news.clone(), observatory.cloned());
             // What was freed and could not be told is told with what is freed next.
             let mut untold_cells = 0_u32;
             event_loop.set_on_event(move |event| match Told::of(shard, event) {
@@ -118,6 +126,11 @@ impl Shards {
                     }
                 }
                 Ok(told) => drop(control.control(told)),
+                Err(Event::Observed(observed)) => {
+                    if let Some(observatory) = &observatory {
+                        observatory.tell(shard, observed);
+                    }
+                }
                 Err(event) => drop(news.try_send(event)),
             });
         }

@@ -27,6 +27,8 @@ pub struct HeddleOptions {
     pub udp_offload: bool,
     /// `HeddleTimings`: whether metrics tell how long the steps of datagrams' ways take, for experiments.
     pub timings: bool,
+    /// `HeddleObserve`: whether who may open a socket in the `DataDirectory` may look into the relay while it runs.
+    pub observe: bool,
     /// `HeddleScheduler`: which circuit of a channel or connection sends next.
     pub scheduler: Scheduler,
     /// `HeddleHopByHopFlowControl`: whether a flow is not read while its cells wait; `None` is as the consensus says.
@@ -90,6 +92,7 @@ impl Default for HeddleOptions {
             udp_port: UdpPort::AsOrPort,
             udp_offload: true,
             timings: false,
+            observe: false,
             scheduler: Scheduler::default(),
             hop_by_hop_flow_control: None,
         }

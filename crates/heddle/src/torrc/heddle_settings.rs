@@ -27,6 +27,7 @@ const SETTINGS: &[Setting] = &[
     one("HeddleUDPPort", |o, v, _| put(&mut o.heddle.udp_port, udp_port(v))),
     one("HeddleUDPOffload", |o, v, _| put(&mut o.heddle.udp_offload, flag(v))),
     one("HeddleTimings", |o, v, _| put(&mut o.heddle.timings, flag(v))),
+    one("HeddleObserve", |o, v, _| put(&mut o.heddle.observe, flag(v))),
     one("HeddleHopByHopFlowControl", |o, v, _| put(&mut o.heddle.hop_by_hop_flow_control, flag_or_auto(v))),
     one("HeddleScheduler", |o, v, _| put(&mut o.heddle.scheduler, scheduler(v))),
 ];

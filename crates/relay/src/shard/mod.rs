@@ -27,6 +27,7 @@ use heddle_proto::channel::{Channel, ChannelError, Incoming, Role, StreamTranspo
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::node::{Node, PortId, SocketError, SocketId};
 use heddle_seam::rng::Entropy;
+use heddle_seam::stopwatch::{Step, Stopwatch};
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use pairs::PairWork;
 pub(crate) use ports::Ports;
@@ -52,6 +53,8 @@ pub struct Relay {
     scratch: Box<[u8]>,
     wall: UnixTime,
     next_tick: Instant,
+    /// Times what is done with each cell, if somebody wants to know.
+    stopwatch: Stopwatch,
 }
 
 impl Relay {
@@ -83,7 +86,14 @@ impl Relay {
             scratch: vec![0; READ_LEN].into_boxed_slice(),
             wall: UnixTime::default(),
             next_tick: Instant::ZERO + TICK,
+            stopwatch: Stopwatch::default(),
         }
+    }
+
+    /// Whom the times of cells are told.
+    pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
+        self.ports.set_stopwatch(stopwatch.clone());
+        self.stopwatch = stopwatch;
     }
 
     /// Lets this shard and `with`, of the same relay, take from the same rates, so that their sum keeps to the limits
@@ -199,7 +209,9 @@ impl Relay {
             };
             match carrier.channel.next_incoming(now) {
                 Ok(Some(Incoming::Cell { circ_id, command, body })) => {
-                    self.core.on_channel_cell(link, circ_id, command, body)
+                    let lap = self.stopwatch.begin();
+                    self.core.on_channel_cell(link, circ_id, command, body);
+                    self.stopwatch.end(lap, Step::Cell);
                 }
                 Ok(Some(Incoming::Opened(opened))) => match self.core.on_opened(link, opened) {
                     Ok(instead) => {

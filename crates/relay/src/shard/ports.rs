@@ -15,6 +15,7 @@ use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, Endpoint
 use heddle_proto::transport::TransportId;
 use heddle_seam::datagrams::Datagrams;
 use heddle_seam::node::PortId;
+use heddle_seam::stopwatch::{Step, Stopwatch};
 use heddle_seam::time::Instant;
 use std::collections::HashMap;
 
@@ -49,6 +50,8 @@ pub(crate) struct Ports {
     pub list: Vec<Port>,
     /// Memory that is used up is looked after when it is more than this: less could not be freed before.
     pub in_vain_above: usize,
+    /// Times what is done with each cell, if somebody wants to know.
+    stopwatch: Stopwatch,
 }
 
 impl Ports {
@@ -66,7 +69,15 @@ impl Ports {
             unheard: false,
             charged_bytes: 0,
         };
-        Ports { list: endpoints.into_iter().map(port).collect(), in_vain_above: 0 }
+        Ports {
+            list: endpoints.into_iter().map(port).collect(),
+            in_vain_above: 0,
+            stopwatch: Stopwatch::default(),
+        }
+    }
+
+    pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
+        self.stopwatch = stopwatch;
     }
 
     pub fn on_datagrams(&mut self, core: &mut Core, now: Instant, id: PortId, datagrams: Datagrams) {
@@ -160,7 +171,8 @@ impl Ports {
     /// Connections that are ready, each with its endpoint's place and its link.
     pub fn connections(&self) -> impl Iterator<Item = (usize, ConnId, LinkKey)> {
         let of = |(index, port): (usize, &Port)| {
-            let mut connections: Vec<_> = port.links.iter().map(|(conn, link)| (index, *conn, *link)).collect();
+            let mut connections: Vec<_> =
+                port.links.iter().map(|(conn, link)| (index, *conn, *link)).collect();
             connections.sort_unstable();
             connections
         };
@@ -194,7 +206,9 @@ impl Ports {
             cells += 1;
             let (conn, circ_id) = (cell.conn, cell.circ_id);
             let Some(&link) = port.links.get(&conn) else { continue };
+            let lap = self.stopwatch.begin();
             let refused = core.on_flow_cell(link, circ_id, cell.command, cell.body);
+            self.stopwatch.end(lap, Step::Cell);
             limited_cells += usize::from(core.count_flow_cell_in(link));
             if let Some(reason) = refused {
                 port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(reason));

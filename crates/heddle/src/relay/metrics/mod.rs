@@ -9,10 +9,10 @@ use heddle_control::metrics::Exposition;
 use heddle_control::{Carried, Figures};
 use heddle_net::{Counters, LoopHandle};
 use heddle_relay::RelayLanguage;
-use heddle_seam::stopwatch::Stopwatch;
 use std::net::TcpListener;
 use std::sync::Arc;
-use timings::{Timings, Told};
+pub use timings::Timings;
+use timings::Told;
 
 /// Binds the `MetricsPort`, if the operator wants one.
 pub fn bind(options: &Options) -> Result<Option<TcpListener>, Failure> {
@@ -25,16 +25,11 @@ pub fn bind(options: &Options) -> Result<Option<TcpListener>, Failure> {
 
 /// How long steps take, where `HeddleTimings` asks for it.
 #[derive(Clone)]
-pub struct Timed(Option<Arc<Timings>>);
+pub struct Timed(pub Option<Arc<Timings>>);
 
 impl Timed {
     pub fn new(options: &Options) -> Self {
         Timed(options.heddle.timings.then(|| Arc::new(Timings::new())))
-    }
-
-    /// What loops and endpoints tell their times to: to nobody, unless the operator wants to hear them.
-    pub fn stopwatch(&self) -> Stopwatch {
-        self.0.as_ref().map_or_else(Stopwatch::default, |timings| Stopwatch::new(timings.clone()))
     }
 }
 

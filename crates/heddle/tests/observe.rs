@@ -1,0 +1,210 @@
+//! A running relay is looked into.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A relay by itself, with a socket for observers.
+struct Relay {
+    child: Child,
+    dir: tempfile::TempDir,
+    or_port: SocketAddr,
+}
+
+impl Relay {
+    fn start() -> Relay {
+        let dir = tempfile::tempdir().unwrap();
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let or_port = free.local_addr().unwrap();
+        drop(free);
+        let torrc = format!(
+            "Nickname observed\nORPort {or_port}\nDataDirectory {}\nHeddleObserve 1\nHeddleShards 2\n\
+             TestingTorNetwork 1\nPublishServerDescriptor 0\nAssumeReachable 1\nLog notice stdout\n\
+             DirAuthority nobody 127.0.0.1:1 {}\n",
+            dir.path().join("data").display(),
+            "00".repeat(20)
+        );
+        fs::write(dir.path().join("torrc"), torrc).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command.args(["relay", "-f"]).arg(dir.path().join("torrc"));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let relay = Relay { child, dir, or_port };
+        let begun = Instant::now();
+        while UnixStream::connect(relay.socket()).is_err() {
+            assert!(begun.elapsed() < PATIENCE, "the relay opens no socket");
+            std::thread::yield_now();
+        }
+        relay
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.data().join("observe.sock")
+    }
+
+    fn observe(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+        command.args(["observe", "-d"]).arg(self.data()).args(arguments).output().unwrap()
+    }
+
+    /// What a command prints that must not fail.
+    fn told(&self, arguments: &[&str]) -> String {
+        let output = self.observe(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Why a command fails.
+    fn refusal(&self, arguments: &[&str]) -> String {
+        let output = self.observe(arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn connect(&self) -> BufReader<UnixStream> {
+        let stream = UnixStream::connect(self.socket()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        BufReader::new(stream)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lines up to the one that ends an answer, that one included.
+fn answer(stream: &mut BufReader<UnixStream>, request: &str) -> Vec<String> {
+    stream.get_mut().write_all(request.as_bytes()).unwrap();
+    lines_until(stream, |line| line == "ok" || line.starts_with("error: "))
+}
+
+fn lines_until(stream: &mut BufReader<UnixStream>, last: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        assert_ne!(
+            stream.read_line(&mut line).unwrap(),
+            0,
+            "the relay closed the connection after {lines:?}"
+        );
+        lines.push(line.trim_end().to_owned());
+        if last(lines.last().unwrap()) {
+            return lines;
+        }
+    }
+}
+
+fn write(dir: &Path, name: &str, wat: &str) -> String {
+    let path = dir.join(name);
+    fs::write(&path, wat).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn families_are_watched_and_times_are_collected() {
+    let relay = Relay::start();
+    assert_eq!(fs::metadata(relay.socket()).unwrap().permissions().mode() & 0o777, 0o600);
+    let list = relay.told(&["list"]);
+    for line in ["family\tlanes\t", "series\tturn\tns\toff\t", "place\tbefore-push\tlanes"] {
+        assert!(list.contains(line), "{line} is not in {list}");
+    }
+    // A stranger's connection is a channel that is not open.
+    let _stranger = TcpStream::connect(relay.or_port).unwrap();
+    let mut stream = relay.connect();
+    let begun = answer(&mut stream, "watch channels every 1000000\n");
+    assert!(begun[0].starts_with("watching\t0\tchannels\twritable_bytes:B\t"), "{begun:?}");
+    let seen = lines_until(&mut stream, |line| line.starts_with("row\t0\t"));
+    assert_eq!(seen.last().unwrap().split('\t').count(), 5 + 7, "{seen:?}");
+    let rows = relay.told(&["watch", "shards", "--every", "5ms", "--for", "500ms", "--json"]);
+    let shards: std::collections::BTreeSet<i64> = rows
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["shard"].as_i64().unwrap())
+        .collect();
+    assert_eq!(shards.into_iter().collect::<Vec<_>>(), [0, 1]);
+
+    relay.told(&["collect", "on", "turn"]);
+    let begun = Instant::now();
+    let told = loop {
+        let told = relay.told(&["collect", "show", "turn"]);
+        if !told.is_empty() {
+            break told;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no turn was timed");
+    };
+    assert!(told.starts_with("cdf\tturn\t"), "{told}");
+    relay.told(&["collect", "off"]);
+    relay.told(&["collect", "clear"]);
+    assert_eq!(relay.told(&["collect", "show"]), "");
+}
+
+#[test]
+fn observers_are_loaded_replaced_and_stopped_without_a_trace() {
+    let relay = Relay::start();
+    let dir = relay.dir.path();
+    let sizes = write(dir, "sizes.wat", include_str!("../../spe/observers/sizes.wat"));
+    let template = write(dir, "template.wat", include_str!("../../spe/observers/template.wat"));
+    let endless = write(dir, "endless.wat", "(module (func (export \"observe\") (loop $on (br $on))))");
+    relay.told(&["load", "mine", &sizes]);
+    let mut stream = relay.connect();
+    answer(&mut stream, "watch shards 0 every 1000000 with mine\n");
+    let first = lines_until(&mut stream, |line| line.starts_with("record\t"));
+    assert_eq!(first.last().unwrap().split('\t').count(), 4 + 2, "{first:?}");
+    assert!(relay.refusal(&["unload", "mine"]).contains("is in use"));
+    relay.told(&["load", "mine", &template]);
+    // Time, index and 15 fields: the other module looks on.
+    lines_until(&mut stream, |line| line.split('\t').count() == 4 + 17);
+    relay.told(&["load", "mine", &endless]);
+    let ended = lines_until(&mut stream, |line| line.starts_with("ended\t"));
+    assert!(ended.last().unwrap().contains("the observer \"mine\" was stopped"), "{ended:?}");
+    // The relay goes on, and so does whoever looks.
+    assert!(answer(&mut stream, "list\n").len() > 10);
+    drop(stream);
+    relay.told(&["unload", "mine"]);
+    assert!(relay.refusal(&["watch", "shards", "--every", "1s", "--with", "mine"]).contains("no observer"));
+}
+
+#[test]
+fn whoever_asks_amiss_is_told_so_in_a_sentence() {
+    let relay = Relay::start();
+    assert!(relay.refusal(&["watch", "dragons", "--every", "1s"]).contains("there is no family \"dragons\""));
+    assert!(relay.refusal(&["watch", "lanes", "--at", "home"]).contains("there is no place \"home\""));
+    let other = relay.refusal(&["watch", "lanes", "--at", "before-write"]);
+    assert!(other.contains("looks at channels, and not at lanes"), "{other}");
+    assert!(relay.refusal(&["collect", "on", "dust"]).contains("there is no series"));
+    let wrong = write(relay.dir.path(), "wrong.wat", "(module)");
+    assert!(relay.refusal(&["load", "mine", &wrong]).contains("exports no function `observe`"));
+    let mut stream = relay.connect();
+    assert_eq!(answer(&mut stream, "dance\n").len(), 1);
+    let mut rest = String::new();
+    assert_eq!(stream.read_to_string(&mut rest).unwrap(), 0, "who talks nonsense is left alone");
+
+    // Four at once, and no more; each that leaves makes room.
+    let mut four: Vec<_> = (0..4).map(|_| relay.connect()).collect();
+    four.iter_mut().for_each(|stream| assert_eq!(answer(stream, "list\n").last().unwrap(), "ok"));
+    let mut fifth = relay.connect();
+    assert!(lines_until(&mut fifth, |line| line.starts_with("error: "))[0].contains("4 others"));
+    drop(four);
+    let begun = Instant::now();
+    while !relay.observe(&["list"]).status.success() {
+        assert!(begun.elapsed() < PATIENCE, "nobody made room");
+    }
+
+    let gone = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_heddle"));
+    let nobody = command.args(["observe", "-d"]).arg(gone.path()).arg("list").output().unwrap();
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("HeddleObserve 1"));
+}
