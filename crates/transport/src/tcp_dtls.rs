@@ -28,6 +28,7 @@ pub use options::{CongestionControl, DtlsOptions};
 
 use crate::circuits::Lent;
 use crate::congestion::Ceiling;
+use crate::dtls::Protocol;
 use crate::dtls::ids::{self, SessionId};
 use crate::dtls::key::OurKey;
 use crate::links::{LinkKey, Links, Want};
@@ -60,6 +61,9 @@ pub static TRANSPORT: Transport = Transport {
         backpressure: Scope::Circuit,
     },
 };
+
+/// What sessions carry.
+const PROTOCOL: Protocol = Protocol { transport: TRANSPORT.name, version: 3 };
 
 /// Its line in the registry.
 pub(crate) static REGISTERED: Registered = Registered {
@@ -100,7 +104,7 @@ impl DtlsEndpoint {
     /// it, dimpl draws those from the system.
     pub fn new(options: DtlsOptions, secret: &Zeroizing<[u8; 32]>, seed: &Seed) -> Result<Self, SetupError> {
         options.validate().map_err(|why| SetupError::new("tcp-dtls", why))?;
-        let key = OurKey::new(secret).map_err(|why| SetupError::new("tcp-dtls", why))?;
+        let key = OurKey::new(PROTOCOL, secret).map_err(|why| SetupError::new("tcp-dtls", why))?;
         Ok(DtlsEndpoint {
             key,
             ceiling: Ceiling::default(),
@@ -193,7 +197,7 @@ impl Endpoint for DtlsEndpoint {
 
     fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
         // Every seed makes a key, so there is nothing to keep the old one for.
-        if let Ok(key) = OurKey::new(secret) {
+        if let Ok(key) = OurKey::new(PROTOCOL, secret) {
             self.key = key;
         }
     }

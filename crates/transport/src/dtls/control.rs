@@ -11,8 +11,8 @@
 //!   (0b and 0f begin records of segments, see `ecn.rs` and `stamped.rs`)
 //! ```
 //!
-//! - The MAC is HMAC-SHA-256 under the pair's proof of the sender's role, over both certificates' fingerprints, the
-//!   dialler's first. Whoever stands in the middle of DTLS has another certificate on either side, and no key to say
+//! - The MAC is HMAC-SHA-256 under the pair's proof of the sender's role, over the transport's name and both
+//!   certificates' fingerprints, the dialler's first. Whoever stands in the middle of DTLS has another certificate on either side, and no key to say
 //!   so.
 //! - The signature is that of the key in the sender's offer, over the same.
 //! - `flows` is how many flows the reader may have open at once, of those it opens.
@@ -20,6 +20,7 @@
 //! - A proof is as long as the longest datagram that is to be sent, so the path is known to carry that when it is seen.
 //!   It is repeated, shorter after two tries, until it is.
 
+use super::Protocol;
 use super::key::{self, KEY_LEN, OurKey, SIGNATURE_LEN};
 use aws_lc_rs::hmac;
 use heddle_proto::channel::Role;
@@ -159,7 +160,8 @@ impl Proofs {
             Role::Initiator => [&ours, their_fingerprint],
             Role::Responder => [their_fingerprint, &ours],
         };
-        [b"heddle tcp-dtls 3 ", label, dialler, listener].concat()
+        let Protocol { transport, version } = self.our_key.protocol();
+        [format!("heddle {transport} {version} ").as_bytes(), label, dialler, listener].concat()
     }
 }
 
@@ -174,8 +176,14 @@ fn mac(secret: &Zeroizing<[u8; KEY_LEN]>, subject: &[u8]) -> [u8; MAC_LEN] {
 mod tests {
     use super::*;
 
+    const PROTOCOL: Protocol = Protocol { transport: "tcp-dtls", version: 3 };
+
+    fn key_of(protocol: Protocol, number: u8) -> OurKey {
+        OurKey::new(protocol, &Zeroizing::new([number; KEY_LEN])).expect("every seed makes one")
+    }
+
     fn key(number: u8) -> OurKey {
-        OurKey::new(&Zeroizing::new([number; KEY_LEN])).expect("every seed makes one")
+        key_of(PROTOCOL, number)
     }
 
     fn proofs(role: Role, ours: &OurKey, theirs: &OurKey, secrets: [u8; 2]) -> Proofs {
@@ -202,12 +210,17 @@ mod tests {
         assert!(listener.is_right(&ours, &proof(&from_dialler)));
         assert!(dialler.is_right(&theirs, &proof(&from_listener)));
         assert_eq!(proof(&from_dialler).flows_max, 7);
-        // Another certificate, a reflected proof, another secret, another key.
+        // The bytes of the wire format (`docs/reference/tcp-dtls.md`).
+        let subject = [&b"heddle tcp-dtls 3 dialler"[..], &ours, &theirs].concat();
+        assert_eq!(dialler.subject(Role::Initiator, &theirs), subject);
+        // Another certificate, a reflected proof, another secret, another key, another transport.
         assert!(!listener.is_right(&key(3).fingerprint(), &proof(&from_dialler)));
         assert!(!dialler.is_right(&theirs, &proof(&from_dialler)));
+        let other_transport = Protocol { transport: "sctp-dtls", ..PROTOCOL };
         let others = [
             proofs(Role::Initiator, &dialler_key, &listener_key, [7, 9]),
             proofs(Role::Initiator, &key(3), &listener_key, [8, 9]),
+            proofs(Role::Initiator, &key_of(other_transport, 1), &listener_key, [8, 9]),
         ];
         for other in others {
             let record = other.write(&theirs, 7, 0);

@@ -208,6 +208,7 @@ fn post(outbox: &mut VecDeque<Vec<u8>>, records: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtls::Protocol;
     use zeroize::Zeroizing;
 
     #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
@@ -226,7 +227,8 @@ mod tests {
     }
 
     fn engine(role: Role, seed: u8, certificate_bytes: Option<usize>) -> Engine {
-        let key = OurKey::new(&Zeroizing::new([seed; KEY_LEN])).unwrap();
+        const PROTOCOL: Protocol = Protocol { transport: "a", version: 1 };
+        let key = OurKey::new(PROTOCOL, &Zeroizing::new([seed; KEY_LEN])).unwrap();
         let key = match certificate_bytes {
             Some(bytes) => key.with_certificate_of(bytes),
             None => key,

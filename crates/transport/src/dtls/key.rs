@@ -7,6 +7,7 @@
 //! - Signatures are drawn until they are 71 bytes long, the commonest length. Otherwise handshakes would differ in
 //!   length from run to run, and runs of one seed with them.
 
+use super::Protocol;
 use aws_lc_rs::agreement::{ECDH_P256, PrivateKey};
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::signature::{
@@ -37,6 +38,7 @@ const TRIES_MAX: u32 = 100;
 /// The key that our offers name, with the certificate that it vouches for.
 #[derive(Clone)]
 pub(crate) struct OurKey {
+    protocol: Protocol,
     signer: Arc<Ed25519KeyPair>,
     public: [u8; KEY_LEN],
     /// The P-256 key: its scalar and its point.
@@ -47,13 +49,13 @@ pub(crate) struct OurKey {
 
 impl OurKey {
     /// The key of a seed (RFC 8032, section 5.1.5). Every seed makes one.
-    pub(crate) fn new(secret: &Zeroizing<[u8; KEY_LEN]>) -> Result<Self, Unspecified> {
+    pub(crate) fn new(protocol: Protocol, secret: &Zeroizing<[u8; KEY_LEN]>) -> Result<Self, Unspecified> {
         let signer = Ed25519KeyPair::from_seed_unchecked(&secret[..])?;
         let public = <[u8; KEY_LEN]>::try_from(signer.public_key().as_ref()).map_err(|_| Unspecified)?;
-        let private = derive_p256(secret)?;
+        let private = derive_p256(protocol, secret)?;
         let certificate = certificate(&private)?;
         let fingerprint = fingerprint(&certificate);
-        Ok(OurKey { signer: Arc::new(signer), public, private, certificate, fingerprint })
+        Ok(OurKey { protocol, signer: Arc::new(signer), public, private, certificate, fingerprint })
     }
 
     /// The same with a certificate of so many bytes, which no honest side has.
@@ -61,6 +63,11 @@ impl OurKey {
     pub(crate) fn with_certificate_of(mut self, bytes: usize) -> Self {
         self.certificate.resize(bytes, 0);
         self
+    }
+
+    /// What it is for.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     pub(crate) fn public(&self) -> [u8; KEY_LEN] {
@@ -186,11 +193,15 @@ fn sign_evenly(pair: &EcdsaKeyPair, data: &[u8]) -> Result<[u8; ECDSA_LEN], Unsp
 }
 
 /// The scalar and the point of a P-256 key that belongs to a secret.
-fn derive_p256(secret: &Zeroizing<[u8; KEY_LEN]>) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
+fn derive_p256(
+    protocol: Protocol,
+    secret: &Zeroizing<[u8; KEY_LEN]>,
+) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
     let key = hmac::Key::new(hmac::HMAC_SHA256, &secret[..]);
     for count in 0..TRIES_MAX {
         let mut context = hmac::Context::with_key(&key);
-        context.update(b"tcp-dtls certificate");
+        context.update(protocol.transport.as_bytes());
+        context.update(b" certificate");
         context.update(&count.to_be_bytes());
         let scalar = context.sign();
         // One in 2^32 is none of the curve's.
@@ -251,8 +262,13 @@ fn sequence(body: &[u8]) -> Result<Vec<u8>, Unspecified> {
 mod tests {
     use super::*;
 
+    fn key_of(transport: &'static str, number: u8) -> OurKey {
+        let protocol = Protocol { transport, version: 1 };
+        OurKey::new(protocol, &Zeroizing::new([number; KEY_LEN])).expect("every seed makes one")
+    }
+
     fn key(number: u8) -> OurKey {
-        OurKey::new(&Zeroizing::new([number; KEY_LEN])).expect("every seed makes one")
+        key_of("a", number)
     }
 
     #[test]
@@ -261,6 +277,9 @@ mod tests {
         assert_eq!(first.public(), again.public());
         assert_eq!(first.private, again.private);
         assert_ne!(first.private, other.private);
+        let elsewhere = key_of("b", 1);
+        assert_eq!(first.public(), elsewhere.public());
+        assert_ne!(first.private, elsewhere.private, "another transport shows another certificate");
         for number in 0..50 {
             assert_eq!(key(number).certificate.len(), first.certificate.len());
         }

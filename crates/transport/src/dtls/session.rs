@@ -88,7 +88,7 @@ pub(crate) struct Session {
 
 enum State {
     Handshaking(Handshaking),
-    Proving { deadline: Instant, proofs: Proving },
+    Proving { deadline: Instant, proofs: ProofExchange },
     Open(Open),
     Over(Over),
 }
@@ -102,9 +102,9 @@ struct Handshaking {
     certificate: Option<[u8; KEY_LEN]>,
 }
 
-/// How far the proofs have come.
+/// How far the exchange of proofs has come.
 #[derive(Clone, Copy, Debug)]
-struct Proving {
+struct ProofExchange {
     /// What the peer showed in the handshake.
     certificate: [u8; KEY_LEN],
     /// When ours is sent next.
@@ -118,7 +118,7 @@ struct Proving {
 
 /// Once it is open. The peer may not have told yet that it has our proof.
 struct Open {
-    proofs: Proving,
+    proofs: ProofExchange,
     reach: Reach,
 }
 
@@ -287,7 +287,8 @@ impl Session {
         let Some(certificate) = certificate else {
             return self.fault(now, "it showed no certificate");
         };
-        let proofs = Proving { certificate, due: Some(now), sent: 0, seen_bytes: 0, their_flows_max: None };
+        let proofs =
+            ProofExchange { certificate, due: Some(now), sent: 0, seen_bytes: 0, their_flows_max: None };
         self.state = State::Proving { deadline, proofs };
     }
 
@@ -296,7 +297,8 @@ impl Session {
         if heads::read(self.engine.contents(end)).is_none() {
             return self.on_control(now, end);
         }
-        if matches!(self.state, State::Proving { proofs: Proving { their_flows_max: Some(_), .. }, .. }) {
+        if matches!(self.state, State::Proving { proofs: ProofExchange { their_flows_max: Some(_), .. }, .. })
+        {
             // It opens flows, so it has seen our proof, though it did not reach us how long that was.
             self.open(now);
         }
@@ -315,7 +317,7 @@ impl Session {
         }
     }
 
-    fn proving(&mut self) -> Option<&mut Proving> {
+    fn exchange(&mut self) -> Option<&mut ProofExchange> {
         match &mut self.state {
             State::Proving { proofs, .. } | State::Open(Open { proofs, .. }) => Some(proofs),
             State::Handshaking(_) | State::Over(_) => None,
@@ -324,8 +326,8 @@ impl Session {
 
     fn on_control(&mut self, now: Instant, end: usize) {
         let datagram_bytes = u16::try_from(self.datagram_bytes).unwrap_or(u16::MAX);
-        let proving = self.proving().copied();
-        let is_believed = proving.is_some_and(|proving| proving.their_flows_max.is_some());
+        let exchange = self.exchange().copied();
+        let is_believed = exchange.is_some_and(|exchange| exchange.their_flows_max.is_some());
         let Some(control) = control::parse(self.engine.contents(end)) else {
             return self.fault(now, "it sent a record that there is not");
         };
@@ -333,12 +335,12 @@ impl Session {
             // It is repeated until it hears that we have it, and costs much to look at.
             Control::Proof(_) if is_believed => self.say(control::seen(datagram_bytes)),
             Control::Proof(proof) => {
-                if !proving.is_some_and(|proving| self.proofs.is_right(&proving.certificate, &proof)) {
+                if !exchange.is_some_and(|exchange| self.proofs.is_right(&exchange.certificate, &proof)) {
                     return self.give_up(now, ConnectionError::WrongProof);
                 }
                 let flows_max = proof.flows_max;
-                if let Some(proving) = self.proving() {
-                    proving.their_flows_max = Some(flows_max);
+                if let Some(exchange) = self.exchange() {
+                    exchange.their_flows_max = Some(flows_max);
                 }
                 self.say(control::seen(datagram_bytes));
             }
@@ -355,7 +357,7 @@ impl Session {
                 self.events.push_back(SessionEvent::Answered(round_trip));
             }
         }
-        let is_proved = |proofs: &Proving| proofs.their_flows_max.is_some() && proofs.seen_bytes > 0;
+        let is_proved = |proofs: &ProofExchange| proofs.their_flows_max.is_some() && proofs.seen_bytes > 0;
         if matches!(&self.state, State::Proving { proofs, .. } if is_proved(proofs)) {
             self.open(now);
         }
@@ -363,9 +365,9 @@ impl Session {
 
     fn on_seen(&mut self, datagram_bytes: u16) {
         let bytes = datagram_bytes.min(self.options.datagram_bytes_max);
-        let Some(proving) = self.proving() else { return };
-        proving.seen_bytes = proving.seen_bytes.max(bytes);
-        proving.due = None;
+        let Some(exchange) = self.exchange() else { return };
+        exchange.seen_bytes = exchange.seen_bytes.max(bytes);
+        exchange.due = None;
         if let State::Open(open) = &mut self.state {
             self.events.extend(open.reach.on_seen(bytes).map(SessionEvent::Length));
         }

@@ -58,7 +58,7 @@ impl Session {
             out.extend_from_slice(&records);
             return true;
         }
-        if self.proving().is_some_and(|proving| proving.due.is_some_and(|due| due <= now)) {
+        if self.exchange().is_some_and(|exchange| exchange.due.is_some_and(|due| due <= now)) {
             return self.send_proof(now, out);
         }
         if self.queue.is_empty() {
@@ -70,11 +70,11 @@ impl Session {
 
     fn send_proof(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         let lengths = reach::lengths(self.options.datagram_bytes_max);
-        let Some(proving) = self.proving() else { return false };
-        proving.due = Some(now + PROOF_INTERVAL);
-        let bytes = lengths[(proving.sent / PROOF_TRIES) % lengths.len()];
-        proving.sent += 1;
-        let certificate = proving.certificate;
+        let Some(exchange) = self.exchange() else { return false };
+        exchange.due = Some(now + PROOF_INTERVAL);
+        let bytes = lengths[(exchange.sent / PROOF_TRIES) % lengths.len()];
+        exchange.sent += 1;
+        let certificate = exchange.certificate;
         let bytes = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
         let proof = self.proofs.write(&certificate, self.flows_max, bytes);
         self.seal(now, &proof, false, out)

@@ -4,6 +4,7 @@ use super::table::{BARE, C, CELL_UNITS, Peer, S, Segment, UNIT};
 use crate::attacked::siege::{self, Holes, Siege};
 use crate::attacked::{Attacked, Bounds, Neighbours, SCARCE};
 use crate::dtls::key::OurKey;
+use crate::tcp_dtls::PROTOCOL;
 use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
 use heddle_proto::cell::Command;
 use heddle_proto::endpoint::Endpoint;
@@ -40,7 +41,7 @@ impl siege::Peers for Peers {
     }
 
     fn dial(siege: &mut Siege<Self>, number: u8) {
-        let key = OurKey::new(&Zeroizing::new([number; 32])).expect("every seed makes a key");
+        let key = OurKey::new(PROTOCOL, &Zeroizing::new([number; 32])).expect("every seed makes a key");
         let vouched = siege.attacked.vouch(number, key.public(), &mut siege.peers);
         let mut peer = Peer::dial(&options(), vouched.peer_key, &key, vouched.secrets);
         peer.on_news();

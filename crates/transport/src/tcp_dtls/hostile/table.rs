@@ -267,7 +267,8 @@ impl Table {
         let seed = Seed::from_number(1);
         let secret = Zeroizing::new([1; 32]);
         let mut ours = counted(|| DtlsEndpoint::new(options.clone(), &secret, &seed)).expect("good options");
-        let key = OurKey::new(&Zeroizing::new([2; 32])).expect("every seed makes a key");
+        let key =
+            OurKey::new(crate::tcp_dtls::PROTOCOL, &Zeroizing::new([2; 32])).expect("every seed makes a key");
         let connection = ConnectionOptions {
             role: Role::Responder,
             local: Some(addr(2).ip()),
