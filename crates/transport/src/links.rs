@@ -7,9 +7,12 @@
 //!                               └──▶ Failed ──▶ (the relay knows) ──▶ forgotten
 //! ```
 
+mod serve;
+
 use core::net::IpAddr;
 use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};
 use heddle_seam::time::{Duration, Instant};
+pub(crate) use serve::{Begun, Serve, Served};
 use slotmap::{Key, KeyData, SlotMap};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -36,7 +36,7 @@ pub use options::{CongestionControl, QuicOptions};
 
 use crate::clock::Clock;
 use crate::congestion::Ceiling;
-use crate::links::{LinkKey, Links, Token, Want};
+use crate::links::{LinkKey, Links, Serve, Served, Token, Want};
 use arrivals::Watch;
 use bytes::BytesMut;
 use connection::Connection;
@@ -176,7 +176,7 @@ impl QuicEndpoint {
         match event {
             DatagramEvent::ConnectionEvent(handle, event) => {
                 let key = self.by_handle.get(handle.0).copied().flatten()?;
-                if self.links.get(key)?.peer != from.from.ip().to_canonical() {
+                if !self.links.is_from(key, from.from.ip()) {
                     self.strangers += 1;
                     return None;
                 }
@@ -200,9 +200,7 @@ impl QuicEndpoint {
             return false;
         };
         if let Ok(token) = <&Token>::try_from(head.to) {
-            let link = self.links.by_token(token).and_then(|key| self.links.get(key));
-            let address = from.from.ip().to_canonical();
-            return head.is_initial && link.is_some_and(|link| link.peer == address);
+            return head.is_initial && self.links.dialled_from(token, from.from.ip()).is_some();
         }
         if self.last_id.as_ref().is_none_or(|id| id[..] != *head.to) {
             let Some(id) = <[u8; ID_LEN]>::try_from(head.to).ok().filter(|id| self.ids.is_ours(id)) else {
@@ -241,23 +239,11 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn close(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        match self.links.live_mut(key) {
-            Some(connection) => {
-                connection.close(now);
-                self.links.spend_token(key);
-                self.after(now, key);
-            }
-            None => self.forget(key),
-        }
+        self.close_link(now, conn);
     }
 
     fn probe(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.probe(now);
-            self.after(now, key);
-        }
+        self.probe_link(now, conn);
     }
 
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
@@ -315,27 +301,13 @@ impl Endpoint for QuicEndpoint {
                 return transmit;
             }
             self.links.done(Want::Transmit);
-            self.rest(key);
+            self.rest(now, key);
         }
         None
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
-        let _ = now;
-        while let Some(key) = self.links.first(Want::Speak) {
-            let (event, is_last) = self.links.event_of(key, Connection::poll_event);
-            if is_last {
-                self.forget(key);
-            }
-            if let Some(event) = event {
-                return Some((key.conn(), event));
-            }
-            self.links.done(Want::Speak);
-            if self.links.live(key).is_some_and(Connection::is_gone) {
-                self.forget(key);
-            }
-        }
-        None
+        self.next_event(now)
     }
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
@@ -365,21 +337,15 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
-        for (key, connection) in self.links.all_live() {
-            connection.backlogs(key.conn(), each);
-        }
+        self.links.backlogs(each);
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.hold(circ_id, hold);
-            self.links.note_if(key, Want::Read, Connection::has_readable);
-        }
+        self.links.hold(conn, circ_id, hold);
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
+        self.links.capacity(conn)
     }
 
     fn send(
@@ -402,7 +368,7 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
+        self.links.stats(conn)
     }
 }
 

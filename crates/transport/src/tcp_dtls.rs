@@ -31,7 +31,7 @@ use crate::congestion::Ceiling;
 use crate::dtls::Protocol;
 use crate::dtls::ids::{self, SessionId};
 use crate::dtls::key::OurKey;
-use crate::links::{LinkKey, Links, Want};
+use crate::links::{LinkKey, Links, Serve, Want};
 use connection::{Arrival, Connection};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -168,15 +168,16 @@ impl DtlsEndpoint {
         from: &Datagrams,
         datagram: &'a [u8],
     ) -> Option<(LinkKey, &'a [u8])> {
-        let address = from.from.ip().to_canonical();
         let by_id = ids::split_id(datagram).and_then(|(id, rest)| Some((*self.ids.get(id)?, rest)));
         let (key, records) = by_id.or_else(|| {
             let (token, rest) = ids::split_token(datagram)?;
             // A dialler that was heard goes on with its token until it hears us.
-            let key = self.links.by_token(token)?;
+            let key = self.links.dialled_from(token, from.from.ip())?;
             (self.links.live(key).is_some() || ids::is_hello(rest)).then_some((key, rest))
         })?;
-        self.links.get(key).filter(|link| link.peer == address)?;
+        if !self.links.is_from(key, from.from.ip()) {
+            return None;
+        }
         if by_id.is_none() {
             self.accept(now, key, from.from);
         }
@@ -208,28 +209,16 @@ impl Endpoint for DtlsEndpoint {
 
     fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {
         let key = self.begin(now, options);
-        self.after(key);
+        self.after(now, key);
         key.conn()
     }
 
     fn close(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        match self.links.live_mut(key) {
-            Some(connection) => {
-                connection.close(now);
-                self.links.spend_token(key);
-                self.after(key);
-            }
-            None => self.forget(key),
-        }
+        self.close_link(now, conn);
     }
 
     fn probe(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.probe(now);
-            self.after(key);
-        }
+        self.probe_link(now, conn);
     }
 
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
@@ -238,13 +227,13 @@ impl Endpoint for DtlsEndpoint {
             let touched = self.handle_datagram(now, &datagrams, datagram);
             if touched.is_some() && touched != last {
                 if let Some(key) = last {
-                    self.after(key);
+                    self.after(now, key);
                 }
                 last = touched;
             }
         }
         if let Some(key) = last {
-            self.after(key);
+            self.after(now, key);
         }
     }
 
@@ -284,20 +273,7 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
-        while let Some(key) = self.links.first(Want::Speak) {
-            let (event, is_last) = self.links.event_of(key, Connection::poll_event);
-            if is_last {
-                self.forget(key);
-            }
-            if let Some(event) = event {
-                return Some((key.conn(), event));
-            }
-            self.links.done(Want::Speak);
-            if self.links.live(key).is_some_and(|connection| connection.is_gone(now)) {
-                self.forget(key);
-            }
-        }
-        None
+        self.next_event(now)
     }
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
@@ -310,7 +286,7 @@ impl Endpoint for DtlsEndpoint {
                 break;
             }
             self.links.done(Want::Read);
-            self.after(key);
+            self.after(now, key);
         }
         let (key, (circ_id, command)) = found?;
         self.links.lent();
@@ -328,30 +304,24 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
-        for (key, connection) in self.links.all_live() {
-            connection.backlogs(key.conn(), each);
-        }
+        self.links.backlogs(each);
     }
 
     fn forget_ended(&mut self, now: Instant) {
         for key in self.links.live_keys() {
             let has_any = self.links.live_mut(key).is_some_and(|connection| connection.forget_ended(now));
             if has_any {
-                self.after(key);
+                self.after(now, key);
             }
         }
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.hold(circ_id, hold);
-            self.links.note_if(key, Want::Read, Connection::has_readable);
-        }
+        self.links.hold(conn, circ_id, hold);
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
+        self.links.capacity(conn)
     }
 
     fn send(
@@ -367,12 +337,12 @@ impl Endpoint for DtlsEndpoint {
             return FlowState::Open;
         };
         let state = connection.send(now, circ_id, command, body);
-        self.after(key);
+        self.after(now, key);
         state
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
+        self.links.stats(conn)
     }
 }
 

@@ -16,6 +16,7 @@
 mod intake;
 mod memory;
 mod overdraft;
+mod served;
 
 use super::arrivals::{Arrival, Watch};
 use super::flows::{Flows, Limits};
@@ -25,6 +26,7 @@ use super::options::QuicOptions;
 use super::window::ReceiveWindow;
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
+use crate::links::Served;
 use crate::silence::{Due, PROBE_MIN, Silence, probe_at};
 use crate::stamps::Stamps;
 use crate::state::Part;
@@ -32,9 +34,7 @@ use bytes::Bytes;
 use core::net::IpAddr;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
-use heddle_proto::endpoint::{
-    ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
-};
+use heddle_proto::endpoint::{ConnectionError, ConnectionOptions, FlowState};
 use heddle_seam::datagrams::Transmit;
 use heddle_seam::time::{Duration, Instant};
 use quinn_proto::{ConnectionHandle, Dir, Event, StreamEvent, StreamId, TransportErrorCode, VarInt};
@@ -80,7 +80,7 @@ enum State {
     Over,
 }
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     pub(super) handle: ConnectionHandle,
     quinn: quinn_proto::Connection,
     gauge: Arc<Gauge>,
@@ -226,11 +226,6 @@ impl Connection {
         self.count_memory();
     }
 
-    /// Whether nothing is left of it: quinn-proto has forgotten it, and the relay knows that it is over.
-    pub(super) fn is_gone(&self) -> bool {
-        self.quinn.is_drained() && self.notices.ended.is_none()
-    }
-
     /// Works off what quinn-proto has to say.
     pub(super) fn on_quinn_events(&mut self, now: Instant) {
         while let Some(event) = self.quinn.poll() {
@@ -337,33 +332,6 @@ impl Connection {
         }
     }
 
-    /// Ends it without an event.
-    pub(super) fn close(&mut self, now: Instant) {
-        self.quinn.close(self.clock.std(now), VarInt::from_u32(CLOSE_DONE), Bytes::new());
-        self.end(ConnectionError::Closed);
-        self.notices = Notices::default();
-    }
-
-    pub(super) fn poll_event(&mut self) -> Option<ConnectionEvent> {
-        let notices = &mut self.notices;
-        if core::mem::take(&mut notices.ready) {
-            return Some(ConnectionEvent::Ready);
-        }
-        if core::mem::take(&mut notices.room) {
-            return Some(ConnectionEvent::FlowRoom(self.flows.room()));
-        }
-        if core::mem::take(&mut notices.capacity) {
-            return Some(ConnectionEvent::Capacity);
-        }
-        if self.state == State::Open
-            && let Some(event) = self.silence.poll_event()
-        {
-            return Some(event);
-        }
-        let writable = self.flows.circuits.poll_writable().map(ConnectionEvent::Writable);
-        writable.or_else(|| self.notices.ended.take().map(ConnectionEvent::Ended))
-    }
-
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
         let quinn = self.quinn.poll_timeout().map(|at| self.clock.ours(at));
         let ours = match self.state {
@@ -388,41 +356,6 @@ impl Connection {
     /// When the path is to be probed.
     fn probe_at(&self) -> Instant {
         probe_at(self.due(), self.heard_at, self.probed_at, self.keep_alive)
-    }
-
-    /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
-    pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
-        if let Some(late) = late {
-            self.gauge.forgive(now, late);
-        }
-        if self.quinn.poll_timeout().is_some_and(|at| self.clock.ours(at) <= now) {
-            self.quinn.handle_timeout(self.clock.std(now));
-            self.may_probe = self.gauge.is_overdue(now, self.quinn.rtt());
-        }
-        self.on_quinn_events(now);
-        self.pace_at = self.pace_at.filter(|at| *at > now);
-        match self.state {
-            State::Handshaking | State::Proving if self.deadline <= now => {
-                self.give_up(now, ConnectionError::NoAnswer);
-            }
-            State::Open => {
-                self.flows.handle_timeout(now, &mut self.quinn);
-                if late.is_none() && self.silence.handle_timeout(now, self.due()) {
-                    self.give_up(now, ConnectionError::PathDead);
-                } else if self.probe_at() <= now {
-                    self.probe(now);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Asks the peer for an answer.
-    pub(super) fn probe(&mut self, now: Instant) {
-        if self.state == State::Open {
-            (self.probed_at, self.is_probe_unsent) = (now, true);
-            self.quinn.ping();
-        }
     }
 
     /// Writes the next batch of datagrams into `out`, which is empty.
@@ -510,14 +443,6 @@ impl Connection {
         usize::from(self.quinn.current_mtu())
     }
 
-    /// Cells that quinn-proto may be given now.
-    pub(super) fn capacity(&self) -> usize {
-        if self.state != State::Open {
-            return 0;
-        }
-        self.batch_bytes.saturating_sub(self.unsent) / FLOW_CELL_LEN
-    }
-
     /// What leaves in one go: two milliseconds' worth, as quinn-proto's pacing has it.
     fn batch(&self) -> usize {
         const BURST_NS: u64 = 2_000_000;
@@ -545,19 +470,6 @@ impl Connection {
         self.is_full |= self.capacity() == 0;
         self.count_circuits(now);
         state
-    }
-
-    pub(super) fn stats(&self) -> ConnectionStats {
-        let stats = self.quinn.stats();
-        ConnectionStats {
-            rtt_ns: u64::try_from(stats.path.rtt.as_nanos()).unwrap_or(u64::MAX),
-            window_bytes: stats.path.cwnd,
-            sent_bytes: stats.udp_tx.bytes,
-            received_bytes: stats.udp_rx.bytes,
-            lost_packets: stats.path.lost_packets,
-            sent_packets: stats.path.sent_packets,
-            queued_cells: self.gauge.in_flight().saturating_add(self.unsent as u64) / FLOW_CELL_LEN as u64,
-        }
     }
 }
 

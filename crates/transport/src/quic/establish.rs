@@ -7,12 +7,11 @@ use super::crypto::{self, KEY_LEN, OurKey};
 use super::gauge::Gauge;
 use super::window::ReceiveWindow;
 use super::{QuicEndpoint, SetupError, setup_error};
-use crate::links::{LinkKey, Stage, Token, Want};
+use crate::links::{Begun, LinkKey, Links, Serve, Served, Stage, Token, Want};
 use crate::state::Part;
 use core::fmt;
-use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
-use heddle_seam::time::{Duration, Instant};
+use heddle_seam::time::Instant;
 use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, ConnectionId, Incoming, NoneTokenStore, ServerConfig};
 use std::sync::Arc;
@@ -20,16 +19,16 @@ use std::sync::Arc;
 impl QuicEndpoint {
     /// Makes a place for a connection. One whose token is taken has failed already.
     pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> LinkKey {
-        let peer = options.peer.ip().to_canonical();
-        *self.peers.entry(peer).or_default() += 1;
-        if options.role == Role::Responder {
-            return self.links.insert_waiting(options, now + self.options.listen_timeout);
+        *self.peers.entry(options.peer.ip().to_canonical()).or_default() += 1;
+        match self.links.begin(options, now + self.options.listen_timeout) {
+            Begun::Waits(key) => key,
+            Begun::Dials(key, options) => {
+                if let Err(error) = self.dial(now, key, *options) {
+                    self.links.set_stage(key, Stage::Failed(error));
+                }
+                key
+            }
         }
-        let key = self.links.insert(peer);
-        if let Err(error) = self.dial(now, key, options) {
-            self.links.set_stage(key, Stage::Failed(error));
-        }
-        key
     }
 
     fn dial(
@@ -110,8 +109,29 @@ impl QuicEndpoint {
         self.after(now, key);
     }
 
-    /// Notes what a connection may want after it was touched.
-    pub(super) fn after(&mut self, now: Instant, key: LinkKey) {
+    /// Nothing is left to be sent: sets the timer, or forgets a connection of which nothing is left at all.
+    pub(super) fn rest(&mut self, now: Instant, key: LinkKey) {
+        let Some(connection) = self.links.live_mut(key) else {
+            return;
+        };
+        connection.settle(&mut self.quinn);
+        if connection.is_gone(now) {
+            self.forget(key);
+            return;
+        }
+        let timer = connection.poll_timeout();
+        self.links.look_at(key, timer);
+    }
+}
+
+impl Serve for QuicEndpoint {
+    type Connection = Connection;
+
+    fn links(&mut self) -> &mut Links<Connection> {
+        &mut self.links
+    }
+
+    fn after(&mut self, now: Instant, key: LinkKey) {
         if let Some(connection) = self.links.live_mut(key) {
             connection.on_quinn_events(now);
             connection.settle(&mut self.quinn);
@@ -121,31 +141,7 @@ impl QuicEndpoint {
         self.links.note(key, Want::Transmit);
     }
 
-    /// Nothing is left to be sent: sets the timer, or forgets a connection of which nothing is left at all.
-    pub(super) fn rest(&mut self, key: LinkKey) {
-        let Some(connection) = self.links.live_mut(key) else {
-            return;
-        };
-        connection.settle(&mut self.quinn);
-        if connection.is_gone() {
-            self.forget(key);
-            return;
-        }
-        let timer = connection.poll_timeout();
-        self.links.look_at(key, timer);
-    }
-
-    pub(super) fn on_timer(&mut self, now: Instant, key: LinkKey, late: Option<Duration>) {
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.handle_timeout(now, late);
-            self.after(now, key);
-        } else if self.links.take_waiting(key).is_some() {
-            // The dialler did not come.
-            self.after(now, key);
-        }
-    }
-
-    pub(super) fn forget(&mut self, key: LinkKey) {
+    fn forget(&mut self, key: LinkKey) {
         let Some(link) = self.links.remove(key) else {
             return;
         };

@@ -2,6 +2,7 @@
 
 mod outgoing;
 mod room;
+mod served;
 
 use super::flows::Flows;
 use super::options::{CongestionControl, DtlsOptions};
@@ -13,7 +14,7 @@ use crate::dtls::session::{Parts as SessionParts, Session, SessionEvent, Taken};
 use crate::state::Part;
 use core::net::SocketAddr;
 use core::sync::atomic::AtomicUsize;
-use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
+use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
 use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::BufferPool;
 use heddle_utcp::compact::Mux;
@@ -30,7 +31,7 @@ pub(super) struct Arrival {
     pub(super) ecn: u8,
 }
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     session: Session,
     heads: Heads,
     options: DtlsOptions,
@@ -196,64 +197,12 @@ impl Connection {
         }
     }
 
-    /// Ends it without an event.
-    pub(super) fn close(&mut self, now: Instant) {
-        self.session.close(now);
-        self.on_events(now, 0);
-    }
-
-    /// Whether nothing is left of it.
-    pub(super) fn is_gone(&self, now: Instant) -> bool {
-        self.session.is_gone(now)
-    }
-
-    pub(super) fn poll_event(&mut self) -> Option<ConnectionEvent> {
-        if core::mem::take(&mut self.notices.ready) {
-            return Some(ConnectionEvent::Ready);
-        }
-        if let Some(open) = &mut self.open {
-            if let Some(room) = open.flows.poll_room() {
-                return Some(ConnectionEvent::FlowRoom(room));
-            }
-            if core::mem::take(&mut self.notices.capacity) {
-                return Some(ConnectionEvent::Capacity);
-            }
-            if let Some(event) = self.session.poll_silence() {
-                return Some(event);
-            }
-            if let Some(circ_id) = open.flows.circuits.poll_writable() {
-                return Some(ConnectionEvent::Writable(circ_id));
-            }
-        }
-        self.session.take_ended().map(ConnectionEvent::Ended)
-    }
-
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let session = self.session.poll_timeout(now);
         let Some(Open { mux, flows, is_full, .. }) = &self.open else { return session };
         let is_starved = *is_full && self.lacks_memory() || flows.is_starved();
         let starved = is_starved.then(|| now + STARVED_WAIT);
         [session, mux.poll_timeout(), starved, flows.circuits.poll_timeout()].into_iter().flatten().min()
-    }
-
-    /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
-    pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
-        self.session.handle_timeout(now, late);
-        self.on_events(now, 0);
-        if let Some(Open { mux, flows, .. }) = &mut self.open {
-            mux.handle_timeout(now);
-            flows.handle_timeout(now, mux);
-            flows.feed(mux);
-            flows.on_events(now, mux);
-            self.session.check_length(now, mux.take_expired());
-            self.on_events(now, 0);
-            self.note_capacity();
-        }
-    }
-
-    /// Asks the peer for an answer.
-    pub(super) fn probe(&mut self, now: Instant) {
-        self.session.ask(now);
     }
 
     /// Bytes of one datagram at most.

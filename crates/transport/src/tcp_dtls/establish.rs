@@ -5,11 +5,11 @@ use super::DtlsEndpoint;
 use super::connection::{Connection, Parts};
 use crate::dtls::ids::session_ids;
 use crate::dtls::session::Parts as SessionParts;
-use crate::links::{LinkKey, Stage, Want};
+use crate::links::{Begun, LinkKey, Links, Serve, Served, Stage, Want};
 use core::net::SocketAddr;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionOptions};
-use heddle_seam::time::{Duration, Instant};
+use heddle_seam::time::Instant;
 
 impl DtlsEndpoint {
     /// Makes a place for a connection. One whose token or id is taken has failed already.
@@ -21,13 +21,13 @@ impl DtlsEndpoint {
         if is_taken || is_listener && self.links.by_token(&options.secrets.token).is_some() {
             return self.links.insert(options.peer.ip().to_canonical());
         }
-        let key = if is_listener {
-            self.links.insert_waiting(options, now + self.options.listen_timeout)
-        } else {
-            let (peer, deadline) = (options.peer, now + self.options.dial_timeout);
-            let key = self.links.insert(peer.ip().to_canonical());
-            self.go_live(now, key, peer, deadline, options);
-            key
+        let key = match self.links.begin(options, now + self.options.listen_timeout) {
+            Begun::Waits(key) => key,
+            Begun::Dials(key, options) => {
+                let (peer, deadline) = (options.peer, now + self.options.dial_timeout);
+                self.go_live(now, key, peer, deadline, *options);
+                key
+            }
         };
         self.ids.insert(our_id, key);
         self.our_ids.insert(key, our_id);
@@ -38,7 +38,7 @@ impl DtlsEndpoint {
     pub(super) fn accept(&mut self, now: Instant, key: LinkKey, from: SocketAddr) {
         if let Some((options, deadline)) = self.links.take_waiting(key) {
             self.go_live(now, key, from, deadline, options);
-            self.after(key);
+            self.after(now, key);
         }
     }
 
@@ -69,8 +69,21 @@ impl DtlsEndpoint {
         self.links.set_stage(key, stage);
     }
 
-    /// Notes what a connection may want after it was touched.
-    pub(super) fn after(&mut self, key: LinkKey) {
+    /// Nothing is left to be sent: sets the timer.
+    pub(super) fn rest(&mut self, now: Instant, key: LinkKey) {
+        let timer = self.links.live_mut(key).and_then(|connection| connection.poll_timeout(now));
+        self.links.look_at(key, timer);
+    }
+}
+
+impl Serve for DtlsEndpoint {
+    type Connection = Connection;
+
+    fn links(&mut self) -> &mut Links<Connection> {
+        &mut self.links
+    }
+
+    fn after(&mut self, _now: Instant, key: LinkKey) {
         if let Some(connection) = self.links.live_mut(key) {
             // The relay may ask for capacity before anything is sent again, and must hear when there is some then.
             connection.note_capacity();
@@ -81,29 +94,7 @@ impl DtlsEndpoint {
         self.links.note(key, Want::Transmit);
     }
 
-    /// Nothing is left to be sent: sets the timer.
-    pub(super) fn rest(&mut self, now: Instant, key: LinkKey) {
-        let timer = self.links.live_mut(key).and_then(|connection| connection.poll_timeout(now));
-        self.links.look_at(key, timer);
-    }
-
-    pub(super) fn on_timer(&mut self, now: Instant, key: LinkKey, late: Option<Duration>) {
-        match self.links.live_mut(key) {
-            Some(connection) if connection.is_gone(now) => self.forget(key),
-            Some(connection) => {
-                connection.handle_timeout(now, late);
-                self.after(key);
-            }
-            None => {
-                // The dialler did not come.
-                if self.links.take_waiting(key).is_some() {
-                    self.after(key);
-                }
-            }
-        }
-    }
-
-    pub(super) fn forget(&mut self, key: LinkKey) {
+    fn forget(&mut self, key: LinkKey) {
         self.links.remove(key);
         if let Some(our_id) = self.our_ids.remove(key) {
             self.ids.remove(&our_id);

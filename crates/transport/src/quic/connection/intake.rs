@@ -99,10 +99,6 @@ impl Connection {
         }
     }
 
-    pub(in crate::quic) fn has_readable(&self) -> bool {
-        self.state == State::Open && self.flows.circuits.has_readable()
-    }
-
     pub(in crate::quic) fn next_cell(&mut self, now: Instant) -> Option<(CircId, Command)> {
         if self.state != State::Open {
             return None;
@@ -115,9 +111,5 @@ impl Connection {
     /// The body of the cell that [`Connection::next_cell`] has just lent.
     pub(in crate::quic) fn lent(&self) -> &Body {
         self.flows.lent()
-    }
-
-    pub(in crate::quic) fn hold(&mut self, circ_id: CircId, hold: bool) {
-        self.flows.hold(circ_id, hold);
     }
 }

@@ -2,9 +2,7 @@
 
 use super::Connection;
 use crate::quic::arrivals::Arrival;
-use crate::quic::flows::Flows;
 use crate::state;
-use heddle_proto::endpoint::{Backlog, ConnId};
 use quinn_proto::{Dir, StreamId};
 
 /// What a connection takes without flows: keys, rustls, buffers, what quinn-proto and its endpoint know of it.
@@ -12,7 +10,7 @@ const CONNECTION: usize = 32_000;
 /// What quinn-proto keeps of a stream's half that was used, in a box (`Recv` and `Send` of its `streams`, version
 /// 0.11), the latter with lists of what was sent and acknowledged. It uses the first again for other streams, and so
 /// does not give it back.
-const RECEIVED_HALF: usize = 190;
+pub(super) const RECEIVED_HALF: usize = 190;
 const SENT_HALF: usize = 390;
 
 impl Connection {
@@ -33,19 +31,5 @@ impl Connection {
                 + 2 * state::list::<Arrival>(self.arrived.capacity())
                 + self.flows.heap_bytes(),
         );
-    }
-
-    /// What its flows keep; `conn` is how the relay knows it.
-    pub(in crate::quic) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
-        for (circ_id, flow) in self.flows.iter() {
-            let (bytes, since) = (flow.backlog.held_bytes(), flow.backlog.since());
-            each(Backlog {
-                conn,
-                circ_id,
-                bytes,
-                state_bytes: Flows::state_bytes_of(flow) + RECEIVED_HALF,
-                since,
-            });
-        }
     }
 }

@@ -1,18 +1,17 @@
 //! What a connection takes and lends, and what it counts.
 
 use super::{Connection, Open};
-use crate::circuits::{self, FLOW_CELL_LEN, Lent};
-use crate::tcp_dtls::flow::Flow;
+use crate::circuits::Lent;
+use crate::links::Served;
 use heddle_proto::cell::{Body, CircId, Command};
-use heddle_proto::endpoint::{Backlog, ConnId, ConnectionStats, FlowState};
+use heddle_proto::endpoint::FlowState;
 use heddle_seam::time::{Duration, Instant};
-use heddle_utcp::compact::Mux;
 use heddle_utcp::pool::CHUNK_BYTES;
 
 /// Cells that may be taken at once.
-const CAPACITY_CELLS: usize = 256;
+pub(super) const CAPACITY_CELLS: usize = 256;
 /// Cells that may wait for a window which flows share, at least.
-const BATCH_CELLS_MIN: usize = 8;
+pub(super) const BATCH_CELLS_MIN: usize = 8;
 /// What a connection takes without flows: dimpl, keys and buffers.
 const CONNECTION: usize = 30_000;
 /// Between two looks at how many circuits share the window.
@@ -29,23 +28,6 @@ impl Connection {
             open.is_full = false;
             self.notices.capacity = true;
         }
-    }
-
-    /// Cells that may be taken now: as many as there is memory for, and as leave promptly where flows share a window.
-    /// Otherwise each flow says so for itself.
-    pub(in crate::tcp_dtls) fn capacity(&self) -> usize {
-        let Some(open) = &self.open else { return 0 };
-        let Some([window, _, ready]) = open.mux.shared_window() else {
-            return self.pool_cells();
-        };
-        // Two milliseconds' worth, as the pacer lets go.
-        const BURST_NS: u64 = 2_000_000;
-        let rtt = self.session.round_trip().unwrap_or_default();
-        let rtt_ns = u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX).max(BURST_NS);
-        let burst = usize::try_from(window.saturating_mul(BURST_NS) / rtt_ns).unwrap_or(usize::MAX);
-        let cells = (burst / FLOW_CELL_LEN).clamp(BATCH_CELLS_MIN, CAPACITY_CELLS);
-        let ready_cells = usize::try_from(ready).unwrap_or(usize::MAX) / FLOW_CELL_LEN;
-        cells.saturating_sub(ready_cells).min(self.pool_cells())
     }
 
     /// Whether there is too little memory to tell the relay of room, so that nothing but another look finds more.
@@ -105,46 +87,6 @@ impl Connection {
         true
     }
 
-    /// What its flows have of the pool; `conn` is how the relay knows it.
-    pub(in crate::tcp_dtls) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
-        let Some(Open { mux, flows, .. }) = &self.open else { return };
-        for circuit in flows.circuits.iter() {
-            let Some(tcp) = mux.get(circuit.id) else { continue };
-            let circ_id = circuit.circ_id;
-            let since = mux.held_since(circuit.id).unwrap_or(circuit.flow.moved_at);
-            let state_bytes = Mux::FLOW_BYTES + tcp.heap_bytes() + circuits::PLACE_BYTES + size_of::<Flow>();
-            each(Backlog { conn, circ_id, bytes: tcp.pool_bytes(), state_bytes, since });
-        }
-    }
-
-    /// Sums over the flows that there are.
-    pub(in crate::tcp_dtls) fn stats(&self) -> ConnectionStats {
-        let mut stats = ConnectionStats {
-            rtt_ns: self
-                .session
-                .round_trip()
-                .map_or(0, |rtt| u64::try_from(rtt.as_nanos()).unwrap_or(u64::MAX)),
-            sent_bytes: self.counts.sent_bytes,
-            received_bytes: self.counts.received_bytes,
-            sent_packets: self.counts.sent_datagrams,
-            ..ConnectionStats::default()
-        };
-        let mux = self.open.as_ref().map(|open| &open.mux);
-        for flow in mux.iter().flat_map(|mux| mux.ids().filter_map(|id| mux.stats(id))) {
-            stats.window_bytes += flow.window_bytes;
-            stats.lost_packets += flow.counts.retransmissions;
-            stats.queued_cells += flow.unacknowledged_bytes / FLOW_CELL_LEN as u64;
-        }
-        if let Some([window_bytes, ..]) = mux.and_then(Mux::shared_window) {
-            stats.window_bytes = window_bytes;
-        }
-        stats
-    }
-
-    pub(in crate::tcp_dtls) fn has_readable(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.flows.circuits.has_readable())
-    }
-
     pub(in crate::tcp_dtls) fn next_cell(
         &mut self,
         now: Instant,
@@ -152,11 +94,5 @@ impl Connection {
     ) -> Option<(CircId, Command)> {
         let Open { mux, flows, .. } = self.open.as_mut()?;
         flows.next_cell(now, mux, lent)
-    }
-
-    pub(in crate::tcp_dtls) fn hold(&mut self, circ_id: CircId, hold: bool) {
-        if let Some(open) = &mut self.open {
-            open.flows.circuits.hold(circ_id, hold);
-        }
     }
 }

@@ -1,0 +1,165 @@
+//! How endpoints serve their connections, where all do alike: they find them, look at them in time, pass on what the
+//! relay wants of one, and forget what is gone.
+
+use super::{LinkKey, Links, Token, Want};
+use core::net::IpAddr;
+use heddle_proto::cell::CircId;
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{Backlog, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats};
+use heddle_seam::time::{Duration, Instant};
+
+/// A connection that [`Links`] hold.
+pub(crate) trait Served {
+    /// Whether it has cells to lend.
+    fn has_readable(&self) -> bool;
+
+    /// Its time has come, so much too late if that is much.
+    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>);
+
+    /// What the relay is to hear.
+    fn poll_event(&mut self) -> Option<ConnectionEvent>;
+
+    /// Whether nothing is left of it, and the relay has heard all.
+    fn is_gone(&self, now: Instant) -> bool;
+
+    /// Ends it; the relay hears no more of it.
+    fn close(&mut self, now: Instant);
+
+    /// Asks the peer for an answer.
+    fn probe(&mut self, now: Instant);
+
+    /// A flow is not read from now on, or again.
+    fn hold(&mut self, circ_id: CircId, hold: bool);
+
+    /// Cells that would leave promptly.
+    fn capacity(&self) -> usize;
+
+    fn stats(&self) -> ConnectionStats;
+
+    /// What each of its flows holds; `conn` is its name.
+    fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog));
+}
+
+/// An endpoint whose connections are in [`Links`].
+pub(crate) trait Serve {
+    type Connection: Served;
+
+    fn links(&mut self) -> &mut Links<Self::Connection>;
+
+    /// Notes what a connection may want after it was touched.
+    fn after(&mut self, now: Instant, key: LinkKey);
+
+    /// Forgets a connection, with all that the endpoint remembers it by.
+    fn forget(&mut self, key: LinkKey);
+
+    /// A connection ends by the relay's wish.
+    fn close_link(&mut self, now: Instant, conn: ConnId) {
+        let key = LinkKey::of(conn);
+        match self.links().live_mut(key) {
+            Some(connection) => {
+                connection.close(now);
+                self.links().spend_token(key);
+                self.after(now, key);
+            }
+            None => self.forget(key),
+        }
+    }
+
+    /// The relay wants an answer of the peer.
+    fn probe_link(&mut self, now: Instant, conn: ConnId) {
+        let key = LinkKey::of(conn);
+        if let Some(connection) = self.links().live_mut(key) {
+            connection.probe(now);
+            self.after(now, key);
+        }
+    }
+
+    /// A connection's time has come.
+    fn on_timer(&mut self, now: Instant, key: LinkKey, late: Option<Duration>) {
+        match self.links().live_mut(key) {
+            Some(connection) if connection.is_gone(now) => self.forget(key),
+            Some(connection) => {
+                connection.handle_timeout(now, late);
+                self.after(now, key);
+            }
+            None => {
+                // The dialler did not come.
+                if self.links().take_waiting(key).is_some() {
+                    self.after(now, key);
+                }
+            }
+        }
+    }
+
+    /// What the relay is to hear of whichever connection.
+    fn next_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
+        while let Some(key) = self.links().first(Want::Speak) {
+            let (event, is_last) = self.links().event_of(key, Served::poll_event);
+            if is_last {
+                self.forget(key);
+            }
+            if let Some(event) = event {
+                return Some((key.conn(), event));
+            }
+            self.links().done(Want::Speak);
+            if self.links().live(key).is_some_and(|connection| connection.is_gone(now)) {
+                self.forget(key);
+            }
+        }
+        None
+    }
+}
+
+/// What needs no endpoint.
+impl<C: Served> Links<C> {
+    /// Makes a place for a connection: whether as a listener, which waits until then, or as a dialler.
+    pub(crate) fn begin(&mut self, options: ConnectionOptions, listen_until: Instant) -> Begun {
+        match options.role {
+            Role::Responder => Begun::Waits(self.insert_waiting(options, listen_until)),
+            Role::Initiator => {
+                let key = self.insert(options.peer.ip().to_canonical());
+                Begun::Dials(key, Box::new(options))
+            }
+        }
+    }
+
+    /// Whether a connection's datagrams come from this address.
+    pub(crate) fn is_from(&self, key: LinkKey, from: IpAddr) -> bool {
+        self.get(key).is_some_and(|link| link.peer == from.to_canonical())
+    }
+
+    /// The connection whose dialler has this token, if a datagram with it comes from its address.
+    pub(crate) fn dialled_from(&self, token: &Token, from: IpAddr) -> Option<LinkKey> {
+        self.by_token(token).filter(|key| self.is_from(*key, from))
+    }
+
+    pub(crate) fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
+        let key = LinkKey::of(conn);
+        if let Some(connection) = self.live_mut(key) {
+            connection.hold(circ_id, hold);
+            self.note_if(key, Want::Read, Served::has_readable);
+        }
+    }
+
+    pub(crate) fn capacity(&self, conn: ConnId) -> usize {
+        self.live(LinkKey::of(conn)).map_or(0, Served::capacity)
+    }
+
+    pub(crate) fn stats(&self, conn: ConnId) -> ConnectionStats {
+        self.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Served::stats)
+    }
+
+    pub(crate) fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
+        for (key, connection) in self.all_live() {
+            connection.backlogs(key.conn(), each);
+        }
+    }
+}
+
+/// A place that was made for a connection.
+pub(crate) enum Begun {
+    /// It waits for its dialler. One whose token is taken has failed already.
+    Waits(LinkKey),
+    /// It is to be dialled, and has failed until it is.
+    Dials(LinkKey, Box<ConnectionOptions>),
+}
