@@ -21,7 +21,7 @@ const READ_BYTES: usize = 16 * 1024;
 pub type Outcome<P> = (P, Result<HttpResponse, HttpError>);
 
 /// Exchanges under way, each for a purpose.
-pub struct Exchanges<P> {
+pub(crate) struct Exchanges<P> {
     open: BTreeMap<SocketId, Exchange<P>>,
     dialled: u64,
     recv_buf: Vec<u8>,

@@ -32,7 +32,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(1);
 const VISITORS_MAX: usize = 16;
 
 /// The port: whoever asks there, and what shards said last.
-pub struct MetricsPort {
+pub(crate) struct MetricsPort {
     policy: ExitPolicy,
     visitors: BTreeMap<SocketId, Visitor>,
     stats: Vec<RelayStats>,

@@ -33,7 +33,7 @@ use tor_llcrypto::pk::{ed25519::ExpandedKeypair, rsa};
 pub use ed25519::SigningRenewal;
 pub use error::KeyError;
 pub use onion::{NtorKey, OnionKeyLifetimes};
-pub use tagged::Tagged;
+pub(crate) use tagged::Tagged;
 
 use crate::files::{Disk, Files};
 use crate::state;

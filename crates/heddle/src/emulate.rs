@@ -45,7 +45,7 @@ and root or unprivileged user namespaces. What it prints at the end says whether
 
 /// The command line of `heddle emulate`.
 #[derive(Debug, Args)]
-pub struct EmulateArgs {
+pub(crate) struct EmulateArgs {
     /// The hosts and wires, as TOML.
     topology: PathBuf,
     /// The host in which the command runs; default is the first.

@@ -43,7 +43,7 @@ pub use attack::{Attack, AttackOptions, AttackSummary, FlowFilter, Protocol, REM
 pub use histogram::Times;
 pub use options::{EmulatedHostOptions, KernelOptions, LatenessOptions, NetworkOptions, RunOptions};
 pub use programs::Program;
-pub use stack::Stack;
+pub(crate) use stack::Stack;
 pub use summary::{BySecondTimes, HostSummary, Summary, WireSummary};
 
 use crate::error::{Error, Result};

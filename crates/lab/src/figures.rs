@@ -76,7 +76,7 @@ impl Figure {
 
 /// Samples as they come in, by figure, in an order that does not depend on when they came.
 #[derive(Clone, Debug, Default)]
-pub struct Samples {
+pub(crate) struct Samples {
     by_figure: BTreeMap<(String, Labels), (String, Vec<f64>)>,
 }
 
@@ -85,12 +85,6 @@ impl Samples {
     pub fn add(&mut self, name: &str, labels: Labels, unit: &str, value: f64) {
         let entry = self.by_figure.entry((name.to_owned(), labels));
         entry.or_insert_with(|| (unit.to_owned(), Vec::new())).1.push(value);
-    }
-
-    /// The samples of one figure in the order they came.
-    pub fn of(&self, name: &str, labels: &Labels) -> &[f64] {
-        let key = (name.to_owned(), labels.clone());
-        self.by_figure.get(&key).map_or(&[], |(_, samples)| samples)
     }
 
     /// All figures, ordered by name and labels.

@@ -9,7 +9,7 @@ const NS_PER_S: u128 = 1_000_000_000;
 /// Fractions of a byte are carried from refill to refill, so any pattern of polling passes the
 /// same bytes to within one.
 #[derive(Clone, Debug)]
-pub struct TokenBucket {
+pub(crate) struct TokenBucket {
     rate_bytes_per_s: u64,
     burst_bytes: u64,
     /// Below zero after more was taken than there was.

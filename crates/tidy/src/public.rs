@@ -22,10 +22,12 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The functions, methods, constants and statics of a crate, tests apart, that are `pub` and whose names no other file
-/// has as a word of its code, as `file:line: name`. `source` is the directory of the crate's library, with a slash.
-/// Its `main.rs` and what its documentation shows as code count as others. Methods of a type that is not `pub` itself
-/// are left out: nobody else can call them, and the compiler finds those that are called nowhere.
+/// The types, traits, functions, methods, constants and statics of a crate, tests apart, that are `pub` and whose names
+/// no other file has as a word of its code, as `file:line: name`. Types that others get or give without naming them,
+/// because another public item has them in its declaration, count as used. `source` is the directory of the crate's
+/// library, with a slash. Its `main.rs` and what its documentation shows as code count as others. Methods of a type
+/// that is not `pub` itself are left out: nobody else can call them, and the compiler finds those that are called
+/// nowhere.
 pub fn unused(files: &[Words<'_>], source: &str) -> Vec<String> {
     let library = files.iter().filter(|file| is_in(file, source) && !source::is_test_file(&file.file.path));
     let library: Vec<_> =
@@ -37,10 +39,14 @@ pub fn unused(files: &[Words<'_>], source: &str) -> Vec<String> {
         EXPECTED.contains(&name) || shown_as_code.contains(name) || elsewhere()
     };
     let types: BTreeSet<&str> = library.iter().flat_map(|(_, code)| shown_types(code)).collect();
+    let traits: BTreeSet<&str> = library.iter().flat_map(|(_, code)| shown_traits(code)).collect();
+    let declared: BTreeSet<&str> = library.iter().flat_map(|(_, code)| declared(code, &types)).collect();
     let mut found = Vec::new();
     for (file, code) in &library {
         let shown = shown(code, &types);
-        let unused = shown.iter().filter(|name| !is_used(name.text));
+        let is_declared =
+            |name: &str| (types.contains(name) || traits.contains(name)) && declared.contains(name);
+        let unused = shown.iter().filter(|name| !is_used(name.text) && !is_declared(name.text));
         found.extend(unused.map(|name| format!("{}:{}: {}", file.path, name.line, name.text)));
     }
     found
@@ -53,9 +59,17 @@ fn is_in(file: &Words<'_>, source: &str) -> bool {
 
 /// The names of the types that are `pub` without a limit.
 fn shown_types<'a>(code: &[Token<'a>]) -> impl Iterator<Item = &'a str> {
+    shown_behind(code, &["struct", "enum", "union", "type"])
+}
+
+/// The names of the traits that are.
+fn shown_traits<'a>(code: &[Token<'a>]) -> impl Iterator<Item = &'a str> {
+    shown_behind(code, &["trait"])
+}
+
+fn shown_behind<'a>(code: &[Token<'a>], keywords: &'static [&'static str]) -> impl Iterator<Item = &'a str> {
     let declarations = code.windows(3).filter(|part| part[0].text == "pub");
-    let types = declarations.filter(|part| matches!(part[1].text, "struct" | "enum" | "union" | "type"));
-    types.map(|part| part[2].text)
+    declarations.filter(|part| keywords.contains(&part[1].text)).map(|part| part[2].text)
 }
 
 /// The names of what is `pub` without a limit, but for what belongs to other types than these.
@@ -91,12 +105,95 @@ fn implemented<'a>(behind: &[Token<'a>]) -> &'a str {
     ""
 }
 
-/// The name of the function, constant or static that is declared behind a `pub`.
+fn is_type(keyword: &str) -> bool {
+    matches!(keyword, "struct" | "enum" | "union" | "trait" | "type")
+}
+
+/// The words of public declarations, apart from the names that they declare: signatures, fields, variants, what traits
+/// want and what they name a type for.
+fn declared<'a>(code: &[Token<'a>], types: &BTreeSet<&str>) -> Vec<&'a str> {
+    let (mut found, mut depth, mut is_of_hidden) = (Vec::<&Token<'a>>::new(), 0, false);
+    for (index, token) in code.iter().enumerate() {
+        let behind = &code[index + 1..];
+        match token.text {
+            "{" => depth += 1,
+            "}" => {
+                depth -= 1;
+                is_of_hidden &= depth > 0;
+            }
+            "impl" if depth == 0 => {
+                is_of_hidden = !types.contains(implemented(behind));
+                // What a trait of others is implemented with is public as the type is.
+                let is_shown = types.contains(implemented_for(behind));
+                found.extend(behind.iter().take_while(|token| is_shown && token.text != "{"));
+            }
+            // Associated types.
+            "type" if depth == 1 && (index == 0 || code[index - 1].text != "pub") => {
+                found.extend(behind.iter().skip(1).take_while(|token| token.text != ";"));
+            }
+            "pub" if depth == 0 || !is_of_hidden => found.extend(declaration(behind)),
+            _ => {}
+        }
+    }
+    found.into_iter().filter(|token| token.is_word()).map(|token| token.text).collect()
+}
+
+/// The type that a trait is implemented for, if one is.
+fn implemented_for<'a>(behind: &[Token<'a>]) -> &'a str {
+    let mut head =
+        behind.iter().take_while(|token| token.text != "{").skip_while(|token| token.text != "for");
+    head.next().and_then(|_| head.find(|token| token.is_word())).map_or("", |token| token.text)
+}
+
+/// What is declared behind a `pub`, without its name and without a function's body.
+fn declaration<'t, 'a>(behind: &'t [Token<'a>]) -> &'t [Token<'a>] {
+    let modifiers =
+        behind.iter().take_while(|token| matches!(token.text, "async" | "unsafe" | "extern")).count();
+    let behind = &behind[modifiers..];
+    let Some(keyword) = behind.first() else { return &[] };
+    // A limit, as of `pub(crate)`, shows nothing.
+    if matches!(keyword.text, "(" | "mod" | "use") {
+        return &[];
+    }
+    let has_whole_body = matches!(keyword.text, "enum" | "trait");
+    let is_value = matches!(keyword.text, "const" | "static");
+    let (mut depth, mut before) = (0_usize, "");
+    let end = behind.iter().position(|token| {
+        let is_arrow = core::mem::replace(&mut before, token.text) == "-";
+        match token.text {
+            // Fields of a tuple are shown one by one.
+            "(" if depth == 0 && keyword.text == "struct" => return true,
+            "(" | "[" | "<" => depth += 1,
+            ">" if !is_arrow => depth -= 1,
+            ")" | "]" | "}" if depth == 0 => return true,
+            ")" | "]" => depth -= 1,
+            "{" if has_whole_body => depth += 1,
+            "}" => {
+                depth -= 1;
+                return depth == 0;
+            }
+            "{" | ";" if depth == 0 => return true,
+            "=" if depth == 0 && is_value => return true,
+            // The end of a field.
+            "," if depth == 0 && !is_item(keyword.text) => return true,
+            _ => {}
+        }
+        false
+    });
+    let is_named = is_item(keyword.text) || behind.get(1).is_some_and(|token| token.text == ":");
+    behind.get(if is_named { 2 } else { 0 }..end.unwrap_or(behind.len())).unwrap_or_default()
+}
+
+fn is_item(keyword: &str) -> bool {
+    is_type(keyword) || matches!(keyword, "fn" | "const" | "static")
+}
+
+/// The name of the item that is declared behind a `pub`.
 fn shown_name<'a>(behind: &[Token<'a>]) -> Option<Token<'a>> {
     let mut behind = behind.iter().copied();
     let kind = behind.find(|token| !matches!(token.text, "async" | "unsafe" | "extern"))?;
     match kind.text {
-        "fn" => behind.next(),
+        "fn" | "struct" | "enum" | "union" | "trait" | "type" => behind.next(),
         "const" | "static" => behind.find(|token| !matches!(token.text, "mut" | "unsafe" | "fn")),
         _ => None,
     }
@@ -142,7 +239,26 @@ mod tests {
             file("crates/i/notes.md", "E"),
         ];
         let found = unused(&Words::read(&files), "crates/i/src/");
-        let expected = ["8: d", "9: E", "12: f", "17: n"].map(|place| format!("crates/i/src/lib.rs:{place}"));
+        let expected =
+            ["6: C", "8: d", "9: E", "12: f", "17: n"].map(|place| format!("crates/i/src/lib.rs:{place}"));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn types_that_others_get_count_as_used() {
+        let library = "pub struct A { pub b: Map<u8, B>, c: C }\npub struct B;\npub struct C;\npub enum D { E(F) }\n\
+                       pub struct F;\npub trait G { fn g(&self, h: H) -> Self; }\npub type H = u8;\n\
+                       impl A { pub fn i(&self) -> Option<J> { K } fn l(&self, m: M) {} }\npub struct J;\n\
+                       pub struct K;\npub struct M;\nimpl Iterator for A { type Item = N; }\npub enum N {}\n\
+                       impl From<O> for A {}\npub struct O(P);\npub struct P;\npub(crate) fn q(r: R) {}\n\
+                       pub struct R;\n";
+        let files = [
+            file("crates/i/src/lib.rs", library),
+            file("crates/j/src/lib.rs", "use i::{A, D, G};\nfn i() {}"),
+        ];
+        let found = unused(&Words::read(&files), "crates/i/src/");
+        let expected =
+            ["3: C", "10: K", "11: M", "16: P", "18: R"].map(|place| format!("crates/i/src/lib.rs:{place}"));
         assert_eq!(found, expected);
     }
 }

@@ -63,7 +63,7 @@ pub struct Context<'a> {
 }
 
 /// What stays the same during a handshake.
-pub struct LinkConfig {
+pub(crate) struct LinkConfig {
     /// Ours, or `None` for a client.
     pub identity: Option<Arc<LinkIdentity>>,
     pub verifier: Arc<dyn PeerVerifier>,
@@ -72,7 +72,7 @@ pub struct LinkConfig {
 }
 
 /// One side of one handshake.
-pub struct LinkHandshake {
+pub(crate) struct LinkHandshake {
     config: Arc<LinkConfig>,
     /// Where the peer is, for NETINFO.
     peer_addr: IpAddr,

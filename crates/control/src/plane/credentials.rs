@@ -25,7 +25,7 @@ pub struct Identity {
     pub files: Arc<dyn Files>,
 }
 
-pub struct Credentials {
+pub(crate) struct Credentials {
     keys: RelayKeys,
     certs: Arc<ChannelCerts>,
     /// Seeds of keys, each for one use.

@@ -19,7 +19,7 @@ pub const PROTOCOLS: &str = "Cons=2 Desc=2 FlowCtrl=1-2 Link=4-5 LinkAuth=3 Micr
 /// Between two warnings of troubles with directories.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(3600);
 
-pub struct Following {
+pub(crate) struct Following {
     client: DirectoryClient,
     complained_at: Option<Instant>,
     /// What the network asks of relays and we lack, as it was last logged.

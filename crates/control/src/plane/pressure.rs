@@ -7,7 +7,7 @@ const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// What the operator has not heard yet.
 #[derive(Default)]
-pub struct Pressure {
+pub(crate) struct Pressure {
     freed_cells: u64,
     warned_at: Option<Instant>,
 }

@@ -14,7 +14,7 @@ use heddle_proto::policy::ExitPolicy;
 use std::net::SocketAddr;
 
 #[derive(Default)]
-pub struct Publishing {
+pub(crate) struct Publishing {
     schedule: PublishSchedule,
     posting: Option<Posting>,
 }
@@ -30,7 +30,7 @@ struct Posting {
 }
 
 /// What a descriptor is about, as it is now.
-pub struct Described<'a> {
+pub(crate) struct Described<'a> {
     pub options: &'a ControlOptions,
     pub keys: &'a RelayKeys,
     /// Whether names can be resolved, without which no relay is an exit.

@@ -10,7 +10,7 @@ use heddle_seam::time::{Duration, Instant};
 /// Between two reachability probes.
 const PROBE_EVERY: Duration = Duration::from_secs(30);
 
-pub struct Reachability {
+pub(crate) struct Reachability {
     reached: bool,
     probed_at: Option<Instant>,
 }

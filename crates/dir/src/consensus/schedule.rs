@@ -17,7 +17,7 @@ const FARTHEST_S: u64 = 24 * 3600;
 
 /// The time of the next fetch, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FetchSchedule {
+pub(crate) struct FetchSchedule {
     /// When to fetch.
     pub at_unix_s: u64,
     last_delay_s: u64,

@@ -7,7 +7,7 @@ const HEADER_LENGTH: usize = 32;
 
 /// What a tagged file holds: the two names in its header and the length of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tagged {
+pub(crate) struct Tagged {
     /// The type of key, `ed25519v1-secret` for instance.
     pub kind: &'static str,
     /// What the key is for, `type0` for instance.

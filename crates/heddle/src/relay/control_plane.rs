@@ -24,7 +24,7 @@ pub struct Reach {
 }
 
 /// A control plane, made and not running yet.
-pub struct ControlThread(EventLoop<ControlLanguage, ControlPlane>);
+pub(crate) struct ControlThread(EventLoop<ControlLanguage, ControlPlane>);
 
 impl ControlThread {
     pub fn new(

@@ -13,7 +13,7 @@ use heddle_netem::{HostId, Instant as Time};
 
 /// A network stack without I/O. Times are the emulation's, from its beginning. Nothing it does may take long: all wires
 /// wait meanwhile.
-pub trait Stack: Send {
+pub(crate) trait Stack: Send {
     /// Takes an IP packet as it was on the wire.
     fn handle_packet(&mut self, now: Time, packet: &[u8]);
 

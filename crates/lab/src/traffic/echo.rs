@@ -46,7 +46,7 @@ impl UnderWay {
 
 /// What an echoing client does.
 #[derive(Clone, Debug)]
-pub struct EchoOptions {
+pub(crate) struct EchoOptions {
     /// Where to and how. The time-out is that of a stream's opening and of a time without any echo.
     pub route: Route,
     /// Whose labels.

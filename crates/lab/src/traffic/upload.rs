@@ -33,7 +33,7 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// What an uploading client does.
 #[derive(Clone, Debug)]
-pub struct UploadOptions {
+pub(crate) struct UploadOptions {
     /// Where to and how. The time-out is that of a stream's opening and of a stall.
     pub route: Route,
     /// Whose labels.

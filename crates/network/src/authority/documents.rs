@@ -16,7 +16,7 @@ use tor_llcrypto::pk::rsa::KeyPair;
 const CERT_S: u64 = 365 * 24 * 3600;
 
 /// The keys of an authority, and where it is.
-pub struct Signer {
+pub(crate) struct Signer {
     identity: KeyPair,
     signing: KeyPair,
     address: SocketAddrV4,

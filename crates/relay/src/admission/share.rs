@@ -17,7 +17,7 @@ const RESERVE_PARTS: u64 = 4;
 
 /// Why something is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// Nothing is left for anybody of this class.
     Full,
     /// This holder has its share.

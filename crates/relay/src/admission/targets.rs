@@ -66,7 +66,7 @@ type Counted = (Target, Option<Key>);
 
 /// See [the module](self).
 #[derive(Debug, Default)]
-pub struct Targets {
+pub(crate) struct Targets {
     /// When each count is as if there never was a dial.
     clear_at: BTreeMap<Counted, Instant>,
     by_time: BTreeSet<(Instant, Counted)>,

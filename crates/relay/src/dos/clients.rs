@@ -44,7 +44,7 @@ pub struct Created {
 
 /// See [the module](self). As for shares, an IPv6 address counts as its /64.
 #[derive(Debug, Default)]
-pub struct Clients {
+pub(crate) struct Clients {
     /// Those with open connections, at most as many as there are channels, and others.
     by_addr: BTreeMap<AddrKey, Client>,
     /// Those others, by when they are clear.

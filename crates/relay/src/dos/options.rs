@@ -45,7 +45,7 @@ pub struct DosOptions {
 
 /// What is in force; `None` is off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Defences {
+pub(crate) struct Defences {
     pub circuits: Option<CircuitDefence>,
     pub connections: Option<ConnectionDefence>,
     pub streams: Option<StreamDefence>,

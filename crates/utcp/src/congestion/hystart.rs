@@ -19,7 +19,7 @@ const L_NOT_PACED: u64 = 8;
 
 /// What to do with an acknowledgement in slow start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Growth {
+pub(crate) enum Growth {
     /// Add this many bytes.
     By(u64),
     /// Slow start is over: the threshold is the present window.
@@ -28,7 +28,7 @@ pub enum Growth {
 
 /// The rounds of one slow start.
 #[derive(Clone, Debug)]
-pub struct HyStart {
+pub(crate) struct HyStart {
     is_paced: bool,
     window_end: u64,
     last_round_min_ns: Option<u64>,

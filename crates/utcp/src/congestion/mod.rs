@@ -14,7 +14,6 @@ mod reno;
 
 pub use cubic::Cubic;
 pub use granted::{Granted, SessionAck, SessionController};
-pub use hystart::HyStart;
 pub use reno::Reno;
 
 use crate::options::Algorithm;
