@@ -10,6 +10,7 @@ mod network;
 mod outcome;
 mod page;
 mod sketch;
+mod svg;
 mod text;
 mod wires;
 mod words;

@@ -94,8 +94,7 @@ pub fn measure(
 
 /// Whether it came to its end, whatever that was.
 fn is_made(dir: &Path) -> bool {
-    let is_cut = |summary: &Summary| summary.reasons.iter().any(|reason| reason.contains("not completed"));
-    Summary::read(dir).is_ok_and(|summary| !is_cut(&summary))
+    Summary::read(dir).is_ok_and(|summary| !summary.is_cut_short())
 }
 
 /// Calls this program. Returns the file that has what it said.

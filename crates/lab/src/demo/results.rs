@@ -17,7 +17,7 @@ use crate::machine::conditions::Conditions;
 use crate::machine::files::write_whole;
 use crate::plan::Plan;
 use crate::report as html;
-use crate::results::{Repetition, Results, RunSamples, Summary};
+use crate::results::{NOT_COMPLETED, Repetition, Results, RunSamples, Summary};
 use crate::testnet::stock_version;
 
 /// `summary.json`: what it has in common with that of an experiment, and what joined the processes.
@@ -53,7 +53,7 @@ pub(super) fn finish(mut rounds: Rounds<'_>, result: Result<()>) -> Result<Summa
         if rounds.samples.all().is_empty() {
             return Err(error);
         }
-        rounds.report.reasons.push(format!("round {} was not completed: {error}", rounds.done + 1));
+        rounds.report.reasons.push(format!("round {} was {NOT_COMPLETED}: {error}", rounds.done + 1));
         let (summary, _) = write(&mut rounds)?;
         let dir = options.out_dir.display();
         rounds.screen.say(&format!("What was measured in {} rounds is in {dir}.", summary.seeds.len()));

@@ -1,15 +1,12 @@
 //! Plots as SVG. Colours come from the page's style sheet, so that they follow the reader's scheme.
 
-use std::fmt::Write;
-
 use super::looks::{COLOURS, Look};
+use super::svg::{CHARACTER, Size, open, put};
 use super::words::escape;
 
 const WIDTH: f64 = 760.0;
 /// Room for labels on the left of a chart of intervals, where none is longer.
 const LABELS: f64 = 200.0;
-/// The most that a character of a label takes, on average.
-const CHARACTER: f64 = 7.0;
 /// From a label to the axis.
 const GAP: f64 = 10.0;
 const ROW: f64 = 22.0;
@@ -179,7 +176,7 @@ pub(super) fn intervals(title: &str, axis_title: &str, rows: &[Row]) -> String {
     let width = WIDTH + labels - LABELS;
     let axis = Axis::over(values, labels, width - labels - RIGHT);
     let bottom = 8.0 + ROW * rows.len() as f64;
-    let mut svg = open(title, width, bottom + AXIS);
+    let mut svg = open(title, width, bottom + AXIS, Size::OfPage);
     axis.draw(&mut svg, 8.0, bottom, axis_title);
     for (number, row) in rows.iter().enumerate() {
         let y = 8.0 + ROW * (number as f64 + 0.5);
@@ -222,7 +219,7 @@ pub(super) fn distributions(title: &str, axis_title: &str, curves: &[Curve]) -> 
     let axis = Axis::over(ends, left, WIDTH - left - RIGHT);
     let (top, bottom) = (8.0, 8.0 + PLOT_HEIGHT);
     let legend = 18.0 * curves.len() as f64;
-    let mut svg = open(title, WIDTH, bottom + AXIS + legend);
+    let mut svg = open(title, WIDTH, bottom + AXIS + legend, Size::OfPage);
     axis.draw(&mut svg, top, bottom, axis_title);
     let y = |p: f64| bottom - p * PLOT_HEIGHT;
     for p in [0.0, 0.25, 0.5, 0.75, 1.0] {
@@ -311,18 +308,6 @@ fn path(points: impl Iterator<Item = (f64, f64)>, axis: &Axis, y: impl Fn(f64) -
         put(&mut path, format_args!("{command}{:.1} {:.1}", axis.at(x), y(p)));
     }
     if path.is_empty() { "M0 0".to_owned() } else { path }
-}
-
-fn open(title: &str, width: f64, height: f64) -> String {
-    let title = escape(title);
-    format!(
-        r#"<svg role="img" aria-label="{title}" viewBox="0 0 {width:.0} {height:.0}"><title>{title}</title>"#
-    )
-}
-
-/// Appends to a drawing.
-pub(super) fn put(svg: &mut String, what: std::fmt::Arguments<'_>) {
-    svg.write_fmt(what).expect("a string takes everything");
 }
 
 #[cfg(test)]

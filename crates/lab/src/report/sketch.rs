@@ -1,6 +1,6 @@
 //! A network as SVG: hosts in columns, and between them a line for each group of wires.
 
-use super::chart::put;
+use super::svg::{CHARACTER, Size, open, put};
 use super::words::escape;
 
 /// Hosts and wires to draw.
@@ -36,8 +36,6 @@ pub(super) struct Line {
     pub(super) to: usize,
 }
 
-/// The most that a character takes, on average.
-const CHARACTER: f64 = 6.9;
 const LINE: f64 = 15.0;
 const MARGIN: f64 = 8.0;
 /// Between boxes, and between labels.
@@ -88,7 +86,7 @@ pub(super) fn draw(sketch: &Sketch) -> String {
     let height = height(sketch, &labels, columns);
     let (boxes, gaps, width) = place_boxes(sketch, &labels, columns, height);
     place_labels(sketch, &boxes, &mut labels, height);
-    let mut svg = open("The network", width, height + 2.0 * MARGIN);
+    let mut svg = open("The network", width, height + 2.0 * MARGIN, Size::Own);
     for label in &labels {
         let wires = &sketch.wires[label.group];
         for line in wires.lines.iter().filter(|line| gap_of(sketch, **line) == label.gap) {
@@ -116,7 +114,7 @@ pub(super) fn draw_parallel(wires: &[String]) -> String {
     let width = 90.0;
     let left = Rect { x: MARGIN, y: MARGIN, width, height };
     let right = Rect { x: MARGIN + width + longest + 2.0 * BETWEEN, ..left };
-    let mut svg = open("The wires", right.x + width + MARGIN, height + 2.0 * MARGIN);
+    let mut svg = open("The wires", right.x + width + MARGIN, height + 2.0 * MARGIN, Size::Own);
     draw_box(&mut svg, &sender, &left);
     draw_box(&mut svg, &receiver, &right);
     for (number, wire) in wires.iter().enumerate() {
@@ -300,13 +298,6 @@ fn put_text(svg: &mut String, is_soft: bool, x: f64, y: f64, text: &str) {
         svg,
         format_args!(r#"<text{soft} text-anchor="middle" x="{x:.1}" y="{y:.1}">{}</text>"#, escape(text)),
     );
-}
-
-/// The beginning of a drawing, which is never shown larger than it is.
-fn open(title: &str, width: f64, height: f64) -> String {
-    format!(
-        r#"<svg role="img" aria-label="{title}" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}"><title>{title}</title>"#
-    )
 }
 
 /// A name without the number at its end.

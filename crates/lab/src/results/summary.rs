@@ -14,6 +14,9 @@ use crate::figures::Figure;
 use crate::machine::conditions::{Conditions, LoadReading, Noise, commit};
 use crate::machine::files::{read_json, write_json};
 
+/// What a reason says when an error, Ctrl-C or the end of its time cut a result short.
+pub(crate) const NOT_COMPLETED: &str = "not completed";
+
 /// The result of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
@@ -114,6 +117,11 @@ pub enum Repetition {
 }
 
 impl Summary {
+    /// Whether it was cut short.
+    pub(crate) fn is_cut_short(&self) -> bool {
+        self.reasons.iter().any(|reason| reason.contains(NOT_COMPLETED))
+    }
+
     /// Whether somebody wanted more runs after those wanted before were made: who adds runs until an interval shows
     /// what he hoped for finds it too often, so that such intervals are narrower than they say.
     pub(crate) fn was_extended(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::flows;
 use super::progress::Screen;
 use super::remarks::Remarks;
-use super::resume::{Earlier, NOT_COMPLETED};
+use super::resume::Earlier;
 use super::sampled::Sampled;
 use super::tor::ArmRun;
 use crate::backend::emu::Emu;
@@ -18,7 +18,9 @@ use crate::machine::conditions::{Conditions, LoadReading, commit};
 use crate::machine::files::{write_json, write_whole};
 use crate::machine::interrupt;
 use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, TorArm, estimate};
-use crate::results::{Check, Invocation, Results, RunSamples, Summary, Try, check, grid, judgement};
+use crate::results::{
+    Check, Invocation, NOT_COMPLETED, Results, RunSamples, Summary, Try, check, grid, judgement,
+};
 use crate::testnet::stock_version;
 
 /// How often an arm of a run is measured in all when the emulator was late.
@@ -115,10 +117,10 @@ pub(super) fn run_with(
         failure => failure,
     };
     if let Some(error) = &failure {
-        reasons.push(format!("{NOT_COMPLETED}run {} of {runs}: {error}", done + 1));
+        reasons.push(format!("{NOT_COMPLETED}: run {} of {runs}: {error}", done + 1));
     }
     if failure.is_none() && done < runs {
-        reasons.push(format!("{NOT_COMPLETED}{done} of {runs} runs fit into the time"));
+        reasons.push(format!("{NOT_COMPLETED}: {done} of {runs} runs fit into the time"));
     }
     let checks = check::checks(plan, &samples);
     reasons.extend(checks.iter().filter_map(Check::complaint));

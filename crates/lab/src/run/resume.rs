@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::machine::conditions::Noise;
-use crate::results::{RunSamples, Summary};
+use crate::results::{NOT_COMPLETED, RunSamples, Summary};
 
 /// What was measured before; nothing in the usual case.
 #[derive(Debug, Default)]
@@ -66,6 +66,3 @@ impl Earlier {
         Noise { load_before: noise.load_before, stolen_pct: stolen / (seconds + later_s), ..later }
     }
 }
-
-/// How the reason begins that a result has when an error, Ctrl-C or the end of its time left runs out.
-pub(super) const NOT_COMPLETED: &str = "not completed: ";
