@@ -4,7 +4,7 @@
 //! fractions are read exactly; what is finer than the smallest unit is refused rather than rounded.
 
 use core::fmt;
-use serde::de::{Deserializer, Error as _, Visitor};
+use serde::de::{Deserializer, Visitor};
 
 /// Why a quantity could not be read: one sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +195,8 @@ impl<T> Visitor<'_> for Quantity<T> {
 
 /// Functions for `deserialize_with`.
 pub mod read {
-    use super::*;
+    use super::{Deserializer, Quantity, rate_bits_per_s, signed_duration_ns};
+    use serde::de::Error as _;
 
     /// Nanoseconds, as [`duration_ns`](super::duration_ns) reads them.
     pub fn duration_ns<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {

@@ -57,6 +57,34 @@ pub fn first_column<'a>(text: &'a str, heading: &str) -> Vec<&'a str> {
     rows.skip(2).filter_map(|row| row.split('|').nth(1)).map(|cell| cell.trim().trim_matches('`')).collect()
 }
 
+/// Which of these phrases stand in the prose of a Markdown file, as whole words in whichever case.
+pub fn phrases<'a>(text: &str, phrases: &[&'a str]) -> Vec<&'a str> {
+    // Signs end a phrase, but those that only say how a word looks.
+    let words = |text: &str| {
+        let signs = |c: char| match c {
+            '*' | '_' => String::new(),
+            c if c.is_alphanumeric() || c == '-' || c.is_whitespace() => c.to_lowercase().to_string(),
+            _ => " . ".to_owned(),
+        };
+        let plain: String = text.chars().map(signs).collect();
+        format!(" {} ", plain.split_whitespace().collect::<Vec<_>>().join(" "))
+    };
+    // Paragraphs and code end a phrase.
+    let mut paragraphs = vec![String::new()];
+    for line in text.lines() {
+        match line.trim().is_empty() || line.starts_with(['#', '|']) {
+            true => paragraphs.push(line.to_owned()),
+            false => {
+                let last = paragraphs.last_mut().expect("there is one at first");
+                last.push(' ');
+                last.push_str(line);
+            }
+        }
+    }
+    let said: Vec<String> = paragraphs.iter().flat_map(|paragraph| prose(paragraph)).map(words).collect();
+    phrases.iter().copied().filter(|phrase| said.iter().any(|said| said.contains(&words(phrase)))).collect()
+}
+
 /// The lines outside fenced blocks of code.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut in_code = false;
@@ -110,5 +138,11 @@ mod tests {
         let text = "| x |\n\n## A\n\n| b | c |\n|---|---|\n| `d` | `e` |\n| f | g |\n\n| h |\n";
         assert_eq!(first_column(text, "## A"), ["d", "f"]);
         assert_eq!(quoted("a `b c\nd` e `f`\n").collect::<Vec<_>>(), ["b c", "d", "f"]);
+    }
+
+    #[test]
+    fn phrases_are_found_across_lines_and_not_in_code() {
+        let text = "An *Onion*\nrouter. `exit node`\n\nexit\n\nnode, exit, node\n| back | pressure |\n";
+        assert_eq!(phrases(text, &["onion router", "exit node", "back pressure", "on"]), ["onion router"]);
     }
 }

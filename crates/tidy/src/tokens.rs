@@ -47,6 +47,12 @@ pub fn without_tests<'a>(all: &[Token<'a>]) -> Vec<Token<'a>> {
     found
 }
 
+/// The lines of `use` declarations that take all of a module, but for those of a `prelude`, which is made for that.
+pub fn globs(code: &[Token<'_>]) -> Vec<usize> {
+    let stars = code.windows(3).filter(|part| part[1].text == "::" && part[2].text == "*");
+    stars.filter(|part| part[0].text != "prelude").map(|part| part[2].line).collect()
+}
+
 /// How many tokens an item takes: until its semicolon or comma, or until its braces close.
 fn item_length(tokens: &[Token<'_>]) -> usize {
     let mut depth = 0_usize;
@@ -158,5 +164,11 @@ mod tests {
             "a; #[cfg(test)] use b; c #[cfg(test)] fn d(e: [u8; 2]) { f; } g { #[cfg(test)] h: i, j: k }";
         let found: Vec<&str> = without_tests(&tokens(text)).iter().map(|token| token.text).collect();
         assert_eq!(found.join(" "), "a ; c g { j : k }");
+    }
+
+    #[test]
+    fn globs_are_found_but_of_preludes() {
+        let text = "use a::*;\nuse b::prelude::*;\nuse c::{d, e::*};\nfn f() -> u8 { 2 * g::H }\n";
+        assert_eq!(globs(&tokens(text)), [1, 3]);
     }
 }

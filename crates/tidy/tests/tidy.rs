@@ -5,7 +5,7 @@ use heddle_tidy::graph::Graph;
 use heddle_tidy::methods::{self, Home};
 use heddle_tidy::public::{self, Words};
 use heddle_tidy::tree::{self, File};
-use heddle_tidy::{licence, markdown, source};
+use heddle_tidy::{licence, markdown, source, tokens};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -85,6 +85,9 @@ const REFERENCE: &str = "docs/reference/";
 
 /// The page that lists the crates.
 const ARCHITECTURE: &str = "docs/reference/architecture.md";
+
+/// The page that says what words mean, and which are not used.
+const GLOSSARY: &str = "docs/reference/glossary.md";
 
 /// The floors of the house, from the top. A crate may use crates of lower floors only.
 const FLOORS: &[(&str, u32)] = &[
@@ -203,6 +206,17 @@ fn allowances_of_what_is_public_are_needed() {
         .iter()
         .filter(|(name, max)| public::unused(&read, &format!("crates/{name}/src/")).len() < *max);
     expect_none(needless.map(|(name, max)| format!("{name} no longer shows {max} to nobody; lower it")));
+}
+
+/// Where everything of a module is taken, a reader cannot tell where a name comes from.
+#[test]
+fn nothing_is_imported_whole() {
+    let files = production_files().into_iter().filter(|file| !file.path.contains("/benches/"));
+    let found = files.flat_map(|file| {
+        let globs = tokens::globs(&tokens::without_tests(&tokens::tokens(&file.text)));
+        globs.into_iter().map(|line| format!("{}:{line}: name what is used", file.path)).collect::<Vec<_>>()
+    });
+    expect_none(found);
 }
 
 #[test]
@@ -377,6 +391,28 @@ fn architecture_lists_every_crate() {
         let why = if crates.contains(name) { "is not in its table of crates" } else { "is no crate" };
         format!("{ARCHITECTURE}: `{name}` {why}")
     }));
+}
+
+/// One word, one thing.
+#[test]
+fn words_are_defined_once_and_have_no_synonyms() {
+    let documents = documents();
+    let glossary =
+        documents.iter().find(|file| file.path == GLOSSARY).expect("the glossary is in the repository");
+    let words = markdown::first_column(&glossary.text, "# Glossary");
+    let unused = markdown::first_column(&glossary.text, "## Words that are not used");
+    let unused: Vec<&str> = unused.iter().flat_map(|words| words.split(", ")).collect();
+    assert!(!words.is_empty() && !unused.is_empty(), "the glossary has its two tables");
+    let plain = |word: &&str| word.trim_end_matches([' ', '★']).to_lowercase();
+    let mut defined = BTreeSet::new();
+    let twice =
+        words.iter().map(plain).chain(unused.iter().map(plain)).filter(|word| !defined.insert(word.clone()));
+    let mut found: Vec<String> = twice.map(|word| format!("{GLOSSARY}: {word} is there twice")).collect();
+    for file in documents.iter().filter(|file| file.path.starts_with("docs/") && file.path != GLOSSARY) {
+        let said = markdown::phrases(&file.text, &unused);
+        found.extend(said.into_iter().map(|word| format!("{}: {word:?}; see {GLOSSARY}", file.path)));
+    }
+    expect_none(found);
 }
 
 #[test]

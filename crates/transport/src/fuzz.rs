@@ -187,7 +187,10 @@ impl LinkPair {
 
 /// Certificates and TLS replaced by plain statements.
 pub(crate) mod plain {
-    use super::*;
+    use super::{
+        Arc, ChannelError, Ed25519Id, Ed25519KeyPair, InvalidPeer, KeyPair, LinkConfig, LinkIdentity,
+        PeerVerifier, RelayIds, RsaId, SHA256, SocketAddr, Target, TlsBinding, VerifiedPeer, digest,
+    };
 
     pub(crate) const INITIATOR: u8 = 1;
     pub(crate) const RESPONDER: u8 = 2;

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! - The MAC is HMAC-SHA-256 under the pair's proof of the sender's role, over the transport's name and both
-//!   certificates' fingerprints, the dialler's first. Whoever stands in the middle of DTLS has another certificate on either side, and no key to say
-//!   so.
+//!   certificates' fingerprints, the dialler's first. Whoever stands in the middle of DTLS has another certificate on
+//!   either side, and no key to say so.
 //! - The signature is that of the key in the sender's offer, over the same.
 //! - `flows` is how many flows the reader may have open at once, of those it opens.
 //! - A probe asks whether datagrams of its length come, and SEEN answers it as it answers a proof.
