@@ -1,9 +1,9 @@
 //! What can be seen of a shard by whoever analyses it: families of its structures, each with numbers about it.
 //!
-//! Nothing is kept for this. A shard that is asked looks at what it has then ([`Control::Observe`](crate::Control)), and
-//! one that is told to force observations at a place ([`Control::Force`](crate::Control)) makes one each time that it
-//! comes by there. Neither has addresses, identities or anything that circuits carry in it, but numbers of circuits and
-//! links, by which they are told apart as long as they exist.
+//! Nothing is kept for this. A shard that is asked looks at what it has then ([`Control::Observe`](crate::Control)),
+//! and one that is told to force observations at a place ([`Control::Force`](crate::Control)) makes one each time that
+//! it comes by there. Neither has addresses, identities or anything that circuits carry in it, but numbers of circuits
+//! and links, by which they are told apart as long as they exist.
 
 use heddle_seam::time::Instant;
 use heddle_spe::{Family, Field, Snapshot};

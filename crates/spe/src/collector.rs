@@ -53,8 +53,8 @@ pub struct Timer(Option<u64>);
 
 /// Takes times and counts down, from any thread.
 ///
-/// What it keeps is bounded by [`SERIES_MAX`] × ([`INDICES_MAX`] + 1) histograms of 35 × 128 counts of 4 bytes: 17.5 MiB
-/// if everything was on at once, and nothing while nothing was ever on.
+/// What it keeps is bounded by [`SERIES_MAX`] × ([`INDICES_MAX`] + 1) histograms of 35 × 128 counts of 4 bytes:
+/// 17.5 MiB if everything was on at once, and nothing while nothing was ever on.
 pub struct Collector {
     series: &'static [Series],
     /// A bit for each series.

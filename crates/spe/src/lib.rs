@@ -5,8 +5,8 @@
 //! - *Static collection* ([`Collector`]): times and counts at places of the program, into histograms.
 //! - *Observees*: structures of a [`Family`], each with the same fields. The program says what there is at a moment
 //!   ([`Snapshot`]). Who wants to look, and when, is kept in [`Watches`].
-//! - *Observers* ([`Observer`]): small WebAssembly modules that are loaded at run time and make records of what they are
-//!   shown. They can do nothing else, and not for long.
+//! - *Observers* ([`Observer`]): small WebAssembly modules that are loaded at run time and make records of what they
+//!   are shown. They can do nothing else, and not for long.
 //! - *Requests* ([`Request`]): what somebody who looks may ask, a line each.
 //!
 //! Nothing here has sockets, files, threads or a clock.

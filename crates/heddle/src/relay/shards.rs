@@ -106,8 +106,8 @@ impl Shards {
         self.loops.iter().map(EventLoop::handle).collect()
     }
 
-    /// What concerns the control plane goes there, what was looked at to the observatory, and everything else to `news`;
-    /// what does not fit is dropped.
+    /// What concerns the control plane goes there, what was looked at to the observatory, and everything else to
+    /// `news`; what does not fit is dropped.
     pub(crate) fn set_events(
         &mut self,
         control: &LoopHandle<ControlLanguage>,

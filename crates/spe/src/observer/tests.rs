@@ -120,7 +120,9 @@ proptest! {
 
     /// A good module with a few bytes changed gets further than noise does.
     #[test]
-    fn changed_modules_end_or_record(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)) {
+    fn changed_modules_end_or_record(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
         let mut module = wat::parse_str(include_str!("../../observers/changes.wat")).unwrap();
         for (place, byte) in changes {
             let place = place.index(module.len());

@@ -38,8 +38,8 @@ use times::{Keeper, SERIES, Since};
 
 /// The socket's name in the `DataDirectory`.
 pub const SOCKET: &str = "observe.sock";
-/// What may wait to be told here. Each snapshot has 800 KiB at most, so that 64 of them have 50 MiB; what does not fit is
-/// dropped, and its number is told.
+/// What may wait to be told here. Each snapshot has 800 KiB at most, so that 64 of them have 50 MiB; what does not fit
+/// is dropped.
 const TOLD_MAX: usize = 64;
 /// Observers that are loaded at once. Each has its module, and an instance with memory of a mebibyte at most for each
 /// watch, of which there are 32.
@@ -99,7 +99,7 @@ impl Unstarted {
         Ok(Unstarted { observatory: Observatory { told, collector }, heard, listener, path })
     }
 
-    pub fn observatory(&self) -> Observatory {
+    pub(crate) fn observatory(&self) -> Observatory {
         self.observatory.clone()
     }
 

@@ -1,5 +1,5 @@
-//! The socket at which somebody on this machine asks to look into the relay: a Unix socket in the `DataDirectory`, which
-//! only the relay's user may open.
+//! The socket at which somebody on this machine asks to look into the relay: a Unix socket in the `DataDirectory`,
+//! which only the relay's user may open.
 
 use super::Told;
 use heddle_spe::{LINE_BYTES_MAX, Request, Unclear};
@@ -33,7 +33,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Accepts connections until the one who is told is gone, and has each read on a thread of its own.
-pub fn accept_all(listener: &UnixListener, told: &SyncSender<Told>) {
+pub(super) fn accept_all(listener: &UnixListener, told: &SyncSender<Told>) {
     let open = Arc::new(AtomicUsize::new(0));
     for (number, stream) in (0..).zip(listener.incoming()) {
         let Ok(stream) = stream else {
