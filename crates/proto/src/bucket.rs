@@ -149,14 +149,14 @@ impl Buckets {
     }
 
     /// Takes `bytes` out of every bucket that holds; a debt is possible, as in
-    /// [`TokenBucket::take`].
+    /// `TokenBucket::take`.
     pub fn take(&mut self, direction: Direction, traffic: Traffic, bytes: u64) {
         for bucket in self.pair_mut(direction).holding_mut(traffic) {
             bucket.take(bytes);
         }
     }
 
-    /// When `want` bytes may pass at once; see [`TokenBucket::next_available`].
+    /// When `want` bytes may pass at once; see `TokenBucket::next_available`.
     pub fn next_available(
         &self,
         now: Instant,

@@ -43,7 +43,7 @@ pub struct TlsOptions {
     /// patience would serve nobody.
     pub handshake_timeout: Duration,
     pub padding: PaddingOptions,
-    /// The link protocols offered, of [`LINK_PROTOCOLS`].
+    /// The link protocols offered, of `LINK_PROTOCOLS`.
     pub link_protocols: Vec<u16>,
     /// Whether to speak TLS 1.3 besides 1.2, as stock relays do.
     pub tls13: bool,

@@ -30,7 +30,7 @@ use crate::figures::Labels;
 /// The private Tor network of a plan, in TOML `[tor]`.
 ///
 /// What every phase gives, labelled with the labels of arm and phase besides others, is
-/// [`of_phases`](crate::figures::of_phases).
+/// `figures::of_phases`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tor {

@@ -32,7 +32,7 @@ pub struct Summary {
     pub phases: Vec<String>,
     /// What the hosts and wires were made of.
     pub backend: String,
-    /// The commit that was checked out (see [`commit()`]).
+    /// The commit that was checked out (see `commit`).
     pub commit: String,
     /// The command that made it, as typed.
     pub command: String,

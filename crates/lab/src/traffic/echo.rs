@@ -1,6 +1,6 @@
 //! Echoes over one stream: messages of one cell that the server sends back.
 //!
-//! 1. A message leaves every [`EchoOptions::every`], whether or not those before it have come back: what holds up one
+//! 1. A message leaves every `EchoOptions::every`, whether or not those before it have come back: what holds up one
 //!    of them is told by all that wait behind it, and not only by one. A moment that passed while the stream took
 //!    nothing is left out.
 //! 2. Each message carries the time at which it was handed to the stream, and its echo tells how long it took.

@@ -4,7 +4,7 @@
 //! 2. Every second the server is asked what has reached it: what was written says little, because buffers on the way
 //!    hold megabytes.
 //! 3. The measurement begins when what comes in a second is steady (see [`Steady`]), at the latest after
-//!    [`UploadOptions::warmup_max`].
+//!    `UploadOptions::warmup_max`.
 //!
 //! A stream that breaks is opened again a second later.
 
