@@ -202,6 +202,11 @@ impl OriginCircuit {
         self.out.len()
     }
 
+    /// Bytes that came for streams and were not taken yet.
+    pub(crate) fn received_bytes(&self) -> usize {
+        self.end.as_ref().map_or(0, End::received_bytes)
+    }
+
     /// Begins the circuit with the relay at the other end of the owner's channel.
     pub fn create(&mut self, hop: &Hop, handshake: Handshake) -> Result<(), OriginError> {
         self.check_idle()?;

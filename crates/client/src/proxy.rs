@@ -10,6 +10,7 @@
 use super::circuit::{Closed, Handshake, Hop, OriginCircuit, OriginError, OriginEvent};
 use super::exchange::{Destination, Exchange, ExchangeState, ExchangeStatus, Running};
 use core::num::NonZeroU16;
+use core::ops::Bound;
 use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::stream::{Begin, BeginFlags, EndReason, Host, HostName};
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
@@ -47,8 +48,8 @@ pub enum ProxyEvent {
     Connected(ExchangeNumber),
     /// The far end ended a stream.
     Ended(ExchangeNumber, EndReason),
-    /// An answer to what was asked of [`OnionProxy::circuit_mut`]: [`OriginEvent::Truncated`] or
-    /// [`OriginEvent::Resolved`].
+    /// An answer to what was asked of [`OnionProxy::circuit_mut`]: [`OriginEvent::Truncated`],
+    /// [`OriginEvent::Resolved`], or whatever becomes of a stream that was begun there.
     Answered(CircuitNumber, OriginEvent),
 }
 
@@ -192,8 +193,23 @@ impl OnionProxy {
         self.circuits.get(&number).is_some_and(|circuit| !circuit.origin.is_closed())
     }
 
-    /// The circuit itself, for what the proxy has no call for. Cells that it queues leave with the
-    /// next input.
+    /// What the consensus asks of circuits from now on.
+    pub(crate) fn set_params(&mut self, params: Arc<NetworkParams>) {
+        self.params = params;
+    }
+
+    /// Bytes that came for streams and that nobody has taken yet, and the circuit that has most of them.
+    pub(crate) fn received_bytes(&self) -> (usize, Option<CircuitNumber>) {
+        let of_each = || self.circuits.iter().map(|(number, circuit)| (circuit.origin.received_bytes(), *number));
+        (of_each().map(|(bytes, _)| bytes).sum(), of_each().max().map(|(_, number)| number))
+    }
+
+    /// The circuit itself, for questions that have it queue no cells.
+    pub(crate) fn circuit(&mut self, number: CircuitNumber) -> Option<&mut OriginCircuit> {
+        self.circuits.get_mut(&number).map(|circuit| &mut circuit.origin)
+    }
+
+    /// The circuit itself, for what the proxy has no call for. Cells that it queues leave when outputs are polled.
     pub fn circuit_mut(&mut self, number: CircuitNumber) -> Option<&mut OriginCircuit> {
         let circuit = self.circuits.get_mut(&number)?;
         self.dirty.insert(circuit.guard);
@@ -347,18 +363,39 @@ impl OnionProxy {
     fn on_cell(&mut self, now: Instant, number: CircuitNumber, command: Command, body: &Body) {
         let Some(circuit) = self.circuits.get_mut(&number) else { return };
         circuit.origin.handle_cell(now, command, body);
+        self.take_circuit_events(now, number);
+        // After DESTROY there is nothing to say; what else ends a circuit is said first.
+        if self.circuits.get(&number).is_some_and(|c| c.origin.is_closed() && !c.has_cells()) {
+            self.forget_circuit(number);
+        }
+    }
+
+    fn take_circuit_events(&mut self, now: Instant, number: CircuitNumber) {
         while let Some(event) = self.circuits.get_mut(&number).and_then(|c| c.origin.poll_event()) {
             self.on_event(now, number, event);
+        }
+    }
+
+    fn forget_circuit(&mut self, number: CircuitNumber) {
+        let Some(circuit) = self.circuits.remove(&number) else { return };
+        if let Some(guard) = self.guards.get_mut(&circuit.guard) {
+            guard.circuits.retain(|_, of| *of != number);
         }
     }
 
     fn on_event(&mut self, now: Instant, number: CircuitNumber, event: OriginEvent) {
         match event {
             OriginEvent::Joined { .. } => self.grow(number),
-            OriginEvent::Truncated { .. } => {
+            OriginEvent::Truncated { .. } | OriginEvent::Resolved { .. } => {
                 self.event(ProxyEvent::Answered(number, event));
             }
-            OriginEvent::Resolved { .. } => self.event(ProxyEvent::Answered(number, event)),
+            OriginEvent::Connected { stream, .. }
+            | OriginEvent::Readable { stream }
+            | OriginEvent::Ended { stream, .. }
+                if self.running(number, stream).is_none() =>
+            {
+                self.event(ProxyEvent::Answered(number, event));
+            }
             OriginEvent::Closed(why) => {
                 self.lose_streams(number, Some(why));
                 self.event(ProxyEvent::CircuitClosed(number, why));
@@ -466,8 +503,8 @@ impl OnionProxy {
         if channel.capacity() == 0 {
             return false;
         }
-        let after = guard.circuits.iter().filter(|(id, _)| guard.turn.is_none_or(|turn| **id > turn));
-        let candidates = after.chain(guard.circuits.iter());
+        let turn = guard.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let candidates = guard.circuits.range((turn, Bound::Unbounded)).chain(guard.circuits.iter());
         let circuits = &self.circuits;
         let next = candidates
             .map(|(id, n)| (*id, *n))
@@ -478,8 +515,9 @@ impl OnionProxy {
         channel.send(now, circ_id, cell.command, &cell.body);
         guard.turn = Some(circ_id);
         if circuit.origin.is_closed() && !circuit.has_cells() {
-            guard.circuits.remove(&circ_id);
-            self.circuits.remove(&number);
+            // It may have ended over a cell that its owner had it make.
+            self.take_circuit_events(now, number);
+            self.forget_circuit(number);
         }
         true
     }

@@ -7,9 +7,9 @@
 //! Nobody but the relay itself begins one: a round of fetches has one at a time, and a descriptor goes once to each
 //! authority.
 
-use crate::language::ControlLanguage;
 use heddle_dir::guard::guarded;
 use heddle_dir::http::{Answer, HttpError, HttpResponse, Request};
+use heddle_seam::language::{Language, Plain};
 use heddle_seam::node::{Input, Output, SocketError, SocketId};
 use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ pub(crate) struct Exchanges<P> {
     open: BTreeMap<SocketId, Exchange<P>>,
     dialled: u64,
     recv_buf: Vec<u8>,
-    outputs: VecDeque<Output<ControlLanguage>>,
+    outputs: VecDeque<Output<Plain>>,
 }
 
 struct Exchange<P> {
@@ -67,7 +67,7 @@ impl<P> Exchanges<P> {
     }
 
     /// Takes an input about a socket; others say nothing here.
-    pub fn handle(&mut self, input: &Input<ControlLanguage>) -> Option<Outcome<P>> {
+    pub fn handle<L: Language>(&mut self, input: &Input<L>) -> Option<Outcome<P>> {
         match *input {
             Input::Writable { socket, bytes, .. } => {
                 let exchange = self.open.get_mut(&socket)?;
@@ -113,10 +113,10 @@ impl<P> Exchanges<P> {
     }
 
     /// What the driver is to do next; bytes to send are appended to `buf`.
-    pub fn poll_output(&mut self, buf: &mut Vec<u8>) -> Option<Output<ControlLanguage>> {
+    pub fn poll_output<L: Language>(&mut self, buf: &mut Vec<u8>) -> Option<Output<L>> {
         loop {
             let output = self.outputs.pop_front()?;
-            let Output::Send { socket } = output else { return Some(output) };
+            let Output::Send { socket } = output else { return Some(output.widen()) };
             // It may have ended in the meantime.
             let Some(exchange) = self.open.get_mut(&socket) else { continue };
             let bytes = exchange.request.len().min(core::mem::take(&mut exchange.credit_bytes));

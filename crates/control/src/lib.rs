@@ -7,15 +7,18 @@
 //! - `metrics` answers at the `MetricsPort`.
 //! - `plane` decides what is due: it follows the consensus, renews keys, finds out whether the relay is reachable,
 //!   publishes.
+//! - `follower` is the part of a client: it follows the consensus, and tells of the network.
 //! - `clock` knows the time of the wall between two times that it is told.
 
 mod clock;
 mod exchanges;
+mod follower;
 mod language;
 pub mod metrics;
 mod options;
 mod plane;
 
+pub use follower::{Follower, FollowerLanguage, News};
 pub use language::{Carried, ControlLanguage, Figures, Standing, Told, Wanted};
 pub use options::ControlOptions;
 pub use plane::{ControlPlane, Identity};

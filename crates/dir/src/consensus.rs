@@ -17,7 +17,9 @@ use heddle_proto::channel::Target;
 use heddle_proto::ids::{Ed25519Id, RsaId};
 use tor_checkable::{ExternallySigned, TimeBound};
 use tor_llcrypto::pk::rsa::RsaIdentity;
-use tor_netdoc::doc::netstatus::{MdConsensus, MdRouterStatus, ProtoStatus, UnvalidatedMdConsensus};
+use tor_netdoc::doc::netstatus::{
+    MdConsensus, MdRouterStatus, ProtoStatus, RelayWeight, UnvalidatedMdConsensus,
+};
 use tor_netdoc::types::relay_flags::RelayFlag;
 
 pub use documents::{AuthorityCerts, Microdesc, Microdescs};
@@ -44,6 +46,9 @@ pub struct Consensus {
     pub valid_until_unix_s: u64,
     /// The network parameters (param-spec).
     pub params: BTreeMap<String, i32>,
+    /// How much a relay's bandwidth counts in a position of a path, by its flags: `Wgg` and so on (dir-spec, section
+    /// 3.8.3).
+    pub bandwidth_weights: BTreeMap<String, i32>,
     /// The relays that are running, in order of their RSA identities.
     pub relays: Vec<Relay>,
     relay_protocols: ProtoStatus,
@@ -75,6 +80,11 @@ pub struct Relay {
     pub or_addresses: Vec<SocketAddr>,
     /// Its flags.
     pub flags: RelayFlags,
+    /// Its bandwidth in kilobytes per second, as the authorities measured it, or as it says itself.
+    pub bandwidth: u32,
+    /// The ports that it lets out to most IPv4 addresses, first and last of each range; empty until its microdescriptor
+    /// is known.
+    pub exit_ports: Vec<(u16, u16)>,
     /// Its subprotocol versions, `Link=4-5 Relay=2-4` for instance.
     pub protocols: String,
 }
@@ -157,12 +167,14 @@ impl Consensus {
         let mut relays: Vec<Relay> = consensus.relays().iter().map(Relay::from_parsed).collect();
         relays.sort_by_key(|relay| relay.rsa_id);
         let params = consensus.params().iter();
+        let weights = consensus.bandwidth_weights().iter();
         Consensus {
             valid_after_unix_s: iso_time::from_system_time(lifetime.valid_after()),
             fresh_until_unix_s: iso_time::from_system_time(lifetime.fresh_until()),
             valid_until_unix_s: iso_time::from_system_time(lifetime.valid_until()),
             // Gathered into an ordered map, so the hash map's order does not get out.
             params: params.map(|(name, value)| (name.clone(), *value)).collect(),
+            bandwidth_weights: weights.map(|(name, value)| (name.clone(), *value)).collect(),
             relays,
             relay_protocols: consensus.relay_protocol_status().clone(),
         }
@@ -222,6 +234,7 @@ impl Consensus {
             if let Some(microdesc) = microdescs.get(&relay.microdesc_digest) {
                 relay.ed25519_id = Some(microdesc.ed25519_id);
                 relay.ntor_onion_key = Some(microdesc.ntor_onion_key);
+                relay.exit_ports.clone_from(&microdesc.exit_ports);
             }
         }
     }
@@ -255,6 +268,11 @@ impl Relay {
                 stale_desc: has(RelayFlag::StaleDesc),
                 v2_dir: has(RelayFlag::V2Dir),
             },
+            bandwidth: match *status.weight() {
+                RelayWeight::Measured(bandwidth) | RelayWeight::Unmeasured(bandwidth) => bandwidth,
+                _ => 0,
+            },
+            exit_ports: Vec::new(),
             protocols: status.protovers().to_string(),
         }
     }

@@ -5,6 +5,7 @@ use crate::demo_cli::{self, DemoArgs};
 use crate::emulate::{self, EmulateArgs};
 use crate::lab_cli::{self, LabArgs};
 use crate::observe_cli::{self, ObserveArgs};
+use crate::proxy_cli::{self, ProxyArgs};
 use crate::relay_cli::{self, RelayArgs};
 use crate::sim_cli::{self, SimArgs};
 use crate::traffic::{self, TrafficArgs};
@@ -25,6 +26,9 @@ enum Command {
     /// Runs a relay from an operator's own torrc.
     #[command(after_help = relay_cli::examples("heddle relay"))]
     Relay(RelayArgs),
+    /// Runs a laboratory's onion proxy in a private network; it is no user's client.
+    #[command(after_help = proxy_cli::EXAMPLES)]
+    Proxy(ProxyArgs),
     /// Browses beside a bulk download over three Heddle relays and over three stock ones, side by side.
     #[command(after_help = demo_cli::EXAMPLES)]
     Demo(DemoArgs),
@@ -52,6 +56,7 @@ enum Command {
 pub fn run() -> Result<ExitCode, Box<dyn Error>> {
     match Cli::parse().command {
         Command::Relay(args) => relay_cli::run(args),
+        Command::Proxy(args) => proxy_cli::run(args),
         Command::Demo(args) => demo_cli::run(args),
         Command::Bench(args) => bench_cli::run(args),
         Command::Lab(args) => lab_cli::run(args),

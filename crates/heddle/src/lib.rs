@@ -21,6 +21,8 @@ pub mod logging;
 pub mod observe_cli;
 #[cfg(feature = "lab")]
 pub mod output;
+#[cfg(feature = "lab")]
+pub mod proxy_cli;
 pub mod relay;
 pub mod relay_cli;
 #[cfg(feature = "lab")]

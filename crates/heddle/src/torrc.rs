@@ -8,6 +8,8 @@
 //! A torrc that stock Tor takes is taken here. What Heddle does not support is named in one warning for each option;
 //! an unknown name is an error, because a misspelt option must not be lost in silence.
 
+#[cfg(feature = "lab")]
+mod client;
 mod dos;
 mod heddle;
 mod heddle_settings;
@@ -28,6 +30,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "lab")]
+pub use client::ClientOptions;
 pub use heddle::{HeddleOptions, UdpPort};
 #[cfg(test)]
 pub(crate) use heddle_settings::SHARDS_MAX;

@@ -30,6 +30,8 @@ pub(super) struct End {
     /// Digests of the cells that the far end will acknowledge.
     digests: Digests,
     streams: BTreeMap<StreamId, Stream>,
+    /// Bytes in the buffers of all of them.
+    received_bytes: usize,
     next_id: u16,
 }
 
@@ -66,7 +68,17 @@ impl End {
             None => Algorithm::Fixed(circuit.params.get("circwindow", 1000, 100, 1000) as u16),
         };
         let flow = flow::new(algorithm);
-        End { digests: Digests::new(flow.pending_max()), flow, streams: BTreeMap::new(), next_id: first_id }
+        End {
+            digests: Digests::new(flow.pending_max()),
+            flow,
+            streams: BTreeMap::new(),
+            received_bytes: 0,
+            next_id: first_id,
+        }
+    }
+
+    pub fn received_bytes(&self) -> usize {
+        self.received_bytes
     }
 
     /// An id that no stream has; ids go round, as those of stock clients do.
@@ -178,6 +190,12 @@ impl OriginCircuit {
         stream.map_or(0, |stream| stream.received.len())
     }
 
+    /// Whether the far end ended a stream, so that nothing more comes than can be read.
+    pub(crate) fn has_ended(&self, id: StreamId) -> bool {
+        let stream = self.end.as_ref().and_then(|end| end.streams.get(&id));
+        stream.is_none_or(|stream| stream.state == State::Ended)
+    }
+
     /// Appends at most `max` bytes that came on a stream to `into`, and returns how many. The far
     /// end may send more then.
     pub fn recv(&mut self, now: Instant, id: StreamId, into: &mut Vec<u8>, max: usize) -> usize {
@@ -185,6 +203,7 @@ impl OriginCircuit {
         let Some(stream) = end.streams.get_mut(&id) else { return 0 };
         let len = stream.received.len().min(max);
         into.extend(stream.received.drain(..len));
+        end.received_bytes -= len;
         let left = stream.received.len();
         if stream.state == State::Ended {
             if left == 0 {
@@ -213,6 +232,7 @@ impl OriginCircuit {
     pub(crate) fn end_stream(&mut self, id: StreamId) -> Result<(), OriginError> {
         let end = self.end.as_mut().ok_or(OriginError::NoStream)?;
         let stream = end.streams.remove(&id).ok_or(OriginError::NoStream)?;
+        end.received_bytes -= stream.received.len();
         if matches!(stream.state, State::Asked | State::Open) {
             // "Origins SHOULD send no other reason", lest it says something about them.
             self.send_to_end(RelayCommand::END, Some(id), &[EndReason::MISC.0]);
@@ -242,7 +262,8 @@ impl OriginCircuit {
             Sendme::Authenticated(digest).encode(&mut sendme);
             self.send_to_end(RelayCommand::SENDME, None, &sendme);
         }
-        let Some(stream) = self.end.as_mut().and_then(|end| end.streams.get_mut(&id)) else {
+        let Some(end) = &mut self.end else { return Ok(()) };
+        let Some(stream) = end.streams.get_mut(&id) else {
             // It was on its way when we ended the stream.
             return Ok(());
         };
@@ -254,6 +275,7 @@ impl OriginCircuit {
         }
         let was_empty = stream.received.is_empty();
         stream.received.extend(data);
+        end.received_bytes += data.len();
         let mut signal = None;
         match &mut stream.hold {
             Hold::Windows(window) => {

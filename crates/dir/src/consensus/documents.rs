@@ -8,6 +8,7 @@ use tor_llcrypto::pk::rsa::RsaIdentity;
 use tor_netdoc::AllowAnnotations;
 use tor_netdoc::doc::authcert::AuthCert;
 use tor_netdoc::doc::microdesc::MicrodescReader;
+use tor_netdoc::types::policy::PortPolicy;
 
 use crate::authority::DirAuthority;
 use crate::iso_time;
@@ -93,6 +94,8 @@ pub struct Microdesc {
     pub ed25519_id: [u8; 32],
     /// Its ntor onion key.
     pub ntor_onion_key: [u8; 32],
+    /// The ports that it lets out to most IPv4 addresses, first and last of each range.
+    pub exit_ports: Vec<(u16, u16)>,
     text: String,
 }
 
@@ -118,6 +121,7 @@ impl Microdescs {
             let microdesc = Microdesc {
                 ed25519_id: (*annotated.md().ed25519_id()).into(),
                 ntor_onion_key: annotated.md().ntor_key().to_bytes(),
+                exit_ports: allowed(annotated.md().ipv4_policy()),
                 text: body.to_owned(),
             };
             self.0.insert(digest, microdesc);
@@ -141,5 +145,49 @@ impl Microdescs {
     pub fn to_text(&self, last_listed_unix_s: u64) -> String {
         let annotation = format!("@last-listed {}\n", iso_time::format(last_listed_unix_s));
         self.0.values().flat_map(|microdesc| [annotation.as_str(), &microdesc.text]).collect()
+    }
+}
+
+/// What a policy of ports allows, which it spells as what it accepts or as what it rejects.
+fn allowed(policy: &PortPolicy) -> Vec<(u16, u16)> {
+    let text = policy.to_string();
+    let (word, list) = text.split_once(' ').unwrap_or_default();
+    let range = |item: &str| {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        Some((first.parse().ok()?, last.parse().ok()?))
+    };
+    let named: Vec<(u16, u16)> = list.split(',').filter_map(range).collect();
+    if word == "accept" {
+        return named;
+    }
+    let mut first = 1_u32;
+    let mut others = Vec::new();
+    for (from, to) in named.into_iter().map(|(from, to)| (u32::from(from), u32::from(to))).chain([(65_536, 65_536)]) {
+        if first < from {
+            others.push((first as u16, (from - 1) as u16));
+        }
+        first = to + 1;
+    }
+    others
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allowed_ports_are_told_in_ranges() {
+        for (policy, ranges) in [
+            ("reject 1-65535", &[][..]),
+            ("accept 1-65535", &[(1, 65535)]),
+            ("accept 80,443-444", &[(80, 80), (443, 444)]),
+            ("reject 25,119", &[(1, 24), (26, 118), (120, 65535)]),
+            ("reject 1-24,65535", &[(25, 65534)]),
+        ] {
+            let policy: PortPolicy = policy.parse().unwrap();
+            assert_eq!(allowed(&policy), ranges);
+            let is_in = |port| ranges.iter().any(|(first, last)| (*first..=*last).contains(&port));
+            assert!((1..=u16::MAX).all(|port| policy.allows_port(port) == is_in(port)));
+        }
     }
 }

@@ -1,0 +1,271 @@
+//! Which circuits there are, and for whom.
+//!
+//! 1. One is built ahead, as soon as the network is known.
+//! 2. The first request that takes it gives it its isolation; only requests with the same come after.
+//! 3. After [`SocksOptions::dirty_max`](super::SocksOptions::dirty_max) it takes no new streams, and ends with its last.
+//! 4. One that cannot be built is tried anew over another path, later each time.
+
+use super::{SocksEvent, SocksProxy};
+use crate::path::{NoPath, Path, allows};
+use crate::proxy::CircuitNumber;
+use crate::socks::Isolation;
+use heddle_proto::cell::relay::StreamId;
+use heddle_proto::ids::RsaId;
+use heddle_seam::node::SocketId;
+use heddle_seam::time::{Duration, Instant};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How long a circuit may take to be built, as with stock Tor at first.
+const BUILD_MAX: Duration = Duration::from_secs(60);
+/// For how long a circuit that nobody has taken is kept (stock Tor's `PREDICTED_CIRCS_RELEVANCE_TIME`).
+const UNUSED_MAX: Duration = Duration::from_secs(3600);
+/// How long after a circuit that was not built the next is begun; twice as long after each further one.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+/// And at most so long.
+const RETRY_MOST: Duration = Duration::from_secs(10);
+/// Streams of one circuit. As many ENDs at once, beside what waits already, are less than a circuit's cells may be.
+const STREAMS_MAX: usize = 256;
+
+/// The circuits of a proxy.
+#[derive(Debug, Default)]
+pub(super) struct Circuits {
+    open: BTreeMap<CircuitNumber, Entry>,
+    /// Circuits in a row that were not built.
+    failures: u32,
+    /// No circuit is begun before.
+    build_at: Instant,
+    /// Why there was no path when one was last looked for, as it was told.
+    told: Option<NoPath>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    names: Vec<String>,
+    ports: Vec<(u16, u16)>,
+    guard: Option<RsaId>,
+    /// Whose requests it takes; `None` until the first.
+    isolation: Option<Option<Isolation>>,
+    begun_at: Instant,
+    built: bool,
+    used_at: Option<Instant>,
+    /// Sessions by their streams; at most [`STREAMS_MAX`].
+    streams: BTreeMap<StreamId, SocketId>,
+    /// Sessions that are not read because the circuit takes nothing; each at most once.
+    held: VecDeque<SocketId>,
+}
+
+/// Where a request may go.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Over this circuit, now.
+    At(CircuitNumber),
+    /// Over one that is being built, or once there is room.
+    Later,
+    /// Nowhere: there is no such path.
+    Nowhere,
+}
+
+impl Entry {
+    fn is_young(&self, now: Instant, dirty_max: Duration) -> bool {
+        self.used_at.is_none_or(|used_at| now.since(used_at) < dirty_max)
+    }
+}
+
+impl Circuits {
+    /// The session of a stream.
+    pub fn session(&self, number: CircuitNumber, stream: StreamId) -> Option<SocketId> {
+        self.open.get(&number)?.streams.get(&stream).copied()
+    }
+
+    pub fn add_stream(&mut self, number: CircuitNumber, stream: StreamId, session: SocketId, now: Instant) {
+        if let Some(entry) = self.open.get_mut(&number) {
+            entry.streams.insert(stream, session);
+            entry.used_at.get_or_insert(now);
+        }
+    }
+
+    pub fn remove_stream(&mut self, number: CircuitNumber, stream: StreamId) {
+        let Some(entry) = self.open.get_mut(&number) else { return };
+        if let Some(session) = entry.streams.remove(&stream) {
+            entry.held.retain(|held| *held != session);
+        }
+    }
+
+    /// A session is not read until its circuit takes something.
+    pub fn hold(&mut self, number: CircuitNumber, session: SocketId) {
+        if let Some(entry) = self.open.get_mut(&number)
+            && !entry.held.contains(&session)
+        {
+            entry.held.push_back(session);
+        }
+    }
+
+    /// The sessions that are held back, with their streams.
+    pub fn held(&self) -> impl Iterator<Item = (CircuitNumber, SocketId)> + '_ {
+        self.open.iter().flat_map(|(number, entry)| entry.held.iter().map(|session| (*number, *session)))
+    }
+
+    pub fn release(&mut self, number: CircuitNumber, session: SocketId) {
+        if let Some(entry) = self.open.get_mut(&number) {
+            entry.held.retain(|held| *held != session);
+        }
+    }
+}
+
+impl SocksProxy {
+    /// A place for a request to that port; a circuit is begun for it if there is none.
+    pub(super) fn place(&mut self, isolation: &Option<Isolation>, port: Option<u16>) -> Place {
+        let (now, dirty_max) = (self.now, self.options.dirty_max);
+        let is_given = self.options.path.is_some();
+        let fits = |entry: &Entry| {
+            let allowed = is_given || port.is_none_or(|port| allows(&entry.ports, port));
+            allowed && entry.is_young(now, dirty_max) && entry.streams.len() < STREAMS_MAX
+        };
+        let of = |claim: Option<&Option<Isolation>>| {
+            let mut fitting = self.circuits.open.iter();
+            // Those that are built come first, and of these the oldest.
+            let first = fitting.clone().find(|(_, entry)| {
+                entry.built && entry.isolation.as_ref() == claim && fits(entry)
+            });
+            first.or_else(|| fitting.find(|(_, entry)| entry.isolation.as_ref() == claim && fits(entry)))
+        };
+        let found = of(Some(isolation)).or_else(|| of(None)).map(|(number, _)| *number);
+        let number = match found {
+            Some(number) => number,
+            None => match self.build(port) {
+                Ok(Some(number)) => number,
+                Ok(None) => return Place::Later,
+                Err(_) => return Place::Nowhere,
+            },
+        };
+        let Some(entry) = self.circuits.open.get_mut(&number) else { return Place::Later };
+        entry.isolation.get_or_insert_with(|| isolation.clone());
+        if entry.built { Place::At(number) } else { Place::Later }
+    }
+
+    /// Begins a circuit. `None` while there are too many, too many failed, or the network is not known.
+    fn build(&mut self, port: Option<u16>) -> Result<Option<CircuitNumber>, NoPath> {
+        if self.now < self.circuits.build_at || !self.has_place() {
+            return Ok(None);
+        }
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let chosen = match &self.options.path {
+            Some(names) => directory.given(names),
+            None => directory.choose(port, &mut self.guards, self.now, &mut self.rng),
+        };
+        let Path { hops, names, ports } = chosen.inspect_err(|why| {
+            if self.circuits.told.as_ref() != Some(why) {
+                self.circuits.told = Some(why.clone());
+                self.outputs.push_back(super::Output::Event(SocksEvent::NoPath { why: why.to_string() }));
+            }
+        })?;
+        let guard = hops.first().map(|(hop, _)| hop.target.rsa);
+        let Some(number) = self.proxy.build(hops) else { return Ok(None) };
+        let entry = Entry {
+            names,
+            ports,
+            guard,
+            isolation: None,
+            begun_at: self.now,
+            built: false,
+            used_at: None,
+            streams: BTreeMap::new(),
+            held: VecDeque::new(),
+        };
+        self.circuits.open.insert(number, entry);
+        Ok(Some(number))
+    }
+
+    /// Whether one circuit more may be there. The oldest that has no streams gives way.
+    fn has_place(&mut self) -> bool {
+        if self.circuits.open.len() < self.options.circuits_max {
+            return true;
+        }
+        let idle = self.circuits.open.iter().find(|(_, entry)| entry.built && entry.streams.is_empty());
+        let Some(number) = idle.map(|(number, _)| *number) else { return false };
+        self.end_circuit(number);
+        true
+    }
+
+    /// Begins a circuit ahead of requests, if none is free.
+    pub(super) fn build_ahead(&mut self) {
+        let is_full = self.circuits.open.len() >= self.options.circuits_max;
+        if !is_full && self.circuits.open.values().all(|entry| entry.isolation.is_some()) {
+            // Why there is none was told.
+            let _ = self.build(None);
+        }
+    }
+
+    /// When a circuit may be begun that was put off.
+    pub(super) fn next_build(&self) -> Option<Instant> {
+        let at = self.circuits.build_at;
+        (at > self.now && self.directory.is_some()).then_some(at)
+    }
+
+    pub(super) fn on_built(&mut self, number: CircuitNumber) {
+        let Some(entry) = self.circuits.open.get_mut(&number) else { return };
+        entry.built = true;
+        let (path, took) = (entry.names.clone(), self.now.since(entry.begun_at));
+        self.circuits.failures = 0;
+        self.circuits.told = None;
+        self.unserved = true;
+        self.tell(SocksEvent::Built { circuit: number.0, path, took });
+    }
+
+    /// Those circuits are lost that went with their channel.
+    pub(super) fn lose_gone(&mut self, why: &str) {
+        let gone = self.circuits.open.keys().filter(|number| !self.proxy.has_circuit(**number));
+        for number in gone.copied().collect::<Vec<_>>() {
+            let entry = self.circuits.open.get(&number);
+            if let Some(guard) = entry.filter(|entry| !entry.built).and_then(|entry| entry.guard) {
+                self.guards.on_down(guard, self.now);
+            }
+            self.lose(number, why);
+        }
+    }
+
+    /// A circuit is over, and its streams with it.
+    pub(super) fn lose(&mut self, number: CircuitNumber, why: &str) {
+        let Some(entry) = self.circuits.open.remove(&number) else { return };
+        self.unserved = true;
+        if !entry.built {
+            let failures = &mut self.circuits.failures;
+            let delay = RETRY_FIRST.saturating_mul(1 << (*failures).min(10)).min(RETRY_MOST);
+            *failures += 1;
+            self.circuits.build_at = self.now + delay;
+        }
+        self.tell(SocksEvent::Closed { circuit: number.0, path: entry.names, why: why.to_owned() });
+        for session in entry.streams.into_values() {
+            self.on_circuit_lost(session);
+        }
+    }
+
+    /// Ends a circuit that nobody uses.
+    fn end_circuit(&mut self, number: CircuitNumber) {
+        self.proxy.close_circuit(number);
+        self.circuits.open.remove(&number);
+        self.unserved = true;
+    }
+
+    /// Ends circuits that are not built in time, and those that are old and have no streams.
+    pub(super) fn expire_circuits(&mut self) {
+        let (now, dirty_max) = (self.now, self.options.dirty_max);
+        let is_late = |entry: &Entry| !entry.built && now.since(entry.begun_at) >= BUILD_MAX;
+        let is_old = |entry: &Entry| {
+            let unused = entry.used_at.is_none() && now.since(entry.begun_at) >= UNUSED_MAX;
+            entry.streams.is_empty() && (unused || !entry.is_young(now, dirty_max))
+        };
+        let numbers = |is: &dyn Fn(&Entry) -> bool| {
+            let found = self.circuits.open.iter().filter(|(_, entry)| is(entry));
+            found.map(|(number, _)| *number).collect::<Vec<_>>()
+        };
+        let (late, old) = (numbers(&is_late), numbers(&is_old));
+        for number in late {
+            self.proxy.close_circuit(number);
+            self.lose(number, "it was not built in time");
+        }
+        for number in old {
+            self.end_circuit(number);
+        }
+    }
+}
