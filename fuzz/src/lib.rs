@@ -14,6 +14,7 @@ pub mod offer;
 pub mod quic;
 pub mod relay;
 pub mod shards;
+pub mod socks;
 pub mod stream;
 pub mod tls;
 pub mod tls_open;
@@ -36,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     ("quic", quic::run, quic::seeds),
     ("relay", relay::run, relay::seeds),
     ("shards", shards::run, shards::seeds),
+    ("socks", socks::run, socks::seeds),
     ("stream", stream::run, stream::seeds),
     ("tls", tls::run, tls::seeds),
     ("tls_open", tls_open::run, tls_open::seeds),

@@ -83,7 +83,9 @@ pub enum NoPath {
     /// Several have that nickname.
     Ambiguous(String),
     /// No exit lets this port out.
-    NoExit { port: Option<u16> },
+    NoExit {
+        port: Option<u16>,
+    },
     NoGuard,
     NoMiddle,
 }
@@ -123,7 +125,9 @@ impl FromStr for RelayName {
             (1..=19).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         match is_nickname {
             true => Ok(RelayName::Nickname(text.to_owned())),
-            false => Err(format!("`{text}` is neither a nickname nor a fingerprint of 40 hexadecimal digits")),
+            false => {
+                Err(format!("`{text}` is neither a nickname nor a fingerprint of 40 hexadecimal digits"))
+            }
         }
     }
 }
@@ -324,8 +328,11 @@ mod tests {
     const NOW: Instant = Instant::ZERO;
 
     fn relay(number: u8, guard: bool, exit: bool, bandwidth: u32) -> Candidate {
-        let target =
-            Target { rsa: RsaId([number; 20]), ed25519: None, addrs: vec![([127, 0, 0, number], 9001).into()] };
+        let target = Target {
+            rsa: RsaId([number; 20]),
+            ed25519: None,
+            addrs: vec![([127, 0, 0, number], 9001).into()],
+        };
         Candidate {
             nickname: format!("relay{number}"),
             hop: Hop { target, ntor_key: [number; 32] },
@@ -427,9 +434,8 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         let mut rng = Seed::from_number(5).rng();
-        let mut choose = |relays, port| {
-            directory(relays).choose(port, &mut Guards::default(), NOW, &mut rng).unwrap_err()
-        };
+        let mut choose =
+            |relays, port| directory(relays).choose(port, &mut Guards::default(), NOW, &mut rng).unwrap_err();
         assert_eq!(choose(vec![relay(1, true, false, 1)], None), NoPath::NoExit { port: None });
         let two = || vec![relay(1, true, false, 1), relay(2, false, true, 1)];
         assert_eq!(choose(two(), Some(80)), NoPath::NoExit { port: Some(80) });
@@ -438,7 +444,8 @@ mod tests {
 
     #[test]
     fn given_relays_are_found_by_both_names() {
-        let directory = directory(vec![relay(1, true, false, 1), relay(3, true, false, 1), relay(4, true, true, 1)]);
+        let directory =
+            directory(vec![relay(1, true, false, 1), relay(3, true, false, 1), relay(4, true, true, 1)]);
         let named = |text: &str| text.parse::<RelayName>().unwrap();
         let path = directory.given(&[named("RELAY1"), named(&"03".repeat(20)), named("relay4")]).unwrap();
         assert_eq!(path.names, ["relay1", "relay3", "relay4"]);

@@ -200,7 +200,8 @@ impl OnionProxy {
 
     /// Bytes that came for streams and that nobody has taken yet, and the circuit that has most of them.
     pub(crate) fn received_bytes(&self) -> (usize, Option<CircuitNumber>) {
-        let of_each = || self.circuits.iter().map(|(number, circuit)| (circuit.origin.received_bytes(), *number));
+        let of_each =
+            || self.circuits.iter().map(|(number, circuit)| (circuit.origin.received_bytes(), *number));
         (of_each().map(|(bytes, _)| bytes).sum(), of_each().max().map(|(_, number)| number))
     }
 

@@ -157,7 +157,9 @@ impl Dialogue {
                     let password_len = message.get(name_end).map_or(0, |len| usize::from(*len));
                     Ok(name_end + 1 + password_len)
                 }
-                _ => Err(Refusal { says: vec![PASSWORD_VERSION, 1], why: "an unknown form of the user name" }),
+                _ => {
+                    Err(Refusal { says: vec![PASSWORD_VERSION, 1], why: "an unknown form of the user name" })
+                }
             },
             Stage::Request => match *message {
                 [VERSION] | [VERSION, _] | [VERSION, _, _] | [] => Ok(4),
@@ -364,10 +366,7 @@ mod tests {
     fn names_and_addresses_are_looked_up() {
         let request = asked(b"\x05\x01\0\x05\xf0\0\x03\x01a\0\0");
         assert_eq!((request.command, request.port), (SocksCommand::Resolve, 0));
-        assert_eq!(
-            asked(b"\x05\x01\0\x05\xf1\0\x01\x01\x02\x03\x04\0\0").command,
-            SocksCommand::ResolvePtr
-        );
+        assert_eq!(asked(b"\x05\x01\0\x05\xf1\0\x01\x01\x02\x03\x04\0\0").command, SocksCommand::ResolvePtr);
     }
 
     #[test]
@@ -400,7 +399,8 @@ mod tests {
 
     #[test]
     fn ends_are_told_as_stock_tor_tells_them() {
-        let codes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14].map(|end| Reply::of_end(EndReason(end)).0);
+        let codes =
+            [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14].map(|end| Reply::of_end(EndReason(end)).0);
         // DONE before CONNECTED is no success, which is what stock Tor's table makes of it.
         assert_eq!(codes, [1, 4, 5, 2, 1, 1, 6, 4, 1, 1, 1, 5, 1, 1]);
     }

@@ -138,7 +138,8 @@ fn candidate(relay: &Relay) -> Option<Candidate> {
 
 /// Whether a list of subprotocols, such as `Link=4-5 Relay=2-4`, has this version (tor-spec, section 9).
 fn supports(protocols: &str, name: &str, version: u32) -> bool {
-    let versions = protocols.split_ascii_whitespace().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='));
+    let versions =
+        protocols.split_ascii_whitespace().find_map(|entry| entry.strip_prefix(name)?.strip_prefix('='));
     let has = |range: &str| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let bounds = first.parse::<u32>().ok().zip(last.parse::<u32>().ok());
@@ -221,7 +222,10 @@ mod tests {
         relay.ed25519_id = Some([1; 32]);
         relay.ntor_onion_key = Some([2; 32]);
         let found = candidate(&relay).unwrap();
-        assert_eq!((found.bandwidth, found.exit, found.guard, &found.ports[..]), (7, true, false, &[(80, 80)][..]));
+        assert_eq!(
+            (found.bandwidth, found.exit, found.guard, &found.ports[..]),
+            (7, true, false, &[(80, 80)][..])
+        );
         assert_eq!((found.ntor_v3, found.congestion_control), (true, false));
         relay.flags.bad_exit = true;
         let found = candidate(&relay).unwrap();

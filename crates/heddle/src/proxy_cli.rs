@@ -101,8 +101,9 @@ fn start(
         dirty_max: options.dirty_max,
         ..SocksOptions::default()
     };
-    let listener = heddle_net::listen(options.socks)
-        .map_err(|error| format!("SocksPort {} cannot be opened: {error}; choose another or free it", options.socks))?;
+    let listener = heddle_net::listen(options.socks).map_err(|error| {
+        format!("SocksPort {} cannot be opened: {error}; choose another or free it", options.socks)
+    })?;
     let teller = Teller { json: args.json };
     teller.listening(listener.local_addr()?);
     let proxy = SocksProxy::new(Box::new(transport), chosen, &seed);
@@ -193,7 +194,9 @@ impl Teller {
                 self.say(line, || format!("Circuit {circuit} over {} ended: {why}", path.join(", ")));
             }
             SocksEvent::NoPath { why } => {
-                self.say(json!({ "event": "no_path", "why": why }), || format!("No path can be chosen: {why}"));
+                self.say(json!({ "event": "no_path", "why": why }), || {
+                    format!("No path can be chosen: {why}")
+                });
             }
         }
     }

@@ -124,9 +124,9 @@ impl SocksProxy {
         let of = |claim: Option<&Option<Isolation>>| {
             let mut fitting = self.circuits.open.iter();
             // Those that are built come first, and of these the oldest.
-            let first = fitting.clone().find(|(_, entry)| {
-                entry.built && entry.isolation.as_ref() == claim && fits(entry)
-            });
+            let first = fitting
+                .clone()
+                .find(|(_, entry)| entry.built && entry.isolation.as_ref() == claim && fits(entry));
             first.or_else(|| fitting.find(|(_, entry)| entry.isolation.as_ref() == claim && fits(entry)))
         };
         let found = of(Some(isolation)).or_else(|| of(None)).map(|(number, _)| *number);

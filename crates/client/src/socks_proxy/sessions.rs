@@ -369,7 +369,8 @@ impl SocksProxy {
         let held: Vec<_> = self.circuits.held().collect();
         let mut any = false;
         for (number, socket) in held {
-            let Some(State::Open(_, stream)) = self.sessions.get(&socket).map(|session| &session.state) else {
+            let Some(State::Open(_, stream)) = self.sessions.get(&socket).map(|session| &session.state)
+            else {
                 continue;
             };
             let stream = *stream;

@@ -162,7 +162,9 @@ fn allowed(policy: &PortPolicy) -> Vec<(u16, u16)> {
     }
     let mut first = 1_u32;
     let mut others = Vec::new();
-    for (from, to) in named.into_iter().map(|(from, to)| (u32::from(from), u32::from(to))).chain([(65_536, 65_536)]) {
+    for (from, to) in
+        named.into_iter().map(|(from, to)| (u32::from(from), u32::from(to))).chain([(65_536, 65_536)])
+    {
         if first < from {
             others.push((first as u16, (from - 1) as u16));
         }

@@ -69,7 +69,8 @@ impl Reader {
             }
         };
         let is_list = matches!(name, "DirAuthority" | "Log");
-        let is_ours = matches!(name, "SocksPort" | "DataDirectory" | "MaxCircuitDirtiness" | "TestingTorNetwork");
+        let is_ours =
+            matches!(name, "SocksPort" | "DataDirectory" | "MaxCircuitDirtiness" | "TestingTorNetwork");
         if line.command == Command::Clear {
             self.lines.remove(name);
         } else if is_list {
@@ -129,7 +130,8 @@ impl Reader {
             DirAuthority::parse(text, warnings).map_err(|error| error.to_string())
         })?;
         if !authorities.iter().any(|authority| authority.v3_ident.is_some()) {
-            let text = "DirAuthority: a test network needs its own authorities; add DirAuthority lines with v3ident";
+            let text =
+                "DirAuthority: a test network needs its own authorities; add DirAuthority lines with v3ident";
             return Err(TorrcError::at(whole, text.to_owned()));
         }
         let options = ClientOptions {
@@ -157,7 +159,9 @@ fn socks_port(text: &str) -> Result<SocketAddr, String> {
     let port = match port {
         "auto" => 0,
         port => match port.parse::<u16>() {
-            Ok(0) => return Err("the proxy is of no use without its port; set it, or `auto` for any".to_owned()),
+            Ok(0) => {
+                return Err("the proxy is of no use without its port; set it, or `auto` for any".to_owned());
+            }
             Ok(port) => port,
             Err(_) => return Err(format!("`{word}` is neither a port nor `auto`")),
         },
@@ -213,11 +217,17 @@ mod tests {
             (format!("{network}SocksPort 0.0.0.0:9050\n"), "torrc:3: SocksPort: 0.0.0.0 is not on loopback"),
             (format!("{network}SocksPort x\n"), "torrc:3: SocksPort: `x` is neither"),
             (format!("{network}SockPort 1\n"), "torrc:3: unknown option `SockPort`; did you mean SocksPort?"),
-            (format!("{network}MaxCircuitDirtiness soon\n"), "torrc:3: MaxCircuitDirtiness: `soon` is not a time"),
+            (
+                format!("{network}MaxCircuitDirtiness soon\n"),
+                "torrc:3: MaxCircuitDirtiness: `soon` is not a time",
+            ),
         ] {
             let found = load(&text).unwrap_err();
             assert!(found.starts_with(error), "{found}");
         }
-        assert_eq!(load(&format!("{network}SocksPort [::1]:auto\n")).unwrap().0.socks, "[::1]:0".parse().unwrap());
+        assert_eq!(
+            load(&format!("{network}SocksPort [::1]:auto\n")).unwrap().0.socks,
+            "[::1]:0".parse().unwrap()
+        );
     }
 }
