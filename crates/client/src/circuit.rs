@@ -23,7 +23,7 @@ use heddle_proto::cell::{BODY_LEN, Body, Command};
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::onionskin::{ClientHandshake, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, OriginLayers};
-use heddle_proto::flow::{VegasParams, sendme_inc_acceptable};
+use heddle_proto::flow::{FlowChoice, VegasParams, sendme_inc_acceptable};
 use heddle_proto::params::NetworkParams;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
@@ -163,6 +163,8 @@ pub struct OriginCircuit {
     events: VecDeque<OriginEvent>,
     /// What each hop and we agreed about congestion control: cells per SENDME, or windows.
     sendme_incs: Vec<Option<u8>>,
+    /// What is run of the old windows where congestion control was not agreed on.
+    flow_control: FlowChoice,
     /// Flow control with the last hop, made when the first stream begins.
     end: Option<End>,
     params: Arc<NetworkParams>,
@@ -181,10 +183,17 @@ impl OriginCircuit {
             out: VecDeque::new(),
             events: VecDeque::new(),
             sendme_incs: Vec::new(),
+            flow_control: FlowChoice::default(),
             end: None,
             params,
             rng,
         }
+    }
+
+    /// Chooses the flow control, before the first stream begins. Whether congestion control is asked for stands in
+    /// [`Handshake`].
+    pub(crate) fn set_flow_control(&mut self, choice: FlowChoice) {
+        self.flow_control = choice;
     }
 
     /// Hops that are joined.

@@ -11,7 +11,7 @@
 use crate::circuit::{Handshake, Hop};
 use core::fmt;
 use core::str::FromStr;
-use heddle_proto::flow::congestion_control_enabled;
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::RsaId;
 use heddle_proto::params::NetworkParams;
 use heddle_seam::rng::Rng;
@@ -154,9 +154,9 @@ impl Directory {
     ///
     /// # Errors
     /// One of them is not known.
-    pub fn given(&self, names: &[RelayName]) -> Result<Path, NoPath> {
+    pub fn given(&self, names: &[RelayName], flow_control: FlowChoice) -> Result<Path, NoPath> {
         let relays = names.iter().take(HOPS_MAX).map(|name| self.named(name));
-        Ok(self.path(&relays.collect::<Result<Vec<_>, _>>()?))
+        Ok(self.path(&relays.collect::<Result<Vec<_>, _>>()?, flow_control))
     }
 
     /// A path of three relays whose exit lets `port` out, or any port.
@@ -165,7 +165,7 @@ impl Directory {
     /// There are not relays enough.
     pub fn choose(
         &self,
-        port: Option<u16>,
+        (port, flow_control): (Option<u16>, FlowChoice),
         guards: &mut Guards,
         now: Instant,
         rng: &mut Rng,
@@ -189,7 +189,7 @@ impl Directory {
         let middle = self
             .draw(Position::Middle, rng, |relay| !taken.contains(&relay.hop.target.rsa))
             .ok_or(NoPath::NoMiddle)?;
-        Ok(self.path(&[guard, middle, exit]))
+        Ok(self.path(&[guard, middle, exit], flow_control))
     }
 
     fn named(&self, name: &RelayName) -> Result<&Candidate, NoPath> {
@@ -205,9 +205,9 @@ impl Directory {
         }
     }
 
-    /// The last hop is asked for congestion control if it and the consensus have it.
-    fn path(&self, relays: &[&Candidate]) -> Path {
-        let enabled = congestion_control_enabled(&|name| self.params.0.get(name).copied());
+    /// The last hop is asked for congestion control if it has it and the choice of flow control wants it.
+    fn path(&self, relays: &[&Candidate], flow_control: FlowChoice) -> Path {
+        let enabled = flow_control.wants_congestion_control(&|name| self.params.0.get(name).copied());
         let handshake = |place: usize, relay: &Candidate| {
             let congestion_control = place + 1 == relays.len() && enabled && relay.congestion_control;
             match relay.ntor_v3 {
@@ -360,7 +360,7 @@ mod tests {
         let mut rng = Seed::from_number(1).rng();
         let mut firsts = std::collections::BTreeSet::new();
         for _ in 0..500 {
-            let path = directory.choose(Some(443), &mut guards, NOW, &mut rng).unwrap();
+            let path = directory.choose((Some(443), FlowChoice::Auto), &mut guards, NOW, &mut rng).unwrap();
             let places: std::collections::BTreeSet<_> = path.names.iter().map(|name| place(name)).collect();
             assert_eq!(places.len(), 3);
             assert!(place(&path.names[0]) <= 3 && place(&path.names[2]) >= 3, "{:?}", path.names);
@@ -406,7 +406,8 @@ mod tests {
         let mut rng = Seed::from_number(3).rng();
         let mut exits = std::collections::BTreeSet::new();
         for _ in 0..200 {
-            let path = directory.choose(None, &mut Guards::default(), NOW, &mut rng).unwrap();
+            let path =
+                directory.choose((None, FlowChoice::Auto), &mut Guards::default(), NOW, &mut rng).unwrap();
             exits.insert(path.names[2].clone());
         }
         assert_eq!(exits.len(), 4);
@@ -417,7 +418,7 @@ mod tests {
         let directory = directory((1..=6).map(|n| relay(n, n < 5, n >= 5, 1)).collect());
         let (mut guards, mut rng) = (Guards::default(), Seed::from_number(4).rng());
         let mut first = |guards: &mut Guards, now| {
-            directory.choose(None, guards, now, &mut rng).unwrap().hops[0].0.target.rsa
+            directory.choose((None, FlowChoice::Auto), guards, now, &mut rng).unwrap().hops[0].0.target.rsa
         };
         let favourite = first(&mut guards, NOW);
         guards.on_down(favourite, NOW);
@@ -434,8 +435,11 @@ mod tests {
     #[test]
     fn what_is_missing_is_said() {
         let mut rng = Seed::from_number(5).rng();
-        let mut choose =
-            |relays, port| directory(relays).choose(port, &mut Guards::default(), NOW, &mut rng).unwrap_err();
+        let mut choose = |relays, port| {
+            directory(relays)
+                .choose((port, FlowChoice::Auto), &mut Guards::default(), NOW, &mut rng)
+                .unwrap_err()
+        };
         assert_eq!(choose(vec![relay(1, true, false, 1)], None), NoPath::NoExit { port: None });
         let two = || vec![relay(1, true, false, 1), relay(2, false, true, 1)];
         assert_eq!(choose(two(), Some(80)), NoPath::NoExit { port: Some(80) });
@@ -447,14 +451,23 @@ mod tests {
         let directory =
             directory(vec![relay(1, true, false, 1), relay(3, true, false, 1), relay(4, true, true, 1)]);
         let named = |text: &str| text.parse::<RelayName>().unwrap();
-        let path = directory.given(&[named("RELAY1"), named(&"03".repeat(20)), named("relay4")]).unwrap();
+        let path = directory
+            .given(&[named("RELAY1"), named(&"03".repeat(20)), named("relay4")], FlowChoice::Auto)
+            .unwrap();
         assert_eq!(path.names, ["relay1", "relay3", "relay4"]);
         let handshakes: Vec<_> = path.hops.iter().map(|(_, handshake)| *handshake).collect();
         let v3 = Handshake::NtorV3 { congestion_control: false };
         assert_eq!(handshakes, [v3, Handshake::Ntor, v3], "relay4 cannot control congestion");
-        let path = directory.given(&[named("relay1")]).unwrap();
-        assert_eq!(path.hops[0].1, Handshake::NtorV3 { congestion_control: true });
-        assert_eq!(directory.given(&[named("nobody")]).unwrap_err(), NoPath::Unknown("nobody".to_owned()));
+        for (choice, congestion_control) in
+            [(FlowChoice::Auto, true), (FlowChoice::Vegas, true), (FlowChoice::Dynamic, false)]
+        {
+            let path = directory.given(&[named("relay1")], choice).unwrap();
+            assert_eq!(path.hops[0].1, Handshake::NtorV3 { congestion_control });
+        }
+        assert_eq!(
+            directory.given(&[named("nobody")], FlowChoice::Auto).unwrap_err(),
+            NoPath::Unknown("nobody".to_owned())
+        );
         let fingerprint = format!("${}", "AB".repeat(20));
         assert_eq!(named(&fingerprint).to_string(), "AB".repeat(20));
         for bad in ["", "a-b", &"a".repeat(20), "$AB"] {

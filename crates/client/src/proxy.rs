@@ -15,6 +15,7 @@ use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::stream::{Begin, BeginFlags, EndReason, Host, HostName};
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, StreamTransport, Target};
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::params::NetworkParams;
 use heddle_seam::language::{Language, Plain};
 use heddle_seam::node::{Input, Node, Output, SocketId};
@@ -81,6 +82,7 @@ struct ProxyCircuit {
 pub struct OnionProxy {
     transport: Box<dyn StreamTransport>,
     params: Arc<NetworkParams>,
+    flow_control: FlowChoice,
     seed: Seed,
     rng: Rng,
     /// The time of the last input.
@@ -104,6 +106,7 @@ impl OnionProxy {
         OnionProxy {
             transport,
             params,
+            flow_control: FlowChoice::default(),
             seed: seed.child("circuits of a proxy", 0),
             rng: seed.child("a proxy", 0).rng(),
             now: Instant::ZERO,
@@ -130,7 +133,8 @@ impl OnionProxy {
         let number = CircuitNumber(self.circuits_made);
         self.circuits_made += 1;
         let rng = self.seed.child("circuit", number.0).rng();
-        let origin = OriginCircuit::new(self.params.clone(), rng);
+        let mut origin = OriginCircuit::new(self.params.clone(), rng);
+        origin.set_flow_control(self.flow_control);
         let circuit =
             ProxyCircuit { origin, guard, circ_id: None, path: path.into(), streams: BTreeMap::new() };
         self.circuits.insert(number, circuit);
@@ -191,6 +195,11 @@ impl OnionProxy {
     /// Whether a circuit is there, built or not.
     pub fn has_circuit(&self, number: CircuitNumber) -> bool {
         self.circuits.get(&number).is_some_and(|circuit| !circuit.origin.is_closed())
+    }
+
+    /// What circuits run that are begun from now on.
+    pub(crate) fn set_flow_control(&mut self, choice: FlowChoice) {
+        self.flow_control = choice;
     }
 
     /// What the consensus asks of circuits from now on.

@@ -21,6 +21,7 @@ use crate::proxy::{CircuitNumber, OnionProxy, ProxyEvent};
 use circuits::Circuits;
 use core::convert::Infallible;
 use heddle_proto::channel::StreamTransport;
+use heddle_proto::flow::FlowChoice;
 use heddle_seam::language::Language;
 use heddle_seam::node::{Input, Node, Output, SocketId};
 use heddle_seam::rng::{Rng, Seed};
@@ -62,6 +63,8 @@ pub enum SocksEvent {
 pub struct SocksOptions {
     /// The relays of every circuit, the guard first; without, paths are chosen.
     pub path: Option<Vec<RelayName>>,
+    /// Flow control between this end and the exit. Default: what both and the consensus have.
+    pub flow_control: FlowChoice,
     /// Whether programs hear of success before the exit does, so that their first bytes travel with BEGIN. A stream
     /// that is refused then ends without a word. Default false.
     pub optimistic: bool,
@@ -80,6 +83,7 @@ impl Default for SocksOptions {
     fn default() -> Self {
         SocksOptions {
             path: None,
+            flow_control: FlowChoice::default(),
             optimistic: false,
             dirty_max: Duration::from_secs(600),
             sessions_max: 4_096,
@@ -116,8 +120,10 @@ impl SocksProxy {
     /// A proxy whose channels are made by `transport`, which has no identity. It builds circuits once it hears of the
     /// network.
     pub fn new(transport: Box<dyn StreamTransport>, options: SocksOptions, seed: &Seed) -> Self {
+        let mut proxy = OnionProxy::new(transport, Arc::default(), seed);
+        proxy.set_flow_control(options.flow_control);
         SocksProxy {
-            proxy: OnionProxy::new(transport, Arc::default(), seed),
+            proxy,
             options,
             directory: None,
             guards: Guards::default(),

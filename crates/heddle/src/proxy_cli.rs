@@ -14,6 +14,7 @@ use heddle_dir::files::Disk;
 use heddle_dir::keys::DataDirectoryLock;
 use heddle_net::process::{SIGINT, SIGTERM, SignalThread, raise_descriptor_limit};
 use heddle_net::{EventLoop, LoopHandle, Options, SystemEntropy, wall_clock};
+use heddle_proto::flow::FlowChoice;
 use heddle_seam::rng::{Entropy, Seed};
 use heddle_transport::tls::{TlsOptions, TlsTransport};
 use serde_json::{Value, json};
@@ -43,6 +44,9 @@ pub struct ProxyArgs {
     /// The relays of every circuit by nickname or fingerprint, the guard first; 1 to 9.
     #[arg(long, value_name = "RELAYS", value_delimiter = ',', num_args = 1)]
     path: Vec<RelayName>,
+    /// Flow control with the exit, where it is ours to choose: auto, fixed-1000, fixed-100, dynamic or vegas.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    flow_control: FlowChoice,
     /// Tells programs that their streams are open before the exit does, so that their first bytes travel with BEGIN.
     #[arg(long)]
     optimistic: bool,
@@ -97,6 +101,7 @@ fn start(
     let transport = TlsTransport::new(TlsOptions::default(), None, Arc::new(Judge), Box::new(entropy))?;
     let chosen = SocksOptions {
         path: (!args.path.is_empty()).then(|| args.path.clone()),
+        flow_control: args.flow_control,
         optimistic: args.optimistic,
         dirty_max: options.dirty_max,
         ..SocksOptions::default()

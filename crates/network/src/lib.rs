@@ -32,6 +32,7 @@ use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::channel::Target;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::params::NetworkParams;
 use heddle_proto::policy::ExitPolicy;
@@ -402,6 +403,7 @@ fn relay_config(max_queue_bytes: usize, ids: RelayIds, addr: IpAddr, is_exit: bo
         refuse_unknown_exits: None,
         dos: DosOptions::default(),
         hop_by_hop_flow_control: None,
+        flow_control: FlowChoice::Auto,
         extend_to_private: true,
         max_queue_bytes,
         bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },

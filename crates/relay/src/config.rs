@@ -4,6 +4,7 @@ use crate::dos::DosOptions;
 use crate::scheduler::Scheduler;
 use core::net::IpAddr;
 use heddle_proto::bucket::Limit;
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::RelayIds;
 use heddle_proto::policy::ExitPolicy;
 use heddle_seam::node::{RESOLVER_PLACES, ShardId};
@@ -28,6 +29,8 @@ pub struct RelayConfig {
     /// that a reader that stops holds back all relays before it; `None` does what the consensus says
     /// (`heddle_hop_by_hop_flow_control`, else no). Where it is on, an exit can tell whether the guard is upgraded.
     pub hop_by_hop_flow_control: Option<bool>,
+    /// Flow control with the clients of circuits that end here.
+    pub flow_control: FlowChoice,
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which
     /// `TestingTorNetwork` turns on).
     pub extend_to_private: bool,

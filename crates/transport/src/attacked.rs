@@ -14,6 +14,7 @@ use heddle_proto::channel::{Channel, ChannelError, Incoming, Opened, Role, Strea
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{ClientHandshake, OnionKeys};
 use heddle_proto::endpoint::{ConnectionOptions, Endpoint};
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport};
 use heddle_proto::pair::secrets::{Purpose, pair_secrets};
@@ -100,6 +101,7 @@ impl Attacked {
             refuse_unknown_exits: None,
             dos: DosOptions::default(),
             hop_by_hop_flow_control: None,
+            flow_control: FlowChoice::Auto,
             extend_to_private: false,
             max_queue_bytes: bounds.max_queue_bytes,
             bandwidth: no_limit,

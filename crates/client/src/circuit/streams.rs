@@ -12,8 +12,8 @@ use heddle_proto::cell::relay::{DATA_LEN, RelayCommand, StreamId};
 use heddle_proto::cell::stream::{Begin, Connected, End as EndCell, EndReason, Resolve, Resolved};
 use heddle_proto::crypto::tor1::CellDigest;
 use heddle_proto::flow::{
-    self, Algorithm, Digests, DrainWatch, FlowControl, Path, ReadLimit, Role, SendmeContext, Signal,
-    StreamControl, StreamWindow, VegasParams, XonXoffParams,
+    self, Digests, DrainWatch, FlowControl, ReadLimit, Role, SendmeContext, Signal, StreamControl,
+    StreamWindow, XonXoffParams,
 };
 use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, VecDeque};
@@ -60,14 +60,7 @@ struct Stream {
 impl End {
     fn new(circuit: &OriginCircuit, first_id: u16) -> Self {
         let lookup = |name: &str| circuit.param(name);
-        let algorithm = match circuit.sendme_inc() {
-            Some(sendme_inc) => {
-                let params = VegasParams::from_consensus(Path::Exit, &lookup);
-                Algorithm::Vegas(VegasParams { sendme_cells: sendme_inc.into(), ..params })
-            }
-            None => Algorithm::Fixed(circuit.params.get("circwindow", 1000, 100, 1000) as u16),
-        };
-        let flow = flow::new(algorithm);
+        let flow = flow::new(circuit.flow_control.algorithm(circuit.sendme_inc(), &lookup));
         End {
             digests: Digests::new(flow.pending_max()),
             flow,

@@ -149,9 +149,10 @@ impl SocksProxy {
             return Ok(None);
         }
         let Some(directory) = &self.directory else { return Ok(None) };
+        let flow_control = self.options.flow_control;
         let chosen = match &self.options.path {
-            Some(names) => directory.given(names),
-            None => directory.choose(port, &mut self.guards, self.now, &mut self.rng),
+            Some(names) => directory.given(names, flow_control),
+            None => directory.choose((port, flow_control), &mut self.guards, self.now, &mut self.rng),
         };
         let Path { hops, names, ports } = chosen.inspect_err(|why| {
             if self.circuits.told.as_ref() != Some(why) {

@@ -1,5 +1,6 @@
 //! Heddle's own options, which stock Tor does not know. Their names begin with `Heddle`.
 
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::transport::Transport;
 use heddle_relay::Scheduler;
 use heddle_transport::registry::{self, Chosen};
@@ -33,6 +34,8 @@ pub struct HeddleOptions {
     pub scheduler: Scheduler,
     /// `HeddleHopByHopFlowControl`: whether a flow is not read while its cells wait; `None` is as the consensus says.
     pub hop_by_hop_flow_control: Option<bool>,
+    /// `HeddleFlowControl`: flow control with the clients of circuits that end here.
+    pub flow_control: FlowChoice,
 }
 
 /// The UDP ports of the shards.
@@ -95,6 +98,7 @@ impl Default for HeddleOptions {
             observe: false,
             scheduler: Scheduler::default(),
             hop_by_hop_flow_control: None,
+            flow_control: FlowChoice::default(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `heddle proxy` over stock and Heddle relays in every arrangement: files, many streams, streams that stand still,
 //! names, and what is refused.
 
+mod flow_control;
 mod running;
 #[path = "../support/mod.rs"]
 mod support;
@@ -24,7 +25,7 @@ const CLOSED_PORT: u16 = 79;
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
-        let mut relays = six_relays(&["HeddleShards 1"]);
+        let mut relays = [six_relays(&["HeddleShards 1"]), flow_control::exits()].concat();
         for relay in relays.iter_mut().filter(|relay| relay.exit) {
             relay.torrc.push(format!("ExitPolicy reject *:{CLOSED_PORT}"));
         }

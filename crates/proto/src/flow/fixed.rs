@@ -6,7 +6,7 @@ use heddle_seam::time::Instant;
 /// The largest and usual window of a circuit in cells (`CIRCWINDOW_START`).
 pub(crate) const CIRCUIT_WINDOW_CELLS: u16 = 1000;
 /// Cells that one circuit SENDME acknowledges (`CIRCWINDOW_INCREMENT`).
-const CIRCUIT_INCREMENT_CELLS: u32 = 100;
+pub(crate) const CIRCUIT_INCREMENT_CELLS: u32 = 100;
 /// The window of a stream in cells (`STREAMWINDOW_START`).
 const STREAM_WINDOW_CELLS: u16 = 500;
 /// Cells that one stream SENDME acknowledges (`STREAMWINDOW_INCREMENT`).
@@ -174,6 +174,19 @@ mod tests {
         assert_eq!(Fixed::new(0).room(), 100);
         assert_eq!(Fixed::new(250).room(), 250);
         assert_eq!(Fixed::new(u16::MAX).room(), 1000);
+    }
+
+    /// DefenestraTor's smallest window (section 4.1): one interval of SENDMEs, a round trip for each hundred cells.
+    #[test]
+    fn a_window_of_a_hundred_cells_waits_for_each_sendme() {
+        let mut flow = Fixed::new(100);
+        assert_eq!(flow.pending_max(), 1);
+        for _ in 0..5 {
+            let answered: Vec<u32> = (1..=100).filter(|_| flow.on_sent(NOW)).collect();
+            assert_eq!((answered, flow.room()), (vec![100], 0));
+            assert_eq!(sendme(&mut flow), Ok(()));
+            assert_eq!(flow.room(), 100);
+        }
     }
 
     #[test]

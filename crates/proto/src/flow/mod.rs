@@ -12,13 +12,17 @@
 //! 4. Streams are held back by [`StreamWindow`], or by XON and XOFF ([`DrainWatch`] and
 //!    [`ReadLimit`]), whichever [`FlowControl::stream_control`] names.
 
+mod choice;
 mod digests;
+mod dynamic;
 mod fixed;
 mod short_cells;
 mod vegas;
 mod xon_xoff;
 
+pub use choice::FlowChoice;
 pub use digests::{Digests, Tag};
+pub use dynamic::Dynamic;
 pub use fixed::{Fixed, StreamWindow};
 pub use short_cells::ShortCells;
 pub use vegas::{Path, Vegas, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
@@ -127,6 +131,8 @@ impl core::error::Error for Violation {}
 pub enum Algorithm {
     /// The old windows: at most this many cells in flight (consensus parameter `circwindow`).
     Fixed(u16),
+    /// DefenestraTor's window, which follows the round trip.
+    Dynamic,
     /// Proposal 324's Vegas, when the circuit's handshake negotiated congestion control.
     Vegas(VegasParams),
 }
@@ -135,6 +141,7 @@ pub enum Algorithm {
 pub fn new(algorithm: Algorithm) -> Box<dyn FlowControl + Send> {
     match algorithm {
         Algorithm::Fixed(window_cells) => Box::new(Fixed::new(window_cells)),
+        Algorithm::Dynamic => Box::new(Dynamic::default()),
         Algorithm::Vegas(params) => Box::new(Vegas::new(params)),
     }
 }

@@ -15,7 +15,6 @@ use crate::table::{Circuit, Lane};
 use heddle_proto::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError};
-use heddle_proto::flow::congestion_control_enabled;
 use heddle_seam::node::JobId;
 use std::sync::Arc;
 
@@ -115,10 +114,12 @@ impl Core {
         }
     }
 
-    /// Whether we agree to congestion control (proposal 324): unless the consensus turned it off.
+    /// Whether we agree to congestion control (proposal 324): unless the consensus turned it off, or the operator wants
+    /// something else.
     fn congestion_offer(&self) -> Option<CongestionOffer> {
-        congestion_control_enabled(&|name| self.params.0.get(name).copied())
-            .then(|| CongestionOffer { sendme_inc: self.params.get("cc_sendme_inc", 31, 1, 254) as u8 })
+        let wanted =
+            self.config.flow_control.wants_congestion_control(&|name| self.params.0.get(name).copied());
+        wanted.then(|| CongestionOffer { sendme_inc: self.params.get("cc_sendme_inc", 31, 1, 254) as u8 })
     }
 
     /// A worker has answered an onionskin.

@@ -8,7 +8,7 @@ use heddle_proto::cell::relay::{self, RelayCommand, StreamId};
 use heddle_proto::crypto::onionskin::CongestionOffer;
 use heddle_proto::crypto::tor1::CellDigest;
 use heddle_proto::flow::{
-    self, Algorithm, Digests, FlowControl, Path, SendmeContext, ShortCells, VegasParams, Violation,
+    self, Digests, FlowChoice, FlowControl, SendmeContext, ShortCells, Violation,
 };
 use heddle_proto::params::NetworkParams;
 use heddle_seam::rng::Rng;
@@ -40,16 +40,14 @@ pub(crate) struct End {
 /// Streams.
 impl End {
     /// `congestion` is what the handshake agreed on: the consensus may say otherwise by now.
-    pub fn new(congestion: Option<CongestionOffer>, params: &NetworkParams, rng: &mut Rng) -> Self {
-        let algorithm = match congestion {
-            Some(offer) => {
-                let lookup = |name: &str| params.0.get(name).copied();
-                let vegas = VegasParams::from_consensus(Path::Exit, &lookup);
-                Algorithm::Vegas(VegasParams { sendme_cells: offer.sendme_inc.into(), ..vegas })
-            }
-            None => Algorithm::Fixed(params.get("circwindow", 1000, 100, 1000) as u16),
-        };
-        let flow = flow::new(algorithm);
+    pub fn new(
+        congestion: Option<CongestionOffer>,
+        choice: FlowChoice,
+        params: &NetworkParams,
+        rng: &mut Rng,
+    ) -> Self {
+        let lookup = |name: &str| params.0.get(name).copied();
+        let flow = flow::new(choice.algorithm(congestion.map(|offer| offer.sendme_inc), &lookup));
         End {
             digests: Digests::new(flow.pending_max()),
             flow,

@@ -32,6 +32,7 @@ use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, Recognized, RelayLayer};
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::params::NetworkParams;
 use heddle_proto::pool::CellQueue;
 use heddle_seam::node::{JobId, SocketId};
@@ -299,8 +300,8 @@ impl Circuit {
     }
 
     /// Our end of it, made when it is first needed.
-    pub fn end_or_new(&mut self, params: &NetworkParams, rng: &mut Rng) -> &mut End {
-        self.end.get_or_insert_with(|| Box::new(End::new(self.congestion, params, rng)))
+    pub fn end_or_new(&mut self, choice: FlowChoice, params: &NetworkParams, rng: &mut Rng) -> &mut End {
+        self.end.get_or_insert_with(|| Box::new(End::new(self.congestion, choice, params, rng)))
     }
 
     /// Its end goes, with all streams.

@@ -14,6 +14,7 @@ use heddle_proto::cell::{CircId, Command};
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::OnionKeys;
 use heddle_proto::endpoint::Endpoint;
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::policy::ExitPolicy;
 use heddle_relay::{
     Control, Crossed, DosOptions, Event, Input, Job, Limits, Output, Relay, RelayConfig, ShardMessage,
@@ -72,6 +73,7 @@ pub fn config() -> RelayConfig {
         refuse_unknown_exits: Some(false),
         dos: DosOptions::default(),
         hop_by_hop_flow_control: None,
+        flow_control: FlowChoice::Auto,
         extend_to_private: false,
         max_queue_bytes: 64 << 20,
         bandwidth: no_limit,

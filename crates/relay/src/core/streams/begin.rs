@@ -68,7 +68,8 @@ impl Core {
 
     /// Our end of a circuit, made when it is first needed.
     pub(super) fn end_of(&mut self, key: CircuitKey) -> Option<&mut End> {
-        Some(self.table.get_mut(key)?.end_or_new(&self.params, &mut self.rng))
+        let choice = self.config.flow_control;
+        Some(self.table.get_mut(key)?.end_or_new(choice, &self.params, &mut self.rng))
     }
 
     fn insert_stream(&mut self, key: CircuitKey, id: StreamId, state: StreamState) {
