@@ -8,6 +8,7 @@ pub mod addr;
 pub mod bucket;
 pub mod cell;
 pub mod channel;
+pub mod credit;
 pub mod crypto;
 pub mod endpoint;
 pub mod flow;
