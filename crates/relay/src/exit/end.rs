@@ -7,9 +7,7 @@ use heddle_proto::cell::flow::Sendme;
 use heddle_proto::cell::relay::{self, RelayCommand, StreamId};
 use heddle_proto::crypto::onionskin::CongestionOffer;
 use heddle_proto::crypto::tor1::CellDigest;
-use heddle_proto::flow::{
-    self, Digests, FlowChoice, FlowControl, SendmeContext, ShortCells, Violation,
-};
+use heddle_proto::flow::{self, Digests, FlowChoice, FlowControl, SendmeContext, ShortCells, Violation};
 use heddle_proto::params::NetworkParams;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::Instant;
