@@ -5,8 +5,8 @@
 //! 2. Of the client's guards, in their order, the first that is not down and is another relay is the first hop.
 //! 3. The middle is any third relay.
 //!
-//! All are drawn by their bandwidth times the weight that the consensus gives their flags in that position. Families and
-//! networks are not looked at: where stock Tor keeps them apart, a private network has all relays in one.
+//! All are drawn by their bandwidth times the weight that the consensus gives their flags in that position. Families
+//! and networks are not looked at: where stock Tor keeps them apart, a private network has all relays in one.
 
 use crate::circuit::{Handshake, Hop};
 use core::fmt;
@@ -288,7 +288,7 @@ struct Kept {
 
 impl Guards {
     /// Nobody could be reached there for a while.
-    pub fn on_down(&mut self, id: RsaId, now: Instant) {
+    pub(crate) fn on_down(&mut self, id: RsaId, now: Instant) {
         for guard in self.kept.iter_mut().filter(|guard| guard.id == id) {
             guard.down_until = Some(now + GUARD_DOWN);
         }

@@ -197,14 +197,9 @@ impl OnionProxy {
         self.circuits.get(&number).is_some_and(|circuit| !circuit.origin.is_closed())
     }
 
-    /// What circuits run that are begun from now on.
-    pub(crate) fn set_flow_control(&mut self, choice: FlowChoice) {
-        self.flow_control = choice;
-    }
-
-    /// What the consensus asks of circuits from now on.
-    pub(crate) fn set_params(&mut self, params: Arc<NetworkParams>) {
-        self.params = params;
+    /// What the consensus asks, and what is chosen, of circuits that are begun from now on.
+    pub(crate) fn set_params(&mut self, params: Arc<NetworkParams>, flow_control: FlowChoice) {
+        (self.params, self.flow_control) = (params, flow_control);
     }
 
     /// Bytes that came for streams and that nobody has taken yet, and the circuit that has most of them.
@@ -394,18 +389,20 @@ impl OnionProxy {
     }
 
     fn on_event(&mut self, now: Instant, number: CircuitNumber, event: OriginEvent) {
-        match event {
-            OriginEvent::Joined { .. } => self.grow(number),
-            OriginEvent::Truncated { .. } | OriginEvent::Resolved { .. } => {
-                self.event(ProxyEvent::Answered(number, event));
-            }
+        let is_ours = match &event {
             OriginEvent::Connected { stream, .. }
             | OriginEvent::Readable { stream }
-            | OriginEvent::Ended { stream, .. }
-                if self.running(number, stream).is_none() =>
-            {
-                self.event(ProxyEvent::Answered(number, event));
-            }
+            | OriginEvent::Ended { stream, .. } => self.running(number, *stream).is_some(),
+            OriginEvent::Truncated { .. } | OriginEvent::Resolved { .. } => false,
+            OriginEvent::Joined { .. } | OriginEvent::Closed(_) => true,
+        };
+        if !is_ours {
+            return self.event(ProxyEvent::Answered(number, event));
+        }
+        match event {
+            OriginEvent::Joined { .. } => self.grow(number),
+            // Nobody here asked for it.
+            OriginEvent::Truncated { .. } | OriginEvent::Resolved { .. } => {}
             OriginEvent::Closed(why) => {
                 self.lose_streams(number, Some(why));
                 self.event(ProxyEvent::CircuitClosed(number, why));

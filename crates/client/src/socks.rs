@@ -248,7 +248,7 @@ impl Reply {
 
     /// What a client hears when a stream ended before it was open, as stock Tor says it
     /// (`stream_end_reason_to_socks5_response`).
-    pub fn of_end(reason: EndReason) -> Self {
+    pub(crate) fn of_end(reason: EndReason) -> Self {
         match reason {
             EndReason::RESOLVEFAILED | EndReason::NOROUTE => Reply::HOST_UNREACHABLE,
             EndReason::CONNECTREFUSED | EndReason::CONNRESET => Reply::REFUSED,

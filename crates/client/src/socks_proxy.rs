@@ -14,6 +14,8 @@
 
 mod circuits;
 mod sessions;
+#[cfg(test)]
+mod tests;
 
 use crate::circuit::OriginEvent;
 use crate::path::{Directory, Guards, RelayName};
@@ -120,10 +122,8 @@ impl SocksProxy {
     /// A proxy whose channels are made by `transport`, which has no identity. It builds circuits once it hears of the
     /// network.
     pub fn new(transport: Box<dyn StreamTransport>, options: SocksOptions, seed: &Seed) -> Self {
-        let mut proxy = OnionProxy::new(transport, Arc::default(), seed);
-        proxy.set_flow_control(options.flow_control);
         SocksProxy {
-            proxy,
+            proxy: OnionProxy::new(transport, Arc::default(), seed),
             options,
             directory: None,
             guards: Guards::default(),
@@ -205,7 +205,7 @@ impl Node<SocksLanguage> for SocksProxy {
         self.now = now;
         match input {
             Input::Control(directory) => {
-                self.proxy.set_params(directory.params.clone());
+                self.proxy.set_params(directory.params.clone(), self.options.flow_control);
                 self.directory = Some(directory);
                 self.unserved = true;
             }

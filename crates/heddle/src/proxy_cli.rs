@@ -1,7 +1,7 @@
 //! `heddle proxy`: the laboratory's onion proxy over real sockets.
 //!
-//! Threads: one event loop follows the consensus, one has the SOCKS port and the circuits, and this one hears signals and
-//! waits. It is not in `heddle-relay`: whoever operates a relay has no use for a client that hides nobody.
+//! Threads: one event loop follows the consensus, one has the SOCKS port and the circuits, and this one hears signals
+//! and waits. It is not in `heddle-relay`: whoever operates a relay has no use for a client that hides nobody.
 
 use crate::logging;
 use crate::output;

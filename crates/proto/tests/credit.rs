@@ -245,8 +245,8 @@ impl Chain {
     }
 }
 
-/// No cell is lost, doubled or overtaken, no queue is above its bound, and nothing stands still, for static and adaptive
-/// N3, short and long chains, a bottleneck at any place, readers that pause, and credit that is late or lost.
+/// No cell is lost, doubled or overtaken, no queue is above its bound, and nothing stands still, for static and
+/// adaptive N3, short and long chains, a bottleneck at any place, readers that pause, and credit that is late or lost.
 #[test]
 fn chains_carry_everything_within_their_bounds() {
     let mut rng = Seed::from_number(1).rng();

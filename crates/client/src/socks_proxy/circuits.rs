@@ -2,7 +2,8 @@
 //!
 //! 1. One is built ahead, as soon as the network is known.
 //! 2. The first request that takes it gives it its isolation; only requests with the same come after.
-//! 3. After [`SocksOptions::dirty_max`](super::SocksOptions::dirty_max) it takes no new streams, and ends with its last.
+//! 3. After [`SocksOptions::dirty_max`](super::SocksOptions::dirty_max) it takes no new streams, and ends with its
+//!    last.
 //! 4. One that cannot be built is tried anew over another path, later each time.
 
 use super::{SocksEvent, SocksProxy};

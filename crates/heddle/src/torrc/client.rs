@@ -1,7 +1,7 @@
 //! The torrc of `heddle proxy`, which is a stock client's in a testing network.
 //!
-//! What a stock client's torrc says beyond it is named in one warning for each option. Without `TestingTorNetwork 1` and
-//! `DirAuthority` lines it is refused: the proxy is no user's client.
+//! What a stock client's torrc says beyond it is named in one warning for each option. Without `TestingTorNetwork 1`
+//! and `DirAuthority` lines it is refused: the proxy is no user's client.
 
 use super::lines::{self, Command, Line, Place};
 use super::names::{self, Name};

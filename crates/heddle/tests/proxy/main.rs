@@ -6,6 +6,7 @@ mod running;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::OnceLock;
@@ -92,9 +93,10 @@ fn paths_are_chosen_and_isolated_by_user_name() {
     // Two user names and nobody have a circuit each, and one waits for the next.
     let built = proxy.built_at_least(4);
     assert_eq!(built.len(), 4, "{built:?}");
-    let guards: Vec<_> = built.iter().map(|path| &path[0]).collect();
-    assert!(built.iter().all(|path| path.len() == 3 && path[2].ends_with("exit")), "{built:?}");
-    assert!(guards.iter().filter(|guard| **guard == guards[0]).count() >= 2, "{built:?}");
+    // Where the first guard is the exit, the second takes its place.
+    let guards: BTreeSet<_> = built.iter().map(|path| &path[0]).collect();
+    assert!(built.iter().all(|path| path.len() == 3 && path[2].contains("exit")), "{built:?}");
+    assert!(guards.len() <= 2, "{built:?}");
     lab.check();
 }
 

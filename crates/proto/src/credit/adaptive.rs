@@ -1,8 +1,8 @@
 //! N3 that follows congestion (DefenestraTor, section 4.2, "adaptive buffer sizes").
 //!
 //! The paper lowers N3 "when there is downstream congestion, which is detected by monitoring the delay that cells
-//! experience in the connection's output buffer", raises it when that subsides, does so "periodically", and bounds it to
-//! 100 and 500 cells. By how much, when and at which delays it does not say; these numbers are ours.
+//! experience in the connection's output buffer", raises it when that subsides, does so "periodically", and bounds it
+//! to 100 and 500 cells. By how much, when and at which delays it does not say; these numbers are ours.
 
 use heddle_seam::time::{Duration, Instant};
 
@@ -65,7 +65,7 @@ mod tests {
         let (mut n3, mut now) = (AdaptiveN3::default(), Instant::ZERO);
         n3.on_waited(now, Duration::ZERO);
         let waits = waits_ms.iter().map(|ms| {
-            now = now + PERIOD;
+            now += PERIOD;
             n3.on_waited(now, Duration::from_millis(*ms));
             n3.cells()
         });

@@ -1,8 +1,8 @@
 //! Which flow control an end of a circuit runs, where it has a choice.
 //!
 //! The two ends agree on one thing only, by their handshake: congestion control, with its SENDMEs and XON and XOFF, or
-//! the old windows. How many cells an end lets be in flight is its own affair, as long as it keeps to what the other end
-//! counts. So an end that is to run windows does not ask for congestion control, or does not agree to it.
+//! the old windows. How many cells an end lets be in flight is its own affair, as long as it keeps to what the other
+//! end counts. So an end that is to run windows does not ask for congestion control, or does not agree to it.
 
 use super::fixed::CIRCUIT_WINDOW_CELLS;
 use super::{Algorithm, Path, VegasParams, congestion_control_enabled, consensus_param};

@@ -20,7 +20,8 @@ const ALPHA_PARTS: u128 = 4;
 
 /// The dynamic window of one end of a circuit.
 ///
-/// Whatever the window is, at least 100 cells are in flight when it is closed; so a SENDME is under way, which opens it.
+/// Whatever the window is, at least 100 cells are in flight when it is closed; so a SENDME is under way, which opens
+/// it.
 #[derive(Clone, Debug)]
 pub struct Dynamic {
     window_cells: u32,

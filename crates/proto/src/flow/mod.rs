@@ -25,7 +25,8 @@ pub use digests::{Digests, Tag};
 pub use dynamic::Dynamic;
 pub use fixed::{Fixed, StreamWindow};
 pub use short_cells::ShortCells;
-pub use vegas::{Path, Vegas, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
+use vegas::congestion_control_enabled;
+pub use vegas::{Path, Vegas, VegasParams, sendme_inc_acceptable};
 pub use xon_xoff::{DrainWatch, ReadLimit, Role, Signal, XonXoffParams};
 
 use heddle_seam::time::{Duration, Instant};

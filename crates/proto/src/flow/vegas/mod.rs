@@ -14,7 +14,8 @@ mod rtt;
 #[cfg(test)]
 mod tests;
 
-pub use params::{Path, VegasParams, congestion_control_enabled, sendme_inc_acceptable};
+pub(crate) use params::congestion_control_enabled;
+pub use params::{Path, VegasParams, sendme_inc_acceptable};
 
 use super::{FlowControl, SendmeContext, Snapshot, StreamControl, Violation, every};
 use heddle_seam::time::Instant;

@@ -147,7 +147,7 @@ impl VegasParams {
 
 /// Whether the consensus lets circuits negotiate congestion control (`cc_alg`). Only 0 means no;
 /// the algorithms besides Vegas are gone, and their numbers mean Vegas.
-pub fn congestion_control_enabled(lookup: &dyn Fn(&str) -> Option<i32>) -> bool {
+pub(crate) fn congestion_control_enabled(lookup: &dyn Fn(&str) -> Option<i32>) -> bool {
     const VEGAS: i32 = 2;
     consensus_param(lookup, "cc_alg", VEGAS, 0..=VEGAS) != 0
 }
