@@ -94,6 +94,10 @@ pub struct Plan {
     pub dtls: Vec<usize>,
     /// Relays that speak QUIC with a connection for each circuit.
     pub per_circuit: Vec<usize>,
+    /// Flow control of the exit.
+    pub flow_control: FlowChoice,
+    /// A relay whose operator allows only so many bytes a second, and as many at once.
+    pub slow: Option<(usize, u64)>,
 }
 
 impl Default for Plan {
@@ -109,6 +113,8 @@ impl Default for Plan {
             quic: vec![],
             dtls: vec![],
             per_circuit: vec![],
+            flow_control: FlowChoice::Auto,
+            slow: None,
         }
     }
 }
@@ -330,6 +336,13 @@ fn add_relay(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, sha
     let ids = identity.ids();
     let shown = Shown { keys: &identity.keys, certs: &identity.certs, addrs: &[addr] };
     let config = relay_config(plan.max_queue_bytes, ids, addr, index + 1 == plan.shards.len());
+    let rate = plan.slow.filter(|(slow, _)| *slow == index).map(|(_, rate)| rate);
+    let config = RelayConfig {
+        flow_control: plan.flow_control,
+        relay_bandwidth: rate.map(|rate| Limit { rate_bytes_per_s: rate, burst_bytes: rate }),
+        count_private_bandwidth: rate.is_some(),
+        ..config
+    };
     let transports = plan.transports(index);
     let relays = assemble(config, shown, shards, &transports, &seed);
     let nodes = relays.into_iter().map(|relay| -> Box<dyn AnyNode<RelayLanguage>> { Box::new(relay) });
