@@ -1,5 +1,5 @@
-//! DefenestraTor's small network with a bottleneck (section 5.1, figures 4 and 5), over TLS in virtual time: a web client
-//! beside a bulk client, over the same three relays, of which the middle passes on 128 KiB in a second.
+//! DefenestraTor's small network with a bottleneck (section 5.1, figures 4 and 5), over TLS in virtual time: a web
+//! client beside a bulk client, over the same three relays, of which the middle passes on 128 KiB in a second.
 //!
 //! The paper's median first bytes are 4.5 s with windows of 1000 cells, less than 1.5 s with 100, and 2 s with dynamic
 //! ones, where two round trips of the circuit take 0.64 s; with 100 its bulk client was clearly slower. What is held
