@@ -86,6 +86,7 @@ fn smaller_windows_bring_the_first_byte_sooner() {
     assert!(excess(&small) < excess(&large) / 2.0, "half of the excess at most, as in figure 5(a)");
     assert!(excess(&dynamic) < excess(&large) / 2.0);
     assert!(excess(&vegas) < excess(&large));
+    assert!(small.page_s < large.page_s && dynamic.page_s < large.page_s, "figure 5(b)");
     for found in [large, small, dynamic, vegas] {
         assert!((0.85..=1.0).contains(&found.used), "{found:?}");
     }
