@@ -73,7 +73,7 @@ fn read_all(connection: ConnectionId, stream: UnixStream, told: &SyncSender<Told
     let mut reader = BufReader::new(stream);
     while let Ok(Some(asked)) = read_request(&mut reader) {
         // What follows a line that is none might be bytes of a module.
-        let is_over = matches!(&asked, Err(_));
+        let is_over = asked.is_err();
         if told.send(Told::Asked(connection, asked)).is_err() || is_over {
             return;
         }
