@@ -221,6 +221,11 @@ impl OnionProxy {
         Some(&mut circuit.origin)
     }
 
+    /// The circuit itself, to look at.
+    pub fn circuit(&self, number: CircuitNumber) -> Option<&OriginCircuit> {
+        self.circuits.get(&number).map(|circuit| &circuit.origin)
+    }
+
     /// Ends a circuit with hop number `hops`, and the streams of later hops.
     pub fn truncate(&mut self, number: CircuitNumber, hops: usize) -> Result<(), OriginError> {
         let circuit = self.circuits.get_mut(&number).ok_or(OriginError::Closed)?;
@@ -429,6 +434,11 @@ impl OnionProxy {
                 }
             }
         }
+    }
+
+    /// Whether a stream is one that [`OnionProxy::begin`] began.
+    fn is_exchange(&self, number: CircuitNumber, stream: StreamId) -> bool {
+        self.circuits.get(&number).is_some_and(|circuit| circuit.streams.contains_key(&stream))
     }
 
     fn running(

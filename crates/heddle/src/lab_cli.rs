@@ -12,7 +12,7 @@ use heddle_lab::figures::{self, Quantity};
 use heddle_lab::plan::{self, Plan};
 use heddle_lab::report;
 use heddle_lab::results::{Results, Stored, Summary};
-use heddle_lab::run::RunOptions;
+use heddle_lab::run::{BackendKind, RunOptions};
 use serde_json::{Value, json};
 
 /// Examples for `heddle lab --help`.
@@ -22,13 +22,15 @@ Examples:
   heddle lab run calibrate --out results/calibrate   run one; see results/calibrate/report.html
   heddle lab run calibrate --runs 10 --set probes=1000 --out results/long
   heddle lab run thesis-exp08 --arms stock,quic --runs 4 --out results/loss
+  heddle lab run thesis-exp08 --backend sim --arms tls,quic --runs 1 --out results/virtual
   heddle lab run isolation --phase beside --phase stall --runs 5 --out results/stall
   heddle lab run my-plan.toml --out results/mine     a plan of your own
   heddle lab report results/a results/b --out both.html
   heddle lab book list                               the book of results: what it measures, and how long that takes
 
 A run makes hosts and wires on this machine and takes them away again, also after Ctrl-C. It needs root,
-or unprivileged user namespaces and /dev/net/tun; it says what is missing. It ends with 0 when its result is
+or unprivileged user namespaces and /dev/net/tun; it says what is missing. With --backend sim hosts and
+wires are simulated in virtual time, which needs neither and has no stock Tor. A run ends with 0 when its result is
 valid, with 2 when it is not, and with 1 when it could not be made.";
 
 #[derive(Debug, Args)]
@@ -117,6 +119,9 @@ struct RunArgs {
 enum Backend {
     /// Network namespaces of this machine and emulated wires between them.
     Emu,
+    /// Virtual time: simulated hosts and wires with the relay's own code, the same again for the same seed. Needs no
+    /// root, and has no stock Tor.
+    Sim,
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {
@@ -204,7 +209,10 @@ fn describe(plan: &Plan) -> heddle_lab::error::Result<Value> {
 }
 
 fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
-    let Backend::Emu = args.backend;
+    let backend = match args.backend {
+        Backend::Emu => BackendKind::Emu,
+        Backend::Sim => BackendKind::Sim,
+    };
     let options = RunOptions {
         loaded: Plan::load(&args.plan, &args.set.into_iter().collect())?,
         arms: args.arms,
@@ -215,6 +223,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         resume: args.resume,
         command: command_line(),
         heddle: std::env::current_exe()?,
+        backend,
     };
     let summary = heddle_lab::experiment(&options).inspect_err(|_| {
         if options.out.join("report.html").exists() {

@@ -5,11 +5,14 @@
 //! as well be simulated, with the same relays in virtual time. So there are no sockets, threads or processes in this
 //! contract: programs and traffic are named by their kind, and times are since the hosts came up.
 //!
-//! A new backend is a file beside [`emu`] and a value of `--backend`.
+//! A new backend is a file beside [`emu`] and [`sim`] and a value of `--backend`.
 
 pub(crate) mod emu;
+pub(crate) mod sim;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::time::Duration;
 
 use heddle_netem::{DirectionStats, Step};
@@ -18,14 +21,35 @@ use crate::emulator::NetworkOptions;
 use crate::error::Result;
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
-use crate::plan::{Case, Traffic};
+use crate::plan::{Arm, Case, Tor, Traffic};
 use crate::testnet::Program;
 use crate::traffic::Event;
+
+/// How many circuits are built at the same time. Relays with a transport of flows permit each other a quarter more than
+/// there are, and 16 at least: who asks for more within a round trip gets TLS for some.
+pub(crate) const BUILDING_MAX: usize = 10;
+/// How long a circuit or a stream may take to open.
+pub(crate) const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// Brings testbeds up.
 pub(crate) trait Backend {
     /// Its name in results.
     fn name(&self) -> &'static str;
+
+    /// How much of its own time has passed, where that is not the machine's.
+    fn clock(&self) -> Option<Rc<VirtualClock>> {
+        None
+    }
+
+    /// Looks whether it has all that an arm of a plan wants of it, before anything is brought up. `tor` is the plan's
+    /// network.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lacking`](crate::error::Error::Lacking) says in one sentence what there is not.
+    fn check(&self, _arm: &Arm, _tor: Option<&Tor>, _wanted: &Deployment) -> Result<()> {
+        Ok(())
+    }
 
     /// Brings up hosts, wires and programs. With programs of Tor it waits until circuits over all relays are possible.
     /// `on_step` hears what is being waited for.
@@ -34,6 +58,22 @@ pub(crate) trait Backend {
     ///
     /// [`Error::Lacking`](crate::error::Error::Lacking) says what this machine or this backend does not have.
     fn bring_up(&mut self, wanted: &Deployment, on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>>;
+}
+
+/// Time that is a number, of all testbeds of a backend together.
+#[derive(Debug, Default)]
+pub(crate) struct VirtualClock(Cell<Duration>);
+
+impl VirtualClock {
+    /// How much has passed.
+    pub(crate) fn passed(&self) -> Duration {
+        self.0.get()
+    }
+
+    /// Lets so much more have passed.
+    pub(crate) fn pass(&self, time: Duration) {
+        self.0.set(self.0.get() + time);
+    }
 }
 
 /// What a backend brings up.
@@ -233,8 +273,8 @@ pub(crate) trait Testbed {
     /// What has happened on one direction of a wire so far.
     fn wire(&mut self, from: &str, to: &str) -> Result<DirectionStats>;
 
-    /// What the relay on a host has cost so far.
-    fn usage(&mut self, relay: &str) -> Result<Usage>;
+    /// What the relay on a host has cost so far; `None` where computing costs nothing.
+    fn usage(&mut self, relay: &str) -> Result<Option<Usage>>;
 
     /// What the relay on a host tells of itself; `None` of a stock one.
     fn metrics(&mut self, relay: &str) -> Result<Option<Metrics>>;
@@ -257,4 +297,6 @@ pub(crate) struct BackendReport {
     pub(crate) noise: BTreeMap<String, f64>,
     /// What the hosts were set to, and what the machine did not allow.
     pub(crate) settings: BTreeSet<String>,
+    /// A hash of all that happened, where one seed gives one run.
+    pub(crate) trace: Option<String>,
 }

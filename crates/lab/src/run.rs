@@ -14,4 +14,4 @@ mod tor;
 #[cfg(test)]
 mod tests;
 
-pub use experiment::{RunOptions, run};
+pub use experiment::{BackendKind, RunOptions, run};

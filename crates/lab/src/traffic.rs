@@ -20,15 +20,19 @@
 //! returns a [`Report`]. The threads it starts are those of its caller's network namespace. `heddle traffic` runs the
 //! same functions.
 
-mod clock;
+pub(crate) mod clock;
 pub mod echo;
 pub mod fetch;
 pub mod markov;
-mod peer;
+pub(crate) mod pace;
+pub(crate) mod peer;
 mod report;
-mod route;
+pub(crate) mod request;
+pub(crate) mod route;
 mod script;
+pub(crate) mod seconds;
 mod server;
+mod steady;
 mod stop;
 pub mod timing;
 pub mod upload;
@@ -45,11 +49,12 @@ pub use report::{Ended, Event, Identity, Report};
 pub use route::{Failures, Route, parse_target};
 pub use script::Burst;
 pub use server::Server;
-pub(crate) use server::UPLOADS_MAX;
+pub(crate) use request::UPLOADS_MAX;
 pub use stop::Stop;
 
 use crate::error::{Error, Result};
 use peer::{Peer, closed, content_length, hex};
+use request::Request;
 
 /// How much is read or written at once.
 const CHUNK: usize = 64 * 1024;
@@ -122,7 +127,7 @@ pub fn download(
     on_bytes: &mut dyn FnMut(u64),
 ) -> Result<Transfer> {
     let mut peer = Peer::new(stream, timeout)?;
-    peer.send(format!("GET /bytes/{}/{} HTTP/1.0\r\n\r\n", content.seed, content.len).as_bytes())?;
+    peer.send(Request::Get(content).head().as_bytes())?;
     let (head, mut body) = peer.receive_head()?;
     let first_byte_ms = start.elapsed().as_secs_f64() * 1e3;
     let announced = content_length(&head);
@@ -156,7 +161,7 @@ pub fn upload(
     timeout: Duration,
 ) -> Result<Transfer> {
     let mut peer = Peer::new(stream, timeout)?;
-    peer.send(format!("PUT /sha256 HTTP/1.0\r\nContent-Length: {}\r\n\r\n", content.len).as_bytes())?;
+    peer.send(Request::Hash(content.len).head().as_bytes())?;
     let mut failed = None;
     let sent = content.for_each_chunk(|chunk| {
         peer.send(chunk).map_err(|error| {
@@ -189,7 +194,7 @@ impl Echo {
     /// Asks for an echo over a fresh stream.
     pub fn new(stream: TcpStream, timeout: Duration) -> Result<Echo> {
         let mut peer = Peer::new(stream, timeout)?;
-        peer.send(b"ECHO\r\n\r\n")?;
+        peer.send(Request::Echo.head().as_bytes())?;
         Ok(Echo(peer))
     }
 

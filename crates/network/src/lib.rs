@@ -141,18 +141,9 @@ impl Net {
             .shards
             .iter()
             .enumerate()
-            .map(|(index, shards)| add_relay(&mut sim, plan, index, *shards))
+            .map(|(index, shards)| add_planned(&mut sim, plan, index, *shards))
             .collect();
-        let listed = |relay: &RelayHost| {
-            let Target { rsa, ed25519, addrs } = relay.hop.target.clone();
-            ListedRelay { rsa, ed25519, or_addrs: addrs }
-        };
-        let peers = Arc::new(Relays::new(relays.iter().map(listed), []));
-        for (relay, shards) in relays.iter().zip(&plan.shards) {
-            for shard in 0..*shards {
-                sim.control(relay.host, shard, Control::Peers(peers.clone()));
-            }
-        }
+        introduce(&mut sim, relays.iter().zip(plan.shards.iter().copied()));
         let server = internet(&mut sim);
         let client = add_client(&mut sim, 0);
         Net { sim, relays, client, server, shards: plan.shards.clone() }
@@ -329,43 +320,138 @@ fn internet<L: Language>(sim: &mut Simulation<L>) -> HostId {
     server
 }
 
-fn add_relay(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, shards: usize) -> RelayHost {
-    let identity = identity(index);
-    let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
-    let seed = sim.seed().child("relay", index as u64);
-    let ids = identity.ids();
-    let shown = Shown { keys: &identity.keys, certs: &identity.certs, addrs: &[addr] };
-    let config = relay_config(plan.max_queue_bytes, ids, addr, index + 1 == plan.shards.len());
+fn add_planned(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, shards: usize) -> RelayHost {
     let rate = plan.slow.filter(|(slow, _)| *slow == index).map(|(_, rate)| rate);
-    let config = RelayConfig {
+    let options = RelayOptions {
+        shards,
+        exits: index + 1 == plan.shards.len(),
+        transports: plan.transports(index),
+        max_queue_bytes: plan.max_queue_bytes,
+        params: plan.params.clone(),
         flow_control: plan.flow_control,
         relay_bandwidth: rate.map(|rate| Limit { rate_bytes_per_s: rate, burst_bytes: rate }),
         count_private_bandwidth: rate.is_some(),
-        ..config
+        ..RelayOptions::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1)))
     };
-    let transports = plan.transports(index);
-    let relays = assemble(config, shown, shards, &transports, &seed);
-    let nodes = relays.into_iter().map(|relay| -> Box<dyn AnyNode<RelayLanguage>> { Box::new(relay) });
-    let nodes = nodes.collect();
+    let mut made = MadeRelay::new(sim, index, &options);
     let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
-    let host = sim.add_host(Host { addrs: vec![addr], ports, nodes, beside: vec![], plain: false });
-    open_ports(sim, host, shards, transports.len());
-    let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
-    let hop = Hop {
-        target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
-        ntor_key: *onion.public(),
-    };
-    let keys = Arc::new(OnionKeys {
-        rsa_id: ids.rsa.0,
-        ed25519_id: ids.ed25519.0,
-        ntor_current: onion,
-        ntor_previous: None,
-    });
-    for shard in 0..shards {
-        sim.control(host, shard, Control::OnionKeys(keys.clone()));
-        sim.control(host, shard, Control::Params(Arc::new(plan.params.clone())));
+    let host = made.host(options.addr, ports, vec![]);
+    let host = sim.add_host(host);
+    made.settle(sim, host, shards)
+}
+
+/// What a relay is like.
+#[derive(Clone)]
+pub struct RelayOptions {
+    pub addr: IpAddr,
+    pub shards: usize,
+    pub exits: bool,
+    /// What it speaks beside TLS, the preferred first.
+    pub transports: Vec<&'static Registered>,
+    pub max_queue_bytes: usize,
+    /// What the consensus asks for.
+    pub params: NetworkParams,
+    /// `HeddleFlowControl`.
+    pub flow_control: FlowChoice,
+    /// `RelayBandwidthRate` and `RelayBandwidthBurst`. Default: no limit.
+    pub relay_bandwidth: Option<Limit>,
+    /// `CountPrivateBandwidth`. Default: no.
+    pub count_private_bandwidth: bool,
+}
+
+impl RelayOptions {
+    /// A relay of one shard that does not exit and speaks TLS alone.
+    pub fn new(addr: IpAddr) -> Self {
+        RelayOptions {
+            addr,
+            shards: 1,
+            exits: false,
+            transports: vec![],
+            max_queue_bytes: 16 << 20,
+            params: NetworkParams::default(),
+            flow_control: FlowChoice::default(),
+            relay_bandwidth: None,
+            count_private_bandwidth: false,
+        }
     }
-    RelayHost { host, hop }
+}
+
+/// A relay that has no host yet.
+pub struct MadeRelay {
+    nodes: Vec<Relay>,
+    hop: Hop,
+    keys: Arc<OnionKeys>,
+    params: Arc<NetworkParams>,
+    transports: usize,
+}
+
+impl MadeRelay {
+    /// Makes a relay with the keys that all relays of this number have, and chance of its own.
+    pub fn new(sim: &Simulation<RelayLanguage>, index: usize, options: &RelayOptions) -> Self {
+        let identity = identity(index);
+        let seed = sim.seed().child("relay", index as u64);
+        let (ids, addr) = (identity.ids(), options.addr);
+        let shown = Shown { keys: &identity.keys, certs: &identity.certs, addrs: &[addr] };
+        let config = RelayConfig {
+            flow_control: options.flow_control,
+            relay_bandwidth: options.relay_bandwidth,
+            count_private_bandwidth: options.count_private_bandwidth,
+            ..relay_config(options.max_queue_bytes, ids, addr, options.exits)
+        };
+        let nodes = assemble(config, shown, options.shards, &options.transports, &seed);
+        let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
+        let hop = Hop {
+            target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
+            ntor_key: *onion.public(),
+        };
+        let keys = Arc::new(OnionKeys {
+            rsa_id: ids.rsa.0,
+            ed25519_id: ids.ed25519.0,
+            ntor_current: onion,
+            ntor_previous: None,
+        });
+        let params = Arc::new(options.params.clone());
+        MadeRelay { nodes, hop, keys, params, transports: options.transports.len() }
+    }
+
+    /// Its host, with these nodes beside its shards.
+    pub fn host(
+        &mut self,
+        addr: IpAddr,
+        ports: Vec<u16>,
+        beside: Vec<Box<dyn AnyNode<RelayLanguage>>>,
+    ) -> Host<RelayLanguage> {
+        let node = |relay| -> Box<dyn AnyNode<RelayLanguage>> { Box::new(relay) };
+        let nodes = std::mem::take(&mut self.nodes).into_iter().map(node).collect();
+        Host { addrs: vec![addr], ports, nodes, beside, plain: false }
+    }
+
+    /// Opens its UDP ports and tells it what its control plane would.
+    pub fn settle(self, sim: &mut Simulation<RelayLanguage>, host: HostId, shards: usize) -> RelayHost {
+        open_ports(sim, host, shards, self.transports);
+        for shard in 0..shards {
+            sim.control(host, shard, Control::OnionKeys(self.keys.clone()));
+            sim.control(host, shard, Control::Params(self.params.clone()));
+        }
+        RelayHost { host, hop: self.hop }
+    }
+}
+
+/// Tells each of these relays, which have so many shards, of all of them.
+pub fn introduce<'a>(
+    sim: &mut Simulation<RelayLanguage>,
+    relays: impl Iterator<Item = (&'a RelayHost, usize)> + Clone,
+) {
+    let listed = |(relay, _): (&RelayHost, usize)| {
+        let Target { rsa, ed25519, addrs } = relay.hop.target.clone();
+        ListedRelay { rsa, ed25519, or_addrs: addrs }
+    };
+    let peers = Arc::new(Relays::new(relays.clone().map(listed), []));
+    for (relay, shards) in relays {
+        for shard in 0..shards {
+            sim.control(relay.host, shard, Control::Peers(peers.clone()));
+        }
+    }
 }
 
 /// The shards of a relay.

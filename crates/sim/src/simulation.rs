@@ -3,6 +3,7 @@
 mod datagram;
 mod flood;
 mod kernel;
+mod network;
 mod outputs;
 mod packet;
 mod socket;
@@ -21,7 +22,7 @@ use heddle_seam::language::{Job, Language};
 use heddle_seam::node::{Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketId};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::{Duration, Instant, UnixTime};
-use heddle_utcp::ConnectionId;
+use heddle_utcp::{ConnectionId, Options as KernelOptions};
 use kernel::Kernel;
 use packet::{Datagram, HostPair};
 use std::collections::BTreeMap;
@@ -137,6 +138,8 @@ pub(crate) enum Due<L: Language> {
     Message(ActorId, u32, ShardId, L::Message),
     /// Something happens on the wire of two hosts.
     Wires(HostPair, Instant),
+    /// Something happens in the one network that joins all hosts.
+    Network(Instant),
     /// A datagram has waited in a port's buffer.
     Datagram(Datagram),
 }
@@ -224,6 +227,23 @@ impl<L: Language> Simulation<L> {
     ///
     /// When it has no node, or an address that another host has.
     pub fn add_host(&mut self, host: Host<L>) -> HostId {
+        let receive_buffer_max_bytes = self.options.receive_buffer_max_bytes;
+        let kernel = KernelOptions {
+            // Relays set TCP_NODELAY.
+            nagle: false,
+            receive_buffer_initial_bytes: receive_buffer_max_bytes.min(64 << 10),
+            receive_buffer_max_bytes,
+            ..KernelOptions::linux()
+        };
+        self.add_host_with(host, kernel)
+    }
+
+    /// The same with a kernel of this kind.
+    ///
+    /// # Panics
+    ///
+    /// Likewise.
+    pub fn add_host_with(&mut self, host: Host<L>, kernel: KernelOptions) -> HostId {
         assert!(!host.nodes.is_empty(), "a host has at least one node");
         let id = HostId(self.hosts.len());
         for addr in &host.addrs {
@@ -239,9 +259,23 @@ impl<L: Language> Simulation<L> {
         }
         let Host { addrs, ports, plain, .. } = host;
         let seed = self.seed.child("kernel", id.0 as u64);
-        self.kernels.push(Kernel::new(&ports, self.options.receive_buffer_max_bytes, &seed));
+        self.kernels.push(Kernel::new(&ports, kernel, &seed));
         self.hosts.push(HostState { addrs, ports, first, shards, beside, plain });
         id
+    }
+
+    /// Has a node of a host take all connections to a port, whether it is a shard or beside them.
+    ///
+    /// # Panics
+    ///
+    /// When somebody has the port.
+    pub fn listen(&mut self, host: HostId, node: usize, port: u16) {
+        let actor = self.actor(host, node);
+        assert!(!self.hosts[host.0].ports.contains(&port), "port {port} is taken");
+        let kernel = &mut self.kernels[host.0];
+        assert!(kernel.owners.insert(port, actor).is_none(), "port {port} is taken");
+        self.hosts[host.0].ports.push(port);
+        kernel.tcp.listen(port);
     }
 
     /// Gives a name to addresses, for the resolver. Names are lower case.
@@ -412,6 +446,7 @@ impl<L: Language> Simulation<L> {
                 self.input(actor, Kind::FromShard, subject, 0, Input::FromShard { from, message })
             }
             Due::Wires(ends, at) => self.on_wires(ends, at),
+            Due::Network(at) => self.on_network(at),
             Due::Datagram(datagram) => self.deliver(&datagram, std::slice::from_ref(&datagram)),
         }
     }

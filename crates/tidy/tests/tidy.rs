@@ -91,10 +91,10 @@ const GLOSSARY: &str = "docs/reference/glossary.md";
 
 /// The floors of the house, from the top. A crate may use crates of lower floors only.
 const FLOORS: &[(&str, u32)] = &[
-    ("heddle", 7),
+    ("heddle", 8),
+    ("heddle-lab", 7),
     ("heddle-network", 6),
     ("heddle-control", 5),
-    ("heddle-lab", 4),
     ("heddle-assembly", 4),
     ("heddle-sim", 3),
     ("heddle-net", 3),

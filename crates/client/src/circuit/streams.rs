@@ -222,7 +222,11 @@ impl OriginCircuit {
     }
 
     /// Ends a stream; what came for it and what is still to come is dropped.
-    pub(crate) fn end_stream(&mut self, id: StreamId) -> Result<(), OriginError> {
+    ///
+    /// # Errors
+    ///
+    /// When there is no such stream, or it is over.
+    pub fn end_stream(&mut self, id: StreamId) -> Result<(), OriginError> {
         let end = self.end.as_mut().ok_or(OriginError::NoStream)?;
         let stream = end.streams.remove(&id).ok_or(OriginError::NoStream)?;
         end.received_bytes -= stream.received.len();

@@ -142,8 +142,8 @@ impl Testbed for Hosts {
         self.emulation.direction_stats(from, to)
     }
 
-    fn usage(&mut self, relay: &str) -> Result<Usage> {
-        self.tor.relay(relay)?.usage()
+    fn usage(&mut self, relay: &str) -> Result<Option<Usage>> {
+        self.tor.relay(relay)?.usage().map(Some)
     }
 
     fn metrics(&mut self, relay: &str) -> Result<Option<Metrics>> {
@@ -215,5 +215,5 @@ pub(crate) fn report(summary: Summary) -> BackendReport {
     let used = used.into_iter().map(|name| format!("congestion control {name}"));
     let memory = [format!("tcp_rmem {tcp_rmem:?}"), format!("tcp_wmem {tcp_wmem:?}")];
     let settings = used.chain(memory).chain(more).chain(summary.notes).collect();
-    BackendReport { is_late: summary.is_late, reasons: summary.reasons, noise, settings }
+    BackendReport { is_late: summary.is_late, reasons: summary.reasons, noise, settings, trace: None }
 }

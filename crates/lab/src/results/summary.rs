@@ -60,6 +60,9 @@ pub struct Summary {
     /// What the hosts were set to, by arm: congestion controls, socket memory in bytes (least, first and most), and
     /// what the machine did not allow.
     pub settings: BTreeMap<String, BTreeSet<String>>,
+    /// The hash of all that happened, by arm and run, where one seed gives one run: that of virtual time.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub traces: BTreeMap<String, Vec<String>>,
     /// Whether the figures may be trusted.
     pub valid: bool,
     /// Why not.

@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use toml::Spanned;
+
 use super::flows;
 use super::progress::Screen;
 use super::remarks::Remarks;
@@ -12,6 +14,7 @@ use super::resume::Earlier;
 use super::sampled::Sampled;
 use super::tor::ArmRun;
 use crate::backend::emu::Emu;
+use crate::backend::sim::Sim;
 use crate::backend::{Backend, BackendReport, Outcome};
 use crate::error::{Error, Result};
 use crate::machine::conditions::{Conditions, LoadReading, commit};
@@ -25,6 +28,8 @@ use crate::testnet::stock_version;
 
 /// How often an arm of a run is measured in all when the emulator was late.
 const ATTEMPTS: usize = 2;
+/// How long runs in virtual time may take, which nobody waits for on a schedule.
+const WITHOUT_BUDGET: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Takes results that were written down, to draw them.
 pub type OnResults<'a> = &'a mut dyn FnMut(&Results<'_>) -> Result<()>;
 
@@ -49,6 +54,18 @@ pub struct RunOptions {
     pub command: String,
     /// The Heddle program, for Heddle relays.
     pub heddle: PathBuf,
+    /// What hosts and wires are made of.
+    pub backend: BackendKind,
+}
+
+/// The backends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendKind {
+    /// Network namespaces of this machine, and emulated wires between them.
+    #[default]
+    Emu,
+    /// Virtual time.
+    Sim,
 }
 
 /// One experiment under way.
@@ -73,9 +90,12 @@ struct Running<'a> {
 /// be trusted is no error: see [`Summary::valid`].
 pub fn run(options: &RunOptions, on_results: OnResults<'_>) -> Result<Summary> {
     interrupt::install()?;
-    let mut backend = Emu { heddle: options.heddle.clone() };
+    let mut backend: Box<dyn Backend> = match options.backend {
+        BackendKind::Emu => Box::new(Emu { heddle: options.heddle.clone() }),
+        BackendKind::Sim => Box::new(Sim::default()),
+    };
     // What is checked out later made none of the program that is running.
-    run_with(options, &mut backend, &commit(), on_results)
+    run_with(options, backend.as_mut(), &commit(), on_results)
 }
 
 /// Runs a plan on `backend`. Nothing is written when an error came before anything was measured. `commit` is the
@@ -89,6 +109,7 @@ pub(super) fn run_with(
     let loaded = &options.loaded;
     let plan = &loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
     let (runs, seed) = runs_and_seed(options, plan)?;
+    check_arms(plan, backend, seed)?;
     let wanted = Summary { runs_wanted: runs, ..described(options, plan, backend.name(), commit) };
     let earlier = match options.resume {
         true => Earlier::read(&options.out, &loaded.text, &wanted, seed)?,
@@ -97,8 +118,12 @@ pub(super) fn run_with(
     let made = earlier.summary.seeds.len();
     let (begun, quiet) = (Instant::now(), LoadReading::now());
     let to_make = runs.saturating_sub(made);
-    let budget = budget(&loaded.plan, plan, to_make)?;
-    let screen = Screen::new(begun, estimate(plan) * to_make as u32);
+    // A budget is of the machine's time.
+    let budget = match backend.clock() {
+        Some(_) => WITHOUT_BUDGET,
+        None => budget(&loaded.plan, plan, to_make)?,
+    };
+    let screen = Screen::new(begun, estimate(plan) * to_make as u32, backend.clock());
     let mut running = Running {
         plan,
         backend,
@@ -110,7 +135,8 @@ pub(super) fn run_with(
     };
     let (done, result) = running.all_runs(made..runs.max(made), seed);
     running.screen.end();
-    let Running { samples, remarks: Remarks { mut reasons, repeated, tries, noise, settings }, .. } = running;
+    let Running { samples, remarks, .. } = running;
+    let Remarks { mut reasons, repeated, tries, noise, settings, traces } = remarks;
     let failure = match result.err() {
         // Where nothing can be run, there is nothing to report.
         Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
@@ -136,6 +162,7 @@ pub(super) fn run_with(
         noise: earlier.noise(quiet.until_now(), seconds),
         backend_noise: noise,
         settings,
+        traces,
         valid: reasons.is_empty(),
         reasons,
         repeated,
@@ -283,9 +310,23 @@ fn described(options: &RunOptions, plan: &Plan, backend: &str, commit: &str) -> 
         commit: commit.to_owned(),
         command: options.command.clone(),
         conditions: Conditions::now(),
-        tor: stock_version(),
+        // In virtual time there is none.
+        tor: if backend == "sim" { String::new() } else { stock_version() },
         ..Summary::default()
     }
+}
+
+/// Looks whether the backend has all that the arms want, before the first begins.
+fn check_arms(plan: &Plan, backend: &dyn Backend, seed: u64) -> Result<()> {
+    let tor = plan.tor.as_ref().map(Spanned::as_ref);
+    for arm in plan.arms.iter().map(Spanned::as_ref) {
+        let deployment = match (&arm.tor, tor) {
+            (Some(options), Some(tor)) => ArmRun { tor, arm: options, run: 0, seed }.deployment(),
+            _ => flows::deployment(arm, &plan.kernel, seed),
+        };
+        backend.check(arm, tor, &deployment)?;
+    }
+    Ok(())
 }
 
 /// How many runs there are to be, and the seed of the first.

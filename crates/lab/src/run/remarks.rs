@@ -13,6 +13,7 @@ pub(super) struct Remarks {
     pub(super) tries: Vec<Try>,
     pub(super) noise: BTreeMap<String, BTreeMap<String, f64>>,
     pub(super) settings: BTreeMap<String, BTreeSet<String>>,
+    pub(super) traces: BTreeMap<String, Vec<String>>,
 }
 
 impl Remarks {
@@ -24,6 +25,7 @@ impl Remarks {
             tries: summary.tries.clone(),
             noise: summary.backend_noise.clone(),
             settings: summary.settings.clone(),
+            traces: summary.traces.clone(),
         }
     }
 
@@ -31,6 +33,9 @@ impl Remarks {
     pub(super) fn note(&mut self, arm: &str, report: BackendReport, step: &str) {
         self.reasons.extend(report.reasons.iter().map(|reason| format!("{step}: {reason}")));
         self.settings.entry(arm.to_owned()).or_default().extend(report.settings);
+        if let Some(trace) = report.trace {
+            self.traces.entry(arm.to_owned()).or_default().push(trace);
+        }
         self.add_noise(arm, report.noise);
     }
 
@@ -58,6 +63,9 @@ impl Remarks {
         }
         for (arm, settings) in other.settings {
             self.settings.entry(arm).or_default().extend(settings);
+        }
+        for (arm, traces) in other.traces {
+            self.traces.entry(arm).or_default().extend(traces);
         }
     }
 }

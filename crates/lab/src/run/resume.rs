@@ -29,6 +29,7 @@ impl Earlier {
             ("the plan or its values", text != plan_text),
             ("the arms", summary.arms != wanted.arms),
             ("the phases", summary.phases != wanted.phases),
+            ("the backend", summary.backend != wanted.backend),
             ("the first seed", summary.seeds.first().is_some_and(|first| *first != seed)),
             ("the commit", summary.commit != wanted.commit),
             ("the machine, its kernel or the program's version", summary.conditions != wanted.conditions),

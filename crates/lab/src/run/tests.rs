@@ -114,7 +114,7 @@ impl Testbed for MadeUpTestbed {
         no_tor()
     }
 
-    fn usage(&mut self, _relay: &str) -> Result<Usage> {
+    fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
         no_tor()
     }
 
@@ -132,6 +132,7 @@ impl Testbed for MadeUpTestbed {
             reasons: self.is_late.then(|| "late".to_owned()).into_iter().collect(),
             noise: BTreeMap::from([("lateness".to_owned(), 1.5)]),
             settings: BTreeSet::from(["no wires".to_owned()]),
+            trace: None,
         })
     }
 }
@@ -259,6 +260,7 @@ fn options(loaded: Loaded, out: &std::path::Path) -> RunOptions {
         resume: false,
         command: "heddle lab".to_owned(),
         heddle: Default::default(),
+        backend: BackendKind::Emu,
     }
 }
 

@@ -41,14 +41,7 @@ impl ArmRun<'_> {
         on_step: &mut dyn FnMut(&str),
     ) -> Result<(Vec<Sampled>, BackendReport)> {
         let ArmRun { tor, arm, run, seed } = self;
-        let first = tor.phases_of(arm, run).next();
-        let deployment = Deployment {
-            network: hosts::hosts(tor, arm),
-            programs: programs(tor, arm),
-            seed,
-            attackers_act: first.is_some_and(|phase| phase.attack_early),
-        };
-        let mut testbed = backend.bring_up(&deployment, on_step)?;
+        let mut testbed = backend.bring_up(&self.deployment(), on_step)?;
         let (mut samples, mut reasons) = (Vec::new(), Vec::new());
         for phase in tor.phases_of(arm, run) {
             let played = phase::PhaseRun { tor, arm, phase, seed }.measure(testbed.as_mut(), on_step)?;
@@ -58,6 +51,18 @@ impl ArmRun<'_> {
         let mut report = testbed.take_down()?;
         report.reasons.extend(reasons);
         Ok((samples, report))
+    }
+
+    /// What it brings up.
+    pub(super) fn deployment(self) -> Deployment {
+        let ArmRun { tor, arm, run, seed } = self;
+        let first = tor.phases_of(arm, run).next();
+        Deployment {
+            network: hosts::hosts(tor, arm),
+            programs: programs(tor, arm),
+            seed,
+            attackers_act: first.is_some_and(|phase| phase.attack_early),
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use rustix::time::{ClockId, clock_gettime};
 
 /// Bytes of one reading on the wire: nanoseconds, big-endian.
-pub(super) const READING_BYTES: usize = 8;
+pub(crate) const READING_BYTES: usize = 8;
+/// Bytes of readings without end that are written at once with the same reading: the stream's resolution.
+pub(crate) const BURST: usize = 4096;
 
 /// CLOCK_MONOTONIC in nanoseconds. All processes of a machine agree on it, in whichever network
 /// namespace they are, so one of them can subtract another one's reading; two machines cannot.
@@ -14,20 +16,20 @@ pub(super) fn monotonic_ns() -> u64 {
 }
 
 /// Milliseconds from one reading to a later one.
-pub(super) fn ms_between(from_ns: u64, to_ns: u64) -> f64 {
+pub(crate) fn ms_between(from_ns: u64, to_ns: u64) -> f64 {
     to_ns.saturating_sub(from_ns) as f64 / 1e6
 }
 
 /// Cuts a stream of readings where it does not know how the network cut it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Readings {
+pub(crate) struct Readings {
     partial: [u8; READING_BYTES],
     filled: usize,
 }
 
 impl Readings {
     /// Takes what came and returns the newest reading that is complete, if one became so.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Option<u64> {
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Option<u64> {
         let mut newest = None;
         let mut rest = bytes;
         // All but the last few bytes only matter for where readings begin.

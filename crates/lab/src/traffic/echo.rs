@@ -18,20 +18,19 @@ use std::time::{Duration, Instant};
 use super::clock::{monotonic_ns, ms_between};
 use super::peer::{Peer, closed};
 use super::report::{Event, Identity, Journal, Report};
+use super::request::Request;
 use super::route::{Route, Stage};
 use super::stop::Stop;
 use crate::error::{Error, Result};
 
-/// What asks for echoes.
-const HEAD: &[u8] = b"ECHO\r\n\r\n";
 /// Bytes of a message: the time at which it left, and zeros. Together with a relay cell's header it fits into one cell.
-const MESSAGE_BYTES: usize = 64;
+pub(crate) const MESSAGE_BYTES: usize = 64;
 /// How long echoes are waited for after the stop.
-const DRAIN_MAX: Duration = Duration::from_secs(5);
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// How long a wait for an echo lasts before it is looked at whether there is something else to do.
 const SLICE: Duration = Duration::from_millis(100);
 /// How long the client waits before it opens a broken stream again.
-const REOPEN: Duration = Duration::from_secs(1);
+pub(crate) const REOPEN: Duration = Duration::from_secs(1);
 
 /// When the messages left that have not come back, the oldest first. They come back in the order in which they left.
 #[derive(Default)]
@@ -88,7 +87,7 @@ fn echo_over(
     journal: &mut Journal<'_>,
 ) -> std::result::Result<(), (Stage, Error)> {
     let transfer = |error| (Stage::Transfer, error);
-    peer.send(HEAD).map_err(transfer)?;
+    peer.send(Request::Echo.head().as_bytes()).map_err(transfer)?;
     let (under_way, over) = (UnderWay::default(), Stop::default());
     // Beyond the stop too, since echoes are waited for; but a stream that takes nothing holds up no end.
     let mut writer = peer.try_clone().map_err(transfer)?.stopped_by(&over);
@@ -174,6 +173,8 @@ mod tests {
     use std::io::Read;
     use std::net::TcpListener;
     use std::sync::mpsc;
+
+    const HEAD: &[u8] = b"ECHO\r\n\r\n";
 
     fn options(server: &Server) -> EchoOptions {
         let identity = Identity { label: "echo".into(), seed: 1, ..Identity::default() };

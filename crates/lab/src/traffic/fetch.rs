@@ -18,11 +18,12 @@ use std::time::{Duration, Instant};
 
 use heddle_netem::{Rng, Seed};
 
-use super::CHUNK;
 use super::peer::{Peer, closed, content_length};
 use super::report::{Event, Identity, Journal, Report};
+use super::request::Request;
 use super::route::{Route, Stage};
 use super::stop::Stop;
+use super::{CHUNK, Content};
 use crate::error::{Error, Result};
 
 /// What a client of a paper fetches and how long it pauses. Both are uniform between their bounds.
@@ -114,21 +115,17 @@ impl FetchOptions {
 /// Figures: `open_ms`, `first_byte_ms` and `download_s` of complete downloads, `download_kb_s`.
 pub fn run_fetches(options: &FetchOptions, stop: &Stop, on_event: &mut dyn FnMut(&Event)) -> Result<Report> {
     options.validate()?;
-    let Identity { label, seed, .. } = &options.identity;
-    let mut rng = Seed::from_number(*seed).child(&["traffic", &options.program, label]).rng();
+    let mut draws = Draws::new(&options.identity, &options.program, &options.profile);
     let mut journal = Journal::new(&options.program, &options.identity, on_event);
     let end = options.duration.map(|duration| journal.begun() + duration);
     let mut done = 0;
     loop {
-        // Both are drawn whatever happens, so that the sequence does not depend on the network.
-        let bytes = options.profile.size(&mut rng);
-        let mut pause = options.profile.pause(&mut rng);
-        let content_seed = rng.next_u64();
-        match fetch(&options.route, content_seed, bytes, stop) {
-            Ok(fetched) => record(&mut journal, bytes, &fetched),
+        let Drawn { content, mut pause, pause_after_failure } = draws.next_draw();
+        match fetch(&options.route, content, stop) {
+            Ok(fetched) => record(&mut journal, content.len, &fetched),
             Err((stage, error)) => {
                 journal.failed(stage, &error);
-                pause = pause.max(Duration::from_secs(u64::from(options.profile.pause_ms[1] == 0)));
+                pause = pause_after_failure;
             }
         }
         done += 1;
@@ -137,6 +134,43 @@ pub fn run_fetches(options: &FetchOptions, stop: &Stop, on_event: &mut dyn FnMut
         if last || !stop.sleep_until(resume) {
             return Ok(journal.finish(stop));
         }
+    }
+}
+
+/// What a client downloads, and how long it pauses then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Drawn {
+    /// What.
+    pub(crate) content: Content,
+    /// How long it pauses.
+    pub(crate) pause: Duration,
+    /// How long it pauses where the download failed.
+    pub(crate) pause_after_failure: Duration,
+}
+
+/// What a client draws, in order.
+#[derive(Clone, Debug)]
+pub(crate) struct Draws {
+    profile: Profile,
+    rng: Rng,
+}
+
+impl Draws {
+    /// Those of a client.
+    pub(crate) fn new(identity: &Identity, program: &str, profile: &Profile) -> Draws {
+        let Identity { label, seed, .. } = identity;
+        let rng = Seed::from_number(*seed).child(&["traffic", program, label]).rng();
+        Draws { profile: profile.clone(), rng }
+    }
+
+    /// The next download. All is drawn whatever happens, so that the sequence does not depend on the network.
+    pub(crate) fn next_draw(&mut self) -> Drawn {
+        let Draws { profile, rng } = self;
+        let len = profile.size(rng);
+        let pause = profile.pause(rng);
+        let content = Content { seed: rng.next_u64(), len };
+        let pause_after_failure = pause.max(Duration::from_secs(u64::from(profile.pause_ms[1] == 0)));
+        Drawn { content, pause, pause_after_failure }
     }
 }
 
@@ -156,21 +190,21 @@ fn record(journal: &mut Journal<'_>, bytes: u64, fetched: &Fetched) {
     journal.say(&Event::Fetch { t_s, bytes, open_ms, first_byte_ms, download_s });
 }
 
-fn fetch(route: &Route, seed: u64, bytes: u64, stop: &Stop) -> std::result::Result<Fetched, (Stage, Error)> {
+fn fetch(route: &Route, content: Content, stop: &Stop) -> std::result::Result<Fetched, (Stage, Error)> {
     let start = Instant::now();
     let peer = route.open_peer(stop).map_err(|error| (Stage::Open, error))?;
     let open_ms = start.elapsed().as_secs_f64() * 1e3;
-    receive_file(peer, seed, bytes, start, open_ms).map_err(|error| (Stage::Transfer, error))
+    receive_file(peer, content, start, open_ms).map_err(|error| (Stage::Transfer, error))
 }
 
-fn receive_file(mut peer: Peer, seed: u64, bytes: u64, start: Instant, open_ms: f64) -> Result<Fetched> {
-    peer.send(format!("GET /bytes/{seed}/{bytes} HTTP/1.0\r\n\r\n").as_bytes())?;
+fn receive_file(mut peer: Peer, content: Content, start: Instant, open_ms: f64) -> Result<Fetched> {
+    peer.send(Request::Get(content).head().as_bytes())?;
     let (head, body) = peer.receive_head()?;
     let first_byte_ms = start.elapsed().as_secs_f64() * 1e3;
-    if content_length(&head) != Some(bytes) {
+    if content_length(&head) != Some(content.len) {
         return Err(Error::Malformed { by: "the file server", sent: head });
     }
-    let mut left = bytes.saturating_sub(body.len() as u64);
+    let mut left = content.len.saturating_sub(body.len() as u64);
     let mut chunk = vec![0; CHUNK];
     while left > 0 {
         match peer.receive(&mut chunk)? {

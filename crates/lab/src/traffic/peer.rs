@@ -14,7 +14,7 @@ use crate::socks::is_timeout;
 /// How long one read or write may block before Ctrl-C, the stop and the deadline are looked at.
 pub(super) const SLICE: Duration = Duration::from_millis(200);
 /// The longest head of a request or an answer, in bytes.
-pub(super) const HEAD_MAX: usize = 4096;
+pub(crate) const HEAD_MAX: usize = 4096;
 
 /// A stream with a deadline.
 #[derive(Debug)]
@@ -136,18 +136,18 @@ impl Peer {
     }
 }
 
-pub(super) fn closed(by: &'static str) -> Error {
+pub(crate) fn closed(by: &'static str) -> Error {
     Error::Refused { by, said: "the stream was closed".into() }
 }
 
 /// Splits a head from what follows its empty line, once that line is there.
-pub(super) fn split_head(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
+pub(crate) fn split_head(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
     let at = bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
     Some((String::from_utf8_lossy(&bytes[..at]).into_owned(), bytes[at + 4..].to_vec()))
 }
 
 /// The value of a head's `Content-Length`.
-pub(super) fn content_length(head: &str) -> Option<u64> {
+pub(crate) fn content_length(head: &str) -> Option<u64> {
     number_field(head, "content-length")
 }
 

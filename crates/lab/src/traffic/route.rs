@@ -74,7 +74,7 @@ pub type Failures = BTreeMap<String, u64>;
 
 /// The part of a transfer in which it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// Before there was a stream: the SOCKS port, the circuit, the exit's connection.
     Open,
     /// Over the stream.
@@ -83,7 +83,7 @@ pub(super) enum Stage {
 
 /// The kind of a failure. There are few of them, however many failures there are: replies of the
 /// SOCKS port in its own words, and the system's kinds of errors.
-pub(super) fn kind(stage: Stage, error: &Error) -> String {
+pub(crate) fn kind(stage: Stage, error: &Error) -> String {
     let what = match error {
         Error::Refused { said, .. } if said.starts_with("reply ") => said.clone(),
         Error::Refused { said, .. } if said.ends_with("closed") => "closed".into(),

@@ -14,15 +14,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_tcp_congestion;
 use sha2::{Digest, Sha256};
 
-use super::peer::{HEAD_MAX, SLICE, content_length, hex, number_field, split_head};
+use super::peer::{HEAD_MAX, SLICE, hex, split_head};
+use super::request::{Request, UPLOADS_MAX, content_head};
 use super::{CHUNK, Content};
 use crate::error::{Error, Result};
 use crate::socks::is_timeout;
 
 /// Streams served at once; what comes beyond is closed at once.
 const STREAMS_MAX: usize = 1024;
-/// Clients whose uploads are counted apart.
-pub(crate) const UPLOADS_MAX: usize = 64;
 
 /// A file server on loopback. Dropping it stops it and its streams.
 #[derive(Debug)]
@@ -159,31 +158,15 @@ impl Serving<'_> {
                 len => bytes.extend(&chunk[..len]),
             }
         };
-        let request = head.lines().next().unwrap_or_default();
-        match request.split(' ').collect::<Vec<_>>()[..] {
-            ["GET", path, ..] => match content_of(path) {
-                Some(content) => self.serve(content),
-                None => self.refuse(),
-            },
-            ["PUT", "/sha256", ..] => match content_length(&head) {
-                Some(len) => self.hash(&rest, len),
-                None => self.refuse(),
-            },
-            ["ECHO"] => self.echo(rest),
-            ["CLOCK"] => self.tell_time(),
-            ["CLOCKS", limit] => match limit.parse() {
-                Ok(bytes_per_s) => self.stream_time(bytes_per_s),
-                Err(_) => self.refuse(),
-            },
-            ["SINK", number] => match number.parse() {
-                Ok(number) if number < UPLOADS_MAX => self.sink(number, rest.len()),
-                _ => self.refuse(),
-            },
-            ["PLAY"] => match (content_length(&head), number_field(&head, "upload")) {
-                (Some(script_bytes), Some(upload_bytes)) => self.play(rest, script_bytes, upload_bytes),
-                _ => self.refuse(),
-            },
-            _ => self.refuse(),
+        match Request::parse(&head) {
+            Some(Request::Get(content)) => self.serve(content),
+            Some(Request::Hash(len)) => self.hash(&rest, len),
+            Some(Request::Echo) => self.echo(rest),
+            Some(Request::Clock) => self.tell_time(),
+            Some(Request::Clocks(bytes_per_s)) => self.stream_time(bytes_per_s),
+            Some(Request::Sink(number)) => self.sink(number, rest.len()),
+            Some(Request::Play { script_bytes, upload_bytes }) => self.play(rest, script_bytes, upload_bytes),
+            None => self.refuse(),
         }
     }
 
@@ -192,8 +175,7 @@ impl Serving<'_> {
     }
 
     fn serve(&mut self, content: Content) -> io::Result<()> {
-        let head = format!("HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n", content.len);
-        self.send(head.as_bytes())?;
+        self.send(content_head(content).as_bytes())?;
         content.for_each_chunk(|chunk| self.send(chunk))
     }
 
@@ -267,10 +249,4 @@ impl Serving<'_> {
             false => Ok(()),
         }
     }
-}
-
-/// Reads `/bytes/<seed>/<length>`.
-fn content_of(path: &str) -> Option<Content> {
-    let (seed, len) = path.strip_prefix("/bytes/")?.split_once('/')?;
-    Some(Content { seed: seed.parse().ok()?, len: len.parse().ok()? })
 }

@@ -17,32 +17,30 @@
 //! follow each other are not independent: compare runs by their means, and take the interval of
 //! those.
 
-mod steady;
-
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use heddle_netem::Seed;
+use heddle_netem::{Rng, Seed};
 
 use super::CHUNK;
 use super::clock::{READING_BYTES, Readings, monotonic_ns, ms_between};
 use super::peer::closed;
 use super::report::{Event, Identity, Journal, Report};
+use super::request::Request;
 use super::route::{Route, Stage};
+use super::seconds::{Found, SECOND, Seconds, SteadyBy};
 use super::stop::Stop;
 use crate::error::{Error, Result};
 use crate::statistics::mean;
 
-pub use steady::Steady;
+pub use super::steady::Steady;
 
-/// How long a second is.
-const SECOND: Duration = Duration::from_secs(1);
 /// How long a client that stopped reading goes on with that.
 const STALL: Duration = Duration::from_secs(24 * 3600);
 /// How long the bulk client waits before it opens a broken stream again.
-const REOPEN: Duration = Duration::from_secs(1);
+pub(crate) const REOPEN: Duration = Duration::from_secs(1);
 
 /// What a timing client does. At least one of `bulk` and `probe_pause` is needed.
 #[derive(Clone, Debug)]
@@ -152,7 +150,7 @@ fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
 struct Ticker<'a> {
     options: &'a TimingOptions,
     journal: Journal<'a>,
-    steady: Steady,
+    seconds: Seconds,
     /// When the measurement began.
     measuring: Option<Instant>,
     /// Of the probes that ended in this second.
@@ -161,7 +159,8 @@ struct Ticker<'a> {
 
 impl<'a> Ticker<'a> {
     fn new(options: &'a TimingOptions, journal: Journal<'a>) -> Ticker<'a> {
-        Ticker { options, journal, steady: Steady::default(), measuring: None, latencies_ms: Vec::new() }
+        let seconds = Seconds::new(SteadyBy::Delay, options.warmup_max);
+        Ticker { options, journal, seconds, measuring: None, latencies_ms: Vec::new() }
     }
 
     fn run(&mut self, tally: &Mutex<Tally>, heard: &Receiver<Note>, stop: &Stop) {
@@ -178,16 +177,13 @@ impl<'a> Ticker<'a> {
             let now = Instant::now();
             let found = std::mem::take(&mut *lock(tally));
             if self.options.bulk {
-                self.second(&found, now - ticked, is_whole, counts);
+                self.second(&found, now, ticked, is_whole);
             }
             if !is_whole {
                 return;
             }
             ticked = now;
             measured_s += u64::from(counts);
-            if self.measuring.is_none() && now - begun >= self.options.warmup_max {
-                self.measure(false);
-            }
             if measured_s >= self.options.duration.as_secs() {
                 return;
             }
@@ -231,25 +227,23 @@ impl<'a> Ticker<'a> {
         self.journal.say(&Event::Probe { t_s, measured, open_ms, latency_ms, echo_ms });
     }
 
-    /// Tells a second of the bulk stream, or what there is of one at the end, and whether it counts, and looks whether
-    /// the stream has become steady.
-    fn second(&mut self, found: &Tally, length: Duration, is_whole: bool, measured: bool) {
-        let length_s = length.as_secs_f64();
-        let throughput_kb_s = found.bytes as f64 / 1e3 / length_s;
+    /// Tells a second of the bulk stream, or what there is of one at the end, and looks whether the stream has become
+    /// steady.
+    fn second(&mut self, found: &Tally, now: Instant, ticked: Instant, is_whole: bool) {
         let delay_ms = (found.delays > 0).then(|| found.delays_ms / found.delays as f64);
-        if measured {
+        let found = Found { bytes: found.bytes, delay_ms, latency_ms: mean(&self.latencies_ms) };
+        self.latencies_ms.clear();
+        let (told, measuring) = self.seconds.push(found, now - self.journal.begun(), now - ticked, is_whole);
+        if let Event::Second { measured: true, throughput_kb_s, .. } = told {
             self.journal.sample("throughput_kb_s", "kB/s", throughput_kb_s);
             if let Some(delay_ms) = delay_ms {
                 self.journal.sample("delay_ms", "ms", delay_ms);
             }
         }
-        let latency_ms = mean(&self.latencies_ms);
-        self.latencies_ms.clear();
-        let t_s = self.journal.t_s();
-        self.journal.say(&Event::Second { t_s, length_s, measured, throughput_kb_s, delay_ms, latency_ms });
-        if is_whole && self.steady.push(delay_ms) && self.measuring.is_none() {
-            self.journal.steady_after_s = Some(t_s);
-            self.measure(true);
+        self.journal.say(&told);
+        if let Some(Event::Measuring { t_s, steady }) = measuring {
+            self.journal.steady_after_s = steady.then_some(t_s);
+            self.measure(steady);
         }
     }
 }
@@ -271,7 +265,7 @@ fn read_stream(options: &TimingOptions, tally: &Mutex<Tally>, over: &Stop) -> No
         Ok(peer) => peer,
         Err(error) => return Note::Failed(Stage::Open, error),
     };
-    let request = format!("CLOCKS {}\r\n\r\n", options.bulk_limit_b_s);
+    let request = Request::Clocks(options.bulk_limit_b_s).head();
     if let Err(error) = peer.send(request.as_bytes()) {
         return Note::Failed(Stage::Transfer, error);
     }
@@ -300,12 +294,31 @@ fn read_stream(options: &TimingOptions, tally: &Mutex<Tally>, over: &Stop) -> No
     }
 }
 
+/// The pauses between probes, which are exponential.
+#[derive(Clone, Debug)]
+pub(crate) struct Pauses {
+    mean: Duration,
+    rng: Rng,
+}
+
+impl Pauses {
+    /// Those of a client.
+    pub(crate) fn new(identity: &Identity, mean: Duration) -> Pauses {
+        let Identity { label, seed, .. } = identity;
+        Pauses { mean, rng: Seed::from_number(*seed).child(&["traffic", "probes", label]).rng() }
+    }
+
+    /// From the end of a probe to the beginning of the next.
+    pub(crate) fn next_pause(&mut self) -> Duration {
+        // 1 - unit() is never zero.
+        self.mean.mul_f64(-(1.0 - self.rng.unit()).ln())
+    }
+}
+
 fn probe_now_and_then(options: &TimingOptions, pause: Duration, notes: Sender<Note>, over: &Stop) {
-    let Identity { label, seed, .. } = &options.identity;
-    let mut rng = Seed::from_number(*seed).child(&["traffic", "probes", label]).rng();
+    let mut pauses = Pauses::new(&options.identity, pause);
     loop {
-        // An exponential pause; 1 - unit() is never zero.
-        let pause = pause.mul_f64(-(1.0 - rng.unit()).ln());
+        let pause = pauses.next_pause();
         if !over.sleep_until(Instant::now() + pause) {
             return;
         }
@@ -326,7 +339,7 @@ fn probe(route: &Route, over: &Stop) -> std::result::Result<Probe, (Stage, Error
     let asked_ns = monotonic_ns();
     let mut reading = [0; READING_BYTES];
     let answered =
-        peer.send(b"CLOCK\r\n\r\n").and_then(|()| peer.receive_exact(&mut reading, "the timing server"));
+        peer.send(Request::Clock.head().as_bytes()).and_then(|()| peer.receive_exact(&mut reading, "the timing server"));
     let now_ns = monotonic_ns();
     answered.map_err(|error| (Stage::Transfer, error))?;
     let latency_ms = ms_between(u64::from_be_bytes(reading), now_ns);

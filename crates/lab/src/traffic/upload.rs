@@ -16,20 +16,22 @@ use std::time::{Duration, Instant};
 use super::CHUNK;
 use super::peer::Peer;
 use super::report::{Event, Identity, Journal, Report};
+use super::request::Request;
 use super::route::{Route, Stage};
+use super::seconds::{Found, SECOND, Seconds, SteadyBy};
 use super::server::Server;
 use super::stop::Stop;
-use super::timing::Steady;
 use crate::error::{Error, Result};
 
-const SECOND: Duration = Duration::from_secs(1);
+/// How long the client waits before it opens a broken stream again.
+pub(crate) const REOPEN: Duration = Duration::from_secs(1);
 /// Bytes that may be on the way to the server. Stock Tor's onion proxy reads one stream for as long as there is more of
 /// it and does nothing else meanwhile, so that a writer who is always quicker stops it for seconds, with all SENDMEs
 /// unread. This is more than the windows on the way hold, so that they are what limits the upload: 27 MB/s at a round
 /// trip of 150 ms.
-const UNDER_WAY_MAX: u64 = 4 << 20;
+pub(crate) const UNDER_WAY_MAX: u64 = 4 << 20;
 /// How often it is looked whether more has arrived.
-const LOOK: Duration = Duration::from_millis(5);
+pub(crate) const LOOK: Duration = Duration::from_millis(5);
 
 /// What an uploading client does.
 #[derive(Clone, Debug)]
@@ -78,37 +80,25 @@ fn tick(
     let begun = journal.begun();
     let sunk = || sunk(options, server);
     let (mut ticked, mut before) = (begun, sunk());
-    let (mut steady, mut measured) = (Steady::default(), false);
+    let mut seconds = Seconds::new(SteadyBy::Throughput, options.warmup_max);
     for second in 1.. {
         let is_whole = stop.sleep_until(begun + SECOND * second);
         let (now, after) = (Instant::now(), sunk());
-        let length_s = (now - ticked).as_secs_f64();
-        let throughput_kb_s = (after - before) as f64 / 1e3 / length_s;
-        (ticked, before) = (now, after);
+        let found = Found { bytes: after - before, ..Found::default() };
         for (stage, error) in failures.try_iter() {
             journal.failed(stage, &error);
         }
-        let t_s = journal.t_s();
-        let counts = measured && is_whole;
-        if counts {
+        let (told, measuring) = seconds.push(found, now - begun, now - ticked, is_whole);
+        (ticked, before) = (now, after);
+        if let Event::Second { measured: true, throughput_kb_s, .. } = told {
             journal.sample("throughput_kb_s", "KB/s", throughput_kb_s);
         }
-        let (delay_ms, latency_ms) = (None, None);
-        journal.say(&Event::Second {
-            t_s,
-            length_s,
-            measured: counts,
-            throughput_kb_s,
-            delay_ms,
-            latency_ms,
-        });
+        journal.say(&told);
         if !is_whole {
             return;
         }
-        let is_steady = steady.push((throughput_kb_s > 0.0).then_some(throughput_kb_s));
-        if !measured && (is_steady || now - begun >= options.warmup_max) {
-            measured = true;
-            journal.say(&Event::Measuring { t_s, steady: is_steady });
+        if let Some(measuring) = measuring {
+            journal.say(&measuring);
         }
     }
 }
@@ -118,7 +108,7 @@ fn write(options: &UploadOptions, server: &Server, over: &Stop, failed: &Sender<
     while !over.is_asked() {
         let failure = write_stream(options, server, over);
         // Nobody listens any more when the client is at its end.
-        if failed.send(failure).is_err() || !over.sleep_until(Instant::now() + SECOND) {
+        if failed.send(failure).is_err() || !over.sleep_until(Instant::now() + REOPEN) {
             return;
         }
     }
@@ -139,7 +129,7 @@ fn write_stream(options: &UploadOptions, server: &Server, over: &Stop) -> (Stage
 
 /// Writes as long as the server, of which `arrived` tells, keeps up.
 fn write_chunks(options: &UploadOptions, peer: &mut Peer, arrived: &dyn Fn() -> u64) -> Result<Infallible> {
-    peer.send(format!("SINK {}\r\n\r\n", options.number).as_bytes())?;
+    peer.send(Request::Sink(options.number).head().as_bytes())?;
     let chunk = vec![0; CHUNK];
     let mut written = 0;
     loop {

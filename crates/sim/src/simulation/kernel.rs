@@ -25,25 +25,20 @@ const CLOSE_FLUSH_MAX: Duration = Duration::from_secs(15);
 pub(crate) struct Kernel {
     pub tcp: Host,
     pub sockets: BTreeMap<ConnectionId, Socket>,
+    /// Whose alone what comes to a port is. At other ports shards take turns.
+    pub owners: BTreeMap<u16, ActorId>,
     /// The timer that is scheduled; others in the queue are void.
     timer: Option<Instant>,
     accepted: usize,
 }
 
 impl Kernel {
-    pub fn new(ports: &[u16], receive_buffer_max_bytes: u32, seed: &Seed) -> Self {
-        let options = Options {
-            // Relays set TCP_NODELAY.
-            nagle: false,
-            receive_buffer_initial_bytes: receive_buffer_max_bytes.min(64 << 10),
-            receive_buffer_max_bytes,
-            ..Options::linux()
-        };
+    pub fn new(ports: &[u16], options: Options, seed: &Seed) -> Self {
         let mut rng = seed.rng();
         let random = Box::new(move || rng.next_u64());
         let mut tcp = Host::new(options, BufferPool::new(MEMORY_BYTES), HostLimits::default(), random);
         ports.iter().for_each(|port| tcp.listen(*port));
-        Kernel { tcp, sockets: BTreeMap::new(), timer: None, accepted: 0 }
+        Kernel { tcp, sockets: BTreeMap::new(), owners: BTreeMap::new(), timer: None, accepted: 0 }
     }
 }
 
@@ -184,12 +179,16 @@ impl<L: Language> Simulation<L> {
         }
     }
 
-    /// A connection that somebody opened goes to the shard whose turn it is.
+    /// A connection that somebody opened goes to the node whose port it came to, or to the shard whose turn it is.
     fn accept(&mut self, host: HostId, id: ConnectionId) {
         let kernel = &mut self.kernels[host.0];
         let state = &self.hosts[host.0];
-        let actor = ActorId(state.first.0 + kernel.accepted % state.shards);
-        kernel.accepted += 1;
+        let port = kernel.tcp.addresses(id).map(|(local, _)| local.port());
+        let owner = port.and_then(|port| kernel.owners.get(&port)).copied();
+        let actor = owner.unwrap_or_else(|| {
+            kernel.accepted += 1;
+            ActorId(state.first.0 + (kernel.accepted - 1) % state.shards)
+        });
         let socket = SocketId::accepted(self.actors[actor.0].accepted);
         self.actors[actor.0].accepted += 1;
         kernel.sockets.insert(id, Socket::new(actor, socket, Phase::Open));

@@ -8,6 +8,9 @@ use heddle_netem::Packet;
 const HEADERS_V4_BYTES: usize = 28;
 const HEADERS_V6_BYTES: usize = 48;
 
+/// "Congestion experienced" (RFC 3168, section 5).
+const CE: u8 = 3;
+
 /// Two hosts, the smaller first.
 pub(crate) type HostPair = (HostId, HostId);
 
@@ -52,4 +55,15 @@ impl Packet for OnWire {
 
     /// The kernel drops what its checksum does not fit, so a flipped bit leaves nothing that would be delivered.
     fn flip_bit(&mut self, _: usize) {}
+
+    fn mark_congestion(&mut self) -> bool {
+        match self {
+            OnWire::Segment { packet, .. } => packet.mark_congestion(),
+            OnWire::Datagram(Datagram { ecn: 0, .. }) => false,
+            OnWire::Datagram(datagram) => {
+                datagram.ecn = CE;
+                true
+            }
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! The wires between hosts: those of `heddle-netem`, packet by packet, with queues.
 //!
 //! Each two hosts have one, made when the first packet is sent, for whatever they send each other: segments of TCP and
-//! datagrams wait in one queue.
+//! datagrams wait in one queue. Or there is one network for all hosts, with links of their own (`network`); then only
+//! what a host sends to itself has a wire here.
 
+use super::network::Network;
 use super::packet::{HostPair, OnWire, pair};
 use super::{Due, HostId, Simulation};
 use core::net::{IpAddr, SocketAddr};
@@ -16,6 +18,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Wires {
     options: BTreeMap<HostPair, DirectionOptions>,
     paths: BTreeMap<HostPair, Path>,
+    pub network: Option<Network>,
 }
 
 /// The wire of two hosts.
@@ -72,6 +75,9 @@ impl<L: Language> Simulation<L> {
         to: HostId,
         packets: impl IntoIterator<Item = OnWire>,
     ) {
+        if from != to && self.wires.network.is_some() {
+            return self.put_on_network(from, to, packets);
+        }
         let ends = pair(from, to);
         let path = self.wires.paths.entry(ends).or_default();
         if !path.is_current {
@@ -124,6 +130,11 @@ impl<L: Language> Simulation<L> {
             place > old || wire.next_time().is_some()
         });
         self.schedule_wires(ends);
+        self.on_packets(arrived);
+    }
+
+    /// Hands packets to the hosts that they reached.
+    pub(crate) fn on_packets(&mut self, arrived: Vec<OnWire>) {
         let mut datagrams = Vec::new();
         for packet in arrived {
             match packet {

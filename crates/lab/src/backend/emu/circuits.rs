@@ -4,16 +4,12 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::backend::{BUILDING_MAX, OPEN_MAX};
 use crate::control::CircuitId;
 use crate::error::{Error, Result};
 use crate::socks::Isolation;
 use crate::testnet::{Client, Network};
 
-/// How many circuits are built at the same time. Relays with a transport of flows permit each other a quarter more than
-/// there are, and 16 at least: who asks for more within a round trip gets TLS for some.
-const BUILDING_MAX: usize = 10;
-/// How long a circuit or a stream may take to open.
-pub(super) const OPEN_MAX: Duration = Duration::from_secs(30);
 
 /// A circuit that was built.
 #[derive(Clone, Debug)]

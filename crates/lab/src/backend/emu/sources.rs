@@ -5,9 +5,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::circuits::OPEN_MAX;
 use super::tor::TorProcesses;
-use crate::backend::{Log, Source, SourceId};
+use crate::backend::{Log, OPEN_MAX, Source, SourceId};
 use crate::emulator::Emulation;
 use crate::error::{Error, Result};
 use crate::figures::Labels;

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::circuits::{self, OPEN_MAX, Open};
-use crate::backend::{Built, Circuit, CircuitOrder, Placed, Reached, Role, ServerKind};
+use super::circuits::{self, Open};
+use crate::backend::{Built, Circuit, CircuitOrder, OPEN_MAX, Placed, Reached, Role, ServerKind};
 use crate::control::Attacher;
 use crate::emulator::Emulation;
 use crate::error::{Error, Result};

@@ -58,8 +58,8 @@ struct Played {
 
 /// What has been spent so far.
 struct Costs {
-    /// By the relays, in their order.
-    relays: Vec<Usage>,
+    /// By the relays, in their order; `None` where computing costs nothing.
+    relays: Vec<Option<Usage>>,
     wires: wire_use::Counts,
 }
 
@@ -251,6 +251,7 @@ impl PhaseRun<'_> {
         };
         let relays = self.tor.relays.iter().map(Spanned::as_ref);
         for (relay, (before, after)) in relays.zip(before.relays.iter().zip(&after.relays)) {
+            let (Some(before), Some(after)) = (before, after) else { continue };
             let (cpu_s, gb) = (after.cpu_s - before.cpu_s, received_gb(&relay.name));
             let relay = labels([("relay", &relay.name)]);
             samples.push(Sampled::one("relay_cpu_s", cpu_s).with(relay.clone()));

@@ -179,8 +179,8 @@ impl Testbed for Virtual {
         Ok(DirectionStats { bytes_out: 1_000_000 * self.now.as_secs(), ..DirectionStats::default() })
     }
 
-    fn usage(&mut self, _relay: &str) -> Result<Usage> {
-        Ok(Usage { cpu_s: self.now.as_secs_f64() / 10.0, rss_bytes: 30_000_000 })
+    fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
+        Ok(Some(Usage { cpu_s: self.now.as_secs_f64() / 10.0, rss_bytes: 30_000_000 }))
     }
 
     fn metrics(&mut self, _relay: &str) -> Result<Option<Metrics>> {

@@ -3,18 +3,17 @@
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use super::Serving;
 use crate::socks::is_timeout;
-use crate::traffic::clock::{READING_BYTES, monotonic_ns};
+use crate::traffic::clock::{BURST, READING_BYTES, monotonic_ns};
+use crate::traffic::pace::Pace;
 use crate::traffic::peer::SLICE;
 
-/// Bytes written at once with the same reading: the stream's resolution.
-const BURST: usize = 4096;
 /// What the kernel may hold of a stream of readings, in bytes (Linux doubles it for its own
 /// bookkeeping). It is fixed because a buffer that grows would add its own delay to the network's.
 /// It also bounds the throughput, to this much per round trip between the server and its peer.
@@ -34,12 +33,13 @@ impl Serving<'_> {
         sockopt::set_socket_send_buffer_size(&self.stream, SEND_BUFFER)?;
         self.stream.set_nodelay(bytes_per_s > 0)?;
         self.stream.set_nonblocking(true)?;
-        let mut pace = Pace::new(bytes_per_s);
+        let begun = Instant::now();
+        let mut pace = Pace::new(bytes_per_s, begun.elapsed());
         let mut reading = [0; READING_BYTES];
         let mut sent: u64 = 0;
         loop {
             self.check()?;
-            if let Some(wait) = pace.wait() {
+            if let Some(wait) = pace.wait(begun.elapsed()) {
                 thread::sleep(wait.min(SLICE));
                 continue;
             }
@@ -47,8 +47,8 @@ impl Serving<'_> {
                 continue;
             }
             // What a write left of a reading goes first.
-            let begun = (sent % READING_BYTES as u64) as usize;
-            let carried = if begun > 0 { &reading[begun..] } else { &[] };
+            let torn = (sent % READING_BYTES as u64) as usize;
+            let carried = if torn > 0 { &reading[torn..] } else { &[] };
             let mut burst = Vec::with_capacity(BURST + READING_BYTES);
             burst.extend(carried);
             let fresh = monotonic_ns().to_be_bytes();
@@ -79,37 +79,5 @@ impl Serving<'_> {
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// Holds a stream to its rate. What a stall kept back is made up for a tenth of a second at most.
-struct Pace {
-    bytes_per_s: f64,
-    /// Bytes that may be sent; negative after a burst.
-    credit: f64,
-    at: Instant,
-}
-
-impl Pace {
-    /// Zero is no limit.
-    fn new(bytes_per_s: u64) -> Pace {
-        Pace { bytes_per_s: bytes_per_s as f64, credit: 0.0, at: Instant::now() }
-    }
-
-    /// How long to wait before the next burst, if at all.
-    fn wait(&mut self) -> Option<Duration> {
-        if self.bytes_per_s == 0.0 {
-            return None;
-        }
-        let now = Instant::now();
-        let earned = (now - self.at).as_secs_f64() * self.bytes_per_s;
-        self.at = now;
-        self.credit = (self.credit + earned).min(self.bytes_per_s / 10.0);
-        // No wait is longer than a second, so that the end of the server is noticed in any case.
-        (self.credit < 0.0).then(|| Duration::from_secs_f64((-self.credit / self.bytes_per_s).min(1.0)))
-    }
-
-    fn sent(&mut self, len: usize) {
-        self.credit -= len as f64;
     }
 }

@@ -1,0 +1,228 @@
+//! What flows over a wire by itself, without Tor.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant as Real};
+
+use heddle_seam::time::Instant;
+use heddle_sim::HostId;
+
+use super::datagrams::{DATAGRAM_PORT, DatagramNode};
+use super::lines::Way;
+use super::server::Sunk;
+use super::source_node::SourceNode;
+use super::world::World;
+use crate::backend::{OPEN_MAX, Outcome, VirtualClock, WireFlow};
+use crate::error::{Error, Result};
+use crate::machine::interrupt;
+use crate::plan::{Arm, Bulk, Probe, Share, Tcp};
+
+/// How much virtual time passes before it is looked how far flows are.
+const LOOK: Duration = Duration::from_millis(1);
+/// How often whoever waits is told so, in real time.
+const PROGRESS: Duration = Duration::from_millis(200);
+
+/// What an arm without a network needs that there is not, to be read after the arm's name.
+pub(super) fn lacking(arm: &Arm) -> Option<&'static str> {
+    let is_utcp = |tcp: Tcp| tcp == Tcp::Utcp;
+    let mut flows = arm.flows();
+    let any = flows.any(|case| {
+        case.bulk.as_ref().is_some_and(|bulk| is_utcp(bulk.sender))
+            || case.share.as_ref().is_some_and(|share| is_utcp(share.first) || is_utcp(share.second))
+    });
+    any.then_some("compares utcp with Linux' TCP, and the backend sim has no Linux; run it on emu")
+}
+
+/// A flow under way.
+enum Flow {
+    Bulk(Counted),
+    Share(Counted, Counted),
+    Probe(Probing),
+}
+
+/// A connection that sends all the time, and what is counted of it.
+struct Counted {
+    sender: (HostId, usize),
+    way: Way,
+    number: usize,
+    sunk: Rc<Sunk>,
+    starts: Instant,
+    warm_up: Duration,
+    duration: Duration,
+    /// Its place among its sender's programs, once it has started.
+    place: Option<usize>,
+    /// What had come at the end of the warm-up, and at the end.
+    at_warm: Option<u64>,
+    at_end: Option<u64>,
+}
+
+/// Datagrams under way.
+struct Probing {
+    from: HostId,
+    to: HostId,
+    nodes: [usize; 2],
+    count: usize,
+    stragglers: Duration,
+}
+
+/// Runs all flows at the same time to their end.
+pub(super) fn run(
+    world: &mut World,
+    flows: &[WireFlow<'_>],
+    clock: &VirtualClock,
+    on_wait: &mut dyn FnMut(),
+) -> Result<Vec<Outcome>> {
+    let begun = flows.iter().enumerate().map(|(place, flow)| begin(world, place, flow));
+    let mut begun = begun.collect::<Result<Vec<_>>>()?;
+    let mut told = Real::now();
+    on_wait();
+    loop {
+        let mut done = true;
+        for flow in &mut begun {
+            done &= go_on(world, flow)?;
+        }
+        if done {
+            return Ok(begun.iter().map(|flow| outcome(world, flow)).collect());
+        }
+        world.sim.run_for(LOOK);
+        clock.pass(LOOK);
+        interrupt::check()?;
+        if told.elapsed() >= PROGRESS {
+            told = Real::now();
+            on_wait();
+        }
+    }
+}
+
+fn begin(world: &mut World, place: usize, flow: &WireFlow<'_>) -> Result<Flow> {
+    let case = flow.case;
+    if let Some(bulk) = &case.bulk {
+        return Ok(Flow::Bulk(counted(world, flow, 0, bulk, Duration::ZERO)?));
+    }
+    if let Some(share) = &case.share {
+        let Share { first, second, apart, duration, warm_up, congestion_control } = share;
+        let bulk = |sender: &Tcp, earlier: Duration| Bulk {
+            congestion_control: congestion_control.clone(),
+            sender: *sender,
+            duration: *duration + earlier,
+            warm_up: *warm_up + earlier,
+        };
+        let one = counted(world, flow, 0, &bulk(first, *apart), Duration::ZERO)?;
+        return Ok(Flow::Share(one, counted(world, flow, 1, &bulk(second, Duration::ZERO), *apart)?));
+    }
+    let probe = case.probe.as_ref().ok_or_else(|| Error::Options(format!("nothing flows in case {place}")))?;
+    probing(world, flow, probe, case.stragglers()).map(Flow::Probe)
+}
+
+fn counted(world: &World, flow: &WireFlow<'_>, number: usize, bulk: &Bulk, later: Duration) -> Result<Counted> {
+    let (from, to) = (world.host(flow.from)?, world.host(flow.to)?);
+    Ok(Counted {
+        sender: (from.id, from.over_kernel),
+        way: Way { circuit: None, to: to.server() },
+        number,
+        sunk: Rc::clone(&to.sunk),
+        starts: world.sim.now() + later,
+        warm_up: bulk.warm_up,
+        duration: bulk.duration,
+        place: None,
+        at_warm: None,
+        at_end: None,
+    })
+}
+
+fn probing(world: &mut World, flow: &WireFlow<'_>, probe: &Probe, stragglers: Duration) -> Result<Probing> {
+    let (from, to) = (world.host(flow.from)?, world.host(flow.to)?);
+    let target = (to.addr, DATAGRAM_PORT).into();
+    let probing = Probing {
+        from: from.id,
+        to: to.id,
+        nodes: [from.datagrams, to.datagrams],
+        count: probe.count,
+        stragglers,
+    };
+    let Probe { bytes, interval, count, .. } = *probe;
+    world.sim.with(probing.from, probing.nodes[0], |node: &mut DatagramNode, now| {
+        node.send(now, target, bytes, interval, count);
+    });
+    Ok(probing)
+}
+
+/// Looks how far a flow is, and says whether it is over.
+fn go_on(world: &mut World, flow: &mut Flow) -> Result<bool> {
+    match flow {
+        Flow::Bulk(counted) => count(world, counted),
+        Flow::Share(first, second) => Ok(count(world, first)? & count(world, second)?),
+        Flow::Probe(probing) => Ok(is_over(world, probing)),
+    }
+}
+
+/// Starts a connection when its time is there, notes what has come when it is due, and says whether that is all.
+fn count(world: &mut World, counted: &mut Counted) -> Result<bool> {
+    let now = world.sim.now();
+    let Counted { sender: (host, node), way, number, .. } = *counted;
+    let Some(place) = counted.place else {
+        if now >= counted.starts {
+            let started = world.sim.with(host, node, |node: &mut SourceNode, now| {
+                node.refresh();
+                node.programs.flood(now, way, number)
+            });
+            counted.place = Some(started);
+        }
+        return Ok(false);
+    };
+    let opened = world.sim.with(host, node, |node: &mut SourceNode, _| node.programs.opened(place));
+    let Some(opened) = opened else {
+        return match now.since(counted.starts) < OPEN_MAX {
+            true => Ok(false),
+            false => {
+                let waiting_for = "the opening of a bulk connection".to_owned();
+                Err(Error::Deadline { waiting_for, after: OPEN_MAX })
+            }
+        };
+    };
+    let sunk = counted.sunk.of(number);
+    if now >= opened + counted.warm_up {
+        counted.at_warm.get_or_insert(sunk);
+    }
+    if now >= opened + counted.duration && counted.at_end.is_none() {
+        counted.at_end = Some(sunk);
+        world.sim.with(host, node, |node: &mut SourceNode, now| node.programs.stop(now, place));
+    }
+    Ok(counted.at_end.is_some())
+}
+
+/// Whether all probes have arrived, or were waited for long enough.
+fn is_over(world: &mut World, probing: &Probing) -> bool {
+    let Probing { from, to, nodes, count, stragglers } = *probing;
+    let (sent, last) = world.sim.with(from, nodes[0], |node: &mut DatagramNode, _| {
+        (node.sent().len(), node.sent().last().copied())
+    });
+    let come =
+        world.sim.with(to, nodes[1], |node: &mut DatagramNode, _| node.arrived().iter().flatten().count());
+    let waited = last.is_some_and(|last| world.sim.now().since(last) > stragglers);
+    come == count || sent == count && waited
+}
+
+fn outcome(world: &mut World, flow: &Flow) -> Outcome {
+    match flow {
+        Flow::Bulk(counted) => Outcome::Bulk { mbit_s: goodput_mbit_s(counted) },
+        Flow::Share(first, second) => {
+            let (first, second) = (goodput_mbit_s(first), goodput_mbit_s(second));
+            Outcome::Share { share: second / (first + second), together_mbit_s: first + second }
+        }
+        Flow::Probe(Probing { from, to, nodes, count, .. }) => {
+            let sent = world.sim.with(*from, nodes[0], |node: &mut DatagramNode, _| node.sent().to_vec());
+            let arrived = world.sim.with(*to, nodes[1], |node: &mut DatagramNode, _| node.arrived().to_vec());
+            let delay_ms = |number: usize| {
+                let arrived = arrived.get(number).copied().flatten()?;
+                Some(arrived.since(sent[number]).as_secs_f64() * 1e3)
+            };
+            Outcome::Probe { delays_ms: (0..*count).map(delay_ms).collect() }
+        }
+    }
+}
+
+/// Megabits (10^6 bits) of application data that arrived in a second.
+fn goodput_mbit_s(counted: &Counted) -> f64 {
+    let bytes = counted.at_end.zip(counted.at_warm).map_or(0, |(end, warm)| end - warm);
+    bytes as f64 * 8.0 / 1e6 / (counted.duration - counted.warm_up).as_secs_f64()
+}

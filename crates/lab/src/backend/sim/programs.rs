@@ -1,0 +1,164 @@
+//! The traffic of plans as programs without threads: what they ask for and when, what they count and tell is as in
+//! [`crate::traffic`], of which they are made where it is about *what* is done.
+
+mod bulk;
+mod echo;
+mod fetch;
+mod probe;
+mod upload;
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use heddle_seam::time::Instant;
+
+use super::conversation::Journal;
+use super::lines::{LineId, Lines, Way};
+use super::server::Sunk;
+use crate::backend::{Log, Source};
+use crate::plan::Traffic;
+use crate::traffic::Identity;
+
+/// One program.
+trait Program {
+    /// Does what is to be done now. Called when something is new of its streams, when its time is there, and when
+    /// something that it wants to write was not taken before.
+    fn step(&mut self, now: Instant, lines: &mut dyn Lines, journal: &mut Journal);
+
+    /// When it has something to do by itself.
+    fn wakes(&self) -> Option<Instant>;
+
+    /// The stream that it has.
+    fn line(&self) -> Option<LineId>;
+
+    /// Whether it waits until a stream takes more.
+    fn is_blocked(&self) -> bool {
+        false
+    }
+
+    /// Asks it to end; downloads that have begun go on to their end.
+    fn stop(&mut self, now: Instant);
+
+    /// Whether it has ended.
+    fn is_over(&self) -> bool;
+
+    /// Whether its stream is steady, or was waited for long enough.
+    fn is_steady(&self) -> bool {
+        true
+    }
+
+    /// When the stream was there of a program that has one without end and tells nothing.
+    fn opened(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// The programs of a host.
+#[derive(Default)]
+pub(super) struct Programs {
+    running: Vec<Running>,
+    /// Those that have something to do, by their places.
+    due: BTreeSet<usize>,
+}
+
+struct Running {
+    program: Box<dyn Program>,
+    journal: Journal,
+}
+
+impl Programs {
+    /// Starts what a source does. Returns its place.
+    pub(super) fn start(&mut self, now: Instant, source: &Source, way: Way, sunk: Rc<Sunk>, number: usize) -> usize {
+        let identity =
+            Identity { label: source.label.clone(), seed: source.seed, labels: Default::default() };
+        let program: Box<dyn Program> = match source.traffic {
+            Traffic::Probe { pause } => Box::new(probe::Probe::new(now, way, &identity, pause)),
+            Traffic::Echo { every } => Box::new(echo::Echo::new(now, way, every)),
+            Traffic::Bulk { limit_kb_s, reads_for } => {
+                let reads_for = Some(reads_for).filter(|reads_for| !reads_for.is_zero());
+                Box::new(bulk::Bulk::new(now, way, limit_kb_s, reads_for, source.steady_max))
+            }
+            Traffic::Upload {} => Box::new(upload::Upload::new(now, way, sunk, number, source.steady_max)),
+            Traffic::Fetch { size, pause } => {
+                let profile = fetch::profile(size, pause);
+                Box::new(fetch::Fetch::new(now, way, &identity, &profile, source.lasts))
+            }
+        };
+        self.add(now, program)
+    }
+
+    /// Has a host send zeros as fast as they are taken, which the server counts by this number.
+    pub(super) fn flood(&mut self, now: Instant, way: Way, number: usize) -> usize {
+        self.add(now, Box::new(upload::Flood::new(now, way, number)))
+    }
+
+    fn add(&mut self, now: Instant, program: Box<dyn Program>) -> usize {
+        self.running.push(Running { program, journal: Journal::new(now) });
+        self.due.insert(self.running.len() - 1);
+        self.running.len() - 1
+    }
+
+    /// Lets those go on that have something to do.
+    pub(super) fn go_on(&mut self, now: Instant, lines: &mut dyn Lines) {
+        let touched = lines.take_touched();
+        let is_due = |program: &dyn Program| {
+            program.wakes().is_some_and(|at| at <= now)
+                || program.is_blocked()
+                || program.line().is_some_and(|line| touched.contains(&line))
+        };
+        let mut due = std::mem::take(&mut self.due);
+        for (place, Running { program, .. }) in self.running.iter().enumerate() {
+            if !program.is_over() && is_due(&**program) {
+                due.insert(place);
+            }
+        }
+        for place in due {
+            let Running { program, journal } = &mut self.running[place];
+            program.step(now, lines, journal);
+        }
+    }
+
+    /// When the next has something to do, or its stream takes more.
+    pub(super) fn wakes(&self, now: Instant, lines: &dyn Lines) -> Option<Instant> {
+        let living = self.running.iter().map(|running| &running.program).filter(|program| !program.is_over());
+        let of = |program: &Box<dyn Program>| {
+            let writable = program.line().filter(|_| program.is_blocked());
+            let writable = writable.and_then(|line| lines.writable_at(now, line));
+            program.wakes().into_iter().chain(writable).min()
+        };
+        living.filter_map(of).min()
+    }
+
+    /// Asks a program to end.
+    pub(super) fn stop(&mut self, now: Instant, place: usize) {
+        self.running[place].program.stop(now);
+        self.due.insert(place);
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_over(&self, place: usize) -> bool {
+        self.running[place].program.is_over()
+    }
+
+    /// Whether its stream is steady, was waited for long enough, or has ended.
+    pub(super) fn is_steady(&self, place: usize) -> bool {
+        let program = &self.running[place].program;
+        program.is_over() || program.is_steady()
+    }
+
+    /// When the stream of a flood was there, once it is.
+    pub(super) fn opened(&self, place: usize) -> Option<Instant> {
+        self.running[place].program.opened()
+    }
+
+    /// What a program told.
+    pub(super) fn take_log(&mut self, place: usize) -> Log {
+        std::mem::take(&mut self.running[place].journal.log)
+    }
+}
+
+/// When the `n`-th second after the beginning of a program ends.
+fn second(begun: Instant, number: u32) -> Instant {
+    begun + Duration::from_secs(1) * number
+}

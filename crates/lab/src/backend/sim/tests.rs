@@ -1,0 +1,1 @@
+//! Plans in virtual time.
