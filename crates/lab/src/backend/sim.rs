@@ -12,9 +12,6 @@ mod telling;
 mod torrc;
 mod world;
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::{Duration, Instant as Real};
@@ -78,7 +75,7 @@ impl Backend for Sim {
         };
         match lacking {
             Some(what) => Err(Error::Lacking(format!("arm {} {what}", arm.name))),
-            None => world::check(wanted),
+            None => world::check(wanted).map_err(|error| of_arm(&arm.name, error)),
         }
     }
 
@@ -90,6 +87,14 @@ impl Backend for Sim {
             sources: Vec::new(),
             uploads: 0,
         }))
+    }
+}
+
+/// The same with the arm's name.
+fn of_arm(name: &str, error: Error) -> Error {
+    match error {
+        Error::Lacking(what) => Error::Lacking(format!("arm {name}: {what}")),
+        error => error,
     }
 }
 

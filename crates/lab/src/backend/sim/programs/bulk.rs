@@ -30,6 +30,8 @@ pub(super) struct Bulk {
     /// How many seconds were told, and when the last one ended.
     ticks: u32,
     ticked: Instant,
+    /// When it was called last.
+    stepped: Instant,
     is_asked: bool,
     is_over: bool,
     chunk: Vec<u8>,
@@ -71,6 +73,7 @@ impl Bulk {
             seconds: Seconds::new(SteadyBy::Delay, steady_max),
             ticks: 0,
             ticked: now,
+            stepped: now,
             is_asked: false,
             is_over: false,
             chunk: Vec::new(),
@@ -115,6 +118,7 @@ impl Program for Bulk {
         if self.is_over {
             return;
         }
+        self.stepped = now;
         if self.opens.is_some_and(|opens| opens <= now) && !self.is_asked {
             self.opens = None;
             self.readings = Readings::default();
@@ -125,7 +129,7 @@ impl Program for Bulk {
             if let Some(stream) = self.stream.take() {
                 lines.close(now, stream.line);
             }
-            self.opens = Some(now + REOPEN);
+            (self.opens, self.stalls) = (Some(now + REOPEN), None);
         }
         while second(self.begun, self.ticks + 1) <= now {
             self.ticks += 1;
@@ -145,7 +149,7 @@ impl Program for Bulk {
 
     fn wakes(&self) -> Option<Instant> {
         let tick = second(self.begun, self.ticks + 1);
-        let stalled = self.stalls.filter(|stalls| *stalls > self.ticked);
+        let stalled = self.stalls.filter(|stalls| *stalls > self.stepped);
         let reading = self.stream.as_ref().filter(|_| self.stalls.is_none());
         [Some(tick), self.opens, stalled, reading.map(Conversation::gives_up)].into_iter().flatten().min()
     }

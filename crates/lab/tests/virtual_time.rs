@@ -1,0 +1,210 @@
+//! Plans in virtual time: what they measure is what wires and rates allow, one seed gives one run, and what is not there
+//! is refused before anything starts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use heddle_lab::error::{Error, Result};
+use heddle_lab::figures::Figure;
+use heddle_lab::plan::Plan;
+use heddle_lab::results::Summary;
+use heddle_lab::run::{BackendKind, RunOptions, run};
+
+/// Every kind of traffic. The path of circuits delays by 30 ms, and the server is on the exit's host.
+const EVERYTHING: &str = r#"
+name = "everything"
+title = "Every kind of traffic"
+about = "A plan for tests."
+budget = "1 min"
+runs = 1
+seed = 3
+
+[tor]
+relay = [
+    { name = "guard" },
+    { name = "middle", up = { rate = "40 Mbit/s" } },
+    { name = "exit", exit = true },
+]
+client = [
+    { name = "prober", path = ["guard", "middle", "exit"], program = { probe = { pause = "100 ms" } }, labels = { what = "probe" } },
+    { name = "echoer", path = ["guard", "middle", "exit"], program = { echo = { every = "200 ms" } }, labels = { what = "echo" } },
+    { name = "reader", path = ["guard", "middle", "exit"], circuits = 2, program = { bulk = { limit_kb_s = 100 } }, labels = { what = "bulk" } },
+    { name = "writer", path = ["guard", "middle", "exit"], program = { upload = {} }, labels = { what = "upload" } },
+    { name = "web", path = ["guard", "middle", "exit"], program = { fetch = { size = ["20 kB", "30 kB"], pause = ["0.2 s", "0.4 s"] } }, labels = { what = "fetch" } },
+]
+
+[[tor.wire]]
+name = "path"
+between = [["prober", "guard"], ["echoer", "guard"], ["reader", "guard"], ["web", "guard"], ["guard", "middle"], ["middle", "exit"]]
+there = { delay = "10 ms" }
+
+[[tor.wire]]
+name = "slow"
+between = [["writer", "guard"]]
+there = { rate = "1 Mbit/s", delay = "10 ms" }
+
+[[tor.flow]]
+name = "kernel"
+from = "guard"
+to = "exit"
+program = { bulk = { limit_kb_s = 200 } }
+labels = { what = "kernel" }
+
+[[tor.phase]]
+name = "all"
+steady_max = "3 s"
+warm_up = "1 s"
+duration = "4 s"
+
+[[arm]]
+name = "tls"
+labels = { transport = "tls" }
+tor = { transport = "tls" }
+
+[[arm]]
+name = "quic"
+labels = { transport = "quic" }
+tor = { transport = "quic" }
+
+[[arm]]
+name = "stock"
+labels = { transport = "stock" }
+by_choice = true
+tor = { transport = "stock" }
+"#;
+
+/// A bulk connection over a wire with a rate, and datagrams over one that loses.
+const WIRES: &str = r#"
+name = "wires"
+title = "Wires without Tor"
+about = "A plan for tests."
+budget = "1 min"
+runs = 1
+
+[[arm]]
+name = "bulk"
+
+[[arm.case]]
+labels = { of = "bulk" }
+wire = { rate = "10 Mbit/s", delay = "20 ms" }
+bulk = { congestion_control = "reno", duration = "5 s", warm_up = "1 s" }
+
+[[arm.case]]
+labels = { of = "datagrams" }
+wire = { delay = "20 ms", loss = { bernoulli = { probability = "10 %" } } }
+probe = { count = 2000, interval = "1 ms" }
+
+[[arm]]
+name = "other"
+by_choice = true
+
+[[arm.case]]
+labels = { of = "other" }
+wire = {}
+bulk = { congestion_control = "cubic", sender = "utcp", duration = "2 s" }
+"#;
+
+fn in_virtual_time(dir: &Path, plan: &str, arms: &[&str], seed: u64, out: &str) -> Result<Summary> {
+    let file = dir.join("plan.toml");
+    std::fs::write(&file, plan).unwrap();
+    let options = RunOptions {
+        loaded: Plan::load(file.to_str().unwrap(), &BTreeMap::new())?,
+        arms: arms.iter().map(|arm| (*arm).to_owned()).collect(),
+        phases: Vec::new(),
+        runs: None,
+        seed: Some(seed),
+        out: dir.join(out),
+        resume: false,
+        command: "a test".to_owned(),
+        heddle: Default::default(),
+        backend: BackendKind::Sim,
+    };
+    run(&options, &mut |_| Ok(()))
+}
+
+fn figure<'a>(summary: &'a Summary, name: &str, labels: &[(&str, &str)]) -> &'a Figure {
+    let has = |figure: &&Figure| {
+        let all = labels.iter().all(|(label, value)| figure.labels.get(*label).is_some_and(|of| of == value));
+        figure.name == name && all
+    };
+    summary.figures.iter().find(has).unwrap_or_else(|| panic!("{name} {labels:?} is not there"))
+}
+
+#[test]
+fn what_is_measured_is_what_wires_and_rates_allow() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = in_virtual_time(dir.path(), EVERYTHING, &["tls", "quic"], 3, "a").unwrap();
+    assert!(summary.valid, "{:?}", summary.reasons);
+    assert_eq!((&*summary.backend, &*summary.tor, summary.traces.len()), ("sim", "", 2));
+    for transport in ["tls", "quic"] {
+        let of = |name: &str, what: &str| figure(&summary, name, &[("transport", transport), ("what", what)]);
+        // There and back over three wires. What shares them has no rate there but the middle's uplink.
+        for what in ["probe", "echo"] {
+            let echo = of("echo_ms", what);
+            assert!((60.0..64.0).contains(&echo.p50), "{transport} {what}: {echo:?}");
+        }
+        assert!(of("echoes", "echo").mean >= 19.0, "{transport}");
+        assert!((60.0..64.0).contains(&of("open_ms", "fetch").p50), "{transport}");
+        let first = of("first_byte_ms", "fetch");
+        assert!(first.n > 5 && (120.0..130.0).contains(&first.p50), "{transport}: {first:?}");
+        for (what, kb_s) in [("bulk", 200.0), ("kernel", 200.0)] {
+            let got = of("received_kb_s", what).mean;
+            assert!((0.95 * kb_s..1.05 * kb_s).contains(&got), "{transport} {what}: {got}");
+        }
+        // Of 125 KB/s the headers of packets and cells take a part.
+        let got = of("received_kb_s", "upload").mean;
+        assert!((100.0..125.0).contains(&got), "{transport}: {got}");
+        let share = figure(&summary, "transport_cells_share", &[("transport", transport)]);
+        assert!(share.mean > 0.99, "{transport}: {share:?}");
+    }
+    // Nobody was charged for computing.
+    assert!(summary.figures.iter().all(|figure| !figure.name.starts_with("relay_")));
+}
+
+#[test]
+fn one_seed_gives_one_run() {
+    let dir = tempfile::tempdir().unwrap();
+    for (plan, arms) in [(EVERYTHING, &["quic"][..]), (WIRES, &["bulk"][..])] {
+        let name = &plan[8..12];
+        let run = |seed: u64, out: &str| {
+            in_virtual_time(dir.path(), plan, arms, seed, &format!("{name}{out}")).unwrap()
+        };
+        let (one, again, other) = (run(3, "one"), run(3, "again"), run(4, "other"));
+        assert_eq!((&one.traces, &one.figures), (&again.traces, &again.figures), "{name}");
+        let bytes = |out: &str| std::fs::read(dir.path().join(format!("{name}{out}/samples.json"))).unwrap();
+        assert_eq!(bytes("one"), bytes("again"), "{name}");
+        assert_ne!(one.traces, other.traces, "{name}");
+        assert_ne!(bytes("one"), bytes("other"), "{name}");
+    }
+}
+
+#[test]
+fn wires_alone_carry_what_they_can() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = in_virtual_time(dir.path(), WIRES, &["bulk"], 1, "a").unwrap();
+    assert!(summary.valid, "{:?}", summary.reasons);
+    let goodput = figure(&summary, "goodput_mbit_s", &[]).mean;
+    // 1448 of 1500 bytes are data.
+    assert!((9.2..9.66).contains(&goodput), "{goodput}");
+    let delay = figure(&summary, "delay_ms", &[]);
+    assert!(delay.p50 == 20.0 && (1700..1900).contains(&delay.n), "{delay:?}");
+}
+
+#[test]
+fn what_is_not_there_is_refused_before_anything_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let with_line = EVERYTHING.replace("{ name = \"guard\" }", "{ name = \"guard\", torrc = [\"HeddleTimings 1\"] }");
+    let with_bbr = WIRES.replacen("\"reno\"", "\"bbr\"", 1);
+    let cases: [(&str, &[&str], &str); 4] = [
+        (EVERYTHING, &["tls", "stock"], "arm stock runs stock Tor"),
+        (&with_line, &["tls"], "HeddleTimings 1"),
+        (WIRES, &["bulk", "other"], "arm other compares utcp"),
+        (&with_bbr, &["bulk"], "bbr"),
+    ];
+    for (number, (plan, arms, said)) in cases.into_iter().enumerate() {
+        let out = format!("{number}");
+        let error = in_virtual_time(dir.path(), plan, arms, 1, &out).unwrap_err();
+        assert!(matches!(error, Error::Lacking(_)) && error.to_string().contains(said), "{error}");
+        assert!(!dir.path().join(out).exists());
+    }
+}
