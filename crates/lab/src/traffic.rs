@@ -46,10 +46,10 @@ use rand_core::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
 
 pub use report::{Ended, Event, Identity, Report};
+pub(crate) use request::UPLOADS_MAX;
 pub use route::{Failures, Route, parse_target};
 pub use script::Burst;
 pub use server::Server;
-pub(crate) use request::UPLOADS_MAX;
 pub use stop::Stop;
 
 use crate::error::{Error, Result};

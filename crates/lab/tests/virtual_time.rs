@@ -193,7 +193,8 @@ fn wires_alone_carry_what_they_can() {
 #[test]
 fn what_is_not_there_is_refused_before_anything_starts() {
     let dir = tempfile::tempdir().unwrap();
-    let with_line = EVERYTHING.replace("{ name = \"guard\" }", "{ name = \"guard\", torrc = [\"HeddleTimings 1\"] }");
+    let with_line =
+        EVERYTHING.replace("{ name = \"guard\" }", "{ name = \"guard\", torrc = [\"HeddleTimings 1\"] }");
     let with_bbr = WIRES.replacen("\"reno\"", "\"bbr\"", 1);
     let cases: [(&str, &[&str], &str); 4] = [
         (EVERYTHING, &["tls", "stock"], "arm stock runs stock Tor"),

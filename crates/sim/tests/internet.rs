@@ -1,10 +1,13 @@
 //! The driver itself: connections, order, flow control and repeatability, without any relay.
 
 use core::net::{IpAddr, SocketAddr};
+use heddle_netem::{DirectionOptions, HostOptions, LinkOptions, Rate, TopologyOptions};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Input, Node, Output, SocketError, SocketId};
 use heddle_seam::time::{Duration, Instant};
-use heddle_sim::{Host, HostId, Internet, Options, Service, Simulation, Step, TraceHash, Wire, pattern};
+use heddle_sim::{
+    AnyNode, Host, HostId, Internet, Options, Service, Simulation, Step, TraceHash, Wire, pattern,
+};
 use std::collections::VecDeque;
 
 /// One connection that sends, reads and closes as it is told.
@@ -251,4 +254,63 @@ fn a_scenario_is_a_list_of_steps() {
             assert_eq!(client(sim, id, |c| c.failed), Some(SocketError::Reset));
         })),
     ]);
+}
+
+/// A server and two clients in one network, whose server's uplink has a rate. It listens beside its first node.
+fn networked(seed: u64, len: u64) -> (Simulation<Plain>, HostId, [HostId; 2]) {
+    const PORT: u16 = 19;
+    let link = LinkOptions { rate: Rate::BitsPerS(8_000_000), ..LinkOptions::default() };
+    let host = |name: &str| HostOptions { name: name.to_owned(), ..HostOptions::default() };
+    let options = TopologyOptions {
+        hosts: vec![HostOptions { up: link, ..host("server") }, host("one"), host("other")],
+        default_wire: Some(DirectionOptions { delay_ns: 10_000_000, ..DirectionOptions::default() }),
+        ..TopologyOptions::default()
+    };
+    let mut sim = Simulation::new(seed, Options::default());
+    sim.set_network(&options, &heddle_netem::Seed::from_number(seed)).expect("the options are good");
+    let [idle, source] = [&[][..], &[(PORT, Service::Source)]].map(|of| Box::new(Internet::new(of)));
+    let (nodes, beside): (Vec<Box<dyn AnyNode<Plain>>>, Vec<Box<dyn AnyNode<Plain>>>) =
+        (vec![idle], vec![source]);
+    let server = sim.add_host(Host { addrs: vec![SERVER], ports: vec![], nodes, beside, plain: true });
+    sim.listen(server, 1, PORT);
+    let clients = [1, 2].map(|last| {
+        let client = Client::new((SERVER, PORT).into(), len.to_be_bytes().to_vec());
+        let addrs = vec![IpAddr::from([198, 51, 100, last])];
+        let nodes: Vec<Box<dyn AnyNode<Plain>>> = vec![Box::new(client)];
+        sim.add_host(Host { addrs, ports: vec![], nodes, beside: vec![], plain: false })
+    });
+    (sim, server, clients)
+}
+
+#[test]
+fn the_wires_of_a_host_share_its_link_in_a_network() {
+    let (mut sim, server, [one, other]) = networked(1, 500_000);
+    let done = sim.run_until(Duration::from_secs(60), |sim| {
+        [one, other].iter().all(|id| client(sim, *id, |client| client.eof_at.is_some()))
+    });
+    assert!(done);
+    // A million bytes with their headers at a million a second, and round trips.
+    let took = sim.now().since(Instant::ZERO).as_secs_f64();
+    assert!((1.03..1.15).contains(&took), "{took}");
+    let [to_one, to_other] = [one, other].map(|id| sim.network_stats(server, id).bytes_out);
+    assert!(to_one.abs_diff(to_other) < 50_000 && to_one > 500_000, "{to_one} {to_other}");
+    // Acknowledgements of the end are under way still.
+    sim.run_for(Duration::from_secs(1));
+    assert_eq!(sim.network_totals().inside, 0);
+    assert_eq!(sim.trace_hash(), {
+        let (mut again, ..) = networked(1, 500_000);
+        again.run_for(Duration::from_nanos(sim.now().as_nanos()));
+        again.trace_hash()
+    });
+}
+
+#[test]
+fn a_wire_of_a_network_that_is_down_carries_nothing() {
+    let (mut sim, server, [one, other]) = networked(1, 500_000);
+    sim.run_for(Duration::from_millis(100));
+    let down = heddle_netem::Step { down: Some(true), ..heddle_netem::Step::default() };
+    sim.change_network(server, one, &down).expect("there is a wire");
+    sim.run_for(Duration::from_secs(5));
+    assert!(client(&mut sim, one, |client| client.eof_at.is_none()));
+    assert!(client(&mut sim, other, |client| client.eof_at.is_some()));
 }

@@ -154,7 +154,11 @@ impl Hosts {
     }
 
     /// Speaks with a node that has programs.
-    fn at<R>(&mut self, (host, node): (HostId, usize), speak: impl FnOnce(&mut SourceNode, Instant) -> R) -> R {
+    fn at<R>(
+        &mut self,
+        (host, node): (HostId, usize),
+        speak: impl FnOnce(&mut SourceNode, Instant) -> R,
+    ) -> R {
         self.world.sim.with(host, node, speak)
     }
 
@@ -189,7 +193,8 @@ impl Hosts {
             let host = self.world.host(order.proxy)?;
             let missing = || Error::Options(format!("{} has no onion proxy", order.proxy));
             let node = (host.id, host.over_circuits.ok_or_else(missing)?);
-            let asked = self.at(node, |node, _| node.circuits().and_then(|circuits| circuits.proxy.build(path)));
+            let asked =
+                self.at(node, |node, _| node.circuits().and_then(|circuits| circuits.proxy.build(path)));
             let number = asked.ok_or_else(|| Error::Options("a path has no relays".into()))?;
             building.push(Opened { node, number });
         }
@@ -312,9 +317,8 @@ impl Testbed for Hosts {
 
     fn is_open(&mut self, circuit: Circuit) -> Result<bool> {
         let Opened { node, number } = self.circuit(circuit)?;
-        Ok(self.at(node, |node, _| {
-            node.circuits().is_some_and(|circuits| circuits.proxy.has_circuit(number))
-        }))
+        Ok(self
+            .at(node, |node, _| node.circuits().is_some_and(|circuits| circuits.proxy.has_circuit(number))))
     }
 
     fn close_circuits(&mut self, circuits: &[Circuit]) -> Result<()> {
@@ -352,7 +356,8 @@ impl Testbed for Hosts {
         if self.sources.iter().all(Option::is_none) {
             self.uploads = 0;
         }
-        let log = |Started { node, place }: &Started| self.at(*node, |node, _| node.programs.take_log(*place));
+        let log =
+            |Started { node, place }: &Started| self.at(*node, |node, _| node.programs.take_log(*place));
         Ok(started.iter().map(log).collect())
     }
 

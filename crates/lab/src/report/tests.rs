@@ -16,9 +16,9 @@ fn stored(transports: &[&str]) -> Stored {
     let plan = plan("calibrate");
     let mut samples = RunSamples::default();
     for (place, transport) in transports.iter().enumerate() {
-        for run in 0..3 {
+        for run in 0..3_u32 {
             let values: Vec<f64> =
-                (0..500).map(|n| 50.0 + f64::from(n + run) / 100.0 + place as f64).collect();
+                (0..500_u32).map(|n| 50.0 + f64::from(n + run) / 100.0 + place as f64).collect();
             let labels = labels([("transport", transport), ("wire", "delay")]);
             samples.add(run as usize, "delay_ms", &labels, "ms", &values);
         }
@@ -63,6 +63,7 @@ fn stored(transports: &[&str]) -> Stored {
         noise: Noise::default(),
         backend_noise: BTreeMap::new(),
         settings: BTreeMap::from([("probes".to_owned(), ["congestion control reno".to_owned()].into())]),
+        traces: BTreeMap::new(),
         valid: false,
         reasons: vec!["packets were <late> & lost".into()],
         arms: vec!["tls".into()],

@@ -1,7 +1,7 @@
 //! What clients ask a server for, and how that looks on the stream.
 
-use super::peer::{content_length, number_field};
 use super::Content;
+use super::peer::{content_length, number_field};
 
 /// Clients whose uploads are counted apart.
 pub(crate) const UPLOADS_MAX: usize = 64;

@@ -338,8 +338,9 @@ fn probe(route: &Route, over: &Stop) -> std::result::Result<Probe, (Stage, Error
     let open_ms = begun.elapsed().as_secs_f64() * 1e3;
     let asked_ns = monotonic_ns();
     let mut reading = [0; READING_BYTES];
-    let answered =
-        peer.send(Request::Clock.head().as_bytes()).and_then(|()| peer.receive_exact(&mut reading, "the timing server"));
+    let answered = peer
+        .send(Request::Clock.head().as_bytes())
+        .and_then(|()| peer.receive_exact(&mut reading, "the timing server"));
     let now_ns = monotonic_ns();
     answered.map_err(|error| (Stage::Transfer, error))?;
     let latency_ms = ms_between(u64::from_be_bytes(reading), now_ns);

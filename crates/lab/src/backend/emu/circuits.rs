@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::socks::Isolation;
 use crate::testnet::{Client, Network};
 
-
 /// A circuit that was built.
 #[derive(Clone, Debug)]
 pub(super) struct Open {

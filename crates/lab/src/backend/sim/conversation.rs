@@ -34,7 +34,8 @@ impl Journal {
     }
 
     pub(super) fn failed(&mut self, now: Instant, (stage, error): &Failed) {
-        let event = Event::Failure { t_s: self.t_s(now), kind: kind(*stage, error), error: error.to_string() };
+        let event =
+            Event::Failure { t_s: self.t_s(now), kind: kind(*stage, error), error: error.to_string() };
         self.say(now, event);
     }
 }
@@ -88,7 +89,9 @@ impl Conversation {
         }
         let stage = if self.opened.is_some() { Stage::Transfer } else { Stage::Open };
         match state {
-            LineState::Over(said) if len == 0 => Err((stage, Error::Refused { by: "the stream's end", said })),
+            LineState::Over(said) if len == 0 => {
+                Err((stage, Error::Refused { by: "the stream's end", said }))
+            }
             _ if now >= self.gives_up() => {
                 let waiting_for = if stage == Stage::Open { "a stream" } else { "progress over a stream" };
                 Err((stage, Error::Deadline { waiting_for: waiting_for.to_owned(), after: self.silence_max }))

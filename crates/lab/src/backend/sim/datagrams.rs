@@ -35,7 +35,14 @@ struct Sending {
 
 impl DatagramNode {
     /// Has it send so many probes of so many bytes with their headers, the first after one interval.
-    pub(super) fn send(&mut self, now: Instant, to: SocketAddr, bytes: usize, interval: Duration, count: usize) {
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        to: SocketAddr,
+        bytes: usize,
+        interval: Duration,
+        count: usize,
+    ) {
         let sends = now + interval;
         self.sending = Some(Sending { to, bytes, interval, left: count, sends, sent: Vec::new() });
     }

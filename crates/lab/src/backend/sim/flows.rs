@@ -109,11 +109,18 @@ fn begin(world: &mut World, place: usize, flow: &WireFlow<'_>) -> Result<Flow> {
         let one = counted(world, flow, 0, &bulk(first, *apart), Duration::ZERO)?;
         return Ok(Flow::Share(one, counted(world, flow, 1, &bulk(second, Duration::ZERO), *apart)?));
     }
-    let probe = case.probe.as_ref().ok_or_else(|| Error::Options(format!("nothing flows in case {place}")))?;
+    let probe =
+        case.probe.as_ref().ok_or_else(|| Error::Options(format!("nothing flows in case {place}")))?;
     probing(world, flow, probe, case.stragglers()).map(Flow::Probe)
 }
 
-fn counted(world: &World, flow: &WireFlow<'_>, number: usize, bulk: &Bulk, later: Duration) -> Result<Counted> {
+fn counted(
+    world: &World,
+    flow: &WireFlow<'_>,
+    number: usize,
+    bulk: &Bulk,
+    later: Duration,
+) -> Result<Counted> {
     let (from, to) = (world.host(flow.from)?, world.host(flow.to)?);
     Ok(Counted {
         sender: (from.id, from.over_kernel),
@@ -193,9 +200,9 @@ fn count(world: &mut World, counted: &mut Counted) -> Result<bool> {
 /// Whether all probes have arrived, or were waited for long enough.
 fn is_over(world: &mut World, probing: &Probing) -> bool {
     let Probing { from, to, nodes, count, stragglers } = *probing;
-    let (sent, last) = world.sim.with(from, nodes[0], |node: &mut DatagramNode, _| {
-        (node.sent().len(), node.sent().last().copied())
-    });
+    let (sent, last) = world
+        .sim
+        .with(from, nodes[0], |node: &mut DatagramNode, _| (node.sent().len(), node.sent().last().copied()));
     let come =
         world.sim.with(to, nodes[1], |node: &mut DatagramNode, _| node.arrived().iter().flatten().count());
     let waited = last.is_some_and(|last| world.sim.now().since(last) > stragglers);

@@ -69,7 +69,14 @@ struct Running {
 
 impl Programs {
     /// Starts what a source does. Returns its place.
-    pub(super) fn start(&mut self, now: Instant, source: &Source, way: Way, sunk: Rc<Sunk>, number: usize) -> usize {
+    pub(super) fn start(
+        &mut self,
+        now: Instant,
+        source: &Source,
+        way: Way,
+        sunk: Rc<Sunk>,
+        number: usize,
+    ) -> usize {
         let identity =
             Identity { label: source.label.clone(), seed: source.seed, labels: Default::default() };
         let program: Box<dyn Program> = match source.traffic {
@@ -121,13 +128,13 @@ impl Programs {
 
     /// When the next has something to do, or its stream takes more.
     pub(super) fn wakes(&self, now: Instant, lines: &dyn Lines) -> Option<Instant> {
-        let living = self.running.iter().map(|running| &running.program).filter(|program| !program.is_over());
-        let of = |program: &Box<dyn Program>| {
+        let of = |program: &dyn Program| {
             let writable = program.line().filter(|_| program.is_blocked());
             let writable = writable.and_then(|line| lines.writable_at(now, line));
             program.wakes().into_iter().chain(writable).min()
         };
-        living.filter_map(of).min()
+        let living = self.running.iter().filter(|running| !running.program.is_over());
+        living.filter_map(|running| of(&*running.program)).min()
     }
 
     /// Asks a program to end.

@@ -168,9 +168,7 @@ fn answer(now: Instant, head: &str, rest: Vec<u8>, sunk: &Sunk) -> Doing {
             sunk.add(number, rest.len());
             Doing::Sink(number)
         }
-        Some(Request::Hash(_) | Request::Play { .. }) | None => {
-            Doing::Content { head: Vec::new(), left: 0 }
-        }
+        Some(Request::Hash(_) | Request::Play { .. }) | None => Doing::Content { head: Vec::new(), left: 0 },
     }
 }
 

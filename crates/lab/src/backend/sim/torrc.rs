@@ -34,9 +34,7 @@ impl RelayLines {
                 "HeddleTransports" => transports(value).map(|transports| relay.transports = transports),
                 "HeddleTCPNoDelay" => flag(value).map(|no_delay| relay.nagle = !no_delay),
                 "CountPrivateBandwidth" => flag(value).map(|count| relay.count_private_bandwidth = count),
-                "RelayBandwidthRate" => {
-                    bytes(value).map(|rate| relay.limit().rate_bytes_per_s = rate)
-                }
+                "RelayBandwidthRate" => bytes(value).map(|rate| relay.limit().rate_bytes_per_s = rate),
                 "RelayBandwidthBurst" => bytes(value).map(|burst| relay.limit().burst_bytes = burst),
                 _ => None,
             };

@@ -84,7 +84,8 @@ impl World {
         let nothing = Wanted::default();
         let mut making = Making { params: &params, settings: &network.kernel, hosts: 0, relays: 0 };
         for (host, addrs) in network.hosts.iter().zip(network.addresses()) {
-            let addr = *addrs.first().ok_or_else(|| Error::Options(format!("{} has no address", host.name)))?;
+            let addr =
+                *addrs.first().ok_or_else(|| Error::Options(format!("{} has no address", host.name)))?;
             let wanted = wanted.get(&*host.name).unwrap_or(&nothing);
             let place = making.add_host(&mut sim, host, addr, wanted)?;
             sim.set_wire(place.id, place.id, Wire { latency: LOOPBACK, ..Wire::default() });

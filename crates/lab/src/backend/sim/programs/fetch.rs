@@ -42,7 +42,13 @@ struct Download {
 }
 
 impl Fetch {
-    pub(super) fn new(now: Instant, way: Way, identity: &Identity, profile: &Profile, lasts: Duration) -> Fetch {
+    pub(super) fn new(
+        now: Instant,
+        way: Way,
+        identity: &Identity,
+        profile: &Profile,
+        lasts: Duration,
+    ) -> Fetch {
         let draws = Draws::new(identity, "fetch", profile);
         Fetch { way, draws, under_way: None, begins: Some(now), ends: now + lasts, is_over: false }
     }

@@ -44,13 +44,7 @@ pub(super) struct Upload {
 }
 
 impl Upload {
-    pub(super) fn new(
-        now: Instant,
-        way: Way,
-        sunk: Rc<Sunk>,
-        number: usize,
-        steady_max: Duration,
-    ) -> Upload {
+    pub(super) fn new(now: Instant, way: Way, sunk: Rc<Sunk>, number: usize, steady_max: Duration) -> Upload {
         let before = sunk.of(number);
         Upload {
             way,
@@ -198,7 +192,8 @@ impl Program for Flood {
         if self.is_over {
             return;
         }
-        let begin = |lines: &mut dyn Lines| Conversation::begin(now, lines, self.way, &self.request, OPEN_MAX);
+        let begin =
+            |lines: &mut dyn Lines| Conversation::begin(now, lines, self.way, &self.request, OPEN_MAX);
         let stream = self.stream.get_or_insert_with(|| begin(lines));
         if let Err(failed) = stream.go_on(now, lines, &mut Vec::new()) {
             journal.failed(now, &failed);
