@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use crate::book_cli::{self, BookArgs};
 use crate::output::{command_line, minutes, print, print_json};
 use clap::{Args, Subcommand, ValueEnum};
+use heddle_lab::fidelity;
 use heddle_lab::figures::{self, Quantity};
 use heddle_lab::plan::{self, Plan};
 use heddle_lab::report;
@@ -25,6 +26,7 @@ Examples:
   heddle lab run thesis-exp08 --backend sim --arms tls,quic --runs 1 --out results/virtual
   heddle lab run isolation --phase beside --phase stall --runs 5 --out results/stall
   heddle lab run my-plan.toml --out results/mine     a plan of your own
+  heddle lab fidelity first-byte --arms tls,quic --runs 1 --out results/fidelity
   heddle lab report results/a results/b --out both.html
   heddle lab book list                               the book of results: what it measures, and how long that takes
 
@@ -66,6 +68,8 @@ enum Command {
     },
     /// Runs a plan.
     Run(RunArgs),
+    /// Runs plans over emulated wires and in virtual time, and compares what they gave.
+    Fidelity(FidelityArgs),
     /// Measures what the book of results lists, and draws its pages.
     Book(BookArgs),
     /// Draws the report of one run anew, or of several side by side.
@@ -115,6 +119,31 @@ struct RunArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct FidelityArgs {
+    /// Plans' names, or TOML files.
+    #[arg(required = true, value_name = "PLAN")]
+    plans: Vec<String>,
+    /// Only these arms, separated by commas; stock Tor is not in virtual time.
+    #[arg(long, value_name = "ARM", value_delimiter = ',')]
+    arms: Vec<String>,
+    /// Only this phase of the plans' networks; may be given several times. Default: all.
+    #[arg(long = "phase", value_name = "PHASE")]
+    phases: Vec<String>,
+    /// How many runs of each. Default: as the plan says.
+    #[arg(long)]
+    runs: Option<usize>,
+    /// Changes a value that the plans let be set.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
+    set: Vec<(String, String)>,
+    /// A directory for the results, PLAN/emu and PLAN/sim in it; what is there already is not measured anew.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Prints JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Backend {
     /// Network namespaces of this machine and emulated wires between them.
@@ -137,6 +166,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode, Box<dyn Error>> {
         Command::Show { plan, set, json } => show(&plan, &set.into_iter().collect(), json)?,
         Command::Figures { json } => list_figures(json)?,
         Command::Run(args) => return run_plan(args),
+        Command::Fidelity(args) => compare_backends(&args)?,
         Command::Book(args) => return book_cli::run(args),
         Command::Report { dirs, out, json } => draw(&dirs, out, json)?,
     }
@@ -235,6 +265,38 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
         println!("{} written", options.out.join("report.html").display());
     }
     Ok(if summary.valid { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+fn compare_backends(args: &FidelityArgs) -> Result<(), Box<dyn Error>> {
+    let mut ratios = Vec::new();
+    for name in &args.plans {
+        let loaded = Plan::load(name, &args.set.iter().cloned().collect())?;
+        let mut summaries = Vec::new();
+        for (backend, place) in [(BackendKind::Emu, "emu"), (BackendKind::Sim, "sim")] {
+            let out = args.out.join(&loaded.plan.name).join(place);
+            if !out.join("summary.json").exists() {
+                let options = RunOptions {
+                    loaded: loaded.clone(),
+                    arms: args.arms.clone(),
+                    phases: args.phases.clone(),
+                    runs: args.runs,
+                    seed: None,
+                    out: out.clone(),
+                    resume: false,
+                    command: command_line(),
+                    heddle: std::env::current_exe()?,
+                    backend,
+                };
+                heddle_lab::experiment(&options)?;
+            }
+            summaries.push(Summary::read(&out)?);
+        }
+        ratios.extend(fidelity::compare(&summaries[0], &summaries[1]));
+    }
+    if args.json {
+        return print_json(&serde_json::to_value(&ratios)?);
+    }
+    print(&fidelity::text(&ratios))
 }
 
 fn draw(dirs: &[PathBuf], out: Option<PathBuf>, json: bool) -> Result<(), Box<dyn Error>> {

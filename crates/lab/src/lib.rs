@@ -4,7 +4,7 @@
 //! the client; [`traffic`] is what flows; [`metrics`] is what a Heddle relay tells of itself; [`machine`] is what this
 //! machine has: processes, files, sockets; [`emulator`] is a network of wires between hosts of their own on one
 //! machine; [`figures`] turns samples into figures. An experiment is a [`plan`], which [`run`] does on a backend; what
-//! came of it is in [`results`], which [`report`] draws. [`mod@demo`] is the project's main job and [`mod@bench`] what
+//! came of it is in [`results`], which [`report`] draws; [`fidelity`] compares backends. [`mod@demo`] is the project's main job and [`mod@bench`] what
 //! it costs, both built from these.
 
 pub mod arm;
@@ -15,6 +15,7 @@ pub mod control;
 pub mod demo;
 pub mod emulator;
 pub mod error;
+pub mod fidelity;
 pub mod figures;
 pub mod machine;
 pub mod metrics;
