@@ -436,11 +436,6 @@ impl OnionProxy {
         }
     }
 
-    /// Whether a stream is one that [`OnionProxy::begin`] began.
-    fn is_exchange(&self, number: CircuitNumber, stream: StreamId) -> bool {
-        self.circuits.get(&number).is_some_and(|circuit| circuit.streams.contains_key(&stream))
-    }
-
     fn running(
         &mut self,
         number: CircuitNumber,

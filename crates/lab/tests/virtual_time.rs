@@ -1,5 +1,5 @@
-//! Plans in virtual time: what they measure is what wires and rates allow, one seed gives one run, and what is not there
-//! is refused before anything starts.
+//! Plans in virtual time: what they measure is what wires and rates allow, one seed gives one run, and what is not
+//! there is refused before anything starts.
 
 use std::collections::BTreeMap;
 use std::path::Path;

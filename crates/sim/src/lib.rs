@@ -21,7 +21,8 @@
 //! Every host has a kernel with a TCP of its own, `heddle-utcp` with Linux' defaults: handshakes, congestion control,
 //! retransmissions, buffers that grow, resets and half-closed connections are those of real segments. Segments and
 //! datagrams take the same wires of `heddle-netem` ([`Simulation::set_wire`]), wait in the same queues and share their
-//! rate. One network may join all hosts instead ([`Simulation::set_network`]), with links of hosts that their wires share.
+//! rate. One network may join all hosts instead ([`Simulation::set_network`]), with links of hosts that their wires
+//! share.
 
 mod internet;
 mod queue;

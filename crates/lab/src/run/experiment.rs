@@ -28,7 +28,7 @@ use crate::testnet::stock_version;
 
 /// How often an arm of a run is measured in all when the emulator was late.
 const ATTEMPTS: usize = 2;
-/// How long runs in virtual time may take, which nobody waits for on a schedule.
+/// How long runs in virtual time may take: a plan's budget is of the machine's time.
 const WITHOUT_BUDGET: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Takes results that were written down, to draw them.
 pub type OnResults<'a> = &'a mut dyn FnMut(&Results<'_>) -> Result<()>;
@@ -118,11 +118,8 @@ pub(super) fn run_with(
     let made = earlier.summary.seeds.len();
     let (begun, quiet) = (Instant::now(), LoadReading::now());
     let to_make = runs.saturating_sub(made);
-    // A budget is of the machine's time.
-    let budget = match backend.clock() {
-        Some(_) => WITHOUT_BUDGET,
-        None => budget(&loaded.plan, plan, to_make)?,
-    };
+    let budget =
+        if backend.clock().is_some() { WITHOUT_BUDGET } else { budget(&loaded.plan, plan, to_make)? };
     let screen = Screen::new(begun, estimate(plan) * to_make as u32, backend.clock());
     let mut running = Running {
         plan,
@@ -142,12 +139,7 @@ pub(super) fn run_with(
         Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
         failure => failure,
     };
-    if let Some(error) = &failure {
-        reasons.push(format!("{NOT_COMPLETED}: run {} of {runs}: {error}", done + 1));
-    }
-    if failure.is_none() && done < runs {
-        reasons.push(format!("{NOT_COMPLETED}: {done} of {runs} runs fit into the time"));
-    }
+    reasons.extend(not_completed(failure.as_ref(), done, runs));
     let checks = check::checks(plan, &samples);
     reasons.extend(checks.iter().filter_map(Check::complaint));
     let seconds = begun.elapsed().as_secs_f64();
@@ -176,6 +168,15 @@ pub(super) fn run_with(
     write(&options.out, loaded, &results)?;
     on_results(&results)?;
     failure.map_or(Ok(summary), Err)
+}
+
+/// Why there are not as many runs as wanted, where there are not.
+fn not_completed(failure: Option<&Error>, done: usize, runs: usize) -> Option<String> {
+    match failure {
+        Some(error) => Some(format!("{NOT_COMPLETED}run {} of {runs}: {error}", done + 1)),
+        None if done < runs => Some(format!("{NOT_COMPLETED}{done} of {runs} runs fit into the time")),
+        None => None,
+    }
 }
 
 impl Running<'_> {

@@ -1,5 +1,5 @@
-//! What lines of plans for torrc mean to simulated relays. The program's own reader of torrc makes options of processes,
-//! with files and ports; here few lines mean anything, and what means nothing is refused.
+//! What lines of plans for torrc mean to simulated relays. The program's own reader of torrc makes options of a
+//! process, with files and ports; here few lines mean anything, and what means nothing is refused.
 
 use heddle_proto::bucket::Limit;
 use heddle_proto::params::NetworkParams;
