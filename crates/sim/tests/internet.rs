@@ -268,9 +268,9 @@ fn networked(seed: u64, len: u64) -> (Simulation<Plain>, HostId, [HostId; 2]) {
     };
     let mut sim = Simulation::new(seed, Options::default());
     sim.set_network(&options, &heddle_netem::Seed::from_number(seed)).expect("the options are good");
-    let [idle, source] = [&[][..], &[(PORT, Service::Source)]].map(|of| Box::new(Internet::new(of)));
-    let (nodes, beside): (Vec<Box<dyn AnyNode<Plain>>>, Vec<Box<dyn AnyNode<Plain>>>) =
-        (vec![idle], vec![source]);
+    let services =
+        |of: &[(u16, Service)]| -> Vec<Box<dyn AnyNode<Plain>>> { vec![Box::new(Internet::new(of))] };
+    let (nodes, beside) = (services(&[]), services(&[(PORT, Service::Source)]));
     let server = sim.add_host(Host { addrs: vec![SERVER], ports: vec![], nodes, beside, plain: true });
     sim.listen(server, 1, PORT);
     let clients = [1, 2].map(|last| {

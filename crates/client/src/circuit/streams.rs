@@ -195,7 +195,11 @@ impl OriginCircuit {
         let Some(end) = &mut self.end else { return 0 };
         let Some(stream) = end.streams.get_mut(&id) else { return 0 };
         let len = stream.received.len().min(max);
-        into.extend(stream.received.drain(..len));
+        let (front, back) = stream.received.as_slices();
+        let of_front = len.min(front.len());
+        into.extend_from_slice(&front[..of_front]);
+        into.extend_from_slice(&back[..len - of_front]);
+        stream.received.drain(..len);
         end.received_bytes -= len;
         let left = stream.received.len();
         if stream.state == State::Ended {

@@ -173,8 +173,8 @@ pub(super) fn run_with(
 /// Why there are not as many runs as wanted, where there are not.
 fn not_completed(failure: Option<&Error>, done: usize, runs: usize) -> Option<String> {
     match failure {
-        Some(error) => Some(format!("{NOT_COMPLETED}run {} of {runs}: {error}", done + 1)),
-        None if done < runs => Some(format!("{NOT_COMPLETED}{done} of {runs} runs fit into the time")),
+        Some(error) => Some(format!("{NOT_COMPLETED}: run {} of {runs}: {error}", done + 1)),
+        None if done < runs => Some(format!("{NOT_COMPLETED}: {done} of {runs} runs fit into the time")),
         None => None,
     }
 }
