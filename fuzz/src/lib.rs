@@ -5,6 +5,7 @@
 
 pub mod directory;
 pub mod dtls;
+pub mod esp;
 pub mod extend;
 pub mod framer;
 pub mod handshake;
@@ -29,6 +30,7 @@ pub type Target = (&'static str, fn(&[u8]), fn() -> Vec<Vec<u8>>);
 pub const TARGETS: &[Target] = &[
     ("directory", directory::run, directory::seeds),
     ("dtls", dtls::run, dtls::seeds),
+    ("esp", esp::run, esp::seeds),
     ("extend", extend::run, extend::seeds),
     ("framer", framer::run, framer::seeds),
     ("handshake", handshake::run, handshake::seeds),

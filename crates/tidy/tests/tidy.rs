@@ -29,8 +29,15 @@ const CIRCLES: &[(&str, usize)] = &[];
 const SHOWN_TO_NOBODY: &[(&str, usize)] = &[];
 
 /// Crates without sockets, clocks, threads or the system's randomness.
-const CORE: &[&str] =
-    &["heddle-seam", "heddle-proto", "heddle-client", "heddle-relay", "heddle-utcp", "heddle-netem"];
+const CORE: &[&str] = &[
+    "heddle-seam",
+    "heddle-proto",
+    "heddle-client",
+    "heddle-relay",
+    "heddle-esp",
+    "heddle-utcp",
+    "heddle-netem",
+];
 
 /// What the core must not be linked with, however far down.
 const DENIED_IN_CORE: &[&str] = &[
@@ -56,6 +63,7 @@ const NO_UNWRAP: &[&str] = &[
     "crates/client/",
     "crates/relay/",
     "crates/transport/",
+    "crates/esp/",
     "crates/utcp/",
     "crates/netem/",
     "crates/net/",
@@ -104,6 +112,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("heddle-transport", 2),
     ("heddle-proto", 1),
     ("heddle-seam", 0),
+    ("heddle-esp", 1),
     ("heddle-utcp", 1),
     ("heddle-netem", 1),
     ("heddle-spe", 0),
