@@ -10,6 +10,10 @@
 //! (the dialler those with the highest bit), as on a TLS channel, and the endpoint at the other end picks one of that
 //! same half. So the relay finds circuits by `(link, circuit id)` whatever the link is made of.
 //!
+//! An endpoint whose flows are TCP connections of a kernel has a stack of its own
+//! ([`StackOptions`](heddle_seam::node::StackOptions)): the sockets on it are the flows, and the packets that they send
+//! go into the endpoint's datagrams.
+//!
 //! What a connection must do is in `docs/reference/pair.md`. An endpoint answers no stranger: a datagram that belongs
 //! to no connection, or that comes from another address than the connection's peer, is dropped without a word.
 
@@ -19,6 +23,8 @@ use crate::transport::Transport;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::language::Plain;
+use heddle_seam::node::{Input, Output, SocketId};
 use heddle_seam::time::Instant;
 use zeroize::Zeroizing;
 
@@ -220,6 +226,21 @@ pub trait Endpoint: Send {
     /// Appends datagrams to `out`. `max_bytes` is what the operator's rates allow now: what exceeds it waits, by less
     /// than one call's worth.
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit>;
+
+    /// What the driver says of the endpoint's own stack: packets that it sends, and what becomes of its sockets. Only
+    /// endpoints that were [registered](heddle_seam::node::StackOptions) with a stack have one.
+    fn handle_stack(&mut self, _now: Instant, _input: Input<Plain>) {}
+
+    /// What the endpoint wants of its stack: packets for it, and sockets on it. Asked before
+    /// [`Endpoint::poll_transmit`], until `None`.
+    fn poll_stack(&mut self, _now: Instant, _out: &mut Vec<u8>) -> Option<Output<Plain>> {
+        None
+    }
+
+    /// Where the bytes of a socket of the stack are put, as [`Node::recv_buf`](heddle_seam::node::Node::recv_buf) says.
+    fn stack_recv_buf(&mut self, _socket: SocketId) -> &mut [u8] {
+        &mut []
+    }
 
     /// What became of connections, one at a time, until `None`.
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)>;

@@ -1,4 +1,4 @@
-//! Datagrams, as they come to a port and as they leave it.
+//! Datagrams, as they come to a port and as they leave it; and IP packets, as a stack of a node's own sends them.
 
 use bytes::BytesMut;
 use core::net::{IpAddr, SocketAddr};
@@ -14,6 +14,15 @@ pub struct Datagrams {
     /// The two bits of explicit congestion notification (RFC 3168).
     pub ecn: u8,
     /// Length of each datagram, at least one.
+    pub stride: usize,
+    pub data: BytesMut,
+}
+
+/// IP packets that a stack of the node's own sends, which came together: `data` is cut every `stride` bytes, the last
+/// may be shorter. It lasts like that of [`Datagrams`].
+#[derive(Debug)]
+pub struct Packets {
+    /// Length of each packet, at least one.
     pub stride: usize,
     pub data: BytesMut,
 }

@@ -16,18 +16,22 @@
 //! in before outputs are polled. So an output may name a socket that has already failed: drivers do
 //! nothing then.
 
-use crate::datagrams::{Datagrams, Transmit};
+use crate::datagrams::{Datagrams, Packets, Transmit};
 use crate::language::{Job, Language, Plain};
 use crate::time::{Instant, UnixTime};
 use core::fmt;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// A byte stream between a node and its driver.
 ///
 /// Who opened the socket names it: the node takes even numbers for those it dials, the driver odd
-/// ones for those it accepts. A number is never used again.
+/// ones for those it accepts. A number is never used again. The highest bits say on which network it is: the host's, or
+/// a stack of the node's own, whose sockets are counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(u64);
+
+/// Where a socket's stack stands in its number, as one more than the stack's; zero is the host's network.
+const STACK_SHIFT: u32 = 55;
 
 impl SocketId {
     /// The `n`-th socket that the node dialled.
@@ -38,6 +42,20 @@ impl SocketId {
     /// The `n`-th socket that the driver accepted.
     pub const fn accepted(n: u64) -> Self {
         SocketId(n << 1 | 1)
+    }
+
+    /// The same on a stack of the node's own.
+    #[must_use]
+    pub const fn on(self, stack: StackId) -> Self {
+        SocketId(self.0 | (stack.0 as u64 + 1) << STACK_SHIFT)
+    }
+
+    /// The stack that it is on, unless that is the host's.
+    pub const fn stack(self) -> Option<StackId> {
+        match self.0 >> STACK_SHIFT {
+            0 => None,
+            stack => Some(StackId((stack - 1) as u8)),
+        }
     }
 
     /// Whether the node dialled it.
@@ -63,6 +81,23 @@ pub struct JobId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u8);
 
+/// A network stack of a node's own: a kernel's TCP with one address, joined to nothing but the node, which is handed
+/// each packet that it sends and says what it receives. The driver opens a node's stacks before its first input, and
+/// they stay. One that belongs to a UDP port bears its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StackId(pub u8);
+
+/// What a stack is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackOptions {
+    /// The address that its connections come from.
+    pub addr: Ipv4Addr,
+    /// Ports that are listened at.
+    pub ports: &'static [u16],
+    /// The longest IP packet that it sends, in bytes.
+    pub packet_bytes_max: u16,
+}
+
 /// A shard of a node, counted from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
@@ -74,7 +109,7 @@ pub enum Input<L: Language> {
     Timeout,
     /// The wall clock; at the start and then about once a minute.
     WallClock(UnixTime),
-    /// A peer connected to our ORPort.
+    /// A peer connected to our ORPort, or to a port of a stack, as the socket's number says.
     Accepted { socket: SocketId, local: SocketAddr, peer: SocketAddr },
     /// A socket of [`Output::Connect`] is connected.
     Connected { socket: SocketId, local: SocketAddr },
@@ -94,6 +129,8 @@ pub enum Input<L: Language> {
     Eof { socket: SocketId },
     /// Datagrams came to a port. They are always drained from the socket, whatever the node does with them.
     Datagrams { port: PortId, datagrams: Datagrams },
+    /// A stack sends packets. They are always taken from it, whatever the node does with them.
+    Packets { stack: StackId, packets: Packets },
     /// The answer to [`Output::Resolve`].
     Resolved { id: ResolveId, answer: Result<Resolution, ResolveError> },
     /// The result of [`Output::Compute`].
@@ -131,6 +168,7 @@ impl<L: Language> Input<L> {
             Input::Unsent { socket, bytes } => Input::Unsent { socket, bytes },
             Input::Eof { socket } => Input::Eof { socket },
             Input::Datagrams { port, datagrams } => Input::Datagrams { port, datagrams },
+            Input::Packets { stack, packets } => Input::Packets { stack, packets },
             Input::Resolved { id, answer } => Input::Resolved { id, answer },
             Input::Computed { id, result } => return Err(Heard::Computed { id, result }),
             Input::FromShard { from, message } => return Err(Heard::FromShard { from, message }),
@@ -148,8 +186,11 @@ pub enum Output<L: Language> {
     /// Send the bytes that were appended to the buffer as datagrams. What the system has no room for waits in the
     /// driver, up to a bound, and is lost beyond it, as it may be anywhere on the way.
     Datagrams { port: PortId, transmit: Transmit },
-    /// Open a TCP connection. [`Output::Interest`] and [`Output::ShutdownWrite`] may follow at once:
-    /// the driver keeps them until the socket is connected.
+    /// Hand the bytes that were appended to the buffer to a stack as IP packets that came to it, cut every `stride`
+    /// bytes; the last may be shorter.
+    Packets { stack: StackId, stride: usize },
+    /// Open a TCP connection, on the network that the socket's number says. [`Output::Interest`] and
+    /// [`Output::ShutdownWrite`] may follow at once: the driver keeps them until the socket is connected.
     Connect { socket: SocketId, to: SocketAddr },
     /// Whether the node wants [`Input::Read`] and [`Input::Writable`] of this socket. A new socket
     /// has neither until told.
@@ -192,6 +233,7 @@ impl<L: Language> Output<L> {
         Ok(match self {
             Output::Send { socket } => Output::Send { socket },
             Output::Datagrams { port, transmit } => Output::Datagrams { port, transmit },
+            Output::Packets { stack, stride } => Output::Packets { stack, stride },
             Output::Connect { socket, to } => Output::Connect { socket, to },
             Output::Interest { socket, read, write } => Output::Interest { socket, read, write },
             Output::ShutdownWrite { socket } => Output::ShutdownWrite { socket },
@@ -294,4 +336,21 @@ pub trait Node<L: Language> {
 
     /// The next output; bytes to send are appended to `buf`, which the driver empties between calls.
     fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output<L>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_says_where_it_is() {
+        for stack in [0, 7, u8::MAX].map(StackId) {
+            for socket in [SocketId::dialled(5), SocketId::accepted((1 << 54) - 1)] {
+                let on = socket.on(stack);
+                assert_eq!((on.stack(), socket.stack()), (Some(stack), None));
+                assert_eq!(on.is_dialled(), socket.is_dialled());
+                assert_ne!(on, socket);
+            }
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod network;
 mod outputs;
 mod packet;
 mod socket;
+mod stacks;
 mod wires;
 
 pub use datagram::Tapped;
@@ -19,12 +20,15 @@ use core::any::Any;
 use core::net::{IpAddr, SocketAddr};
 use datagram::DatagramPorts;
 use heddle_seam::language::{Job, Language};
-use heddle_seam::node::{Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketId};
+use heddle_seam::node::{
+    Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketId, StackId,
+};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_utcp::{ConnectionId, Options as KernelOptions};
-use kernel::Kernel;
+use kernel::{Kernel, Owner};
 use packet::{Datagram, HostPair};
+use stacks::Stack;
 use std::collections::BTreeMap;
 use wires::Wires;
 
@@ -91,7 +95,12 @@ pub struct HostId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ActorId(pub usize);
 
+/// The TCP of a host, or of a stack of a node's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct KernelId(pub usize);
+
 pub(crate) struct HostState {
+    pub kernel: KernelId,
     pub addrs: Vec<IpAddr>,
     /// Ports that are listened at while its nodes live.
     pub ports: Vec<u16>,
@@ -128,11 +137,13 @@ pub(crate) enum Due<L: Language> {
     Segment(HostId, Vec<u8>),
     /// No way leads to where a host's connection wants to go.
     Unreachable(HostId, SocketAddr, SocketAddr),
-    KernelTimer(HostId, Instant),
-    Accepted(HostId, ConnectionId),
+    KernelTimer(KernelId, Instant),
+    Accepted(KernelId, ConnectionId),
     /// See whether a socket has something to read, or credit to get.
-    Look(HostId, ConnectionId),
-    CloseFlush(HostId, ConnectionId),
+    Look(KernelId, ConnectionId),
+    CloseFlush(KernelId, ConnectionId),
+    /// A stack sends packets, all as long as the first, but for the last.
+    Packets(ActorId, u32, StackId, Vec<Vec<u8>>),
     Resolved(ActorId, u32, ResolveId, Result<Resolution, ResolveError>),
     Computed(ActorId, u32, JobId, <L::Job as Job>::Result),
     Message(ActorId, u32, ShardId, L::Message),
@@ -159,8 +170,9 @@ pub struct Simulation<L: Language> {
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
     pub(crate) wires: Wires,
     pub(crate) datagrams: DatagramPorts,
-    /// Those of `hosts`.
     pub(crate) kernels: Vec<Kernel>,
+    /// What nodes have beside their hosts' kernels.
+    pub(crate) stacks: BTreeMap<(ActorId, StackId), Stack>,
     /// The connections of all sockets that nodes can name.
     pub(crate) sockets: BTreeMap<(ActorId, SocketId), ConnectionId>,
     pub(crate) events: Vec<(Instant, HostId, L::Event)>,
@@ -185,6 +197,7 @@ impl<L: Language> Simulation<L> {
             wires: Wires::default(),
             datagrams: DatagramPorts::default(),
             kernels: Vec::new(),
+            stacks: BTreeMap::new(),
             sockets: BTreeMap::new(),
             events: Vec::new(),
             buf: Vec::new(),
@@ -227,14 +240,7 @@ impl<L: Language> Simulation<L> {
     ///
     /// When it has no node, or an address that another host has.
     pub fn add_host(&mut self, host: Host<L>) -> HostId {
-        let receive_buffer_max_bytes = self.options.receive_buffer_max_bytes;
-        let kernel = KernelOptions {
-            // Relays set TCP_NODELAY.
-            nagle: false,
-            receive_buffer_initial_bytes: receive_buffer_max_bytes.min(64 << 10),
-            receive_buffer_max_bytes,
-            ..KernelOptions::linux()
-        };
+        let kernel = kernel::options(self.options.receive_buffer_max_bytes);
         self.add_host_with(host, kernel)
     }
 
@@ -259,8 +265,9 @@ impl<L: Language> Simulation<L> {
         }
         let Host { addrs, ports, plain, .. } = host;
         let seed = self.seed.child("kernel", id.0 as u64);
-        self.kernels.push(Kernel::new(&ports, kernel, &seed));
-        self.hosts.push(HostState { addrs, ports, first, shards, beside, plain });
+        let of_host = KernelId(self.kernels.len());
+        self.kernels.push(Kernel::new(Owner::Host(id), &ports, kernel, &seed));
+        self.hosts.push(HostState { kernel: of_host, addrs, ports, first, shards, beside, plain });
         id
     }
 
@@ -272,7 +279,7 @@ impl<L: Language> Simulation<L> {
     pub fn listen(&mut self, host: HostId, node: usize, port: u16) {
         let actor = self.actor(host, node);
         assert!(!self.hosts[host.0].ports.contains(&port), "port {port} is taken");
-        let kernel = &mut self.kernels[host.0];
+        let kernel = &mut self.kernels[self.hosts[host.0].kernel.0];
         assert!(kernel.owners.insert(port, actor).is_none(), "port {port} is taken");
         self.hosts[host.0].ports.push(port);
         kernel.tcp.listen(port);
@@ -321,10 +328,12 @@ impl<L: Language> Simulation<L> {
         self.trace.record(self.now, first, Kind::Killed, 0, 0, &[]);
         (first..first + nodes).for_each(|actor| self.actors[actor].node = None);
         self.sockets.retain(|(actor, _), _| !(first..first + nodes).contains(&actor.0));
-        self.kernels[host.0].tcp.stop_listening();
-        self.pump(host);
-        let connections: Vec<_> = self.kernels[host.0].sockets.keys().copied().collect();
-        connections.into_iter().for_each(|id| self.drop_connection(host, id));
+        let kernel = self.hosts[host.0].kernel;
+        self.kernels[kernel.0].tcp.stop_listening();
+        self.pump(kernel);
+        let connections: Vec<_> = self.kernels[kernel.0].sockets.keys().copied().collect();
+        connections.into_iter().for_each(|id| self.drop_connection(kernel, id));
+        (first..first + nodes).for_each(|actor| self.drop_stacks(ActorId(actor)));
     }
 
     /// Starts a host anew that was killed, with new nodes in the places of the old ones.
@@ -350,8 +359,10 @@ impl<L: Language> Simulation<L> {
             actor.life += 1;
             let due = Due::WallClock(ActorId(first + place), actor.life);
             self.queue.push(self.now, due);
+            self.renew_stacks(ActorId(first + place));
         }
-        let (ports, kernel) = (&self.hosts[host.0].ports, &mut self.kernels[host.0]);
+        let HostState { ports, kernel, .. } = &self.hosts[host.0];
+        let kernel = &mut self.kernels[kernel.0];
         ports.iter().for_each(|port| kernel.tcp.listen(*port));
     }
 
@@ -417,6 +428,7 @@ impl<L: Language> Simulation<L> {
             | Due::Resolved(actor, life, ..)
             | Due::Computed(actor, life, ..)
             | Due::Message(actor, life, ..)
+            | Due::Packets(actor, life, ..)
                 if self.actors[actor.0].life != life => {}
             Due::WallClock(actor, life) => {
                 let wall = self.wall();
@@ -429,12 +441,13 @@ impl<L: Language> Simulation<L> {
                     self.input(actor, Kind::Timeout, 0, 0, Input::Timeout);
                 }
             }
-            Due::Segment(host, packet) => self.on_segment(host, &packet),
+            Due::Segment(host, packet) => self.on_segment(self.hosts[host.0].kernel, &packet),
             Due::Unreachable(host, local, remote) => self.on_unreachable(host, local, remote),
-            Due::KernelTimer(host, at) => self.on_kernel_timer(host, at),
-            Due::Accepted(host, id) => self.on_accepted(host, id),
-            Due::Look(host, id) => self.on_look(host, id),
-            Due::CloseFlush(host, id) => self.on_close_flush(host, id),
+            Due::KernelTimer(kernel, at) => self.on_kernel_timer(kernel, at),
+            Due::Accepted(kernel, id) => self.on_accepted(kernel, id),
+            Due::Look(kernel, id) => self.on_look(kernel, id),
+            Due::CloseFlush(kernel, id) => self.on_close_flush(kernel, id),
+            Due::Packets(actor, _, stack, packets) => self.on_packets(actor, stack, &packets),
             Due::Resolved(actor, _, id, answer) => {
                 self.input(actor, Kind::Resolved, id.0, 0, Input::Resolved { id, answer })
             }

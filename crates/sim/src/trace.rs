@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     SendDatagrams,
     Datagrams,
     StopResolving,
+    SendPackets,
+    Packets,
 }
 
 /// A run's records, hashed as they come.

@@ -4,7 +4,7 @@ use super::EventLoop;
 use crate::socket::{Fin, Flushed, State};
 use crate::sys;
 use heddle_seam::language::{Job, Language};
-use heddle_seam::node::{Input, JobId, Node, Output, Query, ResolveError, ResolveId, SocketId};
+use heddle_seam::node::{Input, JobId, Node, Output, Query, ResolveError, ResolveId, SocketError, SocketId};
 use heddle_seam::time::Instant;
 use std::net::SocketAddr;
 
@@ -62,6 +62,8 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
                 shard.shard_message(self.shard, message);
             }
             Output::Datagrams { port, transmit } => self.send_datagrams(port, transmit),
+            // This driver opens no stacks, so no packet has anywhere to go.
+            Output::Packets { .. } => {}
             Output::Event(event) => (self.on_event)(event),
             Output::Timeout(due) => self.timeout = due,
         }
@@ -77,6 +79,12 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
 
     fn connect(&mut self, id: SocketId, to: SocketAddr) {
         self.counters.connects += 1;
+        if id.stack().is_some() {
+            // What belongs on a stack of the node's own must not leave over the host's network.
+            return self
+                .inputs
+                .push_back(Input::Failed { socket: id, error: SocketError::NetworkUnreachable });
+        }
         let added =
             sys::connect(to, &self.options).and_then(|fd| self.add_socket(id, fd, to, State::Connecting));
         if let Err(error) = added {

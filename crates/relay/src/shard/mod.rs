@@ -25,7 +25,7 @@ use core::net::SocketAddr;
 use heddle_proto::bucket::Direction;
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
 use heddle_proto::endpoint::Endpoint;
-use heddle_seam::node::{Node, PortId, SocketError, SocketId};
+use heddle_seam::node::{Node, PortId, SocketError, SocketId, StackId};
 use heddle_seam::rng::Entropy;
 use heddle_seam::stopwatch::{Step, Stopwatch};
 use heddle_seam::time::{Duration, Instant, UnixTime};
@@ -388,6 +388,9 @@ impl Relay {
 
 impl Node<RelayLanguage> for Relay {
     fn recv_buf(&mut self, socket: SocketId) -> &mut [u8] {
+        if let Some(stack) = socket.stack() {
+            return self.ports.stack_recv_buf(stack, socket);
+        }
         let len = match self.links.get(&socket).and_then(|link| self.carriers.get(*link)) {
             Some(carrier) if carrier.limited => self.core.share(Direction::Read).max(1),
             Some(_) => READ_LEN,
@@ -399,6 +402,13 @@ impl Node<RelayLanguage> for Relay {
 
     fn handle_input(&mut self, now: Instant, input: Input) {
         self.core.set_now(now);
+        if let Some(stack) = stack_of(&input) {
+            // What is said of a stack, every language says.
+            if let Ok(input) = input.translate() {
+                self.ports.on_stack(now, stack, input);
+            }
+            return self.relieve_pressure(now);
+        }
         match input {
             Input::Timeout => self.on_timeout(now),
             Input::WallClock(wall) => {
@@ -434,6 +444,8 @@ impl Node<RelayLanguage> for Relay {
             Input::Datagrams { port, datagrams } => {
                 self.ports.on_datagrams(&mut self.core, now, port, datagrams)
             }
+            // They were the stack's.
+            Input::Packets { .. } => {}
             Input::Unsent { socket, bytes } => self.core.on_unsent(socket, bytes),
             Input::Resolved { id, answer } => self.core.on_resolved(id, answer),
             Input::Computed { id, result } => self.on_computed(now, id, result),
@@ -489,5 +501,20 @@ impl Node<RelayLanguage> for Relay {
                 return Output::Timeout(Some(self.next_timeout()));
             }
         }
+    }
+}
+
+/// The stack of an endpoint that an input is about, if it is about one.
+fn stack_of(input: &Input) -> Option<StackId> {
+    match input {
+        Input::Packets { stack, .. } => Some(*stack),
+        Input::Accepted { socket, .. }
+        | Input::Connected { socket, .. }
+        | Input::Failed { socket, .. }
+        | Input::Read { socket, .. }
+        | Input::Writable { socket, .. }
+        | Input::Unsent { socket, .. }
+        | Input::Eof { socket } => socket.stack(),
+        _ => None,
     }
 }

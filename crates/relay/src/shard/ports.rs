@@ -14,7 +14,8 @@ use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, Endpoint, FlowState};
 use heddle_proto::transport::TransportId;
 use heddle_seam::datagrams::Datagrams;
-use heddle_seam::node::PortId;
+use heddle_seam::language::Plain;
+use heddle_seam::node::{self, PortId, SocketId, StackId};
 use heddle_seam::stopwatch::{Step, Stopwatch};
 use heddle_seam::time::Instant;
 use std::collections::HashMap;
@@ -87,6 +88,20 @@ impl Ports {
         core.count_received(index + 1, datagrams.data.len());
         self.list[index].endpoint.handle_datagrams(now, datagrams);
         self.list[index].stir();
+    }
+
+    /// The driver speaks of the stack that belongs to a port.
+    pub fn on_stack(&mut self, now: Instant, id: StackId, input: node::Input<Plain>) {
+        if let Some(port) = self.list.iter_mut().find(|port| port.id.0 == id.0) {
+            port.endpoint.handle_stack(now, input);
+            port.stir();
+        }
+    }
+
+    /// Where the bytes of a socket of that stack are put.
+    pub fn stack_recv_buf(&mut self, id: StackId, socket: SocketId) -> &mut [u8] {
+        let port = self.list.iter_mut().find(|port| port.id.0 == id.0);
+        port.map_or(&mut [], |port| port.endpoint.stack_recv_buf(socket))
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
@@ -250,9 +265,14 @@ impl Ports {
         }
     }
 
-    /// Datagrams that are to be sent now; `None` when no endpoint has any, or may send any.
+    /// Datagrams that are to be sent now, or what endpoints want of their stacks; `None` when no endpoint wants any, or
+    /// may send any.
     pub fn transmit(&mut self, core: &mut Core, now: Instant, out: &mut Vec<u8>) -> Option<Output> {
         for (index, port) in self.list.iter_mut().enumerate().filter(|(_, port)| port.unsent) {
+            if let Some(output) = port.endpoint.poll_stack(now, out) {
+                port.stirred = true;
+                return Some(output.widen());
+            }
             let mut max_bytes = usize::MAX;
             if port.limited > 0 {
                 let allowed = core.allowance(Direction::Write);

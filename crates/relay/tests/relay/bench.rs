@@ -680,6 +680,7 @@ impl Bench {
                 assert!(port == PortId(0) && !buf.is_empty());
                 shard.datagrams.push_back((transmit, buf.to_vec()));
             }
+            Output::Packets { .. } => unreachable!("no endpoint of these tests has a stack"),
             Output::Event(event) => shard.events.push(event),
             Output::Timeout(_) => unreachable!("handled by the caller"),
         }

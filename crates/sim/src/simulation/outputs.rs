@@ -81,6 +81,7 @@ impl<L: Language> Simulation<L> {
                 let due = Due::Message(receiver, self.actors[receiver.0].life, state.shard, message);
                 self.queue.push(self.now + self.options.shard_latency, due);
             }
+            Output::Packets { stack, stride } => self.receive_packets(actor, stack, stride),
             Output::Datagrams { port, transmit } => self.send_datagrams(actor, port, transmit),
             Output::Event(event) => {
                 record(Kind::Event, 0, &format!("{event:?}"));

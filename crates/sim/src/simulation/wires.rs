@@ -138,7 +138,7 @@ impl<L: Language> Simulation<L> {
         let mut datagrams = Vec::new();
         for packet in arrived {
             match packet {
-                OnWire::Segment { to, packet } => self.on_segment(to, &packet),
+                OnWire::Segment { to, packet } => self.on_segment(self.hosts[to.0].kernel, &packet),
                 OnWire::Datagram(datagram) => datagrams.push(datagram),
             }
         }
