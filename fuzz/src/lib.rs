@@ -17,6 +17,7 @@ pub mod relay;
 pub mod shards;
 pub mod socks;
 pub mod stream;
+pub mod tcp_esp;
 pub mod tls;
 pub mod tls_open;
 pub mod tls_responder;
@@ -41,6 +42,7 @@ pub const TARGETS: &[Target] = &[
     ("shards", shards::run, shards::seeds),
     ("socks", socks::run, socks::seeds),
     ("stream", stream::run, stream::seeds),
+    ("tcp_esp", tcp_esp::run, tcp_esp::seeds),
     ("tls", tls::run, tls::seeds),
     ("tls_open", tls_open::run, tls_open::seeds),
     ("tls_responder", tls_responder::run, tls_responder::seeds),

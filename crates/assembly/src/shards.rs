@@ -8,7 +8,7 @@ use crate::identity::{Shown, transport};
 use core::fmt;
 use heddle_proto::endpoint::Endpoint;
 use heddle_relay::{Relay, RelayConfig};
-use heddle_seam::node::{PortId, ShardId};
+use heddle_seam::node::{PortId, ShardId, StackId};
 use heddle_seam::rng::Entropy;
 use heddle_seam::stopwatch::Stopwatch;
 use heddle_transport::PaddingOptions;
@@ -72,7 +72,7 @@ impl Assembly<'_> {
         let endpoints: Result<Vec<_>, _> = ports
             .iter()
             .map(|offered| {
-                let endpoint = self.endpoint(offered.transport, config.max_queue_bytes, chance)?;
+                let endpoint = self.endpoint(offered, config.max_queue_bytes, chance)?;
                 Ok((offered.port, offered.number, endpoint))
             })
             .collect();
@@ -96,10 +96,11 @@ impl Assembly<'_> {
 
     fn endpoint(
         &self,
-        transport: &Registered,
+        offered: &Offered,
         queue_bytes_max: usize,
         chance: Chance<'_>,
     ) -> Result<Box<dyn Endpoint>, AssemblyError> {
+        let transport = offered.transport;
         let mut entropy = chance(transport.transport.name);
         let setup = EndpointSetup {
             anchor: self.anchor,
@@ -108,6 +109,8 @@ impl Assembly<'_> {
             chosen: self.chosen,
             // The relay replaces the key with one of its own before it is offered.
             secret: &Zeroizing::new(entropy.rng().array()),
+            // The stack of a port bears its number.
+            stack: StackId(offered.port.0),
             seed: entropy.seed(),
             stopwatch: self.stopwatch.clone(),
         };

@@ -40,7 +40,7 @@ use heddle_relay::{
     Control, DosOptions, Limits, ListedRelay, Relay, RelayConfig, RelayLanguage, RelayStats, Relays,
 };
 use heddle_seam::language::Language;
-use heddle_seam::node::{PortId, ShardId};
+use heddle_seam::node::{PortId, ShardId, StackId};
 use heddle_seam::rng::{Entropy, Repeatable, Seed};
 use heddle_seam::stopwatch::Stopwatch;
 use heddle_seam::time::Duration;
@@ -98,6 +98,8 @@ pub struct Plan {
     pub flow_control: FlowChoice,
     /// A relay whose operator allows only so many bytes a second, and as many at once.
     pub slow: Option<(usize, u64)>,
+    /// Relays that speak tcp-esp, which they prefer to all others.
+    pub esp: Vec<usize>,
 }
 
 impl Default for Plan {
@@ -115,6 +117,7 @@ impl Default for Plan {
             per_circuit: vec![],
             flow_control: FlowChoice::Auto,
             slow: None,
+            esp: vec![],
         }
     }
 }
@@ -127,10 +130,16 @@ impl Plan {
 
     /// What a relay speaks beside TLS, the preferred first.
     fn transports(&self, relay: usize) -> Vec<&'static Registered> {
-        let spoken =
-            [(&self.dtls, "tcp-dtls"), (&self.quic, "quic"), (&self.per_circuit, "quic-per-circuit")];
+        let spoken = [
+            (&self.esp, "tcp-esp"),
+            (&self.dtls, "tcp-dtls"),
+            (&self.quic, "quic"),
+            (&self.per_circuit, "quic-per-circuit"),
+        ];
         let spoken = spoken.into_iter().filter(|(relays, _)| relays.contains(&relay));
-        spoken.map(|(_, name)| registry::named(name).expect("a transport of the registry")).collect()
+        let known = || registry::TRANSPORTS.iter().chain(registry::SIMULATED);
+        let found = |name| known().find(|line| line.transport.name == name).copied();
+        spoken.map(|(_, name)| found(name).expect("a transport of the registry")).collect()
     }
 }
 
@@ -382,7 +391,7 @@ pub struct MadeRelay {
     hop: Hop,
     keys: Arc<OnionKeys>,
     params: Arc<NetworkParams>,
-    transports: usize,
+    transports: Vec<&'static Registered>,
 }
 
 impl MadeRelay {
@@ -411,7 +420,7 @@ impl MadeRelay {
             ntor_previous: None,
         });
         let params = Arc::new(options.params.clone());
-        MadeRelay { nodes, hop, keys, params, transports: options.transports.len() }
+        MadeRelay { nodes, hop, keys, params, transports: options.transports.clone() }
     }
 
     /// Its host, with these nodes beside its shards.
@@ -426,9 +435,13 @@ impl MadeRelay {
         Host { addrs: vec![addr], ports, nodes, beside, plain: false }
     }
 
-    /// Opens its UDP ports and tells it what its control plane would.
+    /// Opens its UDP ports and its transports' stacks, and tells it what its control plane would.
     pub fn settle(self, sim: &mut Simulation<RelayLanguage>, host: HostId, shards: usize) -> RelayHost {
-        open_ports(sim, host, shards, self.transports);
+        open_ports(sim, host, shards, self.transports.len());
+        let stacks = (0..).zip(&self.transports).filter_map(|(place, line)| Some((place, line.stack?)));
+        for (place, stack) in stacks {
+            (0..shards).for_each(|shard| sim.open_stack(host, shard, StackId(place), stack));
+        }
         for shard in 0..shards {
             sim.control(host, shard, Control::OnionKeys(self.keys.clone()));
             sim.control(host, shard, Control::Params(self.params.clone()));

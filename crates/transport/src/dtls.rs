@@ -14,7 +14,6 @@ pub(crate) mod engine;
 pub(crate) mod heads;
 pub(crate) mod ids;
 pub(crate) mod key;
-mod path;
 mod reach;
 pub(crate) mod session;
 pub(crate) mod stamped;

@@ -17,6 +17,7 @@ pub mod fuzz_endpoint;
 pub mod link;
 mod links;
 mod padding;
+mod path;
 pub mod per_circuit;
 pub mod quic;
 pub mod registry;
@@ -25,6 +26,7 @@ mod silence;
 mod stamps;
 mod state;
 pub mod tcp_dtls;
+pub mod tcp_esp;
 pub mod tls;
 
 pub use padding::PaddingOptions;

@@ -55,6 +55,7 @@ pub(crate) static REGISTERED: Registered = Registered {
     summary: "a QUIC connection for each circuit",
     testing_only: Some("it shows every circuit on the wire, so it is for experiments"),
     options: &[],
+    stack: None,
     endpoint: |setup| Ok(Box::new(PerCircuitEndpoint::new(QuicEndpoint::from_setup(setup)?))),
 };
 

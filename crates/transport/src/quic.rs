@@ -79,6 +79,7 @@ pub(crate) static REGISTERED: Registered = Registered {
     summary: "one QUIC connection for each pair of relays, a stream for each circuit",
     testing_only: None,
     options: &[options::CONGESTION_CONTROL],
+    stack: None,
     endpoint: |setup| Ok(Box::new(QuicEndpoint::from_setup(setup)?)),
 };
 

@@ -3,6 +3,7 @@
 use core::fmt;
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::transport::Transport;
+use heddle_seam::node::{StackId, StackOptions};
 use heddle_seam::rng::Seed;
 use heddle_seam::stopwatch::Stopwatch;
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ pub struct Registered {
     pub testing_only: Option<&'static str>,
     /// Options of its own, if it has any.
     pub options: &'static [TransportOption],
+    /// The stack that the driver has to open beside the port, if the endpoint wants one.
+    pub stack: Option<StackOptions>,
     /// Makes the endpoint of one UDP port.
     pub endpoint: fn(&EndpointSetup<'_>) -> Result<Box<dyn Endpoint>, SetupError>,
 }
@@ -46,6 +49,8 @@ pub struct EndpointSetup<'a> {
     pub chosen: &'a Chosen,
     /// What offers' key comes of, until [`Endpoint::set_key`].
     pub secret: &'a Zeroizing<[u8; 32]>,
+    /// What its stack is called, if it wants one.
+    pub stack: StackId,
     /// For this endpoint alone.
     pub seed: Seed,
     /// What is told how long steps take.

@@ -71,6 +71,7 @@ pub(crate) static REGISTERED: Registered = Registered {
     summary: "one DTLS session for each pair of relays, a TCP connection for each circuit",
     testing_only: None,
     options: &[options::CONGESTION_CONTROL],
+    stack: None,
     endpoint: |setup| Ok(Box::new(DtlsEndpoint::from_setup(setup)?)),
 };
 

@@ -1,4 +1,4 @@
-//! What holds over QUIC and over tcp-dtls alike.
+//! What holds over QUIC, over tcp-dtls and over tcp-esp alike.
 
 use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
 use core::net::SocketAddr;
@@ -11,8 +11,8 @@ use heddle_seam::time::Duration;
 use heddle_sim::{Flood, TraceHash, Wire};
 use std::collections::BTreeSet;
 
-/// Each of these over either, as a test of its own.
-macro_rules! over_either {
+/// Each of these over each, as a test of its own.
+macro_rules! over_each {
     ($($test:ident),* $(,)?) => {
         mod quic {
             $(#[test] fn $test() { super::$test(super::Transport::Quic); })*
@@ -20,10 +20,13 @@ macro_rules! over_either {
         mod dtls {
             $(#[test] fn $test() { super::$test(super::Transport::Dtls); })*
         }
+        mod esp {
+            $(#[test] fn $test() { super::$test(super::Transport::Esp); })*
+        }
     };
 }
 
-over_either! {
+over_each! {
     circuits_between_upgraded_relays_leave_tls,
     shards_form_pairs_and_carry_circuits_across,
     a_stock_neighbour_is_served_over_tls,
@@ -413,8 +416,10 @@ fn seen_on_the_wire(
 
 /// The id that stands in clear in a datagram.
 fn id_of(over: Transport, datagram: &[u8]) -> &[u8] {
-    if over == Transport::Dtls {
-        return &datagram[..8];
+    match over {
+        Transport::Dtls => return &datagram[..8],
+        Transport::Esp => return &datagram[..4],
+        Transport::Quic | Transport::PerCircuit => {}
     }
     assert_eq!(datagram[0] & 0xC0, 0x40, "short headers only");
     &datagram[1..13]

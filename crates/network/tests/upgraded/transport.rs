@@ -9,6 +9,7 @@ pub enum Transport {
     Quic,
     Dtls,
     PerCircuit,
+    Esp,
 }
 
 impl Transport {
@@ -17,6 +18,7 @@ impl Transport {
             Transport::Quic => "quic",
             Transport::Dtls => "tcp-dtls",
             Transport::PerCircuit => "quic-per-circuit",
+            Transport::Esp => "tcp-esp",
         }
     }
 
@@ -27,6 +29,7 @@ impl Transport {
             Transport::Quic => plan.quic = upgraded,
             Transport::Dtls => plan.dtls = upgraded,
             Transport::PerCircuit => plan.per_circuit = upgraded,
+            Transport::Esp => plan.esp = upgraded,
         }
         plan
     }

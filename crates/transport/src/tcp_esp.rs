@@ -1,0 +1,356 @@
+//! `tcp-esp` between upgraded relays: everything between the two is ESP in UDP, and in it each circuit has a TCP
+//! connection of a kernel's, as M. AlSabah and I. Goldberg have it ("PCTCP: Per-Circuit TCP-over-IPsec Transport for
+//! Anonymous Communication Overlay Networks", CCS 2013).
+//!
+//! ```text
+//!   cells ◀──▶ flows, a socket each ◀──▶ a stack of our own ◀──▶ packets ◀──▶ ESP ◀──▶ datagrams
+//!              flow.rs, flows.rs          (the driver's)          addresses.rs  heddle-esp
+//! ```
+//!
+//! The connection of a pair is its security association, so there is no handshake: both sides derive the keys from the
+//! TLS channel's exporter (`chain.rs`), and new ones from those, by themselves. One TCP connection more, the *control
+//! stream* (`control.rs`), carries both proofs and why flows end.
+//!
+//! The port is silent. A datagram is looked at only when it comes from the address of a peer and names an association
+//! of ours, and believed when it is authentic. The bytes are in `docs/reference/tcp-esp.md`.
+
+mod addresses;
+mod chain;
+mod connection;
+mod control;
+mod establish;
+mod flow;
+mod flows;
+#[cfg(test)]
+mod hostile;
+mod options;
+mod outbox;
+mod sockets;
+mod stack;
+
+pub use options::EspOptions;
+
+use crate::circuits::Lent;
+use crate::dtls::Protocol;
+use crate::dtls::key::OurKey;
+use crate::links::{LinkKey, Links, Want};
+use crate::setup::{EndpointSetup, Registered, SetupError};
+use addresses::Addresses;
+use connection::Connection;
+use core::fmt;
+use core::net::IpAddr;
+use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use heddle_esp::packet::{Arrived, classify};
+use heddle_esp::{Refused, Spi};
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::endpoint::{
+    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
+    FlowCell, FlowState,
+};
+use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::language::Plain;
+use heddle_seam::node::{Input, Output, SocketId, StackId};
+use heddle_seam::time::Instant;
+use sockets::Sockets;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// What it is to relays.
+pub static TRANSPORT: Transport = Transport {
+    name: "tcp-esp",
+    id: TransportId(4),
+    isolation: Isolation {
+        ordering: Scope::Circuit,
+        congestion: Scope::Circuit,
+        backpressure: Scope::Circuit,
+    },
+};
+
+/// What the key of its offers is for.
+const PROTOCOL: Protocol = Protocol { transport: TRANSPORT.name, version: 1 };
+
+/// Its line in the registry.
+pub(crate) static REGISTERED: Registered = Registered {
+    transport: &TRANSPORT,
+    summary: "one ESP association for each pair of relays, a kernel's TCP connection for each circuit",
+    testing_only: None,
+    options: &[],
+    stack: Some(addresses::STACK),
+    endpoint: |setup| Ok(Box::new(EspEndpoint::from_setup(setup)?)),
+};
+
+/// All connections of one UDP port; see the module.
+pub struct EspEndpoint {
+    options: EspOptions,
+    key: OurKey,
+    links: Links<Connection>,
+    /// Which associations towards us there are, with the address that their packets come from.
+    spis: BTreeMap<(IpAddr, Spi), LinkKey>,
+    /// What peers are called on the stack.
+    addresses: Addresses,
+    sockets: Sockets,
+    lent: Lent,
+    /// Bytes that all connections keep for others, and that they take themselves.
+    held: Arc<AtomicUsize>,
+    memory: Arc<AtomicUsize>,
+    strangers: u64,
+    dropped: u64,
+}
+
+impl EspEndpoint {
+    fn from_setup(setup: &EndpointSetup<'_>) -> Result<Self, SetupError> {
+        Self::new(EspOptions::from_setup(setup), setup.stack, setup.secret)
+    }
+
+    /// An endpoint whose offers name the key of `secret`, and whose flows are sockets of `stack`.
+    pub fn new(
+        options: EspOptions,
+        stack: StackId,
+        secret: &Zeroizing<[u8; 32]>,
+    ) -> Result<Self, SetupError> {
+        options.validate().map_err(|why| SetupError::new("tcp-esp", why))?;
+        Ok(EspEndpoint {
+            key: OurKey::new(PROTOCOL, secret).map_err(|why| SetupError::new("tcp-esp", why))?,
+            options,
+            links: Links::new(),
+            spis: BTreeMap::new(),
+            addresses: Addresses::default(),
+            sockets: Sockets::new(stack),
+            lent: Lent::new(),
+            held: Arc::default(),
+            memory: Arc::default(),
+            strangers: 0,
+            dropped: 0,
+        })
+    }
+
+    /// Datagrams that were dropped because nobody of ours could have sent them.
+    pub fn stranger_datagrams(&self) -> u64 {
+        self.strangers
+    }
+
+    /// Datagrams of associations that were dropped: replayed, forged, or so late that they are taken for forged.
+    pub fn dropped_datagrams(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Opens one datagram, or drops it. Tells whose it was.
+    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &mut [u8]) -> Option<LinkKey> {
+        let address = from.from.ip().to_canonical();
+        let key = match classify(datagram) {
+            Arrived::Esp(spi) => self.spis.get(&(address, spi)).copied(),
+            Arrived::KeepAlive | Arrived::Other => None,
+        };
+        let Some((key, connection)) = key.and_then(|key| Some((key, self.links.live_mut(key)?))) else {
+            self.strangers += 1;
+            return None;
+        };
+        match connection.handle_datagram(now, from, datagram, &mut self.sockets) {
+            Ok(()) => Some(key),
+            Err(Refused::NotOurs) => {
+                self.strangers += 1;
+                None
+            }
+            Err(_) => {
+                self.dropped += 1;
+                None
+            }
+        }
+    }
+}
+
+impl Endpoint for EspEndpoint {
+    fn transport(&self) -> &'static Transport {
+        &TRANSPORT
+    }
+
+    fn public_key(&self) -> [u8; 32] {
+        self.key.public()
+    }
+
+    fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
+        // Every seed makes a key, so there is nothing to keep the old one for.
+        if let Ok(key) = OurKey::new(PROTOCOL, secret) {
+            self.key = key;
+        }
+    }
+
+    /// The kernel's congestion control is its own.
+    fn set_congestion(&mut self, _params: CongestionParams) {}
+
+    fn open(&mut self, now: Instant, options: ConnectionOptions) -> ConnId {
+        let key = self.begin(now, options);
+        self.after(now, key);
+        key.conn()
+    }
+
+    fn close(&mut self, now: Instant, conn: ConnId) {
+        let key = LinkKey::of(conn);
+        match self.links.live_mut(key) {
+            Some(connection) => {
+                connection.close(now, &mut self.sockets);
+                self.after(now, key);
+            }
+            None => self.forget(key),
+        }
+    }
+
+    fn probe(&mut self, now: Instant, conn: ConnId) {
+        let key = LinkKey::of(conn);
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.probe(now);
+            self.after(now, key);
+        }
+    }
+
+    fn handle_datagrams(&mut self, now: Instant, mut datagrams: Datagrams) {
+        let mut data = core::mem::take(&mut datagrams.data);
+        let mut last = None;
+        for datagram in data.chunks_mut(datagrams.stride.max(1)) {
+            let touched = self.handle_datagram(now, &datagrams, datagram);
+            if touched.is_some() && touched != last {
+                last.into_iter().for_each(|key| self.after(now, key));
+                last = touched;
+            }
+        }
+        last.into_iter().for_each(|key| self.after(now, key));
+    }
+
+    fn handle_stack(&mut self, now: Instant, input: Input<Plain>) {
+        self.on_stack(now, input);
+    }
+
+    fn poll_stack(&mut self, _now: Instant, out: &mut Vec<u8>) -> Option<Output<Plain>> {
+        self.sockets.poll(out)
+    }
+
+    fn stack_recv_buf(&mut self, _socket: SocketId) -> &mut [u8] {
+        self.sockets.recv_buf()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        while let Some((key, late)) = self.links.due(now) {
+            match self.links.live_mut(key) {
+                Some(connection) if connection.is_gone(now) => self.forget(key),
+                Some(connection) => {
+                    connection.handle_timeout(now, late, &mut self.sockets);
+                    self.after(now, key);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        self.links.next_timer()
+    }
+
+    fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
+        if max_bytes == 0 {
+            return None;
+        }
+        while let Some(key) = self.links.first(Want::Transmit) {
+            let transmit = self.links.live_mut(key).and_then(|connection| connection.poll_transmit(out));
+            if transmit.is_some() {
+                self.links.next_turn(Want::Transmit);
+                return transmit;
+            }
+            self.links.done(Want::Transmit);
+            let timer = self.links.live(key).map(|connection| connection.poll_timeout(now));
+            self.links.look_at(key, timer);
+        }
+        None
+    }
+
+    fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
+        while let Some(key) = self.links.first(Want::Speak) {
+            let (event, is_last) = self.links.event_of(key, Connection::poll_event);
+            if is_last {
+                self.forget(key);
+            }
+            if let Some(event) = event {
+                return Some((key.conn(), event));
+            }
+            self.links.done(Want::Speak);
+            if self.links.live(key).is_some_and(|connection| connection.is_gone(now)) {
+                self.forget(key);
+            }
+        }
+        None
+    }
+
+    fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
+        let mut found = None;
+        while let Some(key) = self.links.first(Want::Read) {
+            let (lent, sockets) = (&mut self.lent, &mut self.sockets);
+            let cell = self.links.live_mut(key).and_then(|connection| {
+                let cell = connection.next_cell(now, lent, sockets);
+                connection.count_memory();
+                cell
+            });
+            if let Some(cell) = cell {
+                found = Some((key, cell));
+                break;
+            }
+            self.links.done(Want::Read);
+        }
+        let (key, (circ_id, command)) = found?;
+        self.links.lent();
+        Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held.load(Relaxed)
+    }
+
+    fn state_bytes(&self) -> usize {
+        self.memory.load(Relaxed)
+    }
+
+    fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
+        for (key, connection) in self.links.all_live() {
+            connection.backlogs(key.conn(), each);
+        }
+    }
+
+    fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
+        let key = LinkKey::of(conn);
+        if let Some(connection) = self.links.live_mut(key) {
+            connection.hold(circ_id, hold, &mut self.sockets);
+            self.links.note_if(key, Want::Read, Connection::has_readable);
+        }
+    }
+
+    fn capacity(&self, conn: ConnId) -> usize {
+        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
+    }
+
+    fn send(
+        &mut self,
+        now: Instant,
+        conn: ConnId,
+        circ_id: CircId,
+        command: Command,
+        body: &Body,
+    ) -> FlowState {
+        let key = LinkKey::of(conn);
+        let Some(connection) = self.links.live_mut(key) else {
+            return FlowState::Open;
+        };
+        let state = connection.send(now, (circ_id, command, body), key, &mut self.sockets);
+        self.after(now, key);
+        state
+    }
+
+    fn stats(&self, conn: ConnId) -> ConnectionStats {
+        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
+    }
+}
+
+impl fmt::Debug for EspEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EspEndpoint").field("links", &self.links.len()).finish_non_exhaustive()
+    }
+}

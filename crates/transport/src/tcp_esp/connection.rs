@@ -1,0 +1,586 @@
+//! One connection: a pair's associations, and the flows in them.
+//!
+//! ```text
+//!               the peer's proof is right
+//!   Proving ──────────────────────────────▶ Open
+//!      │                                      │
+//!      └── no answer, a wrong proof, ─────────┴─▶ Over ──▶ answers with CLOSE for a while, then forgotten
+//!          a fault, a dead path, CLOSE
+//! ```
+//!
+//! While it is proving, only the control stream gets through.
+
+use super::addresses::{CONTROL_PORT, DATAGRAM_BYTES_MAX, FLOW_PORT};
+use super::chain::{Chain, Root};
+use super::control::{self, Control, MESSAGE, Message, Proofs};
+use super::flows::Flows;
+use super::options::EspOptions;
+use super::outbox::{Outbox, transmit};
+use super::sockets::Sockets;
+use crate::circuits::Lent;
+use crate::dtls::key::OurKey;
+use crate::links::LinkKey;
+use crate::path::Path;
+use crate::silence::Silence;
+use crate::state::Part;
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::AtomicUsize;
+use heddle_esp::beet::Inner;
+use heddle_esp::packet::{TCP, sealed_len};
+use heddle_esp::{Refused, Spi, Tunnel};
+use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::channel::Role;
+use heddle_proto::endpoint::{
+    Backlog, ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
+};
+use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::node::SocketId;
+use heddle_seam::time::{Duration, Instant};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// How long a connection that is over tells its peer so, and how often at most.
+const LINGER: Duration = Duration::from_secs(3);
+const LAST_WORDS_MAX: u32 = 8;
+/// Cells that the relay may give between two looks; each flow has its socket's credit besides.
+const BATCH_CELLS: usize = 64;
+/// Bytes of a header of TCP without options.
+const TCP_HEADER_LEN: usize = 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Proving { deadline: Instant },
+    Open,
+    Over { until: Instant, last_words: u32 },
+}
+
+/// The control stream.
+#[derive(Debug, Default)]
+struct Stream {
+    socket: Option<SocketId>,
+    credit: usize,
+    unsent: Vec<u8>,
+    unread: Vec<u8>,
+    is_connected: bool,
+    /// Whether the driver was told last to grant.
+    is_granting: bool,
+}
+
+/// What a connection is made of beside its options.
+pub(super) struct Parts<'a> {
+    pub(super) options: &'a EspOptions,
+    pub(super) key: &'a OurKey,
+    pub(super) inner: Inner,
+    pub(super) deadline: Instant,
+    /// What all connections keep for others, and what they take themselves.
+    pub(super) held: &'a Arc<AtomicUsize>,
+    pub(super) memory: &'a Arc<AtomicUsize>,
+}
+
+pub(super) struct Connection {
+    peer_ip: IpAddr,
+    /// Where its datagrams come from and ours go, once a listener knows it.
+    peer: Option<SocketAddr>,
+    local: Option<IpAddr>,
+    inner: Inner,
+    tunnel: Tunnel,
+    /// The generations of keys that come next: outwards and inwards.
+    chains: [Chain; 2],
+    /// Associations inwards that are new, or gone.
+    spi_news: Vec<(Spi, bool)>,
+    proofs: Proofs,
+    /// Flows that we permit the peer.
+    flows_max: u32,
+    stream: Stream,
+    state: State,
+    flows: Flows,
+    path: Path,
+    silence: Silence,
+    outbox: Outbox,
+    batches: bool,
+    events: VecDeque<ConnectionEvent>,
+    stats: ConnectionStats,
+    /// What it keeps for others, and what it takes itself.
+    held: Part,
+    memory: Part,
+}
+
+impl Connection {
+    pub(super) fn new(now: Instant, parts: Parts<'_>, options: ConnectionOptions) -> Self {
+        let Parts { options: chosen, key, inner, deadline, .. } = parts;
+        let root = Root::new(&options.secrets);
+        let mut chains = [root.chain_to(options.role.other()), root.chain_to(options.role)];
+        let [outwards, inwards] = &mut chains;
+        let ((to, their_keys), (from, our_keys)) = (outwards.next(), inwards.next());
+        let mut tunnel = Tunnel::new(now, (to, &their_keys), (from, &our_keys), chosen.lifetime);
+        let (next, next_keys) = inwards.next();
+        tunnel.expect(next, &next_keys);
+        let is_dialler = options.role == Role::Initiator;
+        Connection {
+            peer_ip: options.peer.ip().to_canonical(),
+            peer: is_dialler.then_some(options.peer),
+            local: options.local,
+            inner,
+            spi_news: vec![(from, true), (next, true)],
+            tunnel,
+            chains,
+            proofs: Proofs {
+                role: options.role,
+                our_key: key.clone(),
+                peer_key: options.peer_key,
+                binding: root.binding(),
+                secrets: [options.secrets.dialler_proof, options.secrets.listener_proof],
+            },
+            flows_max: options.flows_max,
+            stream: Stream::default(),
+            state: State::Proving { deadline },
+            flows: Flows::new(options.role, options.flows_max, chosen.first_cell_timeout),
+            path: Path::new(now, chosen.keep_alive),
+            silence: Silence::new(chosen.path_suspect_min, chosen.path_dead_min),
+            outbox: Outbox::default(),
+            batches: chosen.batches,
+            events: VecDeque::new(),
+            stats: ConnectionStats::default(),
+            held: Part::of(parts.held),
+            memory: Part::of(parts.memory),
+        }
+    }
+
+    pub(super) fn peer_ip(&self) -> IpAddr {
+        self.peer_ip
+    }
+
+    pub(super) fn inner(&self) -> Inner {
+        self.inner
+    }
+
+    /// The associations inwards.
+    pub(super) fn spis(&self) -> impl Iterator<Item = Spi> + '_ {
+        self.tunnel.inbound_spis()
+    }
+
+    /// Those that are new, with true, or gone since this was last asked.
+    pub(super) fn take_spi_news(&mut self) -> Vec<(Spi, bool)> {
+        core::mem::take(&mut self.spi_news)
+    }
+
+    /// The dialler opens the control stream.
+    pub(super) fn begin(&mut self, key: LinkKey, sockets: &mut Sockets) {
+        if self.proofs.role == Role::Initiator {
+            self.proofs.write(self.flows_max, &mut self.stream.unsent);
+            let to = SocketAddr::new(IpAddr::V4(self.inner.remote), CONTROL_PORT);
+            self.stream.socket = Some(sockets.connect(key, to));
+        }
+    }
+
+    /// A packet that our stack sends.
+    pub(super) fn send_packet(&mut self, now: Instant, packet: &[u8]) {
+        if matches!(self.state, State::Over { .. }) {
+            return;
+        }
+        let Some(stripped) = self.inner.strip(packet).filter(|stripped| stripped.protocol == TCP) else {
+            return;
+        };
+        if is_question(stripped.payload) {
+            self.path.on_question(now);
+        }
+        self.seal(now, TCP, stripped.ecn, stripped.payload);
+    }
+
+    fn say(&mut self, now: Instant, message: Message) {
+        self.seal(now, MESSAGE, 0, &message.to_bytes());
+    }
+
+    /// Puts a packet among those that are to be sent. One that cannot be is lost, as it may be anywhere on the way.
+    pub(super) fn seal(&mut self, now: Instant, next_header: u8, ecn: u8, payload: &[u8]) {
+        let len = sealed_len(payload.len());
+        if len > DATAGRAM_BYTES_MAX || self.peer.is_none() {
+            return;
+        }
+        if self.tunnel.is_short(now) {
+            let (spi, keys) = self.chains[0].next();
+            self.tunnel.renew(now, spi, &keys);
+        }
+        let tunnel = &mut self.tunnel;
+        let write = |out: &mut Vec<u8>| tunnel.seal(now, next_header, payload, out).is_ok();
+        if self.outbox.push(ecn, len, self.batches, write) {
+            self.stats.sent_packets += 1;
+            self.stats.sent_bytes += len as u64;
+        }
+    }
+
+    /// A datagram that names one of our associations.
+    ///
+    /// # Errors
+    /// If it is not to be believed.
+    pub(super) fn handle_datagram(
+        &mut self,
+        now: Instant,
+        from: &Datagrams,
+        datagram: &mut [u8],
+        sockets: &mut Sockets,
+    ) -> Result<(), Refused> {
+        // The whole address stays as it was when the first packet came.
+        if self.peer.is_some_and(|peer| peer != from.from) {
+            return Err(Refused::NotOurs);
+        }
+        let len = datagram.len();
+        let opened = self.tunnel.open(now, datagram)?;
+        self.peer = Some(from.from);
+        self.stats.received_bytes += len as u64;
+        self.path.on_heard(now);
+        self.silence.on_heard(now, self.path.due());
+        if let State::Over { last_words, .. } = &mut self.state {
+            *last_words += 1;
+            if *last_words <= LAST_WORDS_MAX {
+                self.say(now, Message::Close);
+            }
+            return Ok(());
+        }
+        match opened {
+            Some(opened) if opened.next_header == TCP => {
+                self.receive(from.ecn, opened.payload, sockets);
+            }
+            Some(opened) if opened.next_header == MESSAGE => {
+                if let Some(message) = Message::parse(opened.payload) {
+                    self.on_message(now, message, sockets);
+                }
+            }
+            // Nothing else is spoken inside.
+            Some(_) | None => {}
+        }
+        self.turn_keys(now);
+        Ok(())
+    }
+
+    /// Gets ready for the peer's next keys, and forgets old ones.
+    fn turn_keys(&mut self, now: Instant) {
+        if self.tunnel.is_newest_used() {
+            let (spi, keys) = self.chains[1].next();
+            let gone = self.tunnel.expect(spi, &keys);
+            self.spi_news.push((spi, true));
+            self.spi_news.extend(gone.map(|spi| (spi, false)));
+        }
+        while let Some(spi) = self.tunnel.retired(now) {
+            self.spi_news.push((spi, false));
+        }
+    }
+
+    /// Hands a segment to the stack, if it is of the control stream or of flows that may be.
+    fn receive(&mut self, ecn: u8, segment: &[u8], sockets: &mut Sockets) {
+        let Some((head, _)) = segment.split_first_chunk::<TCP_HEADER_LEN>() else { return };
+        let ports = [[head[0], head[1]], [head[2], head[3]]].map(u16::from_be_bytes);
+        let is_permitted = match self.state {
+            State::Proving { .. } => ports.contains(&CONTROL_PORT),
+            State::Open => ports.contains(&CONTROL_PORT) || ports.contains(&FLOW_PORT),
+            State::Over { .. } => false,
+        };
+        if let Some(header) = self.inner.header(TCP, ecn, segment.len()).filter(|_| is_permitted) {
+            sockets.receive(&header, segment);
+        }
+    }
+
+    fn on_message(&mut self, now: Instant, message: Message, sockets: &mut Sockets) {
+        match message {
+            Message::Ping(number) => self.say(now, Message::Pong(number)),
+            Message::Pong(number) => {
+                if self.path.takes_pong(number) {
+                    self.path.on_answer();
+                    if let Some(round_trip) = self.path.on_pong(now, number) {
+                        self.stats.rtt_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
+                    }
+                    self.silence.on_heard(now, self.path.due());
+                }
+            }
+            Message::Close => self.fail(now, ConnectionError::PeerClosed, sockets),
+        }
+    }
+
+    /// Takes a socket that the peer opened; false if it may not.
+    pub(super) fn accept(
+        &mut self,
+        now: Instant,
+        socket: SocketId,
+        is_control: bool,
+        sockets: &mut Sockets,
+    ) -> bool {
+        match self.state {
+            State::Proving { .. } if is_control => {
+                let is_first = self.stream.socket.is_none() && self.proofs.role == Role::Responder;
+                if is_first {
+                    self.stream.socket = Some(socket);
+                    self.on_connected(socket, sockets);
+                }
+                is_first
+            }
+            State::Open if !is_control => self.flows.accept(now, socket, sockets),
+            _ => false,
+        }
+    }
+
+    pub(super) fn on_connected(&mut self, socket: SocketId, sockets: &mut Sockets) {
+        if self.stream.socket == Some(socket) {
+            let is_granting = !self.stream.unsent.is_empty();
+            (self.stream.is_connected, self.stream.is_granting) = (true, is_granting);
+            sockets.interest(socket, true, is_granting);
+        } else {
+            self.flows.on_connected(socket, sockets);
+        }
+    }
+
+    pub(super) fn on_read(&mut self, now: Instant, socket: SocketId, len: usize, sockets: &mut Sockets) {
+        if self.stream.socket != Some(socket) {
+            return self.flows.on_read(socket, len, sockets);
+        }
+        let mut unread = core::mem::take(&mut self.stream.unread);
+        unread.extend_from_slice(sockets.read(len));
+        let mut used = 0;
+        loop {
+            match control::parse(&unread[used..]) {
+                Ok(Some((message, len))) => {
+                    used += len;
+                    if !self.on_control(now, message, sockets) {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => return self.misbehaved(now, "an unknown message", sockets),
+            }
+        }
+        unread.drain(..used);
+        self.stream.unread = unread;
+    }
+
+    /// Works off a message of the control stream; false if the connection is over for it.
+    fn on_control(&mut self, now: Instant, message: Control<'_>, sockets: &mut Sockets) -> bool {
+        match (self.state, message) {
+            (State::Proving { .. }, Control::Proof(proof)) if self.proofs.is_right(&proof) => {
+                self.state = State::Open;
+                if self.proofs.role == Role::Responder {
+                    self.proofs.write(self.flows_max, &mut self.stream.unsent);
+                }
+                self.events.push_back(ConnectionEvent::Ready);
+                self.flows.permit(proof.flows_max);
+                self.path.on_answer();
+                // How long an answer takes is known before one is missed.
+                self.probe(now);
+                true
+            }
+            (State::Proving { .. }, _) => {
+                self.fail(now, ConnectionError::WrongProof, sockets);
+                false
+            }
+            (_, Control::End { is_readers, number, reason }) => {
+                self.flows.on_end(is_readers, number, reason, sockets);
+                true
+            }
+            (_, Control::Proof(_)) => {
+                self.misbehaved(now, "a second proof", sockets);
+                false
+            }
+        }
+    }
+
+    pub(super) fn on_writable(&mut self, socket: SocketId, bytes: usize, sockets: &mut Sockets) {
+        if self.stream.socket == Some(socket) {
+            self.stream.credit = bytes;
+        } else {
+            self.flows.on_writable(socket, bytes, sockets);
+        }
+    }
+
+    /// Writes what the control stream takes.
+    pub(super) fn flush_control(&mut self, sockets: &mut Sockets) {
+        let ends = self.flows.take_ends();
+        let stream = &mut self.stream;
+        stream.unsent.extend_from_slice(&ends);
+        let Some(socket) = stream.socket else { return };
+        let count = stream.unsent.len().min(stream.credit);
+        if count > 0 {
+            sockets.send(socket, &stream.unsent[..count]);
+            stream.unsent.drain(..count);
+            stream.credit -= count;
+        }
+        let is_waiting = !stream.unsent.is_empty();
+        if stream.is_connected && stream.is_granting != is_waiting {
+            stream.is_granting = is_waiting;
+            sockets.interest(socket, true, is_waiting);
+        }
+    }
+
+    pub(super) fn on_eof(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {
+        if self.stream.socket == Some(socket) {
+            self.misbehaved(now, "the control stream ended", sockets);
+        } else {
+            self.flows.on_eof(socket, sockets);
+        }
+    }
+
+    pub(super) fn on_failed(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {
+        if self.stream.socket != Some(socket) {
+            return self.flows.on_failed(now, socket);
+        }
+        self.stream.socket = None;
+        match self.state {
+            State::Proving { .. } => self.fail(now, ConnectionError::NoAnswer, sockets),
+            State::Open => self.misbehaved(now, "the control stream broke", sockets),
+            State::Over { .. } => {}
+        }
+    }
+
+    pub(super) fn probe(&mut self, now: Instant) {
+        if self.state == State::Open {
+            let number = self.path.next_ping(now);
+            self.path.on_question(now);
+            self.say(now, Message::Ping(number));
+        }
+    }
+
+    pub(super) fn close(&mut self, now: Instant, sockets: &mut Sockets) {
+        if !matches!(self.state, State::Over { .. }) {
+            self.say(now, Message::Close);
+            self.state = State::Over { until: now + LINGER, last_words: 1 };
+            self.end(sockets);
+        }
+    }
+
+    /// Lets go of all sockets.
+    pub(super) fn end(&mut self, sockets: &mut Sockets) {
+        self.flows.clear(sockets);
+        if let Some(socket) = self.stream.socket.take() {
+            sockets.abort(socket);
+        }
+        self.stream = Stream::default();
+    }
+
+    fn misbehaved(&mut self, now: Instant, what: &str, sockets: &mut Sockets) {
+        self.fail(now, ConnectionError::PeerMisbehaved(what.to_owned()), sockets);
+    }
+
+    /// It is over, and its circuits are lost.
+    fn fail(&mut self, now: Instant, error: ConnectionError, sockets: &mut Sockets) {
+        if matches!(self.state, State::Over { .. }) {
+            return;
+        }
+        match error {
+            ConnectionError::PeerClosed => self.outbox.clear(),
+            _ => self.say(now, Message::Close),
+        }
+        self.state = State::Over { until: now + LINGER, last_words: 1 };
+        self.events.push_back(ConnectionEvent::Ended(error));
+        self.end(sockets);
+    }
+
+    pub(super) fn is_gone(&self, now: Instant) -> bool {
+        matches!(self.state, State::Over { until, .. } if until <= now) && self.events.is_empty()
+    }
+
+    pub(super) fn poll_timeout(&self, now: Instant) -> Instant {
+        let retires = self.tunnel.poll_timeout();
+        let due = match self.state {
+            State::Proving { deadline } => [Some(deadline), retires, None, None],
+            // The relay may not have heard yet that it is over.
+            State::Over { until, .. } => [Some(until).filter(|until| *until > now), None, None, None],
+            State::Open => [
+                Some(self.path.probe_at()),
+                self.silence.poll_timeout(self.path.due()),
+                self.flows.poll_timeout(),
+                retires,
+            ],
+        };
+        due.into_iter().flatten().min().unwrap_or(now + LINGER)
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, sockets: &mut Sockets) {
+        self.turn_keys(now);
+        match self.state {
+            State::Proving { deadline } if deadline <= now => {
+                self.fail(now, ConnectionError::NoAnswer, sockets);
+            }
+            State::Open => {
+                late.into_iter().for_each(|late| self.path.forgive(now, late));
+                self.flows.handle_timeout(now, sockets);
+                if self.silence.handle_timeout(now, self.path.due()) {
+                    self.fail(now, ConnectionError::PathDead, sockets);
+                } else if self.path.probe_at() <= now {
+                    self.probe(now);
+                }
+            }
+            State::Proving { .. } | State::Over { .. } => {}
+        }
+    }
+
+    pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let peer = self.peer?;
+        Some(transmit(peer, self.local, self.outbox.pop(out)?))
+    }
+
+    pub(super) fn poll_event(&mut self) -> Option<ConnectionEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        if self.state != State::Open {
+            return None;
+        }
+        self.silence
+            .poll_event()
+            .or_else(|| self.flows.poll_room().map(ConnectionEvent::FlowRoom))
+            .or_else(|| self.flows.poll_writable().map(ConnectionEvent::Writable))
+    }
+
+    pub(super) fn has_readable(&self) -> bool {
+        self.flows.has_readable()
+    }
+
+    pub(super) fn next_cell(
+        &mut self,
+        now: Instant,
+        lent: &mut Lent,
+        sockets: &mut Sockets,
+    ) -> Option<(CircId, Command)> {
+        self.flows.next_cell(now, lent, sockets)
+    }
+
+    pub(super) fn hold(&mut self, circ_id: CircId, hold: bool, sockets: &mut Sockets) {
+        self.flows.hold(circ_id, hold, sockets);
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        if self.state == State::Open { BATCH_CELLS } else { 0 }
+    }
+
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        cell: (CircId, Command, &Body),
+        key: LinkKey,
+        sockets: &mut Sockets,
+    ) -> FlowState {
+        if self.state != State::Open {
+            return FlowState::Open;
+        }
+        let to = SocketAddr::new(IpAddr::V4(self.inner.remote), FLOW_PORT);
+        self.flows.send(now, cell, sockets, |sockets| sockets.connect(key, to))
+    }
+
+    /// Counts what it takes and keeps now.
+    pub(super) fn count_memory(&mut self) {
+        self.held.set(self.flows.held_bytes() + self.outbox.bytes());
+        self.memory.set(size_of::<Self>() + self.flows.heap_bytes());
+    }
+
+    pub(super) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
+        self.flows.backlogs(conn, each);
+    }
+
+    pub(super) fn stats(&self) -> ConnectionStats {
+        self.stats
+    }
+}
+
+/// Whether a segment carries bytes, or opens a connection: the peer acknowledges either.
+fn is_question(segment: &[u8]) -> bool {
+    const SYN: u8 = 2;
+    let Some((head, _)) = segment.split_first_chunk::<TCP_HEADER_LEN>() else { return false };
+    segment.len() > usize::from(head[12] >> 4) * 4 || head[13] & SYN != 0
+}

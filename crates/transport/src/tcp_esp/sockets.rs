@@ -1,0 +1,128 @@
+//! The sockets of the endpoint on its stack, and what it wants of the driver for them, in order.
+
+use crate::links::LinkKey;
+use core::net::SocketAddr;
+use foldhash::fast::FixedState;
+use heddle_esp::beet;
+use heddle_seam::language::Plain;
+use heddle_seam::node::{Output, SocketId, StackId};
+use std::collections::{HashMap, VecDeque};
+
+/// Bytes that are read of a socket at once.
+const READ_LEN: usize = 16 * 1024;
+/// Bytes of packets that are handed over at once, all of one length.
+const PACKETS_BYTES_MAX: usize = 64 * 1024;
+
+/// What is wanted. The driver takes all of it after each input, so there is at most what one input brings about: what a
+/// batch of datagrams had in it, or what credits allow to be sent.
+#[derive(Debug)]
+enum Wish {
+    Connect { socket: SocketId, to: SocketAddr },
+    Interest { socket: SocketId, read: bool, write: bool },
+    Send { socket: SocketId, bytes: Vec<u8> },
+    Abort { socket: SocketId },
+    Packets { stride: usize, bytes: Vec<u8> },
+}
+
+pub(super) struct Sockets {
+    stack: StackId,
+    dialled: u64,
+    /// Whose each is; never iterated.
+    owners: HashMap<SocketId, LinkKey, FixedState>,
+    wishes: VecDeque<Wish>,
+    scratch: Box<[u8]>,
+}
+
+impl Sockets {
+    pub(super) fn new(stack: StackId) -> Self {
+        Sockets {
+            stack,
+            dialled: 0,
+            owners: HashMap::with_hasher(FixedState::with_seed(0)),
+            wishes: VecDeque::new(),
+            scratch: vec![0; READ_LEN].into_boxed_slice(),
+        }
+    }
+
+    pub(super) fn owner(&self, socket: SocketId) -> Option<LinkKey> {
+        self.owners.get(&socket).copied()
+    }
+
+    pub(super) fn connect(&mut self, key: LinkKey, to: SocketAddr) -> SocketId {
+        let socket = SocketId::dialled(self.dialled).on(self.stack);
+        self.dialled += 1;
+        self.owners.insert(socket, key);
+        self.wishes.push_back(Wish::Connect { socket, to });
+        socket
+    }
+
+    /// The driver accepted one.
+    pub(super) fn take(&mut self, socket: SocketId, key: LinkKey) {
+        self.owners.insert(socket, key);
+    }
+
+    pub(super) fn interest(&mut self, socket: SocketId, read: bool, write: bool) {
+        self.wishes.push_back(Wish::Interest { socket, read, write });
+    }
+
+    pub(super) fn send(&mut self, socket: SocketId, more: &[u8]) {
+        match self.wishes.back_mut() {
+            Some(Wish::Send { socket: last, bytes }) if *last == socket => bytes.extend_from_slice(more),
+            _ => self.wishes.push_back(Wish::Send { socket, bytes: more.to_vec() }),
+        }
+    }
+
+    pub(super) fn abort(&mut self, socket: SocketId) {
+        self.owners.remove(&socket);
+        self.wishes.push_back(Wish::Abort { socket });
+    }
+
+    /// The driver says that one is gone.
+    pub(super) fn forget(&mut self, socket: SocketId) {
+        self.owners.remove(&socket);
+    }
+
+    /// A packet came for the stack.
+    pub(super) fn receive(&mut self, header: &[u8; beet::HEADER_LEN], payload: &[u8]) {
+        let len = header.len() + payload.len();
+        let fits = |stride: usize, bytes: &[u8]| {
+            let is_whole = bytes.len().is_multiple_of(stride);
+            is_whole && len <= stride && bytes.len() + len <= PACKETS_BYTES_MAX
+        };
+        match self.wishes.back_mut() {
+            Some(Wish::Packets { stride, bytes }) if fits(*stride, bytes) => {
+                bytes.extend_from_slice(header);
+                bytes.extend_from_slice(payload);
+            }
+            _ => {
+                let bytes = [&header[..], payload].concat();
+                self.wishes.push_back(Wish::Packets { stride: len, bytes });
+            }
+        }
+    }
+
+    pub(super) fn poll(&mut self, out: &mut Vec<u8>) -> Option<Output<Plain>> {
+        Some(match self.wishes.pop_front()? {
+            Wish::Connect { socket, to } => Output::Connect { socket, to },
+            Wish::Interest { socket, read, write } => Output::Interest { socket, read, write },
+            Wish::Abort { socket } => Output::Abort { socket },
+            Wish::Send { socket, bytes } => {
+                out.extend_from_slice(&bytes);
+                Output::Send { socket }
+            }
+            Wish::Packets { stride, bytes } => {
+                out.extend_from_slice(&bytes);
+                Output::Packets { stack: self.stack, stride }
+            }
+        })
+    }
+
+    pub(super) fn recv_buf(&mut self) -> &mut [u8] {
+        &mut self.scratch
+    }
+
+    /// What the driver put there.
+    pub(super) fn read(&self, len: usize) -> &[u8] {
+        &self.scratch[..len.min(self.scratch.len())]
+    }
+}
