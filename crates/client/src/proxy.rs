@@ -209,8 +209,8 @@ impl OnionProxy {
         (of_each().map(|(bytes, _)| bytes).sum(), of_each().max().map(|(_, number)| number))
     }
 
-    /// The circuit itself, for questions that have it queue no cells.
-    pub(crate) fn circuit(&mut self, number: CircuitNumber) -> Option<&mut OriginCircuit> {
+    /// The circuit itself, for questions that have it queue no cells: nothing leaves because of them.
+    pub(crate) fn quiet_circuit_mut(&mut self, number: CircuitNumber) -> Option<&mut OriginCircuit> {
         self.circuits.get_mut(&number).map(|circuit| &mut circuit.origin)
     }
 

@@ -447,7 +447,7 @@ impl<L: Language> Simulation<L> {
             Due::Accepted(kernel, id) => self.on_accepted(kernel, id),
             Due::Look(kernel, id) => self.on_look(kernel, id),
             Due::CloseFlush(kernel, id) => self.on_close_flush(kernel, id),
-            Due::Packets(actor, _, stack, packets) => self.on_packets(actor, stack, &packets),
+            Due::Packets(actor, _, stack, packets) => self.on_stack_packets(actor, stack, &packets),
             Due::Resolved(actor, _, id, answer) => {
                 self.input(actor, Kind::Resolved, id.0, 0, Input::Resolved { id, answer })
             }

@@ -108,7 +108,7 @@ impl SocksProxy {
     }
 
     fn writable(&mut self, now: Instant, number: CircuitNumber, stream: StreamId) -> usize {
-        self.proxy.circuit(number).map_or(0, |circuit| circuit.writable(now, stream))
+        self.proxy.quiet_circuit_mut(number).map_or(0, |circuit| circuit.writable(now, stream))
     }
 
     pub(super) fn on_program_read(&mut self, socket: SocketId, len: usize) {

@@ -92,7 +92,7 @@ impl<L: Language> Simulation<L> {
     }
 
     /// Hands a node what its stack sends.
-    pub(crate) fn on_packets(&mut self, actor: ActorId, stack: StackId, together: &[Vec<u8>]) {
+    pub(crate) fn on_stack_packets(&mut self, actor: ActorId, stack: StackId, together: &[Vec<u8>]) {
         let data = together.concat();
         let len = data.len() as u64;
         let stride = together.first().map_or(1, Vec::len);
