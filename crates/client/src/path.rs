@@ -232,7 +232,10 @@ impl Directory {
         fits: impl Fn(&Candidate) -> bool,
     ) -> Option<&Candidate> {
         let fitting: Vec<_> = self.relays.iter().filter(|relay| fits(relay)).collect();
-        let weights: Vec<u64> = fitting.iter().map(|relay| self.weight(relay, position)).collect();
+        // So that their sum is a number, whatever authorities write.
+        let weight_max = u64::MAX / (fitting.len() as u64).max(1);
+        let weights: Vec<u64> =
+            fitting.iter().map(|relay| self.weight(relay, position).min(weight_max)).collect();
         let total: u64 = weights.iter().sum();
         if total == 0 {
             let count = u64::try_from(fitting.len()).ok().filter(|count| *count > 0)?;

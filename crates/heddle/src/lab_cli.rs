@@ -274,7 +274,9 @@ fn compare_backends(args: &FidelityArgs) -> Result<(), Box<dyn Error>> {
         let mut summaries = Vec::new();
         for (backend, place) in [(BackendKind::Emu, "emu"), (BackendKind::Sim, "sim")] {
             let out = args.out.join(&loaded.plan.name).join(place);
-            if !out.join("summary.json").exists() {
+            if out.join("summary.json").exists() {
+                eprintln!("{} was measured before, and is taken as it is", out.display());
+            } else {
                 let options = RunOptions {
                     loaded: loaded.clone(),
                     arms: args.arms.clone(),
@@ -289,7 +291,13 @@ fn compare_backends(args: &FidelityArgs) -> Result<(), Box<dyn Error>> {
                 };
                 heddle_lab::experiment(&options)?;
             }
-            summaries.push(Summary::read(&out)?);
+            let summary = Summary::read(&out)?;
+            // On standard error, because a program may read the rest.
+            summary
+                .reasons
+                .iter()
+                .for_each(|reason| eprintln!("{} on {place} is NOT VALID: {reason}", summary.plan));
+            summaries.push(summary);
         }
         ratios.extend(fidelity::compare(&summaries[0], &summaries[1]));
     }

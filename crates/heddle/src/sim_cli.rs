@@ -38,7 +38,7 @@ enum Command {
     /// Each seed is a network that comes up from nothing: relays make their keys, publish, follow a consensus. Then
     /// circuits and streams come and go, relays are killed and started anew, wires lose, reorder, double and stop.
     /// What arrives is compared byte by byte with what was sent; nothing may be left of what was ended; and in the end
-    /// files go over paths that begin at each relay but the exit. One seed gives one run, bit for bit, on any machine.
+    /// files go over paths that begin at each relay but the exit. One seed gives one run of a build, bit for bit.
     Swarm(SwarmArgs),
 }
 

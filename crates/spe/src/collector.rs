@@ -184,7 +184,10 @@ impl Collector {
     pub fn collected(&self, series: SeriesId) -> Vec<Collected> {
         let Some(kept) = self.kept(series) else { return Vec::new() };
         let with_values = kept.iter().filter(|(_, kept)| !kept.values.is_empty());
-        with_values.map(|(index, kept)| collected(*index, &kept.values)).collect()
+        let copies: Vec<_> = with_values.map(|(index, kept)| (*index, kept.values.clone())).collect();
+        // Whoever has something to keep waits for the copies alone.
+        drop(kept);
+        copies.into_iter().map(|(index, values)| collected(index, &values)).collect()
     }
 
     /// Forgets what a series has.

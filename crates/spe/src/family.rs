@@ -72,6 +72,26 @@ impl Snapshot {
         self.indices.iter().enumerate().map(row)
     }
 
+    /// How many observees it has.
+    pub fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.indices.is_empty()
+    }
+
+    /// Whether there is no room for more, so that nobody need look at them.
+    pub fn is_full(&self) -> bool {
+        self.indices.len() >= ROWS_MAX
+    }
+
+    /// So many more observees, at most, are there and were not looked at.
+    pub fn leave_out(&mut self, count: u64) {
+        self.left_out += count;
+    }
+
     /// How many observees found no room.
     pub fn left_out(&self) -> u64 {
         self.left_out

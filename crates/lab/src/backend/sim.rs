@@ -47,10 +47,12 @@ const LONG_LOOK: Duration = Duration::from_millis(50);
 /// How long sources may take that were asked to stop: more than a download may hang.
 const STOP_MAX: Duration = Duration::from_secs(600);
 /// What a testbed says of itself.
-const SETTINGS: [&str; 3] = [
-    "computing takes no time: there are no figures of processor time and memory",
+const SETTINGS: [&str; 5] = [
+    "computing takes no time but for handshakes of circuits: there are no figures of processor time and memory",
     "kernels have TCP by utcp",
-    "each relay has one shard",
+    "each relay has one shard, and 256 MiB for queues",
+    "onion proxies are Heddle's",
+    "all relays are known from the start, and nothing is fetched from directories",
 ];
 
 /// Hosts in virtual time.

@@ -311,7 +311,7 @@ impl Pauses {
     /// From the end of a probe to the beginning of the next.
     pub(crate) fn next_pause(&mut self) -> Duration {
         // 1 - unit() is never zero.
-        self.mean.mul_f64(-(1.0 - self.rng.unit()).ln())
+        self.mean.mul_f64(-libm::log(1.0 - self.rng.unit()))
     }
 }
 

@@ -3,7 +3,7 @@
 //! 1. One stream is written to as fast as it takes bytes, as long as no more than 4 MiB of it are on the way.
 //! 2. Every second the server is asked what has reached it: what was written says little, because buffers on the way
 //!    hold megabytes.
-//! 3. The measurement begins when what comes in a second is steady (see [`Steady`]), at the latest after
+//! 3. The measurement begins when what comes in a second is steady (see [`Seconds`]), at the latest after
 //!    `UploadOptions::warmup_max`.
 //!
 //! A stream that breaks is opened again a second later.

@@ -10,7 +10,7 @@ use crate::table::Next;
 use heddle_proto::channel::Role;
 use heddle_seam::time::Instant;
 use heddle_spe::Snapshot;
-use slotmap::Key;
+use slotmap::{Key, KeyData};
 
 /// Observations that a place has forced and nobody was told of yet. More of them are told at once.
 const FORCED_ROWS_MAX: usize = 256;
@@ -38,7 +38,7 @@ impl Core {
         let Some(forced) = &mut self.forced else { return false };
         let mut told = Vec::new();
         for (place, snapshot) in &mut forced.places {
-            if snapshot.rows().next().is_some() {
+            if !snapshot.is_empty() {
                 let empty = Snapshot::of(place.observees().family());
                 told.push((*place, core::mem::replace(snapshot, empty)));
             }
@@ -54,7 +54,7 @@ impl Core {
     /// A cell is about to be queued on a lane.
     #[inline]
     pub(super) fn before_push(&mut self, key: CircuitKey, side: Side) {
-        if self.forced.is_some() {
+        if self.is_forced(Place::BeforePush) {
             let (index, fields) = (lane_index(key, side), self.lane_fields(key, side));
             self.note_forced(Place::BeforePush, index, &fields.unwrap_or_default());
         }
@@ -63,10 +63,16 @@ impl Core {
     /// A channel is about to be given cells.
     #[inline]
     pub fn before_write(&mut self, link: LinkKey, writable: usize) {
-        if self.forced.is_some() {
+        if self.is_forced(Place::BeforeWrite) {
             let fields = self.channel_fields(link, writable);
             self.note_forced(Place::BeforeWrite, index_of(link), &fields.unwrap_or_default());
         }
+    }
+
+    #[inline]
+    fn is_forced(&self, place: Place) -> bool {
+        let forced = self.forced.as_ref();
+        forced.is_some_and(|forced| forced.places.iter().any(|(other, _)| *other == place))
     }
 
     #[cold]
@@ -74,7 +80,7 @@ impl Core {
         let places = self.forced.iter_mut().flat_map(|forced| &mut forced.places);
         let Some((_, snapshot)) = { places }.find(|(other, _)| *other == place) else { return };
         snapshot.push(index, fields);
-        if snapshot.rows().count() >= FORCED_ROWS_MAX {
+        if snapshot.len() >= FORCED_ROWS_MAX {
             self.tell_forced();
         }
     }
@@ -82,30 +88,52 @@ impl Core {
     /// Looks at lanes, circuits or streams, or at the one of that index. Other families are the shard's to look at.
     pub fn observe(&self, observees: Observees, index: Option<u64>, snapshot: &mut Snapshot) {
         let is_wanted = |of: u64| index.is_none_or(|index| index == of);
-        match observees {
-            Observees::Lanes => {
-                let lanes = self.table.iter().flat_map(|(key, _)| [(key, Side::Prev), (key, Side::Next)]);
-                for (key, side) in lanes.filter(|(key, side)| is_wanted(lane_index(*key, *side))) {
-                    let fields = self.lane_fields(key, side);
-                    fields.into_iter().for_each(|fields| snapshot.push(lane_index(key, side), &fields));
+        match (observees, index) {
+            (Observees::Lanes, Some(index)) => {
+                let side = if index & 1 == 0 { Side::Prev } else { Side::Next };
+                self.observe_lane(circuit_of(index >> 1), side, snapshot);
+            }
+            (Observees::Lanes, None) => {
+                for (key, _) in self.table.iter() {
+                    if snapshot.is_full() {
+                        snapshot.leave_out(2 * self.table.len() as u64 - snapshot.len() as u64);
+                        break;
+                    }
+                    self.observe_lane(key, Side::Prev, snapshot);
+                    self.observe_lane(key, Side::Next, snapshot);
                 }
             }
-            Observees::Circuits => {
-                for (key, circuit) in self.table.iter().filter(|(key, _)| is_wanted(index_of(*key))) {
-                    let fields = [
-                        i64::from(circuit.queued_cells()),
-                        number(circuit.streams_len()),
-                        i64::from(circuit.questions()),
-                        i64::from(matches!(circuit.next(), Next::Joined(_))),
-                        i64::from(circuit.is_transit()),
-                        self.ns_since(circuit.used_at()),
-                    ];
-                    snapshot.push(index_of(key), &fields);
+            (Observees::Circuits, Some(index)) => self.observe_circuit(circuit_of(index), snapshot),
+            (Observees::Circuits, None) => {
+                for (key, _) in self.table.iter() {
+                    if snapshot.is_full() {
+                        snapshot.leave_out(self.table.len() as u64 - snapshot.len() as u64);
+                        break;
+                    }
+                    self.observe_circuit(key, snapshot);
                 }
             }
-            Observees::Streams => self.observe_streams(&is_wanted, snapshot),
-            Observees::Channels | Observees::Connections | Observees::Shards => {}
+            (Observees::Streams, _) => self.observe_streams(&is_wanted, snapshot),
+            (Observees::Channels | Observees::Connections | Observees::Shards, _) => {}
         }
+    }
+
+    fn observe_lane(&self, key: CircuitKey, side: Side, snapshot: &mut Snapshot) {
+        let fields = self.lane_fields(key, side);
+        fields.into_iter().for_each(|fields| snapshot.push(lane_index(key, side), &fields));
+    }
+
+    fn observe_circuit(&self, key: CircuitKey, snapshot: &mut Snapshot) {
+        let Some(circuit) = self.table.get(key) else { return };
+        let fields = [
+            i64::from(circuit.queued_cells()),
+            number(circuit.streams_len()),
+            i64::from(circuit.questions()),
+            i64::from(matches!(circuit.next(), Next::Joined(_))),
+            i64::from(circuit.is_transit()),
+            self.ns_since(circuit.used_at()),
+        ];
+        snapshot.push(index_of(key), &fields);
     }
 
     fn observe_streams(&self, is_wanted: &dyn Fn(u64) -> bool, snapshot: &mut Snapshot) {
@@ -187,6 +215,10 @@ pub(crate) fn index_of(key: impl Key) -> u64 {
 /// The number of a lane: twice its circuit's, and one more away from the client.
 fn lane_index(key: CircuitKey, side: Side) -> u64 {
     index_of(key) << 1 | u64::from(side == Side::Next)
+}
+
+fn circuit_of(index: u64) -> CircuitKey {
+    KeyData::from_ffi(index).into()
 }
 
 fn number(count: usize) -> i64 {

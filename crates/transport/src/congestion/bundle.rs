@@ -76,7 +76,7 @@ struct VirtualFlow {
 
 impl VirtualFlow {
     fn new(now: Instant, window: f64, window_max: f64, curve: Curve) -> Self {
-        let k_s = ((window_max - window).max(0.0) / curve.c).cbrt();
+        let k_s = libm::cbrt((window_max - window).max(0.0) / curve.c);
         VirtualFlow { window, window_max, reno: window, epoch: now, hit_at: now, k_s }
     }
 
@@ -167,7 +167,7 @@ impl Bundle {
             flow.window *= scale;
             flow.window_max *= scale;
             flow.reno *= scale;
-            flow.k_s *= scale.cbrt();
+            flow.k_s *= libm::cbrt(scale);
         }
         self.grown *= scale;
         self.to_come *= scale;

@@ -90,6 +90,9 @@ fn end(message: &[u8]) -> Option<Control<'_>> {
     Some(Control::End { is_readers, number: u32::from_be_bytes(*number), reason: *reason.first()? })
 }
 
+/// Bytes of an END.
+pub(super) const END_BYTES: usize = 7;
+
 pub(super) fn write_end(is_ours: bool, number: u32, reason: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[END, u8::from(is_ours)]);
     out.extend_from_slice(&number.to_be_bytes());

@@ -3,7 +3,7 @@
 //! A flow ends with a reset of its socket and END on the control stream, which says why. Whichever comes first: a
 //! socket that broke waits a while for the reason, and END has the socket reset, too. A FIN is a fault.
 
-use super::control::write_end;
+use super::control::{END_BYTES, write_end};
 use super::flow::Flow;
 use super::sockets::Sockets;
 use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
@@ -74,6 +74,14 @@ impl Flows {
     }
 
     /// What is to be written on the control stream.
+    /// What may wait to be said of how flows end: of each that the peer may have open and each of ours, twice, with what
+    /// comes before. More waits only for a peer that takes nothing of it while it begins flows and breaks them.
+    pub(super) fn ends_bytes_max(&self) -> usize {
+        const BEFORE: usize = 4096;
+        let flows = 2 * (self.theirs_max as usize + self.circuits.len());
+        BEFORE + END_BYTES * flows
+    }
+
     pub(super) fn take_ends(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.ends)
     }

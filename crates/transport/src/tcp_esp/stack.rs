@@ -93,7 +93,7 @@ impl EspEndpoint {
                     self.spis.remove(&(peer, spi));
                 }
             }
-            connection.flush_control(&mut self.sockets);
+            connection.flush_control(now, &mut self.sockets);
             connection.count_memory();
             let timer = connection.poll_timeout(now);
             self.links.look_at(key, Some(timer));

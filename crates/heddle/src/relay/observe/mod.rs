@@ -18,7 +18,7 @@ mod times;
 
 use crate::relay::Failure;
 use crate::relay::metrics::Timings;
-use heddle_net::LoopHandle;
+use heddle_net::{LoopHandle, NotTaken};
 use heddle_relay::{Control, Observed, Observees, Place, RelayLanguage, Why};
 use heddle_seam::stopwatch::Stopwatch;
 use heddle_spe::{
@@ -26,7 +26,7 @@ use heddle_spe::{
     Which,
 };
 use socket::ConnectionId;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
@@ -44,6 +44,10 @@ const TOLD_MAX: usize = 64;
 /// Observers that are loaded at once. Each has its module, and an instance with memory of a mebibyte at most for each
 /// watch, of which there are 32.
 const OBSERVERS_MAX: usize = 16;
+/// How long a shard may take to answer: what it said may have been dropped here.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// When a shard that had too much to hear is told again.
+const AGAIN: Duration = Duration::from_millis(100);
 /// How long this waits for something to do, where nothing is due.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
@@ -119,6 +123,8 @@ impl Unstarted {
             connections: BTreeMap::new(),
             modules: BTreeMap::new(),
             instances: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
+            untold: BTreeSet::new(),
         };
         let heard = self.heard;
         std::thread::Builder::new().name("observatory".into()).spawn(move || running.run(&heard))?;
@@ -145,6 +151,18 @@ struct Running {
     modules: BTreeMap<String, Vec<u8>>,
     /// The observer of each watch that has one.
     instances: BTreeMap<WatchId, Observer>,
+    /// Shards that were asked for a watch and have not answered: until all have, or [`ANSWER_MAX`] is over, it does not
+    /// ask again. So a shard works at one look of each watch at most.
+    unanswered: BTreeMap<WatchId, Unanswered>,
+    /// Shards that had too much to hear to be told what to force where.
+    untold: BTreeSet<(usize, Place)>,
+}
+
+/// A look that is under way.
+struct Unanswered {
+    shards: usize,
+    /// Since the observatory began.
+    asked_at: Duration,
 }
 
 /// An answer, or why there is none.
@@ -154,13 +172,19 @@ impl Running {
     fn run(&mut self, heard: &Receiver<Told>) {
         loop {
             let now = self.began.elapsed();
-            let patience = self.watches.next().map_or(PATIENCE, |next| next.saturating_sub(now));
+            let mut patience = self.watches.next().map_or(PATIENCE, |next| next.saturating_sub(now));
+            if !self.untold.is_empty() {
+                patience = patience.min(AGAIN);
+            }
             match heard.recv_timeout(patience) {
                 Ok(told) => self.hear(told),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.look();
+            for (shard, place) in std::mem::take(&mut self.untold) {
+                self.tell_force(shard, place);
+            }
         }
     }
 
@@ -185,20 +209,31 @@ impl Running {
 
     /// Asks the shards for what is due. A shard that has too much to hear is asked another time.
     fn look(&mut self) {
-        for id in self.watches.due(self.began.elapsed()) {
+        let now = self.began.elapsed();
+        for id in self.watches.due(now) {
+            let is_under_way = |look: &Unanswered| look.shards > 0 && now < look.asked_at + ANSWER_MAX;
+            if self.unanswered.get(&id).is_some_and(is_under_way) {
+                continue;
+            }
             let Some(watch) = self.watches.get(id) else { continue };
             let Some(observees) = Observees::named(&watch.family) else { continue };
-            for shard in &self.shards {
-                let request = Control::Observe { request: id.0, observees, index: watch.index };
-                let _ = shard.control(request);
-            }
+            let ask = |shard: &&LoopHandle<RelayLanguage>| {
+                shard.control(Control::Observe { request: id.0, observees, index: watch.index }).is_ok()
+            };
+            let shards = self.shards.iter().filter(ask).count();
+            self.unanswered.insert(id, Unanswered { shards, asked_at: now });
         }
     }
 
     /// Tells watches what a shard saw.
     fn show(&mut self, shard: u16, observed: &Observed) {
         let ids: Vec<WatchId> = match observed.why {
-            Why::Asked(request) => vec![WatchId(request)],
+            Why::Asked(request) => {
+                if let Some(look) = self.unanswered.get_mut(&WatchId(request)) {
+                    look.shards = look.shards.saturating_sub(1);
+                }
+                vec![WatchId(request)]
+            }
             Why::Forced(place) => self.watches.at(place.name()).collect(),
         };
         for id in ids {
@@ -348,6 +383,7 @@ impl Running {
         self.watches.end(id);
         self.watchers.remove(&id);
         self.instances.remove(&id);
+        self.unanswered.remove(&id);
         if let Some(Watch { when: When::At(name), .. }) = watch
             && let Some(place) = Place::named(&name)
         {
@@ -356,10 +392,15 @@ impl Running {
     }
 
     /// Has shards force observations at a place as long as somebody watches it.
-    fn force(&self, place: Place) {
+    fn force(&mut self, place: Place) {
+        (0..self.shards.len()).for_each(|shard| self.tell_force(shard, place));
+    }
+
+    fn tell_force(&mut self, shard: usize, place: Place) {
         let on = self.watches.at(place.name()).next().is_some();
-        for shard in &self.shards {
-            let _ = shard.control(Control::Force { place, on });
+        let told = self.shards.get(shard).map(|shard| shard.control(Control::Force { place, on }));
+        if let Some(Err(NotTaken::Full)) = told {
+            self.untold.insert((shard, place));
         }
     }
 
@@ -380,6 +421,19 @@ impl Running {
     }
 }
 
+/// Writes all of a text within a time, but for what one write more may take.
 fn say(mut stream: &UnixStream, text: &str) -> io::Result<()> {
-    stream.write_all(text.as_bytes())
+    let (begun, mut left) = (Instant::now(), text.as_bytes());
+    while !left.is_empty() {
+        if begun.elapsed() > socket::WRITE_MAX {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        match stream.write(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => left = &left[count..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }

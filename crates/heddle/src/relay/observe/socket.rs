@@ -3,8 +3,9 @@
 
 use super::Told;
 use heddle_spe::{LINE_BYTES_MAX, Request, Unclear};
+use std::fs::DirBuilder;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,21 +16,32 @@ use std::time::Duration;
 /// How many may be connected at once. Each has a thread, which reads.
 pub const CONNECTIONS_MAX: usize = 4;
 /// Who does not take what he asked for within this time is cut off.
-const WRITE_MAX: Duration = Duration::from_millis(500);
+pub(super) const WRITE_MAX: Duration = Duration::from_millis(500);
 
 /// Which connection; none has the number of an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Opens the socket, in the place of one that an earlier relay left.
+/// Opens the socket, in the place of one that an earlier relay left. It is made in a directory that nobody else may
+/// enter, and moved when nobody else may open it: there is no moment at which somebody could.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else has this name"));
+        }
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let private = path.with_extension(format!("new.{}", std::process::id()));
+    DirBuilder::new().mode(0o700).create(&private)?;
+    let made = private.join("s");
+    let listener = UnixListener::bind(&made).and_then(|listener| {
+        std::fs::set_permissions(&made, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&made, path)?;
+        Ok(listener)
+    });
+    let _ = std::fs::remove_file(&made);
+    let _ = std::fs::remove_dir(&private);
+    listener
 }
 
 /// Accepts connections until the one who is told is gone, and has each read on a thread of its own.
@@ -56,14 +68,16 @@ pub(super) fn accept_all(listener: &UnixListener, told: &SyncSender<Told>) {
             return;
         }
         open.fetch_add(1, Ordering::Relaxed);
-        let (told, open) = (told.clone(), open.clone());
+        let (tell, left) = (told.clone(), open.clone());
         let read = move || {
-            read_all(connection, stream, &told);
-            open.fetch_sub(1, Ordering::Relaxed);
-            drop(told.send(Told::Gone(connection)));
+            read_all(connection, stream, &tell);
+            left.fetch_sub(1, Ordering::Relaxed);
+            drop(tell.send(Told::Gone(connection)));
         };
         if std::thread::Builder::new().name("observed".into()).spawn(read).is_err() {
-            return;
+            // There is no thread left, which passes as well.
+            open.fetch_sub(1, Ordering::Relaxed);
+            drop(told.send(Told::Gone(connection)));
         }
     }
 }

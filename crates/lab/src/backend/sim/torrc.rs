@@ -2,6 +2,7 @@
 //! process, with files and ports; here few lines mean anything, and what means nothing is refused.
 
 use heddle_proto::bucket::Limit;
+use heddle_proto::flow::FlowChoice;
 use heddle_proto::params::NetworkParams;
 use heddle_transport::registry::{self, Registered};
 
@@ -14,10 +15,13 @@ pub(super) struct RelayLines {
     pub(super) transports: Vec<&'static Registered>,
     /// Whether small writes wait, as `HeddleTCPNoDelay 0` has it.
     pub(super) nagle: bool,
-    /// `RelayBandwidthRate` and `RelayBandwidthBurst`.
-    pub(super) relay_bandwidth: Option<Limit>,
+    /// `RelayBandwidthRate` and `RelayBandwidthBurst`: without one it is as large as the other.
+    rate_bytes_per_s: Option<u64>,
+    burst_bytes: Option<u64>,
     /// `CountPrivateBandwidth`.
     pub(super) count_private_bandwidth: bool,
+    /// `HeddleFlowControl`.
+    pub(super) flow_control: FlowChoice,
 }
 
 impl RelayLines {
@@ -34,8 +38,9 @@ impl RelayLines {
                 "HeddleTransports" => transports(value).map(|transports| relay.transports = transports),
                 "HeddleTCPNoDelay" => flag(value).map(|no_delay| relay.nagle = !no_delay),
                 "CountPrivateBandwidth" => flag(value).map(|count| relay.count_private_bandwidth = count),
-                "RelayBandwidthRate" => bytes(value).map(|rate| relay.limit().rate_bytes_per_s = rate),
-                "RelayBandwidthBurst" => bytes(value).map(|burst| relay.limit().burst_bytes = burst),
+                "RelayBandwidthRate" => bytes(value).map(|rate| relay.rate_bytes_per_s = Some(rate)),
+                "RelayBandwidthBurst" => bytes(value).map(|burst| relay.burst_bytes = Some(burst)),
+                "HeddleFlowControl" => value.parse().ok().map(|choice| relay.flow_control = choice),
                 _ => None,
             };
             if known.is_none() {
@@ -45,8 +50,11 @@ impl RelayLines {
         Ok(relay)
     }
 
-    fn limit(&mut self) -> &mut Limit {
-        self.relay_bandwidth.get_or_insert(Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 })
+    /// What both lines of a limit say, if there is one of them.
+    pub(super) fn relay_bandwidth(&self) -> Option<Limit> {
+        let rate_bytes_per_s = self.rate_bytes_per_s.or(self.burst_bytes)?;
+        let burst_bytes = self.burst_bytes.unwrap_or(rate_bytes_per_s).max(rate_bytes_per_s);
+        Some(Limit { rate_bytes_per_s, burst_bytes })
     }
 }
 
@@ -120,10 +128,13 @@ mod tests {
         let relay = parse(&lines).unwrap();
         assert_eq!(relay.transports.iter().map(|one| one.transport.name).collect::<Vec<_>>(), ["quic"]);
         assert!(relay.nagle && relay.count_private_bandwidth);
-        let limit = relay.relay_bandwidth.unwrap();
+        let limit = relay.relay_bandwidth().unwrap();
         assert_eq!((limit.rate_bytes_per_s, limit.burst_bytes), (128 << 10, 3 << 20));
         let relay = parse(&["HeddleTransports tls"]).unwrap();
-        assert!(relay.transports.is_empty() && !relay.nagle && relay.relay_bandwidth.is_none());
+        assert!(relay.transports.is_empty() && !relay.nagle && relay.relay_bandwidth().is_none());
+        let one = parse(&["RelayBandwidthRate 128 KBytes", "HeddleFlowControl dynamic"]).unwrap();
+        assert_eq!(one.relay_bandwidth().unwrap().burst_bytes, 128 << 10, "a rate alone is a limit, too");
+        assert_eq!(one.flow_control, FlowChoice::Dynamic);
     }
 
     #[test]

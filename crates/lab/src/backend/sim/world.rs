@@ -202,10 +202,11 @@ impl Making<'_> {
     fn relay(&self, addr: IpAddr, exits: bool, lines: RelayLines) -> RelayOptions {
         RelayOptions {
             exits,
+            relay_bandwidth: lines.relay_bandwidth(),
             transports: lines.transports,
             max_queue_bytes: QUEUE_BYTES_MAX,
             params: self.params.clone(),
-            relay_bandwidth: lines.relay_bandwidth,
+            flow_control: lines.flow_control,
             count_private_bandwidth: lines.count_private_bandwidth,
             ..RelayOptions::new(addr)
         }
