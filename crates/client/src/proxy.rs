@@ -204,12 +204,11 @@ impl OnionProxy {
 
     /// Bytes that came for streams and that nobody has taken yet, and the circuit that has most of them.
     pub(crate) fn received_bytes(&self) -> (usize, Option<CircuitNumber>) {
-        let of_each =
-            || self.circuits.iter().map(|(number, circuit)| (circuit.origin.received_bytes(), *number));
-        (of_each().map(|(bytes, _)| bytes).sum(), of_each().max().map(|(_, number)| number))
+        let each = || self.circuits.iter().map(|(number, of)| (of.origin.received_bytes(), *number));
+        (each().map(|(bytes, _)| bytes).sum(), each().max().map(|(_, number)| number))
     }
 
-    /// The circuit itself, for questions that have it queue no cells: nothing leaves because of them.
+    /// The circuit itself, for questions that have it queue no cells.
     pub(crate) fn quiet_circuit_mut(&mut self, number: CircuitNumber) -> Option<&mut OriginCircuit> {
         self.circuits.get_mut(&number).map(|circuit| &mut circuit.origin)
     }
@@ -406,7 +405,6 @@ impl OnionProxy {
         }
         match event {
             OriginEvent::Joined { .. } => self.grow(number),
-            // Nobody here asked for it.
             OriginEvent::Truncated { .. } | OriginEvent::Resolved { .. } => {}
             OriginEvent::Closed(why) => {
                 self.lose_streams(number, Some(why));
@@ -429,9 +427,8 @@ impl OnionProxy {
                     running.on_over(now, ExchangeState::Ended(end.reason));
                     self.event(ProxyEvent::Ended(id, end.reason));
                 }
-                if let Some(circuit) = self.circuits.get_mut(&number) {
-                    circuit.streams.remove(&stream);
-                }
+                let circuit = self.circuits.get_mut(&number);
+                circuit.into_iter().for_each(|circuit| drop(circuit.streams.remove(&stream)));
             }
         }
     }

@@ -31,7 +31,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "lab")]
-pub use client::ClientOptions;
+pub(crate) use client::ClientOptions;
 pub use heddle::{HeddleOptions, UdpPort};
 #[cfg(test)]
 pub(crate) use heddle_settings::SHARDS_MAX;

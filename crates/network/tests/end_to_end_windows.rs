@@ -3,7 +3,8 @@
 //!
 //! The paper's median first bytes are 4.5 s with windows of 1000 cells, less than 1.5 s with 100, and 2 s with dynamic
 //! ones, where two round trips of the circuit take 0.64 s; with 100 its bulk client was clearly slower. What is held
-//! here is that large windows are worst by far, and that no window leaves the bottleneck idle where there is always something to send.
+//! here is that large windows are worst by far, and that no window leaves the bottleneck idle where there is always
+//! something to send.
 
 use heddle_client::ExchangeState;
 use heddle_network::{Net, Plan, add_client, download};

@@ -235,8 +235,8 @@ impl<L: Language> Simulation<L> {
         }
     }
 
-    /// A connection that somebody opened goes to the stack's node, or on a host to the node whose port it came to, or to
-    /// the shard whose turn it is.
+    /// A connection that somebody opened goes to the stack's node, or on a host to the node whose port it came to, or
+    /// to the shard whose turn it is.
     fn accept(&mut self, kernel: KernelId, id: ConnectionId) {
         let of = &mut self.kernels[kernel.0];
         let (actor, stack) = match of.owner {

@@ -73,15 +73,15 @@ impl Flows {
         self.circuits.poll_writable()
     }
 
-    /// What is to be written on the control stream.
-    /// What may wait to be said of how flows end: of each that the peer may have open and each of ours, twice, with what
-    /// comes before. More waits only for a peer that takes nothing of it while it begins flows and breaks them.
+    /// What may wait to be said of how flows end: of each that the peer may have open and each of ours, twice, with
+    /// what comes before. More waits only for a peer that takes nothing of it while it begins flows and breaks them.
     pub(super) fn ends_bytes_max(&self) -> usize {
         const BEFORE: usize = 4096;
         let flows = 2 * (self.theirs_max as usize + self.circuits.len());
         BEFORE + END_BYTES * flows
     }
 
+    /// What is to be written on the control stream.
     pub(super) fn take_ends(&mut self) -> Vec<u8> {
         core::mem::take(&mut self.ends)
     }
