@@ -428,7 +428,7 @@ impl OnionProxy {
                     self.event(ProxyEvent::Ended(id, end.reason));
                 }
                 let circuit = self.circuits.get_mut(&number);
-                circuit.into_iter().for_each(|circuit| drop(circuit.streams.remove(&stream)));
+                circuit.into_iter().for_each(|circuit| _ = circuit.streams.remove(&stream));
             }
         }
     }
