@@ -196,7 +196,9 @@ mod tests {
         let options = DemoOptions { out_dir: dir.path().join("demo"), ..DemoOptions::default() };
         let written = |ok: [f64; 2]| {
             let mut rounds = Rounds::new(&options);
-            rounds.samples.add(0, "sha256_ok", &figures::labels([("relays", "heddle")]), "1", &ok);
+            let labels = figures::labels([("relays", "heddle")]);
+            rounds.samples.add(0, "sha256_ok", &labels, "1", &ok);
+            rounds.samples.add(0, "middle_udp_pct", &labels, "%", &[100.0]);
             rounds.done = 1;
             let finished = finish(rounds, Ok(())).is_ok();
             let json = fs::read(options.out_dir.join("summary.json")).unwrap();
