@@ -392,6 +392,9 @@ impl Connection {
     /// Writes what the control stream takes.
     pub(super) fn flush_control(&mut self, now: Instant, sockets: &mut Sockets) {
         let ends = self.flows.take_ends();
+        if matches!(self.state, State::Over { .. }) {
+            return;
+        }
         if self.stream.unsent.len() + ends.len() > self.flows.ends_bytes_max() {
             return self.misbehaved(now, "it reads nothing of how flows end", sockets);
         }
@@ -568,7 +571,7 @@ impl Connection {
 
     /// Counts what it takes and keeps now.
     pub(super) fn count_memory(&mut self) {
-        self.held.set(self.flows.held_bytes() + self.outbox.bytes() + self.stream.unsent.capacity());
+        self.held.set(self.flows.held_bytes() + self.outbox.bytes() + self.stream.unsent.len());
         self.memory.set(size_of::<Self>() + self.flows.heap_bytes());
     }
 
