@@ -94,27 +94,32 @@ impl Core {
                 self.observe_lane(circuit_of(index >> 1), side, snapshot);
             }
             (Observees::Lanes, None) => {
-                for (key, _) in self.table.iter() {
-                    if snapshot.is_full() {
-                        snapshot.leave_out(2 * self.table.len() as u64 - snapshot.len() as u64);
-                        break;
-                    }
+                self.observe_each(2, snapshot, |snapshot, key| {
                     self.observe_lane(key, Side::Prev, snapshot);
                     self.observe_lane(key, Side::Next, snapshot);
-                }
+                });
             }
             (Observees::Circuits, Some(index)) => self.observe_circuit(circuit_of(index), snapshot),
             (Observees::Circuits, None) => {
-                for (key, _) in self.table.iter() {
-                    if snapshot.is_full() {
-                        snapshot.leave_out(self.table.len() as u64 - snapshot.len() as u64);
-                        break;
-                    }
-                    self.observe_circuit(key, snapshot);
-                }
+                self.observe_each(1, snapshot, |snapshot, key| self.observe_circuit(key, snapshot));
             }
             (Observees::Streams, _) => self.observe_streams(&is_wanted, snapshot),
             (Observees::Channels | Observees::Connections | Observees::Shards, _) => {}
+        }
+    }
+
+    /// Looks at circuits, of which each has so many observees at most, as long as there is room.
+    fn observe_each(
+        &self,
+        of_each: u64,
+        snapshot: &mut Snapshot,
+        observe: impl Fn(&mut Snapshot, CircuitKey),
+    ) {
+        for (key, _) in self.table.iter() {
+            if snapshot.is_full() {
+                return snapshot.leave_out(of_each * self.table.len() as u64 - snapshot.len() as u64);
+            }
+            observe(snapshot, key);
         }
     }
 

@@ -73,8 +73,8 @@ pub fn stopwatch(shard: u16, timings: Option<Arc<Timings>>, observatory: Option<
     let collector = observatory.map(|observatory| observatory.collector.clone());
     match timings.is_some() || collector.is_some() {
         true => {
-            let anchor = Instant::now();
-            Stopwatch::new(Arc::new(Keeper { anchor, shard: shard.into(), timings, collector }))
+            let clock = Since(Instant::now());
+            Stopwatch::new(Arc::new(Keeper { clock, shard: shard.into(), timings, collector }))
         }
         false => Stopwatch::default(),
     }

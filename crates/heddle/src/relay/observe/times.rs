@@ -35,7 +35,7 @@ impl Clock for Since {
 
 /// Takes one shard's times down for all who asked.
 pub struct Keeper {
-    pub anchor: Instant,
+    pub clock: Since,
     pub shard: u32,
     pub timings: Option<Arc<Timings>>,
     pub collector: Option<Arc<Collector>>,
@@ -47,7 +47,7 @@ impl Timekeeper for Keeper {
     }
 
     fn now_ns(&self) -> u64 {
-        self.anchor.elapsed().as_nanos() as u64
+        self.clock.now_ns()
     }
 
     fn took(&self, step: Step, ns: u64, times: u64) {
@@ -72,8 +72,12 @@ mod tests {
     #[test]
     fn times_are_taken_down_by_shard_while_a_series_is_on() {
         let collector = Arc::new(Collector::new(SERIES, Box::new(Since(Instant::now()))));
-        let keeper =
-            Keeper { anchor: Instant::now(), shard: 3, timings: None, collector: Some(collector.clone()) };
+        let keeper = Keeper {
+            clock: Since(Instant::now()),
+            shard: 3,
+            timings: None,
+            collector: Some(collector.clone()),
+        };
         assert!(!keeper.is_on());
         collector.turn(SeriesId(Step::Cell as u8), true);
         assert!(keeper.is_on());

@@ -13,12 +13,13 @@ use std::time::Duration;
 
 use heddle_seam::time::Instant;
 
-use super::conversation::Journal;
+use super::conversation::{Conversation, Journal};
 use super::lines::{LineId, Lines, Way};
 use super::server::Sunk;
 use crate::backend::{Log, Source};
 use crate::plan::Traffic;
 use crate::traffic::Identity;
+use crate::traffic::seconds::{Found, Seconds, SteadyBy};
 
 /// One program.
 trait Program {
@@ -30,11 +31,16 @@ trait Program {
     fn wakes(&self) -> Option<Instant>;
 
     /// The stream that it has.
-    fn line(&self) -> Option<LineId>;
+    fn stream(&self) -> Option<&Conversation>;
+
+    /// Where that stream is.
+    fn line(&self) -> Option<LineId> {
+        self.stream().map(|stream| stream.line)
+    }
 
     /// Whether it waits until a stream takes more.
     fn is_blocked(&self) -> bool {
-        false
+        self.stream().is_some_and(Conversation::is_blocked)
     }
 
     /// Asks it to end; downloads that have begun go on to their end.
@@ -51,6 +57,51 @@ trait Program {
     /// When the stream was there of a program that has one without end and tells nothing.
     fn opened(&self) -> Option<Instant> {
         None
+    }
+}
+
+/// What a stream without end brings, told second by second since its program began.
+struct EachSecond {
+    begun: Instant,
+    /// How many seconds were told, and when the last one ended.
+    told: u32,
+    ended: Instant,
+    seconds: Seconds,
+}
+
+impl EachSecond {
+    fn new(now: Instant, by: SteadyBy, steady_max: Duration) -> Self {
+        EachSecond { begun: now, told: 0, ended: now, seconds: Seconds::new(by, steady_max) }
+    }
+
+    /// When the second under way ends.
+    fn next(&self) -> Instant {
+        second(self.begun, self.told + 1)
+    }
+
+    /// Tells each second that is over, with what was found in it.
+    fn tell(&mut self, now: Instant, journal: &mut Journal, mut found: impl FnMut() -> Found) {
+        while self.next() <= now {
+            self.told += 1;
+            self.push(now, true, journal, found());
+        }
+    }
+
+    /// Tells the second that was begun: of one that has just begun nothing is left.
+    fn end(&mut self, now: Instant, journal: &mut Journal, found: impl FnOnce() -> Found) {
+        if now > self.ended {
+            self.push(now, false, journal, found());
+        }
+    }
+
+    fn push(&mut self, now: Instant, is_whole: bool, journal: &mut Journal, found: Found) {
+        let (ended, length) = (now.since(self.begun), now.since(self.ended));
+        let (told, measuring) = self.seconds.push(found, ended, length, is_whole);
+        self.ended = now;
+        journal.say(now, told);
+        if let Some(measuring) = measuring {
+            journal.say(now, measuring);
+        }
     }
 }
 

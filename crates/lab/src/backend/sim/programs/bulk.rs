@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use heddle_seam::time::Instant;
 
-use super::{Program, second};
+use super::{EachSecond, Program};
 use crate::backend::OPEN_MAX;
 use crate::backend::sim::conversation::{Conversation, Failed, Journal};
-use crate::backend::sim::lines::{LineId, Lines, Way};
+use crate::backend::sim::lines::{Lines, Way};
 use crate::traffic::clock::{Readings, ms_between};
 use crate::traffic::request::Request;
-use crate::traffic::seconds::{Found, Seconds, SteadyBy};
+use crate::traffic::seconds::{Found, SteadyBy};
 use crate::traffic::timing::REOPEN;
 
 /// A program that reads such a stream.
@@ -18,7 +18,6 @@ pub(super) struct Bulk {
     way: Way,
     request: String,
     reads_for: Option<Duration>,
-    begun: Instant,
     stream: Option<Conversation>,
     /// When the stream is opened, again where it broke; `None` while there is one.
     opens: Option<Instant>,
@@ -26,10 +25,7 @@ pub(super) struct Bulk {
     stalls: Option<Instant>,
     readings: Readings,
     tally: Tally,
-    seconds: Seconds,
-    /// How many seconds were told, and when the last one ended.
-    ticks: u32,
-    ticked: Instant,
+    each_second: EachSecond,
     /// When it was called last.
     stepped: Instant,
     is_asked: bool,
@@ -64,15 +60,12 @@ impl Bulk {
             way,
             request: Request::Clocks(limit_kb_s.saturating_mul(1000)).head(),
             reads_for,
-            begun: now,
             stream: None,
             opens: Some(now),
             stalls: None,
             readings: Readings::default(),
             tally: Tally::default(),
-            seconds: Seconds::new(SteadyBy::Delay, steady_max),
-            ticks: 0,
-            ticked: now,
+            each_second: EachSecond::new(now, SteadyBy::Delay, steady_max),
             stepped: now,
             is_asked: false,
             is_over: false,
@@ -100,17 +93,6 @@ impl Bulk {
         }
         Ok(())
     }
-
-    fn tick(&mut self, now: Instant, is_whole: bool, journal: &mut Journal) {
-        let found = std::mem::take(&mut self.tally).found();
-        let (ended, length) = (now.since(self.begun), now.since(self.ticked));
-        let (told, measuring) = self.seconds.push(found, ended, length, is_whole);
-        self.ticked = now;
-        journal.say(now, told);
-        if let Some(measuring) = measuring {
-            journal.say(now, measuring);
-        }
-    }
 }
 
 impl Program for Bulk {
@@ -131,15 +113,10 @@ impl Program for Bulk {
             }
             (self.opens, self.stalls) = (Some(now + REOPEN), None);
         }
-        while second(self.begun, self.ticks + 1) <= now {
-            self.ticks += 1;
-            self.tick(now, true, journal);
-        }
+        let mut found = || std::mem::take(&mut self.tally).found();
+        self.each_second.tell(now, journal, &mut found);
         if self.is_asked {
-            // Of a second that has just begun nothing is left.
-            if now > self.ticked {
-                self.tick(now, false, journal);
-            }
+            self.each_second.end(now, journal, found);
             if let Some(stream) = self.stream.take() {
                 lines.close(now, stream.line);
             }
@@ -148,18 +125,14 @@ impl Program for Bulk {
     }
 
     fn wakes(&self) -> Option<Instant> {
-        let tick = second(self.begun, self.ticks + 1);
+        let tick = self.each_second.next();
         let stalled = self.stalls.filter(|stalls| *stalls > self.stepped);
         let reading = self.stream.as_ref().filter(|_| self.stalls.is_none());
         [Some(tick), self.opens, stalled, reading.map(Conversation::gives_up)].into_iter().flatten().min()
     }
 
-    fn line(&self) -> Option<LineId> {
-        self.stream.as_ref().map(|stream| stream.line)
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.stream.as_ref().is_some_and(Conversation::is_blocked)
+    fn stream(&self) -> Option<&Conversation> {
+        self.stream.as_ref()
     }
 
     fn stop(&mut self, _: Instant) {
@@ -171,6 +144,6 @@ impl Program for Bulk {
     }
 
     fn is_steady(&self) -> bool {
-        self.seconds.is_measuring()
+        self.each_second.seconds.is_measuring()
     }
 }

@@ -8,7 +8,7 @@ use heddle_seam::time::Instant;
 use super::Program;
 use crate::backend::OPEN_MAX;
 use crate::backend::sim::conversation::{Conversation, Failed, Journal};
-use crate::backend::sim::lines::{LineId, Lines, Way};
+use crate::backend::sim::lines::{Lines, Way};
 use crate::traffic::Event;
 use crate::traffic::echo::{DRAIN_MAX, MESSAGE_BYTES, REOPEN};
 use crate::traffic::request::Request;
@@ -117,12 +117,8 @@ impl Program for Echo {
         [self.opens, sends, stream.map(Conversation::gives_up)].into_iter().flatten().min()
     }
 
-    fn line(&self) -> Option<LineId> {
-        self.stream.as_ref().map(|stream| stream.line)
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.stream.as_ref().is_some_and(Conversation::is_blocked)
+    fn stream(&self) -> Option<&Conversation> {
+        self.stream.as_ref()
     }
 
     fn stop(&mut self, now: Instant) {

@@ -7,7 +7,7 @@ use heddle_seam::time::Instant;
 use super::Program;
 use crate::backend::OPEN_MAX;
 use crate::backend::sim::conversation::{Conversation, Failed, Journal};
-use crate::backend::sim::lines::{LineId, Lines, Way};
+use crate::backend::sim::lines::{Lines, Way};
 use crate::error::Error;
 use crate::traffic::fetch::{Drawn, Draws, Profile};
 use crate::traffic::peer::{HEAD_MAX, content_length, split_head};
@@ -139,12 +139,8 @@ impl Program for Fetch {
         self.begins.or(self.under_way.as_ref().map(|download| download.stream.gives_up()))
     }
 
-    fn line(&self) -> Option<LineId> {
-        self.under_way.as_ref().map(|download| download.stream.line)
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.under_way.as_ref().is_some_and(|download| download.stream.is_blocked())
+    fn stream(&self) -> Option<&Conversation> {
+        self.under_way.as_ref().map(|download| &download.stream)
     }
 
     /// It ends by itself, when what it was told to last is over.

@@ -7,7 +7,7 @@ use heddle_seam::time::Instant;
 use super::Program;
 use crate::backend::OPEN_MAX;
 use crate::backend::sim::conversation::{Conversation, Failed, Journal};
-use crate::backend::sim::lines::{LineId, Lines, Way};
+use crate::backend::sim::lines::{Lines, Way};
 use crate::traffic::clock::{READING_BYTES, ms_between};
 use crate::traffic::request::Request;
 use crate::traffic::timing::Pauses;
@@ -99,12 +99,8 @@ impl Program for Probe {
         self.asks.or(self.stream.as_ref().map(Conversation::gives_up))
     }
 
-    fn line(&self) -> Option<LineId> {
-        self.stream.as_ref().map(|stream| stream.line)
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.stream.as_ref().is_some_and(Conversation::is_blocked)
+    fn stream(&self) -> Option<&Conversation> {
+        self.stream.as_ref()
     }
 
     fn stop(&mut self, _: Instant) {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use heddle_proto::cell::relay::DATA_LEN;
 use heddle_seam::time::Instant;
 
-use super::{Program, second};
+use super::{EachSecond, Program};
 use crate::backend::OPEN_MAX;
 use crate::backend::sim::conversation::{Conversation, Journal};
-use crate::backend::sim::lines::{LineId, Lines, Way};
+use crate::backend::sim::lines::{Lines, Way};
 use crate::backend::sim::server::Sunk;
 use crate::traffic::request::Request;
-use crate::traffic::seconds::{Found, Seconds, SteadyBy};
+use crate::traffic::seconds::{Found, SteadyBy};
 use crate::traffic::upload::{LOOK, REOPEN, UNDER_WAY_MAX};
 
 /// What is written at once: as many bytes as fill whole cells.
@@ -23,7 +23,6 @@ pub(super) struct Upload {
     way: Way,
     sunk: Rc<Sunk>,
     number: usize,
-    begun: Instant,
     stream: Option<Conversation>,
     /// When the stream is opened, again where it broke; `None` while there is one.
     opens: Option<Instant>,
@@ -34,9 +33,7 @@ pub(super) struct Upload {
     looks: Option<Instant>,
     /// What had arrived when it was looked last.
     arrived: u64,
-    seconds: Seconds,
-    ticks: u32,
-    ticked: Instant,
+    each_second: EachSecond,
     told: u64,
     is_blocked: bool,
     is_asked: bool,
@@ -50,16 +47,13 @@ impl Upload {
             way,
             sunk,
             number,
-            begun: now,
             stream: None,
             opens: Some(now),
             sunk_before: before,
             written: 0,
             looks: None,
             arrived: 0,
-            seconds: Seconds::new(SteadyBy::Throughput, steady_max),
-            ticks: 0,
-            ticked: now,
+            each_second: EachSecond::new(now, SteadyBy::Throughput, steady_max),
             told: before,
             is_blocked: false,
             is_asked: false,
@@ -91,18 +85,6 @@ impl Upload {
         }
     }
 
-    fn tick(&mut self, now: Instant, is_whole: bool, journal: &mut Journal) {
-        let sunk = self.sunk.of(self.number);
-        let found = Found { bytes: sunk - self.told, ..Found::default() };
-        let (ended, length) = (now.since(self.begun), now.since(self.ticked));
-        let (told, measuring) = self.seconds.push(found, ended, length, is_whole);
-        (self.told, self.ticked) = (sunk, now);
-        journal.say(now, told);
-        if let Some(measuring) = measuring {
-            journal.say(now, measuring);
-        }
-    }
-
     fn close(&mut self, now: Instant, lines: &mut dyn Lines) {
         if let Some(stream) = self.stream.take() {
             lines.close(now, stream.line);
@@ -130,27 +112,27 @@ impl Program for Upload {
             self.opens = Some(now + REOPEN);
         }
         self.write(now, lines);
-        while second(self.begun, self.ticks + 1) <= now {
-            self.ticks += 1;
-            self.tick(now, true, journal);
-        }
+        let mut found = || {
+            let sunk = self.sunk.of(self.number);
+            let before = std::mem::replace(&mut self.told, sunk);
+            Found { bytes: sunk - before, ..Found::default() }
+        };
+        self.each_second.tell(now, journal, &mut found);
         if self.is_asked {
-            if now > self.ticked {
-                self.tick(now, false, journal);
-            }
+            self.each_second.end(now, journal, found);
             self.close(now, lines);
             self.is_over = true;
         }
     }
 
     fn wakes(&self) -> Option<Instant> {
-        let tick = second(self.begun, self.ticks + 1);
+        let tick = self.each_second.next();
         let gives_up = self.stream.as_ref().map(Conversation::gives_up);
         [Some(tick), self.opens, self.looks, gives_up].into_iter().flatten().min()
     }
 
-    fn line(&self) -> Option<LineId> {
-        self.stream.as_ref().map(|stream| stream.line)
+    fn stream(&self) -> Option<&Conversation> {
+        self.stream.as_ref()
     }
 
     fn is_blocked(&self) -> bool {
@@ -166,7 +148,7 @@ impl Program for Upload {
     }
 
     fn is_steady(&self) -> bool {
-        self.seconds.is_measuring()
+        self.each_second.seconds.is_measuring()
     }
 }
 
@@ -218,8 +200,8 @@ impl Program for Flood {
         Some(self.stream.as_ref().map_or(self.begun, Conversation::gives_up))
     }
 
-    fn line(&self) -> Option<LineId> {
-        self.stream.as_ref().map(|stream| stream.line)
+    fn stream(&self) -> Option<&Conversation> {
+        self.stream.as_ref()
     }
 
     fn is_blocked(&self) -> bool {
