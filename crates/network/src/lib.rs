@@ -31,6 +31,7 @@ use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::channel::Target;
+use heddle_proto::credit::HopCredit;
 use heddle_proto::crypto::{NtorKeypair, OnionKeys};
 use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
@@ -96,6 +97,8 @@ pub struct Plan {
     pub per_circuit: Vec<usize>,
     /// Flow control of the exit.
     pub flow_control: FlowChoice,
+    /// Credit from hop to hop, of each relay.
+    pub hop_credit: HopCredit,
     /// A relay whose operator allows only so many bytes a second, and as many at once.
     pub slow: Option<(usize, u64)>,
     /// Relays that speak tcp-esp, which they prefer to all others.
@@ -116,6 +119,7 @@ impl Default for Plan {
             dtls: vec![],
             per_circuit: vec![],
             flow_control: FlowChoice::Auto,
+            hop_credit: HopCredit::None,
             slow: None,
             esp: vec![],
         }
@@ -338,6 +342,7 @@ fn add_planned(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, s
         max_queue_bytes: plan.max_queue_bytes,
         params: plan.params.clone(),
         flow_control: plan.flow_control,
+        hop_credit: plan.hop_credit,
         relay_bandwidth: rate.map(|rate| Limit { rate_bytes_per_s: rate, burst_bytes: rate }),
         count_private_bandwidth: rate.is_some(),
         ..RelayOptions::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1)))
@@ -362,6 +367,8 @@ pub struct RelayOptions {
     pub params: NetworkParams,
     /// `HeddleFlowControl`.
     pub flow_control: FlowChoice,
+    /// `HeddleHopCredit`.
+    pub hop_credit: HopCredit,
     /// `RelayBandwidthRate` and `RelayBandwidthBurst`. Default: no limit.
     pub relay_bandwidth: Option<Limit>,
     /// `CountPrivateBandwidth`. Default: no.
@@ -379,6 +386,7 @@ impl RelayOptions {
             max_queue_bytes: 16 << 20,
             params: NetworkParams::default(),
             flow_control: FlowChoice::default(),
+            hop_credit: HopCredit::None,
             relay_bandwidth: None,
             count_private_bandwidth: false,
         }
@@ -403,6 +411,7 @@ impl MadeRelay {
         let shown = Shown { keys: &identity.keys, certs: &identity.certs, addrs: &[addr] };
         let config = RelayConfig {
             flow_control: options.flow_control,
+            hop_credit: options.hop_credit,
             relay_bandwidth: options.relay_bandwidth,
             count_private_bandwidth: options.count_private_bandwidth,
             ..relay_config(options.max_queue_bytes, ids, addr, options.exits)
@@ -515,6 +524,7 @@ fn relay_config(max_queue_bytes: usize, ids: RelayIds, addr: IpAddr, is_exit: bo
         refuse_unknown_exits: None,
         dos: DosOptions::default(),
         hop_by_hop_flow_control: None,
+        hop_credit: HopCredit::None,
         flow_control: FlowChoice::Auto,
         extend_to_private: true,
         max_queue_bytes,

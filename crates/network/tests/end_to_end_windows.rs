@@ -8,6 +8,7 @@
 
 use heddle_client::ExchangeState;
 use heddle_network::{Net, Plan, add_client, download};
+use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_seam::time::Duration;
 use heddle_sim::Wire;
@@ -25,13 +26,16 @@ struct Found {
     page_s: f64,
     /// Bytes of both clients in a second, over the bottleneck's rate.
     used: f64,
+    /// The most cells that ever waited on a lane, of the guard and of the middle.
+    queue_cells_max: [u32; 2],
 }
 
 /// The medians of the web client's pages, and how busy the bottleneck was meanwhile.
-fn measure(flow_control: FlowChoice) -> Found {
+fn measure(flow_control: FlowChoice, hop_credit: HopCredit) -> Found {
     let mut net = Net::new(&Plan {
         wire: Wire { latency: ROUND_TRIP / 2, ..Wire::default() },
         flow_control,
+        hop_credit,
         slow: Some((1, RATE_BYTES_PER_S)),
         ..Plan::default()
     });
@@ -71,18 +75,46 @@ fn measure(flow_control: FlowChoice) -> Found {
     };
     // Of a cell's 514 bytes 498 are data.
     let used = bytes as f64 / took_s / RATE_BYTES_PER_S as f64 * 514.0 / 498.0;
-    Found { first_byte_s: median(first_bytes), page_s: median(pages), used }
+    let queue_cells_max = [0, 1].map(|relay| net.stats(relay).queue_cells_max);
+    Found { first_byte_s: median(first_bytes), page_s: median(pages), used, queue_cells_max }
+}
+
+/// What a first byte takes beside the wires, in seconds.
+fn excess(found: &Found) -> f64 {
+    found.first_byte_s - FLOOR.as_secs_f64()
+}
+
+/// N23 instead (section 4.2), with windows at the ends as large as they ever are.
+#[test]
+fn credit_from_hop_to_hop_brings_the_first_byte_sooner_and_bounds_queues() {
+    let [none, fixed, adaptive] = ["none", "n23 10 70", "n23-adaptive 10"].map(|credit| {
+        let credit = credit.parse().expect("that is a scheme");
+        let found = measure(FlowChoice::Fixed1000, credit);
+        println!("{credit}: {found:.3?}");
+        if let HopCredit::N23(n23) = credit {
+            for cells in found.queue_cells_max {
+                assert!((1..=n23.queue_cells_max()).contains(&cells), "N2 + N3 at every instant: {found:?}");
+            }
+        }
+        found
+    });
+    assert!(none.queue_cells_max[1] > 600, "without credit the bottleneck holds a window");
+    assert!(excess(&fixed) > -1e-9, "no byte is faster than the wires");
+    assert!(excess(&fixed) < excess(&none) / 2.0, "half of the excess at most, as in figure 5(a)");
+    assert!(excess(&adaptive) < excess(&none) / 2.0);
+    for found in [none, fixed, adaptive] {
+        assert!((0.85..=1.0).contains(&found.used), "{found:?}");
+    }
 }
 
 #[test]
 fn smaller_windows_bring_the_first_byte_sooner() {
     let [large, small, dynamic, vegas] =
         [FlowChoice::Fixed1000, FlowChoice::Fixed100, FlowChoice::Dynamic, FlowChoice::Vegas].map(|choice| {
-            let found = measure(choice);
+            let found = measure(choice, HopCredit::None);
             println!("{choice}: {found:.3?}");
             found
         });
-    let excess = |found: &Found| found.first_byte_s - FLOOR.as_secs_f64();
     assert!(excess(&small) > -1e-9, "no byte is faster than the wires");
     assert!(excess(&small) < excess(&large) / 2.0, "half of the excess at most, as in figure 5(a)");
     assert!(excess(&dynamic) < excess(&large) / 2.0);

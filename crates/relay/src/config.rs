@@ -4,6 +4,7 @@ use crate::dos::DosOptions;
 use crate::scheduler::Scheduler;
 use core::net::IpAddr;
 use heddle_proto::bucket::Limit;
+use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::RelayIds;
 use heddle_proto::policy::ExitPolicy;
@@ -29,6 +30,8 @@ pub struct RelayConfig {
     /// that a reader that stops holds back all relays before it; `None` does what the consensus says
     /// (`heddle_hop_by_hop_flow_control`, else no). Where it is on, an exit can tell whether the guard is upgraded.
     pub hop_by_hop_flow_control: Option<bool>,
+    /// Credit from hop to hop on channels to relays that agree to it.
+    pub hop_credit: HopCredit,
     /// Flow control with the clients of circuits that end here.
     pub flow_control: FlowChoice,
     /// Whether circuits may be extended to private addresses (`ExtendAllowPrivateAddresses`, which

@@ -9,6 +9,7 @@ use core::net::{IpAddr, SocketAddr};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::{ChannelError, Role, StreamTransport, Target};
+use heddle_proto::credit::CreditMessage;
 use heddle_proto::crypto::onionskin::OnionKeys;
 use heddle_proto::ids::{RelayIds, RsaId};
 use heddle_proto::params::NetworkParams;
@@ -118,8 +119,8 @@ pub enum Crossed {
     Create { circ_id: CircId, party: Party, wanted: Box<Wanted> },
     /// Cells, in order.
     Cells(Vec<CrossedCell>),
-    /// The receiver may send this many cells more.
-    Credit { circ_id: CircId, cells: u32 },
+    /// What the receiver may send on a lane, or is asked.
+    Credit { circ_id: CircId, message: CreditMessage },
     /// The circuit ends at the sender.
     Destroy { circ_id: CircId, reason: DestroyReason },
 }

@@ -11,6 +11,7 @@ use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::Create2;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Opened, Role, StreamTransport, Target};
+use heddle_proto::credit::HopCredit;
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{ClientHandshake, OnionKeys};
 use heddle_proto::endpoint::{ConnectionOptions, Endpoint};
@@ -101,6 +102,7 @@ impl Attacked {
             refuse_unknown_exits: None,
             dos: DosOptions::default(),
             hop_by_hop_flow_control: None,
+            hop_credit: HopCredit::None,
             flow_control: FlowChoice::Auto,
             extend_to_private: false,
             max_queue_bytes: bounds.max_queue_bytes,

@@ -5,6 +5,7 @@ mod support;
 
 use heddle_proto::bucket::Limit;
 use heddle_proto::channel::{Channel, ChannelError, StreamTransport, Target};
+use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_relay::{DosOptions, Input, Job, Limits, Output, Relay, RelayConfig, Scheduler};
 use heddle_seam::language::Job as _;
@@ -49,6 +50,7 @@ impl Shard {
             refuse_unknown_exits: None,
             dos: DosOptions::default(),
             hop_by_hop_flow_control: None,
+            hop_credit: HopCredit::None,
             flow_control: FlowChoice::Auto,
             extend_to_private: true,
             max_queue_bytes: 64 << 20,

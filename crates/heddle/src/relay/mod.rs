@@ -246,6 +246,7 @@ fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> R
         refuse_unknown_exits: options.refuse_unknown_exits,
         dos: options.dos.clone(),
         hop_by_hop_flow_control: options.heddle.hop_by_hop_flow_control,
+        hop_credit: options.heddle.hop_credit,
         flow_control: options.heddle.flow_control,
         extend_to_private: options.extend_allow_private_addresses,
         max_queue_bytes: max_queue_bytes(options),

@@ -1,5 +1,6 @@
 //! Heddle's own options, which stock Tor does not know. Their names begin with `Heddle`.
 
+use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_proto::transport::Transport;
 use heddle_relay::Scheduler;
@@ -34,6 +35,8 @@ pub struct HeddleOptions {
     pub scheduler: Scheduler,
     /// `HeddleHopByHopFlowControl`: whether a flow is not read while its cells wait; `None` is as the consensus says.
     pub hop_by_hop_flow_control: Option<bool>,
+    /// `HeddleHopCredit`: credit from hop to hop on TLS channels to relays that agree to it.
+    pub hop_credit: HopCredit,
     /// `HeddleFlowControl`: flow control with the clients of circuits that end here.
     pub flow_control: FlowChoice,
 }
@@ -98,6 +101,7 @@ impl Default for HeddleOptions {
             observe: false,
             scheduler: Scheduler::default(),
             hop_by_hop_flow_control: None,
+            hop_credit: HopCredit::None,
             flow_control: FlowChoice::default(),
         }
     }

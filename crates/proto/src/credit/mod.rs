@@ -11,14 +11,18 @@
 //!    when the next cell leaves; and a side that is kept at zero for long asks ([`CreditMessage::Asked`]).
 //! 5. With [`N3::Adaptive`] the receiving side lowers N3 while cells wait long for its own next hop.
 //!
-//! This is policy: numbers and times, never a cell. **No relay uses it yet**: neither offers nor channels carry it.
+//! This is policy: numbers and times, never a cell. Channels between relays carry it as [`CreditCell`], and a relay's lanes
+//! to its own shards have it without.
 
 mod accounts;
 mod adaptive;
 mod balance;
+mod cell;
+mod choice;
 
 pub use accounts::Accounts;
 pub use balance::Balance;
+pub use cell::CreditCell;
 
 use crate::cell::Malformed;
 use core::fmt;

@@ -98,6 +98,7 @@ impl Core {
         let prev = Lane::new(link, circ_id, credit);
         let circuit = Circuit::handshaking(self.now, party, prev, (handshake, job), congestion);
         let key = self.table.insert(circuit);
+        self.begin_credit(key, Side::Prev);
         self.admission.circuit_begins(self.now, key, party);
         self.touch(link);
         let seed = self.entropy.seed();

@@ -18,10 +18,12 @@ use heddle_proto::pool::SlotId;
 impl Core {
     /// A relay cell came in. False when there is no such circuit: the cell was on its way when that was closed.
     pub(super) fn on_relay(&mut self, link: LinkKey, circ_id: CircId, command: Command, body: &Body) -> bool {
-        match self.table.find(link, circ_id) {
-            Some((key, Side::Prev)) => self.on_forward(key, command, body),
-            Some((key, Side::Next)) => self.on_backward(key, command, body),
-            None => return false,
+        let Some((key, side)) = self.table.find(link, circ_id) else { return false };
+        if self.count_arrival(key, side) {
+            match side {
+                Side::Prev => self.on_forward(key, command, body),
+                Side::Next => self.on_backward(key, command, body),
+            }
         }
         true
     }
@@ -40,7 +42,10 @@ impl Core {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         };
         match (recognized, circuit.next()) {
-            (Recognized::Yes { digest }, _) => self.on_recognized(key, command, slot, digest),
+            (Recognized::Yes { digest }, _) => {
+                self.on_recognized(key, command, slot, digest);
+                self.end_cells(key, Side::Prev, 1);
+            }
             (Recognized::No, Next::Joined(_)) => self.enqueue(key, Side::Next, slot),
             // Nobody is left to whom the cell could be meant (tor-spec, "Routing relay cells").
             (Recognized::No, _) => {
@@ -102,7 +107,11 @@ impl Core {
         let farewell = DestroyReason::parse(data);
         match self.table.cut(key) {
             Some(Next::Waiting(wanted)) => self.stop_waiting(key, &wanted),
-            Some(Next::Creating { lane, .. } | Next::Joined(lane)) => self.drop_lane(lane, Some(farewell)),
+            Some(Next::Creating { lane, .. } | Next::Joined(lane)) => {
+                // What waits there goes nowhere any more.
+                self.end_cells(key, Side::Prev, lane.queued_cells());
+                self.drop_lane(lane, Some(farewell));
+            }
             Some(Next::None | Next::Queued { .. }) => {}
             None => return,
         }

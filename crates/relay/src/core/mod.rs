@@ -11,7 +11,7 @@
 //! | what they do | files |
 //! |---|---|
 //! | take notes, tell others, choose links | `observe`, `used`, `answers`, `farewells`, `directory`, `holds`, `defences`, `ways`, `links` |
-//! | end things | `streams/leaving`, `ending`, `pressure` |
+//! | end things | `streams/leaving`, `ending`, `pressure`, `credit` |
 //! | queue cells | `sending` |
 //! | serve streams | `streams/reading`, `replies`, `places`, `resolve`, `begin`, `data`, `mod` |
 //! | lead circuits on | `extend/onward`, `dials`, `crossing`, `find`, `mod` |
@@ -23,6 +23,7 @@ mod cells;
 mod channels;
 mod connecting;
 mod create;
+mod credit;
 mod defences;
 mod directory;
 mod ending;

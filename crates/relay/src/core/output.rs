@@ -1,10 +1,10 @@
 //! Cells leave: a link's next one is taken for whatever carries it ([`Outlet`]).
 
 use super::Core;
-use crate::keys::{CircuitKey, LinkKey, Side};
+use crate::keys::{LinkKey, Side};
 use crate::links::{Crossing, HELD_QUEUE_LOW_CELLS, Link, Outlet};
-use crate::message::{Crossed, ShardMessage};
-use crate::table::{Credit, Departure, Farewell, Grant, Popped};
+use crate::message::ShardMessage;
+use crate::table::{Credit, CreditWord, Departure, Farewell, Popped};
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::FlowState;
 use heddle_seam::node::SocketId;
@@ -59,6 +59,10 @@ impl Core {
                     outlet.end(self.now, circ_id, reason);
                     room = if O::ENDS_WAIT { 0 } else { room };
                 }
+                Some(Popped::Credit(CreditWord { circ_id, message })) => {
+                    outlet.tell(self.now, circ_id, message);
+                    room = if O::ENDS_WAIT { 0 } else { room };
+                }
                 None => break,
             }
             if room == 0 {
@@ -76,31 +80,23 @@ impl Core {
                 self.count_farewells(link);
                 self.note_if_idle(link);
             }
+            Popped::Credit(_) => {}
             Popped::Cell(departure) => self.on_departed(departure),
         }
         Some(popped)
     }
 
     /// A cell left a lane: whoever supplies the lane may supply more.
-    fn on_departed(&mut self, &Departure { circuit: key, side, left, .. }: &Departure) {
+    fn on_departed(&mut self, &Departure { circuit: key, side, left, waited, .. }: &Departure) {
         let supply = side.opposite();
-        match self.table.credit(key, supply) {
-            Some(Credit::Cells { .. }) => self.grant(key, supply),
-            Some(Credit::Flow { held: true, .. }) if left <= HELD_QUEUE_LOW_CELLS => {
-                self.release_supply(key, supply);
-            }
-            _ => {}
+        self.table.pass_on(self.now, (key, supply), 1, waited);
+        if left <= HELD_QUEUE_LOW_CELLS
+            && let Some(Credit::Flow { held: true, .. }) = self.table.credit(key, supply)
+        {
+            self.release_supply(key, supply);
         }
         if side == Side::Prev {
             self.on_backward_queue(key, left);
-        }
-    }
-
-    /// A cell left on a circuit's other lane: another shard may be told that it may send more over this one.
-    fn grant(&mut self, key: CircuitKey, side: Side) {
-        let Some(Grant { link, circ_id, cells }) = self.table.grant(key, side) else { return };
-        if let Some(shard) = self.links.get(link).and_then(Link::shard) {
-            self.send_shard(shard, ShardMessage::Crossed(Crossed::Credit { circ_id, cells }));
         }
     }
 

@@ -69,6 +69,7 @@ impl Core {
     pub fn state_bytes(&self) -> usize {
         self.table.capacity() * size_of::<(Box<Circuit>, u32)>()
             + self.table.len() * Core::CIRCUIT_BYTES
+            + self.table.hop_bytes()
             + self.idle_round.bytes()
     }
 

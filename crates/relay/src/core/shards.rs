@@ -4,7 +4,7 @@ use super::Core;
 use crate::admission::Party;
 use crate::keys::LinkKey;
 use crate::message::{Crossed, ShardMessage, Wanted};
-use crate::table::{Circuit, Credit, Lane};
+use crate::table::{Circuit, Credit, CreditWord, Lane};
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_seam::node::ShardId;
@@ -29,20 +29,19 @@ impl Core {
             Crossed::Create { circ_id, party, wanted } => self.on_transit(link, circ_id, party, wanted),
             Crossed::Cells(cells) => {
                 for cell in cells {
-                    self.table.count_arrival(link, cell.circ_id);
                     self.on_cell(link, cell.circ_id, cell.command, &cell.body);
                 }
             }
-            Crossed::Credit { circ_id, cells } => self.table.on_credit(self.now, link, circ_id, cells),
+            Crossed::Credit { circ_id, message } => self.on_credit(link, CreditWord { circ_id, message }),
             Crossed::Destroy { circ_id, reason } => self.on_destroy(link, circ_id, reason),
         }
     }
 
     /// Another shard's circuit goes on from here.
     fn on_transit(&mut self, link: LinkKey, circ_id: CircId, party: Party, wanted: Box<Wanted>) {
-        let prev = || Lane::new(link, circ_id, Credit::crossing());
-        let Some(key) = self.insert_transit(party, prev(), wanted) else {
-            return self.drop_lane(prev(), Some(DestroyReason::RESOURCELIMIT));
+        let Some(key) = self.insert_transit(party, Lane::crossing(link, circ_id), wanted) else {
+            let refused = Lane::new(link, circ_id, Credit::Unlimited);
+            return self.drop_lane(refused, Some(DestroyReason::RESOURCELIMIT));
         };
         let Some(wanted) = self.table.get(key).and_then(Circuit::wanted) else { return };
         match self.link_to(wanted) {

@@ -24,6 +24,7 @@ impl Core {
         self.end_late_connects();
         self.end_idle_circuits();
         self.end_late_creates();
+        self.table.ask_for_credit(self.now);
     }
 
     /// Once a second, after that: dials that took too long end. Returns their sockets, and those of channels that

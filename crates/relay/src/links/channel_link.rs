@@ -7,6 +7,7 @@
 
 use core::net::SocketAddr;
 use heddle_proto::channel::{Opened, Role};
+use heddle_proto::credit::N23;
 use heddle_proto::ids::RelayIds;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
@@ -39,6 +40,10 @@ pub(crate) struct ChannelLink {
     idle_since: Instant,
     /// Takes no new circuits: a better channel to the same relay exists, or it is too old.
     retired: bool,
+    /// Whether we told the peer that we count what it sends.
+    counting: bool,
+    /// By which numbers the peer counts what we send, if it does.
+    credit: Option<N23>,
 }
 
 impl ChannelLink {
@@ -56,6 +61,8 @@ impl ChannelLink {
             opened_at: now,
             idle_since: now,
             retired: false,
+            counting: false,
+            credit: None,
         }
     }
 
@@ -94,6 +101,21 @@ impl ChannelLink {
 
     pub fn is_retired(&self) -> bool {
         self.retired
+    }
+
+    /// By which numbers the peer counts what we send, if both sides said that they count.
+    pub fn credit(&self) -> Option<N23> {
+        self.credit.filter(|_| self.counting)
+    }
+
+    /// We told the peer that we count.
+    pub fn begin_counting(&mut self) {
+        self.counting = true;
+    }
+
+    /// The peer counts. What it said first holds.
+    pub fn set_credit(&mut self, n23: N23) {
+        self.credit.get_or_insert(n23);
     }
 
     /// Bytes came. Returns how many did before, if the handshake is not over.

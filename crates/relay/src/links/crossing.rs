@@ -7,7 +7,7 @@
 //! 1. Shard A asks the owner of the directory, shard 0, which shard has a channel to the relay.
 //! 2. The owner names the shard that has one or is dialling; else it names A itself.
 //! 3. A opens a lane to that shard B with `Crossed::Create`; B goes on as after EXTEND2.
-//! 4. Each side sends a few dozen cells at most on a lane (`table/credit.rs`) before it is granted more,
+//! 4. Each side sends a few dozen cells at most on a lane (`table/hop.rs`) before it is granted more,
 //!    so a ring of (lanes × window) cells never overflows and never holds back another lane.
 
 use super::outlet::Outlet;
@@ -15,6 +15,7 @@ use crate::keys::{CircuitKey, LinkKey};
 use crate::message::{Crossed, CrossedCell};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
+use heddle_proto::credit::CreditMessage;
 use heddle_proto::endpoint::FlowState;
 use heddle_proto::ids::RsaId;
 use heddle_seam::node::ShardId;
@@ -129,6 +130,10 @@ impl Outlet for Crossing {
             self.send_cells();
         }
         FlowState::Open
+    }
+
+    fn tell(&mut self, _now: Instant, circ_id: CircId, message: CreditMessage) {
+        self.messages.push(Crossed::Credit { circ_id, message });
     }
 
     fn end(&mut self, _now: Instant, circ_id: CircId, reason: DestroyReason) {

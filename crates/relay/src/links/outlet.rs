@@ -5,6 +5,7 @@
 
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
+use heddle_proto::credit::CreditMessage;
 use heddle_proto::endpoint::FlowState;
 use heddle_seam::time::Instant;
 
@@ -19,6 +20,9 @@ pub(crate) trait Outlet {
 
     /// Takes a cell. Tells whether its lane takes another one.
     fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState;
+
+    /// Tells the neighbour of a lane about credit. Only where neighbours count cells, which flows do by themselves.
+    fn tell(&mut self, _now: Instant, _circ_id: CircId, _message: CreditMessage) {}
 
     /// Ends a lane.
     fn end(&mut self, now: Instant, circ_id: CircId, reason: DestroyReason);

@@ -198,6 +198,7 @@ mod tests {
     use super::*;
     use crate::{DosOptions, Limits, Scheduler};
     use heddle_proto::bucket::Limit;
+    use heddle_proto::credit::HopCredit;
     use heddle_proto::flow::FlowChoice;
     use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
     use heddle_seam::node::ShardId;
@@ -215,6 +216,7 @@ mod tests {
             refuse_unknown_exits: Some(false),
             dos: DosOptions::default(),
             hop_by_hop_flow_control: None,
+            hop_credit: HopCredit::None,
             flow_control: FlowChoice::Auto,
             extend_to_private: false,
             max_queue_bytes: 1 << 20,

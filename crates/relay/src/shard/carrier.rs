@@ -9,6 +9,7 @@ use heddle_proto::bucket::Direction;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError};
+use heddle_proto::credit::{CreditCell, CreditMessage};
 use heddle_proto::endpoint::FlowState;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
@@ -60,6 +61,10 @@ impl Outlet for dyn Channel {
     fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
         Channel::send(self, now, circ_id, command, body);
         FlowState::Open
+    }
+
+    fn tell(&mut self, now: Instant, circ_id: CircId, message: CreditMessage) {
+        Channel::send_vpadding(self, now, &CreditCell::Circuit { circ_id, message }.encode());
     }
 
     fn end(&mut self, now: Instant, circ_id: CircId, reason: DestroyReason) {

@@ -24,6 +24,7 @@ use carrier::Carrier;
 use core::net::SocketAddr;
 use heddle_proto::bucket::Direction;
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Role, StreamTransport};
+use heddle_proto::credit::CreditCell;
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::node::{Node, PortId, SocketError, SocketId, StackId};
 use heddle_seam::rng::Entropy;
@@ -218,20 +219,35 @@ impl Relay {
                         for other in instead {
                             self.end_channel(now, other, ChannelError::Crowded);
                         }
+                        self.agree_on_credit(now, link);
                         self.on_channel_opened(now, link);
                     }
                     Err(error) => return self.end_channel(now, link, error),
                 },
-                Ok(Some(Incoming::Vpadding { body })) => {
-                    if let Some(pairs) = &mut self.pairs {
-                        pairs.on_vpadding(&self.core, link, body);
+                Ok(Some(Incoming::Vpadding { body })) => match CreditCell::parse(body) {
+                    Some(Ok(cell)) => self.core.on_credit_cell(link, cell),
+                    // A later version's: whoever needs to be understood says so in the agreement.
+                    Some(Err(_)) => {}
+                    None => {
+                        if let Some(pairs) = &mut self.pairs {
+                            pairs.on_vpadding(&self.core, link, body);
+                        }
                     }
-                }
+                },
                 Ok(None) => break,
                 Err(error) => return self.end_channel(now, link, error),
             }
         }
         self.core.list(link);
+    }
+
+    /// A channel is open: before any cell of a circuit it says whether we count these.
+    fn agree_on_credit(&mut self, now: Instant, link: LinkKey) {
+        if let Some(agreement) = self.core.agree_on_credit(link)
+            && let Some(carrier) = self.carriers.get_mut(link)
+        {
+            carrier.channel.send_vpadding(now, &agreement.encode());
+        }
     }
 
     /// A channel ends by a fault of its peer, or since it is not needed.

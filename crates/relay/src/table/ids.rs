@@ -32,6 +32,9 @@ pub(super) struct LinkIds {
     pub ready: LinkScheduler,
     /// DESTROY cells, which overtake all others.
     pub farewells: VecDeque<Farewell>,
+    /// Lanes that have a word of credit to say, which overtakes cells; each once, beside some that are over. Those are
+    /// skipped, and swept out before they are many.
+    pub words: VecDeque<CircId>,
     /// Whether the list of links to flush holds this one.
     pub is_listed: bool,
 }
@@ -42,13 +45,14 @@ impl LinkIds {
             taken: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             ready,
             farewells: VecDeque::new(),
+            words: VecDeque::new(),
             is_listed: false,
         }
     }
 
     /// Whether something waits to leave here.
     pub fn has_output(&self) -> bool {
-        self.ready.len() > 0 || !self.farewells.is_empty()
+        self.ready.len() > 0 || !self.farewells.is_empty() || !self.words.is_empty()
     }
 
     /// From now on the id leads nowhere, until the farewell has left.
@@ -71,8 +75,12 @@ impl LinkIds {
         Some(farewell)
     }
 
-    /// Sweeps out turns of lanes that are over, when they are many.
+    /// Sweeps out turns and words of lanes that are over, when they are many.
     pub fn sweep(&mut self, link: LinkKey, circuits: &SlotMap<CircuitKey, Box<Circuit>>) {
+        if self.words.len() > self.taken.len() + STALE_TURNS_MAX {
+            let taken = &self.taken;
+            self.words.retain(|circ_id| taken.contains_key(circ_id));
+        }
         if self.ready.len() <= self.taken.len() * 2 + STALE_TURNS_MAX {
             return;
         }

@@ -1,5 +1,6 @@
 //! A circuit's place on one link, and what it may send there.
 
+use super::hop::Hop;
 use crate::keys::LinkKey;
 use crate::scheduler::Activity;
 use heddle_proto::cell::CircId;
@@ -18,13 +19,15 @@ pub(crate) struct Lane {
     pub(super) moved: bool,
     /// What the lane itself may send; channels take all that their capacity allows.
     pub(super) credit: Credit,
+    /// What it and its neighbour owe each other, if they count cells.
+    pub(super) hop: Option<Box<Hop>>,
     /// What the link's scheduler remembers of this lane.
     pub(super) activity: Activity,
     /// Whether it has a place among the link's unanswered CREATE2 cells.
     pub(super) unanswered: bool,
 }
 
-/// How many cells a lane may send before it is told more.
+/// Whether what lies behind a lane takes a cell now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Credit {
     Unlimited,
@@ -35,20 +38,9 @@ pub(crate) enum Credit {
         blocked: bool,
         held: bool,
     },
-    /// `to_send`: cells that the other shard still takes. `arrived`: cells of the other shard that
-    /// have not left yet. `to_grant`: cells that left and were not reported yet.
-    Cells {
-        to_send: u32,
-        arrived: u32,
-        to_grant: u32,
-    },
 }
 
 impl Credit {
-    pub(super) fn allows(self) -> bool {
-        !matches!(self, Credit::Cells { to_send: 0, .. } | Credit::Flow { blocked: true, .. })
-    }
-
     /// Of a lane on a flow that we are to begin, with its first cell.
     pub fn flow_to_begin() -> Self {
         Credit::Flow { begun: false, blocked: false, held: false }
@@ -69,6 +61,7 @@ impl Lane {
             ready: false,
             moved: false,
             credit,
+            hop: None,
             activity: Activity::default(),
             unanswered: false,
         }
@@ -77,6 +70,17 @@ impl Lane {
     /// One whose CREATE2 takes a place among the link's unanswered ones.
     pub fn unanswered(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
         Lane { unanswered: true, ..Lane::new(link, circ_id, credit) }
+    }
+
+    /// One to another shard.
+    pub fn crossing(link: LinkKey, circ_id: CircId) -> Self {
+        Lane { hop: Some(Box::new(Hop::crossing())), ..Lane::new(link, circ_id, Credit::Unlimited) }
+    }
+
+    /// Whether a cell may leave.
+    pub(super) fn may_send(&self) -> bool {
+        !matches!(self.credit, Credit::Flow { blocked: true, .. })
+            && self.hop.as_ref().is_none_or(|hop| hop.has_room())
     }
 
     pub fn link(&self) -> LinkKey {
@@ -97,7 +101,7 @@ impl Lane {
     pub fn flow_state(&self) -> (bool, bool) {
         match self.credit {
             Credit::Flow { blocked, held, .. } => (blocked, held),
-            Credit::Unlimited | Credit::Cells { .. } => (false, false),
+            Credit::Unlimited => (false, false),
         }
     }
 

@@ -10,6 +10,7 @@
 
 mod circuit;
 mod credit;
+mod hop;
 mod ids;
 mod lane;
 mod next;
@@ -20,12 +21,12 @@ use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::scheduler::{CircuitScheduler, LinkScheduler, Turn};
 use crate::stats::DelayHistogram;
 pub(crate) use circuit::{Circuit, Next};
-pub(crate) use credit::Grant;
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::pool::{CellPool, SlotId};
 use heddle_seam::rng::Rng;
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
+pub(crate) use hop::CreditWord;
 pub(crate) use ids::Farewell;
 use ids::LinkIds;
 pub(crate) use lane::{Credit, Lane};
@@ -40,6 +41,10 @@ pub(crate) struct Table {
     links: SecondaryMap<LinkKey, LinkIds>,
     /// Links with output since they were last flushed; each once, as its `is_listed` says.
     to_flush: VecDeque<LinkKey>,
+    /// Lanes whose neighbour's credit was used up when this was last looked at, each once, and some that are over.
+    starved: Vec<(CircuitKey, Side)>,
+    /// Lanes whose neighbour counts.
+    hops: usize,
     /// How long cells waited in lanes.
     waits: DelayHistogram,
 }
@@ -57,6 +62,7 @@ pub(crate) enum Pushed {
 #[derive(Debug)]
 pub(crate) enum Popped {
     Farewell(Farewell),
+    Credit(CreditWord),
     Cell(Departure),
 }
 
@@ -69,6 +75,8 @@ pub(crate) struct Departure {
     pub side: Side,
     /// Cells that are left in the lane.
     pub left: u32,
+    /// How long it waited there.
+    pub waited: Duration,
 }
 
 /// Circuits.
@@ -76,6 +84,7 @@ impl Table {
     /// A circuit begins; its lane towards the client takes its id.
     pub fn insert(&mut self, circuit: Circuit) -> CircuitKey {
         let (link, circ_id) = (circuit.prev.link, circuit.prev.circ_id);
+        self.hops += usize::from(circuit.prev.hop.is_some());
         let key = self.circuits.insert(Box::new(circuit));
         if let Some(ids) = self.links.get_mut(link) {
             ids.taken.insert(circ_id, (key, Side::Prev));
@@ -151,7 +160,7 @@ impl Table {
         let Some(lane) = self.circuits.get_mut(key).and_then(|circuit| circuit.lane_mut(side)) else {
             return;
         };
-        if lane.ready || lane.queue.is_empty() || !lane.credit.allows() {
+        if lane.ready || lane.queue.is_empty() || !lane.may_send() {
             return;
         }
         lane.ready = true;
@@ -161,12 +170,15 @@ impl Table {
         }
     }
 
-    /// What `link` sends next: every DESTROY first, then the cell of the lane whose turn it is.
+    /// What `link` sends next: every DESTROY first, then words of credit, then the cell of the lane whose turn it is.
     pub fn pop(&mut self, pool: &mut CellPool, now: Instant, link: LinkKey) -> Option<Popped> {
-        let ids = self.links.get_mut(link)?;
-        if let Some(farewell) = ids.pop_farewell() {
+        if let Some(farewell) = self.links.get_mut(link)?.pop_farewell() {
             return Some(Popped::Farewell(farewell));
         }
+        if let Some(word) = self.pop_word(link) {
+            return Some(Popped::Credit(word));
+        }
+        let ids = self.links.get_mut(link)?;
         loop {
             let Turn { circuit, side, circ_id } = ids.ready.pop(now)?;
             let Some(lane) = self.circuits.get_mut(circuit).and_then(|circuit| circuit.lane_mut(side)) else {
@@ -178,21 +190,24 @@ impl Table {
             }
             lane.ready = false;
             lane.moved = true;
-            if !lane.credit.allows() {
+            if !lane.may_send() {
                 continue;
             }
             let Some(slot) = pool.pop(&mut lane.queue) else {
                 continue;
             };
             ids.ready.charge(now, &mut lane.activity);
-            if let Credit::Cells { to_send, .. } = &mut lane.credit {
-                *to_send -= 1;
+            if let Some(hop) = &mut lane.hop
+                && hop::is_counted(pool.command(&slot))
+                && hop.on_sent(now)
+            {
+                self.starved.push((circuit, side));
             }
             let waited = now.since(pool.queued_at(&slot));
             self.waits.record_us(u32::try_from(waited.as_micros()).unwrap_or(u32::MAX));
             let left = lane.queue.len();
             self.mark_ready(now, circuit, side);
-            return Some(Popped::Cell(Departure { circ_id, slot, circuit, side, left }));
+            return Some(Popped::Cell(Departure { circ_id, slot, circuit, side, left, waited }));
         }
     }
 

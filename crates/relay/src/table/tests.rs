@@ -1,6 +1,6 @@
 //! Whatever is done to a table, in whatever order, it stays as its first comment says.
 
-use super::{Circuit, Credit, Lane, Next, Popped, Pushed, Table};
+use super::{Circuit, Credit, CreditWord, Lane, Next, Popped, Pushed, Table};
 use crate::admission::Party;
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::message::Wanted;
@@ -8,6 +8,7 @@ use crate::scheduler::{LinkScheduler, Scheduler};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
 use heddle_proto::channel::Target;
+use heddle_proto::credit::{CreditMessage, N3, N23};
 use heddle_proto::crypto::onionskin::HandshakeType;
 use heddle_proto::ids::RsaId;
 use heddle_proto::pool::CellPool;
@@ -76,14 +77,28 @@ impl World {
     }
 
     fn credit(&mut self) -> Credit {
-        [Credit::Unlimited, Credit::flow_begun(), Credit::flow_to_begin(), Credit::crossing()]
-            [self.rng.below(4) as usize]
+        [Credit::Unlimited, Credit::flow_begun(), Credit::flow_to_begin()][self.rng.below(3) as usize]
+    }
+
+    /// Now and then a lane's neighbour counts.
+    fn count_cells(&mut self, key: CircuitKey, side: Side) {
+        if self.rng.below(3) == 0 {
+            let mut n23 = || N23 {
+                n2_cells: 1 + self.rng.below(4) as u16,
+                n3: [N3::Static(self.rng.below(4) as u16), N3::Adaptive][self.rng.below(2) as usize],
+            };
+            let (ours, theirs) = (n23(), n23());
+            self.table.count_cells(key, side, ours, theirs);
+        }
     }
 
     fn begin(&mut self) {
         let link = self.link();
         let Some(circ_id) = self.free_id(link) else { return };
-        let prev = Lane::new(link, circ_id, self.credit());
+        let prev = match self.rng.below(4) {
+            0 => Lane::crossing(link, circ_id),
+            _ => Lane::new(link, circ_id, self.credit()),
+        };
         let party = Party::Relay(RsaId([1; 20]));
         let circuit = match self.rng.below(2) {
             0 => Circuit::transit(self.now, party, prev, wanted()),
@@ -91,6 +106,7 @@ impl World {
         };
         let key = self.table.insert(circuit);
         assert_eq!(self.table.find(link, circ_id), Some((key, Side::Prev)));
+        self.count_cells(key, Side::Prev);
         self.circuits.push(key);
     }
 
@@ -108,6 +124,7 @@ impl World {
                 let again = (self.rng.below(2) == 0).then_some(wanted);
                 self.table.create(key, lane, again, self.now);
                 assert_eq!(self.table.find(link, circ_id), Some((key, Side::Next)));
+                self.count_cells(key, Side::Next);
             }
             4 => drop(self.table.join(key)),
             5 => {
@@ -149,6 +166,13 @@ impl World {
                 assert!(!self.table.is_taken(link, farewell.circ_id));
                 true
             }
+            Some(Popped::Credit(word)) => {
+                let (key, side) =
+                    self.table.find(link, word.circ_id).expect("words are of lanes that are there");
+                let lane = self.table.get(key).and_then(|circuit| circuit.lane(side));
+                assert!(lane.is_some_and(|lane| lane.hop.is_some()));
+                true
+            }
             None => false,
         }
     }
@@ -175,16 +199,23 @@ impl World {
     fn change_credit(&mut self, key: CircuitKey) {
         let (link, side) = (self.link(), self.side());
         let circ_id = CircId::new(1 + self.rng.below(IDS) as u32).expect("not zero");
-        match self.rng.below(6) {
+        match self.rng.below(8) {
             0 => self.table.begin_flow(link, circ_id),
             1 => self.table.set_blocked(self.now, link, circ_id, true),
             2 => self.table.set_blocked(self.now, link, circ_id, false),
-            3 => self.table.count_arrival(link, circ_id),
-            4 => self.table.on_credit(self.now, link, circ_id, 3),
+            3 => drop(self.table.count_arrival(key, side)),
+            4 => {
+                let message = match self.rng.below(4) {
+                    0 => CreditMessage::Asked,
+                    _ => CreditMessage::Granted { cells: self.rng.below(30) },
+                };
+                let _ = self.table.on_credit(self.now, link, CreditWord { circ_id, message });
+            }
+            5 => self.table.pass_on(self.now, (key, side), self.rng.below(9) as u32, Duration::ZERO),
+            6 => self.table.ask_for_credit(self.now),
             _ => {
                 let is_news = self.table.set_held(key, side, true).is_some();
                 assert!(!is_news || self.table.set_held(key, side, true).is_none());
-                self.table.grant(key, side);
             }
         }
     }
@@ -234,11 +265,14 @@ impl World {
             for (side, lane) in [Side::Prev, Side::Next].map(|side| (side, circuit.lane(side))) {
                 let Some(lane) = lane else { continue };
                 assert_eq!(self.table.find(lane.link, lane.circ_id), Some((key, side)), "ids lead to lanes");
-                let may_send = !lane.queue.is_empty() && lane.credit.allows();
+                let may_send = !lane.queue.is_empty() && lane.may_send();
                 assert!(lane.ready || !may_send, "who may send has a turn");
             }
         }
         let lanes: usize = self.table.iter().map(|(_, circuit)| circuit.lanes().count()).sum();
+        let hops =
+            self.table.iter().flat_map(|(_, circuit)| circuit.lanes().filter(|lane| lane.hop.is_some()));
+        assert_eq!(self.table.hops, hops.count(), "hops are counted");
         let farewells: usize = self.links.iter().map(|link| self.table.farewells_len(*link)).sum();
         assert_eq!(self.table.totals().0, lanes + farewells, "each id is a lane's or a farewell's");
     }

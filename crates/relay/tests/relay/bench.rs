@@ -11,6 +11,7 @@ use super::plain::{CLIENT_LINE, PlainTransport, ids, relay_line};
 use heddle_proto::bucket::Limit;
 use heddle_proto::cell::frame::{Framer, write_fixed, write_versions};
 use heddle_proto::cell::{CircId, Command};
+use heddle_proto::credit::{CreditMessage, HopCredit};
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::OnionKeys;
 use heddle_proto::endpoint::Endpoint;
@@ -34,7 +35,7 @@ use std::sync::Arc;
 /// The number of the relay under test, and of its ORPort's address.
 pub const OURS: u8 = 100;
 /// Cells that may be under way on one lane between two shards.
-const CROSSING_WINDOW_CELLS: i64 = 64;
+const CROSSING_WINDOW_CELLS: u64 = 64;
 /// The UDP port of the first shard; the others' follow.
 pub const UDP_PORT: u16 = 5000;
 /// Credit that a willing socket gives.
@@ -73,6 +74,7 @@ pub fn config() -> RelayConfig {
         refuse_unknown_exits: Some(false),
         dos: DosOptions::default(),
         hop_by_hop_flow_control: None,
+        hop_credit: HopCredit::None,
         flow_control: FlowChoice::Auto,
         extend_to_private: false,
         max_queue_bytes: 64 << 20,
@@ -157,8 +159,8 @@ pub struct Bench {
     mail: BTreeMap<(usize, usize), VecDeque<ShardMessage>>,
     /// Whether that mail is delivered as it comes.
     pub delivering: bool,
-    /// Cells under way by sender, receiver and circuit.
-    under_way: BTreeMap<(usize, usize, CircId), i64>,
+    /// Relay cells that crossed, and that may cross, by sender, receiver and circuit.
+    crossed: BTreeMap<(usize, usize, CircId), (u64, u64)>,
     dead_lanes: BTreeSet<(usize, usize, CircId)>,
     /// The far ends of connections.
     pub peers: Vec<Peer>,
@@ -227,7 +229,7 @@ impl Bench {
             working: true,
             mail: BTreeMap::new(),
             delivering: true,
-            under_way: BTreeMap::new(),
+            crossed: BTreeMap::new(),
             dead_lanes: BTreeSet::new(),
             peers: Vec::new(),
             wires_up: true,
@@ -697,20 +699,28 @@ impl Bench {
         assert!(from != to && to < self.shards.len());
         match &message {
             ShardMessage::Crossed(Crossed::Cells(cells)) => {
-                for cell in cells {
+                let is_counted = |command| [Command::RELAY, Command::RELAY_EARLY].contains(&command);
+                for cell in cells.iter().filter(|cell| is_counted(cell.command)) {
                     let lane = (from, to, cell.circ_id);
-                    let under_way = self.under_way.entry(lane).or_default();
-                    *under_way += 1;
+                    let (sent, granted) = self.crossed.entry(lane).or_insert((0, CROSSING_WINDOW_CELLS));
+                    *sent += 1;
                     let dead = self.dead_lanes.contains(&lane);
-                    assert!(dead || *under_way <= CROSSING_WINDOW_CELLS, "{lane:?}: {under_way} cells");
+                    assert!(dead || *sent <= *granted, "{lane:?}: {sent} cells, {granted} granted");
                 }
             }
-            ShardMessage::Crossed(Crossed::Credit { circ_id, cells }) => {
-                *self.under_way.entry((to, from, *circ_id)).or_default() -= i64::from(*cells);
+            ShardMessage::Crossed(Crossed::Credit { circ_id, message: CreditMessage::Granted { cells } }) => {
+                let lane = (to, from, *circ_id);
+                let (sent, granted) = self.crossed.entry(lane).or_insert((0, CROSSING_WINDOW_CELLS));
+                let dead = self.dead_lanes.contains(&lane);
+                assert!(
+                    dead || *cells <= *sent + CROSSING_WINDOW_CELLS,
+                    "{lane:?}: {cells} granted after {sent}"
+                );
+                *granted = (*granted).max(*cells);
             }
             ShardMessage::Crossed(Crossed::Create { circ_id, .. }) => {
                 for lane in [(from, to, *circ_id), (to, from, *circ_id)] {
-                    self.under_way.remove(&lane);
+                    self.crossed.remove(&lane);
                     self.dead_lanes.remove(&lane);
                 }
             }

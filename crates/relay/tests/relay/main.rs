@@ -5,6 +5,7 @@ mod bench;
 mod buffers;
 mod circuits;
 mod client;
+mod credit;
 mod dials;
 mod dos;
 mod extend;

@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::core::directory::OWNER;
 use crate::keys::{CircuitKey, LinkKey};
 use crate::message::{Crossed, ShardMessage};
-use crate::table::{Circuit, Credit, Lane};
+use crate::table::{Circuit, Lane};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_seam::node::ShardId;
 
@@ -50,7 +50,7 @@ impl Core {
         };
         let Some(party) = self.table.get(key).map(Circuit::party) else { return };
         if let Some(wanted) = self.table.take_wanted(key) {
-            let lane = Lane::new(link_key, circ_id, Credit::crossing());
+            let lane = Lane::crossing(link_key, circ_id);
             self.table.create(key, lane, None, self.now);
             self.send_shard(shard, ShardMessage::Crossed(Crossed::Create { circ_id, party, wanted }));
         }

@@ -101,6 +101,7 @@ impl Core {
         if self.table.join(key) == Some(true) {
             self.give_unanswered(link);
         }
+        self.begin_credit(key, Side::Next);
         if transit {
             let Some(slot) = self.take_slot(command) else {
                 return self.close_circuit(key, DestroyReason::RESOURCELIMIT);

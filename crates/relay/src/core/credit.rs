@@ -1,0 +1,70 @@
+//! Credit from hop to hop: what neighbours agree on, and who breaks it ([`crate::table`] counts).
+
+use super::Core;
+use crate::keys::{CircuitKey, LinkKey, Side};
+use crate::links::{ChannelLink, Link};
+use crate::table::CreditWord;
+use heddle_proto::cell::create::DestroyReason;
+use heddle_proto::credit::{CreditCell, HopCredit, N23};
+use heddle_seam::time::Duration;
+
+impl Core {
+    /// What a channel begins with, if we count cells: a relay of the consensus is told so, and nobody else.
+    pub fn agree_on_credit(&mut self, link: LinkKey) -> Option<CreditCell> {
+        let n23 = self.our_credit()?;
+        self.channel(link).and_then(ChannelLink::peer).filter(|peer| self.is_listed(peer))?;
+        self.links.get_mut(link).and_then(Link::channel_mut)?.begin_counting();
+        Some(CreditCell::Agreement(n23))
+    }
+
+    /// A neighbour spoke of credit on a channel.
+    pub fn on_credit_cell(&mut self, link: LinkKey, cell: CreditCell) {
+        match cell {
+            CreditCell::Agreement(n23) => {
+                if let Some(channel) = self.links.get_mut(link).and_then(Link::channel_mut) {
+                    channel.set_credit(n23);
+                }
+            }
+            CreditCell::Circuit { circ_id, message } => self.on_credit(link, CreditWord { circ_id, message }),
+        }
+    }
+
+    /// A neighbour, or another shard, spoke of a circuit's credit.
+    pub(super) fn on_credit(&mut self, link: LinkKey, word: CreditWord) {
+        if let Err((key, _, _)) = self.table.on_credit(self.now, link, word) {
+            self.close_circuit(key, DestroyReason::PROTOCOL);
+        }
+    }
+
+    /// The next cell of a circuit's lane will be its first relay cell: both sides count if both said so, which each
+    /// knows by now, since an agreement comes before all other cells.
+    pub(super) fn begin_credit(&mut self, key: CircuitKey, side: Side) {
+        let Some(ours) = self.our_credit() else { return };
+        let link = self.table.get(key).and_then(|circuit| circuit.lane(side)).map(|lane| lane.link());
+        let channel = link.and_then(|link| self.links.get(link)).and_then(Link::channel);
+        if let Some(theirs) = channel.and_then(ChannelLink::credit) {
+            self.table.count_cells(key, side, ours, theirs);
+        }
+    }
+
+    /// A relay cell came over a lane. False if it was one too many, which ends its circuit.
+    pub(super) fn count_arrival(&mut self, key: CircuitKey, side: Side) -> bool {
+        let counted = self.table.count_arrival(key, side).is_ok();
+        if !counted {
+            self.close_circuit(key, DestroyReason::PROTOCOL);
+        }
+        counted
+    }
+
+    /// Relay cells that came over a lane go nowhere from here.
+    pub(super) fn end_cells(&mut self, key: CircuitKey, side: Side, cells: u32) {
+        self.table.pass_on(self.now, (key, side), cells, Duration::ZERO);
+    }
+
+    fn our_credit(&self) -> Option<N23> {
+        match self.config.hop_credit {
+            HopCredit::None => None,
+            HopCredit::N23(n23) => Some(n23),
+        }
+    }
+}
