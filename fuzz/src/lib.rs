@@ -3,6 +3,7 @@
 //! Each module has `run`, the body, and `seeds`, valid inputs to start from. README.md says how to
 //! add one.
 
+pub mod credit;
 pub mod directory;
 pub mod dtls;
 pub mod esp;
@@ -36,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     ("framer", framer::run, framer::seeds),
     ("handshake", handshake::run, handshake::seeds),
     ("link", link::run, link::seeds),
+    ("credit", credit::run, credit::seeds),
     ("offer", offer::run, offer::seeds),
     ("quic", quic::run, quic::seeds),
     ("relay", relay::run, relay::seeds),

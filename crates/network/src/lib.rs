@@ -16,6 +16,7 @@
 //! tests and experiments.
 
 pub mod authority;
+mod relay_options;
 pub mod swarm;
 pub mod whole;
 
@@ -58,6 +59,8 @@ pub const STALL: u16 = 1;
 /// Where the servers are.
 pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));
 pub(crate) const SERVER_NAME: &str = "server.example";
+
+pub use relay_options::RelayOptions;
 
 /// A relay of the network.
 #[derive(Clone)]
@@ -352,45 +355,6 @@ fn add_planned(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, s
     let host = made.host(options.addr, ports, vec![]);
     let host = sim.add_host(host);
     made.settle(sim, host, shards)
-}
-
-/// What a relay is like.
-#[derive(Clone)]
-pub struct RelayOptions {
-    pub addr: IpAddr,
-    pub shards: usize,
-    pub exits: bool,
-    /// What it speaks beside TLS, the preferred first.
-    pub transports: Vec<&'static Registered>,
-    pub max_queue_bytes: usize,
-    /// What the consensus asks for.
-    pub params: NetworkParams,
-    /// `HeddleFlowControl`.
-    pub flow_control: FlowChoice,
-    /// `HeddleHopCredit`.
-    pub hop_credit: HopCredit,
-    /// `RelayBandwidthRate` and `RelayBandwidthBurst`. Default: no limit.
-    pub relay_bandwidth: Option<Limit>,
-    /// `CountPrivateBandwidth`. Default: no.
-    pub count_private_bandwidth: bool,
-}
-
-impl RelayOptions {
-    /// A relay of one shard that does not exit and speaks TLS alone.
-    pub fn new(addr: IpAddr) -> Self {
-        RelayOptions {
-            addr,
-            shards: 1,
-            exits: false,
-            transports: vec![],
-            max_queue_bytes: 16 << 20,
-            params: NetworkParams::default(),
-            flow_control: FlowChoice::default(),
-            hop_credit: HopCredit::None,
-            relay_bandwidth: None,
-            count_private_bandwidth: false,
-        }
-    }
 }
 
 /// A relay that has no host yet.

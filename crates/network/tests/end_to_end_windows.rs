@@ -27,7 +27,7 @@ struct Found {
     /// Bytes of both clients in a second, over the bottleneck's rate.
     used: f64,
     /// The most cells that ever waited on a lane, of the guard and of the middle.
-    queue_cells_max: [u32; 2],
+    queue_cells_max: [u64; 2],
 }
 
 /// The medians of the web client's pages, and how busy the bottleneck was meanwhile.
@@ -93,12 +93,15 @@ fn credit_from_hop_to_hop_brings_the_first_byte_sooner_and_bounds_queues() {
         println!("{credit}: {found:.3?}");
         if let HopCredit::N23(n23) = credit {
             for cells in found.queue_cells_max {
-                assert!((1..=n23.queue_cells_max()).contains(&cells), "N2 + N3 at every instant: {found:?}");
+                assert!(
+                    (1..=n23.queue_cells_max().into()).contains(&cells),
+                    "N2 + N3 at every instant: {found:?}"
+                );
             }
         }
         found
     });
-    assert!(none.queue_cells_max[1] > 600, "without credit the bottleneck holds a window");
+    assert!(none.queue_cells_max[1] > 300, "without credit most of a window waits at the bottleneck");
     assert!(excess(&fixed) > -1e-9, "no byte is faster than the wires");
     assert!(excess(&fixed) < excess(&none) / 2.0, "half of the excess at most, as in figure 5(a)");
     assert!(excess(&adaptive) < excess(&none) / 2.0);

@@ -1,6 +1,8 @@
 //! The fuzz targets of this crate without a fuzzer: the same bodies, on seeded inputs. How to add
 //! one is in `fuzz/README.md`.
 
+#[path = "../../../fuzz/src/credit.rs"]
+mod credit;
 #[path = "../../../fuzz/src/extend.rs"]
 mod extend;
 #[path = "../../../fuzz/src/framer.rs"]
@@ -18,6 +20,11 @@ mod stream;
 
 /// Inputs per target.
 const ROUNDS: u64 = 20_000;
+
+#[test]
+fn credit_stands() {
+    mutate::throw(credit::run, &credit::seeds(), ROUNDS);
+}
 
 #[test]
 fn extend_stands() {

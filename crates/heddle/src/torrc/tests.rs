@@ -180,6 +180,9 @@ fn options_of_our_own_are_read_in_any_case() {
         let options = relay(&format!("HeddleHopByHopFlowControl {value}"));
         assert_eq!(options.heddle.hop_by_hop_flow_control, wanted, "{value}");
     }
+    for (value, wanted) in [("none", "none"), ("N23", "n23 10 70"), ("n23-adaptive 20", "n23-adaptive 20")] {
+        assert_eq!(relay(&format!("HeddleHopCredit {value}")).heddle.hop_credit.to_string(), wanted);
+    }
     assert_ne!(relay("HeddleScheduler ewma").heddle.scheduler, plain.scheduler);
     let options = relay("heddlequiccongestioncontrol BBR\nHeddleTCPCongestionControl reno");
     let chosen = [("HeddleQUICCongestionControl", "bbr"), ("HeddleTCPCongestionControl", "reno")];

@@ -21,7 +21,7 @@ pub enum CreditCell {
 
 impl CreditCell {
     /// The most bytes that one takes.
-    pub const LEN_MAX: usize = MAGIC.len() + 1 + 4 + CreditMessage::LEN;
+    const LEN_MAX: usize = MAGIC.len() + 1 + 4 + CreditMessage::LEN;
 
     /// The body of a VPADDING cell.
     pub fn encode(self) -> Vec<u8> {

@@ -11,8 +11,8 @@
 //!    when the next cell leaves; and a side that is kept at zero for long asks ([`CreditMessage::Asked`]).
 //! 5. With [`N3::Adaptive`] the receiving side lowers N3 while cells wait long for its own next hop.
 //!
-//! This is policy: numbers and times, never a cell. Channels between relays carry it as [`CreditCell`], and a relay's lanes
-//! to its own shards have it without.
+//! This is policy: numbers and times, never a cell. Channels between relays carry it as [`CreditCell`], and a relay's
+//! lanes to its own shards have it without.
 
 mod accounts;
 mod adaptive;

@@ -9,6 +9,7 @@
 //! Links are somebody else's; the table knows their keys. So is the pool of slots, of which streams have some too.
 
 mod circuit;
+mod counting;
 mod credit;
 mod hop;
 mod ids;
@@ -21,12 +22,13 @@ use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::scheduler::{CircuitScheduler, LinkScheduler, Turn};
 use crate::stats::DelayHistogram;
 pub(crate) use circuit::{Circuit, Next};
+pub(crate) use counting::CreditWord;
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::pool::{CellPool, SlotId};
 use heddle_seam::rng::Rng;
 use heddle_seam::time::{Duration, Instant};
-pub(crate) use hop::CreditWord;
+
 pub(crate) use ids::Farewell;
 use ids::LinkIds;
 pub(crate) use lane::{Credit, Lane};

@@ -2,6 +2,7 @@
 //! process, with files and ports; here few lines mean anything, and what means nothing is refused.
 
 use heddle_proto::bucket::Limit;
+use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_proto::params::NetworkParams;
 use heddle_transport::registry::{self, Registered};
@@ -22,6 +23,8 @@ pub(super) struct RelayLines {
     pub(super) count_private_bandwidth: bool,
     /// `HeddleFlowControl`.
     pub(super) flow_control: FlowChoice,
+    /// `HeddleHopCredit`.
+    pub(super) hop_credit: HopCredit,
 }
 
 impl RelayLines {
@@ -40,6 +43,7 @@ impl RelayLines {
                 "CountPrivateBandwidth" => flag(value).map(|count| relay.count_private_bandwidth = count),
                 "RelayBandwidthRate" => bytes(value).map(|rate| relay.rate_bytes_per_s = Some(rate)),
                 "RelayBandwidthBurst" => bytes(value).map(|burst| relay.burst_bytes = Some(burst)),
+                "HeddleHopCredit" => value.parse().ok().map(|credit| relay.hop_credit = credit),
                 "HeddleFlowControl" => value.parse().ok().map(|choice| relay.flow_control = choice),
                 _ => None,
             };
@@ -132,9 +136,12 @@ mod tests {
         assert_eq!((limit.rate_bytes_per_s, limit.burst_bytes), (128 << 10, 3 << 20));
         let relay = parse(&["HeddleTransports tls"]).unwrap();
         assert!(relay.transports.is_empty() && !relay.nagle && relay.relay_bandwidth().is_none());
-        let one = parse(&["RelayBandwidthRate 128 KBytes", "HeddleFlowControl dynamic"]).unwrap();
+        let one =
+            parse(&["RelayBandwidthRate 128 KBytes", "HeddleFlowControl dynamic", "HeddleHopCredit n23 20"])
+                .unwrap();
         assert_eq!(one.relay_bandwidth().unwrap().burst_bytes, 128 << 10, "a rate alone is a limit, too");
         assert_eq!(one.flow_control, FlowChoice::Dynamic);
+        assert_eq!(one.hop_credit.to_string(), "n23 20 70");
     }
 
     #[test]

@@ -207,6 +207,7 @@ impl Making<'_> {
             max_queue_bytes: QUEUE_BYTES_MAX,
             params: self.params.clone(),
             flow_control: lines.flow_control,
+            hop_credit: lines.hop_credit,
             count_private_bandwidth: lines.count_private_bandwidth,
             ..RelayOptions::new(addr)
         }

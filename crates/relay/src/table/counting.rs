@@ -1,0 +1,114 @@
+//! Lanes whose neighbours count cells: what comes, what is passed on, and what is said about it ([`Hop`]).
+
+use super::hop::Hop;
+use super::{Lane, Table, list};
+use crate::keys::{CircuitKey, LinkKey, Side};
+use heddle_proto::cell::CircId;
+use heddle_proto::credit::{CreditMessage, CreditViolation, N23};
+use heddle_seam::time::{Duration, Instant};
+
+/// A word of credit that leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CreditWord {
+    pub circ_id: CircId,
+    pub message: CreditMessage,
+}
+
+impl Table {
+    /// Both sides of a lane's hop count cells from now on; none has gone over it.
+    pub fn count_cells(&mut self, key: CircuitKey, side: Side, ours: N23, theirs: N23) {
+        let Some(lane) = self.lane_mut(key, side) else { return };
+        let was_counted = lane.hop.replace(Box::new(Hop::new(ours, theirs))).is_some();
+        self.hops += usize::from(!was_counted);
+    }
+
+    /// What is kept of hops for that.
+    pub fn hop_bytes(&self) -> usize {
+        self.hops * size_of::<Hop>()
+    }
+
+    /// A relay cell came over a lane.
+    ///
+    /// # Errors
+    /// The neighbour had no credit for it.
+    pub fn count_arrival(&mut self, key: CircuitKey, side: Side) -> Result<(), CreditViolation> {
+        match self.lane_mut(key, side).and_then(|lane| lane.hop.as_mut()) {
+            Some(hop) => hop.on_received(),
+            None => Ok(()),
+        }
+    }
+
+    /// Relay cells that came over a lane were passed on, or ended here; the last waited so long for that. The
+    /// neighbour may be told.
+    pub fn pass_on(&mut self, now: Instant, (key, side): (CircuitKey, Side), cells: u32, waited: Duration) {
+        let Some(Lane { link, circ_id, hop: Some(hop), .. }) = self.lane_mut(key, side) else { return };
+        let (link, circ_id, says) = (*link, *circ_id, hop.on_passed_on(now, cells, waited));
+        if says {
+            self.say(link, circ_id);
+        }
+    }
+
+    /// A neighbour spoke of credit.
+    ///
+    /// # Errors
+    /// It said what it must not say, of this circuit's lane.
+    pub fn on_credit(
+        &mut self,
+        now: Instant,
+        link: LinkKey,
+        CreditWord { circ_id, message }: CreditWord,
+    ) -> Result<(), (CircuitKey, Side, CreditViolation)> {
+        // Of a circuit that ended meanwhile, or of one that began before there was an agreement.
+        let Some((key, side)) = self.find(link, circ_id) else { return Ok(()) };
+        let Some(hop) = self.lane_mut(key, side).and_then(|lane| lane.hop.as_mut()) else { return Ok(()) };
+        match message {
+            CreditMessage::Granted { cells } => {
+                hop.on_granted(cells).map_err(|violation| (key, side, violation))?;
+                self.mark_ready(now, key, side);
+            }
+            CreditMessage::Asked => {
+                if hop.on_asked() {
+                    self.say(link, circ_id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Once a second: lanes without credit for long ask, because what granted it may have been lost.
+    pub fn ask_for_credit(&mut self, now: Instant) {
+        for (key, side) in core::mem::take(&mut self.starved) {
+            let Some(Lane { link, circ_id, hop: Some(hop), .. }) = self.lane_mut(key, side) else { continue };
+            let (link, circ_id) = (*link, *circ_id);
+            let Some(says) = hop.on_starving(now) else { continue };
+            self.starved.push((key, side));
+            if says {
+                self.say(link, circ_id);
+            }
+        }
+    }
+
+    /// What is to be said of a link's lanes.
+    pub(super) fn pop_word(&mut self, link: LinkKey) -> Option<CreditWord> {
+        loop {
+            let circ_id = self.links.get_mut(link)?.words.pop_front()?;
+            let Some((key, side)) = self.find(link, circ_id) else { continue };
+            let Some(hop) = self.lane_mut(key, side).and_then(|lane| lane.hop.as_mut()) else { continue };
+            let word = hop.next_word();
+            if hop.is_listed() {
+                self.say(link, circ_id);
+            }
+            if let Some(message) = word {
+                return Some(CreditWord { circ_id, message });
+            }
+        }
+    }
+
+    /// A lane has a word to say; its `listed` tells that it is in the list.
+    fn say(&mut self, link: LinkKey, circ_id: CircId) {
+        if let Some(ids) = self.links.get_mut(link) {
+            ids.words.push_back(circ_id);
+            list(ids, link, &mut self.to_flush);
+        }
+    }
+}
