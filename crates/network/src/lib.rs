@@ -40,6 +40,7 @@ use heddle_proto::params::NetworkParams;
 use heddle_proto::policy::ExitPolicy;
 use heddle_relay::{
     Control, DosOptions, Limits, ListedRelay, Relay, RelayConfig, RelayLanguage, RelayStats, Relays,
+    Scheduler,
 };
 use heddle_seam::language::Language;
 use heddle_seam::node::{PortId, ShardId, StackId};
@@ -102,6 +103,8 @@ pub struct Plan {
     pub flow_control: FlowChoice,
     /// Credit from hop to hop, of each relay.
     pub hop_credit: HopCredit,
+    /// `HeddleScheduler` of each relay.
+    pub scheduler: Scheduler,
     /// A relay whose operator allows only so many bytes a second, and as many at once.
     pub slow: Option<(usize, u64)>,
     /// Relays that speak tcp-esp, which they prefer to all others.
@@ -123,6 +126,7 @@ impl Default for Plan {
             per_circuit: vec![],
             flow_control: FlowChoice::Auto,
             hop_credit: HopCredit::None,
+            scheduler: Scheduler::RoundRobin,
             slow: None,
             esp: vec![],
         }
@@ -346,6 +350,7 @@ fn add_planned(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, s
         params: plan.params.clone(),
         flow_control: plan.flow_control,
         hop_credit: plan.hop_credit,
+        scheduler: plan.scheduler,
         relay_bandwidth: rate.map(|rate| Limit { rate_bytes_per_s: rate, burst_bytes: rate }),
         count_private_bandwidth: rate.is_some(),
         ..RelayOptions::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1)))
@@ -376,6 +381,7 @@ impl MadeRelay {
         let config = RelayConfig {
             flow_control: options.flow_control,
             hop_credit: options.hop_credit,
+            scheduler: options.scheduler,
             relay_bandwidth: options.relay_bandwidth,
             count_private_bandwidth: options.count_private_bandwidth,
             ..relay_config(options.max_queue_bytes, ids, addr, options.exits)
@@ -495,7 +501,7 @@ fn relay_config(max_queue_bytes: usize, ids: RelayIds, addr: IpAddr, is_exit: bo
         bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
         relay_bandwidth: None,
         count_private_bandwidth: false,
-        scheduler: heddle_relay::Scheduler::RoundRobin,
+        scheduler: Scheduler::RoundRobin,
         shard: ShardId(0),
         shards: 1,
         limits: Limits::default(),

@@ -5,6 +5,7 @@ use heddle_proto::bucket::Limit;
 use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_proto::params::NetworkParams;
+use heddle_relay::Scheduler;
 use heddle_transport::registry::Registered;
 
 /// What a relay is like.
@@ -22,6 +23,8 @@ pub struct RelayOptions {
     pub flow_control: FlowChoice,
     /// `HeddleHopCredit`.
     pub hop_credit: HopCredit,
+    /// `HeddleScheduler`.
+    pub scheduler: Scheduler,
     /// `RelayBandwidthRate` and `RelayBandwidthBurst`. Default: no limit.
     pub relay_bandwidth: Option<Limit>,
     /// `CountPrivateBandwidth`. Default: no.
@@ -40,6 +43,7 @@ impl RelayOptions {
             params: NetworkParams::default(),
             flow_control: FlowChoice::default(),
             hop_credit: HopCredit::None,
+            scheduler: Scheduler::RoundRobin,
             relay_bandwidth: None,
             count_private_bandwidth: false,
         }

@@ -90,6 +90,7 @@ fn scheduler(text: &str) -> Result<Scheduler, String> {
     match text.to_ascii_lowercase().as_str() {
         "round-robin" => Ok(Scheduler::RoundRobin),
         "ewma" => Ok(Scheduler::Ewma { half_life: EWMA_HALF_LIFE }),
-        _ => Err(format!("`{text}` is neither round-robin nor ewma")),
+        "kist" => Ok(Scheduler::Kist { half_life: EWMA_HALF_LIFE }),
+        _ => Err(format!("`{text}` is none of round-robin, ewma and kist")),
     }
 }

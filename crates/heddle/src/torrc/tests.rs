@@ -276,7 +276,7 @@ fn every_error_names_its_line_and_the_mend() {
             "HeddleUDPPort 65534\nHeddleShards 3",
             "torrc:1: HeddleUDPPort: there are not 2 ports above 65534 for all shards and transports; lower it",
         ),
-        ("HeddleScheduler fifo", "torrc:1: HeddleScheduler: `fifo` is neither round-robin nor ewma"),
+        ("HeddleScheduler fifo", "torrc:1: HeddleScheduler: `fifo` is none of round-robin, ewma and kist"),
         (
             "HeddleQUICCongestionControl reno",
             "torrc:1: HeddleQUICCongestionControl: `reno` is none of auto, shared, cubic, bbr",

@@ -147,7 +147,7 @@ impl Core {
             rng: entropy.rng(),
             entropy,
             buffers: Buffers::default(),
-            table: Table::default(),
+            table: Table::new(config.scheduler),
             idle_round: IdleRound::default(),
             links: SlotMap::with_key(),
             outputs: VecDeque::new(),

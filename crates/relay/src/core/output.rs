@@ -21,7 +21,7 @@ impl Core {
 
     /// The next link with output, after circuits that waited for their turn there went on.
     pub fn next_listed(&mut self) -> Option<LinkKey> {
-        let link = self.table.next_listed()?;
+        let link = self.table.next_listed(self.now)?;
         self.extend_queued(link);
         self.table.unlist(link);
         Some(link)

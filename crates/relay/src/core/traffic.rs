@@ -48,7 +48,13 @@ impl Core {
 
     /// Whoever waited for the rates looks again, if it is time. Whether it is.
     pub fn on_rates(&mut self) -> bool {
-        let Some((links, sockets)) = self.rates.take_due(self.now) else { return false };
+        let (table, now) = (&self.table, self.now);
+        let rank = |link: &LinkKey| table.rank(*link, now);
+        let rank: Option<&dyn Fn(&LinkKey) -> f64> = match self.config.scheduler.chooses_links() {
+            true => Some(&rank),
+            false => None,
+        };
+        let Some((links, sockets)) = self.rates.take_due(now, rank) else { return false };
         links.into_iter().for_each(|link| self.table.list(link));
         sockets.into_iter().for_each(|socket| self.list_stream(socket));
         true

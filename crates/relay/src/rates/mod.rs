@@ -141,8 +141,12 @@ impl Rates {
 
     /// Who waits, if it is time to look again: links, and connections of streams. Nobody else is told, or idle channels
     /// would cost work a hundred times a second; and no more of them than what may pass is enough for, or thousands
-    /// that wait would.
-    pub fn take_due(&mut self, now: Instant) -> Option<(Vec<LinkKey>, Vec<SocketId>)> {
+    /// that wait would. Links that are to write and have ranks come in their order.
+    pub fn take_due(
+        &mut self,
+        now: Instant,
+        rank: Option<&dyn Fn(&LinkKey) -> f64>,
+    ) -> Option<(Vec<LinkKey>, Vec<SocketId>)> {
         let (mut due, mut links, mut sockets) = (false, Vec::new(), Vec::new());
         for direction in [Direction::Read, Direction::Write] {
             let waiting = self.waiting(direction);
@@ -151,8 +155,21 @@ impl Rates {
             }
             due = true;
             let goes_on = core::mem::take(&mut waiting.goes_on);
-            links.extend(self.look(now, direction, Traffic::Relayed, goes_on, |waiting| &mut waiting.links));
-            sockets.extend(self.look(now, direction, Traffic::Own, goes_on, |waiting| &mut waiting.sockets));
+            let rank = rank.filter(|_| direction == Direction::Write);
+            links.extend(self.look(
+                now,
+                (direction, Traffic::Relayed),
+                goes_on,
+                |waiting| &mut waiting.links,
+                rank,
+            ));
+            sockets.extend(self.look(
+                now,
+                (direction, Traffic::Own),
+                goes_on,
+                |waiting| &mut waiting.sockets,
+                None,
+            ));
         }
         due.then_some((links, sockets))
     }
@@ -162,10 +179,10 @@ impl Rates {
     fn look<T: Ord + Copy>(
         &mut self,
         now: Instant,
-        direction: Direction,
-        traffic: Traffic,
+        (direction, traffic): (Direction, Traffic),
         goes_on: bool,
         queue: fn(&mut Waiting) -> &mut Queue<T>,
+        rank: Option<&dyn Fn(&T) -> f64>,
     ) -> Vec<T> {
         if queue(self.waiting(direction)).is_empty() {
             return Vec::new();
@@ -177,7 +194,7 @@ impl Rates {
             return Vec::new();
         }
         let turns = self.turns(bytes, direction);
-        let first = queue(self.waiting(direction)).take(turns);
+        let first = queue(self.waiting(direction)).take(turns, rank);
         if !queue(self.waiting(direction)).is_empty() {
             self.waiting(direction).wake_at(now + WAIT_MIN, true);
         }
@@ -244,10 +261,10 @@ mod tests {
                 rates.hold_socket(SocketId::accepted(number), Direction::Write);
             }
             rates.wait(Instant::ZERO, Direction::Write, Traffic::Relayed);
-            assert_eq!(rates.take_due(Instant::ZERO), None);
+            assert_eq!(rates.take_due(Instant::ZERO, None), None);
             let later = Instant::ZERO + Duration::from_secs(60 * round);
-            assert_eq!(rates.take_due(later), Some((vec![], [7, 5].map(SocketId::accepted).to_vec())));
-            assert_eq!(rates.take_due(later), None);
+            assert_eq!(rates.take_due(later, None), Some((vec![], [7, 5].map(SocketId::accepted).to_vec())));
+            assert_eq!(rates.take_due(later, None), None);
         }
     }
 
@@ -263,7 +280,7 @@ mod tests {
         while let Some(now) =
             rates.waiting_until().filter(|now| *now < Instant::ZERO + Duration::from_secs(1))
         {
-            let (_, sockets) = rates.take_due(now).expect("it is time");
+            let (_, sockets) = rates.take_due(now, None).expect("it is time");
             assert!(sockets.len() <= 8, "{} at once", sockets.len());
             if !sockets.is_empty() {
                 rates.take(Direction::Read, Traffic::Own, rates.quantum_bytes as usize);

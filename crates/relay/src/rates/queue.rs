@@ -25,8 +25,25 @@ impl<T: Ord + Copy> Queue<T> {
         }
     }
 
-    /// The first ones, at most so many.
-    pub fn take(&mut self, count: usize) -> Vec<T> {
+    /// The first ones, at most so many. Where they have ranks the lowest go first, of equals those who came first.
+    pub fn take(&mut self, count: usize, rank: Option<&dyn Fn(&T) -> f64>) -> Vec<T> {
+        if let Some(rank) = rank
+            && count < self.order.len()
+        {
+            let mut ranked: Vec<_> = self.order.iter().map(rank).zip(0_usize..).collect();
+            let by_rank = |one: &(f64, usize), other: &(f64, usize)| {
+                one.0.total_cmp(&other.0).then(one.1.cmp(&other.1))
+            };
+            ranked.select_nth_unstable_by(count, by_rank);
+            let mut lowest: Vec<usize> = ranked[..count].iter().map(|(_, place)| *place).collect();
+            lowest.sort_unstable();
+            // They come to the front in their order; the others keep theirs.
+            for (front, place) in lowest.into_iter().enumerate() {
+                if let Some(item) = self.order.remove(place) {
+                    self.order.insert(front, item);
+                }
+            }
+        }
         let first: Vec<T> = self.order.drain(..count.min(self.order.len())).collect();
         for item in &first {
             self.present.remove(item);
@@ -67,5 +84,34 @@ impl Waiting {
 
     pub fn is_empty(&self) -> bool {
         self.links.is_empty() && self.sockets.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_ranks_go_first_and_of_equals_who_came_first() {
+        let filled = || {
+            let mut queue = Queue::default();
+            [5, 3, 8, 1, 4, 9].into_iter().for_each(|item| queue.push(item));
+            queue
+        };
+        let rest = |mut queue: Queue<i32>| queue.take(usize::MAX, None);
+        let mut queue = filled();
+        assert_eq!(queue.take(3, None), [5, 3, 8]);
+        assert_eq!(rest(queue), [1, 4, 9]);
+        let mut queue = filled();
+        assert_eq!(
+            queue.take(3, Some(&|item| f64::from(*item))),
+            [3, 1, 4],
+            "in the order in which they came"
+        );
+        queue.push(3);
+        assert_eq!(rest(queue), [5, 8, 9, 3]);
+        let mut queue = filled();
+        assert_eq!(queue.take(2, Some(&|_| 0.0)), [5, 3]);
+        assert_eq!(queue.take(9, Some(&|item| f64::from(*item))), [8, 1, 4, 9], "there are no more");
     }
 }

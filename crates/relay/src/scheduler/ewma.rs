@@ -110,6 +110,11 @@ impl CircuitScheduler for Ewma {
         *activity = Activity { cells, tick: self.tick };
     }
 
+    fn first_cells(&self, now: Instant) -> f64 {
+        let passed = (now.as_nanos() / self.tick_ns).saturating_sub(self.tick);
+        self.waiting.peek().map_or(0.0, |first| shrunk(first.cells, passed))
+    }
+
     fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -181,6 +186,18 @@ mod tests {
         }
         ewma.charge(at_s(1_000_000), &mut activities[0]);
         assert_eq!(activities[0].cells, 1.0);
+    }
+
+    #[test]
+    fn the_first_lanes_cells_are_told_without_touching_it() {
+        let mut ewma = Ewma::new(HALF_LIFE);
+        assert_eq!(ewma.first_cells(at_s(0)), 0.0);
+        let mut busy = Activity::default();
+        (0..8).for_each(|_| ewma.charge(at_s(0), &mut busy));
+        ewma.push(at_s(0), turn(0), busy);
+        assert_eq!([0, 8, 16].map(|s| ewma.first_cells(at_s(s))), [8.0, 4.0, 2.0]);
+        ewma.push(at_s(16), turn(1), Activity::default());
+        assert_eq!(ewma.first_cells(at_s(16)), 0.0);
     }
 
     #[test]

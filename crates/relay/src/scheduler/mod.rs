@@ -1,5 +1,6 @@
-//! Which of a link's circuits sends its next cell. A scheduler is one file here, a line in [`Scheduler`] and
-//! one in each match of [`LinkScheduler`].
+//! Which of a link's circuits sends its next cell, and which link is served next. A scheduler of circuits is one file
+//! here, a line in [`Scheduler`] and one in each match of [`LinkScheduler`]; how links are chosen is said by
+//! [`Scheduler::chooses_links`].
 
 mod ewma;
 mod round_robin;
@@ -19,6 +20,19 @@ pub enum Scheduler {
     /// First the lane that sent least of late: cells count half after this time (stock Tor: 30 s,
     /// `CircuitPriorityHalflifeMsec`). Not zero.
     Ewma { half_life: Duration },
+    /// The same across links: of all that have something to send and may send it now, the one is served first whose
+    /// quietest lane sent least of late. This is what KIST adds to EWMA (Jansen and others, "Never Been KIST", USENIX
+    /// Security 2014): the choice is made late, when cells can leave, and not when they come. Its other half, that no
+    /// more is written than the kernel sends soon, holds for every scheduler here
+    /// (`heddle_proto::channel::Channel::handle_window`), and without its tick.
+    Kist { half_life: Duration },
+}
+
+impl Scheduler {
+    /// Whether links are served by what their lanes sent, or in the order in which they came.
+    pub(super) fn chooses_links(self) -> bool {
+        matches!(self, Scheduler::Kist { .. })
+    }
 }
 
 /// The scheduler of one link. It is no trait object, since round robin costs less than a call.
@@ -32,7 +46,9 @@ impl LinkScheduler {
     pub fn new(scheduler: Scheduler) -> Self {
         match scheduler {
             Scheduler::RoundRobin => LinkScheduler::RoundRobin(RoundRobin::default()),
-            Scheduler::Ewma { half_life } => LinkScheduler::Ewma(Ewma::new(half_life)),
+            Scheduler::Ewma { half_life } | Scheduler::Kist { half_life } => {
+                LinkScheduler::Ewma(Ewma::new(half_life))
+            }
         }
     }
 }
@@ -59,6 +75,13 @@ impl CircuitScheduler for LinkScheduler {
         match self {
             LinkScheduler::RoundRobin(scheduler) => scheduler.charge(now, activity),
             LinkScheduler::Ewma(scheduler) => scheduler.charge(now, activity),
+        }
+    }
+
+    fn first_cells(&self, now: Instant) -> f64 {
+        match self {
+            LinkScheduler::RoundRobin(scheduler) => scheduler.first_cells(now),
+            LinkScheduler::Ewma(scheduler) => scheduler.first_cells(now),
         }
     }
 

@@ -34,6 +34,11 @@ pub(crate) trait CircuitScheduler: fmt::Debug + Send {
     /// A lane that was popped has sent a cell.
     fn charge(&mut self, now: Instant, activity: &mut Activity);
 
+    /// Cells of late of the lane whose turn is next, where they are counted: links with fewer go first.
+    fn first_cells(&self, _now: Instant) -> f64 {
+        0.0
+    }
+
     /// Turns, also those of lanes that are over.
     fn len(&self) -> usize;
 

@@ -19,7 +19,7 @@ mod next;
 mod tests;
 
 use crate::keys::{CircuitKey, LinkKey, Side};
-use crate::scheduler::{CircuitScheduler, LinkScheduler, Turn};
+use crate::scheduler::{CircuitScheduler, LinkScheduler, Scheduler, Turn};
 use crate::stats::DelayHistogram;
 pub(crate) use circuit::{Circuit, Next};
 pub(crate) use counting::CreditWord;
@@ -43,6 +43,8 @@ pub(crate) struct Table {
     links: SecondaryMap<LinkKey, LinkIds>,
     /// Links with output since they were last flushed; each once, as its `is_listed` says.
     to_flush: VecDeque<LinkKey>,
+    /// Whether the one of them comes first whose lanes sent least of late, and not who came first.
+    chooses_links: bool,
     /// Lanes whose neighbour's credit was used up when this was last looked at, each once, and some that are over.
     starved: Vec<(CircuitKey, Side)>,
     /// Lanes whose neighbour counts.
@@ -83,6 +85,10 @@ pub(crate) struct Departure {
 
 /// Circuits.
 impl Table {
+    pub fn new(scheduler: Scheduler) -> Self {
+        Table { chooses_links: scheduler.chooses_links(), ..Table::default() }
+    }
+
     /// A circuit begins; its lane towards the client takes its id.
     pub fn insert(&mut self, circuit: Circuit) -> CircuitKey {
         let (link, circ_id) = (circuit.prev.link, circuit.prev.circ_id);
@@ -316,8 +322,23 @@ impl Table {
 
     /// The next link with output. It is listed no more when [`Table::unlist`] says so: until then what comes is flushed
     /// with the rest.
-    pub fn next_listed(&mut self) -> Option<LinkKey> {
-        self.to_flush.pop_front()
+    pub fn next_listed(&mut self, now: Instant) -> Option<LinkKey> {
+        if !self.chooses_links {
+            return self.to_flush.pop_front();
+        }
+        let ranks = self.to_flush.iter().map(|link| self.rank(*link, now)).enumerate();
+        let (first, _) = ranks.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        self.to_flush.remove(first)
+    }
+
+    /// Which of two links comes first, where that is chosen: the one that ranks lower. Words about circuits come before
+    /// cells.
+    pub fn rank(&self, link: LinkKey, now: Instant) -> f64 {
+        let Some(ids) = self.links.get(link) else { return 0.0 };
+        match ids.farewells.is_empty() && ids.words.is_empty() {
+            true => ids.ready.first_cells(now),
+            false => -1.0,
+        }
     }
 
     pub fn unlist(&mut self, link: LinkKey) {

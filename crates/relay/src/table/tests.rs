@@ -38,7 +38,10 @@ impl World {
         let mut world = World {
             rng: Seed::from_number(seed).child("table", 0).rng(),
             now: Instant::ZERO,
-            table: Table::default(),
+            table: Table::new(match seed % 2 {
+                0 => Scheduler::RoundRobin,
+                _ => Scheduler::Kist { half_life: Duration::from_secs(30) },
+            }),
             pool: CellPool::new(1 << 20),
             names: SlotMap::with_key(),
             links: Vec::new(),
@@ -237,7 +240,7 @@ impl World {
             }
             (96, _) => self.lose(link),
             _ => {
-                while let Some(listed) = self.table.next_listed() {
+                while let Some(listed) = self.table.next_listed(self.now) {
                     self.table.unlist(listed);
                     while self.pop(listed) {}
                     assert!(!self.table.has_output(listed));
