@@ -11,6 +11,7 @@
 //! the channel with [`OriginCircuit::poll_cell`], and asks [`OriginCircuit::poll_event`] until it
 //! says `None` before it hands in the next cell: a cell makes at most two events.
 
+mod credit;
 mod streams;
 
 use core::fmt;
@@ -21,6 +22,7 @@ use heddle_proto::cell::relay::{self, RelayCommand, RelayHeader, StreamId};
 use heddle_proto::cell::stream::{End as EndCell, Resolved};
 use heddle_proto::cell::{BODY_LEN, Body, Command};
 use heddle_proto::channel::Target;
+use heddle_proto::credit::{CreditMessage, N23};
 use heddle_proto::crypto::onionskin::{ClientHandshake, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, OriginLayers};
 use heddle_proto::flow::{FlowChoice, VegasParams, sendme_inc_acceptable};
@@ -30,6 +32,7 @@ use heddle_seam::time::Instant;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use credit::GuardCredit;
 use streams::End;
 
 /// RELAY_EARLY cells that a circuit may send (tor-spec, "Handling RELAY_EARLY cells").
@@ -165,6 +168,8 @@ pub struct OriginCircuit {
     sendme_incs: Vec<Option<u8>>,
     /// What is run of the old windows where congestion control was not agreed on.
     flow_control: FlowChoice,
+    /// What the guard and we owe each other, if both count cells.
+    credit: Option<GuardCredit>,
     /// Flow control with the last hop, made when the first stream begins.
     end: Option<End>,
     params: Arc<NetworkParams>,
@@ -184,6 +189,7 @@ impl OriginCircuit {
             events: VecDeque::new(),
             sendme_incs: Vec::new(),
             flow_control: FlowChoice::default(),
+            credit: None,
             end: None,
             params,
             rng,
@@ -325,7 +331,10 @@ impl OriginCircuit {
         }
         let handled = match command {
             Command::CREATED2 | Command::CREATED_FAST => self.on_created(command, body),
-            Command::RELAY => self.on_relay(now, body),
+            Command::RELAY => {
+                let counted = self.credit.as_mut().map_or(Ok(()), |credit| credit.on_received(now));
+                counted.and_then(|()| self.on_relay(now, body))
+            }
             Command::DESTROY => {
                 self.close_silently();
                 let reason = DestroyReason::parse(body);
@@ -337,14 +346,54 @@ impl OriginCircuit {
             _ => Ok(()),
         };
         if let Err(fault) = handled {
-            self.close();
-            self.events.push_back(OriginEvent::Closed(Closed::Misbehaved(fault)));
+            self.end_for(fault);
         }
     }
 
-    /// The next cell for the channel.
+    fn end_for(&mut self, fault: Fault) {
+        self.close();
+        self.events.push_back(OriginEvent::Closed(Closed::Misbehaved(fault)));
+    }
+
+    /// The next cell for the channel, if the guard takes it now.
     pub fn poll_cell(&mut self) -> Option<OriginCell> {
-        self.out.pop_front()
+        if !self.has_cell() {
+            return None;
+        }
+        let cell = self.out.pop_front()?;
+        if let Some(credit) = self.credit.as_mut().filter(|_| is_relay_cell(cell.command)) {
+            credit.on_sent();
+        }
+        Some(cell)
+    }
+
+    /// Whether there is a cell that the guard takes now.
+    pub(crate) fn has_cell(&self) -> bool {
+        let has_room = self.credit.as_ref().is_none_or(GuardCredit::has_room);
+        self.out.front().is_some_and(|cell| has_room || !is_relay_cell(cell.command))
+    }
+
+    /// The guard and we count relay cells from the first on.
+    pub(crate) fn count_cells(&mut self, ours: N23, theirs: N23) {
+        self.credit = Some(GuardCredit::new(ours, theirs));
+    }
+
+    /// The guard spoke of this circuit's credit.
+    pub(crate) fn handle_credit(&mut self, message: CreditMessage) {
+        let Some(credit) = self.credit.as_mut().filter(|_| !self.closed) else { return };
+        if let Err(fault) = credit.on_message(message) {
+            self.end_for(fault);
+        }
+    }
+
+    /// Whether the guard is to be told something of this circuit's credit.
+    pub(crate) fn owes_grant(&self) -> bool {
+        self.credit.as_ref().is_some_and(GuardCredit::owes_grant)
+    }
+
+    /// What that is.
+    pub(crate) fn take_grant(&mut self) -> Option<CreditMessage> {
+        self.credit.as_mut()?.take_grant()
     }
 
     /// What happened, oldest first.
@@ -491,6 +540,11 @@ impl fmt::Debug for OriginCircuit {
 
 /// What a hop did wrong; it costs the circuit its life.
 type Fault = &'static str;
+
+/// Whether credit counts such a cell.
+fn is_relay_cell(command: Command) -> bool {
+    matches!(command, Command::RELAY | Command::RELAY_EARLY)
+}
 
 fn padded(bytes: &[u8]) -> Body {
     let mut body = [0; BODY_LEN];

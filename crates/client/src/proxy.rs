@@ -7,6 +7,9 @@
 //!
 //! It chooses no paths, keeps no guards and is nobody's way into Tor.
 
+mod credit;
+mod node;
+
 use super::circuit::{Closed, Handshake, Hop, OriginCircuit, OriginError, OriginEvent};
 use super::exchange::{Destination, Exchange, ExchangeState, ExchangeStatus, Running};
 use core::num::NonZeroU16;
@@ -15,10 +18,11 @@ use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::stream::{Begin, BeginFlags, EndReason, Host, HostName};
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, StreamTransport, Target};
+use heddle_proto::credit::{CreditCell, HopCredit, N23};
 use heddle_proto::flow::FlowChoice;
 use heddle_proto::params::NetworkParams;
-use heddle_seam::language::{Language, Plain};
-use heddle_seam::node::{Input, Node, Output, SocketId};
+use heddle_seam::language::Plain;
+use heddle_seam::node::{Output, SocketId};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Instant, UnixTime};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -66,6 +70,8 @@ struct Guard {
     circuits: BTreeMap<CircId, CircuitNumber>,
     /// Whose turn it is to send.
     turn: Option<CircId>,
+    /// By which numbers it counts what we send, if it does.
+    credit: Option<N23>,
 }
 
 struct ProxyCircuit {
@@ -83,6 +89,7 @@ pub struct OnionProxy {
     transport: Box<dyn StreamTransport>,
     params: Arc<NetworkParams>,
     flow_control: FlowChoice,
+    hop_credit: HopCredit,
     seed: Seed,
     rng: Rng,
     /// The time of the last input.
@@ -107,6 +114,7 @@ impl OnionProxy {
             transport,
             params,
             flow_control: FlowChoice::default(),
+            hop_credit: HopCredit::None,
             seed: seed.child("circuits of a proxy", 0),
             rng: seed.child("a proxy", 0).rng(),
             now: Instant::ZERO,
@@ -155,6 +163,7 @@ impl OnionProxy {
             interest: (false, false),
             circuits: BTreeMap::new(),
             turn: None,
+            credit: None,
         };
         self.guards.insert(socket, guard);
         self.outputs.push_back(Output::Connect { socket, to });
@@ -195,6 +204,11 @@ impl OnionProxy {
     /// Whether a circuit is there, built or not.
     pub fn has_circuit(&self, number: CircuitNumber) -> bool {
         self.circuits.get(&number).is_some_and(|circuit| !circuit.origin.is_closed())
+    }
+
+    /// Whether cells are counted with guards that count, too, on channels and circuits that begin from now on.
+    pub fn set_hop_credit(&mut self, hop_credit: HopCredit) {
+        self.hop_credit = hop_credit;
     }
 
     /// What the consensus asks, and what is chosen, of circuits that are begun from now on.
@@ -350,6 +364,9 @@ impl OnionProxy {
             match channel.next_incoming(now) {
                 Ok(Some(Incoming::Opened(_))) => {
                     guard.open = true;
+                    if let HopCredit::N23(ours) = self.hop_credit {
+                        channel.send_vpadding(now, &CreditCell::Agreement(ours).encode());
+                    }
                     let waiting = self.circuits.iter().filter(|(_, circuit)| circuit.guard == socket);
                     let waiting: Vec<_> = waiting.map(|(number, _)| *number).collect();
                     waiting.into_iter().for_each(|number| self.start(number));
@@ -360,8 +377,12 @@ impl OnionProxy {
                         self.on_cell(now, number, command, &body);
                     }
                 }
-                // A relay's offer is for relays.
-                Ok(Some(Incoming::Vpadding { .. })) => {}
+                Ok(Some(Incoming::Vpadding { body })) => {
+                    // A relay's offer is for relays.
+                    if let Some(Ok(cell)) = CreditCell::parse(body) {
+                        self.on_credit(now, socket, cell);
+                    }
+                }
                 Ok(None) => break,
                 Err(error) => return self.end_channel(socket, error, Some(Output::Close { socket })),
             }
@@ -371,7 +392,18 @@ impl OnionProxy {
 
     fn on_cell(&mut self, now: Instant, number: CircuitNumber, command: Command, body: &Body) {
         let Some(circuit) = self.circuits.get_mut(&number) else { return };
+        if matches!(command, Command::CREATED2 | Command::CREATED_FAST) && circuit.origin.hops() == 0 {
+            // An agreement comes before all other cells of a channel, so both know by now whether they count.
+            let theirs = self.guards.get(&circuit.guard).and_then(|guard| guard.credit);
+            if let (HopCredit::N23(ours), Some(theirs)) = (self.hop_credit, theirs) {
+                circuit.origin.count_cells(ours, theirs);
+            }
+        }
         circuit.origin.handle_cell(now, command, body);
+        self.after_cell(now, number);
+    }
+
+    fn after_cell(&mut self, now: Instant, number: CircuitNumber) {
         self.take_circuit_events(now, number);
         // After DESTROY there is nothing to say; what else ends a circuit is said first.
         if self.circuits.get(&number).is_some_and(|c| c.origin.is_closed() && !c.has_cells()) {
@@ -520,6 +552,10 @@ impl OnionProxy {
             .find(|(_, n)| circuits.get(n).is_some_and(ProxyCircuit::has_cells));
         let Some((circ_id, number)) = next else { return false };
         let Some(circuit) = self.circuits.get_mut(&number) else { return false };
+        if let Some(message) = circuit.origin.take_grant() {
+            channel.send_vpadding(now, &CreditCell::Circuit { circ_id, message }.encode());
+            return true;
+        }
         let Some(cell) = circuit.origin.poll_cell() else { return false };
         channel.send(now, circ_id, cell.command, &cell.body);
         guard.turn = Some(circ_id);
@@ -541,60 +577,8 @@ impl OnionProxy {
 }
 
 impl ProxyCircuit {
+    /// Whether it has something that the guard takes now.
     fn has_cells(&self) -> bool {
-        self.origin.queued_cells() > 0
-    }
-}
-
-impl<L: Language> Node<L> for OnionProxy {
-    fn recv_buf(&mut self, _: SocketId) -> &mut [u8] {
-        &mut self.scratch
-    }
-
-    fn handle_input(&mut self, now: Instant, input: Input<L>) {
-        self.now = now;
-        match input {
-            Input::Timeout => self.on_timeout(now),
-            Input::WallClock(wall) => {
-                self.wall = wall;
-                let channels = self.guards.values_mut().filter_map(|guard| guard.channel.as_mut());
-                channels.for_each(|channel| channel.handle_wall_clock(wall));
-            }
-            Input::Connected { socket, .. } => self.on_connected(now, socket),
-            Input::Failed { socket, error } => self.end_channel(socket, ChannelError::Socket(error), None),
-            Input::Read { socket, len } => self.on_read(now, socket, len),
-            Input::Writable { socket, bytes, window_bytes } => {
-                if let Some(guard) = self.guards.get_mut(&socket) {
-                    guard.writable = bytes;
-                    if let Some(channel) = &mut guard.channel {
-                        channel.handle_window(window_bytes);
-                    }
-                    self.dirty.insert(socket);
-                }
-            }
-            Input::Eof { socket } => {
-                let channel = self.guards.get_mut(&socket).and_then(|guard| guard.channel.as_mut());
-                let error = channel.and_then(|channel| channel.handle_eof(now).err());
-                let error = error.unwrap_or(ChannelError::PeerClosed);
-                self.end_channel(socket, error, Some(Output::Close { socket }));
-            }
-            // A proxy takes no connections, asks no resolver and has no shards.
-            _ => {}
-        }
-    }
-
-    fn poll_output(&mut self, now: Instant, buf: &mut Vec<u8>) -> Output<L> {
-        loop {
-            if let Some(output) = self.outputs.pop_front() {
-                return output.widen();
-            }
-            let Some(socket) = self.dirty.pop_first() else {
-                return Output::Timeout(self.next_timeout(now));
-            };
-            self.flush(now, socket, buf);
-            if !buf.is_empty() {
-                return Output::Send { socket };
-            }
-        }
+        self.origin.has_cell() || self.origin.owes_grant()
     }
 }

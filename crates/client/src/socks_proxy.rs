@@ -23,6 +23,7 @@ use crate::proxy::{CircuitNumber, OnionProxy, ProxyEvent};
 use circuits::Circuits;
 use core::convert::Infallible;
 use heddle_proto::channel::StreamTransport;
+use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_seam::language::Language;
 use heddle_seam::node::{Input, Node, Output, SocketId};
@@ -67,6 +68,8 @@ pub struct SocksOptions {
     pub path: Option<Vec<RelayName>>,
     /// Flow control between this end and the exit. Default: what both and the consensus have.
     pub flow_control: FlowChoice,
+    /// Credit with guards that have it. Default: none.
+    pub hop_credit: HopCredit,
     /// Whether programs hear of success before the exit does, so that their first bytes travel with BEGIN. A stream
     /// that is refused then ends without a word. Default false.
     pub optimistic: bool,
@@ -86,6 +89,7 @@ impl Default for SocksOptions {
         SocksOptions {
             path: None,
             flow_control: FlowChoice::default(),
+            hop_credit: HopCredit::None,
             optimistic: false,
             dirty_max: Duration::from_secs(600),
             sessions_max: 4_096,
@@ -205,6 +209,7 @@ impl Node<SocksLanguage> for SocksProxy {
         self.now = now;
         match input {
             Input::Control(directory) => {
+                self.proxy.set_hop_credit(self.options.hop_credit);
                 self.proxy.set_params(directory.params.clone(), self.options.flow_control);
                 self.directory = Some(directory);
                 self.unserved = true;

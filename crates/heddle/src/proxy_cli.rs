@@ -14,6 +14,7 @@ use heddle_dir::files::Disk;
 use heddle_dir::keys::DataDirectoryLock;
 use heddle_net::process::{SIGINT, SIGTERM, SignalThread, raise_descriptor_limit};
 use heddle_net::{EventLoop, LoopHandle, Options, SystemEntropy, wall_clock};
+use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_seam::rng::{Entropy, Seed};
 use heddle_transport::tls::{TlsOptions, TlsTransport};
@@ -47,6 +48,9 @@ pub struct ProxyArgs {
     /// Flow control with the exit, where it is ours to choose: auto, fixed-1000, fixed-100, dynamic or vegas.
     #[arg(long, value_name = "NAME", default_value_t)]
     flow_control: FlowChoice,
+    /// Credit with a guard that has `HeddleHopCredit`, too: none, "n23 N2 N3" or "n23-adaptive N2".
+    #[arg(long, value_name = "SCHEME", default_value_t)]
+    hop_credit: HopCredit,
     /// Tells programs that their streams are open before the exit does, so that their first bytes travel with BEGIN.
     #[arg(long)]
     optimistic: bool,
@@ -102,6 +106,7 @@ fn start(
     let chosen = SocksOptions {
         path: (!args.path.is_empty()).then(|| args.path.clone()),
         flow_control: args.flow_control,
+        hop_credit: args.hop_credit,
         optimistic: args.optimistic,
         dirty_max: options.dirty_max,
         ..SocksOptions::default()

@@ -6,8 +6,8 @@
 //! here is that large windows are worst by far, and that no window leaves the bottleneck idle where there is always
 //! something to send.
 
-use heddle_client::ExchangeState;
-use heddle_network::{Net, Plan, add_client, download};
+use heddle_client::{ExchangeState, OnionProxy};
+use heddle_network::{Net, Plan, add_client, download, pattern_sha256, upload};
 use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_seam::time::Duration;
@@ -108,6 +108,38 @@ fn credit_from_hop_to_hop_brings_the_first_byte_sooner_and_bounds_queues() {
     for found in [none, fixed, adaptive] {
         assert!((0.85..=1.0).contains(&found.used), "{found:?}");
     }
+}
+
+/// The last mile: a client that counts with its guard holds an upload back itself, where it would wait in the guard.
+#[test]
+fn a_client_that_counts_fills_no_guard() {
+    let credit: HopCredit = "n23 10 70".parse().expect("that is a scheme");
+    let [without, with] = [HopCredit::None, credit].map(|of_client| {
+        let mut net = Net::new(&Plan {
+            wire: Wire { latency: ROUND_TRIP / 2, ..Wire::default() },
+            flow_control: FlowChoice::Fixed1000,
+            hop_credit: credit,
+            slow: Some((1, RATE_BYTES_PER_S)),
+            ..Plan::default()
+        });
+        let client = net.client;
+        net.sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.set_hop_credit(of_client));
+        let circuit = net.build(&[0, 1, 2], true);
+        let exchange = net.begin(circuit, upload(1 << 20));
+        let status =
+            net.await_status(exchange, Duration::from_secs(60), |status| status.received_bytes == 32);
+        let took_s = status.first_byte_at.expect("it came").since(status.begun_at).as_secs_f64();
+        assert_eq!(
+            status.received_head[..],
+            pattern_sha256(1 << 20)[..],
+            "the server tells the hash of what came"
+        );
+        (net.stats(0).queue_cells_max, took_s)
+    });
+    println!("cells in the guard at most, seconds: {without:?} {with:?}");
+    assert!(without.0 > 200, "{without:?}");
+    assert!(with.0 <= 80, "{with:?}");
+    assert!(with.1 <= without.1 * 1.05, "the bottleneck stays busy: {with:?} {without:?}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Which channel of a relay sends next, in virtual time: pages of one client beside bulk downloads of many others, at an
-//! exit whose operator allows less than they want. Each client has a guard of its own, whose channel to the exit is its
+//! Which channel of a relay sends next, in virtual time: pages of one client beside bulk downloads of many others, at
+//! an exit whose operator allows less than they want. Each client has a guard of its own, whose channel to the exit is its
 //! alone. So this is what KIST was made for ("Never Been KIST", USENIX Security 2014): the choice among circuits of
 //! different channels.
 

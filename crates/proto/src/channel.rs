@@ -81,7 +81,7 @@ pub enum Incoming<'a> {
     Opened(Opened),
     /// A fixed-length cell of a circuit, lent for this call.
     Cell { circ_id: CircId, command: Command, body: &'a Body },
-    /// A VPADDING cell of circuit 0 on a channel whose peer proved to be a relay: padding, or an offer
+    /// A VPADDING cell of circuit 0: padding, an offer if the peer proved to be a relay, or a word about credit
     /// (`docs/reference/pair.md`).
     Vpadding { body: &'a [u8] },
 }

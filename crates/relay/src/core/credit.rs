@@ -11,22 +11,31 @@ use heddle_seam::time::Duration;
 impl Core {
     /// What a channel begins with, if we count cells: a relay of the consensus is told so, and nobody else.
     pub fn agree_on_credit(&mut self, link: LinkKey) -> Option<CreditCell> {
-        let n23 = self.our_credit()?;
         self.channel(link).and_then(ChannelLink::peer).filter(|peer| self.is_listed(peer))?;
-        self.links.get_mut(link).and_then(Link::channel_mut)?.begin_counting();
-        Some(CreditCell::Agreement(n23))
+        self.begin_counting(link)
     }
 
-    /// A neighbour spoke of credit on a channel.
-    pub fn on_credit_cell(&mut self, link: LinkKey, cell: CreditCell) {
+    /// A neighbour spoke of credit on a channel. Returns the answer: a client that says that it counts is told what a
+    /// relay is told at once.
+    pub fn on_credit_cell(&mut self, link: LinkKey, cell: CreditCell) -> Option<CreditCell> {
         match cell {
             CreditCell::Agreement(n23) => {
-                if let Some(channel) = self.links.get_mut(link).and_then(Link::channel_mut) {
-                    channel.set_credit(n23);
-                }
+                let channel = self.links.get_mut(link).and_then(Link::channel_mut)?;
+                let is_clients = channel.peer().is_none();
+                let is_news = channel.set_credit(n23);
+                if is_clients && is_news { self.begin_counting(link) } else { None }
             }
-            CreditCell::Circuit { circ_id, message } => self.on_credit(link, CreditWord { circ_id, message }),
+            CreditCell::Circuit { circ_id, message } => {
+                self.on_credit(link, CreditWord { circ_id, message });
+                None
+            }
         }
+    }
+
+    fn begin_counting(&mut self, link: LinkKey) -> Option<CreditCell> {
+        let n23 = self.our_credit()?;
+        self.links.get_mut(link).and_then(Link::channel_mut)?.begin_counting();
+        Some(CreditCell::Agreement(n23))
     }
 
     /// A neighbour, or another shard, spoke of a circuit's credit.

@@ -113,9 +113,11 @@ impl ChannelLink {
         self.counting = true;
     }
 
-    /// The peer counts. What it said first holds.
-    pub fn set_credit(&mut self, n23: N23) {
+    /// The peer counts. What it said first holds; whether that is it.
+    pub fn set_credit(&mut self, n23: N23) -> bool {
+        let is_news = self.credit.is_none();
         self.credit.get_or_insert(n23);
+        is_news
     }
 
     /// Bytes came. Returns how many did before, if the handshake is not over.

@@ -225,7 +225,11 @@ impl Relay {
                     Err(error) => return self.end_channel(now, link, error),
                 },
                 Ok(Some(Incoming::Vpadding { body })) => match CreditCell::parse(body) {
-                    Some(Ok(cell)) => self.core.on_credit_cell(link, cell),
+                    Some(Ok(cell)) => {
+                        if let Some(answer) = self.core.on_credit_cell(link, cell) {
+                            carrier.channel.send_vpadding(now, &answer.encode());
+                        }
+                    }
                     // A later version's: whoever needs to be understood says so in the agreement.
                     Some(Err(_)) => {}
                     None => {

@@ -233,9 +233,9 @@ fn cells_towards_the_client_are_counted_alike() {
     assert_eq!((client.got(&mut bench).len(), bench.queued_cells()), (4, 0));
 }
 
-/// Nobody counts what clients send.
+/// A client is told nothing unless it says that it counts; then both do.
 #[test]
-fn clients_circuits_are_not_counted() {
+fn clients_count_if_they_say_so() {
     let mut bench = Bench::new(counting());
     bench.list(&[2]);
     let sock = bench.client_channel(0);
@@ -245,4 +245,20 @@ fn clients_circuits_are_not_counted() {
         client.send_to(&mut bench, 0, RelayCommand::DROP, 0, &[]);
     }
     assert_eq!((heard(&mut bench, sock), client.destroyed(&mut bench)), (vec![], None));
+
+    say(&mut bench, sock, CreditCell::Agreement(THEIRS));
+    say(&mut bench, sock, CreditCell::Agreement(OURS));
+    assert_eq!(heard(&mut bench, sock), [CreditCell::Agreement(OURS)], "once");
+    let mut counted = Client::create(&mut bench, sock, theirs(2), Kind::Fast);
+    for _ in 0..2 {
+        counted.send(&mut bench, RelayCommand::DROP, 0, &[]);
+    }
+    assert_eq!(heard_of(&mut bench, sock, counted.circ_id), [granted(2 + 5)]);
+    client.send_to(&mut bench, 0, RelayCommand::DROP, 0, &[]);
+    assert_eq!(heard(&mut bench, sock), [], "the circuit of before is not counted");
+
+    let mut without = Bench::new(config());
+    let sock = without.client_channel(0);
+    say(&mut without, sock, CreditCell::Agreement(THEIRS));
+    assert_eq!(heard(&mut without, sock), [], "it is off by default");
 }

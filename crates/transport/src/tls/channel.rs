@@ -191,7 +191,7 @@ impl TlsChannel {
                         return Ok(Step::Cell(Pulled { circ_id, command: frame.command, in_chunk }));
                     }
                     let is_vpadding = frame.command == Command::VPADDING && frame.circ_id.is_none();
-                    if is_vpadding && !*peer_is_client {
+                    if is_vpadding {
                         self.vpadding.clear();
                         self.vpadding.extend_from_slice(frame.body);
                         return Ok(Step::Vpadding);
