@@ -1,7 +1,7 @@
 //! Which channel of a relay sends next, in virtual time: pages of one client beside bulk downloads of many others, at
-//! an exit whose operator allows less than they want. Each client has a guard of its own, whose channel to the exit is its
-//! alone. So this is what KIST was made for ("Never Been KIST", USENIX Security 2014): the choice among circuits of
-//! different channels.
+//! an exit whose operator allows less than they want. Each client has a guard of its own, and so a channel to the exit
+//! of its own. So this is what KIST was made for ("Never Been KIST", USENIX Security 2014): the choice among circuits
+//! of different channels.
 
 use heddle_client::ExchangeState;
 use heddle_network::{Net, Plan, add_client, download};
