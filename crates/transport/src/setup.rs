@@ -1,5 +1,6 @@
 //! How an endpoint is set up, whichever transport it is of, and why it cannot be.
 
+use crate::silence::{DEAD_MIN, SUSPECT_MIN};
 use core::fmt;
 use heddle_proto::endpoint::Endpoint;
 use heddle_proto::transport::Transport;
@@ -7,7 +8,7 @@ use heddle_seam::node::{StackId, StackOptions};
 use heddle_seam::rng::Seed;
 use heddle_seam::stopwatch::Stopwatch;
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 /// A transport over datagrams as whoever assembles a relay needs it. Each is a line of the [registry](crate::registry).
@@ -62,6 +63,47 @@ impl EndpointSetup<'_> {
     pub(crate) fn choice(&self, option: &TransportOption) -> usize {
         let chosen = self.chosen.get(option.name);
         chosen.and_then(|chosen| option.values.iter().position(|value| value == chosen)).unwrap_or(0)
+    }
+}
+
+/// How long the connections of an endpoint wait for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// How long a dialler waits for the peer, and for its proof.
+    pub dial: Duration,
+    /// How long a listener waits for the dialler, and for its proof.
+    pub listen: Duration,
+    /// A silent path is probed this often.
+    pub keep_alive: Duration,
+    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go
+    /// elsewhere.
+    pub path_suspect_min: Duration,
+    /// It is dead when nothing was answered for three probe time-outs, and for this long: its circuits end.
+    pub path_dead_min: Duration,
+    /// A flow whose first cell does not come is reset after this.
+    pub first_cell: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Timeouts {
+            dial: Duration::from_secs(10),
+            listen: Duration::from_secs(30),
+            keep_alive: Duration::from_secs(15),
+            path_suspect_min: SUSPECT_MIN,
+            path_dead_min: DEAD_MIN,
+            first_cell: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Timeouts {
+    /// Says what cannot be done as it is asked.
+    pub(crate) fn validate(&self) -> Result<(), InvalidOptions> {
+        if [self.dial, self.listen, self.keep_alive].contains(&Duration::ZERO) {
+            return Err(InvalidOptions("times are not zero"));
+        }
+        Ok(())
     }
 }
 

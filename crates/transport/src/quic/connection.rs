@@ -163,7 +163,7 @@ impl Connection {
         let limits = Limits {
             flows_first: quic.flows_first,
             flows_max: options.flows_max,
-            first_cell_timeout: quic.first_cell_timeout,
+            first_cell_timeout: quic.timeouts.first_cell,
         };
         Connection {
             handle: parts.handle,
@@ -175,8 +175,8 @@ impl Connection {
             state: State::Handshaking,
             local: options.local,
             deadline: parts.deadline,
-            keep_alive: quic.keep_alive,
-            silence: Silence::new(quic.path_suspect_min, quic.path_dead_min),
+            keep_alive: quic.timeouts.keep_alive,
+            silence: Silence::new(quic.timeouts.path_suspect_min, quic.timeouts.path_dead_min),
             our_proof,
             their_proof,
             proof_stream: None,

@@ -20,7 +20,7 @@ impl QuicEndpoint {
     /// Makes a place for a connection. One whose token is taken has failed already.
     pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> LinkKey {
         *self.peers.entry(options.peer.ip().to_canonical()).or_default() += 1;
-        match self.links.begin(options, now + self.options.listen_timeout) {
+        match self.links.begin(options, now + self.options.timeouts.listen) {
             Begun::Waits(key) => key,
             Begun::Dials(key, options) => {
                 if let Err(error) = self.dial(now, key, *options) {
@@ -61,7 +61,7 @@ impl QuicEndpoint {
             held: Part::of(&self.held),
             state: Part::of(&self.state),
             receive_window: ReceiveWindow::new(now, &self.windows),
-            deadline: now + self.options.dial_timeout,
+            deadline: now + self.options.timeouts.dial,
         };
         self.go_live(now, key, parts, options);
         Ok(())

@@ -5,8 +5,7 @@ use super::shared::SharedFactory;
 use super::stamps::STAMPS_BYTES;
 use super::window::BASE_MIN;
 use crate::congestion::Ceiling;
-use crate::setup::{EndpointSetup, InvalidOptions, TransportOption};
-use crate::silence::{DEAD_MIN, SUSPECT_MIN};
+use crate::setup::{EndpointSetup, InvalidOptions, Timeouts, TransportOption};
 use core::time::Duration;
 use quinn_proto::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
@@ -49,19 +48,7 @@ pub struct QuicOptions {
     pub batch_datagrams_max: usize,
     /// The round trip that is assumed before the first is measured.
     pub initial_rtt: Duration,
-    /// How long a dialler waits for the peer, and for its proof.
-    pub dial_timeout: Duration,
-    /// How long a listener waits for the dialler, and for its proof.
-    pub listen_timeout: Duration,
-    /// A silent path is probed this often.
-    pub keep_alive: Duration,
-    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go
-    /// elsewhere.
-    pub path_suspect_min: Duration,
-    /// It is dead when nothing was answered for three probe time-outs, and for this long: its circuits end.
-    pub path_dead_min: Duration,
-    /// A flow whose first cell does not come is reset after this.
-    pub first_cell_timeout: Duration,
+    pub timeouts: Timeouts,
     /// Packets that must overtake one before it counts as lost, and the share of a round trip that must pass
     /// (RFC 9002, section 6.1). Higher values bear more reordering and find losses later.
     pub packet_threshold: u32,
@@ -102,12 +89,7 @@ impl QuicOptions {
             datagram_bytes_max: 1452,
             batch_datagrams_max: 45,
             initial_rtt: Duration::from_millis(200),
-            dial_timeout: Duration::from_secs(10),
-            listen_timeout: Duration::from_secs(30),
-            keep_alive: Duration::from_secs(15),
-            path_suspect_min: SUSPECT_MIN,
-            path_dead_min: DEAD_MIN,
-            first_cell_timeout: Duration::from_secs(10),
+            timeouts: Timeouts::default(),
             packet_threshold: 128,
             time_threshold: 1.25,
             flows_first: 256,
@@ -130,8 +112,7 @@ impl QuicOptions {
         if self.stream_receive_window_bytes < 4096 {
             return Err(InvalidOptions("a flow's window has at least 4096 bytes"));
         }
-        let timeouts = [self.initial_rtt, self.dial_timeout, self.listen_timeout, self.keep_alive];
-        if timeouts.contains(&Duration::ZERO) {
+        if self.initial_rtt.is_zero() {
             return Err(InvalidOptions("times are not zero"));
         }
         if self.packet_threshold < 3 || self.time_threshold.is_nan() || self.time_threshold < 1.0 {
@@ -142,7 +123,7 @@ impl QuicOptions {
         if self.flows_first == 0 {
             return Err(InvalidOptions("a peer may open at least one flow"));
         }
-        Ok(())
+        self.timeouts.validate()
     }
 
     /// How one connection is to behave. `flows_max` bounds what its peer opens.

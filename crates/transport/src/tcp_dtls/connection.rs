@@ -149,7 +149,7 @@ impl Connection {
             }
             CongestionControl::Cubic | CongestionControl::Reno => Mux::new(options, pool),
         };
-        let (role, timeout) = (self.session.role(), self.options.first_cell_timeout);
+        let (role, timeout) = (self.session.role(), self.options.timeouts.first_cell);
         let flows = Flows::new(role, flows_max, timeout, self.pool.clone());
         let way_back = WayBack::default();
         self.open = Some(Open { mux, flows, way_back, epoch_since: now, is_full: false });

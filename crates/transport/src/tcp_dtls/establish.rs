@@ -21,10 +21,10 @@ impl DtlsEndpoint {
         if is_taken || is_listener && self.links.by_token(&options.secrets.token).is_some() {
             return self.links.insert(options.peer.ip().to_canonical());
         }
-        let key = match self.links.begin(options, now + self.options.listen_timeout) {
+        let key = match self.links.begin(options, now + self.options.timeouts.listen) {
             Begun::Waits(key) => key,
             Begun::Dials(key, options) => {
-                let (peer, deadline) = (options.peer, now + self.options.dial_timeout);
+                let (peer, deadline) = (options.peer, now + self.options.timeouts.dial);
                 self.go_live(now, key, peer, deadline, *options);
                 key
             }

@@ -1,8 +1,7 @@
 //! What may be chosen about `tcp-dtls`.
 
 use crate::dtls::{DATAGRAM_BYTES_MIN, SessionOptions};
-use crate::setup::{EndpointSetup, InvalidOptions, TransportOption};
-use crate::silence::{DEAD_MIN, SUSPECT_MIN};
+use crate::setup::{EndpointSetup, InvalidOptions, Timeouts, TransportOption};
 use core::time::Duration;
 use heddle_utcp::compact::MuxOptions;
 use heddle_utcp::{Algorithm, Options};
@@ -53,19 +52,7 @@ pub struct DtlsOptions {
     pub marks_ecn: bool,
     /// How long the first flight of a handshake waits for its answer before it is sent again.
     pub initial_rto: Duration,
-    /// How long a dialler waits for the peer, and for its proof.
-    pub dial_timeout: Duration,
-    /// How long a listener waits for the dialler, and for its proof.
-    pub listen_timeout: Duration,
-    /// A silent path is probed this often.
-    pub keep_alive: Duration,
-    /// A path is suspect when nothing was answered for three probe time-outs, and for this long: new circuits go
-    /// elsewhere.
-    pub path_suspect_min: Duration,
-    /// It is dead when nothing was answered for three probe time-outs, and for this long: its circuits end.
-    pub path_dead_min: Duration,
-    /// A flow whose first cell does not come is reset after this.
-    pub first_cell_timeout: Duration,
+    pub timeouts: Timeouts,
     /// Records under one key, after which DTLS changes it. dimpl's default; AES-GCM bears 2^24.5 full records (RFC
     /// 9147, section 4.5.3).
     pub key_records_max: u64,
@@ -112,12 +99,7 @@ impl DtlsOptions {
             batch_datagrams_max: 32,
             marks_ecn: true,
             initial_rto: Duration::from_millis(500),
-            dial_timeout: Duration::from_secs(10),
-            listen_timeout: Duration::from_secs(30),
-            keep_alive: Duration::from_secs(15),
-            path_suspect_min: SUSPECT_MIN,
-            path_dead_min: DEAD_MIN,
-            first_cell_timeout: Duration::from_secs(10),
+            timeouts: Timeouts::default(),
             key_records_max: 1 << 23,
         }
     }
@@ -143,13 +125,13 @@ impl DtlsOptions {
         if self.pool_bytes_max < POOL_BYTES_MIN {
             return Err(InvalidOptions("flows share 1 MiB at least"));
         }
-        let times = [self.initial_rto, self.dial_timeout, self.listen_timeout, self.keep_alive];
-        if times.contains(&Duration::ZERO) {
+        if self.initial_rto.is_zero() {
             return Err(InvalidOptions("times are not zero"));
         }
         if self.key_records_max == 0 {
             return Err(InvalidOptions("a key serves one record at least"));
         }
+        self.timeouts.validate()?;
         self.flow.validate().map_err(|why| InvalidOptions(why.0))
     }
 
@@ -159,10 +141,10 @@ impl DtlsOptions {
             anchor: self.anchor,
             datagram_bytes_max: self.datagram_bytes_max,
             initial_rto: self.initial_rto,
-            handshake_timeout: self.dial_timeout.max(self.listen_timeout),
-            keep_alive: self.keep_alive,
-            path_suspect_min: self.path_suspect_min,
-            path_dead_min: self.path_dead_min,
+            handshake_timeout: self.timeouts.dial.max(self.timeouts.listen),
+            keep_alive: self.timeouts.keep_alive,
+            path_suspect_min: self.timeouts.path_suspect_min,
+            path_dead_min: self.timeouts.path_dead_min,
             key_records_max: self.key_records_max,
         }
     }
