@@ -248,25 +248,15 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
-        let mut last = None;
         let stride = datagrams.stride.max(1);
         if !self.peers.contains_key(&datagrams.from.ip().to_canonical()) {
             self.strangers += datagrams.data.len().div_ceil(stride) as u64;
             return;
         }
-        for datagram in datagrams.data.chunks(stride) {
+        self.handle_each(now, datagrams.data.chunks(stride), |endpoint, datagram| {
             // A copy, so that what a flow keeps, which keeps its datagram, keeps no other.
-            let touched = self.handle_datagram(now, &datagrams, BytesMut::from(datagram));
-            if touched.is_some() && touched != last {
-                if let Some(key) = last {
-                    self.after(now, key);
-                }
-                last = touched;
-            }
-        }
-        if let Some(key) = last {
-            self.after(now, key);
-        }
+            endpoint.handle_datagram(now, &datagrams, BytesMut::from(datagram))
+        });
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -283,28 +273,18 @@ impl Endpoint for QuicEndpoint {
         if max_bytes == 0 {
             return None;
         }
-        while let Some(key) = self.links.first(Want::Transmit) {
-            let batch_max = self.options.batch_datagrams_max;
+        let batch_max = self.options.batch_datagrams_max;
+        self.next_sender(now, |endpoint, key| {
             // quinn-proto wants an empty buffer.
             let is_empty = out.is_empty();
-            let mut scratch = core::mem::take(&mut self.scratch);
+            let scratch = &mut endpoint.scratch;
             scratch.clear();
-            let transmit = self.links.live_mut(key).and_then(|connection| {
-                let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
-                connection.poll_transmit(now, datagrams, if is_empty { out } else { &mut scratch })
-            });
-            out.extend_from_slice(&scratch);
-            self.scratch = scratch;
-            // What leaves makes room, and so does what a stream's window refuses: the relay wants to hear of it.
-            self.links.note(key, Want::Speak);
-            if transmit.is_some() {
-                self.links.next_turn(Want::Transmit);
-                return transmit;
-            }
-            self.links.done(Want::Transmit);
-            self.rest(now, key);
-        }
-        None
+            let connection = endpoint.links.live_mut(key)?;
+            let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
+            let transmit = connection.poll_transmit(now, datagrams, if is_empty { out } else { scratch });
+            out.extend_from_slice(scratch);
+            transmit
+        })
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
@@ -312,19 +292,8 @@ impl Endpoint for QuicEndpoint {
     }
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
-        let mut found = None;
-        while let Some(key) = self.links.first(Want::Read) {
-            if let Some(cell) = self.links.live_mut(key).and_then(|connection| connection.next_cell(now)) {
-                found = Some((key, cell));
-                break;
-            }
-            self.links.done(Want::Read);
-            self.after(now, key);
-        }
-        let (key, (circ_id, command)) = found?;
-        self.links.lent();
-        // Reading gives the peer credit, which it must hear of.
-        self.links.note(key, Want::Transmit);
+        let next = |endpoint: &mut Self, key| endpoint.links.live_mut(key)?.next_cell(now);
+        let (key, (circ_id, command)) = self.next_reader(now, next)?;
         let body = self.links.live(key)?.lent();
         Some(FlowCell { conn: key.conn(), circ_id, command, body })
     }

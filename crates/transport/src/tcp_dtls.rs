@@ -31,7 +31,7 @@ use crate::congestion::Ceiling;
 use crate::dtls::Protocol;
 use crate::dtls::ids::{self, SessionId};
 use crate::dtls::key::OurKey;
-use crate::links::{LinkKey, Links, Serve, Want};
+use crate::links::{LinkKey, Links, Serve};
 use connection::{Arrival, Connection};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -223,19 +223,8 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams) {
-        let mut last = None;
-        for datagram in datagrams.data.chunks(datagrams.stride.max(1)) {
-            let touched = self.handle_datagram(now, &datagrams, datagram);
-            if touched.is_some() && touched != last {
-                if let Some(key) = last {
-                    self.after(now, key);
-                }
-                last = touched;
-            }
-        }
-        if let Some(key) = last {
-            self.after(now, key);
-        }
+        let each = datagrams.data.chunks(datagrams.stride.max(1));
+        self.handle_each(now, each, |endpoint, datagram| endpoint.handle_datagram(now, &datagrams, datagram));
     }
 
     fn handle_timeout(&mut self, now: Instant) {
@@ -254,23 +243,12 @@ impl Endpoint for DtlsEndpoint {
         if max_bytes == 0 {
             return None;
         }
-        while let Some(key) = self.links.first(Want::Transmit) {
-            let batch_max = self.options.batch_datagrams_max;
-            let stopwatch = self.stopwatch.clone();
-            let transmit = self.links.live_mut(key).and_then(|connection| {
-                let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
-                connection.poll_transmit(now, datagrams, &stopwatch, out)
-            });
-            // What leaves makes room, which the relay wants to hear of.
-            self.links.note(key, Want::Speak);
-            if transmit.is_some() {
-                self.links.next_turn(Want::Transmit);
-                return transmit;
-            }
-            self.links.done(Want::Transmit);
-            self.rest(now, key);
-        }
-        None
+        let batch_max = self.options.batch_datagrams_max;
+        self.next_sender(now, |endpoint, key| {
+            let connection = endpoint.links.live_mut(key)?;
+            let datagrams = (max_bytes / connection.datagram_bytes()).clamp(1, batch_max);
+            connection.poll_transmit(now, datagrams, &endpoint.stopwatch, out)
+        })
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
@@ -278,21 +256,9 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
-        let mut found = None;
-        while let Some(key) = self.links.first(Want::Read) {
-            let cell =
-                self.links.live_mut(key).and_then(|connection| connection.next_cell(now, &mut self.lent));
-            if let Some(cell) = cell {
-                found = Some((key, cell));
-                break;
-            }
-            self.links.done(Want::Read);
-            self.after(now, key);
-        }
-        let (key, (circ_id, command)) = found?;
-        self.links.lent();
-        // Reading opens the peer's window, which it must hear of.
-        self.links.note(key, Want::Transmit);
+        let next =
+            |endpoint: &mut Self, key| endpoint.links.live_mut(key)?.next_cell(now, &mut endpoint.lent);
+        let (key, (circ_id, command)) = self.next_reader(now, next)?;
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 

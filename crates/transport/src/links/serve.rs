@@ -1,11 +1,12 @@
-//! How endpoints serve their connections, where all do alike: they find them, look at them in time, pass on what the
-//! relay wants of one, and forget what is gone.
+//! How endpoints serve their connections, where all do alike: they find them, look at them in time, let them send and
+//! be read in turn, pass on what the relay wants of one, and forget what is gone.
 
 use super::{LinkKey, Links, Token, Want};
 use core::net::IpAddr;
 use heddle_proto::cell::CircId;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats};
+use heddle_seam::datagrams::Transmit;
 use heddle_seam::time::{Duration, Instant};
 
 /// A connection that [`Links`] hold.
@@ -51,6 +52,71 @@ pub(crate) trait Serve {
 
     /// Forgets a connection, with all that the endpoint remembers it by.
     fn forget(&mut self, key: LinkKey);
+
+    /// Looks after a connection that has nothing left to be sent.
+    fn rest(&mut self, now: Instant, key: LinkKey);
+
+    /// Takes datagrams that came together, each by `handle`, which tells whose it was. A connection is looked after
+    /// once for all of its own that came in a row.
+    fn handle_each<D>(
+        &mut self,
+        now: Instant,
+        datagrams: impl Iterator<Item = D>,
+        mut handle: impl FnMut(&mut Self, D) -> Option<LinkKey>,
+    ) {
+        let mut last = None;
+        for datagram in datagrams {
+            let touched = handle(self, datagram);
+            if touched.is_some()
+                && touched != last
+                && let Some(key) = core::mem::replace(&mut last, touched)
+            {
+                self.after(now, key);
+            }
+        }
+        if let Some(key) = last {
+            self.after(now, key);
+        }
+    }
+
+    /// What the first in turn sends, as `poll` says.
+    fn next_sender(
+        &mut self,
+        now: Instant,
+        mut poll: impl FnMut(&mut Self, LinkKey) -> Option<Transmit>,
+    ) -> Option<Transmit> {
+        while let Some(key) = self.links().first(Want::Transmit) {
+            let transmit = poll(self, key);
+            // What leaves makes room, and so does what a flow's window refuses: the relay wants to hear of it.
+            self.links().note(key, Want::Speak);
+            if transmit.is_some() {
+                self.links().next_turn(Want::Transmit);
+                return transmit;
+            }
+            self.links().done(Want::Transmit);
+            self.rest(now, key);
+        }
+        None
+    }
+
+    /// What the first in turn has for the relay to read, as `next` says.
+    fn next_reader<T>(
+        &mut self,
+        now: Instant,
+        mut next: impl FnMut(&mut Self, LinkKey) -> Option<T>,
+    ) -> Option<(LinkKey, T)> {
+        while let Some(key) = self.links().first(Want::Read) {
+            if let Some(read) = next(self, key) {
+                self.links().lent();
+                // Reading gives the peer credit, which it must hear of.
+                self.links().note(key, Want::Transmit);
+                return Some((key, read));
+            }
+            self.links().done(Want::Read);
+            self.after(now, key);
+        }
+        None
+    }
 
     /// A connection ends by the relay's wish.
     fn close_link(&mut self, now: Instant, conn: ConnId) {

@@ -108,20 +108,6 @@ impl QuicEndpoint {
         self.links.set_stage(key, Stage::Live(Box::new(connection)));
         self.after(now, key);
     }
-
-    /// Nothing is left to be sent: sets the timer, or forgets a connection of which nothing is left at all.
-    pub(super) fn rest(&mut self, now: Instant, key: LinkKey) {
-        let Some(connection) = self.links.live_mut(key) else {
-            return;
-        };
-        connection.settle(&mut self.quinn);
-        if connection.is_gone(now) {
-            self.forget(key);
-            return;
-        }
-        let timer = connection.poll_timeout();
-        self.links.look_at(key, timer);
-    }
 }
 
 impl Serve for QuicEndpoint {
@@ -157,6 +143,20 @@ impl Serve for QuicEndpoint {
                 self.peers.remove(&link.peer);
             }
         }
+    }
+
+    /// Sets the timer, or forgets a connection of which nothing is left at all.
+    fn rest(&mut self, now: Instant, key: LinkKey) {
+        let Some(connection) = self.links.live_mut(key) else {
+            return;
+        };
+        connection.settle(&mut self.quinn);
+        if connection.is_gone(now) {
+            self.forget(key);
+            return;
+        }
+        let timer = connection.poll_timeout();
+        self.links.look_at(key, timer);
     }
 }
 

@@ -68,12 +68,6 @@ impl DtlsEndpoint {
         };
         self.links.set_stage(key, stage);
     }
-
-    /// Nothing is left to be sent: sets the timer.
-    pub(super) fn rest(&mut self, now: Instant, key: LinkKey) {
-        let timer = self.links.live_mut(key).and_then(|connection| connection.poll_timeout(now));
-        self.links.look_at(key, timer);
-    }
 }
 
 impl Serve for DtlsEndpoint {
@@ -99,5 +93,10 @@ impl Serve for DtlsEndpoint {
         if let Some(our_id) = self.our_ids.remove(key) {
             self.ids.remove(&our_id);
         }
+    }
+
+    fn rest(&mut self, now: Instant, key: LinkKey) {
+        let timer = self.links.live_mut(key).and_then(|connection| connection.poll_timeout(now));
+        self.links.look_at(key, timer);
     }
 }
