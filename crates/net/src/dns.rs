@@ -45,6 +45,10 @@ const NAME_LEN_MAX: usize = 255;
 /// ```
 pub const SOCKETS_PER_QUESTION: usize = 2 * (3 + 1);
 
+/// What an answer takes that is remembered, at most: a name of at most 255 bytes, 16 addresses of 24 bytes or as long a
+/// name, and its places in the map. `tests/resolver_memory.rs` measures it.
+pub const ANSWER_BYTES: usize = 1024;
+
 /// Options of a [`Resolver`].
 #[derive(Clone, Debug)]
 pub struct ResolverOptions {
@@ -66,7 +70,7 @@ pub struct ResolverOptions {
     /// Questions under way at once, of all shards; more fail at once. Each may need [`SOCKETS_PER_QUESTION`]. Default
     /// [`RESOLVER_PLACES`], 8192.
     pub in_flight_max: usize,
-    /// Answers remembered, for minutes up to an hour. Default 8192.
+    /// Answers remembered, for minutes up to an hour, each of [`ANSWER_BYTES`] at most. Default 8192.
     pub cache_answers_max: u64,
     /// How long the name servers get for a try. Default: what the file says, or 5 s.
     pub try_timeout: Option<Duration>,

@@ -36,7 +36,7 @@ mod workers;
 
 pub use clock::{anchor, monotonic, wall_clock};
 pub use counters::Counters;
-pub use dns::{Resolver, ResolverOptions, SOCKETS_PER_QUESTION};
+pub use dns::{ANSWER_BYTES, Resolver, ResolverOptions, SOCKETS_PER_QUESTION};
 pub use entropy::SystemEntropy;
 pub use event_loop::{EventLoop, link_shards};
 pub use mailbox::{LoopHandle, NotTaken};

@@ -160,6 +160,15 @@ pub trait Channel: Send {
         0
     }
 
+    /// Memory that an open channel takes beside [`Channel::held_bytes`]: its session, and buffers that it keeps to use
+    /// again.
+    fn state_bytes(&self) -> usize {
+        0
+    }
+
+    /// Nothing passed for a while: buffers that are empty are given back.
+    fn give_back(&mut self) {}
+
     /// Says goodbye: what is queued is followed by a TLS close_notify or its like.
     fn close(&mut self);
 }

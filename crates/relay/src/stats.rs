@@ -33,6 +33,8 @@ pub struct RelayStats {
     pub flow_state_bytes: u64,
     /// Bytes that circuits take themselves.
     pub circuit_state_bytes: u64,
+    /// Bytes that channels take themselves, and those whose handshake is not over.
+    pub channel_state_bytes: u64,
     /// Bytes of sockets that the system did not take yet, and of messages that are not whole. They count as well.
     pub buffer_bytes: u64,
     /// Circuits, those that cross between shards counted in both.
@@ -120,6 +122,7 @@ impl RelayStats {
         self.flow_bytes += other.flow_bytes;
         self.flow_state_bytes += other.flow_state_bytes;
         self.circuit_state_bytes += other.circuit_state_bytes;
+        self.channel_state_bytes += other.channel_state_bytes;
         self.buffer_bytes += other.buffer_bytes;
         self.circuits += other.circuits;
         self.granted.add(&other.granted);

@@ -155,6 +155,7 @@ fn queues(out: &mut Exposition, relay: &RelayStats) {
         ),
         ("heddle_buffer_bytes", "Bytes of sockets that wait to be sent or are not whole", relay.buffer_bytes),
         ("heddle_circuit_state_bytes", "Bytes that circuits take themselves", relay.circuit_state_bytes),
+        ("heddle_channel_state_bytes", "Bytes that channels take themselves", relay.channel_state_bytes),
     ] {
         out.gauge(name, help).value(value);
     }

@@ -23,7 +23,7 @@ use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
 use heddle_net::process::{
     SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalThread, raise_descriptor_limit, refuse_debuggers,
 };
-use heddle_net::{LoopHandle, Resolver, ResolverOptions, SystemEntropy, wall_clock};
+use heddle_net::{ANSWER_BYTES, LoopHandle, Resolver, ResolverOptions, SystemEntropy, wall_clock};
 use heddle_proto::bucket::Limit;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_relay::{Control, Event, Limits, RelayConfig, RelayLanguage};
@@ -208,6 +208,7 @@ fn start_resolver(options: &Options, sockets_max: Option<u64>) -> Result<Option<
         randomize_case: options.server_dns_randomize_case,
         ipv6: options.ipv6_exit,
         in_flight_max: sockets::questions(sockets_max),
+        cache_answers_max: answers_max(options),
         ..ResolverOptions::default()
     })?;
     if let Err(error) = resolver.reload() {
@@ -249,7 +250,7 @@ fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> R
         hop_credit: options.heddle.hop_credit,
         flow_control: options.heddle.flow_control,
         extend_to_private: options.extend_allow_private_addresses,
-        max_queue_bytes: max_queue_bytes(options),
+        max_queue_bytes: max_queue_bytes(options) - answers_max(options) as usize * ANSWER_BYTES,
         bandwidth: Limit { rate_bytes_per_s: options.bandwidth_rate, burst_bytes: options.bandwidth_burst },
         relay_bandwidth: Some(Limit { rate_bytes_per_s: relay_rate, burst_bytes: relay_burst }),
         count_private_bandwidth: options.count_private_bandwidth,
@@ -269,6 +270,14 @@ fn max_queue_bytes(options: &Options) -> usize {
         chosen => chosen,
     };
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Answers that the resolver of an exit remembers. They count against `MaxMemInQueues`, of which they have one part in
+/// so many at most: the shards have the rest.
+fn answers_max(options: &Options) -> u64 {
+    const PART: usize = 32;
+    let fits = (max_queue_bytes(options) / PART / ANSWER_BYTES) as u64;
+    if options.is_exit() { ResolverOptions::default().cache_answers_max.min(fits) } else { 0 }
 }
 
 fn write_pid_file(options: &Options) -> Result<(), Failure> {

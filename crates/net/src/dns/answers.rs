@@ -53,8 +53,7 @@ impl Expiry<Query, Known> for Lifetime {
 }
 
 impl Answers {
-    /// Room for so many: a name of at most 255 bytes, and an answer of at most 16 × 24 bytes or as long a name, so less
-    /// than 1 KiB each with what the map itself takes.
+    /// Room for so many, each of [`ANSWER_BYTES`](super::ANSWER_BYTES) at most.
     pub(super) fn new(answers_max: u64) -> Self {
         Answers { known: Cache::builder().max_capacity(answers_max).expire_after(Lifetime).build() }
     }

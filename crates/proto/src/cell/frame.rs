@@ -100,6 +100,11 @@ impl Framer {
         self.used_len_max = used_len_max;
     }
 
+    /// Memory for cells that are begun.
+    pub fn state_bytes(&self) -> usize {
+        self.held.capacity()
+    }
+
     /// The next cell, and how many bytes of `chunk` it used up.
     ///
     /// The caller goes on behind the used bytes until there is no frame; then all of `chunk` is

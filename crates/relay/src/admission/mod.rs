@@ -21,6 +21,7 @@ pub(super) use claims::{CircuitPlace, StreamPlace};
 use core::net::SocketAddr;
 pub(super) use crowd::Unused;
 use crowd::{Admitted, Crowd};
+use heddle_proto::pool::SLOT_LEN;
 use heddle_seam::node::{ResolveId, SocketId};
 use heddle_seam::time::{Duration, Instant};
 pub(super) use party::{Class, Key, Party};
@@ -35,6 +36,10 @@ const HANDSHAKE_STATE_BYTES: u64 = 24 * 1024;
 /// whoever says something would hold more than who only knocks.
 const HANDSHAKE_RECEIVED_BYTES: u64 = 8 * 1024;
 const HANDSHAKE_BYTES: u64 = HANDSHAKE_STATE_BYTES + HANDSHAKE_RECEIVED_BYTES;
+/// Handshakes have at most one part in so many of a shard's memory, because they count in it and no circuit's end frees
+/// it; but at least so much.
+const HANDSHAKES_PART: usize = 8;
+const HANDSHAKES_BYTES_LEAST: usize = 1 << 20;
 /// A handshake that has had so much time gives way to others. It takes four round trips.
 const HANDSHAKE_TIME_ENOUGH: Duration = Duration::from_secs(2);
 
@@ -125,11 +130,14 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// `pool_slots_max` bounds circuits too: two slots for each is the least with which it moves.
+    /// `pool_slots_max` bounds circuits too: two slots for each is the least with which it moves. And it says how much
+    /// memory there is.
     pub fn new(limits: &Limits, pool_slots_max: u32) -> Self {
+        let of_memory = pool_slots_max as usize * SLOT_LEN / HANDSHAKES_PART;
+        let handshake_bytes = limits.handshake_bytes.min(of_memory.max(HANDSHAKES_BYTES_LEAST));
         Admission {
             channels: Crowd::new(Share::new(limits.channels_accepted()), None),
-            handshakes: Crowd::new(Share::new(limits.handshake_bytes), Some(HANDSHAKE_TIME_ENOUGH)),
+            handshakes: Crowd::new(Share::new(handshake_bytes), Some(HANDSHAKE_TIME_ENOUGH)),
             // Nearly all lead to relays, of which there are thousands.
             dials: Crowd::new(Share::for_relays(limits.channels_dialled()), None),
             targets: Targets::default(),
@@ -358,11 +366,16 @@ impl Admission {
         self.stream_ends(StreamPlace::Question(id));
     }
 
+    /// Bytes that channels hold whose handshake is not over.
+    pub fn handshake_bytes(&self) -> u64 {
+        self.handshakes.used()
+    }
+
     pub fn granted(&self) -> Granted {
         Granted {
             channels: self.channels.used(),
             handshakes: self.handshakes.len() as u64,
-            handshake_bytes: self.handshakes.used(),
+            handshake_bytes: self.handshake_bytes(),
             dials: self.dials.used(),
             circuits: self.circuits.used(),
             onionskins: self.onionskins.used(),

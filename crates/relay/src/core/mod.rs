@@ -104,6 +104,8 @@ pub(super) struct Core {
     rng: Rng,
     pool: CellPool,
     buffers: Buffers,
+    /// What open channels take themselves.
+    channel_bytes: usize,
     table: Table,
     idle_round: IdleRound,
     links: SlotMap<LinkKey, Link>,
@@ -147,6 +149,7 @@ impl Core {
             rng: entropy.rng(),
             entropy,
             buffers: Buffers::default(),
+            channel_bytes: 0,
             table: Table::new(config.scheduler),
             idle_round: IdleRound::default(),
             links: SlotMap::with_key(),

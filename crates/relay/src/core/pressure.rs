@@ -3,7 +3,8 @@
 use super::Core;
 use crate::admission::Party;
 use crate::keys::{CircuitKey, LinkKey};
-use crate::memory::{Buffers, FREED_PART, Holder, Holding, end_in_order};
+use crate::links::{ChannelLink, Link};
+use crate::memory::{Buffers, FREED_PART, Holder, Holding, QUESTION_BYTES, end_in_order};
 use crate::message::Event;
 use crate::table::Circuit;
 use core::cmp::Reverse;
@@ -65,11 +66,12 @@ impl Core {
         circuits.chain(connections).collect()
     }
 
-    /// What circuits take themselves.
-    pub fn state_bytes(&self) -> usize {
+    /// What circuits take themselves, and what the resolver takes for their questions.
+    pub fn circuits_bytes(&self) -> usize {
         self.table.capacity() * size_of::<(Box<Circuit>, u32)>()
             + self.table.len() * Core::CIRCUIT_BYTES
             + self.table.hop_bytes()
+            + self.streams.questions() * QUESTION_BYTES
             + self.idle_round.bytes()
     }
 
@@ -107,9 +109,11 @@ impl Core {
         self.table.len()
     }
 
-    /// All circuits, each with whom it came through and when it was used last.
-    pub fn circuits(&self) -> impl Iterator<Item = (CircuitKey, Party, Instant)> {
-        self.table.iter().map(|(key, circuit)| (key, circuit.party(), circuit.used_at()))
+    /// All circuits, each with whom it came through, when it was used last, and what it takes with its questions.
+    pub fn circuits(&self) -> impl Iterator<Item = (CircuitKey, Party, Instant, usize)> {
+        let bytes =
+            |circuit: &Circuit| Core::CIRCUIT_BYTES + usize::from(circuit.questions()) * QUESTION_BYTES;
+        self.table.iter().map(move |(key, circuit)| (key, circuit.party(), circuit.used_at(), bytes(circuit)))
     }
 
     /// The circuit of a flow.
@@ -130,6 +134,27 @@ impl Core {
     /// A channel keeps so many bytes.
     pub fn on_kept(&mut self, socket: SocketId, bytes: usize) {
         self.buffers.set_kept(self.now, socket, bytes);
+    }
+
+    /// What a channel takes itself has changed.
+    pub fn on_channel_state(&mut self, before: usize, after: usize) {
+        self.channel_bytes = self.channel_bytes - before + after;
+    }
+
+    /// What open channels take themselves.
+    pub fn channels_bytes(&self) -> usize {
+        self.channel_bytes
+    }
+
+    /// What handshakes of channels are taken to hold.
+    pub fn handshakes_bytes(&self) -> usize {
+        usize::try_from(self.admission.handshake_bytes()).unwrap_or(usize::MAX)
+    }
+
+    /// When a channel was used last: now, while it has circuits.
+    pub fn channel_used_at(&self, link: LinkKey) -> Instant {
+        let idle_since = self.links.get(link).and_then(Link::channel).map(ChannelLink::idle_since);
+        idle_since.filter(|_| self.table.is_idle(link)).unwrap_or(self.now)
     }
 
     /// A socket ends with all that waits for it.

@@ -14,6 +14,8 @@ impl Core {
             pool_slots_used_max: self.pool.used_max().into(),
             pool_slots_max: self.pool.max().into(),
             buffer_bytes: self.buffers.bytes() as u64,
+            circuit_state_bytes: self.circuits_bytes() as u64,
+            channel_state_bytes: (self.channels_bytes() + self.handshakes_bytes()) as u64,
             circuits: self.table.len() as u64,
             granted: self.admission.granted(),
             refused: self.admission.refused().clone(),

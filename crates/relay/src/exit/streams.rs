@@ -83,6 +83,12 @@ impl Streams {
         self.asked.remove(&id)
     }
 
+    /// Questions for whose answers nobody waits, of those circuits that are there or not.
+    pub fn left_questions(&self, is_there: impl Fn(CircuitKey) -> bool) -> Vec<ResolveId> {
+        let is_left = |asked: &Asked| matches!(asked, Asked::Nobody { .. }) || !is_there(asked.circuit());
+        self.asked.iter().filter(|(_, asked)| is_left(asked)).map(|(id, _)| *id).collect()
+    }
+
     /// Nobody waits any more for what the resolver is still at work for.
     pub fn leave_question(&mut self, id: ResolveId) {
         if let Some(asked) = self.asked.get_mut(&id) {

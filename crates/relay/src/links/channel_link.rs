@@ -94,6 +94,11 @@ impl ChannelLink {
         self.opened_at
     }
 
+    /// When the last circuit left.
+    pub fn idle_since(&self) -> Instant {
+        self.idle_since
+    }
+
     /// Whether it is one of its address' connections, as far as stock's defences go.
     pub fn is_counted(&self) -> bool {
         self.counted

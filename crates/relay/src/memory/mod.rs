@@ -9,3 +9,7 @@ pub(crate) use buffers::Buffers;
 pub use held::Held;
 pub(crate) use pressure::{BUFFERS_PART, FREED_PART, Holder, Holding, end_in_order};
 pub(crate) use shares::{Account, account, shares};
+
+/// What a question to the resolver takes until it is answered, at most: up to eight sockets, each with a buffer for an
+/// answer, and what the library knows of it. `net/tests/resolver_memory.rs` measures it.
+pub const QUESTION_BYTES: usize = 32 * 1024;

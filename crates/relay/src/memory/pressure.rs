@@ -1,14 +1,15 @@
 //! What ends when the memory for cells is used up (`MaxMemInQueues`): that of the pool, what flows keep in endpoints,
-//! what connections and flows take there themselves, and what waits in sockets' buffers.
+//! what connections and flows take there themselves, circuits and channels here and their questions with the resolver,
+//! and what waits in sockets' buffers.
 //!
 //! - *Bytes*: as in stock Tor, whoever holds the oldest cell goes first, and not whoever holds the most: cells of those
 //!   who read move on, cells of a hoard grow old, however many circuits it is spread over (Jansen and others, "The
 //!   Sniper Attack", NDSS 2014).
 //! - *Buffers* of sockets, when they take more than a quarter of the memory: no circuit's end frees them, so those
 //!   channels and connections end whose bytes are oldest, until they take less.
-//! - *State* of circuits, connections and flows, when it takes more than half of the memory: bytes of a circuit that
-//!   carries nothing do not grow old, so who has more than its [share](crate::memory::shares()) loses circuits and
-//!   flows, those first that have been idle longest.
+//! - *State* of circuits, connections, flows and channels, when it takes more than half of the memory: bytes of a
+//!   circuit that carries nothing do not grow old, so who has more than its [share](crate::memory::shares()) loses
+//!   circuits, flows and channels, those first that have been idle longest.
 
 use crate::keys::CircuitKey;
 use core::cmp::Reverse;

@@ -1,5 +1,6 @@
 //! A channel with its socket: what the driver is told of it, and how it ends.
 
+use crate::core::Core;
 use crate::keys::LinkKey;
 use crate::language::Output;
 use crate::links::{Outlet, destroy};
@@ -13,6 +14,10 @@ use heddle_proto::credit::{CreditCell, CreditMessage};
 use heddle_proto::endpoint::FlowState;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::Instant;
+
+/// What an open channel takes beside itself: its places among sockets, links, timers and accounts, and what the driver
+/// knows of its socket. `transport/tests/channel_memory.rs` measures it.
+const CHANNEL_PARTS: usize = 2 * 1024;
 
 pub(crate) struct Carrier {
     pub channel: Box<dyn Channel>,
@@ -31,6 +36,10 @@ pub(crate) struct Carrier {
     pub limited: bool,
     /// Bytes that the channel kept when it was last looked at.
     pub kept_bytes: usize,
+    /// Bytes that it takes itself.
+    pub state_bytes: usize,
+    /// Whether anything passed since the last tick.
+    pub has_passed: bool,
 }
 
 impl Carrier {
@@ -46,7 +55,18 @@ impl Carrier {
             timer: None,
             limited,
             kept_bytes: 0,
+            state_bytes: 0,
+            has_passed: false,
         }
+    }
+
+    /// What the channel takes itself counts.
+    fn tell_state(&mut self, core: &mut Core) {
+        let of_channel = self.channel.state_bytes();
+        // Before it is open its handshake counts.
+        let state_bytes = if of_channel == 0 { 0 } else { of_channel + CHANNEL_PARTS };
+        core.on_channel_state(self.state_bytes, state_bytes);
+        self.state_bytes = state_bytes;
     }
 }
 
@@ -77,6 +97,7 @@ impl Relay {
         let carrier = self.carriers.remove(link)?;
         self.links.remove(&carrier.socket);
         self.core.on_kept(carrier.socket, 0);
+        self.core.on_channel_state(carrier.state_bytes, 0);
         if let Some(at) = carrier.timer {
             self.timers.remove(&(at, carrier.socket));
         }
@@ -93,6 +114,17 @@ impl Relay {
         if let Some(&link) = self.links.get(&socket) {
             self.remove_carrier(now, link);
             self.forget_link(now, link, socket, ChannelError::Crowded);
+        }
+    }
+
+    /// Once a second: channels on which nothing passed give back what they do not need.
+    pub(crate) fn give_back_buffers(&mut self) {
+        for carrier in self.carriers.values_mut() {
+            if core::mem::take(&mut carrier.has_passed) {
+                continue;
+            }
+            carrier.channel.give_back();
+            carrier.tell_state(&mut self.core);
         }
     }
 
@@ -118,6 +150,7 @@ impl Relay {
             carrier.kept_bytes = kept_bytes;
             self.core.on_kept(socket, kept_bytes);
         }
+        carrier.tell_state(&mut self.core);
         let timer = carrier.channel.poll_timeout();
         // A timer that moved on is left where it is; it looks again when it fires.
         if let Some(at) = timer

@@ -118,8 +118,7 @@ impl Relay {
     pub fn stats(&self) -> RelayStats {
         let (flow_bytes, flow_state_bytes) =
             (self.ports.held_bytes() as u64, self.ports.state_bytes() as u64);
-        let circuit_state_bytes = self.core.state_bytes() as u64;
-        RelayStats { flow_bytes, flow_state_bytes, circuit_state_bytes, ..self.core.stats() }
+        RelayStats { flow_bytes, flow_state_bytes, ..self.core.stats() }
     }
 
     /// Circuits of this shard, those that cross to another counted in both.
@@ -180,6 +179,7 @@ impl Relay {
         if carrier.limited {
             self.core.on_passed(Direction::Read, len);
         }
+        carrier.has_passed = true;
         let mut used = 0;
         while used < len {
             let Some(carrier) = self.carriers.get_mut(link) else {
@@ -321,6 +321,7 @@ impl Relay {
 
     fn on_tick(&mut self, now: Instant) {
         self.core.on_tick();
+        self.give_back_buffers();
         self.end_stuck_channels(now);
         self.tell_retired(now);
         let unused = self.core.end_unused();
@@ -377,6 +378,7 @@ impl Relay {
         let cells = self.core.fill(link, carrier.channel.as_mut(), usize::MAX);
         self.core.count_cells_out(CHANNELS, cells);
         let more = carrier.channel.poll_transmit(now, out);
+        carrier.has_passed |= !out.is_empty();
         carrier.writable = carrier.writable.saturating_sub(out.len());
         if carrier.limited {
             self.core.on_passed(Direction::Write, out.len());

@@ -38,7 +38,7 @@ impl Relay {
         let mut state_max = usize::MAX;
         if self.ports.all_state_bytes(&self.core) > max / 2 {
             state_max = max / 2 - part;
-            self.ports.relieve_state(&mut self.core, now, state_max);
+            self.relieve_state(now, state_max);
         }
         self.relieve_bytes(now, (max - part, state_max));
         self.ports.forget_ended(now);
@@ -68,7 +68,8 @@ impl Relay {
         }));
         let is_enough = |relay: &Relay| {
             let (ports, core) = (&relay.ports, &relay.core);
-            ports.waiting_bytes(core) + ports.all_state_bytes(core).min(state_max) <= enough
+            let waiting = ports.waiting_bytes(core) + core.handshakes_bytes();
+            waiting + ports.all_state_bytes(core).min(state_max) <= enough
         };
         end_in_order(self, holders, is_enough, |relay, holder| {
             let (ports, core) = (&mut relay.ports, &mut relay.core);
@@ -92,9 +93,9 @@ impl Ports {
         self.list.iter().map(|port| port.endpoint.state_bytes()).sum()
     }
 
-    /// The same with what circuits take.
+    /// The same with what circuits and channels take.
     pub fn all_state_bytes(&self, core: &Core) -> usize {
-        self.state_bytes() + core.state_bytes()
+        self.state_bytes() + core.circuits_bytes() + core.channels_bytes()
     }
 
     /// What is kept of flows that have ended is freed.
@@ -120,7 +121,7 @@ impl Ports {
     }
 
     fn used_bytes(&self, core: &Core) -> usize {
-        self.waiting_bytes(core) + self.all_state_bytes(core)
+        self.waiting_bytes(core) + self.all_state_bytes(core) + core.handshakes_bytes()
     }
 
     pub fn end_flow(

@@ -1,12 +1,12 @@
-//! Circuits and flows that end when their state takes too much of a shard's memory ([`crate::memory`]).
+//! Circuits, flows and channels that end when their state takes too much of a shard's memory ([`crate::memory`]).
 
-use super::Ports;
+use super::Relay;
 use crate::admission::Party;
-use crate::core::Core;
-use crate::keys::CircuitKey;
+use crate::keys::{CircuitKey, LinkKey};
 use crate::links::Link;
 use crate::memory::{Account, account, shares};
 use heddle_proto::cell::CircId;
+use heddle_proto::channel::ChannelError;
 use heddle_proto::endpoint::{Backlog, ConnId};
 use heddle_seam::time::Instant;
 use std::collections::BTreeMap;
@@ -17,6 +17,8 @@ enum Thing {
     Circuit(CircuitKey),
     /// A flow without a circuit, by its port: its first cell has not come.
     Flow(usize, ConnId, CircId),
+    /// A channel, by its link. Its circuits are things of their own.
+    Channel(LinkKey),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -27,16 +29,16 @@ struct Held {
     bytes: usize,
 }
 
-impl Ports {
+impl Relay {
     /// Those who have more state than their share lose what has been idle longest, until all have `max` at most.
-    pub fn relieve_state(&mut self, core: &mut Core, now: Instant, max: usize) {
-        let things = self.things(core);
+    pub(crate) fn relieve_state(&mut self, now: Instant, max: usize) {
+        let things = self.things();
         let mut held: BTreeMap<Account, usize> = BTreeMap::new();
         for thing in things.values() {
             *held.entry(account(thing.party)).or_default() += thing.bytes;
         }
         let sum: usize = held.values().sum();
-        let other = self.all_state_bytes(core).saturating_sub(sum);
+        let other = self.ports.all_state_bytes(&self.core).saturating_sub(sum);
         let keeps = shares(&held, max.saturating_sub(other));
         let mut in_order: Vec<_> = things.iter().map(|(thing, held)| (held.since, *thing)).collect();
         in_order.sort_unstable();
@@ -45,20 +47,25 @@ impl Ports {
             let Some(has) = held.get_mut(&of).filter(|has| **has > keeps[&of]) else { continue };
             *has = has.saturating_sub(things[&thing].bytes.max(1));
             match thing {
-                Thing::Circuit(key) => self.end_with_flows(core, now, key),
-                Thing::Flow(port, conn, circ_id) => self.end_flow(core, now, (port, conn, circ_id)),
+                Thing::Circuit(key) => self.ports.end_with_flows(&mut self.core, now, key),
+                Thing::Flow(port, conn, circ_id) => {
+                    self.ports.end_flow(&mut self.core, now, (port, conn, circ_id));
+                }
+                Thing::Channel(link) => self.end_channel(now, link, ChannelError::Crowded),
             }
         }
+        self.core.give_up_left_questions();
     }
 
-    /// All circuits, each with its flows, and flows of none.
-    fn things(&self, core: &Core) -> BTreeMap<Thing, Held> {
-        let circuits = core.circuits().map(|(key, party, since)| {
-            (Thing::Circuit(key), Held { party, since, bytes: Core::CIRCUIT_BYTES })
-        });
+    /// All circuits, each with its flows, flows of none, and open channels.
+    fn things(&self) -> BTreeMap<Thing, Held> {
+        let core = &self.core;
+        let circuits = core
+            .circuits()
+            .map(|(key, party, since, bytes)| (Thing::Circuit(key), Held { party, since, bytes }));
         let mut things: BTreeMap<_, _> = circuits.collect();
-        for (port, Backlog { conn, circ_id, state_bytes, since, .. }) in self.backlogs() {
-            let Some(link) = self.link(port, conn) else { continue };
+        for (port, Backlog { conn, circ_id, state_bytes, since, .. }) in self.ports.backlogs() {
+            let Some(link) = self.ports.link(port, conn) else { continue };
             let thing = match core.circuit_of(link, circ_id) {
                 Some(key) => Thing::Circuit(key),
                 None => Thing::Flow(port, conn, circ_id),
@@ -67,6 +74,11 @@ impl Ports {
             let held = things.entry(thing).or_insert(Held { party, since, bytes: 0 });
             held.since = held.since.max(since);
             held.bytes += state_bytes;
+        }
+        for (link, carrier) in self.carriers.iter().filter(|(_, carrier)| carrier.state_bytes > 0) {
+            let Some(party) = core.link(link).map(Link::party) else { continue };
+            let (since, bytes) = (core.channel_used_at(link), carrier.state_bytes);
+            things.insert(Thing::Channel(link), Held { party, since, bytes });
         }
         things
     }

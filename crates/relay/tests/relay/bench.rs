@@ -199,7 +199,7 @@ impl Bench {
     ) -> Self {
         let shard = |number: u16| {
             let config = RelayConfig { shard: ShardId(number), ..config.clone() };
-            let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS) });
+            let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS), state_bytes: 0 });
             let endpoint = |pipe: fn() -> Pipe| -> Box<dyn Endpoint> { Box::new(pipe()) };
             let endpoints = pipe.map(|pipe| (PortId(0), UDP_PORT + number, endpoint(pipe)));
             Shard {

@@ -256,7 +256,7 @@ fn a_held_flow_is_read_again_once_the_consensus_wants_it() {
 fn endpoints_hear_what_the_consensus_wants_of_congestion_control() {
     let pipe = Pipe::default();
     let heard = pipe.congestion.clone();
-    let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS) });
+    let transport = Box::new(PlainTransport { number: OURS, addr: host(OURS), state_bytes: 0 });
     let entropy = Box::new(Repeatable::new(&Seed::from_number(1)));
     let endpoints: Vec<(_, _, Box<dyn Endpoint>)> = vec![(PortId(0), UDP_PORT, Box::new(pipe))];
     let mut relay = Relay::with_endpoints(config(), transport, endpoints, entropy);

@@ -33,6 +33,9 @@ pub const CLIENT_LINE: &[u8] = b"client\n";
 pub struct PlainTransport {
     pub number: u8,
     pub addr: IpAddr,
+    /// What each channel says that it takes itself once it is open, and again as much until it is told to give back
+    /// what it does not need.
+    pub state_bytes: usize,
 }
 
 impl PlainTransport {
@@ -54,6 +57,8 @@ impl PlainTransport {
             outgoing: relay_line(self.number, self.addr),
             writable: 0,
             begun_len: 0,
+            state_bytes: self.state_bytes,
+            spare_bytes: self.state_bytes,
         })
     }
 }
@@ -107,6 +112,8 @@ struct PlainChannel {
     writable: usize,
     /// Bytes of a cell that has not come whole.
     begun_len: usize,
+    state_bytes: usize,
+    spare_bytes: usize,
 }
 
 impl PlainChannel {
@@ -142,6 +149,14 @@ impl PlainChannel {
 }
 
 impl Channel for PlainChannel {
+    fn state_bytes(&self) -> usize {
+        if self.open { self.state_bytes + self.spare_bytes } else { 0 }
+    }
+
+    fn give_back(&mut self) {
+        self.spare_bytes = 0;
+    }
+
     /// Takes only a few cells' worth, as a transport may.
     fn handle_read(&mut self, _: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {
         assert!(self.incoming.len() - self.used_len <= LINE_LEN_MAX, "the caller drains what came");

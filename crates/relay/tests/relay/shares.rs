@@ -244,7 +244,9 @@ fn knock(bench: &mut Bench, addr: IpAddr) -> Sock {
 }
 
 fn with_handshakes(count: usize) -> Bench {
-    bench(Limits { handshake_bytes: count * HANDSHAKE_BYTES, ..Limits::default() })
+    let limits = Limits { handshake_bytes: count * HANDSHAKE_BYTES, ..Limits::default() };
+    // They have an eighth of the memory at most.
+    Bench::new(RelayConfig { limits, max_queue_bytes: 512 << 20, ..config() })
 }
 
 #[test]

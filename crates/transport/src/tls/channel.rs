@@ -239,7 +239,7 @@ impl TlsChannel {
             Phase::Open { padding, .. } => {
                 // What waits to be sent tells the same to an observer as padding would.
                 if padding.handle_timeout(now) && self.stream.is_idle() && !self.stream.is_closing() {
-                    self.stream.shrink();
+                    self.give_back();
                     write_fixed(self.stream.gather(), 0, Command::PADDING, &[]);
                 }
                 Ok(())
@@ -253,10 +253,24 @@ impl TlsChannel {
 impl Channel for TlsChannel {
     fn held_bytes(&self) -> usize {
         match self.phase {
-            // The framer keeps less than a cell.
             Phase::Open { .. } => self.stream.held_bytes().saturating_sub(self.used_len),
             _ => 0,
         }
+    }
+
+    fn state_bytes(&self) -> usize {
+        match self.phase {
+            Phase::Open { .. } => {
+                let buffers = self.framer.state_bytes() + self.vpadding.capacity() + BODY_LEN;
+                size_of::<Self>() + buffers + self.stream.state_bytes()
+            }
+            _ => 0,
+        }
+    }
+
+    fn give_back(&mut self) {
+        self.vpadding = Vec::new();
+        self.stream.give_back();
     }
 
     fn handle_read(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, ChannelError> {

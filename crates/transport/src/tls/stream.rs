@@ -20,6 +20,10 @@ use std::io::{self, BufRead, Write};
 /// rustls begins another record after so much plaintext (RFC 8446, section 5.1).
 const FRAGMENT_LEN: usize = 16_384;
 
+/// What an open session takes beside its place in the channel: keys and their round keys in the C library's heap, the
+/// transcript's hash, the peer's certificate. `transport/tests/channel_memory.rs` measures it.
+const SESSION_BYTES: usize = 6 * 1024;
+
 pub(super) struct TlsStream {
     session: Session,
     /// What a responder has read and may not answer yet, until the handshake is over.
@@ -240,9 +244,19 @@ impl TlsStream {
         self.gathered.is_empty() && !self.wants_write()
     }
 
-    /// Gives back the memory of an idle channel.
-    pub(super) fn shrink(&mut self) {
+    /// Gives back the memory of buffers that are empty.
+    pub(super) fn give_back(&mut self) {
         self.gathered.shrink_to_fit();
+        if let Session::Here(connection) = &mut self.session {
+            self.plaintext.give_back(connection);
+        }
+    }
+
+    /// What an open channel takes beside [`TlsStream::held_bytes`].
+    pub(super) fn state_bytes(&self) -> usize {
+        let own_cert = self.own_cert_der.as_ref().map_or(0, Vec::capacity);
+        let gathered = self.gathered.capacity() - self.gathered.len();
+        SESSION_BYTES + own_cert + gathered + self.plaintext.spare_bytes()
     }
 
     /// Seals what was gathered when it fills a record.
@@ -308,8 +322,7 @@ impl TlsStream {
         })
     }
 
-    /// What came and is not whole yet, and what is to be sent; beside what rustls keeps of any channel for its next
-    /// read.
+    /// What came and is not whole yet, and what is to be sent.
     pub(super) fn held_bytes(&self) -> usize {
         self.plaintext.len + self.plaintext.unfinished_len + self.gathered.len() + self.sealed_len
     }

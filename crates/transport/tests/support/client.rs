@@ -43,6 +43,20 @@ impl Sealer {
 
 /// Opens a responder's channel as a client does.
 pub fn open(channel: &mut dyn Channel, now: Instant) -> Sealer {
+    let mut opened = false;
+    let sealer = open_over(|bytes| {
+        opened |= read(channel, now, bytes).expect("nothing is wrong yet");
+        let mut answer = Vec::new();
+        channel.handle_writable(now, 64 << 10);
+        channel.poll_transmit(now, &mut answer);
+        answer
+    });
+    assert!(opened, "the channel opens");
+    sealer
+}
+
+/// The same of whatever answers bytes with bytes.
+pub fn open_over(mut exchange: impl FnMut(&[u8]) -> Vec<u8>) -> Sealer {
     let mut provider = default_provider();
     provider.cipher_suites = vec![rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_256_GCM_SHA384];
     let mut config = ClientConfig::builder_with_provider(Arc::new(provider))
@@ -55,13 +69,13 @@ pub fn open(channel: &mut dyn Channel, now: Instant) -> Sealer {
     let name = ServerName::try_from("www.example.com").expect("it is a name");
     let mut tls = ClientConnection::new(Arc::new(config), name).expect("the options are good");
     while tls.is_handshaking() {
-        exchange(&mut tls, channel, now);
+        pass(&mut tls, &mut exchange);
     }
     let mut hello = Vec::new();
     frame::write_versions(&mut hello, &[4, 5]);
     frame::write_fixed(&mut hello, 0, Command::NETINFO, NETINFO);
     tls.writer().write_all(&hello).expect("it has room");
-    assert!(exchange(&mut tls, channel, now), "the channel opens");
+    pass(&mut tls, &mut exchange);
     let secrets = tls.dangerous_extract_secrets().expect("the handshake is over");
     let (sequence, ConnectionTrafficSecrets::Aes256Gcm { key, iv }) = secrets.tx else {
         panic!("another suite");
@@ -84,19 +98,15 @@ pub fn read(channel: &mut dyn Channel, now: Instant, mut bytes: &[u8]) -> Result
     Ok(opened)
 }
 
-fn exchange(tls: &mut ClientConnection, channel: &mut dyn Channel, now: Instant) -> bool {
-    let mut to_channel = Vec::new();
+fn pass(tls: &mut ClientConnection, exchange: &mut impl FnMut(&[u8]) -> Vec<u8>) {
+    let mut sent = Vec::new();
     while tls.wants_write() {
-        tls.write_tls(&mut to_channel).expect("a vector takes everything");
+        tls.write_tls(&mut sent).expect("a vector takes everything");
     }
-    let opened = read(channel, now, &to_channel).expect("nothing is wrong yet");
-    let mut from_channel = Vec::new();
-    channel.handle_writable(now, 64 << 10);
-    channel.poll_transmit(now, &mut from_channel);
-    let mut rest = &from_channel[..];
+    let answer = exchange(&sent);
+    let mut rest = &answer[..];
     while !rest.is_empty() {
         tls.read_tls(&mut rest).expect("a slice can be read");
         tls.process_new_packets().expect("the channel speaks TLS");
     }
-    opened
 }

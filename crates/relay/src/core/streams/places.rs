@@ -106,6 +106,12 @@ impl Core {
         }
     }
 
+    /// The resolver is at work no more for those who are gone.
+    pub fn give_up_left_questions(&mut self) {
+        let left = self.streams.left_questions(|circuit| self.table.contains(circuit));
+        left.into_iter().for_each(|id| self.give_up_question(id));
+    }
+
     /// A question counts no more.
     pub(super) fn end_question(&mut self, id: ResolveId) -> Option<Asked> {
         let asked = self.streams.end_question(id)?;
