@@ -186,6 +186,10 @@ impl Endpoint for PerCircuitEndpoint {
         self.quic.state_bytes()
     }
 
+    fn forget_ended(&mut self, now: Instant) {
+        self.quic.forget_ended(now);
+    }
+
     /// A flow on a connection that carries no circuit yet is named by nobody; it ends by itself.
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
         self.quic.backlogs(&mut |backlog| {

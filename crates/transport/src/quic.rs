@@ -310,6 +310,14 @@ impl Endpoint for QuicEndpoint {
         self.links.backlogs(each);
     }
 
+    fn forget_ended(&mut self, now: Instant) {
+        for key in self.links.live_keys() {
+            if self.links.live_mut(key).is_some_and(|connection| connection.forget_ended(now)) {
+                self.after(now, key);
+            }
+        }
+    }
+
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
         self.links.hold(conn, circ_id, hold);
     }

@@ -37,6 +37,14 @@ pub(super) struct Arrival {
     pub(super) frames: u64,
     /// What they take while they are kept. Each may be what keeps the packet.
     pub(super) bytes: u64,
+    /// Whether the peer ended it here, and this is all that came.
+    pub(super) is_reset: bool,
+}
+
+impl Arrival {
+    fn reset(stream: StreamId) -> Self {
+        Arrival { stream, end: 0, frames: 0, bytes: 0, is_reset: true }
+    }
 }
 
 /// What came and was not looked at, in order. The connection looks after each batch of datagrams.
@@ -56,19 +64,27 @@ impl Arrivals {
         let mut arrivals = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let first = arrivals.len();
         for frame in frames(payload) {
-            let Frame::Stream(frame) = frame else {
-                packet.note(frame);
-                continue;
+            let frame = match frame {
+                Frame::Stream(frame) => frame,
+                Frame::Reset(stream) => {
+                    let stream = VarInt::from_u64(stream).ok().map(StreamId::from);
+                    arrivals.extend(stream.map(Arrival::reset));
+                    continue;
+                }
+                Frame::Stamp(_) | Frame::Ack(_) => {
+                    packet.note(frame);
+                    continue;
+                }
             };
             let Some(stream) = VarInt::from_u64(frame.stream).ok().map(StreamId::from) else { continue };
-            match arrivals[first..].last_mut().filter(|last| last.stream == stream) {
+            match arrivals[first..].last_mut().filter(|last| last.stream == stream && !last.is_reset) {
                 Some(last) => {
                     last.end = last.end.max(frame.end);
                     (last.frames, last.bytes) = (last.frames + 1, last.bytes + FRAME_OVERHEAD);
                 }
                 None => {
                     let bytes = payload.len() as u64 + FRAME_OVERHEAD;
-                    arrivals.push(Arrival { stream, end: frame.end, frames: 1, bytes });
+                    arrivals.push(Arrival { stream, end: frame.end, frames: 1, bytes, is_reset: false });
                 }
             }
         }

@@ -118,7 +118,7 @@ mod tests {
     use quinn_proto::{Dir, Side, StreamId};
 
     fn arrival(end: u64, bytes: u64) -> Arrival {
-        Arrival { stream: StreamId::new(Side::Client, Dir::Bi, 0), end, frames: 1, bytes }
+        Arrival { stream: StreamId::new(Side::Client, Dir::Bi, 0), end, frames: 1, bytes, is_reset: false }
     }
 
     fn at(ns: u64) -> Instant {

@@ -200,17 +200,20 @@ impl Flow {
     }
 
     /// Resets both directions, so that the end overtakes whatever is queued on either side.
-    pub(super) fn reset(&mut self, quinn: &mut Connection, stream: StreamId, reason: u8) {
+    /// Returns whether quinn keeps the half of what comes until the peer resets it, too.
+    pub(super) fn reset(&mut self, quinn: &mut Connection, stream: StreamId, reason: u8) -> bool {
         let code = VarInt::from_u32(u32::from(reason));
         // Errors say that a direction is over already.
         let _ = quinn.send_stream(stream).reset(code);
-        let _ = quinn.recv_stream(stream).stop(code);
+        let is_reset = !matches!(quinn.recv_stream(stream).received_reset(), Ok(None));
+        let is_kept = quinn.recv_stream(stream).stop(code).is_ok() && !is_reset;
         self.outbox = BytesMut::new();
         self.unwritten = Bytes::new();
         self.unread = Bytes::new();
         self.pieces = VecDeque::new();
         self.is_lent = false;
         self.backlog = Backlog::default();
+        is_kept
     }
 }
 

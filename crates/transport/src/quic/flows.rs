@@ -41,11 +41,23 @@ pub(super) struct Flows {
     /// What those hold that are not to be read.
     aside_bytes: usize,
     early: BTreeMap<StreamId, Backlog>,
+    /// Streams of flows that have ended, of which quinn keeps the half of what comes until the peer ends them as well.
+    unagreed: BTreeMap<StreamId, Unagreed>,
+    /// How many of them we opened.
+    unagreed_ours: usize,
     /// What quinn keeps pieces in.
     heaps: Heaps,
     /// Flows that have sent something, and streams of ours at most so far.
     senders: usize,
     ours_max: usize,
+}
+
+/// A flow that we ended, and the peer has not.
+#[derive(Clone, Copy, Debug)]
+struct Unagreed {
+    is_ours: bool,
+    /// When memory was first short and it was like this.
+    seen_at: Option<Instant>,
 }
 
 /// Streams that wait for a circuit. More are opened when half of them are used.
@@ -79,6 +91,8 @@ impl Flows {
             held,
             aside_bytes: 0,
             early: BTreeMap::new(),
+            unagreed: BTreeMap::new(),
+            unagreed_ours: 0,
             heaps: Heaps::default(),
             senders: 0,
             ours_max: 0,
@@ -181,6 +195,25 @@ impl Flows {
         true
     }
 
+    /// The peer ended a stream.
+    pub(super) fn on_reset(&mut self, stream: StreamId) {
+        if let Some(Unagreed { is_ours, .. }) = self.unagreed.remove(&stream) {
+            self.unagreed_ours -= usize::from(is_ours);
+        }
+    }
+
+    /// Memory is short. Returns how many flows have ended to which the peer did not agree though it was so before, by
+    /// so much time.
+    pub(super) fn count_unagreed(&mut self, now: Instant, patience: Duration) -> usize {
+        let seen = self.unagreed.values_mut().map(|flow| *flow.seen_at.get_or_insert(now));
+        seen.filter(|at| now.since(*at) >= patience).count()
+    }
+
+    /// Streams of ours that quinn keeps something of, those that carry no flow yet aside.
+    pub(super) fn ours_kept(&self) -> usize {
+        self.ours() + self.unagreed_ours
+    }
+
     /// Counts what came before flows are accepted.
     pub(super) fn on_early_arrival(&mut self, now: Instant, arrival: &Arrival) {
         let backlog = self.early.entry(arrival.stream).or_default();
@@ -234,6 +267,7 @@ impl Flows {
             + state::list::<StreamId>(self.free.capacity())
             + state::list::<CircuitKey>(self.pending.capacity())
             + state::tree(self.early.len(), size_of::<(StreamId, Backlog)>())
+            + state::tree(self.unagreed.len(), size_of::<(StreamId, Unagreed)>())
     }
 
     /// What a flow takes itself, with the half of its stream, about.
@@ -376,10 +410,17 @@ impl Flows {
             self.held.change(backlog.held_bytes(), 0);
             self.senders -= usize::from(circuit.flow.is_sender);
             self.aside_bytes -= if circuit.is_held { backlog.kept_bytes() } else { 0 };
-            circuit.flow.reset(quinn, circuit.id, reason);
+            let stream = circuit.id;
+            let is_kept = circuit.flow.reset(quinn, stream, reason);
             self.has_ended = true;
             let circ_id = circuit.circ_id;
-            self.theirs -= u32::from(!self.circuits.is_ours(circ_id));
+            let is_ours = self.circuits.is_ours(circ_id);
+            self.theirs -= u32::from(!is_ours);
+            if is_kept {
+                self.unagreed.insert(stream, Unagreed { is_ours, seen_at: None });
+                self.unagreed_ours += usize::from(is_ours);
+                self.ours_max = self.ours_max.max(self.free.len() + self.ours() + self.unagreed_ours);
+            }
         }
     }
 
@@ -396,6 +437,8 @@ impl Flows {
         self.circuits.clear();
         self.free.clear();
         self.pending.clear();
+        self.unagreed.clear();
+        self.unagreed_ours = 0;
     }
 }
 

@@ -12,6 +12,8 @@ const ACK_DELAY_EXPONENT: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     Stream(StreamFrame),
+    /// The peer sends nothing more on a stream.
+    Reset(u64),
     /// A DATAGRAM frame (RFC 9221) as long as a stamp.
     Stamp(u32),
     /// An ACK frame, for so long put off.
@@ -30,7 +32,7 @@ impl OfPacket {
         match frame {
             Frame::Stamp(stamp) => self.stamp = Some(stamp),
             Frame::Ack(put_off) => self.put_off = put_off,
-            Frame::Stream(_) => {}
+            Frame::Stream(_) | Frame::Reset(_) => {}
         }
     }
 }
@@ -56,6 +58,12 @@ impl Reader<'_> {
         loop {
             let kind = self.varint()?;
             let frame = match kind {
+                // RESET_STREAM: the stream, a code, and how long it was.
+                0x04 => {
+                    let stream = self.varint()?;
+                    self.skip_varints(2)?;
+                    Some(Frame::Reset(stream))
+                }
                 0x02 | 0x03 => Some(self.ack(kind == 0x03)?),
                 0x08..=0x0f => self.stream(kind)?,
                 // DATAGRAM with a length.
@@ -96,8 +104,6 @@ impl Reader<'_> {
         match kind {
             // PADDING, PING, HANDSHAKE_DONE, IMMEDIATE_ACK.
             0x00 | 0x01 | 0x1e | 0x1f => Some(()),
-            // RESET_STREAM.
-            0x04 => self.skip_varints(3),
             // STOP_SENDING, MAX_STREAM_DATA, STREAM_DATA_BLOCKED.
             0x05 | 0x11 | 0x15 => self.skip_varints(2),
             // CRYPTO: an offset, and data.
@@ -206,7 +212,7 @@ mod tests {
             let payload = [other, with_all, other, at_zero, other, to_the_end].concat();
             let found = [(0x401, 0x103), (8, 2), (4, 4)]
                 .map(|(stream, end)| Frame::Stream(StreamFrame { stream, end }));
-            let streams = frames(&payload).filter(|frame| !matches!(frame, Frame::Ack(_)));
+            let streams = frames(&payload).filter(|frame| matches!(frame, Frame::Stream(_)));
             assert_eq!(streams.collect::<Vec<_>>(), found, "{other:02x?}");
         }
     }
@@ -218,6 +224,13 @@ mod tests {
         assert_eq!(found, [Duration::from_millis(16), Duration::from_micros(16)].map(Frame::Ack));
         // The longest number there is.
         assert_eq!(frames(&[&[0x02, 9][..], &[0xff; 8], &[0, 2]].concat()).count(), 1);
+    }
+
+    #[test]
+    fn a_reset_says_of_which_stream() {
+        let payload = [&[0x04, 0x44, 0x01, 7, 0x40, 9][..], &[0x01], &[0x04, 8, 0, 0], &[0x04, 12, 0]];
+        let found: Vec<_> = frames(&payload.concat()).collect();
+        assert_eq!(found, [Frame::Reset(0x401), Frame::Reset(8)], "the last is cut off");
     }
 
     #[test]

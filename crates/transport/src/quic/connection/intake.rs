@@ -86,6 +86,7 @@ impl Connection {
             let arrival = self.arrived[at];
             match (arrival.stream.dir(), self.state) {
                 (_, State::Over) => return,
+                _ if arrival.is_reset => self.flows.on_reset(arrival.stream),
                 (Dir::Uni, _) if arrival.end > PROOF_LEN as u64 => {
                     return self.fault(now, "there is more than a proof on the proof's stream");
                 }

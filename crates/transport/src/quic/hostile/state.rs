@@ -3,7 +3,7 @@
 use super::{Table, cell};
 use crate::counting::{counted, counted_bytes};
 use heddle_proto::cell::{BODY_LEN, CircId, Command};
-use heddle_proto::endpoint::Endpoint;
+use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, Endpoint};
 use heddle_seam::time::Duration;
 use quinn_proto::{Dir, TransportConfig, VarInt};
 
@@ -69,6 +69,84 @@ fn state_goes_with_flows_and_connections() {
     table.ours.close(table.now, table.conn);
     table.run(Duration::from_secs(60));
     assert_eq!(table.ours.state_bytes(), 0);
+}
+
+/// So many flows of ours, one after the other, that we end as soon as they were answered.
+fn end_flows_of_ours(table: &mut Table, numbers: core::ops::Range<u32>) {
+    let conn = table.conn;
+    for number in numbers {
+        let name = CircId::new(number).expect("not zero");
+        let send = |table: &mut Table, command| {
+            counted(|| table.ours.send(table.now, conn, name, command, &[0; BODY_LEN]));
+            table.run(Duration::from_millis(1));
+        };
+        send(table, Command::CREATE2);
+        let stream = table.peer.connection.streams().accept(Dir::Bi).expect("it came");
+        table.peer.write(stream, &cell(Command::CREATED2));
+        table.run(Duration::from_millis(1));
+        send(table, Command::DESTROY);
+    }
+}
+
+/// The peer agrees to the end of flows.
+fn agree(table: &mut Table) {
+    for (id, code) in core::mem::take(&mut table.peer.stopped) {
+        let code = VarInt::from_u64(code).expect("it came as one");
+        let _ = table.peer.connection.send_stream(id).reset(code);
+    }
+    table.run(Duration::from_secs(1));
+}
+
+/// A table whose peer permits as many flows as it can count.
+fn permitting() -> Table {
+    let mut table = Table::proven();
+    table.peer.connection.set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(20_000));
+    table.run(Duration::from_millis(100));
+    table
+}
+
+#[test]
+fn flows_of_ours_that_we_ended_count_until_the_peer_agrees() {
+    let mut table = permitting();
+    end_flows_of_ours(&mut table, 1..100);
+    let (before, said_before) = (counted_bytes(), table.ours.state_bytes());
+    end_flows_of_ours(&mut table, 100..3_000);
+    let (real, said) = (counted_bytes() - before, table.ours.state_bytes() - said_before);
+    println!("{said} bytes are said of {real}");
+    assert!(10 * said >= 9 * real && 10 * said <= 14 * real, "{said} of {real}");
+    // Who agrees each time leaves no more than what quinn uses again.
+    let mut honest = permitting();
+    for hundred in 0..30 {
+        end_flows_of_ours(&mut honest, 100 * hundred + 1..100 * hundred + 101);
+        agree(&mut honest);
+    }
+    let grown = honest.ours.state_bytes() - said_before;
+    assert!(grown < said / 5, "{grown} of {said}");
+}
+
+#[test]
+fn a_peer_that_does_not_agree_to_ends_is_given_up_when_memory_is_short() {
+    let (mut stubborn, mut honest) = (permitting(), permitting());
+    for table in [&mut stubborn, &mut honest] {
+        end_flows_of_ours(table, 1..101);
+        table.events.clear();
+        table.ours.forget_ended(table.now);
+    }
+    agree(&mut honest);
+    for table in [&mut stubborn, &mut honest] {
+        table.run(Duration::from_secs(29));
+        table.ours.forget_ended(table.now);
+        table.run(Duration::from_secs(1));
+        assert_eq!(table.events, [], "a path may be still for 20 s");
+        table.ours.forget_ended(table.now);
+        table.run(Duration::from_millis(100));
+    }
+    let ended =
+        |event: &ConnectionEvent| matches!(event, ConnectionEvent::Ended(ConnectionError::PeerMisbehaved(_)));
+    assert!(stubborn.events.iter().any(ended), "{:?}", stubborn.events);
+    assert_eq!(honest.events, []);
+    stubborn.run(Duration::from_secs(60));
+    assert_eq!(stubborn.ours.state_bytes(), 0, "all of it is free");
 }
 
 /// A flow whose peer leaves a thousand holes has quinn-proto grow a list that it keeps and uses again.
