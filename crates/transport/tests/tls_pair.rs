@@ -383,14 +383,16 @@ fn vpadding_goes_both_ways_between_relays_up_to_its_length() {
     }
 }
 
+/// What it is about is the relay's to say: it heeds no offer of a client's, but a word about credit.
 #[test]
-fn a_clients_vpadding_is_padding() {
+fn a_clients_vpadding_is_told() {
     let mut pair = Pair::open(Setup { initiator_is_relay: false, ..Setup::default() });
     let now = pair.now;
     pair.channels[INITIATOR].send_vpadding(now, b"offer");
     pair.send(INITIATOR, 1, Command::DESTROY, &[0; 509]);
     pair.run().unwrap();
-    assert_eq!(pair.got[RESPONDER], [Got::Cell(1, Command::DESTROY, Box::new([0; 509]))]);
+    let cell = Got::Cell(1, Command::DESTROY, Box::new([0; 509]));
+    assert_eq!(pair.got[RESPONDER], [Got::Vpadding(b"offer".to_vec()), cell]);
 }
 
 #[test]
