@@ -166,7 +166,7 @@ pub fn run(args: LabArgs) -> Result<ExitCode, Box<dyn Error>> {
         Command::Show { plan, set, json } => show(&plan, &set.into_iter().collect(), json)?,
         Command::Figures { json } => list_figures(json)?,
         Command::Run(args) => return run_plan(args),
-        Command::Fidelity(args) => compare_backends(&args)?,
+        Command::Fidelity(args) => compare_backends(args)?,
         Command::Book(args) => return book_cli::run(args),
         Command::Report { dirs, out, json } => draw(&dirs, out, json)?,
     }
@@ -267,39 +267,24 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
     Ok(if summary.valid { ExitCode::SUCCESS } else { ExitCode::from(2) })
 }
 
-fn compare_backends(args: &FidelityArgs) -> Result<(), Box<dyn Error>> {
+fn compare_backends(args: FidelityArgs) -> Result<(), Box<dyn Error>> {
     let mut ratios = Vec::new();
+    let set = args.set.into_iter().collect();
     for name in &args.plans {
-        let loaded = Plan::load(name, &args.set.iter().cloned().collect())?;
-        let mut summaries = Vec::new();
-        for (backend, place) in [(BackendKind::Emu, "emu"), (BackendKind::Sim, "sim")] {
-            let out = args.out.join(&loaded.plan.name).join(place);
-            if out.join("summary.json").exists() {
-                eprintln!("{} was measured before, and is taken as it is", out.display());
-            } else {
-                let options = RunOptions {
-                    loaded: loaded.clone(),
-                    arms: args.arms.clone(),
-                    phases: args.phases.clone(),
-                    runs: args.runs,
-                    seed: None,
-                    out: out.clone(),
-                    resume: false,
-                    command: command_line(),
-                    heddle: std::env::current_exe()?,
-                    backend,
-                };
-                heddle_lab::experiment(&options)?;
-            }
-            let summary = Summary::read(&out)?;
-            // On standard error, because a program may read the rest.
-            summary
-                .reasons
-                .iter()
-                .for_each(|reason| eprintln!("{} on {place} is NOT VALID: {reason}", summary.plan));
-            summaries.push(summary);
-        }
-        ratios.extend(fidelity::compare(&summaries[0], &summaries[1]));
+        let options = RunOptions {
+            loaded: Plan::load(name, &set)?,
+            arms: args.arms.clone(),
+            phases: args.phases.clone(),
+            runs: args.runs,
+            seed: None,
+            out: args.out.clone(),
+            resume: false,
+            command: command_line(),
+            heddle: std::env::current_exe()?,
+            backend: BackendKind::default(),
+        };
+        // On standard error, because a program may read the rest.
+        ratios.extend(fidelity::measure(&options, &mut |remark| eprintln!("{remark}"))?);
     }
     if args.json {
         return print_json(&serde_json::to_value(&ratios)?);

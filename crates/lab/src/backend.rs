@@ -9,8 +9,9 @@
 
 pub(crate) mod emu;
 pub(crate) mod sim;
+mod source;
+pub(crate) mod virtual_clock;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::plan::{Arm, Case, Tor, Traffic};
 use crate::testnet::Program;
 use crate::traffic::Event;
+use virtual_clock::VirtualClock;
 
 /// How many circuits are built at the same time. Relays with a transport of flows permit each other a quarter more than
 /// there are, and 16 at least: who asks for more within a round trip gets TLS for some.
@@ -35,6 +37,9 @@ pub(crate) const OPEN_MAX: Duration = Duration::from_secs(30);
 pub(crate) trait Backend {
     /// Its name in results.
     fn name(&self) -> &'static str;
+
+    /// The version of its stock Tor, as results tell it; empty where it has none.
+    fn tor_version(&self) -> String;
 
     /// How much of its own time has passed, where that is not the machine's.
     fn clock(&self) -> Option<Rc<VirtualClock>> {
@@ -58,22 +63,6 @@ pub(crate) trait Backend {
     ///
     /// [`Error::Lacking`](crate::error::Error::Lacking) says what this machine or this backend does not have.
     fn bring_up(&mut self, wanted: &Deployment, on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>>;
-}
-
-/// Time that is a number, of all testbeds of a backend together.
-#[derive(Debug, Default)]
-pub(crate) struct VirtualClock(Cell<Duration>);
-
-impl VirtualClock {
-    /// How much has passed.
-    pub(crate) fn passed(&self) -> Duration {
-        self.0.get()
-    }
-
-    /// Lets so much more have passed.
-    pub(crate) fn pass(&self, time: Duration) {
-        self.0.set(self.0.get() + time);
-    }
 }
 
 /// What a backend brings up.

@@ -2,8 +2,11 @@
 
 use serde::Serialize;
 
+use crate::error::Result;
+use crate::experiment;
 use crate::figures::{Figure, Labels};
 use crate::results::Summary;
+use crate::run::{BackendKind, RunOptions};
 
 /// By how much the median may be off before somebody has to say why, and by how much the 90th percentile.
 const MEDIAN_WITHIN: f64 = 0.10;
@@ -36,8 +39,33 @@ pub struct Ratio {
     pub is_near: bool,
 }
 
+/// Runs a plan on each backend, with results in `PLAN/emu` and `PLAN/sim` of the options' directory, and compares what
+/// they gave; what is there already is not measured anew, and the options' own backend does not matter. `on_remark`
+/// hears what was taken as it is, and why results must not be trusted.
+///
+/// # Errors
+///
+/// See [`run`](crate::run::run).
+pub fn measure(options: &RunOptions, on_remark: &mut dyn FnMut(&str)) -> Result<Vec<Ratio>> {
+    let plan = options.out.join(&options.loaded.plan.name);
+    let mut on = |backend, place: &str| -> Result<Summary> {
+        let out = plan.join(place);
+        if out.join("summary.json").exists() {
+            on_remark(&format!("{} was measured before, and is taken as it is", out.display()));
+        } else {
+            experiment(&RunOptions { out: out.clone(), backend, ..options.clone() })?;
+        }
+        let summary = Summary::read(&out)?;
+        let reasons = summary.reasons.iter();
+        reasons.for_each(|reason| on_remark(&format!("{} on {place} is NOT VALID: {reason}", summary.plan)));
+        Ok(summary)
+    };
+    let (emu, sim) = (on(BackendKind::Emu, "emu")?, on(BackendKind::Sim, "sim")?);
+    Ok(compare(&emu, &sim))
+}
+
 /// Compares the figures that both have, in their order.
-pub fn compare(emu: &Summary, sim: &Summary) -> Vec<Ratio> {
+fn compare(emu: &Summary, sim: &Summary) -> Vec<Ratio> {
     let same = |figure: &Figure| {
         let mut figures = sim.figures.iter();
         figures.find(|other| (&other.name, &other.labels) == (&figure.name, &figure.labels))

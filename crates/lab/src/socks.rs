@@ -70,9 +70,7 @@ pub(crate) fn connect_unless(
     timeout: Duration,
     stopped: &dyn Fn() -> bool,
 ) -> Result<TcpStream> {
-    let mut dialogue = Dialogue::open(proxy, isolation, timeout, stopped)?;
-    dialogue.request(CONNECT, target)?;
-    let stream = dialogue.stream;
+    let (stream, _) = negotiate(proxy, Negotiation::connect(target, isolation)?, timeout, stopped)?;
     let reset = stream.set_read_timeout(None).and_then(|()| stream.set_write_timeout(None));
     reset.map_err(Error::io("opening a stream through SOCKS"))?;
     Ok(stream)
@@ -85,8 +83,8 @@ pub fn resolve(
     isolation: Option<&Isolation>,
     timeout: Duration,
 ) -> Result<IpAddr> {
-    let mut dialogue = Dialogue::open(proxy, isolation, timeout, &|| false)?;
-    match dialogue.request(RESOLVE, &Target::Name(name.to_owned(), 0))? {
+    let negotiation = Negotiation::new(RESOLVE, &Target::Name(name.to_owned(), 0), isolation)?;
+    match negotiate(proxy, negotiation, timeout, &|| false)?.1 {
         Bound::Addr(addr) => Ok(addr),
         Bound::Name(name) => Err(Error::Malformed { by: "the SOCKS port", sent: format!("the name {name}") }),
     }
@@ -99,8 +97,8 @@ pub fn resolve_ptr(
     isolation: Option<&Isolation>,
     timeout: Duration,
 ) -> Result<String> {
-    let mut dialogue = Dialogue::open(proxy, isolation, timeout, &|| false)?;
-    match dialogue.request(RESOLVE_PTR, &Target::Addr(SocketAddr::new(addr, 0)))? {
+    let negotiation = Negotiation::new(RESOLVE_PTR, &Target::Addr(SocketAddr::new(addr, 0)), isolation)?;
+    match negotiate(proxy, negotiation, timeout, &|| false)?.1 {
         Bound::Name(name) => Ok(name),
         Bound::Addr(addr) => {
             Err(Error::Malformed { by: "the SOCKS port", sent: format!("the address {addr}") })
@@ -114,120 +112,216 @@ enum Bound {
     Name(String),
 }
 
-struct Dialogue<'a> {
-    stream: TcpStream,
-    start: Instant,
-    timeout: Duration,
-    stopped: &'a dyn Fn() -> bool,
+/// What is said with a proxy to have a request answered, without a socket: what is to be sent, and what answers mean.
+#[derive(Debug)]
+pub(crate) struct Negotiation {
+    request: Vec<u8>,
+    login: Option<Vec<u8>>,
+    stage: Stage,
+    /// What is to be sent and was not taken yet.
+    out: Vec<u8>,
+    /// What came of the answer that is waited for.
+    come: Vec<u8>,
 }
 
-impl<'a> Dialogue<'a> {
-    fn open(
-        proxy: SocketAddr,
-        isolation: Option<&Isolation>,
-        timeout: Duration,
-        stopped: &'a dyn Fn() -> bool,
-    ) -> Result<Dialogue<'a>> {
-        let doing = "connecting to the SOCKS port";
-        let stream = TcpStream::connect_timeout(&proxy, timeout).map_err(Error::io(doing))?;
-        let ready = stream
-            .set_nodelay(true)
-            .and_then(|()| stream.set_read_timeout(Some(SLICE)))
-            .and_then(|()| stream.set_write_timeout(Some(timeout)));
-        ready.map_err(Error::io(doing))?;
-        let mut dialogue = Dialogue { stream, start: Instant::now(), timeout, stopped };
-        dialogue.authenticate(isolation)?;
-        Ok(dialogue)
+/// Which answer is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Method,
+    Login,
+    Reply,
+    /// How long the name is that the reply names.
+    NameLen,
+    Address,
+    Name(usize),
+}
+
+impl Negotiation {
+    /// That of a stream to a target.
+    pub(crate) fn connect(target: &Target, isolation: Option<&Isolation>) -> Result<Negotiation> {
+        Negotiation::new(CONNECT, target, isolation)
     }
 
-    fn authenticate(&mut self, isolation: Option<&Isolation>) -> Result<()> {
+    fn new(command: u8, target: &Target, isolation: Option<&Isolation>) -> Result<Negotiation> {
         let method = if isolation.is_some() { USER_PASSWORD } else { NO_AUTHENTICATION };
-        self.send(&[VERSION, 1, method])?;
-        let chosen = self.receive::<2>()?;
-        if chosen != [VERSION, method] {
-            return Err(refused(format!("the authentication method ({chosen:?})")));
-        }
-        let Some(Isolation { username, password }) = isolation else {
-            return Ok(());
-        };
-        let mut message = vec![USER_PASSWORD_VERSION];
-        push_text(&mut message, username)?;
-        push_text(&mut message, password)?;
-        self.send(&message)?;
-        match self.receive::<2>()? {
-            [_, 0] => Ok(()),
-            status => Err(refused(format!("the user name ({status:?})"))),
-        }
+        let login = isolation.map(|Isolation { username, password }| {
+            let mut message = vec![USER_PASSWORD_VERSION];
+            push_text(&mut message, username)?;
+            push_text(&mut message, password)?;
+            Ok(message)
+        });
+        Ok(Negotiation {
+            request: request(command, target)?,
+            login: login.transpose()?,
+            stage: Stage::Method,
+            out: vec![VERSION, 1, method],
+            come: Vec::new(),
+        })
     }
 
-    fn request(&mut self, command: u8, target: &Target) -> Result<Bound> {
-        let mut message = vec![VERSION, command, 0];
-        let port = match target {
-            Target::Addr(SocketAddr::V4(addr)) => {
-                message.push(ADDRESS_IPV4);
-                message.extend(addr.ip().octets());
-                addr.port()
-            }
-            Target::Addr(SocketAddr::V6(addr)) => {
-                message.push(ADDRESS_IPV6);
-                message.extend(addr.ip().octets());
-                addr.port()
-            }
-            Target::Name(name, port) => {
-                message.push(ADDRESS_NAME);
-                push_text(&mut message, name)?;
-                *port
-            }
+    /// What is to be sent now.
+    pub(crate) fn out(&self) -> &[u8] {
+        &self.out
+    }
+
+    /// So much of that was sent.
+    pub(crate) fn on_sent(&mut self, len: usize) {
+        self.out.drain(..len);
+    }
+
+    /// How many bytes are to be read, at most: what follows belongs to the stream.
+    pub(crate) fn wanted(&self) -> usize {
+        let whole = match self.stage {
+            Stage::Method | Stage::Login => 2,
+            Stage::Reply => 4,
+            Stage::NameLen => 1,
+            Stage::Address if self.come[0] == ADDRESS_IPV4 => 1 + 4 + 2,
+            Stage::Address => 1 + 16 + 2,
+            Stage::Name(len) => len + 2,
         };
-        message.extend(port.to_be_bytes());
-        self.send(&message)?;
-        let [_, reply, _, address_type] = self.receive::<4>()?;
+        whole - self.come.len()
+    }
+
+    /// Takes what was read, and says whether the stream is there.
+    ///
+    /// # Errors
+    ///
+    /// The proxy's reply code in words.
+    pub(crate) fn on_read(&mut self, bytes: &[u8]) -> Result<bool> {
+        Ok(self.advance(bytes)?.is_some())
+    }
+
+    /// The same with what the reply names.
+    fn advance(&mut self, bytes: &[u8]) -> Result<Option<Bound>> {
+        self.come.extend_from_slice(bytes);
+        if self.wanted() > 0 {
+            return Ok(None);
+        }
+        let answer = std::mem::take(&mut self.come);
+        match self.stage {
+            Stage::Method => {
+                let method = if self.login.is_some() { USER_PASSWORD } else { NO_AUTHENTICATION };
+                if answer != [VERSION, method] {
+                    return Err(refused(format!("the authentication method ({answer:?})")));
+                }
+                match self.login.take() {
+                    Some(login) => (self.out, self.stage) = (login, Stage::Login),
+                    None => self.ask(),
+                }
+            }
+            Stage::Login if answer[1] == 0 => self.ask(),
+            Stage::Login => return Err(refused(format!("the user name ({answer:?})"))),
+            Stage::Reply => self.hear(answer[1], answer[3])?,
+            Stage::NameLen => self.stage = Stage::Name(answer[0].into()),
+            Stage::Address => return Ok(Some(Bound::Addr(address(&answer[1..answer.len() - 2])))),
+            Stage::Name(len) => {
+                return Ok(Some(Bound::Name(String::from_utf8_lossy(&answer[..len]).into_owned())));
+            }
+        }
+        Ok(None)
+    }
+
+    fn ask(&mut self) {
+        (self.out, self.stage) = (std::mem::take(&mut self.request), Stage::Reply);
+    }
+
+    /// Hears a reply whose address is of this type.
+    fn hear(&mut self, reply: u8, address_type: u8) -> Result<()> {
         if reply != 0 {
             return Err(refused(reply_in_words(reply)));
         }
-        let bound = match address_type {
-            ADDRESS_IPV4 => Bound::Addr(Ipv4Addr::from(self.receive::<4>()?).into()),
-            ADDRESS_IPV6 => Bound::Addr(Ipv6Addr::from(self.receive::<16>()?).into()),
-            ADDRESS_NAME => {
-                let [len] = self.receive::<1>()?;
-                let name = (0..len).map(|_| Ok(self.receive::<1>()?[0])).collect::<Result<Vec<u8>>>()?;
-                Bound::Name(String::from_utf8_lossy(&name).into_owned())
-            }
+        self.stage = match address_type {
+            ADDRESS_IPV4 | ADDRESS_IPV6 => Stage::Address,
+            ADDRESS_NAME => Stage::NameLen,
             other => {
                 let sent = format!("an address of type {other}");
                 return Err(Error::Malformed { by: "the SOCKS port", sent });
             }
         };
-        self.receive::<2>()?;
-        Ok(bound)
-    }
-
-    fn send(&mut self, message: &[u8]) -> Result<()> {
-        self.stream.write_all(message).map_err(Error::io("writing to the SOCKS port"))
-    }
-
-    /// Reads exactly `N` bytes and not one more: what follows belongs to the stream.
-    fn receive<const N: usize>(&mut self) -> Result<[u8; N]> {
-        let mut bytes = [0; N];
-        let mut filled = 0;
-        while filled < N {
-            interrupt::check()?;
-            if (self.stopped)() {
-                return Err(Error::Interrupted);
-            }
-            match self.stream.read(&mut bytes[filled..]) {
-                Ok(0) => return Err(refused("the SOCKS connection was closed".into())),
-                Ok(len) => filled += len,
-                Err(error) if is_timeout(&error) && self.start.elapsed() < self.timeout => {}
-                Err(error) if is_timeout(&error) => {
-                    let waiting_for = "the answer of the SOCKS port".into();
-                    return Err(Error::Deadline { waiting_for, after: self.timeout });
-                }
-                Err(error) => return Err(Error::io("reading from the SOCKS port")(error)),
-            }
+        if self.stage == Stage::Address {
+            // The address follows behind its type.
+            self.come.push(address_type);
         }
-        Ok(bytes)
+        Ok(())
     }
+}
+
+/// The address in 4 or 16 bytes.
+fn address(bytes: &[u8]) -> IpAddr {
+    match (<[u8; 4]>::try_from(bytes), <[u8; 16]>::try_from(bytes)) {
+        (Ok(v4), _) => Ipv4Addr::from(v4).into(),
+        (_, Ok(v6)) => Ipv6Addr::from(v6).into(),
+        _ => Ipv4Addr::UNSPECIFIED.into(),
+    }
+}
+
+fn request(command: u8, target: &Target) -> Result<Vec<u8>> {
+    let mut message = vec![VERSION, command, 0];
+    let port = match target {
+        Target::Addr(SocketAddr::V4(addr)) => {
+            message.push(ADDRESS_IPV4);
+            message.extend(addr.ip().octets());
+            addr.port()
+        }
+        Target::Addr(SocketAddr::V6(addr)) => {
+            message.push(ADDRESS_IPV6);
+            message.extend(addr.ip().octets());
+            addr.port()
+        }
+        Target::Name(name, port) => {
+            message.push(ADDRESS_NAME);
+            push_text(&mut message, name)?;
+            *port
+        }
+    };
+    message.extend(port.to_be_bytes());
+    Ok(message)
+}
+
+/// Has a request answered over a socket that blocks.
+fn negotiate(
+    proxy: SocketAddr,
+    mut negotiation: Negotiation,
+    timeout: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<(TcpStream, Bound)> {
+    let doing = "connecting to the SOCKS port";
+    let mut stream = TcpStream::connect_timeout(&proxy, timeout).map_err(Error::io(doing))?;
+    let ready = stream
+        .set_nodelay(true)
+        .and_then(|()| stream.set_read_timeout(Some(SLICE)))
+        .and_then(|()| stream.set_write_timeout(Some(timeout)));
+    ready.map_err(Error::io(doing))?;
+    let start = Instant::now();
+    let mut bytes = [0; 512];
+    loop {
+        stream.write_all(negotiation.out()).map_err(Error::io("writing to the SOCKS port"))?;
+        negotiation.on_sent(negotiation.out().len());
+        interrupt::check()?;
+        if stopped() {
+            return Err(Error::Interrupted);
+        }
+        let wanted = negotiation.wanted();
+        match stream.read(&mut bytes[..wanted]) {
+            Ok(0) => return Err(closed_early()),
+            Ok(len) => {
+                if let Some(bound) = negotiation.advance(&bytes[..len])? {
+                    return Ok((stream, bound));
+                }
+            }
+            Err(error) if is_timeout(&error) && start.elapsed() < timeout => {}
+            Err(error) if is_timeout(&error) => {
+                let waiting_for = "the answer of the SOCKS port".into();
+                return Err(Error::Deadline { waiting_for, after: timeout });
+            }
+            Err(error) => return Err(Error::io("reading from the SOCKS port")(error)),
+        }
+    }
+}
+
+/// What is said of a proxy that closes the connection instead of answering.
+pub(crate) fn closed_early() -> Error {
+    refused("the SOCKS connection was closed".into())
 }
 
 /// Whether a blocking socket call ended because of its time-out (or a signal).

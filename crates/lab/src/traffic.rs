@@ -15,36 +15,43 @@
 //! PLAY, Content-Length and Upload   a script of bursts to send, while so many bytes come
 //! ```
 //!
-//! The programs of an experiment are [`timing`], [`echo`], [`fetch`], [`upload()`] and [`markov`]. Each is a function
-//! that blocks: it takes options, a [`Stop`] with which another thread may end it, and a listener for [`Event`]s, and
-//! returns a [`Report`]. The threads it starts are those of its caller's network namespace. `heddle traffic` runs the
-//! same functions.
+//! The programs of an experiment are [`timing`], `echo`, [`fetch`] and `upload`: machines (`program`) that are told
+//! what is new of their streams and what time it is. `drive` runs one over real sockets, on its caller's thread; in
+//! virtual time the simulator runs the same ones. So it is with what a server does for a stream (`server/visitor`).
+//! `heddle traffic` runs them by functions that block, which take options, a [`Stop`] with which another thread may end
+//! them, and a listener for [`Event`]s, and return a [`Report`]. [`markov`] is such a function too, with threads of its
+//! own.
 
 pub(crate) mod clock;
-pub mod echo;
+mod content;
+pub(crate) mod conversation;
+pub(crate) mod drive;
+pub(crate) mod echo;
 pub mod fetch;
+pub(crate) mod lines;
 pub mod markov;
-pub(crate) mod pace;
-pub(crate) mod peer;
+mod pace;
+mod peer;
+pub(crate) mod program;
 mod report;
 pub(crate) mod request;
-pub(crate) mod route;
+mod route;
 mod script;
-pub(crate) mod seconds;
-mod server;
+mod seconds;
+pub(crate) mod server;
+mod sockets;
 mod steady;
 mod stop;
+pub(crate) mod sunk;
 pub mod timing;
-pub mod upload;
+pub(crate) mod upload;
 
-use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use rand_chacha::ChaCha8Rng;
-use rand_core::{RngCore, SeedableRng};
 use sha2::{Digest, Sha256};
 
+pub use content::Content;
 pub use report::{Ended, Event, Identity, Report};
 pub(crate) use request::UPLOADS_MAX;
 pub use route::{Failures, Route, parse_target};
@@ -53,47 +60,12 @@ pub use server::Server;
 pub use stop::Stop;
 
 use crate::error::{Error, Result};
+use content::ContentStream;
 use peer::{Peer, closed, content_length, hex};
 use request::Request;
 
 /// How much is read or written at once.
 const CHUNK: usize = 64 * 1024;
-
-/// A file that is never stored: the first `len` bytes of ChaCha8's stream for `seed`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Content {
-    /// Chooses the bytes.
-    pub seed: u64,
-    /// How many.
-    pub len: u64,
-}
-
-impl Content {
-    /// The SHA-256 of the content.
-    pub fn sha256(self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        self.for_each_chunk(|chunk| {
-            hash.update(chunk);
-            Ok(())
-        })
-        .expect("hashing does not fail");
-        hash.finalize().into()
-    }
-
-    /// Hands the content over in order, in pieces of at most 64 KiB.
-    fn for_each_chunk(self, mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-        let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
-        let mut chunk = vec![0; CHUNK];
-        let mut left = self.len;
-        while left > 0 {
-            rng.fill_bytes(&mut chunk);
-            let len = left.min(CHUNK as u64);
-            each(&chunk[..len as usize])?;
-            left -= len;
-        }
-        Ok(())
-    }
-}
 
 /// One timed transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -162,15 +134,12 @@ pub fn upload(
 ) -> Result<Transfer> {
     let mut peer = Peer::new(stream, timeout)?;
     peer.send(Request::Hash(content.len).head().as_bytes())?;
-    let mut failed = None;
-    let sent = content.for_each_chunk(|chunk| {
-        peer.send(chunk).map_err(|error| {
-            failed = Some(error);
-            io::ErrorKind::Other.into()
-        })
-    });
-    if let (Err(_), Some(error)) = (sent, failed) {
-        return Err(error);
+    let mut left = ContentStream::new(content);
+    while !left.is_over() {
+        let piece = left.peek();
+        peer.send(piece)?;
+        let len = piece.len();
+        left.advance(len);
     }
     let (_, mut body) = peer.receive_head()?;
     let first_byte_ms = start.elapsed().as_secs_f64() * 1e3;

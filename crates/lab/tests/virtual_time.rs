@@ -73,6 +73,42 @@ by_choice = true
 tor = { transport = "stock" }
 "#;
 
+/// Echoes over a path that is gone for two seconds.
+const GONE: &str = r#"
+name = "gone"
+title = "A path that is gone for a while"
+about = "A plan for tests."
+budget = "1 min"
+runs = 1
+
+[tor]
+relay = [{ name = "guard" }, { name = "middle" }, { name = "exit", exit = true }]
+client = [{ name = "echoer", path = ["guard", "middle", "exit"], program = { echo = { every = "10 ms" } } }]
+
+[[tor.wire]]
+name = "path"
+between = [["echoer", "guard"], ["middle", "exit"]]
+there = { delay = "10 ms" }
+
+[[tor.wire]]
+name = "gone"
+between = [["guard", "middle"]]
+there = { delay = "10 ms" }
+
+[[tor.phase]]
+name = "all"
+warm_up = "1 s"
+duration = "7 s"
+changes = [
+    { after = "1 s", wires = { gone = { there = { delay = "10 ms", down = true } } } },
+    { after = "3 s", wires = { gone = { there = { delay = "10 ms" } } } },
+]
+
+[[arm]]
+name = "tls"
+tor = { transport = "tls" }
+"#;
+
 /// A bulk connection over a wire with a rate, and datagrams over one that loses.
 const WIRES: &str = r#"
 name = "wires"
@@ -159,6 +195,18 @@ fn what_is_measured_is_what_wires_and_rates_allow() {
     }
     // Nobody was charged for computing.
     assert!(summary.figures.iter().all(|figure| !figure.name.starts_with("relay_")));
+}
+
+#[test]
+fn what_a_stream_holds_up_is_told_with_its_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let summary = in_virtual_time(dir.path(), GONE, &["tls"], 1, "a").unwrap();
+    assert!(summary.valid, "{:?}", summary.reasons);
+    // The circuit's window holds 124 cells of the 200 messages and more that leave meanwhile, and a host's buffers hold
+    // the others: none is left out, and the first of them waited for two seconds and for TCP to try again.
+    let echo = figure(&summary, "echo_ms", &[]);
+    assert!((690..=700).contains(&echo.n), "{echo:?}");
+    assert!(echo.p90 > 1200.0 && echo.p99 > 2000.0, "{echo:?}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ use crate::machine::interrupt;
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::Case;
+use crate::testnet::stock_version;
 use crate::traffic::Stop;
 use datagrams::run_probe;
 use flow_hosts::{Emulated, FlowHosts};
@@ -50,6 +51,10 @@ pub(crate) struct Emu {
 impl Backend for Emu {
     fn name(&self) -> &'static str {
         "emu"
+    }
+
+    fn tor_version(&self) -> String {
+        stock_version()
     }
 
     fn bring_up(&mut self, wanted: &Deployment, on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {

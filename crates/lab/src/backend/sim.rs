@@ -1,8 +1,8 @@
 //! The backend `sim`: hosts, wires, relays and traffic in one process and in virtual time. The relays and the wires are
 //! those of `emu`, with drivers and kernels of the simulator; see `docs/guide/sim.md`.
 
-mod conversation;
 mod datagrams;
+mod flood;
 mod flows;
 mod lines;
 mod programs;
@@ -14,6 +14,7 @@ mod world;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant as Real};
 
 use heddle_client::{CircuitNumber, Handshake, Hop};
@@ -23,18 +24,17 @@ use heddle_seam::time::Instant;
 use heddle_sim::HostId;
 use toml::Spanned;
 
+use super::virtual_clock::VirtualClock;
 use super::{
     BUILDING_MAX, Backend, BackendReport, Built, Circuit, CircuitOrder, Deployment, Log, OPEN_MAX, Outcome,
-    Source, SourceId, Testbed, VirtualClock, WireFlow,
+    Source, SourceId, Testbed, WireFlow,
 };
 use crate::arm::Transport;
 use crate::error::{Error, Result};
-use crate::machine::interrupt;
 use crate::machine::usage::Usage;
 use crate::metrics::Metrics;
 use crate::plan::{Arm, Tor, TorArm, Traffic};
 use crate::traffic::UPLOADS_MAX;
-use lines::Way;
 use source_node::SourceNode;
 use world::World;
 
@@ -66,6 +66,10 @@ impl Backend for Sim {
         "sim"
     }
 
+    fn tor_version(&self) -> String {
+        String::new()
+    }
+
     fn clock(&self) -> Option<Rc<VirtualClock>> {
         Some(Rc::clone(&self.clock))
     }
@@ -83,8 +87,7 @@ impl Backend for Sim {
 
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
         Ok(Box::new(Hosts {
-            world: World::new(wanted)?,
-            clock: Rc::clone(&self.clock),
+            world: World::new(wanted, Rc::clone(&self.clock))?,
             circuits: Vec::new(),
             sources: Vec::new(),
             uploads: 0,
@@ -125,7 +128,6 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
 /// Hosts that are up.
 struct Hosts {
     world: World,
-    clock: Rc<VirtualClock>,
     circuits: Vec<Opened>,
     /// By their ids; those that were stopped are gone.
     sources: Vec<Option<Started>>,
@@ -148,13 +150,6 @@ struct Started {
 }
 
 impl Hosts {
-    /// Lets so much time pass.
-    fn pass(&mut self, time: Duration) -> Result<()> {
-        self.world.sim.run_for(time);
-        self.clock.pass(time);
-        interrupt::check()
-    }
-
     /// Speaks with a node that has programs.
     fn at<R>(
         &mut self,
@@ -210,7 +205,9 @@ impl Hosts {
             });
             match found {
                 Some((Some(at), _)) => built.push((opened, at.since(begun))),
-                Some((None, true)) if self.world.sim.now().since(begun) < OPEN_MAX => self.pass(LOOK)?,
+                Some((None, true)) if self.world.sim.now().since(begun) < OPEN_MAX => {
+                    self.world.pass(LOOK)?
+                }
                 Some((None, true)) => {
                     let waiting_for = "the building of a circuit".to_owned();
                     return Err(Error::Deadline { waiting_for, after: OPEN_MAX });
@@ -224,7 +221,7 @@ impl Hosts {
     fn start_one(&mut self, source: &Source) -> Result<SourceId> {
         let (name, _) = &source.server;
         let server = self.world.host(name)?;
-        let (to, sunk) = (server.server(), Rc::clone(&server.sunk));
+        let (to, sunk) = (server.server(), Arc::clone(&server.sunk));
         let (node, circuit) = match source.circuit {
             Some(circuit) => {
                 let Opened { node, number } = self.circuit(circuit)?;
@@ -242,11 +239,12 @@ impl Hosts {
                 return Err(Error::Options(format!("the server counts no client {number}")));
             }
         }
-        let way = Way { circuit, to };
         let place = self.at(node, |node, now| {
             node.refresh();
-            node.programs.start(now, source, way, sunk, number)
+            let way = node.carrier.add_way(circuit, to)?;
+            Some(node.programs.start(now, source.program(now, way, sunk, number)))
         });
+        let place = place.ok_or_else(|| Error::Options("a source has no way to its server".into()))?;
         self.sources.push(Some(Started { node, place }));
         Ok(SourceId(self.sources.len() - 1))
     }
@@ -264,7 +262,7 @@ impl Hosts {
                 if self.world.sim.now().since(begun) > STOP_MAX {
                     return Err(Error::Deadline { waiting_for: what.to_owned(), after: STOP_MAX });
                 }
-                self.pass(LOOK)?;
+                self.world.pass(LOOK)?;
             }
         }
         Ok(())
@@ -283,7 +281,7 @@ impl Testbed for Hosts {
         let mut told = Real::now();
         on_wait();
         while let Some(left) = then.checked_sub(self.now()).filter(|left| !left.is_zero()) {
-            self.pass(left.min(LONG_LOOK))?;
+            self.world.pass(left.min(LONG_LOOK))?;
             if told.elapsed() >= PROGRESS {
                 told = Real::now();
                 on_wait();
@@ -364,8 +362,7 @@ impl Testbed for Hosts {
     }
 
     fn run_flows(&mut self, flows: &[WireFlow<'_>], on_wait: &mut dyn FnMut()) -> Result<Vec<Outcome>> {
-        let clock = Rc::clone(&self.clock);
-        flows::run(&mut self.world, flows, &clock, on_wait)
+        flows::run(&mut self.world, flows, on_wait)
     }
 
     fn wire(&mut self, from: &str, to: &str) -> Result<DirectionStats> {

@@ -24,7 +24,6 @@ use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, TorArm, estimate};
 use crate::results::{
     Check, Invocation, NOT_COMPLETED, Results, RunSamples, Summary, Try, check, grid, judgement,
 };
-use crate::testnet::stock_version;
 
 /// How often an arm of a run is measured in all when the emulator was late.
 const ATTEMPTS: usize = 2;
@@ -110,7 +109,7 @@ pub(super) fn run_with(
     let plan = &loaded.plan.with_arms(&options.arms)?.with_phases(&options.phases)?;
     let (runs, seed) = runs_and_seed(options, plan)?;
     check_arms(plan, backend, seed)?;
-    let wanted = Summary { runs_wanted: runs, ..described(options, plan, backend.name(), commit) };
+    let wanted = Summary { runs_wanted: runs, ..described(options, plan, backend, commit) };
     let earlier = match options.resume {
         true => Earlier::read(&options.out, &loaded.text, &wanted, seed)?,
         false => prepare(&options.out).map(|()| Earlier::default())?,
@@ -301,18 +300,17 @@ fn add_to(samples: &mut RunSamples, arm: &Arm, run: usize, sampled: Vec<Sampled>
 type Measure<'a, T> = &'a mut dyn FnMut(&mut dyn Backend, &mut Screen) -> Result<(T, BackendReport)>;
 
 /// What is said of an experiment before it began.
-fn described(options: &RunOptions, plan: &Plan, backend: &str, commit: &str) -> Summary {
+fn described(options: &RunOptions, plan: &Plan, backend: &dyn Backend, commit: &str) -> Summary {
     Summary {
         plan: plan.name.clone(),
         set: options.loaded.set.clone(),
         arms: plan.arms.iter().map(|arm| arm.as_ref().name.clone()).collect(),
         phases: options.phases.clone(),
-        backend: backend.to_owned(),
+        backend: backend.name().to_owned(),
         commit: commit.to_owned(),
         command: options.command.clone(),
         conditions: Conditions::now(),
-        // In virtual time there is none.
-        tor: if backend == "sim" { String::new() } else { stock_version() },
+        tor: backend.tor_version(),
         ..Summary::default()
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use crate::backend::VirtualClock;
+use crate::backend::virtual_clock::VirtualClock;
 
 /// One line of progress on standard error: rewritten on a terminal, one line per step elsewhere.
 pub(super) struct Screen {

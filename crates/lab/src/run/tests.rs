@@ -41,6 +41,10 @@ impl Backend for MadeUp {
         "made-up"
     }
 
+    fn tor_version(&self) -> String {
+        String::new()
+    }
+
     fn bring_up(&mut self, wanted: &Deployment, _on_step: &mut dyn FnMut(&str)) -> Result<Box<dyn Testbed>> {
         if self.fails_after == Some(self.started.len()) {
             let lacking = || Error::Lacking("there are no wires".into());

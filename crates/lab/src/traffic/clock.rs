@@ -1,5 +1,6 @@
 //! The clock that timing programs share, and the stream of its readings.
 
+use heddle_seam::time::Instant;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Bytes of one reading on the wire: nanoseconds, big-endian.
@@ -13,6 +14,11 @@ pub(super) fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// The same as a time of programs: over real sockets, readings are times.
+pub(super) fn now() -> Instant {
+    Instant::from_nanos(monotonic_ns())
 }
 
 /// Milliseconds from one reading to a later one.

@@ -1,9 +1,9 @@
 //! Echoes over one stream: messages of one cell that the server sends back.
 //!
-//! 1. A message leaves every `EchoOptions::every`, whether or not those before it have come back: what holds up one
+//! 1. A message leaves every `every`, whether or not those before it have come back: what holds up one
 //!    of them is told by all that wait behind it, and not only by one. A moment that passed while the stream took
 //!    nothing is left out.
-//! 2. Each message carries the time at which it was handed to the stream, and its echo tells how long it took.
+//! 2. Its echo tells how long it took since it was handed to the stream.
 //! 3. After the stop nothing more leaves, and echoes that are on their way are waited for.
 //! 4. What has not come back by then counts as failed, one by one, and it is told how long it had been on the way: only
 //!    to leave it out would make a stream look the quicker the less comes back.
@@ -11,174 +11,175 @@
 //! A stream that breaks is opened again a second later; what was on the way then has not come back either.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::clock::{monotonic_ns, ms_between};
-use super::peer::{Peer, closed};
-use super::report::{Event, Identity, Journal, Report};
+use heddle_seam::time::Instant;
+
+use super::conversation::{Conversation, Patience};
+use super::lines::{LineId, Lines, WayId};
+use super::program::{Failed, Journal, Program, STREAMS_MAX, ms};
+use super::report::Event;
 use super::request::Request;
-use super::route::{Route, Stage};
-use super::stop::Stop;
-use crate::error::{Error, Result};
 
-/// Bytes of a message: the time at which it left, and zeros. Together with a relay cell's header it fits into one cell.
-pub(crate) const MESSAGE_BYTES: usize = 64;
+/// Bytes of a message. Together with a relay cell's header it fits into one cell.
+const MESSAGE_BYTES: usize = 64;
 /// How long echoes are waited for after the stop.
-pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(5);
-/// How long a wait for an echo lasts before it is looked at whether there is something else to do.
-const SLICE: Duration = Duration::from_millis(100);
+const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// How long the client waits before it opens a broken stream again.
-pub(crate) const REOPEN: Duration = Duration::from_secs(1);
+const REOPEN: Duration = Duration::from_secs(1);
 
-/// When the messages left that have not come back, the oldest first. They come back in the order in which they left.
-#[derive(Default)]
-struct UnderWay(Mutex<VecDeque<u64>>);
-
-impl UnderWay {
-    /// Nothing panics while it holds the times.
-    fn lock(&self) -> MutexGuard<'_, VecDeque<u64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// A program that sends them.
+pub(crate) struct Echoes {
+    way: WayId,
+    every: Duration,
+    /// How long a stream may take to open, and then be without any echo.
+    timeout: Duration,
+    stream: Option<Conversation>,
+    /// When the stream is opened, again where it broke; `None` while there is one.
+    opens: Option<Instant>,
+    /// When the next message leaves, once there is a stream.
+    sends: Option<Instant>,
+    /// When the messages left that have not come back, the oldest first. They come back in the order in which they
+    /// left.
+    under_way: VecDeque<Instant>,
+    /// What has come of messages that are not whole.
+    come: Vec<u8>,
+    /// When it was asked to end.
+    asked: Option<Instant>,
+    is_over: bool,
 }
 
-/// What an echoing client does.
-#[derive(Clone, Debug)]
-pub(crate) struct EchoOptions {
-    /// Where to and how. The time-out is that of a stream's opening and of a time without any echo.
-    pub route: Route,
-    /// Whose labels.
-    pub identity: Identity,
-    /// From one message to the next.
-    pub every: Duration,
-}
-
-/// Sends echoes until stopped. Figures: `echo_ms`, a sample for each that came back.
-pub(crate) fn run_echoes(
-    options: &EchoOptions,
-    stop: &Stop,
-    on_event: &mut dyn FnMut(&Event),
-) -> Result<Report> {
-    if options.every.is_zero() {
-        return Err(Error::Options("echoes need a time from one to the next".into()));
-    }
-    let mut journal = Journal::new("echo", &options.identity, on_event);
-    while !stop.is_asked() {
-        let failed = match options.route.open_peer(stop) {
-            Ok(peer) => echo_over(peer.stopped_by(&Stop::default()), options, stop, &mut journal),
-            Err(error) => Err((Stage::Open, error)),
-        };
-        if let Err((stage, error)) = failed
-            && !stop.is_asked()
-        {
-            journal.failed(stage, &error);
-            stop.sleep_until(Instant::now() + REOPEN);
+impl Echoes {
+    /// Begins now.
+    pub(crate) fn new(now: Instant, way: WayId, every: Duration, timeout: Duration) -> Echoes {
+        Echoes {
+            way,
+            // No time at all would be no end of messages at one moment.
+            every: every.max(Duration::from_nanos(1)),
+            timeout,
+            stream: None,
+            opens: Some(now),
+            sends: None,
+            under_way: VecDeque::new(),
+            come: Vec::new(),
+            asked: None,
+            is_over: false,
         }
     }
-    Ok(journal.finish(stop))
-}
 
-/// Sends echoes over one stream until stopped, or until it breaks.
-fn echo_over(
-    mut peer: Peer,
-    options: &EchoOptions,
-    stop: &Stop,
-    journal: &mut Journal<'_>,
-) -> std::result::Result<(), (Stage, Error)> {
-    let transfer = |error| (Stage::Transfer, error);
-    peer.send(Request::Echo.head().as_bytes()).map_err(transfer)?;
-    let (under_way, over) = (UnderWay::default(), Stop::default());
-    // Beyond the stop too, since echoes are waited for; but a stream that takes nothing holds up no end.
-    let mut writer = peer.try_clone().map_err(transfer)?.stopped_by(&over);
-    thread::scope(|scope| {
-        let _at_end = over.ask_at_end();
-        scope.spawn(|| write(&mut writer, options.every, stop, &under_way, &over));
-        let result = read(peer.patient_for(SLICE), options.route.timeout, stop, &under_way, journal);
-        over.ask();
-        // The writer takes a moment to end, and nobody reads what comes back until then.
-        let lost = std::mem::take(&mut *under_way.lock());
-        for left_ns in lost {
-            journal.lost_echo(ms_between(left_ns, monotonic_ns()));
+    fn go_on(&mut self, now: Instant, lines: &mut dyn Lines, journal: &mut Journal) -> Result<(), Failed> {
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let came = stream.go_on(now, lines, &mut self.come);
+        let whole = self.come.len() / MESSAGE_BYTES;
+        self.come.drain(..whole * MESSAGE_BYTES);
+        for left in self.under_way.drain(..whole.min(self.under_way.len())) {
+            let (t_s, echo_ms) = (journal.t_s(now), ms(left, now));
+            journal.say(now, Event::Echo { t_s, echo_ms });
         }
-        result.map_err(transfer)
-    })
+        came.map(drop)
+    }
+
+    /// Hands messages over at their moments.
+    fn send(&mut self, now: Instant, lines: &mut dyn Lines) {
+        let Some(stream) = self.stream.as_mut().filter(|stream| stream.opened.is_some()) else { return };
+        stream.flush(now, lines);
+        let sends = *self.sends.get_or_insert(now);
+        if self.asked.is_none() && sends <= now && !stream.is_blocked() {
+            self.under_way.push_back(now);
+            stream.say(now, lines, &[0; MESSAGE_BYTES]);
+            self.sends = Some((sends + self.every).max(now));
+        }
+    }
+
+    /// What is under way now does not come back.
+    fn lose(&mut self, now: Instant, lines: &mut dyn Lines, journal: &mut Journal) {
+        if let Some(stream) = self.stream.take() {
+            lines.close(now, stream.line);
+        }
+        for left in std::mem::take(&mut self.under_way) {
+            let (t_s, age_ms) = (journal.t_s(now), ms(left, now));
+            journal.say(now, Event::EchoLost { t_s, age_ms });
+        }
+        (self.sends, self.opens) = (None, Some(now + REOPEN));
+        self.come.clear();
+    }
 }
 
-/// Sends a message at each of its moments.
-fn write(writer: &mut Peer, every: Duration, stop: &Stop, under_way: &UnderWay, over: &Stop) {
-    let mut next = Instant::now();
-    while !over.is_asked() && stop.sleep_until(next) {
-        let mut message = [0; MESSAGE_BYTES];
-        let now_ns = monotonic_ns();
-        message[..8].copy_from_slice(&now_ns.to_be_bytes());
-        under_way.lock().push_back(now_ns);
-        writer.begin();
-        if writer.send(&message).is_err() {
-            // The reader notices that too.
+impl Program for Echoes {
+    fn step(&mut self, now: Instant, lines: &mut dyn Lines, journal: &mut Journal) {
+        if self.is_over {
             return;
         }
-        next += every;
-        let now = Instant::now();
-        if next < now {
-            next = now;
+        if self.opens.is_some_and(|opens| opens <= now) && self.asked.is_none() {
+            self.opens = None;
+            let patience = Patience::Silence(self.timeout);
+            self.stream = Some(Conversation::begin(now, lines, self.way, &Request::Echo.head(), patience));
         }
-    }
-}
-
-/// Takes echoes until none is on its way after the stop, or the stream breaks.
-fn read(
-    mut peer: Peer,
-    silence_max: Duration,
-    stop: &Stop,
-    under_way: &UnderWay,
-    journal: &mut Journal<'_>,
-) -> Result<()> {
-    let mut message = [0; MESSAGE_BYTES];
-    let mut filled = 0;
-    let mut last = Instant::now();
-    let mut stopped: Option<Instant> = None;
-    loop {
-        if stop.is_asked() {
-            let since = *stopped.get_or_insert_with(Instant::now);
-            if under_way.lock().is_empty() || since.elapsed() > DRAIN_MAX {
-                return Ok(());
+        if let Err(failed) = self.go_on(now, lines, journal) {
+            self.lose(now, lines, journal);
+            if self.asked.is_none() {
+                journal.failed(now, &failed);
             }
         }
-        peer.begin();
-        match peer.receive(&mut message[filled..]) {
-            Ok(0) => return Err(closed("the echo")),
-            Ok(len) => filled += len,
-            Err(Error::Deadline { .. }) if last.elapsed() < silence_max => continue,
-            Err(error) => return Err(error),
+        self.send(now, lines);
+        let drained = self.asked.is_some_and(|asked| now >= asked + DRAIN_MAX);
+        if self.asked.is_some() && (drained || self.under_way.is_empty()) {
+            self.lose(now, lines, journal);
+            self.is_over = true;
         }
-        last = Instant::now();
-        if filled == MESSAGE_BYTES {
-            filled = 0;
-            under_way.lock().pop_front();
-            let stamp = message.first_chunk().copied().map_or(0, u64::from_be_bytes);
-            let echo_ms = ms_between(stamp, monotonic_ns());
-            journal.sample("echo_ms", "ms", echo_ms);
-            let t_s = journal.t_s();
-            journal.say(&Event::Echo { t_s, echo_ms });
+    }
+
+    fn wakes(&self) -> Option<Instant> {
+        if let Some(asked) = self.asked {
+            return Some(asked + DRAIN_MAX);
         }
+        let stream = self.stream.as_ref();
+        let sends = self.sends.filter(|_| stream.is_some_and(|stream| !stream.is_blocked()));
+        [self.opens, sends, stream.map(Conversation::gives_up)].into_iter().flatten().min()
+    }
+
+    fn lines(&self) -> [Option<LineId>; STREAMS_MAX] {
+        [self.stream.as_ref().map(|stream| stream.line), None]
+    }
+
+    fn stop(&mut self, now: Instant) {
+        self.asked.get_or_insert(now);
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::traffic::{Failures, Server};
+    use crate::traffic::drive::drive;
+    use crate::traffic::report::{Identity, Report, Reporter};
+    use crate::traffic::{Failures, Route, Server, Stop};
     use rustix::net::sockopt;
     use std::io::Read;
     use std::net::TcpListener;
     use std::sync::mpsc;
+    use std::thread;
 
     const HEAD: &[u8] = b"ECHO\r\n\r\n";
 
+    struct EchoOptions {
+        route: Route,
+        every: Duration,
+    }
+
     fn options(server: &Server) -> EchoOptions {
-        let identity = Identity { label: "echo".into(), seed: 1, ..Identity::default() };
-        EchoOptions { route: Route::direct(server.addr().into()), identity, every: Duration::from_millis(2) }
+        EchoOptions { route: Route::direct(server.addr().into()), every: Duration::from_millis(2) }
+    }
+
+    fn run_echoes(options: &EchoOptions, stop: &Stop, on_event: &mut dyn FnMut(&Event)) -> Report {
+        let mut reporter = Reporter::new("echo", &Identity::default(), on_event);
+        let timeout = options.route.timeout;
+        let make = |now, way| -> Box<dyn Program> { Box::new(Echoes::new(now, way, options.every, timeout)) };
+        drive(make, &options.route, stop, &Stop::default(), &mut |event| reporter.say(event)).unwrap();
+        reporter.finish(stop)
     }
 
     #[test]
@@ -191,8 +192,7 @@ mod tests {
             if echoes == 20 {
                 stop.ask();
             }
-        })
-        .unwrap();
+        });
         assert!(echoes >= 20);
         assert_eq!((report.figures[0].n, &report.failures), (echoes, &Failures::new()));
     }
@@ -219,7 +219,7 @@ mod tests {
             })
         });
         assert!(ages_ms.len() >= TAKEN && ages_ms.is_sorted_by(|older, newer| older >= newer), "{ages_ms:?}");
-        assert_eq!(report.unwrap().failures["transfer: lost"], ages_ms.len() as u64);
+        assert_eq!(report.failures["transfer: lost"], ages_ms.len() as u64);
     }
 
     #[test]
@@ -241,8 +241,7 @@ mod tests {
             run_echoes(&options, &stop, &mut |event| {
                 let Event::EchoLost { age_ms, .. } = event else { panic!("{event:?}") };
                 ages_ms.push(*age_ms);
-            })
-            .unwrap();
+            });
         });
         // They were waited for after the stop.
         let age_min_ms = DRAIN_MAX.as_secs_f64() * 1e3 + 200.0;
@@ -271,7 +270,7 @@ mod tests {
                 drop(stream);
                 in_time.unwrap();
             });
-            run_echoes(&options, &stop, &mut |_| ()).unwrap();
+            run_echoes(&options, &stop, &mut |_| ());
             ended.send(()).unwrap();
         });
     }

@@ -14,16 +14,21 @@
 //! Both papers measure the time to the first byte and the download time from the request on, so
 //! times count from the request for a stream: two round trips to the first byte.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use heddle_netem::{Rng, Seed};
+use heddle_seam::time::Instant;
 
-use super::peer::{Peer, closed, content_length};
-use super::report::{Event, Identity, Journal, Report};
+use super::Content;
+use super::conversation::{Conversation, Patience};
+use super::drive::drive;
+use super::lines::{LineId, Lines, WayId};
+use super::peer::{HEAD_MAX, content_length, split_head};
+use super::program::{Failed, Journal, Program, STREAMS_MAX, ms};
+use super::report::{Event, Identity, Report, Reporter};
 use super::request::Request;
 use super::route::{Route, Stage};
 use super::stop::Stop;
-use super::{CHUNK, Content};
 use crate::error::{Error, Result};
 
 /// What a client of a paper fetches and how long it pauses. Both are uniform between their bounds.
@@ -66,6 +71,11 @@ pub fn profile(profiles: &[Profile], paper: &str) -> Result<Profile> {
 }
 
 impl Profile {
+    /// What a plan says of downloads.
+    pub(crate) fn of_plan(size_bytes: [u64; 2], pause: [Duration; 2]) -> Profile {
+        Profile { paper: "a plan", size_bytes, pause_ms: pause.map(|pause| pause.as_millis() as u64) }
+    }
+
     fn size(&self, rng: &mut Rng) -> u64 {
         let [least, most] = self.size_bytes;
         least + rng.below(most - least + 1)
@@ -115,37 +125,27 @@ impl FetchOptions {
 /// Figures: `open_ms`, `first_byte_ms` and `download_s` of complete downloads, `download_kb_s`.
 pub fn run_fetches(options: &FetchOptions, stop: &Stop, on_event: &mut dyn FnMut(&Event)) -> Result<Report> {
     options.validate()?;
-    let mut draws = Draws::new(&options.identity, &options.program, &options.profile);
-    let mut journal = Journal::new(&options.program, &options.identity, on_event);
-    let end = options.duration.map(|duration| journal.begun() + duration);
-    let mut done = 0;
-    loop {
-        let Drawn { content, mut pause, pause_after_failure } = draws.next_draw();
-        match fetch(&options.route, content, stop) {
-            Ok(fetched) => record(&mut journal, content.len, &fetched),
-            Err((stage, error)) => {
-                journal.failed(stage, &error);
-                pause = pause_after_failure;
-            }
-        }
-        done += 1;
-        let resume = Instant::now() + pause;
-        let last = options.count.is_some_and(|count| done >= count) || end.is_some_and(|end| resume >= end);
-        if last || !stop.sleep_until(resume) {
-            return Ok(journal.finish(stop));
-        }
-    }
+    let FetchOptions { program, route, identity, profile, count, duration } = options;
+    let mut reporter = Reporter::new(program, identity, on_event);
+    let make = |now: Instant, way| -> Box<dyn Program> {
+        let draws = Draws::new(identity, program, profile);
+        let ends = duration.map(|duration| now + duration);
+        Box::new(Fetches::new(now, way, draws, *count, ends, route.timeout))
+    };
+    // What has begun ends at once with the program.
+    drive(make, route, &Stop::default(), stop, &mut |event| reporter.say(event))?;
+    Ok(reporter.finish(stop))
 }
 
 /// What a client downloads, and how long it pauses then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Drawn {
+struct Drawn {
     /// What.
-    pub(crate) content: Content,
+    content: Content,
     /// How long it pauses.
-    pub(crate) pause: Duration,
+    pause: Duration,
     /// How long it pauses where the download failed.
-    pub(crate) pause_after_failure: Duration,
+    pause_after_failure: Duration,
 }
 
 /// What a client draws, in order.
@@ -164,7 +164,7 @@ impl Draws {
     }
 
     /// The next download. All is drawn whatever happens, so that the sequence does not depend on the network.
-    pub(crate) fn next_draw(&mut self) -> Drawn {
+    fn next_draw(&mut self) -> Drawn {
         let Draws { profile, rng } = self;
         let len = profile.size(rng);
         let pause = profile.pause(rng);
@@ -174,45 +174,142 @@ impl Draws {
     }
 }
 
-struct Fetched {
-    open_ms: f64,
-    first_byte_ms: f64,
-    download_s: f64,
+/// A program that downloads and pauses.
+pub(crate) struct Fetches {
+    way: WayId,
+    draws: Draws,
+    /// How long a stream may take to open, and then a download.
+    timeout: Duration,
+    under_way: Option<Download>,
+    /// When the next one begins; `None` while one is under way.
+    begins: Option<Instant>,
+    /// How many may follow; `None` is no bound.
+    left: Option<u64>,
+    /// None begins later.
+    ends: Option<Instant>,
+    is_over: bool,
 }
 
-fn record(journal: &mut Journal<'_>, bytes: u64, fetched: &Fetched) {
-    let Fetched { open_ms, first_byte_ms, download_s } = *fetched;
-    journal.sample("open_ms", "ms", open_ms);
-    journal.sample("first_byte_ms", "ms", first_byte_ms);
-    journal.sample("download_s", "s", download_s);
-    journal.sample("download_kb_s", "kB/s", bytes as f64 / 1e3 / download_s);
-    let t_s = journal.t_s();
-    journal.say(&Event::Fetch { t_s, bytes, open_ms, first_byte_ms, download_s });
+struct Download {
+    stream: Conversation,
+    drawn: Drawn,
+    /// The answer until its head was complete.
+    head: Vec<u8>,
+    first_byte: Option<Instant>,
+    left: u64,
 }
 
-fn fetch(route: &Route, content: Content, stop: &Stop) -> std::result::Result<Fetched, (Stage, Error)> {
-    let start = Instant::now();
-    let peer = route.open_peer(stop).map_err(|error| (Stage::Open, error))?;
-    let open_ms = start.elapsed().as_secs_f64() * 1e3;
-    receive_file(peer, content, start, open_ms).map_err(|error| (Stage::Transfer, error))
-}
-
-fn receive_file(mut peer: Peer, content: Content, start: Instant, open_ms: f64) -> Result<Fetched> {
-    peer.send(Request::Get(content).head().as_bytes())?;
-    let (head, body) = peer.receive_head()?;
-    let first_byte_ms = start.elapsed().as_secs_f64() * 1e3;
-    if content_length(&head) != Some(content.len) {
-        return Err(Error::Malformed { by: "the file server", sent: head });
+impl Fetches {
+    /// Begins now.
+    pub(crate) fn new(
+        now: Instant,
+        way: WayId,
+        draws: Draws,
+        count: Option<u64>,
+        ends: Option<Instant>,
+        timeout: Duration,
+    ) -> Fetches {
+        Fetches { way, draws, timeout, under_way: None, begins: Some(now), left: count, ends, is_over: false }
     }
-    let mut left = content.len.saturating_sub(body.len() as u64);
-    let mut chunk = vec![0; CHUNK];
-    while left > 0 {
-        match peer.receive(&mut chunk)? {
-            0 => return Err(closed("the file server")),
-            len => left = left.saturating_sub(len as u64),
+
+    fn begin(&mut self, now: Instant, lines: &mut dyn Lines) {
+        let drawn = self.draws.next_draw();
+        let request = Request::Get(drawn.content).head();
+        let patience = Patience::Transfer(self.timeout);
+        let stream = Conversation::begin(now, lines, self.way, &request, patience);
+        let left = drawn.content.len;
+        self.under_way = Some(Download { stream, drawn, head: Vec::new(), first_byte: None, left });
+        self.begins = None;
+    }
+
+    /// The download is over; the next one begins after the pause, if it is not too late then.
+    fn end(&mut self, now: Instant, lines: &mut dyn Lines, pause: Duration) {
+        if let Some(download) = self.under_way.take() {
+            lines.close(now, download.stream.line);
+        }
+        let begins = now + pause;
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.is_over = self.left == Some(0) || self.ends.is_some_and(|ends| begins >= ends);
+        self.begins = Some(begins).filter(|_| !self.is_over);
+    }
+}
+
+impl Download {
+    /// Reads what has come, and says whether that was all.
+    fn go_on(&mut self, now: Instant, lines: &mut dyn Lines) -> std::result::Result<bool, Failed> {
+        let mut chunk = Vec::new();
+        let len = self.stream.go_on(now, lines, &mut chunk)? as u64;
+        if self.first_byte.is_some() {
+            self.left = self.left.saturating_sub(len);
+            return Ok(self.left == 0);
+        }
+        self.head.append(&mut chunk);
+        let malformed = |sent: &str| {
+            let sent = sent.to_owned();
+            Err((Stage::Transfer, Error::Malformed { by: "the file server", sent }))
+        };
+        let Some((head, body)) = split_head(&self.head) else {
+            return if self.head.len() < HEAD_MAX { Ok(false) } else { malformed("no head") };
+        };
+        if content_length(&head) != Some(self.drawn.content.len) {
+            return malformed(&head);
+        }
+        self.first_byte = Some(now);
+        self.left = self.left.saturating_sub(body.len() as u64);
+        Ok(self.left == 0)
+    }
+
+    fn told(&self, now: Instant, journal: &Journal) -> Event {
+        let asked = self.stream.asked;
+        Event::Fetch {
+            t_s: journal.t_s(now),
+            bytes: self.drawn.content.len,
+            open_ms: ms(asked, self.stream.opened.unwrap_or(now)),
+            first_byte_ms: ms(asked, self.first_byte.unwrap_or(now)),
+            download_s: now.since(asked).as_secs_f64(),
         }
     }
-    Ok(Fetched { open_ms, first_byte_ms, download_s: start.elapsed().as_secs_f64() })
+}
+
+impl Program for Fetches {
+    fn step(&mut self, now: Instant, lines: &mut dyn Lines, journal: &mut Journal) {
+        if self.is_over {
+            return;
+        }
+        if self.begins.is_some_and(|begins| begins <= now) {
+            self.begin(now, lines);
+        }
+        let Some(download) = &mut self.under_way else { return };
+        match download.go_on(now, lines) {
+            Ok(false) => {}
+            Ok(true) => {
+                let pause = download.drawn.pause;
+                let told = download.told(now, journal);
+                self.end(now, lines, pause);
+                journal.say(now, told);
+            }
+            Err(failed) => {
+                let pause = download.drawn.pause_after_failure;
+                self.end(now, lines, pause);
+                journal.failed(now, &failed);
+            }
+        }
+    }
+
+    fn wakes(&self) -> Option<Instant> {
+        self.begins.or(self.under_way.as_ref().map(|download| download.stream.gives_up()))
+    }
+
+    fn lines(&self) -> [Option<LineId>; STREAMS_MAX] {
+        [self.under_way.as_ref().map(|download| download.stream.line), None]
+    }
+
+    /// It ends by itself, when what it was told to last is over.
+    fn stop(&mut self, _: Instant) {}
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
 }
 
 #[cfg(test)]
@@ -222,6 +319,7 @@ mod tests {
     use crate::traffic::tests::nobody;
     use crate::traffic::{Ended, Failures, Server};
     use std::net::TcpListener;
+    use std::time::Instant;
 
     fn options(server: &Server, count: u64) -> FetchOptions {
         FetchOptions {

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use heddle_netem::{Rng, Seed};
 
-use super::report::{Event, Identity, Journal, Report};
+use super::report::{Event, Identity, Report, Reporter};
 use super::route::{Route, Stage};
 use super::script::BURSTS_MAX;
 use super::stop::Stop;
@@ -100,7 +100,7 @@ impl MarkovOptions {
 /// before it), `stream_s`, `up_kb` and `down_kb`. The report's failures also count what was left out.
 pub fn run_markov(options: &MarkovOptions, stop: &Stop, on_event: &mut dyn FnMut(&Event)) -> Result<Report> {
     options.validate()?;
-    let journal = Journal::new("markov", &options.identity, on_event);
+    let reporter = Reporter::new("markov", &options.identity, on_event);
     let over = Stop::default();
     let (notes, heard) = mpsc::channel();
     thread::scope(|scope| {
@@ -111,7 +111,7 @@ pub fn run_markov(options: &MarkovOptions, stop: &Stop, on_event: &mut dyn FnMut
             options,
             intervals: Intervals::new(options, &seed),
             seed,
-            journal,
+            reporter,
             agenda: BinaryHeap::new(),
             flows: BTreeMap::new(),
             flows_begun: 0,
@@ -122,7 +122,7 @@ pub fn run_markov(options: &MarkovOptions, stop: &Stop, on_event: &mut dyn FnMut
         client.run(scope, &heard, stop);
         over.ask();
         client.hear_the_rest(&heard);
-        Ok(client.journal.finish(stop))
+        Ok(client.reporter.finish(stop))
     })
 }
 
@@ -192,7 +192,7 @@ struct Client<'a> {
     options: &'a MarkovOptions,
     seed: Seed,
     intervals: Intervals<'a>,
-    journal: Journal<'a>,
+    reporter: Reporter<'a>,
     agenda: BinaryHeap<Reverse<(Instant, Due)>>,
     flows: BTreeMap<u64, Flow<'a>>,
     flows_begun: u64,
@@ -207,7 +207,7 @@ impl<'a> Client<'a> {
     where
         'a: 'scope,
     {
-        let begun = self.journal.begun();
+        let begun = self.reporter.begun();
         let end = self.options.duration.map(|duration| begun + duration);
         self.agenda.push(Reverse((begun, Due::Flow)));
         while self.running > 0 || !self.agenda.is_empty() {
@@ -247,7 +247,7 @@ impl<'a> Client<'a> {
             self.agenda.push(Reverse((now + interval, Due::Flow)));
         }
         if self.flows.len() >= FLOWS_MAX {
-            return self.journal.left_out("left out: too many flows");
+            return self.reporter.left_out("left out: too many flows");
         }
         let seed = self.seed.child(&["flow", &number.to_string()]);
         let username = format!("{:016x}", seed.child(&["user name"]).rng().next_u64());
@@ -271,7 +271,7 @@ impl<'a> Client<'a> {
         let stream = flow.streams_begun;
         flow.streams_begun += 1;
         if self.running >= self.options.streams_max {
-            return self.journal.left_out("left out: too many streams");
+            return self.reporter.left_out("left out: too many streams");
         }
         let mut route = self.options.route.clone();
         route.isolation.get_or_insert_with(|| flow.isolation.clone());
@@ -291,25 +291,18 @@ impl<'a> Client<'a> {
         // The scope passes a panic on when all threads are at their end.
         let Some(note) = note else { return };
         if note.script.cut {
-            self.journal.left_out("left out: packets beyond the most of a stream");
+            self.reporter.left_out("left out: packets beyond the most of a stream");
         }
         let Played { open_ms, first_byte_ms, stream_s } = match note.result {
             Ok(played) => played,
             Err((_, Error::Interrupted)) => {
-                return self.journal.left_out("left out: streams not at their end");
+                return self.reporter.left_out("left out: streams not at their end");
             }
-            Err((stage, error)) => return self.journal.failed(stage, &error),
+            Err((stage, error)) => return self.reporter.failed(stage, &error),
         };
         let (up_bytes, down_bytes) = (note.script.up_bytes(), note.script.down_bytes());
-        self.journal.sample("open_ms", "ms", open_ms);
-        if let Some(first_byte_ms) = first_byte_ms {
-            self.journal.sample("first_byte_ms", "ms", first_byte_ms);
-        }
-        self.journal.sample("stream_s", "s", stream_s);
-        self.journal.sample("up_kb", "kB", up_bytes as f64 / 1e3);
-        self.journal.sample("down_kb", "kB", down_bytes as f64 / 1e3);
-        let (flow, stream, t_s) = (note.flow, note.stream, self.journal.t_s());
-        self.journal.say(&Event::Stream {
+        let (flow, stream, t_s) = (note.flow, note.stream, self.reporter.t_s());
+        self.reporter.say(&Event::Stream {
             t_s,
             flow,
             stream,

@@ -4,8 +4,6 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
 use super::stop::Stop;
 use crate::error::{Error, Result};
 use crate::machine::interrupt;
@@ -76,30 +74,6 @@ impl Peer {
                 len => return Ok(len),
             }
         }
-    }
-
-    /// Reads until `buf` is full.
-    pub(super) fn receive_exact(&mut self, buf: &mut [u8], by: &'static str) -> Result<()> {
-        let mut filled = 0;
-        while filled < buf.len() {
-            match self.receive(&mut buf[filled..])? {
-                0 => return Err(closed(by)),
-                len => filled += len,
-            }
-        }
-        Ok(())
-    }
-
-    /// Waits so long for the end of the stream, which is an error, as is anything that comes from somebody with nothing
-    /// to say.
-    pub(super) fn listen(&mut self, wait: Duration, by: &'static str) -> Result<()> {
-        let wait = Timespec { tv_sec: wait.as_secs().cast_signed(), tv_nsec: wait.subsec_nanos().into() };
-        let heard = poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&wait));
-        if heard.is_ok_and(|streams| streams > 0) {
-            self.receive(&mut [0])?;
-            return Err(closed(by));
-        }
-        self.progress("waiting", Err(io::ErrorKind::TimedOut.into())).map(drop)
     }
 
     /// The bytes moved, 0 when the slice passed without any, or why to give up.

@@ -174,8 +174,8 @@ pub struct Identity {
     pub labels: Labels,
 }
 
-/// Collects what becomes a report, and passes events on.
-pub(super) struct Journal<'a> {
+/// Makes a report of what a program tells, and passes that on.
+pub(super) struct Reporter<'a> {
     program: String,
     identity: Identity,
     begun: Instant,
@@ -186,13 +186,13 @@ pub(super) struct Journal<'a> {
     on_event: &'a mut dyn FnMut(&Event),
 }
 
-impl<'a> Journal<'a> {
+impl<'a> Reporter<'a> {
     pub(super) fn new(
         program: &str,
         identity: &Identity,
         on_event: &'a mut dyn FnMut(&Event),
-    ) -> Journal<'a> {
-        Journal {
+    ) -> Reporter<'a> {
+        Reporter {
             program: program.to_owned(),
             identity: identity.clone(),
             begun: Instant::now(),
@@ -213,31 +213,51 @@ impl<'a> Journal<'a> {
         self.begun.elapsed().as_secs_f64()
     }
 
+    /// Takes the samples of an event and counts what failed.
     pub(super) fn say(&mut self, event: &Event) {
+        match event {
+            Event::Second { measured: true, throughput_kb_s, delay_ms, .. } => {
+                self.sample("throughput_kb_s", "kB/s", *throughput_kb_s);
+                delay_ms.iter().for_each(|delay_ms| self.sample("delay_ms", "ms", *delay_ms));
+            }
+            Event::Probe { measured: true, open_ms, latency_ms, echo_ms, .. } => {
+                self.sample("open_ms", "ms", *open_ms);
+                self.sample("latency_ms", "ms", *latency_ms);
+                self.sample("echo_ms", "ms", *echo_ms);
+            }
+            Event::Echo { echo_ms, .. } => self.sample("echo_ms", "ms", *echo_ms),
+            Event::EchoLost { .. } => self.left_out("transfer: lost"),
+            Event::Fetch { bytes, open_ms, first_byte_ms, download_s, .. } => {
+                self.sample("open_ms", "ms", *open_ms);
+                self.sample("first_byte_ms", "ms", *first_byte_ms);
+                self.sample("download_s", "s", *download_s);
+                self.sample("download_kb_s", "kB/s", *bytes as f64 / 1e3 / download_s);
+            }
+            Event::Stream { up_bytes, down_bytes, open_ms, first_byte_ms, stream_s, .. } => {
+                self.sample("open_ms", "ms", *open_ms);
+                first_byte_ms.iter().for_each(|ms| self.sample("first_byte_ms", "ms", *ms));
+                self.sample("stream_s", "s", *stream_s);
+                self.sample("up_kb", "kB", *up_bytes as f64 / 1e3);
+                self.sample("down_kb", "kB", *down_bytes as f64 / 1e3);
+            }
+            Event::Failure { kind, .. } => self.left_out(kind),
+            Event::Second { .. }
+            | Event::Probe { .. }
+            | Event::Measuring { .. }
+            | Event::Listening { .. } => {}
+        }
         (self.on_event)(event);
     }
 
     /// Adds one sample; the unit is the last word of the name, as figures are named.
-    pub(super) fn sample(&mut self, name: &str, unit: &str, value: f64) {
+    fn sample(&mut self, name: &str, unit: &str, value: f64) {
         self.samples.add(name, self.identity.labels.clone(), unit, value);
     }
 
-    /// Counts a failure. That somebody stopped the program is none.
+    /// Tells a failure.
     pub(super) fn failed(&mut self, stage: Stage, error: &Error) {
-        if matches!(error, Error::Interrupted) {
-            return;
-        }
-        let kind = kind(stage, error);
-        *self.failures.entry(kind.clone()).or_default() += 1;
-        let event = Event::Failure { t_s: self.t_s(), kind, error: error.to_string() };
-        self.say(&event);
-    }
-
-    /// Counts an echo that did not come back, and tells how long it had been on the way.
-    pub(super) fn lost_echo(&mut self, age_ms: f64) {
-        self.left_out("transfer: lost");
-        let t_s = self.t_s();
-        self.say(&Event::EchoLost { t_s, age_ms });
+        let (t_s, kind) = (self.t_s(), kind(stage, error));
+        self.say(&Event::Failure { t_s, kind, error: error.to_string() });
     }
 
     /// Counts something left out.

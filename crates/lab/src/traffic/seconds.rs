@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use heddle_seam::time::Instant;
+
+use super::program::Journal;
 use super::report::Event;
 use super::steady::Steady;
 
@@ -77,9 +80,85 @@ impl Seconds {
     }
 }
 
+/// What a stream without end brings, told second by second since its program began. Who looks too late for one tells a
+/// longer one.
+#[derive(Clone, Debug)]
+pub(crate) struct EachSecond {
+    begun: Instant,
+    /// How many seconds were told, and when the last one ended.
+    told: u64,
+    ended: Instant,
+    seconds: Seconds,
+}
+
+impl EachSecond {
+    /// Those of a program that begins now.
+    pub(crate) fn new(now: Instant, by: SteadyBy, warmup_max: Duration) -> EachSecond {
+        EachSecond { begun: now, told: 0, ended: now, seconds: Seconds::new(by, warmup_max) }
+    }
+
+    /// When the second under way ends.
+    pub(crate) fn next(&self) -> Instant {
+        self.begun.plus_ns((self.told + 1).saturating_mul(SECOND.as_nanos() as u64))
+    }
+
+    /// Whether the measurement has begun.
+    pub(crate) fn is_measuring(&self) -> bool {
+        self.seconds.is_measuring()
+    }
+
+    /// Goes on to the next second where one is over, and says whether one is.
+    pub(crate) fn tick(&mut self, now: Instant) -> bool {
+        let is_over = self.next() <= now;
+        if is_over {
+            self.told = now.since(self.begun).as_secs();
+        }
+        is_over
+    }
+
+    /// Tells what was found in the second that [`EachSecond::tick`] said is over, or with `is_whole` false in what
+    /// there is of one: of one that has just begun nothing is left. Gives whether the measurement begins with it.
+    pub(crate) fn tell(&mut self, now: Instant, found: Found, is_whole: bool, journal: &mut Journal) -> bool {
+        if now <= self.ended {
+            return false;
+        }
+        let (ended, length) = (now.since(self.begun), now.since(self.ended));
+        let (told, measuring) = self.seconds.push(found, ended, length, is_whole);
+        self.ended = now;
+        journal.say(now, told);
+        let begins = measuring.is_some();
+        measuring.into_iter().for_each(|measuring| journal.say(now, measuring));
+        begins
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_looks_late_tells_a_longer_second_and_the_next_one_on_time() {
+        let at = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let mut journal = Journal::new(at(500));
+        let mut seconds = EachSecond::new(at(500), SteadyBy::Throughput, SECOND * 20);
+        for (ms, is_over) in
+            [(1400, false), (1500, true), (1500, false), (4200, true), (4400, false), (4500, true)]
+        {
+            assert_eq!(seconds.tick(at(ms)), is_over, "{ms}");
+            if is_over {
+                seconds.tell(at(ms), Found { bytes: 1000, ..Found::default() }, true, &mut journal);
+            }
+        }
+        seconds.tell(at(4500), Found::default(), false, &mut journal);
+        seconds.tell(at(4600), Found::default(), false, &mut journal);
+        let lengths_s: Vec<f64> = journal.take().iter().map(|(_, event)| length_s(event)).collect();
+        assert_eq!(lengths_s, [1.0, 2.7, 0.3, 0.1]);
+    }
+
+    fn length_s(event: &Event) -> f64 {
+        let Event::Second { length_s, .. } = event else { panic!("{event:?}") };
+        (length_s * 10.0).round() / 10.0
+    }
 
     fn pushed(seconds: &mut Seconds, number: u64, kb: u64) -> (Event, Option<Event>) {
         let found = Found { bytes: kb * 1000, ..Found::default() };

@@ -1,24 +1,29 @@
-//! The server side: a thread per stream, at most [`STREAMS_MAX`] of them.
+//! The server side: what a stream gets is a [`Visitor`]'s affair, which a thread per stream carries out over its
+//! socket, for at most [`STREAMS_MAX`] of them.
 
-mod clock;
 mod play;
+mod visitor;
+mod wants;
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::set_tcp_congestion;
-use sha2::{Digest, Sha256};
+use rustix::net::sockopt::{self, set_tcp_congestion};
 
-use super::peer::{HEAD_MAX, SLICE, hex, split_head};
-use super::request::{Request, UPLOADS_MAX, content_head};
-use super::{CHUNK, Content};
+use super::CHUNK;
+use super::clock;
+use super::peer::SLICE;
+use super::sunk::Sunk;
 use crate::error::{Error, Result};
 use crate::socks::is_timeout;
+
+pub(crate) use visitor::Visitor;
+use wants::{SocketSetting, Wants};
 
 /// Streams served at once; what comes beyond is closed at once.
 const STREAMS_MAX: usize = 1024;
@@ -36,7 +41,7 @@ struct State {
     stop: AtomicBool,
     streams: AtomicUsize,
     /// Bytes discarded for each client that uploads.
-    sunk: [AtomicU64; UPLOADS_MAX],
+    sunk: Arc<Sunk>,
     /// What its streams are asked to send by; `None` is what they have anyway.
     congestion_control: Option<String>,
 }
@@ -78,7 +83,7 @@ impl Server {
         let state = Arc::new(State {
             stop: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
-            sunk: [const { AtomicU64::new(0) }; UPLOADS_MAX],
+            sunk: Arc::default(),
             congestion_control: congestion_control.map(str::to_owned),
         });
         let shared = Arc::clone(&state);
@@ -96,9 +101,9 @@ impl Server {
         self.state.streams.load(Ordering::Relaxed)
     }
 
-    /// How many bytes came from the uploading client with this number; `None` when there is no such number.
-    pub(crate) fn sunk(&self, number: usize) -> Option<u64> {
-        Some(self.state.sunk.get(number)?.load(Ordering::Relaxed))
+    /// What came of uploads.
+    pub(crate) fn sunk(&self) -> Arc<Sunk> {
+        Arc::clone(&self.state.sunk)
     }
 }
 
@@ -127,126 +132,90 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
         let state = Arc::clone(state);
         thread::spawn(move || {
             // A stream that breaks is its client's to notice.
-            let _ = Serving { stream, state: &state }.run();
+            let _ = Serving { stream, visitor: Visitor::default(), state: &state }.run();
             state.streams.fetch_sub(1, Ordering::Relaxed);
         });
     }
 }
 
+/// A stream of a server: a visitor on a socket that does not block.
 struct Serving<'a> {
     stream: TcpStream,
+    visitor: Visitor,
     state: &'a State,
 }
 
 impl Serving<'_> {
     fn run(mut self) -> io::Result<()> {
-        self.stream.set_read_timeout(Some(SLICE))?;
-        self.stream.set_write_timeout(Some(SLICE))?;
-        self.stream.set_nodelay(true)?;
+        self.stream.set_nonblocking(true)?;
         if let Some(name) = &self.state.congestion_control {
             set_tcp_congestion(&self.stream, name)?;
         }
-        let mut bytes = Vec::new();
-        let mut chunk = [0; HEAD_MAX];
-        let (head, rest) = loop {
-            if let Some(split) = split_head(&bytes) {
-                break split;
-            }
-            match self.receive(&mut chunk)? {
-                0 => return Ok(()),
-                _ if bytes.len() >= HEAD_MAX => return self.refuse(),
-                len => bytes.extend(&chunk[..len]),
-            }
-        };
-        match Request::parse(&head) {
-            Some(Request::Get(content)) => self.serve(content),
-            Some(Request::Hash(len)) => self.hash(&rest, len),
-            Some(Request::Echo) => self.echo(rest),
-            Some(Request::Clock) => self.tell_time(),
-            Some(Request::Clocks(bytes_per_s)) => self.stream_time(bytes_per_s),
-            Some(Request::Sink(number)) => self.sink(number, rest.len()),
-            Some(Request::Play { script_bytes, upload_bytes }) => self.play(rest, script_bytes, upload_bytes),
-            None => self.refuse(),
-        }
-    }
-
-    fn refuse(&mut self) -> io::Result<()> {
-        self.send(b"HTTP/1.0 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
-    }
-
-    fn serve(&mut self, content: Content) -> io::Result<()> {
-        self.send(content_head(content).as_bytes())?;
-        content.for_each_chunk(|chunk| self.send(chunk))
-    }
-
-    fn hash(&mut self, beginning: &[u8], len: u64) -> io::Result<()> {
-        let mut hash = Sha256::new();
-        hash.update(beginning);
-        let mut left = len.saturating_sub(beginning.len() as u64);
+        self.follow()?;
         let mut chunk = vec![0; CHUNK];
-        while left > 0 {
-            match self.receive(&mut chunk)? {
-                0 => return Ok(()),
-                len => {
-                    hash.update(&chunk[..len]);
-                    left = left.saturating_sub(len as u64);
+        while !self.state.stop.load(Ordering::Relaxed) {
+            self.write()?;
+            let wants = self.visitor.wants();
+            if wants.end {
+                return Ok(());
+            }
+            if self.wait(wants)?.contains(PollFlags::IN) {
+                match self.stream.read(&mut chunk) {
+                    Ok(0) => self.visitor.on_end(),
+                    Ok(len) => self.visitor.on_read(clock::now(), &chunk[..len], &self.state.sunk),
+                    Err(error) if is_timeout(&error) => {}
+                    Err(error) => return Err(error),
                 }
+                self.follow()?;
             }
-        }
-        let answer = format!("HTTP/1.0 200 OK\r\nContent-Length: 64\r\n\r\n{}", hex(&hash.finalize()));
-        self.send(answer.as_bytes())
-    }
-
-    fn echo(&mut self, mut beginning: Vec<u8>) -> io::Result<()> {
-        self.send(&beginning)?;
-        beginning.resize(CHUNK, 0);
-        loop {
-            match self.receive(&mut beginning)? {
-                0 => return Ok(()),
-                len => self.send(&beginning[..len])?,
-            }
-        }
-    }
-
-    /// Counts and forgets whatever comes.
-    fn sink(&mut self, number: usize, early_bytes: usize) -> io::Result<()> {
-        let sunk = &self.state.sunk[number];
-        sunk.fetch_add(early_bytes as u64, Ordering::Relaxed);
-        let mut chunk = vec![0; CHUNK];
-        loop {
-            match self.receive(&mut chunk)? {
-                0 => return Ok(()),
-                len => sunk.fetch_add(len as u64, Ordering::Relaxed),
-            };
-        }
-    }
-
-    fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        while !bytes.is_empty() {
-            match self.stream.write(bytes) {
-                Ok(len) => bytes = &bytes[len..],
-                Err(error) if is_timeout(&error) => {}
-                Err(error) => return Err(error),
-            }
-            self.check()?;
         }
         Ok(())
     }
 
-    fn receive(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            self.check()?;
-            match self.stream.read(buf) {
-                Err(error) if is_timeout(&error) => {}
-                read => return read,
-            }
+    /// Sets the socket to what the visitor wants of it.
+    fn follow(&mut self) -> io::Result<()> {
+        let Some(SocketSetting { nodelay, send_buffer_bytes }) = self.visitor.take_setting() else {
+            return Ok(());
+        };
+        self.stream.set_nodelay(nodelay)?;
+        match send_buffer_bytes {
+            // Linux doubles it for its own bookkeeping.
+            Some(bytes) => Ok(sockopt::set_socket_send_buffer_size(&self.stream, bytes as usize)?),
+            None => Ok(()),
         }
     }
 
-    fn check(&self) -> io::Result<()> {
-        match self.state.stop.load(Ordering::Relaxed) {
-            true => Err(io::ErrorKind::Interrupted.into()),
-            false => Ok(()),
+    fn write(&mut self) -> io::Result<()> {
+        let (mut failed, stream) = (Ok(()), &mut self.stream);
+        self.visitor.write(clock::now(), &mut |bytes| match stream.write(bytes) {
+            Ok(len) => len,
+            Err(error) => {
+                failed = if is_timeout(&error) { Ok(()) } else { Err(error) };
+                0
+            }
+        });
+        failed
+    }
+
+    /// Waits for what the visitor wants, a slice at most.
+    fn wait(&self, wants: Wants) -> io::Result<PollFlags> {
+        let mut wanted = PollFlags::empty();
+        wanted.set(PollFlags::IN, wants.read);
+        wanted.set(PollFlags::OUT, wants.write);
+        let wait = wants.wakes.map_or(SLICE, |wakes| wakes.since(clock::now()).min(SLICE));
+        let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
+        let mut polled = [PollFd::from_borrowed_fd(self.stream.as_fd(), wanted)];
+        match poll(&mut polled, Some(&wait)) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(PollFlags::empty()),
+            Err(error) => return Err(error.into()),
         }
+        let found = polled[0].revents();
+        if wanted.is_empty() && found.intersects(PollFlags::ERR | PollFlags::HUP) {
+            // Nobody is there any more for whom it paused.
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        let is_broken = found.intersects(PollFlags::ERR | PollFlags::HUP) && wants.read;
+        Ok(if is_broken { found | PollFlags::IN } else { found })
     }
 }

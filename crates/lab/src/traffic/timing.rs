@@ -17,30 +17,26 @@
 //! follow each other are not independent: compare runs by their means, and take the interval of
 //! those.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
+mod probes;
+mod readings;
 
-use heddle_netem::{Rng, Seed};
+use std::time::Duration;
 
-use super::CHUNK;
-use super::clock::{READING_BYTES, Readings, monotonic_ns, ms_between};
-use super::peer::closed;
-use super::report::{Event, Identity, Journal, Report};
-use super::request::Request;
-use super::route::{Route, Stage};
-use super::seconds::{Found, SECOND, Seconds, SteadyBy};
+use heddle_seam::time::Instant;
+
+use super::drive::drive;
+use super::lines::{LineId, Lines, WayId};
+use super::program::{Journal, Program, STREAMS_MAX};
+use super::report::{Event, Identity, Report, Reporter};
+use super::route::Route;
+use super::seconds::{EachSecond, Found, SECOND, SteadyBy};
 use super::stop::Stop;
 use crate::error::{Error, Result};
 use crate::statistics::mean;
+use probes::Probes;
+use readings::ReadingStream;
 
 pub use super::steady::Steady;
-
-/// How long a client that stopped reading goes on with that.
-const STALL: Duration = Duration::from_secs(24 * 3600);
-/// How long the bulk client waits before it opens a broken stream again.
-pub(crate) const REOPEN: Duration = Duration::from_secs(1);
 
 /// What a timing client does. At least one of `bulk` and `probe_pause` is needed.
 #[derive(Clone, Debug)]
@@ -53,9 +49,6 @@ pub struct TimingOptions {
     pub bulk: bool,
     /// The rate at which the server sends the bulk stream, in bytes per second; 0 is no limit.
     pub bulk_limit_b_s: u64,
-    /// How long the bulk stream is read from its opening on; then the client stops reading and leaves it open. `None`
-    /// is to the end.
-    pub bulk_reads_for: Option<Duration>,
     /// The mean pause from the end of a probe to the beginning of the next; `None` is no probes.
     pub probe_pause: Option<Duration>,
     /// How long the measurement takes, in whole seconds, at least one.
@@ -72,7 +65,6 @@ impl TimingOptions {
             identity,
             bulk: true,
             bulk_limit_b_s: 0,
-            bulk_reads_for: None,
             probe_pause: Some(Duration::from_millis(500)),
             duration: Duration::from_secs(60),
             warmup_max: Duration::from_secs(30),
@@ -90,6 +82,17 @@ impl TimingOptions {
         }
         Ok(())
     }
+
+    /// What the program does by these options.
+    fn work(&self) -> TimingWork {
+        TimingWork {
+            bulk: self.bulk.then_some(BulkStream { limit_b_s: self.bulk_limit_b_s, reads_for: None }),
+            probe_pause: self.probe_pause,
+            measured_s_max: Some(self.duration.as_secs()),
+            warmup_max: self.warmup_max,
+            timeout: self.route.timeout,
+        }
+    }
 }
 
 /// Measures until the duration is over, or until stopped.
@@ -99,252 +102,172 @@ impl TimingOptions {
 /// each probe.
 pub fn run_timing(options: &TimingOptions, stop: &Stop, on_event: &mut dyn FnMut(&Event)) -> Result<Report> {
     options.validate()?;
-    let journal = Journal::new("timing", &options.identity, on_event);
-    let tally = Mutex::new(Tally::default());
-    // Ends the two threads, whoever ends the whole.
-    let over = Stop::default();
-    let (notes, heard) = mpsc::channel();
-    thread::scope(|scope| {
-        let _at_end = over.ask_at_end();
-        if options.bulk {
-            let (notes, tally, over) = (notes.clone(), &tally, &over);
-            scope.spawn(move || stream_readings(options, tally, notes, over));
+    run_work(&options.work(), options, stop, on_event)
+}
+
+fn run_work(
+    work: &TimingWork,
+    options: &TimingOptions,
+    stop: &Stop,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<Report> {
+    let mut reporter = Reporter::new("timing", &options.identity, on_event);
+    let make = |now, way| -> Box<dyn Program> { Box::new(Timing::new(now, way, &options.identity, work)) };
+    drive(make, &options.route, stop, &Stop::default(), &mut |event| {
+        if let Event::Measuring { t_s, steady: true } = event
+            && options.bulk
+        {
+            reporter.steady_after_s = Some(*t_s);
         }
-        if let Some(pause) = options.probe_pause {
-            let over = &over;
-            scope.spawn(move || probe_now_and_then(options, pause, notes, over));
-        }
-        let mut ticker = Ticker::new(options, journal);
-        ticker.run(&tally, &heard, stop);
-        Ok(ticker.journal.finish(stop))
-    })
+        reporter.say(event);
+    })?;
+    Ok(reporter.finish(stop))
 }
 
-/// What one of the threads tells the ticker.
-enum Note {
-    Probed(Probe),
-    Failed(Stage, Error),
+/// What a timing program does.
+#[derive(Clone, Debug)]
+pub(crate) struct TimingWork {
+    /// The stream of readings, if there is one.
+    pub(crate) bulk: Option<BulkStream>,
+    /// The mean pause from the end of a probe to the beginning of the next; `None` is no probes.
+    pub(crate) probe_pause: Option<Duration>,
+    /// How many seconds are measured; `None` is until it is stopped.
+    pub(crate) measured_s_max: Option<u64>,
+    /// The longest wait for a steady bulk stream.
+    pub(crate) warmup_max: Duration,
+    /// How long a stream may take to open, and how long the bulk stream may bring nothing.
+    pub(crate) timeout: Duration,
 }
 
-struct Probe {
-    begun: Instant,
-    open_ms: f64,
-    latency_ms: f64,
-    echo_ms: f64,
+/// A stream of readings without end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BulkStream {
+    /// The rate at which the server sends it, in bytes per second; 0 is no limit.
+    pub(crate) limit_b_s: u64,
+    /// How long it is read from its opening on; then the client stops reading and leaves it open. `None` is to the end.
+    pub(crate) reads_for: Option<Duration>,
 }
 
-/// What the bulk stream brought since the last tick.
-#[derive(Default)]
-struct Tally {
-    bytes: u64,
-    delays_ms: f64,
-    delays: u64,
-}
-
-/// Nothing panics while it holds a tally, and a tally is whole at any time.
-fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
-    tally.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The thread that makes seconds of what the others find.
-struct Ticker<'a> {
-    options: &'a TimingOptions,
-    journal: Journal<'a>,
-    seconds: Seconds,
+/// The program.
+pub(crate) struct Timing {
+    bulk: Option<ReadingStream>,
+    probes: Option<Probes>,
+    each_second: EachSecond,
     /// When the measurement began.
     measuring: Option<Instant>,
     /// Of the probes that ended in this second.
     latencies_ms: Vec<f64>,
+    /// Seconds that are still to be measured.
+    left_s: Option<u64>,
+    has_begun: bool,
+    is_asked: bool,
+    is_over: bool,
 }
 
-impl<'a> Ticker<'a> {
-    fn new(options: &'a TimingOptions, journal: Journal<'a>) -> Ticker<'a> {
-        let seconds = Seconds::new(SteadyBy::Delay, options.warmup_max);
-        Ticker { options, journal, seconds, measuring: None, latencies_ms: Vec::new() }
-    }
-
-    fn run(&mut self, tally: &Mutex<Tally>, heard: &Receiver<Note>, stop: &Stop) {
-        let begun = self.journal.begun();
-        let mut ticked = begun;
-        if !self.options.bulk {
-            self.measure(true);
-        }
-        let mut measured_s = 0;
-        for tick in 1.. {
-            let is_whole = self.listen_until(begun + SECOND * tick, heard, stop);
-            // The second in which the measurement begins is not part of it, and the next one is, however late this is.
-            let counts = is_whole && self.measuring.is_some();
-            let now = Instant::now();
-            let found = std::mem::take(&mut *lock(tally));
-            if self.options.bulk {
-                self.second(&found, now, ticked, is_whole);
-            }
-            if !is_whole {
-                return;
-            }
-            ticked = now;
-            measured_s += u64::from(counts);
-            if measured_s >= self.options.duration.as_secs() {
-                return;
-            }
+impl Timing {
+    /// Begins now.
+    pub(crate) fn new(now: Instant, way: WayId, identity: &Identity, work: &TimingWork) -> Timing {
+        let TimingWork { bulk, probe_pause, measured_s_max, warmup_max, timeout } = *work;
+        Timing {
+            bulk: bulk.map(|bulk| ReadingStream::new(now, way, bulk, timeout)),
+            probes: probe_pause.map(|pause| Probes::new(now, way, identity, pause, timeout)),
+            each_second: EachSecond::new(now, SteadyBy::Delay, warmup_max),
+            measuring: None,
+            latencies_ms: Vec::new(),
+            left_s: measured_s_max,
+            has_begun: false,
+            is_asked: false,
+            is_over: false,
         }
     }
 
-    fn measure(&mut self, steady: bool) {
-        self.measuring = Some(Instant::now());
-        let t_s = self.journal.t_s();
-        self.journal.say(&Event::Measuring { t_s, steady });
-    }
-
-    /// Hears notes until then; `false` when somebody asked for the end.
-    fn listen_until(&mut self, then: Instant, heard: &Receiver<Note>, stop: &Stop) -> bool {
-        loop {
-            if stop.is_asked() {
-                return false;
-            }
-            let left = then.saturating_duration_since(Instant::now());
-            match heard.recv_timeout(left.min(Duration::from_millis(50))) {
-                Ok(Note::Probed(probe)) => self.probed(&probe),
-                Ok(Note::Failed(stage, error)) => self.journal.failed(stage, &error),
-                Err(RecvTimeoutError::Timeout) if left.is_zero() => return true,
-                Err(RecvTimeoutError::Timeout) => {}
-                // Both threads are gone only when nothing is left to hear.
-                Err(RecvTimeoutError::Disconnected) => return stop.sleep_until(then),
-            }
+    fn begin(&mut self, now: Instant, journal: &mut Journal) {
+        self.has_begun = true;
+        if self.bulk.is_none() {
+            self.measuring = Some(now);
+            let t_s = journal.t_s(now);
+            journal.say(now, Event::Measuring { t_s, steady: true });
         }
     }
 
-    fn probed(&mut self, probe: &Probe) {
-        let Probe { begun, open_ms, latency_ms, echo_ms } = *probe;
-        let measured = self.measuring.is_some_and(|since| begun >= since);
-        if measured {
-            self.journal.sample("open_ms", "ms", open_ms);
-            self.journal.sample("latency_ms", "ms", latency_ms);
-            self.journal.sample("echo_ms", "ms", echo_ms);
-        }
+    fn probe(&mut self, now: Instant, lines: &mut dyn Lines, journal: &mut Journal) {
+        let Some(probed) = self.probes.as_mut().and_then(|probes| probes.step(now, lines, journal)) else {
+            return;
+        };
+        let measured = self.measuring.is_some_and(|since| probed.begun >= since);
+        let t_s = journal.t_s(now);
+        let probes::Probed { open_ms, latency_ms, echo_ms, .. } = probed;
         self.latencies_ms.push(latency_ms);
-        let t_s = self.journal.t_s();
-        self.journal.say(&Event::Probe { t_s, measured, open_ms, latency_ms, echo_ms });
+        journal.say(now, Event::Probe { t_s, measured, open_ms, latency_ms, echo_ms });
     }
 
-    /// Tells a second of the bulk stream, or what there is of one at the end, and looks whether the stream has become
-    /// steady.
-    fn second(&mut self, found: &Tally, now: Instant, ticked: Instant, is_whole: bool) {
-        let delay_ms = (found.delays > 0).then(|| found.delays_ms / found.delays as f64);
-        let found = Found { bytes: found.bytes, delay_ms, latency_ms: mean(&self.latencies_ms) };
+    /// Tells a second of the bulk stream, or what there is of one at the end.
+    fn tell(&mut self, now: Instant, is_whole: bool, journal: &mut Journal) {
+        let Some(bulk) = &mut self.bulk else { return self.latencies_ms.clear() };
+        let found = Found { latency_ms: mean(&self.latencies_ms), ..bulk.take_found() };
         self.latencies_ms.clear();
-        let (told, measuring) = self.seconds.push(found, now - self.journal.begun(), now - ticked, is_whole);
-        if let Event::Second { measured: true, throughput_kb_s, .. } = told {
-            self.journal.sample("throughput_kb_s", "kB/s", throughput_kb_s);
-            if let Some(delay_ms) = delay_ms {
-                self.journal.sample("delay_ms", "ms", delay_ms);
+        if self.each_second.tell(now, found, is_whole, journal) {
+            self.measuring = Some(now);
+        }
+    }
+
+    fn end(&mut self, now: Instant, lines: &mut dyn Lines) {
+        self.bulk.iter_mut().for_each(|bulk| bulk.close(now, lines));
+        self.probes.iter_mut().for_each(|probes| probes.close(now, lines));
+        self.is_over = true;
+    }
+}
+
+impl Program for Timing {
+    fn step(&mut self, now: Instant, lines: &mut dyn Lines, journal: &mut Journal) {
+        if self.is_over {
+            return;
+        }
+        if !self.has_begun {
+            self.begin(now, journal);
+        }
+        if let Some(bulk) = &mut self.bulk {
+            bulk.step(now, lines, journal);
+        }
+        if !self.is_asked {
+            self.probe(now, lines, journal);
+        }
+        if self.each_second.tick(now) {
+            // The second in which the measurement begins is not part of it, and the next one is, however late this is.
+            let counts = self.measuring.is_some();
+            self.tell(now, true, journal);
+            self.left_s = self.left_s.map(|left_s| left_s.saturating_sub(u64::from(counts)));
+            if self.left_s == Some(0) {
+                return self.end(now, lines);
             }
         }
-        self.journal.say(&told);
-        if let Some(Event::Measuring { t_s, steady }) = measuring {
-            self.journal.steady_after_s = steady.then_some(t_s);
-            self.measure(steady);
+        if self.is_asked {
+            self.tell(now, false, journal);
+            self.end(now, lines);
         }
     }
-}
 
-/// The bulk stream: opened, read, and opened again when it breaks.
-fn stream_readings(options: &TimingOptions, tally: &Mutex<Tally>, notes: Sender<Note>, over: &Stop) {
-    while !over.is_asked() {
-        let failed = read_stream(options, tally, over);
-        // Nobody listens any more when the client is at its end.
-        if notes.send(failed).is_err() || !over.sleep_until(Instant::now() + REOPEN) {
-            return;
-        }
-    }
-}
-
-/// Reads one bulk stream until it breaks, which it always does in the end.
-fn read_stream(options: &TimingOptions, tally: &Mutex<Tally>, over: &Stop) -> Note {
-    let mut peer = match options.route.open_peer(over) {
-        Ok(peer) => peer,
-        Err(error) => return Note::Failed(Stage::Open, error),
-    };
-    let request = Request::Clocks(options.bulk_limit_b_s).head();
-    if let Err(error) = peer.send(request.as_bytes()) {
-        return Note::Failed(Stage::Transfer, error);
-    }
-    let mut readings = Readings::default();
-    let mut chunk = vec![0; CHUNK];
-    let stalls = options.bulk_reads_for.map(|reads_for| Instant::now() + reads_for);
-    loop {
-        if stalls.is_some_and(|stalls| stalls <= Instant::now()) {
-            // Long beyond any program's end.
-            over.sleep_until(Instant::now() + STALL);
-            return Note::Failed(Stage::Transfer, Error::Interrupted);
-        }
-        peer.begin();
-        let len = match peer.receive(&mut chunk) {
-            Ok(0) => return Note::Failed(Stage::Transfer, closed("the timing server")),
-            Ok(len) => len,
-            Err(error) => return Note::Failed(Stage::Transfer, error),
-        };
-        let now_ns = monotonic_ns();
-        let mut tally = lock(tally);
-        tally.bytes += len as u64;
-        if let Some(reading_ns) = readings.push(&chunk[..len]) {
-            tally.delays_ms += ms_between(reading_ns, now_ns);
-            tally.delays += 1;
-        }
-    }
-}
-
-/// The pauses between probes, which are exponential.
-#[derive(Clone, Debug)]
-pub(crate) struct Pauses {
-    mean: Duration,
-    rng: Rng,
-}
-
-impl Pauses {
-    /// Those of a client.
-    pub(crate) fn new(identity: &Identity, mean: Duration) -> Pauses {
-        let Identity { label, seed, .. } = identity;
-        Pauses { mean, rng: Seed::from_number(*seed).child(&["traffic", "probes", label]).rng() }
+    fn wakes(&self) -> Option<Instant> {
+        let bulk = self.bulk.as_ref().and_then(ReadingStream::wakes);
+        let probes = self.probes.as_ref().and_then(Probes::wakes);
+        bulk.into_iter().chain(probes).chain([self.each_second.next()]).min()
     }
 
-    /// From the end of a probe to the beginning of the next.
-    pub(crate) fn next_pause(&mut self) -> Duration {
-        // 1 - unit() is never zero.
-        self.mean.mul_f64(-libm::log(1.0 - self.rng.unit()))
+    fn lines(&self) -> [Option<LineId>; STREAMS_MAX] {
+        [self.bulk.as_ref().and_then(ReadingStream::line), self.probes.as_ref().and_then(Probes::line)]
     }
-}
 
-fn probe_now_and_then(options: &TimingOptions, pause: Duration, notes: Sender<Note>, over: &Stop) {
-    let mut pauses = Pauses::new(&options.identity, pause);
-    loop {
-        let pause = pauses.next_pause();
-        if !over.sleep_until(Instant::now() + pause) {
-            return;
-        }
-        let note = match probe(&options.route, over) {
-            Ok(probe) => Note::Probed(probe),
-            Err((stage, error)) => Note::Failed(stage, error),
-        };
-        if notes.send(note).is_err() {
-            return;
-        }
+    fn stop(&mut self, _: Instant) {
+        self.is_asked = true;
     }
-}
 
-fn probe(route: &Route, over: &Stop) -> std::result::Result<Probe, (Stage, Error)> {
-    let begun = Instant::now();
-    let mut peer = route.open_peer(over).map_err(|error| (Stage::Open, error))?;
-    let open_ms = begun.elapsed().as_secs_f64() * 1e3;
-    let asked_ns = monotonic_ns();
-    let mut reading = [0; READING_BYTES];
-    let answered = peer
-        .send(Request::Clock.head().as_bytes())
-        .and_then(|()| peer.receive_exact(&mut reading, "the timing server"));
-    let now_ns = monotonic_ns();
-    answered.map_err(|error| (Stage::Transfer, error))?;
-    let latency_ms = ms_between(u64::from_be_bytes(reading), now_ns);
-    Ok(Probe { begun, open_ms, latency_ms, echo_ms: ms_between(asked_ns, now_ns) })
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    fn is_steady(&self) -> bool {
+        self.measuring.is_some()
+    }
 }
 
 #[cfg(test)]

@@ -3,170 +3,224 @@
 //! 1. One stream is written to as fast as it takes bytes, as long as no more than 4 MiB of it are on the way.
 //! 2. Every second the server is asked what has reached it: what was written says little, because buffers on the way
 //!    hold megabytes.
-//! 3. The measurement begins when what comes in a second is steady (see [`Seconds`]), at the latest after
-//!    `UploadOptions::warmup_max`.
+//! 3. The measurement begins when what comes in a second is steady (see [`EachSecond`]), at the latest after
+//!    `warmup_max`.
 //!
 //! A stream that breaks is opened again a second later.
 
-use std::convert::Infallible;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::CHUNK;
-use super::peer::Peer;
-use super::report::{Event, Identity, Journal, Report};
+use heddle_proto::cell::relay::DATA_LEN;
+use heddle_seam::time::Instant;
+
+use super::conversation::{Conversation, Patience};
+use super::lines::{LineId, Lines, WayId};
+use super::program::{Failed, Journal, Program, STREAMS_MAX};
 use super::request::Request;
-use super::route::{Route, Stage};
-use super::seconds::{Found, SECOND, Seconds, SteadyBy};
-use super::server::Server;
-use super::stop::Stop;
-use crate::error::{Error, Result};
+use super::seconds::{EachSecond, Found, SteadyBy};
+use super::sunk::Sunk;
 
+/// What is written at once: as many bytes as fill whole cells.
+pub(crate) static CHUNK: [u8; 32 * DATA_LEN] = [0; 32 * DATA_LEN];
 /// How long the client waits before it opens a broken stream again.
-pub(crate) const REOPEN: Duration = Duration::from_secs(1);
+const REOPEN: Duration = Duration::from_secs(1);
 /// Bytes that may be on the way to the server. Stock Tor's onion proxy reads one stream for as long as there is more of
 /// it and does nothing else meanwhile, so that a writer who is always quicker stops it for seconds, with all SENDMEs
 /// unread. This is more than the windows on the way hold, so that they are what limits the upload: 27 MB/s at a round
 /// trip of 150 ms.
-pub(crate) const UNDER_WAY_MAX: u64 = 4 << 20;
+const UNDER_WAY_MAX: u64 = 4 << 20;
 /// How often it is looked whether more has arrived.
-pub(crate) const LOOK: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(5);
 
 /// What an uploading client does.
 #[derive(Clone, Debug)]
-pub(crate) struct UploadOptions {
-    /// Where to and how. The time-out is that of a stream's opening and of a stall.
-    pub route: Route,
-    /// Whose labels.
-    pub identity: Identity,
-    /// Under which number the server counts, from 0 to 63; no two clients at a time have the same.
-    pub number: usize,
+pub(crate) struct UploadWork {
+    /// What came to the server, which must be the one at the way's end.
+    pub(crate) sunk: Arc<Sunk>,
+    /// Under which number the server counts; no two clients at a time have the same.
+    pub(crate) number: usize,
     /// The longest wait for a steady stream.
-    pub warmup_max: Duration,
+    pub(crate) warmup_max: Duration,
+    /// How long a stream may take to open, and how long the server may take nothing.
+    pub(crate) timeout: Duration,
 }
 
-/// Uploads until stopped to `server`, which must be the one at the route's end.
-///
-/// Figures, of what happened after the measurement began: `throughput_kb_s`, a sample for each second.
-pub(crate) fn run_upload(
-    options: &UploadOptions,
-    server: &Server,
-    stop: &Stop,
-    on_event: &mut dyn FnMut(&Event),
-) -> Result<Report> {
-    if server.sunk(options.number).is_none() {
-        return Err(Error::Options(format!("the server counts no client {}", options.number)));
+/// A client that uploads.
+pub(crate) struct Upload {
+    way: WayId,
+    work: UploadWork,
+    stream: Option<Conversation>,
+    /// When the stream is opened, again where it broke; `None` while there is one.
+    opens: Option<Instant>,
+    /// What was sunk before this stream, and what was written to it.
+    sunk_before: u64,
+    written: u64,
+    /// When it is looked whether more has arrived, where too much is under way.
+    looks: Option<Instant>,
+    /// What had arrived when it was looked last.
+    arrived: u64,
+    each_second: EachSecond,
+    told: u64,
+    is_asked: bool,
+    is_over: bool,
+}
+
+impl Upload {
+    /// Begins now.
+    pub(crate) fn new(now: Instant, way: WayId, work: UploadWork) -> Upload {
+        let before = work.sunk.of(work.number);
+        Upload {
+            way,
+            stream: None,
+            opens: Some(now),
+            sunk_before: before,
+            written: 0,
+            looks: None,
+            arrived: 0,
+            each_second: EachSecond::new(now, SteadyBy::Throughput, work.warmup_max),
+            told: before,
+            is_asked: false,
+            is_over: false,
+            work,
+        }
     }
-    let mut journal = Journal::new("upload", &options.identity, on_event);
-    let over = Stop::default();
-    let (failed, failures) = channel();
-    thread::scope(|scope| {
-        let _at_end = over.ask_at_end();
-        scope.spawn(|| write(options, server, &over, &failed));
-        tick(options, server, stop, &failures, &mut journal);
-    });
-    Ok(journal.finish(stop))
+
+    fn sunk(&self) -> u64 {
+        self.work.sunk.of(self.work.number)
+    }
+
+    fn open(&mut self, now: Instant, lines: &mut dyn Lines) {
+        (self.sunk_before, self.written, self.arrived) = (self.sunk(), 0, 0);
+        let request = Request::Sink(self.work.number).head();
+        let patience = Patience::Silence(self.work.timeout);
+        self.stream = Some(Conversation::begin(now, lines, self.way, &request, patience));
+        self.opens = None;
+    }
+
+    /// Hears of the stream's end, and writes as long as the stream takes something and the server keeps up.
+    fn go_on(&mut self, now: Instant, lines: &mut dyn Lines) -> Result<(), Failed> {
+        self.looks = None;
+        let arrived = self.sunk() - self.sunk_before;
+        let Some(stream) = self.stream.as_mut() else { return Ok(()) };
+        if arrived > self.arrived {
+            self.arrived = arrived;
+            stream.has_moved(now);
+        }
+        // Nobody has anything to say, and whoever says something is not listened to.
+        stream.go_on(now, lines, &mut Vec::new())?;
+        if stream.opened.is_none() {
+            return Ok(());
+        }
+        loop {
+            let room = (arrived + UNDER_WAY_MAX).saturating_sub(self.written);
+            if room == 0 {
+                self.looks = Some(now + LOOK);
+                return Ok(());
+            }
+            let chunk = &CHUNK[..CHUNK.len().min(usize::try_from(room).unwrap_or(usize::MAX))];
+            let len = stream.write(now, lines, chunk);
+            self.written += len as u64;
+            if len < chunk.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn close(&mut self, now: Instant, lines: &mut dyn Lines) {
+        if let Some(stream) = self.stream.take() {
+            lines.close(now, stream.line);
+        }
+        self.looks = None;
+    }
+
+    /// Tells what came since it was told last.
+    fn tell(&mut self, now: Instant, is_whole: bool, journal: &mut Journal) {
+        let sunk = self.sunk();
+        let bytes = sunk - std::mem::replace(&mut self.told, sunk);
+        self.each_second.tell(now, Found { bytes, ..Found::default() }, is_whole, journal);
+    }
 }
 
-/// Tells every second what came, until somebody asks for the end, and then what came since.
-fn tick(
-    options: &UploadOptions,
-    server: &Server,
-    stop: &Stop,
-    failures: &Receiver<(Stage, Error)>,
-    journal: &mut Journal<'_>,
-) {
-    let begun = journal.begun();
-    let sunk = || sunk(options, server);
-    let (mut ticked, mut before) = (begun, sunk());
-    let mut seconds = Seconds::new(SteadyBy::Throughput, options.warmup_max);
-    for second in 1.. {
-        let is_whole = stop.sleep_until(begun + SECOND * second);
-        let (now, after) = (Instant::now(), sunk());
-        let found = Found { bytes: after - before, ..Found::default() };
-        for (stage, error) in failures.try_iter() {
-            journal.failed(stage, &error);
-        }
-        let (told, measuring) = seconds.push(found, now - begun, now - ticked, is_whole);
-        (ticked, before) = (now, after);
-        if let Event::Second { measured: true, throughput_kb_s, .. } = told {
-            journal.sample("throughput_kb_s", "KB/s", throughput_kb_s);
-        }
-        journal.say(&told);
-        if !is_whole {
+impl Program for Upload {
+    fn step(&mut self, now: Instant, lines: &mut dyn Lines, journal: &mut Journal) {
+        if self.is_over {
             return;
         }
-        if let Some(measuring) = measuring {
-            journal.say(&measuring);
+        if self.opens.is_some_and(|opens| opens <= now) && !self.is_asked {
+            self.open(now, lines);
+        }
+        if let Err(failed) = self.go_on(now, lines) {
+            journal.failed(now, &failed);
+            self.close(now, lines);
+            self.opens = Some(now + REOPEN);
+        }
+        if self.each_second.tick(now) {
+            self.tell(now, true, journal);
+        }
+        if self.is_asked {
+            self.tell(now, false, journal);
+            self.close(now, lines);
+            self.is_over = true;
         }
     }
-}
 
-/// Writes until told to stop, and tells what failed.
-fn write(options: &UploadOptions, server: &Server, over: &Stop, failed: &Sender<(Stage, Error)>) {
-    while !over.is_asked() {
-        let failure = write_stream(options, server, over);
-        // Nobody listens any more when the client is at its end.
-        if failed.send(failure).is_err() || !over.sleep_until(Instant::now() + REOPEN) {
-            return;
-        }
+    fn wakes(&self) -> Option<Instant> {
+        let tick = self.each_second.next();
+        let gives_up = self.stream.as_ref().map(Conversation::gives_up);
+        [Some(tick), self.opens, self.looks, gives_up].into_iter().flatten().min()
     }
-}
 
-/// Writes to one stream until it breaks, which it always does in the end.
-fn write_stream(options: &UploadOptions, server: &Server, over: &Stop) -> (Stage, Error) {
-    let mut peer = match options.route.open_peer(over) {
-        Ok(peer) => peer,
-        Err(error) => return (Stage::Open, error),
-    };
-    let before = sunk(options, server);
-    match write_chunks(options, &mut peer, &|| sunk(options, server) - before) {
-        Ok(never) => match never {},
-        Err(error) => (Stage::Transfer, error),
+    fn lines(&self) -> [Option<LineId>; STREAMS_MAX] {
+        [self.stream.as_ref().map(|stream| stream.line), None]
     }
-}
 
-/// Writes as long as the server, of which `arrived` tells, keeps up.
-fn write_chunks(options: &UploadOptions, peer: &mut Peer, arrived: &dyn Fn() -> u64) -> Result<Infallible> {
-    peer.send(Request::Sink(options.number).head().as_bytes())?;
-    let chunk = vec![0; CHUNK];
-    let mut written = 0;
-    loop {
-        written += CHUNK as u64;
-        peer.begin();
-        while written > arrived() + UNDER_WAY_MAX {
-            peer.listen(LOOK, "the server")?;
-        }
-        peer.begin();
-        peer.send(&chunk)?;
+    fn stop(&mut self, _: Instant) {
+        self.is_asked = true;
     }
-}
 
-/// What has arrived of this client's uploads so far, in bytes.
-fn sunk(options: &UploadOptions, server: &Server) -> u64 {
-    server.sunk(options.number).unwrap_or(0)
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    fn is_steady(&self) -> bool {
+        self.each_second.is_measuring()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::traffic::drive::drive;
+    use crate::traffic::report::{Event, Identity, Report, Reporter};
+    use crate::traffic::{Route, Server, Stop};
     use std::collections::BTreeMap;
     use std::io::Read;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
 
-    fn options(server: &Server, number: usize) -> UploadOptions {
-        let identity = Identity { label: "up".into(), seed: 1, ..Identity::default() };
+    /// Uploads to an address, with what another server counts.
+    fn run_upload(
+        to: SocketAddr,
+        (server, number): (&Server, usize),
+        stop: &Stop,
+        on_event: &mut dyn FnMut(&Event),
+    ) -> Report {
+        let route = Route::direct(to.into());
+        let mut reporter = Reporter::new("upload", &Identity::default(), on_event);
         let warmup_max = Duration::from_secs(1);
-        UploadOptions { route: Route::direct(server.addr().into()), identity, number, warmup_max }
+        let work = UploadWork { sunk: server.sunk(), number, warmup_max, timeout: route.timeout };
+        let make = |now, way| -> Box<dyn Program> { Box::new(Upload::new(now, way, work)) };
+        drive(make, &route, stop, &Stop::default(), &mut |event| reporter.say(event)).unwrap();
+        reporter.finish(stop)
     }
 
     #[test]
     fn what_arrives_is_counted_by_second() {
         let server = Server::start().unwrap();
         let (stop, mut seconds, mut told_kb) = (Stop::default(), Vec::new(), 0.0);
-        run_upload(&options(&server, 3), &server, &stop, &mut |event| {
+        run_upload(server.addr(), (&server, 3), &stop, &mut |event| {
             if let Event::Second { throughput_kb_s, measured, length_s, .. } = event {
                 seconds.push(*measured);
                 told_kb += throughput_kb_s * length_s;
@@ -174,13 +228,12 @@ mod tests {
                     stop.ask();
                 }
             }
-        })
-        .unwrap();
+        });
         // The first second is the warm-up. What came since the last one is told too, and is no sample.
         assert_eq!(seconds, [false, true, false]);
-        assert_eq!((server.sunk(2), server.sunk(64)), (Some(0), None));
+        assert_eq!(server.sunk().of(2), 0);
         // A loopback is quick. What was on the way at the end may have come since.
-        let sunk_kb = server.sunk(3).unwrap() as f64 / 1e3;
+        let sunk_kb = server.sunk().of(3) as f64 / 1e3;
         assert!(told_kb > 1000.0 && sunk_kb > told_kb - 1.0, "{told_kb} kB of {sunk_kb}");
     }
 
@@ -190,7 +243,7 @@ mod tests {
     /// Takes an upload to its end, or when it is to `leave` until all has come that may. Tells in `taken` how much has
     /// come.
     fn take(mut stream: TcpStream, leave: bool, taken: &AtomicU64) {
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = vec![0; CHUNK.len()];
         while !leave || taken.load(Ordering::Relaxed) < UNCOUNTED_MAX {
             match stream.read(&mut chunk).unwrap() {
                 0 => return,
@@ -204,12 +257,11 @@ mod tests {
     fn upload_uncounted(leave: bool) -> (u64, BTreeMap<String, u64>) {
         let (server, taker) = (Server::start().unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
         let addr = taker.local_addr().unwrap();
-        let uncounted = UploadOptions { route: Route::direct(addr.into()), ..options(&server, 5) };
         let (stop, taken) = (Stop::default(), AtomicU64::new(0));
         let (mut seconds, mut full_seconds) = (0, 0);
         let report = thread::scope(|scope| {
             scope.spawn(|| take(taker.accept().unwrap().0, leave, &taken));
-            let report = run_upload(&uncounted, &server, &stop, &mut |event| {
+            let report = run_upload(addr, (&server, 5), &stop, &mut |event| {
                 let (failed, told) =
                     (matches!(event, Event::Failure { .. }), matches!(event, Event::Second { .. }));
                 seconds += u32::from(told);
@@ -223,7 +275,7 @@ mod tests {
             let _ = TcpStream::connect(addr);
             report
         });
-        (taken.into_inner(), report.unwrap().failures)
+        (taken.into_inner(), report.failures)
     }
 
     #[test]
@@ -235,12 +287,5 @@ mod tests {
     fn a_server_that_leaves_is_noticed_while_the_upload_waits() {
         let failures = upload_uncounted(true).1;
         assert_eq!(failures, BTreeMap::from([("transfer: closed".to_owned(), 1)]));
-    }
-
-    #[test]
-    fn a_server_counts_few_clients() {
-        let server = Server::start().unwrap();
-        let refused = run_upload(&options(&server, 64), &server, &Stop::default(), &mut |_| ()).unwrap_err();
-        assert!(refused.to_string().contains("no client 64"));
     }
 }

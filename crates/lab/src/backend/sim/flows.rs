@@ -1,20 +1,20 @@
 //! What flows over a wire by itself, without Tor.
 
-use std::rc::Rc;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant as Real};
 
 use heddle_seam::time::Instant;
 use heddle_sim::HostId;
 
 use super::datagrams::{DATAGRAM_PORT, DatagramNode};
-use super::lines::Way;
-use super::server::Sunk;
+use super::flood::Flood;
 use super::source_node::SourceNode;
 use super::world::World;
-use crate::backend::{OPEN_MAX, Outcome, VirtualClock, WireFlow};
+use crate::backend::{OPEN_MAX, Outcome, WireFlow};
 use crate::error::{Error, Result};
-use crate::machine::interrupt;
 use crate::plan::{Arm, Bulk, Probe, Share, Tcp};
+use crate::traffic::sunk::Sunk;
 
 /// How much virtual time passes before it is looked how far flows are.
 const LOOK: Duration = Duration::from_millis(1);
@@ -42,9 +42,9 @@ enum Flow {
 /// A connection that sends all the time, and what is counted of it.
 struct Counted {
     sender: (HostId, usize),
-    way: Way,
+    to: SocketAddr,
     number: usize,
-    sunk: Rc<Sunk>,
+    sunk: Arc<Sunk>,
     starts: Instant,
     warm_up: Duration,
     duration: Duration,
@@ -68,7 +68,6 @@ struct Probing {
 pub(super) fn run(
     world: &mut World,
     flows: &[WireFlow<'_>],
-    clock: &VirtualClock,
     on_wait: &mut dyn FnMut(),
 ) -> Result<Vec<Outcome>> {
     let begun = flows.iter().enumerate().map(|(place, flow)| begin(world, place, flow));
@@ -83,9 +82,7 @@ pub(super) fn run(
         if done {
             return Ok(begun.iter().map(|flow| outcome(world, flow)).collect());
         }
-        world.sim.run_for(LOOK);
-        clock.pass(LOOK);
-        interrupt::check()?;
+        world.pass(LOOK)?;
         if told.elapsed() >= PROGRESS {
             told = Real::now();
             on_wait();
@@ -124,9 +121,9 @@ fn counted(
     let (from, to) = (world.host(flow.from)?, world.host(flow.to)?);
     Ok(Counted {
         sender: (from.id, from.over_kernel),
-        way: Way { circuit: None, to: to.server() },
+        to: to.server(),
         number,
-        sunk: Rc::clone(&to.sunk),
+        sunk: Arc::clone(&to.sunk),
         starts: world.sim.now() + later,
         warm_up: bulk.warm_up,
         duration: bulk.duration,
@@ -165,14 +162,16 @@ fn go_on(world: &mut World, flow: &mut Flow) -> Result<bool> {
 /// Starts a connection when its time is there, notes what has come when it is due, and says whether that is all.
 fn count(world: &mut World, counted: &mut Counted) -> Result<bool> {
     let now = world.sim.now();
-    let Counted { sender: (host, node), way, number, .. } = *counted;
+    let Counted { sender: (host, node), to, number, .. } = *counted;
     let Some(place) = counted.place else {
         if now >= counted.starts {
             let started = world.sim.with(host, node, |node: &mut SourceNode, now| {
                 node.refresh();
-                node.programs.flood(now, way, number)
+                let way = node.carrier.add_way(None, to)?;
+                Some(node.programs.start(now, Box::new(Flood::new(now, way, number))))
             });
-            counted.place = Some(started);
+            let missing = || Error::Options("a connection has no way to its server".into());
+            counted.place = Some(started.ok_or_else(missing)?);
         }
         return Ok(false);
     };

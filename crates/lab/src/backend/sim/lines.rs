@@ -1,5 +1,4 @@
-//! The streams of a host's programs, which are over circuits of its onion proxy or connections of its kernel. Programs
-//! see only [`Lines`].
+//! The streams of a host's programs, which are over circuits of its onion proxy or connections of its kernel.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -12,57 +11,19 @@ use heddle_relay::RelayLanguage;
 use heddle_seam::node::{Input, Output, SocketId};
 use heddle_seam::time::Instant;
 
+use crate::error::Error;
+use crate::traffic::lines::{LineId, LineState, Lines, WayId};
+
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 * 1024;
-
-/// A stream, by the order in which streams were asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LineId(u64);
-
-/// Where a stream goes and by what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
-    /// The circuit; a host's kernel takes none.
-    pub(super) circuit: Option<CircuitNumber>,
-    pub(super) to: SocketAddr,
-}
-
-/// How far a stream is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum LineState {
-    Asked,
-    Open,
-    /// It is over; what came before can be read still. By what it ended.
-    Over(String),
-}
-
-/// What opens, carries and closes streams.
-pub(super) trait Lines {
-    /// Asks for a stream.
-    fn open(&mut self, now: Instant, way: Way) -> LineId;
-
-    /// How far it is.
-    fn state(&self, line: LineId) -> LineState;
-
-    /// Appends what has come and returns how many bytes that is. What is not read keeps the far end waiting at last.
-    fn read(&mut self, now: Instant, line: LineId, into: &mut Vec<u8>) -> usize;
-
-    /// Takes as many of these bytes as leave promptly, perhaps none, and returns how many.
-    fn write(&mut self, now: Instant, line: LineId, bytes: &[u8]) -> usize;
-
-    /// Closes a stream and forgets it.
-    fn close(&mut self, now: Instant, line: LineId);
-
-    /// When a line takes bytes again that time alone holds back.
-    fn writable_at(&self, now: Instant, line: LineId) -> Option<Instant>;
-
-    /// Streams of which something is new since the last call.
-    fn take_touched(&mut self) -> BTreeSet<LineId>;
-}
+/// What a host holds of a stream to its own onion proxy that takes nothing, in bytes. Real ones hold it in the buffers
+/// of a loopback connection, at least as much. There is one such buffer for each stream of a program.
+const SOCKS_BUFFER_BYTES: usize = 256 * 1024;
 
 /// Streams over circuits.
 pub(super) struct OverCircuits {
     pub(super) proxy: OnionProxy,
+    ways: Vec<(CircuitNumber, SocketAddr)>,
     lines: BTreeMap<LineId, Stream>,
     by_stream: BTreeMap<(CircuitNumber, StreamId), LineId>,
     made: u64,
@@ -76,18 +37,38 @@ struct Stream {
     /// `None` where the circuit took none.
     stream: Option<StreamId>,
     state: LineState,
+    /// Why it is over.
+    said: String,
+    /// What was written and the circuit took not yet, at most [`SOCKS_BUFFER_BYTES`].
+    out: VecDeque<u8>,
+    /// Whether less was taken than was given.
+    is_short: bool,
+}
+
+impl Stream {
+    fn end(&mut self, said: String) {
+        (self.state, self.said) = (LineState::Over, said);
+        self.out.clear();
+    }
 }
 
 impl OverCircuits {
     pub(super) fn new(proxy: OnionProxy) -> OverCircuits {
         OverCircuits {
             proxy,
+            ways: Vec::new(),
             lines: BTreeMap::new(),
             by_stream: BTreeMap::new(),
             made: 0,
             touched: BTreeSet::new(),
             built: BTreeMap::new(),
         }
+    }
+
+    /// A way over a circuit.
+    pub(super) fn add_way(&mut self, circuit: CircuitNumber, to: SocketAddr) -> WayId {
+        self.ways.push((circuit, to));
+        WayId(self.ways.len() - 1)
     }
 
     /// When a circuit was built, once it is.
@@ -110,62 +91,83 @@ impl OverCircuits {
     }
 
     fn on_answer(&mut self, circuit: CircuitNumber, event: &OriginEvent) {
-        let (stream, state) = match event {
-            OriginEvent::Connected { stream, .. } => (stream, Some(LineState::Open)),
-            OriginEvent::Readable { stream } => (stream, None),
-            OriginEvent::Ended { stream, end } => {
-                (stream, Some(LineState::Over(format!("the exit ended it: {}", end.reason))))
-            }
-            _ => return,
+        let (OriginEvent::Connected { stream, .. }
+        | OriginEvent::Readable { stream }
+        | OriginEvent::Ended { stream, .. }) = event
+        else {
+            return;
         };
         let Some(line) = self.by_stream.get(&(circuit, *stream)).copied() else { return };
+        let Some(of) = self.lines.get_mut(&line) else { return };
         self.touched.insert(line);
-        if let (Some(state), Some(of)) = (state, self.lines.get_mut(&line)) {
-            of.state = state;
+        match event {
+            OriginEvent::Connected { .. } => of.state = LineState::Open,
+            OriginEvent::Ended { end, .. } => of.end(format!("the exit ended it: {}", end.reason)),
+            _ => {}
         }
     }
 
     /// Streams end with their circuits.
     fn lose_streams(&mut self) {
         for (id, line) in &mut self.lines {
-            let is_over = matches!(line.state, LineState::Over(_));
-            if !is_over && !self.proxy.has_circuit(line.circuit) {
-                line.state = LineState::Over("the circuit was closed".to_owned());
+            if line.state != LineState::Over && !self.proxy.has_circuit(line.circuit) {
+                line.end("the circuit was closed".to_owned());
                 self.touched.insert(*id);
             }
         }
     }
+
+    /// Hands circuits what they take now of what was written.
+    pub(super) fn pump(&mut self, now: Instant) {
+        for (id, line) in self.lines.iter_mut().filter(|(_, line)| !line.out.is_empty()) {
+            let Some((circuit, stream)) = self.proxy.circuit_mut(line.circuit).zip(line.stream) else {
+                continue;
+            };
+            let len = circuit.send(now, stream, line.out.make_contiguous());
+            line.out.drain(..len);
+            if len > 0 && std::mem::take(&mut line.is_short) {
+                self.touched.insert(*id);
+            }
+        }
+    }
+
+    /// When a circuit takes bytes again that time alone holds back.
+    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        let waiting = self.lines.values().filter(|line| !line.out.is_empty());
+        waiting.filter_map(|line| self.proxy.circuit(line.circuit)?.poll_timeout(now, line.stream?)).min()
+    }
 }
 
 impl Lines for OverCircuits {
-    fn open(&mut self, _: Instant, way: Way) -> LineId {
+    fn open(&mut self, _: Instant, WayId(way): WayId) -> LineId {
         let id = LineId(self.made);
         self.made += 1;
-        let circuit = way.circuit.expect("a program over Tor has a circuit");
-        let port = NonZeroU16::new(way.to.port()).expect("servers have ports");
-        let host = match way.to {
-            SocketAddr::V4(to) => Host::Ipv4(*to.ip()),
-            SocketAddr::V6(to) => Host::Ipv6(*to.ip()),
-        };
-        let begin = Begin { host, port, flags: BeginFlags(0) };
-        let asked = self.proxy.circuit_mut(circuit).map(|circuit| circuit.begin(&begin));
-        let (stream, state) = match asked {
-            Some(Ok(stream)) => (Some(stream), LineState::Asked),
-            Some(Err(error)) => (None, LineState::Over(error.to_string())),
-            None => (None, LineState::Over("the circuit was closed".to_owned())),
+        let (circuit, to) = self.ways[way];
+        let asked = begin(to).and_then(|begin| {
+            let circuit =
+                self.proxy.circuit_mut(circuit).ok_or_else(|| "the circuit was closed".to_owned())?;
+            circuit.begin(&begin).map_err(|error| error.to_string())
+        });
+        let (stream, state, said) = match asked {
+            Ok(stream) => (Some(stream), LineState::Asked, String::new()),
+            Err(said) => (None, LineState::Over, said),
         };
         if let Some(stream) = stream {
             self.by_stream.insert((circuit, stream), id);
         } else {
             self.touched.insert(id);
         }
-        self.lines.insert(id, Stream { circuit, stream, state });
+        let line = Stream { circuit, stream, state, said, out: VecDeque::new(), is_short: false };
+        self.lines.insert(id, line);
         id
     }
 
     fn state(&self, line: LineId) -> LineState {
-        let gone = || LineState::Over("it was closed".to_owned());
-        self.lines.get(&line).map_or_else(gone, |line| line.state.clone())
+        self.lines.get(&line).map_or(LineState::Over, |line| line.state)
+    }
+
+    fn take_error(&mut self, line: LineId) -> Error {
+        ended(self.lines.get(&line).map(|line| line.said.clone()))
     }
 
     fn read(&mut self, now: Instant, line: LineId, into: &mut Vec<u8>) -> usize {
@@ -175,12 +177,16 @@ impl Lines for OverCircuits {
     }
 
     fn write(&mut self, now: Instant, line: LineId, bytes: &[u8]) -> usize {
-        let Some(Stream { circuit, stream: Some(stream), state: LineState::Open }) = self.lines.get(&line)
-        else {
+        let Some(line) = self.lines.get_mut(&line).filter(|line| line.state == LineState::Open) else {
             return 0;
         };
-        let Some(circuit) = self.proxy.circuit_mut(*circuit) else { return 0 };
-        circuit.send(now, *stream, bytes)
+        let Some((circuit, stream)) = self.proxy.circuit_mut(line.circuit).zip(line.stream) else { return 0 };
+        let sent = if line.out.is_empty() { circuit.send(now, stream, bytes) } else { 0 };
+        let room = SOCKS_BUFFER_BYTES - line.out.len();
+        let len = bytes.len().min(sent + room);
+        line.out.extend(&bytes[sent..len]);
+        line.is_short = len < bytes.len();
+        len
     }
 
     fn close(&mut self, _: Instant, line: LineId) {
@@ -192,18 +198,29 @@ impl Lines for OverCircuits {
         }
     }
 
-    fn writable_at(&self, now: Instant, line: LineId) -> Option<Instant> {
-        let Stream { circuit, stream, .. } = self.lines.get(&line)?;
-        self.proxy.circuit(*circuit)?.poll_timeout(now, (*stream)?)
-    }
-
     fn take_touched(&mut self) -> BTreeSet<LineId> {
         std::mem::take(&mut self.touched)
     }
 }
 
+/// What begins a stream to an address.
+fn begin(to: SocketAddr) -> Result<Begin<'static>, String> {
+    let port = NonZeroU16::new(to.port()).ok_or_else(|| "the server has no port".to_owned())?;
+    let host = match to {
+        SocketAddr::V4(to) => Host::Ipv4(*to.ip()),
+        SocketAddr::V6(to) => Host::Ipv6(*to.ip()),
+    };
+    Ok(Begin { host, port, flags: BeginFlags(0) })
+}
+
+/// That a stream is over, for this reason.
+fn ended(said: Option<String>) -> Error {
+    Error::Refused { by: "the stream's end", said: said.unwrap_or_else(|| "it was closed".to_owned()) }
+}
+
 /// Streams that are connections of the host's own kernel.
 pub(super) struct OverKernel {
+    ways: Vec<SocketAddr>,
     lines: BTreeMap<LineId, Connection>,
     touched: BTreeSet<LineId>,
     /// Connections that may want something of the kernel.
@@ -216,6 +233,8 @@ pub(super) struct OverKernel {
 
 struct Connection {
     state: LineState,
+    /// Why it is over.
+    said: String,
     /// What came and was not read; no more is read from the socket meanwhile, so this is one read at most.
     received: Vec<u8>,
     /// What leaves with the next output, at most `credit` bytes.
@@ -224,6 +243,12 @@ struct Connection {
     interest: (bool, bool),
     /// Whether somebody wrote more than was taken.
     is_short: bool,
+}
+
+impl Connection {
+    fn end(&mut self, said: String) {
+        (self.state, self.said) = (LineState::Over, said);
+    }
 }
 
 fn socket(line: LineId) -> SocketId {
@@ -238,6 +263,7 @@ fn line(socket: SocketId) -> LineId {
 impl OverKernel {
     pub(super) fn new() -> OverKernel {
         OverKernel {
+            ways: Vec::new(),
             lines: BTreeMap::new(),
             touched: BTreeSet::new(),
             dirty: BTreeSet::new(),
@@ -245,6 +271,12 @@ impl OverKernel {
             outputs: VecDeque::new(),
             buf: vec![0; READ_BYTES],
         }
+    }
+
+    /// A way to an address.
+    pub(super) fn add_way(&mut self, to: SocketAddr) -> WayId {
+        self.ways.push(to);
+        WayId(self.ways.len() - 1)
     }
 
     pub(super) fn recv_buf(&mut self) -> &mut [u8] {
@@ -264,14 +296,14 @@ impl OverKernel {
         match *input {
             Input::Connected { socket, .. } => self.at(socket, |line, _| line.state = LineState::Open),
             Input::Failed { socket, error } => {
-                self.at(socket, |line, _| line.state = LineState::Over(format!("the kernel says {error:?}")));
+                self.at(socket, |line, _| line.end(format!("the kernel says {error:?}")));
             }
             Input::Read { socket, len } => {
                 self.at(socket, |line, buf| line.received.extend_from_slice(&buf[..len]));
             }
             Input::Writable { socket, bytes, .. } => self.at(socket, |line, _| line.credit = bytes),
             Input::Eof { socket } => {
-                self.at(socket, |line, _| line.state = LineState::Over("the stream was closed".to_owned()));
+                self.at(socket, |line, _| line.end("the stream was closed".to_owned()));
             }
             _ => {}
         }
@@ -302,12 +334,13 @@ impl OverKernel {
 }
 
 impl Lines for OverKernel {
-    fn open(&mut self, _: Instant, way: Way) -> LineId {
+    fn open(&mut self, _: Instant, WayId(way): WayId) -> LineId {
         let id = LineId(self.made);
         self.made += 1;
-        self.outputs.push_back(Output::Connect { socket: socket(id), to: way.to });
+        self.outputs.push_back(Output::Connect { socket: socket(id), to: self.ways[way] });
         let connection = Connection {
             state: LineState::Asked,
+            said: String::new(),
             received: Vec::new(),
             out: Vec::new(),
             credit: 0,
@@ -319,8 +352,11 @@ impl Lines for OverKernel {
     }
 
     fn state(&self, line: LineId) -> LineState {
-        let gone = || LineState::Over("it was closed".to_owned());
-        self.lines.get(&line).map_or_else(gone, |line| line.state.clone())
+        self.lines.get(&line).map_or(LineState::Over, |line| line.state)
+    }
+
+    fn take_error(&mut self, line: LineId) -> Error {
+        ended(self.lines.get(&line).map(|line| line.said.clone()))
     }
 
     fn read(&mut self, _: Instant, line: LineId, into: &mut Vec<u8>) -> usize {
@@ -347,13 +383,9 @@ impl Lines for OverKernel {
         let Some(connection) = self.lines.remove(&line) else { return };
         // A connection that failed has no socket any more.
         self.outputs.push_back(match connection.state {
-            LineState::Over(_) => Output::Close { socket: socket(line) },
+            LineState::Over => Output::Close { socket: socket(line) },
             _ => Output::Abort { socket: socket(line) },
         });
-    }
-
-    fn writable_at(&self, _: Instant, _: LineId) -> Option<Instant> {
-        None
     }
 
     fn take_touched(&mut self) -> BTreeSet<LineId> {

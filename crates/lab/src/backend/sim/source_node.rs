@@ -1,11 +1,15 @@
 //! A node with programs: an onion proxy with those that go over its circuits, or those that take the host's kernel.
 
+use std::net::SocketAddr;
+
+use heddle_client::CircuitNumber;
 use heddle_relay::RelayLanguage;
 use heddle_seam::node::{Input, Node, Output, SocketId};
 use heddle_seam::time::Instant;
 
-use super::lines::{Lines, OverCircuits, OverKernel};
+use super::lines::{OverCircuits, OverKernel};
 use super::programs::Programs;
+use crate::traffic::lines::{Lines, WayId};
 
 /// Over what the programs of a node go.
 pub(super) enum Carrier {
@@ -14,6 +18,30 @@ pub(super) enum Carrier {
 }
 
 impl Carrier {
+    /// A way to an address; over an onion proxy it takes a circuit.
+    pub(super) fn add_way(&mut self, circuit: Option<CircuitNumber>, to: SocketAddr) -> Option<WayId> {
+        match (self, circuit) {
+            (Carrier::Circuits(circuits), Some(circuit)) => Some(circuits.add_way(circuit, to)),
+            (Carrier::Kernel(kernel), None) => Some(kernel.add_way(to)),
+            _ => None,
+        }
+    }
+
+    /// Lets leave what was written before and can leave now. Kernels do that by themselves.
+    fn pump(&mut self, now: Instant) {
+        if let Carrier::Circuits(circuits) = self {
+            circuits.pump(now);
+        }
+    }
+
+    /// When something can leave that time alone holds back.
+    fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Carrier::Circuits(circuits) => circuits.poll_timeout(now),
+            Carrier::Kernel(_) => None,
+        }
+    }
+
     fn lines(&mut self) -> &mut dyn Lines {
         match self {
             Carrier::Circuits(circuits) => &mut **circuits,
@@ -99,9 +127,10 @@ impl Node<RelayLanguage> for SourceNode {
                 Err(due) => due,
             };
             if std::mem::take(&mut self.is_fresh) {
+                self.carrier.pump(now);
                 self.programs.go_on(now, self.carrier.lines());
             } else {
-                let wakes = self.programs.wakes(now, self.carrier.lines());
+                let wakes = self.programs.wakes().into_iter().chain(self.carrier.poll_timeout(now));
                 return Output::Timeout(due.into_iter().chain(wakes).min());
             }
         }

@@ -19,13 +19,16 @@ use heddle_utcp::Algorithm;
 
 use super::datagrams::{DATAGRAM_PORT, DatagramNode};
 use super::lines::{OverCircuits, OverKernel};
-use super::server::{ServerNode, Sunk};
+use super::server::ServerNode;
 use super::source_node::{Carrier, SourceNode};
 use super::torrc::{RelayLines, params, unknown};
+use crate::backend::virtual_clock::VirtualClock;
 use crate::backend::{Deployment, Role};
 use crate::emulator::{EmulatedHostOptions, KernelOptions as Settings};
 use crate::error::{Error, Result};
+use crate::machine::interrupt;
 use crate::testnet::Program;
+use crate::traffic::sunk::Sunk;
 
 /// The port of each host's server.
 const SERVER_PORT: u16 = 80;
@@ -39,6 +42,8 @@ pub(super) struct World {
     pub(super) sim: Simulation<RelayLanguage>,
     pub(super) hosts: BTreeMap<String, Place>,
     pub(super) params: Arc<NetworkParams>,
+    /// Tells others how much time has passed.
+    clock: Rc<VirtualClock>,
 }
 
 /// A host of the simulation.
@@ -46,7 +51,7 @@ pub(super) struct Place {
     pub(super) id: HostId,
     pub(super) addr: IpAddr,
     pub(super) relay: Option<RelayHost>,
-    pub(super) sunk: Rc<Sunk>,
+    pub(super) sunk: Arc<Sunk>,
     /// The numbers of its nodes.
     pub(super) over_kernel: usize,
     pub(super) datagrams: usize,
@@ -73,7 +78,7 @@ impl World {
     /// # Errors
     ///
     /// One sentence about what there is not in virtual time.
-    pub(super) fn new(deployment: &Deployment) -> Result<World> {
+    pub(super) fn new(deployment: &Deployment, clock: Rc<VirtualClock>) -> Result<World> {
         let network = &deployment.network;
         let (wanted, params) = wanted(deployment)?;
         let options = Options { default_wire: Wire::default(), ..Options::default() };
@@ -93,7 +98,19 @@ impl World {
         }
         let relays: Vec<RelayHost> = hosts.values().filter_map(|place| place.relay.clone()).collect();
         introduce(&mut sim, relays.iter().map(|relay| (relay, 1)));
-        Ok(World { sim, hosts, params: Arc::new(params) })
+        Ok(World { sim, hosts, params: Arc::new(params), clock })
+    }
+
+    /// Lets so much time pass.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Interrupted`] by Ctrl-C.
+    pub(super) fn pass(&mut self, time: Duration) -> Result<()> {
+        let before = self.sim.now();
+        self.sim.run_for(time);
+        self.clock.pass(self.sim.now().since(before));
+        interrupt::check()
     }
 
     /// A host by its name.
@@ -147,7 +164,7 @@ impl Making<'_> {
         addr: IpAddr,
         wanted: &Wanted<'_>,
     ) -> Result<Place> {
-        let sunk = Rc::new(Sunk::default());
+        let sunk = Arc::new(Sunk::default());
         let nodes = self.nodes(sim, wanted.is_client, &sunk);
         let mut kernel = kernel(host, self.settings)?;
         let first = usize::from(wanted.relay.is_some());
@@ -184,10 +201,10 @@ impl Making<'_> {
         &self,
         sim: &Simulation<RelayLanguage>,
         is_client: bool,
-        sunk: &Rc<Sunk>,
+        sunk: &Arc<Sunk>,
     ) -> Vec<Box<dyn AnyNode<RelayLanguage>>> {
         let mut nodes: Vec<Box<dyn AnyNode<RelayLanguage>>> = vec![
-            Box::new(ServerNode::new(Rc::clone(sunk))),
+            Box::new(ServerNode::new(Arc::clone(sunk))),
             Box::new(SourceNode::new(Carrier::Kernel(OverKernel::new()))),
             Box::new(DatagramNode::default()),
         ];

@@ -1,92 +1,102 @@
-//! Playing a client's instructions: bursts of bytes with pauses before them, in both directions.
+//! Playing a client's instructions: bursts of bytes with pauses before them, while what the client sends is discarded.
 
-use std::io;
-use std::net::Shutdown;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Instant;
+use std::collections::VecDeque;
 
-use super::Serving;
-use crate::traffic::CHUNK;
-use crate::traffic::peer::SLICE;
+use heddle_seam::time::Instant;
+
+use super::wants::Wants;
 use crate::traffic::script::{BURST_WIRE_BYTES, BURSTS_MAX, Burst, FINISHED};
 
-impl Serving<'_> {
-    /// Reads a script of `script_bytes`, sends its bursts while it discards `upload_bytes`, and says
-    /// at the end of both that it has finished. Pauses count from the end of the burst before.
-    pub(super) fn play(
-        &mut self,
-        beginning: Vec<u8>,
-        script_bytes: u64,
-        upload_bytes: u64,
-    ) -> io::Result<()> {
+/// What is sent of bursts.
+static ZEROS: [u8; 16 * 1024] = [0; 16 * 1024];
+
+/// A script that is too long, or no whole number of bursts.
+#[derive(Debug)]
+pub(super) struct ScriptError;
+
+/// A script under way. Pauses count from the end of the burst before, and the first from when the script is there.
+pub(super) struct Play {
+    /// What came of the script.
+    script: Vec<u8>,
+    script_bytes: usize,
+    /// What is still to come of the client's bytes.
+    upload_bytes: u64,
+    /// Bursts that have not begun.
+    bursts: VecDeque<Burst>,
+    /// When the next burst begins.
+    due: Option<Instant>,
+    /// What is left of the burst under way.
+    left: usize,
+    has_begun: bool,
+    has_finished: bool,
+}
+
+impl Play {
+    /// A script of so many bytes, beside so many bytes of the client's.
+    pub(super) fn new(script_bytes: u64, upload_bytes: u64) -> Result<Play, ScriptError> {
         let whole = script_bytes.is_multiple_of(BURST_WIRE_BYTES as u64);
         if !whole || script_bytes > (BURSTS_MAX * BURST_WIRE_BYTES) as u64 {
-            return self.refuse();
+            return Err(ScriptError);
         }
-        let mut script = beginning;
-        let mut chunk = vec![0; CHUNK];
-        while (script.len() as u64) < script_bytes {
-            match self.receive(&mut chunk)? {
-                0 => return Ok(()),
-                len => script.extend(&chunk[..len]),
-            }
-        }
-        let early = (script.len() as u64 - script_bytes).min(upload_bytes);
-        let mut uploading = Serving { stream: self.stream.try_clone()?, state: self.state };
-        let gone = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let upload = scope.spawn(|| {
-                let drained = uploading.drain(upload_bytes - early);
-                gone.store(drained.is_err(), Ordering::Relaxed);
-                drained
-            });
-            let bursts = script[..script_bytes as usize].chunks_exact(BURST_WIRE_BYTES);
-            let played = bursts.map(Burst::from_wire).try_for_each(|burst| self.burst(burst, &gone));
-            if played.is_err() {
-                // Wakes the other thread, which may wait for bytes that never come.
-                let _ = self.stream.shutdown(Shutdown::Both);
-            }
-            let drained = upload.join().map_err(|_| io::Error::from(io::ErrorKind::Other))?;
-            played.and(drained)
-        })?;
-        self.send(&[FINISHED])
+        Ok(Play {
+            script: Vec::new(),
+            script_bytes: script_bytes as usize,
+            upload_bytes,
+            bursts: VecDeque::new(),
+            due: None,
+            left: 0,
+            has_begun: false,
+            has_finished: false,
+        })
     }
 
-    fn burst(&mut self, burst: Burst, gone: &AtomicBool) -> io::Result<()> {
-        let due = Instant::now() + burst.pause();
-        loop {
-            self.check()?;
-            if gone.load(Ordering::Relaxed) {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            let left = due.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            thread::sleep(left.min(SLICE));
-        }
-        let zeros = [0; 16 * 1024];
-        let mut left = burst.bytes as usize;
-        while left > 0 {
-            let len = left.min(zeros.len());
-            self.send(&zeros[..len])?;
-            left -= len;
-        }
-        Ok(())
+    fn is_whole(&self) -> bool {
+        self.script.len() == self.script_bytes
     }
 
-    /// Reads and forgets exactly so many bytes.
-    fn drain(&mut self, bytes: u64) -> io::Result<()> {
-        let mut left = bytes;
-        let mut chunk = vec![0; CHUNK];
-        while left > 0 {
-            let at_most = left.min(CHUNK as u64) as usize;
-            match self.receive(&mut chunk[..at_most])? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                len => left -= len as u64,
-            }
+    /// Takes the script and then what the client sends.
+    pub(super) fn on_read(&mut self, now: Instant, bytes: &[u8]) {
+        let of_script = bytes.len().min(self.script_bytes - self.script.len());
+        self.script.extend_from_slice(&bytes[..of_script]);
+        self.upload_bytes = self.upload_bytes.saturating_sub((bytes.len() - of_script) as u64);
+        if self.is_whole() && !self.has_begun {
+            self.has_begun = true;
+            self.bursts = self.script.chunks_exact(BURST_WIRE_BYTES).map(Burst::from_wire).collect();
+            self.due = self.bursts.front().map(|burst| now + burst.pause());
         }
-        Ok(())
+    }
+
+    /// Hands over what is due, and at the end of both ways says that it has finished.
+    pub(super) fn write(&mut self, now: Instant, take: &mut dyn FnMut(&[u8]) -> usize) {
+        if self.left == 0
+            && self.due.is_some_and(|due| due <= now)
+            && let Some(burst) = self.bursts.pop_front()
+        {
+            (self.left, self.due) = (burst.bytes as usize, None);
+        }
+        if self.left > 0 {
+            self.left -= take(&ZEROS[..self.left.min(ZEROS.len())]);
+        }
+        if self.left == 0 && self.due.is_none() {
+            self.due = self.bursts.front().map(|burst| now + burst.pause());
+        }
+        if self.is_done() && !self.has_finished {
+            self.has_finished = take(&[FINISHED]) == 1;
+        }
+    }
+
+    /// Whether all was sent and all has come.
+    fn is_done(&self) -> bool {
+        self.is_whole() && self.bursts.is_empty() && self.left == 0 && self.upload_bytes == 0
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.has_finished
+    }
+
+    pub(super) fn wants(&self) -> Wants {
+        let writes = self.left > 0 || self.is_done();
+        let reads = !self.is_whole() || self.upload_bytes > 0;
+        Wants { read: reads, write: writes, wakes: self.due, end: false }
     }
 }

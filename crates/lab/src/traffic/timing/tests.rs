@@ -2,6 +2,8 @@ use super::*;
 use crate::figures::Figure;
 use crate::traffic::tests::nobody;
 use crate::traffic::{Ended, Server};
+use std::thread;
+use std::time::Instant;
 
 fn options(server: &Server) -> TimingOptions {
     let identity = Identity { label: "t".into(), seed: 1, ..Identity::default() };
@@ -134,15 +136,11 @@ fn what_cannot_be_is_refused() {
 #[test]
 fn who_stops_reading_gets_nothing_more_and_nothing_breaks() {
     let server = Server::start().unwrap();
-    let stalls = TimingOptions {
-        bulk_reads_for: Some(Duration::from_millis(100)),
-        probe_pause: None,
-        warmup_max: Duration::from_secs(1),
-        duration: Duration::from_secs(2),
-        ..options(&server)
-    };
+    let options = TimingOptions { probe_pause: None, ..options(&server) };
+    let stalls = BulkStream { limit_b_s: 0, reads_for: Some(Duration::from_millis(100)) };
+    let work = TimingWork { bulk: Some(stalls), ..options.work() };
     let mut seconds = Vec::new();
-    let report = run_timing(&stalls, &Stop::default(), &mut |event| {
+    let report = run_work(&work, &options, &Stop::default(), &mut |event| {
         if let Event::Second { throughput_kb_s, .. } = event {
             seconds.push(*throughput_kb_s);
         }
