@@ -26,6 +26,8 @@ pub(super) struct OverSockets<'a> {
     lines: BTreeMap<LineId, Socket>,
     made: u64,
     touched: BTreeSet<LineId>,
+    /// Where everything is read to first.
+    buf: Vec<u8>,
 }
 
 /// A stream.
@@ -57,7 +59,7 @@ impl<'a> OverSockets<'a> {
 
     /// No streams yet.
     pub(super) fn new(route: &'a Route) -> OverSockets<'a> {
-        OverSockets { route, lines: BTreeMap::new(), made: 0, touched: BTreeSet::new() }
+        OverSockets { route, lines: BTreeMap::new(), made: 0, touched: BTreeSet::new(), buf: vec![0; CHUNK] }
     }
 
     /// Waits until something is new of a stream, at most so long. What a signal ends was waited for long enough.
@@ -214,10 +216,9 @@ impl Lines for OverSockets<'_> {
     fn read(&mut self, _: Instant, line: LineId, into: &mut Vec<u8>) -> usize {
         let Some(socket) = self.lines.get_mut(&line).filter(|socket| socket.is_readable) else { return 0 };
         let (Some(stream), Stage::Open) = (&mut socket.stream, &socket.stage) else { return 0 };
-        let before = into.len();
-        into.resize(before + CHUNK, 0);
-        let read = stream.read(&mut into[before..]);
-        into.truncate(before + *read.as_ref().unwrap_or(&0));
+        let read = stream.read(&mut self.buf);
+        let len = *read.as_ref().unwrap_or(&0);
+        into.extend_from_slice(&self.buf[..len]);
         match read {
             Ok(0) => socket.fail(Error::Refused { by: "the far end", said: "the stream was closed".into() }),
             // There may be more.
@@ -226,7 +227,7 @@ impl Lines for OverSockets<'_> {
             Err(error) if is_timeout(&error) => socket.is_readable = false,
             Err(error) => socket.fail(Error::io("receiving over a stream")(error)),
         }
-        into.len() - before
+        len
     }
 
     fn write(&mut self, _: Instant, line: LineId, bytes: &[u8]) -> usize {
