@@ -257,7 +257,7 @@ mod tests {
         let route = Route { timeout: Duration::from_secs(600), ..route };
         // As fast as the stream takes them, until it takes none.
         let every = Duration::from_nanos(1);
-        let options = EchoOptions { route, every, ..options(&Server::start().unwrap()) };
+        let options = EchoOptions { route, every };
         let (stop, (ended, end)) = (Stop::default(), mpsc::channel());
         let asking = stop.clone();
         thread::scope(|scope| {
