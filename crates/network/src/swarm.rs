@@ -2,14 +2,17 @@
 //! themselves.
 //!
 //! 1. The seed says how many relays there are, how many shards each has, what they speak and over which wires.
-//! 2. They come up from nothing. Then a client builds and closes circuits, begins, stops and ends streams, while relays
+//! 2. They come up from nothing. [Before anything goes wrong](calm) strangers want too much, and honest clients get all.
+//! 3. Then a client builds and closes circuits, begins, stops and ends streams, while relays
 //!    are killed and started anew, and wires lose, reorder, double, stop, or reset what goes over them.
-//! 3. In the end all is mended. What was begun on circuits that still stand brings all of it; then all is closed, and
+//! 4. In the end all is mended. What was begun on circuits that still stand brings all of it; then all is closed, and
 //!    nothing may be left; and files still go over paths that begin at each relay but the exit, which ends them.
 //!
 //! Looked at throughout: every byte that arrives is the one that was sent, in its place, and streams carry different
 //! bytes; no guard calls another's cells a breach of the protocol; nothing that a directory sends makes reading it
 //! panic. What is broken is a panic that says so.
+
+mod calm;
 
 use crate::whole::{ShardNode, WholeNet, WholePlan};
 use crate::{
@@ -21,7 +24,7 @@ use heddle_client::{
 use heddle_dir::guard::caught;
 use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
 use heddle_proto::cell::stream::EndReason;
-use heddle_relay::RelayStats;
+use heddle_relay::{Limits, RelayStats};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{Internet, Service, TraceHash, Wire, length, pattern, place};
@@ -30,9 +33,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// How long a network may take to come up.
 const BOOTSTRAP_MAX: Duration = Duration::from_secs(900);
+/// Circuits of a shard, of which a greedy client soon has its share.
+const CIRCUITS_OF_SHARD: usize = 400;
 /// Circuits and streams that a client has at once; more are closed first.
 const CIRCUITS_MAX: usize = 24;
 const EXCHANGES_MAX: usize = 60;
+/// The most cells that wait in a lane of the exit: at 128 its streams are not read any more, of which one makes 32 cells
+/// at a time, and beside these wait answers to streams and questions.
+const EXIT_LANE_CELLS_MAX: u64 = 128 + 32 + 2 * EXCHANGES_MAX as u64;
 /// How long streams may take to bring the rest once nothing is wrong any more.
 const REST_MAX: Duration = Duration::from_secs(300);
 /// How long what was ended may take to be gone: dials have their own time-outs, and what a server is owed too.
@@ -110,6 +118,8 @@ struct Swarm {
     killed: Option<usize>,
     /// Whether the exit was ever killed: a reset of its connections may be lost, and servers never hear of it then.
     exit_killed: bool,
+    /// Whether memory is so short that what is honest may end for it.
+    is_short: bool,
     /// Panics that were stopped on this thread before.
     caught_before: u64,
     outcome: Outcome,
@@ -123,6 +133,9 @@ struct Swarm {
 pub fn run(seed: u64, time: Duration) -> Outcome {
     let mut swarm = Swarm::new(seed);
     swarm.bootstrap();
+    if !swarm.is_short {
+        swarm.be_calm();
+    }
     let ends = swarm.net.sim.now() + time;
     while swarm.net.sim.now() < ends {
         swarm.act();
@@ -148,8 +161,26 @@ impl Swarm {
             _ => {}
         }
         // Little enough for circuits to end for want of it, and enough of it in each shard for a few that carry.
-        let max_queue_bytes = if rng.below(4) == 0 { 3_000_000 } else { 16 << 20 };
-        let plan = WholePlan { seed, shards, transports, wire, max_queue_bytes, ..WholePlan::default() };
+        let is_short = rng.below(4) == 0;
+        let max_queue_bytes = if is_short { 3_000_000 } else { 16 << 20 };
+        // Few enough for turns and shares to matter.
+        let limits = Limits {
+            circuits: CIRCUITS_OF_SHARD,
+            onionskins_at_work: 2,
+            creates_unanswered: 3,
+            ..Limits::default()
+        };
+        let resolve_spread = Duration::from_millis(300);
+        let plan = WholePlan {
+            seed,
+            shards,
+            transports,
+            wire,
+            max_queue_bytes,
+            limits,
+            resolve_spread,
+            ..WholePlan::default()
+        };
         let net = WholeNet::new(&plan);
         let outcome = Outcome {
             seed,
@@ -172,6 +203,7 @@ impl Swarm {
             stalled: 0,
             killed: None,
             exit_killed: false,
+            is_short,
             caught_before: caught(),
             outcome,
         }
@@ -341,15 +373,36 @@ impl Swarm {
         }
     }
 
-    /// What must hold at any time.
-    fn look(&mut self) {
-        for event in self.proxy(|proxy, _| proxy.take_events()) {
+    /// What must hold at any time. Returns what the client has seen since the last look.
+    fn look(&mut self) -> Vec<ProxyEvent> {
+        let events = self.proxy(|proxy, _| proxy.take_events());
+        for event in &events {
             let ProxyEvent::CircuitClosed(number, why) = event else { continue };
-            self.circuits.retain(|circuit| *circuit != number);
-            assert!(!is_breach(&why), "{number:?} ended by a breach of the protocol: {why}");
+            self.circuits.retain(|circuit| circuit != number);
+            assert!(!is_breach(why), "{number:?} ended by a breach of the protocol: {why}");
         }
         self.net.sim.take_events();
         assert_eq!(caught(), self.caught_before, "what a directory sent made reading it panic");
+        for relay in 0..self.relays() {
+            if self.killed != Some(relay) {
+                self.look_at(relay);
+            }
+        }
+        events
+    }
+
+    /// What a relay holds is within its bounds, and somebody's.
+    fn look_at(&mut self, relay: usize) {
+        let (host, shards) = (self.net.relays[relay].host, self.net.relays[relay].shards);
+        for shard in 0..shards {
+            let look = |node: &mut ShardNode, _| (node.relay.held(), node.relay.stats());
+            let (held, stats) = self.net.sim.with(host, shard, look);
+            let cells = held.circuit_cells + held.leftover_cells;
+            assert_eq!(held.slots, cells, "slots of relay {relay}, shard {shard}, that no queue has: {held:?}");
+            let is_exit = relay + 1 == self.relays();
+            let longest = stats.queue_cells_max;
+            assert!(!is_exit || longest <= EXIT_LANE_CELLS_MAX, "a lane of the exit had {longest} cells");
+        }
     }
 
     fn stats(&mut self, relay: usize) -> RelayStats {

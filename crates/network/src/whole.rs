@@ -17,14 +17,15 @@ use heddle_dir::authority::DirAuthority;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::files::{Files, InMemory};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
+use heddle_netem::DirectionOptions;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::policy::ExitPolicy;
-use heddle_relay::{Control, Event, Job, Relay, RelayLanguage, ShardMessage};
+use heddle_relay::{Control, Event, Job, Limits, Relay, RelayConfig, RelayLanguage, ShardMessage};
 use heddle_seam::language::Language;
 use heddle_seam::node::{Heard, Input, Node, Output, Said, ShardId, SocketId};
 use heddle_seam::rng::{Entropy, Repeatable};
 use heddle_seam::time::{Duration, Instant};
-use heddle_sim::{AnyNode, Host, HostId, Options, Simulation, Wire};
+use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Simulation, Wire};
 use heddle_transport::registry;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
@@ -33,6 +34,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where the authority listens.
 const AUTHORITY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 1), DIR_PORT);
+
+const HOLE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
+
+/// Names that the resolver knows, beside the servers'.
+pub const MADE_UP_NAMES: [(&str, Ipv4Addr); 4] = [
+    ("one.example", Ipv4Addr::new(203, 0, 113, 1)),
+    ("two.example", Ipv4Addr::new(203, 0, 113, 2)),
+    ("three.example", Ipv4Addr::new(203, 0, 113, 3)),
+    ("four.example", Ipv4Addr::new(203, 0, 113, 4)),
+];
 
 /// What the nodes of a relay speak: to shards what they speak anyway, and between shards and control plane a little
 /// more.
@@ -209,6 +220,10 @@ pub struct WholePlan {
     pub wire: Wire,
     /// `MaxMemInQueues` of each relay.
     pub max_queue_bytes: usize,
+    /// What neighbours of each relay have shares of.
+    pub limits: Limits,
+    /// How much later than others an answer of the resolver may come.
+    pub resolve_spread: Duration,
 }
 
 impl Default for WholePlan {
@@ -223,6 +238,8 @@ impl Default for WholePlan {
             transports: vec!["quic", "tcp-dtls"],
             wire: Wire::default(),
             max_queue_bytes: 16 << 20,
+            limits: Limits::default(),
+            resolve_spread: Duration::ZERO,
         }
     }
 }
@@ -233,6 +250,10 @@ pub struct WholeNet {
     pub authority: HostId,
     pub relays: Vec<WholeRelay>,
     pub client: HostId,
+    /// A client that has nothing to do with the other.
+    pub stranger: HostId,
+    /// Where nothing that is sent to ever answers.
+    pub hole: IpAddr,
     pub server: HostId,
     plan: WholePlan,
     /// By which relays know the authority.
@@ -243,6 +264,7 @@ pub struct WholeNet {
 #[derive(Clone)]
 pub struct WholeRelay {
     pub host: HostId,
+    pub addr: IpAddr,
     pub ids: RelayIds,
     pub shards: usize,
     /// Its disk.
@@ -253,7 +275,8 @@ pub struct WholeRelay {
 
 impl WholeNet {
     pub fn new(plan: &WholePlan) -> Self {
-        let options = Options { default_wire: plan.wire, ..Options::default() };
+        let resolve_spread = plan.resolve_spread;
+        let options = Options { default_wire: plan.wire, resolve_spread, ..Options::default() };
         let mut sim = Simulation::new(plan.seed, options);
         let mut rng = sim.seed().child("authority", 0).rng();
         let authority = Authority::new(AUTHORITY, plan.interval, plan.params.clone(), &mut rng);
@@ -265,10 +288,14 @@ impl WholeNet {
             beside: vec![],
             plain: true,
         });
-        let relays = (0..plan.shards.len()).map(|index| add_relay(&mut sim, plan, index, &line)).collect();
+        let add = |index| add_relay(&mut sim, plan, index, &line);
+        let relays: Vec<WholeRelay> = (0..plan.shards.len()).map(add).collect();
         let server = internet(&mut sim);
-        let client = add_client(&mut sim, 0);
-        WholeNet { sim, authority, relays, client, server, plan: plan.clone(), line }
+        let (client, stranger) = (add_client(&mut sim, 0), add_client(&mut sim, 1));
+        let hosts: Vec<HostId> = relays.iter().map(|relay| relay.host).collect();
+        let hole = add_hole(&mut sim, &hosts);
+        MADE_UP_NAMES.iter().for_each(|(name, addr)| sim.add_name(name, &[IpAddr::V4(*addr)]));
+        WholeNet { sim, authority, relays, client, stranger, hole, server, plan: plan.clone(), line }
     }
 
     /// Speaks with a relay's control plane.
@@ -349,7 +376,22 @@ fn add_relay(
     let (addrs, nodes, beside) = (vec![addr(index)], made.shards, vec![made.control]);
     let host = sim.add_host(Host { addrs, ports, nodes, beside, plain: false });
     open_ports(sim, host, shards, plan.transports.len());
-    WholeRelay { host, ids: made.ids, shards, files, lives: 0 }
+    WholeRelay { host, addr: addr(index), ids: made.ids, shards, files, lives: 0 }
+}
+
+/// Adds a host to which no wire of these leads any more.
+fn add_hole(sim: &mut Simulation<WholeLanguage>, from: &[HostId]) -> IpAddr {
+    let hole = Host {
+        addrs: vec![HOLE],
+        ports: vec![],
+        nodes: vec![Box::new(Internet::new(&[]))],
+        beside: vec![],
+        plain: true,
+    };
+    let hole = sim.add_host(hole);
+    let down = DirectionOptions { down: true, ..DirectionOptions::default() };
+    from.iter().for_each(|host| sim.set_wire(*host, hole, down.clone()));
+    HOLE
 }
 
 fn addr(index: usize) -> IpAddr {
@@ -386,7 +428,10 @@ impl Made {
         let (count, is_exit) = (plan.shards[index], index + 1 == plan.shards.len());
         let carried = Arc::new(Counter::default());
         let shown = Shown { keys: &keys, certs: &certs, addrs: &[addr(index)] };
-        let config = relay_config(plan.max_queue_bytes, ids, addr(index), is_exit);
+        let config = RelayConfig {
+            limits: plan.limits.clone(),
+            ..relay_config(plan.max_queue_bytes, ids, addr(index), is_exit)
+        };
         let named = |name: &&str| registry::named(name).expect("a transport of the registry");
         let transports: Vec<_> = plan.transports.iter().map(named).collect();
         let control = ShardId(count as u16);

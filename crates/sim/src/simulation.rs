@@ -23,7 +23,7 @@ use heddle_seam::language::{Job, Language};
 use heddle_seam::node::{
     Input, JobId, Node, Resolution, ResolveError, ResolveId, ShardId, SocketId, StackId,
 };
-use heddle_seam::rng::Seed;
+use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_utcp::{ConnectionId, Options as KernelOptions};
 use kernel::{Kernel, Owner};
@@ -54,6 +54,8 @@ pub struct Options {
     pub receive_buffer_max_bytes: u32,
     /// From a question to the resolver to its answer.
     pub resolve_delay: Duration,
+    /// At most this much is added to it, for each question anew.
+    pub resolve_spread: Duration,
     /// What a job costs its worker. There are always enough workers.
     pub job_cost: Duration,
     /// From one shard of a host to another.
@@ -68,6 +70,7 @@ impl Default for Options {
             default_wire: Wire::default(),
             receive_buffer_max_bytes: 6 << 20,
             resolve_delay: Duration::from_millis(20),
+            resolve_spread: Duration::ZERO,
             job_cost: Duration::from_micros(150),
             shard_latency: Duration::from_micros(1),
         }
@@ -168,6 +171,8 @@ pub struct Simulation<L: Language> {
     pub(crate) actors: Vec<Actor<L>>,
     pub(crate) by_addr: BTreeMap<IpAddr, HostId>,
     pub(crate) names: BTreeMap<String, Vec<IpAddr>>,
+    /// Says how long answers of the resolver take.
+    pub(crate) resolver: Rng,
     pub(crate) wires: Wires,
     pub(crate) datagrams: DatagramPorts,
     pub(crate) kernels: Vec<Kernel>,
@@ -182,9 +187,11 @@ pub struct Simulation<L: Language> {
 impl<L: Language> Simulation<L> {
     /// An empty world. All randomness comes from `seed`.
     pub fn new(seed: u64, options: Options) -> Self {
+        let (seed_number, seed) = (seed, Seed::from_number(seed));
         Simulation {
-            seed_number: seed,
-            seed: Seed::from_number(seed),
+            seed_number,
+            resolver: seed.child("resolver", 0).rng(),
+            seed,
             options,
             now: Instant::ZERO,
             events_at_now: 0,

@@ -4,7 +4,7 @@ use super::{ActorId, Due, EVENTS_PER_INSTANT_MAX, Simulation};
 use crate::trace::Kind;
 use heddle_seam::language::{Job, Language};
 use heddle_seam::node::{Output, Query, Resolution, ResolveError, ResolveId};
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
 
 impl<L: Language> Simulation<L> {
     /// Asks a node what it wants until it names its time-out.
@@ -106,6 +106,8 @@ impl<L: Language> Simulation<L> {
         };
         let life = self.actors[actor.0].life;
         let due = Due::Resolved(actor, life, id, answer.ok_or(ResolveError::NotFound));
-        self.queue.push(self.now + self.options.resolve_delay, due);
+        let spread_us = self.options.resolve_spread.as_micros() as u64;
+        let more = if spread_us == 0 { 0 } else { self.resolver.below(spread_us) };
+        self.queue.push(self.now + self.options.resolve_delay + Duration::from_micros(more), due);
     }
 }

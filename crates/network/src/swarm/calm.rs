@@ -1,0 +1,275 @@
+//! Before anything goes wrong: strangers want what they should not have, and what honest clients want they get.
+//!
+//! 1. *Strangers* have circuits extended to a relay's identities at addresses where it is not, hold more circuits than
+//!    their share, and use none of them.
+//! 2. *An honest client* builds circuits over all relays at once, asks for names, and has streams carry bytes both ways.
+//!    As nothing is wrong, each circuit stays, and each stream brings all of it within a bound.
+//! 3. Two relays lose all datagrams of each other: circuits over both are still built.
+//! 4. All is closed, and nothing is left; the strangers' circuits were ended by the relays.
+
+use super::{Expected, Swarm};
+use crate::whole::MADE_UP_NAMES;
+use crate::{DIGEST, ECHO, OR_PORT, SOURCE, download, upload};
+use core::net::{IpAddr, SocketAddr};
+use heddle_client::{
+    CircuitNumber, Exchange, ExchangeNumber, ExchangeState, Handshake, Hop, OnionProxy, OriginEvent, ProxyEvent,
+};
+use heddle_proto::cell::relay::StreamId;
+use heddle_proto::ids::RsaId;
+use heddle_proto::cell::stream::{Answer, HostName, Resolve};
+use heddle_seam::time::{Duration, Instant};
+use heddle_sim::{Service, length};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a circuit may take to be built while nothing is wrong with its path, but that datagrams may be lost.
+const BUILD_MAX: Duration = Duration::from_secs(60);
+/// How long its streams may take: the slowest wires lose one packet in 250 on a round trip of half a second.
+const CARRY_MAX: Duration = Duration::from_secs(120);
+/// How long strangers' circuits may stay that nobody uses, or that lead nowhere: a minute, and what a relay that looks
+/// once a second and a dial may take longer.
+const UNUSED_MAX: Duration = Duration::from_secs(80);
+/// Circuits that strangers want extended by each relay.
+const EXTENDED: usize = 3;
+/// Circuits that a stranger asks one relay for.
+const GREEDY_CIRCUITS: usize = 100;
+/// Those that it may have then: an address has a fifth of three quarters of a limit.
+const GREEDY_CIRCUITS_MAX: usize = super::CIRCUITS_OF_SHARD * 3 / 4 / 5;
+
+/// What strangers have under way.
+struct Strangers {
+    began_at: Instant,
+    circuits: BTreeSet<CircuitNumber>,
+    /// Those of two hops that were built after all: a channel that the relay itself named its address on leads to it,
+    /// whatever address is asked for.
+    built: BTreeSet<CircuitNumber>,
+}
+
+impl Swarm {
+    /// See the [module](self).
+    pub(super) fn be_calm(&mut self) {
+        let mut strangers = self.let_strangers_loose();
+        let circuits = self.build_calmly();
+        let asked = self.ask_for_names(&circuits);
+        let exchanges = self.begin_calmly(&circuits);
+        self.answer_calmly(asked);
+        self.carry_calmly(&exchanges);
+        self.build_past_lost_datagrams();
+        for circuit in circuits {
+            self.proxy(|proxy, _| proxy.close_circuit(circuit));
+        }
+        let over = strangers.began_at + UNUSED_MAX;
+        self.net.sim.run_for(over.since(self.net.sim.now()));
+        self.look();
+        self.look_at_strangers(&mut strangers);
+        for circuit in strangers.built {
+            strangers.circuits.remove(&circuit);
+            self.stranger(|proxy, _| proxy.close_circuit(circuit));
+        }
+        assert!(
+            strangers.circuits.is_empty(),
+            "after {UNUSED_MAX:?} strangers still have {:?}",
+            strangers.circuits
+        );
+        self.net.sim.run_for(Duration::from_secs(3));
+        self.look_for_leftovers();
+    }
+
+    fn stranger<R>(&mut self, speak: impl FnOnce(&mut OnionProxy, Instant) -> R) -> R {
+        self.net.sim.with(self.net.stranger, 0, speak)
+    }
+
+    /// Strangers begin what they should not.
+    fn let_strangers_loose(&mut self) -> Strangers {
+        let began_at = self.net.sim.now();
+        let middles = self.relays() - 1;
+        let mut paths = Vec::new();
+        for guard in 0..middles {
+            let victim = (guard + 1) % middles;
+            let path = self.net.path(&[guard, victim]).expect("relays know of each other");
+            let elsewhere = self.net.relays[(guard + 2) % middles].addr;
+            // Where nobody answers, and where another relay does.
+            let mut extend = |hop: Hop| paths.push(vec![(path[0].0.clone(), Handshake::Fast), (hop, path[1].1)]);
+            [self.net.hole, elsewhere].into_iter().for_each(|addr| extend(at(&path[1].0, addr)));
+            // Who nobody is, so that no channel ever leads there.
+            let mut nobody = at(&path[1].0, self.net.hole);
+            (nobody.target.rsa, nobody.target.ed25519) = (RsaId([9; 20]), None);
+            extend(nobody);
+        }
+        let greedy = self.net.path(&[0]).expect("a relay knows of itself");
+        paths.extend((0..GREEDY_CIRCUITS).map(|_| vec![(greedy[0].0.clone(), Handshake::Fast)]));
+        let build = |proxy: &mut OnionProxy, _| paths.into_iter().filter_map(|path| proxy.build(path)).collect();
+        let circuits = self.stranger(build);
+        let mut strangers = Strangers { began_at, circuits, built: BTreeSet::new() };
+        // Handshakes of a channel and a circuit, and the way of EXTEND2.
+        self.net.sim.run_for(Duration::from_secs(3));
+        self.look_at_strangers(&mut strangers);
+        let held = strangers.circuits.len().saturating_sub(EXTENDED * middles);
+        assert!(
+            held <= GREEDY_CIRCUITS_MAX,
+            "a stranger holds {held} circuits of {}, which are more than its share",
+            super::CIRCUITS_OF_SHARD
+        );
+        strangers
+    }
+
+    /// Forgets the strangers' circuits that are over.
+    fn look_at_strangers(&mut self, strangers: &mut Strangers) {
+        for event in self.stranger(|proxy, _| proxy.take_events()) {
+            match event {
+                ProxyEvent::CircuitClosed(number, _) => drop(strangers.circuits.remove(&number)),
+                ProxyEvent::Built(number) if number.0 < (EXTENDED * (self.relays() - 1)) as u64 => drop(strangers.built.insert(number)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Circuits that begin with each relay but the exit, twice, all at once.
+    fn build_calmly(&mut self) -> Vec<CircuitNumber> {
+        let (middles, exit) = (self.relays() - 1, self.relays() - 1);
+        let mut circuits = Vec::new();
+        for guard in (0..middles).chain(0..middles) {
+            let path = self.net.path(&[guard, (guard + 1) % middles, exit]).expect("relays know of each other");
+            circuits.push(self.proxy(|proxy, _| proxy.build(path)).expect("the path has relays"));
+        }
+        self.await_built(&circuits);
+        circuits
+    }
+
+    fn await_built(&mut self, circuits: &[CircuitNumber]) {
+        let mut waited_for: BTreeSet<_> = circuits.iter().copied().collect();
+        let ends = self.net.sim.now() + BUILD_MAX;
+        while !waited_for.is_empty() {
+            assert!(self.net.sim.now() < ends, "after {BUILD_MAX:?} these are not built: {waited_for:?}");
+            self.net.sim.run_for(Duration::from_millis(200));
+            for event in self.look() {
+                match event {
+                    ProxyEvent::Built(number) => drop(waited_for.remove(&number)),
+                    event => self.must_be_calm(&event),
+                }
+            }
+        }
+        self.outcome.circuits += circuits.len() as u64;
+    }
+
+    /// Nothing ends by itself while nothing is wrong.
+    fn must_be_calm(&mut self, event: &ProxyEvent) {
+        let has_ended = matches!(event, ProxyEvent::CircuitClosed(..) | ProxyEvent::ChannelClosed(_));
+        assert!(!has_ended, "nothing was wrong, and {event:?}");
+    }
+
+    /// Asks for several names over each circuit at once.
+    fn ask_for_names(&mut self, circuits: &[CircuitNumber]) -> BTreeMap<(CircuitNumber, StreamId), IpAddr> {
+        let mut asked = BTreeMap::new();
+        for (place, circuit) in circuits.iter().enumerate() {
+            for of in 0..3 {
+                let (name, addr) = &MADE_UP_NAMES[(place + of) % MADE_UP_NAMES.len()];
+                let question = Resolve::Name(HostName::new(name).expect("it is a name"));
+                let ask = |proxy: &mut OnionProxy, _| proxy.circuit_mut(*circuit)?.resolve(&question).ok();
+                let stream = self.proxy(ask).expect("a circuit that is built takes questions");
+                asked.insert((*circuit, stream), (*addr).into());
+            }
+        }
+        asked
+    }
+
+    /// Each question is answered by what is true.
+    fn answer_calmly(&mut self, mut asked: BTreeMap<(CircuitNumber, StreamId), IpAddr>) {
+        let ends = self.net.sim.now() + BUILD_MAX;
+        while !asked.is_empty() {
+            assert!(self.net.sim.now() < ends, "after {BUILD_MAX:?} there is no answer to {asked:?}");
+            self.net.sim.run_for(Duration::from_millis(200));
+            for event in self.look() {
+                self.must_be_calm(&event);
+                let ProxyEvent::Answered(circuit, OriginEvent::Resolved { stream, resolved }) = event else { continue };
+                let addr = asked.remove(&(circuit, stream)).expect("it was asked for, and not answered yet");
+                let answers: Vec<_> = resolved.answers().iter().map(|(answer, _)| answer.clone()).collect();
+                assert_eq!(answers, [Answer::Addr(addr)], "a name stands for another address");
+            }
+        }
+    }
+
+    /// Streams of each kind on each circuit.
+    fn begin_calmly(&mut self, circuits: &[CircuitNumber]) -> Vec<(ExchangeNumber, Expected)> {
+        let mut exchanges = Vec::new();
+        for (place, circuit) in circuits.iter().enumerate() {
+            // One carries so much that its windows have to move.
+            let many = if place == 0 { 4 } else { 1 };
+            let kinds = [
+                (Service::Source, SOURCE, 90_000 * many),
+                (Service::Digest, DIGEST, 60_000 * many),
+                (Service::Echo, ECHO, 10_000 * many),
+            ];
+            for (kind, port, bytes) in kinds {
+                self.salt += 1;
+                let expected = Expected { kind, bytes, salt: self.salt, circuit: *circuit };
+                let exchange = match kind {
+                    Service::Source => download(bytes),
+                    _ => upload(bytes),
+                };
+                let head = length(bytes, self.salt).to_be_bytes().to_vec();
+                let exchange = Exchange { port, head, ..exchange };
+                let begun = self.proxy(|proxy, now| proxy.begin(now, *circuit, exchange));
+                exchanges.push((begun.expect("a circuit that is built takes streams"), expected));
+                self.outcome.streams += 1;
+            }
+        }
+        exchanges
+    }
+
+    fn carry_calmly(&mut self, exchanges: &[(ExchangeNumber, Expected)]) {
+        let ends = self.net.sim.now() + CARRY_MAX;
+        let brought = |swarm: &mut Self, (exchange, expected): &(ExchangeNumber, Expected)| {
+            let status = swarm.proxy(|proxy, _| proxy.status(*exchange)).expect("it was begun");
+            let is_told = expected.kind != Service::Source || matches!(status.state, ExchangeState::Ended(_));
+            is_told && status.received_bytes >= expected.length()
+        };
+        while !exchanges.iter().all(|exchange| brought(self, exchange)) {
+            let late: Vec<_> = exchanges.iter().filter(|exchange| !brought(self, exchange)).collect();
+            assert!(self.net.sim.now() < ends, "after {CARRY_MAX:?} these did not bring all: {late:?}");
+            self.net.sim.run_for(Duration::from_millis(500));
+            for event in self.look() {
+                self.must_be_calm(&event);
+            }
+        }
+        for (exchange, expected) in exchanges {
+            self.check(*exchange, *expected).expect("it was begun");
+            self.proxy(|proxy, now| proxy.end(now, *exchange));
+        }
+    }
+
+    /// Circuits go over TLS where datagrams are lost.
+    fn build_past_lost_datagrams(&mut self) {
+        let (a, b) = (self.net.relays[0].host, self.net.relays[1].host);
+        self.net.sim.block_datagrams(a, b, true);
+        let path = self.net.path(&[0, 1, self.relays() - 1]).expect("relays know of each other");
+        let circuit = self.proxy(|proxy, _| proxy.build(path)).expect("the path has relays");
+        self.await_new(circuit);
+        self.net.sim.block_datagrams(a, b, false);
+        self.proxy(|proxy, _| proxy.close_circuit(circuit));
+    }
+
+    /// The same as [`Swarm::await_built`], while others may end.
+    fn await_new(&mut self, circuit: CircuitNumber) {
+        let ends = self.net.sim.now() + BUILD_MAX;
+        loop {
+            assert!(self.net.sim.now() < ends, "after {BUILD_MAX:?} without datagrams {circuit:?} is not built");
+            self.net.sim.run_for(Duration::from_millis(200));
+            for event in self.look() {
+                match event {
+                    ProxyEvent::Built(number) if number == circuit => return,
+                    ProxyEvent::CircuitClosed(number, why) if number == circuit => {
+                        panic!("without datagrams {circuit:?} was not built: {why}")
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// A relay where it is not.
+fn at(hop: &Hop, addr: IpAddr) -> Hop {
+    let mut hop = hop.clone();
+    hop.target.addrs = vec![SocketAddr::new(addr, OR_PORT)];
+    hop
+}
