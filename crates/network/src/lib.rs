@@ -16,6 +16,7 @@
 //! tests and experiments.
 
 pub mod authority;
+mod drive;
 mod relay_options;
 pub mod swarm;
 pub mod whole;

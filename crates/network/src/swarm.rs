@@ -13,6 +13,7 @@
 //! panic. What is broken is a panic that says so.
 
 mod calm;
+mod trouble;
 
 use crate::whole::{ShardNode, WholeNet, WholePlan};
 use crate::{
@@ -22,7 +23,6 @@ use heddle_client::{
     CircuitNumber, Exchange, ExchangeNumber, ExchangeState, ExchangeStatus, OnionProxy, ProxyEvent,
 };
 use heddle_dir::guard::caught;
-use heddle_netem::{DirectionOptions, Jitter, Loss, Reorder};
 use heddle_proto::cell::stream::EndReason;
 use heddle_relay::{Limits, RelayStats};
 use heddle_seam::rng::{Rng, Seed};
@@ -120,6 +120,8 @@ struct Swarm {
     exit_killed: bool,
     /// Whether memory is so short that what is honest may end for it.
     is_short: bool,
+    /// Whether some relays are parted from the others.
+    is_parted: bool,
     /// Panics that were stopped on this thread before.
     caught_before: u64,
     outcome: Outcome,
@@ -167,7 +169,7 @@ impl Swarm {
         let limits = Limits {
             circuits: CIRCUITS_OF_SHARD,
             onionskins_at_work: 2,
-            creates_unanswered: 3,
+            creates_unanswered: 1,
             ..Limits::default()
         };
         let resolve_spread = Duration::from_millis(300);
@@ -204,6 +206,7 @@ impl Swarm {
             killed: None,
             exit_killed: false,
             is_short,
+            is_parted: false,
             caught_before: caught(),
             outcome,
         }
@@ -242,7 +245,7 @@ impl Swarm {
                 }
             }
             16 => self.close_one(),
-            17..19 => self.trouble(),
+            17..19 => self.make_trouble(),
             19 if self.rng.below(8) == 0 => self.kill_or_start(),
             _ => {
                 let pause = Duration::from_millis(1 << self.rng.below(13));
@@ -320,57 +323,6 @@ impl Swarm {
     fn stop(&mut self, exchange: ExchangeNumber) {
         self.stopped.insert(exchange);
         self.proxy(|proxy, now| proxy.end(now, exchange));
-    }
-
-    fn note(&mut self, fault: &'static str) {
-        *self.outcome.faults.entry(fault).or_default() += 1;
-    }
-
-    /// Something happens to the wire between two relays.
-    fn trouble(&mut self) {
-        let (a, b) = (self.rng.below(self.relays() as u64), self.rng.below(self.relays() as u64));
-        let hosts = (self.net.relays[a as usize].host, self.net.relays[b as usize].host);
-        match self.rng.below(6) {
-            _ if a == b => {}
-            0 => {
-                self.note("datagrams blocked");
-                self.net.sim.block_datagrams(hosts.0, hosts.1, true);
-            }
-            1 => self.net.sim.block_datagrams(hosts.0, hosts.1, false),
-            2 => {
-                self.note("connections reset");
-                self.net.sim.reset_streams(hosts.0, hosts.1);
-            }
-            _ => {
-                self.note("wires changed");
-                let options = DirectionOptions {
-                    delay_ns: 1_000_000 * self.rng.below(80),
-                    jitter: Jitter::Exponential { mean_ns: 2_000_000 },
-                    jitter_reorders: true,
-                    loss: Loss::Bernoulli { probability: self.rng.below(30) as f64 / 1000.0 },
-                    reorder: Some(Reorder { probability: 0.05, hold_ns: 20_000_000 }),
-                    duplicate: 0.01,
-                    ..DirectionOptions::default()
-                };
-                self.net.sim.set_wire(hosts.0, hosts.1, options);
-            }
-        }
-    }
-
-    fn kill_or_start(&mut self) {
-        match self.killed.take() {
-            Some(relay) => {
-                self.note("relays started anew");
-                self.net.start_anew(relay);
-            }
-            None => {
-                self.note("relays killed");
-                let relay = self.rng.below(self.relays() as u64) as usize;
-                self.net.kill(relay);
-                self.exit_killed |= relay + 1 == self.relays();
-                self.killed = Some(relay);
-            }
-        }
     }
 
     /// What must hold at any time. Returns what the client has seen since the last look.
@@ -490,6 +442,12 @@ impl Swarm {
             ];
             let left: Vec<_> = left.into_iter().filter(|(_, count)| *count > 0).collect();
             assert!(left.is_empty(), "at relay {relay} are left: {left:?}");
+            for shard in 0..self.net.relays[relay].shards {
+                let look = |node: &mut ShardNode, _| node.relay.held();
+                let held = self.net.sim.with(self.net.relays[relay].host, shard, look);
+                let left = (held.circ_ids, held.connections, held.questions, held.onionskins, held.wakes);
+                assert_eq!(left, (0, 0, 0, 0, 0), "at relay {relay}, shard {shard} is left something: {held:?}");
+            }
         }
         if self.exit_killed {
             return;
@@ -504,17 +462,6 @@ impl Swarm {
         let stalled =
             self.net.sim.with(server, 0, |server: &mut Internet, _| server.visitors_of(Service::Stall));
         assert!(stalled <= self.stalled, "{stalled} connections that nobody reads, of {}", self.stalled);
-    }
-
-    fn mend(&mut self) {
-        let hosts: Vec<_> = self.net.relays.iter().map(|relay| relay.host).collect();
-        for (place, a) in hosts.iter().enumerate() {
-            for b in &hosts[place + 1..] {
-                self.net.sim.block_datagrams(*a, *b, false);
-                let good = DirectionOptions { delay_ns: 10_000_000, ..DirectionOptions::default() };
-                self.net.sim.set_wire(*a, *b, good);
-            }
-        }
     }
 
     /// A file goes over a path that begins with this relay.

@@ -6,6 +6,7 @@
 //! counted by all of them.
 
 use crate::authority::{Authority, DIR_PORT};
+use crate::drive::Drive;
 use crate::{OR_PORT, add_client, assemble, everywhere, internet, open_ports, relay_config};
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use heddle_assembly::Shown;
@@ -15,7 +16,7 @@ use heddle_control::{
 };
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::certs::ChannelCerts;
-use heddle_dir::files::{Files, InMemory};
+use heddle_dir::files::Files;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_netem::DirectionOptions;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
@@ -24,7 +25,7 @@ use heddle_relay::{Control, Event, Job, Limits, Relay, RelayConfig, RelayLanguag
 use heddle_seam::language::Language;
 use heddle_seam::node::{Heard, Input, Node, Output, Said, ShardId, SocketId};
 use heddle_seam::rng::{Entropy, Repeatable};
-use heddle_seam::time::{Duration, Instant};
+use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Simulation, Wire};
 use heddle_transport::registry;
 use sha2::{Digest, Sha256};
@@ -267,8 +268,7 @@ pub struct WholeRelay {
     pub addr: IpAddr,
     pub ids: RelayIds,
     pub shards: usize,
-    /// Its disk.
-    pub files: Arc<InMemory>,
+    pub disk: Arc<Drive>,
     /// How often it was started anew.
     lives: u64,
 }
@@ -330,7 +330,8 @@ impl WholeNet {
     pub fn start_anew(&mut self, relay: usize) {
         let of = &mut self.relays[relay];
         of.lives += 1;
-        let made = Made::new(&self.sim, &self.plan, relay, of.lives, of.files.clone(), &self.line);
+        let wall = self.sim.wall_of(of.host);
+        let made = Made::new(&self.sim, &self.plan, relay, of.lives, of.disk.clone(), &self.line, wall);
         assert_eq!(made.ids, of.ids, "it is who it was");
         self.sim.start_anew(of.host, made.shards, vec![made.control]);
     }
@@ -340,7 +341,7 @@ impl WholeNet {
         for relay in 0..self.relays.len() {
             let known = self.known(relay);
             let standing = self.control(relay, |control| control.plane.standing().clone());
-            let files = self.relays[relay].files.clone();
+            let files = self.relays[relay].disk.clone();
             let read = |path: std::path::PathBuf| {
                 let bytes = files.read(&path, 1 << 24).expect("it is in memory");
                 (path, bytes.map(|bytes| Sha256::digest(&bytes[..])))
@@ -369,14 +370,14 @@ fn add_relay(
     index: usize,
     authority: &DirAuthority,
 ) -> WholeRelay {
-    let files = Arc::new(InMemory::default());
-    let made = Made::new(sim, plan, index, 0, files.clone(), authority);
+    let disk = Arc::new(Drive::default());
+    let made = Made::new(sim, plan, index, 0, disk.clone(), authority, sim.wall());
     let shards = made.shards.len();
     let ports = if plan.unreachable.contains(&index) { vec![] } else { vec![OR_PORT] };
     let (addrs, nodes, beside) = (vec![addr(index)], made.shards, vec![made.control]);
     let host = sim.add_host(Host { addrs, ports, nodes, beside, plain: false });
     open_ports(sim, host, shards, plan.transports.len());
-    WholeRelay { host, addr: addr(index), ids: made.ids, shards, files, lives: 0 }
+    WholeRelay { host, addr: addr(index), ids: made.ids, shards, disk, lives: 0 }
 }
 
 /// Adds a host to which no wire of these leads any more.
@@ -411,11 +412,12 @@ impl Made {
         plan: &WholePlan,
         index: usize,
         life: u64,
-        files: Arc<InMemory>,
+        files: Arc<Drive>,
         authority: &DirAuthority,
+        wall: UnixTime,
     ) -> Self {
         let seed = sim.seed().child("relay", index as u64).child("life", life);
-        let now_unix_s = sim.wall().as_secs();
+        let now_unix_s = wall.as_secs();
         let mut entropy = Repeatable::new(&seed.child("control", 0));
         let nickname = format!("relay{index}");
         let key_options = KeyOptions { files: files.clone(), ..KeyOptions::new("data", &nickname) };

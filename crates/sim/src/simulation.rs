@@ -112,6 +112,8 @@ pub(crate) struct HostState {
     pub shards: usize,
     pub beside: usize,
     pub plain: bool,
+    /// How far its clock goes before all others'.
+    pub ahead_s: i64,
 }
 
 impl HostState {
@@ -236,6 +238,21 @@ impl<L: Language> Simulation<L> {
         UnixTime { ns: self.options.wall.ns + self.now.as_nanos() }
     }
 
+    /// What a host's wall clock says.
+    pub fn wall_of(&self, host: HostId) -> UnixTime {
+        let ahead_ns = self.hosts[host.0].ahead_s.saturating_mul(1_000_000_000);
+        UnixTime { ns: self.wall().ns.saturating_add_signed(ahead_ns) }
+    }
+
+    /// Sets a host's clock, so that it is so far before all others', or behind. Its nodes hear of it at once.
+    pub fn set_clock(&mut self, host: HostId, ahead_s: i64) {
+        self.hosts[host.0].ahead_s = ahead_s;
+        let HostState { first, shards, beside, .. } = self.hosts[host.0];
+        for actor in (first.0..first.0 + shards + beside).map(ActorId) {
+            self.input(actor, Kind::Timeout, 1, 0, Input::WallClock(self.wall_of(host)));
+        }
+    }
+
     /// Forgets what relays reported so far, and gives it back.
     pub fn take_events(&mut self) -> Vec<(Instant, HostId, L::Event)> {
         std::mem::take(&mut self.events)
@@ -274,7 +291,7 @@ impl<L: Language> Simulation<L> {
         let seed = self.seed.child("kernel", id.0 as u64);
         let of_host = KernelId(self.kernels.len());
         self.kernels.push(Kernel::new(Owner::Host(id), &ports, kernel, &seed));
-        self.hosts.push(HostState { kernel: of_host, addrs, ports, first, shards, beside, plain });
+        self.hosts.push(HostState { kernel: of_host, addrs, ports, first, shards, beside, plain, ahead_s: 0 });
         id
     }
 
@@ -438,7 +455,7 @@ impl<L: Language> Simulation<L> {
             | Due::Packets(actor, life, ..)
                 if self.actors[actor.0].life != life => {}
             Due::WallClock(actor, life) => {
-                let wall = self.wall();
+                let wall = self.wall_of(self.actors[actor.0].host);
                 self.queue.push(self.now + WALL_CLOCK_PERIOD, Due::WallClock(actor, life));
                 self.input(actor, Kind::Timeout, 1, 0, Input::WallClock(wall));
             }

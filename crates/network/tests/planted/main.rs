@@ -26,9 +26,8 @@ fn each_is_found(planted: &[usize]) {
     wanted.extend(seeds.iter().map(|seed| Run::without(*seed)));
     let mut wrong = Vec::new();
     for (run, outcome) in run_all(&program, wanted) {
-        println!("{run}: {outcome}");
         if run.is_planted() != outcome.is_broken() {
-            wrong.push(format!("{run}: {outcome}"));
+            wrong.push(format!("{run}: {outcome} {}", run.what_breaks()));
         }
     }
     assert!(wrong.is_empty(), "{} of the runs are not as they should be:\n{}", wrong.len(), wrong.join("\n"));

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
+use std::time::Instant;
 
 /// Virtual time of each.
 pub const SECONDS: u64 = 30;
@@ -30,6 +31,11 @@ impl Run {
 
     pub fn is_planted(self) -> bool {
         self.bug.is_some()
+    }
+
+    /// What should have been found, in a sentence.
+    pub fn what_breaks(self) -> &'static str {
+        self.bug.map_or("", |bug| PLANTED[bug].breaks)
     }
 
     fn go(self, program: &Path) -> Outcome {
@@ -93,7 +99,9 @@ pub fn run_all(program: &Path, runs: Vec<Run>) -> Vec<(Run, Outcome)> {
     let (left, done) = (Mutex::new(runs), Mutex::new(Vec::new()));
     let work = || {
         while let Some(run) = { left.lock().expect("nobody panicked").pop() } {
+            let began = Instant::now();
             let outcome = run.go(program);
+            println!("{run}, {:.1} s: {outcome}", began.elapsed().as_secs_f64());
             done.lock().expect("nobody panicked").push((run, outcome));
         }
     };

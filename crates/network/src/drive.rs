@@ -1,0 +1,57 @@
+//! A simulated relay's disk, which may be full.
+
+use heddle_dir::files::{Files, InMemory};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use zeroize::Zeroizing;
+
+/// Files in memory. While it is full nothing is written and no folder made.
+#[derive(Debug, Default)]
+pub struct Drive {
+    files: InMemory,
+    is_full: AtomicBool,
+}
+
+impl Drive {
+    /// From now on there is no room on it, or there is again.
+    pub fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::Relaxed);
+    }
+
+    /// All files, in order.
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.files.paths()
+    }
+
+    fn has_room(&self) -> io::Result<()> {
+        match self.is_full.load(Ordering::Relaxed) {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Files for Drive {
+    fn read(&self, path: &Path, bytes_max: usize) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+        self.files.read(path, bytes_max)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.has_room()?;
+        self.files.write(path, bytes)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.files.exists(path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.files.remove(path)
+    }
+
+    fn create_private_dir(&self, path: &Path) -> io::Result<()> {
+        self.has_room()?;
+        self.files.create_private_dir(path)
+    }
+}
