@@ -350,7 +350,10 @@ impl Swarm {
             let look = |node: &mut ShardNode, _| (node.relay.held(), node.relay.stats());
             let (held, stats) = self.net.sim.with(host, shard, look);
             let cells = held.circuit_cells + held.leftover_cells;
-            assert_eq!(held.slots, cells, "slots of relay {relay}, shard {shard}, that no queue has: {held:?}");
+            assert_eq!(
+                held.slots, cells,
+                "slots of relay {relay}, shard {shard}, that no queue has: {held:?}"
+            );
             let is_exit = relay + 1 == self.relays();
             let longest = stats.queue_cells_max;
             assert!(!is_exit || longest <= EXIT_LANE_CELLS_MAX, "a lane of the exit had {longest} cells");
@@ -446,7 +449,11 @@ impl Swarm {
                 let look = |node: &mut ShardNode, _| node.relay.held();
                 let held = self.net.sim.with(self.net.relays[relay].host, shard, look);
                 let left = (held.circ_ids, held.connections, held.questions, held.onionskins, held.wakes);
-                assert_eq!(left, (0, 0, 0, 0, 0), "at relay {relay}, shard {shard} is left something: {held:?}");
+                assert_eq!(
+                    left,
+                    (0, 0, 0, 0, 0),
+                    "at relay {relay}, shard {shard} is left something: {held:?}"
+                );
             }
         }
         if self.exit_killed {

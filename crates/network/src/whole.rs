@@ -39,7 +39,7 @@ const AUTHORITY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 255, 0, 1), 
 const HOLE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
 
 /// Names that the resolver knows, beside the servers'.
-pub const MADE_UP_NAMES: [(&str, Ipv4Addr); 4] = [
+pub(crate) const MADE_UP_NAMES: [(&str, Ipv4Addr); 4] = [
     ("one.example", Ipv4Addr::new(203, 0, 113, 1)),
     ("two.example", Ipv4Addr::new(203, 0, 113, 2)),
     ("three.example", Ipv4Addr::new(203, 0, 113, 3)),

@@ -291,7 +291,16 @@ impl<L: Language> Simulation<L> {
         let seed = self.seed.child("kernel", id.0 as u64);
         let of_host = KernelId(self.kernels.len());
         self.kernels.push(Kernel::new(Owner::Host(id), &ports, kernel, &seed));
-        self.hosts.push(HostState { kernel: of_host, addrs, ports, first, shards, beside, plain, ahead_s: 0 });
+        self.hosts.push(HostState {
+            kernel: of_host,
+            addrs,
+            ports,
+            first,
+            shards,
+            beside,
+            plain,
+            ahead_s: 0,
+        });
         id
     }
 

@@ -12,11 +12,12 @@ use crate::whole::MADE_UP_NAMES;
 use crate::{DIGEST, ECHO, OR_PORT, SOURCE, download, upload};
 use core::net::{IpAddr, SocketAddr};
 use heddle_client::{
-    CircuitNumber, Exchange, ExchangeNumber, ExchangeState, Handshake, Hop, OnionProxy, OriginEvent, ProxyEvent,
+    CircuitNumber, Exchange, ExchangeNumber, ExchangeState, Handshake, Hop, OnionProxy, OriginEvent,
+    ProxyEvent,
 };
 use heddle_proto::cell::relay::StreamId;
-use heddle_proto::ids::RsaId;
 use heddle_proto::cell::stream::{Answer, HostName, Resolve};
+use heddle_proto::ids::RsaId;
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{Service, length};
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +89,8 @@ impl Swarm {
             let path = self.net.path(&[guard, victim]).expect("relays know of each other");
             let elsewhere = self.net.relays[(guard + 2) % middles].addr;
             // Where nobody answers, and where another relay does.
-            let mut extend = |hop: Hop| paths.push(vec![(path[0].0.clone(), Handshake::Fast), (hop, path[1].1)]);
+            let mut extend =
+                |hop: Hop| paths.push(vec![(path[0].0.clone(), Handshake::Fast), (hop, path[1].1)]);
             [self.net.hole, elsewhere].into_iter().for_each(|addr| extend(at(&path[1].0, addr)));
             // Who nobody is, so that no channel ever leads there.
             let mut nobody = at(&path[1].0, self.net.hole);
@@ -97,7 +99,8 @@ impl Swarm {
         }
         let greedy = self.net.path(&[0]).expect("a relay knows of itself");
         paths.extend((0..GREEDY_CIRCUITS).map(|_| vec![(greedy[0].0.clone(), Handshake::Fast)]));
-        let build = |proxy: &mut OnionProxy, _| paths.into_iter().filter_map(|path| proxy.build(path)).collect();
+        let build =
+            |proxy: &mut OnionProxy, _| paths.into_iter().filter_map(|path| proxy.build(path)).collect();
         let circuits = self.stranger(build);
         let mut strangers = Strangers { began_at, circuits, built: BTreeSet::new() };
         // Handshakes of a channel and a circuit, and the way of EXTEND2.
@@ -117,7 +120,9 @@ impl Swarm {
         for event in self.stranger(|proxy, _| proxy.take_events()) {
             match event {
                 ProxyEvent::CircuitClosed(number, _) => drop(strangers.circuits.remove(&number)),
-                ProxyEvent::Built(number) if number.0 < (EXTENDED * (self.relays() - 1)) as u64 => drop(strangers.built.insert(number)),
+                ProxyEvent::Built(number) if number.0 < (EXTENDED * (self.relays() - 1)) as u64 => {
+                    drop(strangers.built.insert(number))
+                }
                 _ => {}
             }
         }
@@ -128,7 +133,8 @@ impl Swarm {
         let (middles, exit) = (self.relays() - 1, self.relays() - 1);
         let mut circuits = Vec::new();
         for guard in (0..middles).chain(0..middles) {
-            let path = self.net.path(&[guard, (guard + 1) % middles, exit]).expect("relays know of each other");
+            let path =
+                self.net.path(&[guard, (guard + 1) % middles, exit]).expect("relays know of each other");
             circuits.push(self.proxy(|proxy, _| proxy.build(path)).expect("the path has relays"));
         }
         self.await_built(&circuits);
@@ -180,7 +186,9 @@ impl Swarm {
             self.net.sim.run_for(Duration::from_millis(200));
             for event in self.look() {
                 self.must_be_calm(&event);
-                let ProxyEvent::Answered(circuit, OriginEvent::Resolved { stream, resolved }) = event else { continue };
+                let ProxyEvent::Answered(circuit, OriginEvent::Resolved { stream, resolved }) = event else {
+                    continue;
+                };
                 let addr = asked.remove(&(circuit, stream)).expect("it was asked for, and not answered yet");
                 let answers: Vec<_> = resolved.answers().iter().map(|(answer, _)| answer.clone()).collect();
                 assert_eq!(answers, [Answer::Addr(addr)], "a name stands for another address");
@@ -252,7 +260,10 @@ impl Swarm {
     fn await_new(&mut self, circuit: CircuitNumber) {
         let ends = self.net.sim.now() + BUILD_MAX;
         loop {
-            assert!(self.net.sim.now() < ends, "after {BUILD_MAX:?} without datagrams {circuit:?} is not built");
+            assert!(
+                self.net.sim.now() < ends,
+                "after {BUILD_MAX:?} without datagrams {circuit:?} is not built"
+            );
             self.net.sim.run_for(Duration::from_millis(200));
             for event in self.look() {
                 match event {

@@ -61,7 +61,8 @@ impl Swarm {
         self.note("wires flapping");
         let (down_ms, up_ms) = (10 << self.rng.below(9), 50 << self.rng.below(8));
         let flap = Flap { first_ns: 0, down_ns: down_ms * 1_000_000, up_ns: up_ms * 1_000_000 };
-        let options = DirectionOptions { delay_ns: 20_000_000, flap: Some(flap), ..DirectionOptions::default() };
+        let options =
+            DirectionOptions { delay_ns: 20_000_000, flap: Some(flap), ..DirectionOptions::default() };
         self.net.sim.set_wire(hosts.0, hosts.1, options);
     }
 
@@ -72,8 +73,13 @@ impl Swarm {
         }
         self.note("networks parted");
         self.is_parted = true;
-        let sides: Vec<(HostId, bool)> =
-            self.net.relays.iter().map(|relay| relay.host).map(|host| (host, self.rng.below(2) == 0)).collect();
+        let sides: Vec<(HostId, bool)> = self
+            .net
+            .relays
+            .iter()
+            .map(|relay| relay.host)
+            .map(|host| (host, self.rng.below(2) == 0))
+            .collect();
         for (place, (a, side)) in sides.iter().enumerate() {
             for (b, _) in sides[place + 1..].iter().filter(|(_, other)| other != side) {
                 self.net.sim.set_wire(*a, *b, DirectionOptions { down: true, ..DirectionOptions::default() });

@@ -35,10 +35,20 @@ pub fn build() -> PathBuf {
 fn build_now() -> PathBuf {
     let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (copy, target) = (temporary.join("planted"), temporary.parent().expect("it is in the target directory"));
+    let (copy, target) =
+        (temporary.join("planted"), temporary.parent().expect("it is in the target directory"));
     copy_house(&house, &copy);
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--offline", "--quiet", "--package", "heddle-network", "--example", PROGRAM])
+        .args([
+            "build",
+            "--locked",
+            "--offline",
+            "--quiet",
+            "--package",
+            "heddle-network",
+            "--example",
+            PROGRAM,
+        ])
         .arg("--manifest-path")
         .arg(copy.join("Cargo.toml"))
         .arg("--target-dir")
@@ -91,7 +101,9 @@ fn copy_folder(house: &Path, copy: &Path, folder: &Path, bugs: &mut BTreeMap<&st
         let bytes = match (bugs.remove(name), name) {
             (None, "seam/src/lib.rs") => [&bytes[..], SWITCH.as_bytes()].concat(),
             (None, _) => bytes,
-            (Some(numbers), _) => plant(&String::from_utf8(bytes).expect("it is text"), &numbers).into_bytes(),
+            (Some(numbers), _) => {
+                plant(&String::from_utf8(bytes).expect("it is text"), &numbers).into_bytes()
+            }
         };
         put(&copy.join(&path), &bytes);
     }
@@ -143,7 +155,8 @@ fn find(text: &str, bug: &Planted) -> (usize, usize) {
     let (before, rest) = bug.good.split_once("[[").unwrap_or(("", bug.good));
     let (good, after) = rest.split_once("]]").unwrap_or((rest, ""));
     let whole = [before, good, after].concat();
-    let starts = text.char_indices().map(|(at, _)| at).filter(|at| !text[*at..].starts_with(char::is_whitespace));
+    let starts =
+        text.char_indices().map(|(at, _)| at).filter(|at| !text[*at..].starts_with(char::is_whitespace));
     let mut found = starts.filter(|at| matched(&text[*at..], &whole).is_some());
     let first = found.next().unwrap_or_else(|| panic!("{}: `{whole}` stands nowhere", bug.name));
     assert!(found.next().is_none(), "{}: `{whole}` stands there twice", bug.name);

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 
 /// Virtual time of each.
-pub const SECONDS: u64 = 30;
+pub const SECONDS: u64 = 12;
 
 /// A seed, with a bug or without.
 #[derive(Clone, Copy, Debug)]

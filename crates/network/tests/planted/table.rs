@@ -63,14 +63,6 @@ pub const PLANTED: &[Planted] = &[
         seed: 0,
     },
     Planted {
-        name: "half a cell is forgotten",
-        breaks: "A cell that ends in the next record loses what came of it.",
-        file: "proto/src/cell/frame.rs",
-        good: "Measure::Whole(_) | Measure::Header(_) => { [[self.held.extend_from_slice(rest);]]",
-        bad: "self.held.clear();",
-        seed: 0,
-    },
-    Planted {
         name: "a lost wake-up at a crossing",
         breaks: "A lane that another shard gives credit is not given a turn.",
         file: "relay/src/table/credit.rs",
