@@ -2,7 +2,7 @@
 //! themselves.
 //!
 //! 1. The seed says how many relays there are, how many shards each has, what they speak and over which wires.
-//! 2. They come up from nothing. [Before anything goes wrong](calm) strangers want too much, and honest clients get all.
+//! 2. They come up from nothing. [Before anything goes wrong](calm) strangers want too much, and a client gets all.
 //! 3. Then a client builds and closes circuits, begins, stops and ends streams, while relays
 //!    are killed and started anew, and wires lose, reorder, double, stop, or reset what goes over them.
 //! 4. In the end all is mended. What was begun on circuits that still stand brings all of it; then all is closed, and
@@ -38,8 +38,8 @@ const CIRCUITS_OF_SHARD: usize = 400;
 /// Circuits and streams that a client has at once; more are closed first.
 const CIRCUITS_MAX: usize = 24;
 const EXCHANGES_MAX: usize = 60;
-/// The most cells that wait in a lane of the exit: at 128 its streams are not read any more, of which one makes 32 cells
-/// at a time, and beside these wait answers to streams and questions.
+/// The most cells that wait in a lane of the exit: at 128 its streams are not read any more, of which one makes 32
+/// cells at a time, and beside these wait answers to streams and questions.
 const EXIT_LANE_CELLS_MAX: u64 = 128 + 32 + 2 * EXCHANGES_MAX as u64;
 /// How long streams may take to bring the rest once nothing is wrong any more.
 const REST_MAX: Duration = Duration::from_secs(300);

@@ -1,8 +1,8 @@
 //! Before anything goes wrong: strangers want what they should not have, and what honest clients want they get.
 //!
-//! 1. *Strangers* have circuits extended to a relay's identities at addresses where it is not, hold more circuits than
+//! 1. *Strangers* have circuits extended to a relay's identities at addresses where it is not, want more circuits than
 //!    their share, and use none of them.
-//! 2. *An honest client* builds circuits over all relays at once, asks for names, and has streams carry bytes both ways.
+//! 2. *An honest client* builds circuits over all relays at once, asks for names, and has bytes carried both ways.
 //!    As nothing is wrong, each circuit stays, and each stream brings all of it within a bound.
 //! 3. Two relays lose all datagrams of each other: circuits over both are still built.
 //! 4. All is closed, and nothing is left; the strangers' circuits were ended by the relays.
@@ -17,7 +17,7 @@ use heddle_client::{
 };
 use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::stream::{Answer, HostName, Resolve};
-use heddle_proto::ids::RsaId;
+use heddle_proto::ids::{Ed25519Id, RsaId};
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{Service, length};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,7 +94,7 @@ impl Swarm {
             [self.net.hole, elsewhere].into_iter().for_each(|addr| extend(at(&path[1].0, addr)));
             // Who nobody is, so that no channel ever leads there.
             let mut nobody = at(&path[1].0, self.net.hole);
-            (nobody.target.rsa, nobody.target.ed25519) = (RsaId([9; 20]), None);
+            (nobody.target.rsa, nobody.target.ed25519) = (RsaId([9; 20]), Some(Ed25519Id([9; 32])));
             extend(nobody);
         }
         let greedy = self.net.path(&[0]).expect("a relay knows of itself");

@@ -113,14 +113,6 @@ pub const PLANTED: &[Planted] = &[
         seed: 0,
     },
     Planted {
-        name: "a turn at CREATE2 that nobody takes",
-        breaks: "A link whose CREATE2 was answered does not let the next one go.",
-        file: "relay/src/core/answers.rs",
-        good: "if link.unanswered_mut().give() { [[self.table.list(link_key);]] }",
-        bad: "",
-        seed: 0,
-    },
-    Planted {
         name: "a stream's data that waits",
         breaks: "Data for a server is not written when it comes.",
         file: "relay/src/core/streams/data.rs",
@@ -170,14 +162,6 @@ pub const PLANTED: &[Planted] = &[
         seed: 0,
     },
     Planted {
-        name: "a queue without a bound",
-        breaks: "The exit reads its servers however many cells wait towards the client.",
-        file: "relay/src/exit/end.rs",
-        good: "self.held_back |= queued_cells >= BACKWARD_QUEUE_HIGH_CELLS;",
-        bad: "let _ = queued_cells;",
-        seed: 0,
-    },
-    Planted {
         name: "a DESTROY that is not said",
         breaks: "A circuit's end is not told to the next relay, which keeps its part.",
         file: "relay/src/table/next.rs",
@@ -220,15 +204,6 @@ pub const PLANTED: &[Planted] = &[
         seed: 0,
     },
     Planted {
-        name: "a leftover that is kept",
-        breaks: "The connection of a stream that is over is not closed when it has taken what it was owed.",
-        file: "relay/src/core/streams/data.rs",
-        good: "self.admission.stream_ends(StreamPlace::Socket(socket)); [[self.outputs.push_back(Output::Close \
-            { socket });]]",
-        bad: "",
-        seed: 0,
-    },
-    Planted {
         name: "a dial that never ends",
         breaks: "Circuits wait for a dial for as long as the kernel likes.",
         file: "relay/src/core/extend/dials.rs",
@@ -242,15 +217,6 @@ pub const PLANTED: &[Planted] = &[
         file: "relay/src/core/idle.rs",
         good: "unused.filter(|_| now.since(since) >= IDLE_TIMEOUT)",
         bad: "unused.filter(|_| now.since(since) >= 99 * IDLE_TIMEOUT)",
-        seed: 0,
-    },
-    Planted {
-        name: "a flow that is never given up",
-        breaks: "A CREATE2 that no flow answers is not sent over TLS.",
-        file: "relay/src/core/extend/find.rs",
-        good: "if let Some(link) = self.unanswered(key) { self.flows.late_mut().owe(began_at, link); } \
-            [[self.extend_again(key);]]",
-        bad: "let _ = key;",
         seed: 0,
     },
     Planted {
@@ -317,38 +283,6 @@ pub const PLANTED: &[Planted] = &[
         good: "Some(Asked::Resolve { circuit, stream }) if self.table.contains(circuit) => { \
             [[self.answer_resolve(circuit, stream, answer)]] }",
         bad: "{ let _ = &answer; self.answer_resolve(circuit, stream, Err(ResolveError::Transient)) }",
-        seed: 0,
-    },
-    Planted {
-        name: "a reset that is said once",
-        breaks: "A flow's reset over tcp-dtls is not repeated when it is not answered.",
-        file: "utcp/src/compact/resets.rs",
-        good: "pending.again = None; [[self.due.push_back(id);]]",
-        bad: "let _ = id;",
-        seed: 57,
-    },
-    Planted {
-        name: "a timer that is forgotten",
-        breaks: "What a TCP sent is not sent again when nothing acknowledges it.",
-        file: "utcp/src/send/timers.rs",
-        good: "self.back_off(now); self.note_reduction(); [[self.overdue = true;]]",
-        bad: "",
-        seed: 0,
-    },
-    Planted {
-        name: "a FIN that is forgotten",
-        breaks: "A FIN that overtook data is not remembered.",
-        file: "utcp/src/receive/receiver.rs",
-        good: "[[self.fin.is_some_and(|fin| self.reach_fin(fin))]]",
-        bad: "false",
-        seed: 0,
-    },
-    Planted {
-        name: "a flow's window that is forgotten",
-        breaks: "A flow of QUIC that has room again does not write what waited.",
-        file: "transport/src/quic/flow.rs",
-        good: "if self.is_blocked() { [[written.late = self.write_rest(stream);]] }",
-        bad: "let _ = &stream;",
         seed: 0,
     },
     Planted {
