@@ -119,9 +119,11 @@ impl Swarm {
     fn look_at_strangers(&mut self, strangers: &mut Strangers) {
         for event in self.stranger(|proxy, _| proxy.take_events()) {
             match event {
-                ProxyEvent::CircuitClosed(number, _) => drop(strangers.circuits.remove(&number)),
+                ProxyEvent::CircuitClosed(number, _) => {
+                    strangers.circuits.remove(&number);
+                }
                 ProxyEvent::Built(number) if number.0 < (EXTENDED * (self.relays() - 1)) as u64 => {
-                    drop(strangers.built.insert(number))
+                    strangers.built.insert(number);
                 }
                 _ => {}
             }
@@ -149,7 +151,9 @@ impl Swarm {
             self.net.sim.run_for(Duration::from_millis(200));
             for event in self.look() {
                 match event {
-                    ProxyEvent::Built(number) => drop(waited_for.remove(&number)),
+                    ProxyEvent::Built(number) => {
+                        waited_for.remove(&number);
+                    }
                     event => self.must_be_calm(&event),
                 }
             }
