@@ -55,14 +55,6 @@ pub const PLANTED: &[Planted] = &[
         seed: 0,
     },
     Planted {
-        name: "a lost wake-up at a crossing",
-        breaks: "A lane that another shard gives credit is not given a turn.",
-        file: "relay/src/table/credit.rs",
-        good: "*to_send += cells; } [[self.mark_ready(now, key, side);]]",
-        bad: "let _ = (now, key, side);",
-        seed: 1,
-    },
-    Planted {
         name: "a turn that is never given back",
         breaks: "A lane that had its turn is taken for one that still waits for it.",
         file: "relay/src/table/mod.rs",
@@ -85,14 +77,6 @@ pub const PLANTED: &[Planted] = &[
         good: "if let Some(socket) = stream.socket() { [[self.streams.flush_soon(socket);]] }",
         bad: "let _ = socket;",
         seed: 0,
-    },
-    Planted {
-        name: "credit off by one",
-        breaks: "Of each portion of credit that another shard is granted one cell is kept.",
-        file: "relay/src/table/credit.rs",
-        good: "core::mem::take(to_grant)",
-        bad: "core::mem::take(to_grant) - 1",
-        seed: 3,
     },
     Planted {
         name: "a SENDME too few",
@@ -307,5 +291,30 @@ pub const PLANTED: &[Planted] = &[
             [[self.extend_over(circuit, link)]],",
         bad: "drop(link)",
         seed: 0,
+    },
+    Planted {
+        name: "a lost wake-up at a crossing",
+        breaks: "A lane that another shard gives credit is not given a turn.",
+        file: "relay/src/table/counting.rs",
+        good: "hop.on_granted(cells).map_err(|violation| (key, side, violation))?; [[self.mark_ready(now, key, \
+            side);]]",
+        bad: "let _ = now;",
+        seed: 1,
+    },
+    Planted {
+        name: "credit off by one",
+        breaks: "A cell that leaves for another shard takes credit for two.",
+        file: "proto/src/credit/balance.rs",
+        good: "bound.sent_cells += 1;",
+        bad: "bound.sent_cells += 2;",
+        seed: 1,
+    },
+    Planted {
+        name: "credit that is forgotten",
+        breaks: "What another shard grants a lane is not added.",
+        file: "proto/src/credit/balance.rs",
+        good: "bound.granted_cells = bound.granted_cells.max(cells);",
+        bad: "let _ = cells;",
+        seed: 1,
     },
 ];
