@@ -8,19 +8,19 @@ use zeroize::Zeroizing;
 
 /// Files in memory. While it is full nothing is written and no folder made.
 #[derive(Debug, Default)]
-pub struct Drive {
+pub(crate) struct Drive {
     files: InMemory,
     is_full: AtomicBool,
 }
 
 impl Drive {
     /// From now on there is no room on it, or there is again.
-    pub fn set_full(&self, is_full: bool) {
+    pub(crate) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Relaxed);
     }
 
     /// All files, in order.
-    pub fn paths(&self) -> Vec<PathBuf> {
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
         self.files.paths()
     }
 

@@ -268,7 +268,7 @@ pub struct WholeRelay {
     pub addr: IpAddr,
     pub ids: RelayIds,
     pub shards: usize,
-    pub disk: Arc<Drive>,
+    pub(crate) disk: Arc<Drive>,
     /// How often it was started anew.
     lives: u64,
 }
