@@ -42,6 +42,21 @@ fn only_relays_of_the_consensus_get_an_offer() {
     assert_eq!(without.paddings(sock).len(), 0, "a relay without endpoints offers nothing");
 }
 
+/// Clients prove nothing, so nobody answers them, and no connection is awaited.
+#[test]
+fn a_clients_offer_is_heeded_by_nobody() {
+    let mut bench = Bench::with_pipes(config());
+    bench.list(&[2]);
+    let relay = bench.relay_channel(0, 2);
+    let ours = bench.paddings(relay).pop().expect("an offer of ours");
+    let client = bench.client_channel(0);
+    let peer = bench.answer_offer(client, &ours, 2, 1000);
+    bench.pass(Duration::from_secs(40));
+    assert_eq!(bench.paddings(client).len(), 0);
+    assert!(!bench.peers[peer].ready);
+    assert_eq!(bench.shards[0].relay.stats().transports[1].links_opened, 0);
+}
+
 /// Whoever opened the channel dials, and either side opens flows.
 #[test]
 fn both_sides_can_dial() {

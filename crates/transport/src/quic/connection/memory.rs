@@ -15,8 +15,8 @@ const CONNECTION: usize = 32_000;
 pub(super) const RECEIVED_HALF: usize = 190;
 const SENT_HALF: usize = 390;
 
-/// How many flows that have ended a peer may leave open when memory is short, and for how long. One that is there agrees
-/// within a round trip. A path that carries nothing for 20 s costs nobody's life, also then.
+/// How many flows that have ended a peer may leave open when memory is short, and for how long. One that is there
+/// agrees within a round trip. A path that carries nothing for 20 s costs nobody's life, also then.
 const UNAGREED_MAX: usize = 64;
 const UNAGREED_PATIENCE: Duration = Duration::from_secs(30);
 
