@@ -4,8 +4,8 @@
 //!
 //! 1. wait for the kernel or for another thread, until the node's time-out at the latest;
 //! 2. note what the events say, accept connections, take the mail of other threads;
-//! 3. up to [`ROUNDS`] times, and for [`TURN_READ_BYTES`]: one receive per readable socket, credit for writable ones,
-//!    and all outputs of the node, whose bytes are sent once per socket;
+//! 3. up to [`ROUNDS`] times, and for [`TURN_READ_BYTES`]: what came to ports and stacks, one receive per readable
+//!    socket, credit for writable ones, and all outputs of the node, whose bytes are sent once per socket;
 //! 4. the time-out, if it has come.
 //!
 //! Several inputs go in before outputs are polled, so that a wakeup's cells share records and
@@ -16,6 +16,7 @@ mod accept;
 mod events;
 mod outputs;
 mod ports;
+mod stacks;
 
 use crate::clock;
 use crate::counters::Counters;
@@ -24,12 +25,13 @@ use crate::mailbox::LoopHandle;
 use crate::options::Options;
 use crate::port::PortInfo;
 use crate::socket::{Socket, State};
+use crate::stack::Stack;
 use crate::sys;
 use crate::workers::Workers;
 use accept::Acceptor;
 use foldhash::fast::FixedState;
 use heddle_seam::language::Language;
-use heddle_seam::node::{Input, Node, PortId, ShardId, SocketId};
+use heddle_seam::node::{Input, Node, PortId, ShardId, SocketId, StackId, StackOptions};
 use heddle_seam::stopwatch::{Lap, Step, Stopwatch};
 use heddle_seam::time::{Instant, UnixTime};
 use ports::Ports;
@@ -37,6 +39,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use stacks::Stacks;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::time::Duration;
@@ -59,6 +62,9 @@ const LISTENERS_MAX: usize = 64;
 /// Port `n` has the token `TOKEN_PORTS - n`.
 const TOKEN_PORTS: u64 = TOKEN_LISTENERS - LISTENERS_MAX as u64;
 const PORTS_MAX: usize = 16;
+/// The device of stack `n` has the token `TOKEN_STACKS - 2 n`, and its helper the one below.
+const TOKEN_STACKS: u64 = TOKEN_PORTS - PORTS_MAX as u64;
+const STACKS_MAX: usize = PORTS_MAX;
 
 /// Runs a node over real sockets; see the module for what a turn does.
 pub struct EventLoop<L: Language, N: Node<L>> {
@@ -70,6 +76,7 @@ pub struct EventLoop<L: Language, N: Node<L>> {
     sockets: HashMap<SocketId, Socket, FixedState>,
     acceptor: Acceptor,
     ports: Ports,
+    stacks: Stacks,
     /// Sockets to receive from, to give credit to and to flush; each at most once in each.
     reads: VecDeque<SocketId>,
     /// Bytes that may still be received from sockets in this turn.
@@ -119,6 +126,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             sockets: HashMap::default(),
             acceptor: Acceptor::default(),
             ports: Ports::default(),
+            stacks: Stacks::default(),
             reads: VecDeque::new(),
             read_left: TURN_READ_BYTES,
             grants: VecDeque::new(),
@@ -169,20 +177,18 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
 
     /// Accepts connections from `listener`, from the first turn on.
     pub fn add_listener(&mut self, listener: std::net::TcpListener) -> io::Result<()> {
-        if self.acceptor.listeners.len() == LISTENERS_MAX {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many listeners"));
-        }
-        listener.set_nonblocking(true)?;
-        sys::prepare(&listener, &self.options);
-        self.watch_listener(&listener, self.acceptor.listeners.len())?;
         let addr = listener.local_addr()?;
-        self.acceptor.listeners.push((listener, addr));
-        Ok(())
+        self.add_listener_of(listener, addr, None)
     }
 
     /// Gives the node a UDP port, from the first turn on; the first is `PortId(0)`.
     pub fn add_port(&mut self, socket: std::net::UdpSocket) -> io::Result<PortId> {
         self.add_udp_port(socket)
+    }
+
+    /// Gives the node a stack, from the first turn on: `stack` was opened with these `options`.
+    pub fn add_stack(&mut self, id: StackId, options: &StackOptions, stack: Stack) -> io::Result<()> {
+        self.add_open_stack(id, options, stack)
     }
 
     /// What became of a port of [`Self::add_port`].
@@ -214,29 +220,33 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         for _ in 0..ROUNDS {
             self.hand_in_waiting();
             self.port_round();
+            self.stack_round();
             self.read_round();
             self.grant_round();
             self.settle();
             if self.read_left == 0 {
                 break;
             }
-            if self.reads.is_empty() && self.grants.is_empty() && self.ports.readable.is_empty() {
+            if self.has_no_work() {
                 break;
             }
         }
         self.fire_timers();
+        self.tend_stacks();
         self.stopwatch.end(lap, Step::Turn);
         self.inbox.0.publish(&self.counters);
         Ok(())
     }
 
+    /// Whether nothing is known that could be read, or given credit.
+    fn has_no_work(&self) -> bool {
+        let is_quiet = self.ports.readable.is_empty() && self.stacks.readable.is_empty();
+        is_quiet && self.reads.is_empty() && self.grants.is_empty()
+    }
+
     /// Waits for events, and sets the time of the turn.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let is_idle = self.reads.is_empty()
-            && self.grants.is_empty()
-            && self.ports.readable.is_empty()
-            && self.inputs.is_empty();
-        let timeout = match is_idle {
+        let timeout = match self.has_no_work() && self.inputs.is_empty() {
             true => self.next_timer().since(clock::monotonic()),
             false => Duration::ZERO,
         };
@@ -305,7 +315,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             return Err(io::Error::other(what));
         }
         self.inputs.extend(mail.inputs);
-        mail.handed.into_iter().for_each(|handed| self.adopt(handed));
+        mail.handed.into_iter().for_each(|handed| self.adopt(handed, None));
         self.stopping |= mail.stop;
         if mail.close_listeners || mail.stop {
             self.acceptor.close();
@@ -340,7 +350,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         self.inputs.clear();
         self.reads.clear();
         self.grants.clear();
-        self.ports = Ports::default();
+        (self.ports, self.stacks) = (Ports::default(), Stacks::default());
         // The node is asked and told nothing more. What fell due for it would have every wait end at once.
         self.timeout = None;
         self.wall_clock_due = Instant::from_nanos(u64::MAX);
@@ -365,6 +375,9 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             self.inputs.push_back(Input::Unsent { socket: id, bytes });
         }
         self.counters.sockets_closed += 1;
+        if let Some(stack) = id.stack() {
+            self.stacks.on_closed(stack);
+        }
         if let Some(due) = socket.reset_due {
             self.closing.remove(&(due, id));
         }

@@ -66,7 +66,7 @@ impl Namespace {
     /// EPERM without the privilege, ENOSPC at the limit `user.max_net_namespaces`.
     pub fn new() -> io::Result<Namespace> {
         let make = || -> io::Result<OwnedFd> {
-            unshare(UnshareFlags::NEWNET)?;
+            enter_new_network()?;
             Ok(File::open(OWN_NETWORK)?.into())
         };
         // The thread that moves into the new namespace ends here, and the descriptor stays.
@@ -114,6 +114,15 @@ impl Namespace {
 /// EPERM without the privilege, EINVAL when the thread did this before.
 pub fn contain_children() -> io::Result<()> {
     unshare(UnshareFlags::NEWPID)
+}
+
+/// Moves the calling thread, and what it will start, into an empty network namespace for good.
+///
+/// # Errors
+///
+/// As of [`Namespace::new`].
+pub(crate) fn enter_new_network() -> io::Result<()> {
+    unshare(UnshareFlags::NEWNET)
 }
 
 fn unshare(flags: UnshareFlags) -> io::Result<()> {

@@ -56,10 +56,10 @@ impl Device {
     pub const LOOPBACK: Device = Device(1);
 }
 
-/// A route to one neighbour.
+/// A route to one neighbour, or to all.
 #[derive(Clone, Debug)]
 pub struct Route<'a> {
-    /// Where it leads.
+    /// Where it leads: to this address, or to every one of its family if this is the unspecified one.
     pub to: IpAddr,
     /// The address that what takes it comes from.
     pub from: IpAddr,
@@ -112,7 +112,7 @@ impl Netlink {
     /// The kernel's; EINVAL when it does not have the congestion control.
     pub fn add_route(&mut self, device: Device, route: &Route<'_>) -> io::Result<()> {
         let kind = [RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST];
-        let bits = bits(route.to);
+        let bits = if route.to.is_unspecified() { 0 } else { bits(route.to) };
         let mut message = Message::route(NLM_F_EXCL, bits, kind, device, route.to, route.from);
         message.nested(RTA_METRICS, |metrics| {
             metrics.attribute(RTAX_MTU, &route.mtu_bytes.to_ne_bytes());

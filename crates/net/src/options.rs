@@ -30,6 +30,8 @@ pub struct Options {
     pub closing_max: usize,
     /// Connections that may wait for this loop and that another accepted; that one keeps what is beyond. Default 1,024.
     pub handed_max: usize,
+    /// Sockets that there may be on a node's stack, with those that were made in advance. Default 16,384.
+    pub stack_sockets_max: usize,
     /// How often a node hears the wall clock. Default 60 s.
     pub wall_clock_every: Duration,
     /// Source address of IPv4 connections (OutboundBindAddress).
@@ -49,6 +51,7 @@ impl Default for Options {
             close_flush_max: Duration::from_secs(15),
             closing_max: 1024,
             handed_max: 1024,
+            stack_sockets_max: 16 * 1024,
             wall_clock_every: Duration::from_secs(60),
             outbound_bind_v4: None,
             outbound_bind_v6: None,

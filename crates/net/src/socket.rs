@@ -63,10 +63,12 @@ pub(crate) struct Socket {
     /// When it is reset, of one that the node closed and that still sends.
     pub reset_due: Option<Instant>,
     pub window: SendWindow,
+    /// What the kernel keeps of memory for it, if that is counted.
+    pub kernel_bytes: usize,
     out: Vec<u8>,
     /// Bytes of `out` that the kernel took already.
     sent: usize,
-    /// What the node was told last of the memory that `out` takes.
+    /// What the node was told last of the memory that `out` and the kernel take.
     told_bytes: usize,
 }
 
@@ -98,6 +100,7 @@ impl Socket {
             queued: Queued::default(),
             reset_due: None,
             window: SendWindow::default(),
+            kernel_bytes: 0,
             out: Vec::new(),
             sent: 0,
             told_bytes: 0,
@@ -200,11 +203,13 @@ impl Socket {
         Ok(Flushed::All)
     }
 
-    /// What the node is to be told of the memory that waits for the kernel, if that is news: of the whole buffer, since
-    /// none of it is free before all was sent. `is_over` says that the socket goes.
+    /// What the node is to be told of the memory that waits for the kernel, if that is news: of the whole buffer,
+    /// because none of it is free before all was sent, and of what the kernel keeps, if that is counted. `is_over` says
+    /// that the socket goes.
     pub fn unsent_news(&mut self, is_over: bool) -> Option<usize> {
-        let waits = !is_over && self.sent < self.out.len();
-        let bytes = if waits { self.out.capacity() } else { 0 };
+        let waits = self.sent < self.out.len();
+        let ours = if waits { self.out.capacity() } else { 0 };
+        let bytes = if is_over { 0 } else { ours + self.kernel_bytes };
         (core::mem::replace(&mut self.told_bytes, bytes) != bytes).then_some(bytes)
     }
 

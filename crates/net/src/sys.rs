@@ -163,9 +163,28 @@ pub(crate) fn send_window(fd: impl AsFd) -> Option<usize> {
     usize::try_from(window).ok()
 }
 
+/// What the kernel keeps of memory for a socket, in bytes: what came and was not read, what was sent and is not
+/// acknowledged, and what it set aside for more. Zero where the system does not tell.
+pub(crate) fn kernel_memory(fd: impl AsFd) -> usize {
+    // From linux/sock_diag.h, in this order: received, its bound, leaving, its bound, set aside, to be sent, options,
+    // received and not looked at, dropped.
+    let mut told = [0_u32; 9];
+    let mut len = size_of_val(&told) as libc::socklen_t;
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel writes at most `len` bytes to `told`, which
+    // lives until the call returns.
+    #[allow(unsafe_code)]
+    let result = unsafe {
+        let (fd, pointer) = (fd.as_fd().as_raw_fd(), told.as_mut_ptr().cast());
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_MEMINFO, pointer, &raw mut len)
+    };
+    let [received, _, _, _, set_aside, to_be_sent, _, backlog, _] = told.map(|bytes| bytes as usize);
+    if result == 0 { received + set_aside + to_be_sent + backlog } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
 
@@ -200,6 +219,18 @@ mod tests {
             assert_eq!(sockopt::tcp_nodelay(&dialled).unwrap(), tcp_nodelay);
             assert_eq!(sockopt::tcp_nodelay(&accepted).unwrap(), tcp_nodelay);
         }
+    }
+
+    #[test]
+    fn what_nobody_reads_takes_the_kernels_memory() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let accepted = net::accept(&listener).unwrap();
+        let before = kernel_memory(&accepted);
+        client.write_all(&[0; 20_000]).unwrap();
+        // What is written to loopback is there when the call returns.
+        let after = kernel_memory(&accepted);
+        assert!(before < 10_000 && after >= before + 20_000, "{before}, then {after}");
     }
 
     #[test]

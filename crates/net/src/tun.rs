@@ -2,7 +2,8 @@
 //!
 //! The kernel hands over what a card that segments and checksums by itself would get: packets of up to 64 KiB, each
 //! behind a [`HEADER_BYTES`] header that says what is still to be done (`struct virtio_net_hdr`, VIRTIO 1.2, section
-//! 5.1.6). It takes packets in the same form.
+//! 5.1.6). It takes packets in the same form. A relay's own stacks have plain devices instead, with packets as they are
+//! on a wire.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -29,6 +30,31 @@ impl Tun {
     /// Those of opening `device`, EPERM without CAP_NET_ADMIN over the namespace, EBUSY when the name is taken, EINVAL
     /// when it is longer than 15 bytes.
     pub fn open(device: &Path, name: &str) -> io::Result<Tun> {
+        let tun = Tun::make(device, name, libc::IFF_VNET_HDR)?;
+        set_header(&tun.fd)?;
+        let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+        // UDP came in Linux 6.2; without it the kernel segments datagrams itself.
+        if offload(&tun.fd, tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).is_err() {
+            offload(&tun.fd, tcp)?;
+        }
+        Ok(tun)
+    }
+
+    /// The same for a device of whole packets, as they are on a wire, without a header.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Self::open`].
+    pub(crate) fn open_plain(device: &Path, name: &str) -> io::Result<Tun> {
+        Tun::make(device, name, 0)
+    }
+
+    /// A device that somebody else made.
+    pub(crate) fn from_fd(fd: OwnedFd) -> Tun {
+        Tun { fd }
+    }
+
+    fn make(device: &Path, name: &str, more: libc::c_int) -> io::Result<Tun> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let fd = rustix::fs::open(device, flags, Mode::empty())?;
         let mut request = [0; size_of::<libc::ifreq>()];
@@ -36,22 +62,16 @@ impl Tun {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         request[..name.len()].copy_from_slice(name.as_bytes());
-        let kind = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as u16;
+        let kind = (libc::IFF_TUN | libc::IFF_NO_PI | more) as u16;
         request[libc::IFNAMSIZ..libc::IFNAMSIZ + 2].copy_from_slice(&kind.to_ne_bytes());
         // SAFETY: TUNSETIFF reads and writes a `struct ifreq`, and the array has its size.
         #[allow(unsafe_code)]
         let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, request.as_mut_ptr()) };
         done(result)?;
-        set_header(&fd)?;
-        let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
-        // UDP came in Linux 6.2; without it the kernel segments datagrams itself.
-        if offload(&fd, tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6).is_err() {
-            offload(&fd, tcp)?;
-        }
         Ok(Tun { fd })
     }
 
-    /// Reads the next packet of the host with its header, or `None` when there is none.
+    /// Reads the next packet of the host, with its header if it has one, or `None` when there is none.
     pub fn read(&self, frame: &mut [u8]) -> io::Result<Option<usize>> {
         match rustix::io::read(&self.fd, frame) {
             Ok(len) => Ok(Some(len)),

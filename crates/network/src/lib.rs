@@ -149,7 +149,7 @@ impl Plan {
             (&self.per_circuit, "quic-per-circuit"),
         ];
         let spoken = spoken.into_iter().filter(|(relays, _)| relays.contains(&relay));
-        let known = || registry::TRANSPORTS.iter().chain(registry::SIMULATED);
+        let known = || registry::TRANSPORTS.iter();
         let found = |name| known().find(|line| line.transport.name == name).copied();
         spoken.map(|(_, name)| found(name).expect("a transport of the registry")).collect()
     }

@@ -123,7 +123,8 @@ pub enum Input<L: Language> {
     Writable { socket: SocketId, bytes: usize, window_bytes: usize },
     /// Of what the node sent on this socket the driver keeps memory of so many bytes, since the system takes no more at
     /// the moment. It is said anew when that changes, and zero ends it; alone of all inputs it may name a socket that
-    /// the node closed and that still sends. A driver that keeps nothing never says it.
+    /// the node closed and that still sends. A driver that keeps nothing never says it. Of a socket on a stack of the
+    /// node's own it includes what that stack keeps, in both directions, as it was a second ago at most.
     Unsent { socket: SocketId, bytes: usize },
     /// The peer will send nothing more.
     Eof { socket: SocketId },
@@ -131,6 +132,10 @@ pub enum Input<L: Language> {
     Datagrams { port: PortId, datagrams: Datagrams },
     /// A stack sends packets. They are always taken from it, whatever the node does with them.
     Packets { stack: StackId, packets: Packets },
+    /// From now on the node may open this many connections on a stack (not: this many more). One beyond that fails. And
+    /// whether others had better open some there: those that come nevertheless are accepted up to a bound, and reset
+    /// beyond it. A driver that never says it opens and accepts all.
+    StackRoom { stack: StackId, sockets: usize, accepts: bool },
     /// The answer to [`Output::Resolve`].
     Resolved { id: ResolveId, answer: Result<Resolution, ResolveError> },
     /// The result of [`Output::Compute`].
@@ -169,6 +174,7 @@ impl<L: Language> Input<L> {
             Input::Eof { socket } => Input::Eof { socket },
             Input::Datagrams { port, datagrams } => Input::Datagrams { port, datagrams },
             Input::Packets { stack, packets } => Input::Packets { stack, packets },
+            Input::StackRoom { stack, sockets, accepts } => Input::StackRoom { stack, sockets, accepts },
             Input::Resolved { id, answer } => Input::Resolved { id, answer },
             Input::Computed { id, result } => return Err(Heard::Computed { id, result }),
             Input::FromShard { from, message } => return Err(Heard::FromShard { from, message }),

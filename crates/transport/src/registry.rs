@@ -6,11 +6,8 @@ pub use crate::setup::{Chosen, EndpointSetup, Registered, SetupError, TransportO
 use crate::{per_circuit, quic, tcp_dtls, tcp_esp};
 
 /// All of them, in the order in which they are told.
-pub const TRANSPORTS: &[&Registered] = &[&quic::REGISTERED, &tcp_dtls::REGISTERED, &per_circuit::REGISTERED];
-
-/// Those whose endpoints want a stack of their own, which no driver but the simulator's opens. They are in nobody's
-/// offers but there, and torrc does not know them, because what the program cannot do must not be asked of it.
-pub const SIMULATED: &[&Registered] = &[&tcp_esp::REGISTERED];
+pub const TRANSPORTS: &[&Registered] =
+    &[&quic::REGISTERED, &tcp_dtls::REGISTERED, &per_circuit::REGISTERED, &tcp_esp::REGISTERED];
 
 /// The transport of this name, in any case.
 pub fn named(name: &str) -> Option<&'static Registered> {
@@ -34,13 +31,11 @@ mod tests {
 
     #[test]
     fn names_numbers_and_options_are_given_once() {
-        let all = || TRANSPORTS.iter().chain(SIMULATED).map(|line| line.transport);
+        let all = || TRANSPORTS.iter().map(|line| line.transport);
         let names: BTreeSet<_> = all().map(|transport| transport.name).collect();
         let ids: BTreeSet<_> = all().map(|transport| transport.id).collect();
-        let count = TRANSPORTS.len() + SIMULATED.len();
+        let count = TRANSPORTS.len();
         assert_eq!((names.len(), ids.len()), (count, count));
-        let wants_stack = |line: &&Registered| line.stack.is_some();
-        assert!(SIMULATED.iter().all(wants_stack) && !TRANSPORTS.iter().any(wants_stack));
         assert!(!names.contains("tls") && !ids.contains(&TransportId::TLS));
         let options: Vec<_> =
             TRANSPORTS.iter().flat_map(|line| line.options).map(|option| option.name).collect();
@@ -52,9 +47,9 @@ mod tests {
     #[test]
     #[expect(clippy::disallowed_methods, reason = "an anchor is needed, whichever it is")]
     fn each_line_makes_its_endpoint_with_each_value_of_each_option() {
-        for line in TRANSPORTS.iter().chain(SIMULATED) {
+        for line in TRANSPORTS.iter() {
             let found = named(&line.transport.name.to_uppercase()).map(|line| line.transport);
-            assert_eq!(found, Some(line.transport).filter(|_| line.stack.is_none()));
+            assert_eq!(found, Some(line.transport));
             let values = line
                 .options
                 .iter()
@@ -84,7 +79,7 @@ mod tests {
         let page = include_str!("../../../docs/reference/pair.md");
         let rows: Vec<&str> =
             page.lines().filter(|line| line.starts_with("| `") && line.contains("` | ")).collect();
-        for line in TRANSPORTS.iter().chain(SIMULATED) {
+        for line in TRANSPORTS.iter() {
             let transport = line.transport;
             let isolation = transport.isolation;
             let scopes = [isolation.ordering, isolation.congestion, isolation.backpressure];

@@ -341,6 +341,7 @@ impl Endpoint for EspEndpoint {
         };
         let state = connection.send(now, (circ_id, command, body), key, &mut self.sockets);
         self.after(now, key);
+        self.tell_room(now);
         state
     }
 

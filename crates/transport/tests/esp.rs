@@ -15,7 +15,7 @@ use heddle_seam::language::Plain;
 use heddle_seam::node::{Input, Node, Output, PortId, SocketId, StackId};
 use heddle_seam::time::{Duration, Instant};
 use heddle_sim::{Host, HostId, Options, Simulation, Wire};
-use heddle_transport::registry::SIMULATED;
+use heddle_transport::registry;
 use heddle_transport::tcp_esp::{EspEndpoint, EspOptions};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zeroize::Zeroizing;
@@ -176,13 +176,14 @@ impl World {
     fn with_key(options: EspOptions, flows_max: u32, dialler_key: u8) -> Self {
         let wire = Wire { latency: Duration::from_millis(20), ..Wire::default() };
         let mut sim = Simulation::new(1, Options { default_wire: wire, ..Options::default() });
+        let stack = registry::named("tcp-esp").and_then(|line| line.stack).expect("it wants one");
         let hosts = [0, 1].map(|place: usize| {
             let nodes: Vec<Box<dyn heddle_sim::AnyNode<Plain>>> =
                 vec![Box::new(End::new(options, place as u8 + 1))];
             let addrs = vec![ADDRS[place]];
             let host = sim.add_host(Host { addrs, ports: vec![], nodes, beside: vec![], plain: false });
             sim.open_ports(host, 0, &[UDP_PORT]);
-            sim.open_stack(host, 0, STACK, SIMULATED[0].stack.expect("it wants one"));
+            sim.open_stack(host, 0, STACK, stack);
             host
         });
         let mut world = World { sim, hosts };
@@ -355,6 +356,67 @@ fn no_more_flows_than_the_peer_permits() {
         let reason = u32::from(DestroyReason::RESOURCELIMIT.0) << 24;
         assert_eq!(refused, &[(Command::DESTROY, reason)]);
     });
+}
+
+/// A driver out of sockets: the relay hears of it, and who did not hear in time gets no flow.
+#[test]
+fn no_more_flows_than_the_driver_opens_sockets() {
+    let mut world = World::open(EspOptions::default(), 100);
+    let tell = |world: &mut World, sockets, accepts| {
+        world.at(1, |end, _| end.events.clear());
+        world.at(0, |end, now| {
+            end.events.clear();
+            end.endpoint.handle_stack(now, Input::StackRoom { stack: STACK, sockets, accepts });
+        });
+        world.sim.run_for(Duration::from_secs(1));
+    };
+    tell(&mut world, 2, true);
+    world.at(0, |end, now| {
+        assert!(end.is(&ConnectionEvent::FlowRoom(2)));
+        for number in 1..=3 {
+            end.send(now, circ_id(Role::Initiator, number), Command::CREATE2, 0);
+        }
+    });
+    world.sim.run_for(Duration::from_secs(1));
+    assert_eq!((world.flows(0), world.flows(1)), (2, 2));
+    world.at(0, |end, _| {
+        assert!(end.is(&ConnectionEvent::FlowRoom(0)));
+        let refused = &end.came[&circ_id(Role::Initiator, 3)];
+        let reason = u32::from(DestroyReason::RESOURCELIMIT.0) << 24;
+        assert_eq!(refused, &[(Command::DESTROY, reason)]);
+    });
+    // What the peer opens needs no socket of ours.
+    world.at(1, |end, now| {
+        end.send(now, circ_id(Role::Responder, 9), Command::CREATE2, 0);
+    });
+    world.sim.run_for(Duration::from_secs(1));
+    assert_eq!((world.flows(0), world.flows(1)), (3, 3));
+    tell(&mut world, 500, true);
+    world.at(0, |end, _| assert!(end.is(&ConnectionEvent::FlowRoom(98)), "{:?}", end.events));
+}
+
+/// A driver out of sockets: the peer hears of it, sends its circuits elsewhere, and keeps those that it has.
+#[test]
+fn a_peer_opens_no_flows_while_there_are_no_sockets_for_them() {
+    let mut world = World::open(EspOptions::default(), 100);
+    let number = |number| circ_id(Role::Responder, number);
+    world.at(1, |end, now| end.send(now, number(1), Command::CREATE2, 0));
+    world.sim.run_for(Duration::from_secs(1));
+    for (accepts, room, refused) in [(false, 0, true), (true, 99, false)] {
+        world.at(1, |end, _| end.events.clear());
+        world.at(0, |end, now| {
+            let room = Input::StackRoom { stack: STACK, sockets: 500, accepts };
+            end.endpoint.handle_stack(now, room);
+        });
+        world.sim.run_for(Duration::from_secs(1));
+        world.at(1, |end, now| {
+            assert!(end.is(&ConnectionEvent::FlowRoom(room)), "{:?}", end.events);
+            end.send(now, number(2 + room), Command::CREATE2, 0);
+        });
+        world.sim.run_for(Duration::from_secs(1));
+        world.at(1, |end, _| assert_eq!(end.came.contains_key(&number(2 + room)), refused));
+    }
+    assert_eq!((world.flows(0), world.flows(1)), (2, 2));
 }
 
 #[test]

@@ -6,9 +6,10 @@
 //! channel from another address of ours keeps its circuits. They answer no stranger.
 
 use super::Failure;
+use super::stacks::Stacks;
 use crate::torrc::{Options, UdpPort};
 use heddle_assembly::Offered;
-use heddle_net::bind_udp;
+use heddle_net::{Stack, bind_udp};
 use heddle_seam::node::PortId;
 use heddle_transport::registry;
 use std::io;
@@ -18,6 +19,8 @@ use std::net::{IpAddr, UdpSocket};
 pub struct Bound {
     pub socket: UdpSocket,
     pub offered: Offered,
+    /// The stack of its transport, if that wants one.
+    pub stack: Option<Stack>,
 }
 
 /// What UDP ports follow: the address of the ORPort, `None` for all, and by default its number.
@@ -27,15 +30,21 @@ pub struct OrPortPlace {
     pub port: u16,
 }
 
-/// The ports of shard `number` of `count`, the one of the preferred transport first.
+/// The ports of shard `number` of `count`, the one of the preferred transport first. A transport that lacks its stack
+/// is left out.
 pub fn bind(
     options: &Options,
     or_port: OrPortPlace,
     (number, count): (u16, u16),
+    stacks: &mut Stacks,
 ) -> Result<Vec<Bound>, Failure> {
     let mut bound = Vec::new();
     let chosen = options.heddle.over_datagrams().iter().filter_map(|chosen| registry::named(chosen.name));
     for (place, transport) in (0_u16..).zip(chosen) {
+        let stack = stacks.take(number, transport);
+        if transport.stack.is_some() && stack.is_none() {
+            continue;
+        }
         let offset = place.saturating_mul(count).saturating_add(number);
         let socket = match bind_port(options.heddle.udp_port, or_port, offset) {
             Ok(socket) => socket,
@@ -50,7 +59,7 @@ pub fn bind(
         let number = socket.local_addr()?.port();
         // The loop counts ports as it gets them.
         let port = PortId(u8::try_from(bound.len()).unwrap_or(u8::MAX));
-        bound.push(Bound { socket, offered: Offered { port, number, transport } });
+        bound.push(Bound { socket, offered: Offered { port, number, transport }, stack });
     }
     Ok(bound)
 }

@@ -10,6 +10,7 @@ mod metrics;
 pub(crate) mod observe;
 mod shards;
 mod sockets;
+mod stacks;
 
 use crate::logging;
 use crate::torrc::{Options, Torrc, Warning};
@@ -30,7 +31,8 @@ use heddle_relay::{Control, Event, Limits, RelayConfig, RelayLanguage};
 use heddle_seam::node::ShardId;
 use heddle_seam::rng::Entropy;
 use metrics::{DriverMetrics, Timed};
-use shards::{Parts, Shards};
+use shards::{Parts, Shards, shard_count};
+use stacks::Stacks;
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::net::TcpListener;
@@ -89,8 +91,11 @@ fn key_options(options: &Options) -> KeyOptions {
 /// Runs the relay until a signal stops it.
 pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     let (options, warnings) = load(layers)?;
+    // Before anything else, so that whoever makes them has nothing of ours.
+    let stacks = Stacks::open(&options, &net_options(&options), shard_count(&options))?;
     logging::start(&options.log)?;
     log::info!("Heddle {} starts", env!("CARGO_PKG_VERSION"));
+    stacks.warn();
     warnings.iter().for_each(|warning| log::warn!("{warning}"));
     if options.disable_debugger_attachment
         && let Err(error) = refuse_debuggers()
@@ -108,7 +113,8 @@ pub fn run(layers: &[PathBuf]) -> Result<(), Failure> {
     let metrics_port = metrics::bind(&options)?;
     options.outbound_bind_address_or.iter().chain(&options.outbound_bind_address).for_each(warn_unless_ours);
     write_pid_file(&options)?;
-    let running = start(&options, keys, certs, (listeners, metrics_port), entropy, sockets_max)?;
+    let places = Places { listeners, metrics_port, stacks };
+    let running = start(&options, keys, certs, places, entropy, sockets_max)?;
     let result = wait(&options, &running);
     drop(running.signals);
     if let Some(path) = &options.pid_file {
@@ -125,16 +131,25 @@ struct Running {
     signals: SignalThread,
 }
 
+/// Where the relay is reached, bound.
+struct Places {
+    listeners: Listeners,
+    metrics_port: Option<TcpListener>,
+    stacks: Stacks,
+}
+
 fn start(
     options: &Options,
     keys: RelayKeys,
     certs: Arc<ChannelCerts>,
-    (listeners, metrics_port): (Listeners, Option<TcpListener>),
+    Places { listeners, metrics_port, stacks }: Places,
     entropy: SystemEntropy,
     sockets_max: Option<u64>,
 ) -> Result<Running, Failure> {
     let advertised = listeners.advertised();
-    let resolver = start_resolver(options, sockets_max)?;
+    let stack_sockets_max = stacks.sockets_max(options, sockets_max);
+    let divided_max = sockets_max.map(|sockets_max| sockets_max - stack_sockets_max.min(sockets_max));
+    let resolver = start_resolver(options, divided_max)?;
     let timed = Timed::new(options);
     let wanted = options.heddle.observe.then(|| observe::Unstarted::new(&options.data_directory));
     let unstarted = wanted.transpose()?;
@@ -146,10 +161,11 @@ fn start(
         certs: &certs,
         entropy,
         resolver: resolver.as_ref(),
-        sockets_max,
+        sockets_max: divided_max,
+        stack_sockets_max,
         stopwatch: &stopwatch,
     };
-    let mut shards = Shards::new(&parts, listeners)?;
+    let mut shards = Shards::new(&parts, listeners, stacks)?;
     let handles = shards.handles();
     log::info!("The relay runs in {} shards", handles.len());
     if let Some(unstarted) = unstarted {

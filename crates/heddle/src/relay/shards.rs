@@ -6,8 +6,9 @@
 //! - Workers and the resolver serve all shards.
 
 use super::address::Listeners;
-use super::endpoints;
+use super::endpoints::{self, Bound};
 use super::observe::Observatory;
+use super::stacks::Stacks;
 use super::{Failure, net_options, outcome, relay_config, sockets};
 use crate::torrc::Options;
 use heddle_assembly::{Assembly, Shown};
@@ -16,9 +17,9 @@ use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
 use heddle_net::{EventLoop, LoopHandle, Resolver, SystemEntropy, Workers, anchor, link_shards};
 use heddle_relay::{Event, Limits, Relay, RelayConfig, RelayLanguage};
-use heddle_seam::node::PortId;
+use heddle_seam::node::{PortId, StackId};
 use heddle_seam::stopwatch::Stopwatch;
-use std::net::{TcpListener, UdpSocket};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
@@ -45,15 +46,17 @@ pub struct Parts<'a> {
     pub certs: &'a Arc<ChannelCerts>,
     pub entropy: SystemEntropy,
     pub resolver: Option<&'a Resolver>,
-    /// Descriptors that the process may have, if there is a limit.
+    /// Descriptors that the process may have beside those of stacks, if there is a limit.
     pub sockets_max: Option<u64>,
+    /// Sockets that there may be on all stacks.
+    pub stack_sockets_max: u64,
     /// What each shard's loop and endpoints tell their times to.
     pub stopwatch: &'a dyn Fn(u16) -> Stopwatch,
 }
 
 impl Shards {
     /// Makes as many shards as the operator wants.
-    pub fn new(parts: &Parts<'_>, listeners: Listeners) -> Result<Self, Failure> {
+    pub fn new(parts: &Parts<'_>, listeners: Listeners, mut stacks: Stacks) -> Result<Self, Failure> {
         let count = shard_count(parts.options);
         let whole = relay_config(parts.options, parts.keys, &listeners);
         let workers = match parts.options.num_cpus {
@@ -70,31 +73,30 @@ impl Shards {
             shards: count,
             config: RelayConfig { limits: shard_limits(&whole, parts.sockets_max, count), ..whole },
         };
-        let mut relays: Vec<(Relay, Vec<UdpSocket>)> = Vec::new();
+        let mut relays: Vec<(Relay, Vec<Bound>)> = Vec::new();
         for number in 0..count {
             assembly.stopwatch = (parts.stopwatch)(number);
-            let bound = endpoints::bind(parts.options, listeners.udp_place(), (number, count))?;
-            let (offered, sockets): (Vec<_>, _) =
-                bound.into_iter().map(|bound| (bound.offered, bound.socket)).unzip();
+            let place = listeners.udp_place();
+            let bound = endpoints::bind(parts.options, place, (number, count), &mut stacks)?;
+            let offered: Vec<_> = bound.iter().map(|bound| bound.offered).collect();
             let first = relays.first().map(|(first, _)| first);
             let relay = assembly.shard(number, &offered, first, &|_| Box::new(parts.entropy))?;
-            relays.push((relay, sockets));
+            relays.push((relay, bound));
         }
         let mut loops = Vec::new();
         let mut net = net_options(parts.options);
         net.closing_max = sockets::closing(net.closing_max, parts.sockets_max, count);
         net.handed_max = sockets::handed(net.handed_max, parts.sockets_max, count);
-        for (number, (relay, sockets)) in (0..).zip(relays) {
+        net.stack_sockets_max =
+            usize::try_from(parts.stack_sockets_max / u64::from(count)).unwrap_or(usize::MAX);
+        for (number, (relay, bound)) in (0..).zip(relays) {
             let mut event_loop = EventLoop::new(relay, net.clone())?;
             event_loop.set_workers(&workers);
             event_loop.set_stopwatch((parts.stopwatch)(number));
             if let Some(resolver) = parts.resolver {
                 event_loop.set_resolver(resolver.clone());
             }
-            for socket in sockets {
-                let port = event_loop.add_port(socket)?;
-                log::info!("{}", describe(&event_loop, port));
-            }
+            bound.into_iter().try_for_each(|bound| add_port(&mut event_loop, bound))?;
             loops.push(event_loop);
         }
         listen(&mut loops, listeners.into_sockets())?;
@@ -151,7 +153,7 @@ impl Shards {
 
 /// `HeddleShards`, or as many as there are cores but one: the kernel's part of the traffic, onionskins and the control
 /// plane need time too, and every circuit that crosses between shards costs two copies a cell.
-fn shard_count(options: &Options) -> u16 {
+pub(super) fn shard_count(options: &Options) -> u16 {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let chosen = options.heddle.shards.map_or((cores - 1).clamp(1, SHARDS_MAX), usize::from);
     u16::try_from(chosen).unwrap_or(u16::MAX)
@@ -162,6 +164,17 @@ fn shard_limits(whole: &RelayConfig, sockets_max: Option<u64>, shards: u16) -> L
     let questions = whole.limits.questions / usize::from(shards);
     let limits = Limits { questions, ..whole.limits.clone() };
     sockets::fit(&limits, sockets_max, shards, whole.exit_policy.is_some())
+}
+
+/// Gives a shard a port, and the stack that goes with it.
+fn add_port(event_loop: &mut EventLoop<RelayLanguage, Relay>, bound: Bound) -> std::io::Result<()> {
+    let port = event_loop.add_port(bound.socket)?;
+    log::info!("{}", describe(event_loop, port));
+    let Some((options, stack)) = bound.offered.transport.stack.zip(bound.stack) else { return Ok(()) };
+    let helper = stack.helper_pid().map_or_else(|| "nobody".to_owned(), |pid| format!("process {pid}"));
+    let transport = bound.offered.transport.transport.name;
+    log::info!("{transport} has a network stack of its own, whose sockets {helper} makes");
+    event_loop.add_stack(StackId(port.0), &options, stack)
 }
 
 fn describe(event_loop: &EventLoop<RelayLanguage, Relay>, port: PortId) -> String {

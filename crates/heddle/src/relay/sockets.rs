@@ -1,5 +1,8 @@
 //! How the process's descriptors are divided, so that no stranger uses up those of another purpose.
 //!
+//! What circuits over tcp-esp may have comes first: a quarter, unless the operator says how many, where the relay
+//! speaks it. The rest is divided in sixteenths:
+//!
 //! ```text
 //! limit = an eighth for listeners, files, directories and endpoints, an eighth of which is for accepted connections on
 //!         their way to another shard
@@ -14,6 +17,20 @@
 use heddle_net::SOCKETS_PER_QUESTION;
 use heddle_relay::Limits;
 use heddle_seam::node::RESOLVER_PLACES;
+
+/// Without a limit of descriptors: as many flows as a relay may have circuits over one channel.
+const STACK_SOCKETS: u64 = 65_536;
+
+/// Sockets that circuits over tcp-esp may have, of all shards, with those that are made in advance. What the operator
+/// chose holds up to half of all descriptors, so that others are left for everything else.
+pub(super) fn on_stacks(chosen: Option<u32>, sockets_max: Option<u64>) -> u64 {
+    match (chosen, sockets_max) {
+        (Some(chosen), Some(sockets_max)) => u64::from(chosen).min(sockets_max / 2),
+        (Some(chosen), None) => chosen.into(),
+        (None, Some(sockets_max)) => sockets_max / 4,
+        (None, None) => STACK_SOCKETS,
+    }
+}
 
 /// What a shard of so many may hold where the process may have `sockets_max` descriptors. With `None` there is no
 /// limit.
@@ -75,6 +92,13 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn flows_with_sockets_have_a_quarter_or_what_was_chosen_up_to_half() {
+        assert_eq!([on_stacks(None, Some(4096)), on_stacks(None, None)], [1024, STACK_SOCKETS]);
+        assert_eq!([100, 5000].map(|chosen| on_stacks(Some(chosen), Some(4096))), [100, 2048]);
+        assert_eq!(on_stacks(Some(100_000), None), 100_000);
     }
 
     #[test]

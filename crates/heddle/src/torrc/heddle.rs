@@ -21,6 +21,11 @@ pub struct HeddleOptions {
     pub transports: Vec<&'static Transport>,
     /// The options of single transports, by their names in torrc.
     pub chosen: Chosen,
+    /// `HeddleESPCongestionControl`: what governs the rate of each circuit over tcp-esp; `None` is
+    /// CUBIC, or the system's choice where there is none.
+    pub esp_congestion_control: Option<String>,
+    /// `HeddleESPSocketsMax`: sockets that circuits over tcp-esp may have in all; `None` goes by the descriptors.
+    pub esp_sockets_max: Option<u32>,
     /// `HeddleUDPPort`: where datagrams of other Heddle relays come.
     pub udp_port: UdpPort,
     /// `HeddleUDPOffload`: whether UDP ports use what the kernel has to carry many datagrams at once, to tell
@@ -95,6 +100,8 @@ impl Default for HeddleOptions {
             tcp_no_delay: true,
             transports: registry::named("quic").map(|line| line.transport).into_iter().collect(),
             chosen: Chosen::new(),
+            esp_congestion_control: None,
+            esp_sockets_max: None,
             udp_port: UdpPort::AsOrPort,
             udp_offload: true,
             timings: false,

@@ -24,6 +24,10 @@ const SETTINGS: &[Setting] = &[
     one("HeddleShards", |o, v, _| put(&mut o.heddle.shards, shards(v))),
     one("HeddleTCPNoDelay", |o, v, _| put(&mut o.heddle.tcp_no_delay, flag(v))),
     one("HeddleTransports", |o, v, _| put(&mut o.heddle.transports, transports(v))),
+    one("HeddleESPCongestionControl", |o, v, _| {
+        put(&mut o.heddle.esp_congestion_control, congestion_control(v))
+    }),
+    one("HeddleESPSocketsMax", |o, v, _| put(&mut o.heddle.esp_sockets_max, sockets_max(v))),
     one("HeddleUDPPort", |o, v, _| put(&mut o.heddle.udp_port, udp_port(v))),
     one("HeddleUDPOffload", |o, v, _| put(&mut o.heddle.udp_offload, flag(v))),
     one("HeddleTimings", |o, v, _| put(&mut o.heddle.timings, flag(v))),
@@ -73,6 +77,31 @@ fn transports(text: &str) -> Result<Vec<&'static Transport>, String> {
         return Err(format!("`{text}` names no transport: there are {}", known()));
     }
     Ok(transports)
+}
+
+/// Whether the kernel has it shows when the relay starts: other machines' kernels have others.
+fn congestion_control(text: &str) -> Result<Option<String>, String> {
+    /// Bytes of a name (TCP_CA_NAME_MAX, with its end).
+    const LEN_MAX: usize = 15;
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    let is_name =
+        text.len() <= LEN_MAX && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    match is_name {
+        true => Ok(Some(text.to_ascii_lowercase())),
+        false => Err(format!("`{text}` is neither `auto` nor the name of a congestion control")),
+    }
+}
+
+fn sockets_max(text: &str) -> Result<Option<u32>, String> {
+    if text.eq_ignore_ascii_case("auto") {
+        return Ok(None);
+    }
+    match count(text) {
+        Ok(number) if number > 0 => Ok(Some(number)),
+        _ => Err(format!("`{text}` is neither `auto` nor a number of sockets")),
+    }
 }
 
 fn udp_port(text: &str) -> Result<UdpPort, String> {

@@ -188,6 +188,12 @@ fn options_of_our_own_are_read_in_any_case() {
     let chosen = [("HeddleQUICCongestionControl", "bbr"), ("HeddleTCPCongestionControl", "reno")];
     assert_eq!(options.heddle.chosen, chosen.into());
     assert!(relay("HeddleQUICCongestionControl auto").heddle.chosen.is_empty());
+    let stacked = relay("HeddleESPCongestionControl BBR\nHeddleESPSocketsMax 4000").heddle;
+    assert_eq!(
+        (stacked.esp_congestion_control.as_deref(), stacked.esp_sockets_max),
+        (Some("bbr"), Some(4000))
+    );
+    assert_eq!(relay("HeddleESPCongestionControl auto\nHeddleESPSocketsMax auto").heddle, plain);
 }
 
 #[test]
@@ -259,7 +265,8 @@ fn every_error_names_its_line_and_the_mend() {
         ("HeddleTCPNoDelay maybe", "torrc:1: HeddleTCPNoDelay: `maybe` is neither 0 nor 1"),
         (
             "HeddleTransports sctp",
-            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic, tcp-dtls, quic-per-circuit, tls",
+            "torrc:1: HeddleTransports: `sctp` is not a transport: there are quic, tcp-dtls, quic-per-circuit, \
+             tcp-esp, tls",
         ),
         (
             "HeddleTransports quic-per-circuit",
@@ -284,6 +291,14 @@ fn every_error_names_its_line_and_the_mend() {
         (
             "HeddleTCPCongestionControl bbr",
             "torrc:1: HeddleTCPCongestionControl: `bbr` is none of auto, shared, cubic, reno",
+        ),
+        (
+            "HeddleESPCongestionControl ../x",
+            "torrc:1: HeddleESPCongestionControl: `../x` is neither `auto` nor the name of a congestion control",
+        ),
+        (
+            "HeddleESPSocketsMax 0",
+            "torrc:1: HeddleESPSocketsMax: `0` is neither `auto` nor a number of sockets",
         ),
         ("HeddleShards 0", "torrc:1: HeddleShards: `0` is neither `auto` nor a number from 1 to 64"),
         (

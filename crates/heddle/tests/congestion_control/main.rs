@@ -2,6 +2,7 @@
 //! congestion control (proposal 324). The Heddle relays have one shard each
 //! and speak all transports.
 
+mod esp;
 mod quic;
 mod stopped;
 #[path = "../support/mod.rs"]
@@ -17,7 +18,7 @@ use support::{Lab, TIMEOUT, six_relays};
 fn lab() -> &'static Lab {
     static LAB: OnceLock<Lab> = OnceLock::new();
     LAB.get_or_init(|| {
-        let lines = ["HeddleShards 1", "HeddleTransports quic,tcp-dtls,quic-per-circuit,tls"];
+        let lines = ["HeddleShards 1", "HeddleTransports quic,tcp-dtls,quic-per-circuit,tcp-esp,tls"];
         let relays = [six_relays(&lines), quic::middles()].concat();
         let lab = Lab::start(NetworkOptions { relays, ..NetworkOptions::default() });
         stopped::begin();

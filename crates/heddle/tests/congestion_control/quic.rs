@@ -20,12 +20,14 @@ use crate::support::{Lab, TIMEOUT, eventually};
 use crate::{CHOICE, lab};
 
 /// The relays and what stands in their torrc beside their MetricsPort. Circuits of one of them cross between shards.
-const MIDDLES: [(&str, &str); 9] = [
+const MIDDLES: [(&str, &str); 11] = [
     ("quicmiddle", "HeddleShards 1"),
     ("shardedmiddle", "HeddleShards 2"),
     ("plainmiddle", "HeddleUDPOffload 0"),
     ("dtlsmiddle", "HeddleTransports tcp-dtls,tls"),
     ("percircuit", "HeddleTransports quic-per-circuit,tls"),
+    ("espmiddle", "HeddleTransports tcp-esp,tls"),
+    ("fewsockets", "HeddleTransports tcp-esp,tls"),
     ("tlsmiddle", "HeddleUDPPort 0"),
     ("dialler", "HeddleUDPPort auto"),
     ("stoppedquic", "HeddleTransports quic,tls"),
@@ -51,7 +53,9 @@ fn metrics_ports() -> &'static [(&'static str, SocketAddr)] {
 pub fn middles() -> Vec<RelayOptions> {
     let relay = |((name, line), (_, addr)): (&(&str, &str), &(&str, SocketAddr))| {
         let timings = u8::from(*name == "dtlsmiddle");
+        let sockets = if *name == "fewsockets" { "12" } else { "auto" };
         let relay = RelayOptions::heddle(name).line(line).line(&format!("HeddleTimings {timings}"));
+        let relay = relay.line(&format!("HeddleESPSocketsMax {sockets}"));
         relay.line(&format!("MetricsPort {addr}")).line("MetricsPortPolicy accept 127.0.0.1")
     };
     MIDDLES.iter().zip(metrics_ports()).map(relay).chain([walled()]).collect()
@@ -116,7 +120,7 @@ pub fn wait_for_pairs(lab: &Lab, middle: &str, transport: &str) {
     });
 }
 
-fn carries_circuits_over(middle: &str, transport: &str) {
+pub fn carries_circuits_over(middle: &str, transport: &str) {
     let (lab, _shared) = (lab(), CHOICE.read().unwrap());
     wait_for_pairs(lab, middle, transport);
     // Two shards may both have found the same neighbour first, while the other one is yet to be found.

@@ -1,16 +1,17 @@
 //! Accepting connections, dealing them out among the shards, and not spinning when there is no room for them.
 
-use super::{EventLoop, TOKEN_LISTENERS};
+use super::{EventLoop, LISTENERS_MAX, TOKEN_LISTENERS};
 use crate::mailbox::Handed;
 use crate::socket::State;
 use crate::sys;
 use heddle_seam::language::Language;
-use heddle_seam::node::{Input, Node, SocketId};
+use heddle_seam::node::{Input, Node, SocketId, StackId};
 use heddle_seam::time::Instant;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SocketAddrAny, SocketFlags, acceptfrom_with};
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -20,10 +21,17 @@ const BATCH: usize = 64;
 /// How long accepting pauses for want of descriptors or memory, unless one of ours is freed before.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// A listening socket, the address that it is bound to, and the stack that it is on.
+struct Listener {
+    socket: TcpListener,
+    bound: SocketAddr,
+    stack: Option<StackId>,
+}
+
 #[derive(Default)]
 pub(super) struct Acceptor {
-    /// Each with the address that it is bound to.
-    pub listeners: Vec<(TcpListener, SocketAddr)>,
+    /// By the numbers that their events bear.
+    listeners: BTreeMap<usize, Listener>,
     /// The number of the next connection.
     next: u64,
     /// Connections accepted here so far, by which they are dealt out among the shards.
@@ -33,24 +41,44 @@ pub(super) struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts nothing more. Numbers go on, since connections may still be handed over by others.
+    /// Accepts nothing more of the host's network. Numbers go on, because connections may still be handed over by
+    /// others. What comes to a stack is the node's to refuse, with a reason.
     pub(super) fn close(&mut self) {
-        self.listeners.clear();
-        self.paused_until = None;
+        self.listeners.retain(|_, listener| listener.stack.is_some());
+        if self.listeners.is_empty() {
+            self.paused_until = None;
+        }
     }
 }
 
 impl<L: Language, N: Node<L>> EventLoop<L, N> {
+    pub(super) fn add_listener_of(
+        &mut self,
+        socket: TcpListener,
+        bound: SocketAddr,
+        stack: Option<StackId>,
+    ) -> io::Result<()> {
+        let n = self.acceptor.listeners.last_key_value().map_or(0, |(last, _)| last + 1);
+        if n >= LISTENERS_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many listeners"));
+        }
+        socket.set_nonblocking(true)?;
+        sys::prepare(&socket, &self.options);
+        self.watch_listener(&socket, n)?;
+        self.acceptor.listeners.insert(n, Listener { socket, bound, stack });
+        Ok(())
+    }
+
     pub(super) fn accept_batch(&mut self, n: usize) {
         for _ in 0..BATCH {
             if self.acceptor.paused_until.is_some() {
                 return;
             }
-            let Some((listener, bound)) = self.acceptor.listeners.get(n) else { return };
-            let bound = *bound;
+            let Some(listener) = self.acceptor.listeners.get(&n) else { return };
+            let (bound, stack) = (listener.bound, listener.stack);
             self.counters.accepts += 1;
-            match acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-                Ok((fd, peer)) => self.accepted(fd, peer, bound),
+            match acceptfrom_with(&listener.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok((fd, peer)) => self.accepted(fd, peer, bound, stack),
                 Err(Errno::AGAIN) => return,
                 Err(error) if is_of_one_connection(error) => {}
                 Err(_) => self.pause_accepting(),
@@ -58,7 +86,13 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         }
     }
 
-    fn accepted(&mut self, fd: OwnedFd, peer: Option<SocketAddrAny>, bound: SocketAddr) {
+    fn accepted(
+        &mut self,
+        fd: OwnedFd,
+        peer: Option<SocketAddrAny>,
+        bound: SocketAddr,
+        stack: Option<StackId>,
+    ) {
         let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else { return };
         let local = match bound.ip().is_unspecified() {
             true => sys::local_addr(&fd),
@@ -66,7 +100,15 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         };
         // A connection that broke since has no address; it needs no one's attention.
         let Ok(local) = local else { return };
-        self.deal(Handed { fd, local, peer });
+        let handed = Handed { fd, local, peer };
+        match stack {
+            None => self.deal(handed),
+            Some(stack) if self.stacks.has_room(stack, self.options.stack_sockets_max) => {
+                self.stacks.on_accepted(stack);
+                self.adopt(handed, Some(stack));
+            }
+            Some(_) => sys::reset_on_close(&handed.fd),
+        }
     }
 
     /// Gives the connection to the shard whose turn it is: a channel stays with one shard for its whole life, so
@@ -80,17 +122,21 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             _ => Some(handed),
         };
         if let Some(handed) = kept {
-            self.adopt(handed);
+            self.adopt(handed, None);
         }
     }
 
     /// Makes an accepted connection one of this loop's.
-    pub(super) fn adopt(&mut self, Handed { fd, local, peer }: Handed) {
+    pub(super) fn adopt(&mut self, Handed { fd, local, peer }: Handed, stack: Option<StackId>) {
         let socket = SocketId::accepted(self.acceptor.next);
+        let socket = stack.map_or(socket, |stack| socket.on(stack));
         self.acceptor.next += 1;
         match self.add_socket(socket, fd, peer, State::Open) {
             Ok(()) => self.inputs.push_back(Input::Accepted { socket, local, peer }),
-            Err(_) => self.pause_accepting(),
+            Err(_) => {
+                stack.into_iter().for_each(|stack| self.stacks.on_closed(stack));
+                self.pause_accepting();
+            }
         }
     }
 
@@ -98,18 +144,17 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
     fn pause_accepting(&mut self) {
         self.counters.accepts_out_of_resources += 1;
         self.acceptor.paused_until = Some(self.now + PAUSE);
-        for (listener, _) in &self.acceptor.listeners {
+        for listener in self.acceptor.listeners.values() {
             self.counters.epoll_ctls += 1;
             // It cannot fail for a descriptor that is open and watched.
-            let _ = epoll::delete(&self.epoll, listener);
+            let _ = epoll::delete(&self.epoll, &listener.socket);
         }
     }
 
     pub(super) fn resume_accepting(&mut self) {
         self.acceptor.paused_until = None;
         let listeners = std::mem::take(&mut self.acceptor.listeners);
-        let watched =
-            listeners.iter().enumerate().all(|(n, (listener, _))| self.watch_listener(listener, n).is_ok());
+        let watched = listeners.iter().all(|(n, listener)| self.watch_listener(&listener.socket, *n).is_ok());
         self.acceptor.listeners = listeners;
         if !watched {
             self.pause_accepting();
@@ -117,7 +162,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
     }
 
     /// Level-triggered, since a batch may leave connections behind.
-    pub(super) fn watch_listener(&mut self, listener: impl AsFd, n: usize) -> io::Result<()> {
+    fn watch_listener(&mut self, listener: impl AsFd, n: usize) -> io::Result<()> {
         let token = epoll::EventData::new_u64(TOKEN_LISTENERS - n as u64);
         self.counters.epoll_ctls += 1;
         epoll::add(&self.epoll, listener, token, epoll::EventFlags::IN)?;

@@ -1,7 +1,8 @@
 //! What the kernel says of sockets, and what is read from them.
 
 use super::{
-    EventLoop, LISTENERS_MAX, PORTS_MAX, READ_BATCH_BYTES, TOKEN_LISTENERS, TOKEN_PORTS, TOKEN_WAKE,
+    EventLoop, LISTENERS_MAX, PORTS_MAX, READ_BATCH_BYTES, STACKS_MAX, TOKEN_LISTENERS, TOKEN_PORTS,
+    TOKEN_STACKS, TOKEN_WAKE,
 };
 use crate::socket::{Socket, State};
 use crate::sys;
@@ -29,6 +30,9 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         self.counters.epoll_ctls += 1;
         epoll::add(&self.epoll, &fd, epoll::EventData::new_u64(id.get()), flags)?;
         self.counters.sockets_opened += 1;
+        if id.stack().is_some() {
+            self.stacks.note(id);
+        }
         let before = self.sockets.insert(id, Socket::new(fd, peer, state));
         debug_assert!(before.is_none(), "the number of a socket was used again");
         Ok(())
@@ -36,15 +40,13 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
 
     pub(super) fn take_events(&mut self, events: &[epoll::Event]) {
         for &epoll::Event { flags, data, .. } in events {
-            let token = data.u64();
-            if token == TOKEN_WAKE {
-                continue;
-            }
-            let (listener, port) = (TOKEN_LISTENERS - token, TOKEN_PORTS.wrapping_sub(token));
-            match (usize::try_from(listener), usize::try_from(port)) {
-                (Ok(listener), _) if listener < LISTENERS_MAX => self.accept_batch(listener),
-                (_, Ok(port)) if port < PORTS_MAX => self.on_port_event(port, flags),
-                _ => self.on_socket_event(socket_id(token), flags),
+            match Source::of(data.u64()) {
+                Source::Wake => {}
+                Source::Listener(n) => self.accept_batch(n),
+                Source::Port(n) => self.on_port_event(n, flags),
+                Source::Device(n) => self.on_device_event(n),
+                Source::Helper(n) => self.on_helper_event(n),
+                Source::Socket(id) => self.on_socket_event(id, flags),
             }
         }
     }
@@ -181,23 +183,67 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
     }
 }
 
-fn socket_id(token: u64) -> SocketId {
-    match token & 1 {
-        0 => SocketId::dialled(token >> 1),
-        _ => SocketId::accepted(token >> 1),
+/// What an event is about.
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    Wake,
+    Listener(usize),
+    Port(usize),
+    Device(usize),
+    Helper(usize),
+    Socket(SocketId),
+}
+
+impl Source {
+    fn of(token: u64) -> Source {
+        let below = |first: u64, count: usize| {
+            let n = first.checked_sub(token).and_then(|n| usize::try_from(n).ok());
+            n.filter(|n| *n < count)
+        };
+        if token == TOKEN_WAKE {
+            Source::Wake
+        } else if let Some(n) = below(TOKEN_LISTENERS, LISTENERS_MAX) {
+            Source::Listener(n)
+        } else if let Some(n) = below(TOKEN_PORTS, PORTS_MAX) {
+            Source::Port(n)
+        } else if let Some(n) = below(TOKEN_STACKS, 2 * STACKS_MAX) {
+            if n % 2 == 0 { Source::Device(n / 2) } else { Source::Helper(n / 2) }
+        } else {
+            Source::Socket(match token & 1 {
+                0 => SocketId::dialled(token >> 1),
+                _ => SocketId::accepted(token >> 1),
+            })
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heddle_seam::node::StackId;
 
     #[test]
     fn a_socket_id_survives_the_kernel() {
-        for id in
-            [SocketId::dialled(0), SocketId::accepted(0), SocketId::dialled(1 << 40), SocketId::accepted(77)]
-        {
-            assert_eq!(socket_id(id.get()), id);
+        let last = SocketId::accepted((1 << 54) - 1).on(StackId(u8::MAX));
+        for id in [
+            SocketId::dialled(0),
+            SocketId::accepted(0),
+            SocketId::dialled(1 << 40),
+            SocketId::accepted(77),
+            SocketId::dialled(3).on(StackId(0)),
+            last,
+        ] {
+            assert_eq!(Source::of(id.get()), Source::Socket(id));
         }
+    }
+
+    #[test]
+    fn tokens_are_told_apart() {
+        assert_eq!(Source::of(TOKEN_WAKE), Source::Wake);
+        assert_eq!(Source::of(TOKEN_LISTENERS - 63), Source::Listener(63));
+        assert_eq!(Source::of(TOKEN_PORTS), Source::Port(0));
+        assert_eq!(Source::of(TOKEN_PORTS - 15), Source::Port(15));
+        assert_eq!(Source::of(TOKEN_STACKS), Source::Device(0));
+        assert_eq!(Source::of(TOKEN_STACKS - 3), Source::Helper(1));
     }
 }

@@ -4,7 +4,7 @@ use super::EventLoop;
 use crate::socket::{Fin, Flushed, State};
 use crate::sys;
 use heddle_seam::language::{Job, Language};
-use heddle_seam::node::{Input, JobId, Node, Output, Query, ResolveError, ResolveId, SocketError, SocketId};
+use heddle_seam::node::{Input, JobId, Node, Output, Query, ResolveError, ResolveId, SocketId};
 use heddle_seam::time::Instant;
 use std::net::SocketAddr;
 
@@ -62,8 +62,10 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
                 shard.shard_message(self.shard, message);
             }
             Output::Datagrams { port, transmit } => self.send_datagrams(port, transmit),
-            // This driver opens no stacks, so no packet has anywhere to go.
-            Output::Packets { .. } => {}
+            Output::Packets { stack, stride } => {
+                self.stacks.send(stack, stride, &self.buf);
+                self.buf.clear();
+            }
             Output::Event(event) => (self.on_event)(event),
             Output::Timeout(due) => self.timeout = due,
         }
@@ -79,11 +81,8 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
 
     fn connect(&mut self, id: SocketId, to: SocketAddr) {
         self.counters.connects += 1;
-        if id.stack().is_some() {
-            // What belongs on a stack of the node's own must not leave over the host's network.
-            return self
-                .inputs
-                .push_back(Input::Failed { socket: id, error: SocketError::NetworkUnreachable });
+        if let Some(stack) = id.stack() {
+            return self.connect_on(stack, id, to);
         }
         let added =
             sys::connect(to, &self.options).and_then(|fd| self.add_socket(id, fd, to, State::Connecting));

@@ -467,7 +467,7 @@ impl Node<RelayLanguage> for Relay {
                 self.ports.on_datagrams(&mut self.core, now, port, datagrams)
             }
             // They were the stack's.
-            Input::Packets { .. } => {}
+            Input::Packets { .. } | Input::StackRoom { .. } => {}
             Input::Unsent { socket, bytes } => self.core.on_unsent(socket, bytes),
             Input::Resolved { id, answer } => self.core.on_resolved(id, answer),
             Input::Computed { id, result } => self.on_computed(now, id, result),
@@ -529,7 +529,7 @@ impl Node<RelayLanguage> for Relay {
 /// The stack of an endpoint that an input is about, if it is about one.
 fn stack_of(input: &Input) -> Option<StackId> {
     match input {
-        Input::Packets { stack, .. } => Some(*stack),
+        Input::Packets { stack, .. } | Input::StackRoom { stack, .. } => Some(*stack),
         Input::Accepted { socket, .. }
         | Input::Connected { socket, .. }
         | Input::Failed { socket, .. }

@@ -10,13 +10,15 @@
 //!
 //! While it is proving, only the control stream gets through.
 
+mod stream;
+
 use super::addresses::{CONTROL_PORT, DATAGRAM_BYTES_MAX, FLOW_PORT};
 use super::chain::{Chain, Root};
-use super::control::{self, Control, MESSAGE, Message, Proofs};
+use super::control::{MESSAGE, Message, Proofs};
 use super::flows::Flows;
 use super::options::EspOptions;
 use super::outbox::{Outbox, transmit};
-use super::sockets::Sockets;
+use super::sockets::{Room, Sockets};
 use crate::circuits::Lent;
 use crate::dtls::key::OurKey;
 use crate::links::LinkKey;
@@ -89,8 +91,10 @@ pub(super) struct Connection {
     /// Associations inwards that are new, or gone.
     spi_news: Vec<(Spi, bool)>,
     proofs: Proofs,
-    /// Flows that we permit the peer.
+    /// Flows that we permit the peer, unless we are out of sockets, and whether it was told that we are.
     flows_max: u32,
+    is_full: bool,
+    told_full: bool,
     stream: Stream,
     state: State,
     flows: Flows,
@@ -132,6 +136,8 @@ impl Connection {
                 secrets: [options.secrets.dialler_proof, options.secrets.listener_proof],
             },
             flows_max: options.flows_max,
+            is_full: false,
+            told_full: false,
             stream: Stream::default(),
             state: State::Proving { deadline },
             flows: Flows::new(options.role, options.flows_max, chosen.first_cell_timeout),
@@ -164,8 +170,15 @@ impl Connection {
         core::mem::take(&mut self.spi_news)
     }
 
+    /// What the driver opens for all connections, and whether the peer may open flows.
+    pub(super) fn set_sockets_room(&mut self, room: Room) {
+        self.flows.set_sockets_room(room.sockets);
+        self.is_full = !room.accepts;
+    }
+
     /// The dialler opens the control stream.
     pub(super) fn begin(&mut self, key: LinkKey, sockets: &mut Sockets) {
+        self.set_sockets_room(sockets.room());
         if self.proofs.role == Role::Initiator {
             self.proofs.write(self.flows_max, &mut self.stream.unsent);
             let to = SocketAddr::new(IpAddr::V4(self.inner.remote), CONTROL_PORT);
@@ -328,59 +341,6 @@ impl Connection {
         }
     }
 
-    pub(super) fn on_read(&mut self, now: Instant, socket: SocketId, len: usize, sockets: &mut Sockets) {
-        if self.stream.socket != Some(socket) {
-            return self.flows.on_read(socket, len, sockets);
-        }
-        let mut unread = core::mem::take(&mut self.stream.unread);
-        unread.extend_from_slice(sockets.read(len));
-        let mut used = 0;
-        loop {
-            match control::parse(&unread[used..]) {
-                Ok(Some((message, len))) => {
-                    used += len;
-                    if !self.on_control(now, message, sockets) {
-                        return;
-                    }
-                }
-                Ok(None) => break,
-                Err(_) => return self.misbehaved(now, "an unknown message", sockets),
-            }
-        }
-        unread.drain(..used);
-        self.stream.unread = unread;
-    }
-
-    /// Works off a message of the control stream; false if the connection is over for it.
-    fn on_control(&mut self, now: Instant, message: Control<'_>, sockets: &mut Sockets) -> bool {
-        match (self.state, message) {
-            (State::Proving { .. }, Control::Proof(proof)) if self.proofs.is_right(&proof) => {
-                self.state = State::Open;
-                if self.proofs.role == Role::Responder {
-                    self.proofs.write(self.flows_max, &mut self.stream.unsent);
-                }
-                self.events.push_back(ConnectionEvent::Ready);
-                self.flows.permit(proof.flows_max);
-                self.path.on_answer();
-                // How long an answer takes is known before one is missed.
-                self.probe(now);
-                true
-            }
-            (State::Proving { .. }, _) => {
-                self.fail(now, ConnectionError::WrongProof, sockets);
-                false
-            }
-            (_, Control::End { is_readers, number, reason }) => {
-                self.flows.on_end(is_readers, number, reason, sockets);
-                true
-            }
-            (_, Control::Proof(_)) => {
-                self.misbehaved(now, "a second proof", sockets);
-                false
-            }
-        }
-    }
-
     pub(super) fn on_writable(&mut self, socket: SocketId, bytes: usize, sockets: &mut Sockets) {
         if self.stream.socket == Some(socket) {
             self.stream.credit = bytes;
@@ -389,29 +349,9 @@ impl Connection {
         }
     }
 
-    /// Writes what the control stream takes.
-    pub(super) fn flush_control(&mut self, now: Instant, sockets: &mut Sockets) {
-        let ends = self.flows.take_ends();
-        if matches!(self.state, State::Over { .. }) {
-            return;
-        }
-        if self.stream.unsent.len() + ends.len() > self.flows.ends_bytes_max() {
-            return self.misbehaved(now, "it reads nothing of how flows end", sockets);
-        }
-        let stream = &mut self.stream;
-        stream.unsent.extend_from_slice(&ends);
-        let Some(socket) = stream.socket else { return };
-        let count = stream.unsent.len().min(stream.credit);
-        if count > 0 {
-            sockets.send(socket, &stream.unsent[..count]);
-            stream.unsent.drain(..count);
-            stream.credit -= count;
-        }
-        let is_waiting = !stream.unsent.is_empty();
-        if stream.is_connected && stream.is_granting != is_waiting {
-            stream.is_granting = is_waiting;
-            sockets.interest(socket, true, is_waiting);
-        }
+    /// The stack keeps so much memory for a socket.
+    pub(super) fn on_kernel_memory(&mut self, socket: SocketId, bytes: usize) {
+        self.flows.on_kernel_memory(socket, bytes);
     }
 
     pub(super) fn on_eof(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {

@@ -5,6 +5,7 @@
 //! ```text
 //!   PROOF  01  MAC (32)  signature (64)  flows (4)            the first one each way
 //!   END    02  whose (1)  number (4)  reason (1)
+//!   ROOM   03  flows (4)
 //! ```
 //!
 //! - The MAC is HMAC-SHA-256 under the pair's proof of the sender's role, over the keys of both offers, the dialler's
@@ -12,6 +13,8 @@
 //! - `flows` is how many flows the reader may have open at once, of those it opens.
 //! - END says that a flow was reset, and why: 0 is a flow that the reader opened, 1 one that the writer did. The reset
 //!   itself, which may overtake it or be lost, says no reason.
+//! - ROOM says anew how many flows the reader may have open, zero while the writer is out of sockets. Those that are
+//!   open stay.
 //!
 //! Packets of ESP whose next header is 253 (for experiments: RFC 3692):
 //!
@@ -32,6 +35,7 @@ pub(super) const MESSAGE: u8 = 253;
 
 const PROOF: u8 = 1;
 const END: u8 = 2;
+const ROOM: u8 = 3;
 const PING: u8 = 1;
 const PONG: u8 = 2;
 const CLOSE: u8 = 3;
@@ -39,12 +43,14 @@ const CLOSE: u8 = 3;
 const MAC_LEN: usize = 32;
 const PROOF_LEN: usize = 1 + MAC_LEN + SIGNATURE_LEN + 4;
 const END_LEN: usize = 7;
+const ROOM_LEN: usize = 5;
 
 /// A message of the control stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Control<'a> {
     Proof(Proof<'a>),
     End { is_readers: bool, number: u32, reason: u8 },
+    Room { flows_max: u32 },
 }
 
 /// What a peer says of itself.
@@ -65,10 +71,15 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<(Control<'_>, usize)>, Nonsen
         None => return Ok(None),
         Some(&PROOF) => PROOF_LEN,
         Some(&END) => END_LEN,
+        Some(&ROOM) => ROOM_LEN,
         Some(_) => return Err(Nonsense),
     };
     let Some(message) = bytes.get(1..len) else { return Ok(None) };
-    let control = if bytes[0] == PROOF { proof(message) } else { end(message) };
+    let control = match bytes[0] {
+        PROOF => proof(message),
+        END => end(message),
+        _ => message.try_into().ok().map(|max| Control::Room { flows_max: u32::from_be_bytes(max) }),
+    };
     control.map(|control| Some((control, len))).ok_or(Nonsense)
 }
 
@@ -97,6 +108,11 @@ pub(super) fn write_end(is_ours: bool, number: u32, reason: u8, out: &mut Vec<u8
     out.extend_from_slice(&[END, u8::from(is_ours)]);
     out.extend_from_slice(&number.to_be_bytes());
     out.push(reason);
+}
+
+pub(super) fn write_room(flows_max: u32, out: &mut Vec<u8>) {
+    out.push(ROOM);
+    out.extend_from_slice(&flows_max.to_be_bytes());
 }
 
 /// A message in a packet of its own.

@@ -19,6 +19,8 @@ pub(super) struct Flow {
     pub(super) credit: usize,
     /// What it did not let be written of the last cell.
     pub(super) unwritten: Vec<u8>,
+    /// Bytes of memory that the stack keeps of it, as the driver said last.
+    pub(super) stack_bytes: usize,
     unread: Vec<u8>,
     /// Where what the relay has not had begins.
     begin: usize,
@@ -38,6 +40,7 @@ impl Flow {
             number,
             credit: 0,
             unwritten: Vec::new(),
+            stack_bytes: 0,
             unread: Vec::new(),
             begin: 0,
             moved_at: now,
@@ -47,9 +50,9 @@ impl Flow {
         }
     }
 
-    /// Bytes that it holds, with room for more.
+    /// Bytes that it and its socket hold, with room for more.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.unread.capacity() + self.unwritten.capacity()
+        self.unread.capacity() + self.unwritten.capacity() + self.stack_bytes
     }
 
     /// Takes bytes that were read. Gives the flow's number, if that is known from now on.
@@ -99,5 +102,6 @@ impl Flow {
     /// Nothing that it holds is wanted any more.
     pub(super) fn clear(&mut self) {
         (self.unread, self.unwritten, self.begin) = (Vec::new(), Vec::new(), 0);
+        self.stack_bytes = 0;
     }
 }

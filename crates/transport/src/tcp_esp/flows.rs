@@ -29,6 +29,8 @@ pub(super) struct Flows {
     ours_max: u32,
     next_number: u32,
     is_room_news: bool,
+    /// Sockets that the driver opens, for all connections of the endpoint.
+    sockets_room: usize,
     /// Flows that the peer opened, how many of them we bear, and how many there were.
     theirs: u32,
     theirs_max: u32,
@@ -51,6 +53,7 @@ impl Flows {
             ours_max: 0,
             next_number: 0,
             is_room_news: false,
+            sockets_room: usize::MAX,
             theirs: 0,
             theirs_max: flows_max.saturating_add(slack),
             theirs_begun: 0,
@@ -64,9 +67,16 @@ impl Flows {
         (self.ours_max, self.is_room_news) = (ours_max, true);
     }
 
+    /// The driver opens so many sockets, for whichever connection wants them.
+    pub(super) fn set_sockets_room(&mut self, room: usize) {
+        (self.sockets_room, self.is_room_news) = (room, true);
+    }
+
     /// Flows that may be opened now, if that is news.
     pub(super) fn poll_room(&mut self) -> Option<u32> {
-        core::mem::take(&mut self.is_room_news).then(|| self.ours_max.saturating_sub(self.ours))
+        let permitted = self.ours_max.saturating_sub(self.ours);
+        let opened = u32::try_from(self.sockets_room).unwrap_or(u32::MAX);
+        core::mem::take(&mut self.is_room_news).then(|| permitted.min(opened))
     }
 
     pub(super) fn poll_writable(&mut self) -> Option<CircId> {
@@ -173,6 +183,15 @@ impl Flows {
         self.note_interest(key, sockets);
     }
 
+    /// The stack keeps so much memory for a flow's socket.
+    pub(super) fn on_kernel_memory(&mut self, socket: SocketId, bytes: usize) {
+        let Some(key) = self.circuits.by_id(socket) else { return };
+        let Some(circuit) = self.circuits.live_mut(key) else { return };
+        let before = circuit.flow.kept_bytes();
+        circuit.flow.stack_bytes = bytes;
+        self.held_bytes = self.held_bytes + circuit.flow.kept_bytes() - before;
+    }
+
     /// A flow's socket is gone: reset by the peer, or by its kernel.
     pub(super) fn on_failed(&mut self, now: Instant, socket: SocketId) {
         let Some(key) = self.circuits.by_id(socket) else { return };
@@ -273,7 +292,7 @@ impl Flows {
             Some(key) => key,
             // The flow has ended and the relay has been told.
             None if command == Command::DESTROY || !self.circuits.is_ours(circ_id) => return FlowState::Open,
-            None if self.ours >= self.ours_max => {
+            None if self.ours >= self.ours_max || sockets.room().sockets == 0 => {
                 self.circuits.refuse(circ_id);
                 return FlowState::Open;
             }
@@ -285,6 +304,7 @@ impl Flows {
                 flow.unwritten.extend_from_slice(&number.to_be_bytes());
                 self.held_bytes += flow.kept_bytes();
                 let key = self.circuits.begin_ours(circ_id, open(sockets), flow);
+                self.sockets_room = sockets.room().sockets;
                 self.by_number.insert((true, number), key);
                 key
             }

@@ -24,9 +24,19 @@ enum Wish {
     Packets { stride: usize, bytes: Vec<u8> },
 }
 
+/// What the driver still opens, and whether it accepts what others open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    pub(super) sockets: usize,
+    pub(super) accepts: bool,
+}
+
 pub(super) struct Sockets {
     stack: StackId,
     dialled: u64,
+    room: Room,
+    /// Whether connections are to hear of it.
+    is_room_news: bool,
     /// Whose each is; never iterated.
     owners: HashMap<SocketId, LinkKey, FixedState>,
     wishes: VecDeque<Wish>,
@@ -38,6 +48,9 @@ impl Sockets {
         Sockets {
             stack,
             dialled: 0,
+            // A driver that never says how many it opens opens all.
+            room: Room { sockets: usize::MAX, accepts: true },
+            is_room_news: false,
             owners: HashMap::with_hasher(FixedState::with_seed(0)),
             wishes: VecDeque::new(),
             scratch: vec![0; READ_LEN].into_boxed_slice(),
@@ -48,9 +61,27 @@ impl Sockets {
         self.owners.get(&socket).copied()
     }
 
+    /// The driver says what it opens and accepts from now on.
+    pub(super) fn set_room(&mut self, room: Room) {
+        (self.room, self.is_room_news) = (room, true);
+    }
+
+    pub(super) fn room(&self) -> Room {
+        self.room
+    }
+
+    /// The same, if the driver said so since this was last asked, or it opens no more.
+    pub(super) fn take_room_news(&mut self) -> Option<Room> {
+        core::mem::take(&mut self.is_room_news).then_some(self.room)
+    }
+
     pub(super) fn connect(&mut self, key: LinkKey, to: SocketAddr) -> SocketId {
         let socket = SocketId::dialled(self.dialled).on(self.stack);
         self.dialled += 1;
+        if self.room.sockets < usize::MAX {
+            self.room.sockets = self.room.sockets.saturating_sub(1);
+            self.is_room_news |= self.room.sockets == 0;
+        }
         self.owners.insert(socket, key);
         self.wishes.push_back(Wish::Connect { socket, to });
         socket

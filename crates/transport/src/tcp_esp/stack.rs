@@ -3,6 +3,7 @@
 use super::EspEndpoint;
 use super::addresses::CONTROL_PORT;
 use super::connection::Connection;
+use super::sockets::Room;
 use crate::links::{LinkKey, Want};
 use core::net::SocketAddr;
 use heddle_seam::datagrams::Packets;
@@ -34,6 +35,13 @@ impl EspEndpoint {
             Input::Failed { socket, .. } => {
                 self.at_owner(now, socket, |connection, sockets| connection.on_failed(now, socket, sockets));
                 self.sockets.forget(socket);
+            }
+            Input::Unsent { socket, bytes } => {
+                self.at_owner(now, socket, |connection, _| connection.on_kernel_memory(socket, bytes));
+            }
+            Input::StackRoom { sockets, accepts, .. } => {
+                self.sockets.set_room(Room { sockets, accepts });
+                self.tell_room(now);
             }
             // Of the rest nothing is said of a stack, or it needs no answer.
             _ => {}
@@ -78,6 +86,17 @@ impl EspEndpoint {
         if let Some(connection) = self.links.live_mut(key) {
             act(connection, &mut self.sockets);
             self.after(now, key);
+        }
+    }
+
+    /// Tells connections how many sockets there are for them, if that is news.
+    pub(super) fn tell_room(&mut self, now: Instant) {
+        let Some(room) = self.sockets.take_room_news() else { return };
+        for key in self.links.live_keys() {
+            if let Some(connection) = self.links.live_mut(key) {
+                connection.set_sockets_room(room);
+                self.after(now, key);
+            }
         }
     }
 

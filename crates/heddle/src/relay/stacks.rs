@@ -1,0 +1,105 @@
+//! The stacks of transports whose flows are the kernel's TCP connections, one for each shard.
+//!
+//! They are made before the program has a second thread, because only then an ordinary user may make them. Where the
+//! system allows none, the relay says so once and does not offer the transport.
+
+use super::{Failure, sockets};
+use crate::torrc::Options;
+use heddle_net::{Stack, StackError, StackSetup};
+use heddle_transport::registry::{self, Registered};
+use std::collections::BTreeMap;
+use std::fs;
+
+/// The congestion control where the operator chose none: kernels have it, however they are set, and it is what most
+/// of the Internet's connections have.
+const CONGESTION_CONTROL: &str = "cubic";
+
+/// The stacks that were made, by shard and transport.
+#[derive(Default)]
+pub struct Stacks {
+    open: BTreeMap<(u16, &'static str), Stack>,
+    /// What is to be told once there is a log.
+    warning: Option<String>,
+}
+
+impl Stacks {
+    /// Makes the stacks of so many shards, by helpers. The program must have one thread.
+    ///
+    /// # Errors
+    /// When the kernel does not have the congestion control that the operator chose.
+    pub fn open(options: &Options, sockets: &heddle_net::Options, shards: u16) -> Result<Self, Failure> {
+        let chosen = options.heddle.esp_congestion_control.as_deref();
+        let mut setup = StackSetup {
+            congestion_control: Some(chosen.unwrap_or(CONGESTION_CONTROL).to_owned()),
+            sockets: sockets.clone(),
+        };
+        let is_chosen = chosen.is_some();
+        let mut stacks = Stacks::default();
+        let chosen = options.heddle.over_datagrams().iter().filter_map(|chosen| registry::named(chosen.name));
+        for transport in chosen {
+            let Some(wanted) = transport.stack else { continue };
+            let name = transport.transport.name;
+            for shard in 0..shards {
+                let mut opened = Stack::open(&wanted, &setup);
+                if opened.as_ref().is_err_and(|error| !is_chosen && error.is_congestion_control()) {
+                    // A kernel without it has another.
+                    setup.congestion_control = None;
+                    opened = Stack::open(&wanted, &setup);
+                }
+                match opened {
+                    Ok(stack) => drop(stacks.open.insert((shard, name), stack)),
+                    Err(error) if error.is_congestion_control() => return Err(unknown(&setup).into()),
+                    Err(error) => {
+                        stacks.open.retain(|(_, other), _| *other != name);
+                        stacks.warning = Some(missing(name, &error));
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(stacks)
+    }
+
+    /// Says what is missing, if anything is.
+    pub fn warn(&self) {
+        self.warning.iter().for_each(|warning| log::warn!("{warning}"));
+    }
+
+    /// How many sockets there may be on all of them, where the process may have `sockets_max` descriptors.
+    pub fn sockets_max(&self, options: &Options, sockets_max: Option<u64>) -> u64 {
+        if self.open.is_empty() {
+            return 0;
+        }
+        let chosen = options.heddle.esp_sockets_max;
+        let granted = sockets::on_stacks(chosen, sockets_max);
+        if let Some(chosen) = chosen.filter(|chosen| u64::from(*chosen) > granted) {
+            log::warn!(
+                "HeddleESPSocketsMax {chosen} is more than half of the descriptors that the process may have, so it is \
+                 {granted}; raise the limit (ulimit -n), or lower it"
+            );
+        }
+        granted
+    }
+
+    /// The stack that a shard has for a transport, to keep.
+    pub fn take(&mut self, shard: u16, transport: &Registered) -> Option<Stack> {
+        self.open.remove(&(shard, transport.transport.name))
+    }
+}
+
+fn missing(transport: &str, error: &StackError) -> String {
+    format!(
+        "{transport} is not offered, and circuits take the other transports, because this system gives the relay no \
+         network stack of its own: {error}. It takes /dev/net/tun and either user namespaces or the capabilities \
+         CAP_SYS_ADMIN and CAP_NET_ADMIN"
+    )
+}
+
+fn unknown(setup: &StackSetup) -> String {
+    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let known = known.map(|names| names.trim().to_owned()).unwrap_or_else(|_| "what it lists".to_owned());
+    let chosen = setup.congestion_control.as_deref().unwrap_or_default();
+    format!(
+        "HeddleESPCongestionControl {chosen} is none of this kernel's congestion controls: there are {known}"
+    )
+}

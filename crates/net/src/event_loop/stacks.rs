@@ -1,0 +1,351 @@
+//! Stacks of a node: their packets, and the sockets on them.
+//!
+//! - Packets are taken as datagrams are: edge-triggered, once in each round, and always, whatever the node does with
+//!   them.
+//! - Sockets are made in advance by the stack's helper, [`READY_MAX`] of them. What the node may open is what is ready,
+//!   so it waits for nobody, and hears of it when the helper is gone or descriptors are short. Once it is connected a
+//!   socket on a stack is like any other.
+//! - All sockets of a stack, those that are ready included, are at most
+//!   [`stack_sockets_max`](crate::Options::stack_sockets_max). The node hears before that, so that it can tell others;
+//!   what is accepted nevertheless is reset.
+
+use super::{EventLoop, READ_BATCH_BYTES, STACKS_MAX, TOKEN_STACKS};
+use crate::socket::State;
+use crate::stack::{PARCEL_SOCKETS_MAX, Stack};
+use crate::sys;
+use bytes::BytesMut;
+use heddle_seam::datagrams::Packets;
+use heddle_seam::language::Language;
+use heddle_seam::node::{Input, Node, SocketError, SocketId, StackId, StackOptions};
+use heddle_seam::time::Instant;
+use rustix::event::epoll::{self, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Sockets that wait to be connected: what begins at once, in one turn of the loop, when a relay is busiest.
+const READY_MAX: usize = 256;
+/// How long a helper is left alone that had too few descriptors.
+const SHORT_PAUSE: Duration = Duration::from_secs(1);
+/// Packets of one round. They have one length but the last, as a stack that sends much makes them.
+const ROUND_PACKETS: usize = 64;
+
+/// How long it takes to ask the kernel for the memory of all sockets on stacks, and in how many parts that is done.
+const MEASURE_ALL: Duration = Duration::from_secs(1);
+const MEASURE_PARTS: usize = 10;
+
+#[derive(Default)]
+pub(super) struct Stacks {
+    all: Vec<Open>,
+    /// Sockets on stacks, in the order in which the kernel is asked for their memory; those that are closed are passed
+    /// over.
+    to_measure: VecDeque<SocketId>,
+    measure_due: Instant,
+    /// Stacks whose packets are to be read, each at most once.
+    pub readable: VecDeque<usize>,
+    buffer: BytesMut,
+}
+
+struct Open {
+    id: StackId,
+    stack: Stack,
+    readable: bool,
+    queued: bool,
+    /// Made, and not connected.
+    ready: Vec<OwnedFd>,
+    /// Those that the helper was asked for and has not handed over.
+    asked: usize,
+    /// Those that the node knows.
+    taken: usize,
+    /// What the node may still open by what it was told, and whether it was told to have others open some.
+    told_room: usize,
+    told_accepts: bool,
+    /// The helper, or this process, was out of descriptors: it is asked again by then, or when a socket closes.
+    short_until: Option<Instant>,
+}
+
+/// Sockets of a stack that are made in advance, of so many in all.
+fn ready_max(sockets_max: usize) -> usize {
+    READY_MAX.min(sockets_max / 5).max(1)
+}
+
+/// Sockets of a stack that are in use, likewise.
+fn taken_max(sockets_max: usize) -> usize {
+    sockets_max.saturating_sub(ready_max(sockets_max))
+}
+
+impl Open {
+    /// Asks the helper for as many as are missing, if they are worth a message.
+    fn refill(&mut self, now: Instant, sockets_max: usize) {
+        let missing = ready_max(sockets_max).saturating_sub(self.ready.len());
+        let count = missing.min(PARCEL_SOCKETS_MAX);
+        let is_worth_it = count == PARCEL_SOCKETS_MAX || self.ready.len() <= ready_max(sockets_max) / 2;
+        let is_short = self.short_until.is_some_and(|until| now < until);
+        if count > 0 && is_worth_it && self.asked == 0 && !is_short && self.stack.ask_for_sockets(count) {
+            self.asked = count;
+        }
+    }
+
+    /// What the node is to be told of room, if that is news. A little more than it knows of is none.
+    fn room_news(&mut self, sockets_max: usize) -> Option<(usize, bool)> {
+        let taken_max = taken_max(sockets_max);
+        let room = self.ready.len().min(taken_max.saturating_sub(self.taken));
+        // Room comes back in larger pieces than it goes, so that others are not told of every circuit.
+        let sixteenths = if self.told_accepts { 15 } else { 14 };
+        let accepts = self.taken < (taken_max * sixteenths / 16).max(1);
+        let is_news = room < self.told_room
+            || (room > self.told_room && self.told_room <= ready_max(sockets_max) / 2)
+            || accepts != self.told_accepts;
+        if is_news {
+            (self.told_room, self.told_accepts) = (room, accepts);
+        }
+        is_news.then_some((room, accepts))
+    }
+}
+
+impl Stacks {
+    fn of(&mut self, id: StackId) -> Option<&mut Open> {
+        self.all.iter_mut().find(|open| open.id == id)
+    }
+
+    fn queue(&mut self, n: usize) {
+        if let Some(open) = self.all.get_mut(n)
+            && open.readable
+            && !open.queued
+        {
+            open.queued = true;
+            self.readable.push_back(n);
+        }
+    }
+
+    /// A socket of a stack is closed.
+    pub fn on_closed(&mut self, id: StackId) {
+        if let Some(open) = self.of(id) {
+            open.taken = open.taken.saturating_sub(1);
+            open.short_until = None;
+        }
+    }
+
+    /// Whether a connection may be accepted on a stack.
+    pub fn has_room(&mut self, id: StackId, sockets_max: usize) -> bool {
+        self.of(id).is_some_and(|open| open.taken < taken_max(sockets_max))
+    }
+
+    /// A connection was accepted on a stack.
+    pub fn on_accepted(&mut self, id: StackId) {
+        if let Some(open) = self.of(id) {
+            open.taken += 1;
+        }
+    }
+
+    /// A socket on a stack is watched from now on.
+    pub fn note(&mut self, id: SocketId) {
+        self.to_measure.push_back(id);
+    }
+
+    /// Hands a stack packets; one that it does not take is lost.
+    pub fn send(&mut self, id: StackId, stride: usize, packets: &[u8]) {
+        let Some(open) = self.of(id) else { return };
+        for packet in packets.chunks(stride.max(1)) {
+            let _ = open.stack.device.write(&[IoSlice::new(packet)]);
+        }
+    }
+
+    /// Reads packets of one length, and one that is shorter, or one of another length that came behind them. Returns
+    /// how many bytes.
+    fn recv(&mut self, n: usize, mut take: impl FnMut(StackId, Packets)) -> usize {
+        let Some(open) = self.all.get_mut(n) else { return 0 };
+        open.queued = false;
+        let packet_bytes_max = open.stack.packet_bytes_max;
+        let room = ROUND_PACKETS * packet_bytes_max;
+        if !self.buffer.try_reclaim(room) {
+            self.buffer.reserve(room);
+        }
+        let (mut stride, mut total) = (0, 0);
+        for _ in 0..ROUND_PACKETS {
+            let begin = self.buffer.len();
+            self.buffer.resize(begin + packet_bytes_max, 0);
+            let read = open.stack.device.read(&mut self.buffer[begin..]);
+            let len = read.as_ref().map_or(0, |len| len.unwrap_or(0));
+            self.buffer.truncate(begin + len);
+            if len == 0 {
+                // A device that is down, or gone, has nothing any more.
+                open.readable = false;
+                break;
+            }
+            total += len;
+            if begin > 0 && len > stride {
+                let data = self.buffer.split_to(begin);
+                take(open.id, Packets { stride, data });
+            }
+            if self.buffer.len() == len {
+                stride = len;
+            }
+            if len < stride {
+                take(open.id, Packets { stride, data: self.buffer.split() });
+            }
+        }
+        if !self.buffer.is_empty() {
+            take(open.id, Packets { stride, data: self.buffer.split() });
+        }
+        self.queue(n);
+        total
+    }
+}
+
+impl<L: Language, N: Node<L>> EventLoop<L, N> {
+    pub(super) fn add_open_stack(
+        &mut self,
+        id: StackId,
+        options: &StackOptions,
+        mut stack: Stack,
+    ) -> io::Result<()> {
+        let n = self.stacks.all.len();
+        if n >= STACKS_MAX {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many stacks"));
+        }
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&self.epoll, &stack.device, token(n, false), flags)?;
+        if let Some(helper) = stack.helper_fd() {
+            epoll::add(&self.epoll, helper, token(n, true), flags)?;
+        }
+        self.counters.epoll_ctls += 2;
+        let listeners = std::mem::take(&mut stack.listeners);
+        for (listener, port) in listeners.into_iter().zip(options.ports) {
+            self.add_listener_of(listener, SocketAddr::new(options.addr.into(), *port), Some(id))?;
+        }
+        let ready = Vec::new();
+        let (readable, queued, short_until) = (true, false, None);
+        let (asked, taken, told_room, told_accepts) = (0, 0, 0, true);
+        self.stacks.all.push(Open {
+            id,
+            stack,
+            readable,
+            queued,
+            ready,
+            asked,
+            taken,
+            told_room,
+            told_accepts,
+            short_until,
+        });
+        self.stacks.queue(n);
+        // It may open none until some are ready.
+        self.inputs.push_back(Input::StackRoom { stack: id, sockets: 0, accepts: true });
+        Ok(())
+    }
+
+    pub(super) fn on_device_event(&mut self, n: usize) {
+        if let Some(open) = self.stacks.all.get_mut(n) {
+            open.readable = true;
+        }
+        self.stacks.queue(n);
+    }
+
+    /// The helper has made sockets, or is gone.
+    pub(super) fn on_helper_event(&mut self, n: usize) {
+        let Some(open) = self.stacks.all.get_mut(n) else { return };
+        while let Some(sockets) = open.stack.take_sockets() {
+            open.short_until = (sockets.len() < open.asked).then_some(self.now + SHORT_PAUSE);
+            open.asked = 0;
+            open.ready.extend(sockets);
+        }
+        if open.stack.helper_fd().is_none() {
+            open.asked = 0;
+        }
+    }
+
+    /// At the end of a turn: has helpers make what is missing, and tells the node what it may open. All that it wanted
+    /// to open is carried out by then.
+    pub(super) fn tend_stacks(&mut self) {
+        let sockets_max = self.options.stack_sockets_max;
+        for open in &mut self.stacks.all {
+            open.refill(self.now, sockets_max);
+            if let Some((sockets, accepts)) = open.room_news(sockets_max) {
+                self.inputs.push_back(Input::StackRoom { stack: open.id, sockets, accepts });
+            }
+        }
+        self.measure_stacks();
+    }
+
+    /// Reads once from each stack that has something.
+    pub(super) fn stack_round(&mut self) {
+        let mut unpolled_bytes = 0;
+        for _ in 0..self.stacks.readable.len() {
+            let Some(n) = self.stacks.readable.pop_front() else { return };
+            let (node, now, mut inputs) = (&mut self.node, self.now, 0);
+            unpolled_bytes += self.stacks.recv(n, |stack, packets| {
+                inputs += 1;
+                node.handle_input(now, Input::Packets { stack, packets });
+            });
+            self.counters.inputs += inputs;
+            if unpolled_bytes >= READ_BATCH_BYTES {
+                self.settle();
+                unpolled_bytes = 0;
+            }
+        }
+    }
+
+    /// Asks the kernel for the memory of some of the sockets on stacks, if it is time, and tells the node what is new.
+    fn measure_stacks(&mut self) {
+        if self.now < self.stacks.measure_due {
+            return;
+        }
+        self.stacks.measure_due = self.now + MEASURE_ALL / MEASURE_PARTS as u32;
+        for _ in 0..self.stacks.to_measure.len().div_ceil(MEASURE_PARTS) {
+            let Some(id) = self.stacks.to_measure.pop_front() else { return };
+            let Some(socket) = self.sockets.get_mut(&id) else { continue };
+            self.stacks.to_measure.push_back(id);
+            socket.kernel_bytes = sys::kernel_memory(&socket.fd);
+            if let Some(bytes) = socket.unsent_news(false) {
+                self.inputs.push_back(Input::Unsent { socket: id, bytes });
+            }
+        }
+    }
+
+    /// Connects one of the sockets that are ready.
+    pub(super) fn connect_on(&mut self, stack: StackId, id: SocketId, to: SocketAddr) {
+        let connect = |fd: OwnedFd| match rustix::net::connect(&fd, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+            Err(error) => Err(error),
+        };
+        let open = self.stacks.of(stack);
+        let ready = open.and_then(|open| {
+            let fd = open.ready.pop()?;
+            open.taken += 1;
+            open.told_room = open.told_room.saturating_sub(1);
+            Some(fd)
+        });
+        let Some(fd) = ready else {
+            let error = SocketError::ResourceLimit;
+            return self.inputs.push_back(Input::Failed { socket: id, error });
+        };
+        if let Err(error) = connect(fd).and_then(|fd| self.add_socket(id, fd, to, State::Connecting)) {
+            self.stacks.on_closed(stack);
+            let error = sys::socket_error(error, false);
+            self.inputs.push_back(Input::Failed { socket: id, error });
+        }
+    }
+}
+
+/// Of the device of stack `n`, or of its helper.
+fn token(n: usize, is_helper: bool) -> epoll::EventData {
+    epoll::EventData::new_u64(TOKEN_STACKS - 2 * n as u64 - u64::from(is_helper))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ready_and_what_is_in_use_fit_into_all() {
+        for sockets_max in [1, 4, 12, 100, 1000, 16 * 1024] {
+            let (ready, taken) = (ready_max(sockets_max), taken_max(sockets_max));
+            assert!((1..=READY_MAX).contains(&ready) && ready + taken == sockets_max, "{sockets_max}");
+        }
+        assert_eq!([taken_max(0), taken_max(12)], [0, 10]);
+    }
+}

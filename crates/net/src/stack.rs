@@ -1,0 +1,188 @@
+//! A *stack*: the kernel's TCP in a network namespace of the relay's own, whose only device is one that the relay reads
+//! and writes. What connects there meets neither the host's routes nor its firewall, and no packet leaves but through
+//! the relay.
+//!
+//! ```text
+//!   relay ──┬── device (TUN) ────────────┐
+//!           ├── listening sockets ───────┤ namespace without a name, route to the device alone
+//!           └── Unix socket ── helper ───┘
+//!                              (a process)
+//! ```
+//!
+//! A socket belongs to the namespace of the thread that makes it, and a program with several threads may not enter one
+//! that it made as an ordinary user (user_namespaces(7)). So a *helper*, a process that is forked while the program has
+//! one thread, makes namespace, device and sockets, and hands them over (unix(7), SCM_RIGHTS). It is asked for sockets
+//! in advance, so that no circuit waits for it. After the device is there it has no rights any more: it can make
+//! sockets in its namespace and nothing else.
+//!
+//! Nothing of it has a name or stays: the helper ends when its socket does, and the namespace with the helper, the
+//! device and the sockets. Without the helper what is there works on, connections are accepted, and no new ones are
+//! made when those that it made in advance are used up.
+
+mod handover;
+mod helper;
+
+use crate::options::Options;
+use crate::tun::Tun;
+use handover::Parcel;
+use heddle_seam::node::StackOptions;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::time::Duration;
+
+pub(crate) use handover::SOCKETS_MAX as PARCEL_SOCKETS_MAX;
+
+/// How long the helper may take for all that is made at the start.
+const SETUP_MAX: Duration = Duration::from_secs(20);
+
+/// What may be chosen about a stack beside what its node asks for.
+#[derive(Clone, Debug, Default)]
+pub struct StackSetup {
+    /// The congestion control of its connections; the system's choice without.
+    pub congestion_control: Option<String>,
+    /// Options of its sockets.
+    pub sockets: Options,
+}
+
+/// A stack, made and not used yet.
+#[derive(Debug)]
+pub struct Stack {
+    pub(crate) device: Tun,
+    /// In the order of [`StackOptions::ports`].
+    pub(crate) listeners: Vec<TcpListener>,
+    pub(crate) packet_bytes_max: usize,
+    /// The helper; `None` when it is gone.
+    helper: Option<(OwnedFd, Pid)>,
+}
+
+impl Stack {
+    /// Makes a stack, by a helper that is forked. The program must have one thread.
+    ///
+    /// # Errors
+    ///
+    /// What failed, and why: where the system allows neither a namespace nor a device, or where it lacks the congestion
+    /// control.
+    pub fn open(options: &StackOptions, setup: &StackSetup) -> Result<Stack, StackError> {
+        let fork = || -> io::Result<(OwnedFd, Pid)> {
+            // What another thread held at this moment, a lock for one, the helper would wait for in vain.
+            if fs::read_dir("/proc/self/task")?.count() != 1 {
+                return Err(io::Error::other("the program has several threads already"));
+            }
+            let (ours, theirs) =
+                socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            let pid = helper::fork(theirs, options, setup)?;
+            Ok((ours, pid))
+        };
+        let helper = fork().map_err(|error| StackError { step: "starting its helper", error })?;
+        let heard = sockopt::set_socket_timeout(&helper.0, sockopt::Timeout::Recv, Some(SETUP_MAX))
+            .map_err(io::Error::from)
+            .and_then(|()| handover::receive(&helper.0));
+        let made = match heard {
+            Ok(Some(Parcel::Sockets(made))) if made.len() == options.ports.len() + 1 => made,
+            Ok(Some(Parcel::Refused { step, error })) => {
+                reap(helper.1);
+                let step = helper::STEPS.get(usize::from(step)).copied().unwrap_or("making it");
+                return Err(StackError { step, error: error.into() });
+            }
+            Ok(_) => {
+                return Err(StackError { step: "making it", error: io::ErrorKind::UnexpectedEof.into() });
+            }
+            Err(error) => return Err(StackError { step: "hearing of its helper", error }),
+        };
+        let mut made = made.into_iter();
+        let device = made.next().map(Tun::from_fd);
+        let device = device.ok_or(StackError { step: "making it", error: io::ErrorKind::NotFound.into() })?;
+        let ready = handover::set_nonblocking(&helper.0);
+        ready.map_err(|error| StackError { step: "hearing of its helper", error: error.into() })?;
+        Ok(Stack {
+            device,
+            listeners: made.map(TcpListener::from).collect(),
+            packet_bytes_max: options.packet_bytes_max.into(),
+            helper: Some(helper),
+        })
+    }
+
+    /// The process that makes its sockets, unless it is gone.
+    pub fn helper_pid(&self) -> Option<u32> {
+        self.helper.as_ref().and_then(|(_, pid)| u32::try_from(pid.as_raw_nonzero().get()).ok())
+    }
+
+    /// What is readable when the helper has sockets or is gone.
+    pub(crate) fn helper_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.helper.as_ref().map(|(socket, _)| socket.as_fd())
+    }
+
+    /// Asks the helper for sockets, which [`Self::take_sockets`] gets. False when it is gone.
+    pub(crate) fn ask_for_sockets(&mut self, count: usize) -> bool {
+        let count = u8::try_from(count.min(PARCEL_SOCKETS_MAX)).unwrap_or(0);
+        let asked = self.helper.as_ref().map(|(socket, _)| handover::ask(socket, count));
+        match asked {
+            Some(Ok(())) => true,
+            Some(Err(_)) => {
+                self.lose_helper();
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// What the helper made; `None` when it has nothing at the moment, or is gone. Fewer than were asked for come when
+    /// it or we are out of descriptors.
+    pub(crate) fn take_sockets(&mut self) -> Option<Vec<OwnedFd>> {
+        let (socket, _) = self.helper.as_ref()?;
+        match handover::receive(socket) {
+            Ok(Some(Parcel::Sockets(sockets))) => Some(sockets),
+            Ok(Some(Parcel::Refused { .. })) => Some(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Ok(None) | Err(_) => {
+                self.lose_helper();
+                None
+            }
+        }
+    }
+
+    fn lose_helper(&mut self) {
+        if let Some((socket, pid)) = self.helper.take() {
+            log::warn!(
+                "The helper that makes tcp-esp's sockets ended: circuits stay, and new ones take other transports"
+            );
+            drop(socket);
+            reap(pid);
+        }
+    }
+}
+
+/// Ends a helper, one that is stopped too, so this waits for a moment only.
+fn reap(pid: Pid) {
+    // It fails for one that has ended.
+    let _ = kill_process(pid, Signal::KILL);
+    while waitpid(Some(pid), WaitOptions::empty()).is_err_and(|error| error == Errno::INTR) {}
+}
+
+/// Why there is no stack.
+#[derive(Debug)]
+pub struct StackError {
+    step: &'static str,
+    error: io::Error,
+}
+
+impl StackError {
+    /// Whether it is for the congestion control that was chosen, which the kernel does not have.
+    pub fn is_congestion_control(&self) -> bool {
+        self.step == helper::STEPS[helper::ROUTE] && self.error.raw_os_error() == Some(libc::EINVAL)
+    }
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed: {}", self.step, self.error)
+    }
+}
+
+impl std::error::Error for StackError {}
