@@ -321,6 +321,8 @@ impl OriginCircuit {
         self.closed = true;
         self.end = None;
         self.joining = None;
+        // A circuit that is over owes nothing.
+        self.credit = None;
         self.out.clear();
     }
 

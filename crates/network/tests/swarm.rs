@@ -17,9 +17,17 @@ fn a_few_seeds_break_nothing() {
         }
     }
     // Were there none of a kind, it would not have been borne.
-    for fault in
-        ["connections reset", "datagrams blocked", "relays killed", "relays started anew", "wires changed"]
-    {
+    for fault in [
+        "connections reset",
+        "datagrams blocked",
+        "relays killed",
+        "relays started anew",
+        "wires changed",
+        "networks parted",
+        "clocks set",
+        "disks full",
+        "wires flapping",
+    ] {
         assert!(faults.get(fault).is_some_and(|times| *times > 0), "{fault}: {faults:?}");
     }
 }

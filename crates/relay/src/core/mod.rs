@@ -62,7 +62,7 @@ use crate::links::Crossings;
 use crate::links::Dials;
 use crate::links::Flows;
 use crate::links::Link;
-use crate::memory::Buffers;
+use crate::memory::{Buffers, QUESTION_BYTES};
 use crate::message::Event;
 use crate::rates::Rates;
 use crate::relays::Relays;
@@ -84,6 +84,10 @@ use zeroize::Zeroizing;
 /// `circ_max_cell_queue_size_out` away from the client) says less. A stock exit or client keeps far fewer in flight;
 /// more is an attack on our memory.
 const LANE_CELLS_MAX: i32 = 50_000;
+
+/// Questions to the resolver take at most one part in so many of a shard's memory, but some may be asked in any case.
+const QUESTIONS_PART: usize = 8;
+const QUESTIONS_LEAST: usize = 16;
 
 pub(super) struct Core {
     config: RelayConfig,
@@ -130,10 +134,12 @@ pub(super) struct Core {
 impl Core {
     /// `transports` are the names of channels' transport and of the endpoints'.
     pub fn new(
-        config: RelayConfig,
+        mut config: RelayConfig,
         transports: impl IntoIterator<Item = &'static str>,
         mut entropy: Box<dyn Entropy>,
     ) -> Self {
+        let of_memory = config.max_queue_bytes / QUESTIONS_PART / QUESTION_BYTES;
+        config.limits.questions = config.limits.questions.min(of_memory.max(QUESTIONS_LEAST));
         let pool = CellPool::new(config.max_queue_bytes);
         let mut core = Core {
             admission: Admission::new(&config.limits, pool.max()),

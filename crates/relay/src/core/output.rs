@@ -15,6 +15,11 @@ impl Core {
         self.table.list(link);
     }
 
+    /// Cells that a channel sends before it is another link's turn.
+    pub fn cells_of_choice(&self) -> usize {
+        self.config.scheduler.cells_of_choice()
+    }
+
     pub fn has_output(&self, link: LinkKey) -> bool {
         self.table.has_output(link)
     }

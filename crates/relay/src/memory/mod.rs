@@ -12,4 +12,4 @@ pub(crate) use shares::{Account, account, shares};
 
 /// What a question to the resolver takes until it is answered, at most: up to eight sockets, each with a buffer for an
 /// answer, and what the library knows of it. `net/tests/resolver_memory.rs` measures it.
-pub const QUESTION_BYTES: usize = 64 * 1024;
+pub const QUESTION_BYTES: usize = 80 * 1024;

@@ -22,7 +22,8 @@ pub enum Scheduler {
     Ewma { half_life: Duration },
     /// The same across links: of all that have something to send and may send it now, the one is served first whose
     /// quietest lane sent least of late. This is what KIST adds to EWMA (Jansen and others, "Never Been KIST", USENIX
-    /// Security 2014): the choice is made late, when cells can leave, and not when they come. Its other half, that no
+    /// Security 2014): the choice is made late, when cells can leave, and not when they come; stock makes it for each
+    /// cell, and here it holds for eight. Its other half, that no
     /// more is written than the kernel sends soon, holds for every scheduler here
     /// (`heddle_proto::channel::Channel::handle_window`), and without its tick.
     Kist { half_life: Duration },
@@ -32,6 +33,12 @@ impl Scheduler {
     /// Whether links are served by what their lanes sent, or in the order in which they came.
     pub(super) fn chooses_links(self) -> bool {
         matches!(self, Scheduler::Kist { .. })
+    }
+
+    /// Cells that a channel sends before links are chosen among again.
+    pub(super) fn cells_of_choice(self) -> usize {
+        const OF_CHOICE: usize = 8;
+        if self.chooses_links() { OF_CHOICE } else { usize::MAX }
     }
 }
 

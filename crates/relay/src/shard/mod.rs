@@ -375,7 +375,8 @@ impl Relay {
         }
         self.core.before_write(link, allowed);
         carrier.channel.handle_writable(now, allowed);
-        let cells = self.core.fill(link, carrier.channel.as_mut(), usize::MAX);
+        let cells_max = self.core.cells_of_choice();
+        let cells = self.core.fill(link, carrier.channel.as_mut(), cells_max);
         self.core.count_cells_out(CHANNELS, cells);
         let more = carrier.channel.poll_transmit(now, out);
         carrier.has_passed |= !out.is_empty();
@@ -386,7 +387,7 @@ impl Relay {
         let waiting = more || self.core.has_output(link);
         let throttled = waiting && allowed < carrier.writable + out.len();
         let share_taken = throttled && !out.is_empty();
-        if share_taken {
+        if share_taken || cells == cells_max {
             // The others come first; whether anything is left is seen then.
             self.core.list(link);
         }

@@ -29,6 +29,7 @@ impl Relay {
         let waiting = self.ports.waiting_bytes(&self.core);
         // What has ended already costs nobody's life.
         self.ports.forget_ended(now);
+        self.core.give_up_left_questions();
         if self.ports.used_bytes(&self.core) <= max - part {
             return;
         }

@@ -41,10 +41,10 @@ impl Table {
     /// Relay cells that came over a lane were passed on, or ended here; the last waited so long for that. The
     /// neighbour may be told.
     pub fn pass_on(&mut self, now: Instant, (key, side): (CircuitKey, Side), cells: u32, waited: Duration) {
-        let Some(Lane { link, circ_id, hop: Some(hop), .. }) = self.lane_mut(key, side) else { return };
-        let (link, circ_id, says) = (*link, *circ_id, hop.on_passed_on(now, cells, waited));
+        let Some(Lane { link, hop: Some(hop), .. }) = self.lane_mut(key, side) else { return };
+        let (link, says) = (*link, hop.on_passed_on(now, cells, waited));
         if says {
-            self.say(link, circ_id);
+            self.say(link, key, side);
         }
     }
 
@@ -68,7 +68,7 @@ impl Table {
             }
             CreditMessage::Asked => {
                 if hop.on_asked() {
-                    self.say(link, circ_id);
+                    self.say(link, key, side);
                 }
             }
         }
@@ -78,12 +78,12 @@ impl Table {
     /// Once a second: lanes without credit for long ask, because what granted it may have been lost.
     pub fn ask_for_credit(&mut self, now: Instant) {
         for (key, side) in core::mem::take(&mut self.starved) {
-            let Some(Lane { link, circ_id, hop: Some(hop), .. }) = self.lane_mut(key, side) else { continue };
-            let (link, circ_id) = (*link, *circ_id);
+            let Some(Lane { link, hop: Some(hop), .. }) = self.lane_mut(key, side) else { continue };
+            let link = *link;
             let Some(says) = hop.on_starving(now) else { continue };
             self.starved.push((key, side));
             if says {
-                self.say(link, circ_id);
+                self.say(link, key, side);
             }
         }
     }
@@ -91,12 +91,13 @@ impl Table {
     /// What is to be said of a link's lanes.
     pub(super) fn pop_word(&mut self, link: LinkKey) -> Option<CreditWord> {
         loop {
-            let circ_id = self.links.get_mut(link)?.words.pop_front()?;
-            let Some((key, side)) = self.find(link, circ_id) else { continue };
-            let Some(hop) = self.lane_mut(key, side).and_then(|lane| lane.hop.as_mut()) else { continue };
+            let (key, side) = self.links.get_mut(link)?.words.pop_front()?;
+            let Some(lane) = self.lane_mut(key, side).filter(|lane| lane.link == link) else { continue };
+            let circ_id = lane.circ_id;
+            let Some(hop) = &mut lane.hop else { continue };
             let word = hop.next_word();
             if hop.is_listed() {
-                self.say(link, circ_id);
+                self.say(link, key, side);
             }
             if let Some(message) = word {
                 return Some(CreditWord { circ_id, message });
@@ -105,9 +106,9 @@ impl Table {
     }
 
     /// A lane has a word to say; its `listed` tells that it is in the list.
-    fn say(&mut self, link: LinkKey, circ_id: CircId) {
+    fn say(&mut self, link: LinkKey, key: CircuitKey, side: Side) {
         if let Some(ids) = self.links.get_mut(link) {
-            ids.words.push_back(circ_id);
+            ids.words.push_back((key, side));
             list(ids, link, &mut self.to_flush);
         }
     }

@@ -32,9 +32,9 @@ pub(super) struct LinkIds {
     pub ready: LinkScheduler,
     /// DESTROY cells, which overtake all others.
     pub farewells: VecDeque<Farewell>,
-    /// Lanes that have a word of credit to say, which overtakes cells; each once, beside some that are over. Those are
-    /// skipped, and swept out before they are many.
-    pub words: VecDeque<CircId>,
+    /// Lanes that have a word of credit to say, which overtakes cells, beside some that are over. Those are skipped, and
+    /// swept out before they are many: a lane that is made anew under an id has a place of its own.
+    pub words: VecDeque<(CircuitKey, Side)>,
     /// Whether the list of links to flush holds this one.
     pub is_listed: bool,
 }
@@ -78,8 +78,10 @@ impl LinkIds {
     /// Sweeps out turns and words of lanes that are over, when they are many.
     pub fn sweep(&mut self, link: LinkKey, circuits: &SlotMap<CircuitKey, Box<Circuit>>) {
         if self.words.len() > self.taken.len() + STALE_TURNS_MAX {
-            let taken = &self.taken;
-            self.words.retain(|circ_id| taken.contains_key(circ_id));
+            self.words.retain(|(circuit, side)| {
+                let lane = circuits.get(*circuit).and_then(|circuit| circuit.lane(*side));
+                lane.is_some_and(|lane| lane.link == link && lane.has_word())
+            });
         }
         if self.ready.len() <= self.taken.len() * 2 + STALE_TURNS_MAX {
             return;

@@ -83,6 +83,11 @@ impl Lane {
             && self.hop.as_ref().is_none_or(|hop| hop.has_room())
     }
 
+    /// Whether it has a word of credit to say.
+    pub(super) fn has_word(&self) -> bool {
+        self.hop.as_ref().is_some_and(|hop| hop.is_listed())
+    }
+
     pub fn link(&self) -> LinkKey {
         self.link
     }

@@ -45,13 +45,16 @@ pub(crate) struct Table {
     to_flush: VecDeque<LinkKey>,
     /// Whether the one of them comes first whose lanes sent least of late, and not who came first.
     chooses_links: bool,
-    /// Lanes whose neighbour's credit was used up when this was last looked at, each once, and some that are over.
+    /// Lanes whose neighbour's credit was used up when this was last looked at, and some that are over.
     starved: Vec<(CircuitKey, Side)>,
     /// Lanes whose neighbour counts.
     hops: usize,
     /// How long cells waited in lanes.
     waits: DelayHistogram,
 }
+
+/// Among so many links one is chosen, of those that came first: each choice looks at them all.
+const CHOICES_MAX: usize = 64;
 
 /// What became of a cell that was to be queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,19 +329,15 @@ impl Table {
         if !self.chooses_links {
             return self.to_flush.pop_front();
         }
-        let ranks = self.to_flush.iter().map(|link| self.rank(*link, now)).enumerate();
+        let ranks = self.to_flush.iter().take(CHOICES_MAX).map(|link| self.rank(*link, now)).enumerate();
         let (first, _) = ranks.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
         self.to_flush.remove(first)
     }
 
-    /// Which of two links comes first, where that is chosen: the one that ranks lower. Words about circuits come before
-    /// cells.
+    /// Which of two links comes first, where that is chosen: the one that ranks lower. Words about circuits do not count,
+    /// or whoever has one always would come first with all its cells.
     pub fn rank(&self, link: LinkKey, now: Instant) -> f64 {
-        let Some(ids) = self.links.get(link) else { return 0.0 };
-        match ids.farewells.is_empty() && ids.words.is_empty() {
-            true => ids.ready.first_cells(now),
-            false => -1.0,
-        }
+        self.links.get(link).map_or(0.0, |ids| ids.ready.first_cells(now))
     }
 
     pub fn unlist(&mut self, link: LinkKey) {

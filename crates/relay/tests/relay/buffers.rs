@@ -179,7 +179,7 @@ fn what_a_channel_keeps_to_use_again_is_given_back_when_nothing_passes() {
 /// What the resolver takes for a question counts for its circuit, and is free when that ends for it.
 #[test]
 fn questions_count_in_the_memory_and_who_has_most_of_them_ends() {
-    // There is room for seven questions.
+    // There is room for a few questions.
     let (mut bench, mut greedy) = exit_with(small(), Kind::Ntor);
     let sock = bench.relay_channel(0, 2);
     let mut other = Client::create(&mut bench, sock, theirs(1), Kind::Ntor);
@@ -187,11 +187,13 @@ fn questions_count_in_the_memory_and_who_has_most_of_them_ends() {
     let before = said(&bench);
     other.send(&mut bench, RelayCommand::RESOLVE, 1, b"b.example\0");
     assert_eq!(said(&bench), before + QUESTION_BYTES);
-    for stream in 1..=7 {
-        assert_eq!(bench.circuits(), 2);
-        greedy.send(&mut bench, RelayCommand::RESOLVE, stream, b"a.example\0");
-        assert!(said(&bench) <= MAX, "{}", said(&bench));
+    let mut asked = 0;
+    while bench.circuits() == 2 {
+        asked += 1;
+        greedy.send(&mut bench, RelayCommand::RESOLVE, asked, b"a.example\0");
+        assert!(asked < 16 && said(&bench) <= MAX, "{asked}: {}", said(&bench));
     }
+    assert!(asked > 3, "{asked}");
     assert_eq!((bench.circuits(), bench.shards[0].relay.held().questions), (1, 1));
     bench.resolve_next(0, Err(ResolveError::NotFound));
     assert_eq!(other.got(&mut bench).len(), 1, "who asks for little is answered");

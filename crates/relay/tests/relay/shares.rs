@@ -249,6 +249,16 @@ fn with_handshakes(count: usize) -> Bench {
     Bench::new(RelayConfig { limits, max_queue_bytes: 512 << 20, ..config() })
 }
 
+/// Whatever the limit says, handshakes of strangers have three quarters of an eighth of the memory.
+#[test]
+fn handshakes_have_an_eighth_of_the_memory_at_most() {
+    let mut bench = Bench::new(RelayConfig { max_queue_bytes: 16 << 20, ..config() });
+    let addr = |n: u32| IpAddr::from([60 + (n >> 8) as u8, n as u8, 1, 1]);
+    let knocks: Vec<Sock> = (0..200).map(|n| knock(&mut bench, addr(n))).collect();
+    let stand = knocks.iter().filter(|sock| bench.gone(**sock).is_none()).count();
+    assert_eq!(stand, (16 << 20) / 8 / 4 * 3 / HANDSHAKE_BYTES);
+}
+
 #[test]
 fn an_address_has_its_share_of_handshakes() {
     let mut bench = with_handshakes(100);
