@@ -87,7 +87,7 @@ const LANE_CELLS_MAX: i32 = 50_000;
 
 /// Questions to the resolver take at most one part in so many of a shard's memory, but some may be asked in any case.
 const QUESTIONS_PART: usize = 8;
-const QUESTIONS_LEAST: usize = 16;
+const QUESTIONS_LEAST: usize = 64;
 
 pub(super) struct Core {
     config: RelayConfig,
