@@ -45,7 +45,7 @@ fn eight_circuits_carry_files_at_once() {
 #[test]
 fn hundreds_of_streams_open_and_close() {
     let (lab, _shared) = (lab(), CHOICE.read().unwrap());
-    let circuit = lab.circuit(&["heddleguard", "heddlemiddle", "heddleexit"]);
+    let circuit = lab.first_circuit(&["heddleguard", "heddlemiddle", "heddleexit"]);
     thread::scope(|scope| {
         for worker in 0..4 {
             scope.spawn(move || {
@@ -63,7 +63,7 @@ fn hundreds_of_streams_open_and_close() {
 #[test]
 fn many_streams_share_a_circuit_at_once() {
     let (lab, _shared) = (lab(), CHOICE.read().unwrap());
-    let circuit = lab.circuit(&["stockguard", "heddlemiddle", "heddleexit"]);
+    let circuit = lab.first_circuit(&["stockguard", "heddlemiddle", "heddleexit"]);
     let mut echoes: Vec<_> = (0..200).map(|_| lab.echo(circuit)).collect();
     for round in 0..3 {
         for (index, echo) in echoes.iter_mut().enumerate() {
@@ -106,7 +106,7 @@ fn the_client_builds_its_own_circuits_over_heddle() {
 #[test]
 fn a_circuit_that_cannot_be_is_refused_alone() {
     let (lab, _shared) = (lab(), CHOICE.read().unwrap());
-    let bystander = lab.circuit(&["heddleguard", "heddlemiddle", "heddleexit"]);
+    let bystander = lab.first_circuit(&["heddleguard", "heddlemiddle", "heddleexit"]);
     // A relay twice in a row would be a circuit from a relay to itself.
     let path = lab.network.path(&["heddleguard", "heddlemiddle", "heddlemiddle"]).unwrap();
     assert!(lab.network.control().unwrap().build_circuit(&path, TIMEOUT).is_err());

@@ -113,7 +113,7 @@ pub fn wait_for_pairs(lab: &Lab, middle: &str, transport: &str) {
     // That there are two connections says little: two shards may both have found the same neighbour.
     eventually("the relays to pair", || {
         let before = metrics(middle);
-        let circuit = lab.circuit(&["heddleguard", middle, "heddleexit"]);
+        let circuit = lab.first_circuit(&["heddleguard", middle, "heddleexit"]);
         lab.both_ways(circuit, Content { seed: 1, len: 20_000 });
         lab.close(circuit);
         metrics(middle).cell_share(&before, transport).is_some_and(|share| share >= 0.99)
@@ -184,7 +184,7 @@ fn circuits_have_quic_connections_of_their_own_where_that_is_asked_for() {
 #[test]
 fn a_relay_without_a_udp_port_stays_on_tls() {
     let (lab, _shared) = (lab(), CHOICE.read().unwrap());
-    let circuit = lab.circuit(&["heddleguard", "tlsmiddle", "heddleexit"]);
+    let circuit = lab.first_circuit(&["heddleguard", "tlsmiddle", "heddleexit"]);
     lab.both_ways(circuit, Content { seed: 2, len: 2_000_000 });
     lab.close(circuit);
     let after = metrics("tlsmiddle");
@@ -199,7 +199,7 @@ fn datagrams_that_do_not_come_through_delay_no_circuit() {
     let start = Instant::now();
     while metrics("dialler").sum("heddle_fallbacks_total", &[("reason", "no_answer")]) == 0.0 {
         assert!(start.elapsed() < TIMEOUT, "nobody noticed that there is no answer");
-        let circuit = lab.circuit(&["dialler", "walled", "heddleexit"]);
+        let circuit = lab.first_circuit(&["dialler", "walled", "heddleexit"]);
         lab.both_ways(circuit, Content { seed: 3, len: 500_000 });
         lab.close(circuit);
     }

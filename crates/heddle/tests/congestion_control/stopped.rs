@@ -43,7 +43,7 @@ fn stop_and_go_on(middle: &str, transport: &str) {
     let path = ["heddleguard", middle, "heddleexit"];
     wait_for_pairs(lab, middle, transport);
     let before = metrics(middle);
-    let [busy, idle] = [(); 2].map(|()| lab.circuit(&path));
+    let [busy, idle] = [(); 2].map(|()| lab.first_circuit(&path));
     let is_flowing = AtomicBool::new(false);
     let relay = lab.network.relay(middle).unwrap();
     let carried = thread::scope(|scope| {

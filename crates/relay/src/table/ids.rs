@@ -32,8 +32,8 @@ pub(super) struct LinkIds {
     pub ready: LinkScheduler,
     /// DESTROY cells, which overtake all others.
     pub farewells: VecDeque<Farewell>,
-    /// Lanes that have a word of credit to say, which overtakes cells, beside some that are over. Those are skipped, and
-    /// swept out before they are many: a lane that is made anew under an id has a place of its own.
+    /// Lanes that have a word of credit to say, which overtakes cells, beside some that are over. Those are skipped,
+    /// and swept out before they are many: a lane that is made anew under an id has a place of its own.
     pub words: VecDeque<(CircuitKey, Side)>,
     /// Whether the list of links to flush holds this one.
     pub is_listed: bool,

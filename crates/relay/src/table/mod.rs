@@ -334,8 +334,8 @@ impl Table {
         self.to_flush.remove(first)
     }
 
-    /// Which of two links comes first, where that is chosen: the one that ranks lower. Words about circuits do not count,
-    /// or whoever has one always would come first with all its cells.
+    /// Which of two links comes first, where that is chosen: the one that ranks lower. Words about circuits do not
+    /// count, or whoever has one always would come first with all its cells.
     pub fn rank(&self, link: LinkKey, now: Instant) -> f64 {
         self.links.get(link).map_or(0.0, |ids| ids.ready.first_cells(now))
     }
