@@ -39,12 +39,9 @@ use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::params::NetworkParams;
 use heddle_proto::policy::ExitPolicy;
-use heddle_relay::{
-    Control, DosOptions, Limits, ListedRelay, Relay, RelayConfig, RelayLanguage, RelayStats, Relays,
-    Scheduler,
-};
+use heddle_relay::{Control, ListedRelay, Relay, RelayConfig, RelayLanguage, RelayStats, Relays, Scheduler};
 use heddle_seam::language::Language;
-use heddle_seam::node::{PortId, ShardId, StackId};
+use heddle_seam::node::{PortId, StackId};
 use heddle_seam::rng::{Entropy, Repeatable, Seed};
 use heddle_seam::stopwatch::Stopwatch;
 use heddle_seam::time::Duration;
@@ -488,24 +485,10 @@ fn open_ports<L: Language>(sim: &mut Simulation<L>, host: HostId, shards: usize,
 
 fn relay_config(max_queue_bytes: usize, ids: RelayIds, addr: IpAddr, is_exit: bool) -> RelayConfig {
     RelayConfig {
-        ids,
-        addrs: vec![addr],
         exit_policy: is_exit.then(everywhere),
-        ipv6_exit: false,
-        refuse_unknown_exits: None,
-        dos: DosOptions::default(),
-        hop_by_hop_flow_control: None,
-        hop_credit: HopCredit::None,
-        flow_control: FlowChoice::Auto,
         extend_to_private: true,
         max_queue_bytes,
-        bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
-        relay_bandwidth: None,
-        count_private_bandwidth: false,
-        scheduler: Scheduler::RoundRobin,
-        shard: ShardId(0),
-        shards: 1,
-        limits: Limits::default(),
+        ..RelayConfig::new(ids, addr)
     }
 }
 

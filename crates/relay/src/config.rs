@@ -53,6 +53,33 @@ pub struct RelayConfig {
     pub limits: Limits,
 }
 
+impl RelayConfig {
+    /// A relay of one shard at one address, with default options: no exit, 64 MiB of memory, no rates worth the name
+    /// (a TiB a second).
+    pub fn new(ids: RelayIds, addr: IpAddr) -> Self {
+        RelayConfig {
+            ids,
+            addrs: vec![addr],
+            exit_policy: None,
+            ipv6_exit: false,
+            refuse_unknown_exits: None,
+            dos: DosOptions::default(),
+            hop_by_hop_flow_control: None,
+            hop_credit: HopCredit::None,
+            flow_control: FlowChoice::Auto,
+            extend_to_private: false,
+            max_queue_bytes: 64 << 20,
+            bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
+            relay_bandwidth: None,
+            count_private_bandwidth: false,
+            scheduler: Scheduler::default(),
+            shard: ShardId(0),
+            shards: 1,
+            limits: Limits::default(),
+        }
+    }
+}
+
 /// Bounds on what strangers can make a shard hold. Of most, a quarter is reserved for relays of the consensus and
 /// another for all others, and each neighbour has a share.
 #[derive(Clone, Debug, PartialEq, Eq)]

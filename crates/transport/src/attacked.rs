@@ -11,22 +11,18 @@ use heddle_proto::bucket::Limit;
 use heddle_proto::cell::create::Create2;
 use heddle_proto::cell::{BODY_LEN, Body, CircId, Command};
 use heddle_proto::channel::{Channel, ChannelError, Incoming, Opened, Role, StreamTransport, Target};
-use heddle_proto::credit::HopCredit;
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::{ClientHandshake, OnionKeys};
 use heddle_proto::endpoint::{ConnectionOptions, Endpoint};
-use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::pair::offer::{Offer, OfferDigest, OfferedTransport};
 use heddle_proto::pair::secrets::{Purpose, pair_secrets};
 use heddle_proto::pool::SLOT_LEN;
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
-use heddle_relay::{
-    Control, DosOptions, Event, Input, Limits, ListedRelay, Output, Relay, RelayConfig, Relays, Scheduler,
-};
+use heddle_relay::{Control, Event, Input, ListedRelay, Output, Relay, RelayConfig, Relays};
 use heddle_seam::datagrams::Datagrams;
 use heddle_seam::language::Job as _;
-use heddle_seam::node::{Node, PortId, ShardId, SocketId};
+use heddle_seam::node::{Node, PortId, SocketId};
 use heddle_seam::rng::{Repeatable, Rng, Seed};
 use heddle_seam::time::{Instant, UnixTime};
 use std::collections::BTreeMap;
@@ -93,26 +89,10 @@ impl Bounds {
 impl Attacked {
     pub(crate) fn new(bounds: &Bounds, endpoint: impl FnOnce() -> Box<dyn Endpoint>) -> Self {
         let before = counted_bytes();
-        let no_limit = Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 };
         let config = RelayConfig {
-            ids: ids(OURS),
-            addrs: vec![addr(OURS).ip()],
-            exit_policy: None,
-            ipv6_exit: false,
-            refuse_unknown_exits: None,
-            dos: DosOptions::default(),
-            hop_by_hop_flow_control: None,
-            hop_credit: HopCredit::None,
-            flow_control: FlowChoice::Auto,
-            extend_to_private: false,
             max_queue_bytes: bounds.max_queue_bytes,
-            bandwidth: no_limit,
             relay_bandwidth: bounds.relay_bandwidth,
-            count_private_bandwidth: false,
-            scheduler: Scheduler::RoundRobin,
-            shard: ShardId(0),
-            shards: 1,
-            limits: Limits::default(),
+            ..RelayConfig::new(ids(OURS), addr(OURS).ip())
         };
         let (relay, transport) = counted(|| {
             let endpoint = endpoint();

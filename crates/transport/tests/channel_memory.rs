@@ -3,14 +3,11 @@
 
 mod support;
 
-use heddle_proto::bucket::Limit;
 use heddle_proto::cell::CELL_LEN;
-use heddle_proto::credit::HopCredit;
-use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::RelayIds;
-use heddle_relay::{Control, DosOptions, Input, Limits, Output, Relay, RelayConfig, Relays, Scheduler};
+use heddle_relay::{Control, Input, Output, Relay, RelayConfig, Relays};
 use heddle_seam::language::Job as _;
-use heddle_seam::node::{Node, ShardId, SocketId};
+use heddle_seam::node::{Node, SocketId};
 use heddle_seam::rng::{Repeatable, Seed};
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_transport::tls::TlsOptions;
@@ -109,26 +106,7 @@ impl Table {
 }
 
 fn config(ids: RelayIds) -> RelayConfig {
-    RelayConfig {
-        ids,
-        addrs: vec![[192, 0, 2, 1].into()],
-        exit_policy: None,
-        ipv6_exit: false,
-        refuse_unknown_exits: None,
-        dos: DosOptions::default(),
-        hop_by_hop_flow_control: None,
-        hop_credit: HopCredit::None,
-        flow_control: FlowChoice::Auto,
-        extend_to_private: false,
-        max_queue_bytes: 1 << 30,
-        bandwidth: Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 },
-        relay_bandwidth: None,
-        count_private_bandwidth: false,
-        scheduler: Scheduler::RoundRobin,
-        shard: ShardId(0),
-        shards: 1,
-        limits: Limits::default(),
-    }
+    RelayConfig { max_queue_bytes: 1 << 30, ..RelayConfig::new(ids, [192, 0, 2, 1].into()) }
 }
 
 #[test]

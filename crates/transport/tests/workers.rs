@@ -3,13 +3,10 @@
 #[allow(unused)]
 mod support;
 
-use heddle_proto::bucket::Limit;
 use heddle_proto::channel::{Channel, ChannelError, StreamTransport, Target};
-use heddle_proto::credit::HopCredit;
-use heddle_proto::flow::FlowChoice;
-use heddle_relay::{DosOptions, Input, Job, Limits, Output, Relay, RelayConfig, Scheduler};
+use heddle_relay::{Input, Job, Output, Relay, RelayConfig};
 use heddle_seam::language::Job as _;
-use heddle_seam::node::{JobId, Node, ShardId, SocketError, SocketId};
+use heddle_seam::node::{JobId, Node, SocketError, SocketId};
 use heddle_seam::rng::{Repeatable, Seed};
 use heddle_seam::time::{Instant, UnixTime};
 use heddle_transport::tls::TlsOptions;
@@ -41,27 +38,7 @@ impl Shard {
     fn new(clients: usize, options: &TlsOptions) -> Self {
         let identity = support::relay_identity(1, UNIX_S);
         let ids = identity.link.ids;
-        let no_limit = Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 };
-        let config = RelayConfig {
-            ids,
-            addrs: vec![addr().ip()],
-            exit_policy: None,
-            ipv6_exit: false,
-            refuse_unknown_exits: None,
-            dos: DosOptions::default(),
-            hop_by_hop_flow_control: None,
-            hop_credit: HopCredit::None,
-            flow_control: FlowChoice::Auto,
-            extend_to_private: true,
-            max_queue_bytes: 64 << 20,
-            bandwidth: no_limit,
-            relay_bandwidth: None,
-            count_private_bandwidth: false,
-            scheduler: Scheduler::RoundRobin,
-            shard: ShardId(0),
-            shards: 1,
-            limits: Limits::default(),
-        };
+        let config = RelayConfig { extend_to_private: true, ..RelayConfig::new(ids, addr().ip()) };
         let listener = support::transport(TlsOptions::default(), Some(identity), 1);
         let entropy = Box::new(Repeatable::new(&Seed::from_number(3)));
         let mut relay = Relay::new(config, Box::new(listener), entropy);

@@ -213,37 +213,19 @@ fn least_share(direction: Direction) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DosOptions, Limits, Scheduler};
     use heddle_proto::bucket::Limit;
-    use heddle_proto::credit::HopCredit;
-    use heddle_proto::flow::FlowChoice;
     use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-    use heddle_seam::node::ShardId;
     use proptest::prelude::*;
 
     const RATE_BYTES_PER_S: u64 = 1_000_000;
 
     fn shards(count: usize) -> Vec<Rates> {
         let limit = Limit { rate_bytes_per_s: RATE_BYTES_PER_S, burst_bytes: RATE_BYTES_PER_S };
+        let ids = RelayIds { rsa: RsaId([1; 20]), ed25519: Ed25519Id([1; 32]) };
         let config = RelayConfig {
-            ids: RelayIds { rsa: RsaId([1; 20]), ed25519: Ed25519Id([1; 32]) },
-            addrs: Vec::new(),
-            exit_policy: None,
-            ipv6_exit: false,
-            refuse_unknown_exits: Some(false),
-            dos: DosOptions::default(),
-            hop_by_hop_flow_control: None,
-            hop_credit: HopCredit::None,
-            flow_control: FlowChoice::Auto,
-            extend_to_private: false,
             max_queue_bytes: 1 << 20,
             bandwidth: limit,
-            relay_bandwidth: None,
-            count_private_bandwidth: false,
-            scheduler: Scheduler::RoundRobin,
-            shard: ShardId(0),
-            shards: 1,
-            limits: Limits::default(),
+            ..RelayConfig::new(ids, [192, 0, 2, 1].into())
         };
         let mut rates: Vec<Rates> = (0..count).map(|_| Rates::new(&config)).collect();
         let (first, rest) = rates.split_first_mut().expect("there is one");

@@ -8,18 +8,14 @@
 use super::peer::Peer;
 use super::pipe::{Pipe, datagrams};
 use super::plain::{CLIENT_LINE, PlainTransport, ids, relay_line};
-use heddle_proto::bucket::Limit;
 use heddle_proto::cell::frame::{Framer, write_fixed, write_versions};
 use heddle_proto::cell::{CircId, Command};
-use heddle_proto::credit::{CreditMessage, HopCredit};
+use heddle_proto::credit::CreditMessage;
 use heddle_proto::crypto::NtorKeypair;
 use heddle_proto::crypto::onionskin::OnionKeys;
 use heddle_proto::endpoint::Endpoint;
-use heddle_proto::flow::FlowChoice;
 use heddle_proto::policy::ExitPolicy;
-use heddle_relay::{
-    Control, Crossed, DosOptions, Event, Input, Job, Limits, Output, Relay, RelayConfig, ShardMessage,
-};
+use heddle_relay::{Control, Crossed, Event, Input, Job, Output, Relay, RelayConfig, ShardMessage};
 use heddle_seam::datagrams::Transmit;
 use heddle_seam::language::Job as _;
 use heddle_seam::node::{
@@ -65,26 +61,11 @@ pub fn onion_keys(number: u8) -> OnionKeys {
 
 /// An exit for everything, without limits that a test would feel.
 pub fn config() -> RelayConfig {
-    let no_limit = Limit { rate_bytes_per_s: 1 << 40, burst_bytes: 1 << 40 };
     RelayConfig {
-        ids: ids(OURS),
-        addrs: vec![host(OURS)],
         exit_policy: Some(ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule")])),
         ipv6_exit: true,
         refuse_unknown_exits: Some(false),
-        dos: DosOptions::default(),
-        hop_by_hop_flow_control: None,
-        hop_credit: HopCredit::None,
-        flow_control: FlowChoice::Auto,
-        extend_to_private: false,
-        max_queue_bytes: 64 << 20,
-        bandwidth: no_limit,
-        relay_bandwidth: None,
-        count_private_bandwidth: false,
-        scheduler: heddle_relay::Scheduler::RoundRobin,
-        shard: ShardId(0),
-        shards: 1,
-        limits: Limits::default(),
+        ..RelayConfig::new(ids(OURS), host(OURS))
     }
 }
 
