@@ -1,43 +1,115 @@
-//! Flows that are full or held.
+//! Lanes whose neighbours count cells: what comes, what is passed on, and what is said about it ([`Hop`]).
 
-use super::{Credit, Table};
+use super::hop::Hop;
+use super::{Lane, Table, list};
 use crate::keys::{CircuitKey, LinkKey, Side};
 use heddle_proto::cell::CircId;
-use heddle_seam::time::Instant;
+use heddle_proto::credit::{CreditMessage, CreditViolation, N23};
+use heddle_seam::time::{Duration, Instant};
 
-/// Flows.
+/// A word of credit that leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CreditWord {
+    pub circ_id: CircId,
+    pub message: CreditMessage,
+}
+
 impl Table {
-    /// The first cell of a flow left, so that the flow exists.
-    pub fn begin_flow(&mut self, link: LinkKey, circ_id: CircId) {
-        if let Some(Credit::Flow { begun, .. }) = self.credit_mut(link, circ_id) {
-            *begun = true;
+    /// Both sides of a lane's hop count cells from now on; none has gone over it.
+    pub fn count_cells(&mut self, key: CircuitKey, side: Side, ours: N23, theirs: N23) {
+        let Some(lane) = self.lane_mut(key, side) else { return };
+        let was_counted = lane.hop.replace(Box::new(Hop::new(ours, theirs))).is_some();
+        self.hops += usize::from(!was_counted);
+    }
+
+    /// What is kept of hops for that.
+    pub fn hop_bytes(&self) -> usize {
+        self.hops * size_of::<Hop>()
+    }
+
+    /// A relay cell came over a lane.
+    ///
+    /// # Errors
+    /// The neighbour had no credit for it.
+    pub fn count_arrival(&mut self, key: CircuitKey, side: Side) -> Result<(), CreditViolation> {
+        match self.lane_mut(key, side).and_then(|lane| lane.hop.as_mut()) {
+            Some(hop) => hop.on_received(),
+            None => Ok(()),
         }
     }
 
-    /// A flow takes no cell any more, or cells again.
-    pub fn set_blocked(&mut self, now: Instant, link: LinkKey, circ_id: CircId, is_blocked: bool) {
-        if let Some(Credit::Flow { blocked, .. }) = self.credit_mut(link, circ_id) {
-            *blocked = is_blocked;
+    /// Relay cells that came over a lane were passed on, or ended here; the last waited so long for that. The
+    /// neighbour may be told.
+    pub fn pass_on(&mut self, now: Instant, (key, side): (CircuitKey, Side), cells: u32, waited: Duration) {
+        let Some(Lane { link, hop: Some(hop), .. }) = self.lane_mut(key, side) else { return };
+        let (link, says) = (*link, hop.on_passed_on(now, cells, waited));
+        if says {
+            self.say(link, key, side);
         }
-        if !is_blocked && let Some((key, side)) = self.find(link, circ_id) {
-            self.mark_ready(now, key, side);
+    }
+
+    /// A neighbour spoke of credit.
+    ///
+    /// # Errors
+    /// It said what it must not say, of this circuit's lane.
+    pub fn on_credit(
+        &mut self,
+        now: Instant,
+        link: LinkKey,
+        CreditWord { circ_id, message }: CreditWord,
+    ) -> Result<(), (CircuitKey, Side, CreditViolation)> {
+        // Of a circuit that ended meanwhile, or of one that began before there was an agreement.
+        let Some((key, side)) = self.find(link, circ_id) else { return Ok(()) };
+        let Some(hop) = self.lane_mut(key, side).and_then(|lane| lane.hop.as_mut()) else { return Ok(()) };
+        match message {
+            CreditMessage::Granted { cells } => {
+                hop.on_granted(cells).map_err(|violation| (key, side, violation))?;
+                self.mark_ready(now, key, side);
+            }
+            CreditMessage::Asked => {
+                if hop.on_asked() {
+                    self.say(link, key, side);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Once a second: lanes without credit for long ask, because what granted it may have been lost.
+    pub fn ask_for_credit(&mut self, now: Instant) {
+        for (key, side) in core::mem::take(&mut self.starved) {
+            let Some(Lane { link, hop: Some(hop), .. }) = self.lane_mut(key, side) else { continue };
+            let link = *link;
+            let Some(says) = hop.on_starving(now) else { continue };
+            self.starved.push((key, side));
+            if says {
+                self.say(link, key, side);
+            }
         }
     }
 
-    /// What a lane may send.
-    pub fn credit(&self, key: CircuitKey, side: Side) -> Option<Credit> {
-        Some(self.get(key)?.lane(side)?.credit)
+    /// What is to be said of a link's lanes.
+    pub(super) fn pop_word(&mut self, link: LinkKey) -> Option<CreditWord> {
+        loop {
+            let (key, side) = self.links.get_mut(link)?.words.pop_front()?;
+            let Some(lane) = self.lane_mut(key, side).filter(|lane| lane.link == link) else { continue };
+            let circ_id = lane.circ_id;
+            let Some(hop) = &mut lane.hop else { continue };
+            let word = hop.next_word();
+            if hop.is_listed() {
+                self.say(link, key, side);
+            }
+            if let Some(message) = word {
+                return Some(CreditWord { circ_id, message });
+            }
+        }
     }
 
-    /// A flow is read no more, or again. Returns its name if that is news.
-    pub fn set_held(&mut self, key: CircuitKey, side: Side, is_held: bool) -> Option<(LinkKey, CircId)> {
-        let lane = self.lane_mut(key, side)?;
-        let Credit::Flow { held, .. } = &mut lane.credit else { return None };
-        (core::mem::replace(held, is_held) != is_held).then_some((lane.link, lane.circ_id))
-    }
-
-    fn credit_mut(&mut self, link: LinkKey, circ_id: CircId) -> Option<&mut Credit> {
-        let (key, side) = self.find(link, circ_id)?;
-        Some(&mut self.lane_mut(key, side)?.credit)
+    /// A lane has a word to say; its `listed` tells that it is in the list.
+    fn say(&mut self, link: LinkKey, key: CircuitKey, side: Side) {
+        if let Some(ids) = self.links.get_mut(link) {
+            ids.words.push_back((key, side));
+            list(ids, link, &mut self.to_flush);
+        }
     }
 }
