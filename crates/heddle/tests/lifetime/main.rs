@@ -22,8 +22,6 @@ use support::{Lab, TIMEOUT, eventually};
 
 /// What the slow relay may carry: its RelayBandwidthRate.
 const RATE_BYTES_PER_S: f64 = 1048576.0;
-/// What has passed of a transfer when its stream's windows have opened.
-const UP_TO_SPEED_BYTES: f64 = 2.0 * RATE_BYTES_PER_S;
 /// How long the drained relay waits for its circuits: its ShutdownWaitLength.
 const DRAIN: Duration = Duration::from_secs(12);
 
@@ -206,8 +204,10 @@ fn hup_costs_no_circuit() {
     echo.round_trip(b"still there").unwrap();
 }
 
+/// That it also uses its rate is shown in virtual time, where no other test takes the processor
+/// (`crates/network/tests/rates.rs`).
 #[test]
-fn a_relay_keeps_to_its_rate_and_uses_it() {
+fn a_relay_keeps_to_its_rate() {
     let lab = lab();
     let circuit = circuit_over("slow");
     let content = Content { seed: 3, len: 8 << 20 };
@@ -215,28 +215,18 @@ fn a_relay_keeps_to_its_rate_and_uses_it() {
     lab.download(Some(circuit), Content { seed: 2, len: 2 << 20 }).unwrap();
     for way in ["up", "down"] {
         let before = counter().passed();
-        let passed = || {
-            counter().passed().iter().zip(before).map(|(now, before)| now - before).max().expect("two ways")
-                as f64
+        let transfer = match way {
+            "down" => lab.download(Some(circuit), content),
+            _ => lab.upload(Some(circuit), content),
         };
-        let (transfer, at_speed) = thread::scope(|scope| {
-            let transfer = scope.spawn(|| match way {
-                "down" => lab.download(Some(circuit), content),
-                _ => lab.upload(Some(circuit), content),
-            });
-            eventually("the transfer to be up to speed", || passed() >= UP_TO_SPEED_BYTES);
-            let at_speed = (Instant::now(), passed());
-            (transfer.join().unwrap().unwrap(), at_speed)
-        });
+        let transfer = transfer.unwrap();
         assert!(transfer.sha256_ok);
-        let (since, carried_before) = at_speed;
-        let carried = passed();
-        let share = (carried - carried_before) / (RATE_BYTES_PER_S * since.elapsed().as_secs_f64());
-        println!("{way}: {carried} bytes in {:.2} s, {share:.3} of the rate", transfer.seconds);
+        let carried = counter().passed().iter().zip(before).map(|(now, before)| now - before).max();
+        let carried = carried.expect("two ways") as f64;
+        println!("{way}: {carried} bytes in {:.2} s", transfer.seconds);
         // A bucket promises no more than its rate and a burst, which is a second of it, after something was held up.
         let carried_max = 1.02 * RATE_BYTES_PER_S * (transfer.seconds + 1.0);
         assert!(carried <= carried_max, "{way}: {carried} bytes, at most {carried_max:.0}");
-        assert!(share >= 0.9, "{way}: {share:.3} of the rate");
     }
     lab.close(circuit);
 }
