@@ -1,9 +1,9 @@
-//! What a neighbour says of credit: cells, and the balance of a circuit that hears them.
+//! What a neighbour says of credit: cells, and the ledger of a circuit that hears them.
 //!
-//! A balance never lets more be sent than the agreement has room for beyond what was passed on, whatever is said.
+//! A ledger never lets more be sent than the agreement has room for beyond what was passed on, whatever is said.
 
 use heddle_proto::cell::CircId;
-use heddle_proto::credit::{Balance, CreditCell, CreditMessage, HopCredit, N3, N23};
+use heddle_proto::credit::{CreditCell, CreditMessage, Ledger, N3, N23};
 use heddle_seam::time::{Duration, Instant};
 
 /// Bytes that one cell of the input takes.
@@ -11,24 +11,38 @@ const CELL_LEN: usize = 23;
 
 pub fn run(data: &[u8]) {
     let n23 = N23 { n2_cells: 10, n3: N3::Static(70) };
-    let mut balance = Balance::new(HopCredit::N23(n23));
+    let mut ledger = Ledger::new(n23, n23);
     let (mut sent, mut now) = (0_u64, Instant::ZERO);
     for body in data.chunks(CELL_LEN) {
         let Some(Ok(cell)) = CreditCell::parse(body) else { continue };
         assert_eq!(CreditCell::parse(&cell.encode()), Some(Ok(cell)), "what is read is written alike");
-        if let CreditCell::Circuit { message: CreditMessage::Granted { cells }, .. } = cell {
-            let room = u64::from(n23.queue_cells_max());
-            assert_eq!(balance.on_granted(cells).is_err(), cells > sent + room);
-            assert!(u64::from(balance.room()) <= room);
+        if let CreditCell::Circuit { message, .. } = cell {
+            let is_boundless = |cells| cells > sent + u64::from(n23.queue_cells_max());
+            let expected = matches!(message, CreditMessage::Granted { cells } if is_boundless(cells));
+            assert_eq!(ledger.on_message(message).is_err(), expected);
         }
         // Half of what may be sent is, so that grants of any age come.
-        for _ in 0..balance.room().div_ceil(2) {
-            balance.on_sent(now);
+        for _ in 0..room(&ledger, now).div_ceil(2) {
+            ledger.on_sent(now);
             sent += 1;
         }
         now += Duration::from_secs(1);
-        assert!(!balance.take_ask(now) || balance.room() == 0, "only who may send nothing asks");
+        ledger.on_starving(now);
+        while let Some(word) = ledger.next_word() {
+            assert!(word != CreditMessage::Asked || !ledger.has_room(), "only who may send nothing asks");
+        }
     }
+}
+
+/// How many cells may be sent, which is never more than the agreement has room for.
+fn room(ledger: &Ledger, now: Instant) -> u32 {
+    let (mut ledger, mut room) = (ledger.clone(), 0);
+    while ledger.has_room() {
+        ledger.on_sent(now);
+        room += 1;
+        assert!(room <= 80);
+    }
+    room
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {

@@ -11,7 +11,6 @@
 //! the channel with [`OriginCircuit::poll_cell`], and asks [`OriginCircuit::poll_event`] until it
 //! says `None` before it hands in the next cell: a cell makes at most two events.
 
-mod credit;
 mod streams;
 
 use core::fmt;
@@ -22,17 +21,16 @@ use heddle_proto::cell::relay::{self, RelayCommand, RelayHeader, StreamId};
 use heddle_proto::cell::stream::{End as EndCell, Resolved};
 use heddle_proto::cell::{BODY_LEN, Body, Command};
 use heddle_proto::channel::Target;
-use heddle_proto::credit::{CreditMessage, N23};
+use heddle_proto::credit::{CreditMessage, Ledger, N23};
 use heddle_proto::crypto::onionskin::{ClientHandshake, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, OriginLayers};
 use heddle_proto::flow::{FlowChoice, VegasParams, sendme_inc_acceptable};
 use heddle_proto::params::NetworkParams;
 use heddle_seam::rng::Rng;
-use heddle_seam::time::Instant;
+use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use credit::GuardCredit;
 use streams::End;
 
 /// RELAY_EARLY cells that a circuit may send (tor-spec, "Handling RELAY_EARLY cells").
@@ -169,7 +167,8 @@ pub struct OriginCircuit {
     /// What is run of the old windows where congestion control was not agreed on.
     flow_control: FlowChoice,
     /// What the guard and we owe each other, if both count cells.
-    credit: Option<GuardCredit>,
+    /// Of the hop to the guard (`docs/reference/pair.md`, "Credit on the TLS channel").
+    credit: Option<Ledger>,
     /// Flow control with the last hop, made when the first stream begins.
     end: Option<End>,
     params: Arc<NetworkParams>,
@@ -333,10 +332,7 @@ impl OriginCircuit {
         }
         let handled = match command {
             Command::CREATED2 | Command::CREATED_FAST => self.on_created(command, body),
-            Command::RELAY => {
-                let counted = self.credit.as_mut().map_or(Ok(()), |credit| credit.on_received(now));
-                counted.and_then(|()| self.on_relay(now, body))
-            }
+            Command::RELAY => self.count_arrival(now).and_then(|()| self.on_relay(now, body)),
             Command::DESTROY => {
                 self.close_silently();
                 let reason = DestroyReason::parse(body);
@@ -352,6 +348,14 @@ impl OriginCircuit {
         }
     }
 
+    /// A relay cell came. It ends here: what streams hold of it their windows bound.
+    fn count_arrival(&mut self, now: Instant) -> Result<(), Fault> {
+        let Some(credit) = &mut self.credit else { return Ok(()) };
+        credit.on_received().map_err(|_| "a cell beyond the hop's credit")?;
+        credit.on_passed_on(now, 1, Duration::ZERO);
+        Ok(())
+    }
+
     fn end_for(&mut self, fault: Fault) {
         self.close();
         self.events.push_back(OriginEvent::Closed(Closed::Misbehaved(fault)));
@@ -363,39 +367,40 @@ impl OriginCircuit {
             return None;
         }
         let cell = self.out.pop_front()?;
-        if let Some(credit) = self.credit.as_mut().filter(|_| is_relay_cell(cell.command)) {
-            credit.on_sent();
+        if let Some(credit) = self.credit.as_mut().filter(|_| cell.command.is_relay()) {
+            // When is no matter: we never ask, because TLS loses nothing.
+            credit.on_sent(Instant::ZERO);
         }
         Some(cell)
     }
 
     /// Whether there is a cell that the guard takes now.
     pub(crate) fn has_cell(&self) -> bool {
-        let has_room = self.credit.as_ref().is_none_or(GuardCredit::has_room);
-        self.out.front().is_some_and(|cell| has_room || !is_relay_cell(cell.command))
+        let has_room = self.credit.as_ref().is_none_or(Ledger::has_room);
+        self.out.front().is_some_and(|cell| has_room || !cell.command.is_relay())
     }
 
     /// The guard and we count relay cells from the first on.
     pub(crate) fn count_cells(&mut self, ours: N23, theirs: N23) {
-        self.credit = Some(GuardCredit::new(ours, theirs));
+        self.credit = Some(Ledger::new(ours, theirs));
     }
 
     /// The guard spoke of this circuit's credit.
     pub(crate) fn handle_credit(&mut self, message: CreditMessage) {
         let Some(credit) = self.credit.as_mut().filter(|_| !self.closed) else { return };
-        if let Err(fault) = credit.on_message(message) {
-            self.end_for(fault);
+        if credit.on_message(message).is_err() {
+            self.end_for("credit beyond what the hop agreed on");
         }
     }
 
     /// Whether the guard is to be told something of this circuit's credit.
-    pub(crate) fn owes_grant(&self) -> bool {
-        self.credit.as_ref().is_some_and(GuardCredit::owes_grant)
+    pub(crate) fn has_credit_word(&self) -> bool {
+        self.credit.as_ref().is_some_and(Ledger::has_word)
     }
 
     /// What that is.
-    pub(crate) fn take_grant(&mut self) -> Option<CreditMessage> {
-        self.credit.as_mut()?.take_grant()
+    pub(crate) fn next_credit_word(&mut self) -> Option<CreditMessage> {
+        self.credit.as_mut()?.next_word()
     }
 
     /// What happened, oldest first.
@@ -542,11 +547,6 @@ impl fmt::Debug for OriginCircuit {
 
 /// What a hop did wrong; it costs the circuit its life.
 type Fault = &'static str;
-
-/// Whether credit counts such a cell.
-fn is_relay_cell(command: Command) -> bool {
-    matches!(command, Command::RELAY | Command::RELAY_EARLY)
-}
 
 fn padded(bytes: &[u8]) -> Body {
     let mut body = [0; BODY_LEN];

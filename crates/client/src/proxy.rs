@@ -552,7 +552,7 @@ impl OnionProxy {
             .find(|(_, n)| circuits.get(n).is_some_and(ProxyCircuit::has_cells));
         let Some((circ_id, number)) = next else { return false };
         let Some(circuit) = self.circuits.get_mut(&number) else { return false };
-        if let Some(message) = circuit.origin.take_grant() {
+        if let Some(message) = circuit.origin.next_credit_word() {
             channel.send_vpadding(now, &CreditCell::Circuit { circ_id, message }.encode());
             return true;
         }
@@ -579,6 +579,6 @@ impl OnionProxy {
 impl ProxyCircuit {
     /// Whether it has something that the guard takes now.
     fn has_cells(&self) -> bool {
-        self.origin.has_cell() || self.origin.owes_grant()
+        self.origin.has_cell() || self.origin.has_credit_word()
     }
 }

@@ -1,7 +1,7 @@
 //! N23 from hop to hop: the paper's numbers, and chains of relays in virtual time under any readers, losses of credit
 //! and neighbours.
 
-use heddle_proto::credit::{Accounts, Balance, CreditMessage, CreditViolation, HopCredit, N3, N23};
+use heddle_proto::credit::{CreditMessage, CreditViolation, Ledger, N3, N23};
 use heddle_seam::rng::{Rng, Seed};
 use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,21 +14,29 @@ fn at_ms(ms: u64) -> Instant {
     Instant::ZERO + Duration::from_millis(ms)
 }
 
+/// A side that sends so many cells that the other has credit for; returns their number.
+fn send_all(from: &mut Ledger, to: &mut Ledger) -> u32 {
+    let mut sent = 0;
+    while from.has_room() {
+        from.on_sent(at_ms(0));
+        to.on_received().unwrap();
+        sent += 1;
+    }
+    sent
+}
+
+fn both(credit: N23) -> (Ledger, Ledger) {
+    (Ledger::new(credit, credit), Ledger::new(credit, credit))
+}
+
 /// Section 4.2: "an initial credit balance of N2 + N3 cells"; "for typical parameter values (N3 = 500 and N2 = 10), N23
 /// ensures a strict circuit queue bound of 510 cells"; figure 9: N3 = 70 and N2 = 20 make 90.
 #[test]
 fn the_first_balance_is_the_papers_bound() {
     for (n2, n3, bound) in [(10, 500, 510), (20, 70, 90), (20, 100, 120)] {
-        let credit = HopCredit::N23(n23(n2, n3));
-        let (mut balance, mut accounts) = (Balance::new(credit), Accounts::new(credit));
-        assert_eq!((n23(n2, n3).queue_cells_max(), balance.room()), (bound, bound));
-        for left in (0..bound).rev() {
-            balance.on_sent(at_ms(0));
-            accounts.on_received().unwrap();
-            assert_eq!(balance.room(), left, "it decrements its credit balance by one");
-        }
-        assert_eq!(accounts.queued_cells(), u64::from(bound));
-        assert_eq!(accounts.on_received(), Err(CreditViolation::Overrun));
+        let (mut before, mut behind) = both(n23(n2, n3));
+        assert_eq!((n23(n2, n3).queue_cells_max(), send_all(&mut before, &mut behind)), (bound, bound));
+        assert_eq!(behind.on_received(), Err(CreditViolation::Overrun));
     }
 }
 
@@ -37,35 +45,31 @@ fn the_first_balance_is_the_papers_bound() {
 #[test]
 fn credit_comes_after_every_n2_cells() {
     for (n2, percent) in [(10, 10), (20, 5)] {
-        let credit = HopCredit::N23(n23(n2, 100));
-        let (mut balance, mut accounts) = (Balance::new(credit), Accounts::new(credit));
+        let (mut before, mut behind) = both(n23(n2, 100));
         let mut grants = 0;
         for cell in 1..=1000_u32 {
-            balance.on_sent(at_ms(0));
-            accounts.on_received().unwrap();
-            let granted = accounts.on_passed_on(at_ms(0), Duration::ZERO);
-            assert_eq!(granted.is_some(), cell % u32::from(n2) == 0, "cell {cell}");
-            if let Some(CreditMessage::Granted { cells }) = granted {
-                assert_eq!(cells, u64::from(cell) + u64::from(n2) + 100);
-                balance.on_granted(cells).unwrap();
-                assert_eq!(balance.room(), u32::from(n2) + 100);
+            before.on_sent(at_ms(0));
+            behind.on_received().unwrap();
+            behind.on_passed_on(at_ms(0), 1, Duration::ZERO);
+            assert_eq!(behind.has_word(), cell % u32::from(n2) == 0, "cell {cell}");
+            if let Some(word) = behind.next_word() {
+                let cells = u64::from(cell) + u64::from(n2) + 100;
+                assert_eq!(word, CreditMessage::Granted { cells });
+                before.on_message(word).unwrap();
                 grants += 1;
             }
         }
         assert_eq!(grants, 10 * percent);
+        assert_eq!(send_all(&mut before, &mut behind), u32::from(n2) + 100);
     }
 }
 
+/// What a relay says itself counts for nobody: a side that took nothing grants nothing.
 #[test]
-fn without_credit_nothing_is_bounded_and_nothing_is_told() {
-    let (mut balance, mut accounts) = (Balance::new(HopCredit::None), Accounts::new(HopCredit::None));
-    for _ in 0..5_000 {
-        balance.on_sent(at_ms(0));
-        accounts.on_received().unwrap();
-        assert_eq!(accounts.on_passed_on(at_ms(0), Duration::ZERO), None);
-    }
-    assert_eq!((balance.room(), balance.poll_timeout(), accounts.on_asked()), (u32::MAX, None, None));
-    assert_eq!(balance.on_granted(1), Err(CreditViolation::Boundless));
+fn nothing_is_granted_for_cells_that_never_came() {
+    let (_, mut behind) = both(n23(10, 70));
+    behind.on_passed_on(at_ms(0), 1000, Duration::ZERO);
+    assert_eq!(behind.next_word(), None);
 }
 
 #[test]
@@ -89,31 +93,32 @@ fn messages_are_read_as_they_are_written() {
 /// one that grants nothing costs its own circuit only: we ask, later each time.
 #[test]
 fn a_lying_neighbour_gains_nothing() {
-    let credit = HopCredit::N23(n23(10, 70));
-    let mut balance = Balance::new(credit);
-    assert_eq!(balance.on_granted(81), Err(CreditViolation::Boundless));
-    assert_eq!(balance.on_granted(u64::MAX), Err(CreditViolation::Boundless));
-    assert_eq!(balance.on_granted(80), Ok(()));
-    (0..80).for_each(|_| balance.on_sent(at_ms(0)));
-    assert_eq!(balance.on_granted(7), Ok(()));
-    assert_eq!(balance.room(), 0);
-    let mut asked_at = Vec::new();
-    while asked_at.len() < 7 {
-        let due = balance.poll_timeout().unwrap();
-        assert!(balance.take_ask(due) && !balance.take_ask(due));
-        asked_at.push(due.since(at_ms(0)).as_secs());
-    }
-    assert_eq!(asked_at, [1, 3, 7, 15, 31, 47, 63]);
-    assert_eq!(balance.on_granted(90), Ok(()));
-    assert_eq!((balance.room(), balance.poll_timeout()), (10, None));
+    let (mut before, mut behind) = both(n23(10, 70));
+    let granted = |cells| CreditMessage::Granted { cells };
+    assert_eq!(before.on_message(granted(81)), Err(CreditViolation::Boundless));
+    assert_eq!(before.on_message(granted(u64::MAX)), Err(CreditViolation::Boundless));
+    assert_eq!(before.on_message(granted(80)), Ok(()));
+    assert_eq!(send_all(&mut before, &mut behind), 80);
+    assert_eq!(before.on_message(granted(7)), Ok(()));
+    assert!(!before.has_room());
+    let mut asks = || {
+        let asks_at = |ms: &u64| {
+            before.on_starving(at_ms(*ms));
+            before.next_word() == Some(CreditMessage::Asked)
+        };
+        (0..64_000).filter(asks_at).collect::<Vec<_>>()
+    };
+    assert_eq!(asks(), [1, 3, 7, 15, 31, 47, 63].map(|s| s * 1000));
+    assert_eq!(before.on_message(granted(90)), Ok(()));
+    assert_eq!(send_all(&mut before, &mut Ledger::new(n23(10, 70), n23(10, 70))), 10);
 }
 
 /// A chain of relays: who is before each hop, what is behind it, and what is on the wires.
 struct Chain {
-    credit: HopCredit,
-    /// Of hop `n`, between relay `n` and relay `n + 1`.
-    balances: Vec<Balance>,
-    accounts: Vec<Accounts>,
+    credit: N23,
+    /// Of hop `n`, as relay `n` keeps it, and as relay `n + 1` does.
+    before: Vec<Ledger>,
+    behind: Vec<Ledger>,
     /// Cells by number, in each relay but the first, with when they came.
     queues: Vec<VecDeque<(u64, Instant)>>,
     wires: BTreeMap<(Instant, u64), Event>,
@@ -136,11 +141,11 @@ enum Event {
 const WIRE: Duration = Duration::from_millis(20);
 
 impl Chain {
-    fn new(credit: HopCredit, hops: usize, seed: u64, loss_percent: u64) -> Self {
+    fn new(credit: N23, hops: usize, seed: u64, loss_percent: u64) -> Self {
         Chain {
             credit,
-            balances: (0..hops).map(|_| Balance::new(credit)).collect(),
-            accounts: (0..hops).map(|_| Accounts::new(credit)).collect(),
+            before: (0..hops).map(|_| Ledger::new(credit, credit)).collect(),
+            behind: (0..hops).map(|_| Ledger::new(credit, credit)).collect(),
             queues: vec![VecDeque::new(); hops],
             wires: BTreeMap::new(),
             events: 0,
@@ -168,20 +173,28 @@ impl Chain {
         while let Some(entry) = self.wires.first_entry().filter(|entry| entry.key().0 <= now) {
             match entry.remove() {
                 Event::Cell { hop, number } => {
-                    self.accounts[hop].on_received().unwrap();
+                    self.behind[hop].on_received().unwrap();
                     self.queues[hop].push_back((number, now));
                 }
-                Event::Backward { hop, message: CreditMessage::Granted { cells } } => {
-                    self.balances[hop].on_granted(cells).unwrap();
-                }
-                Event::Forward { hop, message: CreditMessage::Asked } => {
+                Event::Backward { hop, message } => self.before[hop].on_message(message).unwrap(),
+                Event::Forward { hop, message } => {
                     self.asked += 1;
-                    if let Some(message) = self.accounts[hop].on_asked() {
-                        self.put(now, Event::Backward { hop, message });
-                    }
+                    self.behind[hop].on_message(message).unwrap();
+                    self.speak(now, hop);
                 }
-                Event::Backward { .. } | Event::Forward { .. } => unreachable!("nobody sends these"),
             }
+        }
+    }
+
+    /// What both sides of a hop have to say leaves.
+    fn speak(&mut self, now: Instant, hop: usize) {
+        if let Some(message) = self.behind[hop].next_word() {
+            assert!(matches!(message, CreditMessage::Granted { .. }), "whoever takes cells grants");
+            self.put(now, Event::Backward { hop, message });
+        }
+        if let Some(message) = self.before[hop].next_word() {
+            assert_eq!(message, CreditMessage::Asked, "whoever sends cells asks");
+            self.put(now, Event::Forward { hop, message });
         }
     }
 
@@ -194,8 +207,8 @@ impl Chain {
             let now = at_ms(ms);
             self.deliver(now);
             for _ in 0..rates[0] {
-                if next < cells && self.balances[0].room() > 0 {
-                    self.balances[0].on_sent(now);
+                if next < cells && self.before[0].has_room() {
+                    self.before[0].on_sent(now);
                     self.put(now, Event::Cell { hop: 0, number: next });
                     next += 1;
                 }
@@ -207,7 +220,7 @@ impl Chain {
                 }
                 for _ in 0..rates[hop + 1] {
                     let may_go =
-                        if is_reader { ms >= reader_pauses_until } else { self.balances[hop + 1].room() > 0 };
+                        if is_reader { ms >= reader_pauses_until } else { self.before[hop + 1].has_room() };
                     let Some((number, came_at)) = self.queues[hop].front().copied().filter(|_| may_go) else {
                         break;
                     };
@@ -215,16 +228,14 @@ impl Chain {
                     if is_reader {
                         arrived.push(number);
                     } else {
-                        self.balances[hop + 1].on_sent(now);
+                        self.before[hop + 1].on_sent(now);
                         self.put(now, Event::Cell { hop: hop + 1, number });
                     }
-                    if let Some(message) = self.accounts[hop].on_passed_on(now, now.since(came_at)) {
-                        self.put(now, Event::Backward { hop, message });
-                    }
+                    self.behind[hop].on_passed_on(now, 1, now.since(came_at));
+                    self.speak(now, hop);
                 }
-                if self.balances[hop].take_ask(now) {
-                    self.put(now, Event::Forward { hop, message: CreditMessage::Asked });
-                }
+                self.before[hop].on_starving(now);
+                self.speak(now, hop);
                 self.look(hop);
             }
             if arrived.len() as u64 == cells {
@@ -237,11 +248,8 @@ impl Chain {
     /// The queue of a relay is within the bound at every instant.
     fn look(&mut self, hop: usize) {
         let queued = self.queues[hop].len() as u64;
-        assert_eq!(queued, self.accounts[hop].queued_cells());
         self.longest = self.longest.max(queued);
-        if let HopCredit::N23(n23) = self.credit {
-            assert!(queued <= n23.queue_cells_max().into(), "{queued} cells wait in relay {hop}");
-        }
+        assert!(queued <= self.credit.queue_cells_max().into(), "{queued} cells wait in relay {hop}");
     }
 }
 
@@ -255,7 +263,7 @@ fn chains_carry_everything_within_their_bounds() {
             0 => N3::Adaptive,
             _ => N3::Static(rng.below(120) as u16),
         };
-        let credit = HopCredit::N23(N23 { n2_cells: rng.below(30) as u16, n3 });
+        let credit = N23 { n2_cells: rng.below(30) as u16, n3 };
         let hops = 1 + rng.below(4) as usize;
         let mut chain = Chain::new(credit, hops, seed, [0, 5, 40][rng.below(3) as usize]);
         let rates: Vec<u64> = (0..=hops).map(|_| 1 + rng.below(6)).collect();
@@ -264,15 +272,15 @@ fn chains_carry_everything_within_their_bounds() {
     }
 }
 
-/// The middle passes on a cell in a millisecond, everybody else six. Without credit all that is sent waits there; with
-/// it the queue is the paper's N2 + N3 = 90 cells, and the bottleneck is as busy.
+/// The middle passes on a cell in a millisecond, everybody else six. With credit for all that is sent it waits there;
+/// with less the queue is the paper's N2 + N3 = 90 cells, and the bottleneck is as busy.
 #[test]
 fn back_pressure_keeps_the_queue_before_a_bottleneck_short() {
     let rates = [6, 6, 1, 6];
-    let mut free = Chain::new(HopCredit::None, 3, 7, 0);
+    let mut free = Chain::new(n23(1, u16::MAX), 3, 7, 0);
     free.run(3_000, &rates);
     assert!(free.longest > 2_000, "{}", free.longest);
-    let mut bounded = Chain::new(HopCredit::N23(n23(20, 70)), 3, 7, 0);
+    let mut bounded = Chain::new(n23(20, 70), 3, 7, 0);
     bounded.run(3_000, &rates);
     assert!((80..=90).contains(&bounded.longest), "{}", bounded.longest);
 }
@@ -280,7 +288,7 @@ fn back_pressure_keeps_the_queue_before_a_bottleneck_short() {
 /// Where every grant is lost for a while, questions bring credit back.
 #[test]
 fn lost_credit_is_asked_for() {
-    let mut chain = Chain::new(HopCredit::N23(n23(10, 10)), 2, 9, 50);
+    let mut chain = Chain::new(n23(10, 10), 2, 9, 50);
     let cells = 500;
     assert_eq!(chain.run(cells, &[6, 6, 6]), (0..cells).collect::<Vec<_>>());
     assert!(chain.lost > 40 && chain.asked > 0, "{} lost, {} asked", chain.lost, chain.asked);
@@ -289,17 +297,22 @@ fn lost_credit_is_asked_for() {
 /// Congestion behind a relay lowers its N3 to the paper's 100 cells, and its end raises it again.
 #[test]
 fn adaptive_n3_follows_the_wait_for_the_next_hop() {
-    let credit = HopCredit::N23(N23 { n2_cells: 10, n3: N3::Adaptive });
-    let mut accounts = Accounts::new(credit);
-    let mut pass = |from_ms: u64, wait_ms| {
+    let (_, mut behind) = both(N23 { n2_cells: 10, n3: N3::Adaptive });
+    let mut passed = 0;
+    let mut n3_after = |from_ms: u64, wait_ms| {
+        let mut granted = 0;
         for ms in from_ms..from_ms + 2_000 {
-            accounts.on_received().unwrap();
-            accounts.on_passed_on(at_ms(ms), Duration::from_millis(wait_ms));
+            behind.on_received().unwrap();
+            behind.on_passed_on(at_ms(ms), 1, Duration::from_millis(wait_ms));
+            passed += 1;
+            if let Some(CreditMessage::Granted { cells }) = behind.next_word() {
+                granted = cells;
+            }
         }
-        accounts.n3_cells()
+        granted - passed - 10
     };
     assert_eq!(
-        [pass(0, 0), pass(2_000, 200), pass(4_000, 30), pass(6_000, 1)],
-        [500, 100, 100, 500].map(Some)
+        [n3_after(0, 0), n3_after(2_000, 200), n3_after(4_000, 30), n3_after(6_000, 1)],
+        [500, 100, 100, 500]
     );
 }

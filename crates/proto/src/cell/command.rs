@@ -30,6 +30,11 @@ impl Command {
         self.0 == Self::VERSIONS.0 || self.0 >= 128
     }
 
+    /// Whether cells of this command carry what a circuit's ends say to each other.
+    pub const fn is_relay(self) -> bool {
+        matches!(self, Self::RELAY | Self::RELAY_EARLY)
+    }
+
     fn name(self) -> Option<&'static str> {
         Some(match self {
             Self::PADDING => "PADDING",

@@ -2,27 +2,29 @@
 //! others, PETS 2011, section 4.2; N23 is Kung's and Morris' scheme for ATM).
 //!
 //! 1. Both sides of a hop agree on a [`HopCredit`] before the circuit's first cell.
-//! 2. The side that sends has a [`Balance`]: N2 + N3 cells at first, one less with each cell, and none is sent at
+//! 2. The side that sends has a balance: N2 + N3 cells at first, one less with each cell, and none is sent at
 //!    zero.
-//! 3. The side that receives keeps [`Accounts`]: after every N2 cells that it passed on it tells up to which cell of
+//! 3. The side that receives keeps accounts: after every N2 cells that it passed on it tells up to which cell of
 //!    the circuit the other may send ([`CreditMessage::Granted`]). So a circuit's queue there never holds more than
 //!    N2 + N3.
 //! 4. What is told counts from the circuit's beginning. So a message that is lost, late or doubled changes nothing but
 //!    when the next cell leaves; and a side that is kept at zero for long asks ([`CreditMessage::Asked`]).
 //! 5. With [`N3::Adaptive`] the receiving side lowers N3 while cells wait long for its own next hop.
 //!
-//! This is policy: numbers and times, never a cell. Channels between relays carry it as [`CreditCell`], and a relay's
-//! lanes to its own shards have it without.
+//! A [`Ledger`] has both, as one side keeps them. This is policy: numbers and times, never a cell. Channels between
+//! relays carry it as [`CreditCell`], and a relay's lanes to its own shards have it without.
 
 mod accounts;
 mod adaptive;
 mod balance;
 mod cell;
 mod choice;
+mod ledger;
 
-pub use accounts::Accounts;
-pub use balance::Balance;
+use accounts::Accounts;
+use balance::Balance;
 pub use cell::CreditCell;
+pub use ledger::Ledger;
 
 use crate::cell::Malformed;
 use core::fmt;

@@ -93,9 +93,9 @@ impl Core {
     ) {
         let job = self.jobs.new_id();
         let congestion = self.congestion_offer();
-        let credit = self.links[link].credit_of_begun();
+        let flow = self.links[link].flow_of_begun();
         let party = self.links[link].party();
-        let prev = Lane::new(link, circ_id, credit);
+        let prev = Lane::new(link, circ_id, flow);
         let circuit = Circuit::handshaking(self.now, party, prev, (handshake, job), congestion);
         let key = self.table.insert(circuit);
         self.begin_credit(key, Side::Prev);

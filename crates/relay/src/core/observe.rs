@@ -154,15 +154,15 @@ impl Core {
 
     fn lane_fields(&self, key: CircuitKey, side: Side) -> Option<[i64; 7]> {
         let lane = self.table.get(key)?.lane(side)?;
-        let (blocked, held) = lane.flow_state();
+        let flow = lane.flow().unwrap_or_default();
         Some([
             i64::from(lane.queued_cells()),
             lane.oldest(&self.pool).map_or(0, |at| self.ns_since(at)),
             index_of(key) as i64,
             index_of(lane.link()) as i64,
             i64::from(side == Side::Prev),
-            i64::from(blocked),
-            i64::from(held),
+            i64::from(flow.blocked),
+            i64::from(flow.held),
         ])
     }
 

@@ -4,7 +4,7 @@ use super::Core;
 use crate::keys::{LinkKey, Side};
 use crate::links::{Crossing, HELD_QUEUE_LOW_CELLS, Link, Outlet};
 use crate::message::ShardMessage;
-use crate::table::{Credit, CreditWord, Departure, Farewell, Popped};
+use crate::table::{CreditWord, Departure, Farewell, Popped};
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::endpoint::FlowState;
 use heddle_seam::node::SocketId;
@@ -95,9 +95,7 @@ impl Core {
     fn on_departed(&mut self, &Departure { circuit: key, side, left, waited, .. }: &Departure) {
         let supply = side.opposite();
         self.table.pass_on(self.now, (key, supply), 1, waited);
-        if left <= HELD_QUEUE_LOW_CELLS
-            && let Some(Credit::Flow { held: true, .. }) = self.table.credit(key, supply)
-        {
+        if left <= HELD_QUEUE_LOW_CELLS && self.table.is_held(key, supply) {
             self.release_supply(key, supply);
         }
         if side == Side::Prev {

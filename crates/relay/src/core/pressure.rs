@@ -70,7 +70,7 @@ impl Core {
     pub fn circuits_bytes(&self) -> usize {
         self.table.capacity() * size_of::<(Box<Circuit>, u32)>()
             + self.table.len() * Core::CIRCUIT_BYTES
-            + self.table.hop_bytes()
+            + self.table.ledger_bytes()
             + self.streams.questions() * QUESTION_BYTES
             + self.idle_round.bytes()
     }

@@ -6,7 +6,7 @@ use crate::circuits::{Probe, Progress};
 use crate::keys::LinkKey;
 use crate::links::Link;
 use crate::message::{Event, ProbeHop, Wanted};
-use crate::table::{Credit, Lane};
+use crate::table::Lane;
 use heddle_client::{Handshake, Hop, OriginCircuit};
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
@@ -38,7 +38,7 @@ impl Core {
         origin.create(&first, Handshake::Ntor).ok()?;
         let create2 = origin.poll_cell()?.body;
         // No link has this key.
-        let prev = Lane::new(LinkKey::default(), CircId::new(1)?, Credit::Unlimited);
+        let prev = Lane::new(LinkKey::default(), CircId::new(1)?, None);
         let wanted = Box::new(Wanted { target: first.target, create2, addrs_tried: 0, over_channel: false });
         let party = Party::Relay(self.config.ids.rsa);
         let key = self.insert_transit(party, prev, wanted)?;

@@ -4,7 +4,7 @@ use super::Core;
 use crate::admission::Party;
 use crate::keys::LinkKey;
 use crate::message::{Crossed, ShardMessage, Wanted};
-use crate::table::{Circuit, Credit, CreditWord, Lane};
+use crate::table::{Circuit, CreditWord, Lane};
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_seam::node::ShardId;
@@ -40,7 +40,7 @@ impl Core {
     /// Another shard's circuit goes on from here.
     fn on_transit(&mut self, link: LinkKey, circ_id: CircId, party: Party, wanted: Box<Wanted>) {
         let Some(key) = self.insert_transit(party, Lane::crossing(link, circ_id), wanted) else {
-            let refused = Lane::new(link, circ_id, Credit::Unlimited);
+            let refused = Lane::new(link, circ_id, None);
             return self.drop_lane(refused, Some(DestroyReason::RESOURCELIMIT));
         };
         let Some(wanted) = self.table.get(key).and_then(Circuit::wanted) else { return };

@@ -7,7 +7,7 @@ use super::flow_link::FlowLink;
 use super::unanswered::Unanswered;
 use crate::admission::Party;
 use crate::stats::CHANNELS;
-use crate::table::Credit;
+use crate::table::LaneFlow;
 use heddle_proto::channel::{Role, Target};
 use heddle_proto::ids::RelayIds;
 use heddle_seam::node::ShardId;
@@ -154,11 +154,11 @@ impl Link {
         }
     }
 
-    /// The credit of a lane that the peer began.
-    pub fn credit_of_begun(&self) -> Credit {
+    /// The flow of a lane that the peer began.
+    pub fn flow_of_begun(&self) -> Option<LaneFlow> {
         match &self.kind {
-            LinkKind::Flows(_) => Credit::flow_begun(),
-            LinkKind::Channel(_) | LinkKind::Shard(_) => Credit::Unlimited,
+            LinkKind::Flows(_) => Some(LaneFlow::begun()),
+            LinkKind::Channel(_) | LinkKind::Shard(_) => None,
         }
     }
 }

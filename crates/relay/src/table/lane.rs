@@ -1,6 +1,6 @@
 //! A circuit's place on one link, and what it may send there.
 
-use super::hop::Hop;
+use super::ledger::LaneLedger;
 use crate::keys::LinkKey;
 use crate::scheduler::Activity;
 use heddle_proto::cell::CircId;
@@ -17,75 +17,73 @@ pub(crate) struct Lane {
     pub(super) ready: bool,
     /// Whether a cell left since the circuit was last looked at; see `idle`.
     pub(super) moved: bool,
-    /// What the lane itself may send; channels take all that their capacity allows.
-    pub(super) credit: Credit,
+    /// The flow that it is on, if its link has flows; channels take all that their capacity allows.
+    pub(super) flow: Option<LaneFlow>,
     /// What it and its neighbour owe each other, if they count cells.
-    pub(super) hop: Option<Box<Hop>>,
+    pub(super) ledger: Option<Box<LaneLedger>>,
     /// What the link's scheduler remembers of this lane.
     pub(super) activity: Activity,
     /// Whether it has a place among the link's unanswered CREATE2 cells.
     pub(super) unanswered: bool,
 }
 
-/// Whether what lies behind a lane takes a cell now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Credit {
-    Unlimited,
-    /// `begun`: the flow exists, so that it is ended by a word. `blocked`: it takes no cell now. `held`: it is not
-    /// read, because too many of its cells wait in the circuit's other lane.
-    Flow {
-        begun: bool,
-        blocked: bool,
-        held: bool,
-    },
+/// What a lane's flow is like: a lane on a channel, or to another shard, has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LaneFlow {
+    /// The flow exists, so that it is ended by a word.
+    pub begun: bool,
+    /// It takes no cell now.
+    pub blocked: bool,
+    /// It is not read, because too many of its cells wait in the circuit's other lane.
+    pub held: bool,
 }
 
-impl Credit {
-    /// Of a lane on a flow that we are to begin, with its first cell.
-    pub fn flow_to_begin() -> Self {
-        Credit::Flow { begun: false, blocked: false, held: false }
+impl LaneFlow {
+    /// One that we are to begin, with its first cell.
+    pub fn to_begin() -> Self {
+        LaneFlow::default()
     }
 
-    /// Of a lane on a flow that the peer began.
-    pub fn flow_begun() -> Self {
-        Credit::Flow { begun: true, blocked: false, held: false }
+    /// One that the peer began.
+    pub fn begun() -> Self {
+        LaneFlow { begun: true, ..LaneFlow::default() }
     }
 }
 
 impl Lane {
-    pub fn new(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
+    pub fn new(link: LinkKey, circ_id: CircId, flow: Option<LaneFlow>) -> Self {
         Lane {
             link,
             circ_id,
             queue: CellQueue::default(),
             ready: false,
             moved: false,
-            credit,
-            hop: None,
+            flow,
+            ledger: None,
             activity: Activity::default(),
             unanswered: false,
         }
     }
 
     /// One whose CREATE2 takes a place among the link's unanswered ones.
-    pub fn unanswered(link: LinkKey, circ_id: CircId, credit: Credit) -> Self {
-        Lane { unanswered: true, ..Lane::new(link, circ_id, credit) }
+    pub fn unanswered(link: LinkKey, circ_id: CircId, flow: Option<LaneFlow>) -> Self {
+        Lane { unanswered: true, ..Lane::new(link, circ_id, flow) }
     }
 
     /// One to another shard.
     pub fn crossing(link: LinkKey, circ_id: CircId) -> Self {
-        Lane { hop: Some(Box::new(Hop::crossing())), ..Lane::new(link, circ_id, Credit::Unlimited) }
+        Lane { ledger: Some(Box::new(LaneLedger::crossing())), ..Lane::new(link, circ_id, None) }
     }
 
     /// Whether a cell may leave.
     pub(super) fn may_send(&self) -> bool {
-        !matches!(self.credit, Credit::Flow { blocked: true, .. })
-            && self.hop.as_ref().is_none_or(|hop| hop.has_room())
+        !self.flow.is_some_and(|flow| flow.blocked)
+            && self.ledger.as_ref().is_none_or(|ledger| ledger.has_room())
     }
 
     /// Whether it has a word of credit to say.
     pub(super) fn has_word(&self) -> bool {
-        self.hop.as_ref().is_some_and(|hop| hop.is_listed())
+        self.ledger.as_ref().is_some_and(|ledger| ledger.is_listed())
     }
 
     pub fn link(&self) -> LinkKey {
@@ -102,12 +100,9 @@ impl Lane {
         pool.oldest(&self.queue)
     }
 
-    /// Of a flow: whether it takes no cell now, and whether it is not read.
-    pub fn flow_state(&self) -> (bool, bool) {
-        match self.credit {
-            Credit::Flow { blocked, held, .. } => (blocked, held),
-            Credit::Unlimited => (false, false),
-        }
+    /// The flow that it is on.
+    pub fn flow(&self) -> Option<LaneFlow> {
+        self.flow
     }
 
     pub fn is_unanswered(&self) -> bool {
@@ -116,10 +111,10 @@ impl Lane {
 
     /// Whether it is on a flow that does not exist yet, so that there is none to be ended.
     pub fn is_flow_to_begin(&self) -> bool {
-        matches!(self.credit, Credit::Flow { begun: false, .. })
+        self.flow.is_some_and(|flow| !flow.begun)
     }
 
     pub(super) fn is_open_flow(&self) -> bool {
-        matches!(self.credit, Credit::Flow { begun: true, .. })
+        self.flow.is_some_and(|flow| flow.begun)
     }
 }

@@ -9,11 +9,11 @@
 //! Links are somebody else's; the table knows their keys. So is the pool of slots, of which streams have some too.
 
 mod circuit;
-mod counting;
 mod credit;
-mod hop;
+mod flows;
 mod ids;
 mod lane;
+mod ledger;
 mod next;
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::scheduler::{CircuitScheduler, LinkScheduler, Scheduler, Turn};
 use crate::stats::DelayHistogram;
 pub(crate) use circuit::{Circuit, Next};
-pub(crate) use counting::CreditWord;
+pub(crate) use credit::CreditWord;
 use heddle_proto::cell::CircId;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::pool::{CellPool, SlotId};
@@ -31,7 +31,7 @@ use heddle_seam::time::{Duration, Instant};
 
 pub(crate) use ids::Farewell;
 use ids::LinkIds;
-pub(crate) use lane::{Credit, Lane};
+pub(crate) use lane::{Lane, LaneFlow};
 use slotmap::{SecondaryMap, SlotMap};
 use std::collections::VecDeque;
 
@@ -48,7 +48,7 @@ pub(crate) struct Table {
     /// Lanes whose neighbour's credit was used up when this was last looked at, and some that are over.
     starved: Vec<(CircuitKey, Side)>,
     /// Lanes whose neighbour counts.
-    hops: usize,
+    ledgers: usize,
     /// How long cells waited in lanes.
     waits: DelayHistogram,
 }
@@ -95,7 +95,7 @@ impl Table {
     /// A circuit begins; its lane towards the client takes its id.
     pub fn insert(&mut self, circuit: Circuit) -> CircuitKey {
         let (link, circ_id) = (circuit.prev.link, circuit.prev.circ_id);
-        self.hops += usize::from(circuit.prev.hop.is_some());
+        self.ledgers += usize::from(circuit.prev.ledger.is_some());
         let key = self.circuits.insert(Box::new(circuit));
         if let Some(ids) = self.links.get_mut(link) {
             ids.taken.insert(circ_id, (key, Side::Prev));
@@ -208,9 +208,9 @@ impl Table {
                 continue;
             };
             ids.ready.charge(now, &mut lane.activity);
-            if let Some(hop) = &mut lane.hop
-                && hop::is_counted(pool.command(&slot))
-                && hop.on_sent(now)
+            if let Some(ledger) = &mut lane.ledger
+                && pool.command(&slot).is_relay()
+                && ledger.on_sent(now)
             {
                 self.starved.push((circuit, side));
             }

@@ -53,7 +53,7 @@ impl Table {
     pub fn create(&mut self, key: CircuitKey, lane: Lane, again: Option<Box<Wanted>>, since: Instant) {
         let Some(circuit) = self.circuits.get_mut(key) else { return };
         debug_assert!(matches!(circuit.next, Next::None));
-        self.hops += usize::from(lane.hop.is_some());
+        self.ledgers += usize::from(lane.ledger.is_some());
         if let Some(ids) = self.links.get_mut(lane.link) {
             ids.taken.insert(lane.circ_id, (key, Side::Next));
         }
@@ -98,7 +98,7 @@ impl Table {
     /// Gives up a lane and its cells; its link says DESTROY with `farewell`, or nothing.
     pub fn drop_lane(&mut self, pool: &mut CellPool, mut lane: Lane, farewell: Option<DestroyReason>) {
         pool.clear(&mut lane.queue);
-        self.hops -= usize::from(lane.hop.is_some());
+        self.ledgers -= usize::from(lane.ledger.is_some());
         let Some(ids) = self.links.get_mut(lane.link) else { return };
         ids.sweep(lane.link, &self.circuits);
         match farewell {

@@ -1,6 +1,6 @@
 //! Whatever is done to a table, in whatever order, it stays as its first comment says.
 
-use super::{Circuit, Credit, CreditWord, Lane, Next, Popped, Pushed, Table};
+use super::{Circuit, CreditWord, Lane, LaneFlow, Next, Popped, Pushed, Table};
 use crate::admission::Party;
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::message::Wanted;
@@ -79,8 +79,8 @@ impl World {
         self.table.free_id(link, &mut self.rng, &candidate)
     }
 
-    fn credit(&mut self) -> Credit {
-        [Credit::Unlimited, Credit::flow_begun(), Credit::flow_to_begin()][self.rng.below(3) as usize]
+    fn flow(&mut self) -> Option<LaneFlow> {
+        [None, Some(LaneFlow::begun()), Some(LaneFlow::to_begin())][self.rng.below(3) as usize]
     }
 
     /// Now and then a lane's neighbour counts.
@@ -100,7 +100,7 @@ impl World {
         let Some(circ_id) = self.free_id(link) else { return };
         let prev = match self.rng.below(4) {
             0 => Lane::crossing(link, circ_id),
-            _ => Lane::new(link, circ_id, self.credit()),
+            _ => Lane::new(link, circ_id, self.flow()),
         };
         let party = Party::Relay(RsaId([1; 20]));
         let circuit = match self.rng.below(2) {
@@ -123,7 +123,7 @@ impl World {
             3 => {
                 let Some(circ_id) = self.free_id(link) else { return };
                 let Some(wanted) = self.table.take_wanted(key) else { return };
-                let lane = Lane::unanswered(link, circ_id, self.credit());
+                let lane = Lane::unanswered(link, circ_id, self.flow());
                 let again = (self.rng.below(2) == 0).then_some(wanted);
                 self.table.create(key, lane, again, self.now);
                 assert_eq!(self.table.find(link, circ_id), Some((key, Side::Next)));
@@ -173,7 +173,7 @@ impl World {
                 let (key, side) =
                     self.table.find(link, word.circ_id).expect("words are of lanes that are there");
                 let lane = self.table.get(key).and_then(|circuit| circuit.lane(side));
-                assert!(lane.is_some_and(|lane| lane.hop.is_some()));
+                assert!(lane.is_some_and(|lane| lane.ledger.is_some()));
                 true
             }
             None => false,
@@ -273,9 +273,9 @@ impl World {
             }
         }
         let lanes: usize = self.table.iter().map(|(_, circuit)| circuit.lanes().count()).sum();
-        let hops =
-            self.table.iter().flat_map(|(_, circuit)| circuit.lanes().filter(|lane| lane.hop.is_some()));
-        assert_eq!(self.table.hops, hops.count(), "hops are counted");
+        let ledgers =
+            self.table.iter().flat_map(|(_, circuit)| circuit.lanes().filter(|lane| lane.ledger.is_some()));
+        assert_eq!(self.table.ledgers, ledgers.count(), "ledgers are counted");
         let farewells: usize = self.links.iter().map(|link| self.table.farewells_len(*link)).sum();
         assert_eq!(self.table.totals().0, lanes + farewells, "each id is a lane's or a farewell's");
     }

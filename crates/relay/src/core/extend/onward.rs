@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::links::{FlowLink, LinkKind};
-use crate::table::{Credit, Lane};
+use crate::table::{Lane, LaneFlow};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
 use heddle_proto::channel::Role;
@@ -34,17 +34,17 @@ impl Core {
         let tried = wanted.over_channel;
         self.pool.body_mut(&slot).copy_from_slice(&wanted.create2);
         let link = &mut self.links[link_key];
-        let (credit, again) = match link.flows_mut() {
+        let (flow, again) = match link.flows_mut() {
             Some(flows) => {
                 flows.begin_flow();
                 wanted.over_channel = true;
-                (Credit::flow_to_begin(), Some(wanted))
+                (Some(LaneFlow::to_begin()), Some(wanted))
             }
-            None => (Credit::Unlimited, None),
+            None => (None, None),
         };
         let over_channel = again.is_none();
         link.unanswered_mut().take();
-        self.table.create(key, Lane::unanswered(link_key, circ_id, credit), again, self.now);
+        self.table.create(key, Lane::unanswered(link_key, circ_id, flow), again, self.now);
         match over_channel {
             true => self.note_fallback(link_key, tried),
             false => {
