@@ -14,14 +14,16 @@ use heddle_lab::bench::{self, BenchOptions};
 /// Examples for `heddle bench --help`.
 pub(crate) const EXAMPLES: &str = "\
 Examples:
-  heddle bench                               stock Tor, and Heddle over TLS, QUIC and tcp-dtls
+  heddle bench                               stock Tor, and Heddle over TLS and each of its transports
   heddle bench --kinds stock,tls --rounds 3
+  heddle bench --networks 6 --rounds 3       intervals over networks, not over rounds in one
   heddle bench --circuits 1 --megabytes 100  one busy circuit instead of eight
   heddle bench --json
   heddle bench circuits --kinds tcp-dtls     10,000 circuits between two relays: how fast, and in how much memory
 
 It starts a private network on a host of its own (a network namespace: root, or unprivileged user namespaces)
-and leaves nothing behind but summary.json. Ratios are over the first kind.";
+and leaves nothing behind but summary.json and samples.json. Ratios are over the first kind. It ends with 0 when its
+results are valid, with 2 when they are not, and with 1 when they could not be made.";
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -40,7 +42,10 @@ pub struct BenchArgs {
     /// Size of the download over each circuit.
     #[arg(long, default_value_t = BenchOptions::default().download_bytes / 1_000_000)]
     megabytes: u64,
-    /// Most rounds; fewer are made when time is short.
+    /// How many networks come up, one after the other. Of several each counts once in an interval.
+    #[arg(long, default_value_t = BenchOptions::default().networks)]
+    networks: usize,
+    /// Most rounds in each network; fewer are made when time is short.
     #[arg(long, default_value_t = BenchOptions::default().rounds_max)]
     rounds: usize,
     /// Time for all of it.
@@ -73,6 +78,7 @@ pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
         circuits: args.circuits,
         clients: args.clients,
         download_bytes: args.megabytes.saturating_mul(1_000_000),
+        networks: args.networks,
         rounds_max: args.rounds,
         budget: Duration::from_secs(args.budget),
         congestion_control: args.congestion_control,
@@ -91,5 +97,5 @@ pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
         true => println!("{}", serde_json::to_string_pretty(&summary)?),
         false => print!("{}", bench::text(&summary)),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(output::validity(&summary))
 }

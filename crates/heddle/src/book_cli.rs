@@ -115,6 +115,9 @@ fn measure(book: &Book, options: &MeasureOptions) -> Result<ExitCode, Box<dyn Er
             begun = Instant::now();
             eprintln!("[about {} left] {}: heddle {}", minutes(left), wanted.name, wanted.command);
         }
+        Step::Disturbed(wanted) => {
+            eprintln!("{}: the machine is not quiet; it is measured nevertheless", wanted.name);
+        }
         Step::Ended(wanted, valid) => {
             let valid = if valid { "valid" } else { "NOT VALID" };
             eprintln!("{}: {valid}, after {}", wanted.name, minutes(begun.elapsed()));

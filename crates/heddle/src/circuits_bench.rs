@@ -88,17 +88,18 @@ pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
     }
     interrupt::install()?;
     let host = emulator::lone_host(CONGESTION_CONTROL)?;
-    let summary = host.run(|| measure(args).map_err(|error| error.to_string()))??;
+    let (summary, samples) = host.run(|| measure(args).map_err(|error| error.to_string()))??;
     summary.write(&args.out.join("summary.json"))?;
+    samples.write(&args.out)?;
     match args.json {
         true => println!("{}", serde_json::to_string_pretty(&summary)?),
         false => print!("{}", text(&summary)),
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(output::validity(&summary))
 }
 
-fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
-    let measurement = Measurement::begin("circuits", &output::command_line(), CONGESTION_CONTROL);
+fn measure(args: &CircuitsArgs) -> Result<(Summary, RunSamples), Failure> {
+    let mut measurement = Measurement::begin("circuits", &output::command_line(), CONGESTION_CONTROL);
     let mut ports = PortBlock::reserve()?;
     let mut pairs = Vec::new();
     let mut relays = Vec::new();
@@ -124,10 +125,10 @@ fn measure(args: &CircuitsArgs) -> Result<Summary, Failure> {
         let relays = PLACES.map(|place| network.relay(&nickname(kind, place)));
         let [first, second] = relays;
         let pair = Pair { kind, relays: [first?, second?], metrics };
-        pair.measure(args, &mut samples)?;
+        pair.measure(args, &mut samples, &mut measurement)?;
         network.check()?;
     }
-    Ok(measurement.end(samples.figures(), 1, 1, network.tor_version()?))
+    Ok((measurement.end(samples.figures(), 1, 1, network.tor_version()?), samples))
 }
 
 /// Two relays with circuits between them.
@@ -144,7 +145,12 @@ struct Held {
 }
 
 impl Pair<'_> {
-    fn measure(&self, args: &CircuitsArgs, samples: &mut RunSamples) -> Result<(), Failure> {
+    fn measure(
+        &self,
+        args: &CircuitsArgs,
+        samples: &mut RunSamples,
+        measurement: &mut Measurement,
+    ) -> Result<(), Failure> {
         let proxies = args.count.div_ceil(CIRCUITS_PER_CLIENT);
         let path = self.relays.map(hop);
         let [first, second] = path;
@@ -164,7 +170,9 @@ impl Pair<'_> {
         interrupt::check()?;
         let share = (self.lanes()? - lanes) / args.count as f64;
         if share < SHARE_MIN {
-            eprintln!("Of the circuits only {:.1} % are on {}.", 100.0 * share, self.kind.name());
+            let doubt = format!("only {:.1} % of the circuits are on {}", 100.0 * share, self.kind.name());
+            eprintln!("{doubt}");
+            measurement.doubt(doubt);
         }
         let transport = [("transport", self.kind.name())];
         samples.add(0, "circuits_per_s", &labels(transport), "1/s", &[args.count as f64 / seconds]);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::book_cli::{self, BookArgs};
-use crate::output::{command_line, minutes, print, print_json};
+use crate::output::{command_line, minutes, print, print_json, validity};
 use clap::{Args, Subcommand, ValueEnum};
 use heddle_lab::fidelity;
 use heddle_lab::figures::{self, Quantity};
@@ -264,7 +264,7 @@ fn run_plan(args: RunArgs) -> Result<ExitCode, Box<dyn Error>> {
     if !args.json {
         println!("{} written", options.out.join("report.html").display());
     }
-    Ok(if summary.valid { ExitCode::SUCCESS } else { ExitCode::from(2) })
+    Ok(validity(&summary))
 }
 
 fn compare_backends(args: FidelityArgs) -> Result<(), Box<dyn Error>> {

@@ -3,8 +3,10 @@
 use std::error::Error;
 use std::io::Write as _;
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::Duration;
 
+use heddle_lab::results::Summary;
 use serde_json::Value;
 
 /// Prints JSON for other programs.
@@ -34,6 +36,11 @@ pub(crate) fn command_line() -> String {
         if is_plain { argument } else { format!("'{}'", argument.replace('\'', "'\\''")) }
     });
     std::iter::once(name).chain(quoted).collect::<Vec<_>>().join(" ")
+}
+
+/// How a command ends whose results may be valid, or not.
+pub(crate) fn validity(summary: &Summary) -> ExitCode {
+    if summary.valid { ExitCode::SUCCESS } else { ExitCode::from(2) }
 }
 
 /// A time for people.

@@ -20,12 +20,24 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// A busy machine may make the emulator late, and then it says so. Nothing else may be wrong with a run.
+fn assert_is_sound(summary: &Value) {
+    let reasons: Vec<&str> =
+        summary["reasons"].as_array().unwrap().iter().map(|reason| reason.as_str().unwrap()).collect();
+    assert_eq!(summary["valid"].as_bool().unwrap(), reasons.is_empty());
+    for reason in reasons {
+        let is_of_the_machine = ["late", "were never taken", "taken by this machine's host"]
+            .iter()
+            .any(|of_the_machine| reason.contains(of_the_machine));
+        assert!(is_of_the_machine, "{reason}");
+    }
+}
+
 /// The figures of a run that `wires` joined, by name and labels.
 fn results(dir: &Path, wires: &str) -> Value {
     let summary: Value = serde_json::from_slice(&fs::read(dir.join("out/summary.json")).unwrap()).unwrap();
     assert_eq!(summary["wires"], wires);
-    // A busy machine may make the emulator late, and then it says so.
-    assert_eq!(summary["valid"].as_bool().unwrap(), summary["reasons"].as_array().unwrap().is_empty());
+    assert_is_sound(&summary);
     let page = fs::read_to_string(dir.join("out/report.html")).unwrap();
     assert!(page.contains("download_mb_s") && page.contains("heddle demo"));
     let figures = summary["figures"].as_array().unwrap();
@@ -39,6 +51,10 @@ fn results(dir: &Path, wires: &str) -> Value {
         assert!(of("download_mb_s")[0]["mean"].as_f64().unwrap() > 0.0);
         // Alone, beside bulk, and bulk itself.
         assert_eq!(of("first_byte_ms").len(), if wires == "emulated" { 3 } else { 1 });
+        // Heddle's pairs met, and their circuits went over UDP.
+        if (wires, relays) == ("emulated", "heddle") {
+            assert!(of("middle_udp_pct")[0]["mean"].as_f64().unwrap() >= 99.0);
+        }
     }
     summary["figures"].clone()
 }
@@ -81,6 +97,7 @@ fn plan_gives_figures(arm: &str) {
     let ran = output(&["lab", "run", "tor.toml", "--arms", arm, "--out", "a", "--json"], dir.path());
     assert!(matches!(ran.status.code(), Some(0 | 2)), "{}", text(&ran.stderr));
     let summary: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_is_sound(&summary[0]);
     let figures = summary[0]["figures"].as_array().unwrap();
     let figure = |name: &str, wires: &str, more: &str| {
         let wanted = |figure: &&Value| {
@@ -98,7 +115,9 @@ fn plan_gives_figures(arm: &str) {
         assert!((10.0..=1000.0).contains(&figure("throughput_kb_s", wires, "way=up")));
         assert!((10.0..=60.0).contains(&figure("received_kb_s", wires, "way=kernel")));
         assert!((20.0..2000.0).contains(&figure("echo_p90_ms", wires, "way=both")));
-        assert!((0.25..1.0).contains(&figure("jain", wires, "")));
+        if arm == "quic" {
+            assert!(figure("transport_cells_share", wires, "") >= 0.99);
+        }
         // Between relays are two wires of 5 ms: 10 ms until the middle relay has answered, and then 20 for the exit.
         assert!(figure("circuit_ms", wires, "way=both") >= 30.0);
         assert!(figure("first_byte_ms", wires, "client=web") >= 40.0);

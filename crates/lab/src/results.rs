@@ -14,5 +14,5 @@ pub use check::Check;
 pub use judgement::{Judgement, Outcome};
 pub use samples::{RunSamples, Series};
 pub use stored::{Results, Stored};
-pub(crate) use summary::NOT_COMPLETED;
 pub use summary::{Invocation, Measurement, Repetition, Summary, Try};
+pub(crate) use summary::{NOT_COMPLETED, was_extended};

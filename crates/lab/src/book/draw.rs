@@ -86,8 +86,8 @@ fn heading(title: &str) -> String {
 /// The page that lists all others.
 fn overview(book: &Book, records: &[(&Wanted, Option<Record>)]) -> String {
     let mut text = heading("The book of results");
-    text += "What `heddle lab book` measured, page by page. Each measurement is one command, run once, and everything \
-             it gave is in the JSON file of its name beside these pages. \
+    text += "What `heddle lab book` measured, page by page. Each measurement is one command, made once at a commit, and \
+             what it gave is in the JSON file of its name beside these pages, with every attempt at it. \
              [The lab](../guide/lab.md#the-book-of-results) tells how a book is made; \
              [notes](../notes/overview.md) have what was measured before there was one.\n\n";
     let rows: Vec<Vec<String>> = records
@@ -227,7 +227,7 @@ fn of_target(target: &Judgement, record: &Record) -> Bound {
 fn of_aim(aim: &Target, kept: &Kept, record: &Record) -> Bound {
     let figure = &kept.figure;
     let what = demand(record.title(&figure.name, &figure.unit), &figure.labels, (aim.at_most, aim.at_least));
-    let outcome = aim.outcome(figure, record.valid);
+    let outcome = aim.outcome(figure, may_be_met(record));
     Bound { what, ours: cell(record, kept), outcome, source: aim.source.clone() }
 }
 
@@ -329,6 +329,12 @@ fn attempts(record: &Record) -> String {
     }
 }
 
+/// Whether a bound may be met by what was measured: of a result that must not be trusted none is, nor of one with fewer
+/// rounds than were wanted.
+fn may_be_met(record: &Record) -> bool {
+    record.valid && record.runs >= record.runs_wanted
+}
+
 fn short(commit: &str) -> String {
     let (hash, dirty) = commit.split_once('-').map_or((commit, ""), |(hash, _)| (hash, " with changes"));
     format!("{}{dirty}", hash.get(..7).unwrap_or(hash))
@@ -366,9 +372,9 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     table(&head, &rows)
         + &format!(
             "Commit {}, {} for all relays, clients, authorities and servers, so compare columns, not rows. Means with \
-             95 % intervals, those of `demo` and `bench` over rounds in one network and so rather too narrow, or what \
-             each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} [Everything measured, with \
-             its conditions](docs/results/README.md).\n",
+             95 % intervals, those of `demo` over rounds in one network and so rather too narrow, those of `bench` \
+             over networks, or what each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} \
+             [Everything measured, with its conditions](docs/results/README.md).\n",
             commits.join(", "),
             machines.join(" and "),
             commands.join(", ")
@@ -380,6 +386,7 @@ fn readme_row(row: &Row, wanted: &Wanted, record: Option<&Record>) -> Vec<String
         let Some(record) = record else { return "not measured".to_owned() };
         let found: Vec<&Kept> = record.figures_of(&row.figure, labels).collect();
         match found[..] {
+            [kept] if !record.valid => format!("{} (**not valid**)", cell(record, kept)),
             [kept] => cell(record, kept),
             [] => "not measured".to_owned(),
             _ => format!("{} figures have these labels", found.len()),
@@ -392,7 +399,7 @@ fn readme_row(row: &Row, wanted: &Wanted, record: Option<&Record>) -> Vec<String
     if let Some(aim) = wanted.aims.iter().find(is_of_row) {
         let kept =
             record.and_then(|record| record.figures_of(&row.figure, &row.heddle).next().zip(Some(record)));
-        let judged = |(kept, record): (&Kept, &Record)| aim.outcome(&kept.figure, record.valid);
+        let judged = |(kept, record): (&Kept, &Record)| aim.outcome(&kept.figure, may_be_met(record));
         let outcome = emphasised(kept.map_or(Outcome::NotMeasured, judged));
         title +=
             &format!(" (aim {}: {outcome})", aim.at_most.or(aim.at_least).map(number).unwrap_or_default());

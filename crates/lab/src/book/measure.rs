@@ -9,16 +9,18 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use super::draw::DOCS;
-use super::record::{Attempt, note_attempt};
+use super::record::{end_attempt, note_attempt};
 use super::{Book, Record, Wanted};
 use crate::error::{Error, Result};
-use crate::machine::conditions::commit;
+use crate::machine::conditions::{commit, wait_until_quiet};
 use crate::machine::interrupt;
 use crate::machine::process::{Process, Signal};
 use crate::results::Summary;
 
 /// How much longer than it should a measurement may take.
 const PATIENCE: u32 = 4;
+/// How long is waited for a quiet machine before each measurement. What it was like then is told in any case.
+const QUIET_WAIT_MAX: Duration = Duration::from_secs(300);
 /// How long one may take to clean up after Ctrl-C.
 const END_MAX: Duration = Duration::from_secs(60);
 
@@ -40,6 +42,8 @@ pub struct MeasureOptions {
 pub enum Step<'a> {
     /// It was measured at this commit before.
     Known(&'a Wanted),
+    /// The machine was used by others for all the time that was waited for it.
+    Disturbed(&'a Wanted),
     /// It begins, and from here on all take about so long.
     Begins(&'a Wanted, Duration),
     /// It has ended, and its results can be read. Whether they may be trusted.
@@ -78,6 +82,9 @@ pub fn measure(
     known.into_iter().for_each(|wanted| on_step(Step::Known(wanted)));
     let mut failed = 0;
     for (place, wanted) in to_make.iter().enumerate() {
+        if !wait_until_quiet(QUIET_WAIT_MAX, &mut interrupt::check)? {
+            on_step(Step::Disturbed(wanted));
+        }
         on_step(Step::Begins(wanted, to_make[place..].iter().map(|wanted| wanted.time()).sum()));
         let of_it = dir.join(&wanted.name);
         let log = make(wanted, &options.heddle, &of_it)?;
@@ -108,10 +115,11 @@ fn make(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<PathBuf> {
         command.arg("--resume");
     }
     let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let noted = note_attempt(dir, began)?;
     let mut process = Process::spawn(&wanted.name, command, &log)?;
     let waited = process.wait_exit(PATIENCE * wanted.time());
     let ended = waited.as_ref().map_or_else(ToString::to_string, ToString::to_string);
-    note_attempt(dir, Attempt { began, ended })?;
+    end_attempt(dir, noted, ended)?;
     match waited {
         Ok(_) => Ok(log),
         Err(error) => {

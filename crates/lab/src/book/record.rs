@@ -95,7 +95,7 @@ pub struct Kept {
     /// The figure.
     #[serde(flatten)]
     pub figure: Figure,
-    /// The mean of each run that has it, by the run's number from 0; empty where rounds in one network are behind it.
+    /// The mean of each run that has it, by the run's number from 0, or of each round in one network.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_run: BTreeMap<usize, f64>,
 }
@@ -112,7 +112,7 @@ impl Record {
                 let Stored { plan, summary, samples } = Stored::read(dir)?;
                 (summary, samples, Some(plan))
             }
-            false => (Summary::read(dir)?, RunSamples::default(), None),
+            false => (Summary::read(dir)?, RunSamples::read(dir)?, None),
         };
         let titles = plan.as_ref().map(compared).unwrap_or_default();
         let (title, source) =
@@ -212,10 +212,21 @@ pub(super) fn attempts(dir: &Path) -> Result<Vec<Attempt>> {
     if path.exists() { read_json(&path) } else { Ok(Vec::new()) }
 }
 
-/// Notes another attempt.
-pub(super) fn note_attempt(dir: &Path, attempt: Attempt) -> Result<()> {
+/// Notes another attempt before it begins, because nobody could note the end of one that ends with its book. Returns
+/// its place.
+pub(super) fn note_attempt(dir: &Path, began: u64) -> Result<usize> {
     let mut all = attempts(dir)?;
-    all.push(attempt);
+    all.push(Attempt { began, ended: "nobody saw its end".to_owned() });
+    write_json(&dir.with_extension("attempts.json"), &all, true)?;
+    Ok(all.len() - 1)
+}
+
+/// Notes how an attempt ended.
+pub(super) fn end_attempt(dir: &Path, place: usize, ended: String) -> Result<()> {
+    let mut all = attempts(dir)?;
+    if let Some(attempt) = all.get_mut(place) {
+        attempt.ended = ended;
+    }
     write_json(&dir.with_extension("attempts.json"), &all, true)
 }
 

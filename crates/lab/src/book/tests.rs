@@ -1,11 +1,12 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::draw::DOCS;
 use super::*;
 use crate::figures::{Figure, labels, quantity};
 use crate::plan::Plan;
-use crate::results::{Judgement, Outcome, Summary};
+use crate::results::{Judgement, Outcome, RunSamples, Summary};
 
 /// The repository.
 fn root() -> PathBuf {
@@ -101,6 +102,7 @@ fn measured(dir: &Path, valid: bool) {
         ..Summary::default()
     };
     summary.write(&dir.join("bench/summary.json")).unwrap();
+    RunSamples::default().write(&dir.join("bench")).unwrap();
 }
 
 #[test]
@@ -148,9 +150,60 @@ fn of_what_must_not_be_trusted_no_aim_is_met() {
     assert!(page.contains("| **open** | half |") && !page.contains("| met |"), "{page}");
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     assert!(
-        readme.contains("**Not valid: bench.**") && readme.contains("cost (aim 0.500: **open**)"),
+        readme.contains("**Not valid: bench.**")
+            && readme.contains("(**not valid**)")
+            && readme.contains("cost (aim 0.500: **open**)"),
         "{readme}"
     );
+}
+
+/// A bench whose time was short has fewer rounds than were wanted.
+#[test]
+fn with_fewer_rounds_than_wanted_no_aim_is_met() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, book) = (dir.path(), small(dir.path()));
+    measured(&root.join("made"), true);
+    let made = root.join("made/bench");
+    let summary = Summary { seeds: vec![0; 2], ..Summary::read(&made).unwrap() };
+    summary.write(&made.join("summary.json")).unwrap();
+    collect(&book, &root.join("made"), root).unwrap();
+    draw(&book, root).unwrap();
+    let page = fs::read_to_string(root.join(PAGE)).unwrap();
+    assert!(page.contains("| **open** | half |") && !page.contains("| met |"), "{page}");
+}
+
+/// What the book says was drawn: nothing else lies beside its pages and records.
+#[test]
+fn results_have_no_pages_made_by_hand() {
+    let book = Book::shipped().unwrap();
+    let pages = book.pages.iter().map(|page| format!("{}.md", page.name));
+    let records = book.measurements.iter().map(|wanted| format!("{}.json", wanted.name));
+    let known: BTreeSet<String> = pages.chain(records).chain(["README.md".to_owned()]).collect();
+    let there = fs::read_dir(root().join(DOCS)).unwrap();
+    let there: BTreeSet<String> =
+        there.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(there.difference(&known).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// What is measured stands in the README's table alone, which is drawn. Minutes tell how long commands take.
+#[test]
+fn the_readme_has_no_figures_outside_its_table() {
+    const UNITS: [&str; 14] = [
+        "ms", "s", "µs", "seconds", "KB", "MB", "GB", "KB/s", "MB/s", "Mbit/s", "%", "×", "times", "percent",
+    ];
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let (before, rest) = readme.split_once("<!-- results -->").unwrap();
+    let (_, after) = rest.split_once("<!-- /results -->").unwrap();
+    for text in [before, after] {
+        let words: Vec<&str> = text
+            .split_whitespace()
+            .map(|word| word.trim_matches(['(', ')', ',', '.', ';', ':', '*']))
+            .collect();
+        for pair in words.windows(2) {
+            let is_number = pair[0].starts_with(|c: char| c.is_ascii_digit());
+            assert!(!(is_number && UNITS.contains(&pair[1])), "{} {}", pair[0], pair[1]);
+        }
+    }
 }
 
 #[test]

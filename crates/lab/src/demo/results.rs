@@ -34,7 +34,7 @@ struct Written<'a> {
 
 /// Removes the results of an earlier run, which could be taken for this one's.
 pub(super) fn forget(dir: &Path) -> Result<()> {
-    for name in ["summary.json", "report.html"] {
+    for name in ["summary.json", "samples.json", "report.html"] {
         match fs::remove_file(dir.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::io(format!("removing {}", dir.join(name).display()))(error));
@@ -108,6 +108,7 @@ fn write(rounds: &mut Rounds<'_>) -> Result<(Summary, RunSamples)> {
     let json = serde_json::to_string_pretty(&written);
     let json = json.map_err(|error| Error::io("writing summary.json")(error.into()))?;
     write_whole(&dir.join("summary.json"), format!("{json}\n").as_bytes())?;
+    samples.write(dir)?;
     let page = html::page(&[Results { plan: &plan, summary: &summary, samples: &samples }]);
     write_whole(&dir.join("report.html"), page.as_bytes())?;
     Ok((summary, samples))
@@ -149,6 +150,8 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
     if rounds.wires == Wires::Emulated {
         reasons.extend(fallbacks(rounds.options, samples));
     }
+    let noise = rounds.quiet.until_now();
+    reasons.extend(noise.complaint());
     let backend = match rounds.wires {
         Wires::Emulated => "emu",
         Wires::Loopback => "loopback",
@@ -165,7 +168,7 @@ fn summarise(rounds: &Rounds<'_>, plan: &Plan, samples: &RunSamples) -> Summary 
         intervals_over: Repetition::RoundsInOneNetwork,
         runs_wanted: rounds.options.rounds_max,
         seconds: rounds.begun.elapsed().as_secs_f64(),
-        noise: rounds.quiet.until_now(),
+        noise,
         backend_noise: BTreeMap::from([(by_all_arms.clone(), report.noise.clone())]),
         settings: BTreeMap::from([(by_all_arms, report.settings.clone())]),
         valid: reasons.is_empty(),

@@ -2,8 +2,19 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+
+/// The most of the processors' time that a host of this machine may take from a result that counts, in percent. It was
+/// chosen before anything was measured by it.
+const STOLEN_MAX_PCT: f64 = 5.0;
+/// The most of the processors' time that is used when a machine is called quiet.
+const QUIET_MAX: f64 = 0.1;
+/// How long is looked for that.
+const QUIET_LOOK: Duration = Duration::from_secs(5);
 
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -55,15 +66,55 @@ pub(crate) struct LoadReading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticks {
     all: u64,
+    idle: u64,
     stolen: u64,
+}
+
+impl Noise {
+    /// Why what was measured meanwhile must not be trusted, where that is so.
+    pub(crate) fn complaint(&self) -> Option<String> {
+        let stolen = self.stolen_pct;
+        (stolen > STOLEN_MAX_PCT).then(|| {
+            format!(
+                "{stolen:.1} % of the processors' time was taken by this machine's host, {STOLEN_MAX_PCT} % is valid"
+            )
+        })
+    }
+}
+
+/// Waits until nobody uses the processors, but no longer than that; `look` hears of it each time before it waits.
+/// Returns whether the machine is quiet now.
+///
+/// # Errors
+///
+/// What `look` says.
+pub(crate) fn wait_until_quiet(most: Duration, look: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
+    let begun = Instant::now();
+    while begun.elapsed() < most {
+        look()?;
+        let before = ticks();
+        std::thread::sleep(QUIET_LOOK);
+        let used = before.zip(ticks()).map(|(before, after)| {
+            let all = after.all.saturating_sub(before.all).max(1);
+            1.0 - after.idle.saturating_sub(before.idle) as f64 / all as f64
+        });
+        // A system that does not tell is not waited for.
+        if used.is_none_or(|used| used <= QUIET_MAX) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn ticks() -> Option<Ticks> {
+    fs::read_to_string("/proc/stat").ok().and_then(|stat| parse_ticks(&stat))
 }
 
 impl LoadReading {
     pub(crate) fn now() -> LoadReading {
         let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let load = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0);
-        let ticks = fs::read_to_string("/proc/stat").ok().and_then(|stat| parse_ticks(&stat));
-        LoadReading { load, ticks }
+        LoadReading { load, ticks: ticks() }
     }
 
     /// What happened since.
@@ -77,12 +128,13 @@ impl LoadReading {
     }
 }
 
-/// Reads the first line of `/proc/stat` (proc_stat(5)): the eighth number is stolen time, the two after it are in
-/// earlier ones already.
+/// Reads the first line of `/proc/stat` (proc_stat(5)): the fourth and fifth numbers are time without work, the eighth
+/// is stolen time, the two after it are in earlier ones already.
 fn parse_ticks(stat: &str) -> Option<Ticks> {
     let numbers = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
     let numbers: Vec<u64> = numbers.map_while(|number| number.parse().ok()).take(8).collect();
-    Some(Ticks { all: numbers.iter().sum(), stolen: *numbers.get(7)? })
+    let [_, _, _, idle, waiting, _, _, stolen] = numbers[..] else { return None };
+    Some(Ticks { all: numbers.iter().sum(), idle: idle + waiting, stolen })
 }
 
 /// The commit of the repository around the working directory: the one that was checked out, with `-dirty` after it when
@@ -103,9 +155,16 @@ mod tests {
     #[test]
     fn ticks_are_read() {
         let stat = "cpu  10 20 30 40 50 60 70 80 5 6\ncpu0 1 2\n";
-        assert_eq!(parse_ticks(stat), Some(Ticks { all: 360, stolen: 80 }));
+        assert_eq!(parse_ticks(stat), Some(Ticks { all: 360, idle: 90, stolen: 80 }));
         assert_eq!(parse_ticks("cpu  1 2"), None);
         assert_eq!(parse_ticks(""), None);
+    }
+
+    #[test]
+    fn what_a_host_takes_makes_results_invalid() {
+        let noise = |stolen_pct| Noise { stolen_pct, ..Noise::default() };
+        assert_eq!(noise(5.0).complaint(), None);
+        assert!(noise(5.1).complaint().is_some_and(|told| told.contains("5.1 %")));
     }
 
     #[test]

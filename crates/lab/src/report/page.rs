@@ -150,7 +150,9 @@ pub(super) fn how_runs_came_about(summary: &Summary) -> String {
     };
     let commands: Vec<String> = summary.history.iter().map(of).collect();
     let warning = match summary.was_extended() {
-        true => "runs were added after a look at results, so that intervals are narrower than they say; ",
+        true => {
+            "how many runs there are to be was chosen anew when there were some, so that intervals are narrower than they say; "
+        }
         false => "",
     };
     format!("{warning}{}", commands.join("; "))
@@ -301,8 +303,8 @@ fn figures(results: &[Results<'_>], looks: &Looks<'_>) -> String {
     // What the plan is about comes first.
     let plans: Vec<&str> = results.iter().flat_map(|result| in_question(result.plan)).collect();
     names.sort_by_key(|name| plans.iter().position(|plan| plan == name).unwrap_or(usize::MAX));
-    let mut html = "<h2>Figures</h2>\n<p class=\"soft\">Means of the runs' means with the 95 % interval of Student's t over runs; \
-                    quantiles over all samples. A diamond is a known value.</p>\n"
+    let mut html = "<h2>Figures</h2>\n<p class=\"soft\">Means of the runs' means, of ratios the geometric one of pairs, with the 95 % interval of Student's t over runs \
+                    or rounds; quantiles over all samples. A diamond is a known value.</p>\n"
         .to_owned();
     for name in names {
         let group: Vec<&Found<'_>> = all.iter().filter(|found| found.figure.name == name).collect();

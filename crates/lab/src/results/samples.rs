@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::figures::{Figure, Labels, Quantity, TIMES, quantity};
-use crate::machine::files::read_json;
+use crate::machine::files::{read_json, write_json};
 use crate::plan::{Compare, Comparison, Plan};
 use crate::statistics::{Scale, auc, estimate, estimate_pairs, mean};
 
@@ -195,6 +195,11 @@ impl RunSamples {
     /// Reads `samples.json` of a run's directory.
     pub fn read(dir: &Path) -> Result<RunSamples> {
         read_json(&dir.join("samples.json"))
+    }
+
+    /// Writes it.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        write_json(&dir.join("samples.json"), self, false)
     }
 }
 

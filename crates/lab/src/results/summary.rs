@@ -125,13 +125,9 @@ impl Summary {
         self.reasons.iter().any(|reason| reason.contains(NOT_COMPLETED))
     }
 
-    /// Whether somebody wanted more runs after those wanted before were made: who adds runs until an interval shows
-    /// what he hoped for finds it too often, so that such intervals are narrower than they say.
+    /// Whether the number of runs was chosen anew after there were some ([`was_extended`]).
     pub(crate) fn was_extended(&self) -> bool {
-        let is_more = |pair: &[Invocation]| {
-            pair[0].runs_after >= pair[0].runs_wanted && pair[1].runs_wanted > pair[0].runs_wanted
-        };
-        self.history.windows(2).any(is_more)
+        was_extended(&self.history)
     }
 
     /// Writes the summary as JSON, creating the directory it lies in.
@@ -146,6 +142,12 @@ impl Summary {
     pub fn read(dir: &Path) -> Result<Summary> {
         read_json(&dir.join("summary.json"))
     }
+}
+
+/// Whether commands wanted different numbers of runs: who adds runs until an interval shows what he hoped for, or ends
+/// them when it does, finds it too often, so that such intervals are narrower than they say.
+pub(crate) fn was_extended(history: &[Invocation]) -> bool {
+    history.windows(2).any(|pair| pair[0].runs_wanted != pair[1].runs_wanted)
 }
 
 /// A measurement without a plan, before it has figures. What is checked out meanwhile made none of it.
@@ -168,21 +170,35 @@ impl Measurement {
             conditions: Conditions::now(),
             intervals_over: Repetition::RoundsInOneNetwork,
             settings: BTreeMap::from([("all arms".to_owned(), BTreeSet::from([setting]))]),
-            valid: true,
             ..Summary::default()
         };
         Measurement { known, load: LoadReading::now(), begun: Instant::now() }
     }
 
-    /// What it gave in so many rounds, beside a stock Tor of this version.
-    pub fn end(self, figures: Vec<Figure>, rounds: usize, rounds_wanted: usize, tor: String) -> Summary {
+    /// It is repeated in networks of their own.
+    pub(crate) fn in_networks(&mut self) {
+        self.known.intervals_over = Repetition::Runs;
+    }
+
+    /// Why its figures must not be trusted. Each reason is kept once.
+    pub fn doubt(&mut self, reason: String) {
+        if !self.known.reasons.contains(&reason) {
+            self.known.reasons.push(reason);
+        }
+    }
+
+    /// What it gave in so many rounds, or networks, beside a stock Tor of this version.
+    pub fn end(mut self, figures: Vec<Figure>, rounds: usize, rounds_wanted: usize, tor: String) -> Summary {
+        let noise = self.load.until_now();
+        self.known.reasons.extend(noise.complaint());
         Summary {
             figures,
             tor,
             seeds: vec![0; rounds],
             runs_wanted: rounds_wanted,
             seconds: self.begun.elapsed().as_secs_f64(),
-            noise: self.load.until_now(),
+            noise,
+            valid: self.known.reasons.is_empty(),
             ..self.known
         }
     }

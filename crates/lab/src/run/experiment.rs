@@ -22,7 +22,7 @@ use crate::machine::files::{write_json, write_whole};
 use crate::machine::interrupt;
 use crate::plan::{Arm, Loaded, Plan, RUNS_MAX, TorArm, estimate};
 use crate::results::{
-    Check, Invocation, NOT_COMPLETED, Results, RunSamples, Summary, Try, check, grid, judgement,
+    Check, NOT_COMPLETED, Results, RunSamples, Summary, Try, check, grid, judgement, was_extended,
 };
 
 /// How often an arm of a run is measured in all when the emulator was late.
@@ -117,8 +117,8 @@ pub(super) fn run_with(
     let made = earlier.summary.seeds.len();
     let (begun, quiet) = (Instant::now(), LoadReading::now());
     let to_make = runs.saturating_sub(made);
-    let budget =
-        if backend.clock().is_some() { WITHOUT_BUDGET } else { budget(&loaded.plan, plan, to_make)? };
+    let is_virtual = backend.clock().is_some();
+    let budget = if is_virtual { WITHOUT_BUDGET } else { budget(&loaded.plan, plan, to_make)? };
     let screen = Screen::new(begun, estimate(plan) * to_make as u32, backend.clock());
     let mut running = Running {
         plan,
@@ -131,26 +131,25 @@ pub(super) fn run_with(
     };
     let (done, result) = running.all_runs(made..runs.max(made), seed);
     running.screen.end();
-    let Running { samples, remarks, .. } = running;
-    let Remarks { mut reasons, repeated, tries, noise, settings, traces } = remarks;
-    let failure = match result.err() {
-        // Where nothing can be run, there is nothing to report.
-        Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => return Err(error),
-        failure => failure,
-    };
+    let Running {
+        samples, remarks: Remarks { mut reasons, repeated, tries, noise, settings, traces }, ..
+    } = running;
+    let failure = reportable(result.err(), &samples)?;
     reasons.extend(not_completed(failure.as_ref(), done, runs));
     let checks = check::checks(plan, &samples);
     reasons.extend(checks.iter().filter_map(Check::complaint));
     let seconds = begun.elapsed().as_secs_f64();
-    let targets = judgement::judgements(plan, &samples, runs.max(done), reasons.is_empty());
-    let mut history = earlier.summary.history.clone();
-    let command = options.command.clone();
-    history.push(Invocation { command, runs_before: made, runs_after: done, runs_wanted: runs });
+    let noise_here = earlier.noise(quiet.until_now(), seconds);
+    // In virtual time it is no matter who has the processors.
+    reasons.extend(noise_here.complaint().filter(|_| !is_virtual));
+    let history = earlier.history(&options.command, done, runs);
+    let may_be_met = reasons.is_empty() && !was_extended(&history);
+    let targets = judgement::judgements(plan, &samples, runs.max(done), may_be_met);
     let summary = Summary {
         history,
         seeds: (seed..).take(done).collect(),
         seconds: earlier.summary.seconds + seconds,
-        noise: earlier.noise(quiet.until_now(), seconds),
+        noise: noise_here,
         backend_noise: noise,
         settings,
         traces,
@@ -167,6 +166,14 @@ pub(super) fn run_with(
     write(&options.out, loaded, &results)?;
     on_results(&results)?;
     failure.map_or(Ok(summary), Err)
+}
+
+/// What ended the runs; where nothing can be run, there is nothing to report.
+fn reportable(failure: Option<Error>, samples: &RunSamples) -> Result<Option<Error>> {
+    match failure {
+        Some(error) if samples.all().is_empty() && !matches!(error, Error::Interrupted) => Err(error),
+        failure => Ok(failure),
+    }
 }
 
 /// Why there are not as many runs as wanted, where there are not.
@@ -353,7 +360,7 @@ fn prepare(out: &Path) -> Result<()> {
 /// Writes results down.
 fn write(out: &Path, loaded: &Loaded, results: &Results<'_>) -> Result<()> {
     write_whole(&out.join("plan.toml"), loaded.text.as_bytes())?;
-    write_json(&out.join("samples.json"), results.samples, false)?;
+    results.samples.write(out)?;
     write_json(&out.join("summary.json"), results.summary, true)
 }
 

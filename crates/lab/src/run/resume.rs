@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::machine::conditions::Noise;
-use crate::results::{NOT_COMPLETED, RunSamples, Summary};
+use crate::results::{Invocation, NOT_COMPLETED, RunSamples, Summary};
 
 /// What was measured before; nothing in the usual case.
 #[derive(Debug, Default)]
@@ -52,9 +52,17 @@ impl Earlier {
             return Ok(Earlier { summary, ..Earlier::default() });
         }
         // What is said about all runs together is said anew.
-        let complaints: Vec<String> = summary.checks.iter().filter_map(|check| check.complaint()).collect();
+        let of_checks = summary.checks.iter().filter_map(|check| check.complaint());
+        let complaints: Vec<String> = of_checks.chain(summary.noise.complaint()).collect();
         summary.reasons.retain(|reason| !complaints.contains(reason) && !reason.starts_with(NOT_COMPLETED));
         Ok(Earlier { summary, samples })
+    }
+
+    /// The commands that made runs, with one that came to so many of so many.
+    pub(super) fn history(&self, command: &str, runs_after: usize, runs_wanted: usize) -> Vec<Invocation> {
+        let runs_before = self.summary.seeds.len();
+        let now = Invocation { command: command.to_owned(), runs_before, runs_after, runs_wanted };
+        self.summary.history.iter().cloned().chain([now]).collect()
     }
 
     /// The noise of all the time that was measured.

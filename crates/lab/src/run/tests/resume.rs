@@ -3,23 +3,24 @@
 use super::*;
 use crate::machine::conditions::Conditions;
 use crate::machine::files::write_json;
-use crate::results::Invocation;
+use crate::results::{Invocation, Outcome};
 
 #[test]
 fn runs_are_added_to_what_is_there() {
     let dir = tempfile::tempdir().unwrap();
     let mut backend = MadeUp { fails_after: Some(5), ..MadeUp::default() };
-    run_with(&options(small(&[]).unwrap(), dir.path()), &mut backend).unwrap_err();
+    let three = RunOptions { runs: Some(3), ..options(small(&[]).unwrap(), dir.path()) };
+    run_with(&three, &mut backend).unwrap_err();
     let mut backend = MadeUp::default();
-    let more = RunOptions { resume: true, runs: Some(3), ..options(small(&[]).unwrap(), dir.path()) };
+    let more = RunOptions { resume: true, ..three };
     let summary = run_with(&more, &mut backend).unwrap();
     assert!(summary.valid, "{:?}", summary.reasons);
     assert_eq!((&*summary.seeds, summary.runs_wanted), (&[7, 8, 9][..], 3));
     assert_eq!(backend.started.iter().map(|(_, seed)| *seed).collect::<Vec<_>>(), [8, 8, 8, 9, 9, 9]);
     assert_eq!(sent_probes(&summary), 6000);
-    // How they came about stays: the first command was interrupted, and the second one wanted more.
+    // How they came about stays: the first command was interrupted, and the second one made the rest.
     let runs = |one: &Invocation| (one.runs_before, one.runs_after, one.runs_wanted);
-    assert_eq!(summary.history.iter().map(runs).collect::<Vec<_>>(), [(0, 1, 2), (1, 3, 3)]);
+    assert_eq!(summary.history.iter().map(runs).collect::<Vec<_>>(), [(0, 1, 3), (1, 3, 3)]);
     assert!(!summary.was_extended());
     let longer = RunOptions { runs: Some(4), ..more.clone() };
     let other = tempfile::tempdir().unwrap();
@@ -31,7 +32,7 @@ fn runs_are_added_to_what_is_there() {
     assert!(longer.was_extended() && longer.valid);
     let stored = Stored::read(other.path()).unwrap();
     for report in [crate::report::page(&[stored.results()]), crate::report::text(&[stored.results()])] {
-        assert!(report.contains("3 to 4 runs of 4") && report.contains("after a look"), "{report}");
+        assert!(report.contains("3 to 4 runs of 4") && report.contains("chosen anew"), "{report}");
     }
     // As many as wanted are there already, and other values make another experiment.
     let again = run_with(&more, &mut backend).unwrap();
@@ -39,6 +40,20 @@ fn runs_are_added_to_what_is_there() {
     let other = RunOptions { loaded: small(&[("\"2000\"", "\"1000\"")]).unwrap(), ..more };
     let refused = run_with(&other, &mut backend).unwrap_err().to_string();
     assert!(refused.contains("the plan or its values"), "{refused}");
+}
+
+/// Who wants a hundred runs, ends them when the results please and then says that so many were wanted has no bound met.
+#[test]
+fn runs_that_were_ended_after_a_look_meet_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut backend = MadeUp { fails_after: Some(8), ..MadeUp::default() };
+    let many = RunOptions { runs: Some(100), ..options(small(&[]).unwrap(), dir.path()) };
+    run_with(&many, &mut backend).unwrap_err();
+    let few = RunOptions { resume: true, runs: Some(2), ..many };
+    let summary = run_with(&few, &mut MadeUp::default()).unwrap();
+    assert!(summary.valid && summary.was_extended(), "{:?}", summary.history);
+    assert_eq!(summary.seeds.len(), 2);
+    assert!(summary.targets.iter().all(|target| target.outcome != Outcome::Met), "{:?}", summary.targets);
 }
 
 #[test]
