@@ -72,12 +72,23 @@ const EPOCH_MIN: Duration = Duration::from_millis(100);
 const CLOSE_DONE: u32 = 0;
 const CLOSE_FAULT: u32 = 1;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Handshaking,
-    Proving,
+    /// Until TLS is done.
+    Handshaking(Opening),
+    /// Until the peer's proof was right.
+    Proving(Opening),
     Open,
     Over,
+}
+
+/// What is needed until it is open, and is wiped then.
+struct Opening {
+    /// When it is given up unless it is open by then.
+    deadline: Instant,
+    our_proof: Zeroizing<[u8; PROOF_LEN]>,
+    their_proof: Zeroizing<[u8; PROOF_LEN]>,
+    /// What the peer has shown so far.
+    shown: Zeroizing<Vec<u8>>,
 }
 
 pub(crate) struct Connection {
@@ -90,16 +101,11 @@ pub(crate) struct Connection {
     clock: Clock,
     state: State,
     local: Option<IpAddr>,
-    /// When it is given up unless it is open by then.
-    deadline: Instant,
     /// A silent path is probed this often.
     keep_alive: Duration,
     silence: Silence,
-    our_proof: Zeroizing<[u8; PROOF_LEN]>,
-    their_proof: Zeroizing<[u8; PROOF_LEN]>,
-    /// The stream of the peer's proof and what came on it.
+    /// The stream of the peer's proof.
     proof_stream: Option<StreamId>,
-    proof: Vec<u8>,
     flows: Flows,
     /// What it takes itself.
     memory: Part,
@@ -160,6 +166,13 @@ impl Connection {
             Role::Initiator => (secrets.dialler_proof, secrets.listener_proof),
             Role::Responder => (secrets.listener_proof, secrets.dialler_proof),
         };
+        let opening = Opening {
+            deadline: parts.deadline,
+            our_proof,
+            their_proof,
+            // One byte more than a proof has is enough to know better.
+            shown: Vec::with_capacity(PROOF_LEN + 1).into(),
+        };
         let limits = Limits {
             flows_first: quic.flows_first,
             flows_max: options.flows_max,
@@ -172,15 +185,11 @@ impl Connection {
             watch: parts.watch,
             arrived: Vec::new(),
             clock: Clock { anchor: quic.anchor },
-            state: State::Handshaking,
+            state: State::Handshaking(opening),
             local: options.local,
-            deadline: parts.deadline,
             keep_alive: quic.timeouts.keep_alive,
             silence: Silence::new(quic.timeouts.path_suspect_min, quic.timeouts.path_dead_min),
-            our_proof,
-            their_proof,
             proof_stream: None,
-            proof: Vec::with_capacity(PROOF_LEN),
             flows: Flows::new(options.role, &limits, parts.held),
             memory: parts.state,
             halves_max: 0,
@@ -243,14 +252,19 @@ impl Connection {
         self.unsent += self.take_lost();
         self.batch_bytes = self.batch();
         // Losses and a window that shrinks may use capacity up too, and the relay must hear when there is some again.
-        self.is_full |= self.state == State::Open && self.capacity() == 0;
+        self.is_full |= self.is_open() && self.capacity() == 0;
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
     }
 
     fn on_connected(&mut self, now: Instant) {
-        self.state = State::Proving;
+        let State::Handshaking(opening) = core::mem::replace(&mut self.state, State::Over) else { return };
         let stream = self.quinn.streams().open(Dir::Uni);
         let written =
-            stream.and_then(|stream| self.quinn.send_stream(stream).write(&self.our_proof[..]).ok());
+            stream.and_then(|stream| self.quinn.send_stream(stream).write(&opening.our_proof[..]).ok());
+        self.state = State::Proving(opening);
         if written != Some(PROOF_LEN) {
             self.fault(now, "it permits no stream for a proof");
         }
@@ -269,7 +283,7 @@ impl Connection {
                 self.fault(now, "it does not want our proof");
             }
             // What comes before the proof is looked at when the proof has come.
-            _ if self.state != State::Open => {}
+            _ if !self.is_open() => {}
             StreamEvent::Opened { dir: Dir::Bi } => self.flows.accept(now, &mut self.quinn),
             StreamEvent::Readable { id } => self.flows.on_readable(&mut self.quinn, id),
             StreamEvent::Writable { id } => {
@@ -298,7 +312,9 @@ impl Connection {
     fn on_lost(&mut self, reason: &quinn_proto::ConnectionError) {
         use quinn_proto::ConnectionError as Lost;
         let error = match reason {
-            Lost::TransportError(error) if self.state == State::Handshaking && is_crypto(error.code) => {
+            Lost::TransportError(error)
+                if matches!(self.state, State::Handshaking(_)) && is_crypto(error.code) =>
+            {
                 ConnectionError::WrongProof
             }
             Lost::TransportError(error) => ConnectionError::PeerMisbehaved(error.to_string()),
@@ -325,8 +341,7 @@ impl Connection {
     }
 
     fn end(&mut self, error: ConnectionError) {
-        if self.state != State::Over {
-            self.state = State::Over;
+        if !matches!(core::mem::replace(&mut self.state, State::Over), State::Over) {
             self.flows.clear();
             self.notices = Notices { ended: Some(error), ..Notices::default() };
         }
@@ -334,8 +349,8 @@ impl Connection {
 
     pub(super) fn poll_timeout(&mut self) -> Option<Instant> {
         let quinn = self.quinn.poll_timeout().map(|at| self.clock.ours(at));
-        let ours = match self.state {
-            State::Handshaking | State::Proving => Some(self.deadline),
+        let ours = match &self.state {
+            State::Handshaking(opening) | State::Proving(opening) => Some(opening.deadline),
             State::Open => {
                 let silence = self.silence.poll_timeout(self.due());
                 let flows = self.flows.circuits.poll_timeout();
@@ -407,9 +422,9 @@ impl Connection {
         datagrams_max: usize,
         out: &mut Vec<u8>,
     ) -> Option<quinn_proto::Transmit> {
-        let content = match self.state {
-            State::Open => Content::Cells { bytes: self.unsent, has_ends: self.flows.has_ended },
-            _ => Content::Handshake,
+        let content = match self.is_open() {
+            true => Content::Cells { bytes: self.unsent, has_ends: self.flows.has_ended },
+            false => Content::Handshake,
         };
         self.watch.lengths.begin(content, self.may_probe);
         self.quinn.poll_transmit(self.clock.std(now), datagrams_max, out)
@@ -461,7 +476,7 @@ impl Connection {
     }
 
     pub(super) fn send(&mut self, now: Instant, circ_id: CircId, command: Command, body: &Body) -> FlowState {
-        if self.state != State::Open {
+        if !self.is_open() {
             return FlowState::Open;
         }
         let (state, queued) = self.flows.send(now, &mut self.quinn, circ_id, command, body);

@@ -6,50 +6,36 @@ use crate::circuits::FLOW_CELL_LEN;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::ConnectionError;
 use heddle_seam::time::Instant;
-use quinn_proto::Dir;
+use quinn_proto::{Dir, RecvStream};
 use subtle::ConstantTimeEq;
 
 impl Connection {
     /// Reads the peer's proof; the connection opens when it is right.
     pub(super) fn read_proof(&mut self, now: Instant) {
-        let Some(id) = self.proof_stream else {
-            return;
+        let Some(id) = self.proof_stream else { return };
+        let mut after = Vec::new();
+        let (shown, bytes_max) = match &mut self.state {
+            State::Handshaking(opening) | State::Proving(opening) => (&mut *opening.shown, PROOF_LEN + 1),
+            // Nothing comes after a proof.
+            State::Open => (&mut after, 1),
+            State::Over => return,
         };
-        let mut stream = self.quinn.recv_stream(id);
-        let mut is_finished = false;
-        if let Ok(mut chunks) = stream.read(true) {
-            // One byte more than a proof has is enough to know better.
-            while let Ok(chunk) = chunks.next(PROOF_LEN + 1 - self.proof.len()) {
-                match chunk {
-                    Some(chunk) if self.proof.len() <= PROOF_LEN => {
-                        self.proof.extend_from_slice(&chunk.bytes)
-                    }
-                    Some(_) => break,
-                    None => {
-                        is_finished = true;
-                        break;
-                    }
-                }
-                if self.proof.len() > PROOF_LEN {
-                    break;
-                }
-            }
-            let _ = chunks.finalize();
+        let is_finished = read(&mut self.quinn.recv_stream(id), bytes_max, shown);
+        if is_finished || shown.len() == bytes_max {
+            return self.fault(now, "there is more or less than a proof on the proof's stream");
         }
-        if self.proof.len() > PROOF_LEN || is_finished {
-            self.fault(now, "there is more or less than a proof on the proof's stream");
-        } else if self.proof.len() == PROOF_LEN && self.state == State::Proving {
-            if bool::from(self.proof.ct_eq(&self.their_proof[..])) {
-                self.open(now);
-            } else {
-                self.give_up(now, ConnectionError::WrongProof);
+        let State::Proving(opening) = &self.state else { return };
+        if opening.shown.len() == PROOF_LEN {
+            match opening.shown.ct_eq(&opening.their_proof[..]).into() {
+                true => self.open(now),
+                false => self.give_up(now, ConnectionError::WrongProof),
             }
         }
     }
 
     /// Has the next packet say when it left, if the peer is to know.
     pub(super) fn stamp(&mut self, now: Instant) {
-        if self.state == State::Open {
+        if self.is_open() {
             stamps::stamp(&mut self.stamps, now, &mut self.quinn, self.unsent);
         }
     }
@@ -84,7 +70,7 @@ impl Connection {
         self.arrived = self.watch.arrivals.take(core::mem::take(&mut self.arrived));
         for at in 0..self.arrived.len() {
             let arrival = self.arrived[at];
-            match (arrival.stream.dir(), self.state) {
+            match (arrival.stream.dir(), &self.state) {
                 (_, State::Over) => return,
                 _ if arrival.is_reset => self.flows.on_reset(arrival.stream),
                 (Dir::Uni, _) if arrival.end > PROOF_LEN as u64 => {
@@ -101,7 +87,7 @@ impl Connection {
     }
 
     pub(in crate::quic) fn next_cell(&mut self, now: Instant) -> Option<(CircId, Command)> {
-        if self.state != State::Open {
+        if !self.is_open() {
             return None;
         }
         let cell = self.flows.next_cell(now, &mut self.quinn)?;
@@ -113,4 +99,19 @@ impl Connection {
     pub(in crate::quic) fn lent(&self) -> &Body {
         self.flows.lent()
     }
+}
+
+/// Reads a stream until there are so many bytes of it. Returns whether it has ended.
+fn read(stream: &mut RecvStream<'_>, bytes_max: usize, bytes: &mut Vec<u8>) -> bool {
+    let Ok(mut chunks) = stream.read(true) else { return false };
+    let mut is_finished = false;
+    while bytes.len() < bytes_max && !is_finished {
+        match chunks.next(bytes_max - bytes.len()) {
+            Ok(Some(chunk)) => bytes.extend_from_slice(&chunk.bytes),
+            Ok(None) => is_finished = true,
+            Err(_) => break,
+        }
+    }
+    let _ = chunks.finalize();
+    is_finished
 }

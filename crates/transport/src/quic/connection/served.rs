@@ -13,7 +13,7 @@ use quinn_proto::VarInt;
 
 impl Served for Connection {
     fn has_readable(&self) -> bool {
-        self.state == State::Open && self.flows.circuits.has_readable()
+        self.is_open() && self.flows.circuits.has_readable()
     }
 
     fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
@@ -26,8 +26,8 @@ impl Served for Connection {
         }
         self.on_quinn_events(now);
         self.pace_at = self.pace_at.filter(|at| *at > now);
-        match self.state {
-            State::Handshaking | State::Proving if self.deadline <= now => {
+        match &self.state {
+            State::Handshaking(opening) | State::Proving(opening) if opening.deadline <= now => {
                 self.give_up(now, ConnectionError::NoAnswer);
             }
             State::Open => {
@@ -53,7 +53,7 @@ impl Served for Connection {
         if core::mem::take(&mut notices.capacity) {
             return Some(ConnectionEvent::Capacity);
         }
-        if self.state == State::Open
+        if self.is_open()
             && let Some(event) = self.silence.poll_event()
         {
             return Some(event);
@@ -74,7 +74,7 @@ impl Served for Connection {
     }
 
     fn probe(&mut self, now: Instant) {
-        if self.state == State::Open {
+        if self.is_open() {
             (self.probed_at, self.is_probe_unsent) = (now, true);
             self.quinn.ping();
         }
@@ -85,7 +85,7 @@ impl Served for Connection {
     }
 
     fn capacity(&self) -> usize {
-        if self.state != State::Open {
+        if !self.is_open() {
             return 0;
         }
         self.batch_bytes.saturating_sub(self.unsent) / FLOW_CELL_LEN
