@@ -54,6 +54,7 @@ use heddle_seam::time::{Duration, Instant};
 use losses::{LOSS_SHARE, Losses};
 use path::{Base, Delivery, Steady};
 pub(crate) use shares::{Share, Shares};
+use testing::Tests;
 pub(crate) use way_back::{AckWait, WayBack};
 
 /// The queue that is meant to stay; it keeps the wire busy when packets come unevenly.
@@ -169,30 +170,11 @@ pub(crate) struct Shared {
     rtt: Option<Duration>,
     /// At startup, the shortest of the latest packets' round trips, and how many these are.
     latest: Option<(Duration, u32)>,
-    /// Rounds of a test that are left.
-    test: u32,
-    /// Whether the test's first round is over.
-    is_drained: bool,
-    tested_at: Instant,
-    /// Tests in a row that found no queue.
-    empty_tests: u32,
-    /// How many of them it takes to stop contending.
-    empty_tests_needed: u32,
-    /// Rounds in a row with a queue that is longer than we make it.
-    long_rounds: u32,
-    /// The largest window since the queue was as we make it: what to contend with.
-    packets_before: f64,
+    tests: Tests,
+    queues: Queues,
     /// When we last contended, and with how many packets.
     contended: Option<(Instant, f64)>,
-    /// The last round's queue, and when one was last as short as we make it.
-    queue_before: Duration,
-    short_at: Instant,
-    sent_at: Instant,
-    /// The most that was in flight since then, for half a second and a round trip at least.
-    used_max: u64,
-    used_since: Instant,
-    /// The shortest queue of the test.
-    left: Duration,
+    usage: Usage,
     losses: Losses,
     blame: Blame,
     breaker: Breaker,
@@ -200,6 +182,28 @@ pub(crate) struct Shared {
     delivered: [u32; 2],
     /// Circuits that losses of this round have cost something.
     hits: f64,
+}
+
+/// What rounds have shown of the queue.
+#[derive(Clone, Debug)]
+struct Queues {
+    /// The last round's.
+    before: Duration,
+    /// When one was last as short as we make it.
+    short_at: Instant,
+    /// Rounds in a row with one that is longer than we make it.
+    long_rounds: u32,
+    /// The largest window since it was as we make it: what to contend with.
+    packets_before: f64,
+}
+
+/// How much of the window is used.
+#[derive(Clone, Debug)]
+struct Usage {
+    sent_at: Instant,
+    /// The most that was in flight since then, for half a second and a round trip at least.
+    bytes_max: u64,
+    since: Instant,
 }
 
 /// One round trip's notes.
@@ -241,20 +245,15 @@ impl Shared {
             },
             rtt: None,
             latest: None,
-            test: 0,
-            is_drained: false,
+            tests: Tests::new(now),
+            queues: Queues {
+                before: Duration::ZERO,
+                short_at: now,
+                long_rounds: 0,
+                packets_before: PACKETS_INITIAL,
+            },
             contended: None,
-            queue_before: Duration::ZERO,
-            short_at: now,
-            sent_at: now,
-            used_max: 0,
-            used_since: now,
-            left: Duration::MAX,
-            tested_at: now,
-            empty_tests: 0,
-            empty_tests_needed: EMPTY_TESTS,
-            long_rounds: 0,
-            packets_before: PACKETS_INITIAL,
+            usage: Usage { sent_at: now, bytes_max: 0, since: now },
             losses: Losses::new(now),
             blame: Blame::new(),
             breaker: Breaker::new(now),
@@ -268,7 +267,7 @@ impl Shared {
             return PACKETS_OPEN;
         }
         let packets = self.regained.map_or(self.packets, |regained| self.packets.min(regained));
-        let Some((base, rtt)) = self.base.get().zip(self.rtt).filter(|_| self.test > 0) else {
+        let Some((base, rtt)) = self.base.get().zip(self.rtt).filter(|_| self.tests.is_testing()) else {
             return packets;
         };
         // As much as the path itself holds and delivers, and a little less.
@@ -289,7 +288,7 @@ impl Shared {
         self.latest = (count < SAMPLES).then_some((shortest, count));
         if count == SAMPLES && shortest > base + QUEUE_TARGET.max(base / 8) {
             self.mode = Mode::Delay;
-            self.packets_before = 0.0;
+            self.queues.packets_before = 0.0;
             self.packets = (self.packets * base.as_secs_f64() / shortest.as_secs_f64()).max(PACKETS_MIN);
         } else if self.is_used() {
             self.packets += acked_bytes as f64 / self.packet_bytes;
@@ -319,29 +318,29 @@ impl Shared {
         let is_used = self.is_used();
         if matches!(self.mode, Mode::Delay)
             && queue > QUEUE_TARGET
-            && let Some(path) = self.steady.path(now, self.tested_at, &self.delivery)
+            && let Some(path) = self.steady.path(now, self.tests.ended_at, &self.delivery)
         {
             return self.on_longer_path(now, path);
         }
         self.losses.decay();
         self.hits = 0.0;
         // What a test lets through tells nothing of what the path carries.
-        if self.test == 0 {
+        if !self.tests.is_testing() {
             self.delivered = [self.delivered[1], self.round.packets];
         }
         self.heed_ceiling(now, false);
-        if self.losses.are_too_many(now) && matches!(self.mode, Mode::Delay) && self.test == 0 {
+        if self.losses.are_too_many(now) && matches!(self.mode, Mode::Delay) && !self.tests.is_testing() {
             self.contend(now, Curve::BESIDE_CUBIC);
         }
-        let before = core::mem::replace(&mut self.queue_before, queue);
+        let before = core::mem::replace(&mut self.queues.before, queue);
         if queue <= SHORT_QUEUE + (self.rtt_deviation / 4).min(SHORT_QUEUE / 2) {
-            self.short_at = now;
-            self.packets_before = 0.0;
+            self.queues.short_at = now;
+            self.queues.packets_before = 0.0;
         }
-        if self.test > 0 {
+        if self.tests.is_testing() {
             return self.on_test_round(now, queue);
         }
-        let since = now.since(self.tested_at);
+        let since = now.since(self.tests.ended_at);
         let least = if matches!(self.mode, Mode::Contend(_)) { TEST_AGAIN } else { TEST_EVERY_MIN };
         if since >= least && !self.ceiling.is_single() && queue + FELL_MIN.max(before / 4) < before {
             // Somebody's queue drains: if it is a test of our kind, ours is to find no queue either.
@@ -371,7 +370,7 @@ impl Shared {
         if !self.ceiling.is_single() {
             return;
         }
-        self.test = 0;
+        self.tests.give_up();
         if let Mode::Contend(bundle) = &mut self.mode {
             bundle.set_curve(Curve::CUBIC);
         }
@@ -381,7 +380,7 @@ impl Shared {
     }
 
     fn contend(&mut self, since: Instant, curve: Curve) {
-        self.empty_tests = 0;
+        self.tests.empty = 0;
         self.mode = Mode::Contend(Bundle::new(since, self.packets, self.tcps(), curve));
     }
 
@@ -483,7 +482,8 @@ impl Shared {
         let regained = self.regained.iter_mut().filter(|regained| **regained > PACKETS_MIN);
         regained.for_each(|regained| *regained = (*regained * scale).max(PACKETS_MIN));
         let contended = self.contended.iter_mut().map(|(_, packets)| packets);
-        contended.chain([&mut self.packets, &mut self.packets_before]).for_each(|packets| *packets *= scale);
+        let before = &mut self.queues.packets_before;
+        contended.chain([&mut self.packets, before]).for_each(|packets| *packets *= scale);
         if let Mode::Contend(bundle) = &mut self.mode {
             bundle.scale(scale);
         }
@@ -493,18 +493,18 @@ impl Shared {
     /// A packet leaves.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u64) {
         // A queue is not long that nobody looked at.
-        let idle = now.since(self.sent_at);
+        let idle = now.since(self.usage.sent_at);
         if self.round.in_flight == 0 && idle > IDLE_MIN {
-            (self.short_at, self.used_since, self.used_max) = (now, now, 0);
+            (self.queues.short_at, self.usage.since, self.usage.bytes_max) = (now, now, 0);
             self.decay(idle);
         }
-        self.sent_at = now;
+        self.usage.sent_at = now;
         self.round.in_flight += bytes;
         self.round.in_flight_max = self.round.in_flight_max.max(self.round.in_flight);
-        self.used_max = self.used_max.max(self.round.in_flight);
-        if now.since(self.used_since) >= IDLE_MIN.max(self.rtt.unwrap_or(IDLE_MIN)) {
-            self.validate(self.used_max as f64 / self.packet_bytes);
-            (self.used_since, self.used_max) = (now, self.round.in_flight);
+        self.usage.bytes_max = self.usage.bytes_max.max(self.round.in_flight);
+        if now.since(self.usage.since) >= IDLE_MIN.max(self.rtt.unwrap_or(IDLE_MIN)) {
+            self.validate(self.usage.bytes_max as f64 / self.packet_bytes);
+            (self.usage.since, self.usage.bytes_max) = (now, self.round.in_flight);
         }
         let packets = bytes as f64 / self.packet_bytes;
         self.losses.on_sent(packets);

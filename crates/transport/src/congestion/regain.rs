@@ -2,7 +2,7 @@
 
 use super::bundle::Bundle;
 use super::path::{Base, Steady};
-use super::{IDLE_MIN, Mode, PACKETS_INITIAL, PACKETS_MIN, Shared};
+use super::{IDLE_MIN, Mode, PACKETS_INITIAL, PACKETS_MIN, Queues, Shared};
 use heddle_seam::time::{Duration, Instant};
 
 impl Shared {
@@ -12,9 +12,9 @@ impl Shared {
         self.base = Base::new(now, Some(rtt));
         self.regained = Some(self.packets);
         self.packets = self.packets.max(self.delivery.packets_in(rtt));
-        (self.rtt, self.queue_before) = (Some(rtt), Duration::ZERO);
-        (self.test, self.long_rounds, self.packets_before) = (0, 0, 0.0);
-        (self.tested_at, self.short_at) = (now, now);
+        self.rtt = Some(rtt);
+        self.forget_queues(now);
+        self.tests.ended_at = now;
     }
 
     /// Nothing was sent for so long. What others send meanwhile is not known, so the window is reached again as at
@@ -33,7 +33,7 @@ impl Shared {
     /// half of it, half of what was not used is given up, as RFC 2861, section 3, has it for TCP.
     pub(super) fn validate(&mut self, used: f64) {
         let window = self.window_packets();
-        if self.test > 0 || used >= window / 2.0 {
+        if self.tests.is_testing() || used >= window / 2.0 {
             return;
         }
         let valid = ((window + used) / 2.0).max(PACKETS_INITIAL);
@@ -62,9 +62,14 @@ impl Shared {
         }
         self.base = Base::new(now, None);
         self.steady = Steady::new(now, Duration::ZERO, 0.0);
-        (self.rtt, self.latest, self.queue_before) = (None, None, Duration::ZERO);
-        (self.test, self.long_rounds, self.packets_before) = (0, 0, 0.0);
-        self.short_at = now;
+        (self.rtt, self.latest) = (None, None);
+        self.forget_queues(now);
+    }
+
+    /// What was seen of queues was another path's.
+    fn forget_queues(&mut self, now: Instant) {
+        self.tests.give_up();
+        self.queues = Queues { before: Duration::ZERO, short_at: now, long_rounds: 0, packets_before: 0.0 };
     }
 
     /// So many bytes arrived, of which some left more than once and so tell of no round trip. After a change of the

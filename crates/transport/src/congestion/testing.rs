@@ -12,17 +12,54 @@ use heddle_seam::time::{Duration, Instant};
 /// the queue again would grow until more than [`LOSS_SHARE`] is lost, and come back.
 const UNDECIDED_SHARE: f64 = LOSS_SHARE / 16.0;
 
+/// The tests of a connection.
+#[derive(Clone, Debug)]
+pub(super) struct Tests {
+    /// The one that is made now.
+    running: Option<Test>,
+    pub(super) ended_at: Instant,
+    /// How many in a row found no queue.
+    pub(super) empty: u32,
+    /// How many of them it takes to stop contending.
+    empty_needed: u32,
+}
+
+/// A test under way.
+#[derive(Clone, Debug)]
+struct Test {
+    rounds_left: u32,
+    /// Whether its first round is over.
+    is_drained: bool,
+    /// The shortest queue that it saw.
+    shortest: Duration,
+}
+
+impl Tests {
+    pub(super) fn new(now: Instant) -> Self {
+        Tests { running: None, ended_at: now, empty: 0, empty_needed: EMPTY_TESTS }
+    }
+
+    pub(super) fn is_testing(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// What the one that is made now would find is no matter any more.
+    pub(super) fn give_up(&mut self) {
+        self.running = None;
+    }
+}
+
 impl Shared {
     /// Whether the queue is longer than we make it, so that a test is due.
     pub(super) fn look_for_others(&mut self, now: Instant, base: Duration, queue: Duration, is_used: bool) {
         if queue > self.our_queue(base + queue) + FOREIGN_QUEUE {
-            self.long_rounds += 1;
+            self.queues.long_rounds += 1;
         } else {
-            self.long_rounds = 0;
+            self.queues.long_rounds = 0;
         }
-        self.packets_before = self.packets_before.max(self.packets);
-        let since = now.since(self.tested_at);
-        if since >= TEST_EVERY || (self.long_rounds >= 3 && since >= TEST_EVERY_MIN) {
+        self.queues.packets_before = self.queues.packets_before.max(self.packets);
+        let since = now.since(self.tests.ended_at);
+        if since >= TEST_EVERY || (self.queues.long_rounds >= 3 && since >= TEST_EVERY_MIN) {
             self.start_test(now, queue, is_used);
         }
     }
@@ -42,8 +79,8 @@ impl Shared {
         }
         self.packets = bundle.packets();
         let every =
-            if self.empty_tests > 0 { TEST_AGAIN } else { TEST_CONTENDING.max(TEST_CONTENDING_ROUNDS * rtt) };
-        if now.since(self.tested_at) >= every && !self.ceiling.is_single() {
+            if self.tests.empty > 0 { TEST_AGAIN } else { TEST_CONTENDING.max(TEST_CONTENDING_ROUNDS * rtt) };
+        if now.since(self.tests.ended_at) >= every && !self.ceiling.is_single() {
             self.start_test(now, queue, is_used);
         }
     }
@@ -51,30 +88,32 @@ impl Shared {
     /// Drains our queue; when we send too little to make one, this round has shown what there is without us.
     pub(super) fn start_test(&mut self, now: Instant, queue: Duration, is_used: bool) {
         if is_used {
-            let is_undecided = self.blame.is_undecided();
-            self.test = if is_undecided { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
-            self.is_drained = false;
-            self.left = queue;
+            let rounds_left = if self.blame.is_undecided() { TEST_ROUNDS_LOSSY } else { TEST_ROUNDS };
+            self.tests.running = Some(Test { rounds_left, is_drained: false, shortest: queue });
         } else {
-            self.tested_at = now;
+            self.tests.ended_at = now;
             self.on_tested(now, queue);
         }
     }
 
     /// A round of a test is over, which had so much queue.
     pub(super) fn on_test_round(&mut self, now: Instant, queue: Duration) {
-        self.test -= 1;
-        self.left = self.left.min(queue);
+        let Some(test) = &mut self.tests.running else { return };
+        test.rounds_left -= 1;
+        test.shortest = test.shortest.min(queue);
+        let (is_over, shortest) = (test.rounds_left == 0, test.shortest);
+        let was_drained = core::mem::replace(&mut test.is_drained, true);
         if let Mode::Contend(bundle) = &mut self.mode {
             bundle.hold(now);
         }
-        if !core::mem::replace(&mut self.is_drained, true) {
+        if !was_drained {
             self.blame.begin(now);
         }
-        if self.test == 0 {
+        if is_over {
             self.blame.end(now);
-            self.tested_at = now;
-            self.on_tested(now, self.left);
+            self.tests.running = None;
+            self.tests.ended_at = now;
+            self.on_tested(now, shortest);
         }
     }
 
@@ -85,18 +124,18 @@ impl Shared {
 
     /// Our own queue was drained, and so much was left.
     pub(super) fn on_tested(&mut self, now: Instant, queue: Duration) {
-        self.empty_tests = if queue <= NO_QUEUE { self.empty_tests + 1 } else { 0 };
+        self.tests.empty = if queue <= NO_QUEUE { self.tests.empty + 1 } else { 0 };
         if let Mode::Contend(bundle) = &mut self.mode
             && self.blame.is_congestion()
-            && self.empty_tests > 0
+            && self.tests.empty > 0
         {
             bundle.set_curve(Curve::GENTLE);
         }
         match &self.mode {
-            Mode::Contend(_) if self.empty_tests >= self.empty_tests_needed && !self.may_be_congestion() => {
+            Mode::Contend(_) if self.tests.empty >= self.tests.empty_needed && !self.may_be_congestion() => {
                 self.mode = Mode::Delay;
-                self.long_rounds = 0;
-                self.packets_before = 0.0;
+                self.queues.long_rounds = 0;
+                self.queues.packets_before = 0.0;
                 self.contended = Some((now, self.packets));
             }
             Mode::Delay if self.blame.is_congestion() => {
@@ -107,16 +146,16 @@ impl Shared {
             Mode::Delay => {
                 let again = self.contended.filter(|(at, _)| now.since(*at) < CONTENDED_FOR);
                 let long_for = if again.is_some() { LONG_AGAIN } else { LONG_FOR };
-                if now.since(self.short_at) < long_for {
+                if now.since(self.queues.short_at) < long_for {
                     return;
                 }
                 let packets = again.map_or(0.0, |(_, packets)| BETA * packets);
-                self.empty_tests_needed = if again.is_some() {
-                    (2 * self.empty_tests_needed).min(EMPTY_TESTS_MAX)
+                self.tests.empty_needed = if again.is_some() {
+                    (2 * self.tests.empty_needed).min(EMPTY_TESTS_MAX)
                 } else {
                     EMPTY_TESTS
                 };
-                self.packets = self.packets.max(self.packets_before).max(packets);
+                self.packets = self.packets.max(self.queues.packets_before).max(packets);
                 self.contend(now, Curve::BESIDE_CUBIC);
             }
             _ => {}

@@ -17,10 +17,10 @@ fn a_window_at_its_least_takes_a_packet_that_grew() {
 fn windows_have_as_many_bytes_after_a_change_of_packets() {
     let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, Ceiling::default());
     let bundle = Bundle::new(Instant::ZERO, 100.0, 4.0, Curve::CUBIC);
-    (shared.mode, shared.packets, shared.packets_before) = (Mode::Contend(bundle), 100.0, 100.0);
+    (shared.mode, shared.packets, shared.queues.packets_before) = (Mode::Contend(bundle), 100.0, 100.0);
     shared.contended = Some((Instant::ZERO, 50.0));
     shared.set_packet_bytes(600);
-    assert_eq!((shared.window_bytes(), shared.packets_before), (120_000, 200.0));
+    assert_eq!((shared.window_bytes(), shared.queues.packets_before), (120_000, 200.0));
     assert_eq!(shared.contended, Some((Instant::ZERO, 100.0)));
     let now = Instant::ZERO + Duration::from_millis(50);
     shared.on_sent(now, 600);
@@ -170,9 +170,11 @@ fn a_single_flow_pays_for_a_loss_as_cubic_does() {
     for mode in [Mode::Startup, Mode::Delay] {
         let mut shared = Shared::new(Instant::ZERO, 1200, Duration::ZERO, ceiling.clone());
         shared.set_flows(100.0);
-        (shared.mode, shared.packets, shared.test) = (mode, 100.0, 2);
+        (shared.mode, shared.packets) = (mode, 100.0);
+        shared.start_test(Instant::ZERO, Duration::ZERO, true);
+        assert!(shared.tests.is_testing());
         shared.on_lost(Instant::ZERO + Duration::from_millis(50), Instant::ZERO, 1200);
-        assert_eq!((shared.packets, shared.test), (100.0 * BETA, 0));
+        assert_eq!((shared.packets, shared.tests.is_testing()), (100.0 * BETA, false));
     }
 }
 
