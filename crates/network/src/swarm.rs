@@ -420,8 +420,8 @@ impl Swarm {
             let Some(status) = self.check(exchange, expected) else { continue };
             let is_there = self.proxy(|proxy, _| proxy.has_circuit(expected.circuit));
             let stands = is_there && !self.stopped.contains(&exchange);
-            // Not every circuit ends at the exit, memory may be short, and an exit that was started anew knows no relays
-            // before it has a consensus, so that it takes them for clients that found a way round being one.
+            // Not every circuit ends at the exit, memory may be short, and an exit that was started anew knows no
+            // relays before it has a consensus, so that it takes them for clients that found a way round being one.
             let is_refused = match status.state {
                 ExchangeState::Ended(EndReason::EXITPOLICY | EndReason::RESOURCELIMIT) => true,
                 ExchangeState::Ended(EndReason::MISC) => self.exit_killed,
