@@ -57,6 +57,8 @@ fn relay(transport: Transport, position: &str, metrics_port: u16) -> RelayOption
         None => RelayOptions::new(&nickname, Program::Stock),
         Some(name) => RelayOptions::new(&nickname, Program::Heddle)
             .line(&format!("HeddleTransports {name}"))
+            // As many threads carry cells as stock Tor has for that.
+            .line("HeddleShards 1")
             .line(&format!("MetricsPort 127.0.0.1:{metrics_port}"))
             .line("MetricsPortPolicy accept 127.0.0.1"),
     };

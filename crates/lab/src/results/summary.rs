@@ -161,7 +161,7 @@ pub struct Measurement {
 impl Measurement {
     /// Begins one: what it is called, how it was asked for, and the congestion control that its TCP connections have.
     pub fn begin(name: &str, command: &str, congestion_control: &str) -> Measurement {
-        let setting = format!("TCP with {congestion_control}");
+        let setting = format!("TCP with {congestion_control}, stock's scheduler KIST, Heddle's round robin");
         let known = Summary {
             plan: name.to_owned(),
             command: command.to_owned(),
