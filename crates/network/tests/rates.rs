@@ -9,7 +9,7 @@ use heddle_sim::Wire;
 const RATE_BYTES_PER_S: u64 = 1 << 20;
 /// What a bucket holds at most.
 const BURST_BYTES: u64 = RATE_BYTES_PER_S;
-const TRANSFER_BYTES: u64 = 24 << 20;
+const TRANSFER_BYTES: u64 = 16 << 20;
 
 /// Bytes of cells in a second, over what the operator allows, of a transfer that begins with an empty bucket.
 fn used(shards: usize, latency: Duration, up: bool) -> f64 {
