@@ -39,7 +39,8 @@ pub struct Home<'a> {
 }
 
 /// The circles in which files below `folder` call methods of a type that others of them define. A call counts whose
-/// receiver is `self`, `core`, or the type itself; what a file calls of those above it is left out, as for paths.
+/// receiver is `self`, the type itself, or a variable of its name. Unlike for paths what a file calls of those above it
+/// counts, because a method below and one above may well call each other.
 pub fn circles(files: &[File], folder: &str, name: &str) -> Vec<Circle> {
     let files: Vec<&File> = files.iter().filter(|file| is_code(file, folder)).collect();
     let code: Vec<_> = files.iter().map(|file| tokens::without_tests(&tokens::tokens(&file.text))).collect();
@@ -53,8 +54,7 @@ pub fn circles(files: &[File], folder: &str, name: &str) -> Vec<Circle> {
         .map(|(from, code)| {
             let calls = calls(code, name).into_iter().filter_map(|method| {
                 let of = *homes.get(method.text)?;
-                let is_other = of != from && !is_above(&files[of].path, &files[from].path);
-                is_other.then(|| Use { of, line: method.line, path: method.text.to_owned() })
+                (of != from).then(|| Use { of, line: method.line, path: method.text.to_owned() })
             });
             calls.collect()
         })
@@ -65,11 +65,6 @@ pub fn circles(files: &[File], folder: &str, name: &str) -> Vec<Circle> {
 
 fn is_code(file: &File, folder: &str) -> bool {
     file.path.starts_with(folder) && file.path.ends_with(".rs") && !source::is_test_file(&file.path)
-}
-
-/// Whether a file is that of a folder in which another lies.
-fn is_above(path: &str, other: &str) -> bool {
-    path.strip_suffix("mod.rs").is_some_and(|folder| other.starts_with(folder))
 }
 
 /// The names of a type's methods in a file.
@@ -93,11 +88,13 @@ fn methods<'a>(code: &[Token<'a>], name: &str) -> Vec<&'a str> {
     found
 }
 
-/// The methods that a file calls of `self`, of `core`, or of the type by its name.
+/// The methods that a file calls of `self`, of the type by its name, or of a variable that is named as the type is.
 fn calls<'a>(code: &[Token<'a>], name: &str) -> Vec<Token<'a>> {
+    let variable = name.to_lowercase();
     let is_call = |part: &[Token<'_>]| {
         let [before, receiver, sign, _, open] = part else { return false };
-        let of_value = matches!(receiver.text, "self" | "core") && sign.text == "." && before.text != ".";
+        let of_value =
+            (receiver.text == "self" || receiver.text == variable) && sign.text == "." && before.text != ".";
         let of_type = (receiver.text == "Self" || receiver.text == name) && sign.text == "::";
         (of_value || of_type) && open.text == "("
     };
@@ -131,7 +128,7 @@ mod tests {
     #[test]
     fn calls_of_methods_make_circles() {
         let files = tree(&[
-            ("mod.rs", "impl C { fn new() { C::d(); } fn above(&self) {} }\n"),
+            ("mod.rs", "impl C { fn above(&self) {} }\n"),
             ("b.rs", "impl C {\n    fn b(&self) { self.d(); self.part.e() }\n}\n"),
             ("d.rs", "impl C {\n    fn d(&self) { self.above(); self.e() }\n}\n"),
             ("e.rs", "impl C {\n    fn e(&self) { C::b(self) }\n    fn g(&self) { fn h() {} }\n}\n"),

@@ -91,7 +91,7 @@ fn shown<'a>(code: &[Token<'a>], types: &BTreeSet<&str>) -> Vec<Token<'a>> {
 }
 
 /// The type that an `impl` is of.
-fn implemented<'a>(behind: &[Token<'a>]) -> &'a str {
+pub(crate) fn implemented<'a>(behind: &[Token<'a>]) -> &'a str {
     let mut depth = 0;
     for (index, token) in behind.iter().enumerate() {
         match token.text {
@@ -139,7 +139,7 @@ fn declared<'a>(code: &[Token<'a>], types: &BTreeSet<&str>) -> Vec<&'a str> {
 }
 
 /// The type that a trait is implemented for, if one is.
-fn implemented_for<'a>(behind: &[Token<'a>]) -> &'a str {
+pub(crate) fn implemented_for<'a>(behind: &[Token<'a>]) -> &'a str {
     let mut head =
         behind.iter().take_while(|token| token.text != "{").skip_while(|token| token.text != "for");
     head.next().and_then(|_| head.find(|token| token.is_word())).map_or("", |token| token.text)

@@ -1,6 +1,7 @@
 //! Keeps the repository tidy. Every failure lists all places at once.
 
 use heddle_tidy::circles::{self, Circle};
+use heddle_tidy::fields::{self, Shown};
 use heddle_tidy::graph::Graph;
 use heddle_tidy::methods::{self, Home};
 use heddle_tidy::public::{self, Words};
@@ -81,12 +82,31 @@ const COLUMNS_MAX: usize = 120;
 /// The relay's sources, and where among them its core is: what sees the relay's parts together.
 const RELAY: &str = "crates/relay/src/";
 const RELAYS_CORE: &str = "crates/relay/src/core/";
+const RELAYS_SHARD: &str = "crates/relay/src/shard/";
+
+/// Structs of the relay that have verbs and show a field: where, which, and why.
+const SHOWN_FIELDS: &[(&str, &str, &str)] = &[
+    ("crates/relay/src/admission/mod.rs", "Granted", "figures, which can only be added up"),
+    ("crates/relay/src/stats.rs", "RelayStats", "figures, which can only be added up"),
+    ("crates/relay/src/stats.rs", "TransportStats", "figures, which can only be added up"),
+    ("crates/relay/src/stats.rs", "DelayHistogram", "figures, which can only be added up"),
+    ("crates/relay/src/table/circuit.rs", "Circuit", "its lanes: the table changes them with the links' ids"),
+    (
+        "crates/relay/src/table/ids.rs",
+        "LinkIds",
+        "the table's half of a lane, which changes with the circuit's",
+    ),
+    (
+        "crates/relay/src/exit/stream.rs",
+        "Stream",
+        "its turn: the order of streams keeps it there, with itself",
+    ),
+    ("crates/relay/src/rates/queue.rs", "Waiting", "who waits in one direction, of `Rates` alone"),
+];
 
 /// Who may name the core of the relay besides: the shard, by the core's verbs.
-const CORES_HOMES: &[Home<'_>] = &[
-    Home { path: RELAYS_CORE, has_methods: true },
-    Home { path: "crates/relay/src/shard/", has_methods: false },
-];
+const CORES_HOMES: &[Home<'_>] =
+    &[Home { path: RELAYS_CORE, has_methods: true }, Home { path: RELAYS_SHARD, has_methods: false }];
 
 /// Where the documents are whose names of sources must hold.
 const REFERENCE: &str = "docs/reference/";
@@ -186,12 +206,30 @@ fn the_relays_core_alone_sees_its_parts() {
 
 /// Methods of one type in many files hide from paths what these use of one another.
 #[test]
-fn files_of_the_relays_core_form_no_circle() {
+fn files_of_the_relays_core_and_of_its_shard_form_no_circle() {
     let files = tree::files(&tree::root());
-    let circles = methods::circles(&files, RELAYS_CORE, "Core");
-    expect_none(circles.iter().map(|circle| {
+    let of_core = methods::circles(&files, RELAYS_CORE, "Core");
+    let of_shard = methods::circles(&files, RELAYS_SHARD, "Relay");
+    expect_none(of_core.iter().chain(&of_shard).map(|circle| {
         format!("{} call one another in a circle\n{}", circle.files.join(", "), circle.uses.join("\n"))
     }));
+}
+
+/// A part of the relay changes by its verbs alone, which others pass by where they see its fields.
+#[test]
+fn parts_of_the_relay_show_no_fields() {
+    let shown = fields::shown(&tree::files(&tree::root()), RELAY);
+    let is_needed = |(path, name, _): &&(&str, &str, &str)| {
+        shown.iter().any(|shown| shown.path == *path && shown.name == *name)
+    };
+    let is_allowed =
+        |shown: &Shown| SHOWN_FIELDS.iter().any(|(path, name, _)| shown.path == *path && shown.name == *name);
+    let found = shown.iter().filter(|shown| !is_allowed(shown));
+    let found = found.map(|Shown { path, line, name }| format!("{path}:{line}: {name} shows a field"));
+    let needless = SHOWN_FIELDS.iter().filter(|allowed| !is_needed(allowed));
+    let needless =
+        needless.map(|(path, name, _)| format!("{path}: {name} shows no field; take its allowance away"));
+    expect_none(found.chain(needless));
 }
 
 /// What is `pub` promises users outside; without any it is one crate's own affair, or nobody's.

@@ -29,7 +29,7 @@ struct Client {
 impl Client {
     /// When it will be as one that was never seen, if it stays away.
     fn clear_at(&self) -> Instant {
-        let paces = self.circuits.clear_at.max(self.connects.clear_at);
+        let paces = self.circuits.clear_at().max(self.connects.clear_at());
         paces.max(self.no_circuits_until).max(self.no_connections_until).max(self.full_queues_until)
     }
 }

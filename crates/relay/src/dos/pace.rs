@@ -25,10 +25,15 @@ impl Rate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
     /// When it will be as if nothing had happened.
-    pub clear_at: Instant,
+    clear_at: Instant,
 }
 
 impl Pace {
+    /// When it will be as if nothing had happened.
+    pub(crate) fn clear_at(self) -> Instant {
+        self.clear_at
+    }
+
     /// Whether once more would be too often.
     fn is_used_up(self, now: Instant, rate: Rate) -> bool {
         self.clear_at.since(now) > rate.time_of(rate.burst.saturating_sub(1))

@@ -18,14 +18,13 @@ impl Relay {
             }
             Observees::Channels => {
                 for (link, carrier) in self.carriers.iter().filter(|(link, _)| is_wanted(index_of(*link))) {
-                    let fields = self.core.channel_fields(link, carrier.writable);
+                    let fields = self.core.channel_fields(link, carrier.writable());
                     fields.into_iter().for_each(|fields| snapshot.push(index_of(link), &fields));
                 }
             }
             Observees::Connections => {
                 for (port, conn, link) in self.ports.connections().filter(|of| is_wanted(index_of(of.2))) {
-                    let endpoint = &self.ports.list[port].endpoint;
-                    let (stats, capacity) = (endpoint.stats(conn), endpoint.capacity(conn));
+                    let (stats, capacity) = self.ports.look_at(port, conn);
                     let Some([circuits, cells_in, cells_out]) = self.core.connection_fields(link) else {
                         continue;
                     };

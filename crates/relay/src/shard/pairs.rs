@@ -5,21 +5,20 @@
 //! 3. It is ready: it becomes a link. While it is in use, circuits to the peer prefer it (`flows`).
 //! 4. It drains, or ends: circuits go over channels again.
 
-use super::ports::Port;
+use super::Relay;
+use super::ports::Ports;
 use crate::core::Core;
 use crate::keys::LinkKey;
-use crate::links::Answer;
-use crate::links::{ChannelLink, ReadyConnection};
+use crate::links::{Answer, ChannelLink, ReadyConnection};
 use crate::message::Event;
 use crate::relays::Relays;
-use crate::shard::Relay;
 use core::net::SocketAddr;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnId, ConnectionError, ConnectionEvent, ConnectionOptions};
 use heddle_proto::ids::RelayIds;
-use heddle_proto::pair::offer::{Offer, OfferedTransport};
+use heddle_proto::pair::offer::Offer;
 use heddle_proto::pair::secrets::pair_secrets;
-use heddle_proto::pair::{ConnKey, OpenRequest, Over, PairInput, PairOutput, Pairs, Place};
+use heddle_proto::pair::{OpenRequest, Over, PairInput, PairOutput, Pairs, Place};
 use heddle_proto::transport::Scope;
 use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
@@ -30,7 +29,7 @@ use std::sync::Arc;
 const KEY_PERIOD: Duration = Duration::from_secs(24 * 3600);
 
 /// What a shard with endpoints knows of its pairs.
-pub(crate) struct PairWork {
+pub(super) struct PairWork {
     pairs: Pairs,
     /// Connections that are not ready yet, by port: a few for each pair.
     opening: BTreeMap<(usize, ConnId), Opening>,
@@ -47,11 +46,10 @@ struct Opening {
 
 impl PairWork {
     /// `None` without endpoints: such a relay is as stock Tor in this.
-    pub fn new(core: &mut Core, ports: &mut [Port]) -> Option<Self> {
-        let key = new_key(core, ports)?;
+    pub fn new(core: &mut Core, ports: &mut Ports) -> Option<Self> {
+        let key = ports.set_key(&core.draw_secret())?;
         let flows_max = u32::try_from(core.limits().circuits_per_channel).unwrap_or(u32::MAX);
-        let offered = |port: &Port| OfferedTransport { id: port.transport, port: port.offered, flows_max };
-        let offer = Offer { key, transports: ports.iter().map(offered).collect() };
+        let offer = Offer { key, transports: ports.offered(flows_max) };
         core.count_answers();
         Some(PairWork {
             pairs: Pairs::new(offer, core.limits().channels),
@@ -73,29 +71,22 @@ impl PairWork {
     }
 }
 
-/// Gives all endpoints the same new key; returns its public half.
-fn new_key(core: &mut Core, ports: &mut [Port]) -> Option<[u8; 32]> {
-    let secret = core.draw_secret();
-    ports.iter_mut().for_each(|port| port.endpoint.set_key(&secret));
-    ports.first().map(|port| port.endpoint.public_key())
-}
-
 impl Relay {
     /// A channel's handshake is over.
-    pub(crate) fn on_channel_opened(&mut self, now: Instant, link: LinkKey) {
+    pub(super) fn on_channel_opened(&mut self, now: Instant, link: LinkKey) {
         let Some(channel) = self.core.channel(link) else { return };
         let (Some(peer), socket, role) = (channel.peer(), channel.socket(), channel.role()) else { return };
         let place = Place { addr: channel.addr().ip(), canonical: channel.is_canonical() };
         let (Some(work), Some(carrier)) = (&mut self.pairs, self.carriers.get(link)) else { return };
         let listed = self.core.is_listed(&peer);
-        let exporter = carrier.channel.export_secret(b"EXPORTER-heddle-pair-1", &[], &mut [0; 32]);
+        let exporter = carrier.channel().export_secret(b"EXPORTER-heddle-pair-1", &[], &mut [0; 32]);
         let opened = PairInput::ChannelOpened { channel: socket, role, place, listed, exporter };
         work.pairs.handle(now, peer, opened);
         self.tell_winner(now, peer);
     }
 
     /// An open channel to a relay is gone.
-    pub(crate) fn on_channel_closed(
+    pub(super) fn on_channel_closed(
         &mut self,
         now: Instant,
         peer: RelayIds,
@@ -117,7 +108,7 @@ impl Relay {
     }
 
     /// The control plane knows which relays there are.
-    pub(crate) fn set_listed(&mut self, now: Instant, listed: Arc<Relays>) {
+    pub(super) fn set_listed(&mut self, now: Instant, listed: Arc<Relays>) {
         self.core.set_listed(listed);
         if let Some(work) = &mut self.pairs {
             work.pairs.handle_consensus(now, |peer| self.core.is_listed(peer));
@@ -126,7 +117,7 @@ impl Relay {
     }
 
     /// The parameters of the consensus are new; they say whether relays pad what joins them.
-    pub(crate) fn tell_padding(&mut self, now: Instant) {
+    pub(super) fn tell_padding(&mut self, now: Instant) {
         let pads = self.core.pads_relays();
         if let Some(work) = &mut self.pairs {
             work.pairs.handle_padding(now, pads);
@@ -135,11 +126,11 @@ impl Relay {
     }
 
     /// Time passed: pairs have work of their own, and the key gets old.
-    pub(crate) fn on_pair_timeout(&mut self, now: Instant) {
+    pub(super) fn on_pair_timeout(&mut self, now: Instant) {
         let Some(work) = &mut self.pairs else { return };
         if work.next_key <= now {
             work.next_key = now + KEY_PERIOD;
-            if let Some(key) = new_key(&mut self.core, &mut self.ports.list) {
+            if let Some(key) = self.ports.set_key(&self.core.draw_secret()) {
                 work.pairs.replace_key(now, key);
             }
         }
@@ -148,15 +139,15 @@ impl Relay {
     }
 
     /// Once a second: a channel may have grown too old for new circuits.
-    pub(crate) fn tell_retired(&mut self, now: Instant) {
+    pub(super) fn tell_retired(&mut self, now: Instant) {
         for peer in self.core.take_retired() {
             self.tell_winner(now, peer);
         }
     }
 
-    /// Hears what became of an endpoint's connections. Whoever does something about it may have more to send.
-    pub(crate) fn hear_port(&mut self, now: Instant, port: usize) {
-        while let Some((conn, event)) = self.ports.list[port].endpoint.poll_event(now) {
+    /// Hears what became of an endpoint's connections.
+    pub(super) fn hear_port(&mut self, now: Instant, port: usize) {
+        while let Some((conn, event)) = self.ports.poll_event(now, port) {
             match (event, self.ports.link(port, conn)) {
                 (ConnectionEvent::Ready, None) => self.on_ready(now, port, conn),
                 (ConnectionEvent::Ended(error), link) => self.on_ended(now, port, conn, link, &error),
@@ -164,7 +155,6 @@ impl Relay {
                 (event, Some(link)) => self.ports.on_event(&mut self.core, link, event),
                 (_, None) => {}
             }
-            self.ports.list[port].unsent = true;
         }
     }
 
@@ -173,6 +163,7 @@ impl Relay {
         let Some(Opening { peer, addr, canonical, role }) = work.opening.remove(&(port, conn)) else {
             return;
         };
+        let transport = self.ports.transport(port);
         let link = self.core.add_flow_link(ReadyConnection {
             port,
             conn,
@@ -181,13 +172,11 @@ impl Relay {
             addr,
             canonical,
             limited: self.core.is_limited(addr.ip()),
-            may_hold: self.ports.list[port].endpoint.transport().isolation.backpressure == Scope::Circuit,
+            may_hold: transport.isolation.backpressure == Scope::Circuit,
         });
         self.ports.add_link(&self.core, link);
-        let Port { transport, ref endpoint, .. } = self.ports.list[port];
-        let name = endpoint.transport().name;
-        self.core.event(Event::ConnectionReady { transport: name, peer, addr });
-        work.pairs.handle(now, peer, PairInput::Ready { conn: ConnKey { transport, conn } });
+        self.core.event(Event::ConnectionReady { transport: transport.name, peer, addr });
+        work.pairs.handle(now, peer, PairInput::Ready { conn: self.ports.conn_key(port, conn) });
         self.work_pairs(now);
     }
 
@@ -202,10 +191,9 @@ impl Relay {
         if let Some(link) = link {
             self.remove_connection(link, error.label());
         }
-        let transport = self.ports.list[port].transport;
         let Some(work) = &mut self.pairs else { return };
         work.opening.remove(&(port, conn));
-        let key = ConnKey { transport, conn };
+        let key = self.ports.conn_key(port, conn);
         if let Some(peer) = work.pairs.peer_of(key) {
             work.pairs.handle(now, peer, PairInput::Ended { conn: key, error });
         }
@@ -215,7 +203,7 @@ impl Relay {
     /// A peer has not answered on a connection for a while, or has again. Circuits in the making do not wait for it.
     fn on_suspect(&mut self, now: Instant, port: usize, link: LinkKey, suspect: bool) {
         let Some(ReadyConnection { peer, conn, .. }) = self.core.connection(link) else { return };
-        let conn = ConnKey { transport: self.ports.list[port].transport, conn };
+        let conn = self.ports.conn_key(port, conn);
         if let Some(work) = &mut self.pairs {
             work.pairs.handle(now, peer, PairInput::Suspect { conn, suspect });
         }
@@ -229,19 +217,18 @@ impl Relay {
     fn remove_connection(&mut self, link: LinkKey, reason: &'static str) {
         self.ports.remove_link(&self.core, link);
         let Some(connection) = self.core.connection(link) else { return };
-        let transport = self.ports.list[connection.port].endpoint.transport().name;
+        let transport = self.ports.transport(connection.port).name;
         self.core.close_connection(link, transport, reason);
     }
 
     /// Ends all connections: the relay stops.
-    pub(crate) fn close_connections(&mut self, now: Instant) {
+    pub(super) fn close_connections(&mut self, now: Instant) {
         let Some(work) = self.pairs.take() else { return };
         let opening = work.opening.into_keys();
         let ready = self.core.connections();
         let conns = ready.iter().map(|(_, connection)| (connection.port, connection.conn));
         for (port, conn) in opening.chain(conns) {
-            self.ports.list[port].endpoint.close(now, conn);
-            self.ports.list[port].stir();
+            self.ports.close(now, port, conn);
         }
         for (link, _) in ready {
             self.remove_connection(link, ConnectionError::Closed.label());
@@ -249,7 +236,7 @@ impl Relay {
     }
 
     /// Tells pairs what circuits did to connections, then does what pairs want, until they want nothing.
-    pub(crate) fn work_pairs(&mut self, now: Instant) {
+    pub(super) fn work_pairs(&mut self, now: Instant) {
         self.tell_occupancy(now);
         self.tell_answers(now);
         while let Some(work) = &mut self.pairs
@@ -263,7 +250,7 @@ impl Relay {
         while let Some((connection, is_occupied)) = self.core.next_occupancy() {
             let ReadyConnection { port, conn, peer, .. } = connection;
             let Some(work) = &mut self.pairs else { continue };
-            let conn = ConnKey { transport: self.ports.list[port].transport, conn };
+            let conn = self.ports.conn_key(port, conn);
             let input = match is_occupied {
                 true => PairInput::Occupied { conn },
                 false => PairInput::Drained { conn },
@@ -275,9 +262,7 @@ impl Relay {
     fn tell_answers(&mut self, now: Instant) {
         while let Some(Answer { peer, flow, answered }) = self.core.pop_answer() {
             let over = match flow {
-                Some((port, conn)) => {
-                    Over::Flow(ConnKey { transport: self.ports.list[port].transport, conn })
-                }
+                Some((port, conn)) => Over::Flow(self.ports.conn_key(port, conn)),
                 None => Over::Tls,
             };
             if let Some(work) = &mut self.pairs {
@@ -289,11 +274,11 @@ impl Relay {
     fn carry_out(&mut self, now: Instant, peer: RelayIds, output: PairOutput) {
         match output {
             PairOutput::SendOffer { channel, body } => {
-                let link = self.links.get(&channel).copied();
+                let link = self.carriers.link_of(channel);
                 if let Some((link, carrier)) =
                     link.and_then(|link| Some((link, self.carriers.get_mut(link)?)))
                 {
-                    carrier.channel.send_vpadding(now, &body);
+                    carrier.channel_mut().send_vpadding(now, &body);
                     self.core.list(link);
                 }
             }
@@ -306,13 +291,11 @@ impl Relay {
                 if let Some(work) = &mut self.pairs {
                     work.opening.remove(&(port, conn.conn));
                 }
-                self.ports.list[port].endpoint.close(now, conn.conn);
-                self.ports.list[port].stir();
+                self.ports.close(now, port, conn.conn);
             }
             PairOutput::Probe { conn } => {
                 let Some(port) = self.ports.index(conn.transport) else { return };
-                self.ports.list[port].endpoint.probe(now, conn.conn);
-                self.ports.list[port].stir();
+                self.ports.probe(now, port, conn.conn);
             }
             PairOutput::UseFlows { conn } => {
                 if let Some(port) = self.ports.index(conn.transport) {
@@ -344,22 +327,22 @@ impl Relay {
 
     fn try_open(&mut self, now: Instant, peer: RelayIds, request: &OpenRequest) -> Option<ConnId> {
         let port = self.ports.index(request.purpose.transport)?;
-        let link = *self.links.get(&request.channel)?;
+        let link = self.carriers.link_of(request.channel)?;
         let carrier = self.carriers.get(link)?;
         let channel = self.core.channel(link)?;
         let (addr, canonical) = (channel.addr(), channel.is_canonical());
-        let export =
-            |label: &[u8], context: &[u8], out: &mut [u8]| carrier.channel.export_secret(label, context, out);
+        let export = |label: &[u8], context: &[u8], out: &mut [u8]| {
+            carrier.channel().export_secret(label, context, out)
+        };
         let options = ConnectionOptions {
             role: request.role,
-            local: Some(carrier.local.ip()),
+            local: Some(carrier.local_ip()),
             peer: SocketAddr::new(addr.ip(), request.peer_port),
             peer_key: request.peer_key,
             secrets: pair_secrets(export, &request.purpose)?,
             flows_max: request.flows_max,
         };
-        let conn = self.ports.list[port].endpoint.open(now, options);
-        self.ports.list[port].stir();
+        let conn = self.ports.open(now, port, options);
         let opening = Opening { peer, addr, canonical, role: request.role };
         self.pairs.as_mut()?.opening.insert((port, conn), opening);
         Some(conn)

@@ -11,14 +11,20 @@ use foldhash::fast::FixedState;
 use heddle_proto::bucket::Direction;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CELL_LEN, CircId, Command};
-use heddle_proto::endpoint::{CongestionParams, ConnId, ConnectionEvent, Endpoint, FlowState};
-use heddle_proto::transport::TransportId;
+use heddle_proto::endpoint::{
+    Backlog, CongestionParams, ConnId, ConnectionEvent, ConnectionOptions, ConnectionStats, Endpoint,
+    FlowState,
+};
+use heddle_proto::pair::ConnKey;
+use heddle_proto::pair::offer::OfferedTransport;
+use heddle_proto::transport::{Transport, TransportId};
 use heddle_seam::datagrams::Datagrams;
 use heddle_seam::language::Plain;
 use heddle_seam::node::{self, PortId, SocketId, StackId};
 use heddle_seam::stopwatch::{Step, Stopwatch};
 use heddle_seam::time::Instant;
 use std::collections::HashMap;
+use zeroize::Zeroizing;
 
 /// Cells that are taken from an endpoint before what they cause is sent: 256 KB, as much as is read from sockets.
 const DRAIN_CELLS: usize = 512;
@@ -26,31 +32,29 @@ const DRAIN_CELLS: usize = 512;
 const DATAGRAM_LEN_MAX: usize = 1500;
 
 /// An endpoint and the UDP port that it owns.
-pub(crate) struct Port {
-    pub id: PortId,
+struct Port {
+    id: PortId,
     /// The transport's number in offers. One that has none there is called one more than its port.
-    pub transport: TransportId,
+    transport: TransportId,
     /// The UDP port that offers name.
-    pub offered: u16,
-    pub endpoint: Box<dyn Endpoint>,
+    offered: u16,
+    endpoint: Box<dyn Endpoint>,
     /// The links of connections that are ready; never iterated in an order that matters.
     links: HashMap<ConnId, LinkKey, FixedState>,
     /// Of these, those for which the operator's rates hold. As long as there are any, the others wait with them.
     limited: usize,
     /// Something may have come in, or may have to be sent.
     stirred: bool,
-    pub(crate) unsent: bool,
+    unsent: bool,
     /// It may have something to say of connections, since all that was to be sent has left.
     unheard: bool,
     /// Bytes of cells that the rate for writing was charged with and that have not left as datagrams.
     charged_bytes: usize,
 }
 
-/// The shard's endpoints.
-pub(crate) struct Ports {
-    pub list: Vec<Port>,
-    /// Memory that is used up is looked after when it is more than this: less could not be freed before.
-    pub in_vain_above: usize,
+/// The shard's endpoints. Others name one by its place.
+pub(super) struct Ports {
+    list: Vec<Port>,
     /// Times what is done with each cell, if somebody wants to know.
     stopwatch: Stopwatch,
 }
@@ -70,11 +74,7 @@ impl Ports {
             unheard: false,
             charged_bytes: 0,
         };
-        Ports {
-            list: endpoints.into_iter().map(port).collect(),
-            in_vain_above: 0,
-            stopwatch: Stopwatch::default(),
-        }
+        Ports { list: endpoints.into_iter().map(port).collect(), stopwatch: Stopwatch::default() }
     }
 
     pub fn set_stopwatch(&mut self, stopwatch: Stopwatch) {
@@ -194,6 +194,22 @@ impl Ports {
         self.list.iter().enumerate().flat_map(of)
     }
 
+    /// The name of a connection among those of all endpoints.
+    pub fn conn_key(&self, port: usize, conn: ConnId) -> ConnKey {
+        ConnKey { transport: self.list[port].transport, conn }
+    }
+
+    /// What an endpoint's connections are.
+    pub fn transport(&self, port: usize) -> &'static Transport {
+        self.list[port].endpoint.transport()
+    }
+
+    /// What is to be seen of a connection, and how many cells it takes now.
+    pub fn look_at(&self, port: usize, conn: ConnId) -> (ConnectionStats, usize) {
+        let endpoint = &self.list[port].endpoint;
+        (endpoint.stats(conn), endpoint.capacity(conn))
+    }
+
     /// What a connection that is ready says of its flows.
     pub fn on_event(&mut self, core: &mut Core, link: LinkKey, event: ConnectionEvent) {
         match event {
@@ -303,9 +319,88 @@ impl Ports {
     }
 }
 
+/// What pairs want of endpoints.
+impl Ports {
+    /// Gives all endpoints the same new key; returns its public half, if there are any.
+    pub fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) -> Option<[u8; 32]> {
+        self.list.iter_mut().for_each(|port| port.endpoint.set_key(secret));
+        self.list.first().map(|port| port.endpoint.public_key())
+    }
+
+    /// What offers say of the endpoints.
+    pub fn offered(&self, flows_max: u32) -> Vec<OfferedTransport> {
+        let offered = |port: &Port| OfferedTransport { id: port.transport, port: port.offered, flows_max };
+        self.list.iter().map(offered).collect()
+    }
+
+    /// Dials a connection, or gets ready to be dialled.
+    pub fn open(&mut self, now: Instant, port: usize, options: ConnectionOptions) -> ConnId {
+        let port = &mut self.list[port];
+        port.stir();
+        port.endpoint.open(now, options)
+    }
+
+    /// What became of a connection. Whoever does something about it may have more to send.
+    pub fn poll_event(&mut self, now: Instant, port: usize) -> Option<(ConnId, ConnectionEvent)> {
+        let port = &mut self.list[port];
+        let event = port.endpoint.poll_event(now)?;
+        port.unsent = true;
+        Some(event)
+    }
+
+    pub fn probe(&mut self, now: Instant, port: usize, conn: ConnId) {
+        let port = &mut self.list[port];
+        port.endpoint.probe(now, conn);
+        port.stir();
+    }
+
+    pub fn close(&mut self, now: Instant, port: usize, conn: ConnId) {
+        let port = &mut self.list[port];
+        port.endpoint.close(now, conn);
+        port.stir();
+    }
+}
+
+/// What endpoints keep, and what of it ends.
+impl Ports {
+    /// Bytes that flows keep, at most.
+    pub fn held_bytes(&self) -> usize {
+        self.list.iter().map(|port| port.endpoint.held_bytes()).sum()
+    }
+
+    /// Bytes that connections and flows take themselves.
+    pub fn state_bytes(&self) -> usize {
+        self.list.iter().map(|port| port.endpoint.state_bytes()).sum()
+    }
+
+    /// All flows, each with the place of its endpoint.
+    pub fn backlogs(&self) -> Vec<(usize, Backlog)> {
+        let mut flows = Vec::new();
+        for (index, port) in self.list.iter().enumerate() {
+            port.endpoint.backlogs(&mut |backlog| flows.push((index, backlog)));
+        }
+        flows
+    }
+
+    /// What is kept of flows that have ended is freed.
+    pub fn forget_ended(&mut self, now: Instant) {
+        for port in &mut self.list {
+            port.endpoint.forget_ended(now);
+            port.stir();
+        }
+    }
+
+    /// Ends a flow, because memory is short.
+    pub fn reset(&mut self, now: Instant, port: usize, conn: ConnId, circ_id: CircId) {
+        let port = &mut self.list[port];
+        port.endpoint.send(now, conn, circ_id, Command::DESTROY, &destroy(DestroyReason::RESOURCELIMIT));
+        port.stir();
+    }
+}
+
 impl Port {
     /// Something may have come in, or may have to be sent.
-    pub fn stir(&mut self) {
+    fn stir(&mut self) {
         self.stirred = true;
         self.unsent = true;
     }

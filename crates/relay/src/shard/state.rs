@@ -31,14 +31,14 @@ struct Held {
 
 impl Relay {
     /// Those who have more state than their share lose what has been idle longest, until all have `max` at most.
-    pub(crate) fn relieve_state(&mut self, now: Instant, max: usize) {
+    pub(super) fn relieve_state(&mut self, now: Instant, max: usize) {
         let things = self.things();
         let mut held: BTreeMap<Account, usize> = BTreeMap::new();
         for thing in things.values() {
             *held.entry(account(thing.party)).or_default() += thing.bytes;
         }
         let sum: usize = held.values().sum();
-        let other = self.ports.all_state_bytes(&self.core).saturating_sub(sum);
+        let other = self.all_state_bytes().saturating_sub(sum);
         let keeps = shares(&held, max.saturating_sub(other));
         let mut in_order: Vec<_> = things.iter().map(|(thing, held)| (held.since, *thing)).collect();
         in_order.sort_unstable();
@@ -47,9 +47,9 @@ impl Relay {
             let Some(has) = held.get_mut(&of).filter(|has| **has > keeps[&of]) else { continue };
             *has = has.saturating_sub(things[&thing].bytes.max(1));
             match thing {
-                Thing::Circuit(key) => self.ports.end_with_flows(&mut self.core, now, key),
+                Thing::Circuit(key) => self.end_with_flows(now, key),
                 Thing::Flow(port, conn, circ_id) => {
-                    self.ports.end_flow(&mut self.core, now, (port, conn, circ_id));
+                    self.end_flow(now, (port, conn, circ_id));
                 }
                 Thing::Channel(link) => self.end_channel(now, link, ChannelError::Crowded),
             }
@@ -75,11 +75,34 @@ impl Relay {
             held.since = held.since.max(since);
             held.bytes += state_bytes;
         }
-        for (link, carrier) in self.carriers.iter().filter(|(_, carrier)| carrier.state_bytes > 0) {
+        for (link, carrier) in self.carriers.iter().filter(|(_, carrier)| carrier.state_bytes() > 0) {
             let Some(party) = core.link(link).map(Link::party) else { continue };
-            let (since, bytes) = (core.channel_used_at(link), carrier.state_bytes);
+            let (since, bytes) = (core.channel_used_at(link), carrier.state_bytes());
             things.insert(Thing::Channel(link), Held { party, since, bytes });
         }
         things
+    }
+
+    pub(super) fn end_flow(&mut self, now: Instant, (port, conn, circ_id): (usize, ConnId, CircId)) {
+        let known = self.ports.link(port, conn).and_then(|link| self.core.circuit_of(link, circ_id));
+        match known {
+            Some(key) => self.end_with_flows(now, key),
+            None => self.ports.reset(now, port, conn, circ_id),
+        }
+    }
+
+    /// All memory of the circuit is free at once: nothing waits for its last word to be sent.
+    pub(super) fn end_with_flows(&mut self, now: Instant, key: CircuitKey) {
+        let flows = self.core.open_flows(key);
+        self.core.end_with_streams(key);
+        for (link, port, conn, circ_id) in flows {
+            self.ports.reset(now, port, conn, circ_id);
+            self.core.forget_farewell(link, circ_id);
+        }
+    }
+
+    /// Bytes that connections, flows, circuits and channels take themselves.
+    pub(super) fn all_state_bytes(&self) -> usize {
+        self.ports.state_bytes() + self.core.circuits_bytes() + self.core.channels_bytes()
     }
 }
