@@ -68,11 +68,11 @@ impl Core {
     pub(super) fn on_destroy(&mut self, link: LinkKey, circ_id: CircId, reason: DestroyReason) {
         let from_shard = self.links.get(link).is_some_and(|link| link.shard().is_some());
         if let Some((key, side)) = self.table.find(link, circ_id) {
-            if side == Side::Next && self.unanswered(key).is_some() {
+            if side == Side::Next && self.table.unanswered_on(key).is_some() {
                 // The onionskin is refused, or the peer has no room for one more: it is there, and any client can bring
                 // about either.
                 let refused = [DestroyReason::PROTOCOL, DestroyReason::RESOURCELIMIT].contains(&reason);
-                self.note_answer(link, refused);
+                self.links.note_answer(link, refused);
             }
             let reason = if from_shard { reason } else { DestroyReason::DESTROYED };
             self.end_circuit(key, reason, Some(side));

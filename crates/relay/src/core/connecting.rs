@@ -13,10 +13,16 @@ use heddle_seam::node::{JobId, SocketId};
 impl Core {
     /// Whether somebody who connects from an address may have a channel. Returns those that are to end for it.
     pub fn admit_channel(&mut self, addr: IpAddr) -> Option<Vec<LinkKey>> {
-        if self.draining || !self.dos_admits_connection(addr) {
+        if self.draining {
             return None;
         }
-        self.admission.admit_channel(self.now, self.party_at(addr)).ok()
+        if !self.links.is_addr_listed(addr)
+            && let Some(why) = self.dos.refuses_connection(self.now, addr)
+        {
+            self.admission.note("channel", why);
+            return None;
+        }
+        self.admission.admit_channel(self.now, self.links.party_at(addr)).ok()
     }
 
     /// A channel that somebody opened is there, and its handshake begins.
@@ -33,7 +39,7 @@ impl Core {
 
     /// Whether a channel to an address that was dialled may begin its handshake. Returns one that is to end for it.
     pub fn admit_dialled(&mut self, addr: IpAddr) -> Result<Option<LinkKey>, Refusal> {
-        self.admission.admit_handshake(self.now, self.party_at(addr))
+        self.admission.admit_handshake(self.now, self.links.party_at(addr))
     }
 
     /// A channel that we dialled is there, and its handshake begins.
@@ -45,8 +51,7 @@ impl Core {
 
     /// Bytes came on a channel. They count if it still is not open, and may be more than its peer's share.
     pub fn count_handshake(&mut self, link: LinkKey, bytes: u64) -> Result<(), Refusal> {
-        let channel = self.links.get_mut(link).and_then(Link::channel_mut);
-        match channel.and_then(|channel| channel.on_received(bytes)) {
+        match self.links.on_received(link, bytes) {
             Some(before) => self.admission.handshake_received(link, before, bytes),
             None => Ok(()),
         }

@@ -50,7 +50,7 @@ impl Core {
         body: &'a Body,
     ) -> Result<(Arc<OnionKeys>, HandshakeType, &'a [u8]), DestroyReason> {
         let keys = self.keys.clone().filter(|_| !self.draining).ok_or(DestroyReason::HIBERNATING)?;
-        if !self.dos_admits_circuit(link_key) {
+        if !self.keeps_to_rate(link_key) {
             return Err(DestroyReason::RESOURCELIMIT);
         }
         let (handshake, onionskin) = read_create(command, body)?;
@@ -64,6 +64,17 @@ impl Core {
         }
         self.admission.onionskin_begins(party);
         Ok((keys, handshake, onionskin))
+    }
+
+    /// Whether a client begins no more circuits than stock's defences let it.
+    fn keeps_to_rate(&mut self, link: LinkKey) -> bool {
+        let Some(addr) = self.links.counted_addr(link) else { return true };
+        let Some(created) = self.dos.create(self.now, addr, &mut self.rng) else { return true };
+        self.meter.on_held_off(created.is_first);
+        if !created.may {
+            self.admission.note("circuit", "rate");
+        }
+        created.may
     }
 
     /// Whether a link has room for one more circuit, or for its refusal. A relay of the consensus may have as many
@@ -93,8 +104,8 @@ impl Core {
     ) {
         let job = self.jobs.new_id();
         let congestion = self.congestion_offer();
-        let flow = self.links[link].flow_of_begun();
-        let party = self.links[link].party();
+        let Some(of) = self.links.get(link) else { return };
+        let (flow, party) = (of.flow_of_begun(), of.party());
         let prev = Lane::new(link, circ_id, flow);
         let circuit = Circuit::handshaking(self.now, party, prev, (handshake, job), congestion);
         let key = self.table.insert(circuit);

@@ -2,7 +2,7 @@
 
 use super::Core;
 use crate::keys::{CircuitKey, LinkKey, Side};
-use crate::links::{ChannelLink, Link};
+use crate::links::ChannelLink;
 use crate::table::CreditWord;
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::credit::{CreditCell, HopCredit, N23};
@@ -11,7 +11,7 @@ use heddle_seam::time::Duration;
 impl Core {
     /// What a channel begins with, if we count cells: a relay of the consensus is told so, and nobody else.
     pub fn agree_on_credit(&mut self, link: LinkKey) -> Option<CreditCell> {
-        self.channel(link).and_then(ChannelLink::peer).filter(|peer| self.is_listed(peer))?;
+        self.links.channel(link).and_then(ChannelLink::peer).filter(|peer| self.links.is_listed(peer))?;
         self.begin_counting(link)
     }
 
@@ -20,10 +20,8 @@ impl Core {
     pub fn on_credit_cell(&mut self, link: LinkKey, cell: CreditCell) -> Option<CreditCell> {
         match cell {
             CreditCell::Agreement(n23) => {
-                let channel = self.links.get_mut(link).and_then(Link::channel_mut)?;
-                let is_clients = channel.peer().is_none();
-                let is_news = channel.set_credit(n23);
-                if is_clients && is_news { self.begin_counting(link) } else { None }
+                let is_news_of_client = self.links.set_credit(link, n23);
+                if is_news_of_client { self.begin_counting(link) } else { None }
             }
             CreditCell::Circuit { circ_id, message } => {
                 self.on_credit(link, CreditWord { circ_id, message });
@@ -34,8 +32,7 @@ impl Core {
 
     fn begin_counting(&mut self, link: LinkKey) -> Option<CreditCell> {
         let n23 = self.our_credit()?;
-        self.links.get_mut(link).and_then(Link::channel_mut)?.begin_counting();
-        Some(CreditCell::Agreement(n23))
+        self.links.begin_counting(link).then_some(CreditCell::Agreement(n23))
     }
 
     /// A neighbour, or another shard, spoke of a circuit's credit.
@@ -50,7 +47,7 @@ impl Core {
     pub(super) fn begin_credit(&mut self, key: CircuitKey, side: Side) {
         let Some(ours) = self.our_credit() else { return };
         let link = self.table.get(key).and_then(|circuit| circuit.lane(side)).map(|lane| lane.link());
-        let channel = link.and_then(|link| self.links.get(link)).and_then(Link::channel);
+        let channel = link.and_then(|link| self.links.channel(link));
         if let Some(theirs) = channel.and_then(ChannelLink::credit) {
             self.table.count_cells(key, side, ours, theirs);
         }

@@ -1,8 +1,8 @@
 //! Circuits end, and lanes with them.
 
 use super::Core;
-use crate::keys::{CircuitKey, Side};
-use crate::links::{DialKey, EndedDial, Link};
+use crate::keys::{CircuitKey, LinkKey, Side};
+use crate::links::{ANSWER_PATIENCE, DialKey, EndedDial};
 use crate::message::Wanted;
 use crate::table::{Circuit, Lane, Next};
 use heddle_proto::cell::create::DestroyReason;
@@ -41,6 +41,25 @@ impl Core {
         self.drop_lane(prev, (silent != Some(Side::Prev)).then_some(reason));
     }
 
+    /// A circuit ends whose next hop may not have answered. If that is not the peer's doing, it counts as the peer's
+    /// failure only after [`ANSWER_PATIENCE`]: clients that give up at once say nothing about it.
+    fn note_no_answer(&mut self, key: CircuitKey) {
+        let Some(link) = self.table.unanswered_on(key) else { return };
+        let Some(Next::Creating { since, .. }) = self.table.get(key).map(|circuit| circuit.next()) else {
+            return;
+        };
+        if self.now.since(*since) >= ANSWER_PATIENCE {
+            self.links.note_answer(link, false);
+        }
+    }
+
+    /// A CREATE2 that went out on a link was answered, or never will be.
+    pub(super) fn give_unanswered(&mut self, link: LinkKey) {
+        if self.links.end_create(link) {
+            self.table.list(link);
+        }
+    }
+
     /// The circuit broke a rule that costs it its life.
     pub(super) fn punish(&mut self, key: CircuitKey) {
         self.close_circuit(key, DestroyReason::PROTOCOL);
@@ -52,11 +71,8 @@ impl Core {
         if lane.is_unanswered() {
             self.give_unanswered(link_key);
         }
-        if lane.is_flow_to_begin()
-            && let Some(flows) = self.links.get_mut(link_key).and_then(Link::flows_mut)
-        {
+        if lane.is_flow_to_begin() && self.links.give_up_flow(link_key) {
             // The flow was never opened, so there is nothing to end.
-            flows.give_up_flow();
             farewell = None;
         }
         self.table.drop_lane(&mut self.pool, lane, farewell);

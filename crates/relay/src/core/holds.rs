@@ -2,7 +2,6 @@
 
 use super::Core;
 use crate::keys::{CircuitKey, Side};
-use crate::links::{Hold, Link, ReadyConnection};
 
 impl Core {
     /// Whether flows are held, as the operator or else the consensus says. Those that are held are read again when they
@@ -24,29 +23,19 @@ impl Core {
         let Some(link) = self.table.get(key).and_then(|circuit| Some(circuit.lane(side)?.link())) else {
             return;
         };
-        if !self.links.get(link).and_then(Link::flows).is_some_and(|flows| flows.connection().may_hold) {
+        if !self.links.flows(link).is_some_and(|flows| flows.connection().may_hold) {
             return;
         }
         self.meter.on_held_queue(queue_cells);
         if let Some((link, circ_id)) = self.table.set_held(key, side, true) {
-            self.flows.hold(Hold { link, circ_id, hold: true });
+            self.links.hold(link, circ_id, true);
         }
     }
 
     /// The circuit's other lane has room: a flow that was held is read again.
     pub(super) fn release_supply(&mut self, key: CircuitKey, side: Side) {
         if let Some((link, circ_id)) = self.table.set_held(key, side, false) {
-            self.flows.hold(Hold { link, circ_id, hold: false });
-        }
-    }
-
-    /// What an endpoint is to be told next, and of which connection.
-    pub fn pop_hold(&mut self) -> Option<(ReadyConnection, Hold)> {
-        loop {
-            let hold = self.flows.pop_hold()?;
-            if let Some(flows) = self.links.get(hold.link).and_then(Link::flows) {
-                return Some((flows.connection(), hold));
-            }
+            self.links.hold(link, circ_id, false);
         }
     }
 }

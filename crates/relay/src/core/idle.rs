@@ -82,6 +82,8 @@ impl Core {
 
     fn is_of_client(&self, key: CircuitKey) -> bool {
         let Some(circuit) = self.table.get(key) else { return false };
-        self.links.get(circuit.prev().link()).is_some_and(|link| self.is_client(circuit.party(), link.peer()))
+        self.links
+            .get(circuit.prev().link())
+            .is_some_and(|link| self.links.is_client(circuit.party(), link.peer()))
     }
 }

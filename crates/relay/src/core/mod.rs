@@ -10,7 +10,7 @@
 //!
 //! | what they do | files |
 //! |---|---|
-//! | take notes, tell others, choose links | `observe`, `used`, `answers`, `farewells`, `directory`, `holds`, `defences`, `ways`, `links` |
+//! | take notes, tell others | `observe`, `used`, `holds`, `links` |
 //! | end things | `streams/leaving`, `ending`, `pressure`, `credit` |
 //! | queue cells | `sending` |
 //! | serve streams | `streams/reading`, `replies`, `places`, `resolve`, `begin`, `data`, `mod` |
@@ -18,17 +18,13 @@
 //! | begin circuits | `idle`, `create` |
 //! | hear the shard and answer it | `hop`, `cells`, `shards`, `channels`, `output`, `connecting`, `traffic`, `probe`, `time`, `stats` |
 
-mod answers;
 mod cells;
 mod channels;
 mod connecting;
 mod create;
 mod credit;
-mod defences;
-mod directory;
 mod ending;
 mod extend;
-mod farewells;
 mod holds;
 mod hop;
 mod idle;
@@ -44,7 +40,6 @@ mod streams;
 mod time;
 mod traffic;
 mod used;
-mod ways;
 
 pub(crate) use observe::{index_of, shard_fields};
 
@@ -55,17 +50,11 @@ use crate::circuits::Probe;
 use crate::config::{Limits, RelayConfig};
 use crate::dos::Dos;
 use crate::exit::Streams;
-use crate::keys::LinkKey;
 use crate::language::Output;
-use crate::links::Channels;
-use crate::links::Crossings;
-use crate::links::Dials;
-use crate::links::Flows;
-use crate::links::Link;
+use crate::links::{Crossings, Dials, Links};
 use crate::memory::{Buffers, QUESTION_BYTES};
 use crate::message::Event;
 use crate::rates::Rates;
-use crate::relays::Relays;
 use crate::stats::Meter;
 use crate::table::Table;
 use heddle_proto::crypto::onionskin::OnionKeys;
@@ -75,7 +64,6 @@ use heddle_seam::node::ShardId;
 use heddle_seam::rng::{Entropy, Rng};
 use heddle_seam::time::Instant;
 use observe::Forced;
-use slotmap::SlotMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use zeroize::Zeroizing;
@@ -94,13 +82,8 @@ pub(super) struct Core {
     /// The time of the input that is being handled.
     now: Instant,
     params: Arc<NetworkParams>,
-    /// Cells that may wait on one lane, towards the client and away from it.
-    lane_cells_max: u32,
-    lane_cells_out_max: u32,
     /// Whether flows are held while their cells wait.
     hop_by_hop: bool,
-    /// The relays of the consensus.
-    listed: Arc<Relays>,
     keys: Option<Arc<OnionKeys>>,
     /// Seeds of secrets, each for one use.
     entropy: Box<dyn Entropy>,
@@ -108,23 +91,19 @@ pub(super) struct Core {
     rng: Rng,
     pool: CellPool,
     buffers: Buffers,
-    /// What open channels take themselves.
-    channel_bytes: usize,
     table: Table,
     idle_round: IdleRound,
-    links: SlotMap<LinkKey, Link>,
+    links: Links,
+    dials: Dials,
+    crossings: Crossings,
     /// Outputs other than cells; the driver empties it after each input.
     outputs: VecDeque<Output>,
     admission: Admission,
     dos: Dos,
     jobs: Jobs,
-    channels: Channels,
-    dials: Dials,
-    crossings: Crossings,
     streams: Streams,
     rates: Rates,
     probe: Option<Probe>,
-    flows: Flows,
     meter: Meter,
     /// What is forced at places, while somebody wants that.
     forced: Option<Forced>,
@@ -147,27 +126,21 @@ impl Core {
             pool,
             now: Instant::ZERO,
             params: Arc::default(),
-            lane_cells_max: LANE_CELLS_MAX as u32,
-            lane_cells_out_max: LANE_CELLS_MAX as u32,
             hop_by_hop: config.hop_by_hop_flow_control.unwrap_or(false),
-            listed: Arc::default(),
             keys: None,
             rng: entropy.rng(),
             entropy,
             buffers: Buffers::default(),
-            channel_bytes: 0,
-            table: Table::new(config.scheduler),
+            table: Table::new(config.scheduler, LANE_CELLS_MAX.unsigned_abs()),
             idle_round: IdleRound::default(),
-            links: SlotMap::with_key(),
+            links: Links::new(config.ids, config.limits.circuits_per_channel),
+            dials: Dials::default(),
+            crossings: Crossings::new(config.shard),
             outputs: VecDeque::new(),
             jobs: Jobs::new(config.limits.onionskins_at_work),
-            channels: Channels::default(),
-            dials: Dials::default(),
-            crossings: Crossings::default(),
             streams: Streams::default(),
             rates: Rates::new(&config),
             probe: None,
-            flows: Flows::default(),
             meter: Meter::new(transports),
             forced: None,
             draining: false,
@@ -180,8 +153,8 @@ impl Core {
     pub fn set_params(&mut self, params: Arc<NetworkParams>) {
         let cells_max = |name, default| params.get(name, default, 1000, LANE_CELLS_MAX);
         let lane_cells_max = cells_max("circ_max_cell_queue_size", LANE_CELLS_MAX);
-        self.lane_cells_max = lane_cells_max.unsigned_abs();
-        self.lane_cells_out_max = cells_max("circ_max_cell_queue_size_out", lane_cells_max).unsigned_abs();
+        let lane_cells_out_max = cells_max("circ_max_cell_queue_size_out", lane_cells_max);
+        self.table.set_cells_max(lane_cells_max.unsigned_abs(), lane_cells_out_max.unsigned_abs());
         self.dos.set_defences(self.config.dos.defences(&params));
         self.params = params;
         self.choose_hop_by_hop();

@@ -2,7 +2,6 @@
 
 use super::Core;
 use crate::keys::{CircuitKey, LinkKey, Side};
-use crate::links::Link;
 use crate::memory::Held;
 use crate::message::Event;
 use crate::observe::{Observed, Observees, Place, Why};
@@ -168,7 +167,7 @@ impl Core {
 
     /// What is to be seen of a channel whose socket takes so many bytes.
     pub fn channel_fields(&self, link: LinkKey, writable: usize) -> Option<[i64; 7]> {
-        let channel = self.links.get(link)?.channel()?;
+        let channel = self.links.channel(link)?;
         Some([
             number(writable),
             number(self.table.ids_len(link)),
@@ -182,7 +181,7 @@ impl Core {
 
     /// Circuits of a connection, and cells that came in and went out over it.
     pub fn connection_fields(&self, link: LinkKey) -> Option<[i64; 3]> {
-        let (cells_in, cells_out) = self.links.get(link).and_then(Link::flows)?.cells();
+        let (cells_in, cells_out) = self.links.flows(link)?.cells();
         Some([number(self.table.ids_len(link)), cells_in as i64, cells_out as i64])
     }
 

@@ -115,9 +115,7 @@ impl Core {
 
     /// CREATE2 left, so that the flow exists.
     fn on_flow_begun(&mut self, link_key: LinkKey, circ_id: CircId) {
-        if let Some(flows) = self.links.get_mut(link_key).and_then(Link::flows_mut) {
-            flows.on_flow_begun();
-        }
+        self.links.on_flow_begun(link_key);
         self.table.begin_flow(link_key, circ_id);
     }
 

@@ -3,7 +3,7 @@
 use super::Core;
 use crate::admission::Party;
 use crate::keys::{CircuitKey, LinkKey};
-use crate::links::{ChannelLink, Link};
+use crate::links::ChannelLink;
 use crate::memory::{Buffers, FREED_PART, Holder, Holding, QUESTION_BYTES, end_in_order};
 use crate::message::Event;
 use crate::table::Circuit;
@@ -86,7 +86,7 @@ impl Core {
     pub fn open_flows(&self, key: CircuitKey) -> Vec<(LinkKey, usize, ConnId, CircId)> {
         let Some(circuit) = self.table.get(key) else { return Vec::new() };
         let flow = |(link, circ_id)| {
-            let connection = self.links.get(link)?.flows()?.connection();
+            let connection = self.links.flows(link)?.connection();
             Some((link, connection.port, connection.conn, circ_id))
         };
         circuit.open_flows().filter_map(flow).collect()
@@ -138,12 +138,12 @@ impl Core {
 
     /// What a channel takes itself has changed.
     pub fn on_channel_state(&mut self, before: usize, after: usize) {
-        self.channel_bytes = self.channel_bytes - before + after;
+        self.buffers.change_state(before, after);
     }
 
     /// What open channels take themselves.
     pub fn channels_bytes(&self) -> usize {
-        self.channel_bytes
+        self.buffers.state_bytes()
     }
 
     /// What handshakes of channels are taken to hold.
@@ -153,7 +153,7 @@ impl Core {
 
     /// When a channel was used last: now, while it has circuits.
     pub fn channel_used_at(&self, link: LinkKey) -> Instant {
-        let idle_since = self.links.get(link).and_then(Link::channel).map(ChannelLink::idle_since);
+        let idle_since = self.links.channel(link).map(ChannelLink::idle_since);
         idle_since.filter(|_| self.table.is_idle(link)).unwrap_or(self.now)
     }
 

@@ -4,7 +4,6 @@ use super::Core;
 use crate::admission::Party;
 use crate::circuits::{Probe, Progress};
 use crate::keys::LinkKey;
-use crate::links::Link;
 use crate::message::{Event, ProbeHop, Wanted};
 use crate::table::Lane;
 use heddle_client::{Handshake, Hop, OriginCircuit};
@@ -80,8 +79,6 @@ impl Core {
 
     /// Whether this shard itself has opened a channel to a relay, or one that vouched for flows that are still there.
     fn has_dialled(&self, rsa: RsaId) -> bool {
-        let role = |key: &LinkKey| self.links.get(*key).and_then(Link::role);
-        let links = self.channels.to(&rsa).iter().chain(self.flows.links_to(&rsa));
-        links.into_iter().any(|key| role(key) == Some(Role::Initiator))
+        self.links.to(&rsa).any(|link| link.role() == Some(Role::Initiator))
     }
 }

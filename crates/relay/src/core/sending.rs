@@ -19,13 +19,9 @@ impl Core {
             return;
         };
         self.meter.on_queue(len);
-        let cells_max = match side {
-            Side::Prev => self.lane_cells_max,
-            Side::Next => self.lane_cells_out_max,
-        };
-        if len > cells_max {
+        if len > self.table.cells_max(side) {
             if side == Side::Next {
-                self.dos_on_full_queue(key);
+                self.note_full_queue(key);
             }
             self.close_circuit(key, DestroyReason::RESOURCELIMIT);
             return;
@@ -34,6 +30,14 @@ impl Core {
             self.hold_supply(key, side.opposite(), len);
         }
         self.table.mark_ready(self.now, key, side);
+    }
+
+    /// A circuit ends because its queue towards the next relay is full: no honest client sends so much.
+    fn note_full_queue(&mut self, key: CircuitKey) {
+        let prev = self.table.get(key).map(|circuit| circuit.prev().link());
+        let Some(addr) = prev.and_then(|link| self.links.counted_addr(link)) else { return };
+        let held_off = self.dos.fill_queue(self.now, addr, &mut self.rng);
+        self.meter.on_held_off_for_queues(held_off);
     }
 
     /// Sends a relay cell of ours to the client. `None` when the circuit did not survive it.

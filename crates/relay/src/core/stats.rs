@@ -1,7 +1,6 @@
 //! What the shard did and holds, gathered from its parts.
 
 use super::Core;
-use crate::links::Link;
 use crate::memory::Held;
 use crate::stats::RelayStats;
 
@@ -26,7 +25,7 @@ impl Core {
             stats.queue_cells += cells;
             stats.queue_cells_longest = stats.queue_cells_longest.max(cells);
         }
-        for (key, link) in &self.links {
+        for (key, link) in self.links.iter() {
             let open = link.channel().is_none_or(|channel| channel.is_open());
             if let Some(transport) = link.transport().filter(|_| open) {
                 stats.transports[transport].links += 1;
@@ -47,7 +46,7 @@ impl Core {
             buffer_bytes: self.buffers.bytes(),
             circuits: self.table.len(),
             channels: 0,
-            flow_links: self.links.values().filter_map(Link::flows).count(),
+            flow_links: self.links.iter().filter_map(|(_, link)| link.flows()).count(),
             circ_ids,
             turns,
             dials: self.dials.count(),

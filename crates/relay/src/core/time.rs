@@ -31,7 +31,7 @@ impl Core {
     /// nobody needs.
     pub fn end_unused(&mut self) -> Vec<SocketId> {
         let mut sockets = self.end_late_dials();
-        sockets.extend(self.idle_channels());
+        sockets.extend(self.links.idle_channels(self.now, |link| self.table.is_idle(link)));
         sockets
     }
 }

@@ -4,7 +4,6 @@
 
 use super::Core;
 use crate::keys::LinkKey;
-use crate::links::Link;
 use core::net::IpAddr;
 use heddle_proto::bucket::{Direction, Traffic};
 
@@ -85,16 +84,13 @@ impl Core {
 
     /// A cell of a connection was worked off. Whether the operator's rates hold for that.
     pub fn count_flow_cell_in(&mut self, link: LinkKey) -> bool {
-        let Some(flows) = self.links.get_mut(link).and_then(Link::flows_mut) else { return false };
-        flows.count_in();
-        flows.connection().limited
+        self.links.count_in(link)
     }
 
     /// Cells went out on a connection.
     pub fn count_flow_cells_out(&mut self, link: LinkKey, cells: usize) {
-        if let Some(flows) = self.links.get_mut(link).and_then(Link::flows_mut) {
-            flows.count_out(cells as u64);
-            self.meter.on_cells_out(flows.transport(), cells as u64);
+        if let Some(transport) = self.links.count_out(link, cells) {
+            self.meter.on_cells_out(transport, cells as u64);
         }
     }
 

@@ -15,7 +15,10 @@ mod clients;
 mod options;
 mod pace;
 
-use clients::Clients;
+use clients::{Clients, Created};
+use core::net::IpAddr;
+use heddle_seam::rng::Rng;
+use heddle_seam::time::Instant;
 pub use options::DosOptions;
 pub(super) use options::{Defences, StreamAction};
 pub(super) use pace::{Pace, Rate};
@@ -49,8 +52,36 @@ impl Dos {
         self.clients = with.clients.clone();
     }
 
+    /// Why somebody may not connect, if so; relays are not asked about.
+    pub fn refuses_connection(&self, now: Instant, addr: IpAddr) -> Option<&'static str> {
+        let defence = self.defences.connections?;
+        self.clients().refuses_connection(now, addr, &defence)
+    }
+
+    /// A client has a channel, which counts whether or not a defence is on.
+    pub fn connect(&self, now: Instant, addr: IpAddr, rng: &mut Rng) {
+        self.clients().connect(now, addr, self.defences.connections, rng);
+    }
+
+    /// A channel is over that counted.
+    pub fn disconnect(&self, now: Instant, addr: IpAddr) {
+        self.clients().disconnect(now, addr);
+    }
+
+    /// A client begins a circuit. Whether it may, unless nothing forbids that.
+    pub fn create(&self, now: Instant, addr: IpAddr, rng: &mut Rng) -> Option<Created> {
+        let defence = self.defences.circuits?;
+        Some(self.clients().create(now, addr, &defence, rng))
+    }
+
+    /// A client filled the queue of a circuit. Whether it is held off for that and was not before.
+    pub fn fill_queue(&self, now: Instant, addr: IpAddr, rng: &mut Rng) -> bool {
+        let defence = self.defences.circuits;
+        defence.is_some_and(|defence| self.clients().fill_queue(now, addr, &defence, rng))
+    }
+
     /// What is remembered is valid after every call, so a panic elsewhere does not spoil it.
-    pub fn clients(&self) -> MutexGuard<'_, Clients> {
+    fn clients(&self) -> MutexGuard<'_, Clients> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

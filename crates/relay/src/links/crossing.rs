@@ -12,7 +12,7 @@
 
 use super::outlet::Outlet;
 use crate::keys::{CircuitKey, LinkKey};
-use crate::message::{Crossed, CrossedCell};
+use crate::message::{Crossed, CrossedCell, ShardMessage};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::credit::CreditMessage;
@@ -23,9 +23,13 @@ use heddle_seam::time::Instant;
 use slotmap::SecondaryMap;
 use std::collections::BTreeMap;
 
+/// The shard that owns the directory of channels.
+pub(crate) const OWNER: ShardId = ShardId(0);
+
 /// What a shard knows of the others.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Crossings {
+    ours: ShardId,
     links: BTreeMap<ShardId, LinkKey>,
     /// Which shard has, or is dialling, a channel to a relay. Only the owner's is filled; it has
     /// an entry for each channel and each dial of the relay.
@@ -40,6 +44,18 @@ pub(crate) struct Crossings {
 
 /// The links.
 impl Crossings {
+    /// Those of a shard that has been told of no other yet.
+    pub fn new(ours: ShardId) -> Self {
+        Crossings {
+            ours,
+            links: BTreeMap::new(),
+            directory: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            latest: SecondaryMap::new(),
+            questions: 0,
+        }
+    }
+
     pub fn insert(&mut self, shard: ShardId, link: LinkKey) {
         self.links.insert(shard, link);
     }
@@ -71,8 +87,20 @@ impl Crossings {
     }
 }
 
-/// Questions to the owner.
+/// Questions to the owner, and news for it.
 impl Crossings {
+    /// This shard has a channel to a relay, or has none any more. Returns what the owner is to be told.
+    pub fn announce(&mut self, rsa: RsaId, open: bool) -> Option<ShardMessage> {
+        if self.links.is_empty() {
+            return None;
+        }
+        if self.ours == OWNER {
+            self.on_announce(OWNER, rsa, open);
+            return None;
+        }
+        Some(ShardMessage::Announce { rsa, open })
+    }
+
     /// A circuit that is to go on to a relay asks. Returns the question's number.
     pub fn ask(&mut self, circuit: CircuitKey, rsa: RsaId) -> u64 {
         let request = self.questions;

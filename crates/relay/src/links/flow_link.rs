@@ -23,6 +23,13 @@ pub(crate) struct ReadyConnection {
     pub may_hold: bool,
 }
 
+impl ReadyConnection {
+    /// Its place in the counts by transport.
+    pub fn transport(&self) -> usize {
+        self.port + 1
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct FlowLink {
     connection: ReadyConnection,
@@ -68,7 +75,7 @@ impl FlowLink {
 
     /// Its place in the counts by transport.
     pub fn transport(&self) -> usize {
-        self.connection.port + 1
+        self.connection.transport()
     }
 
     /// Whether circuits go over it as long as there is room.

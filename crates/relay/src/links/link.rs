@@ -67,11 +67,6 @@ impl Link {
         &mut self.unanswered
     }
 
-    /// A link that is over leaves those behind who wait on it.
-    pub fn into_unanswered(self) -> Unanswered {
-        self.unanswered
-    }
-
     pub fn channel(&self) -> Option<&ChannelLink> {
         match &self.kind {
             LinkKind::Channel(channel) => Some(channel),

@@ -1,5 +1,5 @@
-//! Memory of sockets that is in no cell: what was handed to the driver and the system did not take yet, and what
-//! channels keep of messages that are not whole.
+//! Memory of sockets that is in no cell: what was handed to the driver and the system did not take yet, what channels
+//! keep of messages that are not whole, and, apart from these bytes, what channels take themselves.
 //!
 //! It counts against `MaxMemInQueues`, or whoever opens many channels and reads none of them, or begins a record on
 //! each, would have tens of kilobytes of each for nothing ([`crate::memory::pressure`]).
@@ -44,9 +44,21 @@ pub(crate) struct Buffers {
     /// Those that are not empty. Whoever goes through them sorts what is found.
     all: HashMap<SocketId, Buffer, FixedState>,
     bytes: usize,
+    /// What open channels take themselves.
+    state_bytes: usize,
 }
 
 impl Buffers {
+    /// What open channels take themselves.
+    pub fn state_bytes(&self) -> usize {
+        self.state_bytes
+    }
+
+    /// What one of them takes has changed.
+    pub fn change_state(&mut self, before: usize, after: usize) {
+        self.state_bytes = self.state_bytes - before + after;
+    }
+
     /// Bytes of all.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -45,6 +45,9 @@ pub(crate) struct Table {
     to_flush: VecDeque<LinkKey>,
     /// Whether the one of them comes first whose lanes sent least of late, and not who came first.
     chooses_links: bool,
+    /// Cells that may wait on one lane, towards the client and away from it: whoever queues more ends the circuit.
+    cells_max: u32,
+    cells_out_max: u32,
     /// Lanes whose neighbour's credit was used up when this was last looked at, and some that are over.
     starved: Vec<(CircuitKey, Side)>,
     /// Lanes whose neighbour counts.
@@ -88,8 +91,10 @@ pub(crate) struct Departure {
 
 /// Circuits.
 impl Table {
-    pub fn new(scheduler: Scheduler) -> Self {
-        Table { chooses_links: scheduler.chooses_links(), ..Table::default() }
+    /// Lanes are served so, and so many cells may wait on one.
+    pub fn new(scheduler: Scheduler, cells_max: u32) -> Self {
+        let chooses_links = scheduler.chooses_links();
+        Table { chooses_links, cells_max, cells_out_max: cells_max, ..Table::default() }
     }
 
     /// A circuit begins; its lane towards the client takes its id.
@@ -124,6 +129,11 @@ impl Table {
     pub fn find(&self, link: LinkKey, circ_id: CircId) -> Option<(CircuitKey, Side)> {
         let found = *self.links.get(link)?.taken.get(&circ_id)?;
         self.circuits.contains_key(found.0).then_some(found)
+    }
+
+    /// The link on which CREATE2 was sent for a circuit's next hop and not answered.
+    pub fn unanswered_on(&self, key: CircuitKey) -> Option<LinkKey> {
+        self.get(key)?.unanswered_on()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
@@ -164,6 +174,19 @@ impl Table {
         };
         pool.push(&mut lane.queue, slot, now);
         Pushed::Queued(lane.queue.len())
+    }
+
+    /// Cells that may wait on a lane.
+    pub fn cells_max(&self, side: Side) -> u32 {
+        match side {
+            Side::Prev => self.cells_max,
+            Side::Next => self.cells_out_max,
+        }
+    }
+
+    /// Others may wait from now on, towards the client and away from it.
+    pub fn set_cells_max(&mut self, cells_max: u32, cells_out_max: u32) {
+        (self.cells_max, self.cells_out_max) = (cells_max, cells_out_max);
     }
 
     /// Puts a lane that can send at the end of its link's round, unless it is in it.

@@ -35,13 +35,14 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
+        let scheduler = match seed % 2 {
+            0 => Scheduler::RoundRobin,
+            _ => Scheduler::Kist { half_life: Duration::from_secs(30) },
+        };
         let mut world = World {
             rng: Seed::from_number(seed).child("table", 0).rng(),
             now: Instant::ZERO,
-            table: Table::new(match seed % 2 {
-                0 => Scheduler::RoundRobin,
-                _ => Scheduler::Kist { half_life: Duration::from_secs(30) },
-            }),
+            table: Table::new(scheduler, u32::MAX),
             pool: CellPool::new(1 << 20),
             names: SlotMap::with_key(),
             links: Vec::new(),

@@ -1,8 +1,8 @@
 //! A circuit goes on from another shard, if that has a channel where it wants to go.
 
 use crate::core::Core;
-use crate::core::directory::OWNER;
 use crate::keys::{CircuitKey, LinkKey};
+use crate::links::OWNER;
 use crate::message::{Crossed, ShardMessage};
 use crate::table::{Circuit, Lane};
 use heddle_proto::cell::create::DestroyReason;

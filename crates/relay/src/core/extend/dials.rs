@@ -4,7 +4,7 @@ use crate::admission::{Dialling, Listener, Party, Refusal};
 use crate::core::Core;
 use crate::keys::{CircuitKey, LinkKey};
 use crate::language::Output;
-use crate::links::{DialKey, Link};
+use crate::links::{DialKey, Link, ReadyConnection};
 use crate::message::Event;
 use crate::table::Circuit;
 use core::net::SocketAddr;
@@ -39,10 +39,10 @@ impl Core {
     /// Dials a relay whose circuits run on flows while no channel is left. Only who dialled the channel does: the other
     /// side never learned a port to connect to.
     pub fn dial_again(&mut self, peer: &RelayIds) {
-        let links = self.flows.links_to(&peer.rsa).iter();
-        let mut connections = links.filter_map(|key| Some(self.links.get(*key)?.flows()?.connection()));
-        let dialled = connections.find(|of| of.role == Role::Initiator && of.peer == *peer);
-        let Some(addr) = dialled.map(|connection| connection.addr) else { return };
+        let flows = self.links.to(&peer.rsa).filter_map(Link::flows);
+        let dialled =
+            flows.map(|flows| flows.connection()).find(|of| of.role == Role::Initiator && of.peer == *peer);
+        let Some(ReadyConnection { addr, .. }) = dialled else { return };
         let dial = DialKey::of_peer(peer.rsa, peer.ed25519, addr);
         if !self.draining && !self.dials.join(&dial, None) {
             let _ = self.start_dial(dial, Party::Relay(peer.rsa), None, None);
@@ -57,7 +57,7 @@ impl Core {
         link: Option<LinkKey>,
         circuit: Option<CircuitKey>,
     ) -> Result<(), Refusal> {
-        let listener = dial.listener(&self.listed);
+        let listener = self.links.listener(&dial);
         let dialling = Dialling { party, link, to: dial.addr(), listener };
         let instead = self.admission.admit_dial(self.now, &dialling)?;
         instead.into_iter().for_each(|other| self.end_dialled(other));

@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::keys::{CircuitKey, LinkKey};
-use crate::links::{FlowLink, Link, Unanswered};
+use crate::links::Link;
 use crate::table::{Circuit, Next};
 use heddle_proto::cell::create::DestroyReason;
 
@@ -20,14 +20,14 @@ impl Core {
     /// Lets circuits go on that are queued on a link, as many as may.
     pub(in crate::core) fn extend_queued(&mut self, link_key: LinkKey) {
         let max = self.config.limits.creates_unanswered;
-        while let Some(key) = self.links.get_mut(link_key).and_then(|link| link.unanswered_mut().next(max)) {
+        while let Some(key) = self.links.next_create(link_key, max) {
             self.extend_next(key, link_key);
         }
     }
 
     /// A link ended: circuits that were queued on it look for another.
-    pub(in crate::core) fn leave_queue(&mut self, link_key: LinkKey, mut unanswered: Unanswered) {
-        while let Some(key) = unanswered.pop() {
+    pub(in crate::core) fn leave_queue(&mut self, link_key: LinkKey, mut link: Link) {
+        while let Some(key) = link.unanswered_mut().pop() {
             self.extend_next(key, link_key);
         }
     }
@@ -62,21 +62,19 @@ impl Core {
 
     /// Once a second: who waits for too long does so no more.
     pub(in crate::core) fn end_late_creates(&mut self) {
-        while let Some((began_at, key)) = self.flows.late_mut().pop_circuit(self.now) {
+        while let Some((began_at, key)) = self.links.pop_late_create(self.now) {
             let next = self.table.get(key).map(|circuit| circuit.next());
             let waits =
                 matches!(next, Some(Next::Creating { again: Some(_), since, .. }) if *since == began_at);
             if waits {
-                if let Some(link) = self.unanswered(key) {
-                    self.flows.late_mut().owe(began_at, link);
+                if let Some(link) = self.table.unanswered_on(key) {
+                    self.links.owe_answer(began_at, link);
                 }
                 self.extend_again(key);
             }
         }
-        while let Some(link) = self.flows.late_mut().pop_link(self.now) {
-            if self.links.get(link).and_then(Link::flows).is_some_and(FlowLink::is_in_use) {
-                self.note_answer(link, false);
-            }
+        while let Some(link) = self.links.pop_late_link(self.now) {
+            self.links.note_answer(link, false);
         }
     }
 }

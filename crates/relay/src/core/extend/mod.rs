@@ -97,7 +97,7 @@ impl Core {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         }
         let transit = circuit.is_transit();
-        self.note_answer(link, true);
+        self.links.note_answer(link, true);
         if self.table.join(key) == Some(true) {
             self.give_unanswered(link);
         }

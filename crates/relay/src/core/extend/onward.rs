@@ -2,7 +2,7 @@
 
 use crate::core::Core;
 use crate::keys::{CircuitKey, LinkKey, Side};
-use crate::links::{FlowLink, LinkKind};
+use crate::links::{FlowLink, Link, LinkKind};
 use crate::table::{Lane, LaneFlow};
 use heddle_proto::cell::create::DestroyReason;
 use heddle_proto::cell::{CircId, Command};
@@ -13,7 +13,7 @@ impl Core {
     /// A link was found for a circuit that waits: CREATE2 goes out when it is its turn, which most often is at once.
     pub(in crate::core) fn extend_over(&mut self, key: CircuitKey, link_key: LinkKey) {
         let max = self.config.limits.creates_unanswered;
-        match self.links.get(link_key).is_some_and(|link| link.unanswered().has_room(max)) {
+        match self.links.takes_create(link_key, max) {
             true => self.send_create(key, link_key),
             false => self.queue_extend(key, link_key),
         }
@@ -33,24 +33,14 @@ impl Core {
         };
         let tried = wanted.over_channel;
         self.pool.body_mut(&slot).copy_from_slice(&wanted.create2);
-        let link = &mut self.links[link_key];
-        let (flow, again) = match link.flows_mut() {
-            Some(flows) => {
-                flows.begin_flow();
-                wanted.over_channel = true;
-                (Some(LaneFlow::to_begin()), Some(wanted))
-            }
-            None => (None, None),
-        };
-        let over_channel = again.is_none();
-        link.unanswered_mut().take();
+        let begins_flow = self.links.begin_create(self.now, link_key, key);
+        let flow = begins_flow.then(LaneFlow::to_begin);
+        wanted.over_channel |= begins_flow;
+        let again = begins_flow.then_some(wanted);
         self.table.create(key, Lane::unanswered(link_key, circ_id, flow), again, self.now);
-        match over_channel {
-            true => self.note_fallback(link_key, tried),
-            false => {
-                self.touch(link_key);
-                self.watch_create(key);
-            }
+        match begins_flow {
+            true => self.touch(link_key),
+            false => self.note_fallback(link_key, tried),
         }
         self.enqueue(key, Side::Next, slot);
     }
@@ -88,25 +78,17 @@ impl Core {
     fn queue_extend(&mut self, key: CircuitKey, link_key: LinkKey) {
         self.table.queue_on(key, link_key);
         let Some(circuit) = self.table.get(key) else { return };
-        let Some(link) = self.links.get_mut(link_key) else { return };
-        let unanswered = link.unanswered_mut();
-        unanswered.push(circuit.party(), circuit.prev().link(), key);
-        unanswered.sweep(&|key| self.table.is_queued_on(*key, link_key));
+        let queued = (circuit.party(), circuit.prev().link(), key);
+        self.links.queue_create(link_key, queued, &|key| self.table.is_queued_on(*key, link_key));
     }
 
     /// A circuit goes over a channel. That is noted if a flow failed it, or if its relay has a connection without room.
     fn note_fallback(&mut self, channel: LinkKey, flow_failed: bool) {
         let Some(peer) = self.links.get(channel).and_then(|link| link.peer()) else { return };
-        let mut links = self.flows.links_to(&peer.rsa).iter().filter_map(|key| self.links.get(*key)?.flows());
         if flow_failed {
             self.meter.on_fallback("create_again");
-        } else if links.any(FlowLink::is_in_use) {
+        } else if self.links.to(&peer.rsa).filter_map(Link::flows).any(FlowLink::is_in_use) {
             self.meter.on_fallback("no_room");
         }
-    }
-
-    /// CREATE2 is to go out on a flow.
-    fn watch_create(&mut self, key: CircuitKey) {
-        self.flows.late_mut().watch(self.now, key);
     }
 }

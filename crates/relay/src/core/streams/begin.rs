@@ -33,7 +33,7 @@ impl Core {
             return self.send_end(key, id, EndReason::TORPROTOCOL);
         };
         let port = begin.port.get();
-        match self.dos_on_stream(key) {
+        match self.held_to_rate(key) {
             StreamAction::Admit => {}
             // Not RESOURCELIMIT: the client would only try again elsewhere. As by stock Tor 0.4.9.
             StreamAction::Refuse => return self.send_end(key, id, EndReason::MISC),
@@ -63,7 +63,7 @@ impl Core {
             return None;
         }
         let link = self.links.get(self.table.get(key)?.prev().link())?;
-        (!self.listed.contains_rsa(&link.peer()?.rsa)).then_some(EndReason::MISC)
+        (!self.links.is_rsa_listed(&link.peer()?.rsa)).then_some(EndReason::MISC)
     }
 
     /// Our end of a circuit, made when it is first needed.
@@ -151,7 +151,7 @@ impl Core {
     /// ("A Practical Congestion Attack on Tor Using Long Paths", Evans, Dingledine and Grothoff 2009), and relays would
     /// take clients for exits. The consensus may allow it (param-spec, `allow-network-reentry`).
     fn leads_back(&self, addr: SocketAddr) -> bool {
-        self.params.get("allow-network-reentry", 0, 0, 1) == 0 && self.listed.has_port(addr)
+        self.params.get("allow-network-reentry", 0, 0, 1) == 0 && self.links.is_port_listed(addr)
     }
 
     /// A stream goes from resolving to connecting, with the data that came meanwhile.

@@ -2,6 +2,7 @@
 
 use crate::admission::StreamPlace;
 use crate::core::Core;
+use crate::dos::StreamAction;
 use crate::exit::Asked;
 use crate::keys::CircuitKey;
 use crate::language::Output;
@@ -33,6 +34,18 @@ impl Core {
         let full =
             circuit.streams_len() >= limits.streams_per_circuit || circuit.questions() >= questions_max;
         full.then_some(EndReason::RESOURCELIMIT)
+    }
+
+    /// What becomes of one more stream or question of a circuit, as far as stock's defences go.
+    pub(super) fn held_to_rate(&mut self, key: CircuitKey) -> StreamAction {
+        let Some(defence) = self.dos.defences().streams else { return StreamAction::Admit };
+        let now = self.now;
+        let Some(circuit) = self.table.get_mut(key) else { return StreamAction::Admit };
+        if circuit.may_begin_stream(now, defence.rate) {
+            return StreamAction::Admit;
+        }
+        self.admission.note("stream", "rate");
+        defence.action
     }
 
     /// Whether a circuit may have one stream or question more, for which another may have to end.

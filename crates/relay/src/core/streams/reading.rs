@@ -105,6 +105,6 @@ impl Core {
     /// Once a second: who is over waits for the operator's rates no more.
     pub(in crate::core) fn forget_who_waited(&mut self) {
         let (links, streams) = (&self.links, &self.streams);
-        self.rates.sweep(|link| links.contains_key(*link), |socket| streams.has_socket(*socket));
+        self.rates.sweep(|link| links.get(*link).is_some(), |socket| streams.has_socket(*socket));
     }
 }

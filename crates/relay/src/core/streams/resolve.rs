@@ -20,7 +20,7 @@ impl Core {
             let error = if is_full { ResolveError::Transient } else { ResolveError::NotFound };
             return self.answer_resolve(key, id, Err(error));
         }
-        match self.dos_on_stream(key) {
+        match self.held_to_rate(key) {
             StreamAction::Admit => {}
             StreamAction::Refuse => return self.answer_resolve(key, id, Err(ResolveError::Transient)),
             StreamAction::CloseCircuit => return self.close_circuit(key, DestroyReason::RESOURCELIMIT),
