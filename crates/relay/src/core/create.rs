@@ -11,7 +11,7 @@ use crate::job::Job;
 use crate::keys::{CircuitKey, LinkKey, Side};
 use crate::language::Output;
 use crate::links::Farewells;
-use crate::table::{Circuit, Lane};
+use crate::table::{Circuit, Lane, LaneFlow};
 use heddle_proto::cell::create::{Create2, Created2, DestroyReason, FAST_KEY_LEN};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType, OnionKeys, OnionskinError};
@@ -105,7 +105,7 @@ impl Core {
         let job = self.jobs.new_id();
         let congestion = self.congestion_offer();
         let Some(of) = self.links.get(link) else { return };
-        let (flow, party) = (of.flow_of_begun(), of.party());
+        let (flow, party) = (of.flows().map(|_| LaneFlow::begun()), of.party());
         let prev = Lane::new(link, circ_id, flow);
         let circuit = Circuit::handshaking(self.now, party, prev, (handshake, job), congestion);
         let key = self.table.insert(circuit);

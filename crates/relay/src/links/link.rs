@@ -1,5 +1,8 @@
 //! Where lanes lead: a channel to a neighbour, a connection with a flow for each lane, or the crossing to another
 //! shard of this relay.
+//!
+//! A link says who is behind it in the words of `admission`, because shares are a neighbour's whatever its link, and
+//! where it is counted in the words of `stats`, because that depends on nothing but what the link is.
 
 use super::channel_link::ChannelLink;
 use super::farewells::Farewells;
@@ -7,7 +10,6 @@ use super::flow_link::FlowLink;
 use super::unanswered::Unanswered;
 use crate::admission::Party;
 use crate::stats::CHANNELS;
-use crate::table::LaneFlow;
 use heddle_proto::channel::{Role, Target};
 use heddle_proto::ids::RelayIds;
 use heddle_seam::node::ShardId;
@@ -146,14 +148,6 @@ impl Link {
             LinkKind::Channel(_) => Some(CHANNELS),
             LinkKind::Flows(flows) => Some(flows.transport()),
             LinkKind::Shard(_) => None,
-        }
-    }
-
-    /// The flow of a lane that the peer began.
-    pub fn flow_of_begun(&self) -> Option<LaneFlow> {
-        match &self.kind {
-            LinkKind::Flows(_) => Some(LaneFlow::begun()),
-            LinkKind::Channel(_) | LinkKind::Shard(_) => None,
         }
     }
 }

@@ -17,10 +17,13 @@
 //!    back to 3, once, for a channel.
 //! 6. `Open` with [`Next::Joined`]: cells pass.
 //!
-//! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard
-//! to a channel of this one: it has no layer, begins in 3 and never goes back.
+//! TRUNCATE leads back to 2. A *transit* circuit crosses from another shard to a channel of this one: it is `Transit`
+//! instead of `Open`, begins in 3 and never goes back.
 //!
-//! Its lanes change by the table's verbs alone, which keep them and the links' ids together.
+//! Its lanes change by the table's verbs alone, which keep them and the links' ids together. Three things it keeps for
+//! other parts, because they begin and end with it and maps of their own would cost a look-up for each cell: for
+//! `admission` through whom it came and whether it is marked as unused, for `dos` how fast it begins streams, for
+//! `exit` our end of it.
 
 use super::lane::Lane;
 use crate::admission::{Party, Unused};
@@ -65,8 +68,18 @@ pub(crate) enum Next {
 
 /// What a circuit does.
 enum State {
-    Handshaking { handshake: HandshakeType, job: JobId },
-    Open,
+    /// Its onionskin is with a worker. With the answer the client takes our offer or leaves it.
+    Handshaking { handshake: HandshakeType, job: JobId, offer: Option<CongestionOffer> },
+    /// It shares a layer with the client.
+    Open {
+        layer: Box<RelayLayer>,
+        /// The congestion control that the client and we agreed on.
+        congestion: Option<CongestionOffer>,
+        /// RELAY_EARLY cells that it may still carry.
+        early_left: u8,
+    },
+    /// It crosses from another shard, and only moves cells.
+    Transit,
 }
 
 pub(crate) struct Circuit {
@@ -75,13 +88,6 @@ pub(crate) struct Circuit {
     pub(super) prev: Lane,
     pub(super) next: Next,
     state: State,
-    /// Our layer; `None` while handshaking, and for transit circuits.
-    layer: Option<Box<RelayLayer>>,
-    /// Whether this circuit crosses from another shard.
-    transit: bool,
-    early_left: u8,
-    /// The congestion control that the client and we agreed on; while handshaking, what we offer.
-    congestion: Option<CongestionOffer>,
     /// Our end of the circuit, made when its first stream begins.
     end: Option<Box<End>>,
     /// Its questions that the resolver has not answered.
@@ -101,16 +107,14 @@ impl Circuit {
         party: Party,
         prev: Lane,
         (handshake, job): (HandshakeType, JobId),
-        congestion: Option<CongestionOffer>,
+        offer: Option<CongestionOffer>,
     ) -> Self {
-        let state = State::Handshaking { handshake, job };
-        Circuit { early_left: RELAY_EARLY_MAX, congestion, ..Circuit::new(now, party, prev, state) }
+        Circuit::new(now, party, prev, State::Handshaking { handshake, job, offer })
     }
 
     /// A circuit that only moves cells.
     pub fn transit(now: Instant, party: Party, prev: Lane, wanted: Box<Wanted>) -> Self {
-        let next = Next::Waiting(wanted);
-        Circuit { next, transit: true, ..Circuit::new(now, party, prev, State::Open) }
+        Circuit { next: Next::Waiting(wanted), ..Circuit::new(now, party, prev, State::Transit) }
     }
 
     fn new(now: Instant, party: Party, prev: Lane, state: State) -> Self {
@@ -119,10 +123,6 @@ impl Circuit {
             prev,
             next: Next::None,
             state,
-            layer: None,
-            transit: false,
-            early_left: 0,
-            congestion: None,
             end: None,
             questions: 0,
             streams_pace: Pace::default(),
@@ -143,7 +143,7 @@ impl Circuit {
 
     /// Whether it crosses from another shard.
     pub fn is_transit(&self) -> bool {
-        self.transit
+        matches!(self.state, State::Transit)
     }
 
     pub fn prev(&self) -> &Lane {
@@ -239,7 +239,7 @@ impl Circuit {
     pub fn handshake(&self) -> Option<HandshakeType> {
         match self.state {
             State::Handshaking { handshake, .. } => Some(handshake),
-            State::Open => None,
+            State::Open { .. } | State::Transit => None,
         }
     }
 
@@ -247,15 +247,16 @@ impl Circuit {
     pub fn job(&self) -> Option<JobId> {
         match self.state {
             State::Handshaking { job, .. } => Some(job),
-            State::Open => None,
+            State::Open { .. } | State::Transit => None,
         }
     }
 
     /// Its onionskin was answered.
     pub fn open(&mut self, now: Instant, answer: &Answer) {
-        self.state = State::Open;
-        self.layer = Some(Box::new(RelayLayer::new(&answer.keys)));
-        self.congestion = self.congestion.filter(|_| answer.congestion_control);
+        let State::Handshaking { offer, .. } = self.state else { return };
+        let congestion = offer.filter(|_| answer.congestion_control);
+        let layer = Box::new(RelayLayer::new(&answer.keys));
+        self.state = State::Open { layer, congestion, early_left: RELAY_EARLY_MAX };
         self.used_at = now;
     }
 }
@@ -264,32 +265,36 @@ impl Circuit {
 impl Circuit {
     /// Moves a cell from the client to `out`, and takes our layer off. `None` when no such cell may come.
     pub fn forward(&mut self, command: Command, body: &Body, out: &mut Body) -> Option<Recognized> {
-        if matches!(self.state, State::Handshaking { .. }) {
-            return None;
-        }
-        if command == Command::RELAY_EARLY && !self.transit {
-            self.early_left = self.early_left.checked_sub(1)?;
-        }
-        Some(match &mut self.layer {
-            Some(layer) => layer.forward(body, out),
-            None => {
-                out.copy_from_slice(body);
-                Recognized::No
+        match &mut self.state {
+            State::Handshaking { .. } => None,
+            State::Open { layer, early_left, .. } => {
+                if command == Command::RELAY_EARLY {
+                    *early_left = early_left.checked_sub(1)?;
+                }
+                Some(layer.forward(body, out))
             }
-        })
+            State::Transit => {
+                out.copy_from_slice(body);
+                Some(Recognized::No)
+            }
+        }
     }
 
     /// Moves a cell towards the client to `out`, and puts our layer on.
     pub fn backward(&mut self, body: &Body, out: &mut Body) {
-        match &mut self.layer {
-            Some(layer) => layer.backward(body, out),
-            None => out.copy_from_slice(body),
+        match &mut self.state {
+            State::Open { layer, .. } => layer.backward(body, out),
+            // While handshaking nothing is ahead from which a cell could come.
+            State::Handshaking { .. } | State::Transit => out.copy_from_slice(body),
         }
     }
 
     /// Seals a cell of our own to the client. `None` when we share no layer with it.
     pub fn originate(&mut self, body: &mut Body) -> Option<CellDigest> {
-        Some(self.layer.as_mut()?.originate(body))
+        match &mut self.state {
+            State::Open { layer, .. } => Some(layer.originate(body)),
+            State::Handshaking { .. } | State::Transit => None,
+        }
     }
 }
 
@@ -301,7 +306,11 @@ impl Circuit {
 
     /// Our end of it, made when it is first needed.
     pub fn end_or_new(&mut self, choice: FlowChoice, params: &NetworkParams, rng: &mut Rng) -> &mut End {
-        self.end.get_or_insert_with(|| Box::new(End::new(self.congestion, choice, params, rng)))
+        let congestion = match self.state {
+            State::Open { congestion, .. } => congestion,
+            State::Handshaking { .. } | State::Transit => None,
+        };
+        self.end.get_or_insert_with(|| Box::new(End::new(congestion, choice, params, rng)))
     }
 
     /// Its end goes, with all streams.
