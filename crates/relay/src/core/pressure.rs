@@ -109,10 +109,10 @@ impl Core {
         self.table.len()
     }
 
-    /// All circuits, each with whom it came through, when it was used last, and what it takes with its questions.
-    pub fn circuits(&self) -> impl Iterator<Item = (CircuitKey, Party, Instant, usize)> {
+    /// All circuits, each with whom it came through, when it was used last, and what it takes itself and for questions.
+    pub fn circuits(&self) -> impl Iterator<Item = (CircuitKey, Party, Instant, (usize, usize))> {
         let bytes =
-            |circuit: &Circuit| Core::CIRCUIT_BYTES + usize::from(circuit.questions()) * QUESTION_BYTES;
+            |circuit: &Circuit| (Core::CIRCUIT_BYTES, usize::from(circuit.questions()) * QUESTION_BYTES);
         self.table.iter().map(move |(key, circuit)| (key, circuit.party(), circuit.used_at(), bytes(circuit)))
     }
 

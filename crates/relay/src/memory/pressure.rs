@@ -9,7 +9,8 @@
 //!   channels and connections end whose bytes are oldest, until they take less.
 //! - *State* of circuits, connections, flows and channels, when it takes more than half of the memory: bytes of a
 //!   circuit that carries nothing do not grow old, so who has more than its [share](crate::memory::shares()) loses
-//!   circuits, flows and channels, those first that have been idle longest.
+//!   circuits, flows and channels, those first that have been idle longest. Before them circuits go that hold more than
+//!   an equal part of that share because of what they ask the resolver.
 
 use crate::keys::CircuitKey;
 use core::cmp::Reverse;

@@ -51,7 +51,7 @@ fn divide<Part: Ord + Copy, Whole: Ord>(
 
 /// The most that each of those may keep who hold so much, for all to keep `max` together: who holds less keeps all of
 /// it.
-fn fair_level(mut held: Vec<usize>, max: usize) -> usize {
+pub(crate) fn fair_level(mut held: Vec<usize>, max: usize) -> usize {
     held.sort_unstable();
     let mut left = max;
     for (before, bytes) in held.iter().enumerate() {

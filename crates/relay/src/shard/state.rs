@@ -4,7 +4,8 @@ use super::Relay;
 use crate::admission::Party;
 use crate::keys::{CircuitKey, LinkKey};
 use crate::links::Link;
-use crate::memory::{Account, account, shares};
+use crate::memory::{Account, account, fair_level, shares};
+use core::cmp::Reverse;
 use heddle_proto::cell::CircId;
 use heddle_proto::channel::ChannelError;
 use heddle_proto::endpoint::{Backlog, ConnId};
@@ -27,12 +28,17 @@ struct Held {
     /// Since when it is idle.
     since: Instant,
     bytes: usize,
+    /// What of them the resolver takes for questions.
+    asked_bytes: usize,
 }
 
+type Things = BTreeMap<Thing, Held>;
+
 impl Relay {
-    /// Those who have more state than their share lose what has been idle longest, until all have `max` at most.
+    /// Those who have more state than their share lose what has been idle longest, until all have `max` at most; but
+    /// before that whoever holds much by asking.
     pub(super) fn relieve_state(&mut self, now: Instant, max: usize) {
-        let things = self.things();
+        let mut things = self.things();
         let mut held: BTreeMap<Account, usize> = BTreeMap::new();
         for thing in things.values() {
             *held.entry(account(thing.party)).or_default() += thing.bytes;
@@ -42,15 +48,16 @@ impl Relay {
         let keeps = shares(&held, max.saturating_sub(other));
         let mut in_order: Vec<_> = things.iter().map(|(thing, held)| (held.since, *thing)).collect();
         in_order.sort_unstable();
-        for (_, thing) in in_order {
-            let of = account(things[&thing].party);
+        let asking = asking(&things, &keeps);
+        for thing in asking.into_iter().chain(in_order.into_iter().map(|(_, thing)| thing)) {
+            let Some(Held { party, bytes, .. }) = things.get(&thing).copied() else { continue };
+            let of = account(party);
             let Some(has) = held.get_mut(&of).filter(|has| **has > keeps[&of]) else { continue };
-            *has = has.saturating_sub(things[&thing].bytes.max(1));
+            *has = has.saturating_sub(bytes.max(1));
+            things.remove(&thing);
             match thing {
                 Thing::Circuit(key) => self.end_with_flows(now, key),
-                Thing::Flow(port, conn, circ_id) => {
-                    self.end_flow(now, (port, conn, circ_id));
-                }
+                Thing::Flow(port, conn, circ_id) => self.end_flow(now, (port, conn, circ_id)),
                 Thing::Channel(link) => self.end_channel(now, link, ChannelError::Crowded),
             }
         }
@@ -58,12 +65,13 @@ impl Relay {
     }
 
     /// All circuits, each with its flows, flows of none, and open channels.
-    fn things(&self) -> BTreeMap<Thing, Held> {
+    fn things(&self) -> Things {
         let core = &self.core;
-        let circuits = core
-            .circuits()
-            .map(|(key, party, since, bytes)| (Thing::Circuit(key), Held { party, since, bytes }));
-        let mut things: BTreeMap<_, _> = circuits.collect();
+        let circuits = core.circuits().map(|(key, party, since, (own_bytes, asked_bytes))| {
+            let bytes = own_bytes + asked_bytes;
+            (Thing::Circuit(key), Held { party, since, bytes, asked_bytes })
+        });
+        let mut things: Things = circuits.collect();
         for (port, Backlog { conn, circ_id, state_bytes, since, .. }) in self.ports.backlogs() {
             let Some(link) = self.ports.link(port, conn) else { continue };
             let thing = match core.circuit_of(link, circ_id) {
@@ -71,14 +79,14 @@ impl Relay {
                 None => Thing::Flow(port, conn, circ_id),
             };
             let Some(party) = core.link(link).map(Link::party) else { continue };
-            let held = things.entry(thing).or_insert(Held { party, since, bytes: 0 });
+            let held = things.entry(thing).or_insert(Held { party, since, bytes: 0, asked_bytes: 0 });
             held.since = held.since.max(since);
             held.bytes += state_bytes;
         }
         for (link, carrier) in self.carriers.iter().filter(|(_, carrier)| carrier.state_bytes() > 0) {
             let Some(party) = core.link(link).map(Link::party) else { continue };
             let (since, bytes) = (core.channel_used_at(link), carrier.state_bytes());
-            things.insert(Thing::Channel(link), Held { party, since, bytes });
+            things.insert(Thing::Channel(link), Held { party, since, bytes, asked_bytes: 0 });
         }
         things
     }
@@ -105,4 +113,31 @@ impl Relay {
     pub(super) fn all_state_bytes(&self) -> usize {
         self.ports.state_bytes() + self.core.circuits_bytes() + self.core.channels_bytes()
     }
+}
+
+/// Circuits that hold more than an equal part of what somebody may keep, and would not had they not asked the resolver:
+/// those that hold most first. A question takes as much as some forty circuits and is always young, so that whoever
+/// asks and asks would otherwise outlive all idle circuits of the same neighbour. Where circuits are too many by
+/// themselves questions are not the reason, and none is named.
+fn asking(things: &Things, keeps: &BTreeMap<Account, usize>) -> Vec<Thing> {
+    let mut shared: BTreeMap<Account, Vec<usize>> = BTreeMap::new();
+    let mut rooms = keeps.clone();
+    for (thing, held) in things {
+        let of = account(held.party);
+        match (thing, rooms.get_mut(&of)) {
+            (Thing::Channel(_), Some(room)) => *room = room.saturating_sub(held.bytes),
+            _ => shared.entry(of).or_default().push(held.bytes),
+        }
+    }
+    let level =
+        |(of, each): (Account, Vec<usize>)| (of, fair_level(each, rooms.get(&of).copied().unwrap_or(0)));
+    let levels: BTreeMap<Account, usize> = shared.into_iter().map(level).collect();
+    let holds_by_asking = |held: &Held| {
+        let level = levels.get(&account(held.party)).copied().unwrap_or(0);
+        held.bytes > level && held.bytes - held.asked_bytes <= level
+    };
+    let asking = things.iter().filter(|(_, held)| holds_by_asking(held));
+    let mut asking: Vec<_> = asking.map(|(thing, held)| (Reverse(held.bytes), held.since, *thing)).collect();
+    asking.sort_unstable();
+    asking.into_iter().map(|(.., thing)| thing).collect()
 }

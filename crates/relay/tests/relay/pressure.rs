@@ -124,6 +124,52 @@ fn circuits_from_another_shard_have_the_shares_of_their_parties() {
     assert!(modest.iter().all(|circ_id| !ended.contains(circ_id)), "{modest:?} of {ended:?}");
 }
 
+/// What a question takes is no reason to end a circuit that holds little, however long that has been idle and however
+/// lately the circuit was used that asked. All came over one neighbour.
+#[test]
+fn questions_of_a_few_circuits_cost_no_idle_circuit_its_life() {
+    const IDLE: u32 = 40;
+    const ASKING: u32 = 4;
+    let mut bench = Bench::new(RelayConfig { max_queue_bytes: 500_000, ..config() });
+    let sock = bench.relay_channel(0, 1);
+    open(&mut bench, sock, IDLE);
+    bench.cells(sock);
+    bench.pass(Duration::from_secs(30));
+    let mut asking: Vec<_> = (1..=ASKING)
+        .map(|number| Client::create(&mut bench, sock, theirs(IDLE + number), Kind::Fast))
+        .collect();
+    let mut ended = Vec::new();
+    for stream in 1..=4 {
+        for client in &mut asking {
+            client.send(&mut bench, RelayCommand::RESOLVE, stream, b"a.example\0");
+            bench.pass(Duration::from_millis(1));
+            let cells = bench.cells(sock).into_iter().filter(|cell| cell.command == Command::DESTROY);
+            ended.extend(cells.map(|cell| cell.circ_id));
+        }
+    }
+    assert!(ended.iter().all(|circ_id| *circ_id > theirs(IDLE)), "{ended:?}");
+    assert!(!ended.is_empty(), "some had to end");
+}
+
+/// Circuits that are many and carry nothing end before those that ask for a name.
+#[test]
+fn idle_circuits_that_are_many_end_before_one_that_asks() {
+    let mut bench = bench(1);
+    let sock = bench.relay_channel(0, 1);
+    let mut asking = Client::create(&mut bench, sock, theirs(1), Kind::Fast);
+    for id in 2..200 {
+        bench.send(sock, theirs(id), Command::CREATE_FAST, &[1; 20]);
+        if id == 20 {
+            asking.send(&mut bench, RelayCommand::RESOLVE, 1, b"a.example\0");
+        }
+        bench.pass(Duration::from_millis(1));
+    }
+    assert_relieved(&bench);
+    let cells = bench.cells(sock);
+    let ended: Vec<_> = cells.iter().filter(|cell| cell.command == Command::DESTROY).collect();
+    assert!(!ended.is_empty() && ended.iter().all(|cell| cell.circ_id != theirs(1)), "{ended:?}");
+}
+
 /// What a flood took is there for others when it is over.
 #[test]
 fn a_flood_that_is_over_takes_nothing() {
