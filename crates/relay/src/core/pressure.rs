@@ -18,7 +18,8 @@ use heddle_seam::time::Instant;
 
 /// What a circuit takes beside its place among the circuits: its layer, the two ciphers of that, which the C library's
 /// heap has, its places in two links' tables, and what admission knows of it. With 50,000 circuits a process has no
-/// more than this says (`transport`'s tests of whole relays, `quic/hostile/relay.rs` and `dtls/hostile/relay.rs`).
+/// more than this says (`transport`'s tests of whole relays, `quic/hostile/relay.rs` and
+/// `tcp_dtls/hostile/relay.rs`).
 const CIRCUIT_PARTS: usize = size_of::<RelayLayer>() + CIPHERS + 2 * LANE + ADMISSION;
 /// Twice a context of AWS-LC with the round keys of AES-128.
 const CIPHERS: usize = 2 * 480;

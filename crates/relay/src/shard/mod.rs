@@ -272,7 +272,7 @@ impl Node<RelayLanguage> for Relay {
                             return Output::Send { socket };
                         }
                     }
-                    Some(LinkKind::Flows(_)) => self.ports.flush_link(&mut self.core, now, link),
+                    Some(LinkKind::Flows(_)) => self.ports.flush_link(&mut self.core, link),
                     Some(LinkKind::Shard(_)) => self.core.flush_crossing(link),
                     None => {}
                 }

@@ -252,7 +252,7 @@ impl Ports {
     }
 
     /// Gives a connection the cells that would leave promptly.
-    pub fn flush_link(&mut self, core: &mut Core, _now: Instant, link: LinkKey) {
+    pub fn flush_link(&mut self, core: &mut Core, link: LinkKey) {
         let Some(ReadyConnection { port: index, conn, limited, .. }) = core.connection(link) else { return };
         let port = &mut self.list[index];
         let mut cells_left = port.endpoint.capacity(conn);
