@@ -122,7 +122,7 @@ impl ChannelCerts {
         })
     }
 
-    /// Whether these certificates must be replaced by new ones. So they must when the clock was set back, since they
+    /// Whether these certificates must be replaced by new ones. So they must when the clock was set back, because they
     /// are not valid before the time at which they were made.
     pub fn renewal_due(&self, now_unix_s: u64) -> bool {
         now_unix_s < self.made_unix_s || self.expires_unix_s < now_unix_s.saturating_add(RENEW_BEFORE_S)

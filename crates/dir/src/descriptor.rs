@@ -1,6 +1,6 @@
 //! The router descriptor: what a relay says about itself, signed with both its identities.
 //!
-//! The text is written here item by item, since authorities still demand items (the TAP onion
+//! The text is written here item by item, because authorities still demand items (the TAP onion
 //! key and its cross-certificate) that no library writes any more. In order (dir-spec, section
 //! 2.1.1):
 //!

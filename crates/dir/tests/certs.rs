@@ -24,7 +24,7 @@ fn make(seed: u64) -> (RelayKeys, ChannelCerts) {
     (keys, certs)
 }
 
-/// One relay for all tests, since its RSA-2048 key takes a while.
+/// One relay for all tests, because its RSA-2048 key takes a while.
 fn relay() -> &'static (RelayKeys, ChannelCerts) {
     static RELAY: OnceLock<(RelayKeys, ChannelCerts)> = OnceLock::new();
     RELAY.get_or_init(|| make(1))

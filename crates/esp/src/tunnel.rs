@@ -28,7 +28,7 @@ pub const OVERLAP: Duration = Duration::from_secs(60);
 
 struct Slot {
     inbound: Inbound,
-    /// When it goes, since a newer one is in use.
+    /// When it goes, because a newer one is in use.
     retires_at: Option<Instant>,
 }
 

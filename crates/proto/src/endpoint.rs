@@ -40,7 +40,7 @@ pub struct ConnectionOptions {
     /// Our address on the TLS channel, which datagrams are sent from.
     pub local: Option<IpAddr>,
     /// The peer's address on the TLS channel, and the port of its offer. Datagrams are taken from this address only; a
-    /// dialler's port may differ, since a translator of addresses may have changed it.
+    /// dialler's port may differ, because a translator of addresses may have changed it.
     pub peer: SocketAddr,
     /// The Ed25519 public key of the peer's offer, which it proves to have.
     pub peer_key: [u8; 32],

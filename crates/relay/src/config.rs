@@ -94,8 +94,8 @@ pub struct Limits {
     pub handshake_bytes: usize,
     /// Onionskins that wait for a worker or are with one.
     pub onionskins: usize,
-    /// Onionskins that are with workers at once. Few, since who comes next is chosen before; enough to keep all workers
-    /// busy.
+    /// Onionskins that are with workers at once. Few, because who comes next is chosen before; enough to keep all
+    /// workers busy.
     pub onionskins_at_work: usize,
     /// CREATE2 cells on one link that the next relay has not answered; others wait for their turn. A relay like this
     /// one takes 375 of one neighbour.

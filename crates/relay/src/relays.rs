@@ -13,8 +13,8 @@ pub struct ListedRelay {
     pub or_addrs: Vec<SocketAddr>,
 }
 
-/// Who is a relay, and where relays listen. Sorted arrays, since a network has ten thousand relays and all shards read
-/// one copy: 53 bytes a relay and 40 a port.
+/// Who is a relay, and where relays listen. Sorted arrays, because a network has ten thousand relays and all shards
+/// read one copy: 53 bytes a relay and 40 a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relays {
     ids: Box<[(RsaId, Option<Ed25519Id>)]>,

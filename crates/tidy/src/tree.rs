@@ -71,7 +71,7 @@ fn is_long_name(word: &str) -> bool {
         && !word.ends_with('_')
 }
 
-/// Whether text names a file or directory of a crate by its path below `crates/`, such as `proto/src/node.rs`.
+/// Whether text names a file or directory of a crate by its path below `crates/`, such as `proto/src/pool.rs`.
 pub fn is_source_of_a_crate(text: &str) -> bool {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
     let mut parts = text.split('/');
@@ -80,6 +80,12 @@ pub fn is_source_of_a_crate(text: &str) -> bool {
         && !name.is_empty()
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
         && matches!(parts.next(), Some("src" | "tests" | "plans"))
+}
+
+/// Whether it is a path of a Rust file, or the end of one with a folder.
+pub fn is_rust_file(text: &str) -> bool {
+    let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    is_plain && text.contains('/') && text.ends_with(".rs")
 }
 
 #[cfg(test)]
@@ -96,7 +102,7 @@ mod tests {
     #[test]
     fn sources_of_crates_are_told_from_other_paths() {
         let found =
-            ["proto/src/node.rs", "transport/tests/", "lab/plans/", "node.rs", "proto/node.rs", "a/src/b c"];
+            ["proto/src/pool.rs", "transport/tests/", "lab/plans/", "node.rs", "proto/node.rs", "a/src/b c"];
         assert_eq!(found.map(is_source_of_a_crate), [true, true, true, false, false, false]);
     }
 

@@ -8,6 +8,7 @@ use heddle_tidy::public::{self, Words};
 use heddle_tidy::tree::{self, File};
 use heddle_tidy::{licence, markdown, source, tokens};
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::Path;
 
 /// The most lines of a source file without its tests.
@@ -115,6 +116,7 @@ const REFERENCE: &str = "docs/reference/";
 const ARCHITECTURE: &str = "docs/reference/architecture.md";
 
 /// The page that says what words mean, and which are not used.
+const README_LINES_MAX: usize = 100;
 const GLOSSARY: &str = "docs/reference/glossary.md";
 
 /// The floors of the house, from the top. A crate may use crates of lower floors only.
@@ -474,6 +476,31 @@ fn sources_that_documents_name_exist() {
         found.extend(missing.map(|path| format!("{}: {path} does not exist", file.path)));
     }
     expect_none(found);
+}
+
+/// The end of a path is enough where it is told in which crate that is. Notes are about what was.
+#[test]
+fn files_that_are_named_by_the_end_of_their_path_exist() {
+    let files = tree::files(&tree::root());
+    let exists = |name: &str| {
+        files.iter().any(|file| {
+            file.path.strip_suffix(name).is_some_and(|above| above.is_empty() || above.ends_with('/'))
+        })
+    };
+    let is_held = |file: &&File| file.path.ends_with(".rs") || file.path.starts_with(REFERENCE);
+    let found = files.iter().filter(is_held).flat_map(|file| {
+        let names = markdown::quoted(&file.text).filter(|name| tree::is_rust_file(name) && !exists(name));
+        names.map(|name| format!("{}: no file's path ends in {name}", file.path))
+    });
+    expect_none(found);
+}
+
+/// Whoever reads it reads all of it.
+#[test]
+fn the_readme_is_short() {
+    let readme = fs::read_to_string(tree::root().join("README.md")).expect("there is a README");
+    let lines = readme.lines().count();
+    assert!(lines <= README_LINES_MAX, "{lines} lines, at most {README_LINES_MAX}");
 }
 
 #[test]

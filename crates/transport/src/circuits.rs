@@ -20,7 +20,7 @@ use heddle_seam::time::{Duration, Instant};
 use slotmap::SlotMap;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Bytes of a cell on a flow: its command and its body, since the flow says which circuit it is of.
+/// Bytes of a cell on a flow: its command and its body, because the flow says which circuit it is of.
 pub(crate) const FLOW_CELL_LEN: usize = 1 + BODY_LEN;
 
 /// Cells that a circuit may lend before it is the next one's turn.

@@ -15,7 +15,7 @@
 //!   packets. What circuits add grows with the root of circuits times packets: whoever has fewer packets for each
 //!   circuit grows faster, so connections on one wire come to shares in proportion to their circuits, be it 1 or 100.
 //! - *Contend* is a [`Bundle`] of as many CUBIC flows as there are busy circuits, but not more than the [`Ceiling`] and
-//!   than [what arrives suffices for](PACKETS_PER_FLOW), since whoever yields to a queue starves beside whoever fills
+//!   than [what arrives suffices for](PACKETS_PER_FLOW), because whoever yields to a queue starves beside whoever fills
 //!   it. Where losses or marks tell of congestion and no queue does, its flows are [gentle](Curve::GENTLE).
 //! - What tells them apart is a *test*: for three rounds we send less than the path carries, so our own queue drains.
 //!   What is left of it is somebody else's. A test also finds the path's real round trip again. Tests are made every
@@ -74,15 +74,15 @@ const DELIVERED_MIN: f64 = 0.25;
 const GROWTH_MAX: f64 = 1.25;
 const SHRINKAGE_MAX: f64 = 0.75;
 
-/// What a loss takes of one circuit's part of the window while we follow the queue. RFC 9438 takes 0.3, since the queue
-/// of whoever fills it is at least as long. Where it is kept short, by us or by CoDel, so much would leave the wire
-/// idle, and RFC 8511 takes 0.15 there, too.
+/// What a loss takes of one circuit's part of the window while we follow the queue. RFC 9438 takes 0.3, because the
+/// queue of whoever fills it is at least as long. Where it is kept short, by us or by CoDel, so much would leave the
+/// wire idle, and RFC 8511 takes 0.15 there, too.
 const LOSS_CUT: f64 = 0.15;
 
 /// What is left of the path's load while a test lasts.
 const TEST_GAIN: f64 = 0.98;
 
-/// And of the most that was delivered lately, since the best of some rounds is more than what a policer lets pass.
+/// And of the most that was delivered lately, because the best of some rounds is more than what a policer lets pass.
 const DELIVERED_PART: f64 = 0.97;
 
 /// How often a test is made, and at most.

@@ -50,7 +50,7 @@ impl Path {
         self.waiting_since.get_or_insert(now);
     }
 
-    /// So much of the time since then does not count, since nobody looked whether a word had come.
+    /// So much of the time since then does not count, because nobody looked whether a word had come.
     pub(crate) fn forgive(&mut self, now: Instant, late: Duration) {
         self.waiting_since = self.waiting_since.map(|since| (since + late).min(now));
     }

@@ -103,7 +103,7 @@ pub struct QuicEndpoint {
     state: Arc<AtomicUsize>,
     /// What all connections may be sent and have.
     windows: Common,
-    /// The id that was last found to be ours, since most datagrams carry the same as the one before.
+    /// The id that was last found to be ours, because most datagrams carry the same as the one before.
     last_id: Option<[u8; ID_LEN]>,
     strangers: u64,
 }

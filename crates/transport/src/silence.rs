@@ -1,4 +1,4 @@
-//! What a peer's silence means. After three probe time-outs without an answer (1 + 2 + 4 of them, since each waits
+//! What a peer's silence means. After three probe time-outs without an answer (1 + 2 + 4 of them, because each waits
 //! twice as long) a connection is *suspect*: new circuits are to go elsewhere, and those that it carries wait. An
 //! answer ends the suspicion. Only a much longer silence ends the connection, and with it its circuits.
 

@@ -1,7 +1,7 @@
 //! What connections and flows take themselves, beside the bytes that come on them: how that is reckoned and summed up.
 //!
-//! Figures are what an allocator would say, about: the tests in `quic/hostile/state.rs` and `dtls/hostile/state.rs`
-//! hold them to one. Tables and lists count by their capacity, since they do not give it back.
+//! Figures are what an allocator would say, about: the tests in `quic/hostile/state.rs` and `tcp_dtls/hostile/state.rs`
+//! hold them to one. Tables and lists count by their capacity, because they do not give it back.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::Arc;

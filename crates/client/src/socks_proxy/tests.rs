@@ -455,7 +455,7 @@ fn circuits_that_are_not_built_are_begun_anew() {
     assert!(!world.programs[&first].is_closed, "its circuit was there before");
 }
 
-/// A circuit ends: an open stream is reset, since bytes are missing; a request goes over another circuit.
+/// A circuit ends: an open stream is reset, because bytes are missing; a request goes over another circuit.
 #[test]
 fn a_lost_circuit_takes_its_open_streams_only() {
     let mut world = World::new(SocksOptions::default());

@@ -124,7 +124,7 @@ pub struct Known {
 
 /// A bound that a figure ought to keep. It says nothing about whether a result is valid: it is *met* when the figure's
 /// whole 95 % interval keeps it, *missed* when none of the interval does, and *open* otherwise. A limit that nothing
-/// may pass is met when every sample keeps it and missed when one does not, since what lies beyond a mean's interval
+/// may pass is met when every sample keeps it and missed when one does not, because what lies beyond a mean's interval
 /// says nothing of a maximum. Where a complete run is without the figure, a target is neither met nor, but for such a
 /// limit, missed.
 #[derive(Clone, Debug, Deserialize)]

@@ -12,7 +12,7 @@ use super::{BODY_LEN, Body, CELL_HEADER_LEN, CELL_LEN, CircId, Command, VAR_HEAD
 /// Bytes before the body of the first VERSIONS cell: two-byte circuit id, command, length.
 const FIRST_HEADER_LEN: usize = 5;
 
-/// The longest variable-length body there is; the limit a [`Framer`] starts with, since CERTS may
+/// The longest variable-length body there is; the limit a [`Framer`] starts with, because CERTS may
 /// be long.
 pub const VAR_BODY_LEN_MAX: usize = u16::MAX as usize;
 

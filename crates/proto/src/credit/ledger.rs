@@ -63,7 +63,7 @@ impl Ledger {
         }
     }
 
-    /// Time passed without credit: the neighbour is asked when that was long enough, since what granted it may have
+    /// Time passed without credit: the neighbour is asked when that was long enough, because what granted it may have
     /// been lost.
     pub fn on_starving(&mut self, now: Instant) {
         self.asks |= self.balance.take_ask(now);

@@ -17,7 +17,7 @@ use crate::cell::relay::{DIGEST, RECOGNIZED};
 pub type CellDigest = [u8; 20];
 
 /// What a handshake makes: the keys of one hop in both directions. They are wiped when they are dropped, and lie on the
-/// heap, since whatever moves a value leaves a copy behind: a queue, for one.
+/// heap, because whatever moves a value leaves a copy behind: a queue, for one.
 pub struct CircuitKeys(Box<Zeroizing<[u8; Self::LEN]>>);
 
 impl CircuitKeys {

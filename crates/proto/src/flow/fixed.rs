@@ -118,7 +118,7 @@ impl StreamWindow {
     }
 
     /// Takes one stream SENDME that is due: true means send it, and ask again. Ask only once the
-    /// stream's data has left for its reader, since this is what holds the far end back.
+    /// stream's data has left for its reader, because this is what holds the far end back.
     pub fn take_sendme(&mut self) -> bool {
         let due = self.deliver_cells <= STREAM_WINDOW_CELLS - STREAM_INCREMENT_CELLS;
         if due {

@@ -12,7 +12,7 @@
 //! the same. The initiator of the channel is the one who dials over it.
 //!
 //! Whoever strips, replays or edits an offer on its way makes the two ends derive different keys; so does whoever
-//! ends TLS in the middle, since each of its two sessions has an exporter of its own.
+//! ends TLS in the middle, because each of its two sessions has an exporter of its own.
 
 use super::offer::OfferDigest;
 use crate::endpoint::PairSecrets;

@@ -60,7 +60,7 @@ impl Claim for CircuitClaim {
 }
 
 /// A dial is whose circuit began it, until the channel opens: then it is its peer's. Dials to where relays of the
-/// consensus listen are of their class, since all honest ones lead there.
+/// consensus listen are of their class, because all honest ones lead there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DialClaim {
     pub to: Class,

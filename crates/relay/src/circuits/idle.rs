@@ -10,8 +10,8 @@
 //!   (`circuit_expire_old_circuits_serverside`). Stock asks when the *channel* sent last, so that one busy circuit
 //!   keeps all others of its channel; here each is asked. Relays keep circuits of their clients open that are not
 //!   needed yet, so these stay as long as there is room.
-//! - *Goes on*: it is used while cells pass. It gives way after those that lead nowhere, since clients keep such
-//!   circuits ready; but not never, since the next relay may be the client itself, and answer anything.
+//! - *Goes on*: it is used while cells pass. It gives way after those that lead nowhere, because clients keep such
+//!   circuits ready; but not never, because the next relay may be the client itself, and answer anything.
 //!
 //! The round holds each open circuit once, and those that closed for at most ten seconds.
 

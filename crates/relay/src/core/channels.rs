@@ -74,7 +74,7 @@ impl Core {
         self.event(Event::ConnectionEnded { transport, peer, reason, cells_in, cells_out });
     }
 
-    /// Every circuit of a link ends, since the link did.
+    /// Every circuit of a link ends, because the link did.
     fn close_link(&mut self, link_key: LinkKey) {
         let Some((link, left)) = self.links.remove(link_key) else {
             return;

@@ -43,7 +43,7 @@ impl Core {
     }
 
     /// The next cell of a circuit's lane will be its first relay cell: both sides count if both said so, which each
-    /// knows by now, since an agreement comes before all other cells.
+    /// knows by now, because an agreement comes before all other cells.
     pub(super) fn begin_credit(&mut self, key: CircuitKey, side: Side) {
         let Some(ours) = self.our_credit() else { return };
         let link = self.table.get(key).and_then(|circuit| circuit.lane(side)).map(|lane| lane.link());

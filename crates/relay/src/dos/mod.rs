@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The defences in force, and the clients that they know.
 ///
-/// The shards of a relay know the same clients, since an address' connections are dealt out to all of them. A lock is
+/// The shards of a relay know the same clients, because an address' connections are dealt out to all of them. A lock is
 /// taken for each connection and each CREATE of a client.
 pub(super) struct Dos {
     defences: Defences,

@@ -20,7 +20,7 @@ use heddle_seam::time::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// A question to the resolver, and for whom. One whose stream or circuit is gone counts until it is
-/// answered, since the resolver is still at work for it.
+/// answered, because the resolver is still at work for it.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Nobody { circuit: CircuitKey },

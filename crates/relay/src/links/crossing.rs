@@ -36,7 +36,7 @@ pub(crate) struct Crossings {
     directory: BTreeMap<RsaId, ShardId>,
     /// Questions to the owner that it has not answered yet.
     asked: BTreeMap<u64, (CircuitKey, RsaId)>,
-    /// The question of each circuit that counts: its last, since a circuit may be truncated and
+    /// The question of each circuit that counts: its last, because a circuit may be truncated and
     /// extended to another relay before the answer comes.
     latest: SecondaryMap<CircuitKey, u64>,
     questions: u64,

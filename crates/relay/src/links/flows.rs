@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// With hop-by-hop flow control a flow is not read while so many of its cells wait in the circuit's other lane. It is
 /// looked at after every cell, so this is also the most that wait: 64 cells, 33 KB, are what one call to a kernel
-/// takes, in a super-datagram or a send buffer. More would not leave sooner, since what comes next lies in the flow's
+/// takes, in a super-datagram or a send buffer. More would not leave sooner, because what comes next lies in the flow's
 /// window already.
 pub(crate) const HELD_QUEUE_HIGH_CELLS: u32 = 64;
 /// At this many it is read again: the rest leaves while the flow is read.

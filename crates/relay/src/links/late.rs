@@ -7,7 +7,7 @@
 //! 3. After `ANSWER_PATIENCE` the connection is still in use: the path was not silent, so it counts as the peer's
 //!    failure.
 //!
-//! The lists hold what was begun in the last few seconds, since each entry leaves by its time whatever became of the
+//! The lists hold what was begun in the last few seconds, because each entry leaves by its time whatever became of the
 //! circuit.
 
 use super::answers::ANSWER_PATIENCE;

@@ -79,7 +79,7 @@ impl Links {
     }
 
     /// Which channel to a relay is to be ended for a new one: of those that the relay itself does not vouch for by
-    /// naming their address the one with fewest circuits, since whoever stands between may have made any number of
+    /// naming their address the one with fewest circuits, because whoever stands between may have made any number of
     /// these.
     pub fn surplus_channel(&self, rsa: &RsaId, circuits: impl Fn(LinkKey) -> usize) -> Option<LinkKey> {
         let channels = self.channels.to(rsa);

@@ -42,7 +42,7 @@ impl Scheduler {
     }
 }
 
-/// The scheduler of one link. It is no trait object, since round robin costs less than a call.
+/// The scheduler of one link. It is no trait object, because round robin costs less than a call.
 #[derive(Debug)]
 pub(super) enum LinkScheduler {
     RoundRobin(RoundRobin),

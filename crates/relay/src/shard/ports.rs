@@ -46,7 +46,7 @@ struct Port {
     /// Something may have come in, or may have to be sent.
     stirred: bool,
     unsent: bool,
-    /// It may have something to say of connections, since all that was to be sent has left.
+    /// It may have something to say of connections, because all that was to be sent has left.
     unheard: bool,
     /// Bytes of cells that the rate for writing was charged with and that have not left as datagrams.
     charged_bytes: usize,

@@ -300,7 +300,7 @@ fn however_many_addresses_knock_the_next_comes_in() {
         let sock = bench.client_at(0, client(number));
         Client::create(&mut bench, sock, theirs(1), Kind::Fast);
     }
-    // And a relay at once, since it is known by its address.
+    // And a relay at once, because it is known by its address.
     bench.list(&[1]);
     for number in 0..=255 {
         for _ in 0..5 {

@@ -32,7 +32,7 @@ impl Curve {
     pub(super) const BESIDE_CUBIC: Curve = Curve { beta: BETA, c: 0.7 * 0.4, reno: 0.7 };
 
     /// Half as deep a cut, as RFC 8511 takes where queues are kept short and a deeper one would leave the wire idle.
-    /// Growth is as much slower as would make the mean window at each share of losses that of CUBIC, since RFC 9438,
+    /// Growth is as much slower as would make the mean window at each share of losses that of CUBIC, because RFC 9438,
     /// equation 5, is the fourth root of c (3 + beta) / (1 - beta), and slower still by 0.2, where Reno is faster by
     /// 0.4: a third of the window is left to those beside us, whose packets come in bursts, so that more of them are
     /// lost, and several at once.

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use heddle_proto::endpoint::CongestionParams;
 use std::sync::Arc;
 
-/// The most TCPs that one connection stands for beside others, however many circuits it carries, since a client may
+/// The most TCPs that one connection stands for beside others, however many circuits it carries, because a client may
 /// open as many as it likes. Browsers open six to one server.
 pub(super) const TCPS_MAX: u8 = CongestionParams::TCPS_MAX;
 

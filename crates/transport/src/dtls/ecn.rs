@@ -25,7 +25,7 @@ const TESTED_FOR: Duration = Duration::from_secs(1);
 /// So many marks without a datagram between them that has none are no router's that has congestion to tell of.
 const MARKED_ALONE_MAX: u32 = 32;
 
-/// Counts are told once in so many datagrams, and so often after each mark, since a datagram may be lost.
+/// Counts are told once in so many datagrams, and so often after each mark, because a datagram may be lost.
 const TOLD_EVERY: u32 = 32;
 const TOLD_MARKS: u32 = 3;
 

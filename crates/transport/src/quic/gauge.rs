@@ -83,7 +83,7 @@ impl Gauge {
         Some(self.waiting_since_ns.load(Relaxed)).filter(|since| *since != NEVER)
     }
 
-    /// So much of the time since then does not count, since nobody looked whether one had come.
+    /// So much of the time since then does not count, because nobody looked whether one had come.
     pub(super) fn forgive(&self, now: heddle_seam::time::Instant, late: Duration) {
         if let Some(since_ns) = self.waiting_since_ns() {
             let late_ns = u64::try_from(late.as_nanos()).unwrap_or(NEVER / 2);

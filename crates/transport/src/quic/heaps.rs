@@ -1,6 +1,6 @@
 //! What quinn-proto keeps the pieces of streams in: a heap for each stream's receiving half, which grows with the
 //! pieces that wait and does not shrink. When the stream is over, quinn-proto keeps its half, with the heap, for
-//! another (`free_recv` in `streams/state.rs`, version 0.11), and does not say for which.
+//! another (`free_recv` of its `StreamsState`, version 0.11), and does not say for which.
 //!
 //! There are no more halves than streams at a time, and each heap is as large as the most demanding of its streams made
 //! it. So they are no larger together than the heaps of the most demanding streams that there have been, one for each

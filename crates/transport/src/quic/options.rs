@@ -12,7 +12,7 @@ use quinn_proto::{AckFrequencyConfig, MtuDiscoveryConfig, TransportConfig, VarIn
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What peers are asked to put acknowledgements off by at most, since it looks like a queue.
+/// What peers are asked to put acknowledgements off by at most, because it looks like a queue.
 pub(super) const ACK_DELAY: Duration = Duration::from_millis(5);
 
 /// How a connection's sending rate follows what the path bears.
@@ -54,7 +54,7 @@ pub struct QuicOptions {
     pub packet_threshold: u32,
     pub time_threshold: f32,
     /// Flows that a peer may open at first. The number doubles whenever half of them are used, up to the connection's
-    /// own limit, since quinn-proto spends some 80 bytes on each flow that is permitted. Circuits beyond it go over
+    /// own limit, because quinn-proto spends some 80 bytes on each flow that is permitted. Circuits beyond it go over
     /// TLS.
     pub flows_first: u32,
 }

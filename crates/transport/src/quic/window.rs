@@ -27,7 +27,7 @@ const ROUND_TRIPS: u64 = 4;
 /// What may wait however little is read, and however much: two and a half times what 1 Gbit/s brings in 100 ms.
 pub(super) const BASE_MIN: u64 = 256 * 1024;
 pub(super) const BASE_MAX: u64 = 32 * 1024 * 1024;
-/// A round trip is taken to last so long at least, since a process may stand still so long.
+/// A round trip is taken to last so long at least, because a process may stand still so long.
 const ROUND_MIN: Duration = Duration::from_millis(20);
 /// Smaller changes are not worth a frame.
 const CHANGE_PARTS: u64 = 8;

@@ -75,7 +75,7 @@ fn versions(options: &TlsOptions) -> &'static [&'static SupportedProtocolVersion
 }
 
 /// A name for SNI as stock relays send it: what a browser's looks like at a glance, and new each
-/// time, since the peer's real name would tell an observer what this connection is.
+/// time, because the peer's real name would tell an observer what this connection is.
 pub(super) fn random_server_name(rng: &mut Rng) -> ServerName<'static> {
     const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
     let len = 4 + rng.below(22);

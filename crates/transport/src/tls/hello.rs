@@ -1,4 +1,4 @@
-//! Records of a handshake on their way to a responder's rustls, one by one, since some wait for a turn.
+//! Records of a handshake on their way to a responder's rustls, one by one, because some wait for a turn.
 //!
 //! rustls signs while it reads the record that ends a ClientHello (RFC 8446, section 4.4.3; RFC 5246, section 7.4.3),
 //! the first or, after a HelloRetryRequest, the second. So each record of the handshake in clear that ends a message
@@ -94,7 +94,7 @@ impl HelloGate {
     }
 
     /// Takes bytes up to the end of the record, at least one; returns how many. Fails while the record before is not
-    /// answered, since nobody goes on without our answer.
+    /// answered, because nobody goes on without our answer.
     pub(super) fn receive(&mut self, bytes: &[u8]) -> Result<usize, ChannelError> {
         if self.turn.is_some() || self.is_signing {
             return Err(EARLY);

@@ -11,7 +11,7 @@ use heddle_transport::quic::{self, QuicOptions};
 use heddle_transport::tcp_dtls::{CongestionControl, DtlsOptions};
 use zeroize::Zeroizing;
 
-/// What does not count, since connections have to find their pace first.
+/// What does not count, because connections have to find their pace first.
 const WARM_NS: u64 = 10 * S;
 
 const SAMPLE_NS: u64 = 10 * MS;

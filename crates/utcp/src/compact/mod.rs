@@ -42,7 +42,7 @@
 //!
 //! - A port id is used once. Each end counts up its own, so a late segment can never meet a later flow, and initial
 //!   numbers need not be random.
-//! - R is believed whatever its number, since nobody else can send one, and repeated until it is answered, because
+//! - R is believed whatever its number, because nobody else can send one, and repeated until it is answered, because
 //!   nothing else would tell the peer of an idle flow.
 //! - R leaves in datagrams without payload, so that their [`Content`] says how long they are to be.
 //! - What still comes of a flow that was reset is acknowledged for about a time-out, with a window of one unit, and so

@@ -280,7 +280,7 @@ impl Mux {
 
 /// The application.
 impl Mux {
-    /// From now on datagrams have so many bytes at most, since the path carries less than it did, or more. What was
+    /// From now on datagrams have so many bytes at most, because the path carries less than it did, or more. What was
     /// sent in longer segments is cut when it is sent again. Windows of the flows' own go on counting in segments of
     /// the first length.
     pub fn set_datagram_bytes_max(&mut self, bytes: u16) {
@@ -374,8 +374,8 @@ impl Mux {
 /// Coming in.
 impl Mux {
     /// Routers marked datagrams of ours (RFC 3168), as the peer told beside the datagram that is taken next. The
-    /// session tells them, since one datagram is of several flows. What is acknowledged next is taken for them: by the
-    /// window that flows share, or by each flow that it is of.
+    /// session tells them, because one datagram is of several flows. What is acknowledged next is taken for them: by
+    /// the window that flows share, or by each flow that it is of.
     pub fn on_marked(&mut self) {
         self.is_marked = true;
     }

@@ -12,7 +12,7 @@ const OUTBUF_CELLS: i32 = 2 * TLS_RECORD_CELLS;
 /// for less (`cc_cwnd_max`), never for more.
 const CWND_CELLS_MAX: u32 = 1 << 16;
 
-/// The kind of path a circuit takes, since longer paths have more queues to fill.
+/// The kind of path a circuit takes, because longer paths have more queues to fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
     /// Three hops to an exit, or to an onion service without a client's own hops.

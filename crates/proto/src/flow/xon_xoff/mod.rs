@@ -76,7 +76,7 @@ impl Signal {
 pub enum Role {
     /// The exit, which trusts its client to signal as it likes.
     Exit,
-    /// The origin, which counts the exit's signals, since a guard could read a message from them
+    /// The origin, which counts the exit's signals, because a guard could read a message from them
     /// (DropMark attacks; proposal 324, section 4.1.4).
     Origin,
 }

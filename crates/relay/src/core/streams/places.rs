@@ -82,7 +82,7 @@ impl Core {
         Some(id)
     }
 
-    /// A stream or question ends, since its circuit has more than others.
+    /// A stream or question ends, because its circuit has more than others.
     fn give_way(&mut self, place: StreamPlace) {
         match place {
             StreamPlace::Socket(socket) => {
@@ -103,7 +103,7 @@ impl Core {
         is_owed
     }
 
-    /// A question ends, since its circuit has more than others or it was not answered for long. Its place at the
+    /// A question ends, because its circuit has more than others or it was not answered for long. Its place at the
     /// resolver is free.
     fn give_up_question(&mut self, id: ResolveId) {
         let Some(asked) = self.end_question(id) else { return };
