@@ -30,8 +30,8 @@ results are valid, with 2 when they are not, and with 1 when they could not be m
 pub struct BenchArgs {
     #[command(subcommand)]
     other: Option<Other>,
-    /// What is compared: stock, tls, and transports by their names.
-    #[arg(long, value_delimiter = ',', default_values_t = Transport::all(), value_name = "KINDS")]
+    /// What is compared: stock, tls, and transports by their names. Default: all that this machine can have.
+    #[arg(long, value_delimiter = ',', default_values_t = Transport::here(), value_name = "KINDS")]
     kinds: Vec<Transport>,
     /// Circuits at the same time.
     #[arg(long, default_value_t = BenchOptions::default().circuits)]

@@ -74,7 +74,7 @@ pub struct CircuitsArgs {
 }
 
 fn heddle_kinds() -> Vec<Transport> {
-    Transport::all().into_iter().filter(|kind| *kind != Transport::Stock).collect()
+    Transport::here().into_iter().filter(|kind| *kind != Transport::Stock).collect()
 }
 
 /// Does what the arguments say.

@@ -1,10 +1,14 @@
 //! What the relays of a network are, and how they talk to each other: stock Tor, or Heddle over one of its transports.
 
 use std::fmt;
+use std::fs::OpenOptions;
 use std::str::FromStr;
 
 use heddle_transport::registry;
 use serde::{Deserialize, Deserializer, de};
+
+/// What makes network devices of programs.
+const TUN_DEVICE: &str = "/dev/net/tun";
 
 /// One of what is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +27,17 @@ impl Transport {
         let flows = registry::TRANSPORTS.iter().filter(|line| line.testing_only.is_none());
         let flows = flows.map(|line| Transport::Flows(line.transport.name));
         [Transport::Stock, Transport::Tls].into_iter().chain(flows).collect()
+    }
+
+    /// All that this machine can have: without TUN devices no relay has a network stack of its own.
+    pub fn here() -> Vec<Transport> {
+        let has_device = OpenOptions::new().read(true).write(true).open(TUN_DEVICE).is_ok();
+        Transport::all().into_iter().filter(|transport| has_device || !transport.wants_stack()).collect()
+    }
+
+    fn wants_stack(self) -> bool {
+        let Transport::Flows(name) = self else { return false };
+        registry::named(name).is_some_and(|line| line.stack.is_some())
     }
 
     /// Its name in options, plans and labels.
@@ -70,6 +85,13 @@ impl<'de> Deserialize<'de> for Transport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stacks_are_wanted_by_kernels_tcp_alone() {
+        let wanting: Vec<Transport> = Transport::all().into_iter().filter(|all| all.wants_stack()).collect();
+        assert_eq!(wanting, [Transport::Flows("tcp-esp")]);
+        assert!(Transport::here().contains(&Transport::Flows("quic")));
+    }
 
     #[test]
     fn names_lead_to_what_has_them() {

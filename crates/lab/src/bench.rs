@@ -96,7 +96,7 @@ impl Default for BenchOptions {
     fn default() -> BenchOptions {
         BenchOptions {
             heddle: std::env::current_exe().unwrap_or_default(),
-            kinds: Transport::all(),
+            kinds: Transport::here(),
             circuits: 8,
             clients: 2,
             download_bytes: 25_000_000,
