@@ -4,8 +4,12 @@
 //!   whole.
 //! - Memory is not: each shard has an even part of `MaxMemInQueues`.
 
-use crate::identity::{Shown, transport};
+use crate::setup::Setup;
 use core::fmt;
+use core::net::IpAddr;
+use heddle_control::{Shown, transport};
+use heddle_dir::certs::ChannelCerts;
+use heddle_dir::keys::RelayKeys;
 use heddle_proto::endpoint::Endpoint;
 use heddle_relay::{Relay, RelayConfig};
 use heddle_seam::node::{PortId, ShardId, StackId};
@@ -15,6 +19,7 @@ use heddle_transport::PaddingOptions;
 use heddle_transport::registry::{Chosen, EndpointSetup, Registered, SetupError};
 use heddle_transport::tls::TlsSetupError;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Instant;
 use zeroize::Zeroizing;
 
@@ -24,18 +29,18 @@ pub type Chance<'a> = &'a dyn Fn(&str) -> Box<dyn Entropy>;
 
 /// What all shards of a relay are made of.
 pub struct Assembly<'a> {
-    /// The whole relay's, but for the limits, which are each shard's own.
-    pub config: RelayConfig,
-    pub shards: u16,
-    pub shown: Shown<'a>,
+    /// Each shard's, but for its number.
+    config: RelayConfig,
+    keys: &'a RelayKeys,
+    certs: &'a Arc<ChannelCerts>,
+    /// The addresses that NETINFO names.
+    addrs: Vec<IpAddr>,
     /// What was chosen of transports' own options.
-    pub chosen: &'a Chosen,
+    chosen: &'a Chosen,
     /// Whether the system cuts batches of datagrams, tells congestion marks and never fragments.
-    pub offload: bool,
+    offload: bool,
     /// The instant of the system's clock that [`heddle_seam::time::Instant::ZERO`] stands for.
-    pub anchor: Instant,
-    /// What endpoints and shards tell their times to.
-    pub stopwatch: Stopwatch,
+    anchor: Instant,
 }
 
 /// A UDP port of a shard, as its driver has it, and what is spoken there.
@@ -54,9 +59,33 @@ pub enum AssemblyError {
     Endpoint(SetupError),
 }
 
-impl Assembly<'_> {
-    /// Shard `number`, which shares rates and clients with `first`, the relay's first one. Of its ports the first is
-    /// preferred.
+impl<'a> Assembly<'a> {
+    /// What is made of a relay's options and keys. `anchor` is the instant of the system's clock that
+    /// [`heddle_seam::time::Instant::ZERO`] stands for.
+    pub fn new(
+        setup: &Setup<'a>,
+        keys: &'a RelayKeys,
+        certs: &'a Arc<ChannelCerts>,
+        anchor: Instant,
+    ) -> Self {
+        Assembly {
+            config: setup.shard_config(keys),
+            keys,
+            certs,
+            addrs: setup.addrs(),
+            chosen: &setup.options.heddle.chosen,
+            offload: setup.options.heddle.udp_offload,
+            anchor,
+        }
+    }
+
+    /// Circuits that a shard takes at most.
+    pub fn circuits_max(&self) -> usize {
+        self.config.limits.circuits
+    }
+
+    /// Shard `number`, which shares rates and clients with `first`, the relay's first one, and tells its times and its
+    /// endpoints' to `stopwatch`. Of its ports the first is preferred.
     ///
     /// # Errors
     /// When TLS refuses the keys, or an endpoint its options.
@@ -65,39 +94,32 @@ impl Assembly<'_> {
         number: u16,
         ports: &[Offered],
         first: Option<&Relay>,
+        stopwatch: &Stopwatch,
         chance: Chance<'_>,
     ) -> Result<Relay, AssemblyError> {
-        let config = self.part_of(number);
-        let tls = transport(&self.shown, PaddingOptions::default(), chance("tls"));
+        let config = RelayConfig { shard: ShardId(number), ..self.config.clone() };
+        let shown = Shown { keys: self.keys, certs: self.certs, addrs: &self.addrs };
+        let tls = transport(&shown, PaddingOptions::default(), chance("tls"));
         let endpoints: Result<Vec<_>, _> = ports
             .iter()
             .map(|offered| {
-                let endpoint = self.endpoint(offered, config.max_queue_bytes, chance)?;
+                let endpoint = self.endpoint(offered, stopwatch, chance)?;
                 Ok((offered.port, offered.number, endpoint))
             })
             .collect();
         let tls = Box::new(tls.map_err(AssemblyError::Tls)?);
         let mut relay = Relay::with_endpoints(config, tls, endpoints?, chance("relay"));
-        relay.set_stopwatch(self.stopwatch.clone());
+        relay.set_stopwatch(stopwatch.clone());
         if let Some(first) = first {
             relay.share_with(first);
         }
         Ok(relay)
     }
 
-    fn part_of(&self, number: u16) -> RelayConfig {
-        RelayConfig {
-            max_queue_bytes: self.config.max_queue_bytes / usize::from(self.shards),
-            shard: ShardId(number),
-            shards: self.shards,
-            ..self.config.clone()
-        }
-    }
-
     fn endpoint(
         &self,
         offered: &Offered,
-        queue_bytes_max: usize,
+        stopwatch: &Stopwatch,
         chance: Chance<'_>,
     ) -> Result<Box<dyn Endpoint>, AssemblyError> {
         let transport = offered.transport;
@@ -105,14 +127,14 @@ impl Assembly<'_> {
         let setup = EndpointSetup {
             anchor: self.anchor,
             offload: self.offload,
-            queue_bytes_max,
+            queue_bytes_max: self.config.max_queue_bytes,
             chosen: self.chosen,
             // The relay replaces the key with one of its own before it is offered.
             secret: &Zeroizing::new(entropy.rng().array()),
             // The stack of a port bears its number.
             stack: StackId(offered.port.0),
             seed: entropy.seed(),
-            stopwatch: self.stopwatch.clone(),
+            stopwatch: stopwatch.clone(),
         };
         (transport.endpoint)(&setup).map_err(AssemblyError::Endpoint)
     }

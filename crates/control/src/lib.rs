@@ -8,6 +8,7 @@
 //! - `plane` decides what is due: it follows the consensus, renews keys, finds out whether the relay is reachable,
 //!   publishes.
 //! - `follower` is the part of a client: it follows the consensus, and tells of the network.
+//! - `shown` is what channels show of the relay's keys, and the judge of its peers' certificates.
 //! - `clock` knows the time of the wall between two times that it is told.
 
 mod clock;
@@ -17,8 +18,10 @@ mod language;
 pub mod metrics;
 mod options;
 mod plane;
+mod shown;
 
 pub use follower::{Follower, FollowerLanguage, News};
 pub use language::{Carried, ControlLanguage, Figures, Standing, Told, Wanted};
 pub use options::ControlOptions;
 pub use plane::{ControlPlane, Identity};
+pub use shown::{Judge, Shown, transport};

@@ -189,7 +189,7 @@ impl ControlPlane {
     fn on_consensus(&mut self) {
         let params = self.following.params();
         self.tell(|_| Some(Control::Params(params.clone())));
-        if self.credentials.set_padding(heddle_assembly::padding(&params)) {
+        if self.credentials.set_padding(crate::shown::padding(&params)) {
             self.tell(|plane| plane.credentials.transport());
         }
         let peers = self.following.peers(&self.options.authorities);

@@ -3,8 +3,8 @@
 //! A [`Crowd`] is some onion proxies, each with a thread and a TLS channel of its own. It is told how many circuits
 //! there are to be, and says when they are there. Circuits stay open until the crowd is dropped.
 
-use crate::relay::Judge;
 use heddle_client::{Handshake, Hop, OnionProxy, ProxyEvent};
+use heddle_control::Judge;
 use heddle_net::{EventLoop, LoopHandle, Options};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Input, Node, Output, SocketId};

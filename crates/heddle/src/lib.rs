@@ -27,6 +27,7 @@ pub mod relay;
 pub mod relay_cli;
 #[cfg(feature = "lab")]
 pub mod sim_cli;
-pub mod torrc;
 #[cfg(feature = "lab")]
 pub mod traffic;
+
+pub use heddle_torrc as torrc;

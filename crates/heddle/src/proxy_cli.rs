@@ -5,10 +5,10 @@
 
 use crate::logging;
 use crate::output;
-use crate::relay::Judge;
 use crate::torrc::{ClientOptions, LogTarget};
 use clap::Args;
 use heddle_client::{Directory, RelayName, SocksEvent, SocksLanguage, SocksOptions, SocksProxy};
+use heddle_control::Judge;
 use heddle_control::{Follower, News};
 use heddle_dir::files::Disk;
 use heddle_dir::keys::DataDirectoryLock;

@@ -17,38 +17,29 @@
 
 pub mod authority;
 mod drive;
+mod made_relay;
 mod relay_options;
 pub mod swarm;
 pub mod whole;
 
 use core::net::{IpAddr, Ipv4Addr};
-use heddle_assembly::{Assembly, Judge, Offered, Shown};
 use heddle_client::{
     CircuitNumber, Closed, Destination, Exchange, ExchangeNumber, ExchangeStatus, Handshake, Hop, OnionProxy,
     ProxyEvent,
 };
-use heddle_dir::certs::ChannelCerts;
-use heddle_dir::files::InMemory;
-use heddle_dir::keys::{KeyOptions, RelayKeys};
-use heddle_proto::bucket::Limit;
+use heddle_control::Judge;
 use heddle_proto::cell::create::DestroyReason;
-use heddle_proto::channel::Target;
-use heddle_proto::credit::HopCredit;
-use heddle_proto::crypto::{NtorKeypair, OnionKeys};
-use heddle_proto::flow::FlowChoice;
-use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
 use heddle_proto::params::NetworkParams;
-use heddle_proto::policy::ExitPolicy;
-use heddle_relay::{Control, ListedRelay, Relay, RelayConfig, RelayLanguage, RelayStats, Relays, Scheduler};
+use heddle_relay::{Relay, RelayLanguage, RelayStats};
 use heddle_seam::language::Language;
-use heddle_seam::node::{PortId, StackId};
-use heddle_seam::rng::{Entropy, Repeatable, Seed};
-use heddle_seam::stopwatch::Stopwatch;
+use heddle_seam::rng::{Repeatable, Seed};
 use heddle_seam::time::Duration;
-use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Service, Simulation, Wire, pattern};
-use heddle_transport::registry::{self, Chosen, Registered};
+use heddle_sim::{AnyNode, Host, HostId, Internet, Service, Simulation, Wire, pattern};
+use heddle_torrc::Options;
+use heddle_transport::registry::Registered;
 use heddle_transport::tls::{TlsOptions, TlsTransport};
-use std::sync::{Arc, LazyLock, Mutex};
+use relay_options::open_exit;
+use std::sync::Arc;
 
 pub const OR_PORT: u16 = 9001;
 pub const ECHO: u16 = 7;
@@ -59,14 +50,8 @@ pub const STALL: u16 = 1;
 pub const SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));
 pub(crate) const SERVER_NAME: &str = "server.example";
 
-pub use relay_options::RelayOptions;
-
-/// A relay of the network.
-#[derive(Clone)]
-pub struct RelayHost {
-    pub host: HostId,
-    pub hop: Hop,
-}
+pub use made_relay::{FIRST_UDP_PORT, MadeRelay, RelayHost, introduce};
+pub use relay_options::{RelayOptions, usual};
 
 /// The network; the last relay is the exit.
 pub struct Net {
@@ -87,26 +72,15 @@ pub struct Plan {
     pub receive_buffer_max_bytes: u32,
     /// The shards of each relay.
     pub shards: Vec<usize>,
-    pub max_queue_bytes: usize,
+    /// What all operators chose, beside what the other fields say of each relay.
+    pub torrc: Options,
     pub params: NetworkParams,
     /// A relay whose ORPort nobody can connect to.
     pub unreachable: Option<usize>,
-    /// Relays that speak QUIC to each other; the others are as stock Tor in this.
-    pub quic: Vec<usize>,
-    /// Relays that speak tcp-dtls. Those that speak both prefer it.
-    pub dtls: Vec<usize>,
-    /// Relays that speak QUIC with a connection for each circuit.
-    pub per_circuit: Vec<usize>,
-    /// Flow control of the exit.
-    pub flow_control: FlowChoice,
-    /// Credit from hop to hop, of each relay.
-    pub hop_credit: HopCredit,
-    /// `HeddleScheduler` of each relay.
-    pub scheduler: Scheduler,
+    /// What each relay speaks beside TLS, the preferred first; relays beyond these are as stock Tor in this.
+    pub transports: Vec<Vec<&'static Registered>>,
     /// A relay whose operator allows only so many bytes a second, and as many at once.
     pub slow: Option<(usize, u64)>,
-    /// Relays that speak tcp-esp, which they prefer to all others.
-    pub esp: Vec<usize>,
 }
 
 impl Default for Plan {
@@ -116,52 +90,51 @@ impl Default for Plan {
             wire: Wire::default(),
             receive_buffer_max_bytes: 6 << 20,
             shards: vec![1, 1, 1],
-            max_queue_bytes: 16 << 20,
+            torrc: usual(),
             params: NetworkParams::default(),
             unreachable: None,
-            quic: vec![],
-            dtls: vec![],
-            per_circuit: vec![],
-            flow_control: FlowChoice::Auto,
-            hop_credit: HopCredit::None,
-            scheduler: Scheduler::RoundRobin,
+            transports: vec![],
             slow: None,
-            esp: vec![],
         }
     }
 }
 
 impl Plan {
-    fn options(&self) -> Options {
-        let receive_buffer_max_bytes = self.receive_buffer_max_bytes;
-        Options { default_wire: self.wire, receive_buffer_max_bytes, ..Options::default() }
+    /// The same where these relays speak this too, and prefer it to what they speak already.
+    pub fn speaking(mut self, transport: &'static Registered, relays: &[usize]) -> Self {
+        self.transports.resize(self.shards.len(), vec![]);
+        relays.iter().for_each(|relay| self.transports[*relay].insert(0, transport));
+        self
     }
 
-    /// What a relay speaks beside TLS, the preferred first.
-    fn transports(&self, relay: usize) -> Vec<&'static Registered> {
-        let spoken = [
-            (&self.esp, "tcp-esp"),
-            (&self.dtls, "tcp-dtls"),
-            (&self.quic, "quic"),
-            (&self.per_circuit, "quic-per-circuit"),
-        ];
-        let spoken = spoken.into_iter().filter(|(relays, _)| relays.contains(&relay));
-        let known = || registry::TRANSPORTS.iter();
-        let found = |name| known().find(|line| line.transport.name == name).copied();
-        spoken.map(|(_, name)| found(name).expect("a transport of the registry")).collect()
+    fn simulation(&self) -> heddle_sim::Options {
+        let receive_buffer_max_bytes = self.receive_buffer_max_bytes;
+        let options = heddle_sim::Options::default();
+        heddle_sim::Options { default_wire: self.wire, receive_buffer_max_bytes, ..options }
+    }
+
+    /// What the operator of a relay chose.
+    fn torrc(&self, relay: usize) -> Options {
+        let mut torrc = self.torrc.clone();
+        torrc.heddle.shards = Some(self.shards[relay] as u16);
+        torrc.heddle.transports = self.transports.get(relay).cloned().unwrap_or_default();
+        if relay + 1 == self.shards.len() {
+            open_exit(&mut torrc);
+        }
+        if let Some((_, rate)) = self.slow.filter(|(slow, _)| *slow == relay) {
+            (torrc.relay_bandwidth_rate, torrc.relay_bandwidth_burst) = (rate, rate);
+            torrc.count_private_bandwidth = true;
+        }
+        torrc
     }
 }
 
 impl Net {
     pub fn new(plan: &Plan) -> Self {
-        let mut sim = Simulation::new(plan.seed, plan.options());
-        let relays: Vec<RelayHost> = plan
-            .shards
-            .iter()
-            .enumerate()
-            .map(|(index, shards)| add_planned(&mut sim, plan, index, *shards))
-            .collect();
-        introduce(&mut sim, relays.iter().zip(plan.shards.iter().copied()));
+        let mut sim = Simulation::new(plan.seed, plan.simulation());
+        let relays = (0..plan.shards.len()).map(|index| add_planned(&mut sim, plan, index));
+        let relays: Vec<RelayHost> = relays.collect();
+        introduce(&mut sim, relays.iter());
         let server = internet(&mut sim);
         let client = add_client(&mut sim, 0);
         Net { sim, relays, client, server, shards: plan.shards.clone() }
@@ -338,178 +311,6 @@ fn internet<L: Language>(sim: &mut Simulation<L>) -> HostId {
     server
 }
 
-fn add_planned(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize, shards: usize) -> RelayHost {
-    let rate = plan.slow.filter(|(slow, _)| *slow == index).map(|(_, rate)| rate);
-    let options = RelayOptions {
-        shards,
-        exits: index + 1 == plan.shards.len(),
-        transports: plan.transports(index),
-        max_queue_bytes: plan.max_queue_bytes,
-        params: plan.params.clone(),
-        flow_control: plan.flow_control,
-        hop_credit: plan.hop_credit,
-        scheduler: plan.scheduler,
-        relay_bandwidth: rate.map(|rate| Limit { rate_bytes_per_s: rate, burst_bytes: rate }),
-        count_private_bandwidth: rate.is_some(),
-        ..RelayOptions::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1)))
-    };
-    let mut made = MadeRelay::new(sim, index, &options);
-    let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
-    let host = made.host(options.addr, ports, vec![]);
-    let host = sim.add_host(host);
-    made.settle(sim, host, shards)
-}
-
-/// A relay that has no host yet.
-pub struct MadeRelay {
-    nodes: Vec<Relay>,
-    hop: Hop,
-    keys: Arc<OnionKeys>,
-    params: Arc<NetworkParams>,
-    transports: Vec<&'static Registered>,
-}
-
-impl MadeRelay {
-    /// Makes a relay with the keys that all relays of this number have, and chance of its own.
-    pub fn new(sim: &Simulation<RelayLanguage>, index: usize, options: &RelayOptions) -> Self {
-        let identity = identity(index);
-        let seed = sim.seed().child("relay", index as u64);
-        let (ids, addr) = (identity.ids(), options.addr);
-        let shown = Shown { keys: &identity.keys, certs: &identity.certs, addrs: &[addr] };
-        let config = RelayConfig {
-            flow_control: options.flow_control,
-            hop_credit: options.hop_credit,
-            scheduler: options.scheduler,
-            relay_bandwidth: options.relay_bandwidth,
-            count_private_bandwidth: options.count_private_bandwidth,
-            ..relay_config(options.max_queue_bytes, ids, addr, options.exits)
-        };
-        let nodes = assemble(config, shown, options.shards, &options.transports, &seed);
-        let onion = NtorKeypair::generate(&mut seed.child("onion key", 0).rng());
-        let hop = Hop {
-            target: Target { rsa: ids.rsa, ed25519: Some(ids.ed25519), addrs: vec![(addr, OR_PORT).into()] },
-            ntor_key: *onion.public(),
-        };
-        let keys = Arc::new(OnionKeys {
-            rsa_id: ids.rsa.0,
-            ed25519_id: ids.ed25519.0,
-            ntor_current: onion,
-            ntor_previous: None,
-        });
-        let params = Arc::new(options.params.clone());
-        MadeRelay { nodes, hop, keys, params, transports: options.transports.clone() }
-    }
-
-    /// Its host, with these nodes beside its shards.
-    pub fn host(
-        &mut self,
-        addr: IpAddr,
-        ports: Vec<u16>,
-        beside: Vec<Box<dyn AnyNode<RelayLanguage>>>,
-    ) -> Host<RelayLanguage> {
-        let node = |relay| -> Box<dyn AnyNode<RelayLanguage>> { Box::new(relay) };
-        let nodes = std::mem::take(&mut self.nodes).into_iter().map(node).collect();
-        Host { addrs: vec![addr], ports, nodes, beside, plain: false }
-    }
-
-    /// Opens its UDP ports and its transports' stacks, and tells it what its control plane would.
-    pub fn settle(self, sim: &mut Simulation<RelayLanguage>, host: HostId, shards: usize) -> RelayHost {
-        open_ports(sim, host, shards, self.transports.len());
-        let stacks = (0..).zip(&self.transports).filter_map(|(place, line)| Some((place, line.stack?)));
-        for (place, stack) in stacks {
-            (0..shards).for_each(|shard| sim.open_stack(host, shard, StackId(place), stack));
-        }
-        for shard in 0..shards {
-            sim.control(host, shard, Control::OnionKeys(self.keys.clone()));
-            sim.control(host, shard, Control::Params(self.params.clone()));
-        }
-        RelayHost { host, hop: self.hop }
-    }
-}
-
-/// Tells each of these relays, which have so many shards, of all of them.
-pub fn introduce<'a>(
-    sim: &mut Simulation<RelayLanguage>,
-    relays: impl Iterator<Item = (&'a RelayHost, usize)> + Clone,
-) {
-    let listed = |(relay, _): (&RelayHost, usize)| {
-        let Target { rsa, ed25519, addrs } = relay.hop.target.clone();
-        ListedRelay { rsa, ed25519, or_addrs: addrs }
-    };
-    let peers = Arc::new(Relays::new(relays.clone().map(listed), []));
-    for (relay, shards) in relays {
-        for shard in 0..shards {
-            sim.control(relay.host, shard, Control::Peers(peers.clone()));
-        }
-    }
-}
-
-/// The shards of a relay.
-fn assemble(
-    config: RelayConfig,
-    shown: Shown<'_>,
-    shards: usize,
-    transports: &[&'static Registered],
-    seed: &Seed,
-) -> Vec<Relay> {
-    let assembly = Assembly {
-        config,
-        shards: shards as u16,
-        shown,
-        chosen: &Chosen::new(),
-        offload: true,
-        anchor: *ANCHOR,
-        stopwatch: Stopwatch::default(),
-    };
-    let mut relays: Vec<Relay> = Vec::new();
-    for shard in 0..shards {
-        let seed = seed.child("shard", shard as u64);
-        let offered = transports.iter().enumerate().map(|(place, transport)| Offered {
-            port: PortId(place as u8),
-            number: udp_port(shard, place),
-            transport,
-        });
-        let chance = |part: &str| -> Box<dyn Entropy> { Box::new(Repeatable::new(&seed.child(part, 0))) };
-        let relay = assembly.shard(shard as u16, &offered.collect::<Vec<_>>(), relays.first(), &chance);
-        relays.push(relay.expect("keys and options are good"));
-    }
-    relays
-}
-
-fn open_ports<L: Language>(sim: &mut Simulation<L>, host: HostId, shards: usize, transports: usize) {
-    for shard in 0..shards {
-        let ports: Vec<u16> = (0..transports).map(|place| udp_port(shard, place)).collect();
-        sim.open_ports(host, shard, &ports);
-    }
-}
-
-fn relay_config(max_queue_bytes: usize, ids: RelayIds, addr: IpAddr, is_exit: bool) -> RelayConfig {
-    RelayConfig {
-        exit_policy: is_exit.then(everywhere),
-        extend_to_private: true,
-        max_queue_bytes,
-        ..RelayConfig::new(ids, addr)
-    }
-}
-
-fn everywhere() -> ExitPolicy {
-    ExitPolicy::from_rules(&["accept *:*".parse().expect("a rule of the grammar")])
-}
-
-/// What virtual time counts from; nothing else depends on it.
-static ANCHOR: LazyLock<std::time::Instant> = LazyLock::new(|| {
-    #[expect(clippy::disallowed_methods, reason = "libraries want a time that only this makes")]
-    std::time::Instant::now()
-});
-
-/// The first shard's for its first transport.
-pub const FIRST_UDP_PORT: u16 = 4430;
-
-/// Each shard has a port of its own for each transport.
-fn udp_port(shard: usize, place: usize) -> u16 {
-    FIRST_UDP_PORT + shard as u16 + 100 * place as u16
-}
-
 /// Adds an onion proxy.
 pub fn add_client<L: Language>(sim: &mut Simulation<L>, index: u8) -> HostId {
     let seed = sim.seed().child("client", index.into());
@@ -525,32 +326,12 @@ pub fn transport(seed: &Seed) -> TlsTransport {
     TlsTransport::new(TlsOptions::default(), None, Arc::new(Judge), entropy).expect("the options are good")
 }
 
-/// Keys and certificates, made once in a process, because RSA takes its time.
-struct Identity {
-    keys: RelayKeys,
-    certs: Arc<ChannelCerts>,
-}
-
-impl Identity {
-    fn ids(&self) -> RelayIds {
-        RelayIds { rsa: RsaId(self.keys.rsa_id()), ed25519: Ed25519Id(self.keys.ed25519_id()) }
-    }
-}
-
-fn identity(index: usize) -> Arc<Identity> {
-    static MADE: Mutex<Vec<Option<Arc<Identity>>>> = Mutex::new(Vec::new());
-    let mut made = MADE.lock().expect("nobody fails while he makes keys");
-    if made.len() <= index {
-        made.resize(index + 1, None);
-    }
-    made[index].get_or_insert_with(|| Arc::new(make_identity(index as u64))).clone()
-}
-
-fn make_identity(index: u64) -> Identity {
-    let mut rng = Seed::from_number(index).child("identity", index).rng();
-    let unix_s = Options::default().wall.as_secs();
-    let options = KeyOptions { files: Arc::new(InMemory::default()), ..KeyOptions::new("data", "heddle") };
-    let keys = RelayKeys::load_or_create(options, unix_s, &mut rng).expect("keys are made");
-    let certs = Arc::new(ChannelCerts::create(&keys, unix_s, &mut rng).expect("certificates are made"));
-    Identity { keys, certs }
+fn add_planned(sim: &mut Simulation<RelayLanguage>, plan: &Plan, index: usize) -> RelayHost {
+    let addr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1));
+    let options = RelayOptions { addr, torrc: plan.torrc(index), params: plan.params.clone() };
+    let mut made = MadeRelay::new(sim, index, options);
+    let ports = if plan.unreachable == Some(index) { vec![] } else { vec![OR_PORT] };
+    let host = made.host(ports, vec![]);
+    let host = sim.add_host(host);
+    made.settle(sim, host)
 }

@@ -1,51 +1,49 @@
 //! What a relay of a network in virtual time is like.
 
 use core::net::IpAddr;
-use heddle_proto::bucket::Limit;
-use heddle_proto::credit::HopCredit;
-use heddle_proto::flow::FlowChoice;
 use heddle_proto::params::NetworkParams;
-use heddle_relay::Scheduler;
-use heddle_transport::registry::Registered;
+use heddle_torrc::Options;
 
 /// What a relay is like.
 #[derive(Clone)]
 pub struct RelayOptions {
     pub addr: IpAddr,
-    pub shards: usize,
-    pub exits: bool,
-    /// What it speaks beside TLS, the preferred first.
-    pub transports: Vec<&'static Registered>,
-    pub max_queue_bytes: usize,
+    /// What its operator chose.
+    pub torrc: Options,
     /// What the consensus asks for.
     pub params: NetworkParams,
-    /// `HeddleFlowControl`.
-    pub flow_control: FlowChoice,
-    /// `HeddleHopCredit`.
-    pub hop_credit: HopCredit,
-    /// `HeddleScheduler`.
-    pub scheduler: Scheduler,
-    /// `RelayBandwidthRate` and `RelayBandwidthBurst`. Default: no limit.
-    pub relay_bandwidth: Option<Limit>,
-    /// `CountPrivateBandwidth`. Default: no.
-    pub count_private_bandwidth: bool,
 }
 
 impl RelayOptions {
-    /// A relay of one shard that does not exit and speaks TLS alone.
+    /// A relay as [`usual`] has it.
     pub fn new(addr: IpAddr) -> Self {
-        RelayOptions {
-            addr,
-            shards: 1,
-            exits: false,
-            transports: vec![],
-            max_queue_bytes: 16 << 20,
-            params: NetworkParams::default(),
-            flow_control: FlowChoice::default(),
-            hop_credit: HopCredit::None,
-            scheduler: Scheduler::RoundRobin,
-            relay_bandwidth: None,
-            count_private_bandwidth: false,
-        }
+        RelayOptions { addr, torrc: usual(), params: NetworkParams::default() }
     }
+}
+
+/// The options of a relay of one shard that does not exit, speaks TLS alone and takes 16 MiB for queues, where all
+/// addresses are private and everybody is reached.
+pub fn usual() -> Options {
+    let mut torrc = Options {
+        data_directory: "data".into(),
+        extend_allow_private_addresses: true,
+        exit_policy_reject_private: false,
+        assume_reachable: true,
+        max_mem_in_queues: 16 << 20,
+        ..Options::default()
+    };
+    torrc.heddle.transports.clear();
+    torrc
+}
+
+/// Has a relay exit to everywhere.
+pub(crate) fn open_exit(torrc: &mut Options) {
+    torrc.exit_relay = Some(true);
+    torrc.ipv6_exit = true;
+    torrc.exit_policy = vec!["accept *:*".parse().expect("a rule of the grammar")];
+}
+
+/// The shards that an operator chose; a simulated machine has one core.
+pub(crate) fn shards(torrc: &Options) -> u16 {
+    torrc.heddle.shards.unwrap_or(1)
 }

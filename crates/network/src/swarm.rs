@@ -155,7 +155,8 @@ impl Swarm {
             rate_bytes_per_s: (rng.below(2) == 0).then_some(2_000_000),
         };
         let shards: Vec<usize> = (0..4 + rng.below(3)).map(|_| 1 + rng.below(3) as usize).collect();
-        let mut transports = vec!["quic", "tcp-dtls"];
+        let mut torrc = WholePlan::default().torrc;
+        let transports = &mut torrc.heddle.transports;
         match rng.below(4) {
             0 => transports.clear(),
             1 => transports.reverse(),
@@ -164,7 +165,9 @@ impl Swarm {
         }
         // Little enough for circuits to end for want of it, and enough of it in each shard for a few that carry.
         let is_short = rng.below(4) == 0;
-        let max_queue_bytes = if is_short { 3_000_000 } else { 16 << 20 };
+        if is_short {
+            torrc.max_mem_in_queues = 3_000_000;
+        }
         // Few enough for turns and shares to matter.
         let limits = Limits {
             circuits: CIRCUITS_OF_SHARD,
@@ -173,16 +176,7 @@ impl Swarm {
             ..Limits::default()
         };
         let resolve_spread = Duration::from_millis(300);
-        let plan = WholePlan {
-            seed,
-            shards,
-            transports,
-            wire,
-            max_queue_bytes,
-            limits,
-            resolve_spread,
-            ..WholePlan::default()
-        };
+        let plan = WholePlan { seed, shards, torrc, wire, limits, resolve_spread, ..WholePlan::default() };
         let net = WholeNet::new(&plan);
         let outcome = Outcome {
             seed,

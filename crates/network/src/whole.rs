@@ -7,27 +7,27 @@
 
 use crate::authority::{Authority, DIR_PORT};
 use crate::drive::Drive;
-use crate::{OR_PORT, add_client, assemble, everywhere, internet, open_ports, relay_config};
-use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
-use heddle_assembly::Shown;
+use crate::made_relay::{assemble, open_ports, setup};
+use crate::relay_options::{open_exit, usual};
+use crate::{OR_PORT, add_client, internet};
+use core::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use heddle_assembly::key_options;
 use heddle_client::{Handshake, Hop};
-use heddle_control::{
-    Carried, ControlLanguage, ControlOptions, ControlPlane, Figures, Identity, Told, Wanted,
-};
+use heddle_control::{Carried, ControlLanguage, ControlPlane, Figures, Identity, Told, Wanted};
 use heddle_dir::authority::DirAuthority;
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::files::Files;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_netem::DirectionOptions;
 use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_proto::policy::ExitPolicy;
-use heddle_relay::{Control, Event, Job, Limits, Relay, RelayConfig, RelayLanguage, ShardMessage};
+use heddle_relay::{Control, Event, Job, Limits, Relay, RelayLanguage, ShardMessage};
 use heddle_seam::language::Language;
 use heddle_seam::node::{Heard, Input, Node, Output, Said, ShardId, SocketId};
 use heddle_seam::rng::{Entropy, Repeatable};
 use heddle_seam::time::{Duration, Instant, UnixTime};
 use heddle_sim::{AnyNode, Host, HostId, Internet, Options, Simulation, Wire};
-use heddle_transport::registry;
+use heddle_torrc::Options as Torrc;
+use heddle_transport::registry::{Registered, TRANSPORTS};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -202,6 +202,12 @@ impl Node<WholeLanguage> for ControlNode {
     }
 }
 
+/// The transports for people's traffic that want nothing of a driver but a UDP port.
+pub(crate) fn of_ports_alone() -> Vec<&'static Registered> {
+    let is_such = |line: &&&Registered| line.testing_only.is_none() && line.stack.is_none();
+    TRANSPORTS.iter().filter(is_such).copied().collect()
+}
+
 /// What a network of whole relays is like.
 #[derive(Clone, Debug)]
 pub struct WholePlan {
@@ -215,12 +221,10 @@ pub struct WholePlan {
     /// How often there is a consensus.
     pub interval: Duration,
     pub params: BTreeMap<String, i32>,
-    /// What relays speak beside TLS, the preferred first.
-    pub transports: Vec<&'static str>,
     /// The wire between any two hosts.
     pub wire: Wire,
-    /// `MaxMemInQueues` of each relay.
-    pub max_queue_bytes: usize,
+    /// What all operators chose, beside what the other fields say of each relay.
+    pub torrc: Torrc,
     /// What neighbours of each relay have shares of.
     pub limits: Limits,
     /// How much later than others an answer of the resolver may come.
@@ -229,6 +233,8 @@ pub struct WholePlan {
 
 impl Default for WholePlan {
     fn default() -> Self {
+        let mut torrc = usual();
+        torrc.heddle.transports = of_ports_alone();
         WholePlan {
             seed: 1,
             shards: vec![1, 1, 1],
@@ -236,9 +242,8 @@ impl Default for WholePlan {
             unreachable: vec![],
             interval: Duration::from_secs(60),
             params: BTreeMap::new(),
-            transports: vec!["quic", "tcp-dtls"],
             wire: Wire::default(),
-            max_queue_bytes: 16 << 20,
+            torrc,
             limits: Limits::default(),
             resolve_spread: Duration::ZERO,
         }
@@ -376,7 +381,7 @@ fn add_relay(
     let ports = if plan.unreachable.contains(&index) { vec![] } else { vec![OR_PORT] };
     let (addrs, nodes, beside) = (vec![addr(index)], made.shards, vec![made.control]);
     let host = sim.add_host(Host { addrs, ports, nodes, beside, plain: false });
-    open_ports(sim, host, shards, plan.transports.len());
+    open_ports(sim, host, &torrc(plan, index, authority));
     WholeRelay { host, addr: addr(index), ids: made.ids, shards, disk, lives: 0 }
 }
 
@@ -399,6 +404,21 @@ fn addr(index: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, index as u8 + 1))
 }
 
+/// What the operator of a relay chose.
+fn torrc(plan: &WholePlan, index: usize, authority: &DirAuthority) -> Torrc {
+    let mut torrc = Torrc {
+        nickname: format!("relay{index}"),
+        dir_authority: vec![authority.clone()],
+        assume_reachable: !plan.unsure.contains(&index),
+        ..plan.torrc.clone()
+    };
+    torrc.heddle.shards = Some(plan.shards[index] as u16);
+    if index + 1 == plan.shards.len() {
+        open_exit(&mut torrc);
+    }
+    torrc
+}
+
 /// The nodes of a relay, as the program makes them at its start.
 struct Made {
     ids: RelayIds,
@@ -419,41 +439,23 @@ impl Made {
         let seed = sim.seed().child("relay", index as u64).child("life", life);
         let now_unix_s = wall.as_secs();
         let mut entropy = Repeatable::new(&seed.child("control", 0));
-        let nickname = format!("relay{index}");
-        let key_options = KeyOptions { files: files.clone(), ..KeyOptions::new("data", &nickname) };
+        let torrc = torrc(plan, index, authority);
+        let key_options = KeyOptions { files: files.clone(), ..key_options(&torrc) };
         let keys = RelayKeys::load_or_create(key_options, now_unix_s, &mut entropy.rng());
         let keys = keys.expect("keys are made");
         let certs = ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng());
         let certs = Arc::new(certs.expect("certificates are made"));
         let ids = RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) };
 
-        let (count, is_exit) = (plan.shards[index], index + 1 == plan.shards.len());
         let carried = Arc::new(Counter::default());
-        let shown = Shown { keys: &keys, certs: &certs, addrs: &[addr(index)] };
-        let config = RelayConfig {
-            limits: plan.limits.clone(),
-            ..relay_config(plan.max_queue_bytes, ids, addr(index), is_exit)
-        };
-        let named = |name: &&str| registry::named(name).expect("a transport of the registry");
-        let transports: Vec<_> = plan.transports.iter().map(named).collect();
-        let control = ShardId(count as u16);
+        let setup = setup(&torrc, addr(index), plan.limits.clone());
+        let control = ShardId(setup.shards);
         let node = |(number, relay)| -> Box<dyn AnyNode<WholeLanguage>> {
             Box::new(ShardNode { relay, number, control, carried: carried.clone() })
         };
-        let shards = (0..).zip(assemble(config, shown, count, &transports, &seed)).map(node).collect();
-        let options = ControlOptions {
-            assume_reachable: !plan.unsure.contains(&index),
-            exit_policy: if is_exit { everywhere() } else { ExitPolicy::reject_all() },
-            platform: "Heddle in virtual time".to_owned(),
-            ..ControlOptions::new(
-                nickname,
-                "data",
-                vec![SocketAddr::new(addr(index), OR_PORT)],
-                vec![authority.clone()],
-            )
-        };
+        let shards = (0..).zip(assemble(&setup, &keys, &certs, &seed)).map(node).collect();
         let identity = Identity { keys, certs, files };
-        let plane = ControlPlane::new(options, identity, count as u16, true, now_unix_s, Box::new(entropy));
+        let plane = setup.control_plane(identity, true, now_unix_s, Box::new(entropy));
         let control = Box::new(ControlNode::new(plane, carried));
         Made { ids, shards, control }
     }

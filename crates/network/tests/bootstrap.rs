@@ -131,7 +131,9 @@ fn relays_of_a_consensus_move_circuits_to_flows_by_themselves() {
     read_file(&mut net, &[0, 1, 2]);
     assert!(quic_cells(&mut net) > Some(0));
 
-    let mut net = bootstrap(&WholePlan { transports: vec![], ..WholePlan::default() });
+    let mut plan = WholePlan::default();
+    plan.torrc.heddle.transports.clear();
+    let mut net = bootstrap(&plan);
     for _ in 0..2 {
         read_file(&mut net, &[0, 1, 2]);
         net.sim.run_for(Duration::from_secs(5));

@@ -8,6 +8,7 @@ use heddle_relay::Relay;
 use heddle_seam::rng::Rng;
 use heddle_seam::time::Duration;
 use heddle_sim::{HostId, Internet, TraceHash, Wire};
+use heddle_transport::registry;
 use std::collections::BTreeSet;
 
 /// What relays speak to each other.
@@ -44,18 +45,17 @@ impl Chaos {
         let shards = (0..5).map(|_| 1 + rng.below(3) as usize).collect();
         let max_queue_bytes = if rng.below(4) == 0 { 100_000 } else { 4 << 20 };
         // The last relay but one is as stock Tor in this.
-        let some = |speak: bool| if speak { vec![0, 1, 2, 4] } else { vec![] };
-        let (quic, dtls) = (some(over != Over::Tls), some(over == Over::Both));
-        let plan = Plan {
-            seed,
-            wire,
-            receive_buffer_max_bytes,
-            shards,
-            max_queue_bytes,
-            quic,
-            dtls,
-            ..Plan::default()
+        let spoken: &[&str] = match over {
+            Over::Tls => &[],
+            Over::Quic => &["quic"],
+            Over::Both => &["quic", "tcp-dtls"],
         };
+        let mut plan = Plan { seed, wire, receive_buffer_max_bytes, shards, ..Plan::default() };
+        plan.torrc.max_mem_in_queues = max_queue_bytes;
+        for name in spoken {
+            let transport = registry::named(name).expect("a transport of the registry");
+            plan = plan.speaking(transport, &[0, 1, 2, 4]);
+        }
         Chaos {
             net: Net::new(&plan),
             rng,

@@ -30,15 +30,18 @@ struct Found {
     queue_cells_max: [u64; 2],
 }
 
+/// Relays of which the middle one is slow.
+fn network(flow_control: FlowChoice, hop_credit: HopCredit) -> Net {
+    let wire = Wire { latency: ROUND_TRIP / 2, ..Wire::default() };
+    let mut plan = Plan { wire, slow: Some((1, RATE_BYTES_PER_S)), ..Plan::default() };
+    plan.torrc.heddle.flow_control = flow_control;
+    plan.torrc.heddle.hop_credit = hop_credit;
+    Net::new(&plan)
+}
+
 /// The medians of the web client's pages, and how busy the bottleneck was meanwhile.
 fn measure(flow_control: FlowChoice, hop_credit: HopCredit) -> Found {
-    let mut net = Net::new(&Plan {
-        wire: Wire { latency: ROUND_TRIP / 2, ..Wire::default() },
-        flow_control,
-        hop_credit,
-        slow: Some((1, RATE_BYTES_PER_S)),
-        ..Plan::default()
-    });
+    let mut net = network(flow_control, hop_credit);
     let (web, bulk) = (net.client, add_client(&mut net.sim, 1));
     let circuit = net.build(&[0, 1, 2], true);
     net.client = bulk;
@@ -115,13 +118,7 @@ fn credit_from_hop_to_hop_brings_the_first_byte_sooner_and_bounds_queues() {
 fn a_client_that_counts_fills_no_guard() {
     let credit: HopCredit = "n23 10 70".parse().expect("that is a scheme");
     let [without, with] = [HopCredit::None, credit].map(|of_client| {
-        let mut net = Net::new(&Plan {
-            wire: Wire { latency: ROUND_TRIP / 2, ..Wire::default() },
-            flow_control: FlowChoice::Fixed1000,
-            hop_credit: credit,
-            slow: Some((1, RATE_BYTES_PER_S)),
-            ..Plan::default()
-        });
+        let mut net = network(FlowChoice::Fixed1000, credit);
         let client = net.client;
         net.sim.with(client, 0, |proxy: &mut OnionProxy, _| proxy.set_hop_credit(of_client));
         let circuit = net.build(&[0, 1, 2], true);

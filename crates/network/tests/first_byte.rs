@@ -7,6 +7,7 @@ use heddle_client::{CircuitNumber, ExchangeState};
 use heddle_network::{Net, Plan, add_client, download};
 use heddle_seam::time::Duration;
 use heddle_sim::Wire;
+use heddle_transport::registry;
 
 /// What a page has: several times what a kernel sends at first.
 const PAGE_BYTES: u64 = 60_000;
@@ -15,23 +16,16 @@ const WIRES: u32 = 4;
 /// BEGIN to CONNECTED, while the exit opens its connection; and request to answer.
 const ROUND_TRIPS: u32 = 2;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transport {
-    Tls,
-    Quic,
-    TcpDtls,
-}
-
-const TRANSPORTS: [Transport; 3] = [Transport::Tls, Transport::Quic, Transport::TcpDtls];
+/// By their names in the registry, which does not have TLS.
+const TRANSPORTS: [&str; 3] = ["tls", "quic", "tcp-dtls"];
 
 /// A network, and a circuit over its three relays, whose pairs have found each other.
-fn network(transport: Transport, round_trip: Duration) -> (Net, CircuitNumber) {
-    let speak = |which| if transport == which { vec![0, 1, 2] } else { vec![] };
-    let mut net = Net::new(&Plan {
-        wire: Wire { latency: round_trip / 2, ..Wire::default() },
-        quic: speak(Transport::Quic),
-        dtls: speak(Transport::TcpDtls),
-        ..Plan::default()
+fn network(transport: &str, round_trip: Duration) -> (Net, CircuitNumber) {
+    let wire = Wire { latency: round_trip / 2, ..Wire::default() };
+    let plan = Plan { wire, ..Plan::default() };
+    let mut net = Net::new(&match registry::named(transport) {
+        Some(transport) => plan.speaking(transport, &[0, 1, 2]),
+        None => plan,
     });
     let first = net.build(&[0, 1, 2], true);
     net.sim.run_for(Duration::from_secs(10));
@@ -75,7 +69,7 @@ fn a_page_begins_when_the_wires_allow() {
 #[test]
 fn a_page_begins_when_the_wires_allow_beside_bulk() {
     let round_trip = Duration::from_millis(80);
-    let (mut net, circuit) = network(Transport::Tls, round_trip);
+    let (mut net, circuit) = network("tls", round_trip);
     let (web, bulk) = (net.client, add_client(&mut net.sim, 1));
     net.client = bulk;
     let beside = net.build(&[0, 1, 2], true);

@@ -24,13 +24,14 @@ struct Found {
 
 fn measure(scheduler: Scheduler, bulk_clients: u8) -> Found {
     let exit = usize::from(bulk_clients) + 1;
-    let mut net = Net::new(&Plan {
+    let mut plan = Plan {
         shards: vec![1; exit + 1],
         wire: Wire { latency: Duration::from_millis(20), ..Wire::default() },
         slow: Some((exit, RATE_BYTES_PER_S)),
-        scheduler,
         ..Plan::default()
-    });
+    };
+    plan.torrc.heddle.scheduler = scheduler;
+    let mut net = Net::new(&plan);
     let web = net.client;
     let circuit = net.build(&[0, exit], true);
     let mut downloads = Vec::new();

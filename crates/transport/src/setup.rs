@@ -27,6 +27,13 @@ pub struct Registered {
     pub endpoint: fn(&EndpointSetup<'_>) -> Result<Box<dyn Endpoint>, SetupError>,
 }
 
+/// Two are the same if their transports are.
+impl PartialEq for Registered {
+    fn eq(&self, other: &Self) -> bool {
+        self.transport == other.transport
+    }
+}
+
 /// An option of one transport, whose value is one of some words.
 #[derive(Debug)]
 pub struct TransportOption {

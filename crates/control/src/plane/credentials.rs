@@ -1,7 +1,7 @@
 //! Who the relay is: its keys and certificates, their renewal, and what shards show of them.
 
 use crate::options::ControlOptions;
-use heddle_assembly::{Shown, transport};
+use crate::shown::{Shown, transport};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::files::Files;
 use heddle_dir::keys::{KeyError, OnionKeyLifetimes, RelayKeys, SigningRenewal};

@@ -2,16 +2,13 @@
 
 use super::metrics::DriverMetrics;
 use super::{Failure, net_options, outcome};
-use crate::torrc::Options;
-use heddle_control::{ControlLanguage, ControlOptions, ControlPlane, Identity, Told, Wanted};
+use heddle_assembly::Setup;
+use heddle_control::{ControlLanguage, ControlPlane, Identity, Told, Wanted};
 use heddle_net::{EventLoop, LoopHandle, NotTaken, Resolver, SystemEntropy, wall_clock};
-use heddle_proto::policy::ExitPolicy;
 use heddle_relay::{Control, RelayLanguage};
 use std::collections::BTreeSet;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::time::Duration;
-
-const PLATFORM: &str = concat!("Heddle ", env!("CARGO_PKG_VERSION"), " on Linux");
 
 /// The rest of the relay, as the control plane reaches it.
 pub struct Reach {
@@ -28,20 +25,17 @@ pub(crate) struct ControlThread(EventLoop<ControlLanguage, ControlPlane>);
 
 impl ControlThread {
     pub fn new(
-        options: &Options,
+        setup: &Setup<'_>,
         identity: Identity,
-        advertised: Vec<SocketAddr>,
         mut reach: Reach,
         metrics_port: Option<TcpListener>,
         entropy: SystemEntropy,
     ) -> Result<Self, Failure> {
-        let shards = u16::try_from(reach.shards.len())?;
-        let chosen = control_options(options, advertised);
         let now_unix_s = wall_clock().as_secs();
-        let plane =
-            ControlPlane::new(chosen, identity, shards, reach.can_resolve(), now_unix_s, Box::new(entropy));
+        let plane = setup.control_plane(identity, reach.can_resolve(), now_unix_s, Box::new(entropy));
         // A clock that was set shows at once, in what is published and renewed.
-        let net = heddle_net::Options { wall_clock_every: Duration::from_secs(1), ..net_options(options) };
+        let net =
+            heddle_net::Options { wall_clock_every: Duration::from_secs(1), ..net_options(setup.options) };
         let mut event_loop = EventLoop::new(plane, net)?;
         if let Some(listener) = metrics_port {
             log::info!("Metrics are served at {}", listener.local_addr()?);
@@ -103,37 +97,16 @@ impl Reach {
     }
 }
 
-fn control_options(options: &Options, advertised: Vec<SocketAddr>) -> ControlOptions {
-    let addresses: Vec<_> = advertised.iter().map(SocketAddr::ip).collect();
-    let (bandwidth_rate, bandwidth_burst) = options.relay_rate_and_burst();
-    ControlOptions {
-        nickname: options.nickname.clone(),
-        contact: options.contact_info.clone(),
-        family: options.my_family.clone(),
-        platform: PLATFORM.to_owned(),
-        advertised,
-        authorities: options.authorities().cloned().collect(),
-        data_directory: options.data_directory.clone(),
-        cache_directory: options.cache_directory().to_owned(),
-        assume_reachable: options.assume_reachable,
-        publish: options.publish_server_descriptor,
-        offline_master_key: options.offline_master_key,
-        exit_policy: options.exit_policy(&addresses),
-        bandwidth_rate,
-        bandwidth_burst,
-        max_advertised_bandwidth: options.max_advertised_bandwidth,
-        metrics_policy: ExitPolicy::from_rules(&options.metrics_port_policy),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::relay::metrics::Timed;
+    use crate::torrc::Options;
     use heddle_dir::authority::DirAuthority;
     use heddle_dir::certs::ChannelCerts;
     use heddle_dir::files::Disk;
     use heddle_dir::keys::RelayKeys;
+    use heddle_relay::Limits;
     use heddle_seam::rng::Entropy;
     use std::io::Read;
     use std::net::IpAddr;
@@ -151,15 +124,23 @@ mod tests {
         options.publish_server_descriptor = true;
         let mut entropy = SystemEntropy::new().unwrap();
         let now_unix_s = wall_clock().as_secs();
-        let keys = crate::relay::key_options(&options);
+        let keys = heddle_assembly::key_options(&options);
         let keys = RelayKeys::load_or_create(keys, now_unix_s, &mut entropy.rng()).unwrap();
         let certs = Arc::new(ChannelCerts::create(&keys, now_unix_s, &mut entropy.rng()).unwrap());
         let identity = Identity { keys, certs, files: Arc::new(Disk) };
         let metrics =
             DriverMetrics { shards: Vec::new(), timed: Timed::new(&options), sockets_max: Some(1000) };
         let reach = Reach { shards: Vec::new(), metrics, resolver: None, missed: BTreeSet::new() };
-        let advertised = vec![([203, 0, 113, 5], 9001).into()];
-        let thread = ControlThread::new(&options, identity, advertised, reach, None, entropy).unwrap();
+        let setup = Setup {
+            options: &options,
+            platform: "Heddle",
+            advertised: vec![([203, 0, 113, 5], 9001).into()],
+            shards: 0,
+            queue_bytes_max: 0,
+            sockets_max: None,
+            limits: Limits::default(),
+        };
+        let thread = ControlThread::new(&setup, identity, reach, None, entropy).unwrap();
         let control = thread.handle();
         let (ended, end) = mpsc::channel();
         thread.spawn(move |result| drop(ended.send(result))).unwrap();

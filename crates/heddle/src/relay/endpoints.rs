@@ -11,7 +11,6 @@ use crate::torrc::{Options, UdpPort};
 use heddle_assembly::Offered;
 use heddle_net::{Stack, bind_udp};
 use heddle_seam::node::PortId;
-use heddle_transport::registry;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 
@@ -39,8 +38,7 @@ pub fn bind(
     stacks: &mut Stacks,
 ) -> Result<Vec<Bound>, Failure> {
     let mut bound = Vec::new();
-    let chosen = options.heddle.over_datagrams().iter().filter_map(|chosen| registry::named(chosen.name));
-    for (place, transport) in (0_u16..).zip(chosen) {
+    for (place, transport) in (0_u16..).zip(options.heddle.over_datagrams().iter().copied()) {
         let stack = stacks.take(number, transport);
         if transport.stack.is_some() && stack.is_none() {
             continue;

@@ -14,21 +14,18 @@ mod stacks;
 
 use crate::logging;
 use crate::torrc::{Options, Torrc, Warning};
-pub use heddle_assembly::Judge;
-
 use address::Listeners;
 use control_plane::{ControlThread, Reach};
+use heddle_assembly::{Setup, key_options};
 use heddle_control::{ControlLanguage, Identity};
 use heddle_dir::certs::ChannelCerts;
-use heddle_dir::keys::{DataDirectoryLock, KeyOptions, RelayKeys};
+use heddle_dir::keys::{DataDirectoryLock, RelayKeys};
 use heddle_net::process::{
     SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SignalThread, raise_descriptor_limit, refuse_debuggers,
+    total_memory_bytes,
 };
 use heddle_net::{ANSWER_BYTES, LoopHandle, Resolver, ResolverOptions, SystemEntropy, wall_clock};
-use heddle_proto::bucket::Limit;
-use heddle_proto::ids::{Ed25519Id, RelayIds, RsaId};
-use heddle_relay::{Control, Event, Limits, RelayConfig, RelayLanguage};
-use heddle_seam::node::ShardId;
+use heddle_relay::{Control, Event, Limits, RelayLanguage};
 use heddle_seam::rng::Entropy;
 use metrics::{DriverMetrics, Timed};
 use shards::{Parts, Shards, shard_count};
@@ -46,6 +43,9 @@ use std::time::{Duration, Instant};
 const EVENTS_MAX: usize = 4096;
 /// How long threads may take to end.
 const STOP_MAX: Duration = Duration::from_secs(2);
+
+/// What the descriptor says of the program.
+const PLATFORM: &str = concat!("Heddle ", env!("CARGO_PKG_VERSION"), " on Linux");
 
 type Failure = Box<dyn Error>;
 
@@ -77,15 +77,6 @@ pub fn list_fingerprint(layers: &[PathBuf]) -> Result<(), Failure> {
 fn load(layers: &[PathBuf]) -> Result<(Options, Vec<Warning>), Failure> {
     let layers: Vec<&Path> = layers.iter().map(PathBuf::as_path).collect();
     Ok(Torrc::load_layers(&layers)?)
-}
-
-fn key_options(options: &Options) -> KeyOptions {
-    KeyOptions {
-        key_directory: options.key_directory.clone(),
-        offline_master_key: options.offline_master_key,
-        signing_key_lifetime_s: options.signing_key_lifetime_s,
-        ..KeyOptions::new(&options.data_directory, &options.nickname)
-    }
 }
 
 /// Runs the relay until a signal stops it.
@@ -146,22 +137,29 @@ fn start(
     entropy: SystemEntropy,
     sockets_max: Option<u64>,
 ) -> Result<Running, Failure> {
-    let advertised = listeners.advertised();
     let stack_sockets_max = stacks.sockets_max(options, sockets_max);
     let divided_max = sockets_max.map(|sockets_max| sockets_max - stack_sockets_max.min(sockets_max));
     let resolver = start_resolver(options, divided_max)?;
+    let setup = Setup {
+        options,
+        platform: PLATFORM,
+        advertised: listeners.advertised(),
+        shards: shard_count(options),
+        queue_bytes_max: queue_bytes_max(options) - answers_max(options) as usize * ANSWER_BYTES,
+        sockets_max: divided_max,
+        limits: Limits { questions: sockets::questions(divided_max), ..Limits::default() },
+    };
     let timed = Timed::new(options);
     let wanted = options.heddle.observe.then(|| observe::Unstarted::new(&options.data_directory));
     let unstarted = wanted.transpose()?;
     let observatory = unstarted.as_ref().map(observe::Unstarted::observatory);
     let stopwatch = |shard| observe::stopwatch(shard, timed.0.clone(), observatory.as_ref());
     let parts = Parts {
-        options,
+        setup: &setup,
         keys: &keys,
         certs: &certs,
         entropy,
         resolver: resolver.as_ref(),
-        sockets_max: divided_max,
         stack_sockets_max,
         stopwatch: &stopwatch,
     };
@@ -176,7 +174,7 @@ fn start(
     let reach = Reach { shards: handles.clone(), metrics, resolver: resolver.clone(), missed };
     let files = key_options(options).files;
     let identity = Identity { keys, certs, files };
-    let control_thread = ControlThread::new(options, identity, advertised, reach, metrics_port, entropy)?;
+    let control_thread = ControlThread::new(&setup, identity, reach, metrics_port, entropy)?;
     let control = control_thread.handle();
     let (news, news_rx) = mpsc::sync_channel(EVENTS_MAX);
     shards.set_events(&control, observatory.as_ref(), &news);
@@ -251,48 +249,15 @@ fn net_options(options: &Options) -> heddle_net::Options {
     net
 }
 
-fn relay_config(options: &Options, keys: &RelayKeys, listeners: &Listeners) -> RelayConfig {
-    let addrs: Vec<_> = listeners.advertised().iter().map(|addr| addr.ip()).collect();
-    let exit_policy = options.exit_policy(&addrs);
-    let (relay_rate, relay_burst) = options.relay_rate_and_burst();
-    RelayConfig {
-        ids: RelayIds { rsa: RsaId(keys.rsa_id()), ed25519: Ed25519Id(keys.ed25519_id()) },
-        addrs,
-        exit_policy: (!exit_policy.rejects_all()).then_some(exit_policy),
-        ipv6_exit: options.ipv6_exit,
-        refuse_unknown_exits: options.refuse_unknown_exits,
-        dos: options.dos.clone(),
-        hop_by_hop_flow_control: options.heddle.hop_by_hop_flow_control,
-        hop_credit: options.heddle.hop_credit,
-        flow_control: options.heddle.flow_control,
-        extend_to_private: options.extend_allow_private_addresses,
-        max_queue_bytes: max_queue_bytes(options) - answers_max(options) as usize * ANSWER_BYTES,
-        bandwidth: Limit { rate_bytes_per_s: options.bandwidth_rate, burst_bytes: options.bandwidth_burst },
-        relay_bandwidth: Some(Limit { rate_bytes_per_s: relay_rate, burst_bytes: relay_burst }),
-        count_private_bandwidth: options.count_private_bandwidth,
-        scheduler: options.heddle.scheduler,
-        shard: ShardId(0),
-        shards: 1,
-        limits: Limits::default(),
-    }
-}
-
-/// `MaxMemInQueues`, or what stock Tor takes without it: two fifths of the memory, within limits.
-fn max_queue_bytes(options: &Options) -> usize {
-    const MIN: u64 = 256 << 20;
-    const MAX: u64 = 8 << 30;
-    let bytes = match options.max_mem_in_queues {
-        0 => heddle_net::process::total_memory_bytes().map_or(MIN, |total| (total / 5 * 2).clamp(MIN, MAX)),
-        chosen => chosen,
-    };
-    usize::try_from(bytes).unwrap_or(usize::MAX)
+fn queue_bytes_max(options: &Options) -> usize {
+    heddle_assembly::queue_bytes_max(options, total_memory_bytes())
 }
 
 /// Answers that the resolver of an exit remembers. They count against `MaxMemInQueues`, of which they have one part in
 /// so many at most: the shards have the rest.
 fn answers_max(options: &Options) -> u64 {
     const PART: usize = 32;
-    let fits = (max_queue_bytes(options) / PART / ANSWER_BYTES) as u64;
+    let fits = (queue_bytes_max(options) / PART / ANSWER_BYTES) as u64;
     if options.is_exit() { ResolverOptions::default().cache_answers_max.min(fits) } else { 0 }
 }
 

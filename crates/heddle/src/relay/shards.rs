@@ -9,14 +9,14 @@ use super::address::Listeners;
 use super::endpoints::{self, Bound};
 use super::observe::Observatory;
 use super::stacks::Stacks;
-use super::{Failure, net_options, outcome, relay_config, sockets};
+use super::{Failure, net_options, outcome, sockets};
 use crate::torrc::Options;
-use heddle_assembly::{Assembly, Shown};
+use heddle_assembly::{Assembly, Setup};
 use heddle_control::{ControlLanguage, Told};
 use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
 use heddle_net::{EventLoop, LoopHandle, Resolver, SystemEntropy, Workers, anchor, link_shards};
-use heddle_relay::{Event, Limits, Relay, RelayConfig, RelayLanguage};
+use heddle_relay::{Event, Relay, RelayLanguage};
 use heddle_seam::node::{PortId, StackId};
 use heddle_seam::stopwatch::Stopwatch;
 use std::net::TcpListener;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// Tasks that may wait for a worker, of all shards. Onionskins take half of them at most, since a shard has few at work
-/// and keeps the others itself ([`Limits::onionskins_at_work`]). The other half is for signatures of TLS, of which a
+/// and keeps the others itself ([`heddle_relay::Limits::onionskins_at_work`]). The other half is for signatures of TLS, of which a
 /// shard begins 500 a second. Should workers lag behind by more than that half, shards work off themselves what has no
 /// place.
 const TASKS_MAX: usize = 4096;
@@ -41,13 +41,11 @@ pub struct Shards {
 
 /// What the shards are made of.
 pub struct Parts<'a> {
-    pub options: &'a Options,
+    pub setup: &'a Setup<'a>,
     pub keys: &'a RelayKeys,
     pub certs: &'a Arc<ChannelCerts>,
     pub entropy: SystemEntropy,
     pub resolver: Option<&'a Resolver>,
-    /// Descriptors that the process may have beside those of stacks, if there is a limit.
-    pub sockets_max: Option<u64>,
     /// Sockets that there may be on all stacks.
     pub stack_sockets_max: u64,
     /// What each shard's loop and endpoints tell their times to.
@@ -57,36 +55,26 @@ pub struct Parts<'a> {
 impl Shards {
     /// Makes as many shards as the operator wants.
     pub fn new(parts: &Parts<'_>, listeners: Listeners, mut stacks: Stacks) -> Result<Self, Failure> {
-        let count = shard_count(parts.options);
-        let whole = relay_config(parts.options, parts.keys, &listeners);
-        let workers = match parts.options.num_cpus {
+        let Setup { options, shards: count, sockets_max, .. } = *parts.setup;
+        let workers = match options.num_cpus {
             0 => Workers::start_per_core(TASKS_MAX)?,
             threads => Workers::start(threads as usize, TASKS_MAX)?,
         };
-        let addrs = whole.addrs.clone();
-        let mut assembly = Assembly {
-            shown: Shown { keys: parts.keys, certs: parts.certs, addrs: &addrs },
-            chosen: &parts.options.heddle.chosen,
-            offload: parts.options.heddle.udp_offload,
-            anchor: anchor(),
-            stopwatch: Stopwatch::default(),
-            shards: count,
-            config: RelayConfig { limits: shard_limits(&whole, parts.sockets_max, count), ..whole },
-        };
+        let assembly = Assembly::new(parts.setup, parts.keys, parts.certs, anchor());
         let mut relays: Vec<(Relay, Vec<Bound>)> = Vec::new();
         for number in 0..count {
-            assembly.stopwatch = (parts.stopwatch)(number);
+            let stopwatch = (parts.stopwatch)(number);
             let place = listeners.udp_place();
-            let bound = endpoints::bind(parts.options, place, (number, count), &mut stacks)?;
+            let bound = endpoints::bind(options, place, (number, count), &mut stacks)?;
             let offered: Vec<_> = bound.iter().map(|bound| bound.offered).collect();
             let first = relays.first().map(|(first, _)| first);
-            let relay = assembly.shard(number, &offered, first, &|_| Box::new(parts.entropy))?;
+            let relay = assembly.shard(number, &offered, first, &stopwatch, &|_| Box::new(parts.entropy))?;
             relays.push((relay, bound));
         }
         let mut loops = Vec::new();
-        let mut net = net_options(parts.options);
-        net.closing_max = sockets::closing(net.closing_max, parts.sockets_max, count);
-        net.handed_max = sockets::handed(net.handed_max, parts.sockets_max, count);
+        let mut net = net_options(options);
+        net.closing_max = sockets::closing(net.closing_max, sockets_max, count);
+        net.handed_max = sockets::handed(net.handed_max, sockets_max, count);
         net.stack_sockets_max =
             usize::try_from(parts.stack_sockets_max / u64::from(count)).unwrap_or(usize::MAX);
         for (number, (relay, bound)) in (0..).zip(relays) {
@@ -100,7 +88,7 @@ impl Shards {
             loops.push(event_loop);
         }
         listen(&mut loops, listeners.into_sockets())?;
-        link_shards(&mut loops, assembly.config.limits.circuits * MESSAGES_PER_CIRCUIT);
+        link_shards(&mut loops, assembly.circuits_max() * MESSAGES_PER_CIRCUIT);
         Ok(Shards { loops })
     }
 
@@ -159,13 +147,6 @@ pub(super) fn shard_count(options: &Options) -> u16 {
     u16::try_from(chosen).unwrap_or(u16::MAX)
 }
 
-/// What one shard of so many may hold.
-fn shard_limits(whole: &RelayConfig, sockets_max: Option<u64>, shards: u16) -> Limits {
-    let questions = whole.limits.questions / usize::from(shards);
-    let limits = Limits { questions, ..whole.limits.clone() };
-    sockets::fit(&limits, sockets_max, shards, whole.exit_policy.is_some())
-}
-
 /// Gives a shard a port, and the stack that goes with it.
 fn add_port(event_loop: &mut EventLoop<RelayLanguage, Relay>, bound: Bound) -> std::io::Result<()> {
     let port = event_loop.add_port(bound.socket)?;
@@ -194,6 +175,7 @@ fn listen(loops: &mut [EventLoop<RelayLanguage, Relay>], sockets: Vec<TcpListene
 mod tests {
     use super::*;
     use crate::torrc::SHARDS_MAX as ASKED_MAX;
+    use heddle_relay::Limits;
 
     /// Signatures have the other half to themselves: 32 for each of so many shards.
     #[test]

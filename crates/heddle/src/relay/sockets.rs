@@ -12,10 +12,11 @@
 //!       + a sixteenth for the resolver, which opens up to eight sockets for a question
 //! ```
 //!
-//! A relay that is no exit has no streams and asks nothing: their parts are its channels'.
+//! A relay that is no exit has no streams and asks nothing: their parts are its channels'. What of this a shard has is
+//! the [assembly](heddle_assembly)'s to say.
 
+use heddle_assembly::sixteenth;
 use heddle_net::SOCKETS_PER_QUESTION;
-use heddle_relay::Limits;
 use heddle_seam::node::RESOLVER_PLACES;
 
 /// Without a limit of descriptors: as many flows as a relay may have circuits over one channel.
@@ -29,20 +30,6 @@ pub(super) fn on_stacks(chosen: Option<u32>, sockets_max: Option<u64>) -> u64 {
         (Some(chosen), None) => chosen.into(),
         (None, Some(sockets_max)) => sockets_max / 4,
         (None, None) => STACK_SOCKETS,
-    }
-}
-
-/// What a shard of so many may hold where the process may have `sockets_max` descriptors. With `None` there is no
-/// limit.
-pub(super) fn fit(limits: &Limits, sockets_max: Option<u64>, shards: u16, is_exit: bool) -> Limits {
-    let Some(sockets_max) = sockets_max else { return limits.clone() };
-    let part = sixteenth(sockets_max) / usize::from(shards);
-    let channels_parts = if is_exit { 6 } else { 13 };
-    Limits {
-        channels: limits.channels.min(part.saturating_mul(channels_parts)),
-        streams: limits.streams.min(part.saturating_mul(6)),
-        questions: limits.questions.min(questions(Some(sockets_max)) / usize::from(shards)),
-        ..limits.clone()
     }
 }
 
@@ -63,19 +50,18 @@ pub(super) fn handed(most: usize, sockets_max: Option<u64>, shards: u16) -> usiz
     sockets_max.map_or(most, |sockets_max| most.min(sixteenth(sockets_max) / 4 / usize::from(shards)).max(1))
 }
 
-fn sixteenth(sockets_max: u64) -> usize {
-    usize::try_from(sockets_max / 16).unwrap_or(usize::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use heddle_assembly::shard_limits;
+    use heddle_relay::Limits;
 
     #[test]
     fn all_shards_together_leave_an_eighth() {
         for sockets_max in [64, 1024, 4096, 65_536, 1 << 20] {
             for (shards, is_exit) in [(1, true), (4, true), (16, true), (3, false)] {
-                let limits = fit(&Limits::default(), Some(sockets_max), shards, is_exit);
+                let whole = Limits { questions: questions(Some(sockets_max)), ..Limits::default() };
+                let limits = shard_limits(&whole, Some(sockets_max), shards, is_exit);
                 let closing = closing(1024, Some(sockets_max), shards);
                 let of_shard = limits.channels + closing + if is_exit { limits.streams } else { 0 };
                 let of_resolver =
@@ -103,9 +89,6 @@ mod tests {
 
     #[test]
     fn where_there_are_plenty_limits_are_as_they_are() {
-        let limits = Limits { questions: 2048, ..Limits::default() };
-        assert_eq!(fit(&limits, Some(1 << 20), 4, true), limits);
-        assert_eq!(fit(&limits, None, 16, true), limits);
         assert_eq!(questions(None), RESOLVER_PLACES);
         assert_eq!([closing(1024, Some(1 << 20), 4), closing(1024, None, 16)], [1024, 1024]);
     }

@@ -6,7 +6,7 @@
 use super::{Failure, sockets};
 use crate::torrc::Options;
 use heddle_net::{Stack, StackError, StackSetup};
-use heddle_transport::registry::{self, Registered};
+use heddle_transport::registry::Registered;
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -35,8 +35,7 @@ impl Stacks {
         };
         let is_chosen = chosen.is_some();
         let mut stacks = Stacks::default();
-        let chosen = options.heddle.over_datagrams().iter().filter_map(|chosen| registry::named(chosen.name));
-        for transport in chosen {
+        for transport in options.heddle.over_datagrams() {
             let Some(wanted) = transport.stack else { continue };
             let name = transport.transport.name;
             for shard in 0..shards {

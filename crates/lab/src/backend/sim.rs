@@ -19,7 +19,7 @@ use std::time::{Duration, Instant as Real};
 
 use heddle_client::{CircuitNumber, Handshake, Hop};
 use heddle_netem::{DirectionStats, DropReason, Step};
-use heddle_relay::Relay;
+use heddle_relay::{Relay, RelayStats};
 use heddle_seam::time::Instant;
 use heddle_sim::HostId;
 use toml::Spanned;
@@ -50,7 +50,7 @@ const STOP_MAX: Duration = Duration::from_secs(600);
 const SETTINGS: [&str; 5] = [
     "computing takes no time but for handshakes of circuits: there are no figures of processor time and memory",
     "kernels have TCP by utcp",
-    "each relay has one shard, and 256 MiB for queues",
+    "each relay has one shard, and 256 MiB for queues, unless its torrc says otherwise",
     "onion proxies are Heddle's",
     "all relays are known from the start, and nothing is fetched from directories",
 ];
@@ -376,8 +376,12 @@ impl Testbed for Hosts {
 
     fn metrics(&mut self, relay: &str) -> Result<Option<Metrics>> {
         let place = self.world.host(relay)?;
-        let Some(host) = place.relay.as_ref().map(|_| place.id) else { return Ok(None) };
-        let stats = self.world.sim.with(host, 0, |relay: &mut Relay, _| relay.stats());
+        let relay = place.relay.as_ref().map(|relay| (relay.host, relay.shards));
+        let Some((host, shards)) = relay else { return Ok(None) };
+        let mut stats = RelayStats::default();
+        for shard in 0..usize::from(shards) {
+            stats.add(&self.world.sim.with(host, shard, |relay: &mut Relay, _| relay.stats()));
+        }
         Ok(Some(telling::metrics(&stats)))
     }
 

@@ -5,7 +5,8 @@ use heddle_network::Plan;
 
 #[test]
 fn a_pair_that_speaks_both_takes_the_preferred_and_has_the_other_ready() {
-    let mut net = Transport::Dtls.paired(&Plan { quic: vec![0, 1], ..Plan::default() });
+    let quic = Transport::named("quic").among(&[0, 1], &Plan::default());
+    let mut net = Transport::named("tcp-dtls").paired(&quic);
     let circuit = net.build(&[0, 1, 2], true);
     let before = net.cells_out_over(1, "quic");
     transfer(&mut net, circuit, MB / 2);

@@ -35,7 +35,7 @@ pub fn builds(path: Path, seed: u64, count: usize) -> Vec<Duration> {
     let latency = Duration::from_millis(path.latency_ms);
     let wire = Wire { latency, jitter: Duration::from_millis(1), ..Wire::default() };
     let plan = Plan { seed, wire, ..Plan::default() };
-    let plan = path.over.map_or(plan.clone(), |over| over.among(vec![0, 1, 2], &plan));
+    let plan = path.over.map_or(plan.clone(), |over| over.among(&[0, 1, 2], &plan));
     let mut net = Net::new(&plan);
     find_each_other(&mut net, &[0, 1, 2]);
     let (a, b) = (net.relays[path.at].host, net.relays[path.at + 1].host);
@@ -88,7 +88,7 @@ pub fn percentile(times: &[Duration], percent: usize) -> Duration {
 /// and without losses all three relays take 1.2 s.
 #[test]
 fn creation_takes_seconds_at_most_where_datagrams_are_lost() {
-    for over in [Transport::Quic, Transport::Dtls] {
+    for over in ["quic", "tcp-dtls"].map(Transport::named) {
         for loss_ppm in [100_000, 200_000, 300_000] {
             let path = Path { over: Some(over), at: 1, lost: Lost::Datagrams, loss_ppm, latency_ms: 100 };
             let times = builds(path, 1, 60);
@@ -104,7 +104,8 @@ fn creation_takes_seconds_at_most_where_datagrams_are_lost() {
 fn circuits_over_an_earlier_link_that_loses_three_packets_in_ten_take_seconds() {
     for (lost, latency_ms) in [(Lost::Datagrams, 10), (Lost::All, 10), (Lost::Datagrams, 100)] {
         for seed in [1, 2] {
-            let path = Path { over: Some(Transport::Dtls), at: 0, lost, loss_ppm: 300_000, latency_ms };
+            let over = Some(Transport::named("tcp-dtls"));
+            let path = Path { over, at: 0, lost, loss_ppm: 300_000, latency_ms };
             let times = builds(path, seed, 100);
             let [half, p95, most] = [50, 95, 100].map(|percent| percentile(&times, percent));
             println!("{lost:?} {latency_ms} ms, seed {seed}: {half:?} {p95:?} {most:?}");

@@ -21,13 +21,13 @@ type Seen = (u64, bool, u32);
 
 /// The exit floods a circuit whose client is behind a slow wire.
 fn flood(seed: u64, is_guard_upgraded: bool, hop_by_hop: i32) -> Seen {
-    let upgraded = if is_guard_upgraded { vec![0, 1, 2] } else { vec![1, 2] };
+    let upgraded: &[usize] = if is_guard_upgraded { &[0, 1, 2] } else { &[1, 2] };
     let names =
         [("circ_max_cell_queue_size", QUEUE_CELLS_MAX), ("heddle_hop_by_hop_flow_control", hop_by_hop)];
     let params: BTreeMap<_, _> = names.map(|(name, value)| (name.to_owned(), value)).into();
     let wire = Wire { jitter: Duration::from_millis(4), ..Wire::default() };
     let plan = Plan { seed, wire, params: NetworkParams(params.clone()), ..Plan::default() };
-    let mut net = Net::new(&Transport::Quic.among(upgraded, &plan));
+    let mut net = Net::new(&Transport::named("quic").among(upgraded, &plan));
     // The exit's windows are what it likes.
     let mut hostile = params;
     hostile.insert("cc_cwnd_init".to_owned(), 10_000);

@@ -6,12 +6,14 @@ use heddle_netem::{DirectionOptions, Loss};
 use heddle_network::{Plan, download, pattern_sha256};
 use heddle_seam::time::Duration;
 
-const PER_CIRCUIT: Transport = Transport::PerCircuit;
+fn per_circuit() -> Transport {
+    Transport::named("quic-per-circuit")
+}
 
 #[test]
 fn circuits_of_several_shards_go_over_connections_of_their_own() {
     let shards = vec![1, 2, 2];
-    let mut net = PER_CIRCUIT.paired(&Plan { shards: shards.clone(), ..Plan::default() });
+    let mut net = per_circuit().paired(&Plan { shards: shards.clone(), ..Plan::default() });
     // The other shards find each other with circuits of their own.
     find_each_other(&mut net, &[1, 0, 2]);
     let lossy = DirectionOptions {
@@ -22,7 +24,7 @@ fn circuits_of_several_shards_go_over_connections_of_their_own() {
     let (a, b) = (net.relays[0].host, net.relays[1].host);
     net.sim.set_wire(a, b, lossy);
     for _ in 0..2 {
-        let before = net.cells_out_over(1, PER_CIRCUIT.name());
+        let before = net.cells_out_over(1, per_circuit().name());
         let circuits: Vec<_> = (0..8).map(|number| net.build(&[0, 1, 2], number % 2 == 0)).collect();
         let begin = |circuit: &_| net.begin(*circuit, download(MB / 8));
         let downs: Vec<_> = circuits.iter().map(begin).collect();
@@ -30,7 +32,7 @@ fn circuits_of_several_shards_go_over_connections_of_their_own() {
             let status = net.await_status(down, LONG, is_over);
             assert_eq!(status.received_sha256, pattern_sha256(MB / 8), "{shards:?}");
         }
-        assert!(net.cells_out_over(1, PER_CIRCUIT.name()) - before > MB / 509, "{shards:?}");
+        assert!(net.cells_out_over(1, per_circuit().name()) - before > MB / 509, "{shards:?}");
         for circuit in circuits {
             net.proxy(|proxy| proxy.close_circuit(circuit));
         }
@@ -44,7 +46,7 @@ fn circuits_of_several_shards_go_over_connections_of_their_own() {
 
 #[test]
 fn a_dead_path_ends_the_pair_and_it_comes_back() {
-    let mut net = PER_CIRCUIT.paired(&Plan::default());
+    let mut net = per_circuit().paired(&Plan::default());
     assert_eq!(ready(&net), 4, "however many connections there are, pairs are ready once");
     let doomed = net.build(&[0, 1, 2], true);
     let lost = net.begin(doomed, download(50 * MB));

@@ -1,46 +1,36 @@
 //! Relays that put their circuits on datagrams.
 
+use core::fmt;
 use heddle_network::{Net, Plan};
 use heddle_seam::time::Duration;
+use heddle_transport::registry::{self, Registered};
 
 /// What carries circuits between upgraded relays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    Quic,
-    Dtls,
-    PerCircuit,
-    Esp,
-}
+#[derive(Clone, Copy)]
+pub struct Transport(&'static Registered);
 
 impl Transport {
+    /// One of the registry.
+    pub fn named(name: &str) -> Self {
+        Transport(registry::named(name).expect("a transport of the registry"))
+    }
+
     pub fn name(self) -> &'static str {
-        match self {
-            Transport::Quic => "quic",
-            Transport::Dtls => "tcp-dtls",
-            Transport::PerCircuit => "quic-per-circuit",
-            Transport::Esp => "tcp-esp",
-        }
+        self.0.transport.name
     }
 
     /// The same network with these relays upgraded.
-    pub fn among(self, upgraded: Vec<usize>, plan: &Plan) -> Plan {
-        let mut plan = plan.clone();
-        match self {
-            Transport::Quic => plan.quic = upgraded,
-            Transport::Dtls => plan.dtls = upgraded,
-            Transport::PerCircuit => plan.per_circuit = upgraded,
-            Transport::Esp => plan.esp = upgraded,
-        }
-        plan
+    pub fn among(self, upgraded: &[usize], plan: &Plan) -> Plan {
+        plan.clone().speaking(self.0, upgraded)
     }
 
     /// Upgraded relays, after a circuit over TLS made them find each other.
     pub fn paired(self, plan: &Plan) -> Net {
-        self.paired_among((0..plan.shards.len()).collect(), plan)
+        self.paired_among(&Vec::from_iter(0..plan.shards.len()), plan)
     }
 
     /// The same where only these relays are upgraded.
-    pub fn paired_among(self, upgraded: Vec<usize>, plan: &Plan) -> Net {
+    pub fn paired_among(self, upgraded: &[usize], plan: &Plan) -> Net {
         let mut net = Net::new(&self.among(upgraded, plan));
         find_each_other(&mut net, &[0, 1, 2]);
         net
@@ -49,6 +39,12 @@ impl Transport {
     /// Cells that a relay sent to others over TLS, and over this.
     pub fn cells_out(self, net: &mut Net, relay: usize) -> [u64; 2] {
         ["tls", self.name()].map(|transport| net.cells_out_over(relay, transport))
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

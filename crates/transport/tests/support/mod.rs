@@ -4,7 +4,7 @@
 // The crate knows no sockets and clocks; its tests are drivers, which do.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-use heddle_assembly::Judge;
+use heddle_control::Judge;
 use heddle_dir::certs::{ChannelCerts, ChannelSide};
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_proto::channel::{Channel, ChannelError};

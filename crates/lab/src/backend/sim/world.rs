@@ -21,7 +21,7 @@ use super::datagrams::{DATAGRAM_PORT, DatagramNode};
 use super::lines::{OverCircuits, OverKernel};
 use super::server::ServerNode;
 use super::source_node::{Carrier, SourceNode};
-use super::torrc::{RelayLines, params, unknown};
+use super::torrc::{self, params, unknown};
 use crate::backend::virtual_clock::VirtualClock;
 use crate::backend::{Deployment, Role};
 use crate::emulator::{EmulatedHostOptions, KernelOptions as Settings};
@@ -32,8 +32,6 @@ use crate::traffic::sunk::Sunk;
 
 /// The port of each host's server.
 const SERVER_PORT: u16 = 80;
-/// What a relay takes for queues: the least that the program does without `MaxMemInQueues`.
-const QUEUE_BYTES_MAX: usize = 256 << 20;
 /// How long a packet takes from a host to itself.
 const LOOPBACK: Duration = Duration::from_micros(10);
 
@@ -97,7 +95,7 @@ impl World {
             hosts.insert(host.name.clone(), place);
         }
         let relays: Vec<RelayHost> = hosts.values().filter_map(|place| place.relay.clone()).collect();
-        introduce(&mut sim, relays.iter().map(|relay| (relay, 1)));
+        introduce(&mut sim, relays.iter());
         Ok(World { sim, hosts, params: Arc::new(params), clock })
     }
 
@@ -167,7 +165,6 @@ impl Making<'_> {
         let sunk = Arc::new(Sunk::default());
         let nodes = self.nodes(sim, wanted.is_client, &sunk);
         let mut kernel = kernel(host, self.settings)?;
-        let first = usize::from(wanted.relay.is_some());
         let (id, relay) = match wanted.relay {
             None => {
                 // Stock onion proxies leave Nagle's algorithm on; what servers and programs set is without.
@@ -179,15 +176,16 @@ impl Making<'_> {
                 (sim.add_host_with(host, kernel), None)
             }
             Some((exits, torrc)) => {
-                let lines = RelayLines::parse(torrc)?;
-                kernel.nagle = lines.nagle;
-                let options = self.relay(addr, exits, lines);
-                let mut made = MadeRelay::new(sim, self.relays, &options);
+                let torrc = torrc::options(torrc, exits)?;
+                kernel.nagle = !torrc.heddle.tcp_no_delay;
+                let options = RelayOptions { addr, torrc, params: self.params.clone() };
+                let mut made = MadeRelay::new(sim, self.relays, options);
                 self.relays += 1;
-                let id = sim.add_host_with(made.host(addr, vec![OR_PORT], nodes), kernel);
-                (id, Some(made.settle(sim, id, options.shards)))
+                let id = sim.add_host_with(made.host(vec![OR_PORT], nodes), kernel);
+                (id, Some(made.settle(sim, id)))
             }
         };
+        let first = relay.as_ref().map_or(0, |relay| usize::from(relay.shards));
         self.hosts += 1;
         sim.listen(id, first, SERVER_PORT);
         sim.open_ports(id, first + 2, &[DATAGRAM_PORT]);
@@ -215,27 +213,13 @@ impl Making<'_> {
         }
         nodes
     }
-
-    fn relay(&self, addr: IpAddr, exits: bool, lines: RelayLines) -> RelayOptions {
-        RelayOptions {
-            exits,
-            relay_bandwidth: lines.relay_bandwidth(),
-            transports: lines.transports,
-            max_queue_bytes: QUEUE_BYTES_MAX,
-            params: self.params.clone(),
-            flow_control: lines.flow_control,
-            hop_credit: lines.hop_credit,
-            count_private_bandwidth: lines.count_private_bandwidth,
-            ..RelayOptions::new(addr)
-        }
-    }
 }
 
 /// Looks whether everything of a deployment is there in virtual time.
 pub(super) fn check(deployment: &Deployment) -> Result<()> {
     let (wanted, _) = wanted(deployment)?;
-    for (_, torrc) in wanted.values().filter_map(|wanted| wanted.relay) {
-        RelayLines::parse(torrc)?;
+    for (exits, torrc) in wanted.values().filter_map(|wanted| wanted.relay) {
+        torrc::options(torrc, exits)?;
     }
     let network = &deployment.network;
     network.hosts.iter().try_for_each(|host| kernel(host, &network.kernel).map(drop))

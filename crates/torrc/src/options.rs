@@ -231,7 +231,7 @@ impl Options {
     }
 
     /// The rate and burst of relayed traffic in bytes per second and bytes, after all limits.
-    pub(crate) fn relay_rate_and_burst(&self) -> (u64, u64) {
+    pub fn relay_rate_and_burst(&self) -> (u64, u64) {
         let or_default = |value: u64, default: u64| if value == 0 { default } else { value };
         let rate = or_default(self.relay_bandwidth_rate, self.relay_bandwidth_burst);
         let burst = or_default(self.relay_bandwidth_burst, self.relay_bandwidth_rate);

@@ -8,7 +8,6 @@
 //! A torrc that stock Tor takes is taken here. What Heddle does not support is named in one warning for each option;
 //! an unknown name is an error, because a misspelt option must not be lost in silence.
 
-#[cfg(feature = "lab")]
 mod client;
 mod dos;
 mod heddle;
@@ -30,13 +29,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "lab")]
-pub(crate) use client::ClientOptions;
+pub use client::ClientOptions;
 pub use heddle::{HeddleOptions, UdpPort};
-#[cfg(test)]
-pub(crate) use heddle_settings::SHARDS_MAX;
+pub use heddle_settings::SHARDS_MAX;
 pub use options::{Options, SafeLogging};
-pub(crate) use values::address;
+pub use values::address;
 pub use values::{Log, LogTarget, OrAddress, OrPort, Port, Severity};
 
 use lines::{Command, Line, Place};
@@ -69,9 +66,16 @@ impl Torrc {
         Self::load_layers(&[path])
     }
 
+    /// Reads and checks lines that are in no file, and include none. `path` is what errors call them.
+    pub fn parse(text: &str, path: &Path) -> Result<(Options, Vec<Warning>), TorrcError> {
+        let mut resolved = Resolved::default();
+        resolved.add_layer(lines::parse(text, path)?)?;
+        resolved.finish(&Place { file: path.to_owned(), line: 0 })
+    }
+
     /// Reads several files, each over those before it, such as a system's `--defaults-torrc` and then the operator's
     /// torrc: a list that a later file sets replaces the earlier one's, unless it is written `+Option`.
-    pub(crate) fn load_layers(paths: &[&Path]) -> Result<(Options, Vec<Warning>), TorrcError> {
+    pub fn load_layers(paths: &[&Path]) -> Result<(Options, Vec<Warning>), TorrcError> {
         let mut resolved = Resolved::default();
         for path in paths {
             resolved.add_layer(lines::read(path)?)?;
@@ -279,6 +283,11 @@ impl TorrcError {
 }
 
 impl Warning {
+    /// Whether what was written has no effect, because Heddle does not heed the option.
+    pub fn is_of_no_effect(&self) -> bool {
+        self.text == NOT_SUPPORTED
+    }
+
     /// The stock name of the option it is about.
     pub fn option(&self) -> &str {
         &self.option

@@ -272,7 +272,7 @@ fn parse_severity(text: &str) -> Result<Severity, String> {
 }
 
 /// An IP address, with or without brackets.
-pub(crate) fn address(text: &str) -> Option<IpAddr> {
+pub fn address(text: &str) -> Option<IpAddr> {
     text.trim_matches(['[', ']']).parse().ok()
 }
 

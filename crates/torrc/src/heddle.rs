@@ -2,9 +2,8 @@
 
 use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
-use heddle_proto::transport::Transport;
 use heddle_relay::Scheduler;
-use heddle_transport::registry::{self, Chosen};
+use heddle_transport::registry::{self, Chosen, Registered};
 
 /// Heddle's own options. A new one is a field and a line in `heddle_settings`; one of a single transport stands in the
 /// registry.
@@ -18,7 +17,7 @@ pub struct HeddleOptions {
     pub tcp_no_delay: bool,
     /// `HeddleTransports`: what carries circuits between two Heddle relays beside TLS, the preferred first. TLS is
     /// always there, as what everything falls back to.
-    pub transports: Vec<&'static Transport>,
+    pub transports: Vec<&'static Registered>,
     /// The options of single transports, by their names in torrc.
     pub chosen: Chosen,
     /// `HeddleESPCongestionControl`: what governs the rate of each circuit over tcp-esp; `None` is
@@ -61,7 +60,7 @@ pub enum UdpPort {
 
 impl HeddleOptions {
     /// What circuits may go over beside TLS, the preferred first: nothing without UDP ports.
-    pub(crate) fn over_datagrams(&self) -> &[&'static Transport] {
+    pub fn over_datagrams(&self) -> &[&'static Registered] {
         match self.udp_port {
             UdpPort::Off => &[],
             _ => &self.transports,
@@ -70,9 +69,9 @@ impl HeddleOptions {
 
     /// Checks what no option shows alone. `in_test_network` says whether the relay is part of one.
     pub(super) fn validate(&self, in_test_network: bool) -> Result<(), (&'static str, String)> {
-        for name in self.transports.iter().map(|transport| transport.name) {
-            let why = registry::named(name).and_then(|line| line.testing_only);
-            if let Some(why) = why.filter(|_| !in_test_network) {
+        for line in &self.transports {
+            if let Some(why) = line.testing_only.filter(|_| !in_test_network) {
+                let name = line.transport.name;
                 let reason = format!(
                     "{name} is not for people's traffic: {why}; leave it out, or set TestingTorNetwork"
                 );
@@ -98,7 +97,7 @@ impl Default for HeddleOptions {
         HeddleOptions {
             shards: None,
             tcp_no_delay: true,
-            transports: registry::named("quic").map(|line| line.transport).into_iter().collect(),
+            transports: registry::named("quic").into_iter().collect(),
             chosen: Chosen::new(),
             esp_congestion_control: None,
             esp_sockets_max: None,

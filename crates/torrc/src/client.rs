@@ -21,7 +21,7 @@ const NOT_OF_A_PROXY: &str = "`heddle proxy` does not know this option, and igno
 
 /// The options of `heddle proxy`, by the names of stock Tor's that they come from.
 #[derive(Clone, Debug)]
-pub(crate) struct ClientOptions {
+pub struct ClientOptions {
     /// `SocksPort`: where programs connect, on loopback. Port 0 is any.
     pub socks: SocketAddr,
     /// `DataDirectory`, where the consensus is kept.

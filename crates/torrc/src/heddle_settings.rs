@@ -1,16 +1,15 @@
 //! The table of Heddle's own options.
 
-use heddle_proto::transport::Transport;
 use heddle_relay::Scheduler;
 use heddle_seam::time::Duration;
-use heddle_transport::registry;
+use heddle_transport::registry::{self, Registered};
 use heddle_transport::tls::TRANSPORT as TLS;
 
 use super::heddle::UdpPort;
 use super::setting::{Setting, count, find_of_transport, flag, flag_or_auto, items, one, put};
 
 /// More shards than this would only hand cells to and fro.
-pub(crate) const SHARDS_MAX: u32 = 64;
+pub const SHARDS_MAX: u32 = 64;
 /// How soon a cell counts half for the scheduler `ewma`; stock Tor's default.
 const EWMA_HALF_LIFE: Duration = Duration::from_secs(30);
 
@@ -49,7 +48,7 @@ fn shards(text: &str) -> Result<Option<u16>, String> {
     }
 }
 
-fn transports(text: &str) -> Result<Vec<&'static Transport>, String> {
+fn transports(text: &str) -> Result<Vec<&'static Registered>, String> {
     let known = || {
         let mut names: Vec<_> = registry::TRANSPORTS.iter().map(|line| line.transport.name).collect();
         names.push(TLS.name);
@@ -68,10 +67,10 @@ fn transports(text: &str) -> Result<Vec<&'static Transport>, String> {
         let Some(line) = registry::named(item) else {
             return Err(format!("`{item}` is not a transport: there are {}", known()));
         };
-        if transports.contains(&line.transport) {
+        if transports.contains(&line) {
             return Err(format!("`{item}` is named twice; name it once"));
         }
-        transports.push(line.transport);
+        transports.push(line);
     }
     if transports.is_empty() && !ends {
         return Err(format!("`{text}` names no transport: there are {}", known()));

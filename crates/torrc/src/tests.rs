@@ -161,7 +161,7 @@ fn options_of_our_own_are_read_in_any_case() {
     let plain = relay("").heddle;
     assert_eq!(plain, HeddleOptions::default());
     let over = |options: &Options| -> Vec<&str> {
-        options.heddle.over_datagrams().iter().map(|transport| transport.name).collect()
+        options.heddle.over_datagrams().iter().map(|line| line.transport.name).collect()
     };
     assert_eq!(over(&relay("")), ["quic"]);
     assert!(!relay("heddletcpnodelay 0").heddle.tcp_no_delay);
