@@ -1,5 +1,5 @@
-//! What lines of plans for torrc mean to simulated relays: what they mean to the program, by its own reader. What only a
-//! process heeds is refused, and so is what nobody heeds.
+//! What lines of plans for torrc mean to simulated relays: what they mean to the program, by its own reader. What only
+//! a process heeds is refused, and so is what nobody heeds.
 
 use std::path::Path;
 
@@ -51,8 +51,8 @@ const OF_A_PROCESS: [&str; 39] = [
     "TestingTorNetwork",
     "User",
 ];
-/// What the torrc of every relay says beside: it is one of a network for tests, at a port and with an authority, neither
-/// of which means anything here.
+/// What the torrc of every relay says beside: it is one of a network for tests, at a port and with an authority,
+/// neither of which means anything here.
 const OF_EVERY: [&str; 4] = [
     "TestingTorNetwork 1",
     "DirAuthority nobody 192.0.2.1:9 0000000000000000000000000000000000000000",
