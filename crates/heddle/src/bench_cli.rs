@@ -48,7 +48,7 @@ pub struct BenchArgs {
     /// Most rounds in each network; fewer are made when time is short.
     #[arg(long, default_value_t = BenchOptions::default().rounds_max)]
     rounds: usize,
-    /// Time for all of it.
+    /// Time for each network.
     #[arg(long, default_value_t = BenchOptions::default().budget.as_secs(), value_name = "SECONDS")]
     budget: u64,
     /// The congestion control of TCP between all of them, as Linux names it.

@@ -26,7 +26,7 @@ use crate::machine::BUDGET_MAX;
 use crate::machine::interrupt;
 use crate::machine::ports::PortBlock;
 use crate::metrics::Metrics;
-use crate::results::{Measurement, RunSamples, Summary};
+use crate::results::{Measurement, NOT_COMPLETED, Repetition, RunSamples, Summary};
 use crate::socks::{self, Target};
 use crate::testnet::{Client, Network, NetworkOptions, Program, Relay, RelayOptions};
 use crate::traffic::{self, Content, Server, Transfer};
@@ -82,7 +82,7 @@ pub struct BenchOptions {
     pub networks: usize,
     /// Most rounds in each; fewer are made when time is short, but at least one.
     pub rounds_max: usize,
-    /// Time for all of it.
+    /// Time for each network.
     pub budget: Duration,
     /// What TCP has between all of them, as Linux names it.
     pub congestion_control: String,
@@ -124,7 +124,8 @@ impl BenchOptions {
         if numbers.contains(&0) || self.download_bytes == 0 {
             return wrong("the bench needs circuits, clients, bytes, networks and rounds");
         }
-        if self.budget > BUDGET_MAX {
+        let all = u32::try_from(self.networks).ok().and_then(|networks| self.budget.checked_mul(networks));
+        if all.is_none_or(|all| all > BUDGET_MAX) {
             return wrong("the bench takes at most a week");
         }
         Ok(())
@@ -156,28 +157,37 @@ fn on_host(options: &BenchOptions, on_step: OnStep<'_>) -> Result<(Summary, RunS
         samples: RunSamples::default(),
         measurement: Measurement::begin("bench", &options.command, &options.congestion_control),
     };
-    let deadline = Instant::now() + options.budget;
+    taken.measurement.set("stock's scheduler KIST, Heddle's round robin and one shard");
+    let deadline = Instant::now() + options.budget * options.networks as u32;
     let mut on_step = |step: &str| on_step(step, deadline.saturating_duration_since(Instant::now()));
-    let (mut rounds, mut tor) = (0, String::new());
+    if options.networks == 1 {
+        let (rounds, tor) = one_network(options, 0, &mut taken, &mut on_step)?;
+        let Taken { samples, measurement } = taken;
+        return Ok((measurement.end(samples.figures(), rounds, options.rounds_max, tor), samples));
+    }
+    taken.measurement.in_networks();
+    let (mut made, mut version) = (0, String::new());
     for number in 0..options.networks {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let ends = Instant::now() + left / (options.networks - number) as u32;
-        (rounds, tor) = one_network(options, (number, ends), &mut taken, &mut on_step)?;
-        if options.networks > 1 && rounds < options.rounds_max {
+        let (rounds, tor) = match one_network(options, number, &mut taken, &mut on_step) {
+            Ok(made) => made,
+            Err(error) if made == 0 => return Err(error),
+            // What the networks before gave is not lost.
+            Err(error) => {
+                taken.samples.forget_run(number);
+                taken.measurement.doubt(format!("{NOT_COMPLETED}: network {}: {error}", number + 1));
+                break;
+            }
+        };
+        (made, version) = (number + 1, tor);
+        if rounds < options.rounds_max {
             let wanted = options.rounds_max;
-            let few = format!("network {}: {rounds} of {wanted} rounds fitted into the time", number + 1);
-            taken.measurement.doubt(few);
+            taken
+                .measurement
+                .doubt(format!("network {made}: {rounds} of {wanted} rounds fitted into the time"));
         }
     }
-    let Taken { samples, mut measurement } = taken;
-    let (made, wanted) = match options.networks {
-        1 => (rounds, options.rounds_max),
-        networks => {
-            measurement.in_networks();
-            (networks, networks)
-        }
-    };
-    Ok((measurement.end(samples.figures(), made, wanted, tor), samples))
+    let Taken { samples, measurement } = taken;
+    Ok((measurement.end(samples.figures(), made, options.networks, version), samples))
 }
 
 /// What was taken so far.
@@ -189,10 +199,11 @@ struct Taken {
 /// Brings a network up and makes rounds in it. Returns how many, and stock Tor's version.
 fn one_network(
     options: &BenchOptions,
-    (number, deadline): (usize, Instant),
+    number: usize,
     taken: &mut Taken,
     on_step: &mut dyn FnMut(&str),
 ) -> Result<(usize, String)> {
+    let deadline = Instant::now() + options.budget;
     let mut ports = PortBlock::reserve()?;
     let mut relays = Vec::new();
     let mut metrics_ports = BTreeMap::new();
@@ -208,7 +219,7 @@ fn one_network(
         heddle: Some(options.heddle.clone()),
         relays,
         clients: options.clients,
-        startup_timeout: deadline.saturating_duration_since(Instant::now()) / 2,
+        startup_timeout: options.budget / 2,
         ..NetworkOptions::default()
     };
     let network = Network::start(&network, &mut |progress| on_step(progress.step))?;
@@ -453,11 +464,15 @@ pub fn text(summary: &Summary) -> String {
         noise.load_after
     );
     lines.extend(summary.reasons.iter().map(|reason| format!("NOT VALID: {reason}\n")));
+    let within = match summary.intervals_over {
+        Repetition::Networks => format!(" in {} networks", summary.seeds.len()),
+        Repetition::Runs | Repetition::RoundsInOneNetwork => String::new(),
+    };
     for figure in &summary.figures {
         let labels: Vec<_> = figure.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let interval = figure.ci95.map_or(String::new(), |[low, high]| format!(" ({low:.3} to {high:.3})"));
         lines += &format!(
-            "{:24} {:34} {:9.3}{interval} {}, n = {}\n",
+            "{:24} {:34} {:9.3}{interval} {}, n = {}{within}\n",
             figure.name,
             labels.join(" "),
             figure.mean,

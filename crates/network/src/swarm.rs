@@ -418,7 +418,7 @@ impl Swarm {
             // relays before it has a consensus, so that it takes them for clients that found a way round being one.
             let is_refused = match status.state {
                 ExchangeState::Ended(EndReason::EXITPOLICY | EndReason::RESOURCELIMIT) => true,
-                ExchangeState::Ended(EndReason::MISC) => self.exit_killed,
+                ExchangeState::Ended(EndReason::MISC) => self.exit_killed && status.connected_at.is_none(),
                 _ => false,
             };
             let is_complete = is_refused || status.received_bytes == expected.length();

@@ -12,7 +12,7 @@ use crate::figures::Labels;
 use crate::machine::conditions::Conditions;
 use crate::machine::files::write_whole;
 use crate::plan::Target;
-use crate::results::{Check, Judgement, Outcome};
+use crate::results::{Check, Judgement, Outcome, was_extended};
 
 /// Between these lines of the README its table stands.
 const MARKS: [&str; 2] = ["<!-- results -->\n", "<!-- /results -->\n"];
@@ -276,13 +276,17 @@ fn known(record: &Record) -> String {
 /// Under what conditions a record came to be.
 fn conditions(record: &Record) -> String {
     let Record { commit, conditions, tor, noise, runs, runs_wanted, seconds, .. } = record;
-    let runs = match (record.is_one_network, runs == runs_wanted) {
-        (true, true) => format!("{runs} rounds in one network"),
-        (true, false) => format!("**{runs} of {runs_wanted} rounds** in one network"),
-        (false, true) => format!("{runs} {}", if *runs == 1 { "run" } else { "runs" }),
-        (false, false) => format!("**{runs} of {runs_wanted} runs**"),
+    let (what, within) = match record {
+        Record { is_one_network: true, .. } => ("round", " in one network"),
+        Record { is_of_networks: true, .. } => ("network", ""),
+        _ => ("run", ""),
     };
-    let seeds = match (record.is_one_network, &record.seeds[..]) {
+    let plural = if *runs_wanted == 1 { "" } else { "s" };
+    let runs = match runs == runs_wanted {
+        true => format!("{runs} {what}{plural}{within}"),
+        false => format!("**{runs} of {runs_wanted} {what}{plural}**{within}"),
+    };
+    let seeds = match (what != "run", &record.seeds[..]) {
         (false, [first, .., last]) => format!(", seeds {first} to {last}"),
         (false, [only]) => format!(", seed {only}"),
         _ => String::new(),
@@ -332,7 +336,7 @@ fn attempts(record: &Record) -> String {
 /// Whether a bound may be met by what was measured: of a result that must not be trusted none is, nor of one with fewer
 /// rounds than were wanted.
 fn may_be_met(record: &Record) -> bool {
-    record.valid && record.runs >= record.runs_wanted
+    record.valid && record.runs >= record.runs_wanted && !was_extended(&record.history)
 }
 
 fn short(commit: &str) -> String {
@@ -368,12 +372,25 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
         true => String::new(),
         false => format!(" **Not valid: {}.**", invalid.join(", ")),
     };
+    let of_rounds: Vec<String> = used
+        .iter()
+        .filter(|record| record.is_one_network)
+        .map(|record| format!("`{}`", record.name))
+        .collect();
+    let narrow = match of_rounds.is_empty() {
+        true => String::new(),
+        false => {
+            format!(
+                ", those of {} over rounds in one network and so rather too narrow",
+                of_rounds.join(" and ")
+            )
+        }
+    };
     let commands: Vec<String> = used.iter().map(|record| format!("`{}`", record.command)).collect();
     table(&head, &rows)
         + &format!(
             "Commit {}, {} for all relays, clients, authorities and servers, so compare columns, not rows. Means with \
-             95 % intervals, those of `demo` over rounds in one network and so rather too narrow, those of `bench` \
-             over networks, or what each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} \
+             95 % intervals{narrow}, or what each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} \
              [Everything measured, with its conditions](docs/results/README.md).\n",
             commits.join(", "),
             machines.join(" and "),

@@ -19,7 +19,7 @@ pub(super) fn cell(record: &Record, kept: &Kept) -> String {
         _ => number(kept.figure.mean),
     };
     match means.len() {
-        some if some > 0 && some < record.runs => format!("{told} ({some} of {} runs)", record.runs),
+        some if some > 0 && some < record.runs => format!("{told} (in {some} of {})", record.runs),
         _ => told,
     }
 }

@@ -116,7 +116,8 @@ fn make(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<PathBuf> {
     }
     let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let noted = note_attempt(dir, began)?;
-    let mut process = Process::spawn(&wanted.name, command, &log)?;
+    let mut process = Process::spawn(&wanted.name, command, &log)
+        .inspect_err(|error| drop(end_attempt(dir, noted, error.to_string())))?;
     let waited = process.wait_exit(PATIENCE * wanted.time());
     let ended = waited.as_ref().map_or_else(ToString::to_string, ToString::to_string);
     end_attempt(dir, noted, ended)?;

@@ -52,6 +52,9 @@ pub struct Record {
     pub runs_wanted: usize,
     /// Whether these are rounds in one network.
     pub is_one_network: bool,
+    /// Whether these are networks with several rounds in each.
+    #[serde(default)]
+    pub is_of_networks: bool,
     /// Seeds of the runs.
     pub seeds: Vec<u64>,
     /// Whether its figures may be trusted.
@@ -112,6 +115,8 @@ impl Record {
                 let Stored { plan, summary, samples } = Stored::read(dir)?;
                 (summary, samples, Some(plan))
             }
+            // Earlier programs left no samples of these.
+            false if !dir.join("samples.json").exists() => (Summary::read(dir)?, RunSamples::default(), None),
             false => (Summary::read(dir)?, RunSamples::read(dir)?, None),
         };
         let titles = plan.as_ref().map(compared).unwrap_or_default();
@@ -135,6 +140,7 @@ impl Record {
             title: if wanted.title.is_empty() { title } else { wanted.title.clone() },
             source,
             is_one_network: summary.intervals_over == Repetition::RoundsInOneNetwork,
+            is_of_networks: summary.intervals_over == Repetition::Networks,
             commit: summary.commit,
             conditions: summary.conditions,
             tor: summary.tor,

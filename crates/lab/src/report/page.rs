@@ -162,6 +162,7 @@ pub(super) fn how_runs_came_about(summary: &Summary) -> String {
 fn over(repetition: Repetition) -> &'static str {
     match repetition {
         Repetition::Runs => "over runs, each with hosts and processes of its own",
+        Repetition::Networks => "over networks, each with processes of its own and several rounds",
         Repetition::RoundsInOneNetwork => "over rounds in one network: another network may differ by more",
     }
 }

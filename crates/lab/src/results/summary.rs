@@ -115,6 +115,8 @@ pub enum Repetition {
     /// Runs, each with hosts and processes of its own.
     #[default]
     Runs,
+    /// Networks, each with processes of its own, and several rounds in each.
+    Networks,
     /// Rounds in one network: intervals do not tell by how much another network would differ.
     RoundsInOneNetwork,
 }
@@ -144,10 +146,10 @@ impl Summary {
     }
 }
 
-/// Whether commands wanted different numbers of runs: who adds runs until an interval shows what he hoped for, or ends
-/// them when it does, finds it too often, so that such intervals are narrower than they say.
+/// Whether commands wanted different numbers of runs after there were some: who adds runs until an interval shows what
+/// he hoped for, or ends them when it does, finds it too often, so that such intervals are narrower than they say.
 pub(crate) fn was_extended(history: &[Invocation]) -> bool {
-    history.windows(2).any(|pair| pair[0].runs_wanted != pair[1].runs_wanted)
+    history.windows(2).any(|pair| pair[0].runs_after > 0 && pair[0].runs_wanted != pair[1].runs_wanted)
 }
 
 /// A measurement without a plan, before it has figures. What is checked out meanwhile made none of it.
@@ -161,7 +163,7 @@ pub struct Measurement {
 impl Measurement {
     /// Begins one: what it is called, how it was asked for, and the congestion control that its TCP connections have.
     pub fn begin(name: &str, command: &str, congestion_control: &str) -> Measurement {
-        let setting = format!("TCP with {congestion_control}, stock's scheduler KIST, Heddle's round robin");
+        let setting = format!("TCP with {congestion_control}");
         let known = Summary {
             plan: name.to_owned(),
             command: command.to_owned(),
@@ -177,7 +179,12 @@ impl Measurement {
 
     /// It is repeated in networks of their own.
     pub(crate) fn in_networks(&mut self) {
-        self.known.intervals_over = Repetition::Runs;
+        self.known.intervals_over = Repetition::Networks;
+    }
+
+    /// What else its hosts and relays were set to.
+    pub(crate) fn set(&mut self, setting: &str) {
+        self.known.settings.entry("all arms".to_owned()).or_default().insert(setting.to_owned());
     }
 
     /// Why its figures must not be trusted. Each reason is kept once.

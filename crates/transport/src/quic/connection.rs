@@ -74,14 +74,14 @@ const CLOSE_FAULT: u32 = 1;
 
 enum State {
     /// Until TLS is done.
-    Handshaking(Opening),
+    Handshaking(Box<Opening>),
     /// Until the peer's proof was right.
-    Proving(Opening),
+    Proving(Box<Opening>),
     Open,
     Over,
 }
 
-/// What is needed until it is open, and is wiped then.
+/// What is needed until it is open, and is wiped then. It is never moved, which would leave a copy behind.
 struct Opening {
     /// When it is given up unless it is open by then.
     deadline: Instant,
@@ -185,7 +185,7 @@ impl Connection {
             watch: parts.watch,
             arrived: Vec::new(),
             clock: Clock { anchor: quic.anchor },
-            state: State::Handshaking(opening),
+            state: State::Handshaking(Box::new(opening)),
             local: options.local,
             keep_alive: quic.timeouts.keep_alive,
             silence: Silence::new(quic.timeouts.path_suspect_min, quic.timeouts.path_dead_min),
