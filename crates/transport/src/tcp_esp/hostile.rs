@@ -10,7 +10,7 @@ use heddle_esp::packet::{DUMMY, IPV4, TCP};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, PairSecrets};
 use heddle_seam::datagrams::Datagrams;
-use heddle_seam::node::{Input, SocketId, StackId};
+use heddle_seam::node::{Input, Output, SocketId, StackId};
 use heddle_seam::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
@@ -28,7 +28,7 @@ fn open(endpoint: &mut EspEndpoint, role: Role, peer_key: [u8; 32]) -> LinkKey {
         listener_proof: Zeroizing::new([3; 32]),
     };
     let peer = address("192.0.2.1:4430");
-    let options = ConnectionOptions { role, local: None, peer, peer_key, secrets, flows_max: 10 };
+    let options = ConnectionOptions { role, local: None, peer, peer_key, secrets, flows_max: 10_000 };
     LinkKey::of(endpoint.open(NOW, options))
 }
 
@@ -60,7 +60,7 @@ impl Siege {
         hear(&mut siege.listener, accepted, &proof);
         let proof = control_bytes(&mut siege.listener, accepted);
         hear(&mut siege.attacker, dialled, &proof);
-        assert_eq!(siege.events(), [ConnectionEvent::Ready, ConnectionEvent::FlowRoom(10)]);
+        assert_eq!(siege.events(), [ConnectionEvent::Ready, ConnectionEvent::FlowRoom(10_000)]);
         // Their first PINGs are no answers to what a test sends.
         siege.answers();
         while siege.attacker.poll_transmit(NOW, usize::MAX, &mut Vec::new()).is_some() {}
@@ -174,6 +174,21 @@ fn only_so_many_connections_are_begun_in_a_second() {
         "those that are begun go on"
     );
     assert!(siege.send_syn(NOW + Duration::from_secs(1), 50_000, FLOW_PORT));
+}
+
+#[test]
+fn flows_whose_first_cell_does_not_come_are_refused_beyond_so_many() {
+    let mut siege = Siege::open();
+    let inside = siege.listener.links.all_live().next().map(|(_, connection)| connection.inner().remote);
+    let peer = SocketAddr::new(inside.expect("it lives").into(), 50_000);
+    let mut is_refused = |n: u64| {
+        let socket = SocketId::accepted(n).on(STACK);
+        let local = address("10.0.0.1:2");
+        siege.listener.handle_stack(NOW, Input::Accepted { socket, local, peer });
+        let wishes = core::iter::from_fn(|| siege.listener.poll_stack(NOW, &mut Vec::new()));
+        wishes.filter(|wish| matches!(wish, Output::Abort { .. })).count() == 1
+    };
+    assert_eq!((1..=2000).filter(|n| is_refused(*n)).collect::<Vec<_>>(), (1001..=2000).collect::<Vec<_>>());
 }
 
 #[test]

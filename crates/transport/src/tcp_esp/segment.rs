@@ -47,7 +47,7 @@ impl Segment {
 
 /// Connections that a peer may begin in a second. The kernel keeps each that it does not complete for some seconds, and
 /// has one queue of those for all peers. An honest one that begins more tries again a second later.
-const BEGUN_MAX: u32 = 1000;
+pub(super) const BEGUN_MAX: u32 = 1000;
 const SECOND: Duration = Duration::from_secs(1);
 
 /// How many connections a peer began in the second that `since` began.
