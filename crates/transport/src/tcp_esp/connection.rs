@@ -68,6 +68,8 @@ struct Stream {
     credit: usize,
     unsent: Vec<u8>,
     unread: Vec<u8>,
+    /// Bytes of memory that the stack keeps of it, as the driver said last.
+    stack_bytes: usize,
     is_connected: bool,
     /// Whether the driver was told last to grant.
     is_granting: bool,
@@ -359,9 +361,13 @@ impl Connection {
         }
     }
 
-    /// The stack keeps so much memory for a socket.
+    /// The stack keeps so much memory of a socket.
     pub(super) fn on_kernel_memory(&mut self, socket: SocketId, bytes: usize) {
-        self.flows.on_kernel_memory(socket, bytes);
+        if self.stream.socket == Some(socket) {
+            self.stream.stack_bytes = bytes;
+        } else {
+            self.flows.on_kernel_memory(socket, bytes);
+        }
     }
 
     pub(super) fn on_eof(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {
@@ -530,7 +536,9 @@ impl Connection {
 
     /// Counts what it takes and keeps now.
     pub(super) fn count_memory(&mut self) {
-        self.held.set(self.flows.held_bytes() + self.outbox.bytes() + self.stream.unsent.len());
+        let stream = &self.stream;
+        let of_stream = stream.unsent.len() + stream.unread.len() + stream.stack_bytes;
+        self.held.set(self.flows.held_bytes() + self.outbox.bytes() + of_stream);
         self.memory.set(size_of::<Self>() + self.flows.heap_bytes());
     }
 

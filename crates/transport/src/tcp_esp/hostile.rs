@@ -177,6 +177,17 @@ fn only_so_many_connections_are_begun_in_a_second() {
 }
 
 #[test]
+fn what_is_kept_of_the_control_stream_counts() {
+    let mut siege = Siege::open();
+    let before = siege.listener.held_bytes();
+    let socket = SocketId::accepted(0).on(STACK);
+    siege.listener.handle_stack(NOW, Input::Unsent { socket, bytes: 5000 });
+    assert_eq!(siege.listener.held_bytes(), before + 5000);
+    siege.listener.handle_stack(NOW, Input::Unsent { socket, bytes: 0 });
+    assert_eq!(siege.listener.held_bytes(), before);
+}
+
+#[test]
 fn flows_whose_first_cell_does_not_come_are_refused_beyond_so_many() {
     let mut siege = Siege::open();
     let inside = siege.listener.links.all_live().next().map(|(_, connection)| connection.inner().remote);
