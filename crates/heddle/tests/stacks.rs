@@ -127,6 +127,10 @@ fn nothing_of_its_stacks_stays_however_it_ends() {
             .iter()
             .filter_map(|helper| fs::read_link(format!("/proc/{helper}/ns/net")).ok())
             .collect();
+        if of_helpers.len() != helpers.len() {
+            assert!(!rustix::process::geteuid().is_root(), "{of_helpers:?}");
+            not_run("that the namespaces of a relay's stacks end, for want of root");
+        }
         // Its devices are seen in its namespaces alone.
         let devices = fs::read_to_string("/proc/net/dev").unwrap();
         assert!(!devices.contains("esp0"), "{devices}");
@@ -154,6 +158,24 @@ fn where_the_system_gives_it_none_the_transport_is_not_offered() {
     assert!(!said.contains(HAS_STACK) && relay.helpers().is_empty(), "{said}");
     // QUIC has its ports all the same, one for each shard.
     assert_eq!(said.matches("UDP port ").count(), 2, "{said}");
+}
+
+/// As in a sandbox that lets nobody write below `/proc/sys`.
+#[test]
+fn settings_that_cannot_be_written_are_told_once() {
+    let script = "mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys && exec \"$@\"";
+    let wrapper = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"];
+    if !succeeds(wrapper[0], &[&wrapper[1..], &["true"]].concat()) {
+        return not_run("a relay whose settings cannot be written, for want of user namespaces");
+    }
+    let mut relay = Relay::start(&wrapper, "HeddleShards 2");
+    assert!(relay.runs());
+    let said = relay.said();
+    if said.contains(HAS_NONE) {
+        return not_run("a relay whose settings cannot be written, for want of namespaces or of a device");
+    }
+    assert_eq!(said.matches("does not let the relay set").count(), 1, "{said}");
+    assert!(said.contains("net/ipv4/tcp_fastopen"), "{said}");
 }
 
 /// Root that runs it as an ordinary user.

@@ -43,6 +43,8 @@ pub struct Counters {
     pub datagram_sends_blocked: u64,
     /// Datagrams that were not sent, because too many waited already or the kernel refused them (not calls).
     pub datagrams_dropped: u64,
+    /// Packets that a stack did not take (not calls).
+    pub stack_packets_lost: u64,
     /// Sockets opened, by us or by peers (not calls).
     pub sockets_opened: u64,
     /// Sockets closed, whatever the reason (not calls).

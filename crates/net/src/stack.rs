@@ -12,8 +12,8 @@
 //! A socket belongs to the namespace of the thread that makes it, and a program with several threads may not enter one
 //! that it made as an ordinary user (user_namespaces(7)). So a *helper*, a process that is forked while the program has
 //! one thread, makes namespace, device and sockets, and hands them over (unix(7), SCM_RIGHTS). It is asked for sockets
-//! in advance, so that no circuit waits for it. After the device is there it has no rights any more: it can make
-//! sockets in its namespace and nothing else.
+//! in advance, so that no circuit waits for it. After the device is there it has no rights any more, and nothing
+//! open but its socket to the relay: of its namespace it can change nothing.
 //!
 //! Nothing of it has a name or stays: the helper ends when its socket does, and the namespace with the helper, the
 //! device and the sockets. Without the helper what is there works on, connections are accepted, and no new ones are
@@ -57,8 +57,26 @@ pub struct Stack {
     /// In the order of [`StackOptions::ports`].
     pub(crate) listeners: Vec<TcpListener>,
     pub(crate) packet_bytes_max: usize,
+    /// Settings that the system refused to have written.
+    unwritten: Vec<&'static str>,
     /// The helper; `None` when it is gone.
-    helper: Option<(OwnedFd, Pid)>,
+    helper: Option<Helper>,
+}
+
+/// A process, and our end of the socket to it. It does not outlive this.
+#[derive(Debug)]
+struct Helper {
+    socket: OwnedFd,
+    pid: Pid,
+}
+
+impl Drop for Helper {
+    /// Ends it, if it is stopped too, so this waits for a moment only.
+    fn drop(&mut self) {
+        // It fails for one that has ended.
+        let _ = kill_process(self.pid, Signal::KILL);
+        while waitpid(Some(self.pid), WaitOptions::empty()).is_err_and(|error| error == Errno::INTR) {}
+    }
 }
 
 impl Stack {
@@ -69,24 +87,27 @@ impl Stack {
     /// What failed, and why: where the system allows neither a namespace nor a device, or where it lacks the congestion
     /// control.
     pub fn open(options: &StackOptions, setup: &StackSetup) -> Result<Stack, StackError> {
-        let fork = || -> io::Result<(OwnedFd, Pid)> {
+        let fork = || -> io::Result<Helper> {
             // What another thread held at this moment, a lock for one, the helper would wait for in vain.
             if fs::read_dir("/proc/self/task")?.count() != 1 {
                 return Err(io::Error::other("the program has several threads already"));
             }
-            let (ours, theirs) =
+            let (socket, theirs) =
                 socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
             let pid = helper::fork(theirs, options, setup)?;
-            Ok((ours, pid))
+            Ok(Helper { socket, pid })
         };
         let helper = fork().map_err(|error| StackError { step: "starting its helper", error })?;
-        let heard = sockopt::set_socket_timeout(&helper.0, sockopt::Timeout::Recv, Some(SETUP_MAX))
+        let heard = sockopt::set_socket_timeout(&helper.socket, sockopt::Timeout::Recv, Some(SETUP_MAX))
             .map_err(io::Error::from)
-            .and_then(|()| handover::receive(&helper.0));
-        let made = match heard {
-            Ok(Some(Parcel::Sockets(made))) if made.len() == options.ports.len() + 1 => made,
+            .and_then(|()| handover::receive(&helper.socket));
+        let (made, unwritten) = match heard {
+            Ok(Some(Parcel::Made { descriptors, unwritten }))
+                if descriptors.len() == options.ports.len() + 1 =>
+            {
+                (descriptors, unwritten)
+            }
             Ok(Some(Parcel::Refused { step, error })) => {
-                reap(helper.1);
                 let step = helper::STEPS.get(usize::from(step)).copied().unwrap_or("making it");
                 return Err(StackError { step, error: error.into() });
             }
@@ -98,30 +119,36 @@ impl Stack {
         let mut made = made.into_iter();
         let device = made.next().map(Tun::from_fd);
         let device = device.ok_or(StackError { step: "making it", error: io::ErrorKind::NotFound.into() })?;
-        let ready = handover::set_nonblocking(&helper.0);
+        let ready = handover::set_nonblocking(&helper.socket);
         ready.map_err(|error| StackError { step: "hearing of its helper", error: error.into() })?;
         Ok(Stack {
             device,
             listeners: made.map(TcpListener::from).collect(),
             packet_bytes_max: options.packet_bytes_max.into(),
+            unwritten: settings(unwritten),
             helper: Some(helper),
         })
     }
 
+    /// Settings of its namespace that the system refused to have written, without which it works less well.
+    pub fn unwritten_settings(&self) -> &[&'static str] {
+        &self.unwritten
+    }
+
     /// The process that makes its sockets, unless it is gone.
     pub fn helper_pid(&self) -> Option<u32> {
-        self.helper.as_ref().and_then(|(_, pid)| u32::try_from(pid.as_raw_nonzero().get()).ok())
+        self.helper.as_ref().and_then(|helper| u32::try_from(helper.pid.as_raw_nonzero().get()).ok())
     }
 
     /// What is readable when the helper has sockets or is gone.
     pub(crate) fn helper_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.helper.as_ref().map(|(socket, _)| socket.as_fd())
+        self.helper.as_ref().map(|helper| helper.socket.as_fd())
     }
 
     /// Asks the helper for sockets, which [`Self::take_sockets`] gets. False when it is gone.
     pub(crate) fn ask_for_sockets(&mut self, count: usize) -> bool {
         let count = u8::try_from(count.min(PARCEL_SOCKETS_MAX)).unwrap_or(0);
-        let asked = self.helper.as_ref().map(|(socket, _)| handover::ask(socket, count));
+        let asked = self.helper.as_ref().map(|helper| handover::ask(&helper.socket, count));
         match asked {
             Some(Ok(())) => true,
             Some(Err(_)) => {
@@ -135,10 +162,10 @@ impl Stack {
     /// What the helper made; `None` when it has nothing at the moment, or is gone. Fewer than were asked for come when
     /// it or we are out of descriptors.
     pub(crate) fn take_sockets(&mut self) -> Option<Vec<OwnedFd>> {
-        let (socket, _) = self.helper.as_ref()?;
-        match handover::receive(socket) {
+        let helper = self.helper.as_ref()?;
+        match handover::receive(&helper.socket) {
             Ok(Some(Parcel::Sockets(sockets))) => Some(sockets),
-            Ok(Some(Parcel::Refused { .. })) => Some(Vec::new()),
+            Ok(Some(Parcel::Refused { .. } | Parcel::Made { .. })) => Some(Vec::new()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
             Ok(None) | Err(_) => {
                 self.lose_helper();
@@ -148,21 +175,18 @@ impl Stack {
     }
 
     fn lose_helper(&mut self) {
-        if let Some((socket, pid)) = self.helper.take() {
+        if self.helper.take().is_some() {
             log::warn!(
                 "The helper that makes tcp-esp's sockets ended: circuits stay, and new ones take other transports"
             );
-            drop(socket);
-            reap(pid);
         }
     }
 }
 
-/// Ends a helper, one that is stopped too, so this waits for a moment only.
-fn reap(pid: Pid) {
-    // It fails for one that has ended.
-    let _ = kill_process(pid, Signal::KILL);
-    while waitpid(Some(pid), WaitOptions::empty()).is_err_and(|error| error == Errno::INTR) {}
+/// Those that a helper says it could not write.
+fn settings(unwritten: u32) -> Vec<&'static str> {
+    let refused = helper::SETTINGS.iter().zip(0..).filter(|(_, n)| unwritten >> n & 1 == 1);
+    refused.map(|((setting, _), _)| *setting).collect()
 }
 
 /// Why there is no stack.

@@ -6,7 +6,7 @@
 #[path = "support/not_run.rs"]
 mod not_run;
 
-use heddle_net::{EventLoop, Options, Stack, StackSetup};
+use heddle_net::{EventLoop, LoopHandle, Options, Stack, StackSetup};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Input, Node, Output, SocketError, SocketId, StackId, StackOptions};
 use heddle_seam::time::Instant;
@@ -27,10 +27,15 @@ const STACK: StackOptions = StackOptions { addr: OURS, ports: &[1, PORT], packet
 const DIALLER: StackId = StackId(0);
 const LISTENER: StackId = StackId(1);
 
+/// Bytes of a header of IPv4.
+const IP_LEN: usize = 20;
+
 /// Connections of the first part, and what each carries there and back.
 const CONNECTIONS: usize = 400;
 const BYTES_EACH: usize = 30_000;
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Every such packet that may be marked is, on a wire that marks.
+const MARK_EVERY: usize = 50;
 
 /// What the node tells the test.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,12 +43,44 @@ enum News {
     /// A connection brought back all that it was given.
     Done,
     Failed(SocketError),
+    /// The listener had better have nothing opened.
+    Refuses,
+}
+
+/// What is different in a test.
+struct Plan {
+    connections: usize,
+    bytes_each: usize,
+    /// Connections are kept when they are done.
+    keeps: bool,
+    /// Bytes of the longest packet that the wire carries.
+    carries: usize,
+    marks: bool,
+    /// Connections that somebody begins and never completes, before the first of ours.
+    flood: u32,
+    /// Where one more connection goes that the test asks for.
+    next_port: u16,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan {
+            connections: 1,
+            bytes_each: BYTES_EACH,
+            keeps: false,
+            carries: usize::MAX,
+            marks: false,
+            flood: 0,
+            next_port: PORT,
+        }
+    }
 }
 
 /// Both ends of all connections, and the wire between them.
 struct Ends {
     news: Sender<News>,
     outputs: VecDeque<(Output<Plain>, Vec<u8>)>,
+    plan: Plan,
     room: usize,
     /// Connections that are still to be opened.
     wanted: usize,
@@ -56,13 +93,26 @@ struct Ends {
     longest: usize,
     /// Segments that opened a connection and had bytes with them.
     opened_with_bytes: usize,
+    marks: Marks,
+}
+
+/// What there was to be seen of marks (RFC 3168).
+#[derive(Debug, Default)]
+struct Marks {
+    /// Connections that asked for them, packets that might be marked, those that were, and segments that said so.
+    asked: usize,
+    capable: usize,
+    marked: usize,
+    echoed: usize,
 }
 
 impl Ends {
-    fn new(news: Sender<News>, wanted: usize) -> Ends {
+    fn new(news: Sender<News>, plan: Plan) -> Ends {
+        let wanted = plan.connections;
         Ends {
             news,
             outputs: VecDeque::new(),
+            plan,
             room: 0,
             wanted,
             dialled: 0,
@@ -71,6 +121,7 @@ impl Ends {
             buf: vec![0; 16 * 1024],
             longest: 0,
             opened_with_bytes: 0,
+            marks: Marks::default(),
         }
     }
 
@@ -80,18 +131,46 @@ impl Ends {
 
     /// Opens what there is room for, and one more at the end, which must fail.
     fn dial(&mut self) {
+        if self.room > 0 {
+            self.flood();
+        }
         while self.wanted > 0 && self.room > 0 {
             self.wanted -= 1;
             self.room -= 1;
-            self.open();
+            self.open(PORT);
         }
     }
 
-    fn open(&mut self) {
+    fn flood(&mut self) {
+        let syns: Vec<Vec<u8>> = (0..core::mem::take(&mut self.plan.flood)).map(syn).collect();
+        for batch in syns.chunks(1000) {
+            self.outputs
+                .push_back((Output::Packets { stack: LISTENER, stride: syns[0].len() }, batch.concat()));
+        }
+    }
+
+    /// Carries packets to the other stack.
+    fn carry(&mut self, to: StackId, stride: usize, packets: &[u8]) {
+        for packet in packets.chunks(stride) {
+            // What answers the flood goes nowhere.
+            if packet.len() > self.plan.carries || packet[16..20] != THEIRS.octets() {
+                continue;
+            }
+            let mut packet = packet.to_vec();
+            self.longest = self.longest.max(packet.len());
+            self.opened_with_bytes += usize::from(opens_with_bytes(&packet));
+            self.marks.look(&mut packet, self.plan.marks);
+            let (source, rest) = packet[12..].split_at_mut(4);
+            source.swap_with_slice(&mut rest[..4]);
+            self.outputs.push_back((Output::Packets { stack: to, stride: packet.len() }, packet));
+        }
+    }
+
+    fn open(&mut self, port: u16) {
         let socket = SocketId::dialled(self.dialled).on(DIALLER);
         self.dialled += 1;
-        self.left.insert(socket, (BYTES_EACH, BYTES_EACH));
-        self.want(Output::Connect { socket, to: SocketAddr::new(THEIRS.into(), PORT) });
+        self.left.insert(socket, (self.plan.bytes_each, self.plan.bytes_each));
+        self.want(Output::Connect { socket, to: SocketAddr::new(THEIRS.into(), port) });
         self.want(Output::Interest { socket, read: true, write: true });
     }
 
@@ -105,11 +184,13 @@ impl Ends {
             return;
         }
         if self.accepted.contains(&socket) {
-            *to_send = BYTES_EACH;
+            *to_send = self.plan.bytes_each;
             self.want(Output::Interest { socket, read: true, write: true });
         } else {
-            self.want(Output::Abort { socket });
-            self.left.remove(&socket);
+            if !self.plan.keeps {
+                self.want(Output::Abort { socket });
+                self.left.remove(&socket);
+            }
             self.news.send(News::Done).unwrap();
         }
     }
@@ -124,27 +205,22 @@ impl Node<Plain> for Ends {
 
     fn handle_input(&mut self, _: Instant, input: Input<Plain>) {
         match input {
-            Input::StackRoom { stack: DIALLER, sockets, accepts } => {
-                assert!(accepts);
+            Input::StackRoom { stack: DIALLER, sockets, .. } => {
                 self.room = sockets;
                 self.dial();
             }
+            Input::StackRoom { stack: LISTENER, accepts: false, .. } => {
+                self.news.send(News::Refuses).unwrap()
+            }
             Input::Packets { stack, packets } => {
                 let to = if stack == DIALLER { LISTENER } else { DIALLER };
-                let mut data = packets.data.to_vec();
-                for packet in data.chunks_mut(packets.stride) {
-                    self.longest = self.longest.max(packet.len());
-                    self.opened_with_bytes += usize::from(opens_with_bytes(packet));
-                    let (source, rest) = packet[12..].split_at_mut(4);
-                    source.swap_with_slice(&mut rest[..4]);
-                }
-                self.outputs.push_back((Output::Packets { stack: to, stride: packets.stride }, data));
+                self.carry(to, packets.stride, &packets.data);
             }
             Input::Accepted { socket, local, peer } => {
-                assert_eq!((socket.stack(), local), (Some(LISTENER), SocketAddr::new(OURS.into(), PORT)));
+                assert_eq!((socket.stack(), local.ip()), (Some(LISTENER), OURS.into()));
                 assert_eq!(peer.ip(), THEIRS);
                 self.accepted.insert(socket);
-                self.left.insert(socket, (0, BYTES_EACH));
+                self.left.insert(socket, (0, self.plan.bytes_each));
                 self.want(Output::Interest { socket, read: true, write: false });
             }
             Input::Writable { socket, bytes, .. } => {
@@ -166,7 +242,7 @@ impl Node<Plain> for Ends {
                 }
             }
             // One more than there is room for.
-            Input::Control(()) => self.open(),
+            Input::Control(()) => self.open(self.plan.next_port),
             _ => {}
         }
     }
@@ -178,12 +254,68 @@ impl Node<Plain> for Ends {
     }
 }
 
+impl Marks {
+    /// Looks at a packet, and marks it if it is its turn.
+    fn look(&mut self, packet: &mut [u8], marks: bool) {
+        const CAPABLE: u8 = 2;
+        const CONGESTED: u8 = 3;
+        const SYN: u8 = 2;
+        const ACK: u8 = 16;
+        const ECHO: u8 = 64;
+        const REDUCED: u8 = 128;
+        let flags = packet[IP_LEN + 13];
+        self.asked += usize::from(flags & (SYN | ACK | ECHO | REDUCED) == SYN | ECHO | REDUCED);
+        self.echoed += usize::from(flags & (SYN | ECHO) == ECHO);
+        if packet[1] & 3 != CAPABLE {
+            return;
+        }
+        self.capable += 1;
+        if marks && self.capable.is_multiple_of(MARK_EVERY) {
+            self.marked += 1;
+            packet[1] |= CONGESTED;
+            packet[10..12].fill(0);
+            let sum = checksum(&[&packet[..IP_LEN]]);
+            packet[10..12].copy_from_slice(&sum);
+        }
+    }
+}
+
+/// The Internet's checksum (RFC 1071) of bytes in even numbers.
+fn checksum(parts: &[&[u8]]) -> [u8; 2] {
+    let words =
+        parts.iter().flat_map(|part| part.chunks(2)).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    (!(sum as u16)).to_be_bytes()
+}
+
+/// The `n`-th of segments that open connections and that nobody follows.
+fn syn(n: u32) -> Vec<u8> {
+    const PORTS: u32 = 60_000;
+    let from = Ipv4Addr::from(u32::from(Ipv4Addr::new(17, 0, 0, 1)) + n / PORTS).octets();
+    let mut ip = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0][..], &from, &OURS.octets()].concat();
+    let sum = checksum(&[&ip]);
+    ip[10..12].copy_from_slice(&sum);
+    let port = (1024 + n % PORTS) as u16;
+    let mut tcp = [
+        &port.to_be_bytes()[..],
+        &PORT.to_be_bytes(),
+        &[0, 0, 0, 9, 0, 0, 0, 0, 0x50, 2, 255, 255, 0, 0, 0, 0],
+    ]
+    .concat();
+    let sum = checksum(&[&ip[12..], &[0, 6, 0, 20], &tcp]);
+    tcp[16..18].copy_from_slice(&sum);
+    [ip, tcp].concat()
+}
+
 /// Whether a packet is the first of a connection and has bytes of it.
 fn opens_with_bytes(packet: &[u8]) -> bool {
-    const IP_LEN: usize = 20;
     const SYN: u8 = 2;
+    const ACK: u8 = 16;
     let header_len = IP_LEN + usize::from(packet[IP_LEN + 12] >> 4) * 4;
-    packet[9] == 6 && packet[IP_LEN + 13] == SYN && packet.len() > header_len
+    packet[9] == 6 && packet[IP_LEN + 13] & (SYN | ACK) == SYN && packet.len() > header_len
 }
 
 fn hear(news: &Receiver<News>) -> News {
@@ -196,17 +328,110 @@ fn main() {
     }
     an_unknown_congestion_control_is_told_by_its_own_error();
     let setup = StackSetup { congestion_control: Some("reno".to_owned()), ..StackSetup::default() };
-    let stacks = [(); 2].map(|()| match Stack::open(&STACK, &setup) {
+    let open = || match Stack::open(&STACK, &setup) {
         Ok(stack) => stack,
         Err(error) => {
             not_run(&format!("stacks of the kernel's, because {error}"));
             exit(0)
         }
-    });
-    let helpers = stacks.each_ref().map(|stack| stack.helper_pid().expect("it runs"));
+    };
+    let pair = || [open(), open()];
+    no_helper_outlives_its_stack(open());
+    let [first, narrow, flooded, full, down] = [(); 5].map(|()| pair());
+    let helpers = first.each_ref().map(|stack| stack.helper_pid().expect("it runs"));
     helpers_have_no_rights(helpers);
-    connections_work_and_outlive_the_helper(stacks, helpers);
+    let is_set = first[0].unwritten_settings().is_empty();
+    signals_for_the_relay_end_no_helper(helpers);
+    connections_work_and_outlive_the_helper(first, helpers, is_set);
+    the_first_port_has_places_where_the_others_have_none(full);
+    a_device_that_is_down_is_told(down);
+    if is_set {
+        a_path_that_carries_less_carries_nevertheless(narrow);
+        openings_that_nobody_completes_keep_nobody_out(flooded);
+    } else {
+        not_run("what the settings of a stack's namespace do, because they cannot be written");
+    }
     println!("stack: ok");
+}
+
+/// Both stacks in a loop, which goes on while `test` is done; and what the node knows then.
+fn run(
+    stacks: [Stack; 2],
+    plan: Plan,
+    options: Options,
+    test: impl FnOnce(&LoopHandle<Plain>, &Receiver<News>),
+) -> Ends {
+    let (sender, news) = channel();
+    let mut event_loop = EventLoop::new(Ends::new(sender, plan), options).unwrap();
+    for (id, stack) in [DIALLER, LISTENER].into_iter().zip(stacks) {
+        event_loop.add_stack(id, &STACK, stack).unwrap();
+    }
+    let handle = event_loop.handle();
+    let running = thread::spawn(move || event_loop.run().unwrap());
+    test(&handle, &news);
+    handle.stop();
+    running.join().unwrap()
+}
+
+fn is_there(process: u32) -> bool {
+    fs::exists(format!("/proc/{process}")).unwrap()
+}
+
+fn no_helper_outlives_its_stack(stack: Stack) {
+    let helper = stack.helper_pid().expect("it runs");
+    assert!(is_there(helper));
+    drop(stack);
+    assert!(!is_there(helper), "not even a zombie of it");
+}
+
+/// They would show as connections that find no sockets, because there are more than are made in advance.
+fn signals_for_the_relay_end_no_helper(helpers: [u32; 2]) {
+    for signal in ["INT", "TERM", "HUP", "USR1", "USR2"] {
+        let helpers = helpers.map(|helper| helper.to_string());
+        assert!(Command::new("kill").arg(format!("-{signal}")).args(helpers).status().unwrap().success());
+    }
+}
+
+fn the_first_port_has_places_where_the_others_have_none(stacks: [Stack; 2]) {
+    let options = Options { stack_sockets_max: 20, ..Options::default() };
+    let plan = Plan { connections: 15, keeps: true, next_port: STACK.ports[0], ..Plan::default() };
+    run(stacks, plan, options, |handle, news| {
+        let told: Vec<News> = (0..15).map(|_| hear(news)).collect();
+        assert_eq!(told.iter().filter(|news| **news == News::Done).count(), 14, "{told:?}");
+        handle.control(()).unwrap();
+        let told = [hear(news), hear(news)];
+        assert!(told.contains(&News::Done) && told.contains(&News::Refuses), "{told:?}");
+    });
+}
+
+fn a_device_that_is_down_is_told(stacks: [Stack; 2]) {
+    let listener = stacks[1].helper_pid().expect("it runs").to_string();
+    let plan = Plan { keeps: true, ..Plan::default() };
+    run(stacks, plan, Options::default(), |handle, news| {
+        assert_eq!(hear(news), News::Done);
+        let words = ["--target", &listener, "--net", "ip", "link", "set", "esp0", "down"];
+        if !Command::new("nsenter").args(words).output().is_ok_and(|output| output.status.success()) {
+            return not_run("a device that is down, for want of root, nsenter or ip");
+        }
+        handle.control(()).unwrap();
+        assert_eq!(hear(news), News::Refuses);
+        assert!(handle.counters().stack_packets_lost > 0);
+    });
+}
+
+fn a_path_that_carries_less_carries_nevertheless(stacks: [Stack; 2]) {
+    let plan = Plan { bytes_each: 100_000, carries: 1200, ..Plan::default() };
+    let node = run(stacks, plan, Options::default(), |_, news| {
+        assert_eq!(news.recv_timeout(Duration::from_secs(30)), Ok(News::Done));
+    });
+    assert!((1000..=1200).contains(&node.longest), "{}", node.longest);
+}
+
+/// More than the queue of connections that are not complete holds, of all peers; and it holds each for 7 s.
+fn openings_that_nobody_completes_keep_nobody_out(stacks: [Stack; 2]) {
+    run(stacks, Plan { flood: 70_000, ..Plan::default() }, Options::default(), |_, news| {
+        assert_eq!(news.recv_timeout(Duration::from_secs(5)), Ok(News::Done));
+    });
 }
 
 fn an_unknown_congestion_control_is_told_by_its_own_error() {
@@ -219,6 +444,15 @@ fn an_unknown_congestion_control_is_told_by_its_own_error() {
             exit(0)
         }
     }
+}
+
+/// How many descriptors of a process are open on something.
+fn opened(process: u32) -> usize {
+    let open = fs::read_dir(format!("/proc/{process}/fd")).unwrap().filter_map(Result::ok);
+    let is_something = |entry: &fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|link| link.to_string_lossy() != "/dev/null")
+    };
+    open.filter(is_something).count()
 }
 
 /// A helper can change nothing of its namespace, let alone of the machine, and has nothing of the relay's open.
@@ -235,32 +469,45 @@ fn helpers_have_no_rights(helpers: [u32; 2]) {
         }
         assert_eq!(line("NoNewPrivs"), "1");
         // Only root sees more of another process that may not be looked into.
-        if let Ok(open) = fs::read_dir(format!("/proc/{helper}/fd")) {
-            let open = open.filter_map(Result::ok).filter(|entry| {
-                fs::read_link(entry.path()).is_ok_and(|link| link.to_string_lossy() != "/dev/null")
-            });
-            // Its socket, and what it handed over just now.
-            assert!(open.count() <= 2 + STACK.ports.len());
-            assert_ne!(network(&helper.to_string()), network("self"));
+        let Some(of_helper) = network(&helper.to_string()) else {
+            not_run("what a helper has open, for want of root");
+            continue;
+        };
+        assert_ne!(Some(of_helper), network("self"));
+        let begun = std::time::Instant::now();
+        // Its socket to us; what it handed over it closes in a moment.
+        while opened(helper) != 1 {
+            assert!(begun.elapsed() < PATIENCE, "{} are open", opened(helper));
+            thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-fn connections_work_and_outlive_the_helper(stacks: [Stack; 2], helpers: [u32; 2]) {
-    let (sender, news) = channel();
-    let mut event_loop = EventLoop::new(Ends::new(sender, CONNECTIONS), Options::default()).unwrap();
-    for (id, stack) in [DIALLER, LISTENER].into_iter().zip(stacks) {
-        event_loop.add_stack(id, &STACK, stack).unwrap();
+fn connections_work_and_outlive_the_helper(stacks: [Stack; 2], helpers: [u32; 2], is_set: bool) {
+    let plan = Plan { connections: CONNECTIONS, marks: true, ..Plan::default() };
+    let node = run(stacks, plan, Options::default(), |handle, news| {
+        assert!((0..CONNECTIONS).all(|_| hear(news) == News::Done));
+        println!("{CONNECTIONS} connections carried {BYTES_EACH} bytes each way");
+        outlive_the_helper(helpers[0], handle, news);
+    });
+    if is_set {
+        assert!(node.opened_with_bytes >= CONNECTIONS, "{}", node.opened_with_bytes);
+        let Marks { asked, capable, marked, echoed } = node.marks;
+        assert!(
+            asked >= CONNECTIONS && capable > CONNECTIONS && marked > 0 && echoed > 0,
+            "{:?}",
+            node.marks
+        );
     }
-    let handle = event_loop.handle();
-    let running = thread::spawn(move || event_loop.run().unwrap());
-    assert!((0..CONNECTIONS).all(|_| hear(&news) == News::Done));
-    println!("{CONNECTIONS} connections carried {BYTES_EACH} bytes each way");
-    let [dialler, _] = helpers;
-    assert!(Command::new("kill").args(["-KILL", &dialler.to_string()]).status().unwrap().success());
+    assert!(node.longest > 1300 && node.longest <= STACK.packet_bytes_max.into(), "{}", node.longest);
+    assert!(node.left.keys().all(|socket| node.accepted.contains(socket)));
+}
+
+fn outlive_the_helper(helper: u32, handle: &LoopHandle<Plain>, news: &Receiver<News>) {
+    assert!(Command::new("kill").args(["-KILL", &helper.to_string()]).status().unwrap().success());
     // Not even a zombie of it is left.
     let begun = std::time::Instant::now();
-    while fs::exists(format!("/proc/{dialler}")).unwrap() {
+    while is_there(helper) {
         assert!(begun.elapsed() < PATIENCE, "the helper is still there");
         thread::sleep(Duration::from_millis(10));
     }
@@ -268,21 +515,12 @@ fn connections_work_and_outlive_the_helper(stacks: [Stack; 2], helpers: [u32; 2]
     let mut done = 0;
     loop {
         handle.control(()).unwrap();
-        match hear(&news) {
+        match hear(news) {
             News::Done => done += 1,
             News::Failed(SocketError::ResourceLimit) => break,
-            News::Failed(error) => panic!("after {done}: {error}"),
+            other => panic!("after {done}: {other:?}"),
         }
     }
     println!("{done} more without the helper");
     assert!((1..=256).contains(&done), "{done}");
-    handle.stop();
-    let node = running.join().unwrap();
-    if node.opened_with_bytes == 0 {
-        not_run("Fast Open, because the namespace's settings cannot be written");
-    } else {
-        assert!(node.opened_with_bytes >= CONNECTIONS, "{}", node.opened_with_bytes);
-    }
-    assert!(node.longest > 1300 && node.longest <= STACK.packet_bytes_max.into(), "{}", node.longest);
-    assert!(node.left.keys().all(|socket| node.accepted.contains(socket)));
 }

@@ -92,7 +92,8 @@ pub struct StackId(pub u8);
 pub struct StackOptions {
     /// The address that its connections come from.
     pub addr: Ipv4Addr,
-    /// Ports that are listened at.
+    /// Ports that are listened at. The first is what the others depend on: a driver that accepts up to a bound accepts
+    /// some there when it accepts none at the others any more.
     pub ports: &'static [u16],
     /// The longest IP packet that it sends, in bytes.
     pub packet_bytes_max: u16,

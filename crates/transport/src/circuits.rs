@@ -306,6 +306,11 @@ impl<I: Copy + Eq + Hash, F> Circuits<I, F> {
         Some((circ_id, reason))
     }
 
+    /// How many there are that the peer opened and the relay knows nothing of.
+    pub(crate) fn unborn(&self) -> usize {
+        self.unborn.len()
+    }
+
     /// When a circuit's first cell is overdue.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.unborn.first().map(|(due, _)| *due)

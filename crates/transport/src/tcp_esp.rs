@@ -25,6 +25,7 @@ mod flows;
 mod hostile;
 mod options;
 mod outbox;
+mod segment;
 mod sockets;
 mod stack;
 

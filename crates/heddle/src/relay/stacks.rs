@@ -19,7 +19,7 @@ const CONGESTION_CONTROL: &str = "cubic";
 pub struct Stacks {
     open: BTreeMap<(u16, &'static str), Stack>,
     /// What is to be told once there is a log.
-    warning: Option<String>,
+    warnings: Vec<String>,
 }
 
 impl Stacks {
@@ -46,11 +46,15 @@ impl Stacks {
                     opened = Stack::open(&wanted, &setup);
                 }
                 match opened {
-                    Ok(stack) => drop(stacks.open.insert((shard, name), stack)),
+                    Ok(stack) => {
+                        // All of them are refused the same.
+                        stacks.warnings.extend(worse(name, &stack).filter(|_| shard == 0));
+                        stacks.open.insert((shard, name), stack);
+                    }
                     Err(error) if error.is_congestion_control() => return Err(unknown(&setup).into()),
                     Err(error) => {
                         stacks.open.retain(|(_, other), _| *other != name);
-                        stacks.warning = Some(missing(name, &error));
+                        stacks.warnings.push(missing(name, &error));
                         break;
                     }
                 }
@@ -61,7 +65,7 @@ impl Stacks {
 
     /// Says what is missing, if anything is.
     pub fn warn(&self) {
-        self.warning.iter().for_each(|warning| log::warn!("{warning}"));
+        self.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     }
 
     /// How many sockets there may be on all of them, where the process may have `sockets_max` descriptors.
@@ -84,6 +88,17 @@ impl Stacks {
     pub fn take(&mut self, shard: u16, transport: &Registered) -> Option<Stack> {
         self.open.remove(&(shard, transport.transport.name))
     }
+}
+
+fn worse(transport: &str, stack: &Stack) -> Option<String> {
+    let settings = stack.unwritten_settings();
+    (!settings.is_empty()).then(|| {
+        format!(
+            "{transport} works less well than it could, because this system does not let the relay set {} in its own \
+             network namespaces",
+            settings.join(", ")
+        )
+    })
 }
 
 fn missing(transport: &str, error: &StackError) -> String {

@@ -103,7 +103,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         let handed = Handed { fd, local, peer };
         match stack {
             None => self.deal(handed),
-            Some(stack) if self.stacks.has_room(stack, self.options.stack_sockets_max) => {
+            Some(stack) if self.stacks.has_room(stack, bound.port(), self.options.stack_sockets_max) => {
                 self.stacks.on_accepted(stack);
                 self.adopt(handed, Some(stack));
             }

@@ -7,7 +7,8 @@
 //!   socket on a stack is like any other.
 //! - All sockets of a stack, those that are ready included, are at most
 //!   [`stack_sockets_max`](crate::Options::stack_sockets_max). The node hears before that, so that it can tell others;
-//!   what is accepted nevertheless is reset.
+//!   what is accepted nevertheless is reset. The last places are for the first of a stack's ports.
+//! - A device that is down takes nothing. Then the node may open nothing, and had better have nobody open anything.
 
 use super::{EventLoop, READ_BATCH_BYTES, STACKS_MAX, TOKEN_STACKS};
 use crate::socket::State;
@@ -32,6 +33,9 @@ const READY_MAX: usize = 256;
 const SHORT_PAUSE: Duration = Duration::from_secs(1);
 /// Packets of one round. They have one length but the last, as a stack that sends much makes them.
 const ROUND_PACKETS: usize = 64;
+
+/// Places of a stack that are for its first port alone, whoever connects at the others: so many, or an eighth of few.
+const KEPT_MAX: usize = 64;
 
 /// How long it takes to ask the kernel for the memory of all sockets on stacks, and in how many parts that is done.
 const MEASURE_ALL: Duration = Duration::from_secs(1);
@@ -65,6 +69,10 @@ struct Open {
     told_accepts: bool,
     /// The helper, or this process, was out of descriptors: it is asked again by then, or when a socket closes.
     short_until: Option<Instant>,
+    /// The port that has places where the others have none.
+    first_port: Option<u16>,
+    /// Whether the device refused the last packet because it is down, or gone.
+    is_down: bool,
 }
 
 /// Sockets of a stack that are made in advance, of so many in all.
@@ -75,6 +83,12 @@ fn ready_max(sockets_max: usize) -> usize {
 /// Sockets of a stack that are in use, likewise.
 fn taken_max(sockets_max: usize) -> usize {
     sockets_max.saturating_sub(ready_max(sockets_max))
+}
+
+/// Of those, how many a port may have.
+fn taken_max_at(sockets_max: usize, is_first: bool) -> usize {
+    let taken_max = taken_max(sockets_max);
+    if is_first { taken_max } else { taken_max - KEPT_MAX.min(taken_max / 8) }
 }
 
 impl Open {
@@ -92,10 +106,10 @@ impl Open {
     /// What the node is to be told of room, if that is news. A little more than it knows of is none.
     fn room_news(&mut self, sockets_max: usize) -> Option<(usize, bool)> {
         let taken_max = taken_max(sockets_max);
-        let room = self.ready.len().min(taken_max.saturating_sub(self.taken));
+        let room = if self.is_down { 0 } else { self.ready.len().min(taken_max.saturating_sub(self.taken)) };
         // Room comes back in larger pieces than it goes, so that others are not told of every circuit.
         let sixteenths = if self.told_accepts { 15 } else { 14 };
-        let accepts = self.taken < (taken_max * sixteenths / 16).max(1);
+        let accepts = !self.is_down && self.taken < (taken_max * sixteenths / 16).max(1);
         let is_news = room < self.told_room
             || (room > self.told_room && self.told_room <= ready_max(sockets_max) / 2)
             || accepts != self.told_accepts;
@@ -129,9 +143,11 @@ impl Stacks {
         }
     }
 
-    /// Whether a connection may be accepted on a stack.
-    pub fn has_room(&mut self, id: StackId, sockets_max: usize) -> bool {
-        self.of(id).is_some_and(|open| open.taken < taken_max(sockets_max))
+    /// Whether a connection may be accepted at a port of a stack.
+    pub fn has_room(&mut self, id: StackId, port: u16, sockets_max: usize) -> bool {
+        let has_room =
+            |open: &mut Open| open.taken < taken_max_at(sockets_max, open.first_port == Some(port));
+        self.of(id).is_some_and(has_room)
     }
 
     /// A connection was accepted on a stack.
@@ -146,12 +162,23 @@ impl Stacks {
         self.to_measure.push_back(id);
     }
 
-    /// Hands a stack packets; one that it does not take is lost.
-    pub fn send(&mut self, id: StackId, stride: usize, packets: &[u8]) {
-        let Some(open) = self.of(id) else { return };
+    /// Hands a stack packets; one that it does not take is lost. Says how many were.
+    pub fn send(&mut self, id: StackId, stride: usize, packets: &[u8]) -> u64 {
+        let Some(open) = self.of(id) else { return 0 };
+        let mut lost = 0;
         for packet in packets.chunks(stride.max(1)) {
-            let _ = open.stack.device.write(&[IoSlice::new(packet)]);
+            let written = open.stack.device.write(&[IoSlice::new(packet)]);
+            lost += u64::from(written.is_err());
+            let is_down =
+                written.is_err_and(|error| matches!(error.raw_os_error(), Some(libc::EIO | libc::EBADFD)));
+            if is_down && !open.is_down {
+                log::warn!(
+                    "The device of a stack is down: its circuits stand still, and new ones take others"
+                );
+            }
+            open.is_down = is_down;
         }
+        lost
     }
 
     /// Reads packets of one length, and one that is shorter, or one of another length that came behind them. Returns
@@ -219,6 +246,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         }
         let ready = Vec::new();
         let (readable, queued, short_until) = (true, false, None);
+        let (first_port, is_down) = (options.ports.first().copied(), false);
         let (asked, taken, told_room, told_accepts) = (0, 0, 0, true);
         self.stacks.all.push(Open {
             id,
@@ -231,6 +259,8 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             told_room,
             told_accepts,
             short_until,
+            first_port,
+            is_down,
         });
         self.stacks.queue(n);
         // It may open none until some are ready.
@@ -347,5 +377,7 @@ mod tests {
             assert!((1..=READY_MAX).contains(&ready) && ready + taken == sockets_max, "{sockets_max}");
         }
         assert_eq!([taken_max(0), taken_max(12)], [0, 10]);
+        let places = |sockets_max| [true, false].map(|is_first| taken_max_at(sockets_max, is_first));
+        assert_eq!([0, 1, 20, 100_000].map(places), [[0, 0], [0, 0], [16, 14], [99_744, 99_680]]);
     }
 }

@@ -3,8 +3,9 @@
 //! | from | message |
 //! |---|---|
 //! | relay | how many sockets (1 byte) |
-//! | helper | 0, and descriptors beside it |
+//! | helper | 0, and descriptors of sockets beside it |
 //! | helper | 1, the step that failed (1 byte), the system's error (4 bytes) |
+//! | helper | 2, settings that it could not write, a bit each (4 bytes), and descriptors of device and listeners beside it |
 
 use rustix::cmsg_space;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -23,12 +24,21 @@ pub(crate) const SOCKETS_MAX: usize = 64;
 const LEN_MAX: usize = 6;
 const SOCKETS: u8 = 0;
 const REFUSED: u8 = 1;
+const MADE: u8 = 2;
 
 /// What a helper sends.
 #[derive(Debug)]
 pub(super) enum Parcel {
     Sockets(Vec<OwnedFd>),
-    Refused { step: u8, error: Errno },
+    Refused {
+        step: u8,
+        error: Errno,
+    },
+    /// The stack is there: its device and its listening sockets, and which settings could not be written, a bit each.
+    Made {
+        descriptors: Vec<OwnedFd>,
+        unwritten: u32,
+    },
 }
 
 /// Asks for so many sockets.
@@ -37,14 +47,28 @@ pub(super) fn ask(helper: impl AsFd, count: u8) -> io::Result<()> {
     Ok(())
 }
 
-/// Hands descriptors over; they stay open here.
-pub(super) fn hand_over(relay: impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+/// Hands sockets over; they stay open here.
+pub(super) fn hand_over(relay: impl AsFd, sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_beside(relay, &[SOCKETS], sockets)
+}
+
+/// Hands a stack over that is made.
+pub(super) fn hand_over_made(
+    relay: impl AsFd,
+    descriptors: &[BorrowedFd<'_>],
+    unwritten: u32,
+) -> io::Result<()> {
+    let [a, b, c, d] = unwritten.to_ne_bytes();
+    send_beside(relay, &[MADE, a, b, c, d], descriptors)
+}
+
+fn send_beside(relay: impl AsFd, message: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(SOCKETS_MAX))];
     let mut beside = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(descriptors)) {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    sendmsg(relay, &[IoSlice::new(&[SOCKETS])], &mut beside, SendFlags::NOSIGNAL)?;
+    sendmsg(relay, &[IoSlice::new(message)], &mut beside, SendFlags::NOSIGNAL)?;
     Ok(())
 }
 
@@ -79,6 +103,9 @@ pub(super) fn receive(helper: impl AsFd) -> io::Result<Option<Parcel>> {
             let error = Errno::from_raw_os_error(i32::from_ne_bytes([a, b, c, d]));
             Ok(Some(Parcel::Refused { step, error }))
         }
+        [MADE, a, b, c, d] => {
+            Ok(Some(Parcel::Made { descriptors, unwritten: u32::from_ne_bytes([a, b, c, d]) }))
+        }
         [] => Ok(None),
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
@@ -108,6 +135,7 @@ mod tests {
         hand_over(&helper, &lent).unwrap();
         hand_over(&helper, &[]).unwrap();
         refuse(&helper, 3, &Errno::PERM.into()).unwrap();
+        hand_over_made(&helper, &lent[..2], 5).unwrap();
         let Some(Parcel::Sockets(came)) = receive(&relay).unwrap() else { panic!("descriptors came") };
         assert_eq!(came.len(), SOCKETS_MAX);
         let mut text = String::new();
@@ -115,6 +143,10 @@ mod tests {
         assert!(!text.is_empty());
         assert!(matches!(receive(&relay).unwrap(), Some(Parcel::Sockets(none)) if none.is_empty()));
         assert!(matches!(receive(&relay).unwrap(), Some(Parcel::Refused { step: 3, error: Errno::PERM })));
+        let Some(Parcel::Made { descriptors, unwritten: 5 }) = receive(&relay).unwrap() else {
+            panic!("it is made")
+        };
+        assert_eq!(descriptors.len(), 2);
         set_nonblocking(&relay).unwrap();
         assert_eq!(receive(&relay).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         ask(&relay, 7).unwrap();

@@ -1,6 +1,6 @@
 //! The process that makes a stack and its sockets: what it does, from its first instruction to its end.
 //!
-//! 1. It closes what it inherited, but its end of the socket to the relay.
+//! 1. It leaves the relay's terminal and signals, and closes what it inherited, but its end of the socket to the relay.
 //! 2. It moves into a network namespace of its own, in a user namespace of its own if it has no rights outside.
 //! 3. There it makes the device, its address and its route, and the listening sockets, and hands them over.
 //! 4. It gives up all rights for good.
@@ -18,18 +18,20 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, ipproto, recv, socket_with};
 use rustix::process::{
-    DumpableBehavior, Pid, Signal, set_dumpable_behavior, set_parent_process_death_signal,
+    DumpableBehavior, Pid, Signal, set_dumpable_behavior, set_parent_process_death_signal, setsid,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_name, set_no_new_privs};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 /// What is done, for whoever is told that it failed.
 pub(super) const STEPS: &[&str] = &[
-    "closing what it inherited",
+    "leaving what it inherited",
     "making a user namespace",
     "making a network namespace",
     "opening /dev/net/tun",
@@ -38,7 +40,7 @@ pub(super) const STEPS: &[&str] = &[
     "listening in it",
     "giving up its rights",
 ];
-const CLOSE: usize = 0;
+const LEAVE: usize = 0;
 const USER: usize = 1;
 const NETWORK: usize = 2;
 const DEVICE: usize = 3;
@@ -53,7 +55,7 @@ const DEVICE_NAME: &str = "esp0";
 const DEVICE_QUEUE_PACKETS: u32 = 10_000;
 
 /// Settings of the namespace's. A sandbox may refuse them, and everything works without, if not as well.
-const SETTINGS: &[(&str, &str)] = &[
+pub(super) const SETTINGS: &[(&str, &str)] = &[
     // Nothing of it is spoken here, and it would look for routers.
     ("net/ipv6/conf/all/disable_ipv6", "1"),
     ("net/ipv6/conf/default/disable_ipv6", "1"),
@@ -67,7 +69,15 @@ const SETTINGS: &[(&str, &str)] = &[
     ("net/ipv4/ip_local_port_range", "1024 65535"),
     ("net/core/somaxconn", "65535"),
     ("net/ipv4/tcp_max_syn_backlog", "65535"),
-    ("net/ipv4/tcp_syncookies", "0"),
+    // Where a peer's openings nevertheless fill the queue that listening sockets have for all peers, others' find their
+    // way past it, and what is not completed goes after 7 s.
+    ("net/ipv4/tcp_syncookies", "1"),
+    ("net/ipv4/tcp_synack_retries", "2"),
+    // A flow asks for marks, which datagrams carry there and back; by itself a kernel only grants them.
+    ("net/ipv4/tcp_ecn", "1"),
+    // A path that carries less than the longest datagram says so to nobody inside: a connection that nothing of is
+    // acknowledged for three time-outs goes on in shorter segments.
+    ("net/ipv4/tcp_mtu_probing", "1"),
     // What a socket may have unread, and unacknowledged: at least, at first, at most. A flow of 200 Mbit/s over 150 ms
     // fills the last.
     ("net/ipv4/tcp_rmem", "4096 131072 4194304"),
@@ -96,10 +106,10 @@ pub(super) fn fork(socket: OwnedFd, options: &StackOptions, setup: &StackSetup) 
 
 fn run(socket: &OwnedFd, options: &StackOptions, setup: &StackSetup) {
     match make(socket, options, setup) {
-        Ok((device, listeners)) => {
+        Ok((device, listeners, unwritten)) => {
             let made: Vec<BorrowedFd<'_>> =
                 [device.as_fd()].into_iter().chain(listeners.iter().map(AsFd::as_fd)).collect();
-            if handover::hand_over(socket, &made).is_err() {
+            if handover::hand_over_made(socket, &made, unwritten).is_err() {
                 return;
             }
         }
@@ -148,16 +158,14 @@ fn make(
     socket: &OwnedFd,
     options: &StackOptions,
     setup: &StackSetup,
-) -> Result<(Tun, Vec<TcpListener>), Failed> {
+) -> Result<(Tun, Vec<TcpListener>, u32), Failed> {
     let at = |step: usize| move |error: io::Error| (step, error);
-    close_all_but(socket).map_err(at(CLOSE))?;
+    close_all_but(socket).and_then(|()| leave_the_relays_signals()).map_err(at(LEAVE))?;
     // A name that shows whose it is.
     let _ = set_name(c"heddle stack");
     gain_privilege().map_err(at(USER))?;
     enter_new_network().map_err(at(NETWORK))?;
-    for (setting, value) in SETTINGS {
-        let _ = fs::write(Path::new("/proc/sys").join(setting), value);
-    }
+    let unwritten = write_settings();
     let device = Tun::open_plain(Path::new("/dev/net/tun"), DEVICE_NAME).map_err(at(DEVICE))?;
     let mut netlink = Netlink::open().map_err(at(DEVICE_SETUP))?;
     let mtu_bytes = u32::from(options.packet_bytes_max);
@@ -177,7 +185,26 @@ fn make(
     let listen = |port: &u16| sys::listen(SocketAddr::new(options.addr.into(), *port));
     let listeners = options.ports.iter().map(listen).collect::<io::Result<_>>().map_err(at(LISTEN))?;
     give_up_rights().map_err(|error| (RIGHTS, error.into()))?;
-    Ok((device, listeners))
+    Ok((device, listeners, unwritten))
+}
+
+/// Says which could not be written, a bit each. One that this kernel does not have is none of them.
+fn write_settings() -> u32 {
+    let is_refused = |(setting, value): &(&str, &str)| {
+        let written = fs::write(Path::new("/proc/sys").join(setting), value);
+        written.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+    };
+    SETTINGS.iter().map(is_refused).zip(0..).fold(0, |bits, (refused, n)| bits | u32::from(refused) << n)
+}
+
+/// Whoever interrupts the relay at its terminal, or sends a signal to all processes of its name, means the relay: this
+/// process ends when its socket does, and until then circuits need it.
+fn leave_the_relays_signals() -> io::Result<()> {
+    setsid()?;
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2] {
+        signal_hook::flag::register(signal, Arc::default())?;
+    }
+    Ok(())
 }
 
 /// Whatever this process inherited of the relay, the ends of other helpers' sockets for one, would live on in it.

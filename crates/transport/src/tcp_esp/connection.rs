@@ -18,6 +18,7 @@ use super::control::{MESSAGE, Message, Proofs};
 use super::flows::Flows;
 use super::options::EspOptions;
 use super::outbox::{Outbox, transmit};
+use super::segment::{Begun, Segment};
 use super::sockets::{Room, Sockets};
 use crate::circuits::Lent;
 use crate::dtls::key::OurKey;
@@ -46,14 +47,18 @@ const LINGER: Duration = Duration::from_secs(3);
 const LAST_WORDS_MAX: u32 = 8;
 /// Cells that the relay may give between two looks; each flow has its socket's credit besides.
 const BATCH_CELLS: usize = 64;
-/// Bytes of a header of TCP without options.
-const TCP_HEADER_LEN: usize = 20;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    Proving { deadline: Instant },
+    /// What proofs are made with is kept no longer than this: all keys there will ever be come of it.
+    Proving {
+        deadline: Instant,
+        proofs: Box<Proofs>,
+    },
     Open,
-    Over { until: Instant, last_words: u32 },
+    Over {
+        until: Instant,
+        last_words: u32,
+    },
 }
 
 /// The control stream.
@@ -63,6 +68,8 @@ struct Stream {
     credit: usize,
     unsent: Vec<u8>,
     unread: Vec<u8>,
+    /// Bytes of memory that the stack keeps of it, as the driver said last.
+    stack_bytes: usize,
     is_connected: bool,
     /// Whether the driver was told last to grant.
     is_granting: bool,
@@ -80,6 +87,7 @@ pub(super) struct Parts<'a> {
 }
 
 pub(super) struct Connection {
+    role: Role,
     peer_ip: IpAddr,
     /// Where its datagrams come from and ours go, once a listener knows it.
     peer: Option<SocketAddr>,
@@ -90,7 +98,6 @@ pub(super) struct Connection {
     chains: [Chain; 2],
     /// Associations inwards that are new, or gone.
     spi_news: Vec<(Spi, bool)>,
-    proofs: Proofs,
     /// Flows that we permit the peer, unless we are out of sockets, and whether it was told that we are.
     flows_max: u32,
     is_full: bool,
@@ -98,6 +105,8 @@ pub(super) struct Connection {
     stream: Stream,
     state: State,
     flows: Flows,
+    /// Connections that the peer begins inside.
+    begun: Begun,
     path: Path,
     silence: Silence,
     outbox: Outbox,
@@ -120,7 +129,15 @@ impl Connection {
         let (next, next_keys) = inwards.next();
         tunnel.expect(next, &next_keys);
         let is_dialler = options.role == Role::Initiator;
+        let proofs = Box::new(Proofs {
+            role: options.role,
+            our_key: key.clone(),
+            peer_key: options.peer_key,
+            binding: root.binding(),
+            secrets: [options.secrets.dialler_proof, options.secrets.listener_proof],
+        });
         Connection {
+            role: options.role,
             peer_ip: options.peer.ip().to_canonical(),
             peer: is_dialler.then_some(options.peer),
             local: options.local,
@@ -128,19 +145,13 @@ impl Connection {
             spi_news: vec![(from, true), (next, true)],
             tunnel,
             chains,
-            proofs: Proofs {
-                role: options.role,
-                our_key: key.clone(),
-                peer_key: options.peer_key,
-                binding: root.binding(),
-                secrets: [options.secrets.dialler_proof, options.secrets.listener_proof],
-            },
             flows_max: options.flows_max,
             is_full: false,
             told_full: false,
             stream: Stream::default(),
-            state: State::Proving { deadline },
+            state: State::Proving { deadline, proofs },
             flows: Flows::new(options.role, options.flows_max, chosen.first_cell_timeout),
+            begun: Begun::new(now),
             path: Path::new(now, chosen.keep_alive),
             silence: Silence::new(chosen.path_suspect_min, chosen.path_dead_min),
             outbox: Outbox::default(),
@@ -179,8 +190,10 @@ impl Connection {
     /// The dialler opens the control stream.
     pub(super) fn begin(&mut self, key: LinkKey, sockets: &mut Sockets) {
         self.set_sockets_room(sockets.room());
-        if self.proofs.role == Role::Initiator {
-            self.proofs.write(self.flows_max, &mut self.stream.unsent);
+        if self.role == Role::Initiator
+            && let State::Proving { proofs, .. } = &self.state
+        {
+            proofs.write(self.flows_max, &mut self.stream.unsent);
             let to = SocketAddr::new(IpAddr::V4(self.inner.remote), CONTROL_PORT);
             self.stream.socket = Some(sockets.connect(key, to));
         }
@@ -194,7 +207,7 @@ impl Connection {
         let Some(stripped) = self.inner.strip(packet).filter(|stripped| stripped.protocol == TCP) else {
             return;
         };
-        if is_question(stripped.payload) {
+        if Segment::parse(stripped.payload).is_some_and(|segment| segment.is_question()) {
             self.path.on_question(now);
         }
         self.seal(now, TCP, stripped.ecn, stripped.payload);
@@ -252,7 +265,7 @@ impl Connection {
         }
         match opened {
             Some(opened) if opened.next_header == TCP => {
-                self.receive(from.ecn, opened.payload, sockets);
+                self.receive(now, from.ecn, opened.payload, sockets);
             }
             Some(opened) if opened.next_header == MESSAGE => {
                 if let Some(message) = Message::parse(opened.payload) {
@@ -280,15 +293,14 @@ impl Connection {
     }
 
     /// Hands a segment to the stack, if it is of the control stream or of flows that may be.
-    fn receive(&mut self, ecn: u8, segment: &[u8], sockets: &mut Sockets) {
-        let Some((head, _)) = segment.split_first_chunk::<TCP_HEADER_LEN>() else { return };
-        let ports = [[head[0], head[1]], [head[2], head[3]]].map(u16::from_be_bytes);
-        let is_permitted = match self.state {
-            State::Proving { .. } => ports.contains(&CONTROL_PORT),
-            State::Open => ports.contains(&CONTROL_PORT) || ports.contains(&FLOW_PORT),
-            State::Over { .. } => false,
+    fn receive(&mut self, now: Instant, ecn: u8, segment: &[u8], sockets: &mut Sockets) {
+        let Some(looked) = Segment::parse(segment).filter(|segment| segment.is_ours(self.is_open())) else {
+            return;
         };
-        if let Some(header) = self.inner.header(TCP, ecn, segment.len()).filter(|_| is_permitted) {
+        if looked.opens() && !self.begun.permits(now) {
+            return;
+        }
+        if let Some(header) = self.inner.header(TCP, ecn, segment.len()) {
             sockets.receive(&header, segment);
         }
     }
@@ -319,7 +331,7 @@ impl Connection {
     ) -> bool {
         match self.state {
             State::Proving { .. } if is_control => {
-                let is_first = self.stream.socket.is_none() && self.proofs.role == Role::Responder;
+                let is_first = self.stream.socket.is_none() && self.role == Role::Responder;
                 if is_first {
                     self.stream.socket = Some(socket);
                     self.on_connected(socket, sockets);
@@ -349,9 +361,13 @@ impl Connection {
         }
     }
 
-    /// The stack keeps so much memory for a socket.
+    /// The stack keeps so much memory of a socket.
     pub(super) fn on_kernel_memory(&mut self, socket: SocketId, bytes: usize) {
-        self.flows.on_kernel_memory(socket, bytes);
+        if self.stream.socket == Some(socket) {
+            self.stream.stack_bytes = bytes;
+        } else {
+            self.flows.on_kernel_memory(socket, bytes);
+        }
     }
 
     pub(super) fn on_eof(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {
@@ -375,7 +391,7 @@ impl Connection {
     }
 
     pub(super) fn probe(&mut self, now: Instant) {
-        if self.state == State::Open {
+        if self.is_open() {
             let number = self.path.next_ping(now);
             self.path.on_question(now);
             self.say(now, Message::Ping(number));
@@ -417,6 +433,15 @@ impl Connection {
         self.end(sockets);
     }
 
+    #[cfg(test)]
+    pub(super) fn has_proofs(&self) -> bool {
+        matches!(self.state, State::Proving { .. })
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Open)
+    }
+
     pub(super) fn is_gone(&self, now: Instant) -> bool {
         matches!(self.state, State::Over { until, .. } if until <= now) && self.events.is_empty()
     }
@@ -424,7 +449,7 @@ impl Connection {
     pub(super) fn poll_timeout(&self, now: Instant) -> Instant {
         let retires = self.tunnel.poll_timeout();
         let due = match self.state {
-            State::Proving { deadline } => [Some(deadline), retires, None, None],
+            State::Proving { deadline, .. } => [Some(deadline), retires, None, None],
             // The relay may not have heard yet that it is over.
             State::Over { until, .. } => [Some(until).filter(|until| *until > now), None, None, None],
             State::Open => [
@@ -440,7 +465,7 @@ impl Connection {
     pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, sockets: &mut Sockets) {
         self.turn_keys(now);
         match self.state {
-            State::Proving { deadline } if deadline <= now => {
+            State::Proving { deadline, .. } if deadline <= now => {
                 self.fail(now, ConnectionError::NoAnswer, sockets);
             }
             State::Open => {
@@ -465,7 +490,7 @@ impl Connection {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        if self.state != State::Open {
+        if !self.is_open() {
             return None;
         }
         self.silence
@@ -492,7 +517,7 @@ impl Connection {
     }
 
     pub(super) fn capacity(&self) -> usize {
-        if self.state == State::Open { BATCH_CELLS } else { 0 }
+        if self.is_open() { BATCH_CELLS } else { 0 }
     }
 
     pub(super) fn send(
@@ -502,7 +527,7 @@ impl Connection {
         key: LinkKey,
         sockets: &mut Sockets,
     ) -> FlowState {
-        if self.state != State::Open {
+        if !self.is_open() {
             return FlowState::Open;
         }
         let to = SocketAddr::new(IpAddr::V4(self.inner.remote), FLOW_PORT);
@@ -511,7 +536,9 @@ impl Connection {
 
     /// Counts what it takes and keeps now.
     pub(super) fn count_memory(&mut self) {
-        self.held.set(self.flows.held_bytes() + self.outbox.bytes() + self.stream.unsent.len());
+        let stream = &self.stream;
+        let of_stream = stream.unsent.len() + stream.unread.len() + stream.stack_bytes;
+        self.held.set(self.flows.held_bytes() + self.outbox.bytes() + of_stream);
         self.memory.set(size_of::<Self>() + self.flows.heap_bytes());
     }
 
@@ -522,11 +549,4 @@ impl Connection {
     pub(super) fn stats(&self) -> ConnectionStats {
         self.stats
     }
-}
-
-/// Whether a segment carries bytes, or opens a connection: the peer acknowledges either.
-fn is_question(segment: &[u8]) -> bool {
-    const SYN: u8 = 2;
-    let Some((head, _)) = segment.split_first_chunk::<TCP_HEADER_LEN>() else { return false };
-    segment.len() > usize::from(head[12] >> 4) * 4 || head[13] & SYN != 0
 }

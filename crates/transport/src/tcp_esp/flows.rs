@@ -5,6 +5,7 @@
 
 use super::control::{END_BYTES, write_end};
 use super::flow::Flow;
+use super::segment::BEGUN_MAX;
 use super::sockets::Sockets;
 use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::create::DestroyReason;
@@ -122,9 +123,10 @@ impl Flows {
         }
     }
 
-    /// The peer opened a flow; false if it has too many.
+    /// The peer opened a flow; false if it has too many, or too many whose first cell has not come: their sockets are
+    /// others', too, and an honest peer's cells come with their flows or a round trip later.
     pub(super) fn accept(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) -> bool {
-        if self.theirs >= self.theirs_max {
+        if self.theirs >= self.theirs_max || self.circuits.unborn() >= BEGUN_MAX as usize {
             return false;
         }
         self.theirs_begun = self.theirs_begun.wrapping_add(1);

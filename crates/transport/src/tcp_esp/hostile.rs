@@ -5,18 +5,20 @@ use super::addresses::{CONTROL_PORT, FLOW_PORT};
 use super::control::{MESSAGE, Message};
 use super::{EspEndpoint, EspOptions};
 use crate::links::{LinkKey, Want};
+use core::net::SocketAddr;
 use heddle_esp::packet::{DUMMY, IPV4, TCP};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions, Endpoint, PairSecrets};
 use heddle_seam::datagrams::Datagrams;
-use heddle_seam::node::StackId;
+use heddle_seam::node::{Input, Output, SocketId, StackId};
 use heddle_seam::time::{Duration, Instant};
 use zeroize::Zeroizing;
 
 const NOW: Instant = Instant::ZERO;
+const STACK: StackId = StackId(0);
 
 fn endpoint(key: u8) -> EspEndpoint {
-    EspEndpoint::new(EspOptions::default(), StackId(0), &Zeroizing::new([key; 32])).expect("good options")
+    EspEndpoint::new(EspOptions::default(), STACK, &Zeroizing::new([key; 32])).expect("good options")
 }
 
 fn open(endpoint: &mut EspEndpoint, role: Role, peer_key: [u8; 32]) -> LinkKey {
@@ -25,9 +27,13 @@ fn open(endpoint: &mut EspEndpoint, role: Role, peer_key: [u8; 32]) -> LinkKey {
         dialler_proof: Zeroizing::new([2; 32]),
         listener_proof: Zeroizing::new([3; 32]),
     };
-    let peer = "192.0.2.1:4430".parse().expect("an address");
-    let options = ConnectionOptions { role, local: None, peer, peer_key, secrets, flows_max: 10 };
+    let peer = address("192.0.2.1:4430");
+    let options = ConnectionOptions { role, local: None, peer, peer_key, secrets, flows_max: 10_000 };
     LinkKey::of(endpoint.open(NOW, options))
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().expect("an address")
 }
 
 /// The attacker dials, and the listener takes what it says.
@@ -38,6 +44,29 @@ struct Siege {
 }
 
 impl Siege {
+    /// Both proofs were exchanged.
+    fn open() -> Self {
+        let mut siege = Siege::new();
+        let from = siege.listener.links.all_live().next().map(|(_, connection)| connection.inner().remote);
+        let from = SocketAddr::new(from.expect("it lives").into(), 50_000);
+        let [dialled, accepted] =
+            [SocketId::dialled(0), SocketId::accepted(0)].map(|socket| socket.on(STACK));
+        let local = address("10.0.0.1:1");
+        siege.listener.handle_stack(NOW, Input::Accepted { socket: accepted, local, peer: from });
+        siege
+            .attacker
+            .handle_stack(NOW, Input::Connected { socket: dialled, local: address("10.0.0.1:50000") });
+        let proof = control_bytes(&mut siege.attacker, dialled);
+        hear(&mut siege.listener, accepted, &proof);
+        let proof = control_bytes(&mut siege.listener, accepted);
+        hear(&mut siege.attacker, dialled, &proof);
+        assert_eq!(siege.events(), [ConnectionEvent::Ready, ConnectionEvent::FlowRoom(10_000)]);
+        // Their first PINGs are no answers to what a test sends.
+        siege.answers();
+        while siege.attacker.poll_transmit(NOW, usize::MAX, &mut Vec::new()).is_some() {}
+        siege
+    }
+
     fn new() -> Self {
         let (mut attacker, mut listener) = (endpoint(1), endpoint(2));
         let keys = [attacker.public_key(), listener.public_key()];
@@ -48,21 +77,32 @@ impl Siege {
 
     /// What the listener's stack gets of a packet with such contents.
     fn send(&mut self, next_header: u8, payload: &[u8]) -> Vec<u8> {
-        self.attacker.links.live_mut(self.key).expect("it lives").seal(NOW, next_header, 0, payload);
+        self.send_at(NOW, next_header, payload)
+    }
+
+    fn send_at(&mut self, now: Instant, next_header: u8, payload: &[u8]) -> Vec<u8> {
+        self.attacker.links.live_mut(self.key).expect("it lives").seal(now, next_header, 0, payload);
         self.attacker.links.note(self.key, Want::Transmit);
         let mut data = Vec::new();
-        let transmit = self.attacker.poll_transmit(NOW, usize::MAX, &mut data).expect("a datagram");
+        let transmit = self.attacker.poll_transmit(now, usize::MAX, &mut data).expect("a datagram");
         let datagrams = Datagrams {
-            from: "192.0.2.1:4430".parse().expect("an address"),
+            from: address("192.0.2.1:4430"),
             to: None,
             ecn: 0,
             stride: transmit.stride,
             data: data[..].into(),
         };
-        self.listener.handle_datagrams(NOW, datagrams);
+        self.listener.handle_datagrams(now, datagrams);
         let mut out = Vec::new();
-        while self.listener.poll_stack(NOW, &mut out).is_some() {}
+        while self.listener.poll_stack(now, &mut out).is_some() {}
         out
+    }
+
+    /// The same of one that opens a connection.
+    fn send_syn(&mut self, now: Instant, from: u16, to: u16) -> bool {
+        let mut syn = Self::segment(from, to, 20);
+        syn[13] = 2;
+        !self.send_at(now, TCP, &syn).is_empty()
     }
 
     fn segment(from: u16, to: u16, len: usize) -> Vec<u8> {
@@ -81,6 +121,85 @@ impl Siege {
         let mut out = Vec::new();
         std::iter::from_fn(|| self.listener.poll_transmit(NOW, usize::MAX, &mut out)).count()
     }
+}
+
+/// What it writes on the control stream.
+fn control_bytes(of: &mut EspEndpoint, socket: SocketId) -> Vec<u8> {
+    of.handle_stack(NOW, Input::Writable { socket, bytes: 4096, window_bytes: usize::MAX });
+    let mut bytes = Vec::new();
+    while of.poll_stack(NOW, &mut bytes).is_some() {}
+    bytes
+}
+
+fn hear(of: &mut EspEndpoint, socket: SocketId, bytes: &[u8]) {
+    of.stack_recv_buf(socket)[..bytes.len()].copy_from_slice(bytes);
+    of.handle_stack(NOW, Input::Read { socket, len: bytes.len() });
+}
+
+#[test]
+fn what_all_keys_come_of_is_kept_until_the_proofs_were_exchanged() {
+    let has_proofs = |of: &EspEndpoint| of.links.all_live().all(|(_, connection)| connection.has_proofs());
+    let mut siege = Siege::new();
+    assert!(has_proofs(&siege.attacker) && has_proofs(&siege.listener));
+    siege.send(MESSAGE, &Message::Close.to_bytes());
+    assert!(!has_proofs(&siege.listener), "it is over");
+    let siege = Siege::open();
+    assert!(!has_proofs(&siege.attacker) && !has_proofs(&siege.listener));
+}
+
+#[test]
+fn no_end_is_a_port_that_only_the_other_listens_on() {
+    let mut siege = Siege::new();
+    assert!(siege.send(TCP, &Siege::segment(CONTROL_PORT, FLOW_PORT, 20)).is_empty(), "before the proof");
+    let mut siege = Siege::open();
+    for (from, to) in
+        [(CONTROL_PORT, 22), (FLOW_PORT, CONTROL_PORT), (CONTROL_PORT, FLOW_PORT), (22, FLOW_PORT)]
+    {
+        assert!(siege.send(TCP, &Siege::segment(from, to, 20)).is_empty(), "{from} to {to}");
+    }
+    for (from, to) in [(FLOW_PORT, 50_000), (50_000, FLOW_PORT), (1024, CONTROL_PORT)] {
+        assert_eq!(siege.send(TCP, &Siege::segment(from, to, 20)).len(), 40, "{from} to {to}");
+    }
+}
+
+#[test]
+fn only_so_many_connections_are_begun_in_a_second() {
+    let mut siege = Siege::open();
+    let ports = || (0..100_000).map(|n| 1024 + (n % 60_000) as u16);
+    let reached = ports().filter(|from| siege.send_syn(NOW, *from, FLOW_PORT)).count();
+    assert_eq!(reached, 1000);
+    assert_eq!(
+        siege.send(TCP, &Siege::segment(50_000, FLOW_PORT, 20)).len(),
+        40,
+        "those that are begun go on"
+    );
+    assert!(siege.send_syn(NOW + Duration::from_secs(1), 50_000, FLOW_PORT));
+}
+
+#[test]
+fn what_is_kept_of_the_control_stream_counts() {
+    let mut siege = Siege::open();
+    let before = siege.listener.held_bytes();
+    let socket = SocketId::accepted(0).on(STACK);
+    siege.listener.handle_stack(NOW, Input::Unsent { socket, bytes: 5000 });
+    assert_eq!(siege.listener.held_bytes(), before + 5000);
+    siege.listener.handle_stack(NOW, Input::Unsent { socket, bytes: 0 });
+    assert_eq!(siege.listener.held_bytes(), before);
+}
+
+#[test]
+fn flows_whose_first_cell_does_not_come_are_refused_beyond_so_many() {
+    let mut siege = Siege::open();
+    let inside = siege.listener.links.all_live().next().map(|(_, connection)| connection.inner().remote);
+    let peer = SocketAddr::new(inside.expect("it lives").into(), 50_000);
+    let mut is_refused = |n: u64| {
+        let socket = SocketId::accepted(n).on(STACK);
+        let local = address("10.0.0.1:2");
+        siege.listener.handle_stack(NOW, Input::Accepted { socket, local, peer });
+        let wishes = core::iter::from_fn(|| siege.listener.poll_stack(NOW, &mut Vec::new()));
+        wishes.filter(|wish| matches!(wish, Output::Abort { .. })).count() == 1
+    };
+    assert_eq!((1..=2000).filter(|n| is_refused(*n)).collect::<Vec<_>>(), (1001..=2000).collect::<Vec<_>>());
 }
 
 #[test]

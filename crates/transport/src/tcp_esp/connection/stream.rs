@@ -40,12 +40,12 @@ impl Connection {
 
     /// Works off a message of the control stream; false if the connection is over for it.
     fn on_control(&mut self, now: Instant, message: Control<'_>, sockets: &mut Sockets) -> bool {
-        match (self.state, message) {
-            (State::Proving { .. }, Control::Proof(proof)) if self.proofs.is_right(&proof) => {
-                self.state = State::Open;
-                if self.proofs.role == Role::Responder {
-                    self.proofs.write(self.flows_max, &mut self.stream.unsent);
+        match (&self.state, message) {
+            (State::Proving { proofs, .. }, Control::Proof(proof)) if proofs.is_right(&proof) => {
+                if self.role == Role::Responder {
+                    proofs.write(self.flows_max, &mut self.stream.unsent);
                 }
+                self.state = State::Open;
                 self.events.push_back(ConnectionEvent::Ready);
                 self.flows.permit(proof.flows_max);
                 self.path.on_answer();
@@ -81,9 +81,10 @@ impl Connection {
         if self.stream.unsent.len() + ends.len() > self.flows.ends_bytes_max() {
             return self.misbehaved(now, "it reads nothing of how flows end", sockets);
         }
+        let is_open = self.is_open();
         let stream = &mut self.stream;
         stream.unsent.extend_from_slice(&ends);
-        if self.state == State::Open && self.is_full != self.told_full {
+        if is_open && self.is_full != self.told_full {
             self.told_full = self.is_full;
             control::write_room(if self.is_full { 0 } else { self.flows_max }, &mut stream.unsent);
         }
