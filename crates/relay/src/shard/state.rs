@@ -4,7 +4,7 @@ use super::Relay;
 use crate::admission::Party;
 use crate::keys::{CircuitKey, LinkKey};
 use crate::links::Link;
-use crate::memory::{Account, QUESTION_BYTES, account, fair_level, shares};
+use crate::memory::{Account, account, fair_level, shares};
 use core::cmp::Reverse;
 use heddle_proto::cell::CircId;
 use heddle_proto::channel::ChannelError;
@@ -132,10 +132,9 @@ fn asking(things: &Things, keeps: &BTreeMap<Account, usize>) -> Vec<Thing> {
     let level =
         |(of, each): (Account, Vec<usize>)| (of, fair_level(each, rooms.get(&of).copied().unwrap_or(0)));
     let levels: BTreeMap<Account, usize> = shared.into_iter().map(level).collect();
-    // Everybody asks now and then: one question is no reason.
     let holds_by_asking = |held: &Held| {
         let level = levels.get(&account(held.party)).copied().unwrap_or(0);
-        held.asked_bytes > QUESTION_BYTES && held.bytes > level && held.bytes - held.asked_bytes <= level
+        held.bytes > level && held.bytes - held.asked_bytes <= level
     };
     let asking = things.iter().filter(|(_, held)| holds_by_asking(held));
     let mut asking: Vec<_> = asking.map(|(thing, held)| (Reverse(held.bytes), held.since, *thing)).collect();
