@@ -19,8 +19,8 @@ fn used(shards: usize, latency: Duration, up: bool) -> f64 {
         slow: Some((1, RATE_BYTES_PER_S)),
         ..Plan::default()
     });
-    // The last relay comes to the one in the middle first, and so to another of its shards than the first one does: what
-    // is measured crosses from one to the other.
+    // The last relay comes to the one in the middle first, and so to another of its shards than the first one does:
+    // what is measured crosses from one to the other.
     net.build(&[2, 1], true);
     let circuit = net.build(&[0, 1, 2], true);
     let shards_at_work = (0..shards).filter(|shard| net.circuits(1, *shard) > 0).count();

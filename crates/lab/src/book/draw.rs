@@ -390,8 +390,8 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     table(&head, &rows)
         + &format!(
             "Commit {}, {} for all relays, clients, authorities and servers, so compare columns, not rows. Means with \
-             95 % intervals{narrow}, or what each of one or two runs gave. Made by {}; Heddle's pairs use QUIC.{invalid} \
-             [Everything measured, with its conditions](docs/results/README.md).\n",
+             95 % intervals{narrow}, or what each of one or two runs gave. Made by {}; Heddle's pairs use \
+             QUIC.{invalid} [Everything measured, with its conditions](docs/results/README.md).\n",
             commits.join(", "),
             machines.join(" and "),
             commands.join(", ")
