@@ -1,4 +1,4 @@
-//! A whole relay of one to three shards, around which the bytes decide what everybody does.
+//! A whole relay of one to five shards, around which the bytes decide what everybody does.
 
 // The tests of the relay use more of these than the target does.
 #[allow(dead_code)]
@@ -24,7 +24,7 @@ const STEPS_MAX: usize = 300;
 
 pub fn run(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
-    world::run(world::Choices::Bytes(rest), 1 + u16::from(first % 3), STEPS_MAX);
+    world::run(world::Choices::Bytes(rest), 1 + u16::from(first % 5), STEPS_MAX);
 }
 
 pub fn seeds() -> Vec<Vec<u8>> {
@@ -33,5 +33,5 @@ pub fn seeds() -> Vec<Vec<u8>> {
         draws = draws.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         (draws >> 56) as u8
     };
-    (0..4).map(|shards| (0..1500).map(|at| if at == 0 { shards } else { byte() }).collect()).collect()
+    (0..6).map(|shards| (0..1500).map(|at| if at == 0 { shards } else { byte() }).collect()).collect()
 }

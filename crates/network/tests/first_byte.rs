@@ -68,14 +68,17 @@ fn a_page_begins_when_the_wires_allow() {
 /// are busy.
 #[test]
 fn a_page_begins_when_the_wires_allow_beside_bulk() {
-    let round_trip = Duration::from_millis(80);
-    let (mut net, circuit) = network("tls", round_trip);
-    let (web, bulk) = (net.client, add_client(&mut net.sim, 1));
-    net.client = bulk;
-    let beside = net.build(&[0, 1, 2], true);
-    let endless = net.begin(beside, download(1 << 40));
-    net.await_status(endless, Duration::from_secs(10), |status| status.received_bytes > 1_000_000);
-    net.client = web;
-    let took = first_bytes(&mut net, circuit, &[1000, 2000]);
-    assert_near_floor(&took, round_trip, "beside bulk");
+    for transport in TRANSPORTS {
+        for round_trip in [20, 80, 200].map(Duration::from_millis) {
+            let (mut net, circuit) = network(transport, round_trip);
+            let (web, bulk) = (net.client, add_client(&mut net.sim, 1));
+            net.client = bulk;
+            let beside = net.build(&[0, 1, 2], true);
+            let endless = net.begin(beside, download(1 << 40));
+            net.await_status(endless, Duration::from_secs(30), |status| status.received_bytes > 1_000_000);
+            net.client = web;
+            let took = first_bytes(&mut net, circuit, &[1000, 2000]);
+            assert_near_floor(&took, round_trip, &format!("{transport:?} beside bulk"));
+        }
+    }
 }

@@ -3,6 +3,7 @@
 //! and speak all transports.
 
 mod esp;
+mod flooded;
 mod quic;
 mod stopped;
 #[path = "../support/mod.rs"]

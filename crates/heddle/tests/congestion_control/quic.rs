@@ -20,7 +20,7 @@ use crate::support::{Lab, TIMEOUT, eventually};
 use crate::{CHOICE, lab};
 
 /// The relays and what stands in their torrc beside their MetricsPort. Circuits of one of them cross between shards.
-const MIDDLES: [(&str, &str); 11] = [
+const MIDDLES: [(&str, &str); 13] = [
     ("quicmiddle", "HeddleShards 1"),
     ("shardedmiddle", "HeddleShards 2"),
     ("plainmiddle", "HeddleUDPOffload 0"),
@@ -32,6 +32,8 @@ const MIDDLES: [(&str, &str); 11] = [
     ("dialler", "HeddleUDPPort auto"),
     ("stoppedquic", "HeddleTransports quic,tls"),
     ("stoppeddtls", "HeddleTransports tcp-dtls,tls"),
+    ("floodedquic", "HeddleTransports quic,tls"),
+    ("floodeddtls", "HeddleTransports tcp-dtls,tls"),
 ];
 
 /// Addresses of loopback: where others reach the walled relay, and where their connections seem to come from then.

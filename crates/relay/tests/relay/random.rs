@@ -37,6 +37,17 @@ fn three_shards_stand_whatever_happens() {
     run_seeds(seeds(20), 3, 400);
 }
 
+#[test]
+fn five_shards_stand_whatever_happens() {
+    run_seeds(seeds(20), 5, 400);
+}
+
+#[test]
+#[ignore = "it takes minutes"]
+fn four_shards_stand_long_lives() {
+    run_seeds(seeds(200), 4, 3000);
+}
+
 /// As a fuzzer does it.
 #[test]
 fn a_shard_stands_whatever_bytes_decide() {
