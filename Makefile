@@ -12,7 +12,7 @@ demo: setup
 bench: setup
 	cargo run --release --locked --package heddle --quiet -- bench
 
-# A hang must not last for ever: the suite takes some 8 to 13 minutes on two idle cores. At a terminal the script has to stay
+# A hang must not last for ever: the suite takes some 6 to 13 minutes on two idle cores. At a terminal the script has to stay
 # where Ctrl-C reaches it; it ends its tests itself.
 test: setup lint
 	timeout $$(test -t 0 && echo --foreground) -k 30 3000 scripts/test
