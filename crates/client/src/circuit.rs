@@ -21,7 +21,7 @@ use heddle_proto::cell::relay::{self, RelayCommand, RelayHeader, StreamId};
 use heddle_proto::cell::stream::{End as EndCell, Resolved};
 use heddle_proto::cell::{BODY_LEN, Body, Command};
 use heddle_proto::channel::Target;
-use heddle_proto::credit::{CreditMessage, Ledger, N23};
+use heddle_proto::credit::{CreditMessage, CreditViolation, Ledger, N23};
 use heddle_proto::crypto::onionskin::{ClientHandshake, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, OriginLayers};
 use heddle_proto::flow::{FlowChoice, VegasParams, sendme_inc_acceptable};
@@ -351,7 +351,7 @@ impl OriginCircuit {
     /// A relay cell came. It ends here: what streams hold of it their windows bound.
     fn count_arrival(&mut self, now: Instant) -> Result<(), Fault> {
         let Some(credit) = &mut self.credit else { return Ok(()) };
-        credit.on_received().map_err(|_| "a cell beyond the hop's credit")?;
+        credit.on_received().map_err(CreditViolation::name)?;
         credit.on_passed_on(now, 1, Duration::ZERO);
         Ok(())
     }
@@ -388,8 +388,8 @@ impl OriginCircuit {
     /// The guard spoke of this circuit's credit.
     pub(crate) fn handle_credit(&mut self, message: CreditMessage) {
         let Some(credit) = self.credit.as_mut().filter(|_| !self.closed) else { return };
-        if credit.on_message(message).is_err() {
-            self.end_for("credit beyond what the hop agreed on");
+        if let Err(violation) = credit.on_message(message) {
+            self.end_for(violation.name());
         }
     }
 

@@ -93,9 +93,5 @@ pub fn run(args: BenchArgs) -> Result<ExitCode, Box<dyn Error>> {
             last = step.to_owned();
         }
     })?;
-    match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&summary)?),
-        false => print!("{}", bench::text(&summary)),
-    }
-    Ok(output::validity(&summary))
+    output::tell(&summary, args.json)
 }

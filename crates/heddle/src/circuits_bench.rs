@@ -12,7 +12,6 @@ use clap::Args;
 use heddle_client::Hop;
 use heddle_dir::keys::{KeyOptions, RelayKeys};
 use heddle_lab::arm::Transport;
-use heddle_lab::bench::text;
 use heddle_lab::emulator;
 use heddle_lab::figures::labels;
 use heddle_lab::machine::interrupt;
@@ -91,11 +90,7 @@ pub fn run(args: &CircuitsArgs) -> Result<ExitCode, Failure> {
     let (summary, samples) = host.run(|| measure(args).map_err(|error| error.to_string()))??;
     summary.write(&args.out.join("summary.json"))?;
     samples.write(&args.out)?;
-    match args.json {
-        true => println!("{}", serde_json::to_string_pretty(&summary)?),
-        false => print!("{}", text(&summary)),
-    }
-    Ok(output::validity(&summary))
+    output::tell(&summary, args.json)
 }
 
 fn measure(args: &CircuitsArgs) -> Result<(Summary, RunSamples), Failure> {

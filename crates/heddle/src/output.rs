@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use heddle_lab::bench::text;
 use heddle_lab::results::Summary;
 use serde_json::Value;
 
@@ -41,6 +42,15 @@ pub(crate) fn command_line() -> String {
 /// How a command ends whose results may be valid, or not.
 pub(crate) fn validity(summary: &Summary) -> ExitCode {
     if summary.valid { ExitCode::SUCCESS } else { ExitCode::from(2) }
+}
+
+/// Prints what a bench gave. Returns how its command ends.
+pub(crate) fn tell(summary: &Summary, as_json: bool) -> Result<ExitCode, Box<dyn Error>> {
+    match as_json {
+        true => println!("{}", serde_json::to_string_pretty(summary)?),
+        false => print!("{}", text(summary)),
+    }
+    Ok(validity(summary))
 }
 
 /// A time for people.

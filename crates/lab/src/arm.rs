@@ -4,11 +4,9 @@ use std::fmt;
 use std::fs::OpenOptions;
 use std::str::FromStr;
 
+use crate::emulator::RunOptions;
 use heddle_transport::registry;
 use serde::{Deserialize, Deserializer, de};
-
-/// What makes network devices of programs.
-const TUN_DEVICE: &str = "/dev/net/tun";
 
 /// One of what is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +29,8 @@ impl Transport {
 
     /// All that this machine can have: without TUN devices no relay has a network stack of its own.
     pub fn here() -> Vec<Transport> {
-        let has_device = OpenOptions::new().read(true).write(true).open(TUN_DEVICE).is_ok();
+        let has_device =
+            OpenOptions::new().read(true).write(true).open(RunOptions::default().tun_device).is_ok();
         Transport::all().into_iter().filter(|transport| has_device || !transport.wants_stack()).collect()
     }
 

@@ -12,7 +12,7 @@ use crate::figures::Labels;
 use crate::machine::conditions::Conditions;
 use crate::machine::files::write_whole;
 use crate::plan::Target;
-use crate::results::{Check, Judgement, Outcome, was_extended};
+use crate::results::{Check, Judgement, Outcome, Repetition, was_extended};
 
 /// Between these lines of the README its table stands.
 const MARKS: [&str; 2] = ["<!-- results -->\n", "<!-- /results -->\n"];
@@ -276,19 +276,19 @@ fn known(record: &Record) -> String {
 /// Under what conditions a record came to be.
 fn conditions(record: &Record) -> String {
     let Record { commit, conditions, tor, noise, runs, runs_wanted, seconds, .. } = record;
-    let (what, within) = match record {
-        Record { is_one_network: true, .. } => ("round", " in one network"),
-        Record { is_of_networks: true, .. } => ("network", ""),
-        _ => ("run", ""),
+    let (what, within) = match record.intervals_over {
+        Repetition::RoundsInOneNetwork => ("round", " in one network"),
+        Repetition::Networks => ("network", ""),
+        Repetition::Runs => ("run", ""),
     };
     let plural = if *runs_wanted == 1 { "" } else { "s" };
     let runs = match runs == runs_wanted {
         true => format!("{runs} {what}{plural}{within}"),
         false => format!("**{runs} of {runs_wanted} {what}{plural}**{within}"),
     };
-    let seeds = match (what != "run", &record.seeds[..]) {
-        (false, [first, .., last]) => format!(", seeds {first} to {last}"),
-        (false, [only]) => format!(", seed {only}"),
+    let seeds = match (record.intervals_over, &record.seeds[..]) {
+        (Repetition::Runs, [first, .., last]) => format!(", seeds {first} to {last}"),
+        (Repetition::Runs, [only]) => format!(", seed {only}"),
         _ => String::new(),
     };
     let backend = match record.backend.as_str() {
@@ -374,7 +374,7 @@ fn readme_table(book: &Book, records: &[&Record]) -> String {
     };
     let of_rounds: Vec<String> = used
         .iter()
-        .filter(|record| record.is_one_network)
+        .filter(|record| record.intervals_over == Repetition::RoundsInOneNetwork)
         .map(|record| format!("`{}`", record.name))
         .collect();
     let narrow = match of_rounds.is_empty() {

@@ -50,11 +50,8 @@ pub struct Record {
     pub runs: usize,
     /// How many there should have been.
     pub runs_wanted: usize,
-    /// Whether these are rounds in one network.
-    pub is_one_network: bool,
-    /// Whether these are networks with several rounds in each.
-    #[serde(default)]
-    pub is_of_networks: bool,
+    /// What these are, and so over what intervals are.
+    pub intervals_over: Repetition,
     /// Seeds of the runs.
     pub seeds: Vec<u64>,
     /// Whether its figures may be trusted.
@@ -139,8 +136,7 @@ impl Record {
             command: format!("heddle {}", wanted.command),
             title: if wanted.title.is_empty() { title } else { wanted.title.clone() },
             source,
-            is_one_network: summary.intervals_over == Repetition::RoundsInOneNetwork,
-            is_of_networks: summary.intervals_over == Repetition::Networks,
+            intervals_over: summary.intervals_over,
             commit: summary.commit,
             conditions: summary.conditions,
             tor: summary.tor,

@@ -124,12 +124,19 @@ pub enum CreditViolation {
     Boundless,
 }
 
-impl fmt::Display for CreditViolation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl CreditViolation {
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
             CreditViolation::Overrun => "a cell beyond the hop's credit",
             CreditViolation::Boundless => "credit beyond what the hop agreed on",
-        })
+        }
+    }
+}
+
+impl fmt::Display for CreditViolation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
