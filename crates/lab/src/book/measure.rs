@@ -35,6 +35,8 @@ pub struct MeasureOptions {
     pub only: Vec<String>,
     /// Whether files may differ from the commit. The figures are of no commit then, and say so.
     pub allow_dirty: bool,
+    /// Whether each begins at once, however much others use the machine.
+    pub at_once: bool,
 }
 
 /// What happens while a book is made.
@@ -82,7 +84,7 @@ pub fn measure(
     known.into_iter().for_each(|wanted| on_step(Step::Known(wanted)));
     let mut failed = 0;
     for (place, wanted) in to_make.iter().enumerate() {
-        if !wait_until_quiet(QUIET_WAIT_MAX, &mut interrupt::check)? {
+        if !options.at_once && !wait_until_quiet(QUIET_WAIT_MAX, &mut interrupt::check)? {
             on_step(Step::Disturbed(wanted));
         }
         on_step(Step::Begins(wanted, to_make[place..].iter().map(|wanted| wanted.time()).sum()));
