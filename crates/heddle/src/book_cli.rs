@@ -50,9 +50,6 @@ enum Command {
         /// Measures although files differ from the commit; the figures say so.
         #[arg(long)]
         allow_dirty: bool,
-        /// Does not wait for a quiet machine: for some beside each other on wires, where lateness tells what is valid.
-        #[arg(long)]
-        at_once: bool,
     },
     /// Draws the pages and the README's table from the figures in docs/results.
     Draw {
@@ -73,9 +70,9 @@ pub fn run(args: BookArgs) -> Result<ExitCode, Box<dyn Error>> {
     let book = args.list.map_or_else(Book::shipped, |path| Book::read(&path))?;
     match args.command {
         Command::List { json } => list(&book, json)?,
-        Command::Run { only, out, allow_dirty, at_once } => {
+        Command::Run { only, out, allow_dirty } => {
             let heddle = std::env::current_exe()?;
-            return measure(&book, &MeasureOptions { heddle, out, only, allow_dirty, at_once });
+            return measure(&book, &MeasureOptions { heddle, out, only, allow_dirty });
         }
         Command::Draw { check: true, root, .. } => {
             let stale = book::stale(&book, &root)?;

@@ -20,6 +20,8 @@ pub mod logging;
 #[cfg(feature = "lab")]
 pub mod observe_cli;
 #[cfg(feature = "lab")]
+mod observe_draw;
+#[cfg(feature = "lab")]
 pub mod output;
 #[cfg(feature = "lab")]
 pub mod proxy_cli;

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use crate::observe_draw::Seen;
 use crate::relay::observe::SOCKET;
 
 /// Examples for `heddle observe --help`.
@@ -20,6 +21,7 @@ Examples:
   heddle observe -d DIR watch lanes --every 100ms --for 10s     the length of every circuit's queues
   heddle observe -d DIR watch connections --index 4294967297 --every 10ms --json
   heddle observe -d DIR watch lanes --at before-push > queue    each queue before each cell that joins it
+  heddle observe -d DIR draw lanes cells --every 100ms --for 10s --out lanes.html
   heddle observe -d DIR load changes crates/spe/observers/changes.wat
   heddle observe -d DIR watch lanes --every 1ms --with changes  only what has changed, by an observer
   heddle observe -d DIR collect on cell
@@ -47,6 +49,8 @@ enum Command {
     },
     /// Looks at all of a family, or at one, until it is interrupted.
     Watch(WatchArgs),
+    /// Looks at a family for a while and draws one of its fields: over time, and as a distribution.
+    Draw(DrawArgs),
     /// Takes times down, or tells those that were.
     Collect {
         /// What to do.
@@ -104,6 +108,26 @@ struct WatchArgs {
     json: bool,
 }
 
+#[derive(Debug, Args)]
+struct DrawArgs {
+    /// The family.
+    family: String,
+    /// The field.
+    field: String,
+    /// One observee alone.
+    #[arg(long, value_name = "NUMBER")]
+    index: Option<u64>,
+    /// How often.
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "100ms")]
+    every: Duration,
+    /// For how long.
+    #[arg(long = "for", value_name = "TIME", value_parser = time, default_value = "10s")]
+    lasts: Duration,
+    /// The file to write, HTML that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let number: u64 =
@@ -125,6 +149,7 @@ pub fn run(args: ObserveArgs) -> Result<ExitCode, Box<dyn Error>> {
             tell(&lines, json)?;
         }
         Command::Watch(watch) => follow(relay, watch)?,
+        Command::Draw(args) => draw(relay, &args)?,
         Command::Collect { what, series, json } => {
             let which = if series == "all" { Which::All } else { Which::Named(series) };
             let request = match what {
@@ -176,7 +201,43 @@ fn follow(mut relay: Relay, args: WatchArgs) -> Result<(), Box<dyn Error>> {
         false => writeln!(out, "{line}").and_then(|()| out.flush()),
     };
     begun.iter().filter(|_| !args.json).try_for_each(|line| say(line))?;
-    let until = args.lasts.map(|lasts| Instant::now() + lasts);
+    each_line(relay, args.lasts, &mut |line| match say(line) {
+        // Whoever reads has read enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        said => said.map(|()| true),
+    })
+}
+
+/// Takes what a watch brings for a while, and writes a drawing of it.
+fn draw(mut relay: Relay, args: &DrawArgs) -> Result<(), Box<dyn Error>> {
+    let when = When::Every(args.every);
+    let watch = Watch { family: args.family.clone(), index: args.index, when, observer: None };
+    let begun = relay.ask(&Request::Watch(watch), &[])?;
+    let fields = fields(&begun);
+    let place = fields.iter().position(|(name, _)| *name == args.field);
+    let known = || fields.iter().map(|(name, _)| &**name).collect::<Vec<_>>().join(", ");
+    let place =
+        place.ok_or_else(|| format!("{} has no field `{}`, but {}", args.family, args.field, known()))?;
+    // It says when nothing can be written before it looks for that long.
+    let file = std::fs::File::create(&args.out).map_err(|error| format!("{}: {error}", args.out.display()));
+    let mut file = file?;
+    let mut seen = Seen::default();
+    each_line(relay, Some(args.lasts), &mut |line| {
+        seen.take(line, place);
+        Ok(true)
+    })?;
+    file.write_all(seen.draw(&args.family, &args.field, &fields[place].1).as_bytes())?;
+    crate::output::print(&format!("{} written\n", args.out.display()))
+}
+
+/// Has `each` take every line that a watch brings, until it says that it has enough, the time is over or the relay ends
+/// the watch.
+fn each_line(
+    relay: Relay,
+    lasts: Option<Duration>,
+    each: &mut dyn FnMut(&str) -> io::Result<bool>,
+) -> Result<(), Box<dyn Error>> {
+    let until = lasts.map(|lasts| Instant::now() + lasts);
     let lines = relay.into_lines()?;
     loop {
         let next = match until {
@@ -191,22 +252,24 @@ fn follow(mut relay: Relay, args: WatchArgs) -> Result<(), Box<dyn Error>> {
         if let Some(why) = line.strip_prefix("ended\t").and_then(|rest| rest.split_once('\t')) {
             return Err(why.1.to_owned().into());
         }
-        match say(&line) {
-            // Whoever reads has read enough.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
-            said => said?,
+        if !each(&line)? {
+            return Ok(());
         }
     }
 }
 
-/// The names of the fields of what a watch brings, of its first line.
-fn fields(begun: &[String]) -> Vec<String> {
+/// The names and units of the fields of what a watch brings, of its first line.
+fn fields(begun: &[String]) -> Vec<(String, String)> {
     let words = begun
         .iter()
         .find(|line| line.starts_with("watching\t"))
         .into_iter()
         .flat_map(|line| line.split('\t'));
-    words.skip(3).map(|field| field.split(':').next().unwrap_or_default().to_owned()).collect()
+    words.skip(3).map(|field| field.split_once(':').unwrap_or((field, "1"))).map(owned).collect()
+}
+
+fn owned((name, unit): (&str, &str)) -> (String, String) {
+    (name.to_owned(), unit.to_owned())
 }
 
 /// Prints an answer.
@@ -221,7 +284,7 @@ fn tell(lines: &[String], json: bool) -> Result<(), Box<dyn Error>> {
 }
 
 /// A line of the relay's as JSON. `fields` are the names of what a row has.
-fn json_of(line: &str, fields: &[String]) -> Value {
+fn json_of(line: &str, fields: &[(String, String)]) -> Value {
     let words: Vec<&str> = line.split('\t').collect();
     let number = |word: &str| word.parse::<i64>().map_or_else(|_| json!(word), |number| json!(number));
     let pairs = |words: &[&str]| -> Vec<Value> {
@@ -229,7 +292,7 @@ fn json_of(line: &str, fields: &[String]) -> Value {
     };
     match *words.as_slice() {
         ["row", watch, time_ns, shard, index, ref values @ ..] => {
-            let named = fields.iter().zip(values).map(|(name, value)| (name.clone(), number(value)));
+            let named = fields.iter().zip(values).map(|((name, _), value)| (name.clone(), number(value)));
             let of: serde_json::Map<String, Value> = named.collect();
             json!({"watch": number(watch), "time_ns": number(time_ns), "shard": number(shard), "index": number(index),
                 "fields": of})
@@ -328,7 +391,7 @@ mod tests {
 
     #[test]
     fn lines_become_json() {
-        let fields = ["cells".to_owned(), "oldest_ns".to_owned()];
+        let fields = [("cells", "cells"), ("oldest_ns", "ns")].map(owned);
         let row = json_of("row\t3\t1000\t0\t7\t5\t-2", &fields);
         assert_eq!(row["fields"], json!({"cells": 5, "oldest_ns": -2}));
         assert_eq!((&row["time_ns"], &row["index"]), (&json!(1000), &json!(7)));

@@ -136,6 +136,17 @@ fn families_are_watched_and_times_are_collected() {
         .collect();
     assert_eq!(shards.into_iter().collect::<Vec<_>>(), [0, 1]);
 
+    let page = relay.dir.path().join("shards.html").display().to_string();
+    let draw = ["draw", "shards", "slots_used", "--every", "20ms", "--for", "400ms", "--out", &page];
+    assert!(relay.told(&draw).contains("shards.html written"));
+    let drawn = fs::read_to_string(&page).unwrap();
+    assert!(drawn.contains("shard 0, ") && drawn.contains("shard 1, "), "{drawn}");
+    assert_eq!(drawn.matches("<svg").count(), 2);
+    let refused = relay.refusal(&["draw", "shards", "cell", "--out", &page]);
+    assert!(refused.contains("shards has no field `cell`, but "), "{refused}");
+    let refused = relay.refusal(&["draw", "shards", "slots_used", "--out", "/nowhere/shards.html"]);
+    assert!(refused.contains("/nowhere/shards.html: "), "{refused}");
+
     relay.told(&["collect", "on", "turn"]);
     let begun = Instant::now();
     let told = loop {

@@ -124,6 +124,21 @@ fn plan_gives_figures(arm: &str) {
         assert!(figure("wire_use_pct", wires, "direction=back") <= 100.5);
         assert_eq!(figure("circuits_left_pct", wires, ""), 100.0);
     }
+    // Kernels tell of every relay's connections; over QUIC hardly anything is in those between relays.
+    for relay in ["relay=guard", "relay=middle", "relay=exit"] {
+        assert!(figure("socket_window_kb", "good", relay) > 1.0);
+        assert!(figure("socket_cwnd_packets", "good", relay) >= 1.0);
+        assert!((0.0..=100.0).contains(&figure("socket_unwritable_pct", "good", relay)));
+        if arm == "quic" {
+            assert!(figure("socket_unsent_kb", "good", relay) < 10.0);
+            assert!((1.0..100.0).contains(&figure("loop_idle_pct", "good", relay)));
+            assert!(figure("cell_wait_ms", "good", relay) < 1000.0);
+        }
+    }
+    if arm == "stock" {
+        // What clients upload fills the wire from the guard to the middle.
+        assert!(figure("socket_unacked_packets", "good", "relay=guard") > 0.1);
+    }
     assert_eq!(figure("lost_pct", "good", ""), 0.0);
     assert!((1.8..2.2).contains(&figure("lost_pct", "lossy", "")));
 }

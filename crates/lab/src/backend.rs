@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
+use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use crate::emulator::NetworkOptions;
@@ -264,6 +265,10 @@ pub(crate) trait Testbed {
 
     /// What the relay on a host has cost so far; `None` where computing costs nothing.
     fn usage(&mut self, relay: &str) -> Result<Option<Usage>>;
+
+    /// The TCP connections of the relay on a host to other relays now, with the host of each of these; `None` where no
+    /// kernel tells.
+    fn connections(&mut self, relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>>;
 
     /// What the relay on a host tells of itself; `None` of a stock one.
     fn metrics(&mut self, relay: &str) -> Result<Option<Metrics>>;

@@ -4,11 +4,13 @@
 //! 1. `book.toml` lists pages and measurements, each a command of this program ([`Book`]).
 //! 2. [`measure()`] runs what has not been run yet at this commit.
 //! 3. A [`Record`] is what is kept of a measurement: all that a page says comes from there.
-//! 4. [`draw()`] makes the pages and the README's table anew, and tells which of them are not what the records say.
+//! 4. `papers.toml` lists what the papers have, and where it is here.
+//! 5. [`draw()`] makes the pages and the README's table anew, and tells which of them are not what the records say.
 
 mod draw;
 mod markdown;
 mod measure;
+mod papers;
 mod record;
 
 #[cfg(test)]
@@ -25,10 +27,11 @@ use crate::plan::Target;
 
 pub use draw::{draw, stale};
 pub use measure::{MeasureOptions, Step, collect, measure};
+pub use papers::{Item, Place};
 pub use record::Record;
 
-/// The list that comes with the program.
-const LIST: &str = include_str!("../book.toml");
+/// The list that comes with the program: what is measured, and what the papers have.
+const LIST: &str = concat!(include_str!("../book.toml"), include_str!("../papers.toml"));
 
 /// What a book is made of.
 #[derive(Clone, Debug, Deserialize)]
@@ -43,6 +46,9 @@ pub struct Book {
     /// The lines of the README's table.
     #[serde(rename = "row")]
     pub rows: Vec<Row>,
+    /// What the papers have that pages are about.
+    #[serde(default, rename = "item")]
+    pub items: Vec<Item>,
 }
 
 /// A page of the book.
@@ -159,6 +165,12 @@ impl Book {
                     "row {:?} is of {:?}, which nobody measures",
                     row.title, row.measurement
                 ));
+            }
+        }
+        for item in &self.items {
+            let Place::Measurement(name) = &item.place else { continue };
+            if self.wanted(name).is_none() {
+                return Err(format!("{:?} is measured by {name:?}, which the list has not", item.numbers));
             }
         }
         Ok(())

@@ -9,6 +9,7 @@ mod looks;
 mod network;
 mod outcome;
 mod page;
+mod sheet;
 mod sketch;
 mod svg;
 mod text;
@@ -25,6 +26,7 @@ use crate::machine::files::write_whole;
 use crate::results::{Results, Stored};
 
 pub use page::page;
+pub use sheet::{Drawing, Line, sheet};
 pub use text::text;
 pub(crate) use words::{title_of, with_digits};
 

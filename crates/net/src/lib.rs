@@ -11,7 +11,8 @@
 //!
 //! [`time_buckets`] are what distributions of times are counted in.
 //!
-//! For emulated networks there are [`namespace`], [`netlink`] and [`tun`], and [`realtime`] for who drives them.
+//! For emulated networks there are [`namespace`], [`netlink`] and [`tun`], [`realtime`] for who drives them, and
+//! [`tcp_diag`] for who looks at their connections.
 //!
 //! Linux only: the loop is edge-triggered `epoll`, woken by `eventfd`.
 
@@ -31,6 +32,7 @@ mod send_window;
 mod socket;
 mod stack;
 mod sys;
+pub mod tcp_diag;
 pub mod time_buckets;
 pub mod tun;
 mod workers;

@@ -44,8 +44,6 @@ impl Step {
         Step::Wait,
         Step::Turn,
     ];
-    /// Those of datagrams, which are the first of all.
-    pub const OF_DATAGRAMS: usize = 6;
 
     /// Its name in metrics and figures.
     pub fn name(self) -> &'static str {

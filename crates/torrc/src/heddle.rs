@@ -31,7 +31,8 @@ pub struct HeddleOptions {
     /// congestion marks and addresses, and never to fragment. Without, datagrams go one by one and are at most 1350
     /// bytes long.
     pub udp_offload: bool,
-    /// `HeddleTimings`: whether metrics tell how long the steps of datagrams' ways take, for experiments.
+    /// `HeddleTimings`: whether metrics tell how long the steps of datagrams' ways, cells and the event loop take, for
+    /// experiments.
     pub timings: bool,
     /// `HeddleObserve`: whether who may open a socket in the `DataDirectory` may look into the relay while it runs.
     pub observe: bool,

@@ -171,7 +171,7 @@ fn circuits_go_over_quic_in_plain_datagrams() {
 fn circuits_go_over_tcp_dtls_where_one_side_speaks_nothing_else() {
     carries_circuits_over("dtlsmiddle", "tcp-dtls");
     let told = metrics("dtlsmiddle");
-    for step in Step::ALL.into_iter().take(Step::OF_DATAGRAMS) {
+    for step in Step::ALL {
         let count = told.sum("heddle_step_seconds_count", &[("step", step.name())]);
         let least = if step == Step::Timer { 1.0 } else { 1_000.0 };
         assert!(count >= least, "{step:?}: {count}");

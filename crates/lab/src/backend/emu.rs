@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use super::{
@@ -149,6 +150,10 @@ impl Testbed for Hosts {
 
     fn usage(&mut self, relay: &str) -> Result<Option<Usage>> {
         self.tor.relay(relay)?.usage().map(Some)
+    }
+
+    fn connections(&mut self, relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>> {
+        self.tor.connections(relay, &self.emulation).map(Some)
     }
 
     fn metrics(&mut self, relay: &str) -> Result<Option<Metrics>> {

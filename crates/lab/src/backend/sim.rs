@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant as Real};
 
 use heddle_client::{CircuitNumber, Handshake, Hop};
+use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, DropReason, Step};
 use heddle_relay::{Relay, RelayStats};
 use heddle_seam::time::Instant;
@@ -112,6 +113,9 @@ fn lacking(tor: &Tor, arm: &TorArm) -> Option<&'static str> {
     };
     let clients = tor.clients.iter().map(Spanned::as_ref).filter(|_| !arm.stand_ins);
     for phase in tor.phases_of(arm, 0) {
+        if phase.sockets.is_some() {
+            return Some("looks at the sockets of kernels, which the backend sim has not; run it on emu");
+        }
         if phase.attack || phase.attack_early {
             return Some("has attackers, and the backend sim has none; run it on emu");
         }
@@ -371,6 +375,10 @@ impl Testbed for Hosts {
     }
 
     fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
+        Ok(None)
+    }
+
+    fn connections(&mut self, _relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>> {
         Ok(None)
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::markdown::{self, arm_and_place, arms, cell, number, table};
 use super::record::{Kept, Record};
-use super::{Book, Page, Row, Wanted};
+use super::{Book, Page, Row, Wanted, papers};
 use crate::error::{Error, Result};
 use crate::figures::Labels;
 use crate::machine::conditions::Conditions;
@@ -56,10 +56,14 @@ fn wanted(book: &Book, root: &Path) -> Result<Vec<(PathBuf, String)>> {
     for wanted in &book.measurements {
         records.push((wanted, Record::read(&docs, &wanted.name)?));
     }
+    let record_of = |name: &str| {
+        records.iter().find(|(wanted, _)| wanted.name == name).and_then(|(_, record)| record.clone())
+    };
     let mut files = Vec::new();
     for page in &book.pages {
         let of_page = records.iter().filter(|(wanted, _)| wanted.page == page.name);
-        files.push((docs.join(format!("{}.md", page.name)), page_text(page, of_page)));
+        let of_paper = papers::text(&book.items, &page.name, &record_of);
+        files.push((docs.join(format!("{}.md", page.name)), page_text(page, &of_paper, of_page)));
     }
     files.push((docs.join("README.md"), overview(book, &records)));
     let path = root.join("README.md");
@@ -123,8 +127,12 @@ fn outcomes(wanted: &Wanted, record: &Record) -> String {
     if told.is_empty() { "none".to_owned() } else { told.join(", ") }
 }
 
-fn page_text<'a>(page: &Page, records: impl Iterator<Item = &'a (&'a Wanted, Option<Record>)>) -> String {
-    let mut text = heading(&page.title) + page.about.trim() + "\n\n";
+fn page_text<'a>(
+    page: &Page,
+    of_paper: &str,
+    records: impl Iterator<Item = &'a (&'a Wanted, Option<Record>)>,
+) -> String {
+    let mut text = heading(&page.title) + page.about.trim() + "\n\n" + of_paper;
     for (wanted, record) in records {
         match record {
             Some(record) => text += &section(wanted, record),

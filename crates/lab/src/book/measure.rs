@@ -21,6 +21,9 @@ use crate::results::Summary;
 const PATIENCE: u32 = 4;
 /// How long is waited for a quiet machine before each measurement. What it was like then is told in any case.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(300);
+/// How often one is begun at most: a plan begins no run that its budget has no room for, and goes on so. What has made
+/// no run is not begun again.
+const ATTEMPTS_MAX: usize = 3;
 /// How long one may take to clean up after Ctrl-C.
 const END_MAX: Duration = Duration::from_secs(60);
 
@@ -35,8 +38,6 @@ pub struct MeasureOptions {
     pub only: Vec<String>,
     /// Whether files may differ from the commit. The figures are of no commit then, and say so.
     pub allow_dirty: bool,
-    /// Whether each begins at once, however much others use the machine.
-    pub at_once: bool,
 }
 
 /// What happens while a book is made.
@@ -84,12 +85,12 @@ pub fn measure(
     known.into_iter().for_each(|wanted| on_step(Step::Known(wanted)));
     let mut failed = 0;
     for (place, wanted) in to_make.iter().enumerate() {
-        if !options.at_once && !wait_until_quiet(QUIET_WAIT_MAX, &mut interrupt::check)? {
+        if !wait_until_quiet(QUIET_WAIT_MAX, &mut interrupt::check)? {
             on_step(Step::Disturbed(wanted));
         }
         on_step(Step::Begins(wanted, to_make[place..].iter().map(|wanted| wanted.time()).sum()));
         let of_it = dir.join(&wanted.name);
-        let log = make(wanted, &options.heddle, &of_it)?;
+        let log = make_all(wanted, &options.heddle, &of_it)?;
         match Summary::read(&of_it) {
             Ok(summary) if is_made(&of_it) => on_step(Step::Ended(wanted, summary.valid)),
             _ => {
@@ -104,6 +105,20 @@ pub fn measure(
 /// Whether it came to its end, whatever that was.
 fn is_made(dir: &Path) -> bool {
     Summary::read(dir).is_ok_and(|summary| !summary.is_cut_short())
+}
+
+/// Calls this program until all runs are made. Returns the file that has what it said the last time.
+pub(super) fn make_all(wanted: &Wanted, heddle: &Path, dir: &Path) -> Result<PathBuf> {
+    let runs = || Summary::read(dir).map_or(0, |summary| summary.seeds.len());
+    let mut log = PathBuf::new();
+    for _ in 0..ATTEMPTS_MAX {
+        let before = runs();
+        log = make(wanted, heddle, dir)?;
+        if is_made(dir) || runs() <= before {
+            break;
+        }
+    }
+    Ok(log)
 }
 
 /// Calls this program. Returns the file that has what it said.

@@ -1,12 +1,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::draw::DOCS;
+use super::measure::make_all;
 use super::*;
 use crate::figures::{Figure, labels, quantity};
 use crate::plan::Plan;
-use crate::results::{Judgement, Outcome, RunSamples, Summary};
+use crate::results::{Judgement, NOT_COMPLETED, Outcome, RunSamples, Summary};
 
 /// The repository.
 fn root() -> PathBuf {
@@ -34,6 +36,48 @@ fn the_shipped_book_names_plans_and_figures_that_are_there() {
             assert!(is_known, "{}: {figure}", wanted.name);
         }
     }
+}
+
+/// Every experiment of the papers, and every table and figure that shows a result. `papers.toml` says what is left out.
+#[test]
+fn nothing_that_the_papers_have_is_forgotten() {
+    let numbered = |what: &str, numbers: &[&str]| -> Vec<String> {
+        numbers.iter().map(|number| format!("{what} {number}")).collect()
+    };
+    let range = |what: &str, chapter: u32, numbers: std::ops::RangeInclusive<u32>| -> Vec<String> {
+        numbers.map(|number| format!("{what} {chapter}.{number}")).collect()
+    };
+    let expected: [(&str, Vec<Vec<String>>); 4] = [
+        (
+            "reardon",
+            vec![
+                (1..=13).map(|number| format!("experiment {number}")).collect(),
+                range("table", 4, 1..=1),
+                range("table", 5, 1..=5),
+                range("table", 7, 1..=3),
+                range("figure", 5, 5..=18),
+                range("figure", 7, 1..=5),
+                numbered(
+                    "section",
+                    &["4.1", "4.2", "4.3", "6.4", "8.1.4", "8.1.5", "8.1.7", "8.1.8", "8.1.10"],
+                ),
+                numbered("2009, section", &["5.1", "5.2"]),
+            ],
+        ),
+        ("pctcp", vec![numbered("figure", &["4", "5", "6", "7", "8"]), numbered("section", &["5.1"])]),
+        ("defenestrator", vec![numbered("figure", &["2", "5", "6", "7", "8", "9", "10", "11", "12", "13"])]),
+        ("quux", vec![numbered("section", &["5.1", "5.1.1", "5.2", "6.1"])]),
+    ];
+    let book = Book::shipped().unwrap();
+    for (page, numbers) in expected {
+        let of_page = book.items.iter().filter(|item| item.page == page);
+        let mut has: Vec<String> = of_page.flat_map(|item| item.numbers.clone()).collect();
+        let mut expected = numbers.concat();
+        has.sort();
+        expected.sort();
+        assert_eq!(has, expected, "{page}");
+    }
+    assert!(book.items.iter().all(|item| book.pages.iter().any(|page| page.name == item.page)));
 }
 
 /// So no number stands in them that was not measured.
@@ -233,4 +277,38 @@ fn a_record_comes_back_as_it_was_written_with_a_line_for_each_figure() {
     assert!(text.contains("0.45679"));
     fs::write(root.join("bad.json"), "{").unwrap();
     assert!(Record::read(root, "bad").unwrap_err().to_string().contains("bad.json"));
+}
+
+/// The program that is called here leaves the summary whose turn it is, as a plan without room for all runs does.
+#[test]
+fn a_measurement_that_its_budget_cuts_short_goes_on_until_all_runs_are_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let called = |left: &[usize]| {
+        let place = dir.path().join(format!("{}", left.len()));
+        fs::create_dir_all(&place).unwrap();
+        for (turn, runs) in left.iter().enumerate() {
+            let reasons =
+                if *runs < 3 { vec![format!("{NOT_COMPLETED}: {runs} of 3 runs")] } else { Vec::new() };
+            let summary = Summary { runs_wanted: 3, seeds: vec![0; *runs], reasons, ..Summary::default() };
+            summary.write(&place.join(format!("{}.json", turn + 1))).unwrap();
+        }
+        let script = place.join("heddle");
+        let text = "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\nmkdir -p \"$5\"\n\
+                    cp \"$(wc -l < calls).json\" \"$5/summary.json\"\n";
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let book = small(dir.path());
+        let out = place.join("out");
+        make_all(book.wanted("bench").unwrap(), &script, &out.join("bench")).unwrap();
+        let attempts = fs::read_to_string(out.join("bench.attempts.json")).unwrap();
+        assert_eq!(
+            attempts.matches("began").count(),
+            fs::read_to_string(place.join("calls")).unwrap().lines().count()
+        );
+        attempts.matches("began").count()
+    };
+    assert_eq!(called(&[3]), 1);
+    assert_eq!(called(&[1, 3]), 2);
+    assert_eq!(called(&[1, 1, 3]), 2, "no run more came of the second");
+    assert_eq!(called(&[0, 1, 2, 3]), 1, "none came of the first");
 }

@@ -14,6 +14,8 @@ use crate::emulator::AttackOptions;
 use crate::figures::of_phases;
 use crate::traffic::UPLOADS_MAX;
 
+/// The most often that sockets are looked at: a look enters the namespace of each relay and asks its kernel for all.
+const LOOK_MIN: Duration = Duration::from_millis(10);
 const SECOND: Duration = Duration::from_secs(1);
 /// Longest nickname (dir-spec 2.1.1).
 const NAME_MAX: usize = 19;
@@ -270,6 +272,9 @@ fn check_phase(
     relays: &BTreeMap<&str, bool>,
     groups: &BTreeSet<&String>,
 ) -> Result<(), String> {
+    if phase.sockets.is_some_and(|every| every < LOOK_MIN) {
+        return Err(format!("phase {:?} looks at sockets more often than every 10 ms", phase.name));
+    }
     if phase.duration < SECOND {
         return Err("a phase is measured for at least a second".into());
     }

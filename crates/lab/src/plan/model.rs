@@ -204,7 +204,7 @@ pub enum Comparison {
     Auc,
 }
 
-/// A plot of the distribution of one figure: a curve for each set of labels.
+/// A plot of one figure, a curve for each set of labels: its distribution, or what it was over time.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
@@ -215,6 +215,10 @@ pub struct Plot {
     /// Labels that a curve must have to be in it. Default: all curves are.
     #[serde(default)]
     pub only: Labels,
+    /// From one sample to the next, where the plot is of the first run over time. Default: it is of the distribution in
+    /// all runs.
+    #[serde(default, deserialize_with = "units::some_duration")]
+    pub over_time: Option<Duration>,
 }
 
 impl Arm {

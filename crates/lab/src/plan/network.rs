@@ -194,6 +194,9 @@ pub struct Phase {
     /// Which figures are kept, and under which names. Default: all, under their own.
     #[serde(default)]
     pub figures: BTreeMap<String, String>,
+    /// How often the TCP connections between relays are looked at while everything counts. Default: never.
+    #[serde(default, deserialize_with = "units::some_duration")]
+    pub sockets: Option<Duration>,
     /// The groups of wires of whose direction `there` is told what the traffic does to it: `queue_delay_ms`,
     /// `loss_inflicted_pct` and `marked_pct`. A client's is the one all of whose labels it has. Default: none.
     #[serde(default)]

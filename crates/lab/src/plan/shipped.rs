@@ -13,6 +13,7 @@ pub struct Shipped {
 const SHIPPED: &[Shipped] = &[
     Shipped { name: "calibrate", text: include_str!("../../plans/calibrate.toml") },
     Shipped { name: "thesis-exp02", text: include_str!("../../plans/thesis-exp02.toml") },
+    Shipped { name: "thesis-exp03", text: include_str!("../../plans/thesis-exp03.toml") },
     Shipped { name: "thesis-exp08", text: include_str!("../../plans/thesis-exp08.toml") },
     Shipped { name: "thesis-exp09", text: include_str!("../../plans/thesis-exp09.toml") },
     Shipped { name: "thesis-exp10", text: include_str!("../../plans/thesis-exp10.toml") },

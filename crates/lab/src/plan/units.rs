@@ -11,6 +11,13 @@ pub(super) fn duration<'de, D: Deserializer<'de>>(from: D) -> std::result::Resul
     units::duration_ns(&text).map(Duration::from_nanos).map_err(serde::de::Error::custom)
 }
 
+/// The same, where there may be none.
+pub(super) fn some_duration<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<Duration>, D::Error> {
+    duration(from).map(Some)
+}
+
 /// Reads the least and the greatest of two durations.
 pub(super) fn durations<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<[Duration; 2], D::Error> {
     let both = both(from, units::duration_ns)?;

@@ -45,6 +45,16 @@ pub(super) struct Curve {
     pub(super) look: Look,
 }
 
+/// A value over time.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(super) struct Trace {
+    pub(super) label: String,
+    /// Times in seconds, ascending, and what it was then.
+    pub(super) points: Vec<(f64, f64)>,
+    #[serde(skip)]
+    pub(super) look: Look,
+}
+
 /// The markers of the colours, around where they are.
 const MARKERS: [&str; COLOURS] = [
     "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z",
@@ -223,30 +233,65 @@ pub(super) fn distributions(title: &str, axis_title: &str, curves: &[Curve]) -> 
     axis.draw(&mut svg, top, bottom, axis_title);
     let y = |p: f64| bottom - p * PLOT_HEIGHT;
     for p in [0.0, 0.25, 0.5, 0.75, 1.0] {
-        let y = y(p);
-        put(
-            &mut svg,
-            format_args!(
-                r#"<line class="grid" x1="{left:.1}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/>"#,
-                WIDTH - RIGHT
-            ),
-        );
-        put(
-            &mut svg,
-            format_args!(
-                r#"<text class="tick" text-anchor="end" x="{:.1}" y="{:.1}">{p}</text>"#,
-                left - 6.0,
-                y + 4.0
-            ),
-        );
+        level(&mut svg, left, y(p), &p.to_string());
     }
     for (number, curve) in curves.iter().enumerate() {
         draw_curve(&mut svg, curve, &axis, y);
         let at = bottom + AXIS + 18.0 * number as f64;
-        legend_line(&mut svg, curve, left, at);
+        legend_line(&mut svg, curve.look, &curve.label, curve.n, [left, at]);
     }
     svg.push_str("</svg>");
     svg
+}
+
+/// Values over time, a line for each, and what each line is.
+pub(super) fn over_time(title: &str, traces: &[Trace]) -> String {
+    let left = 60.0;
+    let points = || traces.iter().flat_map(|trace| trace.points.iter().copied());
+    let time = Axis::over(points().map(|(time_s, _)| time_s).chain([0.0]), left, WIDTH - left - RIGHT);
+    let height = Axis::over(points().map(|(_, value)| value), 0.0, PLOT_HEIGHT);
+    let (top, bottom) = (8.0, 8.0 + PLOT_HEIGHT);
+    let legend = 18.0 * traces.len() as f64;
+    let mut svg = open(title, WIDTH, bottom + AXIS + legend, Size::OfPage);
+    time.draw(&mut svg, top, bottom, "time in s");
+    for (value, name) in height.ticks() {
+        level(&mut svg, left, bottom - height.at(value), &name);
+    }
+    for (number, trace) in traces.iter().enumerate() {
+        let (colour, dash) = (trace.look.colour, trace.look.curve_dash());
+        let line = path(highest(trace).into_iter(), &time, |value| bottom - height.at(value));
+        put(&mut svg, format_args!(r#"<path class="curve s{colour} d{dash}" d="{line}"/>"#));
+        let at = bottom + AXIS + 18.0 * number as f64;
+        legend_line(&mut svg, trace.look, &trace.label, trace.points.len(), [left, at]);
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// The points of a line: of many values the highest of each few, so that no peak is lost.
+fn highest(trace: &Trace) -> Vec<(f64, f64)> {
+    let few = trace.points.len().div_ceil(2 * POINTS_MAX).max(1);
+    let highest = |points: &[(f64, f64)]| points.iter().copied().max_by(|a, b| a.1.total_cmp(&b.1));
+    trace.points.chunks(few).filter_map(highest).collect()
+}
+
+/// A grid line at some height, and its number.
+fn level(svg: &mut String, left: f64, y: f64, name: &str) {
+    put(
+        svg,
+        format_args!(
+            r#"<line class="grid" x1="{left:.1}" x2="{:.1}" y1="{y:.1}" y2="{y:.1}"/>"#,
+            WIDTH - RIGHT
+        ),
+    );
+    put(
+        svg,
+        format_args!(
+            r#"<text class="tick" text-anchor="end" x="{:.1}" y="{:.1}">{name}</text>"#,
+            left - 6.0,
+            y + 4.0
+        ),
+    );
 }
 
 /// A curve in its band, with its markers.
@@ -264,8 +309,8 @@ fn draw_curve(svg: &mut String, curve: &Curve, axis: &Axis, y: impl Fn(f64) -> f
 }
 
 /// What a curve is, beside a piece of it.
-fn legend_line(svg: &mut String, curve: &Curve, left: f64, y: f64) {
-    let (colour, dash) = (curve.look.colour, curve.look.curve_dash());
+fn legend_line(svg: &mut String, look: Look, label: &str, n: usize, [left, y]: [f64; 2]) {
+    let (colour, dash) = (look.colour, look.curve_dash());
     put(
         svg,
         format_args!(
@@ -280,8 +325,8 @@ fn legend_line(svg: &mut String, curve: &Curve, left: f64, y: f64) {
             r#"<text x="{:.1}" y="{:.1}">{} (n = {})</text>"#,
             left + 42.0,
             y + 4.0,
-            escape(&curve.label),
-            curve.n
+            escape(label),
+            n
         ),
     );
 }
@@ -346,6 +391,19 @@ mod tests {
         assert!(90.0 * 7.0 <= long.0, "{long:?}");
         // The room for what is drawn stays what it was.
         assert_eq!(long.2 - long.1, short.2 - short.1);
+    }
+
+    #[test]
+    fn of_many_values_over_time_the_peaks_stay() {
+        let mut points: Vec<(f64, f64)> = (0..10_000).map(|number| (0.1 * f64::from(number), 1.0)).collect();
+        points[7_777].1 = 50.0;
+        let trace = Trace { label: "a".into(), points, look: LOOK };
+        let points = highest(&trace);
+        assert!(points.len() <= 2 * POINTS_MAX, "{}", points.len());
+        let peak = points.iter().find(|(_, value)| *value == 50.0).unwrap();
+        assert!((peak.0 - 777.7).abs() < 0.01, "{peak:?}");
+        let svg = over_time("a", &[trace]);
+        assert!(svg.contains(">50<") && svg.contains("time in s") && svg.contains("a (n = 10000)"), "{svg}");
     }
 
     #[test]

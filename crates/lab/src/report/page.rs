@@ -1,17 +1,19 @@
 //! The report as HTML.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
-use super::chart::{self, Curve, Row, TAIL};
-use super::looks::{Looks, Place};
+use super::chart::{self, Curve, Row, TAIL, Trace};
+use super::looks::{Look, Looks, Place};
 use super::network;
 use super::outcome::{Sentence, sentences};
 use super::words::{
     axis_title, escape, meaning_of, number, say, short_names, title_of, unit_after, with_names,
 };
 use crate::figures::{Figure, Labels};
-use crate::plan::{Plan, Statistic};
-use crate::results::{Check, Invocation, Judgement, Outcome, Repetition, Results, Summary};
+use crate::plan::{Plan, Plot, Statistic};
+use crate::results::{Check, Invocation, Judgement, Outcome, Repetition, Results, Series, Summary};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -19,11 +21,7 @@ const STYLE: &str = include_str!("style.css");
 pub fn page(results: &[Results<'_>]) -> String {
     let title = results.first().map_or("No results", |first| &*first.plan.title);
     let title = escape(title);
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<section class=\"first\">\n<h1>{title}</h1>\n"
-    );
+    let mut html = begin(&title) + "<section class=\"first\">\n" + &format!("<h1>{title}</h1>\n");
     for (number, result) in results.iter().enumerate() {
         if results.len() > 1 {
             html += &format!("<h2>{}</h2>\n", run_name(number));
@@ -38,6 +36,15 @@ pub fn page(results: &[Results<'_>]) -> String {
     html += &distributions(results, &looks);
     html += "</body>\n</html>\n";
     html
+}
+
+/// The beginning of a document of this title, which is HTML.
+pub(super) fn begin(title: &str) -> String {
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"
+    )
 }
 
 /// What a run is called when there are several.
@@ -386,7 +393,7 @@ fn known_mean(result: &Results<'_>, figure: &Figure) -> Option<f64> {
     result.summary.checks.iter().find(about).map(|check| check.known)
 }
 
-/// The plots of distributions that the first plan asks for.
+/// The plots that the first plan asks for.
 fn distributions(results: &[Results<'_>], looks: &Looks<'_>) -> String {
     let Some(first) = results.first().filter(|first| !first.plan.plots.is_empty()) else {
         return String::new();
@@ -405,18 +412,19 @@ fn distributions(results: &[Results<'_>], looks: &Looks<'_>) -> String {
         let places =
             found.iter().map(|(run, plan, series)| Place { run: *run, plan, labels: &series.labels });
         let looks = looks.of_plot(&places.collect::<Vec<_>>());
-        let curves: Vec<Curve> = found
-            .iter()
-            .zip(names)
-            .zip(looks)
-            .filter_map(|(((run, _, series), name), look)| {
-                let label = if results.len() > 1 { format!("{name} · {}", run_name(*run)) } else { name };
-                Curve::of(label, look, series.all())
-            })
-            .collect();
+        let labelled = found.iter().zip(names).zip(looks).map(|(((run, _, series), name), look)| {
+            let label = if results.len() > 1 { format!("{name} · {}", run_name(*run)) } else { name };
+            (label, look, *series)
+        });
         let unit = found.first().map_or("", |(_, _, series)| &*series.unit);
         let axis = axis_title(&title_of(first.plan, &plot.figure), unit);
         let title = escape(&plot.title);
+        if let Some(step) = plot.over_time {
+            html += &course(plot, &axis, step, labelled);
+            continue;
+        }
+        let curves: Vec<Curve> =
+            labelled.filter_map(|(label, look, series)| Curve::of(label, look, series.all())).collect();
         if curves.is_empty() {
             html += &format!("<h3>{title}</h3>\n<p class=\"soft\">Nothing of it was measured.</p>\n");
             continue;
@@ -432,8 +440,34 @@ fn distributions(results: &[Results<'_>], looks: &Looks<'_>) -> String {
     html
 }
 
+/// A plot of what figures were over time, in the first run of each set of results.
+fn course<'a>(
+    plot: &Plot,
+    axis: &str,
+    step: Duration,
+    labelled: impl Iterator<Item = (String, Look, &'a Series)>,
+) -> String {
+    let traces = labelled.filter_map(|(label, look, series)| {
+        let values = series.runs.values().next()?.iter().enumerate();
+        let points = values.map(|(number, value)| (number as f64 * step.as_secs_f64(), *value)).collect();
+        Some(Trace { label, points, look })
+    });
+    let traces: Vec<Trace> = traces.collect();
+    let title = escape(&plot.title);
+    if traces.is_empty() {
+        return format!("<h3>{title}</h3>\n<p class=\"soft\">Nothing of it was measured.</p>\n");
+    }
+    format!(
+        "<h3>{title}</h3>\n<figure>{}<figcaption>{} over time, in one run, looked at every {} ms.</figcaption></figure>\n{}",
+        chart::over_time(&plot.title, &traces),
+        escape(axis),
+        step.as_millis(),
+        data(&traces)
+    )
+}
+
 /// The data of a plot, folded up under it.
-fn data(data: &impl Serialize) -> String {
+pub(super) fn data(data: &impl Serialize) -> String {
     let json = serde_json::to_string(data).unwrap_or_default();
     format!("<details><summary>Data of this plot (JSON)</summary><pre>{}</pre></details>\n", escape(&json))
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use super::*;
@@ -120,6 +121,10 @@ impl Testbed for MadeUpTestbed {
 
     fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
         no_tor()
+    }
+
+    fn connections(&mut self, _relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>> {
+        Ok(None)
     }
 
     fn metrics(&mut self, _relay: &str) -> Result<Option<Metrics>> {

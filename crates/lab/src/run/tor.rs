@@ -1,6 +1,7 @@
 //! Arms with a private Tor network: brought up once in each run, and taken through the phases of the plan.
 
 mod phase;
+mod sockets;
 mod streams;
 mod transport_use;
 mod wire_use;

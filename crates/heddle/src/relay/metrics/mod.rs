@@ -116,7 +116,10 @@ fn timings(out: &mut Exposition, steps: Vec<Told>) {
     if steps.is_empty() {
         return;
     }
-    let mut family = out.histograms("heddle_step_seconds", "How long the steps of datagrams' ways took");
+    let mut family = out.histograms(
+        "heddle_step_seconds",
+        "How long the steps of datagrams' ways, cells, and waits and turns of the event loop took",
+    );
     for Told { step, buckets, sum_s } in steps {
         family.labelled(("step", step.name()), &buckets, sum_s);
     }

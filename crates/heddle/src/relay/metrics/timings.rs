@@ -1,5 +1,5 @@
-//! How long the steps of datagrams' ways take, where `HeddleTimings` asks for it: a histogram for each, of fixed size,
-//! which all shards fill and the metrics tell.
+//! How long the steps of datagrams, cells and the event loop take, where `HeddleTimings` asks for it: a histogram for
+//! each, of fixed size, which all shards fill and the metrics tell.
 
 use heddle_net::time_buckets::{self, PER_OCTAVE, upper_bound_ns};
 use heddle_seam::stopwatch::{Step, Timekeeper};
@@ -13,7 +13,7 @@ const BUCKETS: usize = ((OCTAVES - 3) * PER_OCTAVE) as usize;
 /// The times of all steps.
 pub struct Timings {
     anchor: Instant,
-    steps: [Histogram; Step::OF_DATAGRAMS],
+    steps: [Histogram; Step::ALL.len()],
 }
 
 struct Histogram {
@@ -60,7 +60,7 @@ impl Timekeeper for Timings {
     }
 
     fn took(&self, step: Step, ns: u64, times: u64) {
-        let Some(histogram) = self.steps.get(step as usize) else { return };
+        let histogram = &self.steps[step as usize];
         histogram.counts[bucket(ns)].fetch_add(times, Ordering::Relaxed);
         histogram.sum_ns.fetch_add(ns.saturating_mul(times), Ordering::Relaxed);
     }

@@ -7,6 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use heddle_net::tcp_diag::{self, TcpConnection};
+
 use super::circuits::{self, Open};
 use crate::backend::{Built, Circuit, CircuitOrder, OPEN_MAX, Placed, Reached, Role, ServerKind};
 use crate::control::Attacher;
@@ -95,6 +97,25 @@ impl TorProcesses {
         }
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT));
         emulation.inside(host, || Metrics::scrape(addr, ANSWER_MAX))?.map(Some)
+    }
+
+    /// The TCP connections of a relay to other relays, with their hosts.
+    pub(super) fn connections(
+        &self,
+        host: &str,
+        emulation: &Emulation,
+    ) -> Result<Vec<(String, TcpConnection)>> {
+        let reading = Error::io(format!("reading the connections of {host}"));
+        let all = emulation.inside(host, tcp_diag::established)?.map_err(reading)?;
+        let relays: Vec<&str> = self.network()?.relays().iter().map(Relay::nickname).collect();
+        let with_peer = |connection: TcpConnection| {
+            let is_at = |relay: &&&str| {
+                emulation.addresses(relay).is_some_and(|there| there.contains(&connection.peer.ip()))
+            };
+            let peer = relays.iter().filter(|relay| **relay != host).find(is_at)?;
+            Some(((*peer).to_owned(), connection))
+        };
+        Ok(all.into_iter().filter_map(with_peer).collect())
     }
 
     /// Builds circuits, several at a time.

@@ -261,15 +261,99 @@ pub(super) const PHASES: &[Quantity] = &[
     )
     .by("`relay`, and relay's"),
     Quantity::new(
+        "cell_wait_ms",
+        "ms",
+        Amount,
+        Less,
+        "A cell's wait in its circuit's queue",
+        "how long cells waited in the queues of a Heddle relay, from the phase before on, in buckets of which each is twice \
+         the one before; of more than 20,000 the same share of each bucket",
+    )
+    .by("`relay`, and relay's"),
+    Quantity::new(
         "step_us",
         "µs",
         Amount,
         Less,
-        "Steps of a datagram's way through a relay",
-        "what a step of a datagram's way through a Heddle relay took, from the phase before on, in buckets of a sixteenth; of \
+        "Steps of what a relay does",
+        "what a step of a datagram's way through a Heddle relay, a cell, a wait or a turn of its event loop took, from the phase before on, in buckets of a sixteenth; of \
          more than 20,000 the same share of each bucket. Told with `relay_torrc = [\"HeddleTimings 1\"]`",
     )
     .by("`relay`, and relay's, `step`"),
+    Quantity::new(
+        "loop_idle_pct",
+        "%",
+        Percent,
+        Neither,
+        "Time in which a relay's event loop waited",
+        "the share of its time in which a Heddle relay's event loop waited for news, from the phase before on. Told with \
+         `relay_torrc = [\"HeddleTimings 1\"]`",
+    )
+    .by("`relay`, and relay's"),
+    Quantity::new(
+        "socket_window_kb",
+        "KB",
+        Amount,
+        More,
+        "Window that a relay's TCP advertises",
+        "the receive window of a relay's connection to another, at each look (`sockets` of the phase). Linux tells it from \
+         6.2 on",
+    )
+    .by("`relay`, and relay's, `to`"),
+    Quantity::new(
+        "socket_window_closed_pct",
+        "%",
+        Percent,
+        Less,
+        "Looks at which that window was closed",
+        "the share of looks at which it was zero",
+    )
+    .by("`relay`, and relay's, `to`"),
+    Quantity::new(
+        "socket_cwnd_packets",
+        "packets",
+        Amount,
+        Neither,
+        "Congestion window of a relay's TCP",
+        "the congestion window of a relay's connection to another, at each look",
+    )
+    .by("`relay`, and relay's, `to`"),
+    Quantity::new(
+        "socket_unacked_packets",
+        "packets",
+        Amount,
+        Neither,
+        "Packets of a relay's TCP that are not acknowledged",
+        "what such a connection had sent and the other end had not acknowledged, at each look",
+    )
+    .by("`relay`, and relay's, `to`"),
+    Quantity::new(
+        "socket_unsent_kb",
+        "KB",
+        Amount,
+        Less,
+        "Bytes that wait in a relay's socket",
+        "what was written to such a connection and not sent yet, at each look",
+    )
+    .by("`relay`, and relay's, `to`"),
+    Quantity::new(
+        "socket_queued_kb",
+        "KB",
+        Amount,
+        Less,
+        "Output buffer of a relay's socket",
+        "the kernel's memory of what was written and not acknowledged, at each look",
+    )
+    .by("`relay`, and relay's, `to`"),
+    Quantity::new(
+        "socket_unwritable_pct",
+        "%",
+        Percent,
+        Less,
+        "Looks at which a relay's socket was not writable",
+        "the share of looks at which less than a third of the output buffer was free",
+    )
+    .by("`relay`, and relay's, `to`"),
     Quantity::new(
         "relay_cpu_s",
         "s",

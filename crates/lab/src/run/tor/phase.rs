@@ -13,6 +13,7 @@ use std::time::Duration;
 use heddle_netem::Rate;
 use toml::Spanned;
 
+use super::sockets::Looks;
 use super::streams::{self, Member, Window};
 use super::{server_of, transport_use, wire_use};
 use crate::backend::{Built, Circuit, CircuitOrder, Log, Reached, ServerKind, Source, SourceId, Testbed};
@@ -54,6 +55,7 @@ struct Played {
     logs: Vec<Log>,
     before: Costs,
     after: Costs,
+    sockets: Looks,
 }
 
 /// What has been spent so far.
@@ -105,6 +107,7 @@ impl PhaseRun<'_> {
             Sampled::one("circuit_ms", built.took.as_secs_f64() * 1e3).with(client.labels.clone())
         });
         samples.extend(building);
+        samples.extend(played.sockets.figures(tor));
         let wrong = wrong.into_iter().filter(|_| !phase.may_fail);
         let faults = fault.into_iter().chain(wrong).map(|what| format!("{what} in phase {}", phase.name));
         Ok(Measured { faults: faults.collect(), samples: keep(phase, samples) })
@@ -202,10 +205,12 @@ impl PhaseRun<'_> {
         let window = Window { opens, closes: opens + phase.duration };
         let before = self.costs_at(window.opens, "warming up", testbed, on_step)?;
         testbed.let_attack(phase.attack || phase.attack_early)?;
+        let mut sockets = Looks::new(phase, window.opens);
         for change in &phase.changes {
-            self.pass_until(window.opens + change.after, "measuring", testbed, on_step)?;
+            self.measure_until(window.opens + change.after, &mut sockets, testbed, on_step)?;
             self.change_wires(&change.wires, testbed)?;
         }
+        self.measure_until(window.closes, &mut sockets, testbed, on_step)?;
         let after = self.costs_at(window.closes, "measuring", testbed, on_step)?;
         testbed.let_attack(phase.attack_early)?;
         let mut logs = BTreeMap::new();
@@ -213,7 +218,22 @@ impl PhaseRun<'_> {
             let told = testbed.stop(&ids(&some))?;
             logs.extend(some.into_iter().map(|(place, _)| place).zip(told));
         }
-        Ok(Played { window, logs: logs.into_values().collect(), before, after })
+        Ok(Played { window, logs: logs.into_values().collect(), before, after, sockets })
+    }
+
+    /// Lets time pass until then, and looks at sockets whenever that is due.
+    fn measure_until(
+        &self,
+        then: Duration,
+        sockets: &mut Looks,
+        testbed: &mut dyn Testbed,
+        on_step: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        while let Some(due) = sockets.due_before(then) {
+            self.pass_until(due, "measuring", testbed, on_step)?;
+            sockets.look(self.tor, self.phase, testbed)?;
+        }
+        self.pass_until(then, "measuring", testbed, on_step)
     }
 
     fn pass_until(
@@ -242,7 +262,7 @@ impl PhaseRun<'_> {
 
     /// What was spent meanwhile. The logs of `clients` come first among those of all actors.
     fn costs(&self, clients: &[&Client], played: &Played) -> Vec<Sampled> {
-        let Played { before, after, logs, window } = played;
+        let Played { before, after, logs, window, .. } = played;
         let mut samples = wire_use::figures(self.tor, self.arm, self.phase, &before.wires, &after.wires);
         let received_gb = |relay: &str| {
             let over_it = |client: &&Client| self.phase.path_of(client).iter().any(|name| name == relay);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use heddle_net::tcp_diag::TcpConnection;
 use heddle_netem::{DirectionStats, Step};
 
 use super::*;
@@ -181,6 +182,10 @@ impl Testbed for Virtual {
 
     fn usage(&mut self, _relay: &str) -> Result<Option<Usage>> {
         Ok(Some(Usage { cpu_s: self.now.as_secs_f64() / 10.0, rss_bytes: 30_000_000 }))
+    }
+
+    fn connections(&mut self, _relay: &str) -> Result<Option<Vec<(String, TcpConnection)>>> {
+        Ok(None)
     }
 
     fn metrics(&mut self, _relay: &str) -> Result<Option<Metrics>> {

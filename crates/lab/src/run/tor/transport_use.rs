@@ -26,8 +26,8 @@ const CLOSING_LOOK: Duration = Duration::from_millis(50);
 const COUNTS_AGE_MAX: Duration = Duration::from_millis(250);
 /// The least share of cells that the transport must carry.
 const SHARE_MIN: f64 = 0.99;
-/// The most samples of a step's times; of more, every second or third or further one.
-const STEPS_MAX: u64 = 20_000;
+/// The most samples of a histogram's times; of more, every second or third or further one.
+const TIMES_MAX: u64 = 20_000;
 /// Where the middle of a bucket lies below its upper bound, in its mean: buckets have from 1/16 to 1/32 of their bound.
 const STEP_MIDDLE: f64 = 1.0 - 3.0 / 128.0;
 /// Where there are fewer cells than this, those of directories weigh too much to judge by the share.
@@ -182,7 +182,7 @@ fn paths<'a>(tor: &'a Tor, phase: &'a Phase) -> impl Iterator<Item = &'a [String
 }
 
 /// Each relay of a path with the next one, path by path.
-fn steps<'a>(tor: &'a Tor, phase: &'a Phase) -> impl Iterator<Item = [&'a str; 2]> {
+pub(super) fn steps<'a>(tor: &'a Tor, phase: &'a Phase) -> impl Iterator<Item = [&'a str; 2]> {
     paths(tor, phase).flat_map(|path| path.windows(2).map(|step| [&*step[0], &*step[1]]))
 }
 
@@ -195,13 +195,16 @@ pub(super) fn figures(tor: &Tor, before: &Readings, after: &Readings) -> Vec<Sam
             let count = |at: &Metrics| at.sum("heddle_fallbacks_total", &[("reason", reason)]);
             *fallbacks.entry(reason.to_owned()).or_default() += count(after) - count(before);
         }
-        let relay = tor.relays.iter().map(Spanned::as_ref).find(|relay| relay.name == *name);
-        let of_relay = relay.map(|relay| relay.labels.clone()).unwrap_or_default();
-        let of_relay: Labels = of_relay.into_iter().chain(labels([("relay", name)])).collect();
+        let of_relay = relay_labels(tor, name);
         for figure in ["queue_cells_max", "held_queue_cells_max"] {
             let value = after.sum(&format!("heddle_{figure}"), &[]);
             samples.push(Sampled::one(figure, value).with(of_relay.clone()));
         }
+        let waits = waits_ms(before, after);
+        samples
+            .extend((!waits.is_empty()).then(|| Sampled::new("cell_wait_ms", waits).with(of_relay.clone())));
+        let idle = loop_idle_pct(before, after);
+        samples.extend(idle.map(|pct| Sampled::one("loop_idle_pct", pct).with(of_relay.clone())));
         samples.extend(steps_us(before, after).map(|(step, values)| {
             let labels = of_relay.clone().into_iter().chain(labels([("step", step)])).collect();
             Sampled::new("step_us", values).with(labels)
@@ -215,24 +218,55 @@ pub(super) fn figures(tor: &Tor, before: &Readings, after: &Readings) -> Vec<Sam
     samples
 }
 
-/// What each step of datagrams' ways took since `before`, in microseconds: the middle of the bucket for each time.
+/// The labels of what is told of a relay.
+pub(super) fn relay_labels(tor: &Tor, name: &str) -> Labels {
+    let relay = tor.relays.iter().map(Spanned::as_ref).find(|relay| relay.name == name);
+    let own = relay.map(|relay| relay.labels.clone()).unwrap_or_default();
+    own.into_iter().chain(labels([("relay", name)])).collect()
+}
+
+/// The share of its time that a relay's event loop waited for news since `before`, in percent.
+fn loop_idle_pct(before: &Metrics, after: &Metrics) -> Option<f64> {
+    let took = |step: &str| {
+        let sum = |at: &Metrics| at.sum("heddle_step_seconds_sum", &[("step", step)]);
+        sum(after) - sum(before)
+    };
+    let (wait, turn) = (took("wait"), took("turn"));
+    (wait + turn > 0.0).then(|| 100.0 * wait / (wait + turn))
+}
+
+/// How long cells waited in queues since `before`, in milliseconds. A bucket's bound is twice the one before.
+fn waits_ms(before: &Metrics, after: &Metrics) -> Vec<f64> {
+    const MIDDLE: f64 = 0.75;
+    let counts = after.histogram_since(before, "heddle_queue_delay_seconds", &[]);
+    spread(counts, 1e3 * MIDDLE)
+}
+
+/// What each step took since `before`, in microseconds: the middle of the bucket for each time.
 fn steps_us<'a>(before: &Metrics, after: &'a Metrics) -> impl Iterator<Item = (&'a str, Vec<f64>)> {
     const NAME: &str = "heddle_step_seconds";
     let steps = after.values_of("heddle_step_seconds_count", "step");
     steps.filter_map(move |step| {
         let counts = after.histogram_since(before, NAME, &[("step", step)]);
-        let all: u64 = counts.iter().map(|(_, count)| count).sum();
-        let each = all.div_ceil(STEPS_MAX).max(1);
-        let mut values = Vec::new();
-        let mut seen = 0;
-        for (bound_s, count) in counts {
-            // The bound is a sixteenth above the next lower one, or less.
-            let times = (seen + count) / each - seen / each;
-            seen += count;
-            values.extend(std::iter::repeat_n(bound_s * 1e6 * STEP_MIDDLE, times as usize));
-        }
+        // A bound is a sixteenth above the next lower one, or less.
+        let values = spread(counts, 1e6 * STEP_MIDDLE);
         (!values.is_empty()).then_some((step, values))
     })
+}
+
+/// A histogram's times one by one, each of them `scale` times its bucket's bound: at most [`TIMES_MAX`], of more the
+/// same share of each bucket.
+fn spread(counts: Vec<(f64, u64)>, scale: f64) -> Vec<f64> {
+    let all: u64 = counts.iter().map(|(_, count)| count).sum();
+    let each = all.div_ceil(TIMES_MAX).max(1);
+    let mut values = Vec::new();
+    let mut seen = 0;
+    for (bound_s, count) in counts {
+        let times = (seen + count) / each - seen / each;
+        seen += count;
+        values.extend(std::iter::repeat_n(bound_s * scale, times as usize));
+    }
+    values
 }
 
 fn transport(arm: &TorArm, relay: &Relay) -> Transport {
