@@ -7,6 +7,8 @@ pub struct Counters {
     pub waits: u64,
     /// Waits that were allowed to sleep, because nothing was left to do.
     pub sleeps: u64,
+    /// Sleeps before a wait, so that turns which move little are not too many.
+    pub rests: u64,
     /// Events that the waits returned (not calls).
     pub events: u64,
     /// `epoll_ctl`.
@@ -53,4 +55,11 @@ pub struct Counters {
     pub inputs: u64,
     /// Jobs run on the loop itself because the workers' queue was full (not calls).
     pub jobs_inline: u64,
+}
+
+impl Counters {
+    /// Bytes that went in or out so far.
+    pub(crate) fn moved_bytes(&self) -> u64 {
+        self.recv_bytes + self.send_bytes + self.datagram_recv_bytes + self.datagram_send_bytes
+    }
 }

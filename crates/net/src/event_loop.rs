@@ -51,6 +51,9 @@ const READ_BATCH_BYTES: usize = 256 * 1024;
 /// Bytes that are received from sockets in one turn: thousands that have much wait in line, and timers, ports and other
 /// threads come first.
 const TURN_READ_BYTES: usize = 4 * READ_BATCH_BYTES;
+/// A turn that moved so many bytes, in and out together, is not followed by a rest: at half a millisecond for each turn
+/// that would be 64 MB/s, and buffers on the way might not hold what came meanwhile.
+const MUCH_BYTES: u64 = 32 * 1024;
 /// Events of one wait; the kernel keeps the rest.
 const EVENTS_MAX: usize = 1024;
 
@@ -102,6 +105,8 @@ pub struct EventLoop<L: Language, N: Node<L>> {
     on_event: Box<dyn FnMut(L::Event) + Send>,
     counters: Counters,
     stopwatch: Stopwatch,
+    /// When the last turn began, and how many bytes had been moved before it.
+    turn: (Instant, u64),
     /// Since when datagrams are here whose outputs are not all carried out, and how many they are.
     arrived: Option<(Lap, u64)>,
     stopping: bool,
@@ -145,6 +150,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
             on_event: Box::new(|_| {}),
             counters: Counters { epoll_ctls: 1, ..Counters::default() },
             stopwatch: Stopwatch::default(),
+            turn: (now, 0),
             arrived: None,
             stopping: false,
         })
@@ -244,8 +250,24 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         is_quiet && self.reads.is_empty() && self.grants.is_empty()
     }
 
+    /// Sleeps until the next turn may begin, where the last one moved little and has left nothing to do.
+    fn rest(&mut self) {
+        let (began, moved_before) = self.turn;
+        let moved = self.counters.moved_bytes() - moved_before;
+        if moved == 0 || moved >= MUCH_BYTES || !self.has_no_work() || !self.inputs.is_empty() {
+            return;
+        }
+        let rest = (began + self.options.turns_apart).since(clock::monotonic());
+        if !rest.is_zero() {
+            self.counters.rests += 1;
+            // A signal may end it early, which does no harm.
+            let _ = rustix::thread::nanosleep(&Timespec { tv_sec: 0, tv_nsec: rest.subsec_nanos().into() });
+        }
+    }
+
     /// Waits for events, and sets the time of the turn.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        self.rest();
         let timeout = match self.has_no_work() && self.inputs.is_empty() {
             true => self.next_timer().since(clock::monotonic()),
             false => Duration::ZERO,
@@ -263,6 +285,7 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
         }
         self.counters.events += events.len() as u64;
         self.now = clock::monotonic();
+        self.turn = (self.now, self.counters.moved_bytes());
         Ok(())
     }
 

@@ -3,6 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+/// Longer rests would be seen as queues by who measures round trips.
+const TURNS_APART_MAX: Duration = Duration::from_millis(10);
+
 /// Options of an [`EventLoop`](crate::EventLoop).
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -32,6 +35,10 @@ pub struct Options {
     pub handed_max: usize,
     /// Sockets that there may be on a node's stack, with those that were made in advance. Default 16,384.
     pub stack_sockets_max: usize,
+    /// After a turn that moved little, the next one begins no sooner than this after that one did, so that what comes
+    /// packet by packet is worked off together: a turn for each costs more than what is done with it. What comes after a
+    /// pause is not held up. Zero: no turn is. Default 500 µs.
+    pub turns_apart: Duration,
     /// How often a node hears the wall clock. Default 60 s.
     pub wall_clock_every: Duration,
     /// Source address of IPv4 connections (OutboundBindAddress).
@@ -52,6 +59,7 @@ impl Default for Options {
             closing_max: 1024,
             handed_max: 1024,
             stack_sockets_max: 16 * 1024,
+            turns_apart: Duration::from_micros(500),
             wall_clock_every: Duration::from_secs(60),
             outbound_bind_v4: None,
             outbound_bind_v6: None,
@@ -67,6 +75,9 @@ impl Options {
         }
         if self.notsent_lowat_bytes == Some(0) {
             return Err("notsent_lowat_bytes must not be zero");
+        }
+        if self.turns_apart > TURNS_APART_MAX {
+            return Err("turns_apart must be at most 10 ms");
         }
         if self.user_timeout.as_millis() > i32::MAX as u128 {
             return Err("user_timeout must be below 24 days");

@@ -10,6 +10,7 @@ use heddle_seam::time::Instant;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const OFFLOAD: [bool; 2] = [true, false];
 
@@ -63,16 +64,17 @@ struct Echo {
 
 impl Echo {
     fn start(udp_offload: bool, ip: Option<IpAddr>) -> (Running<Echo>, SocketAddr) {
+        Echo::start_with(options(udp_offload), ip)
+    }
+
+    fn start_with(options: Options, ip: Option<IpAddr>) -> (Running<Echo>, SocketAddr) {
         let mut local = None;
         let echo = Echo { came: VecDeque::new(), datagrams: 0 };
-        let running = Running::start_with(
-            echo,
-            options(udp_offload),
-            |event_loop: &mut EventLoop<RelayLanguage, Echo>| {
+        let running =
+            Running::start_with(echo, options, |event_loop: &mut EventLoop<RelayLanguage, Echo>| {
                 let port = event_loop.add_port(bind_udp(ip, 0).unwrap()).unwrap();
                 local = event_loop.port_info(port).map(|info| info.local);
-            },
-        );
+            });
         (running, local.unwrap())
     }
 }
@@ -112,6 +114,33 @@ fn datagrams_come_back_as_they_went() {
         let counters = echo.handle.counters();
         assert_eq!((counters.datagrams_dropped, counters.recv_bytes), (0, 0));
         assert_eq!(echo.stop().datagrams, 6);
+    }
+}
+
+#[test]
+fn what_comes_one_by_one_is_worked_off_together() {
+    const COUNT: u64 = 2_000;
+    for apart_us in [0, 500] {
+        let apart = Duration::from_micros(apart_us);
+        let options = Options { turns_apart: apart, ..Options::default() };
+        let (echo, addr) = Echo::start_with(options, loopback());
+        let (peer, begun) = (peer(), std::time::Instant::now());
+        for n in 0..COUNT {
+            peer.send_to(&n.to_be_bytes(), addr).unwrap();
+            if n % 64 == 63 {
+                (0..64).for_each(|_| drop(peer.recv_from(&mut [0; 8]).unwrap()));
+            }
+        }
+        (0..COUNT % 64).for_each(|_| drop(peer.recv_from(&mut [0; 8]).unwrap()));
+        let counters = echo.handle.counters();
+        let elapsed = begun.elapsed();
+        assert_eq!(echo.stop().datagrams, COUNT);
+        assert_eq!(counters.rests > 0, apart_us > 0, "{counters:?}");
+        if apart_us > 0 {
+            // Each turn that moves something is followed by a rest, and may be followed by one that finds nothing.
+            let most = 2 * (elapsed.as_micros() / apart.as_micros()) as u64 + 16;
+            assert!(counters.waits <= most, "more than {most} in {elapsed:?}: {counters:?}");
+        }
     }
 }
 
