@@ -1,8 +1,8 @@
 //! Circuits begin: CREATE2 and CREATE_FAST come in, CREATED2 and CREATED_FAST go out (tor-spec,
 //! "CREATE and CREATED cells").
 //!
-//! 1. CREATE2 comes: limits are checked, the onionskin waits for its turn with the workers (`jobs`), and is refused when
-//!    it has waited for too long.
+//! 1. CREATE2 comes: limits are checked, the onionskin waits for its turn with the workers (`jobs`), and is refused
+//!    when it has waited for too long.
 //! 2. The worker's answer comes: the circuit gets its layer, CREATED2 is queued.
 
 use super::Core;

@@ -18,14 +18,11 @@
 //! circuit.
 
 use super::answers::ANSWER_PATIENCE;
+use super::unanswered::CREATE_PATIENCE;
 use crate::keys::{CircuitKey, LinkKey};
 use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long CREATE2 waits on a flow. A peer refuses onionskins that waited for 1.75 s, unless its operator or the
-/// consensus says otherwise, so what takes longer was lost more than once; and clients give circuits up after some
-/// seconds.
-pub(super) const CREATE_PATIENCE: Duration = Duration::from_secs(3);
 /// How long a path may be silent before it is suspect, less the time in which CREATE2 and the channel's answer came.
 const SILENCE_PATIENCE: Duration = Duration::from_secs(ANSWER_PATIENCE.as_secs() - CREATE_PATIENCE.as_secs());
 

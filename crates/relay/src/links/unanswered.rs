@@ -5,8 +5,8 @@
 //! stays here instead, and takes turns as onionskins do (`circuits::jobs`): relays and strangers, in each
 //! class the neighbours, and the links of each. Below the bound nothing waits.
 //!
-//! The next relay works off in their order what comes on one link, whoever brought it here, and what waits there for too
-//! long it refuses. So the bound falls where it is slow, until what is over waits here, by turns, and not there
+//! The next relay works off in their order what comes on one link, whoever brought it here, and what waits there for
+//! too long it refuses. So the bound falls where it is slow, until what is over waits here, by turns, and not there
 //! ([`Places`]).
 //!
 //! 1. A circuit is to go on over a link that has its number of unanswered CREATE2 cells: it is *queued*.
@@ -14,7 +14,6 @@
 //!    first.
 //! 3. The link ends: who is queued looks for another.
 
-use super::late::CREATE_PATIENCE;
 use crate::admission::{Class, Key, Party};
 use crate::keys::{CircuitKey, LinkKey};
 use crate::turns::{Turns, Waiting};
@@ -24,6 +23,10 @@ use std::collections::VecDeque;
 /// Circuits that are over are swept out of the turns when there are this many, and twice what was left the last time.
 const SWEEP_LEN_MIN: usize = 64;
 
+/// How long CREATE2 waits on a flow. A peer refuses onionskins that waited for 1.75 s, unless its operator or the
+/// consensus says otherwise, so what takes longer was lost more than once; and clients give circuits up after some
+/// seconds.
+pub(super) const CREATE_PATIENCE: Duration = Duration::from_secs(3);
 /// An answer is slow that takes so long: two long round trips, and less than half of what stock relays, and this one,
 /// let an onionskin wait.
 const SLOW_ANSWER: Duration = Duration::from_millis(750);

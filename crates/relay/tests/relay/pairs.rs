@@ -525,7 +525,8 @@ fn circuits_cross_to_the_shard_of_the_pair() {
     }
 }
 
-/// A client that gives up at once says nothing about the peer; one that waited in vain on a flow, and not over TLS, does.
+/// A client that gives up at once says nothing about the peer; one that waited in vain on a flow, and not over TLS,
+/// does.
 #[test]
 fn clients_that_give_up_at_once_count_for_nothing() {
     for (patience_s, counted) in [(1, None), (6, Some(&1))] {

@@ -42,8 +42,8 @@ pub(crate) trait Peers: Neighbours + Default {
     fn fill(siege: &mut Siege<Self>, flows: u32, opening: &[u8], cells: u32);
 }
 
-/// A cell of nothing but this is a CREATED2 on a circuit that asked for none: a relay that reads it does nothing. So is what
-/// is left of one that was sent in part, and what follows.
+/// A cell of nothing but this is a CREATED2 on a circuit that asked for none: a relay that reads it does nothing. So is
+/// what is left of one that was sent in part, and what follows.
 pub(crate) const IN_VAIN: u8 = Command::CREATED2.0;
 
 /// A relay and its neighbours.
