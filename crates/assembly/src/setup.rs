@@ -10,6 +10,7 @@ use heddle_proto::policy::ExitPolicy;
 use heddle_relay::{Limits, RelayConfig};
 use heddle_seam::node::ShardId;
 use heddle_seam::rng::Entropy;
+use heddle_seam::time::Duration;
 use heddle_torrc::Options;
 
 /// Where a relay's keys are, and how long they last.
@@ -58,6 +59,7 @@ impl Setup<'_> {
             ipv6_exit: options.ipv6_exit,
             refuse_unknown_exits: options.refuse_unknown_exits,
             dos: options.dos.clone(),
+            onionskin_wait_max: onionskin_wait_max(options),
             hop_by_hop_flow_control: options.heddle.hop_by_hop_flow_control,
             hop_credit: options.heddle.hop_credit,
             flow_control: options.heddle.flow_control,
@@ -110,4 +112,10 @@ impl Setup<'_> {
             metrics_policy: ExitPolicy::from_rules(&options.metrics_port_policy),
         }
     }
+}
+
+/// `MaxOnionQueueDelay`, if the operator chose one.
+fn onionskin_wait_max(options: &Options) -> Option<Duration> {
+    let chosen_ms = Some(options.max_onion_queue_delay_ms).filter(|chosen_ms| *chosen_ms > 0);
+    chosen_ms.map(Duration::from_millis)
 }

@@ -30,6 +30,7 @@ use crate::sys;
 use crate::workers::Workers;
 use accept::Acceptor;
 use foldhash::fast::FixedState;
+use heddle_seam::datagrams::IdPrefix;
 use heddle_seam::language::Language;
 use heddle_seam::node::{Input, Node, PortId, ShardId, SocketId, StackId, StackOptions};
 use heddle_seam::stopwatch::{Lap, Step, Stopwatch};
@@ -62,11 +63,13 @@ const TOKEN_WAKE: u64 = u64::MAX;
 /// Listener `n` has the token `TOKEN_LISTENERS - n`.
 const TOKEN_LISTENERS: u64 = u64::MAX - 1;
 const LISTENERS_MAX: usize = 64;
-/// Port `n` has the token `TOKEN_PORTS - n`.
+/// Socket `n` of the ports has the token `TOKEN_PORTS - n`.
 const TOKEN_PORTS: u64 = TOKEN_LISTENERS - LISTENERS_MAX as u64;
 const PORTS_MAX: usize = 16;
+/// Sockets of ports: each may have a second one.
+const PORT_SOCKETS_MAX: usize = 2 * PORTS_MAX;
 /// The device of stack `n` has the token `TOKEN_STACKS - 2 n`, and its helper the one below.
-const TOKEN_STACKS: u64 = TOKEN_PORTS - PORTS_MAX as u64;
+const TOKEN_STACKS: u64 = TOKEN_PORTS - PORT_SOCKETS_MAX as u64;
 const STACKS_MAX: usize = PORTS_MAX;
 
 /// Runs a node over real sockets; see the module for what a turn does.
@@ -190,6 +193,15 @@ impl<L: Language, N: Node<L>> EventLoop<L, N> {
     /// Gives the node a UDP port, from the first turn on; the first is `PortId(0)`.
     pub fn add_port(&mut self, socket: std::net::UdpSocket) -> io::Result<PortId> {
         self.add_udp_port(socket)
+    }
+
+    /// Has the kernel keep what has `prefix` apart from all else that comes to a port, in a buffer as long.
+    ///
+    /// # Errors
+    ///
+    /// When the port is plain, or the kernel or a sandbox refuses.
+    pub fn keep_apart(&mut self, port: PortId, prefix: IdPrefix) -> io::Result<()> {
+        self.split_udp_port(port, prefix)
     }
 
     /// Gives the node a stack, from the first turn on: `stack` was opened with these `options`.

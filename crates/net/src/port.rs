@@ -8,8 +8,9 @@
 use crate::counters::Counters;
 use crate::sys;
 use bytes::BytesMut;
-use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::datagrams::{Datagrams, IdPrefix, Transmit};
 use quinn_udp::{EcnCodepoint, RecvMeta, UdpSocketState};
+use rustix::fd::OwnedFd;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSliceMut};
@@ -92,6 +93,25 @@ impl Port {
             held: VecDeque::new(),
             held_bytes: 0,
         })
+    }
+
+    /// A second socket of this port, which receives what has `prefix` from now on. It has a buffer of its own, so what
+    /// fills this one keeps nothing from there.
+    ///
+    /// The two are of one group (SO_REUSEPORT) in which a program chooses. This one was bound without that option, so
+    /// it is certain that nobody else had the port; whoever of the same user joins the group later is never chosen.
+    pub fn split(&self, prefix: IdPrefix) -> io::Result<Port> {
+        if self.offload.is_none() {
+            return Err(io::Error::new(ErrorKind::Unsupported, "the port is plain"));
+        }
+        let one_family = !self.info.local.is_ipv6() || sockopt::ipv6_v6only(&self.socket)?;
+        let second = open(self.info.local.ip(), one_family)?;
+        sockopt::set_socket_reuseport(&self.socket, true)?;
+        let joined = join(&self.socket, second, self.info.local, prefix);
+        if joined.is_err() {
+            let _ = sockopt::set_socket_reuseport(&self.socket, false);
+        }
+        Port::new(joined?, true)
     }
 
     pub fn socket(&self) -> &UdpSocket {
@@ -351,14 +371,28 @@ pub fn bind_udp(ip: Option<IpAddr>, port: u16) -> io::Result<UdpSocket> {
 }
 
 fn bind(ip: IpAddr, port: u16, one_family: bool) -> io::Result<UdpSocket> {
+    let fd = open(ip, one_family)?;
+    net::bind(&fd, &SocketAddr::new(ip, port))?;
+    Ok(UdpSocket::from(fd))
+}
+
+/// A socket that may be bound to such an address.
+fn open(ip: IpAddr, one_family: bool) -> io::Result<OwnedFd> {
     let family = if ip.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let fd = net::socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP))?;
     if ip.is_ipv6() {
         sys::set_one_family(&fd, one_family);
     }
-    net::bind(&fd, &SocketAddr::new(ip, port))?;
-    Ok(UdpSocket::from(fd))
+    Ok(fd)
+}
+
+/// Has `second` share the address of `first`, and receive what has `prefix`.
+fn join(first: &UdpSocket, second: OwnedFd, local: SocketAddr, prefix: IdPrefix) -> io::Result<UdpSocket> {
+    sockopt::set_socket_reuseport(&second, true)?;
+    net::bind(&second, &local)?;
+    sys::choose_by_prefix(first, prefix)?;
+    Ok(UdpSocket::from(second))
 }
 
 #[cfg(test)]
@@ -428,6 +462,70 @@ mod tests {
         };
         assert_eq!(probe(port.info.local), ErrorKind::WouldBlock);
         assert_eq!(probe(closed), ErrorKind::ConnectionRefused);
+    }
+
+    /// So many datagrams of strangers fill whatever the kernel keeps for a socket: 4 MiB are asked of it, and it counts
+    /// more for each than its length.
+    const FLOOD: usize = 12_000;
+    const FLOOD_LEN: usize = 1200;
+
+    /// Floods a port whose prefix is 7, 8, and then has somebody send a hundred datagrams that have it.
+    fn flood(to: SocketAddr) {
+        let [stranger, known] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let mut datagram = [0; FLOOD_LEN];
+        for number in 0..FLOOD {
+            let others = [[0xc0, 7, 8], [0x40, 7, 9], [0x40, 8, 7], [0xff, 7, 8]];
+            datagram[..3].copy_from_slice(&others[number % others.len()]);
+            // A few are too short to have one.
+            let len = if number % 1000 < 3 { number % 1000 } else { FLOOD_LEN };
+            stranger.send_to(&datagram[..len], to).unwrap();
+        }
+        for number in 0..100 {
+            datagram[..4].copy_from_slice(&[0x40, 7, 8, number]);
+            known.send_to(&datagram, to).unwrap();
+        }
+    }
+
+    /// What waits at a socket: the first bytes of each datagram.
+    fn drain(port: &mut Port) -> Vec<Vec<u8>> {
+        let (mut buffer, mut counters, mut came) = (RecvBuffer::new(), Counters::default(), Vec::new());
+        while port.readable {
+            port.recv(&mut buffer, &mut counters, |datagrams| {
+                let each = datagrams.data.chunks(datagrams.stride);
+                came.extend(each.map(|datagram| datagram[..datagram.len().min(4)].to_vec()));
+            });
+        }
+        came
+    }
+
+    #[test]
+    fn a_flood_takes_no_place_of_what_has_the_prefix() {
+        let known: Vec<Vec<u8>> = (0..100).map(|number| vec![0x40, 7, 8, number]).collect();
+        for ip in [Some(IpAddr::V4(Ipv4Addr::LOCALHOST)), None] {
+            let mut first = Port::new(bind_udp(ip, 0).unwrap(), true).unwrap();
+            let mut second = first.split(IdPrefix([7, 8])).unwrap();
+            flood((Ipv4Addr::LOCALHOST, first.info.local.port()).into());
+            assert_eq!(drain(&mut second), known);
+            let strangers = drain(&mut first);
+            assert!(strangers.len() > 50 && strangers.iter().all(|came| !known.contains(came)));
+        }
+        // In one buffer there is no place left.
+        let mut port = Port::new(bind_udp(Some(Ipv4Addr::LOCALHOST.into()), 0).unwrap(), true).unwrap();
+        flood(port.info.local);
+        let came = drain(&mut port);
+        assert!(came.len() < FLOOD && came.iter().all(|came| !known.contains(came)));
+    }
+
+    /// Nobody may be given a part of what comes to a port that is taken, nor take one afterwards by mistake.
+    #[test]
+    fn a_port_of_two_sockets_is_as_taken_as_any() {
+        let (port, _) = pair();
+        let local = port.info.local;
+        let _second = port.split(IdPrefix([7, 8])).unwrap();
+        let taken = bind_udp(Some(local.ip()), local.port()).unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+        let plain = Port::new(bind_udp(Some(local.ip()), 0).unwrap(), false).unwrap();
+        assert!(plain.split(IdPrefix([7, 8])).is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Making sockets, and what the kernel's errors mean.
 
 use crate::options::Options;
+use heddle_seam::datagrams::IdPrefix;
 use heddle_seam::node::SocketError;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -132,10 +133,42 @@ pub(crate) fn set_option(fd: impl AsFd, level: i32, name: i32, value: u32) -> Re
     #[allow(unsafe_code)]
     let result =
         unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw const value).cast(), len) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL))
+    outcome(result)
+}
+
+/// In a group of sockets that share a port, the kernel gives the second in it what has `prefix`, and the first all
+/// else. `first` is one of them.
+pub(crate) fn choose_by_prefix(first: impl AsFd, prefix: IdPrefix) -> Result<(), Errno> {
+    const LOAD_BYTE: u16 = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
+    const LOAD_TWO_BYTES: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+    const IF_ANY_BIT: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+    const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code: u16, (jt, jf): (u8, u8), k: u32| libc::sock_filter { code, jt, jf, k };
+    // Jumps skip so many steps. What is too short for a load goes to the first socket, too.
+    let mut steps = [
+        step(LOAD_BYTE, (0, 0), 0),
+        step(IF_ANY_BIT, (3, 0), 0x80),
+        step(LOAD_TWO_BYTES, (0, 0), 1),
+        step(IF_EQUAL, (0, 1), u16::from_be_bytes(prefix.0).into()),
+        step(RETURN, (0, 0), 1),
+        step(RETURN, (0, 0), 0),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as libc::c_ushort, filter: steps.as_mut_ptr() };
+    let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    let (fd, name) = (first.as_fd().as_raw_fd(), libc::SO_ATTACH_REUSEPORT_CBPF);
+    // SAFETY: the descriptor is open while it is borrowed, and the kernel copies the program, whose steps live until
+    // the call returns.
+    #[allow(unsafe_code)]
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, name, (&raw const program).cast(), len) };
+    outcome(result)
+}
+
+/// What a system call says that returns zero if all is well.
+fn outcome(result: libc::c_int) -> Result<(), Errno> {
+    match result {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
     }
 }
 

@@ -22,7 +22,7 @@ use crate::channel::Role;
 use crate::transport::Transport;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
-use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::datagrams::{Datagrams, IdPrefix, Transmit};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{Input, Output, SocketId};
 use heddle_seam::time::Instant;
@@ -217,6 +217,12 @@ pub trait Endpoint: Send {
 
     /// Datagrams that came to our port, from anybody.
     fn handle_datagrams(&mut self, now: Instant, datagrams: Datagrams);
+
+    /// The prefix that all datagrams have which come on connections that are ready, if they have one. It stays as it
+    /// is.
+    fn id_prefix(&self) -> Option<IdPrefix> {
+        None
+    }
 
     fn handle_timeout(&mut self, now: Instant);
 

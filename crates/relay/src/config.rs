@@ -7,8 +7,13 @@ use heddle_proto::bucket::Limit;
 use heddle_proto::credit::HopCredit;
 use heddle_proto::flow::FlowChoice;
 use heddle_proto::ids::RelayIds;
+use heddle_proto::params::NetworkParams;
 use heddle_proto::policy::ExitPolicy;
 use heddle_seam::node::{RESOLVER_PLACES, ShardId};
+use heddle_seam::time::Duration;
+
+/// How long an onionskin may wait unless operator or consensus say otherwise, as in stock Tor.
+const ONIONSKIN_WAIT_MAX_MS: i32 = 1750;
 
 /// A shard's options. Sizes and rates are the shard's part of the relay's.
 #[derive(Clone, Debug)]
@@ -26,6 +31,10 @@ pub struct RelayConfig {
     pub refuse_unknown_exits: Option<bool>,
     /// Stock Tor's defences against denial of service (`DoS…`).
     pub dos: DosOptions,
+    /// How long an onionskin may wait for a worker before it is refused (`MaxOnionQueueDelay`); `None` does what the
+    /// consensus says under the same name (else 1.75 s). If it is longer than neighbours wait for an answer on a flow,
+    /// they ask again over TLS.
+    pub onionskin_wait_max: Option<Duration>,
     /// Whether a flow is not read while its cells wait for the next relay or the client (hop-by-hop flow control), so
     /// that a reader that stops holds back all relays before it; `None` does what the consensus says
     /// (`heddle_hop_by_hop_flow_control`, else no). Where it is on, an exit can tell whether the guard is upgraded.
@@ -64,6 +73,7 @@ impl RelayConfig {
             ipv6_exit: false,
             refuse_unknown_exits: None,
             dos: DosOptions::default(),
+            onionskin_wait_max: None,
             hop_by_hop_flow_control: None,
             hop_credit: HopCredit::None,
             flow_control: FlowChoice::Auto,
@@ -77,6 +87,12 @@ impl RelayConfig {
             shards: 1,
             limits: Limits::default(),
         }
+    }
+
+    /// How long an onionskin may wait for a worker, by the operator or by the consensus.
+    pub(super) fn onionskin_age_max(&self, params: &NetworkParams) -> Duration {
+        let consensus_ms = params.get("MaxOnionQueueDelay", ONIONSKIN_WAIT_MAX_MS, 1, i32::MAX);
+        self.onionskin_wait_max.unwrap_or(Duration::from_millis(consensus_ms.unsigned_abs().into()))
     }
 }
 

@@ -114,6 +114,8 @@ pub(crate) struct HostState {
     pub plain: bool,
     /// How far its clock goes before all others'.
     pub ahead_s: i64,
+    /// What a job costs a worker of its nodes.
+    pub job_cost: Duration,
 }
 
 impl HostState {
@@ -253,6 +255,11 @@ impl<L: Language> Simulation<L> {
         }
     }
 
+    /// From now on a job costs a worker of this host's nodes so much: its processors are slow.
+    pub fn set_job_cost(&mut self, host: HostId, cost: Duration) {
+        self.hosts[host.0].job_cost = cost;
+    }
+
     /// Forgets what relays reported so far, and gives it back.
     pub fn take_events(&mut self) -> Vec<(Instant, HostId, L::Event)> {
         std::mem::take(&mut self.events)
@@ -300,6 +307,7 @@ impl<L: Language> Simulation<L> {
             beside,
             plain,
             ahead_s: 0,
+            job_cost: self.options.job_cost,
         });
         id
     }

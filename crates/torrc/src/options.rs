@@ -92,6 +92,8 @@ pub struct Options {
     pub max_advertised_bandwidth: u64,
     /// The most memory that queues may take, in bytes; 0 lets the relay choose by the machine's memory.
     pub max_mem_in_queues: u64,
+    /// How long an onionskin may wait for a worker before it is refused, in milliseconds; 0 is as the consensus says.
+    pub max_onion_queue_delay_ms: u64,
     /// How many threads work on onionskins; 0 means one for each core.
     pub num_cpus: u32,
     /// Whether debuggers of the same user are kept out, and no core is dumped.
@@ -362,6 +364,7 @@ impl Default for Options {
             count_private_bandwidth: false,
             max_advertised_bandwidth: 1 << 30,
             max_mem_in_queues: 0,
+            max_onion_queue_delay_ms: 0,
             num_cpus: 0,
             disable_debugger_attachment: true,
             metrics_port: None,

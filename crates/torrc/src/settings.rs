@@ -9,7 +9,7 @@ use heddle_proto::policy::{Rule, RuleError};
 use super::dos;
 use super::options::{BANDWIDTH_MAX, Options, SafeLogging};
 use super::setting::{Setting, all, count, flag, flag_or_auto, items, one, push, put};
-use super::units::{parse_bytes, parse_seconds};
+use super::units::{parse_bytes, parse_milliseconds, parse_seconds};
 use super::values::{self, Log, OrPort};
 
 /// The setting of a stock option, or `None` when Heddle does not support it.
@@ -69,6 +69,7 @@ const SETTINGS: &[Setting] = &[
     one("RelayBandwidthBurst", |o, v, _| put(&mut o.relay_bandwidth_burst, bandwidth(v))),
     one("MaxAdvertisedBandwidth", |o, v, _| put(&mut o.max_advertised_bandwidth, bandwidth(v))),
     one("MaxMemInQueues", |o, v, w| put(&mut o.max_mem_in_queues, memory(v, w))),
+    one("MaxOnionQueueDelay", |o, v, _| put(&mut o.max_onion_queue_delay_ms, parse_milliseconds(v))),
     one("NumCPUs", |o, v, _| put(&mut o.num_cpus, count(v))),
     one("DisableDebuggerAttachment", |o, v, _| put(&mut o.disable_debugger_attachment, flag(v))),
     one("MetricsPort", |o, v, _| put(&mut o.metrics_port, values::parse_metrics_port(v))),

@@ -57,6 +57,7 @@ BandwidthRate 10 MBytes
 BandwidthBurst 20 mbit
 RelayBandwidthRate 1 MB
 MaxMemInQueues 1.5 GB
+MaxOnionQueueDelay 3 seconds
 NumCPU 2
 Log notice stderr
 Log info-notice file /var/log/heddle/info.log
@@ -94,7 +95,7 @@ fn a_full_torrc_is_read() {
     assert_eq!((options.bandwidth_rate, options.bandwidth_burst), (10 << 20, 25 << 20));
     assert_eq!(options.relay_rate_and_burst(), (1 << 20, 1 << 20));
     assert_eq!(options.max_mem_in_queues, 3 << 29);
-    assert_eq!(options.num_cpus, 2);
+    assert_eq!((options.max_onion_queue_delay_ms, options.num_cpus), (3000, 2));
     let file = LogTarget::File(PathBuf::from("/var/log/heddle/info.log"));
     assert_eq!(options.log[1].target, file);
     assert_eq!((options.log[1].min, options.log[1].max), (Severity::Info, Severity::Notice));

@@ -22,8 +22,18 @@ const SECONDS: &[(&[&str], u64)] = &[
     (&["month", "months"], 2_629_728),
 ];
 
+/// Stock Tor knows no months here.
+const MILLISECONDS: &[(&[&str], u64)] = &[
+    (&["", "msec", "millisecond", "milliseconds"], 1),
+    (&["second", "seconds"], 1000),
+    (&["minute", "minutes"], 60_000),
+    (&["hour", "hours"], 3_600_000),
+    (&["day", "days"], 86_400_000),
+    (&["week", "weeks"], 604_800_000),
+];
+
 /// The longest interval stock Tor takes: it keeps intervals in a C `int`.
-const SECONDS_MAX: u64 = i32::MAX as u64;
+const INTERVAL_MAX: u64 = i32::MAX as u64;
 
 /// Reads an amount of memory or bytes per second, such as `16 GB` or `1.5 MBytes`. A bare number is
 /// bytes, and `kbit` and its kin are eighths.
@@ -34,8 +44,14 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
 
 /// Reads a time, such as `90` or `1.5 minutes`, in whole seconds.
 pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
-    parse(text, SECONDS, SECONDS_MAX)
+    parse(text, SECONDS, INTERVAL_MAX)
         .ok_or_else(|| format!("`{text}` is not a time: write a number and a unit, such as `30 seconds`"))
+}
+
+/// Reads a time, such as `1750` or `1.5 seconds`, in whole milliseconds.
+pub(super) fn parse_milliseconds(text: &str) -> Result<u64, String> {
+    parse(text, MILLISECONDS, INTERVAL_MAX)
+        .ok_or_else(|| format!("`{text}` is not a time: write a number and a unit, such as `500 msec`"))
 }
 
 fn parse(text: &str, table: &[(&[&str], u64)], max: u64) -> Option<u64> {
@@ -91,6 +107,12 @@ mod tests {
         }
         for text in ["1 fortnight", "100 years", "9999999999", "2 msec"] {
             assert!(parse_seconds(text).is_err(), "{text}");
+        }
+        for (text, milliseconds) in [("30", 30), ("2 seconds", 2000), ("0.5Minutes", 30_000), ("7 msec", 7)] {
+            assert_eq!(parse_milliseconds(text), Ok(milliseconds), "{text}");
+        }
+        for text in ["1 month", "4 weeks", "9999999999", "2 ms"] {
+            assert!(parse_milliseconds(text).is_err(), "{text}");
         }
     }
 }

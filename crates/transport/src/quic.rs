@@ -52,7 +52,7 @@ use heddle_proto::endpoint::{
     FlowCell, FlowState,
 };
 use heddle_proto::transport::{Isolation, Scope, Transport, TransportId};
-use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::datagrams::{Datagrams, IdPrefix, Transmit};
 use heddle_seam::rng::Seed;
 use heddle_seam::time::Instant;
 use ids::{ID_LEN, Ids};
@@ -257,6 +257,10 @@ impl Endpoint for QuicEndpoint {
             // A copy, so that what a flow keeps, which keeps its datagram, keeps no other.
             endpoint.handle_datagram(now, &datagrams, BytesMut::from(datagram))
         });
+    }
+
+    fn id_prefix(&self) -> Option<IdPrefix> {
+        Some(self.ids.id_prefix())
     }
 
     fn handle_timeout(&mut self, now: Instant) {

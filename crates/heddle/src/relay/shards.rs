@@ -17,6 +17,7 @@ use heddle_dir::certs::ChannelCerts;
 use heddle_dir::keys::RelayKeys;
 use heddle_net::{EventLoop, LoopHandle, Resolver, SystemEntropy, Workers, anchor, link_shards};
 use heddle_relay::{Event, Relay, RelayLanguage};
+use heddle_seam::datagrams::IdPrefix;
 use heddle_seam::node::{PortId, StackId};
 use heddle_seam::stopwatch::Stopwatch;
 use std::net::TcpListener;
@@ -78,6 +79,7 @@ impl Shards {
         net.stack_sockets_max =
             usize::try_from(parts.stack_sockets_max / u64::from(count)).unwrap_or(usize::MAX);
         for (number, (relay, bound)) in (0..).zip(relays) {
+            let id_prefixes = relay.id_prefixes();
             let mut event_loop = EventLoop::new(relay, net.clone())?;
             event_loop.set_workers(&workers);
             event_loop.set_stopwatch((parts.stopwatch)(number));
@@ -85,6 +87,9 @@ impl Shards {
                 event_loop.set_resolver(resolver.clone());
             }
             bound.into_iter().try_for_each(|bound| add_port(&mut event_loop, bound))?;
+            for (port, prefix) in id_prefixes {
+                keep_apart(&mut event_loop, port, prefix);
+            }
             loops.push(event_loop);
         }
         listen(&mut loops, listeners.into_sockets())?;
@@ -156,6 +161,14 @@ fn add_port(event_loop: &mut EventLoop<RelayLanguage, Relay>, bound: Bound) -> s
     let transport = bound.offered.transport.transport.name;
     log::info!("{transport} has a network stack of its own, whose sockets {helper} makes");
     event_loop.add_stack(StackId(port.0), &options, stack)
+}
+
+/// Keeps what has a port's prefix apart from strangers' datagrams, if the kernel does that. A flood takes its place
+/// otherwise, and nothing else is worse.
+fn keep_apart(event_loop: &mut EventLoop<RelayLanguage, Relay>, port: PortId, prefix: IdPrefix) {
+    if let Err(error) = event_loop.keep_apart(port, prefix) {
+        log::info!("Datagrams of strangers wait in one buffer with those of other relays: {error}");
+    }
 }
 
 fn describe(event_loop: &EventLoop<RelayLanguage, Relay>, port: PortId) -> String {

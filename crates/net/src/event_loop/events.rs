@@ -1,7 +1,7 @@
 //! What the kernel says of sockets, and what is read from them.
 
 use super::{
-    EventLoop, LISTENERS_MAX, PORTS_MAX, READ_BATCH_BYTES, STACKS_MAX, TOKEN_LISTENERS, TOKEN_PORTS,
+    EventLoop, LISTENERS_MAX, PORT_SOCKETS_MAX, READ_BATCH_BYTES, STACKS_MAX, TOKEN_LISTENERS, TOKEN_PORTS,
     TOKEN_STACKS, TOKEN_WAKE,
 };
 use crate::socket::{Socket, State};
@@ -204,7 +204,7 @@ impl Source {
             Source::Wake
         } else if let Some(n) = below(TOKEN_LISTENERS, LISTENERS_MAX) {
             Source::Listener(n)
-        } else if let Some(n) = below(TOKEN_PORTS, PORTS_MAX) {
+        } else if let Some(n) = below(TOKEN_PORTS, PORT_SOCKETS_MAX) {
             Source::Port(n)
         } else if let Some(n) = below(TOKEN_STACKS, 2 * STACKS_MAX) {
             if n % 2 == 0 { Source::Device(n / 2) } else { Source::Helper(n / 2) }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(Source::of(TOKEN_WAKE), Source::Wake);
         assert_eq!(Source::of(TOKEN_LISTENERS - 63), Source::Listener(63));
         assert_eq!(Source::of(TOKEN_PORTS), Source::Port(0));
-        assert_eq!(Source::of(TOKEN_PORTS - 15), Source::Port(15));
+        assert_eq!(Source::of(TOKEN_PORTS - 31), Source::Port(31));
         assert_eq!(Source::of(TOKEN_STACKS), Source::Device(0));
         assert_eq!(Source::of(TOKEN_STACKS - 3), Source::Helper(1));
     }

@@ -4,7 +4,7 @@ use crate::nodes::{Running, STUCK, Say, Strings};
 use crate::not_run::not_run;
 use heddle_net::{Counters, EventLoop, Options, PortInfo, bind_udp};
 use heddle_relay::{Input, Output, RelayLanguage};
-use heddle_seam::datagrams::{Datagrams, Transmit};
+use heddle_seam::datagrams::{Datagrams, IdPrefix, Transmit};
 use heddle_seam::node::{Node, PortId, SocketId};
 use heddle_seam::time::Instant;
 use std::collections::VecDeque;
@@ -396,4 +396,32 @@ fn no_datagram_comes_before_it_was_sent() {
     done.send_to(&[1], first).unwrap();
     done.recv_from(&mut [0]).unwrap();
     assert_eq!(running.stop().too_early, 0);
+}
+
+/// What has a port's prefix comes from a socket of its own and is the port's like all else.
+#[test]
+fn what_has_the_prefix_comes_to_the_same_port() {
+    for ip in [loopback(), None] {
+        let mut to = None;
+        let strings = Strings::start_with(options(true), |event_loop| {
+            let id = event_loop.add_port(bind_udp(ip, 0).unwrap()).unwrap();
+            event_loop.keep_apart(id, IdPrefix([7, 8])).unwrap();
+            assert!(event_loop.keep_apart(id, IdPrefix([7, 8])).is_err(), "once");
+            assert!(event_loop.keep_apart(PortId(1), IdPrefix([7, 8])).is_err());
+            to = event_loop.port_info(id).map(|info| (Ipv4Addr::LOCALHOST, info.local.port()));
+        });
+        let (to, peer) = (to.unwrap(), peer());
+        for sent in [[0x40, 7, 8, 1], [0xc0, 7, 8, 2], [0x40, 7, 9, 3], [0x7f, 7, 8, 4]] {
+            peer.send_to(&sent, to).unwrap();
+            let Datagrams { from, data, .. } = expect_datagrams(&strings);
+            assert_eq!((from, &data[..]), (peer.local_addr().unwrap(), &sent[..]));
+            let transmit = Transmit { to: from, from: None, ecn: 0, stride: 4 };
+            strings.say([Say::Datagrams(PortId(0), transmit, data.to_vec())]);
+            let mut back = [0; 10];
+            assert_eq!(peer.recv_from(&mut back).unwrap(), (4, to.into()));
+            assert_eq!(back[..4], sent);
+        }
+    }
+    let (_, info) = puppet(options(false), loopback());
+    assert!(!info.offload, "a plain port, which has one socket: see `Port::split`");
 }

@@ -2,14 +2,14 @@
 
 use crate::{LONG, MB, Transport, ended, find_each_other, is_over, ready, transfer};
 use core::net::SocketAddr;
-use heddle_client::ExchangeState;
+use heddle_client::{ExchangeState, Handshake, Hop, OnionProxy, ProxyEvent};
 use heddle_netem::{DirectionOptions, Jitter, Loss, Rate, Reorder};
-use heddle_network::{FIRST_UDP_PORT, Net, Plan, download, pattern_sha256};
+use heddle_network::{FIRST_UDP_PORT, Net, Plan, add_client, download, pattern_sha256};
 use heddle_proto::params::NetworkParams;
 use heddle_relay::Event;
 use heddle_seam::time::Duration;
-use heddle_sim::{Flood, TraceHash, Wire};
-use std::collections::BTreeSet;
+use heddle_sim::{Flood, HostId, TraceHash, Wire};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Each of these over each, as a test of its own.
 macro_rules! over_each {
@@ -34,6 +34,8 @@ over_each! {
     tries_go_on_until_datagrams_pass,
     a_path_that_is_gone_for_20_s_ends_no_circuit_and_new_ones_go_over_tls,
     a_flood_of_20_s_at_a_port_ends_no_circuit,
+    a_flood_that_fills_its_buffer_costs_a_pair_what_is_told,
+    whoever_fills_a_neighbours_queue_of_onionskins_moves_no_circuit_to_tls,
     a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls,
     circuits_survive_a_reset_of_tls,
     a_neighbour_that_ends_takes_its_circuits_along_within_seconds,
@@ -191,6 +193,87 @@ fn a_flood_of_20_s_at_a_port_ends_no_circuit(over: Transport) {
         transfer(&mut net, idle, MB / 100);
         assert_eq!((ready(&net), ended(&net).len()), (4, 0), "{flood:?}");
     }
+}
+
+/// What a circuit brings in ten seconds over wires of 10 Mbit/s while the middle relay's port is flooded, in a buffer
+/// that is theirs as well: as over tcp-dtls, and over QUIC by whoever knows the prefix of its ids.
+fn brought_beside(over: Transport, flood: Option<Flood>) -> u64 {
+    let mut net = over.paired(&Plan::default());
+    let rate = Rate::BitsPerS(10_000_000);
+    for (a, b) in [(0, 1), (1, 2)] {
+        let wire = DirectionOptions { rate, delay_ns: 15_000_000, ..DirectionOptions::default() };
+        net.sim.set_wire(net.relays[a].host, net.relays[b].host, wire);
+    }
+    let circuit = net.build(&[0, 1, 2], true);
+    let down = net.begin(circuit, download(1000 * MB));
+    net.await_status(down, LONG, |status| status.received_bytes > 2 * MB);
+    net.sim.flood(net.relays[1].host, FIRST_UDP_PORT, flood);
+    net.sim.run_for(Duration::from_secs(5));
+    let before = net.status(down).received_bytes;
+    net.sim.run_for(Duration::from_secs(10));
+    net.status(down).received_bytes - before
+}
+
+/// Where twice as much comes as the relay takes, one datagram in two is lost, whosesoever it is.
+fn a_flood_that_fills_its_buffer_costs_a_pair_what_is_told(over: Transport) {
+    let flood = |times| Flood { times, full_wait: Duration::from_millis(100) };
+    let [alone, twice, tenfold] =
+        [None, Some(flood(2)), Some(flood(10))].map(|flood| brought_beside(over, flood));
+    println!("{over:?}: {alone} bytes in 10 s, beside a flood {twice} and {tenfold}");
+    assert!(alone > 8 * MB, "{alone}");
+    assert!(twice < alone / 10 && tenfold < alone / 100, "{twice} and {tenfold} of {alone}");
+}
+
+/// Begins circuits of a client, and ends those that were built.
+fn build_and_close(net: &mut Net, client: HostId, path: &[(Hop, Handshake)], circuits: u32) {
+    net.sim.with(client, 0, |proxy: &mut OnionProxy, _| {
+        for event in proxy.take_events() {
+            if let ProxyEvent::Built(number) = event {
+                proxy.close_circuit(number);
+            }
+        }
+        for _ in 0..circuits {
+            proxy.build(path.to_vec()).expect("the path has relays");
+        }
+    });
+}
+
+/// The middle relay works off 80 onionskins a second, and three clients ask for 60 each: one through the guard, which
+/// has half of that, because strangers are the other half. So answers would come after four seconds, if all that waits
+/// waited there.
+fn whoever_fills_a_neighbours_queue_of_onionskins_moves_no_circuit_to_tls(over: Transport) {
+    let mut net = over.paired(&Plan::default());
+    net.sim.set_job_cost(net.relays[1].host, Duration::from_millis(400));
+    let floods: [&[usize]; 3] = [&[0, 1], &[1], &[1]];
+    let floods: Vec<_> = (1..)
+        .zip(floods)
+        .map(|(number, path)| (add_client(&mut net.sim, number), net.path(path, false)))
+        .collect();
+    let honest = net.path(&[0, 1, 2], true);
+    let (mut begun, mut built) = (BTreeMap::new(), Vec::new());
+    for turn in 0..200 {
+        for (client, path) in &floods {
+            build_and_close(&mut net, *client, path, if turn < 150 { 6 } else { 0 });
+        }
+        if turn < 150 && turn % 5 == 0 {
+            let number = net.proxy(|proxy| proxy.build(honest.clone())).expect("the path has relays");
+            begun.insert(number, net.sim.now());
+        }
+        net.sim.run_for(Duration::from_millis(100));
+        for event in net.proxy(OnionProxy::take_events) {
+            if let ProxyEvent::Built(number) = event {
+                built.push((number, net.sim.now().since(begun[&number])));
+            }
+        }
+    }
+    let slowest = built.iter().map(|(_, time)| *time).max().unwrap_or_default();
+    assert!(built.len() == begun.len() && slowest < Duration::from_secs(4), "{built:?}");
+    assert!(net.stats(1).refused[&("onionskin", "late")] > 100, "{:?}", net.stats(1).refused);
+    assert_eq!(net.stats(0).fallbacks, BTreeMap::new());
+    assert_eq!((ready(&net), ended(&net).len()), (4, 0));
+    let before = over.cells_out(&mut net, 2);
+    transfer(&mut net, built[0].0, MB / 10);
+    assert_eq!(over.cells_out(&mut net, 2)[0], before[0]);
 }
 
 fn a_dead_path_ends_its_circuits_and_begun_ones_go_over_tls(over: Transport) {

@@ -53,7 +53,7 @@ pub const REFUSALS: &[(&str, &[&str])] = &[
     ("handshake", &["full", "share", "gave_way"]),
     ("dial", &["full", "share", "gave_way", "target"]),
     ("circuit", &["full", "share", "gave_way", "idle", "rate"]),
-    ("onionskin", &["full", "share"]),
+    ("onionskin", &["full", "share", "late"]),
     ("stream", &["full", "share", "gave_way", "rate"]),
     ("question", &["full", "share", "gave_way"]),
 ];
@@ -314,6 +314,12 @@ impl Admission {
     /// A circuit is closed because it carries nothing.
     pub fn note_idle_circuit(&mut self) {
         self.note("circuit", "idle");
+    }
+
+    /// An onionskin has waited for too long, and will not be answered.
+    pub fn onionskin_is_late(&mut self, party: Party) {
+        self.note("onionskin", "late");
+        self.onionskin_ends(party);
     }
 
     /// An onionskin was answered, or will not be.

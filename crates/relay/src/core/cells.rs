@@ -72,6 +72,9 @@ impl Core {
                 // The onionskin is refused, or the peer has no room for one more: it is there, and any client can bring
                 // about either.
                 let refused = [DestroyReason::PROTOCOL, DestroyReason::RESOURCELIMIT].contains(&reason);
+                if refused {
+                    self.note_create_answered(link, key, reason != DestroyReason::RESOURCELIMIT);
+                }
                 self.links.note_answer(link, refused);
             }
             let reason = if from_shard { reason } else { DestroyReason::DESTROYED };

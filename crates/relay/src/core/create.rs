@@ -1,7 +1,8 @@
 //! Circuits begin: CREATE2 and CREATE_FAST come in, CREATED2 and CREATED_FAST go out (tor-spec,
 //! "CREATE and CREATED cells").
 //!
-//! 1. CREATE2 comes: limits are checked, the onionskin waits for its turn with the workers (`jobs`).
+//! 1. CREATE2 comes: limits are checked, the onionskin waits for its turn with the workers (`jobs`), and is refused
+//!    when it has waited for too long.
 //! 2. The worker's answer comes: the circuit gets its layer, CREATED2 is queued.
 
 use super::Core;
@@ -115,12 +116,21 @@ impl Core {
         let seed = self.entropy.seed();
         let onionskin = onionskin.to_vec();
         let job_input = Job::Onionskin { keys, handshake, onionskin, congestion, seed };
-        self.jobs.push(link, job, Purpose { circuit: key, party }, job_input);
+        self.jobs.push(self.now, link, job, Purpose { circuit: key, party }, job_input);
         self.hand_out_jobs();
+    }
+
+    /// Refuses onionskins that have waited for too long, as stock Tor does.
+    pub(super) fn refuse_late_onionskins(&mut self) {
+        while let Some(Purpose { circuit, party }) = self.jobs.pop_late(self.now) {
+            self.admission.onionskin_is_late(party);
+            self.close_circuit(circuit, DestroyReason::RESOURCELIMIT);
+        }
     }
 
     /// Gives workers what they may have.
     fn hand_out_jobs(&mut self) {
+        self.refuse_late_onionskins();
         while let Some((id, job)) = self.jobs.next() {
             self.outputs.push_back(Output::Compute { id, job });
         }

@@ -53,6 +53,13 @@ impl Core {
         }
     }
 
+    /// A peer answered a circuit's CREATE2, or refused it. That, and how long it took, tells whether it has much to do.
+    pub(super) fn note_create_answered(&mut self, link: LinkKey, key: CircuitKey, has_room: bool) {
+        if let Some(Next::Creating { since, .. }) = self.table.get(key).map(|circuit| circuit.next()) {
+            self.links.on_create_answered(self.now, link, *since, has_room);
+        }
+    }
+
     /// A CREATE2 that went out on a link was answered, or never will be.
     pub(super) fn give_unanswered(&mut self, link: LinkKey) {
         if self.links.end_create(link) {

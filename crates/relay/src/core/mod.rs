@@ -137,7 +137,10 @@ impl Core {
             dials: Dials::default(),
             crossings: Crossings::new(config.shard),
             outputs: VecDeque::new(),
-            jobs: Jobs::new(config.limits.onionskins_at_work),
+            jobs: Jobs::new(
+                config.limits.onionskins_at_work,
+                config.onionskin_age_max(&NetworkParams::default()),
+            ),
             streams: Streams::default(),
             rates: Rates::new(&config),
             probe: None,
@@ -156,6 +159,7 @@ impl Core {
         let lane_cells_out_max = cells_max("circ_max_cell_queue_size_out", lane_cells_max);
         self.table.set_cells_max(lane_cells_max.unsigned_abs(), lane_cells_out_max.unsigned_abs());
         self.dos.set_defences(self.config.dos.defences(&params));
+        self.jobs.set_age_max(self.config.onionskin_age_max(&params));
         self.params = params;
         self.choose_hop_by_hop();
     }

@@ -8,11 +8,13 @@ impl Core {
     /// When [`Core::on_timeout`] is to be called, or the operator's rates allow more.
     pub fn next_timeout(&self) -> Option<Instant> {
         let unread = self.streams.has_unread().then_some(self.now);
-        [self.rates.waiting_until(), self.streams.next_wake(), unread].into_iter().flatten().min()
+        let late = self.jobs.next_late();
+        [self.rates.waiting_until(), self.streams.next_wake(), unread, late].into_iter().flatten().min()
     }
 
-    /// Streams that waited go on.
+    /// Streams that waited go on, and onionskins wait no longer than they may.
     pub fn on_timeout(&mut self) {
+        self.refuse_late_onionskins();
         self.wake_streams();
         self.go_on_reading();
     }

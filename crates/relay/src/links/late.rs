@@ -4,26 +4,34 @@
 //! 1. CREATE2 is to go out on a flow: the circuit is listed.
 //! 2. It is not answered for [`CREATE_PATIENCE`]: it goes over a channel, with the same handshake. The flow ends, so
 //!    what it still answers reaches nobody.
-//! 3. After `ANSWER_PATIENCE` the connection is still in use: the path was not silent, so it counts as the peer's
+//! 3. The channel answers within as much time: it was the flow that failed. Where the channel is late as well, or is
+//!    refused for want of room, the peer has much to do, whatever carries cells to it. So it has if other flows of the
+//!    connection were answered late of late: it works off what came on one connection in its order, and what comes on
+//!    the channel takes turns with that.
+//! 4. After [`SILENCE_PATIENCE`] the connection is still in use: the path was not silent, so it counts as the peer's
 //!    failure.
+//!
+//! So who keeps a peer busy, which any client can, moves nobody to TLS. A peer that means to is not held to anything by
+//! this: it may be late on channels, too.
 //!
 //! The lists hold what was begun in the last few seconds, because each entry leaves by its time whatever became of the
 //! circuit.
 
 use super::answers::ANSWER_PATIENCE;
+use super::unanswered::CREATE_PATIENCE;
 use crate::keys::{CircuitKey, LinkKey};
 use heddle_seam::time::{Duration, Instant};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-/// How long CREATE2 waits on a flow. A peer has at most a thousand onionskins to work off before it, which is less than
-/// a second's work, so what takes longer was lost more than once; and clients give circuits up after some seconds.
-const CREATE_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a path may be silent before it is suspect, less the time in which CREATE2 and the channel's answer came.
+const SILENCE_PATIENCE: Duration = Duration::from_secs(ANSWER_PATIENCE.as_secs() - CREATE_PATIENCE.as_secs());
 
-/// Since when which circuit waits, and since when a connection owes an answer that is waited for no more; each in that
-/// order.
+/// Since when which circuit waits, which of them went over a channel when, and since when a connection is known to owe
+/// an answer; the first and the last in that order.
 #[derive(Debug, Default)]
 pub(crate) struct Late {
     creating: VecDeque<(Instant, CircuitKey)>,
+    again: BTreeMap<CircuitKey, (Instant, LinkKey)>,
     owed: VecDeque<(Instant, LinkKey)>,
 }
 
@@ -38,14 +46,23 @@ impl Late {
         pop_late(&mut self.creating, now, CREATE_PATIENCE)
     }
 
-    /// A connection owes an answer since then.
-    pub fn owe(&mut self, since: Instant, link: LinkKey) {
-        self.owed.push_back((since, link));
+    /// A circuit that a connection did not answer goes over a channel.
+    pub fn ask_again(&mut self, now: Instant, circuit: CircuitKey, link: LinkKey) {
+        self.again.insert(circuit, (now, link));
     }
 
-    /// A connection that has owed an answer for too long.
+    /// A circuit's CREATE2 led to CREATED2. If that came over a channel in time, the connection before it owes one.
+    pub fn on_created(&mut self, now: Instant, circuit: CircuitKey) {
+        let Some((since, link)) = self.again.remove(&circuit) else { return };
+        if now.since(since) < CREATE_PATIENCE {
+            self.owed.push_back((now, link));
+        }
+    }
+
+    /// A connection that has owed an answer for too long. What came over channels too late is forgotten.
     pub fn pop_link(&mut self, now: Instant) -> Option<LinkKey> {
-        pop_late(&mut self.owed, now, ANSWER_PATIENCE).map(|(_, link)| link)
+        self.again.retain(|_, (since, _)| now.since(*since) < CREATE_PATIENCE);
+        pop_late(&mut self.owed, now, SILENCE_PATIENCE).map(|(_, link)| link)
     }
 }
 

@@ -266,9 +266,24 @@ impl Links {
         self.flows.late_mut().pop_circuit(now)
     }
 
-    /// A connection owes an answer since then.
-    pub fn owe_answer(&mut self, since: Instant, link: LinkKey) {
-        self.flows.late_mut().owe(since, link);
+    /// A circuit that a connection has not answered goes over a channel. If the peer is not slow by what else it
+    /// answers there, the channel's answer tells whether the flow failed.
+    pub fn ask_again(&mut self, now: Instant, circuit: CircuitKey, link: LinkKey) {
+        if self.get(link).is_some_and(|link| !link.unanswered().is_late(now)) {
+            self.flows.late_mut().ask_again(now, circuit, link);
+        }
+    }
+
+    /// A CREATE2 that was to go out on `link` `since` then was answered, if only by a refusal for want of room.
+    pub fn on_create_answered(&mut self, now: Instant, link: LinkKey, since: Instant, has_room: bool) {
+        if let Some(link) = self.all.get_mut(link) {
+            link.unanswered_mut().on_answer(now, since, has_room);
+        }
+    }
+
+    /// A circuit's CREATE2 led to CREATED2.
+    pub fn on_created(&mut self, now: Instant, circuit: CircuitKey) {
+        self.flows.late_mut().on_created(now, circuit);
     }
 
     /// A connection in use that has owed an answer for too long.

@@ -36,6 +36,7 @@ use carriers::Carriers;
 use heddle_proto::bucket::Direction;
 use heddle_proto::channel::{ChannelError, StreamTransport};
 use heddle_proto::endpoint::Endpoint;
+use heddle_seam::datagrams::IdPrefix;
 use heddle_seam::node::{Node, PortId, SocketId, StackId};
 use heddle_seam::rng::Entropy;
 use heddle_seam::stopwatch::Stopwatch;
@@ -96,6 +97,11 @@ impl Relay {
             next_tick: Instant::ZERO + TICK,
             stopwatch: Stopwatch::default(),
         }
+    }
+
+    /// The prefixes of datagrams that come on connections that are ready, by port.
+    pub fn id_prefixes(&self) -> Vec<(PortId, IdPrefix)> {
+        self.ports.id_prefixes().collect()
     }
 
     /// Whom the times of cells are told.

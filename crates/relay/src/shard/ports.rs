@@ -18,7 +18,7 @@ use heddle_proto::endpoint::{
 use heddle_proto::pair::ConnKey;
 use heddle_proto::pair::offer::OfferedTransport;
 use heddle_proto::transport::{Transport, TransportId};
-use heddle_seam::datagrams::Datagrams;
+use heddle_seam::datagrams::{Datagrams, IdPrefix};
 use heddle_seam::language::Plain;
 use heddle_seam::node::{self, PortId, SocketId, StackId};
 use heddle_seam::stopwatch::{Step, Stopwatch};
@@ -121,6 +121,11 @@ impl Ports {
     /// All look again: the operator's rates allow more.
     pub fn stir_all(&mut self) {
         self.list.iter_mut().for_each(Port::stir);
+    }
+
+    /// The prefixes of datagrams that come on connections that are ready.
+    pub fn id_prefixes(&self) -> impl Iterator<Item = (PortId, IdPrefix)> {
+        self.list.iter().filter_map(|port| Some((port.id, port.endpoint.id_prefix()?)))
     }
 
     pub fn set_congestion(&mut self, params: CongestionParams) {

@@ -13,6 +13,7 @@ mod floods;
 mod flow;
 mod flows;
 mod idle;
+mod late;
 mod observe;
 mod pairs;
 mod peer;

@@ -69,8 +69,9 @@ impl<L: Language> Simulation<L> {
             Output::StopResolving { id } => record(Kind::StopResolving, id.0, ""),
             Output::Compute { id, job } => {
                 record(Kind::Compute, id.0, &format!("{job:?}"));
-                let due = Due::Computed(actor, self.actors[actor.0].life, id, job.run());
-                self.queue.push(self.now + self.options.job_cost, due);
+                let state = &self.actors[actor.0];
+                let due = Due::Computed(actor, state.life, id, job.run());
+                self.queue.push(self.now + self.hosts[state.host.0].job_cost, due);
             }
             Output::ToShard { to, message } => {
                 record(Kind::ToShard, to.0.into(), &format!("{message:?}"));

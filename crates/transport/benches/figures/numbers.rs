@@ -1,5 +1,6 @@
 //! How well others on the wire can tell how many circuits are busy.
 
+use crate::matrices::chosen;
 use crate::weight::{Attacker, Carrier, Measure, NARROW, Scene, WIDE, auc};
 
 const NUMBERS: [u32; 4] = [1, 2, 8, 50];
@@ -28,12 +29,14 @@ fn print_scene(scene: Scene, measures: &[Measure]) {
     }
 }
 
-/// Over a wire that is narrow.
+/// Over a wire that is narrow; with `ONLY` the carriers whose names contain that.
 pub fn table() {
     use Attacker::{Pair, Tcp, Watches};
     use Measure::{Delay, Evenness, OwnRate};
     println!("seeds 1000 N + 0..{RUNS}; AUC after {SECONDS:?} s");
-    for carrier in [Carrier::Quic, Carrier::OneTcp, Carrier::TcpEach] {
+    let only = chosen("ONLY").unwrap_or_default();
+    let is_chosen = |carrier: &Carrier| format!("{carrier:?}").contains(&only);
+    for carrier in [Carrier::Quic, Carrier::OneTcp, Carrier::TcpEach].into_iter().filter(is_chosen) {
         for (attacker, measures) in
             [(Watches, [Delay, Evenness]), (Pair, [Delay, OwnRate]), (Tcp, [Delay, OwnRate])]
         {

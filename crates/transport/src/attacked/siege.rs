@@ -1,8 +1,10 @@
-//! A relay whose neighbours leave holes in as many flows as they may: what it holds stays within its bounds. The
-//! neighbours' ends are the transport's ([`Peers`]), all else is the same whichever it is.
+//! A relay whose neighbours leave holes in as many flows as they may, or fill them while the operator's rate lets
+//! nothing be read: what it holds stays within its bounds. The neighbours' ends are the transport's ([`Peers`]), all
+//! else is the same whichever it is.
 
 use super::{AMPLE, Attacked, Bounds, Neighbours, SCARCE, alone, create2};
-use heddle_proto::cell::Command;
+use heddle_proto::bucket::Limit;
+use heddle_proto::cell::{CELL_LEN, Command};
 use heddle_proto::endpoint::Endpoint;
 use heddle_seam::rng::Seed;
 use heddle_seam::time::{Duration, Instant};
@@ -34,7 +36,15 @@ pub(crate) trait Peers: Neighbours + Default {
 
     /// Each opens so many flows, with holes.
     fn leave_holes(siege: &mut Siege<Self>, flows: u32, holes: Holes<'_>);
+
+    /// Each opens so many flows with this cell, and then sends so many on each, all bytes of which are [`IN_VAIN`], as
+    /// far as it may and on all in turn.
+    fn fill(siege: &mut Siege<Self>, flows: u32, opening: &[u8], cells: u32);
 }
+
+/// A cell of nothing but this is a CREATED2 on a circuit that asked for none: a relay that reads it does nothing. So is
+/// what is left of one that was sent in part, and what follows.
+pub(crate) const IN_VAIN: u8 = Command::CREATED2.0;
 
 /// A relay and its neighbours.
 pub(crate) struct Siege<P> {
@@ -83,9 +93,22 @@ impl<P: Peers> Siege<P> {
 
     /// The same behind circuits that are opened.
     fn leave_holes_of_circuits(&mut self, circuits: u32, pieces: u32) {
-        let mut opening = vec![Command::CREATE2.0];
-        opening.extend(create2(&mut Seed::from_number(9).rng()).1);
-        P::leave_holes(self, circuits, Holes { opening: Some(&opening), pieces });
+        P::leave_holes(self, circuits, Holes { opening: Some(&opening()), pieces });
+    }
+
+    /// Each opens so many circuits and fills them, until the relay reads no more and takes no more.
+    fn fill_circuits(&mut self, circuits: u32, cells: u32) {
+        P::fill(self, circuits, &opening(), cells);
+        let held = self.attacked.relay.held();
+        let read_bytes = self.read_cells() * CELL_LEN as u64;
+        println!(
+            "{read_bytes} bytes were read, {} of flows were not; {} circuits",
+            held.flow_bytes, held.circuits
+        );
+    }
+
+    fn read_cells(&self) -> u64 {
+        self.attacked.relay.stats().transports[1].cells_in
     }
 
     fn assert_bounds_for_a_while(&mut self, what: &str) {
@@ -94,6 +117,19 @@ impl<P: Peers> Siege<P> {
         self.attacked.assert_bounds("20 s later");
         assert!(self.attacked.pressures > 0, "memory was short");
     }
+}
+
+/// What opens a circuit on a flow.
+fn opening() -> Vec<u8> {
+    let mut opening = vec![Command::CREATE2.0];
+    opening.extend(create2(&mut Seed::from_number(9).rng()).1);
+    opening
+}
+
+/// A relay of which the operator's rate lets so much pass, and then next to nothing.
+fn used_up_after(burst_bytes: u64, max_queue_bytes: usize) -> Bounds {
+    let limit = Limit { rate_bytes_per_s: 75_000, burst_bytes };
+    Bounds { max_queue_bytes, relay_bandwidth: Some(limit) }
 }
 
 /// Flows of which nothing can be read, from so many neighbours, where there is memory for few of them.
@@ -131,5 +167,51 @@ pub(crate) fn fifty_thousand_holes_of_circuits_are_resident_within_the_bounds<P:
         siege.leave_holes_of_circuits(25_000, 1);
         assert!(siege.attacked.relay.held().circuits >= 50_000);
         siege.attacked.assert_resident(&format!("50,000 circuits over {}", P::OVER), true);
+    });
+}
+
+/// What lets circuits of two neighbours begin, 50,000 with an answer to each, and some cells more.
+const BEGINNINGS: u64 = 40_000_000;
+
+/// So many circuits of two neighbours, all filled when a rate that has let much pass lets nothing be read any more:
+/// what the process has is what is said.
+pub(crate) fn fifty_thousand_unread_circuits_are_resident_as_is_said<P: Peers>(name: &str) {
+    alone(name, || {
+        let mut siege: Siege<P> = Siege::new(&used_up_after(BEGINNINGS, AMPLE), 2);
+        siege.fill_circuits(25_000, 4);
+        let held = siege.attacked.relay.held();
+        assert!(held.circuits >= 50_000 && held.flow_bytes > 10_000_000, "{held:?}");
+        siege.attacked.assert_resident(&format!("50,000 unread circuits over {}", P::OVER), true);
+        let read = siege.read_cells();
+        siege.run(Duration::from_secs(20));
+        let then = (siege.read_cells() - read) * CELL_LEN as u64;
+        assert!((700_000..3_000_000).contains(&then), "{then} bytes were read in 20 s");
+        siege.attacked.assert_resident("the same 20 s later", false);
+    });
+}
+
+/// The same where there is memory for few of them, so that most end.
+pub(crate) fn fifty_thousand_unread_circuits_are_resident_within_the_bounds<P: Peers>(name: &str) {
+    alone(name, || {
+        let mut siege: Siege<P> = Siege::new(&used_up_after(BEGINNINGS, SCARCE), 2);
+        siege.fill_circuits(25_000, 4);
+        siege.attacked.assert_resident(&format!("50,000 unread circuits over {}", P::OVER), false);
+        siege.run(Duration::from_secs(20));
+        siege.attacked.assert_resident("the same 20 s later", false);
+        assert!(siege.attacked.pressures > 0, "memory was short");
+    });
+}
+
+/// As many flows of as many neighbours as there may be here, each with what may wait of its flows however little is
+/// read, which is more than there is memory for.
+pub(crate) fn unread_flows_of_many_neighbours_are_resident_within_the_bounds<P: Peers>(name: &str) {
+    alone(name, || {
+        // Handshakes and acknowledgements pass.
+        let mut siege: Siege<P> = Siege::new(&used_up_after(4_000_000, SCARCE), 97);
+        siege.fill_circuits(512, 1);
+        siege.attacked.assert_resident(&format!("97 neighbours with 512 flows over {}", P::OVER), false);
+        siege.run(Duration::from_secs(20));
+        siege.attacked.assert_resident("the same 20 s later", false);
+        assert!(siege.attacked.pressures > 0, "memory was short");
     });
 }

@@ -1,11 +1,13 @@
 //! Connection ids, and how a datagram of a stranger is known by its first bytes alone (RFC 8999, section 5).
 //!
 //! An id of ours is a random nonce and a MAC over it, so whoever makes one up is found out without a look into any
-//! table. A dialler's first id is not ours but the pair's token.
+//! table. A dialler's first id is not ours but the pair's token. The first bytes of all our nonces are the same, a
+//! [prefix](IdPrefix). It tells whoever sees it no more than the port does to which all these datagrams go.
 
 use super::crypto::KEY_LEN;
 use aws_lc_rs::hmac;
 use core::fmt;
+use heddle_seam::datagrams::IdPrefix;
 use heddle_seam::rng::{Rng, Seed};
 use quinn_proto::{ConnectionId, ConnectionIdGenerator, InvalidCid};
 use subtle::ConstantTimeEq;
@@ -24,13 +26,21 @@ const VERSION: u32 = 1;
 /// Makes ids and recognises them.
 pub(super) struct Ids {
     key: hmac::Key,
+    prefix: IdPrefix,
     rng: Rng,
 }
 
 impl Ids {
     pub(super) fn new(seed: &Seed) -> Self {
         let key: [u8; KEY_LEN] = seed.child("key", 0).rng().array();
-        Ids { key: hmac::Key::new(hmac::HMAC_SHA256, &key), rng: seed.child("nonces", 0).rng() }
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        let prefix = IdPrefix(seed.child("prefix", 0).rng().array());
+        Ids { key, prefix, rng: seed.child("nonces", 0).rng() }
+    }
+
+    /// What ids of ours begin with.
+    pub(super) fn id_prefix(&self) -> IdPrefix {
+        self.prefix
     }
 
     /// Whether an id is one that these made.
@@ -52,7 +62,9 @@ impl Ids {
 impl ConnectionIdGenerator for Ids {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = [0; ID_LEN];
-        self.rng.fill(&mut id[..NONCE_LEN]);
+        let IdPrefix(prefix) = self.prefix;
+        id[..prefix.len()].copy_from_slice(&prefix);
+        self.rng.fill(&mut id[prefix.len()..NONCE_LEN]);
         let mac = self.mac(&id[..NONCE_LEN]);
         id[NONCE_LEN..].copy_from_slice(&mac);
         ConnectionId::new(&id)
@@ -129,7 +141,10 @@ mod tests {
             bent[bit / 8] ^= 1 << (bit % 8);
             assert!(!ids.is_ours(&bent), "bit {bit}");
         }
-        assert_ne!(id, ids.generate_cid());
+        let other = ids.generate_cid();
+        assert_ne!(id, other);
+        assert_eq!([id, other].map(|id| IdPrefix([id[0], id[1]])), [ids.id_prefix(); 2]);
+        assert_ne!(ids.id_prefix(), others.id_prefix());
     }
 
     #[test]

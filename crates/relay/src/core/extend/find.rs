@@ -68,7 +68,7 @@ impl Core {
                 matches!(next, Some(Next::Creating { again: Some(_), since, .. }) if *since == began_at);
             if waits {
                 if let Some(link) = self.table.unanswered_on(key) {
-                    self.links.owe_answer(began_at, link);
+                    self.links.ask_again(self.now, key, link);
                 }
                 self.extend_again(key);
             }

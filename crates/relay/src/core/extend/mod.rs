@@ -97,6 +97,8 @@ impl Core {
             return self.close_circuit(key, DestroyReason::PROTOCOL);
         }
         let transit = circuit.is_transit();
+        self.note_create_answered(link, key, true);
+        self.links.on_created(self.now, key);
         self.links.note_answer(link, true);
         if self.table.join(key) == Some(true) {
             self.give_unanswered(link);

@@ -2,8 +2,9 @@
 
 use super::Peer;
 use super::hoard::unpaced;
-use crate::attacked::siege::{self, Holes, Siege};
+use crate::attacked::siege::{self, Holes, IN_VAIN, Siege};
 use crate::attacked::{Attacked, Bounds, Neighbours};
+use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
 use crate::quic::crypto::OurKey;
 use crate::quic::{QuicEndpoint, QuicOptions};
@@ -14,6 +15,9 @@ use heddle_seam::time::Instant;
 use quinn_proto::{Dir, StreamId};
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
+
+/// Streams that each opens, or all fill, before what they send is delivered.
+const AT_ONCE: u32 = 16;
 
 #[derive(Default)]
 struct Peers {
@@ -38,8 +42,10 @@ fn anchor() -> std::time::Instant {
 impl siege::Peers for Peers {
     const OVER: &'static str = "QUIC";
 
-    fn endpoint(_: &Bounds) -> Box<dyn Endpoint> {
-        let options = QuicOptions::new(anchor());
+    fn endpoint(bounds: &Bounds) -> Box<dyn Endpoint> {
+        // As a relay sets it.
+        let shared_receive_window_bytes = bounds.max_queue_bytes / 2;
+        let options = QuicOptions { shared_receive_window_bytes, ..QuicOptions::new(anchor()) };
         let quic = QuicEndpoint::new(options, &Zeroizing::new([1; 32]), &Seed::from_number(1));
         Box::new(quic.expect("good options"))
     }
@@ -76,14 +82,9 @@ impl siege::Peers for Peers {
 
     /// A few at a time: of each a byte is lost, and the pieces behind it are one.
     fn leave_holes(siege: &mut Siege<Self>, flows: u32, holes: Holes<'_>) {
-        const AT_ONCE: u32 = 16;
         let behind = vec![0; 5 * holes.pieces as usize];
         for _ in 0..flows.div_ceil(AT_ONCE) {
-            let mut opened: Vec<(u8, StreamId)> = Vec::new();
-            for (number, peer) in &mut siege.peers.all {
-                let ids = core::iter::from_fn(|| peer.connection.streams().open(Dir::Bi));
-                opened.extend(ids.take(AT_ONCE as usize).map(|id| (*number, id)));
-            }
+            let opened = siege.peers.open();
             siege.peers.write(&opened, holes.opening.unwrap_or_default());
             siege.exchange_all();
             siege.peers.losing = true;
@@ -94,9 +95,35 @@ impl siege::Peers for Peers {
             siege.exchange_all();
         }
     }
+
+    fn fill(siege: &mut Siege<Self>, flows: u32, opening: &[u8], cells: u32) {
+        let mut all = Vec::new();
+        for _ in 0..flows.div_ceil(AT_ONCE) {
+            let opened = siege.peers.open();
+            siege.peers.write(&opened, opening);
+            siege.exchange_all();
+            all.extend(opened);
+        }
+        for _ in 0..cells {
+            for some in all.chunks(AT_ONCE as usize) {
+                siege.peers.write(some, &[IN_VAIN; FLOW_CELL_LEN]);
+                siege.exchange_all();
+            }
+        }
+    }
 }
 
 impl Peers {
+    /// Each opens a few streams, if it may.
+    fn open(&mut self) -> Vec<(u8, StreamId)> {
+        let mut opened = Vec::new();
+        for (number, peer) in &mut self.all {
+            let ids = core::iter::from_fn(|| peer.connection.streams().open(Dir::Bi));
+            opened.extend(ids.take(AT_ONCE as usize).map(|id| (*number, id)));
+        }
+        opened
+    }
+
     fn write(&mut self, streams: &[(u8, StreamId)], bytes: &[u8]) {
         for (number, id) in streams {
             let peer = self.all.get_mut(number).expect("it is there");
@@ -127,5 +154,26 @@ fn fifty_thousand_holes_are_resident_within_the_bounds() {
 fn fifty_thousand_holes_of_circuits_are_resident_within_the_bounds() {
     siege::fifty_thousand_holes_of_circuits_are_resident_within_the_bounds::<Peers>(
         "quic::hostile::relay::fifty_thousand_holes_of_circuits_are_resident_within_the_bounds",
+    );
+}
+
+#[test]
+fn fifty_thousand_unread_circuits_are_resident_as_is_said() {
+    siege::fifty_thousand_unread_circuits_are_resident_as_is_said::<Peers>(
+        "quic::hostile::relay::fifty_thousand_unread_circuits_are_resident_as_is_said",
+    );
+}
+
+#[test]
+fn fifty_thousand_unread_circuits_are_resident_within_the_bounds() {
+    siege::fifty_thousand_unread_circuits_are_resident_within_the_bounds::<Peers>(
+        "quic::hostile::relay::fifty_thousand_unread_circuits_are_resident_within_the_bounds",
+    );
+}
+
+#[test]
+fn unread_flows_of_many_neighbours_are_resident_within_the_bounds() {
+    siege::unread_flows_of_many_neighbours_are_resident_within_the_bounds::<Peers>(
+        "quic::hostile::relay::unread_flows_of_many_neighbours_are_resident_within_the_bounds",
     );
 }

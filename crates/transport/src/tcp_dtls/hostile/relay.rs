@@ -1,8 +1,9 @@
 //! A whole relay whose neighbours leave holes in as many flows as they may, over `tcp-dtls`.
 
 use super::table::{BARE, C, CELL_UNITS, Peer, S, Segment, UNIT};
-use crate::attacked::siege::{self, Holes, Siege};
+use crate::attacked::siege::{self, Holes, IN_VAIN, Siege};
 use crate::attacked::{Attacked, Bounds, Neighbours, SCARCE};
+use crate::circuits::FLOW_CELL_LEN;
 use crate::dtls::key::OurKey;
 use crate::tcp_dtls::PROTOCOL;
 use crate::tcp_dtls::{DtlsEndpoint, DtlsOptions, POOL_BYTES_MIN};
@@ -12,6 +13,9 @@ use heddle_seam::rng::Seed;
 use heddle_seam::time::Instant;
 use std::collections::BTreeMap;
 use zeroize::Zeroizing;
+
+/// Flows that each opens, or fills, before what they send is delivered.
+const AT_ONCE: u32 = 64;
 
 #[derive(Default)]
 struct Peers(BTreeMap<u8, Peer>);
@@ -63,7 +67,6 @@ impl siege::Peers for Peers {
 
     /// Pieces do not touch.
     fn leave_holes(siege: &mut Siege<Self>, flows: u32, holes: Holes<'_>) {
-        const AT_ONCE: u32 = 64;
         let piece = [Command::RELAY.0; UNIT];
         let payload = holes.opening.unwrap_or(&[0; UNIT]);
         for port in 0..flows {
@@ -76,6 +79,24 @@ impl siege::Peers for Peers {
             }
             if port % AT_ONCE == 0 {
                 siege.exchange_all();
+            }
+        }
+        siege.exchange_all();
+    }
+
+    /// Windows are not heeded.
+    fn fill(siege: &mut Siege<Self>, flows: u32, opening: &[u8], cells: u32) {
+        let cell = [IN_VAIN; FLOW_CELL_LEN];
+        for number in 0..=cells {
+            for port in 0..flows {
+                let segment = match number {
+                    0 => Segment { bits: C | S, port, payload: opening, ..BARE },
+                    _ => Segment { port, seq: number * CELL_UNITS, payload: &cell, ..BARE },
+                };
+                siege.peers.0.values_mut().for_each(|peer| peer.outbox.push(segment.bytes()));
+                if port % AT_ONCE == 0 {
+                    siege.exchange_all();
+                }
             }
         }
         siege.exchange_all();
@@ -112,5 +133,26 @@ fn fifty_thousand_holes_are_resident_within_the_bounds() {
 fn fifty_thousand_holes_of_circuits_are_resident_within_the_bounds() {
     siege::fifty_thousand_holes_of_circuits_are_resident_within_the_bounds::<Peers>(
         "tcp_dtls::hostile::relay::fifty_thousand_holes_of_circuits_are_resident_within_the_bounds",
+    );
+}
+
+#[test]
+fn fifty_thousand_unread_circuits_are_resident_as_is_said() {
+    siege::fifty_thousand_unread_circuits_are_resident_as_is_said::<Peers>(
+        "tcp_dtls::hostile::relay::fifty_thousand_unread_circuits_are_resident_as_is_said",
+    );
+}
+
+#[test]
+fn fifty_thousand_unread_circuits_are_resident_within_the_bounds() {
+    siege::fifty_thousand_unread_circuits_are_resident_within_the_bounds::<Peers>(
+        "tcp_dtls::hostile::relay::fifty_thousand_unread_circuits_are_resident_within_the_bounds",
+    );
+}
+
+#[test]
+fn unread_flows_of_many_neighbours_are_resident_within_the_bounds() {
+    siege::unread_flows_of_many_neighbours_are_resident_within_the_bounds::<Peers>(
+        "tcp_dtls::hostile::relay::unread_flows_of_many_neighbours_are_resident_within_the_bounds",
     );
 }
