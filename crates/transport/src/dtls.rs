@@ -28,16 +28,6 @@ use std::time::Instant;
 /// The shortest datagram that every path is taken to carry (RFC 9000, section 14, says so of QUIC).
 pub(crate) const DATAGRAM_BYTES_MIN: u16 = 1200;
 
-/// Whose bytes a session carries. What is derived and proved in it names this, so that nothing that was shown for one
-/// transport is good for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Protocol {
-    /// The transport's name.
-    pub(crate) transport: &'static str,
-    /// Counts formats that do not know one another.
-    pub(crate) version: u8,
-}
-
 /// What may be chosen about a session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionOptions {

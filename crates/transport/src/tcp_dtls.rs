@@ -28,10 +28,10 @@ pub use options::{CongestionControl, DtlsOptions};
 
 use crate::circuits::Lent;
 use crate::congestion::Ceiling;
-use crate::dtls::Protocol;
 use crate::dtls::ids::{self, SessionId};
 use crate::dtls::key::OurKey;
 use crate::links::{LinkKey, Links, Serve};
+use crate::proof::Protocol;
 use connection::{Arrival, Connection};
 use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -32,9 +32,8 @@ mod stack;
 pub use options::EspOptions;
 
 use crate::circuits::Lent;
-use crate::dtls::Protocol;
-use crate::dtls::key::OurKey;
 use crate::links::{LinkKey, Links, Want};
+use crate::proof::{OfferKey, Protocol};
 use crate::setup::{EndpointSetup, Registered, SetupError};
 use addresses::Addresses;
 use connection::Connection;
@@ -85,7 +84,7 @@ pub(crate) static REGISTERED: Registered = Registered {
 /// All connections of one UDP port; see the module.
 pub struct EspEndpoint {
     options: EspOptions,
-    key: OurKey,
+    key: OfferKey,
     links: Links<Connection>,
     /// Which associations towards us there are, with the address that their packets come from.
     spis: BTreeMap<(IpAddr, Spi), LinkKey>,
@@ -113,7 +112,7 @@ impl EspEndpoint {
     ) -> Result<Self, SetupError> {
         options.validate().map_err(|why| SetupError::new("tcp-esp", why))?;
         Ok(EspEndpoint {
-            key: OurKey::new(PROTOCOL, secret).map_err(|why| SetupError::new("tcp-esp", why))?,
+            key: OfferKey::new(PROTOCOL, secret).map_err(|why| SetupError::new("tcp-esp", why))?,
             options,
             links: Links::new(),
             spis: BTreeMap::new(),
@@ -173,7 +172,7 @@ impl Endpoint for EspEndpoint {
 
     fn set_key(&mut self, secret: &Zeroizing<[u8; 32]>) {
         // Every seed makes a key, so there is nothing to keep the old one for.
-        if let Ok(key) = OurKey::new(PROTOCOL, secret) {
+        if let Ok(key) = OfferKey::new(PROTOCOL, secret) {
             self.key = key;
         }
     }

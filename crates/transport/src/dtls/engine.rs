@@ -1,8 +1,9 @@
 //! DTLS itself: dimpl, fed with records and emptied after each call.
 
-use super::key::{self, KEY_LEN, OurKey};
+use super::key::{self, OurKey};
 use super::{DATAGRAM_BYTES_MIN, SessionOptions};
 use crate::clock::Clock;
+use crate::proof::KEY_LEN;
 use core::fmt;
 use core::time::Duration;
 use dimpl::{Dtls, Error, Output};
@@ -208,7 +209,7 @@ fn post(outbox: &mut VecDeque<Vec<u8>>, records: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtls::Protocol;
+    use crate::proof::Protocol;
     use zeroize::Zeroizing;
 
     #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]

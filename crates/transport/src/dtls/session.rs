@@ -18,14 +18,15 @@
 
 mod records;
 
-use super::control::{self, Control, Proofs};
+use super::control::{self, Control};
 use super::engine::{Engine, News};
 use super::ids::{Records, SessionId, may_come};
-use super::key::{KEY_LEN, OurKey};
+use super::key::OurKey;
 use super::reach::{Reach, Step};
 use super::{DATAGRAM_BYTES_MIN, SessionOptions, heads};
 use crate::links::Token;
 use crate::path::Path;
+use crate::proof::{KEY_LEN, Proofs};
 use crate::silence::Silence;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::channel::Role;
@@ -33,6 +34,7 @@ use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions
 use heddle_seam::time::{Duration, Instant};
 use records::Queued;
 use std::collections::VecDeque;
+use zeroize::Zeroizing;
 
 /// How long a session that is over tells its peer so, and how often at most.
 const LINGER: Duration = Duration::from_secs(3);
@@ -148,15 +150,20 @@ impl Session {
         options: ConnectionOptions,
     ) -> Result<Self, dimpl::Error> {
         let (role, secrets) = (options.role, options.secrets);
-        let (token, secret_pair) = match role {
-            Role::Initiator => (Some(secrets.token), [secrets.dialler_proof, secrets.listener_proof]),
-            Role::Responder => (None, [secrets.listener_proof, secrets.dialler_proof]),
-        };
+        let token = (role == Role::Initiator).then_some(secrets.token);
         let engine = Engine::new(now, role, parts.key, &parts.options, parts.seed)?;
         Ok(Session {
             role,
             engine,
-            proofs: Proofs::new(role, parts.key.clone(), options.peer_key, secret_pair),
+            proofs: Proofs {
+                role,
+                our_key: parts.key.offer().clone(),
+                shown: parts.key.fingerprint(),
+                peer_key: options.peer_key,
+                secrets: [secrets.dialler_proof, secrets.listener_proof],
+                // A handshake makes it, of which the certificates are.
+                connection: Zeroizing::default(),
+            },
             path: Path::new(now, parts.options.keep_alive),
             silence: Silence::new(parts.options.path_suspect_min, parts.options.path_dead_min),
             options: parts.options,

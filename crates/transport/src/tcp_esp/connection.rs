@@ -14,16 +14,16 @@ mod stream;
 
 use super::addresses::{CONTROL_PORT, DATAGRAM_BYTES_MAX, FLOW_PORT};
 use super::chain::{Chain, Root};
-use super::control::{MESSAGE, Message, Proofs};
+use super::control::{MESSAGE, Message, write_proof};
 use super::flows::Flows;
 use super::options::EspOptions;
 use super::outbox::{Outbox, transmit};
 use super::segment::{Begun, Segment};
 use super::sockets::{Room, Sockets};
 use crate::circuits::Lent;
-use crate::dtls::key::OurKey;
 use crate::links::LinkKey;
 use crate::path::Path;
+use crate::proof::{OfferKey, Proofs};
 use crate::silence::Silence;
 use crate::state::Part;
 use core::net::{IpAddr, SocketAddr};
@@ -41,6 +41,7 @@ use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use zeroize::Zeroizing;
 
 /// How long a connection that is over tells its peer so, and how often at most.
 const LINGER: Duration = Duration::from_secs(3);
@@ -78,7 +79,7 @@ struct Stream {
 /// What a connection is made of beside its options.
 pub(super) struct Parts<'a> {
     pub(super) options: &'a EspOptions,
-    pub(super) key: &'a OurKey,
+    pub(super) key: &'a OfferKey,
     pub(super) inner: Inner,
     pub(super) deadline: Instant,
     /// What all connections keep for others, and what they take themselves.
@@ -132,8 +133,9 @@ impl Connection {
         let proofs = Box::new(Proofs {
             role: options.role,
             our_key: key.clone(),
+            shown: key.public(),
             peer_key: options.peer_key,
-            binding: root.binding(),
+            connection: Zeroizing::new(root.binding().to_vec()),
             secrets: [options.secrets.dialler_proof, options.secrets.listener_proof],
         });
         Connection {
@@ -193,7 +195,7 @@ impl Connection {
         if self.role == Role::Initiator
             && let State::Proving { proofs, .. } = &self.state
         {
-            proofs.write(self.flows_max, &mut self.stream.unsent);
+            write_proof(proofs, self.flows_max, &mut self.stream.unsent);
             let to = SocketAddr::new(IpAddr::V4(self.inner.remote), CONTROL_PORT);
             self.stream.socket = Some(sockets.connect(key, to));
         }

@@ -3,7 +3,7 @@
 //! A flow ends with a reset of its socket and END on the control stream, which says why. Whichever comes first: a
 //! socket that broke waits a while for the reason, and END has the socket reset, too. A FIN is a fault.
 
-use super::control::{END_BYTES, write_end};
+use super::control::{END_LEN, write_end};
 use super::flow::Flow;
 use super::segment::BEGUN_MAX;
 use super::sockets::Sockets;
@@ -89,7 +89,7 @@ impl Flows {
     pub(super) fn ends_bytes_max(&self) -> usize {
         const BEFORE: usize = 4096;
         let flows = 2 * (self.theirs_max as usize + self.circuits.len());
-        BEFORE + END_BYTES * flows
+        BEFORE + END_LEN * flows
     }
 
     /// What is to be written on the control stream.

@@ -76,7 +76,7 @@ impl Session {
         exchange.sent += 1;
         let certificate = exchange.certificate;
         let bytes = usize::from(bytes) - ID_LEN - RECORD_OVERHEAD;
-        let proof = self.proofs.write(&certificate, self.flows_max, bytes);
+        let proof = control::proof(&self.proofs, &certificate, self.flows_max, bytes);
         self.seal(now, &proof, false, out)
     }
 

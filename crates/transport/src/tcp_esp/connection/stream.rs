@@ -41,9 +41,9 @@ impl Connection {
     /// Works off a message of the control stream; false if the connection is over for it.
     fn on_control(&mut self, now: Instant, message: Control<'_>, sockets: &mut Sockets) -> bool {
         match (&self.state, message) {
-            (State::Proving { proofs, .. }, Control::Proof(proof)) if proofs.is_right(&proof) => {
+            (State::Proving { proofs, .. }, Control::Proof(proof)) if control::is_right(proofs, &proof) => {
                 if self.role == Role::Responder {
-                    proofs.write(self.flows_max, &mut self.stream.unsent);
+                    control::write_proof(proofs, self.flows_max, &mut self.stream.unsent);
                 }
                 self.state = State::Open;
                 self.events.push_back(ConnectionEvent::Ready);
