@@ -2,7 +2,8 @@
 //!
 //! - `session.rs`: the session from its first datagram to its last. It proves who is there, asks for answers, finds
 //!   how long datagrams may be, and says when the path is silent.
-//! - `engine.rs`: DTLS itself; `key.rs`: what a side shows in the handshake, and the key that vouches for it.
+//! - `engine.rs`: DTLS itself; `key.rs`: what a side shows in the handshake, for which `proof.rs` of the transports
+//!   vouches.
 //! - `ids.rs`: the clear head of a datagram; `control.rs`: records of the session itself; `heads.rs`: stamps and counts
 //!   of marks, which stand before a transport's own bytes.
 //!

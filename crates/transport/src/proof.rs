@@ -1,9 +1,10 @@
-//! How the two relays of a pair prove in a connection of theirs who they are, for transports in which nothing else shows
-//! it: by the secrets that their TLS channel gave them, and by the keys that their offers named there.
+//! How the two relays of a pair prove in a connection of theirs who they are, for transports in which nothing else
+//! shows it: by the secrets that their TLS channel gave them, and by the keys that their offers named there.
 //!
 //! ```text
 //!   proof     = MAC (32) || signature (64) || how many flows the reader may have open at once, of those it opens (4)
-//!   subject   = "heddle TRANSPORT VERSION " || ("dialler" or "listener", the prover) || dialler || listener || connection
+//!   subject   = "heddle TRANSPORT VERSION " || ("dialler" or "listener", the prover) || dialler || listener
+//!               || connection
 //!   MAC       = HMAC-SHA-256(the prover's proof of the pair, subject)
 //!   signature = Ed25519(the key of the prover's offer, subject)
 //! ```

@@ -284,7 +284,7 @@ impl Endpoint for DtlsEndpoint {
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        self.links.hold(conn, circ_id, hold);
+        self.hold_flow(conn, circ_id, hold);
     }
 
     fn capacity(&self, conn: ConnId) -> usize {

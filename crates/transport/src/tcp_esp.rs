@@ -32,7 +32,7 @@ mod stack;
 pub use options::EspOptions;
 
 use crate::circuits::Lent;
-use crate::links::{LinkKey, Links, Want};
+use crate::links::{LinkKey, Links, Serve};
 use crate::proof::{OfferKey, Protocol};
 use crate::setup::{EndpointSetup, Registered, SetupError};
 use addresses::Addresses;
@@ -187,35 +187,17 @@ impl Endpoint for EspEndpoint {
     }
 
     fn close(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        match self.links.live_mut(key) {
-            Some(connection) => {
-                connection.close(now, &mut self.sockets);
-                self.after(now, key);
-            }
-            None => self.forget(key),
-        }
+        self.close_link(now, conn);
     }
 
     fn probe(&mut self, now: Instant, conn: ConnId) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.probe(now);
-            self.after(now, key);
-        }
+        self.probe_link(now, conn);
     }
 
     fn handle_datagrams(&mut self, now: Instant, mut datagrams: Datagrams) {
         let mut data = core::mem::take(&mut datagrams.data);
-        let mut last = None;
-        for datagram in data.chunks_mut(datagrams.stride.max(1)) {
-            let touched = self.handle_datagram(now, &datagrams, datagram);
-            if touched.is_some() && touched != last {
-                last.into_iter().for_each(|key| self.after(now, key));
-                last = touched;
-            }
-        }
-        last.into_iter().for_each(|key| self.after(now, key));
+        let each = data.chunks_mut(datagrams.stride.max(1));
+        self.handle_each(now, each, |endpoint, datagram| endpoint.handle_datagram(now, &datagrams, datagram));
     }
 
     fn handle_stack(&mut self, now: Instant, input: Input<Plain>) {
@@ -232,14 +214,7 @@ impl Endpoint for EspEndpoint {
 
     fn handle_timeout(&mut self, now: Instant) {
         while let Some((key, late)) = self.links.due(now) {
-            match self.links.live_mut(key) {
-                Some(connection) if connection.is_gone(now) => self.forget(key),
-                Some(connection) => {
-                    connection.handle_timeout(now, late, &mut self.sockets);
-                    self.after(now, key);
-                }
-                None => {}
-            }
+            self.on_timer(now, key, late);
         }
     }
 
@@ -251,53 +226,21 @@ impl Endpoint for EspEndpoint {
         if max_bytes == 0 {
             return None;
         }
-        while let Some(key) = self.links.first(Want::Transmit) {
-            let transmit = self.links.live_mut(key).and_then(|connection| connection.poll_transmit(out));
-            if transmit.is_some() {
-                self.links.next_turn(Want::Transmit);
-                return transmit;
-            }
-            self.links.done(Want::Transmit);
-            let timer = self.links.live(key).map(|connection| connection.poll_timeout(now));
-            self.links.look_at(key, timer);
-        }
-        None
+        self.next_sender(now, |endpoint, key| endpoint.links.live_mut(key)?.poll_transmit(out))
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
-        while let Some(key) = self.links.first(Want::Speak) {
-            let (event, is_last) = self.links.event_of(key, Connection::poll_event);
-            if is_last {
-                self.forget(key);
-            }
-            if let Some(event) = event {
-                return Some((key.conn(), event));
-            }
-            self.links.done(Want::Speak);
-            if self.links.live(key).is_some_and(|connection| connection.is_gone(now)) {
-                self.forget(key);
-            }
-        }
-        None
+        self.next_event(now)
     }
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
-        let mut found = None;
-        while let Some(key) = self.links.first(Want::Read) {
-            let (lent, sockets) = (&mut self.lent, &mut self.sockets);
-            let cell = self.links.live_mut(key).and_then(|connection| {
-                let cell = connection.next_cell(now, lent, sockets);
-                connection.count_memory();
-                cell
-            });
-            if let Some(cell) = cell {
-                found = Some((key, cell));
-                break;
-            }
-            self.links.done(Want::Read);
-        }
-        let (key, (circ_id, command)) = found?;
-        self.links.lent();
+        let next = |endpoint: &mut Self, key| {
+            let connection = endpoint.links.live_mut(key)?;
+            let cell = connection.next_cell(now, &mut endpoint.lent, &mut endpoint.sockets);
+            connection.count_memory();
+            cell
+        };
+        let (key, (circ_id, command)) = self.next_reader(now, next)?;
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
@@ -310,21 +253,15 @@ impl Endpoint for EspEndpoint {
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
-        for (key, connection) in self.links.all_live() {
-            connection.backlogs(key.conn(), each);
-        }
+        self.links.backlogs(each);
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.links.live_mut(key) {
-            connection.hold(circ_id, hold, &mut self.sockets);
-            self.links.note_if(key, Want::Read, Connection::has_readable);
-        }
+        self.hold_flow(conn, circ_id, hold);
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.links.live(LinkKey::of(conn)).map_or(0, Connection::capacity)
+        self.links.capacity(conn)
     }
 
     fn send(
@@ -346,7 +283,7 @@ impl Endpoint for EspEndpoint {
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.live(LinkKey::of(conn)).map_or_else(ConnectionStats::default, Connection::stats)
+        self.links.stats(conn)
     }
 }
 

@@ -161,7 +161,7 @@ impl Session {
                 shown: parts.key.fingerprint(),
                 peer_key: options.peer_key,
                 secrets: [secrets.dialler_proof, secrets.listener_proof],
-                // A handshake makes it, of which the certificates are.
+                // DTLS itself shows that both certificates are of this session.
                 connection: Zeroizing::default(),
             },
             path: Path::new(now, parts.options.keep_alive),

@@ -11,11 +11,14 @@ use heddle_seam::time::{Duration, Instant};
 
 /// A connection that [`Links`] hold.
 pub(crate) trait Served {
+    /// What of its endpoint it changes together with itself, such as sockets; `()` for nothing.
+    type Context;
+
     /// Whether it has cells to lend.
     fn has_readable(&self) -> bool;
 
     /// Its time has come, so much too late if that is much.
-    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>);
+    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, context: &mut Self::Context);
 
     /// What the relay is to hear.
     fn poll_event(&mut self) -> Option<ConnectionEvent>;
@@ -24,13 +27,13 @@ pub(crate) trait Served {
     fn is_gone(&self, now: Instant) -> bool;
 
     /// Ends it; the relay hears no more of it.
-    fn close(&mut self, now: Instant);
+    fn close(&mut self, now: Instant, context: &mut Self::Context);
 
     /// Asks the peer for an answer.
     fn probe(&mut self, now: Instant);
 
     /// A flow is not read from now on, or again.
-    fn hold(&mut self, circ_id: CircId, hold: bool);
+    fn hold(&mut self, circ_id: CircId, hold: bool, context: &mut Self::Context);
 
     /// Cells that would leave promptly.
     fn capacity(&self) -> usize;
@@ -41,11 +44,21 @@ pub(crate) trait Served {
     fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog));
 }
 
+/// What connections change together with themselves.
+type ContextOf<E> = <<E as Serve>::Connection as Served>::Context;
+
 /// An endpoint whose connections are in [`Links`].
 pub(crate) trait Serve {
     type Connection: Served;
 
     fn links(&mut self) -> &mut Links<Self::Connection>;
+
+    /// Has `act` done to a connection, if it lives.
+    fn at<R>(
+        &mut self,
+        key: LinkKey,
+        act: impl FnOnce(&mut Self::Connection, &mut ContextOf<Self>) -> R,
+    ) -> Option<R>;
 
     /// Notes what a connection may want after it was touched.
     fn after(&mut self, now: Instant, key: LinkKey);
@@ -121,9 +134,8 @@ pub(crate) trait Serve {
     /// A connection ends by the relay's wish.
     fn close_link(&mut self, now: Instant, conn: ConnId) {
         let key = LinkKey::of(conn);
-        match self.links().live_mut(key) {
-            Some(connection) => {
-                connection.close(now);
+        match self.at(key, |connection, context| connection.close(now, context)) {
+            Some(()) => {
                 self.links().spend_token(key);
                 self.after(now, key);
             }
@@ -134,26 +146,28 @@ pub(crate) trait Serve {
     /// The relay wants an answer of the peer.
     fn probe_link(&mut self, now: Instant, conn: ConnId) {
         let key = LinkKey::of(conn);
-        if let Some(connection) = self.links().live_mut(key) {
-            connection.probe(now);
+        if self.at(key, |connection, _| connection.probe(now)).is_some() {
             self.after(now, key);
+        }
+    }
+
+    /// A flow is not read from now on, or again.
+    fn hold_flow(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
+        let key = LinkKey::of(conn);
+        if self.at(key, |connection, context| connection.hold(circ_id, hold, context)).is_some() {
+            self.links().note_if(key, Want::Read, Served::has_readable);
         }
     }
 
     /// A connection's time has come.
     fn on_timer(&mut self, now: Instant, key: LinkKey, late: Option<Duration>) {
-        match self.links().live_mut(key) {
-            Some(connection) if connection.is_gone(now) => self.forget(key),
-            Some(connection) => {
-                connection.handle_timeout(now, late);
-                self.after(now, key);
-            }
-            None => {
-                // The dialler did not come.
-                if self.links().take_waiting(key).is_some() {
-                    self.after(now, key);
-                }
-            }
+        if self.links().live(key).is_some_and(|connection| connection.is_gone(now)) {
+            return self.forget(key);
+        }
+        let handled = self.at(key, |connection, context| connection.handle_timeout(now, late, context));
+        // The dialler of one that waits did not come.
+        if handled.is_some() || self.links().take_waiting(key).is_some() {
+            self.after(now, key);
         }
     }
 
@@ -197,14 +211,6 @@ impl<C: Served> Links<C> {
     /// The connection whose dialler has this token, if a datagram with it comes from its address.
     pub(crate) fn dialled_from(&self, token: &Token, from: IpAddr) -> Option<LinkKey> {
         self.by_token(token).filter(|key| self.is_from(*key, from))
-    }
-
-    pub(crate) fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
-        let key = LinkKey::of(conn);
-        if let Some(connection) = self.live_mut(key) {
-            connection.hold(circ_id, hold);
-            self.note_if(key, Want::Read, Served::has_readable);
-        }
     }
 
     pub(crate) fn capacity(&self, conn: ConnId) -> usize {

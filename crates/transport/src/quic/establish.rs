@@ -117,6 +117,10 @@ impl Serve for QuicEndpoint {
         &mut self.links
     }
 
+    fn at<R>(&mut self, key: LinkKey, act: impl FnOnce(&mut Connection, &mut ()) -> R) -> Option<R> {
+        self.links.live_mut(key).map(|connection| act(connection, &mut ()))
+    }
+
     fn after(&mut self, now: Instant, key: LinkKey) {
         if let Some(connection) = self.links.live_mut(key) {
             connection.on_quinn_events(now);

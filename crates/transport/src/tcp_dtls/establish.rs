@@ -77,6 +77,10 @@ impl Serve for DtlsEndpoint {
         &mut self.links
     }
 
+    fn at<R>(&mut self, key: LinkKey, act: impl FnOnce(&mut Connection, &mut ()) -> R) -> Option<R> {
+        self.links.live_mut(key).map(|connection| act(connection, &mut ()))
+    }
+
     fn after(&mut self, _now: Instant, key: LinkKey) {
         if let Some(connection) = self.links.live_mut(key) {
             // The relay may ask for capacity before anything is sent again, and must hear when there is some then.

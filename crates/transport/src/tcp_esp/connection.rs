@@ -10,6 +10,7 @@
 //!
 //! While it is proving, only the control stream gets through.
 
+mod served;
 mod stream;
 
 use super::addresses::{CONTROL_PORT, DATAGRAM_BYTES_MAX, FLOW_PORT};
@@ -34,7 +35,7 @@ use heddle_esp::{Refused, Spi, Tunnel};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
-    Backlog, ConnId, ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
+    ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
 };
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::node::SocketId;
@@ -46,8 +47,6 @@ use zeroize::Zeroizing;
 /// How long a connection that is over tells its peer so, and how often at most.
 const LINGER: Duration = Duration::from_secs(3);
 const LAST_WORDS_MAX: u32 = 8;
-/// Cells that the relay may give between two looks; each flow has its socket's credit besides.
-const BATCH_CELLS: usize = 64;
 
 enum State {
     /// What proofs are made with is kept no longer than this: all keys there will ever be come of it.
@@ -87,7 +86,7 @@ pub(super) struct Parts<'a> {
     pub(super) memory: &'a Arc<AtomicUsize>,
 }
 
-pub(super) struct Connection {
+pub(crate) struct Connection {
     role: Role,
     peer_ip: IpAddr,
     /// Where its datagrams come from and ours go, once a listener knows it.
@@ -152,10 +151,10 @@ impl Connection {
             told_full: false,
             stream: Stream::default(),
             state: State::Proving { deadline, proofs },
-            flows: Flows::new(options.role, options.flows_max, chosen.first_cell_timeout),
+            flows: Flows::new(options.role, options.flows_max, chosen.timeouts.first_cell),
             begun: Begun::new(now),
-            path: Path::new(now, chosen.keep_alive),
-            silence: Silence::new(chosen.path_suspect_min, chosen.path_dead_min),
+            path: Path::new(now, chosen.timeouts.keep_alive),
+            silence: Silence::new(chosen.timeouts.path_suspect_min, chosen.timeouts.path_dead_min),
             outbox: Outbox::default(),
             batches: chosen.batches,
             events: VecDeque::new(),
@@ -392,22 +391,6 @@ impl Connection {
         }
     }
 
-    pub(super) fn probe(&mut self, now: Instant) {
-        if self.is_open() {
-            let number = self.path.next_ping(now);
-            self.path.on_question(now);
-            self.say(now, Message::Ping(number));
-        }
-    }
-
-    pub(super) fn close(&mut self, now: Instant, sockets: &mut Sockets) {
-        if !matches!(self.state, State::Over { .. }) {
-            self.say(now, Message::Close);
-            self.state = State::Over { until: now + LINGER, last_words: 1 };
-            self.end(sockets);
-        }
-    }
-
     /// Lets go of all sockets.
     pub(super) fn end(&mut self, sockets: &mut Sockets) {
         self.flows.clear(sockets);
@@ -444,11 +427,7 @@ impl Connection {
         matches!(self.state, State::Open)
     }
 
-    pub(super) fn is_gone(&self, now: Instant) -> bool {
-        matches!(self.state, State::Over { until, .. } if until <= now) && self.events.is_empty()
-    }
-
-    pub(super) fn poll_timeout(&self, now: Instant) -> Instant {
+    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let retires = self.tunnel.poll_timeout();
         let due = match self.state {
             State::Proving { deadline, .. } => [Some(deadline), retires, None, None],
@@ -461,48 +440,12 @@ impl Connection {
                 retires,
             ],
         };
-        due.into_iter().flatten().min().unwrap_or(now + LINGER)
-    }
-
-    pub(super) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, sockets: &mut Sockets) {
-        self.turn_keys(now);
-        match self.state {
-            State::Proving { deadline, .. } if deadline <= now => {
-                self.fail(now, ConnectionError::NoAnswer, sockets);
-            }
-            State::Open => {
-                late.into_iter().for_each(|late| self.path.forgive(now, late));
-                self.flows.handle_timeout(now, sockets);
-                if self.silence.handle_timeout(now, self.path.due()) {
-                    self.fail(now, ConnectionError::PathDead, sockets);
-                } else if self.path.probe_at() <= now {
-                    self.probe(now);
-                }
-            }
-            State::Proving { .. } | State::Over { .. } => {}
-        }
+        due.into_iter().flatten().min()
     }
 
     pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
         let peer = self.peer?;
         Some(transmit(peer, self.local, self.outbox.pop(out)?))
-    }
-
-    pub(super) fn poll_event(&mut self) -> Option<ConnectionEvent> {
-        if let Some(event) = self.events.pop_front() {
-            return Some(event);
-        }
-        if !self.is_open() {
-            return None;
-        }
-        self.silence
-            .poll_event()
-            .or_else(|| self.flows.poll_room().map(ConnectionEvent::FlowRoom))
-            .or_else(|| self.flows.poll_writable().map(ConnectionEvent::Writable))
-    }
-
-    pub(super) fn has_readable(&self) -> bool {
-        self.flows.has_readable()
     }
 
     pub(super) fn next_cell(
@@ -512,14 +455,6 @@ impl Connection {
         sockets: &mut Sockets,
     ) -> Option<(CircId, Command)> {
         self.flows.next_cell(now, lent, sockets)
-    }
-
-    pub(super) fn hold(&mut self, circ_id: CircId, hold: bool, sockets: &mut Sockets) {
-        self.flows.hold(circ_id, hold, sockets);
-    }
-
-    pub(super) fn capacity(&self) -> usize {
-        if self.is_open() { BATCH_CELLS } else { 0 }
     }
 
     pub(super) fn send(
@@ -542,13 +477,5 @@ impl Connection {
         let of_stream = stream.unsent.len() + stream.unread.len() + stream.stack_bytes;
         self.held.set(self.flows.held_bytes() + self.outbox.bytes() + of_stream);
         self.memory.set(size_of::<Self>() + self.flows.heap_bytes());
-    }
-
-    pub(super) fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
-        self.flows.backlogs(conn, each);
-    }
-
-    pub(super) fn stats(&self) -> ConnectionStats {
-        self.stats
     }
 }

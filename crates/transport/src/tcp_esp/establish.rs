@@ -2,7 +2,8 @@
 
 use super::EspEndpoint;
 use super::connection::{Connection, Parts};
-use crate::links::{LinkKey, Stage};
+use super::sockets::Sockets;
+use crate::links::{LinkKey, Links, Serve, Served, Stage, Want};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::ConnectionOptions;
 use heddle_seam::time::Instant;
@@ -14,8 +15,8 @@ impl EspEndpoint {
         let peer = options.peer.ip().to_canonical();
         let key = self.links.insert(peer);
         let timeout = match options.role {
-            Role::Initiator => self.options.dial_timeout,
-            Role::Responder => self.options.listen_timeout,
+            Role::Initiator => self.options.timeouts.dial,
+            Role::Responder => self.options.timeouts.listen,
         };
         let Some(inner) = self.addresses.give(key) else { return key };
         let (options_of_all, deadline) = (&self.options, now + timeout);
@@ -30,8 +31,40 @@ impl EspEndpoint {
         self.links.set_stage(key, Stage::Live(Box::new(connection)));
         key
     }
+}
 
-    pub(super) fn forget(&mut self, key: LinkKey) {
+impl Serve for EspEndpoint {
+    type Connection = Connection;
+
+    fn links(&mut self) -> &mut Links<Connection> {
+        &mut self.links
+    }
+
+    fn at<R>(&mut self, key: LinkKey, act: impl FnOnce(&mut Connection, &mut Sockets) -> R) -> Option<R> {
+        self.links.live_mut(key).map(|connection| act(connection, &mut self.sockets))
+    }
+
+    fn after(&mut self, now: Instant, key: LinkKey) {
+        if let Some(connection) = self.links.live_mut(key) {
+            let peer = connection.peer_ip();
+            for (spi, is_new) in connection.take_spi_news() {
+                if is_new {
+                    // One that is taken stays with whom it is: both would have to be guessed to come to this.
+                    self.spis.entry((peer, spi)).or_insert(key);
+                } else if self.spis.get(&(peer, spi)) == Some(&key) {
+                    self.spis.remove(&(peer, spi));
+                }
+            }
+            connection.flush_control(now, &mut self.sockets);
+            connection.count_memory();
+        }
+        self.rest(now, key);
+        self.links.note_if(key, Want::Read, Connection::has_readable);
+        self.links.note(key, Want::Speak);
+        self.links.note(key, Want::Transmit);
+    }
+
+    fn forget(&mut self, key: LinkKey) {
         if let Some(connection) = self.links.live_mut(key) {
             connection.end(&mut self.sockets);
             self.addresses.take_back(&connection.inner());
@@ -43,5 +76,10 @@ impl EspEndpoint {
             }
         }
         self.links.remove(key);
+    }
+
+    fn rest(&mut self, now: Instant, key: LinkKey) {
+        let timer = self.links.live(key).and_then(|connection| connection.poll_timeout(now));
+        self.links.look_at(key, timer);
     }
 }

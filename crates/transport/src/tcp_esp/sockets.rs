@@ -31,7 +31,7 @@ pub(super) struct Room {
     pub(super) accepts: bool,
 }
 
-pub(super) struct Sockets {
+pub(crate) struct Sockets {
     stack: StackId,
     dialled: u64,
     room: Room,

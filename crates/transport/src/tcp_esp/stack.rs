@@ -3,8 +3,8 @@
 use super::EspEndpoint;
 use super::addresses::CONTROL_PORT;
 use super::connection::Connection;
-use super::sockets::Room;
-use crate::links::{LinkKey, Want};
+use super::sockets::{Room, Sockets};
+use crate::links::{LinkKey, Serve};
 use core::net::SocketAddr;
 use heddle_seam::datagrams::Packets;
 use heddle_seam::language::Plain;
@@ -50,17 +50,11 @@ impl EspEndpoint {
 
     /// What the stack sends goes to whom it is addressed to; what is addressed to nobody goes nowhere.
     fn on_packets(&mut self, now: Instant, packets: &Packets) {
-        let mut last = None;
-        for packet in packets.data.chunks(packets.stride.max(1)) {
-            let key = self.addresses.of_packet(packet);
-            let Some(connection) = key.and_then(|key| self.links.live_mut(key)) else { continue };
-            connection.send_packet(now, packet);
-            if key != last {
-                last.into_iter().for_each(|key| self.after(now, key));
-                last = key;
-            }
-        }
-        last.into_iter().for_each(|key| self.after(now, key));
+        self.handle_each(now, packets.data.chunks(packets.stride.max(1)), |endpoint, packet| {
+            let key = endpoint.addresses.of_packet(packet)?;
+            endpoint.links.live_mut(key)?.send_packet(now, packet);
+            Some(key)
+        });
     }
 
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
@@ -80,11 +74,10 @@ impl EspEndpoint {
         &mut self,
         now: Instant,
         socket: SocketId,
-        act: impl FnOnce(&mut Connection, &mut super::Sockets),
+        act: impl FnOnce(&mut Connection, &mut Sockets),
     ) {
         let Some(key) = self.sockets.owner(socket) else { return };
-        if let Some(connection) = self.links.live_mut(key) {
-            act(connection, &mut self.sockets);
+        if self.at(key, act).is_some() {
             self.after(now, key);
         }
     }
@@ -93,32 +86,8 @@ impl EspEndpoint {
     pub(super) fn tell_room(&mut self, now: Instant) {
         let Some(room) = self.sockets.take_room_news() else { return };
         for key in self.links.live_keys() {
-            if let Some(connection) = self.links.live_mut(key) {
-                connection.set_sockets_room(room);
-                self.after(now, key);
-            }
+            self.at(key, |connection, _| connection.set_sockets_room(room));
+            self.after(now, key);
         }
-    }
-
-    /// Notes what a connection may want after it was touched.
-    pub(super) fn after(&mut self, now: Instant, key: LinkKey) {
-        if let Some(connection) = self.links.live_mut(key) {
-            let peer = connection.peer_ip();
-            for (spi, is_new) in connection.take_spi_news() {
-                if is_new {
-                    // One that is taken stays with whom it is: both would have to be guessed to come to this.
-                    self.spis.entry((peer, spi)).or_insert(key);
-                } else if self.spis.get(&(peer, spi)) == Some(&key) {
-                    self.spis.remove(&(peer, spi));
-                }
-            }
-            connection.flush_control(now, &mut self.sockets);
-            connection.count_memory();
-            let timer = connection.poll_timeout(now);
-            self.links.look_at(key, Some(timer));
-        }
-        self.links.note_if(key, Want::Read, Connection::has_readable);
-        self.links.note(key, Want::Speak);
-        self.links.note(key, Want::Transmit);
     }
 }

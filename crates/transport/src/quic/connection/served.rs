@@ -12,11 +12,13 @@ use heddle_seam::time::{Duration, Instant};
 use quinn_proto::VarInt;
 
 impl Served for Connection {
+    type Context = ();
+
     fn has_readable(&self) -> bool {
         self.is_open() && self.flows.circuits.has_readable()
     }
 
-    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
+    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, _context: &mut ()) {
         if let Some(late) = late {
             self.gauge.forgive(now, late);
         }
@@ -67,7 +69,7 @@ impl Served for Connection {
         self.quinn.is_drained() && self.notices.ended.is_none()
     }
 
-    fn close(&mut self, now: Instant) {
+    fn close(&mut self, now: Instant, _context: &mut ()) {
         self.quinn.close(self.clock.std(now), VarInt::from_u32(CLOSE_DONE), Bytes::new());
         self.end(ConnectionError::Closed);
         self.notices = Notices::default();
@@ -80,7 +82,7 @@ impl Served for Connection {
         }
     }
 
-    fn hold(&mut self, circ_id: CircId, hold: bool) {
+    fn hold(&mut self, circ_id: CircId, hold: bool, _context: &mut ()) {
         self.flows.hold(circ_id, hold);
     }
 

@@ -13,11 +13,13 @@ use heddle_seam::time::{Duration, Instant};
 use heddle_utcp::compact::Mux;
 
 impl Served for Connection {
+    type Context = ();
+
     fn has_readable(&self) -> bool {
         self.open.as_ref().is_some_and(|open| open.flows.circuits.has_readable())
     }
 
-    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
+    fn handle_timeout(&mut self, now: Instant, late: Option<Duration>, _context: &mut ()) {
         self.session.handle_timeout(now, late);
         self.on_events(now, 0);
         if let Some(Open { mux, flows, .. }) = &mut self.open {
@@ -56,7 +58,7 @@ impl Served for Connection {
         self.session.is_gone(now)
     }
 
-    fn close(&mut self, now: Instant) {
+    fn close(&mut self, now: Instant, _context: &mut ()) {
         self.session.close(now);
         self.on_events(now, 0);
     }
@@ -65,7 +67,7 @@ impl Served for Connection {
         self.session.ask(now);
     }
 
-    fn hold(&mut self, circ_id: CircId, hold: bool) {
+    fn hold(&mut self, circ_id: CircId, hold: bool, _context: &mut ()) {
         if let Some(open) = &mut self.open {
             open.flows.circuits.hold(circ_id, hold);
         }

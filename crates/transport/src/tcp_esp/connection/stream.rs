@@ -3,6 +3,7 @@
 use super::super::control::{self, Control};
 use super::super::sockets::Sockets;
 use super::{Connection, State};
+use crate::links::Served;
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent};
 use heddle_seam::node::SocketId;
