@@ -19,6 +19,7 @@ mod reach;
 pub(crate) mod session;
 pub(crate) mod stamped;
 
+use crate::setup::Timeouts;
 use core::time::Duration;
 use ecn::TOLD_LEN;
 use engine::RECORD_OVERHEAD;
@@ -38,13 +39,8 @@ pub(crate) struct SessionOptions {
     pub(crate) datagram_bytes_max: u16,
     /// How long the first flight of a handshake waits for its answer before it is sent again.
     pub(crate) initial_rto: Duration,
-    /// How long DTLS itself tries; the session's deadline comes first.
-    pub(crate) handshake_timeout: Duration,
-    /// A silent path is probed this often.
-    pub(crate) keep_alive: Duration,
-    /// After how much silence a path is suspect, and after how much it is dead, at least.
-    pub(crate) path_suspect_min: Duration,
-    pub(crate) path_dead_min: Duration,
+    /// DTLS itself tries as long as the longer one of dialler and listener; the session's deadline comes first.
+    pub(crate) timeouts: Timeouts,
     /// Records under one key, after which DTLS changes it.
     pub(crate) key_records_max: u64,
 }

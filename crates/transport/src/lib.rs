@@ -19,6 +19,7 @@ mod links;
 mod padding;
 mod path;
 pub mod per_circuit;
+mod pings;
 mod proof;
 pub mod quic;
 pub mod registry;

@@ -90,7 +90,8 @@ impl Engine {
         let clock = Clock { anchor: options.anchor };
         // The dialler's token is the longest head of a datagram.
         let room = usize::from(DATAGRAM_BYTES_MIN) - crate::links::TOKEN_LEN;
-        let (rto, timeout) = (options.initial_rto, options.handshake_timeout);
+        let (rto, timeouts) = (options.initial_rto, &options.timeouts);
+        let timeout = timeouts.dial.max(timeouts.listen);
         let config = key::config(seed, room, rto, timeout, options.key_records_max)?;
         let mut dtls = Dtls::new_13(config, ours.certificate(), clock.std(now));
         dtls.set_active(role == Role::Initiator);
@@ -210,6 +211,7 @@ fn post(outbox: &mut VecDeque<Vec<u8>>, records: &[u8]) {
 mod tests {
     use super::*;
     use crate::proof::Protocol;
+    use crate::setup::Timeouts;
     use zeroize::Zeroizing;
 
     #[allow(clippy::disallowed_methods, reason = "an anchor can be had no other way")]
@@ -219,10 +221,7 @@ mod tests {
             anchor: std::time::Instant::now(),
             datagram_bytes_max: 1452,
             initial_rto: second,
-            handshake_timeout: 30 * second,
-            keep_alive: second,
-            path_suspect_min: second,
-            path_dead_min: second,
+            timeouts: Timeouts::default(),
             key_records_max: 1 << 23,
         }
     }

@@ -25,9 +25,9 @@ use super::key::OurKey;
 use super::reach::{Reach, Step};
 use super::{DATAGRAM_BYTES_MIN, SessionOptions, heads};
 use crate::links::Token;
-use crate::path::Path;
+use crate::path::Remedy;
+use crate::pings::Pings;
 use crate::proof::{KEY_LEN, Proofs};
-use crate::silence::Silence;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
@@ -79,8 +79,7 @@ pub(crate) struct Session {
     flows_max: u32,
     state: State,
     queue: Vec<Queued>,
-    path: Path,
-    silence: Silence,
+    pings: Pings,
     events: VecDeque<SessionEvent>,
     /// Bytes of the datagram that is worked off, and whether DTLS had something to say of it.
     datagram_bytes: usize,
@@ -164,8 +163,7 @@ impl Session {
                 // DTLS itself shows that both certificates are of this session.
                 connection: Zeroizing::default(),
             },
-            path: Path::new(now, parts.options.keep_alive),
-            silence: Silence::new(parts.options.path_suspect_min, parts.options.path_dead_min),
+            pings: Pings::new(now, &parts.options.timeouts),
             options: parts.options,
             peer: parts.peer,
             local: options.local,
@@ -217,16 +215,16 @@ impl Session {
 
     /// What the relay is to hear of the path.
     pub(crate) fn poll_silence(&mut self) -> Option<ConnectionEvent> {
-        self.silence.poll_event()
+        self.pings.poll_event()
     }
 
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.path.round_trip()
+        self.pings.round_trip()
     }
 
     /// What the transport measured, if it did.
     pub(crate) fn set_round_trip(&mut self, smoothed_ns: Option<u64>) {
-        self.path.set_round_trip(smoothed_ns);
+        self.pings.set_round_trip(smoothed_ns);
     }
 }
 
@@ -300,7 +298,7 @@ impl Session {
     }
 
     fn on_contents(&mut self, now: Instant, end: usize) {
-        self.path.on_heard(now);
+        self.pings.on_heard(now);
         if heads::read(self.engine.contents(end)).is_none() {
             return self.on_control(now, end);
         }
@@ -316,10 +314,7 @@ impl Session {
 
     /// Something that we sent was answered, which ends a suspicion.
     pub(crate) fn on_answer(&mut self, now: Instant) {
-        self.path.on_answer();
-        let was_suspect = self.silence.is_suspect();
-        self.silence.on_heard(now, self.path.due());
-        if was_suspect {
+        if self.pings.on_answer(now) {
             self.events.push_back(SessionEvent::PathBack);
         }
     }
@@ -357,17 +352,18 @@ impl Session {
             _ if !is_believed => {}
             Control::Probe => self.say(control::seen(datagram_bytes)),
             Control::Ping { number } => self.say(control::pong(number)),
-            Control::Pong { number } if !self.path.takes_pong(number) => {}
-            Control::Pong { number } => {
-                self.on_answer(now);
-                let round_trip = self.path.on_pong(now, number);
-                self.events.push_back(SessionEvent::Answered(round_trip));
-            }
+            Control::Pong { number } => self.on_pong(now, number),
         }
         let is_proved = |proofs: &ProofExchange| proofs.their_flows_max.is_some() && proofs.seen_bytes > 0;
         if matches!(&self.state, State::Proving { proofs, .. } if is_proved(proofs)) {
             self.open(now);
         }
+    }
+
+    fn on_pong(&mut self, now: Instant, number: u32) {
+        let Some(answer) = self.pings.on_pong(now, number) else { return };
+        self.events.extend(answer.was_suspect.then_some(SessionEvent::PathBack));
+        self.events.push_back(SessionEvent::Answered(answer.round_trip));
     }
 
     fn on_seen(&mut self, datagram_bytes: u16) {
@@ -399,11 +395,10 @@ impl Session {
     pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let dtls = self.engine.poll_timeout();
         let all = match &self.state {
-            State::Handshaking(handshaking) => [Some(handshaking.deadline), dtls, None, None, None],
-            State::Proving { deadline, proofs } => [Some(*deadline), proofs.due, dtls, None, None],
+            State::Handshaking(handshaking) => [Some(handshaking.deadline), dtls, None, None],
+            State::Proving { deadline, proofs } => [Some(*deadline), proofs.due, dtls, None],
             State::Open(Open { proofs, reach }) => {
-                let silence = self.silence.poll_timeout(self.path.due());
-                [reach.poll_timeout(), Some(self.path.probe_at()), silence, proofs.due, dtls]
+                [reach.poll_timeout(), Some(self.pings.poll_timeout()), proofs.due, dtls]
             }
             State::Over(over) => return Some(over.until).filter(|until| *until > now),
         };
@@ -414,9 +409,6 @@ impl Session {
     pub(crate) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
         if self.is_over() {
             return;
-        }
-        if let Some(late) = late {
-            self.path.forgive(now, late);
         }
         if let Err(error) = self.engine.handle_timeout(now) {
             let error = match self.state {
@@ -431,24 +423,19 @@ impl Session {
             {
                 self.give_up(now, ConnectionError::NoAnswer);
             }
-            State::Open(_) => self.on_time(now, late.is_some()),
+            State::Open(_) => match self.pings.handle_timeout(now, late) {
+                Some(Remedy::GiveUp) => self.give_up(now, ConnectionError::PathDead),
+                Some(Remedy::Probe) => self.ask(now),
+                None => {}
+            },
             _ => {}
-        }
-    }
-
-    fn on_time(&mut self, now: Instant, is_late: bool) {
-        if !is_late && self.silence.handle_timeout(now, self.path.due()) {
-            return self.give_up(now, ConnectionError::PathDead);
-        }
-        if self.path.probe_at() <= now {
-            self.ask(now);
         }
     }
 
     /// Whether the path still carries what it did, where the transport `has_expired`: something of it was not answered
     /// in time.
     pub(crate) fn check_length(&mut self, now: Instant, has_expired: bool) {
-        let round_trip = self.path.round_trip().unwrap_or_default();
+        let round_trip = self.pings.round_trip().unwrap_or_default();
         let State::Open(Open { reach, .. }) = &mut self.state else { return };
         if has_expired {
             reach.on_expired(now);

@@ -23,9 +23,8 @@ use super::segment::{Begun, Segment};
 use super::sockets::{Room, Sockets};
 use crate::circuits::Lent;
 use crate::links::LinkKey;
-use crate::path::Path;
+use crate::pings::Pings;
 use crate::proof::{OfferKey, Proofs};
-use crate::silence::Silence;
 use crate::state::Part;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::AtomicUsize;
@@ -107,8 +106,7 @@ pub(crate) struct Connection {
     flows: Flows,
     /// Connections that the peer begins inside.
     begun: Begun,
-    path: Path,
-    silence: Silence,
+    pings: Pings,
     outbox: Outbox,
     batches: bool,
     events: VecDeque<ConnectionEvent>,
@@ -153,8 +151,7 @@ impl Connection {
             state: State::Proving { deadline, proofs },
             flows: Flows::new(options.role, options.flows_max, chosen.timeouts.first_cell),
             begun: Begun::new(now),
-            path: Path::new(now, chosen.timeouts.keep_alive),
-            silence: Silence::new(chosen.timeouts.path_suspect_min, chosen.timeouts.path_dead_min),
+            pings: Pings::new(now, &chosen.timeouts),
             outbox: Outbox::default(),
             batches: chosen.batches,
             events: VecDeque::new(),
@@ -209,7 +206,7 @@ impl Connection {
             return;
         };
         if Segment::parse(stripped.payload).is_some_and(|segment| segment.is_question()) {
-            self.path.on_question(now);
+            self.pings.on_question(now);
         }
         self.seal(now, TCP, stripped.ecn, stripped.payload);
     }
@@ -255,8 +252,7 @@ impl Connection {
         let opened = self.tunnel.open(now, datagram)?;
         self.peer = Some(from.from);
         self.stats.received_bytes += len as u64;
-        self.path.on_heard(now);
-        self.silence.on_heard(now, self.path.due());
+        self.pings.on_heard(now);
         if let State::Over { last_words, .. } = &mut self.state {
             *last_words += 1;
             if *last_words <= LAST_WORDS_MAX {
@@ -310,12 +306,9 @@ impl Connection {
         match message {
             Message::Ping(number) => self.say(now, Message::Pong(number)),
             Message::Pong(number) => {
-                if self.path.takes_pong(number) {
-                    self.path.on_answer();
-                    if let Some(round_trip) = self.path.on_pong(now, number) {
-                        self.stats.rtt_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
-                    }
-                    self.silence.on_heard(now, self.path.due());
+                let answer = self.pings.on_pong(now, number);
+                if let Some(round_trip) = answer.and_then(|answer| answer.round_trip) {
+                    self.stats.rtt_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
                 }
             }
             Message::Close => self.fail(now, ConnectionError::PeerClosed, sockets),
@@ -430,15 +423,10 @@ impl Connection {
     pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         let retires = self.tunnel.poll_timeout();
         let due = match self.state {
-            State::Proving { deadline, .. } => [Some(deadline), retires, None, None],
+            State::Proving { deadline, .. } => [Some(deadline), retires, None],
             // The relay may not have heard yet that it is over.
-            State::Over { until, .. } => [Some(until).filter(|until| *until > now), None, None, None],
-            State::Open => [
-                Some(self.path.probe_at()),
-                self.silence.poll_timeout(self.path.due()),
-                self.flows.poll_timeout(),
-                retires,
-            ],
+            State::Over { until, .. } => [Some(until).filter(|until| *until > now), None, None],
+            State::Open => [Some(self.pings.poll_timeout()), self.flows.poll_timeout(), retires],
         };
         due.into_iter().flatten().min()
     }

@@ -3,6 +3,7 @@
 use super::Connection;
 use super::memory::RECEIVED_HALF;
 use crate::links::Served;
+use crate::path::Remedy;
 use crate::quic::connection::{CLOSE_DONE, FLOW_CELL_LEN, Notices, State};
 use crate::quic::flows::Flows;
 use bytes::Bytes;
@@ -34,10 +35,10 @@ impl Served for Connection {
             }
             State::Open => {
                 self.flows.handle_timeout(now, &mut self.quinn);
-                if late.is_none() && self.silence.handle_timeout(now, self.due()) {
-                    self.give_up(now, ConnectionError::PathDead);
-                } else if self.probe_at() <= now {
-                    self.probe(now);
+                match self.path.handle_timeout(now, late.is_some(), self.due()) {
+                    Some(Remedy::GiveUp) => self.give_up(now, ConnectionError::PathDead),
+                    Some(Remedy::Probe) => self.probe(now),
+                    None => {}
                 }
             }
             _ => {}
@@ -56,7 +57,7 @@ impl Served for Connection {
             return Some(ConnectionEvent::Capacity);
         }
         if self.is_open()
-            && let Some(event) = self.silence.poll_event()
+            && let Some(event) = self.path.poll_event()
         {
             return Some(event);
         }
@@ -77,7 +78,8 @@ impl Served for Connection {
 
     fn probe(&mut self, now: Instant) {
         if self.is_open() {
-            (self.probed_at, self.is_probe_unsent) = (now, true);
+            self.path.on_probe(now);
+            self.is_probe_unsent = true;
             self.quinn.ping();
         }
     }

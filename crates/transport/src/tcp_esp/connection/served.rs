@@ -4,6 +4,7 @@ use super::super::control::Message;
 use super::super::sockets::Sockets;
 use super::{Connection, LINGER, State};
 use crate::links::Served;
+use crate::path::Remedy;
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionError, ConnectionEvent, ConnectionStats};
 use heddle_seam::time::{Duration, Instant};
@@ -25,12 +26,11 @@ impl Served for Connection {
                 self.fail(now, ConnectionError::NoAnswer, sockets);
             }
             State::Open => {
-                late.into_iter().for_each(|late| self.path.forgive(now, late));
                 self.flows.handle_timeout(now, sockets);
-                if self.silence.handle_timeout(now, self.path.due()) {
-                    self.fail(now, ConnectionError::PathDead, sockets);
-                } else if self.path.probe_at() <= now {
-                    self.probe(now);
+                match self.pings.handle_timeout(now, late) {
+                    Some(Remedy::GiveUp) => self.fail(now, ConnectionError::PathDead, sockets),
+                    Some(Remedy::Probe) => self.probe(now),
+                    None => {}
                 }
             }
             State::Proving { .. } | State::Over { .. } => {}
@@ -44,7 +44,7 @@ impl Served for Connection {
         if !self.is_open() {
             return None;
         }
-        self.silence
+        self.pings
             .poll_event()
             .or_else(|| self.flows.poll_room().map(ConnectionEvent::FlowRoom))
             .or_else(|| self.flows.poll_writable().map(ConnectionEvent::Writable))
@@ -64,8 +64,8 @@ impl Served for Connection {
 
     fn probe(&mut self, now: Instant) {
         if self.is_open() {
-            let number = self.path.next_ping(now);
-            self.path.on_question(now);
+            let number = self.pings.next_ping(now);
+            self.pings.on_question(now);
             self.say(now, Message::Ping(number));
         }
     }

@@ -49,7 +49,7 @@ impl Connection {
                 self.state = State::Open;
                 self.events.push_back(ConnectionEvent::Ready);
                 self.flows.permit(proof.flows_max);
-                self.path.on_answer();
+                self.pings.on_answer(now);
                 // How long an answer takes is known before one is missed.
                 self.probe(now);
                 true
