@@ -29,6 +29,7 @@ mod stamps;
 mod state;
 pub mod tcp_dtls;
 pub mod tcp_esp;
+mod timers;
 pub mod tls;
 
 pub use padding::PaddingOptions;

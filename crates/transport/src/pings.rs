@@ -88,13 +88,14 @@ impl Pings {
         self.path.poll_timeout(self.due())
     }
 
-    /// As [`Path::handle_timeout`]; `late` is how much too late it is, if that is much.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) -> Option<Remedy> {
-        if let Some(late) = late {
-            // So much of the time does not count, because nobody looked whether a word had come.
-            self.waiting_since = self.waiting_since.map(|since| (since + late).min(now));
-        }
-        self.path.handle_timeout(now, late.is_some(), self.due())
+    /// So much of the time since then does not count, because nobody looked whether a word had come.
+    pub(crate) fn forgive(&mut self, now: Instant, late: Duration) {
+        self.waiting_since = self.waiting_since.map(|since| (since + late).min(now));
+    }
+
+    /// As [`Path::handle_timeout`].
+    pub(crate) fn handle_timeout(&mut self, now: Instant, is_late: bool) -> Option<Remedy> {
+        self.path.handle_timeout(now, is_late, self.due())
     }
 
     /// As [`Path::poll_event`].
@@ -139,9 +140,10 @@ mod tests {
         pings.on_question(Instant::ZERO);
         let wakes_at = Instant::ZERO + 1000 * SECOND;
         let late = wakes_at.since(pings.poll_timeout());
-        let remedy = pings.handle_timeout(wakes_at, Some(late));
+        pings.forgive(wakes_at, late);
+        let remedy = pings.handle_timeout(wakes_at, true);
         assert_eq!(remedy, Some(Remedy::Probe), "what came is about to be read");
         assert_eq!(pings.poll_event(), None);
-        assert_eq!(pings.handle_timeout(wakes_at + 60 * SECOND, None), Some(Remedy::GiveUp));
+        assert_eq!(pings.handle_timeout(wakes_at + 60 * SECOND, false), Some(Remedy::GiveUp));
     }
 }

@@ -27,6 +27,7 @@ use super::{DATAGRAM_BYTES_MIN, SessionOptions, heads};
 use crate::links::Token;
 use crate::path::Remedy;
 use crate::pings::Pings;
+use crate::timers::Timed;
 use crate::proof::{KEY_LEN, Proofs};
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::channel::Role;
@@ -128,6 +129,50 @@ struct Over {
     /// When it is forgotten.
     until: Instant,
     last_words: u32,
+}
+
+/// What a session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// DTLS repeats what was lost.
+    Engine,
+    /// It is not open.
+    Deadline,
+    /// Our proof is sent again.
+    Proof,
+    /// The path is to be probed, or its silence means something else.
+    Path,
+    /// The path's length is to be found out.
+    Length,
+    /// It has been over for long enough.
+    Forgotten,
+}
+
+impl Timed for Session {
+    type Timer = Timer;
+
+    const TIMERS: &'static [Timer] = &[
+        Timer::Engine,
+        Timer::Deadline,
+        Timer::Proof,
+        Timer::Path,
+        Timer::Length,
+        Timer::Forgotten,
+    ];
+
+    fn due_at(&self, timer: Timer) -> Option<Instant> {
+        match (timer, &self.state) {
+            (Timer::Forgotten, State::Over(over)) => Some(over.until),
+            (_, State::Over(_)) => None,
+            (Timer::Engine, _) => self.engine.poll_timeout(),
+            (Timer::Deadline, State::Handshaking(Handshaking { deadline, .. }))
+            | (Timer::Deadline, State::Proving { deadline, .. }) => Some(*deadline),
+            (Timer::Proof, State::Proving { proofs, .. } | State::Open(Open { proofs, .. })) => proofs.due,
+            (Timer::Path, State::Open(_)) => Some(self.pings.poll_timeout()),
+            (Timer::Length, State::Open(open)) => open.reach.poll_timeout(),
+            _ => None,
+        }
+    }
 }
 
 /// What a new session is made of.
@@ -393,42 +438,37 @@ impl Session {
     /// When [`Session::handle_timeout`] is due, and while it is open [`Session::check_length`] after it. One that is
     /// open also waits for whatever its transport waits for.
     pub(crate) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let dtls = self.engine.poll_timeout();
-        let all = match &self.state {
-            State::Handshaking(handshaking) => [Some(handshaking.deadline), dtls, None, None],
-            State::Proving { deadline, proofs } => [Some(*deadline), proofs.due, dtls, None],
-            State::Open(Open { proofs, reach }) => {
-                [reach.poll_timeout(), Some(self.pings.poll_timeout()), proofs.due, dtls]
-            }
-            State::Over(over) => return Some(over.until).filter(|until| *until > now),
-        };
-        all.into_iter().flatten().min()
+        // One that is over and is to be forgotten waits for nothing but that the relay hears of it.
+        self.next_due().filter(|at| !self.is_over() || *at > now)
     }
 
     /// It is time; it has been for a while if we are `late`. What came meanwhile may not have been read.
     pub(crate) fn handle_timeout(&mut self, now: Instant, late: Option<Duration>) {
-        if self.is_over() {
-            return;
+        if let Some(late) = late {
+            self.pings.forgive(now, late);
         }
-        if let Err(error) = self.engine.handle_timeout(now) {
-            let error = match self.state {
-                State::Open(_) => ConnectionError::PeerMisbehaved(error.to_string()),
-                _ => ConnectionError::NoAnswer,
-            };
-            return self.give_up(now, error);
-        }
-        match &self.state {
-            State::Handshaking(Handshaking { deadline, .. }) | State::Proving { deadline, .. }
-                if *deadline <= now =>
-            {
-                self.give_up(now, ConnectionError::NoAnswer);
+        self.for_each_due(now, |session, timer| session.on_due(now, timer, late.is_some()));
+    }
+
+    fn on_due(&mut self, now: Instant, timer: Timer, is_late: bool) {
+        match timer {
+            Timer::Engine => {
+                let Err(error) = self.engine.handle_timeout(now) else { return };
+                let error = match self.state {
+                    State::Open(_) => ConnectionError::PeerMisbehaved(error.to_string()),
+                    _ => ConnectionError::NoAnswer,
+                };
+                self.give_up(now, error);
             }
-            State::Open(_) => match self.pings.handle_timeout(now, late) {
+            Timer::Deadline => self.give_up(now, ConnectionError::NoAnswer),
+            Timer::Path => match self.pings.handle_timeout(now, is_late) {
                 Some(Remedy::GiveUp) => self.give_up(now, ConnectionError::PathDead),
                 Some(Remedy::Probe) => self.ask(now),
                 None => {}
             },
-            _ => {}
+            // The proof leaves with the next datagram, lengths are checked when the transport has looked at its own
+            // timers, and the endpoint forgets what is over.
+            Timer::Proof | Timer::Length | Timer::Forgotten => {}
         }
     }
 

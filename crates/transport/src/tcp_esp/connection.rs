@@ -11,10 +11,12 @@
 //! While it is proving, only the control stream gets through.
 
 mod served;
+mod stack;
 mod stream;
 
 use super::addresses::{CONTROL_PORT, DATAGRAM_BYTES_MAX, FLOW_PORT};
-use super::chain::{Chain, Root};
+use super::associations::Associations;
+use super::chain::Root;
 use super::control::{MESSAGE, Message, write_proof};
 use super::flows::Flows;
 use super::options::EspOptions;
@@ -22,25 +24,26 @@ use super::outbox::{Outbox, transmit};
 use super::segment::{Begun, Segment};
 use super::sockets::{Room, Sockets};
 use crate::circuits::Lent;
-use crate::links::LinkKey;
+use crate::links::{LinkKey, Served};
 use crate::pings::Pings;
 use crate::proof::{OfferKey, Proofs};
+use crate::setup::Timeouts;
 use crate::state::Part;
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::AtomicUsize;
 use heddle_esp::beet::Inner;
 use heddle_esp::packet::{TCP, sealed_len};
-use heddle_esp::{Refused, Spi, Tunnel};
+use heddle_esp::{Refused, Spi};
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
     ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
 };
 use heddle_seam::datagrams::{Datagrams, Transmit};
-use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use stream::ControlStream;
 use zeroize::Zeroizing;
 
 /// How long a connection that is over tells its peer so, and how often at most.
@@ -48,30 +51,36 @@ const LINGER: Duration = Duration::from_secs(3);
 const LAST_WORDS_MAX: u32 = 8;
 
 enum State {
-    /// What proofs are made with is kept no longer than this: all keys there will ever be come of it.
-    Proving {
-        deadline: Instant,
-        proofs: Box<Proofs>,
-    },
-    Open,
-    Over {
-        until: Instant,
-        last_words: u32,
-    },
+    Proving(Box<Proving>),
+    Open(Box<Open>),
+    Over(Over),
 }
 
-/// The control stream.
-#[derive(Debug, Default)]
-struct Stream {
-    socket: Option<SocketId>,
-    credit: usize,
-    unsent: Vec<u8>,
-    unread: Vec<u8>,
-    /// Bytes of memory that the stack keeps of it, as the driver said last.
-    stack_bytes: usize,
-    is_connected: bool,
-    /// Whether the driver was told last to grant.
-    is_granting: bool,
+/// Until the peer's proof was right.
+struct Proving {
+    /// When it is given up unless it is open by then.
+    deadline: Instant,
+    timeouts: Timeouts,
+    /// What proofs are made with is kept no longer than this: all keys there will ever be come of it.
+    proofs: Proofs,
+    /// The dialler has one from the beginning, the listener when the dialler's is there.
+    stream: Option<ControlStream>,
+}
+
+/// Once it is open.
+struct Open {
+    stream: ControlStream,
+    flows: Flows,
+    pings: Pings,
+    /// Whether the peer was told last that we are out of sockets.
+    told_full: bool,
+}
+
+/// Once it is over.
+struct Over {
+    /// When it is forgotten.
+    until: Instant,
+    last_words: u32,
 }
 
 /// What a connection is made of beside its options.
@@ -80,6 +89,7 @@ pub(super) struct Parts<'a> {
     pub(super) key: &'a OfferKey,
     pub(super) inner: Inner,
     pub(super) deadline: Instant,
+    pub(super) room: Room,
     /// What all connections keep for others, and what they take themselves.
     pub(super) held: &'a Arc<AtomicUsize>,
     pub(super) memory: &'a Arc<AtomicUsize>,
@@ -92,21 +102,14 @@ pub(crate) struct Connection {
     peer: Option<SocketAddr>,
     local: Option<IpAddr>,
     inner: Inner,
-    tunnel: Tunnel,
-    /// The generations of keys that come next: outwards and inwards.
-    chains: [Chain; 2],
-    /// Associations inwards that are new, or gone.
-    spi_news: Vec<(Spi, bool)>,
-    /// Flows that we permit the peer, unless we are out of sockets, and whether it was told that we are.
+    associations: Associations,
+    /// Flows that we permit the peer, unless we are out of sockets.
     flows_max: u32,
-    is_full: bool,
-    told_full: bool,
-    stream: Stream,
+    /// What the driver opens and accepts, as it said last.
+    room: Room,
     state: State,
-    flows: Flows,
     /// Connections that the peer begins inside.
     begun: Begun,
-    pings: Pings,
     outbox: Outbox,
     batches: bool,
     events: VecDeque<ConnectionEvent>,
@@ -116,48 +119,38 @@ pub(crate) struct Connection {
     memory: Part,
 }
 
+/// What it is, and how it begins and ends.
 impl Connection {
     pub(super) fn new(now: Instant, parts: Parts<'_>, options: ConnectionOptions) -> Self {
-        let Parts { options: chosen, key, inner, deadline, .. } = parts;
+        let Parts { options: chosen, key, inner, deadline, room, held, memory } = parts;
         let root = Root::new(&options.secrets);
-        let mut chains = [root.chain_to(options.role.other()), root.chain_to(options.role)];
-        let [outwards, inwards] = &mut chains;
-        let ((to, their_keys), (from, our_keys)) = (outwards.next(), inwards.next());
-        let mut tunnel = Tunnel::new(now, (to, &their_keys), (from, &our_keys), chosen.lifetime);
-        let (next, next_keys) = inwards.next();
-        tunnel.expect(next, &next_keys);
         let is_dialler = options.role == Role::Initiator;
-        let proofs = Box::new(Proofs {
+        let proofs = Proofs {
             role: options.role,
             our_key: key.clone(),
             shown: key.public(),
             peer_key: options.peer_key,
             connection: Zeroizing::new(root.binding().to_vec()),
             secrets: [options.secrets.dialler_proof, options.secrets.listener_proof],
-        });
+        };
+        let proving = Proving { deadline, timeouts: chosen.timeouts, proofs, stream: None };
         Connection {
             role: options.role,
             peer_ip: options.peer.ip().to_canonical(),
             peer: is_dialler.then_some(options.peer),
             local: options.local,
             inner,
-            spi_news: vec![(from, true), (next, true)],
-            tunnel,
-            chains,
+            associations: Associations::new(now, &root, options.role, chosen.lifetime),
             flows_max: options.flows_max,
-            is_full: false,
-            told_full: false,
-            stream: Stream::default(),
-            state: State::Proving { deadline, proofs },
-            flows: Flows::new(options.role, options.flows_max, chosen.timeouts.first_cell),
+            room,
+            state: State::Proving(Box::new(proving)),
             begun: Begun::new(now),
-            pings: Pings::new(now, &chosen.timeouts),
             outbox: Outbox::default(),
             batches: chosen.batches,
             events: VecDeque::new(),
             stats: ConnectionStats::default(),
-            held: Part::of(parts.held),
-            memory: Part::of(parts.memory),
+            held: Part::of(held),
+            memory: Part::of(memory),
         }
     }
 
@@ -171,42 +164,122 @@ impl Connection {
 
     /// The associations inwards.
     pub(super) fn spis(&self) -> impl Iterator<Item = Spi> + '_ {
-        self.tunnel.inbound_spis()
+        self.associations.inbound_spis()
     }
 
     /// Those that are new, with true, or gone since this was last asked.
     pub(super) fn take_spi_news(&mut self) -> Vec<(Spi, bool)> {
-        core::mem::take(&mut self.spi_news)
+        self.associations.take_news()
     }
 
-    /// What the driver opens for all connections, and whether the peer may open flows.
-    pub(super) fn set_sockets_room(&mut self, room: Room) {
-        self.flows.set_sockets_room(room.sockets);
-        self.is_full = !room.accepts;
+    fn is_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    fn is_over(&self) -> bool {
+        matches!(self.state, State::Over(_))
+    }
+
+    #[cfg(test)]
+    pub(super) fn has_proofs(&self) -> bool {
+        matches!(self.state, State::Proving(_))
     }
 
     /// The dialler opens the control stream.
     pub(super) fn begin(&mut self, key: LinkKey, sockets: &mut Sockets) {
-        self.set_sockets_room(sockets.room());
         if self.role == Role::Initiator
-            && let State::Proving { proofs, .. } = &self.state
+            && let State::Proving(proving) = &mut self.state
         {
-            write_proof(proofs, self.flows_max, &mut self.stream.unsent);
             let to = SocketAddr::new(IpAddr::V4(self.inner.remote), CONTROL_PORT);
-            self.stream.socket = Some(sockets.connect(key, to));
+            let stream = proving.stream.insert(ControlStream::new(sockets.connect(key, to)));
+            write_proof(&proving.proofs, self.flows_max, &mut stream.unsent);
         }
     }
 
+    /// The peer's proof was right, and it permits us so many flows.
+    fn open(&mut self, now: Instant, ours_max: u32) {
+        let State::Proving(proving) = &mut self.state else { return };
+        let Some(mut stream) = proving.stream.take() else { return };
+        if self.role == Role::Responder {
+            write_proof(&proving.proofs, self.flows_max, &mut stream.unsent);
+        }
+        let mut flows = Flows::new(self.role, self.flows_max, proving.timeouts.first_cell);
+        flows.set_sockets_room(self.room.sockets);
+        flows.permit(ours_max);
+        let pings = Pings::new(now, &proving.timeouts);
+        self.state = State::Open(Box::new(Open { stream, flows, pings, told_full: false }));
+        self.events.push_back(ConnectionEvent::Ready);
+        // How long an answer takes is known before one is missed.
+        self.probe(now);
+    }
+
+    fn misbehaved(&mut self, now: Instant, what: &str, sockets: &mut Sockets) {
+        self.fail(now, ConnectionError::PeerMisbehaved(what.to_owned()), sockets);
+    }
+
+    /// It is over, and its circuits are lost.
+    fn fail(&mut self, now: Instant, error: ConnectionError, sockets: &mut Sockets) {
+        if self.is_over() {
+            return;
+        }
+        match error {
+            ConnectionError::PeerClosed => self.outbox.clear(),
+            _ => self.say(now, Message::Close),
+        }
+        self.end(now, sockets);
+        self.events.push_back(ConnectionEvent::Ended(error));
+    }
+
+    fn end(&mut self, now: Instant, sockets: &mut Sockets) {
+        self.let_go(sockets);
+        self.state = State::Over(Over { until: now + LINGER, last_words: 1 });
+    }
+
+    /// Lets go of all sockets; nothing follows.
+    pub(super) fn let_go(&mut self, sockets: &mut Sockets) {
+        let stream = match &mut self.state {
+            State::Proving(proving) => proving.stream.as_ref(),
+            State::Open(open) => {
+                open.flows.clear(sockets);
+                Some(&open.stream)
+            }
+            State::Over(_) => None,
+        };
+        if let Some(stream) = stream {
+            sockets.abort(stream.socket);
+        }
+    }
+
+    /// Counts what it takes and keeps now.
+    pub(super) fn count_memory(&mut self) {
+        let (kept, taken) = match &self.state {
+            State::Proving(proving) => {
+                (proving.stream.as_ref().map_or(0, ControlStream::kept_bytes), size_of::<Proving>())
+            }
+            State::Open(Open { stream, flows, .. }) => {
+                (stream.kept_bytes() + flows.held_bytes(), size_of::<Open>() + flows.heap_bytes())
+            }
+            State::Over(_) => (0, 0),
+        };
+        self.held.set(self.outbox.bytes() + kept);
+        self.memory.set(size_of::<Self>() + taken);
+    }
+}
+
+/// Packets.
+impl Connection {
     /// A packet that our stack sends.
     pub(super) fn send_packet(&mut self, now: Instant, packet: &[u8]) {
-        if matches!(self.state, State::Over { .. }) {
+        if self.is_over() {
             return;
         }
         let Some(stripped) = self.inner.strip(packet).filter(|stripped| stripped.protocol == TCP) else {
             return;
         };
-        if Segment::parse(stripped.payload).is_some_and(|segment| segment.is_question()) {
-            self.pings.on_question(now);
+        if let State::Open(open) = &mut self.state
+            && Segment::parse(stripped.payload).is_some_and(|segment| segment.is_question())
+        {
+            open.pings.on_question(now);
         }
         self.seal(now, TCP, stripped.ecn, stripped.payload);
     }
@@ -221,16 +294,17 @@ impl Connection {
         if len > DATAGRAM_BYTES_MAX || self.peer.is_none() {
             return;
         }
-        if self.tunnel.is_short(now) {
-            let (spi, keys) = self.chains[0].next();
-            self.tunnel.renew(now, spi, &keys);
-        }
-        let tunnel = &mut self.tunnel;
-        let write = |out: &mut Vec<u8>| tunnel.seal(now, next_header, payload, out).is_ok();
+        self.associations.renew(now);
+        let write = |out: &mut Vec<u8>| self.associations.seal(now, next_header, payload, out);
         if self.outbox.push(ecn, len, self.batches, write) {
             self.stats.sent_packets += 1;
             self.stats.sent_bytes += len as u64;
         }
+    }
+
+    pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
+        let peer = self.peer?;
+        Some(transmit(peer, self.local, self.outbox.pop(out)?))
     }
 
     /// A datagram that names one of our associations.
@@ -249,16 +323,19 @@ impl Connection {
             return Err(Refused::NotOurs);
         }
         let len = datagram.len();
-        let opened = self.tunnel.open(now, datagram)?;
+        let opened = self.associations.open(now, datagram)?;
         self.peer = Some(from.from);
         self.stats.received_bytes += len as u64;
-        self.pings.on_heard(now);
-        if let State::Over { last_words, .. } = &mut self.state {
-            *last_words += 1;
-            if *last_words <= LAST_WORDS_MAX {
-                self.say(now, Message::Close);
+        match &mut self.state {
+            State::Proving(_) => {}
+            State::Open(open) => open.pings.on_heard(now),
+            State::Over(over) => {
+                over.last_words += 1;
+                if over.last_words <= LAST_WORDS_MAX {
+                    self.say(now, Message::Close);
+                }
+                return Ok(());
             }
-            return Ok(());
         }
         match opened {
             Some(opened) if opened.next_header == TCP => {
@@ -272,21 +349,8 @@ impl Connection {
             // Nothing else is spoken inside.
             Some(_) | None => {}
         }
-        self.turn_keys(now);
+        self.associations.turn(now);
         Ok(())
-    }
-
-    /// Gets ready for the peer's next keys, and forgets old ones.
-    fn turn_keys(&mut self, now: Instant) {
-        if self.tunnel.is_newest_used() {
-            let (spi, keys) = self.chains[1].next();
-            let gone = self.tunnel.expect(spi, &keys);
-            self.spi_news.push((spi, true));
-            self.spi_news.extend(gone.map(|spi| (spi, false)));
-        }
-        while let Some(spi) = self.tunnel.retired(now) {
-            self.spi_news.push((spi, false));
-        }
     }
 
     /// Hands a segment to the stack, if it is of the control stream or of flows that may be.
@@ -306,7 +370,8 @@ impl Connection {
         match message {
             Message::Ping(number) => self.say(now, Message::Pong(number)),
             Message::Pong(number) => {
-                let answer = self.pings.on_pong(now, number);
+                let State::Open(open) = &mut self.state else { return };
+                let answer = open.pings.on_pong(now, number);
                 if let Some(round_trip) = answer.and_then(|answer| answer.round_trip) {
                     self.stats.rtt_ns = u64::try_from(round_trip.as_nanos()).unwrap_or(u64::MAX);
                 }
@@ -314,135 +379,20 @@ impl Connection {
             Message::Close => self.fail(now, ConnectionError::PeerClosed, sockets),
         }
     }
+}
 
-    /// Takes a socket that the peer opened; false if it may not.
-    pub(super) fn accept(
-        &mut self,
-        now: Instant,
-        socket: SocketId,
-        is_control: bool,
-        sockets: &mut Sockets,
-    ) -> bool {
-        match self.state {
-            State::Proving { .. } if is_control => {
-                let is_first = self.stream.socket.is_none() && self.role == Role::Responder;
-                if is_first {
-                    self.stream.socket = Some(socket);
-                    self.on_connected(socket, sockets);
-                }
-                is_first
-            }
-            State::Open if !is_control => self.flows.accept(now, socket, sockets),
-            _ => false,
-        }
-    }
-
-    pub(super) fn on_connected(&mut self, socket: SocketId, sockets: &mut Sockets) {
-        if self.stream.socket == Some(socket) {
-            let is_granting = !self.stream.unsent.is_empty();
-            (self.stream.is_connected, self.stream.is_granting) = (true, is_granting);
-            sockets.interest(socket, true, is_granting);
-        } else {
-            self.flows.on_connected(socket, sockets);
-        }
-    }
-
-    pub(super) fn on_writable(&mut self, socket: SocketId, bytes: usize, sockets: &mut Sockets) {
-        if self.stream.socket == Some(socket) {
-            self.stream.credit = bytes;
-        } else {
-            self.flows.on_writable(socket, bytes, sockets);
-        }
-    }
-
-    /// The stack keeps so much memory of a socket.
-    pub(super) fn on_kernel_memory(&mut self, socket: SocketId, bytes: usize) {
-        if self.stream.socket == Some(socket) {
-            self.stream.stack_bytes = bytes;
-        } else {
-            self.flows.on_kernel_memory(socket, bytes);
-        }
-    }
-
-    pub(super) fn on_eof(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {
-        if self.stream.socket == Some(socket) {
-            self.misbehaved(now, "the control stream ended", sockets);
-        } else {
-            self.flows.on_eof(socket, sockets);
-        }
-    }
-
-    pub(super) fn on_failed(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) {
-        if self.stream.socket != Some(socket) {
-            return self.flows.on_failed(now, socket);
-        }
-        self.stream.socket = None;
-        match self.state {
-            State::Proving { .. } => self.fail(now, ConnectionError::NoAnswer, sockets),
-            State::Open => self.misbehaved(now, "the control stream broke", sockets),
-            State::Over { .. } => {}
-        }
-    }
-
-    /// Lets go of all sockets.
-    pub(super) fn end(&mut self, sockets: &mut Sockets) {
-        self.flows.clear(sockets);
-        if let Some(socket) = self.stream.socket.take() {
-            sockets.abort(socket);
-        }
-        self.stream = Stream::default();
-    }
-
-    fn misbehaved(&mut self, now: Instant, what: &str, sockets: &mut Sockets) {
-        self.fail(now, ConnectionError::PeerMisbehaved(what.to_owned()), sockets);
-    }
-
-    /// It is over, and its circuits are lost.
-    fn fail(&mut self, now: Instant, error: ConnectionError, sockets: &mut Sockets) {
-        if matches!(self.state, State::Over { .. }) {
-            return;
-        }
-        match error {
-            ConnectionError::PeerClosed => self.outbox.clear(),
-            _ => self.say(now, Message::Close),
-        }
-        self.state = State::Over { until: now + LINGER, last_words: 1 };
-        self.events.push_back(ConnectionEvent::Ended(error));
-        self.end(sockets);
-    }
-
-    #[cfg(test)]
-    pub(super) fn has_proofs(&self) -> bool {
-        matches!(self.state, State::Proving { .. })
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self.state, State::Open)
-    }
-
-    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
-        let retires = self.tunnel.poll_timeout();
-        let due = match self.state {
-            State::Proving { deadline, .. } => [Some(deadline), retires, None],
-            // The relay may not have heard yet that it is over.
-            State::Over { until, .. } => [Some(until).filter(|until| *until > now), None, None],
-            State::Open => [Some(self.pings.poll_timeout()), self.flows.poll_timeout(), retires],
-        };
-        due.into_iter().flatten().min()
-    }
-
-    pub(super) fn poll_transmit(&mut self, out: &mut Vec<u8>) -> Option<Transmit> {
-        let peer = self.peer?;
-        Some(transmit(peer, self.local, self.outbox.pop(out)?))
-    }
-
+/// Cells.
+impl Connection {
     pub(super) fn next_cell(
         &mut self,
         now: Instant,
         lent: &mut Lent,
         sockets: &mut Sockets,
     ) -> Option<(CircId, Command)> {
-        self.flows.next_cell(now, lent, sockets)
+        match &mut self.state {
+            State::Open(open) => open.flows.next_cell(now, lent, sockets),
+            State::Proving(_) | State::Over(_) => None,
+        }
     }
 
     pub(super) fn send(
@@ -452,18 +402,8 @@ impl Connection {
         key: LinkKey,
         sockets: &mut Sockets,
     ) -> FlowState {
-        if !self.is_open() {
-            return FlowState::Open;
-        }
+        let State::Open(open) = &mut self.state else { return FlowState::Open };
         let to = SocketAddr::new(IpAddr::V4(self.inner.remote), FLOW_PORT);
-        self.flows.send(now, cell, sockets, |sockets| sockets.connect(key, to))
-    }
-
-    /// Counts what it takes and keeps now.
-    pub(super) fn count_memory(&mut self) {
-        let stream = &self.stream;
-        let of_stream = stream.unsent.len() + stream.unread.len() + stream.stack_bytes;
-        self.held.set(self.flows.held_bytes() + self.outbox.bytes() + of_stream);
-        self.memory.set(size_of::<Self>() + self.flows.heap_bytes());
+        open.flows.send(now, cell, sockets, |sockets| sockets.connect(key, to))
     }
 }

@@ -19,9 +19,15 @@ impl EspEndpoint {
             Role::Responder => self.options.timeouts.listen,
         };
         let Some(inner) = self.addresses.give(key) else { return key };
-        let (options_of_all, deadline) = (&self.options, now + timeout);
-        let (held, memory) = (&self.held, &self.memory);
-        let parts = Parts { options: options_of_all, key: &self.key, inner, deadline, held, memory };
+        let parts = Parts {
+            options: &self.options,
+            key: &self.key,
+            inner,
+            deadline: now + timeout,
+            room: self.sockets.room(),
+            held: &self.held,
+            memory: &self.memory,
+        };
         let mut connection = Connection::new(now, parts, options);
         if connection.spis().any(|spi| self.spis.contains_key(&(peer, spi))) {
             self.addresses.take_back(&inner);
@@ -66,7 +72,7 @@ impl Serve for EspEndpoint {
 
     fn forget(&mut self, key: LinkKey) {
         if let Some(connection) = self.links.live_mut(key) {
-            connection.end(&mut self.sockets);
+            connection.let_go(&mut self.sockets);
             self.addresses.take_back(&connection.inner());
             let peer = connection.peer_ip();
             for spi in connection.spis() {

@@ -103,14 +103,21 @@ impl Sockets {
         }
     }
 
+    /// Ends one, if there is one.
     pub(super) fn abort(&mut self, socket: SocketId) {
-        self.owners.remove(&socket);
+        if self.owners.remove(&socket).is_some() {
+            self.wishes.push_back(Wish::Abort { socket });
+        }
+    }
+
+    /// Ends one that the driver accepted for nobody.
+    pub(super) fn refuse(&mut self, socket: SocketId) {
         self.wishes.push_back(Wish::Abort { socket });
     }
 
-    /// The driver says that one is gone.
-    pub(super) fn forget(&mut self, socket: SocketId) {
-        self.owners.remove(&socket);
+    /// The driver says that one is gone. Tells whose it was.
+    pub(super) fn forget(&mut self, socket: SocketId) -> Option<LinkKey> {
+        self.owners.remove(&socket)
     }
 
     /// A packet came for the stack.

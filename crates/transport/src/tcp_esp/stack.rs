@@ -33,8 +33,10 @@ impl EspEndpoint {
                 self.at_owner(now, socket, |connection, sockets| connection.on_eof(now, socket, sockets));
             }
             Input::Failed { socket, .. } => {
-                self.at_owner(now, socket, |connection, sockets| connection.on_failed(now, socket, sockets));
-                self.sockets.forget(socket);
+                // Nobody is to abort what is gone.
+                let Some(key) = self.sockets.forget(socket) else { return };
+                self.at(key, |connection, sockets| connection.on_failed(now, socket, sockets));
+                self.after(now, key);
             }
             Input::Unsent { socket, bytes } => {
                 self.at_owner(now, socket, |connection, _| connection.on_kernel_memory(socket, bytes));
@@ -60,7 +62,7 @@ impl EspEndpoint {
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
         let key = self.addresses.of(peer.ip());
         let Some((key, connection)) = key.and_then(|key| Some((key, self.links.live_mut(key)?))) else {
-            return self.sockets.abort(socket);
+            return self.sockets.refuse(socket);
         };
         self.sockets.take(socket, key);
         let is_control = local.port() == CONTROL_PORT;
