@@ -13,6 +13,7 @@ pub mod crypto;
 pub mod endpoint;
 pub mod flow;
 pub mod ids;
+pub mod pace;
 pub mod pair;
 pub mod params;
 pub mod policy;

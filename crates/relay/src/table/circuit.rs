@@ -27,7 +27,6 @@
 
 use super::lane::Lane;
 use crate::admission::{Party, Unused};
-use crate::dos::{Pace, Rate};
 use crate::exit::{End, Stream};
 use crate::keys::{LinkKey, Side};
 use crate::message::Wanted;
@@ -36,6 +35,7 @@ use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, Recognized, RelayLayer};
 use heddle_proto::flow::FlowChoice;
+use heddle_proto::pace::{Pace, Rate};
 use heddle_proto::params::NetworkParams;
 use heddle_proto::pool::CellQueue;
 use heddle_seam::node::{JobId, SocketId};

@@ -21,7 +21,7 @@ use super::control::{MESSAGE, Message, write_proof};
 use super::flows::Flows;
 use super::options::EspOptions;
 use super::outbox::{Outbox, transmit};
-use super::segment::{Begun, Segment};
+use super::segment::{CONNECTIONS_BEGUN, Segment};
 use super::sockets::{Room, Sockets};
 use crate::circuits::Lent;
 use crate::links::{LinkKey, Served};
@@ -39,6 +39,7 @@ use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{
     ConnectionError, ConnectionEvent, ConnectionOptions, ConnectionStats, FlowState,
 };
+use heddle_proto::pace::Pace;
 use heddle_seam::datagrams::{Datagrams, Transmit};
 use heddle_seam::time::{Duration, Instant};
 use std::collections::VecDeque;
@@ -109,7 +110,7 @@ pub(crate) struct Connection {
     room: Room,
     state: State,
     /// Connections that the peer begins inside.
-    begun: Begun,
+    begun: Pace,
     outbox: Outbox,
     batches: bool,
     events: VecDeque<ConnectionEvent>,
@@ -144,7 +145,7 @@ impl Connection {
             flows_max: options.flows_max,
             room,
             state: State::Proving(Box::new(proving)),
-            begun: Begun::new(now),
+            begun: Pace::default(),
             outbox: Outbox::default(),
             batches: chosen.batches,
             events: VecDeque::new(),
@@ -358,7 +359,7 @@ impl Connection {
         let Some(looked) = Segment::parse(segment).filter(|segment| segment.is_ours(self.is_open())) else {
             return;
         };
-        if looked.opens() && !self.begun.permits(now) {
+        if looked.opens() && !self.begun.take(now, CONNECTIONS_BEGUN) {
             return;
         }
         if let Some(header) = self.inner.header(TCP, ecn, segment.len()) {

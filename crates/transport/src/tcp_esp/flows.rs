@@ -5,7 +5,6 @@
 
 use super::control::{END_LEN, write_end};
 use super::flow::Flow;
-use super::segment::BEGUN_MAX;
 use super::sockets::Sockets;
 use crate::circuits::{CircuitKey, Circuits, FLOW_CELL_LEN, Lent};
 use heddle_proto::cell::create::DestroyReason;
@@ -16,6 +15,9 @@ use heddle_seam::node::SocketId;
 use heddle_seam::time::{Duration, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Flows of a peer whose first cell has not come: their sockets are others', too, and an honest peer's cells come with
+/// their flows or a round trip later.
+const UNBORN_MAX: usize = 1000;
 /// How long a socket that broke waits for the reason.
 const REASON_WAIT: Duration = Duration::from_secs(2);
 
@@ -123,10 +125,9 @@ impl Flows {
         }
     }
 
-    /// The peer opened a flow; false if it has too many, or too many whose first cell has not come: their sockets are
-    /// others', too, and an honest peer's cells come with their flows or a round trip later.
+    /// The peer opened a flow; false if it has too many, or too many whose first cell has not come.
     pub(super) fn accept(&mut self, now: Instant, socket: SocketId, sockets: &mut Sockets) -> bool {
-        if self.theirs >= self.theirs_max || self.circuits.unborn() >= BEGUN_MAX as usize {
+        if self.theirs >= self.theirs_max || self.circuits.unborn() >= UNBORN_MAX {
             return false;
         }
         self.theirs_begun = self.theirs_begun.wrapping_add(1);
