@@ -26,6 +26,13 @@ pub fn without_tests(text: &str) -> &str {
     text
 }
 
+/// What a line of Rust says to readers: its comment, if it has one.
+pub fn comment(line: &str) -> &str {
+    // What names a place on the network has a colon before its slashes.
+    let begins = line.match_indices("//").find(|(at, _)| !line[..*at].ends_with(':'));
+    begins.map_or("", |(at, _)| &line[at..])
+}
+
 /// The functions of a formatted file. A function ends at the brace that stands under its `fn`.
 pub fn functions(text: &str) -> Vec<Function> {
     let lines: Vec<&str> = text.lines().collect();
@@ -73,6 +80,12 @@ mod tests {
     fn functions_are_measured() {
         let text = "impl A {\n    pub fn a(\n        b: u8,\n    ) -> u8 {\n        b\n    }\n    fn c() {}\n}\n\ntrait T {\n    fn d(\n        e: u8,\n    );\n    fn f();\n}\n";
         assert_eq!(functions(text), [Function { line: 2, lines: 5 }]);
+    }
+
+    #[test]
+    fn comments_are_told_from_code() {
+        assert_eq!(comment("    let a = b; // because"), "// because");
+        assert_eq!((comment("f(a, since, b)"), comment("let url = \"http://a\";")), ("", ""));
     }
 
     #[test]

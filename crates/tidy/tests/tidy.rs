@@ -109,6 +109,9 @@ const SHOWN_FIELDS: &[(&str, &str, &str)] = &[
 const CORES_HOMES: &[Home<'_>] =
     &[Home { path: RELAYS_CORE, has_methods: true }, Home { path: RELAYS_SHARD, has_methods: false }];
 
+/// What is made from data alone.
+const RESULTS: &str = "docs/results/";
+
 /// Where the documents are whose names of sources must hold.
 const REFERENCE: &str = "docs/reference/";
 
@@ -304,6 +307,22 @@ fn lines_are_short() {
             long.map(move |(index, _)| format!("{}:{}: over {COLUMNS_MAX} columns", file.path, index + 1))
                 .collect::<Vec<_>>()
         });
+    expect_none(found);
+}
+
+/// "Since" tells of time. Behind a comma it would give a reason, for which the word is "because". Results are made of
+/// data, with what was said in them at their commits.
+#[test]
+fn reasons_are_given_by_because() {
+    let found = tree::files(&tree::root()).into_iter().filter(|file| !file.path.starts_with(RESULTS));
+    let found = found.flat_map(|file| {
+        let said = file.text.lines().enumerate().filter(|(_, line)| {
+            let text = if file.path.ends_with(".rs") { source::comment(line) } else { line };
+            format!("{text} ").contains(concat!(", sin", "ce "))
+        });
+        said.map(|(index, _)| format!("{}:{}: \"because\" gives reasons", file.path, index + 1))
+            .collect::<Vec<_>>()
+    });
     expect_none(found);
 }
 

@@ -202,7 +202,7 @@ impl Circuit {
         self.lanes().filter(|lane| lane.is_open_flow()).map(|lane| (lane.link, lane.circ_id))
     }
 
-    /// Whether cells left, on either lane, since this was last asked.
+    /// Whether cells left on either lane since this was last asked.
     fn take_moved(&mut self) -> bool {
         let mut take = |side| self.lane_mut(side).is_some_and(|lane| core::mem::take(&mut lane.moved));
         // Each is asked, so that neither tells of this time the next.

@@ -114,7 +114,7 @@ struct ProofExchange {
     sent: usize,
     /// The longest datagram that the peer has seen of ours.
     seen_bytes: u16,
-    /// The flows that the peer permits, since its proof was right.
+    /// Once the peer's proof was right, the flows that it permits.
     their_flows_max: Option<u32>,
 }
 

@@ -105,7 +105,7 @@ impl Backlog {
         self.kept_bytes() + self.unwritten
     }
 
-    /// The oldest that is kept came no sooner; without any, since when there is none.
+    /// The oldest that is kept came no sooner; without any: since when there is none.
     pub(super) fn since(&self) -> Instant {
         self.since
     }

@@ -36,7 +36,7 @@ pub(crate) struct Connection {
     heads: Heads,
     options: DtlsOptions,
     ceiling: Ceiling,
-    /// Its share of it, since it is open.
+    /// Once it is open, its share of it.
     pool: BufferPool,
     /// What it takes itself.
     memory: Part,

@@ -17,8 +17,8 @@ use std::collections::btree_map::Entry;
 pub(super) const CONTROL_PORT: u16 = 1;
 /// Where flows are dialled.
 pub(super) const FLOW_PORT: u16 = 2;
-/// The longest datagram, without headers of UDP and IP: what paths carry that tunnels have narrowed, since nobody looks
-/// whether more would arrive.
+/// The longest datagram, without headers of UDP and IP: what paths carry that tunnels have narrowed, because nobody
+/// looks whether more would arrive.
 pub(super) const DATAGRAM_BYTES_MAX: usize = 1350;
 
 /// Ourselves.
