@@ -8,8 +8,8 @@
 //! ```
 //!
 //! The connection of a pair is its security association, so there is no handshake: both sides derive the keys from the
-//! TLS channel's exporter (`chain.rs`), and new ones from those, by themselves (`associations.rs`). One TCP connection more, the *control
-//! stream* (`control.rs`), carries both proofs and why flows end.
+//! TLS channel's exporter (`chain.rs`), and new ones from those, by themselves (`associations.rs`). One TCP connection
+//! more, the *control stream* (`control.rs`), carries both proofs and why flows end.
 //!
 //! The port is silent. A datagram is looked at only when it comes from the address of a peer and names an association
 //! of ours, and believed when it is authentic. The bytes are in `docs/reference/tcp-esp.md`.

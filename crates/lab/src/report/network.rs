@@ -248,8 +248,8 @@ impl<'a> Network<'a> {
         let mut notes = Vec::new();
         if let Some(slowest) = self.slowest {
             notes.push(format!(
-                "Thick: the lowest rate that is set, or a bottleneck that the plan names. The lowest rate on the way of \
-                 the data is {}.",
+                "Thick: the lowest rate that is set, or a bottleneck that the plan names. The lowest rate on the way \
+                 of the data is {}.",
                 rate(slowest)
             ));
         }

@@ -300,11 +300,6 @@ pub fn write_fixed(out: &mut Vec<u8>, circ_id: u32, command: Command, body: &[u8
     out.resize(out.len() + BODY_LEN - body.len(), 0);
 }
 
-/// Writes the header of a fixed-length cell in front of the body that `cell` already holds.
-pub fn write_header(cell: &mut [u8; CELL_LEN], circ_id: u32, command: Command) {
-    cell[..CELL_HEADER_LEN].copy_from_slice(&header(circ_id, command));
-}
-
 /// Appends a variable-length cell. Id zero is the channel.
 ///
 /// # Panics

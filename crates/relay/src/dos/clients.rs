@@ -153,9 +153,9 @@ fn held_off_until(now: Instant, period: Duration, rng: &mut Rng) -> Instant {
 
 #[cfg(test)]
 mod tests {
-    use heddle_proto::pace::Rate;
     use super::*;
     use core::net::Ipv4Addr;
+    use heddle_proto::pace::Rate;
     use heddle_seam::rng::Seed;
 
     fn addr(number: u32) -> IpAddr {

@@ -27,8 +27,8 @@ use super::{DATAGRAM_BYTES_MIN, SessionOptions, heads};
 use crate::links::Token;
 use crate::path::Remedy;
 use crate::pings::Pings;
-use crate::timers::Timed;
 use crate::proof::{KEY_LEN, Proofs};
+use crate::timers::Timed;
 use core::net::{IpAddr, SocketAddr};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::{ConnectionError, ConnectionEvent, ConnectionOptions};
@@ -151,14 +151,8 @@ pub(crate) enum Timer {
 impl Timed for Session {
     type Timer = Timer;
 
-    const TIMERS: &'static [Timer] = &[
-        Timer::Engine,
-        Timer::Deadline,
-        Timer::Proof,
-        Timer::Path,
-        Timer::Length,
-        Timer::Forgotten,
-    ];
+    const TIMERS: &'static [Timer] =
+        &[Timer::Engine, Timer::Deadline, Timer::Proof, Timer::Path, Timer::Length, Timer::Forgotten];
 
     fn due_at(&self, timer: Timer) -> Option<Instant> {
         match (timer, &self.state) {

@@ -72,12 +72,7 @@ impl EspEndpoint {
         self.after(now, key);
     }
 
-    fn at_owner(
-        &mut self,
-        now: Instant,
-        socket: SocketId,
-        act: impl FnOnce(&mut Connection, &mut Sockets),
-    ) {
+    fn at_owner(&mut self, now: Instant, socket: SocketId, act: impl FnOnce(&mut Connection, &mut Sockets)) {
         let Some(key) = self.sockets.owner(socket) else { return };
         if self.at(key, act).is_some() {
             self.after(now, key);

@@ -107,7 +107,9 @@ impl Connection {
     /// Works off a message of the control stream; false if the connection is over for it.
     fn on_control(&mut self, now: Instant, message: Control<'_>, sockets: &mut Sockets) -> bool {
         match (&mut self.state, message) {
-            (State::Proving(proving), Control::Proof(proof)) if control::is_right(&proving.proofs, &proof) => {
+            (State::Proving(proving), Control::Proof(proof))
+                if control::is_right(&proving.proofs, &proof) =>
+            {
                 self.open(now, proof.flows_max);
             }
             (State::Proving(_), _) => self.fail(now, ConnectionError::WrongProof, sockets),
