@@ -257,7 +257,8 @@ impl Connection {
             State::Proving(proving) => {
                 (proving.stream.as_ref().map_or(0, ControlStream::kept_bytes), size_of::<Proving>())
             }
-            State::Open(Open { stream, flows, .. }) => {
+            State::Open(open) => {
+                let Open { stream, flows, .. } = &**open;
                 (stream.kept_bytes() + flows.held_bytes(), size_of::<Open>() + flows.heap_bytes())
             }
             State::Over(_) => (0, 0),

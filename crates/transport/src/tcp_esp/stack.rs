@@ -4,7 +4,7 @@ use super::EspEndpoint;
 use super::addresses::CONTROL_PORT;
 use super::connection::Connection;
 use super::sockets::{Room, Sockets};
-use crate::links::{LinkKey, Serve};
+use crate::links::Serve;
 use core::net::SocketAddr;
 use heddle_seam::datagrams::Packets;
 use heddle_seam::language::Plain;
