@@ -9,13 +9,13 @@ mod attacked;
 mod circuits;
 mod clock;
 mod congestion;
+mod connections;
 #[cfg(test)]
 mod counting;
 mod dtls;
 pub mod fuzz;
 pub mod fuzz_endpoint;
 pub mod link;
-mod links;
 mod padding;
 mod path;
 pub mod per_circuit;

@@ -33,7 +33,7 @@ mod stack;
 pub use options::EspOptions;
 
 use crate::circuits::Lent;
-use crate::links::{LinkKey, Links, Serve};
+use crate::connections::{ConnKey, Connections, Serve};
 use crate::proof::{OfferKey, Protocol};
 use crate::setup::{EndpointSetup, Registered, SetupError};
 use addresses::Addresses;
@@ -86,9 +86,9 @@ pub(crate) static REGISTERED: Registered = Registered {
 pub struct EspEndpoint {
     options: EspOptions,
     key: OfferKey,
-    links: Links<Connection>,
+    connections: Connections<Connection>,
     /// Which associations towards us there are, with the address that their packets come from.
-    spis: BTreeMap<(IpAddr, Spi), LinkKey>,
+    spis: BTreeMap<(IpAddr, Spi), ConnKey>,
     /// What peers are called on the stack.
     addresses: Addresses,
     sockets: Sockets,
@@ -115,7 +115,7 @@ impl EspEndpoint {
         Ok(EspEndpoint {
             key: OfferKey::new(PROTOCOL, secret).map_err(|why| SetupError::new("tcp-esp", why))?,
             options,
-            links: Links::new(),
+            connections: Connections::new(),
             spis: BTreeMap::new(),
             addresses: Addresses::default(),
             sockets: Sockets::new(stack),
@@ -138,13 +138,13 @@ impl EspEndpoint {
     }
 
     /// Opens one datagram, or drops it. Tells whose it was.
-    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &mut [u8]) -> Option<LinkKey> {
+    fn handle_datagram(&mut self, now: Instant, from: &Datagrams, datagram: &mut [u8]) -> Option<ConnKey> {
         let address = from.from.ip().to_canonical();
         let key = match classify(datagram) {
             Arrived::Esp(spi) => self.spis.get(&(address, spi)).copied(),
             Arrived::KeepAlive | Arrived::Other => None,
         };
-        let Some((key, connection)) = key.and_then(|key| Some((key, self.links.live_mut(key)?))) else {
+        let Some((key, connection)) = key.and_then(|key| Some((key, self.connections.live_mut(key)?))) else {
             self.strangers += 1;
             return None;
         };
@@ -188,11 +188,11 @@ impl Endpoint for EspEndpoint {
     }
 
     fn close(&mut self, now: Instant, conn: ConnId) {
-        self.close_link(now, conn);
+        self.close_connection(now, conn);
     }
 
     fn probe(&mut self, now: Instant, conn: ConnId) {
-        self.probe_link(now, conn);
+        self.probe_connection(now, conn);
     }
 
     fn handle_datagrams(&mut self, now: Instant, mut datagrams: Datagrams) {
@@ -214,20 +214,20 @@ impl Endpoint for EspEndpoint {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        while let Some((key, late)) = self.links.due(now) {
+        while let Some((key, late)) = self.connections.due(now) {
             self.on_timer(now, key, late);
         }
     }
 
     fn poll_timeout(&mut self) -> Option<Instant> {
-        self.links.next_timer()
+        self.connections.next_timer()
     }
 
     fn poll_transmit(&mut self, now: Instant, max_bytes: usize, out: &mut Vec<u8>) -> Option<Transmit> {
         if max_bytes == 0 {
             return None;
         }
-        self.next_sender(now, |endpoint, key| endpoint.links.live_mut(key)?.poll_transmit(out))
+        self.next_sender(now, |endpoint, key| endpoint.connections.live_mut(key)?.poll_transmit(out))
     }
 
     fn poll_event(&mut self, now: Instant) -> Option<(ConnId, ConnectionEvent)> {
@@ -236,7 +236,7 @@ impl Endpoint for EspEndpoint {
 
     fn next_incoming(&mut self, now: Instant) -> Option<FlowCell<'_>> {
         let next = |endpoint: &mut Self, key| {
-            let connection = endpoint.links.live_mut(key)?;
+            let connection = endpoint.connections.live_mut(key)?;
             let cell = connection.next_cell(now, &mut endpoint.lent, &mut endpoint.sockets);
             connection.count_memory();
             cell
@@ -254,7 +254,7 @@ impl Endpoint for EspEndpoint {
     }
 
     fn backlogs(&self, each: &mut dyn FnMut(Backlog)) {
-        self.links.backlogs(each);
+        self.connections.backlogs(each);
     }
 
     fn hold(&mut self, conn: ConnId, circ_id: CircId, hold: bool) {
@@ -262,7 +262,7 @@ impl Endpoint for EspEndpoint {
     }
 
     fn capacity(&self, conn: ConnId) -> usize {
-        self.links.capacity(conn)
+        self.connections.capacity(conn)
     }
 
     fn send(
@@ -273,8 +273,8 @@ impl Endpoint for EspEndpoint {
         command: Command,
         body: &Body,
     ) -> FlowState {
-        let key = LinkKey::of(conn);
-        let Some(connection) = self.links.live_mut(key) else {
+        let key = ConnKey::of(conn);
+        let Some(connection) = self.connections.live_mut(key) else {
             return FlowState::Open;
         };
         let state = connection.send(now, (circ_id, command, body), key, &mut self.sockets);
@@ -284,12 +284,12 @@ impl Endpoint for EspEndpoint {
     }
 
     fn stats(&self, conn: ConnId) -> ConnectionStats {
-        self.links.stats(conn)
+        self.connections.stats(conn)
     }
 }
 
 impl fmt::Debug for EspEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EspEndpoint").field("links", &self.links.len()).finish_non_exhaustive()
+        f.debug_struct("EspEndpoint").field("connections", &self.connections.len()).finish_non_exhaustive()
     }
 }

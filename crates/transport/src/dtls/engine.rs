@@ -89,7 +89,7 @@ impl Engine {
     ) -> Result<Self, Error> {
         let clock = Clock { anchor: options.anchor };
         // The dialler's token is the longest head of a datagram.
-        let room = usize::from(DATAGRAM_BYTES_MIN) - crate::links::TOKEN_LEN;
+        let room = usize::from(DATAGRAM_BYTES_MIN) - crate::connections::TOKEN_LEN;
         let (rto, timeouts) = (options.initial_rto, &options.timeouts);
         let timeout = timeouts.dial.max(timeouts.listen);
         let config = key::config(seed, room, rto, timeout, options.key_records_max)?;

@@ -24,7 +24,7 @@ use super::ids::{Records, SessionId, may_come};
 use super::key::OurKey;
 use super::reach::{Reach, Step};
 use super::{DATAGRAM_BYTES_MIN, SessionOptions, heads};
-use crate::links::Token;
+use crate::connections::Token;
 use crate::path::Remedy;
 use crate::pings::Pings;
 use crate::proof::{KEY_LEN, Proofs};

@@ -26,7 +26,7 @@ use super::options::QuicOptions;
 use super::window::ReceiveWindow;
 use crate::circuits::FLOW_CELL_LEN;
 use crate::clock::Clock;
-use crate::links::Served;
+use crate::connections::Served;
 use crate::path::Path;
 use crate::silence::{Due, PROBE_MIN};
 use crate::stamps::Stamps;

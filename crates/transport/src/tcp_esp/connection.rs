@@ -24,7 +24,7 @@ use super::outbox::{Outbox, transmit};
 use super::segment::{CONNECTIONS_BEGUN, Segment};
 use super::sockets::{Room, Sockets};
 use crate::circuits::Lent;
-use crate::links::{LinkKey, Served};
+use crate::connections::{ConnKey, Served};
 use crate::pings::Pings;
 use crate::proof::{OfferKey, Proofs};
 use crate::setup::Timeouts;
@@ -187,7 +187,7 @@ impl Connection {
     }
 
     /// The dialler opens the control stream.
-    pub(super) fn begin(&mut self, key: LinkKey, sockets: &mut Sockets) {
+    pub(super) fn begin(&mut self, key: ConnKey, sockets: &mut Sockets) {
         if self.role == Role::Initiator
             && let State::Proving(proving) = &mut self.state
         {
@@ -401,7 +401,7 @@ impl Connection {
         &mut self,
         now: Instant,
         cell: (CircId, Command, &Body),
-        key: LinkKey,
+        key: ConnKey,
         sockets: &mut Sockets,
     ) -> FlowState {
         let State::Open(open) = &mut self.state else { return FlowState::Open };

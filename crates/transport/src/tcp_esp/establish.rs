@@ -3,7 +3,7 @@
 use super::EspEndpoint;
 use super::connection::{Connection, Parts};
 use super::sockets::Sockets;
-use crate::links::{LinkKey, Links, Serve, Served, Stage, Want};
+use crate::connections::{ConnKey, Connections, Serve, Served, Stage, Want};
 use heddle_proto::channel::Role;
 use heddle_proto::endpoint::ConnectionOptions;
 use heddle_seam::time::Instant;
@@ -11,9 +11,9 @@ use heddle_seam::time::Instant;
 impl EspEndpoint {
     /// Makes a connection, whose keys both sides know already. One whose SPI is taken, or for whom no address is left,
     /// has failed already.
-    pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> LinkKey {
+    pub(super) fn begin(&mut self, now: Instant, options: ConnectionOptions) -> ConnKey {
         let peer = options.peer.ip().to_canonical();
-        let key = self.links.insert(peer);
+        let key = self.connections.insert(peer);
         let timeout = match options.role {
             Role::Initiator => self.options.timeouts.dial,
             Role::Responder => self.options.timeouts.listen,
@@ -34,7 +34,7 @@ impl EspEndpoint {
             return key;
         }
         connection.begin(key, &mut self.sockets);
-        self.links.set_stage(key, Stage::Live(Box::new(connection)));
+        self.connections.set_stage(key, Stage::Live(Box::new(connection)));
         key
     }
 }
@@ -42,16 +42,16 @@ impl EspEndpoint {
 impl Serve for EspEndpoint {
     type Connection = Connection;
 
-    fn links(&mut self) -> &mut Links<Connection> {
-        &mut self.links
+    fn connections(&mut self) -> &mut Connections<Connection> {
+        &mut self.connections
     }
 
-    fn at<R>(&mut self, key: LinkKey, act: impl FnOnce(&mut Connection, &mut Sockets) -> R) -> Option<R> {
-        self.links.live_mut(key).map(|connection| act(connection, &mut self.sockets))
+    fn at<R>(&mut self, key: ConnKey, act: impl FnOnce(&mut Connection, &mut Sockets) -> R) -> Option<R> {
+        self.connections.live_mut(key).map(|connection| act(connection, &mut self.sockets))
     }
 
-    fn after(&mut self, now: Instant, key: LinkKey) {
-        if let Some(connection) = self.links.live_mut(key) {
+    fn after(&mut self, now: Instant, key: ConnKey) {
+        if let Some(connection) = self.connections.live_mut(key) {
             let peer = connection.peer_ip();
             for (spi, is_new) in connection.take_spi_news() {
                 if is_new {
@@ -65,13 +65,13 @@ impl Serve for EspEndpoint {
             connection.count_memory();
         }
         self.rest(now, key);
-        self.links.note_if(key, Want::Read, Connection::has_readable);
-        self.links.note(key, Want::Speak);
-        self.links.note(key, Want::Transmit);
+        self.connections.note_if(key, Want::Read, Connection::has_readable);
+        self.connections.note(key, Want::Speak);
+        self.connections.note(key, Want::Transmit);
     }
 
-    fn forget(&mut self, key: LinkKey) {
-        if let Some(connection) = self.links.live_mut(key) {
+    fn forget(&mut self, key: ConnKey) {
+        if let Some(connection) = self.connections.live_mut(key) {
             connection.let_go(&mut self.sockets);
             self.addresses.take_back(&connection.inner());
             let peer = connection.peer_ip();
@@ -81,11 +81,11 @@ impl Serve for EspEndpoint {
                 }
             }
         }
-        self.links.remove(key);
+        self.connections.remove(key);
     }
 
-    fn rest(&mut self, now: Instant, key: LinkKey) {
-        let timer = self.links.live(key).and_then(|connection| connection.poll_timeout(now));
-        self.links.look_at(key, timer);
+    fn rest(&mut self, now: Instant, key: ConnKey) {
+        let timer = self.connections.live(key).and_then(|connection| connection.poll_timeout(now));
+        self.connections.look_at(key, timer);
     }
 }

@@ -4,7 +4,7 @@ use super::EspEndpoint;
 use super::addresses::CONTROL_PORT;
 use super::connection::Connection;
 use super::sockets::{Room, Sockets};
-use crate::links::Serve;
+use crate::connections::Serve;
 use core::net::SocketAddr;
 use heddle_seam::datagrams::Packets;
 use heddle_seam::language::Plain;
@@ -54,14 +54,14 @@ impl EspEndpoint {
     fn on_packets(&mut self, now: Instant, packets: &Packets) {
         self.handle_each(now, packets.data.chunks(packets.stride.max(1)), |endpoint, packet| {
             let key = endpoint.addresses.of_packet(packet)?;
-            endpoint.links.live_mut(key)?.send_packet(now, packet);
+            endpoint.connections.live_mut(key)?.send_packet(now, packet);
             Some(key)
         });
     }
 
     fn on_accepted(&mut self, now: Instant, socket: SocketId, local: SocketAddr, peer: SocketAddr) {
         let key = self.addresses.of(peer.ip());
-        let Some((key, connection)) = key.and_then(|key| Some((key, self.links.live_mut(key)?))) else {
+        let Some((key, connection)) = key.and_then(|key| Some((key, self.connections.live_mut(key)?))) else {
             return self.sockets.refuse(socket);
         };
         self.sockets.take(socket, key);
@@ -82,7 +82,7 @@ impl EspEndpoint {
     /// Tells connections how many sockets there are for them, if that is news.
     pub(super) fn tell_room(&mut self, now: Instant) {
         let Some(room) = self.sockets.take_room_news() else { return };
-        for key in self.links.live_keys() {
+        for key in self.connections.live_keys() {
             self.at(key, |connection, _| connection.set_sockets_room(room));
             self.after(now, key);
         }

@@ -2,7 +2,7 @@
 
 use super::{Connection, Open, State};
 use crate::circuits::Lent;
-use crate::links::Served;
+use crate::connections::Served;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::endpoint::FlowState;
 use heddle_seam::time::{Duration, Instant};

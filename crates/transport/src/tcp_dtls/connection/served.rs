@@ -4,7 +4,7 @@ use super::room::{BATCH_CELLS_MIN, CAPACITY_CELLS};
 use super::{Connection, Open, State};
 use crate::circuits;
 use crate::circuits::FLOW_CELL_LEN;
-use crate::links::Served;
+use crate::connections::Served;
 use crate::tcp_dtls::flow::Flow;
 use heddle_proto::cell::CircId;
 use heddle_proto::endpoint::{Backlog, ConnId, ConnectionEvent, ConnectionStats};

@@ -3,7 +3,7 @@
 use super::super::control::Message;
 use super::super::sockets::Sockets;
 use super::{Connection, State};
-use crate::links::Served;
+use crate::connections::Served;
 use crate::path::Remedy;
 use crate::timers::Timed;
 use heddle_proto::cell::CircId;
