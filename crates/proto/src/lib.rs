@@ -11,7 +11,7 @@ pub mod channel;
 pub mod credit;
 pub mod crypto;
 pub mod endpoint;
-pub mod flow;
+pub mod flow_control;
 pub mod ids;
 pub mod pace;
 pub mod pair;

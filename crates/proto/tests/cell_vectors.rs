@@ -6,7 +6,7 @@ use core::num::{NonZeroU16, NonZeroU32};
 
 use heddle_proto::cell::create::{Create2, CreateFast, Created2, CreatedFast, DestroyReason};
 use heddle_proto::cell::extend::{EXTENDED2_HDATA_LEN_MAX, Extend2, Extended2, LinkSpec};
-use heddle_proto::cell::flow::{Sendme, Xoff, Xon};
+use heddle_proto::cell::flow_control::{Sendme, Xoff, Xon};
 use heddle_proto::cell::frame::{FrameError, Framer, write_fixed, write_variable, write_versions};
 use heddle_proto::cell::link::{
     AuthChallenge, AuthFields, Authenticate, CertType, Certs, Netinfo, PaddingNegotiate, Versions,

@@ -34,7 +34,7 @@ use heddle_proto::cell::relay::StreamId;
 use heddle_proto::cell::{Body, CircId, Command};
 use heddle_proto::crypto::onionskin::{Answer, CongestionOffer, HandshakeType};
 use heddle_proto::crypto::tor1::{CellDigest, Recognized, RelayLayer};
-use heddle_proto::flow::FlowChoice;
+use heddle_proto::flow_control::FlowChoice;
 use heddle_proto::pace::{Pace, Rate};
 use heddle_proto::params::NetworkParams;
 use heddle_proto::pool::CellQueue;

@@ -13,7 +13,7 @@ mod tests;
 use super::{Violation, consensus_param, ewma};
 use crate::bucket::TokenBucket;
 use crate::cell::Malformed;
-use crate::cell::flow::{Xoff, Xon};
+use crate::cell::flow_control::{Xoff, Xon};
 use crate::cell::relay::RelayCommand;
 use core::num::NonZeroU32;
 use heddle_seam::time::{Duration, Instant};
