@@ -178,8 +178,8 @@ impl Endpoint for PerCircuitEndpoint {
         }
     }
 
-    fn held_bytes(&self) -> usize {
-        self.quic.held_bytes()
+    fn buffered_bytes(&self) -> usize {
+        self.quic.buffered_bytes()
     }
 
     fn state_bytes(&self) -> usize {

@@ -98,7 +98,7 @@ pub struct QuicEndpoint {
     peers: BTreeMap<IpAddr, usize>,
     scratch: Vec<u8>,
     /// Bytes that flows of all connections hold.
-    held: Arc<AtomicUsize>,
+    buffered: Arc<AtomicUsize>,
     /// Bytes that all connections and their flows take themselves.
     state: Arc<AtomicUsize>,
     /// What all connections may be sent and have.
@@ -151,7 +151,7 @@ impl QuicEndpoint {
             by_handle: Vec::new(),
             peers: BTreeMap::new(),
             scratch: Vec::new(),
-            held: Arc::default(),
+            buffered: Arc::default(),
             state: Arc::default(),
             last_id: None,
             strangers: 0,
@@ -298,8 +298,8 @@ impl Endpoint for QuicEndpoint {
         Some(FlowCell { conn: key.conn(), circ_id, command, body })
     }
 
-    fn held_bytes(&self) -> usize {
-        self.held.load(Relaxed)
+    fn buffered_bytes(&self) -> usize {
+        self.buffered.load(Relaxed)
     }
 
     fn state_bytes(&self) -> usize {

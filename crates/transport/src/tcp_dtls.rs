@@ -262,7 +262,7 @@ impl Endpoint for DtlsEndpoint {
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
-    fn held_bytes(&self) -> usize {
+    fn buffered_bytes(&self) -> usize {
         self.pool.lent_bytes()
     }
 

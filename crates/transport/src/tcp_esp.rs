@@ -94,7 +94,7 @@ pub struct EspEndpoint {
     sockets: Sockets,
     lent: Lent,
     /// Bytes that all connections keep for others, and that they take themselves.
-    held: Arc<AtomicUsize>,
+    buffered: Arc<AtomicUsize>,
     memory: Arc<AtomicUsize>,
     strangers: u64,
     dropped: u64,
@@ -120,7 +120,7 @@ impl EspEndpoint {
             addresses: Addresses::default(),
             sockets: Sockets::new(stack),
             lent: Lent::new(),
-            held: Arc::default(),
+            buffered: Arc::default(),
             memory: Arc::default(),
             strangers: 0,
             dropped: 0,
@@ -245,8 +245,8 @@ impl Endpoint for EspEndpoint {
         Some(FlowCell { conn: key.conn(), circ_id, command, body: self.lent.body() })
     }
 
-    fn held_bytes(&self) -> usize {
-        self.held.load(Relaxed)
+    fn buffered_bytes(&self) -> usize {
+        self.buffered.load(Relaxed)
     }
 
     fn state_bytes(&self) -> usize {

@@ -58,7 +58,7 @@ impl QuicEndpoint {
             quinn,
             gauge,
             watch,
-            held: Part::of(&self.held),
+            buffered: Part::of(&self.buffered),
             state: Part::of(&self.state),
             receive_window: ReceiveWindow::new(now, &self.windows),
             deadline: now + self.options.timeouts.dial,
@@ -92,9 +92,9 @@ impl QuicEndpoint {
             return;
         };
         if let Some((options, deadline)) = self.connections.take_waiting(key) {
-            let (held, state) = (Part::of(&self.held), Part::of(&self.state));
+            let (buffered, state) = (Part::of(&self.buffered), Part::of(&self.state));
             let receive_window = ReceiveWindow::new(now, &self.windows);
-            let parts = Parts { handle, quinn, gauge, watch, held, state, receive_window, deadline };
+            let parts = Parts { handle, quinn, gauge, watch, buffered, state, receive_window, deadline };
             self.go_live(now, key, parts, options);
         }
     }

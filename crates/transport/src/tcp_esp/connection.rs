@@ -92,7 +92,7 @@ pub(super) struct Parts<'a> {
     pub(super) deadline: Instant,
     pub(super) room: Room,
     /// What all connections keep for others, and what they take themselves.
-    pub(super) held: &'a Arc<AtomicUsize>,
+    pub(super) buffered: &'a Arc<AtomicUsize>,
     pub(super) memory: &'a Arc<AtomicUsize>,
 }
 
@@ -116,14 +116,14 @@ pub(crate) struct Connection {
     events: VecDeque<ConnectionEvent>,
     stats: ConnectionStats,
     /// What it keeps for others, and what it takes itself.
-    held: Part,
+    buffered: Part,
     memory: Part,
 }
 
 /// What it is, and how it begins and ends.
 impl Connection {
     pub(super) fn new(now: Instant, parts: Parts<'_>, options: ConnectionOptions) -> Self {
-        let Parts { options: chosen, key, inner, deadline, room, held, memory } = parts;
+        let Parts { options: chosen, key, inner, deadline, room, buffered, memory } = parts;
         let root = Root::new(&options.secrets);
         let is_dialler = options.role == Role::Initiator;
         let proofs = Proofs {
@@ -150,7 +150,7 @@ impl Connection {
             batches: chosen.batches,
             events: VecDeque::new(),
             stats: ConnectionStats::default(),
-            held: Part::of(held),
+            buffered: Part::of(buffered),
             memory: Part::of(memory),
         }
     }
@@ -259,11 +259,11 @@ impl Connection {
             }
             State::Open(open) => {
                 let Open { stream, flows, .. } = &**open;
-                (stream.kept_bytes() + flows.held_bytes(), size_of::<Open>() + flows.heap_bytes())
+                (stream.kept_bytes() + flows.buffered_bytes(), size_of::<Open>() + flows.heap_bytes())
             }
             State::Over(_) => (0, 0),
         };
-        self.held.set(self.outbox.bytes() + kept);
+        self.buffered.set(self.outbox.bytes() + kept);
         self.memory.set(size_of::<Self>() + taken);
     }
 }

@@ -25,7 +25,7 @@ impl EspEndpoint {
             inner,
             deadline: now + timeout,
             room: self.sockets.room(),
-            held: &self.held,
+            buffered: &self.buffered,
             memory: &self.memory,
         };
         let mut connection = Connection::new(now, parts, options);

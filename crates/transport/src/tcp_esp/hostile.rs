@@ -187,12 +187,12 @@ fn only_so_many_connections_are_begun_at_once_and_in_a_second() {
 #[test]
 fn what_is_kept_of_the_control_stream_counts() {
     let mut siege = Siege::open();
-    let before = siege.listener.held_bytes();
+    let before = siege.listener.buffered_bytes();
     let socket = SocketId::accepted(0).on(STACK);
     siege.listener.handle_stack(NOW, Input::Unsent { socket, bytes: 5000 });
-    assert_eq!(siege.listener.held_bytes(), before + 5000);
+    assert_eq!(siege.listener.buffered_bytes(), before + 5000);
     siege.listener.handle_stack(NOW, Input::Unsent { socket, bytes: 0 });
-    assert_eq!(siege.listener.held_bytes(), before);
+    assert_eq!(siege.listener.buffered_bytes(), before);
 }
 
 #[test]
@@ -265,5 +265,5 @@ fn who_closes_is_believed_and_answered_no_more() {
     assert_eq!(out.len() / heddle_esp::packet::sealed_len(1), 7);
     siege.listener.handle_timeout(NOW + Duration::from_secs(3));
     assert!(siege.listener.spis.is_empty() && siege.listener.connections.len() == 0);
-    assert_eq!((siege.listener.held_bytes(), siege.listener.state_bytes()), (0, 0));
+    assert_eq!((siege.listener.buffered_bytes(), siege.listener.state_bytes()), (0, 0));
 }

@@ -110,7 +110,7 @@ impl Served for Connection {
 
     fn backlogs(&self, conn: ConnId, each: &mut dyn FnMut(Backlog)) {
         for (circ_id, flow) in self.flows.iter() {
-            let (bytes, since) = (flow.backlog.held_bytes(), flow.backlog.since());
+            let (bytes, since) = (flow.backlog.buffered_bytes(), flow.backlog.since());
             each(Backlog {
                 conn,
                 circ_id,

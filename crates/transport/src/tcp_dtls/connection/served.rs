@@ -116,7 +116,7 @@ impl Served for Connection {
         for circuit in flows.circuits.iter() {
             let Some(tcp) = mux.get(circuit.id) else { continue };
             let circ_id = circuit.circ_id;
-            let since = mux.held_since(circuit.id).unwrap_or(circuit.flow.moved_at);
+            let since = mux.buffered_since(circuit.id).unwrap_or(circuit.flow.moved_at);
             let state_bytes = Mux::FLOW_BYTES + tcp.heap_bytes() + circuits::PLACE_BYTES + size_of::<Flow>();
             each(Backlog { conn, circ_id, bytes: tcp.pool_bytes(), state_bytes, since });
         }
