@@ -134,8 +134,8 @@ impl Buckets {
     /// held by the global one.
     pub fn new(now: Instant, global: Limit, relayed: Option<Limit>) -> Self {
         let bucket = |limit: Limit| TokenBucket::new(now, limit.rate_bytes_per_s, limit.burst_bytes);
-        let pair = OneWay { global: bucket(global), relayed: relayed.map(bucket) };
-        Buckets { read: pair.clone(), write: pair }
+        let one_way = OneWay { global: bucket(global), relayed: relayed.map(bucket) };
+        Buckets { read: one_way.clone(), write: one_way }
     }
 
     /// Bytes that may pass now: the smaller of the allowances that hold.
@@ -164,12 +164,12 @@ impl Buckets {
         traffic: Traffic,
         want: u64,
     ) -> Option<Instant> {
-        let pair = match direction {
+        let one_way = match direction {
             Direction::Read => &self.read,
             Direction::Write => &self.write,
         };
-        let relayed = pair.relayed.as_ref().filter(|_| traffic == Traffic::Relayed);
-        let first = pair.global.next_available(now, want)?;
+        let relayed = one_way.relayed.as_ref().filter(|_| traffic == Traffic::Relayed);
+        let first = one_way.global.next_available(now, want)?;
         match relayed {
             Some(bucket) => Some(first.max(bucket.next_available(now, want)?)),
             None => Some(first),

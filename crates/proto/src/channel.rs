@@ -160,8 +160,8 @@ pub trait Channel: Send {
         0
     }
 
-    /// Memory that an open channel takes beside [`Channel::buffered_bytes`]: its session, and buffers that it keeps to use
-    /// again.
+    /// Memory that an open channel takes beside [`Channel::buffered_bytes`]: its session, and buffers that it keeps to
+    /// use again.
     fn state_bytes(&self) -> usize {
         0
     }

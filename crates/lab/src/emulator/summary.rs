@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use heddle_netem::{DropReason, Drops, LinkStats, Topology};
+use heddle_netem::{DropReason, Drops, InterfaceStats, Topology};
 use serde::Serialize;
 
 use super::attack::AttackSummary;
@@ -199,7 +199,7 @@ pub(super) fn wires(topology: &Topology<Vec<u8>>) -> Vec<WireSummary> {
 }
 
 /// What a host's attachment dropped.
-pub(super) fn link_drops(stats: Option<LinkStats>) -> BTreeMap<&'static str, u64> {
+pub(super) fn interface_drops(stats: Option<InterfaceStats>) -> BTreeMap<&'static str, u64> {
     stats.map(|stats| by_reason(&stats.drops)).unwrap_or_default()
 }
 
