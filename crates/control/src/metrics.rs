@@ -11,7 +11,7 @@ mod request;
 mod tests;
 mod text;
 
-pub use text::{Exposition, Family};
+pub use text::{Exposition, Family, Histograms};
 
 use crate::language::{ControlLanguage, Figures, Standing, Wanted};
 use heddle_proto::policy::ExitPolicy;

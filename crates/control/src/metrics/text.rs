@@ -8,6 +8,9 @@ pub struct Exposition {
     text: String,
 }
 
+/// A family of histograms.
+pub struct Histograms<'a>(Family<'a>);
+
 /// A family whose samples are being written.
 pub struct Family<'a> {
     name: &'static str,
@@ -39,6 +42,11 @@ impl Exposition {
         );
     }
 
+    /// Several histograms of one name, which a label tells apart.
+    pub fn histograms(&mut self, name: &'static str, help: &str) -> Histograms<'_> {
+        Histograms(self.family(name, "histogram", help))
+    }
+
     pub fn into_text(self) -> String {
         self.text
     }
@@ -47,6 +55,21 @@ impl Exposition {
         // Writing into a string does not fail.
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         Family { name, text: &mut self.text }
+    }
+}
+
+impl Histograms<'_> {
+    /// One of them. `buckets` are upper bounds and how many are at most that, not counting lower buckets.
+    pub fn labelled(&mut self, (label, of): (&str, &str), buckets: &[(f64, u64)], sum: f64) {
+        let Family { name, text } = &mut self.0;
+        let mut below = 0;
+        for (bound, count) in buckets {
+            below += count;
+            let _ = writeln!(text, "{name}_bucket{{{label}=\"{of}\",le=\"{bound}\"}} {below}");
+        }
+        let _ = writeln!(text, "{name}_bucket{{{label}=\"{of}\",le=\"+Inf\"}} {below}");
+        let _ =
+            writeln!(text, "{name}_sum{{{label}=\"{of}\"}} {sum}\n{name}_count{{{label}=\"{of}\"}} {below}");
     }
 }
 
@@ -74,6 +97,8 @@ mod tests {
         cells.labelled(&[("transport", "quic"), ("direction", "in")], 7);
         exposition.gauge("links", "Links").value(2);
         exposition.histogram("delay_seconds", "Delays", &[(0.001, 3), (0.002, 4)], 1, 0.5);
+        let mut steps = exposition.histograms("step_seconds", "Steps");
+        steps.labelled(("step", "emit"), &[(0.001, 3), (0.002, 4)], 0.5);
         let expected = "\
 # HELP cells_total Cells
 # TYPE cells_total counter
@@ -88,6 +113,13 @@ delay_seconds_bucket{le=\"0.002\"} 7
 delay_seconds_bucket{le=\"+Inf\"} 8
 delay_seconds_sum 0.5
 delay_seconds_count 8
+# HELP step_seconds Steps
+# TYPE step_seconds histogram
+step_seconds_bucket{step=\"emit\",le=\"0.001\"} 3
+step_seconds_bucket{step=\"emit\",le=\"0.002\"} 7
+step_seconds_bucket{step=\"emit\",le=\"+Inf\"} 7
+step_seconds_sum{step=\"emit\"} 0.5
+step_seconds_count{step=\"emit\"} 7
 ";
         assert_eq!(exposition.into_text(), expected);
     }
